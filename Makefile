@@ -1,0 +1,42 @@
+# `make help` lists the targets. All set-up is scripts/setup; all building is CMake with the presets in CMakePresets.json.
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+export CTEST_PARALLEL_LEVEL ?= $(shell nproc)
+
+.PHONY: help setup build demo test test-quick test-full test-compilers bench format clean
+.DEFAULT_GOAL := help
+
+help:            ## this list
+	@sed -n 's/^\([a-z-]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+setup:           # what every other target needs first; quick when nothing is missing
+	@scripts/setup
+
+build: setup     ## the program, at build/release/piper
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release --target piper
+
+demo: build      ## compile and check an example: a mixture of experts on 8 devices
+	@scripts/demo
+
+test:            ## all tests, and the core again under sanitizers
+	@scripts/test
+
+test-quick:      ## tests labelled quick, debug build
+	@scripts/test quick
+
+test-full:       ## the long versions too, and the fuzzers
+	@scripts/test full
+
+test-compilers:  ## tests labelled quick with g++, clang 16 and the newest clang
+	@scripts/test compilers
+
+bench: setup     ## all benchmarks
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release
+	@for program in build/release/*_bench; do [ ! -x $$program ] || $$program || exit 1; done
+
+format:          ## clang-format on all C++ files
+	@find src tests bench -name '*.h' -o -name '*.cc' | xargs clang-format -i
+
+clean:           ## remove build/
+	@rm -rf build

@@ -1,0 +1,120 @@
+#include "base/diagnostic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace piper {
+namespace {
+
+struct CodeRow {
+  std::string_view name;
+  std::string_view title;
+};
+constexpr CodeRow code_rows[] = {
+#define PIPER_ROW(code, title) {#code, title},
+    PIPER_ERROR_CODES(PIPER_ROW)
+#undef PIPER_ROW
+};
+
+std::string_view paint(Color color, std::string_view escape) { return color == Color::Always ? escape : ""; }
+
+/// The line at `where` and a caret under it; long lines are cut around the caret.
+std::string excerpt(const SourceRange& where, Color color) {
+  constexpr size_t widest = 160;
+  const SourcePosition at = position_of(where);
+  std::string line(at.line_text);
+  if (line.ends_with('\r')) line.pop_back();
+  std::replace(line.begin(), line.end(), '\t', ' ');
+  for (char& c : line)
+    if (static_cast<unsigned char>(c) < 0x20) c = '?';
+  size_t column = static_cast<size_t>(at.column) - 1;
+  if (line.size() > widest) {
+    const size_t from = column > widest / 2 ? column - widest / 2 : 0;
+    line = line.substr(from, widest);
+    column -= from;
+  }
+  const size_t room = line.size() > column ? line.size() - column : 1;
+  const size_t length = std::clamp<size_t>(static_cast<size_t>(std::max(1, where.end - where.begin)), 1, room);
+  return fmt::format("  {}\n  {}{}{}{}\n", line, std::string(column, ' '), paint(color, "\x1b[32m"),
+                     std::string(length, '^'), paint(color, "\x1b[0m"));
+}
+
+std::string headline(const SourceRange& where) {
+  if (!where) return "piper: ";
+  const SourcePosition at = position_of(where);
+  return fmt::format("{}:{}:{}: ", where.file->name, at.line, at.column);
+}
+
+/// Bytes of the UTF-8 character at the start of `text`; 0 if there is none.
+size_t utf8_length(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+  if (length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+  const auto second = length > 1 ? static_cast<unsigned char>(text[1]) : 0;
+  const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
+  const bool beyond = (lead == 0xED && second >= 0xA0) || (lead == 0xF4 && second >= 0x90);
+  return overlong || beyond ? 0 : length;
+}
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const size_t length = utf8_length(text.substr(i));
+    if (length == 0) {
+      out += "\\ufffd";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\u{:04x}", byte);
+    } else {
+      if (byte == '"' || byte == '\\') out += '\\';
+      out += text.substr(i, length);
+    }
+    i += std::max<size_t>(1, length);
+  }
+  return out + '"';
+}
+
+std::string place_json(const SourceRange& where) {
+  if (!where) return "null";
+  const SourcePosition at = position_of(where);
+  return fmt::format(R"({{"file": {}, "line": {}, "column": {}}})", quoted(where.file->name), at.line, at.column);
+}
+
+}  // namespace
+
+std::string_view name(ErrorCode code) { return code_rows[static_cast<int>(code)].name; }
+std::string_view title(ErrorCode code) { return code_rows[static_cast<int>(code)].title; }
+
+Diagnostic error(ErrorCode code, SourceRange where, std::string message) {
+  return {code, std::move(where), std::move(message), {}, {}};
+}
+
+std::string render(const Diagnostic& d, Color color) {
+  const std::string_view red = paint(color, "\x1b[1;31m"), blue = paint(color, "\x1b[1;36m"),
+                         off = paint(color, "\x1b[0m");
+  std::string out =
+      fmt::format("{}{}error[{}]{}: {}\n", headline(d.where), red, name(d.code), off, d.message);
+  if (d.where) out += excerpt(d.where, color);
+  for (const DiagnosticNote& note : d.notes) {
+    out += fmt::format("{}{}note{}: {}\n", note.where ? headline(note.where) : "", blue, off, note.message);
+    if (note.where) out += excerpt(note.where, color);
+  }
+  for (const std::string& help : d.helps) out += fmt::format("{}help{}: {}\n", blue, off, help);
+  return out;
+}
+
+std::string render_json(const Diagnostic& d) {
+  std::string notes, helps;
+  for (const DiagnosticNote& note : d.notes)
+    notes += fmt::format(R"({}{{"message": {}, "place": {}}})", notes.empty() ? "" : ", ", quoted(note.message),
+                         place_json(note.where));
+  for (const std::string& help : d.helps) helps += (helps.empty() ? "" : ", ") + quoted(help);
+  return fmt::format(R"({{"code": "{}", "title": {}, "message": {}, "place": {}, "notes": [{}], "help": [{}]}})"
+                     "\n",
+                     name(d.code), quoted(title(d.code)), quoted(d.message), place_json(d.where), notes, helps);
+}
+
+}  // namespace piper

@@ -1,0 +1,79 @@
+// Every error a user can see: one row each. `docs/errors/CODE.md` explains it, a golden case shows it.
+#pragma once
+
+#include <string_view>
+
+namespace piper {
+
+// clang-format off
+#define PIPER_ERROR_CODES(X)                                                     \
+  /* E1xx: the text cannot be read */                                            \
+  X(E101, "unexpected text")                                                     \
+  X(E102, "bad number or size")                                                  \
+  X(E103, "unknown directive")                                                   \
+  X(E104, "unknown, missing or repeated argument")                               \
+  X(E105, "argument of the wrong kind or value")                                 \
+  X(E106, "bad JSON")                                                            \
+  X(E107, "bad JSON directive")                                                  \
+  X(E108, "file cannot be read")                                                 \
+  X(E109, "bad model description")                                               \
+  X(E110, "unknown name in a model description")                                 \
+  X(E111, "bad configuration file")                                              \
+  X(E112, "unknown model or architecture")                                       \
+  X(E113, "input too large")                                                     \
+  /* E2xx: selection and placement */                                            \
+  X(E201, "already placed elsewhere")                                            \
+  X(E202, "unknown tag")                                                         \
+  X(E203, "nothing selected")                                                    \
+  X(E204, "not placed")                                                          \
+  X(E205, "unknown device")                                                      \
+  X(E206, "bad split")                                                           \
+  X(E207, "devices are declared twice or not at all")                            \
+  X(E208, "unknown mesh axis")                                                   \
+  X(E209, "cannot cut the model into these stages")                              \
+  X(E210, "passes of one chunk on different devices")                            \
+  X(E211, "several devices, neither replicated nor sharded")                     \
+  X(E212, "devices differ from the placement")                                   \
+  X(E213, "batch does not divide")                                               \
+  /* E3xx: illegal rewrite */                                                    \
+  X(E301, "replicated twice")                                                    \
+  X(E302, "structure directive after a time directive")                          \
+  X(E303, "orders contradict each other or the data")                            \
+  X(E304, "consecutive elements share no device")                                \
+  X(E305, "overlapped parts depend on each other")                               \
+  X(E306, "backward cannot be split here")                                       \
+  X(E307, "backward is split, so pass=B is ambiguous")                           \
+  X(E308, "region cannot be sharded")                                            \
+  X(E309, "sharded twice")                                                       \
+  X(E310, "holders of one parameter overlap")                                    \
+  X(E311, "value without a batch dimension crosses groups of different size")    \
+  X(E312, "nothing to recompute")                                                \
+  X(E313, "timeline does not fit the placement")                                 \
+  X(E314, "illegal size for this timeline")                                      \
+  X(E315, "unknown timeline")                                                    \
+  X(E316, "prefetch needs sharded parameters")                                   \
+  X(E317, "gradient of a parameter is computed nowhere")                         \
+  X(E318, "chunk runs on groups of different size")                              \
+  /* E4xx: the plan */                                                           \
+  X(E401, "deadlock")                                                            \
+  X(E402, "collectives in different order")                                      \
+  X(E403, "race")                                                                \
+  X(E404, "use after free")                                                      \
+  X(E405, "does not fit in memory")                                              \
+  X(E406, "peak depends on timing")                                              \
+  X(E407, "unmatched communication")                                             \
+  X(E408, "malformed plan")                                                      \
+  X(E409, "devices of one template are not symmetric")                           \
+  X(E410, "malformed DAG")
+// clang-format on
+
+enum class ErrorCode {
+#define PIPER_DECLARE(code, title) code,
+  PIPER_ERROR_CODES(PIPER_DECLARE)
+#undef PIPER_DECLARE
+};
+
+std::string_view name(ErrorCode code);
+std::string_view title(ErrorCode code);
+
+}  // namespace piper

@@ -1,0 +1,164 @@
+#include "compile/compile.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "directives/directives.h"
+#include "ir/verify_dag.h"
+#include "plan/lower.h"
+#include "plan/memory_report.h"
+#include "plan/verify_plan.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+/// Runs passes one after the other: verifies, times and shows what each has made, so that no pass does so itself.
+class Pipeline {
+ public:
+  Pipeline(TrainingDag dag, const CompileOptions& options) : dag(std::move(dag)), options_(options) {}
+
+  template <class Pass>
+  Checked run(std::string name, Pass pass) {
+    const auto start = std::chrono::steady_clock::now();
+    auto result = pass(std::move(dag));
+    if (!result) return std::move(result.error());
+    dag = *std::move(result);
+    note(std::move(name), start);
+    if (options_.verify_every_pass) end_phase();
+    return Ok{};
+  }
+
+  void note(std::string name, std::chrono::steady_clock::time_point start) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    times.push_back({std::move(name), seconds.count(), dag.nodes.size(), dag.edges.size()});
+    if (options_.after_pass) options_.after_pass(times.back().pass, dag);
+  }
+
+  /// What a pass may have broken is our bug, never the user's.
+  void end_phase() {
+    if (auto sound = verify(dag); !sound)
+      internal_error(fmt::format("after {}: {}", times.empty() ? "start" : times.back().pass, sound.error().message));
+  }
+
+  TrainingDag dag;
+  std::vector<PassTime> times;
+
+ private:
+  const CompileOptions& options_;
+};
+
+Checked check_phases(const Schedule& schedule) {
+  const Directive* time = nullptr;
+  for (const Directive& directive : schedule.directives) {
+    if (is_time_directive(directive.body)) {
+      time = &directive;
+    } else if (time) {
+      return error(ErrorCode::E302, directive.where, fmt::format("{} changes the structure of the step after {} has ordered it", verb(directive.body), verb(time->body)))
+          .note(time->where, "ordered here")
+          .help(fmt::format("move {} up, before the first order, use or prefetch", verb(directive.body)));
+    }
+  }
+  return Ok{};
+}
+
+void add_origins(TrainingDag& dag, const Schedule& schedule) {
+  for (const Directive& directive : schedule.directives)
+    dag.origins.push_back({print(directive.body), short_place(directive.where), directive.where, directive.body});
+}
+
+/// Applies all directives of one kind, in file order.
+template <class Kind>
+Checked apply_all(Pipeline& pipeline, const Schedule& schedule) {
+  for (size_t d = 0; d < schedule.directives.size(); ++d) {
+    const auto* directive = std::get_if<Kind>(&schedule.directives[d].body);
+    if (!directive) continue;
+    PIPER_CHECK(pipeline.run(std::string(verb(schedule.directives[d].body)),
+                             [&](TrainingDag dag) { return apply(std::move(dag), *directive, DirectiveId(d)); }));
+  }
+  return Ok{};
+}
+
+/// Orders in file order, with every `use` written out.
+Result<std::vector<SourcedOrder>> collect_orders(const TrainingDag& dag, const Schedule& schedule, Schedule& written_out) {
+  std::vector<SourcedOrder> orders;
+  for (size_t d = 0; d < schedule.directives.size(); ++d) {
+    const Directive& directive = schedule.directives[d];
+    if (const auto* use = std::get_if<Use>(&directive.body)) {
+      PIPER_TRY(const std::vector<Order> expanded, expand(dag, *use, DirectiveId(d)));
+      for (const Order& order : expanded) {
+        written_out.directives.push_back({order, directive.where});
+        orders.push_back({order, DirectiveId(d)});
+      }
+      continue;
+    }
+    written_out.directives.push_back(directive);
+    if (const auto* order = std::get_if<Order>(&directive.body)) orders.push_back({*order, DirectiveId(d)});
+  }
+  return orders;
+}
+
+/// Structure: any file order gives the same DAG, because each kind of directive has its turn.
+Checked build_structure(Pipeline& pipeline, const Schedule& schedule) {
+  PIPER_CHECK(apply_all<Devices>(pipeline, schedule));
+  PIPER_CHECK(apply_all<Mesh>(pipeline, schedule));
+  PIPER_CHECK(apply_all<Split>(pipeline, schedule));  // before place: a placement may depend on the slice
+  PIPER_CHECK(apply_all<Place>(pipeline, schedule));
+  return pipeline.run("collect-residences", collect_residences);
+}
+
+Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const std::vector<SourcedOrder>& orders) {
+  std::vector<const Order*> plain;
+  for (const SourcedOrder& sourced : orders) plain.push_back(&sourced.order);
+  PIPER_CHECK(pipeline.run("split-backward", [&](TrainingDag dag) { return split_backward(std::move(dag), plain); }));
+  PIPER_CHECK(apply_all<Recompute>(pipeline, schedule));  // after split-backward: recomputed values go to BI and BW
+  PIPER_CHECK(apply_all<Replicate>(pipeline, schedule));
+  PIPER_CHECK(apply_all<Shard>(pipeline, schedule));
+  PIPER_CHECK(pipeline.run("check-replication", check_replication));
+  PIPER_CHECK(pipeline.run("insert-communication", insert_communication));
+  PIPER_CHECK(pipeline.run("delay-recomputation", delay_recomputation));  // after insert-communication: gradients arrive there
+  PIPER_CHECK(pipeline.run("insert-updates", insert_updates));
+  pipeline.end_phase();
+  return Ok{};
+}
+
+}  // namespace
+
+Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule& schedule, const CompileOptions& options) {
+  PIPER_CHECK(check_phases(schedule));
+  TrainingDag start = initial_dag(std::move(model));
+  add_origins(start, schedule);
+  Pipeline pipeline(std::move(start), options);
+  Compiled out;
+
+  PIPER_CHECK(build_structure(pipeline, schedule));
+  PIPER_TRY(const std::vector<SourcedOrder> orders, collect_orders(pipeline.dag, schedule, out.schedule));
+  PIPER_CHECK(complete_structure(pipeline, schedule, orders));
+
+  PIPER_CHECK(apply_all<Prefetch>(pipeline, schedule));
+  PIPER_CHECK(pipeline.run("order", [&](TrainingDag dag) { return apply(std::move(dag), orders); }));
+  PIPER_CHECK(pipeline.run("check-acyclic", check_acyclic));
+
+  const auto timed = [&](std::string name, auto step) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto result = step();
+    pipeline.note(std::move(name), begin);
+    return result;
+  };
+  auto linear = linearize(std::move(pipeline.dag), options.cluster);
+  if (!linear) return std::move(linear.error());
+  const auto begin = std::chrono::steady_clock::now();
+  PIPER_TRY(out.linear, place_gathers(*std::move(linear)));
+  pipeline.dag = out.linear.dag;
+  pipeline.note("linearize", begin);
+  pipeline.end_phase();
+
+  out.plan = timed("lower", [&] { return lower(out.linear.dag, out.linear.order, options.cluster); });
+  PIPER_CHECK(timed("verify-plan", [&] { return verify(out.plan); }));
+  if (options.cluster.memory) PIPER_CHECK(check_capacity(out.plan, *options.cluster.memory));
+  out.times = std::move(pipeline.times);
+  return out;
+}
+
+}  // namespace piper

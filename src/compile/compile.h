@@ -1,0 +1,40 @@
+// From a model and a schedule to proved plans: one flat list of passes.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/result.h"
+#include "cost/cluster.h"
+#include "ir/training_dag.h"
+#include "passes/passes.h"
+#include "plan/plan.h"
+#include "schedule/schedule.h"
+
+namespace piper {
+
+struct CompileOptions {
+  /// Costs behind the order of nodes, and the memory of a device, if it is known.
+  Cluster cluster;
+  /// Called after every pass with its name; for --dump-after.
+  std::function<void(std::string_view, const TrainingDag&)> after_pass;
+  /// Check the DAG after every pass instead of at the end of each phase.
+  bool verify_every_pass = false;
+};
+
+struct PassTime {
+  std::string pass;
+  double seconds = 0;
+  size_t nodes = 0, edges = 0;
+};
+
+struct Compiled {
+  Schedule schedule;  // with `use` written out as orders
+  LinearDag linear;
+  Plan plan;
+  std::vector<PassTime> times;
+};
+
+Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule& schedule, const CompileOptions& options = {});
+
+}  // namespace piper

@@ -1,0 +1,92 @@
+#include "compile/timeline_of.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "ir/device_classes.h"
+
+namespace piper {
+namespace {
+
+std::vector<int> stage_of_chunk(const TrainingDag& dag) {
+  if (!dag.stages.empty()) return dag.stages[0].of_chunk;
+  std::vector<int> out;
+  std::vector<GroupId> seen;
+  for (const auto& residences : dag.residences) {
+    const GroupId group = residences[0].group;
+    auto found = std::find(seen.begin(), seen.end(), group);
+    if (found == seen.end()) found = seen.insert(seen.end(), group);
+    out.push_back(static_cast<int>(found - seen.begin()));
+  }
+  return out;
+}
+
+/// Appends an operation: to the cell it belongs to, or as a new one.
+class RowWriter {
+ public:
+  explicit RowWriter(TimedRow& row) : row_(row) {}
+
+  void add(const TimelineOp& op, int bracket, double start, double end) {
+    if (bracket >= 0 && bracket == bracket_) {
+      TimedCell& cell = row_.cells.back();
+      if (cell.cell.first != op && !cell.cell.second) cell.cell.second = op;
+      cell.end = std::max(cell.end, end);
+      return;
+    }
+    if (bracket < 0 && bracket_ < 0 && !row_.cells.empty() && row_.cells.back().cell.first == op) {
+      row_.cells.back().end = end;
+      return;
+    }
+    row_.cells.push_back({{op, std::nullopt}, start, end});
+    bracket_ = bracket;
+  }
+
+ private:
+  TimedRow& row_;
+  int bracket_ = -1;
+};
+
+}  // namespace
+
+std::vector<TimedRow> timed_rows(const LinearDag& linear) {
+  const TrainingDag& dag = linear.dag;
+  const DeviceClasses classes = device_classes(dag);
+  const std::vector<int> stages = stage_of_chunk(dag);
+  const ComputeIndex index(dag);
+  std::unordered_map<NodeId, int> bracket_of;
+  for (size_t b = 0; b < dag.brackets.size(); ++b)
+    for (const auto& part : dag.brackets[b].parts)
+      for (const NodeId id : part) bracket_of[id] = static_cast<int>(b);
+  std::vector<TimedRow> rows(classes.count());
+  std::vector<RowWriter> writers;
+  for (size_t c = 0; c < rows.size(); ++c) {
+    rows[c].devices = classes.members(static_cast<int>(c));
+    writers.emplace_back(rows[c]);
+  }
+  for (const NodeId id : linear.order) {
+    const Node& node = dag[id];
+    if (!is_compute(node)) continue;
+    // recomputation is part of the backward it is for
+    const bool split = index.find(node.tags.chunk, Pass::BI, node.tags.slice).valid();
+    const Pass pass = *node.tags.pass != Pass::R ? *node.tags.pass : split ? Pass::BI : Pass::B;
+    const TimelineOp op{stages[node.tags.chunk.index()], pass, node.tags.slice};
+    const auto bracket = bracket_of.find(id);
+    for (const int c : classes.of_group(node.group))
+      writers[static_cast<size_t>(c)].add(op, bracket == bracket_of.end() ? -1 : bracket->second, linear.start[id.index()], linear.end[id.index()]);
+  }
+  return rows;
+}
+
+std::string print_timeline(const std::vector<TimedRow>& rows) {
+  std::string out;
+  for (const TimedRow& row : rows) {
+    std::string line;
+    for (const TimedCell& cell : row.cells) line += (line.empty() ? "" : " ") + print(cell.cell);
+    out += line + "\n";
+  }
+  return out;
+}
+
+}  // namespace piper

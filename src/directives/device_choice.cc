@@ -1,0 +1,96 @@
+#include "directives/device_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/suggest.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+std::vector<std::string> axis_names(const std::vector<MeshAxis>& axes) {
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : axes)
+    if (!axis.name.empty()) names.push_back(axis.name);
+  return names;
+}
+
+}  // namespace
+
+Checked check_devices(const TrainingDag& dag, const DeviceList& devices, const SourceRange& where) {
+  std::set<int> seen;
+  for (const int device : devices) {
+    if (device >= dag.devices)
+      return error(ErrorCode::E205, where, fmt::format("device {} does not exist; there are devices 0 to {}", device, dag.devices - 1))
+          .help("raise devices(n), or correct the list");
+    if (!seen.insert(device).second)
+      return error(ErrorCode::E205, where, fmt::format("device {} stands twice in one list", device));
+  }
+  return Ok{};
+}
+
+Result<DeviceGroup> mesh_slab(const TrainingDag& dag, const Filter& coordinates) {
+  if (dag.mesh.empty())
+    return error(ErrorCode::E207, coordinates.where, "there is no mesh to take coordinates of")
+        .help("declare one: mesh(pp=2, dp=4)");
+  for (const TagCondition& condition : coordinates.conditions)
+    if (const auto names = axis_names(dag.mesh); std::find(names.begin(), names.end(), condition.tag) == names.end())
+      return error(ErrorCode::E208, condition.where, fmt::format("the mesh has no axis \"{}\"", condition.tag))
+          .help(did_you_mean(condition.tag, names));
+  DeviceGroup group;
+  group.devices = {0};
+  for (const MeshAxis& axis : dag.mesh) {
+    const TagCondition* condition = coordinates.find(axis.name);
+    std::vector<int> kept;
+    for (int i = 0; i < axis.size; ++i)
+      if (!condition || condition->matches(i)) kept.push_back(i);
+    if (kept.empty())
+      return error(ErrorCode::E205, condition->where, fmt::format("axis \"{}\" counts from 0 to {}", axis.name, axis.size - 1));
+    DeviceList next;
+    for (const int base : group.devices)
+      for (const int i : kept) next.push_back(base * axis.size + i);
+    group.devices = std::move(next);
+    if (!condition || kept.size() > 1) group.axes.push_back({axis.name, static_cast<int>(kept.size())});
+  }
+  if (group.axes.empty()) group.axes.push_back({"", 1});
+  return group;
+}
+
+Result<PartitionId> partition_of(TrainingDag& dag, GroupId id, const DeviceChoice& choice, std::string_view verb) {
+  const DeviceGroup& group = dag.groups[id];
+  if (choice.mesh)
+    return error(ErrorCode::E105, choice.where, fmt::format("{}: say along which axis, or give lists of devices", verb));
+  for (const std::string& axis : choice.along) {
+    const std::vector<std::string> names = axis_names(group.axes);
+    if (std::find(names.begin(), names.end(), axis) == names.end())
+      return error(ErrorCode::E208, choice.where,
+                   fmt::format("{}: the devices {} have no axis \"{}\"", verb, print_devices(group.devices), axis))
+          .help(names.empty() ? "a placement by list has no axes; give devices=[…] here too" : did_you_mean(axis, names));
+  }
+  if (!choice.along.empty()) return dag.groups.along(id, choice.along);
+  Partition partition{id, 1, {}};
+  const std::set<int> members(group.devices.begin(), group.devices.end());
+  for (const DeviceList& list : choice.lists) {
+    PIPER_CHECK(check_devices(dag, list, choice.where));
+    const bool inside = std::all_of(list.begin(), list.end(), [&](int d) { return members.contains(d); });
+    const bool outside = std::none_of(list.begin(), list.end(), [&](int d) { return members.contains(d); });
+    if (outside) continue;
+    if (!inside || (!partition.members.empty() && static_cast<int>(list.size()) != partition.part_size))
+      return error(ErrorCode::E212, choice.where,
+                   fmt::format("{}: {} and the placement on {} do not fit", verb, print_devices(list), print_devices(group.devices)))
+          .help("lists must be of equal size and stay inside the devices given by place");
+    partition.part_size = static_cast<int>(list.size());
+    partition.members.insert(partition.members.end(), list.begin(), list.end());
+  }
+  if (std::set<int>(partition.members.begin(), partition.members.end()) != members ||
+      partition.members.size() != group.devices.size())
+    return error(ErrorCode::E212, choice.where,
+                 fmt::format("{}: the lists do not cover the placement on {}", verb, print_devices(group.devices)))
+        .help("every device given by place must stand in exactly one list");
+  return dag.groups.intern(std::move(partition));
+}
+
+}  // namespace piper

@@ -1,0 +1,28 @@
+// mesh(pp=2, dp=4): the devices are the product of named axes; the last varies fastest (device = pp * 4 + dp).
+//   before:  a DAG without devices
+//   after:   devices=8, axes pp and dp
+// Illegal: a second devices or mesh (E207); more than 2^20 devices (E105).
+#include <fmt/format.h>
+
+#include "directives/directives.h"
+
+namespace piper {
+
+Result<TrainingDag> apply(TrainingDag dag, const Mesh& mesh, DirectiveId by) {
+  if (dag.devices > 0)
+    return error(ErrorCode::E207, dag.where(by), fmt::format("the step has {} devices already", dag.devices))
+        .help("keep one of devices(n) and mesh(…)");
+  if (mesh.axes.empty())
+    return error(ErrorCode::E104, dag.where(by), "mesh: needs at least one axis").help("mesh(pp=2, dp=4)");
+  int64_t count = 1;
+  for (const MeshAxis& axis : mesh.axes) {
+    count *= axis.size;
+    if (count > (1 << 20))
+      return error(ErrorCode::E105, dag.where(by), "mesh: more than 2^20 devices");
+  }
+  dag.devices = static_cast<int>(count);
+  dag.mesh = mesh.axes;
+  return dag;
+}
+
+}  // namespace piper

@@ -1,0 +1,178 @@
+// place(<filter>, devices=[…] | mesh={…}): the selected nodes run together on these devices.
+//   before:  %0 = compute embed F mb=0
+//   after:   %0 = compute embed F mb=0 @ [0, 1] stream compute
+// place(<filter>, along=pp, stages=n, shape=loop|v|two_way): cuts the selected chunks into n contiguous stages, tags them,
+// and gives stage s to a coordinate of the axis: s mod p, back and forth (v), or both ways at once (two_way).
+// Illegal: nothing selected (E203); placed elsewhere (E201); unknown device or axis (E205, E208); stages that do not fit (E209).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/suggest.h"
+#include "directives/device_choice.h"
+#include "directives/directives.h"
+#include "ir/select.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+/// The scope with the most instances on the outermost level, and for each selected chunk the instance it belongs to:
+/// the one that contains it or runs before it (0 if none does).
+struct Instances {
+  std::string scope;
+  int count = 0;
+  std::vector<int> of_chunk;
+};
+
+Instances find_instances(const ModelGraph& model, const std::vector<ChunkId>& chunks) {
+  std::map<std::string, std::map<int, int>> seen;
+  for (const ChunkId id : chunks)
+    if (!model[id].scopes.empty()) seen[model[id].scopes[0].scope][model[id].scopes[0].index] = 0;
+  Instances out;
+  for (auto& [scope, indices] : seen)
+    if (static_cast<int>(indices.size()) > out.count) out = {scope, static_cast<int>(indices.size()), {}};
+  std::map<int, int> number;
+  int current = 0;
+  for (const ChunkId id : chunks) {
+    if (!model[id].scopes.empty() && model[id].scopes[0].scope == out.scope)
+      current = number.emplace(model[id].scopes[0].index, static_cast<int>(number.size())).first->second;
+    out.of_chunk.push_back(current);
+  }
+  return out;
+}
+
+/// First instance of every stage.
+Result<std::vector<int>> stage_starts(const Place& place, const Instances& instances, const SourceRange& where) {
+  std::vector<int> starts = {0};
+  if (place.at.empty()) {
+    if (place.stages > instances.count)
+      return error(ErrorCode::E209, where,
+                   fmt::format("{} stages need at least {} instances of a scope; \"{}\" has {}", place.stages, place.stages,
+                               instances.scope, instances.count))
+          .help("use fewer stages");
+    const int size = instances.count / place.stages, larger = instances.count % place.stages;
+    for (int s = 1; s < place.stages; ++s) starts.push_back(s * size + std::min(s, larger));
+    return starts;
+  }
+  starts.insert(starts.end(), place.at.begin(), place.at.end());
+  if (static_cast<int>(starts.size()) != place.stages)
+    return error(ErrorCode::E209, where, fmt::format("{} cuts make {} stages, not {}", place.at.size(), starts.size(), place.stages));
+  for (size_t s = 1; s < starts.size(); ++s)
+    if (starts[s] <= starts[s - 1] || starts[s] >= instances.count)
+      return error(ErrorCode::E209, where,
+                   fmt::format("cuts must rise and stay between 1 and {}: {} does not", instances.count - 1, starts[s]));
+  return starts;
+}
+
+int coordinate(StageShape shape, int stage, int ranks, bool second_direction) {
+  const int round = stage / ranks, offset = stage % ranks;
+  if (shape == StageShape::V) return round % 2 == 0 ? offset : ranks - 1 - offset;
+  if (shape == StageShape::TwoWay && second_direction) return ranks - 1 - offset;
+  return offset;
+}
+
+Checked check_unplaced(const TrainingDag& dag, const std::vector<NodeId>& nodes, DirectiveId by) {
+  for (const NodeId id : nodes)
+    if (const Node& node = dag[id]; node.group.valid())
+      return error(ErrorCode::E201, dag.where(by),
+                   fmt::format("{} is already placed on {}", name_of(dag, id), print_devices(dag.groups[node.group].devices)))
+          .note(dag.where(node.placed_by), "first placed here")
+          .help("make the filters of the two directives exclude each other");
+  return Ok{};
+}
+
+void put(TrainingDag& dag, NodeId id, GroupId group, StreamId stream, DirectiveId by) {
+  Node& node = dag[id];
+  node.group = group;
+  node.stream = stream;
+  node.placed_by = by;
+}
+
+Checked check_stages(const TrainingDag& dag, const Place& place, int ranks, const SourceRange& where) {
+  if (place.stages % ranks != 0)
+    return error(ErrorCode::E209, where, fmt::format("{} stages do not divide among {} devices along \"{}\"", place.stages, ranks, place.devices.along[0]))
+        .help(fmt::format("use a multiple of {}", ranks));
+  if (place.shape == StageShape::TwoWay && place.stages != ranks)
+    return error(ErrorCode::E209, where, fmt::format("two_way needs one stage per device along \"{}\": {}, not {}", place.devices.along[0], ranks, place.stages));
+  if (place.shape == StageShape::TwoWay && (ranks % 2 != 0 || dag.slices() % 2 != 0))
+    return error(ErrorCode::E209, where, fmt::format("two_way needs an even number of devices and of slices: there are {} and {}", ranks, dag.slices()));
+  for (const StageTags& stages : dag.stages)
+    if (stages.tag == place.as)
+      return error(ErrorCode::E206, where, fmt::format("stages called \"{}\" exist already", place.as))
+          .help("give these another name: as=…");
+  return Ok{};
+}
+
+Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveId by) {
+  const SourceRange where = dag.where(by);
+  Selector selector(dag);
+  PIPER_TRY(const std::vector<ChunkId> chunks, selector.chunks(place.what, "place"));
+  PIPER_TRY(const std::vector<NodeId> nodes, selector.nodes(place.what, "place"));
+  PIPER_CHECK(check_unplaced(dag, nodes, by));
+  if (place.devices.along.size() != 1)
+    return error(ErrorCode::E105, place.devices.where, "place: stages go along one axis of the mesh: along=pp");
+  const std::string& axis = place.devices.along[0];
+  const auto found = std::find_if(dag.mesh.begin(), dag.mesh.end(), [&](const MeshAxis& a) { return a.name == axis; });
+  if (found == dag.mesh.end()) {
+    std::vector<std::string> names;
+    for (const MeshAxis& a : dag.mesh) names.push_back(a.name);
+    return error(ErrorCode::E208, place.devices.where, fmt::format("the mesh has no axis \"{}\"", axis)).help(did_you_mean(axis, names));
+  }
+  const int ranks = found->size;
+  PIPER_CHECK(check_stages(dag, place, ranks, where));
+  const Instances instances = find_instances(*dag.model, chunks);
+  PIPER_TRY(const std::vector<int> starts, stage_starts(place, instances, where));
+
+  StageTags tags{place.as, std::vector<int>(dag.model->chunks.size(), -1)};
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const auto next = std::upper_bound(starts.begin(), starts.end(), instances.of_chunk[i]);
+    tags.of_chunk[chunks[i].index()] = static_cast<int>(next - starts.begin()) - 1;
+  }
+  std::vector<GroupId> groups;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Filter coordinates{{TagCondition{axis, false, {{rank, rank}}, {}, where}}, where};
+    PIPER_TRY(DeviceGroup slab, mesh_slab(dag, coordinates));
+    groups.push_back(dag.groups.intern(std::move(slab)));
+  }
+  const StreamId stream = dag.stream(place.stream);
+  dag.stages.push_back(std::move(tags));
+  for (const NodeId id : nodes) {
+    const int stage = dag.stages.back().of_chunk[dag[id].tags.chunk.index()];
+    const bool second_half = dag[id].tags.slice >= dag.slices() / 2;
+    put(dag, id, groups[static_cast<size_t>(coordinate(place.shape, stage, ranks, second_half))], stream, by);
+  }
+  return dag;
+}
+
+}  // namespace
+
+Result<TrainingDag> apply(TrainingDag dag, const Place& place, DirectiveId by) {
+  if (dag.devices == 0)
+    return error(ErrorCode::E207, dag.where(by), "place: no devices are declared").help("add devices(n) or mesh(…)");
+  if (place.stages > 0) return place_stages(std::move(dag), place, by);
+  if (!place.at.empty()) return error(ErrorCode::E104, dag.where(by), "place: at=[…] goes with stages=n");
+  if (!place.devices.along.empty())
+    return error(ErrorCode::E104, dag.where(by), "place: along=… goes with stages=n")
+        .help("for one group of devices write mesh={pp=0}, or mesh={} for all of them");
+  if (place.devices.lists.size() > 1)
+    return error(ErrorCode::E105, place.devices.where, "place: takes one list of devices");
+  DeviceGroup group;
+  if (place.devices.mesh) {
+    PIPER_TRY(group, mesh_slab(dag, *place.devices.mesh));
+  } else {
+    PIPER_CHECK(check_devices(dag, place.devices.lists[0], place.devices.where));
+    group.devices = place.devices.lists[0];
+    group.axes = {{"", group.size()}};
+  }
+  Selector selector(dag);
+  PIPER_TRY(const std::vector<NodeId> nodes, selector.nodes(place.what, "place"));
+  PIPER_CHECK(check_unplaced(dag, nodes, by));
+  const GroupId id = dag.groups.intern(std::move(group));
+  const StreamId stream = dag.stream(place.stream);
+  for (const NodeId node : nodes) put(dag, node, id, stream, by);
+  return dag;
+}
+
+}  // namespace piper

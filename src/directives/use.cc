@@ -1,0 +1,144 @@
+// use NAME(stages=stage, microbatches=mb): a timeline of the library orders the stages that place(stages=…) has made. It
+// stands for one order per rank; `--emit schedule` prints them.
+//   before:  use 1f1b(stages=stage, microbatches=mb)
+//   after:   order({stage=0, mb=0, pass=F}, {stage=0, mb=1, pass=F}, {stage=0, mb=0, pass=B}, …)
+// Illegal: unknown timeline (E315), sizes it is not defined for (E314), a placement that contradicts it (E313).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/suggest.h"
+#include "directives/directives.h"
+#include "schedule/schedule_text.h"
+#include "schedule/timelines/library.h"
+
+namespace piper {
+namespace {
+
+Result<const StageTags*> find_stages(const TrainingDag& dag, const Use& use, const SourceRange& where) {
+  std::vector<std::string> names;
+  for (const StageTags& stages : dag.stages) {
+    if (stages.tag == use.stages) {
+      for (size_t c = 0; c < stages.of_chunk.size(); ++c)
+        if (stages.of_chunk[c] < 0)
+          return error(ErrorCode::E313, where, fmt::format("use: chunk {} belongs to no stage", dag.model->chunks[c].name))
+              .help("let the place directive with stages=… select everything: place({}, …)");
+      return &stages;
+    }
+    names.push_back(stages.tag);
+  }
+  return error(ErrorCode::E313, where, fmt::format("use: there are no stages called \"{}\"", use.stages))
+      .help(names.empty() ? "make them: place({}, along=pp, stages=4)" : did_you_mean(use.stages, names));
+}
+
+Result<int> find_dim(const TrainingDag& dag, const Use& use, const SourceRange& where) {
+  std::vector<std::string> names;
+  for (size_t d = 0; d < dag.dims.size(); ++d) {
+    if (dag.dims[d].name == use.microbatches) return static_cast<int>(d);
+    names.push_back(dag.dims[d].name);
+  }
+  return error(ErrorCode::E313, where, fmt::format("use: the batch is not split along \"{}\"", use.microbatches))
+      .help(names.empty() ? "split it: split(batch, parts=8, as=mb)" : did_you_mean(use.microbatches, names));
+}
+
+/// The group that runs a stage for a microbatch.
+class Stages {
+ public:
+  Stages(const TrainingDag& dag, const StageTags& tags, size_t dim) : dag_(dag), index_(dag) {
+    count = *std::max_element(tags.of_chunk.begin(), tags.of_chunk.end()) + 1;
+    first_chunk_.resize(static_cast<size_t>(count));
+    for (size_t c = tags.of_chunk.size(); c-- > 0;) first_chunk_[static_cast<size_t>(tags.of_chunk[c])] = ChunkId(c);
+    for (size_t d = dim + 1; d < dag.dims.size(); ++d) stride_ *= dag.dims[d].parts;
+  }
+  GroupId group(int stage, int microbatch) const {
+    return dag_[index_.find(first_chunk_[static_cast<size_t>(stage)], Pass::F, microbatch * stride_)].group;
+  }
+  int count = 0;
+
+ private:
+  const TrainingDag& dag_;
+  ComputeIndex index_;
+  std::vector<ChunkId> first_chunk_;
+  int stride_ = 1;
+};
+
+/// Every stage stands where the timeline wants it, and different ranks are different devices.
+Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const Stages& stages, const TimelineInfo& info,
+                        const SourceRange& where) {
+  std::set<GroupId> taken;
+  for (const auto& row : timeline.ranks) {
+    std::optional<TimelineOp> first;
+    for (const TimelineCell& cell : row) {
+      for (const auto& op : {std::optional(cell.first), cell.second}) {
+        if (!op) continue;
+        if (!first) first = op;
+        const GroupId expected = stages.group(first->stage, first->microbatch), found = stages.group(op->stage, op->microbatch);
+        if (expected != found)
+          return error(ErrorCode::E313, where,
+                       fmt::format("use: {} runs {} and {} on one rank, but stage {} is placed on {} and stage {} on {}",
+                                   info.name, print(*first), print(*op), first->stage,
+                                   print_devices(dag.groups[expected].devices), op->stage,
+                                   print_devices(dag.groups[found].devices)))
+              .help(fmt::format("this timeline wants shape={}", info.placement == Placement::V        ? "v"
+                                                                : info.placement == Placement::TwoWay ? "two_way"
+                                                                                                      : "loop"));
+      }
+    }
+    if (first && !taken.insert(stages.group(first->stage, first->microbatch)).second)
+      return error(ErrorCode::E313, where, fmt::format("use: {} wants stage {} on devices of its own", info.name, first->stage));
+  }
+  return Ok{};
+}
+
+TagCondition condition(const std::string& tag, int index) { return {tag, false, {{index, index}}, {}, {}}; }
+
+Filter filter_of(const Use& use, const TimelineOp& op) {
+  return {{condition(use.stages, op.stage), condition(use.microbatches, op.microbatch),
+           TagCondition{"pass", false, {}, {std::string(name(op.pass))}, {}}},
+          {}};
+}
+
+}  // namespace
+
+Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, DirectiveId by) {
+  const SourceRange where = dag.where(by);
+  const TimelineInfo* info = find_timeline(use.timeline);
+  TimelineRequest request;
+  if (!info) {  // make_timeline knows what to say
+    auto unknown = make_timeline(use.timeline, request, where);
+    return std::move(unknown.error());
+  }
+  PIPER_TRY(const StageTags* tags, find_stages(dag, use, where));
+  PIPER_TRY(const int dim, find_dim(dag, use, where));
+  const Stages stages(dag, *tags, static_cast<size_t>(dim));
+  std::set<GroupId> groups;
+  request.microbatches = dag.dims[static_cast<size_t>(dim)].parts;
+  for (int s = 0; s < stages.count; ++s)
+    for (int m = 0; m < request.microbatches; ++m) groups.insert(stages.group(s, m));
+  request.ranks = static_cast<int>(groups.size());
+  if (info->takes_stages_per_rank) request.stages_per_rank = std::max(1, stages.count / request.ranks);
+  request.group = use.group;
+  if (use.memory_limit) request.memory_limit = *use.memory_limit;
+  const int wanted = stage_count(info->placement, request.ranks,
+                                 request.stages_per_rank ? request.stages_per_rank : info->default_stages_per_rank);
+  if (wanted != stages.count)
+    return error(ErrorCode::E313, where,
+                 fmt::format("use: {} on {} groups of devices needs {} stages; there are {}", info->name, request.ranks, wanted, stages.count))
+        .help(fmt::format("write stages={} in place", wanted));
+  PIPER_TRY(const Timeline timeline, make_timeline(use.timeline, request, where));
+  PIPER_CHECK(check_placement(dag, timeline, stages, *info, where));
+  std::vector<Order> orders;
+  for (const auto& row : timeline.ranks) {
+    Order order;
+    for (const TimelineCell& cell : row) {
+      OrderElement element{{filter_of(use, cell.first)}, {}};
+      if (cell.second) element.parts.push_back(filter_of(use, *cell.second));
+      order.elements.push_back(std::move(element));
+    }
+    orders.push_back(std::move(order));
+  }
+  return orders;
+}
+
+}  // namespace piper

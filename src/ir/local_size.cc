@@ -1,0 +1,42 @@
+#include "ir/local_size.h"
+
+#include "base/invariant.h"
+#include "base/saturate.h"
+
+namespace piper {
+
+int64_t samples_on(const TrainingDag& dag, GroupId group) {
+  return dag.model->step.batch / dag.slices() / dag.groups[group].size();
+}
+
+int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
+  const Value& value = (*dag.model)[id];
+  std::optional<PartitionId> layout;
+  if (is_compute(writer)) layout = dag.residence(writer.tags.chunk, writer.group).layout;
+  const int64_t samples = samples_on(dag, writer.group);
+  int64_t count = 1;
+  for (const Dim& dim : value.shape) {
+    int64_t extent = dim.extent(samples);
+    if (layout && dim.label == divided_label) extent /= dag.groups[*layout].part_size;
+    if (layout && dim.label == gathered_label) extent = saturating_multiply(extent, dag.groups[*layout].part_size);
+    count = saturating_multiply(count, extent);
+  }
+  return saturating_multiply(count, bytes_of(value.dtype));
+}
+
+int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
+  return holder.zero == 0 ? bucket.elements
+                          : saturating_multiply(shard_elements(dag, bucket, holder), dag.groups[holder.over].part_size);
+}
+
+int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
+  return ceil_divide(bucket.elements, dag.groups[holder.over].part_size);
+}
+
+const Holder& holder_on(const Bucket& bucket, GroupId group) {
+  for (const Holder& holder : bucket.holders)
+    if (holder.group == group) return holder;
+  internal_error("a bucket has a holder on every group that uses it");
+}
+
+}  // namespace piper

@@ -1,0 +1,26 @@
+// How much of a value, parameter or bucket one device holds.
+#pragma once
+
+#include "ir/training_dag.h"
+
+namespace piper {
+
+/// Samples of one slice on one device of the group.
+int64_t samples_on(const TrainingDag& dag, GroupId group);
+
+/// Bytes of a value as the node writes it on each device of its group. Inside a sharded region experts are divided and
+/// their capacity gathered; an exchange changes which of them are here, not how many numbers.
+int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId value);
+
+/// Elements of a bucket on one device of the holder: all of them, or its shard (padded to equal size).
+int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
+int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
+
+/// The holder of the bucket that is this group.
+const Holder& holder_on(const Bucket& bucket, GroupId group);
+
+/// A dimension label: what sharding divides, and what it gathers in exchange.
+constexpr std::string_view divided_label = "expert";
+constexpr std::string_view gathered_label = "capacity";
+
+}  // namespace piper

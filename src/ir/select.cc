@@ -1,0 +1,182 @@
+#include "ir/select.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/suggest.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+const std::vector<std::string> pass_words = {"F", "B", "BI", "BW", "R"};
+const std::vector<std::string> comm_words = {"gather", "reduce", "exchange", "transfer", "scalars"};
+
+Checked check_words(const TagCondition& condition, const std::vector<std::string>& known, std::string_view verb) {
+  for (const std::string& word : condition.words)
+    if (std::find(known.begin(), known.end(), word) == known.end())
+      return error(ErrorCode::E105, condition.where, fmt::format("{}: {}={} does not exist", verb, condition.tag, word))
+          .help(did_you_mean(word, known));
+  return Ok{};
+}
+
+}  // namespace
+
+std::vector<Pass> passes_named(std::string_view word) {
+  if (word == "F") return {Pass::F};
+  if (word == "B") return {Pass::B, Pass::R, Pass::BI, Pass::BW};
+  if (word == "BI") return {Pass::R, Pass::BI};
+  if (word == "BW") return {Pass::BW};
+  return {Pass::R};
+}
+
+Diagnostic nothing_selected(const Filter& filter, std::string_view verb, std::string_view what) {
+  return error(ErrorCode::E203, filter.where, fmt::format("{}: {} selects no {}", verb, print(filter), what));
+}
+
+Selector::Selector(const TrainingDag& dag) : dag_(dag), index_(dag) {
+  std::set<std::string> known = {"pass", "comm"};
+  for (const Chunk& chunk : dag.model->chunks)
+    for (const ScopeTag& tag : chunk.scopes) known.insert(tag.scope);
+  for (const StageTags& stages : dag.stages) known.insert(stages.tag);
+  for (const SliceDim& dim : dag.dims) known.insert(dim.name);
+  known_tags_.assign(known.begin(), known.end());
+}
+
+bool Selector::is_dim(std::string_view tag) const {
+  return std::any_of(dag_.dims.begin(), dag_.dims.end(), [&](const SliceDim& dim) { return dim.name == tag; });
+}
+
+Checked Selector::check_tags(const Filter& filter, std::string_view verb) const {
+  for (const TagCondition& condition : filter.conditions) {
+    if (std::find(known_tags_.begin(), known_tags_.end(), condition.tag) == known_tags_.end())
+      return error(ErrorCode::E202, condition.where, fmt::format("{}: no scope, stage or dim is called \"{}\"", verb, condition.tag))
+          .help(did_you_mean(condition.tag, known_tags_));
+    if (condition.tag == "pass") PIPER_CHECK(check_words(condition, pass_words, verb));
+    if (condition.tag == "comm") PIPER_CHECK(check_words(condition, comm_words, verb));
+  }
+  return Ok{};
+}
+
+bool Selector::chunk_matches(ChunkId id, const Filter& filter) const {
+  const Chunk& chunk = (*dag_.model)[id];
+  for (const TagCondition& condition : filter.conditions) {
+    if (condition.tag == "pass" || condition.tag == "comm" || is_dim(condition.tag)) continue;
+    const auto scope = std::find_if(chunk.scopes.begin(), chunk.scopes.end(),
+                                    [&](const ScopeTag& tag) { return tag.scope == condition.tag; });
+    int index = scope == chunk.scopes.end() ? -1 : scope->index;
+    for (const StageTags& stages : dag_.stages)
+      if (stages.tag == condition.tag) index = stages.of_chunk[id.index()];
+    if (index < 0 || !condition.matches(index)) return false;
+  }
+  return true;
+}
+
+std::string Selector::chunk_key(const Filter& filter) const {
+  std::string key;
+  for (const TagCondition& condition : filter.conditions) {
+    if (condition.tag == "pass" || condition.tag == "comm" || is_dim(condition.tag)) continue;
+    key += condition.tag + (condition.any ? "*" : "=");
+    for (const IndexRange& range : condition.indices) {
+      key.append(reinterpret_cast<const char*>(&range), sizeof range);
+    }
+    key += ';';
+  }
+  return key;
+}
+
+Result<std::vector<ChunkId>> Selector::chunks(const Filter& filter, std::string_view verb) {
+  PIPER_CHECK(check_tags(filter, verb));
+  const std::string key = chunk_key(filter);
+  auto found = cache_.find(key);
+  if (found == cache_.end()) {
+    std::vector<ChunkId> selected;
+    for (size_t c = 0; c < dag_.model->chunks.size(); ++c)
+      if (chunk_matches(ChunkId(c), filter)) selected.push_back(ChunkId(c));
+    found = cache_.emplace(key, std::move(selected)).first;
+  }
+  if (found->second.empty()) return nothing_selected(filter, verb, "part of the model");
+  return found->second;
+}
+
+Result<std::vector<int>> Selector::slices(const Filter& filter, std::string_view verb) {
+  std::vector<int> strides(dag_.dims.size(), 1);
+  for (size_t d = dag_.dims.size(); d-- > 1;) strides[d - 1] = strides[d] * dag_.dims[d].parts;
+  std::vector<int> selected = {0};
+  for (size_t d = 0; d < dag_.dims.size(); ++d) {
+    const TagCondition* condition = filter.find(dag_.dims[d].name);
+    std::vector<int> next;
+    for (const int base : selected) {
+      if (condition && !condition->any) {
+        for (const IndexRange& range : condition->indices)
+          for (int i = range.low; i <= std::min(range.high, dag_.dims[d].parts - 1); ++i) next.push_back(base + i * strides[d]);
+      } else {
+        for (int i = 0; i < dag_.dims[d].parts; ++i) next.push_back(base + i * strides[d]);
+      }
+    }
+    if (next.empty())
+      return error(ErrorCode::E203, condition->where,
+                   fmt::format("{}: {} selects nothing: \"{}\" counts from 0 to {}", verb, print(filter),
+                               dag_.dims[d].name, dag_.dims[d].parts - 1));
+    selected = std::move(next);
+  }
+  std::sort(selected.begin(), selected.end());
+  selected.erase(std::unique(selected.begin(), selected.end()), selected.end());
+  return selected;
+}
+
+Result<std::vector<NodeId>> Selector::nodes(const Filter& filter, std::string_view verb) {
+  PIPER_TRY(const std::vector<ChunkId> chunks_selected, chunks(filter, verb));
+  if (filter.find("comm")) return communication(filter, verb);
+  PIPER_TRY(const std::vector<int> slices_selected, slices(filter, verb));
+  std::vector<Pass> passes;
+  const TagCondition* condition = filter.find("pass");
+  if (!condition || condition->any) {
+    passes.assign(all_passes.begin(), all_passes.end());
+  } else {
+    for (const std::string& word : condition->words)
+      for (const Pass pass : passes_named(word))
+        if (std::find(passes.begin(), passes.end(), pass) == passes.end()) passes.push_back(pass);
+  }
+  std::vector<NodeId> selected;
+  selected.reserve(chunks_selected.size() * slices_selected.size() * passes.size());
+  for (const int slice : slices_selected)
+    for (const ChunkId chunk : chunks_selected)
+      for (const Pass pass : passes)
+        if (const NodeId id = index_.find(chunk, pass, slice); id.valid()) selected.push_back(id);
+  if (selected.empty()) return nothing_selected(filter, verb, "computation");
+  return selected;
+}
+
+Result<std::vector<NodeId>> Selector::communication(const Filter& filter, std::string_view verb) {
+  PIPER_TRY(const std::vector<ChunkId> chunks_selected, chunks(filter, verb));
+  PIPER_TRY(const std::vector<int> slices_selected, slices(filter, verb));
+  const TagCondition* comm = filter.find("comm");
+  const TagCondition* pass = filter.find("pass");
+  const bool by_slice = std::any_of(filter.conditions.begin(), filter.conditions.end(),
+                                    [&](const TagCondition& c) { return is_dim(c.tag); });
+  const bool by_chunk = chunk_key(filter) != "";
+  const auto has = [](const auto& sorted, const auto& item) { return std::binary_search(sorted.begin(), sorted.end(), item); };
+  std::vector<NodeId> selected;
+  for (size_t n = 0; n < dag_.nodes.size(); ++n) {
+    const Node& node = dag_.nodes[n];
+    const std::string_view tag = comm_tag(node);
+    if (tag.empty() || (!comm->any && std::find(comm->words.begin(), comm->words.end(), tag) == comm->words.end())) continue;
+    if (by_chunk && (!node.tags.chunk.valid() || !has(chunks_selected, node.tags.chunk))) continue;
+    if (by_slice && !has(slices_selected, node.tags.slice)) continue;
+    if (pass && !pass->any) {
+      const auto matches = [&](const std::string& word) {
+        const std::vector<Pass> passes = passes_named(word);
+        return node.tags.pass && std::find(passes.begin(), passes.end(), *node.tags.pass) != passes.end();
+      };
+      if (std::none_of(pass->words.begin(), pass->words.end(), matches)) continue;
+    }
+    selected.push_back(NodeId(n));
+  }
+  if (selected.empty()) return nothing_selected(filter, verb, "communication");
+  return selected;
+}
+
+}  // namespace piper

@@ -1,0 +1,44 @@
+// Filters: which nodes and chunks of the DAG they select.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "ir/training_dag.h"
+
+namespace piper {
+
+/// Which passes the word in a filter stands for. B takes in its parts and the recomputation before it, BI the latter.
+std::vector<Pass> passes_named(std::string_view word);
+
+/// Selects by tags; indexes the DAG once, so build it anew after a rewrite that adds nodes.
+class Selector {
+ public:
+  explicit Selector(const TrainingDag& dag);
+
+  /// Chunks that match the conditions on scopes and stages. Unknown tags are errors (E202), an empty selection too (E203).
+  Result<std::vector<ChunkId>> chunks(const Filter& filter, std::string_view verb);
+  /// Slices that match the conditions on dims.
+  Result<std::vector<int>> slices(const Filter& filter, std::string_view verb);
+  /// Computations, or communication if the filter names `comm`. E202, E203.
+  Result<std::vector<NodeId>> nodes(const Filter& filter, std::string_view verb);
+
+ private:
+  Checked check_tags(const Filter& filter, std::string_view verb) const;
+  bool chunk_matches(ChunkId chunk, const Filter& filter) const;
+  Result<std::vector<NodeId>> communication(const Filter& filter, std::string_view verb);
+  std::string chunk_key(const Filter& filter) const;
+  bool is_dim(std::string_view tag) const;
+
+  const TrainingDag& dag_;
+  ComputeIndex index_;
+  std::vector<std::string> known_tags_;
+  std::unordered_map<std::string, std::vector<ChunkId>> cache_;
+};
+
+/// The error for a selection without result.
+Diagnostic nothing_selected(const Filter& filter, std::string_view verb, std::string_view what);
+
+}  // namespace piper

@@ -1,0 +1,153 @@
+#include "ir/training_dag.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/invariant.h"
+#include "base/overloaded.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+
+NodeId TrainingDag::add(Node node) {
+  nodes.push_back(std::move(node));
+  return NodeId(nodes.size() - 1);
+}
+
+StreamId TrainingDag::stream(const std::string& name) {
+  const auto found = std::find(streams.begin(), streams.end(), name);
+  if (found != streams.end()) return StreamId(static_cast<size_t>(found - streams.begin()));
+  streams.push_back(name);
+  return StreamId(streams.size() - 1);
+}
+
+int TrainingDag::slices() const {
+  int count = 1;
+  for (const SliceDim& dim : dims) count *= dim.parts;
+  return count;
+}
+
+const Residence& TrainingDag::residence(ChunkId chunk, GroupId group) const {
+  for (const Residence& residence : residences[chunk.index()])
+    if (residence.group == group) return residence;
+  internal_error("a placed chunk has a residence on its group");
+}
+
+SourceRange TrainingDag::where(DirectiveId directive) const {
+  return directive.valid() ? origins[directive.index()].where : SourceRange{};
+}
+
+TrainingDag initial_dag(std::shared_ptr<const ModelGraph> model) {
+  TrainingDag dag;
+  dag.model = std::move(model);
+  const ModelGraph& m = *dag.model;
+  std::vector<NodeId> producer(m.values.size());
+  const auto add = [&](size_t c, Pass pass) {
+    const PassWork* work = m.chunks[c].find(pass);
+    if (!work) return;
+    const NodeId id = dag.add({Compute{}, {ChunkId(c), pass, 0}, {}, {}, {}, {}, {}});
+    for (const ValueId value : work->writes) producer[value.index()] = id;
+  };
+  for (size_t c = 0; c < m.chunks.size(); ++c) add(c, Pass::F);
+  for (size_t c = m.chunks.size(); c-- > 0;) add(c, Pass::B);
+  for (size_t n = 0; n < dag.nodes.size(); ++n)
+    for (const ValueId value : work_of(dag, dag.nodes[n]).reads)
+      if (m[value].kind != ValueKind::Input)
+        dag.edges.push_back({producer[value.index()], NodeId(n), Item::value(value), {}});
+  dag.stream("compute");
+  return dag;
+}
+
+const PassWork& work_of(const TrainingDag& dag, const Node& node) {
+  const PassWork* work = (*dag.model)[node.tags.chunk].find(*node.tags.pass);
+  if (work) return *work;
+  // one part of backward is missing, so the other is the whole of it
+  work = (*dag.model)[node.tags.chunk].find(Pass::B);
+  invariant(work != nullptr, "a computation has work");
+  return *work;
+}
+
+bool is_compute(const Node& node) { return std::holds_alternative<Compute>(node.op); }
+
+std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separator, std::string_view equals) {
+  if (slice < 0) return "";
+  std::string out;
+  for (auto dim = dag.dims.rbegin(); dim != dag.dims.rend(); ++dim) {
+    out = fmt::format("{}{}{}{}", separator, dim->name, equals, slice % dim->parts) + out;
+    slice /= dim->parts;
+  }
+  return out;
+}
+
+std::string_view comm_tag(const Node& node) {
+  if (std::holds_alternative<Transfer>(node.op)) return "transfer";
+  const auto* collective = std::get_if<Collective>(&node.op);
+  if (!collective) return "";
+  switch (collective->item.kind) {
+    case Item::Kind::Value: return "exchange";
+    case Item::Kind::Gradients: return "reduce";
+    case Item::Kind::Weights: return "gather";
+    case Item::Kind::Scalars: return "scalars";
+    case Item::Kind::None: break;
+  }
+  internal_error("a collective carries an item");
+}
+
+std::string item_name(const TrainingDag& dag, Item item) {
+  switch (item.kind) {
+    case Item::Kind::Value: return (*dag.model)[item.value_id()].name;
+    case Item::Kind::Gradients: return fmt::format("gradients{}", item.index);
+    case Item::Kind::Weights: return fmt::format("weights{}", item.index);
+    case Item::Kind::Scalars: return "scalars";
+    case Item::Kind::None: return "after";
+  }
+  internal_error("an item has a kind");
+}
+
+std::string name_of(const TrainingDag& dag, NodeId id) {
+  const Node& node = dag[id];
+  const std::string pass = node.tags.pass ? fmt::format(".{}", name(*node.tags.pass)) : "";
+  const std::string slice = slice_tags(dag, node.tags.slice, ".", "");
+  const std::string devices = node.group.valid() ? print_devices(dag.groups[node.group].devices) : "";
+  return std::visit(
+      overloaded{
+          [&](const Compute&) { return (*dag.model)[node.tags.chunk].name + pass + slice; },
+          [&](const Transfer& t) {
+            return fmt::format("transfer.{}{}{}.to{}", (*dag.model)[t.value].name, pass, slice, devices);
+          },
+          [&](const Collective& c) {
+            constexpr std::string_view kinds[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
+            const bool named = node.tags.chunk.valid() && node.tags.slice >= 0;
+            return fmt::format("{}.{}{}{}{}{}", kinds[static_cast<int>(c.kind)], item_name(dag, c.item),
+                               named ? "." + (*dag.model)[node.tags.chunk].name : "", pass, slice, devices);
+          },
+          [&](const Update& u) { return fmt::format("update.bucket{}{}", u.bucket.value, devices); },
+      },
+      node.op);
+}
+
+Adjacency adjacency(const TrainingDag& dag, Direction direction) {
+  Adjacency out;
+  const auto end = [&](const Edge& e) { return (direction == Direction::Successors ? e.from : e.to).index(); };
+  out.offsets.assign(dag.nodes.size() + 1, 0);
+  for (const Edge& edge : dag.edges) ++out.offsets[end(edge) + 1];
+  for (size_t i = 1; i < out.offsets.size(); ++i) out.offsets[i] += out.offsets[i - 1];
+  out.edges.resize(dag.edges.size());
+  std::vector<int> next(out.offsets.begin(), out.offsets.end() - 1);
+  for (size_t e = 0; e < dag.edges.size(); ++e)
+    out.edges[static_cast<size_t>(next[end(dag.edges[e])]++)] = static_cast<int>(e);
+  return out;
+}
+
+ComputeIndex::ComputeIndex(const TrainingDag& dag) : slices_(static_cast<size_t>(dag.slices())) {
+  table_.assign(dag.model->chunks.size() * all_passes.size() * slices_, -1);
+  for (size_t n = 0; n < dag.nodes.size(); ++n) {
+    const NodeTags& tags = dag.nodes[n].tags;
+    if (!is_compute(dag.nodes[n])) continue;
+    table_[(tags.chunk.index() * all_passes.size() + static_cast<size_t>(*tags.pass)) * slices_ +
+           static_cast<size_t>(tags.slice)] = static_cast<int32_t>(n);
+  }
+}
+
+}  // namespace piper

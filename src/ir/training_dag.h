@@ -1,0 +1,233 @@
+// The training DAG: every computation and every communication of one step on the whole cluster.
+//
+// A node is one piece of work. It runs on a device group, each device on its own part of the data, in one in-order stream
+// of each device. Its tags say which chunk, pass and slice of the batch it belongs to; communication has the tags of the
+// computation it serves. An edge says that the second node starts after the first has ended; if an item flows along it
+// (a value, gradients or weights of a bucket, the step's scalars) the item lives from the first node to the last reader.
+// Devices that run a chunk hold its parameters; buckets say who holds, reduces and updates what (design rules 1 and 6).
+// Structure directives decide which nodes exist and where; time directives only add order edges.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/id.h"
+#include "ir/device_group.h"
+#include "model/model_graph.h"
+#include "schedule/schedule.h"
+
+namespace piper {
+
+using NodeId = Id<struct NodeTag>;
+using StreamId = Id<struct StreamTag>;
+using BucketId = Id<struct BucketTag>;
+using DirectiveId = Id<struct DirectiveTag>;
+
+/// What flows along an edge or through a collective.
+struct Item {
+  enum class Kind : uint8_t { None, Value, Gradients, Weights, Scalars };
+  Kind kind = Kind::None;
+  int32_t index = -1;  // a ValueId or a BucketId
+
+  static Item value(ValueId id) { return {Kind::Value, id.value}; }
+  static Item gradients(BucketId id) { return {Kind::Gradients, id.value}; }
+  static Item weights(BucketId id) { return {Kind::Weights, id.value}; }
+  static Item scalars() { return {Kind::Scalars, 0}; }
+  bool is_value() const { return kind == Kind::Value; }
+  ValueId value_id() const { return ValueId(index); }
+  BucketId bucket_id() const { return BucketId(index); }
+  friend auto operator<=>(const Item&, const Item&) = default;
+};
+
+enum class CollectiveKind { AllReduce, ReduceScatter, AllGather, AllToAll };
+
+/// Runs the pass of the chunk that the node's tags name.
+struct Compute {
+  friend bool operator==(const Compute&, const Compute&) = default;
+};
+/// Moves a value to the node's group, cutting it anew if the groups differ in size.
+struct Transfer {
+  ValueId value;
+  GroupId from;
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+/// One collective inside each part of the partition.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::AllReduce;
+  Item item;
+  PartitionId over;
+  friend bool operator==(const Collective&, const Collective&) = default;
+};
+/// Applies the optimiser to a bucket on one of its holders.
+struct Update {
+  BucketId bucket;
+  friend bool operator==(const Update&, const Update&) = default;
+};
+using NodeOp = std::variant<Compute, Transfer, Collective, Update>;
+
+/// What filters select on. Absent fields match no condition.
+struct NodeTags {
+  ChunkId chunk;
+  std::optional<Pass> pass;
+  int slice = -1;
+  friend bool operator==(const NodeTags&, const NodeTags&) = default;
+};
+
+struct Node {
+  NodeOp op;
+  NodeTags tags;
+  GroupId group;  // not valid until placed
+  StreamId stream;
+  DirectiveId made_by;    // absent: the model itself
+  DirectiveId placed_by;
+  NodeId made_from;
+  friend bool operator==(const Node&, const Node&) = default;
+};
+
+struct Edge {
+  NodeId from;
+  NodeId to;
+  Item item;             // none: order only
+  DirectiveId made_by;   // of an order edge
+  friend bool operator==(const Edge&, const Edge&) = default;
+};
+
+/// A name for the parts of the batch, made by split. Several dims nest: slice = index of dim 0 * parts of dim 1 + …
+struct SliceDim {
+  std::string name;
+  int parts = 1;
+  DirectiveId made_by;
+  friend bool operator==(const SliceDim&, const SliceDim&) = default;
+};
+
+/// Tags given to chunks by place(stages=…): the stage of each chunk, or -1.
+struct StageTags {
+  std::string tag;
+  std::vector<int> of_chunk;
+  friend bool operator==(const StageTags&, const StageTags&) = default;
+};
+
+/// A chunk on one of the groups that run it.
+struct Residence {
+  GroupId group;
+  StreamId transfer_stream;
+  std::optional<PartitionId> copies;  // devices that the directive `replicated_by` made hold equal parameters
+  std::optional<PartitionId> layout;  // how the directive `sharded_by` cut its region
+  StreamId exchange_stream;
+  DirectiveId replicated_by, sharded_by;
+  friend bool operator==(const Residence&, const Residence&) = default;
+};
+
+/// One of the groups that hold the parameters of a bucket.
+struct Holder {
+  GroupId group;
+  PartitionId over;  // devices with equal copies (or shards of one copy)
+  int zero = 0;
+  Release release = Release::Use;
+  StreamId gather_stream, reduce_stream;
+  DirectiveId by;
+  friend bool operator==(const Holder&, const Holder&) = default;
+};
+
+/// Parameters with the same holders, reduced, gathered and updated together.
+struct Bucket {
+  std::vector<ParameterId> parameters;
+  DType dtype = DType::Float32;
+  bool trainable = true;
+  int64_t elements = 0;  // on one device, before ZeRO cuts them
+  std::vector<Holder> holders;
+  friend bool operator==(const Bucket&, const Bucket&) = default;
+};
+
+/// The directive behind a node or edge.
+struct Origin {
+  std::string text;   // as printed
+  std::string place;  // file:line
+  SourceRange where;
+  DirectiveBody body;
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+
+/// Parts of an order element that may run interleaved.
+struct Bracket {
+  std::vector<std::vector<NodeId>> parts;
+  DirectiveId made_by;
+  friend bool operator==(const Bracket&, const Bracket&) = default;
+};
+
+/// How far ahead a gather may start, as a directive said; no distance: at once.
+struct Prefetched {
+  NodeId gather;
+  std::optional<int> distance;
+  DirectiveId made_by;
+  friend bool operator==(const Prefetched&, const Prefetched&) = default;
+};
+
+struct TrainingDag {
+  std::shared_ptr<const ModelGraph> model;
+  int devices = 0;
+  std::vector<MeshAxis> mesh;
+  std::vector<SliceDim> dims;
+  std::vector<StageTags> stages;
+  std::vector<std::string> streams;
+  GroupTable groups;
+  std::vector<std::vector<Residence>> residences;  // by chunk
+  std::vector<Bucket> buckets;
+  std::vector<Bracket> brackets;
+  std::vector<Prefetched> prefetches;
+  std::vector<Origin> origins;  // by DirectiveId
+  std::vector<Node> nodes;
+  std::vector<Edge> edges;
+
+  Node& operator[](NodeId id) { return nodes[id.index()]; }
+  const Node& operator[](NodeId id) const { return nodes[id.index()]; }
+  const Bucket& operator[](BucketId id) const { return buckets[id.index()]; }
+  NodeId add(Node node);
+  StreamId stream(const std::string& name);
+  int slices() const;
+  const Residence& residence(ChunkId chunk, GroupId group) const;
+  SourceRange where(DirectiveId directive) const;
+};
+
+/// F and B of every chunk over the whole batch, joined by their values.
+TrainingDag initial_dag(std::shared_ptr<const ModelGraph> model);
+
+const PassWork& work_of(const TrainingDag& dag, const Node& node);
+bool is_compute(const Node& node);
+
+/// `layer.3.attention.F.mb2`, `transfer.x1.F.mb0.to[4..7]`: unique and stable, for people; never a key.
+std::string name_of(const TrainingDag& dag, NodeId id);
+/// ` mb=2`, or nothing for what belongs to the whole step.
+std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separator, std::string_view equals);
+/// gather, reduce, exchange, transfer, scalars; empty for computations and updates.
+std::string_view comm_tag(const Node& node);
+std::string item_name(const TrainingDag& dag, Item item);
+
+/// Successor (or predecessor) edges of every node, as indices into dag.edges.
+struct Adjacency {
+  std::vector<int> offsets, edges;
+  std::pair<const int*, const int*> of(NodeId id) const {
+    return {edges.data() + offsets[id.index()], edges.data() + offsets[id.index() + 1]};
+  }
+};
+enum class Direction { Successors, Predecessors };
+Adjacency adjacency(const TrainingDag& dag, Direction direction);
+
+/// Computations by (chunk, pass, slice).
+class ComputeIndex {
+ public:
+  explicit ComputeIndex(const TrainingDag& dag);
+  NodeId find(ChunkId chunk, Pass pass, int slice) const {
+    return NodeId(table_[(chunk.index() * all_passes.size() + static_cast<size_t>(pass)) * slices_ +
+                         static_cast<size_t>(slice)]);
+  }
+
+ private:
+  size_t slices_;
+  std::vector<int32_t> table_;
+};
+
+}  // namespace piper

@@ -1,0 +1,13 @@
+// What every rewrite must leave intact.
+#pragma once
+
+#include "base/result.h"
+#include "ir/training_dag.h"
+
+namespace piper {
+
+/// Ids point somewhere, values come from who writes them, and once communication is in place (`residences` known and a
+/// node other than a computation exists) they reach readers on the same devices in the same layout (E410).
+Checked verify(const TrainingDag& dag);
+
+}  // namespace piper

@@ -1,0 +1,88 @@
+#include "model/analytic/analytic_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/saturate.h"
+#include "model/analytic/attention_chunk.h"
+#include "model/analytic/border_chunks.h"
+#include "model/analytic/check_config.h"
+#include "model/analytic/mixture_chunks.h"
+#include "model/analytic/mlp_chunk.h"
+#include "model/verify_model.h"
+
+namespace piper {
+namespace {
+
+
+Diagnostic too_large(std::string what) {
+  return error(ErrorCode::E111, {}, std::move(what)).help("reduce the model, the batch or the sequence");
+}
+
+Checked check_amounts(const Chunk& chunk) {
+  for (const auto& work : chunk.work) {
+    if (!work) continue;
+    for (const Amount& amount : {work->flops, work->bytes_moved, work->temporaries})
+      if (std::max(amount.fixed, amount.per_sample) > largest_amount)
+        return too_large(fmt::format("{} needs more than 10^15 operations or bytes per sample", chunk.name));
+  }
+  return Ok{};
+}
+
+template <class Item>
+Checked check_size(const Item& item, int64_t samples, int64_t element_bytes) {
+  const bool wide = std::any_of(item.shape.begin(), item.shape.end(),
+                                [](const Dim& dim) { return std::max(dim.size, dim.divisor) > largest_amount; });
+  if (wide || saturating_multiply(elements(item.shape, samples), element_bytes) > largest_value_bytes)
+    return too_large(fmt::format("{} is larger than 1 PiB", item.name));
+  return Ok{};
+}
+
+Checked check_sizes(const ModelGraph& model) {
+  constexpr int64_t widest_element = 8;
+  for (const Value& value : model.values) PIPER_CHECK(check_size(value, model.step.batch, bytes_of(value.dtype)));
+  for (const Parameter& parameter : model.parameters) PIPER_CHECK(check_size(parameter, 0, widest_element));
+  for (const Chunk& chunk : model.chunks) PIPER_CHECK(check_amounts(chunk));
+  return Ok{};
+}
+
+/// Adds layer `index` behind `x`; returns its output.
+Flow add_layer(ChunkWriter& writer, int64_t index, const Flow& x) {
+  const bool mixture = is_mixture_layer(writer.config(), index);
+  const std::string prefix = fmt::format("layer.{}.", index);
+  const Flow middle =
+      writer.activation(prefix + "attention.out",
+                        mixture ? std::vector<std::string>{"dispatch", "combine"} : std::vector<std::string>{""});
+  add_attention(writer, index, x, middle);
+  const Flow out = writer.activation(prefix + (mixture ? "combine.out" : "mlp.out"));
+  if (mixture)
+    add_mixture(writer, index, middle, out);
+  else
+    add_mlp(writer, index, middle, out);
+  return out;
+}
+
+ModelGraph build(const ModelConfig& config, const StepConfig& step) {
+  ChunkWriter writer(config, step);
+  const ValueId tokens = writer.input("tokens"), labels = writer.input("labels"), loss = writer.loss("loss");
+  Flow x = writer.activation("embed.out");
+  add_embed(writer, tokens, x);
+  for (int64_t index = 0; index < config.layers; ++index) x = add_layer(writer, index, x);
+  add_head(writer, x, labels, loss);
+  return std::move(writer).finish();
+}
+
+}  // namespace
+
+Result<ModelGraph> analytic_model(const ModelConfig& config, const StepConfig& step) {
+  auto problem = find_problem(config);
+  if (!problem) problem = find_problem(config, step);
+  if (problem) return error(ErrorCode::E111, {}, std::move(problem->message)).help(std::move(problem->help));
+  ModelGraph model = build(config, step);
+  PIPER_CHECK(check_sizes(model));
+  PIPER_CHECK(verify(model));
+  return model;
+}
+
+}  // namespace piper

@@ -1,0 +1,144 @@
+#include "model/analytic/chunk_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/saturate.h"
+#include "model/analytic/dims.h"
+
+namespace piper {
+namespace {
+
+void append_new(std::vector<ValueId>& to, const std::vector<ValueId>& from) {
+  for (const ValueId value : from)
+    if (std::find(to.begin(), to.end(), value) == to.end()) to.push_back(value);
+}
+
+}  // namespace
+
+ChunkWriter::ChunkWriter(const ModelConfig& config, const StepConfig& step)
+    : config_(config),
+      step_(step),
+      builder_(config.name.empty() ? std::string(name(config.arch)) : config.name, step) {}
+
+/// Slots of one expert: ceil(capacity_factor * top_k * sequence * samples / experts), the factor in ten-thousandths.
+Dim ChunkWriter::capacity() const {
+  constexpr int64_t parts = 10'000;
+  const auto factor = static_cast<int64_t>(std::llround(config_.capacity_factor * parts));
+  const int64_t size = saturating_multiply(factor, config_.top_k * sequence());
+  const int64_t divisor = parts * config_.experts;
+  const int64_t common = std::gcd(size, divisor);
+  return {size / common, true, divisor / common, "capacity"};
+}
+
+WorkUnit ChunkWriter::per_sample() const {
+  return {sequence(), 1, 0, bytes_of(step_.weights), bytes_of(step_.gradients)};
+}
+
+WorkUnit ChunkWriter::per_slot() const {
+  const Dim of_one = capacity();
+  const int64_t slots = ceil_divide(saturating_multiply(config_.experts, of_one.size), of_one.divisor);
+  return {1, slots, config_.experts, bytes_of(step_.weights), bytes_of(step_.gradients)};
+}
+
+ValueId ChunkWriter::input(std::string name) {
+  return builder_.value(std::move(name), ValueKind::Input, DType::Int64, {samples(), fixed(sequence())});
+}
+
+ValueId ChunkWriter::loss(std::string name) {
+  return builder_.value(std::move(name), ValueKind::Loss, DType::Float32, {});
+}
+
+Flow ChunkWriter::activation(const std::string& name, const std::vector<std::string>& readers) {
+  const Shape shape = {samples(), fixed(sequence()), fixed(config_.hidden)};
+  Flow flow{builder_.value(name, ValueKind::Computed, dtype(), shape), {}};
+  for (const std::string& reader : readers)
+    flow.gradients.push_back(
+        builder_.value("d." + name + (reader.empty() ? "" : "." + reader), ValueKind::Computed, dtype(), shape));
+  return flow;
+}
+
+Flow ChunkWriter::slots(const std::string& name) {
+  const Shape shape = {per_expert(config_.experts), capacity(), fixed(config_.hidden)};
+  return {builder_.value(name, ValueKind::Computed, dtype(), shape),
+          {builder_.value("d." + name, ValueKind::Computed, dtype(), shape)}};
+}
+
+ValueId ChunkWriter::per_choice(std::string name, DType dtype) {
+  return builder_.value(std::move(name), ValueKind::Computed, dtype,
+                        {samples(), fixed(sequence()), fixed(config_.top_k)});
+}
+
+Shape ChunkWriter::blob_shape(const WorkUnit& unit, int64_t bytes) const {
+  if (unit.experts == 0) return {samples(), fixed(bytes)};
+  return {per_expert(unit.experts), capacity(), fixed(bytes)};
+}
+
+std::vector<ParameterId> ChunkWriter::parameters(const WorkTally& tally, bool only_needed_by_backward) {
+  std::vector<ParameterId> ids;
+  for (const TalliedParameter& p : tally.parameters()) {
+    if (only_needed_by_backward && !p.needed_by_backward) continue;
+    auto found = parameter_ids_.find(p.name);
+    if (found == parameter_ids_.end())
+      found = parameter_ids_.emplace(p.name, builder_.parameter(p.name, step_.weights, p.shape)).first;
+    ids.push_back(found->second);
+  }
+  return ids;
+}
+
+void ChunkWriter::add_forward(ChunkId chunk, const ChunkDraft& draft, const WorkTally& tally) {
+  PassWork& work = builder_.work(chunk, Pass::F);
+  work.reads = draft.reads;
+  work.writes = draft.writes;
+  work.parameters = parameters(tally, false);
+  work.flops = tally.flops(Pass::F);
+  work.bytes_moved = tally.moved(Pass::F);
+  work.temporaries = tally.temporaries(Pass::F);
+}
+
+/// BI needs parameters and BW contributes to their gradients; B does both.
+void ChunkWriter::add_backward(ChunkId chunk, Pass pass, const WorkTally& tally, PassWork work) {
+  if (pass != Pass::BW && !work.writes.empty()) work.parameters = parameters(tally, true);
+  if (pass != Pass::BI) work.gradients = parameters(tally, false);
+  work.flops = tally.flops(pass);
+  work.bytes_moved = tally.moved(pass);
+  work.temporaries = tally.temporaries(pass);
+  builder_.work(chunk, pass) = std::move(work);
+}
+
+void ChunkWriter::add(ChunkDraft draft, const WorkTally& tally) {
+  const bool has_input_part = !draft.input_writes.empty(), has_weight_part = !tally.parameters().empty();
+  const auto blob = [&](const char* suffix, int64_t bytes) {
+    return builder_.value(draft.name + suffix, ValueKind::Computed, DType::Int8, blob_shape(tally.unit(), bytes));
+  };
+  PassWork input, weight;
+  input.reads = draft.input_reads;
+  input.writes = draft.input_writes;
+  weight.reads = draft.weight_reads;
+  if (tally.kept_for_input() > 0) {
+    draft.writes.push_back(blob(".saved", tally.kept_for_input()));
+    input.reads.push_back(draft.writes.back());
+  }
+  if (tally.kept_for_weight() > 0) {
+    draft.writes.push_back(blob(".kept", tally.kept_for_weight()));
+    weight.reads.push_back(draft.writes.back());
+    if (tally.input_reads_kept_for_weight()) input.reads.push_back(draft.writes.back());
+  }
+  PassWork whole;
+  whole.reads = input.reads;
+  append_new(whole.reads, weight.reads);
+  whole.writes = input.writes;
+  if (has_input_part && has_weight_part && tally.handed() > 0) {
+    input.writes.push_back(blob(".handed", tally.handed()));
+    weight.reads.push_back(input.writes.back());
+  }
+  const ChunkId chunk = builder_.chunk(draft.name, draft.scopes);
+  add_forward(chunk, draft, tally);
+  if (!has_input_part) weight.reads = whole.reads;
+  add_backward(chunk, Pass::B, tally, std::move(whole));
+  if (has_input_part) add_backward(chunk, Pass::BI, tally, std::move(input));
+  if (has_weight_part) add_backward(chunk, Pass::BW, tally, std::move(weight));
+}
+
+}  // namespace piper

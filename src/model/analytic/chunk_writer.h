@@ -1,0 +1,71 @@
+// Writes chunks into a ModelGraph: turns a tally and the values a chunk touches into F, B, BI and BW.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/analytic/model_config.h"
+#include "model/analytic/work_tally.h"
+
+namespace piper {
+
+/// A value of forward with its gradients, one from each chunk that reads it.
+struct Flow {
+  ValueId value;
+  std::vector<ValueId> gradients;
+};
+
+/// A chunk without its saved values and costs, which follow from the tally.
+struct ChunkDraft {
+  std::string name;
+  std::vector<ScopeTag> scopes;
+  std::vector<ValueId> reads;         // F
+  std::vector<ValueId> writes;        // F
+  std::vector<ValueId> input_reads;   // BI: gradients that arrive, and values of forward it needs
+  std::vector<ValueId> input_writes;  // BI: gradients of what F reads
+  std::vector<ValueId> weight_reads;  // BW: the same for the gradients of parameters
+};
+
+class ChunkWriter {
+ public:
+  ChunkWriter(const ModelConfig& config, const StepConfig& step);
+
+  const ModelConfig& config() const { return config_; }
+  /// Tokens of a sample.
+  int64_t sequence() const { return step_.sequence; }
+  /// Activations have the dtype of the weights.
+  DType dtype() const { return step_.weights; }
+
+  /// Work measured per sample, or per slot of an expert.
+  WorkUnit per_sample() const;
+  WorkUnit per_slot() const;
+
+  ValueId input(std::string name);
+  ValueId loss(std::string name);
+  /// [b, sequence, hidden], read by the chunks named (one: the gradient is d.NAME, several: d.NAME.READER).
+  Flow activation(const std::string& name, const std::vector<std::string>& readers = {""});
+  /// [expert, capacity, hidden], read by one chunk.
+  Flow slots(const std::string& name);
+  /// [b, sequence, top_k] of any dtype.
+  ValueId per_choice(std::string name, DType dtype);
+
+  /// Adds what forward saves (`.saved` for BI, `.kept` until BW), what BI hands to BW (`.handed`), and all passes.
+  void add(ChunkDraft draft, const WorkTally& tally);
+
+  ModelGraph finish() && { return std::move(builder_).finish(); }
+
+ private:
+  Shape blob_shape(const WorkUnit& unit, int64_t bytes) const;
+  Dim capacity() const;
+  std::vector<ParameterId> parameters(const WorkTally& tally, bool only_needed_by_backward);
+  void add_forward(ChunkId chunk, const ChunkDraft& draft, const WorkTally& tally);
+  void add_backward(ChunkId chunk, Pass pass, const WorkTally& tally, PassWork work);
+
+  const ModelConfig& config_;  // outlives the writer
+  StepConfig step_;
+  ModelBuilder builder_;
+  std::map<std::string, ParameterId> parameter_ids_;
+};
+
+}  // namespace piper

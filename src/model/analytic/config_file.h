@@ -1,0 +1,19 @@
+// A model configuration in TOML: `[model]` and `[step]`. All keys: docs/model.md.
+#pragma once
+
+#include "base/result.h"
+#include "model/analytic/model_config.h"
+#include "model/analytic/step_overrides.h"
+
+namespace piper {
+
+struct ConfigFile {
+  ModelConfig model;
+  StepOverrides step;
+  SourceRange model_table;  // where to point if the model as a whole is refused
+};
+
+/// Reads and checks. Anything wrong is E111 at the key or value it is about; an unknown model or architecture is E112.
+Result<ConfigFile> parse_config(const SourceFilePtr& file);
+
+}  // namespace piper

@@ -1,0 +1,77 @@
+// A transformer in numbers: everything an analytic model is computed from. Names as in published configurations.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace piper {
+
+enum class Architecture { Gpt, Llama3, Qwen3Dense, Qwen3Moe, Mixtral, DeepSeekV3 };
+std::string_view name(Architecture arch);  // gpt, llama3, qwen3-dense, qwen3-moe, mixtral, deepseek_v3
+std::optional<Architecture> architecture_named(std::string_view text);
+std::vector<std::string> architecture_names();
+/// Layers (after the first `dense_layers`) route tokens to experts.
+bool has_experts(Architecture arch);
+/// Queries, keys and values pass through low-rank projections.
+bool has_latent_attention(Architecture arch);
+
+enum class Activation { Swiglu, Gelu };
+enum class Norm { RmsNorm, LayerNorm };
+
+/// Plain data; 0 means "not given" where the comment says so.
+struct ModelConfig {
+  std::string name;
+  Architecture arch = Architecture::Llama3;
+
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t vocab = 0;
+  int64_t seq = 0;  // default tokens of a sample; for gpt also the number of learned positions; 0: not given
+
+  int64_t heads = 0;
+  int64_t kv_heads = 0;     // 0: as many as heads
+  int64_t head_dim = 0;     // 0: hidden / heads
+  int64_t q_lora_rank = 0;  // latent attention; 0: queries are projected directly
+  int64_t kv_lora_rank = 0;
+  int64_t qk_nope_head_dim = 0;
+  int64_t qk_rope_head_dim = 0;
+  int64_t v_head_dim = 0;
+
+  int64_t ffn = 0;           // width of the feed-forward layer of a dense architecture
+  int64_t dense_layers = 0;  // first layers of a mixture that are dense
+  int64_t dense_ffn = 0;     // their width
+  int64_t experts = 0;
+  int64_t top_k = 0;
+  int64_t moe_ffn = 0;  // width of one expert
+  int64_t shared_experts = 0;
+  int64_t n_group = 0;           // routing is restricted to topk_group of n_group groups of experts: changes no size
+  int64_t topk_group = 0;        // see n_group
+  double capacity_factor = 1.0;  // slots of an expert, relative to an even distribution of tokens
+
+  bool tie_embeddings = false;
+  bool qk_norm = false;
+  bool bias = false;
+  bool dropout = false;
+  bool flash_attention = true;  // attention scores are never stored
+  Activation act = Activation::Swiglu;
+  Norm norm = Norm::RmsNorm;
+  double rope_theta = 0;  // changes no size
+
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+/// An empty configuration with what is usual for the architecture: act, norm, bias, dropout, flash_attention, …
+ModelConfig usual_config(Architecture arch);
+
+/// The values that follow from others if not given.
+int64_t key_value_heads(const ModelConfig& config);
+int64_t head_width(const ModelConfig& config);
+/// Width of the feed-forward part of dense layers.
+int64_t dense_width(const ModelConfig& config);
+/// Whether layer `index` routes tokens to experts.
+bool is_mixture_layer(const ModelConfig& config, int64_t index);
+
+}  // namespace piper

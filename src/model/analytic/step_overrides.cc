@@ -1,0 +1,62 @@
+#include "model/analytic/step_overrides.h"
+
+#include <fmt/format.h>
+
+namespace piper {
+namespace {
+
+constexpr int64_t usual_sequence = 4096;
+
+}  // namespace
+
+StepOverrides merge(const StepOverrides& first, const StepOverrides& second) {
+  StepOverrides merged = second;
+  const auto take = [](auto& to, const auto& from) {
+    if (from.has_value()) to = from;
+  };
+  take(merged.batch, first.batch);
+  take(merged.sequence, first.sequence);
+  take(merged.weights, first.weights);
+  take(merged.gradients, first.gradients);
+  take(merged.master, first.master);
+  take(merged.master_gradients, first.master_gradients);
+  take(merged.optimizer, first.optimizer);
+  return merged;
+}
+
+StepConfig resolve(const StepOverrides& overrides, const ModelConfig& config) {
+  StepConfig step;
+  step.batch = overrides.batch.value_or(1);
+  step.sequence = overrides.sequence.value_or(config.seq > 0 ? config.seq : usual_sequence);
+  step.weights = overrides.weights.value_or(DType::BFloat16);
+  step.gradients = overrides.gradients.value_or(DType::Float32);
+  const std::optional<DType> usual_master =
+      bytes_of(step.weights) < bytes_of(DType::Float32) ? std::optional(DType::Float32) : std::nullopt;
+  step.master = overrides.master.value_or(usual_master);
+  step.master_gradients = overrides.master_gradients.value_or(std::nullopt);
+  step.optimizer = overrides.optimizer.value_or(Optimizer::AdamW);
+  return step;
+}
+
+Checked apply(const StepOverrides& overrides, StepConfig& step) {
+  if (overrides.sequence && *overrides.sequence != step.sequence)
+    return error(ErrorCode::E105, {},
+                 fmt::format("sequence {} asked for, but the model is written for sequence {}", *overrides.sequence,
+                             step.sequence))
+        .help("the shapes of a model in text form are fixed; use a configuration (.toml) or analytic:NAME");
+  if (overrides.weights && *overrides.weights != step.weights)
+    return error(ErrorCode::E105, {},
+                 fmt::format("weights {} asked for, but the model is written for weights {}", name(*overrides.weights),
+                             name(step.weights)))
+        .help("the dtypes of a model in text form are fixed; use a configuration (.toml) or analytic:NAME");
+  step.batch = overrides.batch.value_or(step.batch);
+  if (step.batch < 1 || step.batch > 1'000'000'000)
+    return error(ErrorCode::E105, {}, fmt::format("batch {} must be between 1 and 10^9", step.batch));
+  step.gradients = overrides.gradients.value_or(step.gradients);
+  step.master = overrides.master.value_or(step.master);
+  step.master_gradients = overrides.master_gradients.value_or(step.master_gradients);
+  step.optimizer = overrides.optimizer.value_or(step.optimizer);
+  return Ok{};
+}
+
+}  // namespace piper

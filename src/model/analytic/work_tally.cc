@@ -1,0 +1,120 @@
+#include "model/analytic/work_tally.h"
+
+#include <algorithm>
+
+#include "base/saturate.h"
+#include "model/analytic/dims.h"
+
+namespace piper {
+namespace {
+
+int64_t times(int64_t a, int64_t b) {
+  return saturating_multiply(a, b);
+}
+void add(int64_t& to, int64_t amount) {
+  to = saturating_add(to, amount);
+}
+
+}  // namespace
+
+void WorkTally::parameter(const std::string& name, Shape shape, bool needed_by_backward) {
+  const int64_t count = times(elements(shape, 0), std::max<int64_t>(1, unit_.experts));
+  if (unit_.experts > 0) shape.insert(shape.begin(), per_expert(unit_.experts));
+  parameters_.push_back({name, std::move(shape), needed_by_backward});
+  add(forward_.moved_fixed, times(count, unit_.value_bytes));
+  if (needed_by_backward) add(input_.moved_fixed, times(count, unit_.value_bytes));
+  add(weight_.moved_fixed, times(count, 2 * unit_.gradient_bytes));  // read, add, write
+}
+
+void WorkTally::inside(int64_t elements) {
+  largest_ = std::max(largest_, times(times(unit_.rows, elements), unit_.value_bytes));
+}
+
+void WorkTally::product(int64_t in, int64_t out) {
+  const int64_t flops = times(2 * unit_.rows, times(in, out));
+  const int64_t bytes = times(times(unit_.rows, in + out), unit_.value_bytes);
+  for (PassTally* pass : {&forward_, &input_, &weight_}) {
+    add(pass->flops, flops);
+    add(pass->moved, bytes);
+  }
+}
+
+void WorkTally::linear(const std::string& name, int64_t in, int64_t out, Bias bias) {
+  const Shape shape = unit_.experts > 0 ? Shape{fixed(in), fixed(out)} : Shape{fixed(out), fixed(in)};
+  parameter(prefix_ + "." + name + ".weight", shape, true);
+  if (bias == Bias::Yes) parameter(prefix_ + "." + name + ".bias", {fixed(out)}, false);
+  product(in, out);
+}
+
+void WorkTally::tied_linear(const std::string& name, int64_t in, int64_t out) {
+  parameter(name, {fixed(out), fixed(in)}, true);
+  product(in, out);
+}
+
+void WorkTally::norm(const std::string& name, int64_t width, Bias bias, int64_t repeat) {
+  parameter(prefix_ + "." + name + ".weight", {fixed(width)}, true);
+  if (bias == Bias::Yes) parameter(prefix_ + "." + name + ".bias", {fixed(width)}, false);
+  const int64_t bytes = times(times(unit_.rows, width * repeat), unit_.value_bytes);
+  add(forward_.moved, times(2, bytes));
+  add(input_.moved, times(3, bytes));
+  add(weight_.moved, times(2, bytes));
+}
+
+void WorkTally::lookup(const std::string& name, int64_t entries, int64_t width) {
+  const int64_t bytes = times(times(unit_.rows, width), unit_.value_bytes);
+  parameters_.push_back({prefix_ + "." + name, {fixed(entries), fixed(width)}, false});
+  add(forward_.moved, times(2, bytes));
+  add(weight_.moved, saturating_add(bytes, times(times(unit_.rows, width), 2 * unit_.gradient_bytes)));
+}
+
+void WorkTally::pointwise(int64_t in, int64_t out) {
+  add(forward_.moved, times(times(unit_.rows, in + out), unit_.value_bytes));
+  add(input_.moved, times(times(unit_.rows, 2 * in + out), unit_.value_bytes));
+}
+
+void WorkTally::scores(int64_t heads, int64_t query_width, int64_t value_width, int64_t moved_elements,
+                       int64_t passes) {
+  const int64_t pairs = times(heads, times(unit_.rows, unit_.rows));
+  const int64_t flops = times(2 * (query_width + value_width), pairs);
+  const int64_t bytes = times(times(unit_.rows, moved_elements), unit_.value_bytes);
+  const int64_t stored = times(times(pairs, passes), unit_.value_bytes);
+  add(forward_.flops, flops);
+  add(forward_.moved, saturating_add(bytes, stored));
+  add(input_.flops, times(2, flops));
+  add(input_.moved, times(2, saturating_add(bytes, stored)));
+  if (passes > 0) inside(times(heads, unit_.rows));
+}
+
+void WorkTally::keep_bytes(int64_t bytes_per_row, NeededBy by) {
+  add(by == NeededBy::Input ? for_input_ : for_weight_, times(unit_.rows, bytes_per_row));
+  if (by == NeededBy::Both) both_ = true;
+}
+
+void WorkTally::hand(int64_t elements) {
+  add(handed_, times(times(unit_.rows, elements), unit_.value_bytes));
+}
+
+PassTally WorkTally::total(Pass pass) const {
+  if (pass == Pass::F || pass == Pass::R) return forward_;
+  if (pass == Pass::BI) return input_;
+  if (pass == Pass::BW) return weight_;
+  return {saturating_add(input_.flops, weight_.flops), saturating_add(input_.moved, weight_.moved),
+          saturating_add(input_.moved_fixed, weight_.moved_fixed)};
+}
+
+Amount WorkTally::flops(Pass pass) const {
+  return {0, times(total(pass).flops, unit_.per_sample)};
+}
+
+Amount WorkTally::moved(Pass pass) const {
+  const PassTally tally = total(pass);
+  return {tally.moved_fixed, times(tally.moved, unit_.per_sample)};
+}
+
+Amount WorkTally::temporaries(Pass pass) const {
+  if (pass == Pass::BW) return {};  // weight gradients are added to their accumulator by the product itself
+  const int64_t alive = pass == Pass::F || pass == Pass::R ? 1 : 2;  // in backward a value and its gradient
+  return {0, times(times(largest_, alive), unit_.per_sample)};
+}
+
+}  // namespace piper

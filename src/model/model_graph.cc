@@ -1,0 +1,79 @@
+#include "model/model_graph.h"
+
+#include "base/saturate.h"
+
+namespace piper {
+
+std::string_view name(Pass pass) {
+  constexpr std::string_view names[] = {"F", "B", "BI", "BW", "R"};
+  return names[static_cast<int>(pass)];
+}
+
+std::string_view name(Optimizer optimizer) {
+  constexpr std::string_view names[] = {"sgd", "momentum", "adamw"};
+  return names[static_cast<int>(optimizer)];
+}
+
+std::optional<Optimizer> optimizer_named(std::string_view text) {
+  for (const Optimizer optimizer : {Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW})
+    if (name(optimizer) == text) return optimizer;
+  return std::nullopt;
+}
+
+int64_t moments(Optimizer optimizer) { return static_cast<int64_t>(optimizer); }
+
+const PassWork* Chunk::find(Pass pass) const {
+  const auto& slot = work[static_cast<size_t>(pass == Pass::R ? Pass::F : pass)];
+  return slot ? &*slot : nullptr;
+}
+
+std::optional<BackwardParts> backward_parts(const Chunk& chunk) {
+  const PassWork* whole = chunk.find(Pass::B);
+  BackwardParts parts{chunk.find(Pass::BI), chunk.find(Pass::BW)};
+  if (!whole || parts.input || parts.weight) return parts;
+  if (whole->gradients.empty()) return BackwardParts{whole, nullptr};
+  if (whole->writes.empty()) return BackwardParts{nullptr, whole};
+  return std::nullopt;
+}
+
+bool has_batch_dimension(const Value& value) {
+  for (const Dim& dim : value.shape)
+    if (dim.per_sample && dim.label.empty()) return true;
+  return false;
+}
+
+int64_t parameter_count(const ModelGraph& model) {
+  int64_t count = 0;
+  for (const Parameter& parameter : model.parameters) count = saturating_add(count, elements(parameter.shape, 0));
+  return count;
+}
+
+ModelBuilder::ModelBuilder(std::string name, StepConfig step) {
+  model_.name = std::move(name);
+  model_.step = step;
+}
+
+ValueId ModelBuilder::value(std::string name, ValueKind kind, DType dtype, Shape shape) {
+  model_.values.push_back({std::move(name), kind, dtype, std::move(shape)});
+  return ValueId(model_.values.size() - 1);
+}
+
+ParameterId ModelBuilder::parameter(std::string name, DType dtype, Shape shape) {
+  model_.parameters.push_back({std::move(name), dtype, std::move(shape)});
+  return ParameterId(model_.parameters.size() - 1);
+}
+
+ChunkId ModelBuilder::chunk(std::string name, std::vector<ScopeTag> scopes) {
+  model_.chunks.push_back({std::move(name), std::move(scopes), {}});
+  return ChunkId(model_.chunks.size() - 1);
+}
+
+PassWork& ModelBuilder::work(ChunkId chunk, Pass pass) {
+  auto& slot = model_.chunks[chunk.index()].work[static_cast<size_t>(pass)];
+  if (!slot) slot.emplace();
+  return *slot;
+}
+
+ModelGraph ModelBuilder::finish() && { return std::move(model_); }
+
+}  // namespace piper

@@ -1,0 +1,137 @@
+// The model as the compiler sees it: chunks, the values between them, parameters, sizes and costs.
+//
+// A ModelGraph describes the forward and backward pass over one slice of the batch; every size is a function of the
+// number of samples in that slice. A chunk is a maximal run of operators of one scope instance. Each of its passes reads
+// and writes values: activations, what forward saves for backward, and gradients are all just values. A value has one
+// producer; a gradient with several contributions is several values, summed by the pass that reads them.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/id.h"
+#include "base/result.h"
+#include "model/size.h"
+
+namespace piper {
+
+using ChunkId = Id<struct ChunkTag>;
+using ValueId = Id<struct ValueTag>;
+using ParameterId = Id<struct ParameterTag>;
+
+/// Forward; backward; backward in two parts: gradients of inputs, gradients of weights; forward again before backward.
+enum class Pass { F, B, BI, BW, R };
+inline constexpr std::array all_passes = {Pass::F, Pass::B, Pass::BI, Pass::BW, Pass::R};
+std::string_view name(Pass pass);
+
+/// One level of annotation: `layer=3`. Instances are numbered inside the enclosing instance.
+struct ScopeTag {
+  std::string scope;
+  int index = 0;
+  friend bool operator==(const ScopeTag&, const ScopeTag&) = default;
+};
+
+enum class ValueKind {
+  Input,     // read from the batch wherever it is needed, never sent
+  Computed,  // written by a pass
+  Loss,      // written by a forward pass; summed over slices
+};
+
+struct Value {
+  std::string name;
+  ValueKind kind = ValueKind::Computed;
+  DType dtype = DType::Float32;
+  Shape shape;
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+struct Parameter {
+  std::string name;
+  DType dtype = DType::Float32;
+  Shape shape;  // fixed dimensions only; a label `expert` says along which one it can be cut
+  friend bool operator==(const Parameter&, const Parameter&) = default;
+};
+
+/// What one pass of a chunk does with one slice.
+struct PassWork {
+  std::vector<ValueId> reads;
+  std::vector<ValueId> writes;
+  std::vector<ParameterId> parameters;  // whose values it needs
+  std::vector<ParameterId> gradients;   // to whose gradients it contributes
+  Amount flops;
+  Amount bytes_moved;
+  Amount temporaries;  // peak of bytes that live only while it runs
+  friend bool operator==(const PassWork&, const PassWork&) = default;
+};
+
+struct Chunk {
+  std::string name;
+  std::vector<ScopeTag> scopes;                 // outermost first
+  std::array<std::optional<PassWork>, 4> work;  // F, B, BI, BW; recomputation does the work of F
+
+  const PassWork* find(Pass pass) const;
+  friend bool operator==(const Chunk&, const Chunk&) = default;
+};
+
+enum class Optimizer { Sgd, Momentum, AdamW };
+std::string_view name(Optimizer optimizer);
+std::optional<Optimizer> optimizer_named(std::string_view text);
+/// Numbers the optimiser keeps for each parameter element.
+int64_t moments(Optimizer optimizer);
+
+/// What memory and work depend on besides the model itself.
+struct StepConfig {
+  int64_t batch = 1;     // samples of one step on the whole cluster
+  int64_t sequence = 1;  // tokens of a sample
+  DType weights = DType::Float32;
+  DType gradients = DType::Float32;
+  std::optional<DType> master;            // the optimiser's own copy of the weights
+  std::optional<DType> master_gradients;  // the optimiser's own copy of the gradients
+  Optimizer optimizer = Optimizer::AdamW;
+  friend bool operator==(const StepConfig&, const StepConfig&) = default;
+};
+
+struct ModelGraph {
+  std::string name;
+  StepConfig step;
+  std::vector<Value> values;
+  std::vector<Parameter> parameters;
+  std::vector<Chunk> chunks;  // in order of execution
+
+  const Value& operator[](ValueId id) const { return values[id.index()]; }
+  const Parameter& operator[](ParameterId id) const { return parameters[id.index()]; }
+  const Chunk& operator[](ChunkId id) const { return chunks[id.index()]; }
+  friend bool operator==(const ModelGraph&, const ModelGraph&) = default;
+};
+
+/// How backward of a chunk falls into two: what other chunks wait for, and the rest. A part may be missing.
+struct BackwardParts {
+  const PassWork* input = nullptr;
+  const PassWork* weight = nullptr;
+};
+/// Nothing if the chunk says nothing about BI and BW and both kinds of gradients come out of its backward.
+std::optional<BackwardParts> backward_parts(const Chunk& chunk);
+
+/// The dimension along which slices of the batch are cut, if the value has one: the first unlabelled per-sample one.
+bool has_batch_dimension(const Value& value);
+int64_t parameter_count(const ModelGraph& model);
+
+/// Adds values, parameters and chunks by name; for the producers of models.
+class ModelBuilder {
+ public:
+  explicit ModelBuilder(std::string name, StepConfig step);
+  ValueId value(std::string name, ValueKind kind, DType dtype, Shape shape);
+  ParameterId parameter(std::string name, DType dtype, Shape shape);
+  ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
+  PassWork& work(ChunkId chunk, Pass pass);
+  ModelGraph finish() &&;
+
+ private:
+  ModelGraph model_;
+};
+
+}  // namespace piper

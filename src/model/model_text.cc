@@ -1,0 +1,316 @@
+#include "model/model_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/saturate.h"
+#include "base/scanner.h"
+#include "base/suggest.h"
+#include "model/verify_model.h"
+
+namespace piper {
+namespace {
+
+// ---- printing
+
+std::string print_list(const ModelGraph& model, const auto& ids) {
+  std::string out = "(";
+  for (const auto id : ids) out += (out.size() > 1 ? ", " : "") + as_name(model[id].name);
+  return out + ")";
+}
+
+std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work) {
+  std::string out = fmt::format("  {} {} -> {}", name(pass), print_list(model, work.reads), print_list(model, work.writes));
+  if (!work.parameters.empty()) out += " parameters" + print_list(model, work.parameters);
+  if (!work.gradients.empty()) out += " gradients" + print_list(model, work.gradients);
+  const auto amount = [&](std::string_view key, const Amount& a) {
+    if (a != Amount{}) out += fmt::format(" {}={}", key, print(a));
+  };
+  amount("flops", work.flops);
+  amount("moves", work.bytes_moved);
+  amount("temporaries", work.temporaries);
+  return out + "\n";
+}
+
+std::string print_step(const StepConfig& step) {
+  std::string out = fmt::format("step batch={} sequence={} weights={} gradients={}", step.batch, step.sequence,
+                                name(step.weights), name(step.gradients));
+  if (step.master) out += fmt::format(" master={}", name(*step.master));
+  if (step.master_gradients) out += fmt::format(" master_gradients={}", name(*step.master_gradients));
+  return out + fmt::format(" optimizer={}\n", name(step.optimizer));
+}
+
+std::string_view keyword(ValueKind kind) {
+  constexpr std::string_view words[] = {"input", "value", "loss"};
+  return words[static_cast<int>(kind)];
+}
+
+// ---- parsing
+
+class Parser {
+ public:
+  explicit Parser(Scanner scanner) : in_(std::move(scanner)) {}
+
+  Result<ModelGraph> parse() {
+    while (!in_.at_end()) {
+      if (!in_.at_line_start()) return in_.unexpected("the end of the line");
+      const Token first = in_.peek();
+      if (in_.accept_word("model")) {
+        PIPER_TRY(model_.name, in_.name("the model's name"));
+      } else if (in_.accept_word("step")) {
+        PIPER_CHECK(step());
+      } else if (in_.is_word("input") || in_.is_word("value") || in_.is_word("loss")) {
+        PIPER_CHECK(value());
+      } else if (in_.accept_word("parameter")) {
+        PIPER_CHECK(parameter());
+      } else if (in_.accept_word("chunk")) {
+        PIPER_CHECK(chunk(first));
+      } else {
+        return in_.unexpected("model, step, input, value, loss, parameter or chunk")
+            .help(did_you_mean(first.text, {"model", "step", "input", "value", "loss", "parameter", "chunk"}));
+      }
+    }
+    PIPER_CHECK(verify(model_, places_));
+    return std::move(model_);
+  }
+
+ private:
+  Result<int64_t> number(std::string_view what) {
+    const Token token = in_.peek();
+    PIPER_TRY(const int64_t value, in_.integer(what));
+    if (value < 0 || value > largest_amount)
+      return error(ErrorCode::E102, in_.range(token), fmt::format("{} must be between 0 and 10^18", what));
+    return value;
+  }
+
+  Result<DType> dtype() {
+    const Token token = in_.peek();
+    PIPER_TRY(const std::string text, in_.name("a dtype"));
+    if (const auto found = dtype_named(text)) return *found;
+    return error(ErrorCode::E110, in_.range(token), fmt::format("unknown dtype \"{}\"", text))
+        .help(did_you_mean(text, dtype_names()));
+  }
+
+  Checked step() {
+    StepConfig& step = model_.step;
+    const std::vector<std::string> keys = {"batch",  "sequence",         "weights",  "gradients",
+                                           "master", "master_gradients", "optimizer"};
+    while (!in_.at_line_start()) {
+      const Token key = in_.take();
+      PIPER_CHECK(in_.expect("=", "after the name of a setting"));
+      if (key.text == "batch") {
+        PIPER_TRY(step.batch, number("batch"));
+        if (step.batch > 1'000'000'000 || step.batch < 1)
+          return error(ErrorCode::E102, in_.range_from(key), "batch must be between 1 and 10^9");
+      } else if (key.text == "sequence") {
+        PIPER_TRY(step.sequence, number("sequence"));
+      } else if (key.text == "weights") {
+        PIPER_TRY(step.weights, dtype());
+      } else if (key.text == "gradients") {
+        PIPER_TRY(step.gradients, dtype());
+      } else if (key.text == "master") {
+        PIPER_TRY(step.master, dtype());
+      } else if (key.text == "master_gradients") {
+        PIPER_TRY(step.master_gradients, dtype());
+      } else if (key.text == "optimizer") {
+        const Token token = in_.peek();
+        PIPER_TRY(const std::string text, in_.name("an optimizer"));
+        const auto found = optimizer_named(text);
+        if (!found)
+          return error(ErrorCode::E110, in_.range(token), fmt::format("unknown optimizer \"{}\"", text))
+              .help(did_you_mean(text, {"sgd", "momentum", "adamw"}));
+        step.optimizer = *found;
+      } else {
+        return error(ErrorCode::E110, in_.range(key), fmt::format("unknown setting \"{}\"", key.text))
+            .help(did_you_mean(key.text, keys));
+      }
+    }
+    return Ok{};
+  }
+
+  /// 12, b, b*12, b*5/4, each perhaps with label=
+  Result<Dim> dim() {
+    Dim dim;
+    if (in_.peek().kind == TokenKind::Word && in_.is_symbol("=", 1)) {
+      dim.label = in_.take().text;
+      in_.take();
+    }
+    if (!in_.accept_word("b")) {
+      PIPER_TRY(dim.size, number("a dimension (a number, or b for the samples of a slice)"));
+      return dim;
+    }
+    dim.per_sample = true;
+    if (in_.accept("*")) {
+      PIPER_TRY(dim.size, number("a factor"));
+    }
+    if (in_.accept("/")) {
+      PIPER_TRY(dim.divisor, number("a divisor"));
+    }
+    return dim;
+  }
+
+  Result<Shape> shape() {
+    Shape shape;
+    PIPER_CHECK(in_.expect("[", "before the shape"));
+    while (!in_.is_symbol("]")) {
+      PIPER_TRY(Dim next, dim());
+      shape.push_back(std::move(next));
+      if (!in_.accept(",")) break;
+    }
+    PIPER_CHECK(in_.expect("]", "after the shape"));
+    return shape;
+  }
+
+  Checked value() {
+    Value value;
+    const std::string word = in_.take().text;
+    value.kind = word == "input" ? ValueKind::Input : word == "loss" ? ValueKind::Loss : ValueKind::Computed;
+    places_.values.push_back(in_.here());
+    PIPER_TRY(value.name, in_.name("the value's name"));
+    PIPER_TRY(value.dtype, dtype());
+    PIPER_TRY(value.shape, shape());
+    value_ids_.emplace(value.name, ValueId(model_.values.size()));
+    model_.values.push_back(std::move(value));
+    return Ok{};
+  }
+
+  Checked parameter() {
+    Parameter parameter;
+    places_.parameters.push_back(in_.here());
+    PIPER_TRY(parameter.name, in_.name("the parameter's name"));
+    PIPER_TRY(parameter.dtype, dtype());
+    PIPER_TRY(parameter.shape, shape());
+    parameter_ids_.emplace(parameter.name, ParameterId(model_.parameters.size()));
+    model_.parameters.push_back(std::move(parameter));
+    return Ok{};
+  }
+
+  template <class AnyId>
+  Result<std::vector<AnyId>> names(const std::unordered_map<std::string, AnyId>& known, std::string_view what) {
+    std::vector<AnyId> ids;
+    PIPER_CHECK(in_.expect("(", fmt::format("before the list of {}s", what)));
+    while (!in_.is_symbol(")")) {
+      const Token token = in_.peek();
+      PIPER_TRY(const std::string text, in_.name(fmt::format("the name of a {}", what)));
+      const auto found = known.find(text);
+      if (found == known.end()) {
+        std::vector<std::string> candidates;
+        for (const auto& [candidate, id] : known) candidates.push_back(candidate);
+        std::sort(candidates.begin(), candidates.end());
+        return error(ErrorCode::E110, in_.range(token), fmt::format("unknown {} \"{}\"", what, text))
+            .help(did_you_mean(text, candidates));
+      }
+      if (std::find(ids.begin(), ids.end(), found->second) != ids.end())
+        return error(ErrorCode::E109, in_.range(token), fmt::format("{} {} stands twice in one list", what, text));
+      ids.push_back(found->second);
+      if (!in_.accept(",")) break;
+    }
+    PIPER_CHECK(in_.expect(")", fmt::format("after the list of {}s", what)));
+    return ids;
+  }
+
+  /// 12, 12*b, 12 + 3*b
+  Result<Amount> amount() {
+    Amount amount;
+    do {
+      PIPER_TRY(const int64_t value, number("an amount"));
+      if (in_.accept("*")) {
+        PIPER_CHECK(in_.expect_word("b"));
+        amount.per_sample = saturating_add(amount.per_sample, value);
+      } else {
+        amount.fixed = saturating_add(amount.fixed, value);
+      }
+    } while (in_.accept("+"));
+    return amount;
+  }
+
+  Checked chunk(const Token& first) {
+    Chunk chunk;
+    const SourceRange where = in_.here();
+    PIPER_TRY(chunk.name, in_.name("the chunk's name"));
+    PIPER_CHECK(in_.expect("{", "before the chunk's scopes"));
+    while (!in_.is_symbol("}")) {
+      ScopeTag tag;
+      PIPER_TRY(tag.scope, in_.name("a scope"));
+      PIPER_CHECK(in_.expect("=", "after the scope's name"));
+      const Token token = in_.peek();
+      PIPER_TRY(const int64_t index, number("the scope's index"));
+      if (index > 1'000'000'000) return error(ErrorCode::E102, in_.range(token), "a scope's index is below 10^9");
+      tag.index = static_cast<int>(index);
+      chunk.scopes.push_back(std::move(tag));
+      if (!in_.accept(",")) break;
+    }
+    PIPER_CHECK(in_.expect("}", "after the chunk's scopes"));
+    PIPER_CHECK(in_.end_of_line());
+    while (true) {
+      const Token token = in_.peek();
+      const auto pass = std::find_if(all_passes.begin(), all_passes.end() - 1,
+                                     [&](Pass p) { return token.kind == TokenKind::Word && name(p) == token.text; });
+      if (pass == all_passes.end() - 1) break;
+      in_.take();
+      auto& slot = chunk.work[static_cast<size_t>(*pass)];
+      if (slot)
+        return error(ErrorCode::E109, in_.range(token), fmt::format("chunk {} has {} twice", chunk.name, token.text));
+      PIPER_TRY(slot, work());
+    }
+    places_.chunks.push_back(where ? where : in_.range(first));
+    model_.chunks.push_back(std::move(chunk));
+    return Ok{};
+  }
+
+  Result<PassWork> work() {
+    PassWork work;
+    PIPER_TRY(work.reads, names(value_ids_, "value"));
+    PIPER_CHECK(in_.expect("->", "between what a pass reads and what it writes"));
+    PIPER_TRY(work.writes, names(value_ids_, "value"));
+    while (!in_.at_line_start()) {
+      const Token key = in_.take();
+      if (key.text == "parameters") {
+        PIPER_TRY(work.parameters, names(parameter_ids_, "parameter"));
+      } else if (key.text == "gradients") {
+        PIPER_TRY(work.gradients, names(parameter_ids_, "parameter"));
+      } else if (key.text == "flops" || key.text == "moves" || key.text == "temporaries") {
+        PIPER_CHECK(in_.expect("=", "before an amount"));
+        Amount& target = key.text == "flops" ? work.flops : key.text == "moves" ? work.bytes_moved : work.temporaries;
+        PIPER_TRY(target, amount());
+      } else {
+        return error(ErrorCode::E110, in_.range(key), fmt::format("unknown property \"{}\" of a pass", key.text))
+            .help(did_you_mean(key.text, {"parameters", "gradients", "flops", "moves", "temporaries"}));
+      }
+    }
+    return work;
+  }
+
+  Scanner in_;
+  ModelGraph model_;
+  ModelPlaces places_;
+  std::unordered_map<std::string, ValueId> value_ids_;
+  std::unordered_map<std::string, ParameterId> parameter_ids_;
+};
+
+}  // namespace
+
+std::string print(const ModelGraph& model) {
+  std::string out = fmt::format("model {}\n", as_name(model.name)) + print_step(model.step);
+  for (const Value& v : model.values)
+    out += fmt::format("{} {} {} {}\n", keyword(v.kind), as_name(v.name), name(v.dtype), print(v.shape));
+  for (const Parameter& p : model.parameters)
+    out += fmt::format("parameter {} {} {}\n", as_name(p.name), name(p.dtype), print(p.shape));
+  for (const Chunk& chunk : model.chunks) {
+    std::string tags;
+    for (const ScopeTag& tag : chunk.scopes)
+      tags += fmt::format("{}{}={}", tags.empty() ? "" : ", ", as_name(tag.scope), tag.index);
+    out += fmt::format("chunk {} {{{}}}\n", as_name(chunk.name), tags);
+    for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW})
+      if (const PassWork* work = chunk.find(pass)) out += print_work(model, pass, *work);
+  }
+  return out;
+}
+
+Result<ModelGraph> parse_model(const SourceFilePtr& file) {
+  PIPER_TRY(Scanner scanner, Scanner::scan(file));
+  return Parser(std::move(scanner)).parse();
+}
+
+}  // namespace piper

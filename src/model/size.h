@@ -1,0 +1,56 @@
+// Sizes of a model's values as functions of the number of samples in a slice of the batch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace piper {
+
+enum class DType { Float64, Float32, BFloat16, Float16, Int64, Int32, Int8, Bool };
+
+/// Larger numbers are refused wherever a model comes from.
+constexpr int64_t largest_amount = 1'000'000'000'000'000'000;
+/// Larger values and parameters are refused: 1 PiB for the whole batch.
+constexpr int64_t largest_value_bytes = int64_t{1} << 50;
+
+int64_t bytes_of(DType dtype);
+std::string_view name(DType dtype);
+std::optional<DType> dtype_named(std::string_view text);
+std::vector<std::string> dtype_names();
+
+/// One dimension of a value: a fixed size, or ceil(size * samples / divisor) if it grows with the batch.
+/// The label says what a directive may cut: `expert` dimensions are divided among devices, `capacity` ones gathered.
+struct Dim {
+  int64_t size = 1;
+  bool per_sample = false;
+  int64_t divisor = 1;
+  std::string label;
+
+  int64_t extent(int64_t samples) const;
+  friend bool operator==(const Dim&, const Dim&) = default;
+};
+
+using Shape = std::vector<Dim>;
+
+/// Elements of one slice of `samples` samples; saturates instead of overflowing.
+int64_t elements(const Shape& shape, int64_t samples);
+
+/// The dimension with this label.
+const Dim* labelled(const Shape& shape, std::string_view label);
+
+/// Work or bytes of one slice: fixed + per_sample * samples.
+struct Amount {
+  int64_t fixed = 0;
+  int64_t per_sample = 0;
+
+  int64_t at(int64_t samples) const;
+  friend bool operator==(const Amount&, const Amount&) = default;
+};
+
+std::string print(const Shape& shape);    // [expert=8, capacity=b*5/4, 64]
+std::string print(const Amount& amount);  // 0, 12, 12*b, 12 + 3*b
+
+}  // namespace piper

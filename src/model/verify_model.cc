@@ -1,0 +1,206 @@
+#include "model/verify_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/saturate.h"
+
+namespace piper {
+namespace {
+
+SourceRange place(const std::vector<SourceRange>& places, size_t index) {
+  return index < places.size() ? places[index] : SourceRange{};
+}
+
+/// One (chunk, pass), the producer or reader of a value.
+struct Site {
+  int chunk = -1;
+  Pass pass = Pass::F;
+  friend bool operator==(const Site&, const Site&) = default;
+};
+
+struct Verifier {
+  const ModelGraph& model;
+  const ModelPlaces& places;
+
+  Diagnostic bad(SourceRange where, std::string message) const {
+    return error(ErrorCode::E109, std::move(where), std::move(message));
+  }
+  Diagnostic bad_chunk(int chunk, std::string message) const {
+    return bad(place(places.chunks, static_cast<size_t>(chunk)),
+               fmt::format("chunk {}: {}", model.chunks[static_cast<size_t>(chunk)].name, message));
+  }
+
+  template <class Items>
+  Checked unique_names(const Items& items, const std::vector<SourceRange>& where, std::string_view what) const {
+    std::unordered_map<std::string_view, size_t> seen;
+    for (size_t i = 0; i < items.size(); ++i) {
+      const auto [first, inserted] = seen.emplace(items[i].name, i);
+      if (!inserted)
+        return bad(place(where, i), fmt::format("{} {} is declared twice", what, items[i].name))
+            .note(place(where, first->second), "first declared here");
+    }
+    return Ok{};
+  }
+
+  Checked shapes() const {
+    for (size_t i = 0; i < model.values.size(); ++i) {
+      const Value& value = model.values[i];
+      for (const Dim& dim : value.shape)
+        if (dim.size < 1 || dim.divisor < 1)
+          return bad(place(places.values, i), fmt::format("value {} has a dimension below 1", value.name));
+      if (saturating_multiply(elements(value.shape, model.step.batch), bytes_of(value.dtype)) > largest_value_bytes)
+        return bad(place(places.values, i), fmt::format("value {} is larger than 1 PiB for the whole batch", value.name));
+      if (value.kind == ValueKind::Input && !has_batch_dimension(value))
+        return bad(place(places.values, i), fmt::format("input {} has no batch dimension", value.name));
+    }
+    for (size_t i = 0; i < model.parameters.size(); ++i) {
+      const Parameter& parameter = model.parameters[i];
+      for (const Dim& dim : parameter.shape)
+        if (dim.size < 1 || dim.per_sample)
+          return bad(place(places.parameters, i),
+                     fmt::format("parameter {} must have fixed dimensions of at least 1", parameter.name));
+      if (saturating_multiply(elements(parameter.shape, 0), 8) > largest_value_bytes)
+        return bad(place(places.parameters, i), fmt::format("parameter {} is larger than 1 PiB", parameter.name));
+    }
+    return Ok{};
+  }
+
+  Checked scopes() const {
+    for (size_t c = 0; c < model.chunks.size(); ++c) {
+      std::set<std::string_view> seen;
+      for (const ScopeTag& tag : model.chunks[c].scopes) {
+        if (tag.scope == "pass" || tag.scope == "comm")
+          return bad_chunk(static_cast<int>(c), fmt::format("\"{}\" cannot be the name of a scope", tag.scope));
+        if (tag.index < 0) return bad_chunk(static_cast<int>(c), fmt::format("scope {} has a negative index", tag.scope));
+        if (!seen.insert(tag.scope).second)
+          return bad_chunk(static_cast<int>(c), fmt::format("scope {} is nested in itself", tag.scope));
+      }
+    }
+    return Ok{};
+  }
+
+  /// The two parts of backward read and write what the whole does, and hand values only from BI to BW.
+  Checked backward_consistent(int c) const {
+    const Chunk& chunk = model.chunks[static_cast<size_t>(c)];
+    const PassWork *b = chunk.find(Pass::B), *bi = chunk.find(Pass::BI), *bw = chunk.find(Pass::BW);
+    if (!chunk.find(Pass::F)) return bad_chunk(c, "has no forward pass F");
+    if (!b && (bi || bw)) return bad_chunk(c, "has BI or BW but no B");
+    if (!bi && !bw) return Ok{};
+    const auto united = [&](auto member) {
+      std::set<std::remove_cvref_t<decltype((b->*member)[0])>> all;
+      for (const PassWork* part : {bi, bw})
+        if (part) all.insert((part->*member).begin(), (part->*member).end());
+      return all;
+    };
+    const auto as_set = [](const auto& items) {
+      return std::set<std::remove_cvref_t<decltype(items[0])>>(items.begin(), items.end());
+    };
+    std::set<ValueId> reads = united(&PassWork::reads), writes = united(&PassWork::writes);
+    const std::set<ValueId> whole_writes = as_set(b->writes);
+    if (bi && bw) {  // what only travels from BI to BW is invisible in B
+      const std::set<ValueId> bw_reads = as_set(bw->reads);
+      for (const ValueId value : bi->writes)
+        if (bw_reads.contains(value) && !whole_writes.contains(value)) {
+          writes.erase(value);
+          reads.erase(value);
+        } else if (bw_reads.contains(value)) {
+          reads.erase(value);
+        }
+    }
+    if (writes != whole_writes) return bad_chunk(c, "BI and BW together do not write what B writes");
+    if (reads != as_set(b->reads)) return bad_chunk(c, "BI and BW together do not read what B reads");
+    if (united(&PassWork::gradients) != as_set(b->gradients))
+      return bad_chunk(c, "BI and BW together do not contribute to the gradients that B contributes to");
+    const std::set<ParameterId> uses = as_set(b->parameters);
+    for (const ParameterId parameter : united(&PassWork::parameters))
+      if (!uses.contains(parameter))
+        return bad_chunk(c, fmt::format("BI or BW uses parameter {}, B does not", model[parameter].name));
+    return Ok{};
+  }
+
+  /// Values produced by B are produced by BI or BW as well; only B counts here, and what BI keeps for BW.
+  Checked producers_before_readers() const {
+    std::vector<Site> producer(model.values.size());
+    std::vector<Site> all;
+    for (int c = 0; c < static_cast<int>(model.chunks.size()); ++c) {
+      for (const Pass pass : {Pass::F, Pass::B, Pass::BI}) {
+        const Chunk& chunk = model.chunks[static_cast<size_t>(c)];
+        const PassWork* work = chunk.find(pass);
+        if (!work) continue;
+        if (pass != Pass::BI) all.push_back({c, pass});
+        for (const ValueId id : work->writes) {
+          Site& site = producer[id.index()];
+          if (model[id].kind == ValueKind::Input)
+            return bad_chunk(c, fmt::format("{} writes the input {}", name(pass), model[id].name));
+          if (pass == Pass::BI && site == Site{c, Pass::B}) continue;
+          if (site.chunk >= 0)
+            return bad_chunk(c, fmt::format("{} writes {}, which {} of chunk {} writes already", name(pass),
+                                            model[id].name, name(site.pass),
+                                            model.chunks[static_cast<size_t>(site.chunk)].name));
+          site = {c, pass};
+        }
+      }
+    }
+    return order_exists(producer, all);
+  }
+
+  Checked order_exists(const std::vector<Site>& producer, const std::vector<Site>& all) const {
+    // forward runs in the order of the chunks; backward in any order its data allow
+    std::vector<int> waiting(all.size(), 0), ready;
+    std::unordered_map<int, int> index;  // chunk * 2 + (backward)
+    const auto key = [](const Site& site) { return site.chunk * 2 + (site.pass == Pass::F ? 0 : 1); };
+    for (size_t i = 0; i < all.size(); ++i) index[key(all[i])] = static_cast<int>(i);
+    std::vector<std::vector<int>> next(all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Site site = all[i];
+      std::set<int> before;
+      if (site.pass == Pass::B) before.insert(index[site.chunk * 2]);
+      for (const ValueId id : model.chunks[static_cast<size_t>(site.chunk)].find(site.pass)->reads) {
+        if (model[id].kind == ValueKind::Input) continue;
+        const Site from = producer[id.index()];
+        if (from.chunk < 0)
+          return bad_chunk(site.chunk, fmt::format("{} reads {}, which nothing writes", name(site.pass), model[id].name));
+        if (from.pass == Pass::BI || (site.pass == Pass::F && (from.pass != Pass::F || from.chunk >= site.chunk)))
+          return bad_chunk(site.chunk, fmt::format("{} reads {} before it is written", name(site.pass), model[id].name));
+        before.insert(index[key(from)]);
+      }
+      for (const int b : before) next[static_cast<size_t>(b)].push_back(static_cast<int>(i));
+      waiting[i] = static_cast<int>(before.size());
+      if (before.empty()) ready.push_back(static_cast<int>(i));
+    }
+    size_t done = 0;
+    while (!ready.empty()) {
+      const int i = ready.back();
+      ready.pop_back();
+      ++done;
+      for (const int j : next[static_cast<size_t>(i)])
+        if (--waiting[static_cast<size_t>(j)] == 0) ready.push_back(j);
+    }
+    if (done < all.size()) {
+      const auto stuck = std::find_if(waiting.begin(), waiting.end(), [](int w) { return w > 0; });
+      const Site site = all[static_cast<size_t>(stuck - waiting.begin())];
+      return bad_chunk(site.chunk, "its backward pass waits for itself through other chunks");
+    }
+    return Ok{};
+  }
+};
+
+}  // namespace
+
+Checked verify(const ModelGraph& model, const ModelPlaces& places) {
+  const Verifier v{model, places};
+  if (model.chunks.empty()) return v.bad(place(places.chunks, 0), "the model has no chunks");
+  if (model.step.batch < 1) return v.bad({}, fmt::format("the batch has {} samples", model.step.batch));
+  PIPER_CHECK(v.unique_names(model.values, places.values, "value"));
+  PIPER_CHECK(v.unique_names(model.parameters, places.parameters, "parameter"));
+  PIPER_CHECK(v.unique_names(model.chunks, places.chunks, "chunk"));
+  PIPER_CHECK(v.shapes());
+  PIPER_CHECK(v.scopes());
+  for (size_t c = 0; c < model.chunks.size(); ++c) PIPER_CHECK(v.backward_consistent(static_cast<int>(c)));
+  return v.producers_before_readers();
+}
+
+}  // namespace piper

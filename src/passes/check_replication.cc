@@ -1,0 +1,35 @@
+// check_replication: E211 devices whose roles nobody named; E213 slices that do not divide among the devices.
+#include <fmt/format.h>
+
+#include "passes/passes.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+
+Result<TrainingDag> check_replication(TrainingDag dag) {
+  for (size_t c = 0; c < dag.residences.size(); ++c) {
+    for (const Residence& residence : dag.residences[c]) {
+      const int size = dag.groups[residence.group].size();
+      const int copies = residence.copies ? dag.groups[*residence.copies].part_size : 1;
+      const int cut = residence.layout ? dag.groups[*residence.layout].part_size : 1;
+      const bool together = copies * cut == size && residence.copies && residence.layout &&
+                            dag.groups.across(*residence.layout) == *residence.copies;
+      const std::string& chunk = dag.model->chunks[c].name;
+      if (size > 1 && copies != size && cut != size && !together) {
+        const SourceRange where = dag.where(residence.replicated_by.valid() ? residence.replicated_by : residence.sharded_by);
+        return error(ErrorCode::E211, where,
+                     fmt::format("chunk {} runs on the devices {}, which are not all replicated or sharded", chunk,
+                                 print_devices(dag.groups[residence.group].devices)))
+            .help("add replicate(…) over these devices, so that each takes a part of every microbatch");
+      }
+      const int64_t slices = int64_t{dag.slices()} * size;
+      if (dag.model->step.batch % slices != 0)
+        return error(ErrorCode::E213, dag.where(residence.replicated_by),
+                     fmt::format("a batch of {} samples does not divide into {} microbatches on {} devices", dag.model->step.batch, dag.slices(), size))
+            .help(fmt::format("the batch must be a multiple of {}; it is set in the model's [step]", slices));
+    }
+  }
+  return dag;
+}
+
+}  // namespace piper

@@ -1,0 +1,146 @@
+#include "passes/form_buckets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/saturate.h"
+#include "ir/local_size.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+/// A group that holds a parameter: which of its devices have equal copies, and what directive says so.
+struct Holding {
+  GroupId group;
+  PartitionId over;
+  int divided = 1;  // ways the parameter is cut by sharding
+  DirectiveId by;
+};
+
+struct ParameterUse {
+  std::vector<Holding> holdings;
+  int first_chunk = std::numeric_limits<int>::max();
+  bool trainable = false;
+};
+
+bool overlap(const TrainingDag& dag, GroupId a, GroupId b) {
+  const DeviceList &one = dag.groups[a].devices, &two = dag.groups[b].devices;
+  const std::set<int> members(one.begin(), one.end());
+  return std::any_of(two.begin(), two.end(), [&](int d) { return members.contains(d); });
+}
+
+Checked add_holding(const TrainingDag& dag, const Parameter& parameter, ParameterUse& use, const Holding& next) {
+  for (const Holding& known : use.holdings) {
+    if (known.group == next.group && known.over == next.over && known.by == next.by) return Ok{};
+    if (known.group == next.group && known.over != next.over)
+      return error(ErrorCode::E308, dag.where(next.by), fmt::format("parameter {} is used inside and outside the sharded region", parameter.name));
+    if (known.group == next.group)
+      return error(ErrorCode::E301, dag.where(next.by), fmt::format("parameter {} is replicated in two ways on the same devices", parameter.name))
+          .note(dag.where(known.by), "the other way")
+          .help("chunks that share a parameter need the same replicate directive");
+    if (overlap(dag, known.group, next.group))
+      return error(ErrorCode::E310, dag.where(next.by),
+                   fmt::format("parameter {} lives on {} and on {}, which overlap but are not equal", parameter.name,
+                               print_devices(dag.groups[known.group].devices), print_devices(dag.groups[next.group].devices)))
+          .note(dag.where(known.by), "the other group")
+          .help("place the chunks that share it on the same devices, or on devices of their own");
+    if (known.divided != next.divided)
+      return error(ErrorCode::E310, dag.where(next.by),
+                   fmt::format("parameter {} is cut into {} parts on {} and into {} on {}", parameter.name, known.divided,
+                               print_devices(dag.groups[known.group].devices), next.divided, print_devices(dag.groups[next.group].devices)));
+  }
+  use.holdings.push_back(next);
+  return Ok{};
+}
+
+Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
+  const ModelGraph& model = *dag.model;
+  std::vector<ParameterUse> uses(model.parameters.size());
+  for (size_t c = 0; c < model.chunks.size(); ++c) {
+    std::set<ParameterId> parameters;
+    for (const auto& work : model.chunks[c].work) {
+      if (!work) continue;
+      parameters.insert(work->parameters.begin(), work->parameters.end());
+      parameters.insert(work->gradients.begin(), work->gradients.end());
+      for (const ParameterId p : work->gradients) uses[p.index()].trainable = true;
+    }
+    for (const ParameterId p : parameters) {
+      ParameterUse& use = uses[p.index()];
+      use.first_chunk = std::min(use.first_chunk, static_cast<int>(c));
+      for (const Residence& residence : dag.residences[c]) {
+        const bool divided = residence.layout && labelled(model[p].shape, divided_label);
+        Holding holding{residence.group, divided ? dag.groups.across(*residence.layout) : dag.groups.whole(residence.group),
+                        divided ? dag.groups[*residence.layout].part_size : 1, residence.replicated_by};
+        PIPER_CHECK(add_holding(dag, model[p], use, holding));
+      }
+    }
+  }
+  return uses;
+}
+
+Holder make_holder(TrainingDag& dag, const Holding& holding) {
+  Holder holder{holding.group, holding.over, 0, Release::Use, dag.stream(Replicate{}.gather_stream), dag.stream(Replicate{}.reduce_stream), holding.by};
+  if (!holding.by.valid()) return holder;
+  const auto& replicate = std::get<Replicate>(dag.origins[holding.by.index()].body);
+  holder.zero = dag.groups[holding.over].part_size > 1 ? replicate.zero : 0;
+  holder.release = replicate.release;
+  holder.gather_stream = dag.stream(replicate.gather_stream);
+  holder.reduce_stream = dag.stream(replicate.reduce_stream);
+  return holder;
+}
+
+int64_t bucket_limit(const TrainingDag& dag, const std::vector<Holder>& holders) {
+  int64_t limit = std::numeric_limits<int64_t>::max();
+  for (const Holder& holder : holders)
+    if (holder.by.valid()) limit = std::min(limit, std::get<Replicate>(dag.origins[holder.by.index()].body).bucket);
+  return limit;
+}
+
+}  // namespace
+
+Checked form_buckets(TrainingDag& dag) {
+  const ModelGraph& model = *dag.model;
+  PIPER_TRY(std::vector<ParameterUse> uses, find_uses(dag));
+  std::vector<size_t> backward_order;
+  for (size_t p = 0; p < uses.size(); ++p)
+    if (!uses[p].holdings.empty()) backward_order.push_back(p);
+  std::stable_sort(backward_order.begin(), backward_order.end(),
+                   [&](size_t a, size_t b) { return uses[a].first_chunk > uses[b].first_chunk; });
+  using Key = std::vector<int>;
+  std::map<Key, BucketId> open;
+  for (const size_t p : backward_order) {
+    Key key = {static_cast<int>(model.parameters[p].dtype), uses[p].trainable};
+    for (const Holding& holding : uses[p].holdings)
+      key.insert(key.end(), {holding.group.value, holding.over.value, holding.by.value});
+    const int64_t elements_here = elements(model.parameters[p].shape, 0) / uses[p].holdings[0].divided;
+    const auto found = open.find(key);
+    const auto full = [&](const Bucket& bucket) {
+      const int64_t bytes = saturating_multiply(saturating_add(bucket.elements, elements_here), bytes_of(model.step.gradients));
+      return bytes > bucket_limit(dag, bucket.holders);
+    };
+    if (found == open.end() || full(dag.buckets[found->second.index()])) {
+      Bucket bucket{{}, model.parameters[p].dtype, uses[p].trainable, 0, {}};
+      for (const Holding& holding : uses[p].holdings) bucket.holders.push_back(make_holder(dag, holding));
+      dag.buckets.push_back(std::move(bucket));
+      open[key] = BucketId(dag.buckets.size() - 1);
+    }
+    Bucket& bucket = dag.buckets[open[key].index()];
+    bucket.parameters.push_back(ParameterId(p));
+    bucket.elements = saturating_add(bucket.elements, elements_here);
+  }
+  return Ok{};
+}
+
+std::vector<BucketId> bucket_of_parameter(const TrainingDag& dag) {
+  std::vector<BucketId> out(dag.model->parameters.size());
+  for (size_t b = 0; b < dag.buckets.size(); ++b)
+    for (const ParameterId p : dag.buckets[b].parameters) out[p.index()] = BucketId(b);
+  return out;
+}
+
+}  // namespace piper

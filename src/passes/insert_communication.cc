@@ -1,0 +1,128 @@
+// insert_communication: one transfer per value and receiving group, one exchange per value and border of a sharded region,
+// shared by all readers behind it.
+//   before:  %b = compute layer.1 F @ [1] <- %a:x1                      (%a on [0])
+//   after:   %t = transfer x1 [0] -> [1] <- %a:x1     %b = compute layer.1 F @ [1] <- %t:x1
+// Illegal: values that cannot be exchanged (E308) or cut anew (E311).
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "ir/local_size.h"
+#include "passes/passes.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+class Inserter {
+ public:
+  explicit Inserter(TrainingDag& dag) : dag_(dag) {}
+
+  Checked run() {
+    const size_t edges = dag_.edges.size();
+    for (size_t e = 0; e < edges; ++e) {
+      const Edge edge = dag_.edges[e];
+      if (!edge.item.is_value()) continue;
+      PIPER_TRY(const NodeId source, deliver(edge));
+      dag_.edges[e].from = source;
+    }
+    return check_inputs();
+  }
+
+ private:
+  std::optional<PartitionId> layout(const Node& node) const { return dag_.residence(node.tags.chunk, node.group).layout; }
+
+  /// The node that has the value where the reader wants it.
+  Result<NodeId> deliver(const Edge& edge) {
+    const Node producer = dag_[edge.from], reader = dag_[edge.to];  // copies: adding nodes moves them
+    const ValueId value = edge.item.value_id();
+    const auto from = layout(producer), to = layout(reader);
+    if (producer.group == reader.group && from == to) return edge.from;
+    NodeId source = edge.from;
+    if (from) {
+      PIPER_TRY(source, exchange(source, value, producer, *from));
+    }
+    if (producer.group != reader.group) {
+      PIPER_TRY(source, transfer(source, value, producer, reader));
+    }
+    if (to) {
+      PIPER_TRY(source, exchange(source, value, reader, *to));
+    }
+    return source;
+  }
+
+  /// Made once for every (source, value, group, layout).
+  template <class Make>
+  NodeId once(NodeId source, ValueId value, GroupId group, int layout, Make make) {
+    const uint64_t key = (static_cast<uint64_t>(source.value) << 32) | static_cast<uint32_t>(value.value);
+    for (const Made& made : made_[key])
+      if (made.group == group && made.layout == layout) return made.node;
+    const NodeId node = dag_.add(make());
+    dag_.edges.push_back({source, node, Item::value(value), {}});
+    made_[key].push_back({group, layout, node});
+    return node;
+  }
+
+  Result<NodeId> exchange(NodeId source, ValueId id, const Node& inside, PartitionId layout) {
+    const Value& value = (*dag_.model)[id];
+    const Residence& residence = dag_.residence(inside.tags.chunk, inside.group);
+    if (!labelled(value.shape, divided_label) || !labelled(value.shape, gathered_label))
+      return error(ErrorCode::E308, dag_.where(residence.sharded_by),
+                   fmt::format("shard: value {} {} crosses the border of {} and has no expert and capacity dimension",
+                               value.name, print(value.shape), (*dag_.model)[inside.tags.chunk].name))
+          .help("draw the scope around the experts only: what enters and leaves it is [experts, capacity, …]");
+    return once(source, id, inside.group, layout.value, [&] {
+      const Collective op{CollectiveKind::AllToAll, Item::value(id), layout};
+      return Node{op, inside.tags, inside.group, residence.exchange_stream, residence.sharded_by, residence.sharded_by, source};
+    });
+  }
+
+  Result<NodeId> transfer(NodeId source, ValueId id, const Node& producer, const Node& reader) {
+    const Value& value = (*dag_.model)[id];
+    if (dag_.groups[producer.group].size() != dag_.groups[reader.group].size() && !has_batch_dimension(value))
+      return error(ErrorCode::E311, dag_.where(reader.placed_by),
+                   fmt::format("value {} {} goes from {} to {}, but has no batch dimension to cut it by", value.name,
+                               print(value.shape), print_devices(dag_.groups[producer.group].devices),
+                               print_devices(dag_.groups[reader.group].devices)))
+          .note(dag_.where(producer.placed_by), "its producer is placed here")
+          .help("use groups of equal size on both sides");
+    const Residence& residence = dag_.residence(producer.tags.chunk, producer.group);
+    return once(source, id, reader.group, -1, [&] {
+      return Node{Transfer{id, producer.group}, producer.tags, reader.group, residence.transfer_stream, reader.placed_by,
+                  reader.placed_by, source};
+    });
+  }
+
+  /// Inputs are read where needed; inside a sharded region every device would need all of them.
+  Checked check_inputs() const {
+    for (size_t c = 0; c < dag_.residences.size(); ++c) {
+      for (const Residence& residence : dag_.residences[c]) {
+        if (!residence.layout) continue;
+        for (const auto& work : dag_.model->chunks[c].work)
+          for (const ValueId value : work ? work->reads : std::vector<ValueId>{})
+            if ((*dag_.model)[value].kind == ValueKind::Input)
+              return error(ErrorCode::E308, dag_.where(residence.sharded_by),
+                           fmt::format("shard: chunk {} reads the input {}, which is not dispatched to experts",
+                                       dag_.model->chunks[c].name, (*dag_.model)[value].name));
+      }
+    }
+    return Ok{};
+  }
+
+  struct Made {
+    GroupId group;
+    int layout;
+    NodeId node;
+  };
+  TrainingDag& dag_;
+  std::unordered_map<uint64_t, std::vector<Made>> made_;
+};
+
+}  // namespace
+
+Result<TrainingDag> insert_communication(TrainingDag dag) {
+  PIPER_CHECK(Inserter(dag).run());
+  return dag;
+}
+
+}  // namespace piper

@@ -1,0 +1,207 @@
+// insert_updates: how gradients become new weights (design rules 1, 6 and 7).
+//   inside a group   zero 0: all-reduce; 1: reduce-scatter; 2, 3: reduce-scatter after every backward of every slice
+//   between groups   that hold the same parameters: one all-reduce of the pieces, each group contributing its sum once
+//   then             the step's scalars over all devices, the update, and with zero 1, 2 a gather of the new weights
+//   zero 3           a gather before every computation that needs the weights; place_gathers keeps the needed ones
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "passes/form_buckets.h"
+#include "passes/passes.h"
+
+namespace piper {
+namespace {
+
+/// The buckets that a pass of a chunk contributes to, and those it reads.
+struct Touched {
+  std::vector<BucketId> gradients, weights;
+};
+
+class Updates {
+ public:
+  explicit Updates(TrainingDag& dag) : dag_(dag), bucket_of_(bucket_of_parameter(dag)) {}
+
+  void run() {
+    collect_contributions();
+    for (size_t b = 0; b < dag_.buckets.size(); ++b) reduce(BucketId(b));
+    add_scalars();
+    for (size_t b = 0; b < dag_.buckets.size(); ++b) update(BucketId(b));
+  }
+
+ private:
+  /// Computations that add to a bucket on one holder, in slices of the batch; and what is final there in the end.
+  struct Gradients {
+    std::vector<NodeId> contributions;
+    std::vector<NodeId> final;
+  };
+
+  int members(const Holder& holder) const { return dag_.groups[holder.over].part_size; }
+
+  std::vector<BucketId> buckets_of(const std::vector<ParameterId>& parameters) const {
+    std::set<BucketId> buckets;
+    for (const ParameterId p : parameters) buckets.insert(bucket_of_[p.index()]);
+    return {buckets.begin(), buckets.end()};
+  }
+
+  const Touched& touched(const Node& node) {
+    const size_t key = node.tags.chunk.index() * all_passes.size() + static_cast<size_t>(*node.tags.pass);
+    if (touched_.size() <= key) touched_.resize(dag_.model->chunks.size() * all_passes.size());
+    if (!touched_[key]) {
+      const PassWork& work = work_of(dag_, node);
+      touched_[key] = Touched{buckets_of(work.gradients), buckets_of(work.parameters)};
+    }
+    return *touched_[key];
+  }
+
+  Gradients& gradients(BucketId bucket, GroupId group) {
+    const auto& holders = dag_.buckets[bucket.index()].holders;
+    const auto found = std::find_if(holders.begin(), holders.end(), [&](const Holder& h) { return h.group == group; });
+    return gradients_[bucket.index()][static_cast<size_t>(found - holders.begin())];
+  }
+
+  void collect_contributions() {
+    for (const Bucket& bucket : dag_.buckets) gradients_.emplace_back(bucket.holders.size());
+    const size_t nodes = dag_.nodes.size();
+    for (size_t n = 0; n < nodes; ++n) {
+      const Node node = dag_.nodes[n];
+      if (!is_compute(node)) continue;
+      for (const BucketId bucket : touched(node).gradients) gradients(bucket, node.group).contributions.push_back(NodeId(n));
+      for (const BucketId bucket : touched(node).weights) gather_before(NodeId(n), node, bucket);
+      for (const ValueId value : work_of(dag_, node).writes)
+        if ((*dag_.model)[value].kind == ValueKind::Loss && node.tags.pass == Pass::F) losses_.push_back({NodeId(n), {}, Item::value(value), {}});
+    }
+  }
+
+  void gather_before(NodeId user, const Node& node, BucketId bucket) {
+    for (const Holder& holder : dag_.buckets[bucket.index()].holders) {
+      if (holder.group != node.group || holder.zero < 3) continue;
+      const Collective op{CollectiveKind::AllGather, Item::weights(bucket), holder.over};
+      const NodeId gather = dag_.add({op, node.tags, node.group, holder.gather_stream, holder.by, holder.by, user});
+      dag_.edges.push_back({gather, user, Item::weights(bucket), {}});
+    }
+  }
+
+  /// The chunk whose backward completes the bucket: the first that uses one of its parameters.
+  ChunkId chunk_of(const Gradients& gradients) const {
+    ChunkId first;
+    for (const NodeId id : gradients.contributions)
+      if (!first.valid() || dag_[id].tags.chunk < first) first = dag_[id].tags.chunk;
+    return first;
+  }
+
+  NodeId collective(CollectiveKind kind, Item item, const Holder& holder, NodeTags tags, StreamId stream,
+                    const std::vector<NodeId>& after) {
+    const NodeId id = dag_.add({Collective{kind, item, holder.over}, tags, holder.group, stream, holder.by, holder.by, {}});
+    for (const NodeId before : after) dag_.edges.push_back({before, id, item, {}});
+    return id;
+  }
+
+  void reduce(BucketId id) {
+    const Bucket bucket = dag_.buckets[id.index()];
+    if (!bucket.trainable) return;
+    for (size_t h = 0; h < bucket.holders.size(); ++h) {
+      const Holder& holder = bucket.holders[h];
+      Gradients& gradients = gradients_[id.index()][h];
+      if (members(holder) == 1) {
+        gradients.final = gradients.contributions;
+      } else if (holder.zero >= 2) {
+        reduce_slices(id, holder, gradients);
+      } else {
+        const bool whole = holder.zero == 0 && bucket.holders.size() == 1;
+        const auto kind = whole ? CollectiveKind::AllReduce : CollectiveKind::ReduceScatter;
+        gradients.final = {collective(kind, Item::gradients(id), holder, {chunk_of(gradients), std::nullopt, -1},
+                                      holder.reduce_stream, gradients.contributions)};
+      }
+    }
+    if (bucket.holders.size() > 1) reduce_between(id, bucket);
+  }
+
+  void reduce_slices(BucketId id, const Holder& holder, Gradients& gradients) {
+    std::vector<std::vector<NodeId>> by_slice(static_cast<size_t>(dag_.slices()));
+    for (const NodeId node : gradients.contributions) by_slice[static_cast<size_t>(dag_[node].tags.slice)].push_back(node);
+    for (size_t slice = 0; slice < by_slice.size(); ++slice) {
+      if (by_slice[slice].empty()) continue;
+      const NodeTags tags{chunk_of({by_slice[slice], {}}), Pass::B, static_cast<int>(slice)};
+      gradients.final.push_back(collective(CollectiveKind::ReduceScatter, Item::gradients(id), holder, tags, holder.reduce_stream, by_slice[slice]));
+    }
+  }
+
+  /// The owners of every piece, one per group, add up what the groups have; afterwards each piece is complete everywhere.
+  void reduce_between(BucketId id, const Bucket& bucket) {
+    DeviceGroup all;
+    for (const Holder& holder : bucket.holders) {
+      const DeviceList& devices = dag_.groups[holder.group].devices;
+      all.devices.insert(all.devices.end(), devices.begin(), devices.end());
+    }
+    all.axes = {{"", all.size()}};
+    Holder together = bucket.holders[0];
+    together.group = dag_.groups.intern(std::move(all));
+    together.over = dag_.groups.whole(together.group);
+    std::vector<NodeId> after;
+    for (const Gradients& gradients : gradients_[id.index()]) after.insert(after.end(), gradients.final.begin(), gradients.final.end());
+    const NodeTags tags{chunk_of(gradients_[id.index()][0]), std::nullopt, -1};
+    const NodeId between = collective(CollectiveKind::AllReduce, Item::gradients(id), together, tags, together.reduce_stream, after);
+    for (size_t h = 0; h < bucket.holders.size(); ++h) {
+      const Holder& holder = bucket.holders[h];
+      const bool spread = holder.zero == 0 && members(holder) > 1;  // everyone updates everything
+      gradients_[id.index()][h].final = {
+          spread ? collective(CollectiveKind::AllGather, Item::gradients(id), holder, tags, holder.reduce_stream, {between}) : between};
+    }
+  }
+
+  void add_scalars() {
+    std::set<int> used;
+    for (const auto& residences : dag_.residences)
+      for (const Residence& residence : residences) {
+        const DeviceList& devices = dag_.groups[residence.group].devices;
+        used.insert(devices.begin(), devices.end());
+      }
+    DeviceGroup all{{used.begin(), used.end()}, {{"", static_cast<int>(used.size())}}};
+    const GroupId group = dag_.groups.intern(std::move(all));
+    const Collective op{CollectiveKind::AllReduce, Item::scalars(), dag_.groups.whole(group)};
+    scalars_ = dag_.add({op, {}, group, dag_.stream("scalars"), {}, {}, {}});
+    std::set<std::pair<NodeId, int>> seen;
+    for (size_t b = 0; b < dag_.buckets.size(); ++b)
+      for (const Gradients& gradients : gradients_[b])
+        for (const NodeId final : gradients.final)
+          if (seen.insert({final, static_cast<int>(b)}).second)
+            dag_.edges.push_back({final, scalars_, Item::gradients(BucketId(b)), {}});
+    for (Edge loss : losses_) {
+      loss.to = scalars_;
+      dag_.edges.push_back(loss);
+    }
+  }
+
+  void update(BucketId id) {
+    const Bucket bucket = dag_.buckets[id.index()];
+    if (!bucket.trainable) return;
+    const StreamId compute = dag_.stream("compute");
+    for (size_t h = 0; h < bucket.holders.size(); ++h) {
+      const Holder& holder = bucket.holders[h];
+      const NodeTags tags{chunk_of(gradients_[id.index()][h]), std::nullopt, -1};
+      const NodeId update = dag_.add({Update{id}, tags, holder.group, compute, holder.by, holder.by, {}});
+      dag_.edges.push_back({scalars_, update, Item::scalars(), {}});
+      if (holder.zero == 1 || holder.zero == 2)
+        collective(CollectiveKind::AllGather, Item::weights(id), holder, tags, holder.gather_stream, {update});
+    }
+  }
+
+  TrainingDag& dag_;
+  std::vector<BucketId> bucket_of_;
+  std::vector<std::optional<Touched>> touched_;
+  std::vector<std::vector<Gradients>> gradients_;  // by bucket, by holder
+  std::vector<Edge> losses_;
+  NodeId scalars_;
+};
+
+}  // namespace
+
+Result<TrainingDag> insert_updates(TrainingDag dag) {
+  PIPER_CHECK(form_buckets(dag));
+  Updates(dag).run();
+  return dag;
+}
+
+}  // namespace piper

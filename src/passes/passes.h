@@ -1,0 +1,43 @@
+// Rewrites of our own, between the directives. Each takes the DAG and gives it back, or says why not.
+#pragma once
+
+#include "base/result.h"
+#include "cost/cluster.h"
+#include "ir/training_dag.h"
+#include "schedule/schedule.h"
+
+namespace piper {
+
+/// Every computation is placed, and all passes of a chunk and slice together; notes which chunk lives where.
+Result<TrainingDag> collect_residences(TrainingDag dag);
+
+/// Splits B into BI and BW for every chunk and slice that some order names so.
+Result<TrainingDag> split_backward(TrainingDag dag, const std::vector<const Order*>& orders);
+
+/// Devices of a group hold equal parameters or cut ones, and the batch divides among them.
+Result<TrainingDag> check_replication(TrainingDag dag);
+
+/// Transfers where values cross groups, exchanges where they cross the border of a sharded region.
+Result<TrainingDag> insert_communication(TrainingDag dag);
+
+/// Recomputation waits for the gradient it is for.
+Result<TrainingDag> delay_recomputation(TrainingDag dag);
+
+/// Buckets, reductions, gathers, the step's scalars and the updates.
+Result<TrainingDag> insert_updates(TrainingDag dag);
+
+/// The DAG is one: no cycle through data and orders. Shows the cycle otherwise (E303).
+Result<TrainingDag> check_acyclic(TrainingDag dag);
+
+/// One order of all nodes, with the times behind it. Every device issues its nodes in this order.
+struct LinearDag {
+  TrainingDag dag;
+  std::vector<NodeId> order;
+  std::vector<double> start, end;  // seconds, by node, as the costs had it
+};
+Result<LinearDag> linearize(TrainingDag dag, const Cluster& cluster);
+
+/// Keeps the gathers that are needed, and puts each as far before its first user as prefetch says.
+Result<LinearDag> place_gathers(LinearDag linear);
+
+}  // namespace piper

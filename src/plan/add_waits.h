@@ -1,0 +1,14 @@
+// The waits a template needs: for data, for order, and for bytes that another stream used last.
+#pragma once
+
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace piper {
+
+/// Fills `waits` of all operations; `required` lists, by operation, what it must wait for besides its buffers. Waits that
+/// others already imply are left out.
+void add_waits(const Plan& plan, PlanTemplate& of, std::vector<std::vector<int>> required);
+
+}  // namespace piper

@@ -1,0 +1,390 @@
+#include "plan/lower.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "base/hash.h"
+#include "base/invariant.h"
+#include "base/overloaded.h"
+#include "base/saturate.h"
+#include "ir/device_classes.h"
+#include "ir/local_size.h"
+#include "plan/add_waits.h"
+
+namespace piper {
+namespace {
+
+/// Tables that all templates share, and where DAG things stand in them.
+struct Tables {
+  Plan plan;
+  std::vector<int> chunk_name, value_name, send_stream, receive_stream, communication;  // by ChunkId, ValueId, StreamId, NodeId
+  std::vector<int> bucket_name;
+  int scalars_name = -1;
+};
+
+int add_name(Plan& plan, std::string name) {
+  plan.names.push_back(std::move(name));
+  return static_cast<int>(plan.names.size()) - 1;
+}
+
+PlanLabel label_of(const Tables& tables, const Node& node) {
+  const auto item_name = [&](Item item) {
+    if (item.is_value()) return tables.value_name[item.value_id().index()];
+    if (item.kind == Item::Kind::Scalars) return tables.scalars_name;
+    return tables.bucket_name[item.bucket_id().index()];
+  };
+  const int name = std::visit(overloaded{
+                                  [&](const Compute&) { return tables.chunk_name[node.tags.chunk.index()]; },
+                                  [&](const Transfer& t) { return tables.value_name[t.value.index()]; },
+                                  [&](const Collective& c) { return item_name(c.item); },
+                                  [&](const Update& u) { return tables.bucket_name[u.bucket.index()]; },
+                              },
+                              node.op);
+  return {name, node.tags.pass, node.tags.slice};
+}
+
+void add_communication(Tables& tables, const TrainingDag& dag, NodeId id) {
+  const Node& node = dag[id];
+  Communication c;
+  c.label = label_of(tables, node);
+  if (const auto* transfer = std::get_if<Transfer>(&node.op)) {
+    c.transfer = true;
+    c.from = transfer->from.value;
+    c.to = node.group.value;
+    c.bytes = written_bytes(dag, node, transfer->value);
+  } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
+    c.over = collective->over.value;
+    if (collective->item.is_value()) c.bytes = written_bytes(dag, node, collective->item.value_id());
+    else if (collective->item.kind == Item::Kind::Scalars) c.bytes = 16;
+    else {
+      const Bucket& bucket = dag[collective->item.bucket_id()];
+      const bool weights = collective->item.kind == Item::Kind::Weights;
+      c.bytes = saturating_multiply(bucket.elements, bytes_of(weights ? bucket.dtype : dag.model->step.gradients));
+    }
+  } else {
+    return;
+  }
+  tables.communication[id.index()] = static_cast<int>(tables.plan.communications.size());
+  tables.plan.communications.push_back(c);
+}
+
+uint64_t hash_costs(const Cluster& cluster) {
+  StableHash hash;
+  hash.add(fmt::format("{} {} {} {} {}", cluster.flops, cluster.memory_bandwidth, cluster.link_bandwidth, cluster.link_latency, cluster.launch));
+  return hash.value();
+}
+
+Tables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, const Cluster& cluster) {
+  Tables tables;
+  Plan& plan = tables.plan;
+  plan.model = dag.model->name;
+  plan.costs = hash_costs(cluster);
+  for (const SliceDim& dim : dag.dims) plan.dims.push_back({dim.name, dim.parts});
+  for (const Origin& origin : dag.origins) plan.origins.push_back({origin.place, origin.text});
+  for (size_t g = 0; g < dag.groups.group_count(); ++g) plan.groups.push_back(dag.groups[GroupId(g)].devices);
+  for (size_t p = 0; p < dag.groups.partition_count(); ++p)
+    plan.partitions.push_back({dag.groups[PartitionId(p)].part_size, dag.groups[PartitionId(p)].members});
+  for (const Chunk& chunk : dag.model->chunks) tables.chunk_name.push_back(add_name(plan, chunk.name));
+  for (const Value& value : dag.model->values) tables.value_name.push_back(add_name(plan, value.name));
+  for (size_t b = 0; b < dag.buckets.size(); ++b) tables.bucket_name.push_back(add_name(plan, fmt::format("bucket{}", b)));
+  tables.scalars_name = add_name(plan, "scalars");
+  std::vector<char> moves(dag.streams.size(), 0);
+  for (const Node& node : dag.nodes)
+    if (std::holds_alternative<Transfer>(node.op)) moves[node.stream.index()] = 1;
+  for (size_t s = 0; s < dag.streams.size(); ++s) {
+    const auto add_stream = [&](const std::string& name) {
+      plan.streams.push_back(name);
+      return static_cast<int>(plan.streams.size()) - 1;
+    };
+    if (moves[s]) {
+      tables.send_stream.push_back(add_stream(dag.streams[s] + ".send"));
+      tables.receive_stream.push_back(add_stream(dag.streams[s] + ".recv"));
+    } else {
+      tables.send_stream.push_back(add_stream(dag.streams[s]));
+      tables.receive_stream.push_back(tables.send_stream.back());
+    }
+  }
+  tables.communication.assign(dag.nodes.size(), -1);
+  for (const NodeId id : order) add_communication(tables, dag, id);
+  return tables;
+}
+
+OpKind kind_of(const Collective& collective) {
+  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll};
+  return kinds[static_cast<int>(collective.kind)];
+}
+
+/// Writes the template of one class of devices.
+class TemplateWriter {
+ public:
+  TemplateWriter(const TrainingDag& dag, const Tables& tables, const Adjacency& predecessors, int device_class, const DeviceClasses& classes)
+      : dag_(dag), tables_(tables), predecessors_(predecessors), class_(device_class), classes_(classes) {
+    out_.devices = classes.members(device_class);
+    state_.assign(dag.nodes.size(), {});
+  }
+
+  PlanTemplate write(const std::vector<NodeId>& nodes) {
+    add_persistent();
+    for (const NodeId id : nodes) add_ops(id);
+    set_frees();
+    add_waits(tables_.plan, out_, std::move(required_));
+    return std::move(out_);
+  }
+
+ private:
+  /// Where a node's operation and the buffers it wrote stand.
+  struct NodeState {
+    int op = -1;
+    int buffer = -1;  // the first of consecutive ones
+  };
+  /// Buffers of a bucket on this device.
+  struct BucketBuffers {
+    const Holder* holder = nullptr;
+    int weights = -1, gradients = -1, optimizer = -1;
+  };
+
+  bool here(GroupId group) const {
+    const auto& on = classes_.of_group(group);
+    return std::find(on.begin(), on.end(), class_) != on.end();
+  }
+  int add_buffer(PlanLabel label, Category category, int64_t bytes, bool persistent = false) {
+    out_.buffers.push_back({label, category, bytes, persistent});
+    return static_cast<int>(out_.buffers.size()) - 1;
+  }
+
+  void add_persistent() {
+    const StepConfig& step = dag_.model->step;
+    for (size_t b = 0; b < dag_.buckets.size(); ++b) {
+      const Bucket& bucket = dag_.buckets[b];
+      BucketBuffers buffers;
+      for (const Holder& holder : bucket.holders)
+        if (here(holder.group)) buffers.holder = &holder;
+      if (buffers.holder) {
+        const PlanLabel label{tables_.bucket_name[b], std::nullopt, -1};
+        const int64_t whole = whole_elements(dag_, bucket, *buffers.holder), shard = shard_elements(dag_, bucket, *buffers.holder);
+        const int zero = buffers.holder->zero;
+        const auto persistent = [&](Category category, int64_t count, int64_t size) {
+          return add_buffer(label, category, saturating_multiply(count, size), true);
+        };
+        buffers.weights = persistent(Category::Weights, zero == 3 ? shard : whole, bytes_of(bucket.dtype));
+        if (bucket.trainable) {
+          buffers.gradients = persistent(Category::Gradients, zero >= 2 ? shard : whole, bytes_of(step.gradients));
+          const int64_t state = optimizer_bytes(bucket.dtype);
+          if (state > 0) buffers.optimizer = persistent(Category::Optimizer, zero >= 1 ? shard : whole, state);
+        }
+      }
+      buckets_.push_back(buffers);
+    }
+  }
+
+  /// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's own.
+  int64_t optimizer_bytes(DType weights) const {
+    const StepConfig& step = dag_.model->step;
+    const int64_t precise = std::max(bytes_of(weights), step.master ? bytes_of(*step.master) : bytes_of(DType::Float32));
+    int64_t bytes = moments(step.optimizer) * precise;
+    if (step.master && *step.master != weights) bytes += bytes_of(*step.master);
+    if (step.master_gradients && *step.master_gradients != step.gradients) bytes += bytes_of(*step.master_gradients);
+    return bytes;
+  }
+
+  int add_op(OpKind kind, int stream, const Node& node, NodeId id) {
+    PlannedOp op;
+    op.kind = kind;
+    op.stream = stream;
+    op.label = label_of(tables_, node);
+    op.communication = tables_.communication[id.index()];
+    const DirectiveId origin = node.made_by.valid() ? node.made_by : node.placed_by;
+    op.origin = is_compute(node) ? node.placed_by.value : origin.value;
+    out_.ops.push_back(std::move(op));
+    required_.emplace_back();
+    return static_cast<int>(out_.ops.size()) - 1;
+  }
+
+  void add_ops(NodeId id) {
+    const Node& node = dag_[id];
+    std::visit(overloaded{
+                   [&](const Compute&) { add_compute(id, node); },
+                   [&](const Transfer& t) { add_transfer(id, node, t); },
+                   [&](const Collective& c) { add_collective(id, node, c); },
+                   [&](const Update& u) { add_update(id, node, u.bucket); },
+               },
+               node.op);
+  }
+
+  /// Buffers that come along the edges into a node, and operations it must wait for without reading anything.
+  void follow_edges(NodeId id, int op) {
+    const auto [first, last] = predecessors_.of(id);
+    for (const int* e = first; e != last; ++e) {
+      const Edge& edge = dag_.edges[static_cast<size_t>(*e)];
+      const NodeState& from = state_[edge.from.index()];
+      if (from.op < 0) continue;
+      if (edge.item.is_value()) read(op, from.buffer + offset(dag_[edge.from], edge.item.value_id()));
+      else if (edge.item.kind == Item::Kind::Weights && from.buffer >= 0) read(op, from.buffer);
+      else required_[static_cast<size_t>(op)].push_back(from.op);
+    }
+  }
+  int offset(const Node& writer, ValueId value) const {
+    if (!is_compute(writer)) return 0;
+    const auto& writes = work_of(dag_, writer).writes;
+    const auto found = std::find(writes.begin(), writes.end(), value);
+    invariant(found != writes.end(), "an edge carries a value that its source writes");
+    return static_cast<int>(found - writes.begin());
+  }
+  void read(int op, int buffer) { add_once(out_.ops[static_cast<size_t>(op)].reads, buffer); }
+  void write(int op, int buffer) { add_once(out_.ops[static_cast<size_t>(op)].writes, buffer); }
+  static void add_once(std::vector<int>& list, int item) {
+    if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
+  }
+
+  void add_compute(NodeId id, const Node& node) {
+    const PassWork& work = work_of(dag_, node);
+    const int op = add_op(OpKind::Run, tables_.send_stream[node.stream.index()], node, id);
+    out_.ops[static_cast<size_t>(op)].temporaries = work.temporaries.at(samples_on(dag_, node.group));
+    follow_edges(id, op);
+    for (const ValueId value : work.reads)
+      if ((*dag_.model)[value].kind == ValueKind::Input) read(op, input(value, node));
+    for (const ParameterId p : work.parameters) {
+      const BucketBuffers& buffers = buckets_[bucket_of(p)];
+      if (buffers.holder->zero < 3) read(op, buffers.weights);
+    }
+    state_[id.index()] = {op, static_cast<int>(out_.buffers.size())};
+    for (const ValueId value : work.writes)
+      write(op, add_buffer({tables_.value_name[value.index()], node.tags.pass, node.tags.slice}, Category::Activations, written_bytes(dag_, node, value)));
+    for (const ParameterId p : work.gradients) write(op, contribution(bucket_of(p), node.tags.slice));
+  }
+
+  size_t bucket_of(ParameterId parameter) {
+    if (bucket_of_.empty()) {
+      bucket_of_.assign(dag_.model->parameters.size(), -1);
+      for (size_t b = 0; b < dag_.buckets.size(); ++b)
+        for (const ParameterId p : dag_.buckets[b].parameters) bucket_of_[p.index()] = static_cast<int>(b);
+    }
+    return static_cast<size_t>(bucket_of_[parameter.index()]);
+  }
+
+  /// Where gradients of a slice go: the accumulator, or with ZeRO 2 and 3 a buffer that is reduced into it.
+  int contribution(size_t bucket, int slice) {
+    const BucketBuffers& buffers = buckets_[bucket];
+    if (buffers.holder->zero < 2) return buffers.gradients;
+    const auto [found, fresh] = contributions_.try_emplace({bucket, slice}, -1);
+    if (fresh) {
+      const int64_t bytes = saturating_multiply(whole_elements(dag_, dag_.buckets[bucket], *buffers.holder), bytes_of(dag_.model->step.gradients));
+      found->second = add_buffer({tables_.bucket_name[bucket], Pass::B, slice}, Category::Communication, bytes);
+    }
+    return found->second;
+  }
+
+  int input(ValueId value, const Node& node) {
+    const auto [found, fresh] = inputs_.try_emplace({value.value, node.tags.slice, node.group.value}, -1);
+    if (fresh)
+      found->second = add_buffer({tables_.value_name[value.index()], std::nullopt, node.tags.slice}, Category::Activations, written_bytes(dag_, node, value));
+    return found->second;
+  }
+
+  void add_transfer(NodeId id, const Node& node, const Transfer& transfer) {
+    if (here(transfer.from)) {
+      const int op = add_op(OpKind::Send, tables_.send_stream[node.stream.index()], node, id);
+      follow_edges(id, op);
+      state_[id.index()] = {op, -1};
+    }
+    if (here(node.group)) {
+      const int op = add_op(OpKind::Recv, tables_.receive_stream[node.stream.index()], node, id);
+      state_[id.index()] = {op, static_cast<int>(out_.buffers.size())};
+      write(op, add_buffer({tables_.value_name[transfer.value.index()], node.tags.pass, node.tags.slice}, Category::Activations, written_bytes(dag_, node, transfer.value)));
+    }
+  }
+
+  void add_collective(NodeId id, const Node& node, const Collective& collective) {
+    const int op = add_op(kind_of(collective), tables_.send_stream[node.stream.index()], node, id);
+    follow_edges(id, op);
+    state_[id.index()] = {op, -1};
+    switch (collective.item.kind) {
+      case Item::Kind::Value:
+        state_[id.index()].buffer = static_cast<int>(out_.buffers.size());
+        write(op, add_buffer({tables_.value_name[collective.item.value_id().index()], node.tags.pass, node.tags.slice}, Category::Activations,
+                             written_bytes(dag_, node, collective.item.value_id())));
+        break;
+      case Item::Kind::Gradients: {
+        const size_t bucket = collective.item.bucket_id().index();
+        if (node.tags.slice >= 0) read(op, contribution(bucket, node.tags.slice));
+        write(op, buckets_[bucket].gradients);
+        break;
+      }
+      case Item::Kind::Weights: add_gather(id, op, node, collective.item.bucket_id()); break;
+      case Item::Kind::Scalars:
+        for (const BucketBuffers& buffers : buckets_)
+          if (buffers.gradients >= 0) read(op, buffers.gradients);
+        break;
+      case Item::Kind::None: break;
+    }
+  }
+
+  void add_gather(NodeId id, int op, const Node& node, BucketId bucket) {
+    const BucketBuffers& buffers = buckets_[bucket.index()];
+    if (!node.tags.pass) {  // the new weights, in place
+      write(op, buffers.weights);
+      return;
+    }
+    read(op, buffers.weights);
+    const int64_t bytes = saturating_multiply(whole_elements(dag_, dag_[bucket], *buffers.holder), bytes_of(dag_[bucket].dtype));
+    state_[id.index()].buffer = add_buffer({tables_.bucket_name[bucket.index()], node.tags.pass, node.tags.slice}, Category::Communication, bytes);
+    write(op, state_[id.index()].buffer);
+  }
+
+  void add_update(NodeId id, const Node& node, BucketId bucket) {
+    const int op = add_op(OpKind::Update, tables_.send_stream[node.stream.index()], node, id);
+    follow_edges(id, op);
+    const BucketBuffers& buffers = buckets_[bucket.index()];
+    read(op, buffers.gradients);
+    write(op, buffers.weights);
+    if (buffers.optimizer >= 0) write(op, buffers.optimizer);
+    state_[id.index()] = {op, -1};
+  }
+
+  void set_frees() {
+    std::vector<int> last(out_.buffers.size(), -1);
+    for (size_t i = 0; i < out_.ops.size(); ++i)
+      for (const auto* list : {&out_.ops[i].reads, &out_.ops[i].writes})
+        for (const int b : *list) last[static_cast<size_t>(b)] = static_cast<int>(i);
+    for (size_t b = 0; b < last.size(); ++b)
+      if (!out_.buffers[b].persistent && last[b] >= 0) out_.ops[static_cast<size_t>(last[b])].frees.push_back(static_cast<int>(b));
+  }
+
+  const TrainingDag& dag_;
+  const Tables& tables_;
+  const Adjacency& predecessors_;
+  int class_;
+  const DeviceClasses& classes_;
+  PlanTemplate out_;
+  std::vector<NodeState> state_;
+  std::vector<BucketBuffers> buckets_;
+  std::vector<int> bucket_of_;
+  std::map<std::pair<size_t, int>, int> contributions_;
+  std::map<std::tuple<int, int, int>, int> inputs_;
+  std::vector<std::vector<int>> required_;  // by op: operations it must wait for besides what its buffers say
+};
+
+}  // namespace
+
+Plan lower(const TrainingDag& dag, const std::vector<NodeId>& order, const Cluster& cluster) {
+  Tables tables = make_tables(dag, order, cluster);
+  const DeviceClasses classes = device_classes(dag);
+  const Adjacency predecessors = adjacency(dag, Direction::Predecessors);
+  std::vector<std::vector<NodeId>> nodes(classes.count());
+  for (const NodeId id : order) {
+    for (const int c : classes.of_group(dag[id].group)) nodes[static_cast<size_t>(c)].push_back(id);
+    if (const auto* transfer = std::get_if<Transfer>(&dag[id].op))
+      for (const int c : classes.of_group(transfer->from))
+        if (nodes[static_cast<size_t>(c)].empty() || nodes[static_cast<size_t>(c)].back() != id) nodes[static_cast<size_t>(c)].push_back(id);
+  }
+  std::vector<PlanTemplate> templates;
+  for (size_t c = 0; c < classes.count(); ++c)
+    templates.push_back(TemplateWriter(dag, tables, predecessors, static_cast<int>(c), classes).write(nodes[c]));
+  tables.plan.templates = std::move(templates);
+  return std::move(tables.plan);
+}
+
+}  // namespace piper

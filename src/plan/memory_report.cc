@@ -1,0 +1,101 @@
+#include "plan/memory_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/bytes.h"
+#include "base/saturate.h"
+#include "base/text_table.h"
+#include "plan/byte_pool.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+/// Buffers alive while an operation runs.
+std::vector<int> alive_at(const PlanTemplate& of, int op) {
+  const auto takes = first_touches(of);
+  std::vector<char> alive(of.buffers.size(), 0);
+  for (size_t b = 0; b < alive.size(); ++b) alive[b] = of.buffers[b].persistent;
+  for (int i = 0; i <= op; ++i) {
+    for (const int b : takes[static_cast<size_t>(i)]) alive[static_cast<size_t>(b)] = 1;
+    if (i == op) break;
+    for (const int b : of.ops[static_cast<size_t>(i)].frees) alive[static_cast<size_t>(b)] = 0;
+  }
+  std::vector<int> out;
+  for (size_t b = 0; b < alive.size(); ++b)
+    if (alive[b]) out.push_back(static_cast<int>(b));
+  return out;
+}
+
+std::string_view advice(Category category) {
+  switch (category) {
+    case Category::Weights: return "zero=3 shards the weights; more devices along the stages hold fewer of them";
+    case Category::Gradients: return "zero=2 shards the gradients";
+    case Category::Optimizer: return "zero=1 shards the optimiser state";
+    case Category::Activations: return "recompute({layer=*}) keeps only what enters a layer; fewer microbatches in flight keep fewer of them";
+    case Category::Communication: return "a smaller bucket, release=use or a shorter prefetch distance needs less";
+    case Category::Temporaries: return "more parts in split make the slices smaller";
+  }
+  return "";
+}
+
+}  // namespace
+
+MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of) {
+  MemoryPeak peak;
+  const IssueOrderUse use = issue_order_use(of);
+  peak.total = use.peak;
+  peak.op = use.peak_op;
+  std::map<std::pair<int, int>, MemoryOwner> owners;
+  for (const int b : alive_at(of, use.peak_op)) {
+    const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)];
+    int64_t& category = peak.by_category[static_cast<size_t>(buffer.category)];
+    category = saturating_add(category, buffer.bytes);
+    MemoryOwner& owner = owners[{buffer.label.name, static_cast<int>(buffer.category)}];
+    owner.name = fmt::format("{} {}", name(buffer.category), plan.names[static_cast<size_t>(buffer.label.name)]);
+    owner.bytes = saturating_add(owner.bytes, buffer.bytes);
+    ++owner.buffers;
+  }
+  if (use.peak_op >= 0) peak.by_category[static_cast<size_t>(Category::Temporaries)] = of.ops[static_cast<size_t>(use.peak_op)].temporaries;
+  for (auto& [key, owner] : owners) peak.largest.push_back(std::move(owner));
+  std::stable_sort(peak.largest.begin(), peak.largest.end(), [](const MemoryOwner& a, const MemoryOwner& b) { return a.bytes > b.bytes; });
+  peak.largest.resize(std::min<size_t>(8, peak.largest.size()));
+  return peak;
+}
+
+std::string memory_table(const Plan& plan) {
+  std::vector<std::string> header = {"devices", "peak"};
+  for (int c = 0; c < category_count; ++c) header.emplace_back(name(static_cast<Category>(c)));
+  header.emplace_back("at the peak");
+  TextTable table(header);
+  for (const PlanTemplate& t : plan.templates) {
+    const MemoryPeak peak = memory_peak(plan, t);
+    std::vector<std::string> row = {print_devices(t.devices), human_bytes(peak.total)};
+    for (const int64_t bytes : peak.by_category) row.push_back(human_bytes(bytes));
+    const PlannedOp* op = peak.op >= 0 ? &t.ops[static_cast<size_t>(peak.op)] : nullptr;
+    row.push_back(op ? fmt::format("{} {}", name(op->kind), describe(plan, op->label)) : "-");
+    table.add(std::move(row));
+  }
+  return table.print();
+}
+
+Checked check_capacity(const Plan& plan, int64_t capacity) {
+  for (const PlanTemplate& t : plan.templates) {
+    if (issue_order_use(t).peak <= capacity) continue;
+    const MemoryPeak peak = memory_peak(plan, t);
+    Diagnostic problem = error(ErrorCode::E405, {},
+                               fmt::format("device {} needs {} at its peak; it has {}", t.devices[0], human_bytes(peak.total), human_bytes(capacity)));
+    problem.notes.push_back({{}, fmt::format("the peak is at {}", describe(plan, t, peak.op))});
+    for (size_t i = 0; i < std::min<size_t>(4, peak.largest.size()); ++i)
+      problem.notes.push_back({{}, fmt::format("{} in {} buffers of {}", human_bytes(peak.largest[i].bytes), peak.largest[i].buffers, peak.largest[i].name)});
+    const auto largest = std::max_element(peak.by_category.begin(), peak.by_category.end());
+    problem.helps.emplace_back(advice(static_cast<Category>(largest - peak.by_category.begin())));
+    return problem;
+  }
+  return Ok{};
+}
+
+}  // namespace piper

@@ -1,0 +1,311 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <functional>
+#include <limits>
+
+#include "base/suggest.h"
+#include "ir/bounded_reader.h"
+#include "plan/plan_text.h"
+
+namespace piper {
+namespace {
+
+constexpr int64_t most = std::numeric_limits<int32_t>::max();
+/// What a device is busy with costs memory per (operation, stream) to prove.
+constexpr size_t most_streams = 1000;
+/// Slices of the batch, as verify_structure has it.
+constexpr int64_t most_slices = 1'000'000'000;
+
+int64_t last(size_t count) {
+  return static_cast<int64_t>(count) - 1;
+}
+
+class Parser {
+ public:
+  explicit Parser(Scanner scanner) : reader_(std::move(scanner), ErrorCode::E408), in_(reader_.in) {}
+
+  Result<Plan> parse() {
+    PIPER_CHECK(in_.expect_word("plan"));
+    PIPER_TRY(plan_.model, in_.name("the model's name"));
+    PIPER_CHECK(in_.expect_word("costs"));
+    PIPER_CHECK(in_.expect("=", "before the hash of the costs"));
+    PIPER_CHECK(costs());
+    while (!in_.at_end()) {
+      PIPER_CHECK(in_.end_of_line());
+      PIPER_CHECK(line());
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  struct Line {
+    std::string_view word;
+    Checked (Parser::*read)();
+  };
+  /// In the order in which they must stand; the last two belong to a template.
+  static constexpr std::array<Line, 10> lines();
+
+  Checked line() {
+    const Token first = in_.peek();
+    const auto known = lines();
+    const auto found = std::find_if(known.begin(), known.end(), [&](const Line& l) { return in_.is_word(l.word); });
+    if (found == known.end()) {
+      std::vector<std::string> words;
+      for (const Line& l : known) words.emplace_back(l.word);
+      return in_.unexpected("dim, stream, name, origin, group, partition, communication, template, buffer or op")
+          .help(did_you_mean(first.text, words));
+    }
+    in_.take();
+    const auto section = static_cast<size_t>(found - known.begin());
+    const bool again = found->word == "template";
+    if (section < section_ && !again)
+      return error(ErrorCode::E101, in_.range(first),
+                   fmt::format("{} cannot stand after {}", found->word, known[section_].word))
+          .help("every table comes before those that refer to it");
+    if (section >= buffers && plan_.templates.empty())
+      return error(ErrorCode::E101, in_.range(first), fmt::format("{} belongs to a template", found->word));
+    section_ = section;
+    return (this->*found->read)();
+  }
+
+  /// A hash: the one number that needs all 64 bits.
+  Checked costs() {
+    const Token token = in_.peek();
+    const char *begin = token.text.data(), *end = begin + token.text.size();
+    if (token.kind != TokenKind::Number) return in_.unexpected("the hash of the costs");
+    const auto [rest, problem] = std::from_chars(begin, end, plan_.costs);
+    if (problem == std::errc::result_out_of_range)
+      return reader_.wrong(in_.range(token),
+                           fmt::format("the hash of the costs, {}, does not fit in 64 bits", token.text));
+    if (problem != std::errc() || rest != end) return in_.unexpected("the hash of the costs");
+    in_.take();
+    return Ok{};
+  }
+
+  Checked dim() {
+    PlanDim dim;
+    PIPER_TRY(dim.name, in_.name("the name of a dim"));
+    const Token token = in_.peek();
+    PIPER_TRY(const int64_t parts, reader_.number("the number of parts", 1, most));
+    dim.parts = static_cast<int>(parts);
+    slices_ *= parts;
+    if (slices_ > most_slices)
+      return reader_.wrong(in_.range(token), fmt::format("the dims have more than {} slices together", most_slices));
+    dims_.push_back({dim.name, dim.parts});
+    plan_.dims.push_back(std::move(dim));
+    return Ok{};
+  }
+
+  Checked stream() {
+    const Token token = in_.peek();
+    PIPER_TRY(std::string name, in_.name("the name of a stream"));
+    if (plan_.streams.size() == most_streams)
+      return reader_.wrong(in_.range(token), fmt::format("more than {} streams", most_streams));
+    streams_.add(name);
+    plan_.streams.push_back(std::move(name));
+    return Ok{};
+  }
+
+  Checked name() {
+    PIPER_TRY(std::string name, in_.name("a name"));
+    names_.add(name);
+    plan_.names.push_back(std::move(name));
+    return Ok{};
+  }
+
+  Checked origin() {
+    PlanOrigin origin;
+    PIPER_TRY(origin.place, in_.name("the place of a directive"));
+    PIPER_TRY(origin.text, in_.name("the text of a directive"));
+    plan_.origins.push_back(std::move(origin));
+    return Ok{};
+  }
+
+  Checked group() {
+    PIPER_TRY(DeviceList devices, reader_.devices());
+    plan_.groups.push_back(std::move(devices));
+    return Ok{};
+  }
+
+  Checked partition() {
+    PlanPartition partition;
+    PIPER_TRY(const int64_t size, reader_.number("the size of a part", 1, most_devices_in_text));
+    partition.part_size = static_cast<int>(size);
+    PIPER_TRY(partition.members, reader_.devices());
+    plan_.partitions.push_back(std::move(partition));
+    return Ok{};
+  }
+
+  Checked communication() {
+    Communication c;
+    PIPER_TRY(c.label, label());
+    if (in_.accept_word("transfer")) {
+      c.transfer = true;
+      PIPER_TRY(c.from, index("a group", plan_.groups.size()));
+      PIPER_CHECK(in_.expect("->", "between the groups of a transfer"));
+      PIPER_TRY(c.to, index("a group", plan_.groups.size()));
+    } else if (in_.accept_word("over")) {
+      PIPER_TRY(c.over, index("a partition", plan_.partitions.size()));
+    } else {
+      return in_.unexpected("'transfer' or 'over'");
+    }
+    PIPER_CHECK(in_.expect_word("bytes"));
+    PIPER_CHECK(in_.expect("=", "before the number of bytes"));
+    PIPER_TRY(c.bytes, reader_.number("the number of bytes", 0, largest_amount));
+    plan_.communications.push_back(c);
+    return Ok{};
+  }
+
+  Checked device_template() {
+    PIPER_TRY(DeviceList devices, reader_.devices());
+    plan_.templates.push_back({std::move(devices), {}, {}});
+    bytes_ = 0;
+    return Ok{};
+  }
+
+  Checked buffer() {
+    PlanTemplate& t = plan_.templates.back();
+    PlanBuffer buffer;
+    PIPER_CHECK(reader_.numbered("buffer", t.buffers.size()));
+    PIPER_TRY(buffer.category, category());
+    PIPER_TRY(buffer.bytes, counted_bytes());
+    PIPER_TRY(buffer.label, label());
+    buffer.persistent = in_.accept_word("persistent");
+    t.buffers.push_back(buffer);
+    return Ok{};
+  }
+
+  Checked op() {
+    PlanTemplate& t = plan_.templates.back();
+    PlannedOp op;
+    PIPER_CHECK(reader_.numbered("op", t.ops.size()));
+    PIPER_TRY(op.kind, kind());
+    PIPER_TRY(op.label, label());
+    PIPER_CHECK(in_.expect_word("on"));
+    PIPER_TRY(op.stream, reader_.named(streams_, "stream"));
+    std::vector<std::string> seen;
+    while (!in_.at_line_start()) {
+      const Token key = in_.peek();
+      if (std::find(seen.begin(), seen.end(), key.text) != seen.end())
+        return error(ErrorCode::E101, in_.range(key), fmt::format("{} stands twice in one op", key.text));
+      seen.push_back(key.text);
+      PIPER_CHECK(property(op, t.buffers.size()));
+    }
+    t.ops.push_back(std::move(op));
+    return Ok{};
+  }
+
+  Checked property(PlannedOp& op, size_t buffer_count) {
+    const std::array<std::pair<std::string_view, std::vector<int>*>, 3> lists = {
+        {{"reads", &op.reads}, {"writes", &op.writes}, {"frees", &op.frees}}};
+    for (const auto& [word, list] : lists)
+      if (in_.accept_word(word))
+        return read_list(*list, [&] { return reader_.reference('%', "buffer", buffer_count); });
+    if (in_.accept_word("waits")) return read_list(op.waits, [&] { return index("an op", static_cast<size_t>(most)); });
+    const Token key = in_.peek();
+    if (!in_.accept_word("communication") && !in_.accept_word("temporaries") && !in_.accept_word("origin"))
+      return in_.unexpected("a property of an op")
+          .help(
+              did_you_mean(key.text, {"communication", "waits", "reads", "writes", "frees", "temporaries", "origin"}));
+    PIPER_CHECK(in_.expect("=", fmt::format("after {}", key.text)));
+    if (key.text == "communication") {
+      PIPER_TRY(op.communication, index("a communication", plan_.communications.size()));
+    } else if (key.text == "origin") {
+      PIPER_TRY(op.origin, index("an origin", plan_.origins.size()));
+    } else {
+      PIPER_TRY(op.temporaries, counted_bytes());
+    }
+    return Ok{};
+  }
+
+  Checked read_list(std::vector<int>& list, const std::function<Result<int>()>& item) {
+    return reader_.list([&]() -> Checked {
+      PIPER_TRY(const int next, item());
+      list.push_back(next);
+      return Ok{};
+    });
+  }
+
+  Result<int> index(std::string_view what, size_t count) {
+    PIPER_TRY(const int64_t value, reader_.number(what, 0, last(count)));
+    return static_cast<int>(value);
+  }
+
+  /// Bytes of a template: their sum must stay a number too.
+  Result<int64_t> counted_bytes() {
+    const Token token = in_.peek();
+    PIPER_TRY(const int64_t bytes, reader_.number("the number of bytes", 0, largest_amount));
+    bytes_ += bytes;
+    if (bytes_ > largest_amount)
+      return reader_.wrong(in_.range(token), "the buffers and temporaries of one device have more than 10^18 bytes");
+    return bytes;
+  }
+
+  Result<Category> category() {
+    std::vector<std::string> words;
+    for (int c = 0; c < category_count; ++c) words.emplace_back(piper::name(static_cast<Category>(c)));
+    PIPER_TRY(const int found, one_of(words, "a category"));
+    return static_cast<Category>(found);
+  }
+
+  Result<OpKind> kind() {
+    std::vector<std::string> words;
+    for (int k = 0; k <= static_cast<int>(OpKind::Update); ++k) words.emplace_back(piper::name(static_cast<OpKind>(k)));
+    PIPER_TRY(const int found, one_of(words, "a kind of operation"));
+    return static_cast<OpKind>(found);
+  }
+
+  Result<int> one_of(const std::vector<std::string>& words, std::string_view what) {
+    const Token token = in_.peek();
+    const auto found = std::find(words.begin(), words.end(), token.text);
+    if (token.kind != TokenKind::Word || found == words.end())
+      return in_.unexpected(what).help(did_you_mean(token.text, words));
+    in_.take();
+    return static_cast<int>(found - words.begin());
+  }
+
+  /// NAME [PASS] [DIM=INDEX …]
+  Result<PlanLabel> label() {
+    PlanLabel label;
+    PIPER_TRY(label.name, reader_.named(names_, "name"));
+    label.pass = reader_.pass();
+    PIPER_TRY(label.slice, reader_.slice(dims_));
+    return label;
+  }
+
+  static constexpr size_t buffers = 8;  // position of `buffer` in lines()
+
+  BoundedReader reader_;
+  Scanner& in_;  // reader_'s
+  Plan plan_;
+  std::vector<DimText> dims_;
+  NameTable names_, streams_;
+  size_t section_ = 0;
+  int64_t slices_ = 1;
+  int64_t bytes_ = 0;
+};
+
+constexpr std::array<Parser::Line, 10> Parser::lines() {
+  return {{{"dim", &Parser::dim},
+           {"stream", &Parser::stream},
+           {"name", &Parser::name},
+           {"origin", &Parser::origin},
+           {"group", &Parser::group},
+           {"partition", &Parser::partition},
+           {"communication", &Parser::communication},
+           {"template", &Parser::device_template},
+           {"buffer", &Parser::buffer},
+           {"op", &Parser::op}}};
+}
+
+}  // namespace
+
+Result<Plan> parse_plan(const SourceFilePtr& file) {
+  PIPER_TRY(Scanner scanner, Scanner::scan(file));
+  return Parser(std::move(scanner)).parse();
+}
+
+}  // namespace piper

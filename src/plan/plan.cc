@@ -1,0 +1,113 @@
+#include "plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/hash.h"
+
+namespace piper {
+namespace {
+
+void add(StableHash& hash, const PlanLabel& label) {
+  hash.add(static_cast<uint64_t>(label.name));
+  hash.add(label.pass ? static_cast<uint64_t>(*label.pass) : 99);
+  hash.add(static_cast<uint64_t>(label.slice));
+}
+
+void add(StableHash& hash, const std::vector<int>& list) {
+  hash.add(list.size());
+  for (const int item : list) hash.add(static_cast<uint64_t>(item));
+}
+
+}  // namespace
+
+std::string_view name(OpKind kind) {
+  constexpr std::string_view names[] = {"run",        "send",           "recv",       "all_reduce",
+                                        "reduce_scatter", "all_gather", "all_to_all", "update"};
+  return names[static_cast<int>(kind)];
+}
+
+bool is_communication(OpKind kind) { return kind != OpKind::Run && kind != OpKind::Update; }
+
+std::string_view name(Category category) {
+  constexpr std::string_view names[] = {"weights", "gradients", "optimizer", "activations", "communication", "temporaries"};
+  return names[static_cast<int>(category)];
+}
+
+uint64_t hash(const Plan& plan) {
+  StableHash hash;
+  hash.add(plan.model);
+  hash.add(plan.costs);
+  for (const PlanDim& dim : plan.dims) {
+    hash.add(dim.name);
+    hash.add(static_cast<uint64_t>(dim.parts));
+  }
+  for (const std::string& stream : plan.streams) hash.add(stream);
+  for (const std::string& name : plan.names) hash.add(name);
+  for (const DeviceList& group : plan.groups) add(hash, group);
+  for (const PlanPartition& partition : plan.partitions) {
+    hash.add(static_cast<uint64_t>(partition.part_size));
+    add(hash, partition.members);
+  }
+  for (const Communication& c : plan.communications) {
+    add(hash, c.label);
+    for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from}, int64_t{c.to}, int64_t{c.over}, c.bytes}) hash.add(static_cast<uint64_t>(word));
+  }
+  for (const PlanTemplate& t : plan.templates) {
+    add(hash, t.devices);
+    for (const PlanBuffer& buffer : t.buffers) {
+      add(hash, buffer.label);
+      for (const int64_t word : {static_cast<int64_t>(buffer.category), buffer.bytes, int64_t{buffer.persistent}}) hash.add(static_cast<uint64_t>(word));
+    }
+    for (const PlannedOp& op : t.ops) {
+      add(hash, op.label);
+      for (const int64_t word : {static_cast<int64_t>(op.kind), int64_t{op.stream}, int64_t{op.communication}, op.temporaries}) hash.add(static_cast<uint64_t>(word));
+      for (const auto* list : {&op.waits, &op.reads, &op.writes, &op.frees}) add(hash, *list);
+    }
+  }
+  return hash.value();
+}
+
+std::string describe(const Plan& plan, const PlanLabel& label) {
+  std::string out = label.name >= 0 ? plan.names[static_cast<size_t>(label.name)] : "-";
+  if (label.pass) out += fmt::format(" {}", name(*label.pass));
+  std::string tags;
+  int slice = label.slice;
+  for (auto dim = plan.dims.rbegin(); slice >= 0 && dim != plan.dims.rend(); ++dim) {
+    tags = fmt::format(" {}={}", dim->name, slice % dim->parts) + tags;
+    slice /= dim->parts;
+  }
+  return out + tags;
+}
+
+std::string describe(const Plan& plan, const PlanTemplate& on, int index) {
+  const PlannedOp& op = on.ops[static_cast<size_t>(index)];
+  std::string out = fmt::format("device {}: op {} {} {} on {}", on.devices.empty() ? -1 : on.devices[0], index, name(op.kind),
+                                describe(plan, op.label), plan.streams[static_cast<size_t>(op.stream)]);
+  if (op.origin >= 0) out += fmt::format(" ({})", plan.origins[static_cast<size_t>(op.origin)].place);
+  return out;
+}
+
+std::vector<int> template_of_device(const Plan& plan) {
+  int highest = -1;
+  for (const PlanTemplate& t : plan.templates)
+    for (const int device : t.devices) highest = std::max(highest, device);
+  std::vector<int> out(static_cast<size_t>(highest + 1), -1);
+  for (size_t t = 0; t < plan.templates.size(); ++t)
+    for (const int device : plan.templates[t].devices) out[static_cast<size_t>(device)] = static_cast<int>(t);
+  return out;
+}
+
+std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs, int64_t samples) {
+  const int64_t my_size = samples / static_cast<int64_t>(mine.size()), their_size = samples / static_cast<int64_t>(theirs.size());
+  const int64_t begin = position * my_size, end = begin + my_size;
+  std::vector<TransferPiece> pieces;
+  for (int64_t p = begin / their_size; p * their_size < end; ++p) {
+    const int64_t common = std::min(end, (p + 1) * their_size) - std::max(begin, p * their_size);
+    if (common > 0) pieces.push_back({theirs[static_cast<size_t>(p)], common});
+  }
+  return pieces;
+}
+
+}  // namespace piper

@@ -1,0 +1,123 @@
+// Plans: the program of every device, the only contract between the compiler, the simulator and the runtime.
+//
+// A device issues its operations in the order they are listed. An operation starts when the operation before it on the same
+// stream has ended, and those it waits for. Buffers are taken by the first operation that touches them and returned, in
+// issue order, after the operation that frees them. A communication is one thing on all its devices: it starts when the
+// last of them has reached it. Devices that do the same share one template; only their positions in groups differ.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/model_graph.h"
+#include "schedule/schedule.h"
+
+namespace piper {
+
+enum class OpKind { Run, Send, Recv, AllReduce, ReduceScatter, AllGather, AllToAll, Update };
+std::string_view name(OpKind kind);
+bool is_communication(OpKind kind);
+
+enum class Category { Weights, Gradients, Optimizer, Activations, Communication, Temporaries };
+constexpr int category_count = 6;
+std::string_view name(Category category);
+
+/// What something is about, in the user's words: a name, a pass, a slice of the batch.
+struct PlanLabel {
+  int name = -1;  // into Plan::names
+  std::optional<Pass> pass;
+  int slice = -1;
+  friend bool operator==(const PlanLabel&, const PlanLabel&) = default;
+};
+
+struct PlanBuffer {
+  PlanLabel label;
+  Category category = Category::Activations;
+  int64_t bytes = 0;
+  bool persistent = false;  // from before the step until after it
+  friend bool operator==(const PlanBuffer&, const PlanBuffer&) = default;
+};
+
+struct PlannedOp {
+  OpKind kind = OpKind::Run;
+  int stream = 0;
+  PlanLabel label;
+  int communication = -1;     // into Plan::communications
+  int origin = -1;            // into Plan::origins: the schedule line behind it
+  int64_t temporaries = 0;    // bytes that live only while it runs
+  std::vector<int> waits;     // earlier operations of this device, on other streams
+  std::vector<int> reads, writes, frees;  // buffers
+  friend bool operator==(const PlannedOp&, const PlannedOp&) = default;
+};
+
+/// A transfer from one group to another (sends and receives), or a collective inside each part of a partition.
+struct Communication {
+  PlanLabel label;
+  bool transfer = false;
+  int from = -1, to = -1;  // groups of a transfer
+  int over = -1;           // partition of a collective
+  int64_t bytes = 0;       // on one receiving device
+  friend bool operator==(const Communication&, const Communication&) = default;
+};
+
+struct PlanPartition {
+  int part_size = 1;
+  DeviceList members;
+  friend bool operator==(const PlanPartition&, const PlanPartition&) = default;
+};
+
+/// The plan of all devices in the list.
+struct PlanTemplate {
+  DeviceList devices;
+  std::vector<PlanBuffer> buffers;
+  std::vector<PlannedOp> ops;
+  friend bool operator==(const PlanTemplate&, const PlanTemplate&) = default;
+};
+
+struct PlanDim {
+  std::string name;
+  int parts = 1;
+  friend bool operator==(const PlanDim&, const PlanDim&) = default;
+};
+
+struct PlanOrigin {
+  std::string place;  // file:line
+  std::string text;   // the directive
+  friend bool operator==(const PlanOrigin&, const PlanOrigin&) = default;
+};
+
+struct Plan {
+  std::string model;
+  uint64_t costs = 0;  // hash of the costs the order was made with
+  std::vector<PlanDim> dims;
+  std::vector<std::string> streams, names;
+  std::vector<PlanOrigin> origins;
+  std::vector<DeviceList> groups;
+  std::vector<PlanPartition> partitions;
+  std::vector<Communication> communications;
+  std::vector<PlanTemplate> templates;
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+/// Equal plans, equal hash, on every machine: what ranks compare before the first step.
+uint64_t hash(const Plan& plan);
+
+/// `layer.3.attention F mb=2`
+std::string describe(const Plan& plan, const PlanLabel& label);
+/// `device 4: op 17 all_to_all x.3 F mb=2 on ep (dualpipe.piper:5)`
+std::string describe(const Plan& plan, const PlanTemplate& on, int op);
+/// Template of every device, or -1.
+std::vector<int> template_of_device(const Plan& plan);
+
+/// The part of a transfer between two devices, in samples of the slice of the sender and of the receiver.
+struct TransferPiece {
+  int peer = 0;
+  int64_t samples = 0;
+};
+/// Whom the device at `position` of its group of `mine` exchanges how much with in a group of `theirs`, if both cut
+/// `samples` samples evenly.
+std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs, int64_t samples);
+
+}  // namespace piper

@@ -1,0 +1,131 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/scanner.h"
+#include "ir/bounded_reader.h"
+#include "plan/plan_text.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+std::string print_list(std::string_view key, std::string_view sigil, const std::vector<int>& list) {
+  if (list.empty()) return "";
+  std::vector<std::string> items;
+  for (const int item : list) items.push_back(fmt::format("{}{}", sigil, item));
+  return fmt::format(" {}({})", key, fmt::join(items, ", "));
+}
+
+/// Prints the lines of one plan; knows how each name and stream is referred to.
+class Printer {
+ public:
+  explicit Printer(const Plan& plan)
+      : plan_(plan), names_(references_to(plan.names)), streams_(references_to(plan.streams)) {}
+
+  std::string header() const;
+  std::string buffer(size_t index, const PlanBuffer& buffer) const {
+    return fmt::format("  buffer {} {} {} {}{}\n", index, name(buffer.category), buffer.bytes, label(buffer.label),
+                       buffer.persistent ? " persistent" : "");
+  }
+  std::string op(size_t index, const PlannedOp& op) const;
+
+ private:
+  std::string label(const PlanLabel& label) const;
+
+  const Plan& plan_;
+  std::vector<std::string> names_, streams_;
+};
+
+/// `layer.0 F mb=1`, with names quoted where they must be.
+std::string Printer::label(const PlanLabel& label) const {
+  std::string out = names_[static_cast<size_t>(label.name)];
+  if (label.pass) out += fmt::format(" {}", name(*label.pass));
+  std::string tags;
+  int slice = label.slice;
+  for (auto dim = plan_.dims.rbegin(); slice >= 0 && dim != plan_.dims.rend(); ++dim) {
+    tags.insert(0, fmt::format(" {}={}", as_name(dim->name), slice % dim->parts));
+    slice /= dim->parts;
+  }
+  if (label.slice >= 0 && plan_.dims.empty()) tags = " whole";
+  return out + tags;
+}
+
+std::string Printer::op(size_t index, const PlannedOp& op) const {
+  std::string out = fmt::format("  op {} {} {} on {}", index, name(op.kind), label(op.label),
+                                streams_[static_cast<size_t>(op.stream)]);
+  if (op.communication >= 0) out += fmt::format(" communication={}", op.communication);
+  out += print_list("waits", "", op.waits) + print_list("reads", "%", op.reads) + print_list("writes", "%", op.writes) +
+         print_list("frees", "%", op.frees);
+  if (op.temporaries > 0) out += fmt::format(" temporaries={}", op.temporaries);
+  if (op.origin >= 0) out += fmt::format(" origin={}", op.origin);
+  return out;
+}
+
+std::string Printer::header() const {
+  std::string out = fmt::format("plan {} costs={}\n", as_name(plan_.model), plan_.costs);
+  for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);
+  for (const std::string& stream : plan_.streams) out += fmt::format("stream {}\n", as_name(stream));
+  for (const std::string& name : plan_.names) out += fmt::format("name {}\n", as_name(name));
+  for (const PlanOrigin& origin : plan_.origins)
+    out += fmt::format("origin {} {}\n", as_name(origin.place), as_name(origin.text));
+  for (const DeviceList& group : plan_.groups) out += fmt::format("group {}\n", print_devices(group));
+  for (const PlanPartition& partition : plan_.partitions)
+    out += fmt::format("partition {} {}\n", partition.part_size, print_devices(partition.members));
+  for (const Communication& c : plan_.communications) {
+    const std::string who =
+        c.transfer ? fmt::format("transfer {} -> {}", c.from, c.to) : fmt::format("over {}", c.over);
+    out += fmt::format("communication {} {} bytes={}\n", label(c.label), who, c.bytes);
+  }
+  return out;
+}
+
+/// With whom the device communicates in this operation.
+std::string peers(const Plan& plan, const PlannedOp& op, int device) {
+  const Communication& c = plan.communications[static_cast<size_t>(op.communication)];
+  const auto position = [&](const DeviceList& list) {
+    return static_cast<int>(std::find(list.begin(), list.end(), device) - list.begin());
+  };
+  if (!c.transfer) {
+    const PlanPartition& partition = plan.partitions[static_cast<size_t>(c.over)];
+    const int part = position(partition.members) / partition.part_size;
+    const auto first = partition.members.begin() + part * partition.part_size;
+    return print_devices(DeviceList(first, first + partition.part_size));
+  }
+  const DeviceList &from = plan.groups[static_cast<size_t>(c.from)], &to = plan.groups[static_cast<size_t>(c.to)];
+  const bool sends = op.kind == OpKind::Send;
+  const DeviceList &mine = sends ? from : to, &theirs = sends ? to : from;
+  DeviceList out;
+  const int64_t fine = static_cast<int64_t>(mine.size()) * static_cast<int64_t>(theirs.size());
+  for (const TransferPiece& piece : transfer_pieces(position(mine), mine, theirs, fine)) out.push_back(piece.peer);
+  return print_devices(out);
+}
+
+}  // namespace
+
+std::string print(const Plan& plan) {
+  const Printer printer(plan);
+  std::string out = printer.header();
+  for (const PlanTemplate& t : plan.templates) {
+    out += fmt::format("template {}\n", print_devices(t.devices));
+    for (size_t b = 0; b < t.buffers.size(); ++b) out += printer.buffer(b, t.buffers[b]);
+    for (size_t i = 0; i < t.ops.size(); ++i) out += printer.op(i, t.ops[i]) + "\n";
+  }
+  return out;
+}
+
+std::string print_device(const Plan& plan, int device) {
+  const Printer printer(plan);
+  const PlanTemplate& t = plan.templates[static_cast<size_t>(template_of_device(plan)[static_cast<size_t>(device)])];
+  std::string out = fmt::format("# device {}, as {}\n", device, print_devices(t.devices));
+  for (size_t b = 0; b < t.buffers.size(); ++b) out += printer.buffer(b, t.buffers[b]);
+  for (size_t i = 0; i < t.ops.size(); ++i) {
+    out += printer.op(i, t.ops[i]);
+    if (t.ops[i].communication >= 0) out += "  # with " + peers(plan, t.ops[i], device);
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace piper

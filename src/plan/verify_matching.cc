@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plan/verify_plan.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+/// The templates whose devices a group or partition has. A template that it has only in part is an error when used.
+struct Membership {
+  std::vector<int> templates;  // sorted
+  int partly = -1;             // a template of which only some devices belong
+  int without_plan = -1;       // a device that no template has
+};
+
+Membership membership(const Plan& plan, const DeviceList& devices, const std::vector<int>& template_of) {
+  Membership out;
+  std::vector<int> count(plan.templates.size(), 0);
+  for (const int device : devices) {
+    const int t = static_cast<size_t>(device) < template_of.size() ? template_of[static_cast<size_t>(device)] : -1;
+    if (t < 0) out.without_plan = device;
+    else ++count[static_cast<size_t>(t)];
+  }
+  for (size_t t = 0; t < count.size(); ++t) {
+    if (count[t] == 0) continue;
+    out.templates.push_back(static_cast<int>(t));
+    if (count[t] != static_cast<int>(plan.templates[t].devices.size())) out.partly = static_cast<int>(t);
+  }
+  return out;
+}
+
+/// Templates that issue a communication, by role. One entry per operation, in order of templates.
+struct Roles {
+  std::vector<int> sends, receives, collectives;
+  OpKind kind = OpKind::Run;  // of the collectives
+  bool mixed = false;
+};
+
+Diagnostic unmatched(const Plan& plan, const Communication& comm, std::string message) {
+  return error(ErrorCode::E407, {}, fmt::format("{} ({})", message, describe(plan, comm.label)));
+}
+
+/// Exactly the members issue it, each once.
+Checked check_members(const Plan& plan, const Communication& comm, const Membership& members, const std::vector<int>& found, std::string_view what) {
+  if (members.without_plan >= 0)
+    return unmatched(plan, comm, fmt::format("device {} takes part in a communication but has no plan", members.without_plan));
+  if (members.partly >= 0)
+    return error(ErrorCode::E409, {},
+                 fmt::format("only some of the devices {} take part in {}, but they share one plan",
+                             print_devices(plan.templates[static_cast<size_t>(members.partly)].devices), describe(plan, comm.label)));
+  if (found == members.templates) return Ok{};
+  for (const int t : found) {
+    const int device = plan.templates[static_cast<size_t>(t)].devices[0];
+    if (!std::binary_search(members.templates.begin(), members.templates.end(), t))
+      return unmatched(plan, comm, fmt::format("device {} is no member, but wants to {}", device, what));
+    if (std::count(found.begin(), found.end(), t) > 1) return unmatched(plan, comm, fmt::format("device {} wants to {} twice", device, what));
+  }
+  for (const int t : members.templates)
+    if (!std::binary_search(found.begin(), found.end(), t))
+      return unmatched(plan, comm, fmt::format("device {} must {}, but its plan does not", plan.templates[static_cast<size_t>(t)].devices[0], what));
+  return Ok{};
+}
+
+std::vector<Roles> collect_roles(const Plan& plan) {
+  std::vector<Roles> roles(plan.communications.size());
+  for (size_t t = 0; t < plan.templates.size(); ++t) {
+    for (const PlannedOp& op : plan.templates[t].ops) {
+      if (op.communication < 0) continue;
+      Roles& r = roles[static_cast<size_t>(op.communication)];
+      auto& list = op.kind == OpKind::Send ? r.sends : op.kind == OpKind::Recv ? r.receives : r.collectives;
+      list.push_back(static_cast<int>(t));
+      if (&list != &r.collectives) continue;
+      r.mixed = r.mixed || (r.kind != OpKind::Run && r.kind != op.kind);
+      r.kind = op.kind;
+    }
+  }
+  return roles;
+}
+
+}  // namespace
+
+Checked verify_matching(const Plan& plan) {
+  const std::vector<int> template_of = template_of_device(plan);
+  std::vector<Membership> groups, partitions;
+  for (const DeviceList& group : plan.groups) groups.push_back(membership(plan, group, template_of));
+  for (const PlanPartition& partition : plan.partitions) partitions.push_back(membership(plan, partition.members, template_of));
+  const std::vector<Roles> roles = collect_roles(plan);
+  for (size_t c = 0; c < roles.size(); ++c) {
+    const Communication& comm = plan.communications[c];
+    const Roles& r = roles[c];
+    if (r.mixed || (comm.transfer && !r.collectives.empty()) || (!comm.transfer && (!r.sends.empty() || !r.receives.empty())))
+      return unmatched(plan, comm, "devices do different things in one communication");
+    if (comm.transfer) {
+      PIPER_CHECK(check_members(plan, comm, groups[static_cast<size_t>(comm.from)], r.sends, "send"));
+      PIPER_CHECK(check_members(plan, comm, groups[static_cast<size_t>(comm.to)], r.receives, "receive"));
+    } else {
+      PIPER_CHECK(check_members(plan, comm, partitions[static_cast<size_t>(comm.over)], r.collectives, "take part"));
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace piper

@@ -1,0 +1,345 @@
+#include "schedule/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/suggest.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+constexpr int most_nested = 8;
+constexpr size_t most_devices = 1 << 20;
+
+Result<IndexRange> parse_range(Scanner& in) {
+  const Token first = in.peek();
+  const auto small = [&](int64_t value) { return value >= 0 && value <= 1'000'000'000; };
+  PIPER_TRY(const int64_t low, in.integer("a number"));
+  int64_t high = low;
+  if (in.accept("..")) {
+    PIPER_TRY(high, in.integer("the end of the range"));
+  }
+  if (!small(low) || !small(high))
+    return error(ErrorCode::E102, in.range_from(first), "an index is between 0 and 10^9");
+  if (high < low)
+    return error(ErrorCode::E102, in.range_from(first), fmt::format("the range {}..{} is empty", low, high))
+        .help(fmt::format("write {}..{}; both ends are included", high, low));
+  return IndexRange{static_cast<int>(low), static_cast<int>(high)};
+}
+
+Result<TagCondition> parse_condition(Scanner& in) {
+  TagCondition condition;
+  const Token first = in.peek();
+  PIPER_TRY(condition.tag, in.name("a tag such as layer, mb or pass"));
+  PIPER_CHECK(in.expect("=", fmt::format("after the tag \"{}\"", condition.tag)));
+  const auto one = [&]() -> Checked {
+    if (in.peek().kind == TokenKind::Word) {
+      condition.words.push_back(in.take().text);
+    } else {
+      PIPER_TRY(const IndexRange range, parse_range(in));
+      condition.indices.push_back(range);
+    }
+    return Ok{};
+  };
+  if (in.accept("*")) {
+    condition.any = true;
+  } else if (in.accept("[")) {
+    do PIPER_CHECK(one());
+    while (in.accept(","));
+    PIPER_CHECK(in.expect("]", "after the list"));
+  } else {
+    PIPER_CHECK(one());
+  }
+  condition.where = in.range_from(first);
+  const bool worded = condition.tag == "pass" || condition.tag == "comm";
+  if (worded && !condition.indices.empty())
+    return error(ErrorCode::E105, condition.where, fmt::format("{} takes a word, not a number", condition.tag))
+        .help(condition.tag == "pass" ? "pass=F, B, BI, BW or R" : "comm=gather, reduce, exchange, transfer or scalars");
+  if (!worded && !condition.words.empty())
+    return error(ErrorCode::E105, condition.where,
+                 fmt::format("{} takes an index, a range, a list or *, not \"{}\"", condition.tag, condition.words[0]));
+  return condition;
+}
+
+Result<Argument> parse_argument(Scanner& in, int depth);
+
+Result<Argument> parse_list(Scanner& in, int depth) {
+  Argument list;
+  const Token first = in.take();
+  list.kind = Argument::Kind::List;
+  while (!in.is_symbol("]")) {
+    PIPER_TRY(Argument item, parse_argument(in, depth + 1));
+    list.items.push_back(std::move(item));
+    if (!in.accept(",")) break;
+  }
+  PIPER_CHECK(in.expect("]", "after the list"));
+  list.where = in.range_from(first);
+  return list;
+}
+
+Result<Argument> parse_argument(Scanner& in, int depth) {
+  const Token first = in.peek();
+  if (depth > most_nested) return error(ErrorCode::E101, in.here(), "lists are nested too deeply");
+  Argument argument;
+  if (in.is_symbol("{")) {
+    argument.kind = Argument::Kind::Filter;
+    PIPER_TRY(argument.filter, parse_filter(in));
+  } else if (in.is_symbol("[")) {
+    PIPER_TRY(argument, parse_list(in, depth));
+  } else if (first.kind == TokenKind::Number && in.is_symbol("..", 1)) {
+    argument.kind = Argument::Kind::Range;
+    PIPER_TRY(argument.range, parse_range(in));
+  } else if (in.is_symbol("-") && in.peek(1).kind == TokenKind::Number) {
+    in.take();
+    argument.text = "-" + in.take().text;
+  } else {
+    PIPER_TRY(argument.text, in.name("an argument"));
+  }
+  argument.where = in.range_from(first);
+  if (depth > 0 || !in.is_symbol("|")) return argument;
+  Argument alternatives;
+  alternatives.kind = Argument::Kind::Alternatives;
+  alternatives.items.push_back(std::move(argument));
+  while (in.accept("|")) {
+    PIPER_TRY(Argument item, parse_argument(in, depth + 1));
+    alternatives.items.push_back(std::move(item));
+  }
+  alternatives.where = in.range_from(first);
+  return alternatives;
+}
+
+}  // namespace
+
+Result<Filter> parse_filter(Scanner& in) {
+  Filter filter;
+  const Token first = in.peek();
+  PIPER_CHECK(in.expect("{", "before a filter"));
+  while (!in.is_symbol("}")) {
+    PIPER_TRY(TagCondition condition, parse_condition(in));
+    if (const TagCondition* other = filter.find(condition.tag))
+      return error(ErrorCode::E104, condition.where, fmt::format("tag \"{}\" stands twice in one filter", condition.tag))
+          .note(other->where, "first here")
+          .help(fmt::format("several indices are a list: {}=[0, 2]", condition.tag));
+    filter.conditions.push_back(std::move(condition));
+    if (!in.accept(",")) break;
+  }
+  PIPER_CHECK(in.expect("}", "after the filter"));
+  filter.where = in.range_from(first);
+  return filter;
+}
+
+Result<std::vector<Argument>> parse_arguments(Scanner& in) {
+  std::vector<Argument> arguments;
+  PIPER_CHECK(in.expect("(", "before the arguments"));
+  while (!in.is_symbol(")")) {
+    const Token first = in.peek();
+    std::string key;
+    if (first.kind != TokenKind::Symbol && in.is_symbol("=", 1)) {
+      key = in.take().text;
+      in.take();
+    }
+    PIPER_TRY(Argument argument, parse_argument(in, 0));
+    argument.key = std::move(key);
+    argument.where = in.range_from(first);
+    arguments.push_back(std::move(argument));
+    if (!in.accept(",")) break;
+  }
+  PIPER_CHECK(in.expect(")", "after the arguments"));
+  return arguments;
+}
+
+ArgumentReader::ArgumentReader(std::string_view verb, std::vector<Argument> arguments, SourceRange where)
+    : verb_(verb), arguments_(std::move(arguments)), where_(std::move(where)) {}
+
+void ArgumentReader::fail(Diagnostic problem) {
+  if (!problem_) problem_ = std::move(problem);
+}
+
+std::optional<Argument> ArgumentReader::take(const std::string& key) {
+  known_.push_back(key);
+  const auto is_key = [&](const Argument& a) { return a.key == key; };
+  const auto found = std::find_if(arguments_.begin(), arguments_.end(), is_key);
+  if (found == arguments_.end()) return std::nullopt;
+  Argument argument = std::move(*found);
+  arguments_.erase(found);
+  if (const auto again = std::find_if(arguments_.begin(), arguments_.end(), is_key); again != arguments_.end())
+    fail(error(ErrorCode::E104, again->where, fmt::format("{}: argument \"{}\" is given twice", verb_, key))
+             .note(argument.where, "first given here"));
+  return argument;
+}
+
+std::optional<Argument> ArgumentReader::take_positional() {
+  const auto found = std::find_if(arguments_.begin(), arguments_.end(), [](const Argument& a) { return a.key.empty(); });
+  if (found == arguments_.end()) return std::nullopt;
+  Argument argument = std::move(*found);
+  arguments_.erase(found);
+  return argument;
+}
+
+Filter ArgumentReader::filter(std::string_view what) {
+  auto argument = take_positional();
+  if (!argument) {
+    fail(error(ErrorCode::E104, where_, fmt::format("{}: {} is missing", verb_, what))
+             .help(fmt::format("the first argument is a filter: {}({{layer=0..3}}, …); {{}} selects everything", verb_)));
+    return {};
+  }
+  if (argument->kind != Argument::Kind::Filter) {
+    fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a filter such as {{layer=0..3}}", verb_, what)));
+    return {};
+  }
+  return std::move(argument->filter);
+}
+
+void ArgumentReader::keyword(std::string_view word) {
+  const auto argument = take_positional();
+  if (!argument || argument->text != word)
+    fail(error(argument ? ErrorCode::E105 : ErrorCode::E104, argument ? argument->where : where_,
+               fmt::format("{}: the first argument must be \"{}\"", verb_, word)));
+}
+
+std::vector<Argument> ArgumentReader::rest() {
+  std::vector<Argument> out;
+  while (auto argument = take_positional()) out.push_back(std::move(*argument));
+  return out;
+}
+
+std::optional<int> ArgumentReader::to_integer(const Argument& argument, int low, int high) {
+  const auto value = argument.kind == Argument::Kind::Text ? parse_integer(argument.text) : std::nullopt;
+  if (value && *value >= low && *value <= high) return static_cast<int>(*value);
+  fail(error(ErrorCode::E105, argument.where,
+             fmt::format("{}: {} must be a whole number between {} and {}", verb_,
+                         argument.key.empty() ? "the argument" : argument.key, low, high)));
+  return std::nullopt;
+}
+
+std::optional<int> ArgumentReader::integer(const std::string& key, int low, int high) {
+  const auto argument = take(key);
+  return argument ? to_integer(*argument, low, high) : std::nullopt;
+}
+
+int ArgumentReader::required_integer(const std::string& key, int low, int high) {
+  const auto argument = key.empty() ? take_positional() : take(key);
+  if (argument) return to_integer(*argument, low, high).value_or(low);
+  fail(key.empty() ? error(ErrorCode::E104, where_, fmt::format("{}: the number is missing", verb_))
+                         .help(fmt::format("write it without a name: {}(4)", verb_))
+                   : error(ErrorCode::E104, where_, fmt::format("{}: argument \"{}\" is missing", verb_, key)));
+  return low;
+}
+
+std::optional<std::string> ArgumentReader::word(const std::string& key) {
+  const auto argument = take(key);
+  if (!argument) return std::nullopt;
+  if (argument->kind == Argument::Kind::Text && !argument->text.empty()) return argument->text;
+  fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a name", verb_, key)));
+  return std::nullopt;
+}
+
+std::optional<int64_t> ArgumentReader::bytes(const std::string& key) {
+  const auto argument = take(key);
+  if (!argument) return std::nullopt;
+  const auto value = argument->kind == Argument::Kind::Text ? parse_bytes(argument->text) : std::nullopt;
+  if (value && *value > 0) return value;
+  fail(error(ErrorCode::E102, argument->where, fmt::format("{}: {} must be a size such as 25MB or 512KiB", verb_, key)));
+  return std::nullopt;
+}
+
+std::optional<std::vector<int>> ArgumentReader::integers(const std::string& key) {
+  const auto argument = take(key);
+  if (!argument) return std::nullopt;
+  return to_devices(*argument);
+}
+
+std::optional<int> ArgumentReader::choice(const std::string& key, const std::vector<std::string>& words) {
+  const auto argument = take(key);
+  if (!argument) return std::nullopt;
+  const auto found = std::find(words.begin(), words.end(), argument->text);
+  if (argument->kind == Argument::Kind::Text && found != words.end()) return static_cast<int>(found - words.begin());
+  fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be one of {}", verb_, key, fmt::join(words, ", ")))
+           .help(argument->text.empty() ? "" : did_you_mean(argument->text, words)));
+  return std::nullopt;
+}
+
+std::optional<DeviceList> ArgumentReader::to_devices(const Argument& argument) {
+  DeviceList devices;
+  bool good = argument.kind == Argument::Kind::List && !argument.items.empty();
+  for (const Argument& item : argument.items) {
+    if (item.kind == Argument::Kind::Range) {
+      good = good && static_cast<size_t>(item.range.high - item.range.low) + devices.size() < most_devices;
+      for (int d = item.range.low; good && d <= item.range.high; ++d) devices.push_back(d);
+    } else {
+      const auto device = item.kind == Argument::Kind::Text ? parse_integer(item.text) : std::nullopt;
+      good = good && device && *device >= 0 && *device < 1'000'000'000;
+      if (good) devices.push_back(static_cast<int>(*device));
+    }
+  }
+  if (good) return devices;
+  fail(error(ErrorCode::E105, argument.where,
+             fmt::format("{}: expected a list of numbers and ranges such as [0, 2..5]", verb_)));
+  return std::nullopt;
+}
+
+DeviceChoice ArgumentReader::devices() {
+  DeviceChoice choice;
+  choice.where = where_;
+  if (const auto argument = take("devices")) {
+    choice.where = argument->where;
+    const std::vector<Argument> lists =
+        argument->kind == Argument::Kind::Alternatives ? argument->items : std::vector<Argument>{*argument};
+    for (const Argument& list : lists)
+      if (auto devices = to_devices(list)) choice.lists.push_back(std::move(*devices));
+  }
+  if (auto argument = take("mesh")) {
+    choice.where = argument->where;
+    if (argument->kind != Argument::Kind::Filter)
+      fail(error(ErrorCode::E105, argument->where, fmt::format("{}: mesh must be coordinates such as {{pp=0}}", verb_)));
+    choice.mesh = std::move(argument->filter);
+  }
+  if (const auto argument = take("along")) {
+    choice.where = argument->where;
+    const std::vector<Argument> axes =
+        argument->kind == Argument::Kind::List ? argument->items : std::vector<Argument>{*argument};
+    for (const Argument& axis : axes) {
+      if (axis.kind != Argument::Kind::Text || axis.text.empty())
+        fail(error(ErrorCode::E105, axis.where, fmt::format("{}: along takes names of mesh axes", verb_)));
+      else
+        choice.along.push_back(axis.text);
+    }
+  }
+  const int given = !choice.lists.empty() + choice.mesh.has_value() + !choice.along.empty();
+  if (given == 0)
+    fail(error(ErrorCode::E104, where_, fmt::format("{}: does not say on which devices", verb_))
+             .help("add devices=[0, 1], mesh={pp=0} or along=AXIS"));
+  if (given > 1)
+    fail(error(ErrorCode::E104, where_, fmt::format("{}: devices, mesh and along exclude each other", verb_)));
+  return choice;
+}
+
+std::vector<MeshAxis> ArgumentReader::named_integers(int low, int high) {
+  std::vector<MeshAxis> out;
+  for (const Argument& argument : arguments_) {
+    if (argument.key.empty()) {
+      fail(error(ErrorCode::E104, argument.where, fmt::format("{}: every axis needs a name: {}(pp=2, dp=4)", verb_, verb_)));
+      continue;
+    }
+    if (std::any_of(out.begin(), out.end(), [&](const MeshAxis& axis) { return axis.name == argument.key; }))
+      fail(error(ErrorCode::E104, argument.where, fmt::format("{}: axis \"{}\" is given twice", verb_, argument.key)));
+    out.push_back({argument.key, to_integer(argument, low, high).value_or(low)});
+  }
+  arguments_.clear();
+  return out;
+}
+
+Checked ArgumentReader::finish() {
+  if (problem_) return std::move(*problem_);
+  if (arguments_.empty()) return Ok{};
+  const Argument& extra = arguments_[0];
+  if (extra.key.empty()) return error(ErrorCode::E104, extra.where, fmt::format("{}: one argument too many", verb_));
+  return error(ErrorCode::E104, extra.where, fmt::format("{}: unknown argument \"{}\"", verb_, extra.key))
+      .help(did_you_mean(extra.key, known_));
+}
+
+}  // namespace piper

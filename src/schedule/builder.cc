@@ -1,0 +1,113 @@
+#include "schedule/builder.h"
+
+#include "schedule/schedule_text.h"
+
+namespace piper {
+
+Selection Selection::with(TagCondition condition) const {
+  Selection out = *this;
+  out.filter_.conditions.push_back(std::move(condition));
+  return out;
+}
+
+Selection Selection::and_(std::string tag) const {
+  return with({std::move(tag), true, {}, {}, {}});
+}
+
+Selection Selection::and_(std::string tag, int index) const {
+  return and_(std::move(tag), index, index);
+}
+
+Selection Selection::and_(std::string tag, int first, int last) const {
+  return with({std::move(tag), false, {{first, last}}, {}, {}});
+}
+
+Selection Selection::and_(std::string tag, const std::vector<int>& list) const {
+  std::vector<IndexRange> indices;
+  for (const int index : list) indices.push_back({index, index});
+  return with({std::move(tag), false, std::move(indices), {}, {}});
+}
+
+Selection Selection::pass(std::string word) const {
+  return with({"pass", false, {}, {std::move(word)}, {}});
+}
+
+Selection Selection::comm(std::string word) const {
+  return with({"comm", false, {}, {std::move(word)}, {}});
+}
+
+DeviceChoice on(DeviceList devices) {
+  return on_each({std::move(devices)});
+}
+
+DeviceChoice on_each(std::vector<DeviceList> lists) {
+  return {std::move(lists), {}, {}, {}};
+}
+
+DeviceChoice at(const Selection& coordinates) {
+  return {{}, Filter(coordinates), {}, {}};
+}
+
+OrderStep overlapped(const std::vector<Selection>& parts) {
+  return OrderStep(OrderElement{{parts.begin(), parts.end()}, {}});
+}
+
+ScheduleBuilder& ScheduleBuilder::add(DirectiveBody body) {
+  schedule_.directives.push_back({std::move(body), {}});
+  return *this;
+}
+
+ScheduleBuilder& ScheduleBuilder::devices(int count) {
+  return add(Devices{count});
+}
+
+ScheduleBuilder& ScheduleBuilder::mesh(std::vector<MeshAxis> axes) {
+  return add(Mesh{std::move(axes)});
+}
+
+ScheduleBuilder& ScheduleBuilder::split(int parts, std::string as) {
+  return add(Split{parts, std::move(as)});
+}
+
+ScheduleBuilder& ScheduleBuilder::place(const Selection& what, DeviceChoice devices, PlaceOptions options) {
+  return add(Place{what, std::move(devices), options.stages, std::move(options.at), options.shape,
+                   std::move(options.as), std::move(options.stream), std::move(options.transfers)});
+}
+
+ScheduleBuilder& ScheduleBuilder::replicate(const Selection& what, DeviceChoice devices, ReplicateOptions options) {
+  return add(Replicate{what, std::move(devices), options.zero, options.bucket, std::move(options.gather_stream),
+                       std::move(options.reduce_stream), options.release});
+}
+
+ScheduleBuilder& ScheduleBuilder::shard(const Selection& what, DeviceChoice devices, std::string stream) {
+  return add(Shard{what, std::move(devices), std::move(stream)});
+}
+
+ScheduleBuilder& ScheduleBuilder::recompute(const Selection& what) {
+  return add(Recompute{what});
+}
+
+ScheduleBuilder& ScheduleBuilder::prefetch(const Selection& what, int distance) {
+  return add(Prefetch{what, distance});
+}
+
+ScheduleBuilder& ScheduleBuilder::prefetch_all(const Selection& what) {
+  return add(Prefetch{what, std::nullopt});
+}
+
+ScheduleBuilder& ScheduleBuilder::order(const std::vector<OrderStep>& steps) {
+  Order order;
+  for (const OrderStep& step : steps) order.elements.push_back(step.element);
+  return add(std::move(order));
+}
+
+ScheduleBuilder& ScheduleBuilder::use(std::string timeline, UseOptions options) {
+  return add(Use{std::move(timeline), std::move(options.stages), std::move(options.microbatches), options.group,
+                 options.memory_limit});
+}
+
+Result<Schedule> ScheduleBuilder::checked() const {
+  return parse_schedule(make_source("schedule from C++", print(schedule_)));
+}
+
+}  // namespace piper

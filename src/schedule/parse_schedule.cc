@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <functional>
+#include <map>
+
+#include "base/suggest.h"
+#include "schedule/arguments.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+constexpr int most = 1'000'000;
+
+DirectiveBody read_devices(ArgumentReader& in) { return Devices{in.required_integer("", 1, most)}; }
+
+DirectiveBody read_mesh(ArgumentReader& in) { return Mesh{in.named_integers(1, most)}; }
+
+DirectiveBody read_split(ArgumentReader& in) {
+  Split split;
+  in.keyword("batch");
+  split.parts = in.required_integer("parts", 1, most);
+  split.as = in.word("as").value_or("mb");
+  return split;
+}
+
+DirectiveBody read_place(ArgumentReader& in) {
+  Place place;
+  place.what = in.filter("what to place");
+  place.devices = in.devices();
+  place.stages = in.integer("stages", 1, most).value_or(0);
+  place.at = in.integers("at").value_or(std::vector<int>{});
+  place.shape = static_cast<StageShape>(in.choice("shape", {"loop", "v", "two_way"}).value_or(0));
+  place.as = in.word("as").value_or(place.as);
+  place.stream = in.word("stream").value_or(place.stream);
+  place.transfers = in.word("transfers").value_or(place.transfers);
+  return place;
+}
+
+DirectiveBody read_replicate(ArgumentReader& in) {
+  Replicate replicate;
+  replicate.what = in.filter("what to replicate");
+  replicate.devices = in.devices();
+  replicate.zero = in.integer("zero", 0, 3).value_or(0);
+  replicate.bucket = in.bytes("bucket").value_or(replicate.bucket);
+  replicate.gather_stream = in.word("gather_stream").value_or(replicate.gather_stream);
+  replicate.reduce_stream = in.word("reduce_stream").value_or(replicate.reduce_stream);
+  replicate.release = static_cast<Release>(in.choice("release", {"use", "pass", "step"}).value_or(0));
+  return replicate;
+}
+
+DirectiveBody read_shard(ArgumentReader& in) {
+  Shard shard;
+  shard.what = in.filter("what to shard");
+  shard.devices = in.devices();
+  shard.stream = in.word("stream").value_or(shard.stream);
+  return shard;
+}
+
+DirectiveBody read_recompute(ArgumentReader& in) { return Recompute{in.filter("what to recompute")}; }
+
+DirectiveBody read_prefetch(ArgumentReader& in) {
+  Prefetch prefetch;
+  prefetch.what = in.filter("which gathers to prefetch");
+  if (const auto text = in.word("distance"); text && *text != "all") {
+    const int64_t distance = parse_integer(*text).value_or(-1);
+    prefetch.distance = distance <= most ? static_cast<int>(distance) : -1;  // negative: refused below
+  } else if (!text) {
+    prefetch.distance = 1;
+  }
+  return prefetch;
+}
+
+DirectiveBody read_use(ArgumentReader& in) {
+  Use use;
+  use.stages = in.word("stages").value_or(use.stages);
+  use.microbatches = in.word("microbatches").value_or(use.microbatches);
+  use.group = in.integer("group", 1, most);
+  use.memory_limit = in.integer("memory_limit", 1, most);
+  return use;
+}
+
+using Read = DirectiveBody (*)(ArgumentReader&);
+const std::map<std::string, Read, std::less<>> readers = {
+    {"devices", read_devices}, {"mesh", read_mesh},   {"split", read_split},         {"place", read_place},
+    {"replicate", read_replicate}, {"shard", read_shard}, {"recompute", read_recompute}, {"prefetch", read_prefetch}};
+
+Result<Order> read_order(std::vector<Argument> arguments, const SourceRange& where) {
+  Order order;
+  for (Argument& argument : arguments) {
+    OrderElement element{{}, argument.where};
+    if (!argument.key.empty())
+      return error(ErrorCode::E104, argument.where, fmt::format("order: unknown argument \"{}\"", argument.key));
+    if (argument.kind == Argument::Kind::Filter) {
+      element.parts.push_back(std::move(argument.filter));
+    } else if (argument.kind == Argument::Kind::List && argument.items.size() > 1) {
+      for (Argument& item : argument.items) {
+        if (item.kind != Argument::Kind::Filter)
+          return error(ErrorCode::E105, item.where, "order: a bracket holds filters: [{…, pass=F}, {…, pass=B}]");
+        element.parts.push_back(std::move(item.filter));
+      }
+    } else {
+      return error(ErrorCode::E105, argument.where,
+                   "order: an element is a filter, or a bracket of at least two filters that may run interleaved");
+    }
+    order.elements.push_back(std::move(element));
+  }
+  if (order.elements.size() < 2)
+    return error(ErrorCode::E104, where, "order: needs at least two elements")
+        .help("order({mb=0, pass=F}, {mb=1, pass=F}) runs the second after the first");
+  return order;
+}
+
+Result<Directive> parse_directive(Scanner& in) {
+  const Token first = in.peek();
+  PIPER_TRY(const std::string verb, in.name("a directive"));
+  std::string timeline;
+  if (verb == "use") {
+    PIPER_TRY(timeline, in.name("the name of a timeline, as in use dualpipev(stages=stage, microbatches=mb)"));
+    while (in.accept("-")) {  // zb-h1 is three tokens
+      PIPER_TRY(const std::string rest, in.name("the rest of the name"));
+      timeline += "-" + rest;
+    }
+  } else if (verb != "order" && !readers.contains(verb)) {
+    return error(ErrorCode::E103, in.range(first), fmt::format("unknown directive \"{}\"", verb))
+        .help(did_you_mean(verb, all_verbs()));
+  }
+  PIPER_TRY(std::vector<Argument> arguments, parse_arguments(in));
+  const SourceRange where = in.range(first);
+  if (verb == "order") {
+    PIPER_TRY(Order order, read_order(std::move(arguments), where));
+    return Directive{std::move(order), where};
+  }
+  ArgumentReader reader(verb, std::move(arguments), where);
+  DirectiveBody body = verb == "use" ? read_use(reader) : readers.find(verb)->second(reader);
+  PIPER_CHECK(reader.finish());
+  if (auto* use = std::get_if<Use>(&body)) use->timeline = timeline;
+  if (const auto* prefetch = std::get_if<Prefetch>(&body); prefetch && prefetch->distance && *prefetch->distance < 0)
+    return error(ErrorCode::E105, where, "prefetch: distance must be a number of computations, or all");
+  return Directive{std::move(body), where};
+}
+
+}  // namespace
+
+Result<Schedule> parse_schedule(const SourceFilePtr& file) {
+  PIPER_TRY(Scanner in, Scanner::scan(file));
+  Schedule schedule;
+  while (!in.at_end()) {
+    PIPER_CHECK(in.end_of_line());
+    PIPER_TRY(Directive directive, parse_directive(in));
+    schedule.directives.push_back(std::move(directive));
+  }
+  if (schedule.directives.empty())
+    return error(ErrorCode::E101, {file, 0, 1}, "the schedule is empty")
+        .help("start with devices(1) and place({}, devices=[0])");
+  return schedule;
+}
+
+}  // namespace piper

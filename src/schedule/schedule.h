@@ -1,0 +1,168 @@
+// A schedule: a list of directives, each of which rewrites the training DAG. Text form and meaning: docs/schedule.md.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/source.h"
+
+namespace piper {
+
+/// Inclusive, as written: `3` is 3..3.
+struct IndexRange {
+  int low = 0;
+  int high = 0;
+  bool contains(int index) const { return low <= index && index <= high; }
+  friend bool operator==(const IndexRange&, const IndexRange&) = default;
+};
+
+/// One condition of a filter: `layer=0..3`, `mb=[0, 2]`, `experts=*`, `pass=F`, `comm=gather`.
+struct TagCondition {
+  std::string tag;
+  bool any = false;
+  std::vector<IndexRange> indices;  // for scopes, stages and dims
+  std::vector<std::string> words;   // for pass and comm
+  SourceRange where;
+
+  bool matches(int index) const;
+  friend bool operator==(const TagCondition&, const TagCondition&) = default;
+};
+
+/// All conditions must hold; `{}` selects everything.
+struct Filter {
+  std::vector<TagCondition> conditions;
+  SourceRange where;
+
+  const TagCondition* find(std::string_view tag) const;
+  friend bool operator==(const Filter&, const Filter&) = default;
+};
+
+using DeviceList = std::vector<int>;
+
+/// Which devices: some lists of them, coordinates of the mesh, or along named axes of the mesh.
+struct DeviceChoice {
+  std::vector<DeviceList> lists;     // devices=[0, 1] | [2, 3]
+  std::optional<Filter> mesh;        // mesh={pp=0}
+  std::vector<std::string> along;    // along=dp, along=[edp, ep]
+  SourceRange where;
+  friend bool operator==(const DeviceChoice&, const DeviceChoice&) = default;
+};
+
+struct Devices {
+  int count = 0;
+  friend bool operator==(const Devices&, const Devices&) = default;
+};
+
+struct MeshAxis {
+  std::string name;
+  int size = 1;
+  friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
+};
+
+/// Devices as a product of axes; the last axis varies fastest.
+struct Mesh {
+  std::vector<MeshAxis> axes;
+  friend bool operator==(const Mesh&, const Mesh&) = default;
+};
+
+struct Split {
+  int parts = 1;
+  std::string as;
+  friend bool operator==(const Split&, const Split&) = default;
+};
+
+enum class StageShape { Loop, V, TwoWay };
+
+struct Place {
+  Filter what;
+  DeviceChoice devices;
+  int stages = 0;                  // 0: everything on one group
+  std::vector<int> at;             // first instance of each stage after the first
+  StageShape shape = StageShape::Loop;
+  std::string as = "stage";        // the tag that stages get
+  std::string stream = "compute";
+  std::string transfers = "p2p";
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+/// When a gathered copy of sharded parameters goes: after each use, after the pass, before the update.
+enum class Release { Use, Pass, Step };
+
+struct Replicate {
+  Filter what;
+  DeviceChoice devices;
+  int zero = 0;
+  int64_t bucket = 25'000'000;  // bytes of gradients reduced together
+  std::string gather_stream = "dp";
+  std::string reduce_stream = "dp";
+  Release release = Release::Use;
+  friend bool operator==(const Replicate&, const Replicate&) = default;
+};
+
+struct Shard {
+  Filter what;
+  DeviceChoice devices;
+  std::string stream = "ep";
+  friend bool operator==(const Shard&, const Shard&) = default;
+};
+
+struct Recompute {
+  Filter what;
+  friend bool operator==(const Recompute&, const Recompute&) = default;
+};
+
+/// Gathers may start when the computation `distance` places before their first user starts; no distance: at once.
+struct Prefetch {
+  Filter what;
+  std::optional<int> distance;
+  friend bool operator==(const Prefetch&, const Prefetch&) = default;
+};
+
+/// One place in an order; several parts may run interleaved.
+struct OrderElement {
+  std::vector<Filter> parts;
+  SourceRange where;
+  friend bool operator==(const OrderElement&, const OrderElement&) = default;
+};
+
+struct Order {
+  std::vector<OrderElement> elements;
+  friend bool operator==(const Order&, const Order&) = default;
+};
+
+/// A timeline of the library, applied to the stages and microbatches that these tags name.
+struct Use {
+  std::string timeline;
+  std::string stages = "stage";
+  std::string microbatches = "mb";
+  std::optional<int> group;
+  std::optional<int> memory_limit;
+  friend bool operator==(const Use&, const Use&) = default;
+};
+
+using DirectiveBody =
+    std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Recompute, Prefetch, Order, Use>;
+
+struct Directive {
+  DirectiveBody body;
+  SourceRange where;
+  friend bool operator==(const Directive&, const Directive&) = default;
+};
+
+struct Schedule {
+  std::vector<Directive> directives;
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+};
+
+/// `place`, `order`, …: the verb of a directive as written.
+std::string_view verb(const DirectiveBody& body);
+std::vector<std::string> all_verbs();
+
+/// Time directives order what structure directives have made.
+bool is_time_directive(const DirectiveBody& body);
+
+}  // namespace piper

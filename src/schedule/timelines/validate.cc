@@ -1,0 +1,279 @@
+#include "schedule/timelines/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+namespace piper {
+namespace {
+
+/// Where a pass stands in the timeline; both from 0. Without a rank: nowhere.
+struct Place {
+  int rank = -1;
+  int cell = -1;
+  explicit operator bool() const { return rank >= 0; }
+};
+
+std::string print(const Place& place) {
+  return fmt::format("rank {}, cell {}", place.rank, place.cell);
+}
+
+template <class Visit>
+void for_each_op(const TimelineCell& cell, Visit visit) {
+  visit(cell.first);
+  if (cell.second) visit(*cell.second);
+}
+
+template <class Visit>
+void for_each_op(const Timeline& timeline, Visit visit) {
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
+    for (size_t cell = 0; cell < timeline.ranks[rank].size(); ++cell)
+      for_each_op(timeline.ranks[rank][cell], [&](const TimelineOp& op) {
+        visit(op, Place{static_cast<int>(rank), static_cast<int>(cell)});
+      });
+}
+
+Diagnostic refuse(const SourceRange& where, std::string message) {
+  return error(ErrorCode::E314, where, std::move(message));
+}
+
+/// Where every pass of every stage and microbatch stands.
+class PlaceTable {
+ public:
+  explicit PlaceTable(const TimelineExtent& extent)
+      : extent_(extent), places_(size_t(extent.stages) * size_t(extent.microbatches)) {}
+
+  Place& at(const TimelineOp& op) {
+    const size_t row = size_t(op.stage) * size_t(extent_.microbatches) + size_t(op.microbatch);
+    return places_[row][static_cast<size_t>(op.pass)];
+  }
+  Place at(const TimelineOp& op) const { return const_cast<PlaceTable*>(this)->at(op); }
+
+  /// The backward that a stage before waits for: B or I, whichever is there.
+  TimelineOp backward(int stage, int microbatch) const {
+    const TimelineOp whole{stage, Pass::B, microbatch};
+    return at(whole) ? whole : TimelineOp{stage, Pass::BI, microbatch};
+  }
+
+  const TimelineExtent& extent() const { return extent_; }
+
+ private:
+  TimelineExtent extent_;
+  std::vector<std::array<Place, 4>> places_;  // F, B, BI, BW
+};
+
+/// The extent asked for, or what the timeline mentions; refuses passes outside of it.
+Result<TimelineExtent> find_extent(const Timeline& timeline, const SourceRange& where, const TimelineExtent& asked) {
+  TimelineExtent found = {std::max(1, asked.stages), std::max(1, asked.microbatches)};
+  std::optional<Diagnostic> problem;
+  for_each_op(timeline, [&](const TimelineOp& op, const Place& place) {
+    if (problem) return;
+    if (op.stage < 0 || op.microbatch < 0 || (asked.stages > 0 && op.stage >= asked.stages) ||
+        (asked.microbatches > 0 && op.microbatch >= asked.microbatches))
+      problem = refuse(where, fmt::format("{} at {} is outside of {} stages and {} microbatches", print(op),
+                                          print(place), found.stages, found.microbatches));
+    else if (op.pass == Pass::R)
+      problem = refuse(where, fmt::format("{} at {} is a recomputation; a timeline has F, B, I and W only", print(op),
+                                          print(place)));
+    found = {std::max(found.stages, op.stage == INT32_MAX ? op.stage : op.stage + 1),
+             std::max(found.microbatches, op.microbatch == INT32_MAX ? op.microbatch : op.microbatch + 1)};
+  });
+  if (problem) return *std::move(problem);
+  return found;
+}
+
+/// Too few passes for the extent: finds a missing forward without a table of the (perhaps huge) extent.
+Diagnostic first_missing_forward(const Timeline& timeline, const SourceRange& where, const TimelineExtent& extent) {
+  std::vector<TimelineOp> forwards;
+  for_each_op(timeline, [&](const TimelineOp& op, const Place&) {
+    if (op.pass == Pass::F) forwards.push_back(op);
+  });
+  std::ranges::sort(forwards);
+  forwards.erase(std::unique(forwards.begin(), forwards.end()), forwards.end());
+  TimelineOp expected;
+  for (const TimelineOp& op : forwards) {
+    if (op != expected) break;
+    expected.microbatch += 1;
+    if (expected.microbatch == extent.microbatches) expected = {expected.stage + 1, Pass::F, 0};
+  }
+  return refuse(where, fmt::format("{} is missing", print(expected)));
+}
+
+Result<PlaceTable> find_places(const Timeline& timeline, const SourceRange& where, const TimelineExtent& extent) {
+  size_t ops = 0;
+  for_each_op(timeline, [&](const TimelineOp&, const Place&) { ++ops; });
+  if (size_t(extent.stages) * size_t(extent.microbatches) > ops) return first_missing_forward(timeline, where, extent);
+  PlaceTable places(extent);
+  std::optional<Diagnostic> problem;
+  for_each_op(timeline, [&](const TimelineOp& op, const Place& place) {
+    Place& first = places.at(op);
+    if (first && !problem)
+      problem = refuse(where, fmt::format("{} at {} is there already at {}", print(op), print(place), print(first)));
+    first = place;
+  });
+  if (problem) return *std::move(problem);
+  return places;
+}
+
+/// F, and either B or I and W, all on one rank.
+Checked check_passes(const PlaceTable& places, int stage, int microbatch, const SourceRange& where) {
+  const auto at = [&](Pass pass) { return places.at({stage, pass, microbatch}); };
+  const auto text = [&](Pass pass) { return print(TimelineOp{stage, pass, microbatch}); };
+  const auto missing = [&](Pass pass) { return refuse(where, fmt::format("{} is missing", text(pass))); };
+  const Place forward = at(Pass::F);
+  if (!forward) return missing(Pass::F);
+  for (const Pass part : {Pass::BI, Pass::BW})
+    if (at(Pass::B) && at(part))
+      return refuse(where, fmt::format("{} at {} repeats the work of {} at {}", text(part), print(at(part)),
+                                       text(Pass::B), print(at(Pass::B))));
+  if (!at(Pass::B) && !at(Pass::BI)) return missing(at(Pass::BW) ? Pass::BI : Pass::B);
+  if (!at(Pass::B) && !at(Pass::BW)) return missing(Pass::BW);
+  for (const Pass pass : {Pass::B, Pass::BI, Pass::BW})
+    if (at(pass) && at(pass).rank != forward.rank)
+      return refuse(where, fmt::format("{} at {} is on another rank than {} at {}", text(pass), print(at(pass)),
+                                       text(Pass::F), print(forward)));
+  return Ok{};
+}
+
+/// Microbatches take one way through the ranks, or one of two.
+Checked check_routes(const PlaceTable& places, const SourceRange& where) {
+  const auto& [stages, microbatches] = places.extent();
+  const auto rank_at = [&](int stage, int microbatch) { return places.at({stage, Pass::F, microbatch}).rank; };
+  // The first stage at which two microbatches go to different ranks.
+  const auto fork = [&](int a, int b) {
+    int stage = 0;
+    while (stage < stages && rank_at(stage, a) == rank_at(stage, b)) ++stage;
+    return stage;
+  };
+  std::optional<int> other;  // the first microbatch that does not go the way of microbatch 0
+  for (int microbatch = 1; microbatch < microbatches; ++microbatch) {
+    const int from_first = fork(0, microbatch);
+    if (from_first == stages) continue;
+    if (!other) other = microbatch;
+    const int from_other = fork(*other, microbatch);
+    if (from_other == stages) continue;
+    return refuse(where,
+                  fmt::format("stage {} runs on rank {} for microbatch {} but on rank {} for microbatch {}", from_other,
+                              rank_at(from_other, *other), *other, rank_at(from_other, microbatch), microbatch))
+        .note(where,
+              fmt::format("microbatch 0 goes a third way: stage {} on rank {}", from_first, rank_at(from_first, 0)))
+        .help("give every stage one rank, or one for each of two directions");
+  }
+  return Ok{};
+}
+
+/// Runs the timeline without a clock: every rank goes on as long as what its next cell needs is done.
+class Execution {
+ public:
+  Execution(const Timeline& timeline, const PlaceTable& places)
+      : timeline_(timeline), places_(places), next_(timeline.ranks.size(), 0), queued_(timeline.ranks.size(), 1) {
+    for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) queue_.push_back(static_cast<int>(rank));
+  }
+
+  Checked run(const SourceRange& where) {
+    while (!queue_.empty()) {
+      const int rank = queue_.front();
+      queue_.pop_front();
+      queued_[rank] = 0;
+      advance(rank);
+    }
+    for (size_t rank = 0; rank < next_.size(); ++rank)
+      if (!finished(static_cast<int>(rank))) return deadlock(static_cast<int>(rank), where);
+    return Ok{};
+  }
+
+ private:
+  /// A pass that cannot start, and what it waits for.
+  struct Wait {
+    TimelineOp op;
+    TimelineOp needed;
+  };
+
+  bool finished(int rank) const { return next_[rank] == static_cast<int>(timeline_.ranks[rank].size()); }
+  const TimelineCell& cell(int rank) const { return timeline_.ranks[rank][next_[rank]]; }
+
+  bool done(const TimelineOp& op) const {
+    const Place place = places_.at(op);
+    return place.cell < next_[place.rank];
+  }
+
+  std::optional<Wait> waits(const TimelineOp& op) const {
+    const auto unless_done = [&](const TimelineOp& needed) {
+      return done(needed) ? std::nullopt : std::optional(Wait{op, needed});
+    };
+    if (op.pass == Pass::BW) return unless_done({op.stage, Pass::BI, op.microbatch});
+    if (op.pass == Pass::F) return op.stage == 0 ? std::nullopt : unless_done({op.stage - 1, Pass::F, op.microbatch});
+    if (const auto own = unless_done({op.stage, Pass::F, op.microbatch})) return own;
+    if (op.stage + 1 == places_.extent().stages) return std::nullopt;
+    return unless_done(places_.backward(op.stage + 1, op.microbatch));
+  }
+
+  std::optional<Wait> waits(const TimelineCell& cell) const {
+    if (const auto first = waits(cell.first)) return first;
+    return cell.second ? waits(*cell.second) : std::nullopt;
+  }
+
+  void advance(int rank) {
+    while (!finished(rank) && !waits(cell(rank))) {
+      const TimelineCell& ran = cell(rank);
+      next_[rank] += 1;
+      for_each_op(ran, [&](const TimelineOp& op) { wake_neighbours(op); });
+    }
+  }
+
+  void wake_neighbours(const TimelineOp& op) {
+    if (op.pass == Pass::F && op.stage + 1 < places_.extent().stages)
+      wake(places_.at({op.stage + 1, Pass::F, op.microbatch}).rank);
+    else if ((op.pass == Pass::B || op.pass == Pass::BI) && op.stage > 0)
+      wake(places_.at({op.stage - 1, Pass::F, op.microbatch}).rank);
+  }
+
+  void wake(int rank) {
+    if (queued_[rank]) return;
+    queued_[rank] = 1;
+    queue_.push_back(rank);
+  }
+
+  /// Follows who waits for whom until a rank comes up again, and tells that circle.
+  Diagnostic deadlock(int rank, const SourceRange& where) const {
+    std::vector<int> chain;
+    while (std::ranges::find(chain, rank) == chain.end()) {
+      chain.push_back(rank);
+      rank = places_.at(waits(cell(rank))->needed).rank;
+    }
+    chain.erase(chain.begin(), std::ranges::find(chain, rank));
+    Diagnostic problem = refuse(where, "deadlock: " + tell(chain.front()));
+    for (size_t i = 1; i < chain.size(); ++i) problem.notes.push_back({where, tell(chain[i])});
+    return problem;
+  }
+
+  std::string tell(int rank) const {
+    const Wait wait = *waits(cell(rank));
+    return fmt::format("{} at {} waits for {}, which comes later at {}", print(wait.op),
+                       print(Place{rank, next_[rank]}), print(wait.needed), print(places_.at(wait.needed)));
+  }
+
+  const Timeline& timeline_;
+  const PlaceTable& places_;
+  std::vector<int> next_;
+  std::vector<char> queued_;
+  std::deque<int> queue_;
+};
+
+}  // namespace
+
+Checked validate(const Timeline& timeline, const SourceRange& where, const TimelineExtent& asked) {
+  PIPER_TRY(const TimelineExtent extent, find_extent(timeline, where, asked));
+  PIPER_TRY(const PlaceTable places, find_places(timeline, where, extent));
+  for (int stage = 0; stage < extent.stages; ++stage)
+    for (int microbatch = 0; microbatch < extent.microbatches; ++microbatch)
+      PIPER_CHECK(check_passes(places, stage, microbatch, where));
+  PIPER_CHECK(check_routes(places, where));
+  return Execution(timeline, places).run(where);
+}
+
+}  // namespace piper

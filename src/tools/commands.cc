@@ -1,0 +1,132 @@
+#include "tools/commands.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <set>
+
+#include "base/bytes.h"
+#include "base/read_file.h"
+#include "base/suggest.h"
+#include "base/text_table.h"
+#include "compile/explain.h"
+#include "compile/timeline_of.h"
+#include "ir/dag_text.h"
+#include "model/load_model.h"
+#include "plan/memory_report.h"
+#include "plan/plan_text.h"
+#include "schedule/load_schedule.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+/// Plans of one device only, if it exists.
+Result<std::string> plan_text(const Plan& plan, std::optional<int> device) {
+  if (!device) return print(plan);
+  const std::vector<int> templates = template_of_device(plan);
+  if (*device < 0 || static_cast<size_t>(*device) >= templates.size() || templates[static_cast<size_t>(*device)] < 0)
+    return error(ErrorCode::E205, {}, fmt::format("device {} has no plan; there are devices 0 to {}", *device, templates.size() - 1));
+  return print_device(plan, *device);
+}
+
+Result<std::string> emit(const CompileCommand& command, const Compiled& compiled) {
+  if (command.emit == "schedule") return print(compiled.schedule);
+  if (command.emit == "dag") return print(compiled.linear.dag);
+  if (command.emit == "plan") return plan_text(compiled.plan, command.device);
+  if (command.emit == "timeline") return print_timeline(timed_rows(compiled.linear));
+  if (command.emit == "grid") return print_grid(timed_rows(compiled.linear), command.input.columns, command.input.color ? GridColor::Ansi : GridColor::None);
+  return summary_json(compiled);
+}
+
+std::string time_table(const std::vector<PassTime>& times) {
+  TextTable table({"pass", "milliseconds", "nodes", "edges"});
+  double total = 0;
+  for (const PassTime& time : times) {
+    table.add({time.pass, fmt::format("{:.2f}", time.seconds * 1e3), fmt::format("{}", time.nodes), fmt::format("{}", time.edges)});
+    total += time.seconds;
+  }
+  table.add({"total", fmt::format("{:.2f}", total * 1e3), "", ""});
+  return table.print();
+}
+
+/// Names of all passes that ran, for a --dump-after that names none of them.
+Checked check_dumped(const std::vector<std::string>& wanted, const std::vector<PassTime>& times) {
+  std::set<std::string> known;
+  for (const PassTime& time : times) known.insert(time.pass);
+  for (const std::string& pass : wanted)
+    if (!known.contains(pass))
+      return error(ErrorCode::E105, {}, fmt::format("--dump-after: no pass called \"{}\" ran", pass)).help(did_you_mean(pass, {known.begin(), known.end()}));
+  return Ok{};
+}
+
+}  // namespace
+
+Result<Compiled> compile_input(const CompileInput& input, const CompileOptions& given) {
+  CompileOptions options = given;
+  PIPER_TRY(ModelGraph model, load_model(input.model, input.step));
+  PIPER_TRY(const Schedule schedule, load_schedule(input.schedule));
+  if (!input.cluster.empty()) {
+    PIPER_TRY(const SourceFilePtr file, read_file(input.cluster, "cluster"));
+    PIPER_TRY(options.cluster, parse_cluster(file));
+  }
+  return compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options);
+}
+
+int report(const CompileInput& input, const Diagnostic& problem) {
+  const std::string text = input.format == "json" ? render_json(problem) : render(problem, input.color ? Color::Always : Color::Never);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  return refused;
+}
+
+int run(const CompileCommand& command) {
+  CompileOptions options;
+  const std::set<std::string> dumped(command.dump_after.begin(), command.dump_after.end());
+  options.after_pass = [&](std::string_view pass, const TrainingDag& dag) {
+    if (dumped.contains(std::string(pass))) put(fmt::format("# after {}\n{}", pass, print(dag)));
+  };
+  auto compiled = compile_input(command.input, options);
+  if (!compiled) return report(command.input, compiled.error());
+  if (auto good = check_dumped(command.dump_after, compiled->times); !good) return report(command.input, good.error());
+  auto text = emit(command, *compiled);
+  if (!text) return report(command.input, text.error());
+  put(*text);
+  if (command.time_passes) std::fputs(time_table(compiled->times).c_str(), stderr);
+  return fine;
+}
+
+int run(const CheckCommand& command) {
+  auto compiled = compile_input(command.input);
+  if (!compiled) return report(command.input, compiled.error());
+  if (command.input.format == "json") {
+    put(summary_json(*compiled));
+    return fine;
+  }
+  const Plan& plan = compiled->plan;
+  size_t devices = 0, ops = 0;
+  int64_t peak = 0;
+  for (const PlanTemplate& t : plan.templates) {
+    devices += t.devices.size();
+    ops += t.ops.size();
+    peak = std::max(peak, memory_peak(plan, t).total);
+  }
+  put(memory_table(plan));
+  put(fmt::format("\nsound: {} devices in {} kinds, {} nodes, {} operations, plan {:016x}\n", devices, plan.templates.size(),
+                  compiled->linear.dag.nodes.size(), ops, hash(plan)));
+  put("proved: every communication is matched and in one order, no deadlock, no race, no use after free, memory in issue order\n");
+  put(fmt::format("peak memory of a device: {} ({} bytes)\n", human_bytes(peak), peak));
+  return fine;
+}
+
+int run(const ExplainCommand& command) {
+  auto compiled = compile_input(command.input);
+  if (!compiled) return report(command.input, compiled.error());
+  auto text = explain(*compiled, command.node);
+  if (!text) return report(command.input, text.error());
+  put(*text);
+  return fine;
+}
+
+}  // namespace piper

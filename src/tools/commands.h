@@ -1,0 +1,56 @@
+// The commands of the program. Each is a plain struct of options and a function that runs it and returns the exit code.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "compile/compile.h"
+#include "model/analytic/step_overrides.h"
+
+namespace piper {
+
+/// 0 fine, 1 the input is refused, 2 usage, 3 the run failed, 70 our bug.
+enum ExitCode { fine = 0, refused = 1, usage = 2, run_failed = 3, our_bug = 70 };
+
+/// What all commands that compile have in common.
+struct CompileInput {
+  std::string model;
+  std::string schedule;
+  std::string cluster;
+  StepOverrides step;
+  std::string format = "text";
+  bool color = false;
+  int columns = 100;
+};
+
+struct CompileCommand {
+  CompileInput input;
+  std::string emit = "plan";
+  std::optional<int> device;
+  std::vector<std::string> dump_after;
+  bool time_passes = false;
+};
+int run(const CompileCommand& command);
+
+struct CheckCommand {
+  CompileInput input;
+};
+int run(const CheckCommand& command);
+
+struct ExplainCommand {
+  CompileInput input;
+  std::string node;
+};
+int run(const ExplainCommand& command);
+
+/// Loads everything the input names and compiles it.
+Result<Compiled> compile_input(const CompileInput& input, const CompileOptions& options = {});
+/// Prints the diagnostic as the input's format wants it.
+int report(const CompileInput& input, const Diagnostic& problem);
+
+/// The summary of a compiled step as JSON; fields are documented in docs/json.md.
+std::string summary_json(const Compiled& compiled);
+
+}  // namespace piper

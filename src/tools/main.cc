@@ -1,0 +1,120 @@
+// The `piper` program: reads the command line and hands over to a command.
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <iostream>
+
+#include "base/invariant.h"
+#include "base/suggest.h"
+#include "tools/commands.h"
+#include "tools/completion.h"
+
+namespace piper {
+namespace {
+
+int terminal_columns() {
+  winsize size{};
+  return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
+}
+
+void add_input(CLI::App& app, CompileInput& input) {
+  app.add_option("MODEL", input.model, "Model file, configuration (.toml), or analytic:NAME")->required();
+  app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json")->required();
+  app.add_option("--cluster", input.cluster, "Cluster file (.toml): costs, and the memory of a device");
+  app.add_option("--batch", input.step.batch, "Samples of a step, instead of the model's")->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+  app.add_option("--sequence", input.step.sequence, "Tokens of a sample, instead of the model's")->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+  app.add_option("--format", input.format, "text, or json for machines")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
+  app.add_option("--columns", input.columns, "Width of pictures (default: the terminal's)")->check(CLI::Range(40, 10000));
+}
+
+CompileInput usual_input() {
+  CompileInput input;
+  input.color = isatty(STDOUT_FILENO) && std::getenv("NO_COLOR") == nullptr;
+  input.columns = terminal_columns();
+  return input;
+}
+
+/// Names of all options and commands below an app, for "did you mean" and completion.
+std::vector<std::string> known_words(const CLI::App& app) {
+  std::vector<std::string> words;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) words.push_back(sub->get_name());
+  return words;
+}
+
+int usage_error(const CLI::App& app, const CLI::ParseError& problem) {
+  const CLI::App* deepest = &app;
+  while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands()[0];
+  std::cerr << "piper: " << problem.what() << "\n";
+  for (const std::string& word : deepest->remaining())
+    if (const std::string meant = nearest(word, known_words(*deepest)); !meant.empty())
+      std::cerr << "help: did you mean \"" << meant << "\"?\n";
+  std::cerr << "help: piper " << (deepest == &app ? "" : deepest->get_name() + " ") << "--help lists what there is\n";
+  return usage;
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app("Piper: training strategies as schedules, checked before they run.", "piper");
+  app.set_version_flag("--version", std::string("piper ") + PIPER_VERSION);
+  app.require_subcommand(1);
+  app.footer("Example:\n  piper check examples/moe.toml examples/dualpipe.piper");
+
+  CompileCommand compile{usual_input(), "plan", {}, {}, false};
+  CLI::App* compile_app = app.add_subcommand("compile", "Compile a model under a schedule and print any stage");
+  add_input(*compile_app, compile.input);
+  compile_app->add_option("--emit", compile.emit, "What to print")->check(CLI::IsMember({"schedule", "dag", "plan", "timeline", "grid", "json"}))->capture_default_str();
+  compile_app->add_option("--device", compile.device, "Only the plan of this device, with its peers");
+  compile_app->add_option("--dump-after", compile.dump_after, "Print the DAG after this pass (may be repeated)");
+  compile_app->add_flag("--time-passes", compile.time_passes, "Print how long every pass took");
+  compile_app->footer("Examples:\n  piper compile examples/moe.toml examples/dualpipe.piper --emit grid\n"
+                      "  piper compile analytic:DeepSeek-V3 my.piper --batch 4096 --emit plan --device 0");
+
+  CheckCommand check{usual_input()};
+  CLI::App* check_app = app.add_subcommand("check", "Prove a schedule sound and show the memory of every device");
+  add_input(*check_app, check.input);
+  check_app->footer("Example:\n  piper check examples/moe.toml examples/dualpipe.piper --cluster examples/h100.toml");
+
+  ExplainCommand explain{usual_input(), ""};
+  CLI::App* explain_app = app.add_subcommand("explain", "Why a node is there, what made it, what waits for it");
+  add_input(*explain_app, explain.input);
+  explain_app->add_option("NODE", explain.node, "Name of a node, or a filter such as '{layer=0, pass=F}'")->required();
+  explain_app->footer("Example:\n  piper explain examples/moe.toml examples/dualpipe.piper layer.0.experts.F.mb0");
+
+  std::string shell = "bash";
+  CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");
+  completion_app->add_option("SHELL", shell, "bash")->check(CLI::IsMember({"bash"}))->capture_default_str();
+  completion_app->footer("Example:\n  source <(piper completion bash)");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& problem) {
+    if (problem.get_exit_code() == 0) return app.exit(problem);
+    return usage_error(app, problem);
+  }
+  if (*compile_app) return run(compile);
+  if (*check_app) return run(check);
+  if (*explain_app) return run(explain);
+  std::vector<CompletionWords> words;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) words.push_back({sub->get_name(), known_words(*sub)});
+  std::cout << bash_completion(words);
+  return fine;
+}
+
+}  // namespace
+}  // namespace piper
+
+int main(int argc, char** argv) {
+  try {
+    return piper::run_program(argc, argv);
+  } catch (const piper::InternalError& bug) {
+    std::cerr << "piper: internal error: " << bug.what() << "\nhelp: this is a bug in piper; please report it with the input that caused it\n";
+  } catch (const std::exception& problem) {
+    std::cerr << "piper: internal error: " << problem.what() << "\n";
+  }
+  return piper::our_bug;
+}

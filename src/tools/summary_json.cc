@@ -1,0 +1,36 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plan/memory_report.h"
+#include "schedule/schedule_text.h"
+#include "tools/commands.h"
+
+namespace piper {
+
+std::string summary_json(const Compiled& compiled) {
+  using nlohmann::ordered_json;
+  const Plan& plan = compiled.plan;
+  ordered_json out;
+  out["version"] = 1;
+  out["model"] = plan.model;
+  out["hash"] = fmt::format("{:016x}", hash(plan));
+  out["nodes"] = compiled.linear.dag.nodes.size();
+  out["edges"] = compiled.linear.dag.edges.size();
+  out["streams"] = plan.streams;
+  for (const Directive& directive : compiled.schedule.directives) out["schedule"].push_back(print(directive.body));
+  for (const PlanTemplate& t : plan.templates) {
+    ordered_json entry;
+    const MemoryPeak peak = memory_peak(plan, t);
+    entry["devices"] = t.devices;
+    entry["operations"] = t.ops.size();
+    entry["peak_bytes"] = peak.total;
+    for (int c = 0; c < category_count; ++c) entry["peak_by_category"][std::string(name(static_cast<Category>(c)))] = peak.by_category[static_cast<size_t>(c)];
+    if (peak.op >= 0) entry["peak_operation"] = describe(plan, t, peak.op);
+    for (const MemoryOwner& owner : peak.largest) entry["largest"].push_back({{"name", owner.name}, {"bytes", owner.bytes}, {"buffers", owner.buffers}});
+    out["templates"].push_back(std::move(entry));
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace piper

@@ -1,0 +1,101 @@
+// Schedules from C++: each call is the directive of the same name, and the text form reads it back.
+#include "schedule/builder.h"
+
+#include <gtest/gtest.h>
+
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+void expect_text(const ScheduleBuilder& builder, const std::string& text) {
+  EXPECT_EQ(print(builder.build()), text);
+  auto parsed = parse_schedule(make_source("t", text));
+  ASSERT_TRUE(parsed) << render(parsed.error());
+  EXPECT_EQ(*parsed, builder.build());
+  auto checked = builder.checked();
+  ASSERT_TRUE(checked) << render(checked.error());
+  EXPECT_EQ(*checked, builder.build());
+}
+
+TEST(Builder, TheExampleOfTheHeader) {
+  ScheduleBuilder build;
+  build.mesh({{"pp", 2}, {"dp", 4}})
+      .split(8, "mb")
+      .place(everything(), along("pp"), {.stages = 4, .shape = StageShape::V})
+      .replicate(everything(), along("dp"), {.zero = 1})
+      .shard(where("experts"), along("dp"))
+      .use("dualpipev");
+  expect_text(build,
+              "mesh(pp=2, dp=4)\n"
+              "split(batch, parts=8, as=mb)\n"
+              "place({}, along=pp, stages=4, shape=v)\n"
+              "replicate({}, along=dp, zero=1)\n"
+              "shard({experts=*}, along=dp)\n"
+              "use dualpipev(stages=stage, microbatches=mb)\n");
+}
+
+TEST(Builder, EveryOption) {
+  ScheduleBuilder build;
+  build.devices(8)
+      .split(2)
+      .place(where("layer", 0, 3), on({0, 1}), {.stream = "main", .transfers = "nvlink"})
+      .place(where("layer", {4, 6}), at(where("pp", 0)))
+      .place(where("head", 0), along("pp"), {.stages = 3, .at = {1, 4}, .shape = StageShape::TwoWay, .as = "part"})
+      .replicate(everything(), on_each({{0, 1}, {2, 3}}),
+                 {.zero = 3, .bucket = 1'000'000, .gather_stream = "g", .reduce_stream = "r", .release = Release::Pass})
+      .replicate(everything(), along("edp", "ep"), {.release = Release::Step})
+      .shard(where("experts"), along("ep"), "all_to_all")
+      .recompute(where("layer"))
+      .prefetch(everything().comm("gather"), 2)
+      .prefetch_all(everything().comm("gather"))
+      .order({where("mb", 0).pass("F"),
+              overlapped({where("mb", 1).pass("F"), where("mb", 0).and_("layer", 0, 3).pass("B")})})
+      .use("zb-1p", {.stages = "part", .microbatches = "MB", .group = 2, .memory_limit = 5});
+  expect_text(
+      build,
+      "devices(8)\n"
+      "split(batch, parts=2, as=mb)\n"
+      "place({layer=0..3}, devices=[0, 1], stream=main, transfers=nvlink)\n"
+      "place({layer=[4, 6]}, mesh={pp=0})\n"
+      "place({head=0}, along=pp, stages=3, at=[1, 4], shape=two_way, as=part)\n"
+      "replicate({}, devices=[0, 1] | [2, 3], zero=3, bucket=1MB, gather_stream=g, reduce_stream=r, release=pass)\n"
+      "replicate({}, along=[edp, ep], zero=0, release=step)\n"
+      "shard({experts=*}, along=ep, stream=all_to_all)\n"
+      "recompute({layer=*})\n"
+      "prefetch({comm=gather}, distance=2)\n"
+      "prefetch({comm=gather}, distance=all)\n"
+      "order({mb=0, pass=F}, [{mb=1, pass=F}, {mb=0, layer=0..3, pass=B}])\n"
+      "use \"zb-1p\"(stages=part, microbatches=MB, group=2, memory_limit=5)\n");
+}
+
+TEST(Builder, OrdersFromALoop) {
+  std::vector<OrderStep> steps;
+  for (int mb = 0; mb < 3; ++mb) steps.push_back(where("mb", mb).pass("F"));
+  ScheduleBuilder build;
+  build.order(steps);
+  expect_text(build, "order({mb=0, pass=F}, {mb=1, pass=F}, {mb=2, pass=F})\n");
+}
+
+TEST(Builder, SelectionsAreValues) {
+  const Selection stage = where("stage", 1);
+  const Filter forward = stage.pass("F"), backward = stage.pass("B");
+  EXPECT_EQ(print(Filter(stage)), "{stage=1}");
+  EXPECT_EQ(print(forward), "{stage=1, pass=F}");
+  EXPECT_EQ(print(backward), "{stage=1, pass=B}");
+}
+
+TEST(Builder, CheckedRefusesWhatAFileWouldRefuse) {
+  auto bad = ScheduleBuilder().devices(1).replicate(everything(), on({0}), {.zero = 7}).checked();
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().code, ErrorCode::E105);
+  EXPECT_EQ(position_of(bad.error().where).line, 2);
+  EXPECT_FALSE(ScheduleBuilder().split(0).checked());
+  EXPECT_FALSE(ScheduleBuilder().place(everything(), on({})).checked());
+  EXPECT_FALSE(ScheduleBuilder().place(where("layer", 3, 1), on({0})).checked());
+  EXPECT_FALSE(ScheduleBuilder().order({everything()}).checked());
+  EXPECT_FALSE(ScheduleBuilder().checked());
+}
+
+}  // namespace
+}  // namespace piper

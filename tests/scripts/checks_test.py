@@ -1,0 +1,152 @@
+"""The checks of the repository find what they are there to find: small trees with one planted fault each."""
+import importlib.machinery
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
+sys.dont_write_bytecode = True
+
+
+def write(root, files):
+    for path, text in files.items():
+        file = Path(root, path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def problems(script, files):
+    """What a check finds in a tree of {path: text}."""
+    loader = importlib.machinery.SourceFileLoader(script, str(SCRIPTS / script))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(script, loader))
+    loader.exec_module(module)
+    with tempfile.TemporaryDirectory() as root:
+        write(root, files)
+        return "\n".join(module.problems(Path(root)))
+
+
+class CheckTest(unittest.TestCase):
+    def accepts(self, script, files):
+        self.assertEqual(problems(script, files), "")
+
+    def refuses(self, script, files, *expected):
+        found = problems(script, files)
+        self.assertNotEqual(found, "")
+        for text in expected:
+            self.assertIn(text, found)
+
+
+class ExitCode(unittest.TestCase):
+    def run_on(self, files):
+        with tempfile.TemporaryDirectory() as root:
+            write(root, files)
+            return subprocess.run([sys.executable, SCRIPTS / "check_layers", root], capture_output=True, text=True)
+
+    def test_fine_is_0(self):
+        self.assertEqual(self.run_on({"src/base/a.h": ""}).returncode, 0)
+
+    def test_offence_is_1_and_printed(self):
+        done = self.run_on({"src/base/a.h": '#include "ir/b.h"\n'})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("src/base/a.h:1:", done.stdout)
+
+
+class CheckLayers(CheckTest):
+    def test_downwards_is_fine(self):
+        self.accepts("check_layers", {
+            "src/base/a.h": "#include <vector>\n",
+            "src/plan/b.cc": '#include "plan/b.h"\n#include "base/a.h"\n#include "cost/c.h"\n',
+            "src/sim/d.cc": '#include "plan/b.h"\n#include "trace/t.h"\n',
+            "src/tools/e.cc": '#include <CLI/CLI.hpp>\n#include "sim/d.h"\n#include "runtime/r.h"\n',
+            "src/comm/mpi/f.cc": "#include <mpi.h>\n",
+            "src/schedule/g.cc": "#include <nlohmann/json.hpp>\n",
+            "src/schedule/g.h": "#include <nlohmann/json_fwd.hpp>\n",
+        })
+
+    def test_every_wrong_direction_is_named(self):
+        for layer, target in [("base", "model"), ("model", "ir"), ("cost", "schedule"), ("schedule", "cost"),
+                              ("directives", "passes"), ("passes", "plan"), ("plan", "compile"), ("trace", "model"),
+                              ("sim", "runtime"), ("runtime", "sim"), ("sim", "compile"), ("runtime", "compile"),
+                              ("comm", "plan"), ("compile", "tools")]:
+            with self.subTest(layer=layer, target=target):
+                self.refuses("check_layers", {f"src/{layer}/a.cc": f'\n  #  include "{target}/b.h"\n'},
+                             f"src/{layer}/a.cc:2:", f"not {target}")
+
+    def test_libraries_stay_in_their_folders(self):
+        for layer, header in [("ir", "<torch/torch.h>"), ("sim", "<ATen/ATen.h>"), ("plan", "<c10/core/Device.h>"),
+                              ("base", "<mpi.h>"), ("compile", "<nccl.h>"), ("compile", "<CLI/CLI.hpp>")]:
+            with self.subTest(header=header):
+                self.refuses("check_layers", {f"src/{layer}/a.cc": f"#include {header}\n"}, f"src/{layer}/a.cc:1:")
+
+    def test_json_stays_out_of_headers(self):
+        self.refuses("check_layers", {"src/tools/a.h": "#include <nlohmann/json.hpp>\n"}, "src/tools/a.h:1:")
+
+    def test_unknown_layer_and_bare_include(self):
+        self.refuses("check_layers", {"src/utils/a.h": ""}, "utils is not a layer")
+        self.refuses("check_layers", {"src/ir/a.cc": '#include "a.h"\n'}, "src/ir/a.cc:1:", "layer/a.h")
+
+    def test_runtime_has_no_strategy_words(self):
+        for text in ["int num_stages;", "struct ZeroLevel {};", "// for each microbatch", "replicateAll();"]:
+            with self.subTest(text=text):
+                self.refuses("check_layers", {"src/runtime/a.cc": f"\n{text}\n"}, "src/runtime/a.cc:2:", "strategy word")
+        self.accepts("check_layers", {"src/runtime/a.cc": "int nonzero = expertise + staging;\n"})
+        self.accepts("check_layers", {"src/plan/a.cc": "int stage;\n"})
+
+
+TABLE = 'X(E101, "one") \\\n  X(E102, "two")\n'
+
+
+class CheckErrors(CheckTest):
+    complete = {
+        "src/base/error_codes.h": TABLE,
+        "docs/errors/README.md": "",
+        "docs/errors/E101.md": "",
+        "docs/errors/E102.md": "",
+        "tests/golden/a/a.test": "x:1:1: error[E101]: bad\nx:2:1: error[E102]: worse\n",
+    }
+
+    def without(self, path):
+        return {name: text for name, text in self.complete.items() if name != path}
+
+    def test_complete_is_fine(self):
+        self.accepts("check_errors", self.complete)
+
+    def test_missing_page(self):
+        self.refuses("check_errors", self.without("docs/errors/E102.md"), "no page docs/errors/E102.md")
+
+    def test_missing_case(self):
+        self.refuses("check_errors", self.without("tests/golden/a/a.test"), "error[E101]", "error[E102]")
+
+    def test_page_without_code(self):
+        self.refuses("check_errors", {**self.complete, "docs/errors/E999.md": ""}, "E999")
+
+    def test_empty_table(self):
+        self.refuses("check_errors", {"src/base/error_codes.h": ""}, "no rows")
+
+
+class CheckDocs(CheckTest):
+    def test_links_that_lead_somewhere(self):
+        self.accepts("check_docs", {
+            "src/base/README.md": "[up](../../README.md#the-top-of-it) [web](https://example.org)\n# Here\n[here](#here)\n",
+            "src/base/a.h": "",
+            "src/README.md": "",
+            "README.md": "## The `top` of it\n`[not](a-link)`\n```\n[nor](this)\n```\n[folder](src/base)\n",
+        })
+
+    def test_link_that_leads_nowhere(self):
+        self.refuses("check_docs", {"src/README.md": "", "README.md": "fine\n[gone](docs/gone.md)\n"},
+                     "README.md:2:", "docs/gone.md")
+
+    def test_heading_that_is_not_there(self):
+        self.refuses("check_docs", {"src/README.md": "", "README.md": "# Top\n[a](#top)\n[b](#bottom)\n"},
+                     "README.md:3:", "no such heading")
+
+    def test_folder_without_readme(self):
+        self.refuses("check_docs", {"src/README.md": "", "src/base/a.h": ""}, "src/base: no README.md")
+
+
+if __name__ == "__main__":
+    unittest.main()
