@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "base/read_file.h"
 #include "compile/compile.h"
 #include "model/model_text.h"
 #include "schedule/schedule_text.h"
@@ -85,24 +87,31 @@ inline std::vector<Example> all() {
   std::vector<Example> out = {
       {"one_device", "devices(1)\nplace({}, devices=[0])\n"},
       {"split", "devices(1)\nsplit(batch, parts=4, as=\"micro batch\")\nplace({}, devices=[0])\n"},
-      {"two_dims", "devices(1)\nsplit(batch, parts=2, as=outer)\nsplit(batch, parts=4, as=F)\nplace({}, devices=[0])\n"},
+      {"two_dims",
+       "devices(1)\nsplit(batch, parts=2, as=outer)\nsplit(batch, parts=4, as=F)\nplace({}, devices=[0])\n"},
       {"pipeline", two_stages},
       {"recompute", two_stages + "recompute({layer=*})\nuse 1f1b(stages=stage, microbatches=mb)\n"},
-      {"bracket", two_stages + "order({stage=1, mb=0, pass=F}, [{stage=1, mb=1, pass=F}, {stage=1, mb=0, pass=B}], {stage=1, mb=1, pass=B})\n"},
+      {"bracket", two_stages + "order({stage=1, mb=0, pass=F}, [{stage=1, mb=1, pass=F}, {stage=1, mb=0, pass=B}], "
+                               "{stage=1, mb=1, pass=B})\n"},
       {"zero_bubble", two_stages + "use zb-h1(stages=stage, microbatches=mb)\n"},
       {"different_groups",
        "devices(3)\nsplit(batch, parts=2, as=mb)\nplace({embed=0}, devices=[0, 1])\nplace({layer=*}, devices=[0, 1])\n"
-       "place({head=0}, devices=[2])\nreplicate({layer=*}, devices=[0, 1], zero=1)\nreplicate({embed=0}, devices=[0, 1], zero=1)\n"},
+       "place({head=0}, devices=[2])\nreplicate({layer=*}, devices=[0, 1], zero=1)\nreplicate({embed=0}, devices=[0, "
+       "1], zero=1)\n"},
       {"experts",
-       "mesh(dp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\nreplicate({}, along=dp, zero=1)\nshard({experts=*}, along=dp)\n"
+       "mesh(dp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\nreplicate({}, along=dp, "
+       "zero=1)\nshard({experts=*}, along=dp)\n"
        "recompute({layer=1..2})\n"},
       {"experts_on_one_axis",
-       "mesh(edp=2, ep=2)\nplace({}, mesh={})\nreplicate({}, along=[edp, ep], zero=2, bucket=8KB)\nshard({experts=*}, along=ep)\n"},
+       "mesh(edp=2, ep=2)\nplace({}, mesh={})\nreplicate({}, along=[edp, ep], zero=2, bucket=8KB)\nshard({experts=*}, "
+       "along=ep)\n"},
       {"dualpipev",
        "mesh(pp=2, dp=2)\nsplit(batch, parts=8, as=mb)\nplace({}, along=pp, stages=4, shape=v)\n"
-       "replicate({}, along=dp, zero=1, bucket=8KB)\nshard({experts=*}, along=dp)\nuse dualpipev(stages=stage, microbatches=mb)\n"},
+       "replicate({}, along=dp, zero=1, bucket=8KB)\nshard({experts=*}, along=dp)\nuse dualpipev(stages=stage, "
+       "microbatches=mb)\n"},
       {"dualpipe",
-       "mesh(pp=2)\nsplit(batch, parts=8, as=mb)\nplace({}, along=pp, stages=2, shape=two_way)\nuse dualpipe(stages=stage, microbatches=mb)\n"},
+       "mesh(pp=2)\nsplit(batch, parts=8, as=mb)\nplace({}, along=pp, stages=2, shape=two_way)\nuse "
+       "dualpipe(stages=stage, microbatches=mb)\n"},
       {"zero_3_pipeline",
        "mesh(pp=2, dp=2)\nsplit(batch, parts=4, as=mb)\nplace({}, along=pp, stages=4)\n"
        "replicate({}, along=dp, zero=3, bucket=8KB, release=pass)\nprefetch({comm=gather}, distance=1)\n"
@@ -121,8 +130,22 @@ inline Result<Compiled> compile(const Example& example, const CompileOptions& op
   return piper::compile(model(), schedule, options);
 }
 
+/// The block of code in a page of docs/ that starts with these words.
+inline std::string block_in_docs(const std::string& page, const std::string& start) {
+  auto file = read_file(std::string(PIPER_SOURCE_DIR) + "/docs/" + page, "page");
+  if (!file) throw std::runtime_error(render(file.error()));
+  const std::string& text = (*file)->text;
+  const size_t begin = text.find("```\n" + start);
+  if (begin == std::string::npos) throw std::runtime_error("no example in " + page);
+  return text.substr(begin + 4, text.find("```", begin + 4) - begin - 4);
+}
+
 /// For parameterised tests.
-inline std::string name_of(const testing::TestParamInfo<Example>& info) { return info.param.name; }
-inline void PrintTo(const Example& example, std::ostream* out) { *out << example.name; }
+inline std::string name_of(const testing::TestParamInfo<Example>& info) {
+  return info.param.name;
+}
+inline void PrintTo(const Example& example, std::ostream* out) {
+  *out << example.name;
+}
 
 }  // namespace piper::examples

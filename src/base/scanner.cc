@@ -34,7 +34,8 @@ Result<Token> scan_string(const SourceFilePtr& file, size_t at) {
     if (text[i] == '\\' && i + 1 < text.size() && text[i + 1] != '\n') ++i;
     token.text += text[i];
   }
-  return error(ErrorCode::E101, {file, token.begin, token.begin + 1}, "string without closing quote");
+  return error(ErrorCode::E101, {file, token.begin, token.begin + 1}, "string without closing quote")
+      .help("a string ends on the line it begins on");
 }
 
 size_t symbol_length(std::string_view rest) {

@@ -28,13 +28,17 @@ class RowWriter {
  public:
   explicit RowWriter(TimedRow& row) : row_(row) {}
 
-  void add(const TimelineOp& op, int bracket, double start, double end) {
+  void add(const TimelineOp& op, int bracket, int part, double start, double end) {
     if (bracket >= 0 && bracket == bracket_) {
       TimedCell& cell = row_.cells.back();
-      if (cell.cell.first != op && !cell.cell.second) cell.cell.second = op;
+      if (cell.cell.first != op && !cell.cell.second) {
+        cell.cell.second = op;
+        if (part < first_part_) std::swap(cell.cell.first, *cell.cell.second);  // as the user wrote them
+      }
       cell.end = std::max(cell.end, end);
       return;
     }
+    first_part_ = part;
     if (bracket < 0 && bracket_ < 0 && !row_.cells.empty() && row_.cells.back().cell.first == op) {
       row_.cells.back().end = end;
       return;
@@ -45,7 +49,7 @@ class RowWriter {
 
  private:
   TimedRow& row_;
-  int bracket_ = -1;
+  int bracket_ = -1, first_part_ = 0;
 };
 
 }  // namespace
@@ -55,10 +59,10 @@ std::vector<TimedRow> timed_rows(const LinearDag& linear) {
   const DeviceClasses classes = device_classes(dag);
   const std::vector<int> stages = stage_of_chunk(dag);
   const ComputeIndex index(dag);
-  std::unordered_map<NodeId, int> bracket_of;
+  std::unordered_map<NodeId, std::pair<int, int>> bracket_of;  // bracket and part
   for (size_t b = 0; b < dag.brackets.size(); ++b)
-    for (const auto& part : dag.brackets[b].parts)
-      for (const NodeId id : part) bracket_of[id] = static_cast<int>(b);
+    for (size_t p = 0; p < dag.brackets[b].parts.size(); ++p)
+      for (const NodeId id : dag.brackets[b].parts[p]) bracket_of[id] = {static_cast<int>(b), static_cast<int>(p)};
   std::vector<TimedRow> rows(classes.count());
   std::vector<RowWriter> writers;
   for (size_t c = 0; c < rows.size(); ++c) {
@@ -72,9 +76,10 @@ std::vector<TimedRow> timed_rows(const LinearDag& linear) {
     const bool split = index.find(node.tags.chunk, Pass::BI, node.tags.slice).valid();
     const Pass pass = *node.tags.pass != Pass::R ? *node.tags.pass : split ? Pass::BI : Pass::B;
     const TimelineOp op{stages[node.tags.chunk.index()], pass, node.tags.slice};
-    const auto bracket = bracket_of.find(id);
+    const auto found = bracket_of.find(id);
+    const auto [bracket, part] = found == bracket_of.end() ? std::pair(-1, 0) : found->second;
     for (const int c : classes.of_group(node.group))
-      writers[static_cast<size_t>(c)].add(op, bracket == bracket_of.end() ? -1 : bracket->second, linear.start[id.index()], linear.end[id.index()]);
+      writers[static_cast<size_t>(c)].add(op, bracket, part, linear.start[id.index()], linear.end[id.index()]);
   }
   return rows;
 }

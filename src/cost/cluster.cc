@@ -20,7 +20,8 @@ SourceRange place_of(const SourceFilePtr& file, const toml::source_region& regio
     at = next == std::string::npos ? text.size() : next + 1;
   }
   const int begin = static_cast<int>(std::min(at + (region.begin.column > 0 ? region.begin.column - 1 : 0), text.size()));
-  return {file, begin, begin + 1};
+  const bool one_line = region.end.line == region.begin.line && region.end.column > region.begin.column;
+  return {file, begin, begin + (one_line ? static_cast<int>(region.end.column - region.begin.column) : 1)};
 }
 
 /// One key of a table: where its value goes.
@@ -47,7 +48,8 @@ Checked read(const SourceFilePtr& file, const Field& field, const toml::node& no
       *field.bytes = *bytes;
       return Ok{};
     }
-    return error(ErrorCode::E111, where, fmt::format("{} must be a size such as \"80GB\"", field.key));
+    return error(ErrorCode::E111, where, fmt::format("{} must be a size such as \"80GB\"", field.key))
+        .help("units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB, without a blank before them");
   }
   const auto number = node.value<double>();
   if (number && std::isfinite(*number) && *number > 0) {
@@ -99,7 +101,8 @@ Result<Cluster> parse_cluster(const SourceFilePtr& file) {
       PIPER_CHECK(read_section(file, fields, section, *node.as_table()));
     }
   } catch (const toml::parse_error& problem) {
-    return error(ErrorCode::E111, place_of(file, problem.source()), std::string(problem.description()));
+    return error(ErrorCode::E111, place_of(file, problem.source()), fmt::format("not TOML: {}", problem.description()))
+        .help("texts stand in double quotes, numbers do not");
   }
   return cluster;
 }

@@ -20,6 +20,19 @@ std::vector<std::string> axis_names(const std::vector<MeshAxis>& axes) {
 
 }  // namespace
 
+Diagnostic declared_twice(const TrainingDag& dag, DirectiveId by) {
+  Diagnostic problem = error(ErrorCode::E207, dag.where(by), fmt::format("the step has {} devices already", dag.devices))
+                           .help("keep one of devices(n) and mesh(…)");
+  for (size_t d = 0; d < dag.origins.size(); ++d) {
+    const DirectiveBody& body = dag.origins[d].body;
+    const bool declares = std::holds_alternative<Devices>(body) || std::holds_alternative<Mesh>(body);
+    if (!declares || DirectiveId(d) == by) continue;
+    problem.notes.push_back({dag.origins[d].where, "declared here"});
+    break;
+  }
+  return problem;
+}
+
 Checked check_devices(const TrainingDag& dag, const DeviceList& devices, const SourceRange& where) {
   std::set<int> seen;
   for (const int device : devices) {
@@ -27,7 +40,7 @@ Checked check_devices(const TrainingDag& dag, const DeviceList& devices, const S
       return error(ErrorCode::E205, where, fmt::format("device {} does not exist; there are devices 0 to {}", device, dag.devices - 1))
           .help("raise devices(n), or correct the list");
     if (!seen.insert(device).second)
-      return error(ErrorCode::E205, where, fmt::format("device {} stands twice in one list", device));
+      return error(ErrorCode::E205, where, fmt::format("device {} stands twice in one list", device)).help("keep it once");
   }
   return Ok{};
 }
@@ -48,7 +61,8 @@ Result<DeviceGroup> mesh_slab(const TrainingDag& dag, const Filter& coordinates)
     for (int i = 0; i < axis.size; ++i)
       if (!condition || condition->matches(i)) kept.push_back(i);
     if (kept.empty())
-      return error(ErrorCode::E205, condition->where, fmt::format("axis \"{}\" counts from 0 to {}", axis.name, axis.size - 1));
+      return error(ErrorCode::E205, condition->where, fmt::format("axis \"{}\" counts from 0 to {}", axis.name, axis.size - 1))
+          .help(fmt::format("correct the coordinate, or make the axis longer: mesh({}=…)", axis.name));
     DeviceList next;
     for (const int base : group.devices)
       for (const int i : kept) next.push_back(base * axis.size + i);
@@ -62,7 +76,8 @@ Result<DeviceGroup> mesh_slab(const TrainingDag& dag, const Filter& coordinates)
 Result<PartitionId> partition_of(TrainingDag& dag, GroupId id, const DeviceChoice& choice, std::string_view verb) {
   const DeviceGroup& group = dag.groups[id];
   if (choice.mesh)
-    return error(ErrorCode::E105, choice.where, fmt::format("{}: say along which axis, or give lists of devices", verb));
+    return error(ErrorCode::E105, choice.where, fmt::format("{}: say along which axis, or give lists of devices", verb))
+        .help("write along=dp or devices=[0, 1] instead of mesh={…}");
   for (const std::string& axis : choice.along) {
     const std::vector<std::string> names = axis_names(group.axes);
     if (std::find(names.begin(), names.end(), axis) == names.end())

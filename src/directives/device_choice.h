@@ -6,6 +6,9 @@
 
 namespace piper {
 
+/// A second devices or mesh (E207), with a note at the first.
+Diagnostic declared_twice(const TrainingDag& dag, DirectiveId by);
+
 /// The devices exist and stand once in the list (E205).
 Checked check_devices(const TrainingDag& dag, const DeviceList& devices, const SourceRange& where);
 

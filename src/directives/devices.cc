@@ -2,16 +2,13 @@
 //   before:  a DAG without devices
 //   after:   devices=n
 // Illegal: a second devices or mesh (E207).
-#include <fmt/format.h>
-
+#include "directives/device_choice.h"
 #include "directives/directives.h"
 
 namespace piper {
 
 Result<TrainingDag> apply(TrainingDag dag, const Devices& devices, DirectiveId by) {
-  if (dag.devices > 0)
-    return error(ErrorCode::E207, dag.where(by), fmt::format("the step has {} devices already", dag.devices))
-        .help("keep one of devices(n) and mesh(…)");
+  if (dag.devices > 0) return declared_twice(dag, by);
   dag.devices = devices.count;
   return dag;
 }

@@ -2,16 +2,13 @@
 //   before:  a DAG without devices
 //   after:   devices=8, axes pp and dp
 // Illegal: a second devices or mesh (E207); more than 2^20 devices (E105).
-#include <fmt/format.h>
-
+#include "directives/device_choice.h"
 #include "directives/directives.h"
 
 namespace piper {
 
 Result<TrainingDag> apply(TrainingDag dag, const Mesh& mesh, DirectiveId by) {
-  if (dag.devices > 0)
-    return error(ErrorCode::E207, dag.where(by), fmt::format("the step has {} devices already", dag.devices))
-        .help("keep one of devices(n) and mesh(…)");
+  if (dag.devices > 0) return declared_twice(dag, by);
   if (mesh.axes.empty())
     return error(ErrorCode::E104, dag.where(by), "mesh: needs at least one axis").help("mesh(pp=2, dp=4)");
   int64_t count = 1;

@@ -24,8 +24,8 @@ struct Front {
 
 class Orderer {
  public:
-  explicit Orderer(TrainingDag& dag)
-      : dag_(dag), selector_(dag), successors_(adjacency(dag, Direction::Successors)), stamp_(dag.nodes.size(), -1) {}
+  Orderer(TrainingDag& dag, const std::vector<SourcedOrder>& orders)
+      : dag_(dag), orders_(orders), selector_(dag), successors_(adjacency(dag, Direction::Successors)), stamp_(dag.nodes.size(), -1) {}
 
   Checked apply(const Order& order, DirectiveId by) {
     std::map<GroupId, std::vector<NodeId>> last;  // per group: the ends of the latest element there
@@ -85,7 +85,7 @@ class Orderer {
     return static_cast<bool>(selector_.nodes(whole, "order"));
   }
 
-  Checked check_split(const Filter& filter, const std::vector<NodeId>& nodes) const {
+  Checked check_split(const Filter& filter, const std::vector<NodeId>& nodes) {
     const TagCondition* pass = filter.find("pass");
     if (!pass || pass->any || std::find(pass->words.begin(), pass->words.end(), "B") == pass->words.end()) return Ok{};
     for (const NodeId id : nodes)
@@ -93,8 +93,24 @@ class Orderer {
         return error(ErrorCode::E307, filter.where,
                      fmt::format("order: backward of {} is split, because some order names its BI or BW",
                                  (*dag_.model)[dag_[id].tags.chunk].name))
+            .note(who_splits(id), "split here")
             .help("write pass=BI and pass=BW here too");
     return Ok{};
+  }
+
+  /// The first filter that names a half of this backward.
+  SourceRange who_splits(NodeId id) {
+    for (const SourcedOrder& sourced : orders_)
+      for (const OrderElement& element : sourced.order.elements)
+        for (const Filter& filter : element.parts) {
+          const TagCondition* pass = filter.find("pass");
+          const auto is_half = [](const std::string& word) { return word == "BI" || word == "BW"; };
+          if (!pass || std::none_of(pass->words.begin(), pass->words.end(), is_half)) continue;
+          auto nodes = selector_.nodes(filter, "order");
+          if (!nodes || std::find(nodes->begin(), nodes->end(), id) == nodes->end()) continue;
+          return filter.where ? filter.where : dag_.where(sourced.by);
+        }
+    return {};
   }
 
   /// Splits the nodes by group and finds the first and the last among them.
@@ -154,6 +170,7 @@ class Orderer {
   }
 
   TrainingDag& dag_;
+  const std::vector<SourcedOrder>& orders_;  // the caller's
   Selector selector_;
   Adjacency successors_;
   std::vector<int> stamp_;
@@ -166,7 +183,7 @@ class Orderer {
 }  // namespace
 
 Result<TrainingDag> apply(TrainingDag dag, const std::vector<SourcedOrder>& orders) {
-  Orderer orderer(dag);
+  Orderer orderer(dag, orders);
   for (const SourcedOrder& sourced : orders) PIPER_CHECK(orderer.apply(sourced.order, sourced.by));
   orderer.finish();
   return dag;

@@ -58,11 +58,13 @@ Result<std::vector<int>> stage_starts(const Place& place, const Instances& insta
   }
   starts.insert(starts.end(), place.at.begin(), place.at.end());
   if (static_cast<int>(starts.size()) != place.stages)
-    return error(ErrorCode::E209, where, fmt::format("{} cuts make {} stages, not {}", place.at.size(), starts.size(), place.stages));
+    return error(ErrorCode::E209, where, fmt::format("{} cuts make {} stages, not {}", place.at.size(), starts.size(), place.stages))
+        .help(fmt::format("give {} cuts, or write stages={}", place.stages - 1, starts.size()));
   for (size_t s = 1; s < starts.size(); ++s)
     if (starts[s] <= starts[s - 1] || starts[s] >= instances.count)
       return error(ErrorCode::E209, where,
-                   fmt::format("cuts must rise and stay between 1 and {}: {} does not", instances.count - 1, starts[s]));
+                   fmt::format("cuts must rise and stay between 1 and {}: {} does not", instances.count - 1, starts[s]))
+          .help(fmt::format("every cut is the first instance of \"{}\" in its stage", instances.scope));
   return starts;
 }
 
@@ -90,17 +92,27 @@ void put(TrainingDag& dag, NodeId id, GroupId group, StreamId stream, DirectiveI
   node.placed_by = by;
 }
 
+/// The first directive that makes stages of this name.
+SourceRange first_stages(const TrainingDag& dag, const std::string& name) {
+  for (const Origin& origin : dag.origins)
+    if (const auto* place = std::get_if<Place>(&origin.body); place && place->stages > 0 && place->as == name) return origin.where;
+  return {};
+}
+
 Checked check_stages(const TrainingDag& dag, const Place& place, int ranks, const SourceRange& where) {
   if (place.stages % ranks != 0)
     return error(ErrorCode::E209, where, fmt::format("{} stages do not divide among {} devices along \"{}\"", place.stages, ranks, place.devices.along[0]))
         .help(fmt::format("use a multiple of {}", ranks));
   if (place.shape == StageShape::TwoWay && place.stages != ranks)
-    return error(ErrorCode::E209, where, fmt::format("two_way needs one stage per device along \"{}\": {}, not {}", place.devices.along[0], ranks, place.stages));
+    return error(ErrorCode::E209, where, fmt::format("two_way needs one stage per device along \"{}\": {}, not {}", place.devices.along[0], ranks, place.stages))
+        .help(fmt::format("write stages={}, or shape=v for two stages per device", ranks));
   if (place.shape == StageShape::TwoWay && (ranks % 2 != 0 || dag.slices() % 2 != 0))
-    return error(ErrorCode::E209, where, fmt::format("two_way needs an even number of devices and of slices: there are {} and {}", ranks, dag.slices()));
+    return error(ErrorCode::E209, where, fmt::format("two_way needs an even number of devices and of slices: there are {} and {}", ranks, dag.slices()))
+        .help("half of the microbatches go each way: split(batch, parts=8, as=mb)");
   for (const StageTags& stages : dag.stages)
     if (stages.tag == place.as)
       return error(ErrorCode::E206, where, fmt::format("stages called \"{}\" exist already", place.as))
+          .note(first_stages(dag, place.as), "made here")
           .help("give these another name: as=…");
   return Ok{};
 }

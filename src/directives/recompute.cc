@@ -4,9 +4,10 @@
 // segment from outside is kept. Without tags every instance of the outermost scope is a segment.
 //   before:  %f = compute layer.0 F mb=0        %b = compute layer.0 B mb=0 <- %f:saved
 //   after:   %f = compute layer.0 F mb=0        %r = compute layer.0 R mb=0    %b = compute layer.0 B mb=0 <- %r:saved
-// Illegal: nothing selected (E203); selected twice, or without backward (E312).
+// Illegal: nothing selected (E203); selected twice, without backward, or nothing in it that backward needs (E312).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "directives/directives.h"
@@ -52,6 +53,25 @@ bool is_backward(const Node& node) {
   return is_compute(node) && (node.tags.pass == Pass::B || node.tags.pass == Pass::BI || node.tags.pass == Pass::BW);
 }
 
+/// Forward nodes whose values backward of the same segment needs, directly or to compute others.
+std::vector<char> needed_by_backward(const Rewrite& rewrite, const ComputeIndex& index, const std::vector<ChunkId>& chunks,
+                                     const std::vector<int>& slices) {
+  const TrainingDag& dag = rewrite.dag;
+  const Adjacency successors = adjacency(dag, Direction::Successors);
+  std::vector<char> needed(dag.nodes.size(), 0);
+  for (const int slice : slices) {
+    for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
+      const NodeId forward = index.find(*chunk, Pass::F, slice);
+      const auto [first, last] = successors.of(forward);
+      needed[forward.index()] = std::any_of(first, last, [&](int e) {
+        const NodeId to = dag.edges[static_cast<size_t>(e)].to;
+        return rewrite.same_segment(forward, to) && (is_backward(dag[to]) || needed[to.index()]);
+      });
+    }
+  }
+  return needed;
+}
+
 }  // namespace
 
 Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, DirectiveId by) {
@@ -68,15 +88,25 @@ Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, Directive
     rewrite.segment[chunk.index()] =
         segments.emplace(segment_of(dag, recompute.what, chunk), static_cast<int>(segments.size())).first->second;
   const ComputeIndex index(dag);
-  for (const int slice : slices)
-    for (const ChunkId chunk : chunks)
-      if (index.find(chunk, Pass::R, slice).valid() || !(*dag.model)[chunk].find(Pass::B))
-        return error(ErrorCode::E312, dag.where(by),
-                     fmt::format("recompute: chunk {} {}", (*dag.model)[chunk].name,
-                                 (*dag.model)[chunk].find(Pass::B) ? "is recomputed already" : "has no backward pass"));
+  for (const int slice : slices) {
+    for (const ChunkId chunk : chunks) {
+      const std::string& name = (*dag.model)[chunk].name;
+      if (const NodeId other = index.find(chunk, Pass::R, slice); other.valid())
+        return error(ErrorCode::E312, dag.where(by), fmt::format("recompute: chunk {} is recomputed already", name))
+            .note(dag.where(dag[other].made_by), "first here")
+            .help("make the filters of the two directives exclude each other");
+      if (!(*dag.model)[chunk].find(Pass::B))
+        return error(ErrorCode::E312, dag.where(by), fmt::format("recompute: chunk {} has no backward pass", name))
+            .help("nothing of it is saved, so nothing has to be computed again; leave it out of the filter");
+    }
+  }
+  const std::vector<char> needed = needed_by_backward(rewrite, index, chunks, slices);
+  if (std::find(needed.begin(), needed.end(), 1) == needed.end())
+    return error(ErrorCode::E312, dag.where(by), "recompute: backward of the selection needs nothing that forward computes inside it");
   for (const int slice : slices) {
     for (const ChunkId chunk : chunks) {
       const NodeId forward = index.find(chunk, Pass::F, slice);
+      if (!needed[forward.index()]) continue;
       Node node = dag[forward];
       node.tags.pass = Pass::R;
       node.made_by = by;

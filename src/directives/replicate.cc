@@ -13,12 +13,7 @@ namespace piper {
 
 Result<TrainingDag> apply(TrainingDag dag, const Replicate& replicate, DirectiveId by) {
   Selector selector(dag);
-  PIPER_TRY(const std::vector<ChunkId> chunks, selector.chunks(replicate.what, "replicate"));
-  for (const TagCondition& condition : replicate.what.conditions)
-    for (const SliceDim& dim : dag.dims)
-      if (condition.tag == dim.name || condition.tag == "pass" || condition.tag == "comm")
-        return error(ErrorCode::E105, condition.where,
-                     fmt::format("replicate: parameters belong to all slices and passes; take out {}=…", condition.tag));
+  PIPER_TRY(const std::vector<ChunkId> chunks, selector.whole_chunks(replicate.what, "replicate"));
   size_t fitting = 0;
   std::optional<Diagnostic> misfit;
   for (const ChunkId chunk : chunks) {

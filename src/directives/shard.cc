@@ -24,7 +24,8 @@ Checked check_divides(const TrainingDag& dag, ChunkId id, int parts, const Sourc
     if (!dim || dim->size % parts == 0) return Ok{};
     return error(ErrorCode::E308, where,
                  fmt::format("shard: {} {} of chunk {} has {} experts, which do not divide among {} devices", what,
-                             thing.name, chunk.name, dim->size, parts));
+                             thing.name, chunk.name, dim->size, parts))
+        .help(fmt::format("use a number of devices that divides {}", dim->size));
   };
   for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
     const PassWork* work = chunk.find(pass);
@@ -42,14 +43,15 @@ Checked check_divides(const TrainingDag& dag, ChunkId id, int parts, const Sourc
 
 Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
   Selector selector(dag);
-  PIPER_TRY(const std::vector<ChunkId> chunks, selector.chunks(shard.what, "shard"));
+  PIPER_TRY(const std::vector<ChunkId> chunks, selector.whole_chunks(shard.what, "shard"));
   const StreamId stream = dag.stream(shard.stream);
   for (const ChunkId chunk : chunks) {
     for (Residence& residence : dag.residences[chunk.index()]) {
       PIPER_TRY(const PartitionId partition, partition_of(dag, residence.group, shard.devices, "shard"));
       if (residence.sharded_by.valid())
         return error(ErrorCode::E309, dag.where(by), fmt::format("chunk {} is already sharded", (*dag.model)[chunk].name))
-            .note(dag.where(residence.sharded_by), "first sharded here");
+            .note(dag.where(residence.sharded_by), "first sharded here")
+            .help("make the filters of the two directives exclude each other");
       const int parts = dag.groups[partition].part_size;
       PIPER_CHECK(check_divides(dag, chunk, parts, dag.where(by)));
       residence.sharded_by = by;

@@ -24,14 +24,16 @@ Checked check(const TrainingDag& dag, const Split& split, DirectiveId by) {
         return error(ErrorCode::E206, dag.where(by), fmt::format("\"{}\" is a scope of the model", split.as))
             .help("use another name after as=");
   if (split.as == "pass" || split.as == "comm")
-    return error(ErrorCode::E206, dag.where(by), fmt::format("\"{}\" has a meaning of its own", split.as));
+    return error(ErrorCode::E206, dag.where(by), fmt::format("\"{}\" has a meaning of its own", split.as))
+        .help("use another name after as=");
   const int64_t slices = int64_t{dag.slices()} * split.parts;
   if (dag.model->step.batch % slices != 0)
     return error(ErrorCode::E213, dag.where(by),
                  fmt::format("a batch of {} samples does not divide into {} parts", dag.model->step.batch, slices))
-        .help("change parts, or the batch in the model's [step]");
+        .help("change parts, or the batch in the model's step");
   if (slices * static_cast<int64_t>(dag.nodes.size()) > most_nodes)
-    return error(ErrorCode::E113, dag.where(by), fmt::format("{} parts make more than {} nodes", slices, most_nodes));
+    return error(ErrorCode::E113, dag.where(by), fmt::format("{} parts make more than {} nodes", slices, most_nodes))
+        .help("use fewer parts");
   return Ok{};
 }
 

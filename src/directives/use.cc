@@ -51,12 +51,15 @@ class Stages {
     for (size_t c = tags.of_chunk.size(); c-- > 0;) first_chunk_[static_cast<size_t>(tags.of_chunk[c])] = ChunkId(c);
     for (size_t d = dim + 1; d < dag.dims.size(); ++d) stride_ *= dag.dims[d].parts;
   }
-  GroupId group(int stage, int microbatch) const {
-    return dag_[index_.find(first_chunk_[static_cast<size_t>(stage)], Pass::F, microbatch * stride_)].group;
-  }
+  GroupId group(int stage, int microbatch) const { return forward(stage, microbatch).group; }
+  SourceRange where_placed(int stage, int microbatch) const { return dag_.where(forward(stage, microbatch).placed_by); }
   int count = 0;
 
  private:
+  const Node& forward(int stage, int microbatch) const {
+    return dag_[index_.find(first_chunk_[static_cast<size_t>(stage)], Pass::F, microbatch * stride_)];
+  }
+
   const TrainingDag& dag_;
   ComputeIndex index_;
   std::vector<ChunkId> first_chunk_;
@@ -80,13 +83,16 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
                                    info.name, print(*first), print(*op), first->stage,
                                    print_devices(dag.groups[expected].devices), op->stage,
                                    print_devices(dag.groups[found].devices)))
+              .note(stages.where_placed(op->stage, op->microbatch), "placed here")
               .help(fmt::format("this timeline wants shape={}", info.placement == Placement::V        ? "v"
                                                                 : info.placement == Placement::TwoWay ? "two_way"
                                                                                                       : "loop"));
       }
     }
     if (first && !taken.insert(stages.group(first->stage, first->microbatch)).second)
-      return error(ErrorCode::E313, where, fmt::format("use: {} wants stage {} on devices of its own", info.name, first->stage));
+      return error(ErrorCode::E313, where, fmt::format("use: {} wants stage {} on devices of its own", info.name, first->stage))
+          .note(stages.where_placed(first->stage, first->microbatch), "placed here")
+          .help("give every rank of the timeline its own devices: place({}, along=pp, stages=…)");
   }
   return Ok{};
 }
@@ -125,6 +131,7 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, Direct
   if (wanted != stages.count)
     return error(ErrorCode::E313, where,
                  fmt::format("use: {} on {} groups of devices needs {} stages; there are {}", info->name, request.ranks, wanted, stages.count))
+        .note(stages.where_placed(0, 0), "placed here")
         .help(fmt::format("write stages={} in place", wanted));
   PIPER_TRY(const Timeline timeline, make_timeline(use.timeline, request, where));
   PIPER_CHECK(check_placement(dag, timeline, stages, *info, where));

@@ -1,6 +1,7 @@
 #include "ir/select.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -53,7 +54,9 @@ Checked Selector::check_tags(const Filter& filter, std::string_view verb) const 
   for (const TagCondition& condition : filter.conditions) {
     if (std::find(known_tags_.begin(), known_tags_.end(), condition.tag) == known_tags_.end())
       return error(ErrorCode::E202, condition.where, fmt::format("{}: no scope, stage or dim is called \"{}\"", verb, condition.tag))
-          .help(did_you_mean(condition.tag, known_tags_));
+          .help(did_you_mean(condition.tag, known_tags_))
+          .help(condition.tag == "mb" && dag_.dims.empty() ? "microbatches are made by split(batch, parts=4, as=mb)" : "")
+          .help(condition.tag == "stage" && dag_.stages.empty() ? "stages are made by place({}, along=pp, stages=4)" : "");
     if (condition.tag == "pass") PIPER_CHECK(check_words(condition, pass_words, verb));
     if (condition.tag == "comm") PIPER_CHECK(check_words(condition, comm_words, verb));
   }
@@ -97,8 +100,34 @@ Result<std::vector<ChunkId>> Selector::chunks(const Filter& filter, std::string_
       if (chunk_matches(ChunkId(c), filter)) selected.push_back(ChunkId(c));
     found = cache_.emplace(key, std::move(selected)).first;
   }
-  if (found->second.empty()) return nothing_selected(filter, verb, "part of the model");
-  return found->second;
+  if (!found->second.empty()) return found->second;
+  Diagnostic problem = nothing_selected(filter, verb, "part of the model");
+  for (const TagCondition& condition : filter.conditions) {
+    const std::set<int> known = indices(condition.tag);
+    if (known.empty() || std::any_of(known.begin(), known.end(), [&](int i) { return condition.matches(i); })) continue;
+    problem.helps.push_back(fmt::format("\"{}\" counts from {} to {}", condition.tag, *known.begin(), *known.rbegin()));
+  }
+  return problem;
+}
+
+std::set<int> Selector::indices(std::string_view tag) const {
+  std::set<int> known;
+  for (const Chunk& chunk : dag_.model->chunks)
+    for (const ScopeTag& scope : chunk.scopes)
+      if (scope.scope == tag) known.insert(scope.index);
+  for (const StageTags& stages : dag_.stages)
+    if (stages.tag == tag) known.insert(stages.of_chunk.begin(), stages.of_chunk.end());
+  known.erase(-1);
+  return known;
+}
+
+Result<std::vector<ChunkId>> Selector::whole_chunks(const Filter& filter, std::string_view verb) {
+  PIPER_TRY(std::vector<ChunkId> selected, chunks(filter, verb));
+  for (const TagCondition& condition : filter.conditions)
+    if (condition.tag == "pass" || condition.tag == "comm" || is_dim(condition.tag))
+      return error(ErrorCode::E105, condition.where,
+                   fmt::format("{}: parameters belong to all slices and passes; take out {}=…", verb, condition.tag));
+  return selected;
 }
 
 Result<std::vector<int>> Selector::slices(const Filter& filter, std::string_view verb) {
@@ -175,8 +204,12 @@ Result<std::vector<NodeId>> Selector::communication(const Filter& filter, std::s
     }
     selected.push_back(NodeId(n));
   }
-  if (selected.empty()) return nothing_selected(filter, verb, "communication");
-  return selected;
+  if (!selected.empty()) return selected;
+  std::set<std::string_view> known;
+  for (const Node& node : dag_.nodes)
+    if (const std::string_view tag = comm_tag(node); !tag.empty()) known.insert(tag);
+  return nothing_selected(filter, verb, "communication")
+      .help(known.empty() ? "this step has no communication" : fmt::format("this step has comm={}", fmt::join(known, ", comm=")));
 }
 
 }  // namespace piper

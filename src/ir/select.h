@@ -1,6 +1,7 @@
 // Filters: which nodes and chunks of the DAG they select.
 #pragma once
 
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,6 +21,8 @@ class Selector {
 
   /// Chunks that match the conditions on scopes and stages. Unknown tags are errors (E202), an empty selection too (E203).
   Result<std::vector<ChunkId>> chunks(const Filter& filter, std::string_view verb);
+  /// The same for directives about parameters, which belong to all slices and passes (E105).
+  Result<std::vector<ChunkId>> whole_chunks(const Filter& filter, std::string_view verb);
   /// Slices that match the conditions on dims.
   Result<std::vector<int>> slices(const Filter& filter, std::string_view verb);
   /// Computations, or communication if the filter names `comm`. E202, E203.
@@ -30,6 +33,8 @@ class Selector {
   bool chunk_matches(ChunkId chunk, const Filter& filter) const;
   Result<std::vector<NodeId>> communication(const Filter& filter, std::string_view verb);
   std::string chunk_key(const Filter& filter) const;
+  /// All indices of a scope or stage.
+  std::set<int> indices(std::string_view tag) const;
   bool is_dim(std::string_view tag) const;
 
   const TrainingDag& dag_;

@@ -71,7 +71,10 @@ class Parser {
             .help(did_you_mean(first.text, {"model", "step", "input", "value", "loss", "parameter", "chunk"}));
       }
     }
-    PIPER_CHECK(verify(model_, places_));
+    if (auto sound = verify(model_, places_); !sound) {
+      if (!sound.error().where) sound.error().where = {in_.file(), 0, 1};
+      return std::move(sound.error());
+    }
     return std::move(model_);
   }
 
@@ -199,10 +202,12 @@ class Parser {
         for (const auto& [candidate, id] : known) candidates.push_back(candidate);
         std::sort(candidates.begin(), candidates.end());
         return error(ErrorCode::E110, in_.range(token), fmt::format("unknown {} \"{}\"", what, text))
-            .help(did_you_mean(text, candidates));
+            .help(candidates.empty() ? fmt::format("declare it on a line above: {} {} float32 [16]", what, text)
+                                     : did_you_mean(text, candidates));
       }
       if (std::find(ids.begin(), ids.end(), found->second) != ids.end())
-        return error(ErrorCode::E109, in_.range(token), fmt::format("{} {} stands twice in one list", what, text));
+        return error(ErrorCode::E109, in_.range(token), fmt::format("{} {} stands twice in one list", what, text))
+            .help("keep it once");
       ids.push_back(found->second);
       if (!in_.accept(",")) break;
     }
@@ -251,7 +256,8 @@ class Parser {
       in_.take();
       auto& slot = chunk.work[static_cast<size_t>(*pass)];
       if (slot)
-        return error(ErrorCode::E109, in_.range(token), fmt::format("chunk {} has {} twice", chunk.name, token.text));
+        return error(ErrorCode::E109, in_.range(token), fmt::format("chunk {} has {} twice", chunk.name, token.text))
+            .help("keep one of them, or start another chunk above it");
       PIPER_TRY(slot, work());
     }
     places_.chunks.push_back(where ? where : in_.range(first));

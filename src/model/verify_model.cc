@@ -40,7 +40,8 @@ struct Verifier {
       const auto [first, inserted] = seen.emplace(items[i].name, i);
       if (!inserted)
         return bad(place(where, i), fmt::format("{} {} is declared twice", what, items[i].name))
-            .note(place(where, first->second), "first declared here");
+            .note(place(where, first->second), "first declared here")
+            .help("give one of them another name");
     }
     return Ok{};
   }
@@ -54,7 +55,8 @@ struct Verifier {
       if (saturating_multiply(elements(value.shape, model.step.batch), bytes_of(value.dtype)) > largest_value_bytes)
         return bad(place(places.values, i), fmt::format("value {} is larger than 1 PiB for the whole batch", value.name));
       if (value.kind == ValueKind::Input && !has_batch_dimension(value))
-        return bad(place(places.values, i), fmt::format("input {} has no batch dimension", value.name));
+        return bad(place(places.values, i), fmt::format("input {} has no batch dimension", value.name))
+            .help("b stands for the samples of a slice: [b, …]");
     }
     for (size_t i = 0; i < model.parameters.size(); ++i) {
       const Parameter& parameter = model.parameters[i];
@@ -113,7 +115,8 @@ struct Verifier {
     if (writes != whole_writes) return bad_chunk(c, "BI and BW together do not write what B writes");
     if (reads != as_set(b->reads)) return bad_chunk(c, "BI and BW together do not read what B reads");
     if (united(&PassWork::gradients) != as_set(b->gradients))
-      return bad_chunk(c, "BI and BW together do not contribute to the gradients that B contributes to");
+      return bad_chunk(c, "BI and BW together do not contribute to the gradients that B contributes to")
+          .help("every parameter in gradients(…) of B stands in that of BI or BW");
     const std::set<ParameterId> uses = as_set(b->parameters);
     for (const ParameterId parameter : united(&PassWork::parameters))
       if (!uses.contains(parameter))
@@ -136,10 +139,15 @@ struct Verifier {
           if (model[id].kind == ValueKind::Input)
             return bad_chunk(c, fmt::format("{} writes the input {}", name(pass), model[id].name));
           if (pass == Pass::BI && site == Site{c, Pass::B}) continue;
-          if (site.chunk >= 0)
-            return bad_chunk(c, fmt::format("{} writes {}, which {} of chunk {} writes already", name(pass),
-                                            model[id].name, name(site.pass),
-                                            model.chunks[static_cast<size_t>(site.chunk)].name));
+          if (site.chunk >= 0) {
+            Diagnostic problem = bad_chunk(c, fmt::format("{} writes {}, which {} of chunk {} writes already", name(pass),
+                                                          model[id].name, name(site.pass),
+                                                          model.chunks[static_cast<size_t>(site.chunk)].name));
+            const SourceRange other = place(places.chunks, static_cast<size_t>(site.chunk));
+            if (other) problem.notes.push_back({other, "it is written here"});
+            problem.helps.emplace_back("every value has one producer; give the second a name of its own");
+            return problem;
+          }
           site = {c, pass};
         }
       }
@@ -162,9 +170,11 @@ struct Verifier {
         if (model[id].kind == ValueKind::Input) continue;
         const Site from = producer[id.index()];
         if (from.chunk < 0)
-          return bad_chunk(site.chunk, fmt::format("{} reads {}, which nothing writes", name(site.pass), model[id].name));
+          return bad_chunk(site.chunk, fmt::format("{} reads {}, which nothing writes", name(site.pass), model[id].name))
+              .help("let a chunk write it, or declare it as an input");
         if (from.pass == Pass::BI || (site.pass == Pass::F && (from.pass != Pass::F || from.chunk >= site.chunk)))
-          return bad_chunk(site.chunk, fmt::format("{} reads {} before it is written", name(site.pass), model[id].name));
+          return bad_chunk(site.chunk, fmt::format("{} reads {} before it is written", name(site.pass), model[id].name))
+              .help("forward runs in the order of the chunks; move the one that writes it up");
         before.insert(index[key(from)]);
       }
       for (const int b : before) next[static_cast<size_t>(b)].push_back(static_cast<int>(i));
@@ -192,7 +202,8 @@ struct Verifier {
 
 Checked verify(const ModelGraph& model, const ModelPlaces& places) {
   const Verifier v{model, places};
-  if (model.chunks.empty()) return v.bad(place(places.chunks, 0), "the model has no chunks");
+  if (model.chunks.empty()) return v.bad(place(places.chunks, 0), "the model has no chunks")
+        .help("add one: chunk layer.0 {layer=0}, and below it F (…) -> (…)");
   if (model.step.batch < 1) return v.bad({}, fmt::format("the batch has {} samples", model.step.batch));
   PIPER_CHECK(v.unique_names(model.values, places.values, "value"));
   PIPER_CHECK(v.unique_names(model.parameters, places.parameters, "parameter"));

@@ -15,18 +15,24 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
       const bool together = copies * cut == size && residence.copies && residence.layout &&
                             dag.groups.across(*residence.layout) == *residence.copies;
       const std::string& chunk = dag.model->chunks[c].name;
-      if (size > 1 && copies != size && cut != size && !together) {
-        const SourceRange where = dag.where(residence.replicated_by.valid() ? residence.replicated_by : residence.sharded_by);
-        return error(ErrorCode::E211, where,
+      const auto where = [&] {
+        const DirectiveId by = residence.replicated_by.valid() ? residence.replicated_by : residence.sharded_by;
+        return dag.where(by.valid() ? by : who_placed(dag, ChunkId(c), residence.group));
+      };
+      if (size > 1 && copies != size && cut != size && !together)
+        return error(ErrorCode::E211, where(),
                      fmt::format("chunk {} runs on the devices {}, which are not all replicated or sharded", chunk,
                                  print_devices(dag.groups[residence.group].devices)))
             .help("add replicate(…) over these devices, so that each takes a part of every microbatch");
-      }
       const int64_t slices = int64_t{dag.slices()} * size;
-      if (dag.model->step.batch % slices != 0)
-        return error(ErrorCode::E213, dag.where(residence.replicated_by),
-                     fmt::format("a batch of {} samples does not divide into {} microbatches on {} devices", dag.model->step.batch, dag.slices(), size))
-            .help(fmt::format("the batch must be a multiple of {}; it is set in the model's [step]", slices));
+      if (dag.model->step.batch % slices != 0) {
+        Diagnostic problem = error(ErrorCode::E213, where(),
+                                   fmt::format("a batch of {} samples does not divide into {} microbatches on {} devices",
+                                               dag.model->step.batch, dag.slices(), size));
+        for (const SliceDim& dim : dag.dims) problem.notes.push_back({dag.where(dim.made_by), "split here"});
+        problem.helps.push_back(fmt::format("use fewer parts or devices, or a batch that is a multiple of {} (in the model's step)", slices));
+        return problem;
+      }
     }
   }
   return dag;

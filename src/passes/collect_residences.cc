@@ -1,11 +1,33 @@
 // collect_residences: E204 not placed; E210 passes of one chunk and slice apart; E318 groups of unequal size for one chunk.
 #include <fmt/format.h>
 
+#include "base/scanner.h"
 #include "passes/passes.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {
 namespace {
+
+/// `{layer=3, experts=0}`: what a filter would say to select the chunk.
+std::string filter_for(const Chunk& chunk) {
+  std::string out;
+  for (const ScopeTag& tag : chunk.scopes) out += fmt::format("{}{}={}", out.empty() ? "" : ", ", as_name(tag.scope), tag.index);
+  return "{" + out + "}";
+}
+
+Diagnostic not_placed(const TrainingDag& dag, NodeId id) {
+  const std::string message = fmt::format("{} is not placed on any device", name_of(dag, id));
+  for (const Node& other : dag.nodes)
+    if (other.group.valid() && other.tags.chunk == dag[id].tags.chunk && other.tags.slice == dag[id].tags.slice)
+      return error(ErrorCode::E204, dag.where(other.placed_by), message)
+          .help("this filter selects other passes of it; take pass=… out: all passes of a chunk run on the same devices");
+  SourceRange last;  // a place to look at: the end of the list that lacks one
+  for (const Origin& origin : dag.origins)
+    if (std::holds_alternative<Place>(origin.body)) last = origin.where;
+  return error(ErrorCode::E204, last, message)
+      .help(fmt::format("no place directive selects it; add place({}, …), or let another filter cover it: {{}} selects everything",
+                        filter_for((*dag.model)[dag[id].tags.chunk])));
+}
 
 Checked note(TrainingDag& dag, const Node& node) {
   std::vector<Residence>& residences = dag.residences[node.tags.chunk.index()];
@@ -21,6 +43,7 @@ Checked note(TrainingDag& dag, const Node& node) {
                  fmt::format("chunk {} runs on {} and on {}, which differ in size", (*dag.model)[node.tags.chunk].name,
                              print_devices(dag.groups[residences[0].group].devices),
                              print_devices(dag.groups[node.group].devices)))
+        .note(dag.where(who_placed(dag, node.tags.chunk, residences[0].group)), "also placed here")
         .help("all groups that run one chunk must have equal axes");
   Residence residence;
   residence.group = node.group;
@@ -32,14 +55,19 @@ Checked note(TrainingDag& dag, const Node& node) {
 
 }  // namespace
 
+DirectiveId who_placed(const TrainingDag& dag, ChunkId chunk, GroupId group) {
+  for (const Node& node : dag.nodes)
+    if (is_compute(node) && node.tags.chunk == chunk && node.group == group) return node.placed_by;
+  return {};
+}
+
 Result<TrainingDag> collect_residences(TrainingDag dag) {
   dag.residences.assign(dag.model->chunks.size(), {});
   std::vector<NodeId> first(dag.model->chunks.size() * static_cast<size_t>(dag.slices()));
   for (size_t n = 0; n < dag.nodes.size(); ++n) {
     const Node& node = dag.nodes[n];
     if (!node.group.valid())
-      return error(ErrorCode::E204, {}, fmt::format("{} is not placed on any device", name_of(dag, NodeId(n))))
-          .help("place({}, …) selects everything; look for a scope or pass that no filter covers");
+      return not_placed(dag, NodeId(n));
     NodeId& other = first[node.tags.chunk.index() * static_cast<size_t>(dag.slices()) + static_cast<size_t>(node.tags.slice)];
     if (!other.valid()) other = NodeId(n);
     if (dag[other].group != node.group)

@@ -11,19 +11,15 @@ namespace {
 
 class Segments {
  public:
-  explicit Segments(const TrainingDag& dag)
-      : dag_(dag), index_(dag), predecessors_(adjacency(dag, Direction::Predecessors)) {}
-
-  NodeId recomputation_of(const Node& node) const {
-    return node.tags.chunk.valid() && node.tags.slice >= 0 ? index_.find(node.tags.chunk, Pass::R, node.tags.slice) : NodeId{};
-  }
+  explicit Segments(const TrainingDag& dag) : dag_(dag), predecessors_(adjacency(dag, Direction::Predecessors)) {}
 
   /// The recomputations that `from` waits for and that wait for no other: where its segment begins.
   std::vector<NodeId> beginnings(NodeId from) const {
     std::vector<NodeId> open = {from}, found;
     for (size_t i = 0; i < open.size(); ++i) {
-      bool first = dag_[open[i]].tags.pass == Pass::R && is_compute(dag_[open[i]]);
-      each_before(open[i], [&](NodeId before) {
+      bool first = true;
+      each_before(open[i], [&](NodeId arrival) {
+        const NodeId before = computed_by(arrival);
         if (dag_[before].tags.pass != Pass::R) return;
         first = false;
         if (std::find(open.begin(), open.end(), before) == open.end()) open.push_back(before);
@@ -49,7 +45,6 @@ class Segments {
 
  private:
   const TrainingDag& dag_;
-  ComputeIndex index_;
   Adjacency predecessors_;
 };
 
@@ -61,27 +56,31 @@ Result<TrainingDag> delay_recomputation(TrainingDag dag) {
   const bool any = std::any_of(dag.nodes.begin(), dag.nodes.end(), [](const Node& n) { return n.tags.pass == Pass::R; });
   if (!any) return dag;
   const Segments segments(dag);
-  std::map<std::vector<NodeId>, ChunkId> last_chunk;  // of a segment, by its beginnings
-  std::vector<const std::pair<const std::vector<NodeId>, ChunkId>*> segment_of(dag.nodes.size(), nullptr);
-  for (size_t n = 0; n < dag.nodes.size(); ++n) {
-    const Node& node = dag.nodes[n];
-    if (!is_compute(node) || node.tags.pass != Pass::R) continue;
-    auto& segment = *last_chunk.try_emplace(segments.beginnings(NodeId(n))).first;
-    segment.second = std::max(segment.second, node.tags.chunk);
-    segment_of[n] = &segment;
-  }
-  std::vector<Edge> added;
+  // a segment, by its beginnings: the last chunk whose backward reads from it
+  std::map<std::vector<NodeId>, ChunkId> last_chunk;
+  using Segment = decltype(last_chunk)::value_type;
+  std::vector<std::pair<NodeId, const Segment*>> readers;
   for (size_t n = 0; n < dag.nodes.size(); ++n) {
     const Node& node = dag.nodes[n];
     if (!is_compute(node) || !is_backward(*node.tags.pass)) continue;
-    const NodeId again = segments.recomputation_of(node);
-    if (!again.valid()) continue;
-    const auto& [beginnings, last] = *segment_of[again.index()];
     segments.each_before(NodeId(n), [&](NodeId arrival) {
       const NodeId producer = segments.computed_by(arrival);
+      if (dag[producer].tags.pass != Pass::R) return;
+      Segment& segment = *last_chunk.try_emplace(segments.beginnings(producer)).first;
+      segment.second = std::max(segment.second, node.tags.chunk);
+      readers.emplace_back(NodeId(n), &segment);
+    });
+  }
+  std::sort(readers.begin(), readers.end(), [](const auto& a, const auto& b) { return std::pair(a.first, a.second->first) < std::pair(b.first, b.second->first); });
+  readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+  std::vector<Edge> added;
+  for (const auto& [reader, segment] : readers) {
+    segments.each_before(reader, [&](NodeId arrival) {
+      const NodeId producer = segments.computed_by(arrival);
       // a gradient from inside the segment, or from between its chunks, needs the recomputation itself
-      if (!is_backward(*dag[producer].tags.pass) || dag[producer].tags.chunk <= last) return;
-      for (const NodeId beginning : beginnings) added.push_back({arrival, beginning, Item{}, dag[again].made_by});
+      if (!is_backward(*dag[producer].tags.pass) || dag[producer].tags.chunk <= segment->second) return;
+      for (const NodeId beginning : segment->first)
+        if (dag[beginning].group == dag[arrival].group) added.push_back({arrival, beginning, Item{}, dag[beginning].made_by});
     });
   }
   dag.edges.insert(dag.edges.end(), added.begin(), added.end());

@@ -9,6 +9,7 @@
 
 #include "base/saturate.h"
 #include "ir/local_size.h"
+#include "passes/passes.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {
@@ -20,6 +21,8 @@ struct Holding {
   PartitionId over;
   int divided = 1;  // ways the parameter is cut by sharding
   DirectiveId by;
+  DirectiveId sharded_by;
+  ChunkId chunk;  // one that uses the parameter there
 };
 
 struct ParameterUse {
@@ -34,25 +37,34 @@ bool overlap(const TrainingDag& dag, GroupId a, GroupId b) {
   return std::any_of(two.begin(), two.end(), [&](int d) { return members.contains(d); });
 }
 
+/// The directive to show for a holding: its replicate, or the place that put it there.
+SourceRange where(const TrainingDag& dag, const Holding& holding) {
+  return dag.where(holding.by.valid() ? holding.by : who_placed(dag, holding.chunk, holding.group));
+}
+
 Checked add_holding(const TrainingDag& dag, const Parameter& parameter, ParameterUse& use, const Holding& next) {
   for (const Holding& known : use.holdings) {
     if (known.group == next.group && known.over == next.over && known.by == next.by) return Ok{};
     if (known.group == next.group && known.over != next.over)
-      return error(ErrorCode::E308, dag.where(next.by), fmt::format("parameter {} is used inside and outside the sharded region", parameter.name));
+      return error(ErrorCode::E308, dag.where(next.divided > known.divided ? next.sharded_by : known.sharded_by),
+                   fmt::format("shard: parameter {} is used inside and outside the sharded region: by {} and {}", parameter.name,
+                               (*dag.model)[known.chunk].name, (*dag.model)[next.chunk].name))
+          .help("select all chunks that use it, or give each its own parameter");
     if (known.group == next.group)
-      return error(ErrorCode::E301, dag.where(next.by), fmt::format("parameter {} is replicated in two ways on the same devices", parameter.name))
-          .note(dag.where(known.by), "the other way")
+      return error(ErrorCode::E301, where(dag, next), fmt::format("parameter {} is replicated in two ways on the same devices", parameter.name))
+          .note(where(dag, known), "the other way")
           .help("chunks that share a parameter need the same replicate directive");
     if (overlap(dag, known.group, next.group))
-      return error(ErrorCode::E310, dag.where(next.by),
+      return error(ErrorCode::E310, where(dag, next),
                    fmt::format("parameter {} lives on {} and on {}, which overlap but are not equal", parameter.name,
                                print_devices(dag.groups[known.group].devices), print_devices(dag.groups[next.group].devices)))
-          .note(dag.where(known.by), "the other group")
+          .note(where(dag, known), "the other group")
           .help("place the chunks that share it on the same devices, or on devices of their own");
     if (known.divided != next.divided)
-      return error(ErrorCode::E310, dag.where(next.by),
+      return error(ErrorCode::E310, dag.where(next.sharded_by.valid() ? next.sharded_by : known.sharded_by),
                    fmt::format("parameter {} is cut into {} parts on {} and into {} on {}", parameter.name, known.divided,
-                               print_devices(dag.groups[known.group].devices), next.divided, print_devices(dag.groups[next.group].devices)));
+                               print_devices(dag.groups[known.group].devices), next.divided, print_devices(dag.groups[next.group].devices)))
+          .help("shard the chunks that share it over equally many devices");
   }
   use.holdings.push_back(next);
   return Ok{};
@@ -75,11 +87,14 @@ Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
       for (const Residence& residence : dag.residences[c]) {
         const bool divided = residence.layout && labelled(model[p].shape, divided_label);
         Holding holding{residence.group, divided ? dag.groups.across(*residence.layout) : dag.groups.whole(residence.group),
-                        divided ? dag.groups[*residence.layout].part_size : 1, residence.replicated_by};
+                        divided ? dag.groups[*residence.layout].part_size : 1, residence.replicated_by, residence.sharded_by, ChunkId(c)};
         PIPER_CHECK(add_holding(dag, model[p], use, holding));
       }
     }
   }
+  // who holds a parameter is a set: the two ways of a two-way placement share their buckets
+  for (ParameterUse& use : uses)
+    std::sort(use.holdings.begin(), use.holdings.end(), [](const Holding& a, const Holding& b) { return a.group < b.group; });
   return uses;
 }
 

@@ -103,7 +103,8 @@ class Inserter {
             if ((*dag_.model)[value].kind == ValueKind::Input)
               return error(ErrorCode::E308, dag_.where(residence.sharded_by),
                            fmt::format("shard: chunk {} reads the input {}, which is not dispatched to experts",
-                                       dag_.model->chunks[c].name, (*dag_.model)[value].name));
+                                       dag_.model->chunks[c].name, (*dag_.model)[value].name))
+                  .help("read it before the region, and let what is dispatched carry it");
       }
     }
     return Ok{};

@@ -11,6 +11,9 @@ namespace piper {
 /// Every computation is placed, and all passes of a chunk and slice together; notes which chunk lives where.
 Result<TrainingDag> collect_residences(TrainingDag dag);
 
+/// The directive that placed a chunk on a group.
+DirectiveId who_placed(const TrainingDag& dag, ChunkId chunk, GroupId group);
+
 /// Splits B into BI and BW for every chunk and slice that some order names so.
 Result<TrainingDag> split_backward(TrainingDag dag, const std::vector<const Order*>& orders);
 

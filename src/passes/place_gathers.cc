@@ -78,7 +78,11 @@ class Placer {
     }
     const Holder& holder = holder_on(dag_[bucket], group);
     NodeId alive;
-    int alive_until = -1;
+    int last_use = -1, alive_until = -1;
+    const auto release = [&] {  // the copy may stay beyond its last use
+      if (alive.valid() && alive_until > last_use)
+        added_.push_back({alive, computations[static_cast<size_t>(alive_until)], Item::weights(bucket), holder.by});
+    };
     for (const GatherUse& use : uses) {
       const auto found = distance_.find(use.gather);
       const std::optional<int> distance = found == distance_.end() ? default_distance : found->second;
@@ -87,14 +91,15 @@ class Placer {
         removed_[use.gather.index()] = 1;
         shared_[use.gather] = alive;
       } else {
+        release();
         alive = use.gather;
-        before_[computations[static_cast<size_t>(from)]].push_back(alive);
+        before_[computations[static_cast<size_t>(from)]].push_back({use.position, alive});
         if (from > 0) added_.push_back({computations[static_cast<size_t>(from - 1)], alive, Item{}, holder.by});
       }
+      last_use = use.position;
       alive_until = released_after(holder.release, computations, use.position);
-      if (alive_until > use.position)  // the copy stays beyond its last use
-        added_.push_back({alive, computations[static_cast<size_t>(alive_until)], Item::weights(bucket), holder.by});
     }
+    release();
   }
 
   /// Leaves out the shared gathers and writes the order anew.
@@ -124,8 +129,10 @@ class Placer {
       end[now.index()] = to;
     };
     for (const NodeId id : linear_.order) {
-      if (const auto found = before_.find(id); found != before_.end())
-        for (const NodeId gather : found->second) put(gather, linear_.start[id.index()], linear_.start[id.index()]);
+      if (const auto found = before_.find(id); found != before_.end()) {
+        std::sort(found->second.begin(), found->second.end());  // the one needed first goes first
+        for (const auto& [position, gather] : found->second) put(gather, linear_.start[id.index()], linear_.start[id.index()]);
+      }
       put(id, linear_.start[id.index()], linear_.end[id.index()]);
     }
     for (Bracket& bracket : dag_.brackets)
@@ -145,7 +152,8 @@ class Placer {
   std::vector<char> removed_;
   std::unordered_map<NodeId, std::optional<int>> distance_;
   std::unordered_map<NodeId, NodeId> shared_;                // removed gather -> the one whose copy is used
-  std::unordered_map<NodeId, std::vector<NodeId>> before_;   // computation -> gathers put just before it
+  /// By computation: the gathers put just before it, each with the position of its first user.
+  std::unordered_map<NodeId, std::vector<std::pair<int, NodeId>>> before_;
   std::map<GroupId, std::vector<NodeId>> computations_;
   std::vector<Edge> added_;
 };

@@ -32,9 +32,9 @@ std::vector<int> alive_at(const PlanTemplate& of, int op) {
 
 std::string_view advice(Category category) {
   switch (category) {
-    case Category::Weights: return "zero=3 shards the weights; more devices along the stages hold fewer of them";
-    case Category::Gradients: return "zero=2 shards the gradients";
-    case Category::Optimizer: return "zero=1 shards the optimiser state";
+    case Category::Weights: return "zero=3 in replicate shards the weights over its devices; with more stages each device holds fewer of them";
+    case Category::Gradients: return "zero=2 in replicate shards the gradients over its devices; with more stages each device holds fewer of them";
+    case Category::Optimizer: return "zero=1 in replicate shards the optimiser state over its devices; with more stages each device holds less of it";
     case Category::Activations: return "recompute({layer=*}) keeps only what enters a layer; fewer microbatches in flight keep fewer of them";
     case Category::Communication: return "a smaller bucket, release=use or a shorter prefetch distance needs less";
     case Category::Temporaries: return "more parts in split make the slices smaller";
@@ -90,7 +90,8 @@ Checked check_capacity(const Plan& plan, int64_t capacity) {
                                fmt::format("device {} needs {} at its peak; it has {}", t.devices[0], human_bytes(peak.total), human_bytes(capacity)));
     problem.notes.push_back({{}, fmt::format("the peak is at {}", describe(plan, t, peak.op))});
     for (size_t i = 0; i < std::min<size_t>(4, peak.largest.size()); ++i)
-      problem.notes.push_back({{}, fmt::format("{} in {} buffers of {}", human_bytes(peak.largest[i].bytes), peak.largest[i].buffers, peak.largest[i].name)});
+      problem.notes.push_back({{}, fmt::format("{} in {} buffer{} of {}", human_bytes(peak.largest[i].bytes), peak.largest[i].buffers,
+                                                  peak.largest[i].buffers == 1 ? "" : "s", peak.largest[i].name)});
     const auto largest = std::max_element(peak.by_category.begin(), peak.by_category.end());
     problem.helps.emplace_back(advice(static_cast<Category>(largest - peak.by_category.begin())));
     return problem;

@@ -40,7 +40,8 @@ Checked verify_collective_order(const Plan& plan) {
         if (first.ops[static_cast<size_t>(a)].communication == of.ops[static_cast<size_t>(b)].communication) continue;
         return error(ErrorCode::E402, {}, fmt::format("devices {} and {} issue collectives of one communicator in different order", first.devices[0], of.devices[0]))
             .note({}, describe(plan, first, a))
-            .note({}, describe(plan, of, b));
+            .note({}, describe(plan, of, b))
+            .help("issue them in the same order on all devices");
       }
     }
   }

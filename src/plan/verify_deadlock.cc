@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/invariant.h"
 #include "plan/verify_plan.h"
 
 namespace piper {
@@ -11,24 +12,19 @@ namespace {
 class QueueGraph {
  public:
   explicit QueueGraph(const Plan& plan) : plan_(plan) {
-    size_t vertices = plan.communications.size();
+    vertices_ = plan.communications.size();
     for (const PlanTemplate& t : plan.templates) {
-      first_.push_back(vertices);
-      vertices += t.ops.size();
+      first_.push_back(vertices_);
+      vertices_ += t.ops.size();
     }
-    site_.assign(vertices, {-1, -1});
     for (size_t t = 0; t < plan.templates.size(); ++t)
-      for (size_t i = 0; i < plan.templates[t].ops.size(); ++i) {
-        auto& site = site_[vertex(t, i)];
-        if (site.first < 0) site = {static_cast<int>(t), static_cast<int>(i)};
-      }
-    for (size_t t = 0; t < plan.templates.size(); ++t) add_edges(t);
+      each_edge(t, [&](size_t from, size_t to) { edges_.emplace_back(vertex(t, from), vertex(t, to)); });
   }
 
   /// Vertices of a cycle in time order, or none.
   std::vector<size_t> find_cycle() const {
-    std::vector<int> waiting(site_.size(), 0);
-    std::vector<size_t> offsets(site_.size() + 1, 0);
+    std::vector<int> waiting(vertices_, 0);
+    std::vector<size_t> offsets(vertices_ + 1, 0);
     for (const auto& [from, to] : edges_) {
       ++waiting[to];
       ++offsets[from + 1];
@@ -48,11 +44,22 @@ class QueueGraph {
       for (size_t i = offsets[v]; i < offsets[v + 1]; ++i)
         if (--waiting[targets[i]] == 0) ready.push_back(targets[i]);
     }
-    return done == site_.size() ? std::vector<size_t>{} : walk_back(waiting);
+    return done == vertices_ ? std::vector<size_t>{} : walk_back(waiting);
   }
 
-  std::string name_of(size_t v) const {
-    return describe(plan_, plan_.templates[static_cast<size_t>(site_[v].first)], site_[v].second);
+  /// Which device wants the first vertex before the second.
+  std::string describe_step(size_t first, size_t second) const {
+    for (size_t t = 0; t < plan_.templates.size(); ++t) {
+      std::string found;
+      each_edge(t, [&](size_t from, size_t to) {
+        if (!found.empty() || vertex(t, from) != first || vertex(t, to) != second) return;
+        const std::string later = describe(plan_, plan_.templates[t], static_cast<int>(to));
+        found = fmt::format("{} comes before {}", describe(plan_, plan_.templates[t], static_cast<int>(from)),
+                            later.substr(later.find(": ") + 2));  // the device is the same
+      });
+      if (!found.empty()) return found;
+    }
+    internal_error("every step of a cycle is an edge");
   }
 
  private:
@@ -61,15 +68,17 @@ class QueueGraph {
     return static_cast<uint32_t>(communication >= 0 ? static_cast<size_t>(communication) : first_[t] + op);
   }
 
-  void add_edges(size_t t) {
+  /// Calls visit(earlier, later) for all pairs of operations of a template that must end and start in this order.
+  template <class Visit>
+  void each_edge(size_t t, Visit visit) const {
     const auto& ops = plan_.templates[t].ops;
     std::vector<int> last_on(plan_.streams.size(), -1);
     int last_message = -1;
     const auto add = [&](int from, size_t to) {
-      const uint32_t a = vertex(t, static_cast<size_t>(from)), b = vertex(t, to);
+      const auto earlier = static_cast<size_t>(from);
       // a device that sends to itself issues both halves of one transfer together
-      const bool halves = a == b && static_cast<size_t>(from) + 1 == to;
-      if (!halves) edges_.emplace_back(a, b);
+      const bool halves = vertex(t, earlier) == vertex(t, to) && earlier + 1 == to;
+      if (!halves) visit(earlier, to);
     };
     for (size_t i = 0; i < ops.size(); ++i) {
       int& last = last_on[static_cast<size_t>(ops[i].stream)];
@@ -83,11 +92,11 @@ class QueueGraph {
   }
 
   std::vector<size_t> walk_back(const std::vector<int>& waiting) const {
-    std::vector<std::vector<uint32_t>> before(site_.size());
+    std::vector<std::vector<uint32_t>> before(vertices_);
     for (const auto& [from, to] : edges_)
       if (waiting[from] > 0 && waiting[to] > 0) before[to].push_back(from);
     size_t at = static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), [](int w) { return w > 0; }) - waiting.begin());
-    std::vector<int> seen(site_.size(), -1);
+    std::vector<int> seen(vertices_, -1);
     std::vector<size_t> path;
     while (seen[at] < 0) {
       seen[at] = static_cast<int>(path.size());
@@ -101,7 +110,7 @@ class QueueGraph {
 
   const Plan& plan_;
   std::vector<size_t> first_;
-  std::vector<std::pair<int, int>> site_;  // an operation that stands for the vertex
+  size_t vertices_ = 0;
   std::vector<std::pair<uint32_t, uint32_t>> edges_;
 };
 
@@ -114,7 +123,7 @@ Checked verify_deadlock(const Plan& plan) {
   Diagnostic problem = error(ErrorCode::E401, {}, fmt::format("{} operations wait for each other and none can start", cycle.size()));
   constexpr size_t most = 16;
   for (size_t i = 0; i < std::min(most, cycle.size()); ++i)
-    problem.notes.push_back({{}, fmt::format("{} comes before the next", graph.name_of(cycle[i]))});
+    problem.notes.push_back({{}, graph.describe_step(cycle[i], cycle[(i + 1) % cycle.size()])});
   if (cycle.size() > most) problem.notes.push_back({{}, fmt::format("… and {} more", cycle.size() - most)});
   problem.helps.push_back("issue communication in the same order on all devices");
   return problem;

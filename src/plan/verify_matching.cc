@@ -39,7 +39,8 @@ struct Roles {
 };
 
 Diagnostic unmatched(const Plan& plan, const Communication& comm, std::string message) {
-  return error(ErrorCode::E407, {}, fmt::format("{} ({})", message, describe(plan, comm.label)));
+  return error(ErrorCode::E407, {}, fmt::format("{} ({})", message, describe(plan, comm.label)))
+      .help("every device of a communication's groups or partition issues it once, all in the same way, and no other device does");
 }
 
 /// Exactly the members issue it, each once.
@@ -49,7 +50,8 @@ Checked check_members(const Plan& plan, const Communication& comm, const Members
   if (members.partly >= 0)
     return error(ErrorCode::E409, {},
                  fmt::format("only some of the devices {} take part in {}, but they share one plan",
-                             print_devices(plan.templates[static_cast<size_t>(members.partly)].devices), describe(plan, comm.label)));
+                             print_devices(plan.templates[static_cast<size_t>(members.partly)].devices), describe(plan, comm.label)))
+        .help("give the others a template of their own");
   if (found == members.templates) return Ok{};
   for (const int t : found) {
     const int device = plan.templates[static_cast<size_t>(t)].devices[0];

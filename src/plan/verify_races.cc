@@ -32,7 +32,8 @@ Checked verify_template(const Plan& plan, const PlanTemplate& of) {
       for (const int b : *list)
         if (const Uses& u = uses[static_cast<size_t>(b)]; u.freed_by >= 0)
           return error(ErrorCode::E404, {}, fmt::format("{} uses {} after it was freed", describe(plan, of, op), describe(plan, of.buffers[static_cast<size_t>(b)].label)))
-              .note({}, fmt::format("freed by {}", describe(plan, of, u.freed_by)));
+              .note({}, fmt::format("freed by {}", describe(plan, of, u.freed_by)))
+              .help(fmt::format("free it in op {} or later", op));
     for (const int b : self.reads)
       if (const Uses& u = uses[static_cast<size_t>(b)]; u.writer >= 0 && !clocks.knows(op, u.writer)) return race(plan, of, b, u.writer, op);
     for (const int b : self.writes) {

@@ -15,6 +15,13 @@ namespace {
 constexpr int most_nested = 8;
 constexpr size_t most_devices = 1 << 20;
 
+/// Takes the closing bracket, or says what stands there instead and where the bracket was opened.
+Checked expect_closing(Scanner& in, std::string_view bracket, std::string_view what_for, const Token& opened) {
+  auto closed = in.expect(bracket, what_for);
+  if (!closed) return std::move(closed.error()).note(in.range(opened), "opened here");
+  return Ok{};
+}
+
 Result<IndexRange> parse_range(Scanner& in) {
   const Token first = in.peek();
   const auto small = [&](int64_t value) { return value >= 0 && value <= 1'000'000'000; };
@@ -47,10 +54,10 @@ Result<TagCondition> parse_condition(Scanner& in) {
   };
   if (in.accept("*")) {
     condition.any = true;
-  } else if (in.accept("[")) {
+  } else if (const Token bracket = in.peek(); in.accept("[")) {
     do PIPER_CHECK(one());
     while (in.accept(","));
-    PIPER_CHECK(in.expect("]", "after the list"));
+    PIPER_CHECK(expect_closing(in, "]", "after the list", bracket));
   } else {
     PIPER_CHECK(one());
   }
@@ -61,7 +68,8 @@ Result<TagCondition> parse_condition(Scanner& in) {
         .help(condition.tag == "pass" ? "pass=F, B, BI, BW or R" : "comm=gather, reduce, exchange, transfer or scalars");
   if (!worded && !condition.words.empty())
     return error(ErrorCode::E105, condition.where,
-                 fmt::format("{} takes an index, a range, a list or *, not \"{}\"", condition.tag, condition.words[0]));
+                 fmt::format("{} takes an index, a range, a list or *, not \"{}\"", condition.tag, condition.words[0]))
+        .help(fmt::format("write {}=0, {}=0..3, {}=[0, 2] or {}=*", condition.tag, condition.tag, condition.tag, condition.tag));
   return condition;
 }
 
@@ -76,7 +84,7 @@ Result<Argument> parse_list(Scanner& in, int depth) {
     list.items.push_back(std::move(item));
     if (!in.accept(",")) break;
   }
-  PIPER_CHECK(in.expect("]", "after the list"));
+  PIPER_CHECK(expect_closing(in, "]", "after the list", first));
   list.where = in.range_from(first);
   return list;
 }
@@ -127,13 +135,14 @@ Result<Filter> parse_filter(Scanner& in) {
     filter.conditions.push_back(std::move(condition));
     if (!in.accept(",")) break;
   }
-  PIPER_CHECK(in.expect("}", "after the filter"));
+  PIPER_CHECK(expect_closing(in, "}", "after the filter", first));
   filter.where = in.range_from(first);
   return filter;
 }
 
 Result<std::vector<Argument>> parse_arguments(Scanner& in) {
   std::vector<Argument> arguments;
+  const Token bracket = in.peek();
   PIPER_CHECK(in.expect("(", "before the arguments"));
   while (!in.is_symbol(")")) {
     const Token first = in.peek();
@@ -148,7 +157,7 @@ Result<std::vector<Argument>> parse_arguments(Scanner& in) {
     arguments.push_back(std::move(argument));
     if (!in.accept(",")) break;
   }
-  PIPER_CHECK(in.expect(")", "after the arguments"));
+  PIPER_CHECK(expect_closing(in, ")", "after the arguments", bracket));
   return arguments;
 }
 
@@ -168,7 +177,8 @@ std::optional<Argument> ArgumentReader::take(const std::string& key) {
   arguments_.erase(found);
   if (const auto again = std::find_if(arguments_.begin(), arguments_.end(), is_key); again != arguments_.end())
     fail(error(ErrorCode::E104, again->where, fmt::format("{}: argument \"{}\" is given twice", verb_, key))
-             .note(argument.where, "first given here"));
+             .note(argument.where, "first given here")
+             .help("keep one of them"));
   return argument;
 }
 
@@ -198,7 +208,8 @@ void ArgumentReader::keyword(std::string_view word) {
   const auto argument = take_positional();
   if (!argument || argument->text != word)
     fail(error(argument ? ErrorCode::E105 : ErrorCode::E104, argument ? argument->where : where_,
-               fmt::format("{}: the first argument must be \"{}\"", verb_, word)));
+               fmt::format("{}: the first argument must be \"{}\"", verb_, word))
+             .help(fmt::format("write {}({}, …)", verb_, word)));
 }
 
 std::vector<Argument> ArgumentReader::rest() {
@@ -226,7 +237,8 @@ int ArgumentReader::required_integer(const std::string& key, int low, int high) 
   if (argument) return to_integer(*argument, low, high).value_or(low);
   fail(key.empty() ? error(ErrorCode::E104, where_, fmt::format("{}: the number is missing", verb_))
                          .help(fmt::format("write it without a name: {}(4)", verb_))
-                   : error(ErrorCode::E104, where_, fmt::format("{}: argument \"{}\" is missing", verb_, key)));
+                   : error(ErrorCode::E104, where_, fmt::format("{}: argument \"{}\" is missing", verb_, key))
+                         .help(fmt::format("add {}=4, or another number", key)));
   return low;
 }
 
@@ -243,7 +255,8 @@ std::optional<int64_t> ArgumentReader::bytes(const std::string& key) {
   if (!argument) return std::nullopt;
   const auto value = argument->kind == Argument::Kind::Text ? parse_bytes(argument->text) : std::nullopt;
   if (value && *value > 0) return value;
-  fail(error(ErrorCode::E102, argument->where, fmt::format("{}: {} must be a size such as 25MB or 512KiB", verb_, key)));
+  fail(error(ErrorCode::E102, argument->where, fmt::format("{}: {} must be a size such as 25MB or 512KiB", verb_, key))
+           .help("units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB; without one it is bytes"));
   return std::nullopt;
 }
 
@@ -314,7 +327,8 @@ DeviceChoice ArgumentReader::devices() {
     fail(error(ErrorCode::E104, where_, fmt::format("{}: does not say on which devices", verb_))
              .help("add devices=[0, 1], mesh={pp=0} or along=AXIS"));
   if (given > 1)
-    fail(error(ErrorCode::E104, where_, fmt::format("{}: devices, mesh and along exclude each other", verb_)));
+    fail(error(ErrorCode::E104, where_, fmt::format("{}: devices, mesh and along exclude each other", verb_))
+             .help("keep one of them"));
   return choice;
 }
 
@@ -334,10 +348,15 @@ std::vector<MeshAxis> ArgumentReader::named_integers(int low, int high) {
 }
 
 Checked ArgumentReader::finish() {
-  if (problem_) return std::move(*problem_);
+  const auto misspelt = std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& a) {
+    return !a.key.empty() && std::find(known_.begin(), known_.end(), a.key) == known_.end() && !nearest(a.key, known_).empty();
+  });
+  const bool explains = problem_ && problem_->code == ErrorCode::E104 && misspelt != arguments_.end();  // why one is missing
+  if (problem_ && !explains) return std::move(*problem_);
   if (arguments_.empty()) return Ok{};
-  const Argument& extra = arguments_[0];
-  if (extra.key.empty()) return error(ErrorCode::E104, extra.where, fmt::format("{}: one argument too many", verb_));
+  const Argument& extra = explains ? *misspelt : arguments_[0];
+  if (extra.key.empty()) return error(ErrorCode::E104, extra.where, fmt::format("{}: one argument too many", verb_))
+        .help("take it out, or give it a name: NAME=VALUE");
   return error(ErrorCode::E104, extra.where, fmt::format("{}: unknown argument \"{}\"", verb_, extra.key))
       .help(did_you_mean(extra.key, known_));
 }

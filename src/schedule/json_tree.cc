@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t largest_file = 64u << 20;
-constexpr size_t most_values = 4'000'000;
+constexpr size_t most_values = 2'000'000;
 constexpr size_t most_nested = 16;
 constexpr size_t most_keys = 64;
 

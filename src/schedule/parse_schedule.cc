@@ -146,7 +146,7 @@ Result<Schedule> parse_schedule(const SourceFilePtr& file) {
   PIPER_TRY(Scanner in, Scanner::scan(file));
   Schedule schedule;
   while (!in.at_end()) {
-    PIPER_CHECK(in.end_of_line());
+    if (auto ended = in.end_of_line(); !ended) return std::move(ended.error()).help("one directive per line");
     PIPER_TRY(Directive directive, parse_directive(in));
     schedule.directives.push_back(std::move(directive));
   }

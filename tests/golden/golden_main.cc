@@ -60,9 +60,8 @@ std::string check(const fs::path& path, bool update) {
   const auto expectation = std::find_if(c.sections.begin(), c.sections.end(), [](const auto& s) { return s.name.starts_with("expect"); });
   if (expectation != c.sections.end() && expectation->name == wanted && expectation->text == outcome.text) return "";
   if (update) {
-    if (expectation == c.sections.end()) c.sections.push_back({});
-    auto& section = expectation == c.sections.end() ? c.sections.back() : *expectation;
-    section = {wanted, outcome.text, {}};
+    if (expectation == c.sections.end()) c.sections.push_back({wanted, outcome.text, {}});
+    else *expectation = {wanted, outcome.text, {}};
     std::ofstream(path, std::ios::binary) << piper::golden::print_case(c);
     return "";
   }

@@ -75,6 +75,15 @@ place({}, along=pp, stages=2, as=on, stream="on", transfers="by=1")
   EXPECT_EQ(back->nodes, compiled->linear.dag.nodes);
 }
 
+TEST(DagText, ExampleInTheDocsReadsBack) {
+  auto model = parse_model(make_source("tiny", examples::block_in_docs("model.md", "model tiny")));
+  ASSERT_TRUE(model) << render(model.error());
+  const std::string text = examples::block_in_docs("dag.md", "dag tiny");
+  auto dag = parse_dag(make_source("dag", text), std::make_shared<const ModelGraph>(*std::move(model)));
+  ASSERT_TRUE(dag) << render(dag.error());
+  EXPECT_EQ(print(*dag), text);
+}
+
 struct Malformed {
   std::string text;
   ErrorCode code;
@@ -124,10 +133,14 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"dag small devices=2\ngroup g0 [1, 1] (\"\"=2)", ErrorCode::E410, 2, "twice"},
         Malformed{"dag small devices=2\ngroup g0 [0, 1] (\"\"=3)", ErrorCode::E410, 2, "do not make 2"},
         Malformed{header + "group g1 [0, 1] (\"\"=2)", ErrorCode::E101, 7, "too late"},
-        Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\ngroup g1 [0] (\"\"=1)", ErrorCode::E410, 3, "equal to g0"},
-        Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\npartition p0 g0 size=2 [0]", ErrorCode::E410, 3, "does not cut"},
-        Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\nresidence body g0", ErrorCode::E410, 3, "unknown chunk \"body\""},
-        Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\nresidence embed g0 sharded=0", ErrorCode::E410, 3, "there is none"},
+        Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\ngroup g1 [0] (\"\"=1)", ErrorCode::E410, 3,
+                  "equal to g0"},
+        Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\npartition p0 g0 size=2 [0]", ErrorCode::E410, 3,
+                  "does not cut"},
+        Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\nresidence body g0", ErrorCode::E410, 3,
+                  "unknown chunk \"body\""},
+        Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\nresidence embed g0 sharded=0", ErrorCode::E410, 3,
+                  "there is none"},
         Malformed{header + "bucket k1 float33 trainable 8 (table)", ErrorCode::E410, 7, "unknown dtype"},
         Malformed{header + "bucket k1 float32 trainable 8 (tables)", ErrorCode::E410, 7, "unknown parameter"},
         Malformed{header + "holder k1 g0 over=p0", ErrorCode::E410, 7, "unknown bucket k1"},
@@ -146,7 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{header + "%0 = all_reduce gradients(k0) over p1 - @ g0", ErrorCode::E410, 7, "unknown partition p1"},
         Malformed{header + "%0 = update k0 -\n", ErrorCode::E410, 1, "node %0 is not placed"},
         Malformed{header + "%0 = compute embed\n", ErrorCode::E410, 1, "node %0"},
-        Malformed{header + "%0 = compute embed F whole\n%1 = compute head B whole after(%0:d.x.1)", ErrorCode::E410, 1, "does not write it"},
+        Malformed{header + "%0 = compute embed F whole\n%1 = compute head B whole after(%0:d.x.1)", ErrorCode::E410, 1,
+                  "does not write it"},
         Malformed{header + "%0 = compute embed F whole after(\n%0:x.0)", ErrorCode::E410, 1, "no node"},
         Malformed{header + "%0 = compute embed F whole\nbracket (%0) by=0", ErrorCode::E410, 8, "expected order"},
         Malformed{header + "%0 = compute embed F whole\nprefetch %0 -1", ErrorCode::E410, 8, "a distance"}));
@@ -155,7 +169,8 @@ TEST(DagText, TextCutAnywhereIsRefusedOrShorter) {
   auto compiled = examples::compile(examples::all()[3]);
   ASSERT_TRUE(compiled);
   const std::string text = print(compiled->linear.dag);
-  for (size_t cut = 0; cut < text.size(); cut += 11) (void)parse_dag(make_source("dag", text.substr(0, cut)), examples::model());
+  for (size_t cut = 0; cut < text.size(); cut += 31)
+    (void)parse_dag(make_source("dag", text.substr(0, cut)), examples::model());
 }
 
 }  // namespace

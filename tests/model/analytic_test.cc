@@ -106,7 +106,7 @@ TEST(Analytic, EveryBuiltInModelEqualsTheOracle) {
   for (const auto& [name, row] : models.items()) {
     SCOPED_TRACE(name);
     const ModelConfig config = builtin(name);
-    EXPECT_EQ(piper::name(config.arch), row["arch"]);
+    EXPECT_EQ(piper::name(config.arch), row["arch"].get<std::string>());
     EXPECT_EQ(total_parameters(config), row["params"]);
     EXPECT_EQ(parameter_count(built(config)), row["params"]);
     if (row.contains("active_params")) {

@@ -9,7 +9,9 @@
 namespace piper {
 namespace {
 
-Result<Plan> parse(const std::string& text) { return parse_plan(make_source("plan", text)); }
+Result<Plan> parse(const std::string& text) {
+  return parse_plan(make_source("plan", text));
+}
 
 class CompiledPlan : public testing::TestWithParam<examples::Example> {};
 
@@ -46,11 +48,27 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
       t.buffers.push_back({{n, Pass::R, -1}, Category::Weights, n, persistent});
     }
   for (int k = 0; k <= static_cast<int>(OpKind::Update); ++k)
-    t.ops.push_back({static_cast<OpKind>(k), k % 4, {k, std::nullopt, k % 6}, k % 3 - 1, k % 3 - 1, k * 100, {k, 1}, {0, 3}, {2}, {}});
+    t.ops.push_back({static_cast<OpKind>(k),
+                     k % 4,
+                     {k, std::nullopt, k % 6},
+                     k % 3 - 1,
+                     k % 3 - 1,
+                     k * 100,
+                     {k, 1},
+                     {0, 3},
+                     {2},
+                     {}});
   plan.templates = {t};
   auto back = parse(print(plan));
   ASSERT_TRUE(back) << render(back.error());
   EXPECT_EQ(*back, plan) << print(plan);
+}
+
+TEST(PlanText, ExampleInTheDocsIsSound) {
+  auto plan = parse(examples::block_in_docs("plan.md", "plan tiny"));
+  ASSERT_TRUE(plan) << render(plan.error());
+  auto sound = verify(*plan);
+  EXPECT_TRUE(sound) << render(sound.error());
 }
 
 TEST(PlanText, CommentsAndSpacesDoNotMatter) {
@@ -108,9 +126,11 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{header + "template [0]\n buffer 1 weights 8 x", ErrorCode::E408, 8, "stands where 0 must"},
         Malformed{header + "template [0]\n buffer 0 weight 8 x", ErrorCode::E101, 8, "category"},
         Malformed{header + "template [0]\n buffer 0 weights 9999999999999999999 x", ErrorCode::E408, 8, "bytes"},
-        Malformed{header + "template [0]\n buffer 0 weights 900000000000000000 x\n buffer 1 weights 900000000000000000 x",
-                  ErrorCode::E408, 9, "10^18"},
-        Malformed{header + "template [0]\n op 0 run x on s\n buffer 0 weights 8 x", ErrorCode::E101, 9, "buffer cannot stand after op"},
+        Malformed{
+            header + "template [0]\n buffer 0 weights 900000000000000000 x\n buffer 1 weights 900000000000000000 x",
+            ErrorCode::E408, 9, "10^18"},
+        Malformed{header + "template [0]\n op 0 run x on s\n buffer 0 weights 8 x", ErrorCode::E101, 9,
+                  "buffer cannot stand after op"},
         Malformed{header + "template [0]\n op 1 run x on s", ErrorCode::E408, 8, "stands where 0 must"},
         Malformed{header + "template [0]\n op 0 walk x on s", ErrorCode::E101, 8, "kind of operation"},
         Malformed{header + "template [0]\n op 0 run x on t", ErrorCode::E408, 8, "unknown stream \"t\""},
@@ -136,7 +156,7 @@ TEST(PlanText, TextCutAnywhereIsRefusedOrShorter) {
   auto compiled = examples::compile(examples::all()[3]);
   ASSERT_TRUE(compiled);
   const std::string text = print(compiled->plan);
-  for (size_t cut = 0; cut < text.size(); cut += 7) {
+  for (size_t cut = 0; cut < text.size(); cut += 31) {
     auto plan = parse(text.substr(0, cut));
     if (plan) (void)verify(*plan);
   }

@@ -169,8 +169,8 @@ TEST(JsonSchedule, KeepsPlaces) {
   EXPECT_EQ(short_place(replicate.where), "s.json:3");
   EXPECT_EQ(position_of(replicate.where).column, 4);
   const auto& body = std::get<Replicate>(replicate.body);
-  EXPECT_EQ(position_of(body.what.conditions[0].where).column, 32);
-  EXPECT_EQ(position_of(body.devices.where).column, 42);
+  EXPECT_EQ(position_of(body.what.conditions[0].where).column, 34);
+  EXPECT_EQ(position_of(body.devices.where).column, 44);
 }
 
 // ---- the published schedules, from the file
@@ -447,10 +447,9 @@ TEST(JsonSchedule, UnknownAndRepeatedKeys) {
 
 TEST(JsonSchedule, ValuesOfTheWrongKind) {
   const std::string index_help = "write a whole number from 0 on, or \"*\" for any index";
-  for (const std::string value : {"-1", "1.5", "[0, 1]", "true", "null", "\"0..3\"", "99999999999", "1e400000"})
-    if (value != "1e400000")
-      expect_refused({R"([{"op": "place", "filter": {"PP": )" + value + R"(}, "devices": [0]}])", "\"PP\"",
-                      "place: \"PP\" must be an index or \"*\"", index_help});
+  for (const std::string value : {"-1", "1.5", "[0, 1]", "true", "null", "\"0..3\"", "99999999999"})
+    expect_refused({R"([{"op": "place", "filter": {"PP": )" + value + R"(}, "devices": [0]}])", "\"PP\"",
+                    "place: \"PP\" must be an index or \"*\"", index_help});
   expect_refused({R"([{"op": "place", "filter": {"pass": "F"}, "devices": [0]}])", "\"pass\"",
                   "place: \"pass\" has a meaning of its own and is no tag of the model", "did you mean \"PASS\"?"});
   expect_refused({R"([{"op": "place", "filter": {"": 0}, "devices": [0]}])", "\"\"", "place: a tag needs a name",
@@ -503,7 +502,7 @@ TEST(JsonSchedule, DeepAndLargeInputIsRefusedNotFatal) {
     expect_bad_json(deep, 1, 1 + static_cast<int>(16 * bracket.size()), "brackets are nested more than 16 deep");
   }
   std::string many = "[0";
-  for (int i = 0; i < 4'000'000; ++i) many += ",0";
+  for (int i = 0; i < 2'000'000; ++i) many += ",0";
   auto schedule = parse_json_schedule(make_source("s.json", many + "]"));
   ASSERT_FALSE(schedule);
   EXPECT_EQ(schedule.error().code, ErrorCode::E113);

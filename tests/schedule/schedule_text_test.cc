@@ -151,8 +151,7 @@ TEST(ScheduleText, WrongText) {
   expect_refused({"devices(1) devices(2)", "E101", 1, 12, "expected the end of the line, found 'devices'"});
   expect_refused({"devices 4", "E101", 1, 9, "expected '(' before the arguments, found '4'"});
   expect_refused({"devices(4", "E101", 1, 10, "expected ')' after the arguments, found the end of the text"});
-  expect_refused(
-      {"place({layer=0, devices=[0])", "E105", 1, 17, "devices takes an index, a range, a list or *, not \"\""});
+  expect_refused({"place({layer=0, devices=[0])", "E101", 1, 28, "expected '}' after the filter, found ')'"});
   expect_refused({"place({layer}, devices=[0])", "E101", 1, 13, "expected '=' after the tag \"layer\", found '}'"});
   expect_refused({"place({}, devices=[0)", "E101", 1, 21, "expected ']' after the list, found ')'"});
   expect_refused({"place({}, stream=\"x)", "E101", 1, 18, "string without closing quote"});

@@ -52,6 +52,14 @@ class Section {
     return node ? range_of(file_, node->source()) : place();
   }
 
+  /// The key that a message is about, or if it is not in the file another one whose value the message shows.
+  std::string shown_key(std::string_view key, std::string_view message) const {
+    if (has(key)) return std::string(key);
+    for (const auto& [other, node] : table_)
+      if (message.find(fmt::format("{} = ", other.str())) != std::string_view::npos) return std::string(other.str());
+    return std::string(key);
+  }
+
   Diagnostic bad(std::string_view key, std::string message) const {
     return error(ErrorCode::E111, place(key), std::move(message));
   }
@@ -148,7 +156,8 @@ Result<ModelConfig> starting_point(const Section& section) {
 
 /// The diagnostic at the place of the key it is about.
 Diagnostic at_key(const Section& section, ConfigProblem problem) {
-  return section.bad(problem.key, std::move(problem.message)).help(std::move(problem.help));
+  const std::string key = section.shown_key(problem.key, problem.message);
+  return section.bad(key, std::move(problem.message)).help(std::move(problem.help));
 }
 
 Result<ModelConfig> read_model(const Section& section) {
@@ -217,7 +226,8 @@ Result<toml::table> parse_toml(const SourceFilePtr& file) {
   try {
     return toml::parse(file->text, file->name);
   } catch (const toml::parse_error& problem) {
-    return error(ErrorCode::E111, range_of(file, problem.source()), std::string(problem.description()));
+    return error(ErrorCode::E111, range_of(file, problem.source()), fmt::format("not TOML: {}", problem.description()))
+        .help("texts stand in double quotes, numbers and true or false do not");
   }
 }
 

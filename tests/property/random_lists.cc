@@ -1,0 +1,242 @@
+#include "property/random_lists.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace piper::property {
+namespace {
+
+/// Consecutive layers (or the encoders, or the head) on one list of devices.
+struct Cell {
+  std::string scopes;  // "layer=0..1"
+  std::vector<int> devices;
+  bool has_layers = false;
+};
+
+/// One element of an order: a pass of a cell and a microbatch.
+struct Task {
+  size_t cell = 0;
+  std::string pass;
+  int mb = 0;
+};
+
+/// A step in an order that data allow: forward through all cells, backward through them again, BW at any later time.
+class RandomOrder {
+ public:
+  RandomOrder(Random& random, size_t cells, int microbatches, bool halves)
+      : random_(random), cells_(cells), halves_(halves), forward_(static_cast<size_t>(microbatches), 0),
+        backward_(static_cast<size_t>(microbatches), cells) {}
+
+  std::vector<Task> all() {
+    std::vector<Task> out;
+    const size_t total = forward_.size() * cells_ * (halves_ ? 3 : 2);
+    while (out.size() < total) step(out);
+    return out;
+  }
+
+ private:
+  /// One more task, or none if the microbatch it tried has ended.
+  void step(std::vector<Task>& out) {
+    const int mb = random_.below(static_cast<int>(forward_.size()));
+    size_t &f = forward_[static_cast<size_t>(mb)], &b = backward_[static_cast<size_t>(mb)];
+    if (halves_ && !weights_.empty() && random_.percent(40)) {
+      const size_t w = static_cast<size_t>(random_.below(static_cast<int>(weights_.size())));
+      out.push_back(weights_[w]);
+      weights_.erase(weights_.begin() + static_cast<std::ptrdiff_t>(w));
+      return;
+    }
+    if (f < cells_) {
+      out.push_back({f++, "F", mb});
+      return;
+    }
+    if (b == 0) return;
+    out.push_back({--b, halves_ ? "BI" : "B", mb});
+    if (halves_) weights_.push_back({b, "BW", mb});
+  }
+
+  Random& random_;
+  size_t cells_;
+  bool halves_;
+  std::vector<size_t> forward_, backward_;
+  std::vector<Task> weights_;
+};
+
+class ListWriter {
+ public:
+  explicit ListWriter(Random& random) : random_(random) {}
+
+  Scenario write() {
+    microbatches_ = random_.between(1, 4);
+    sizes_ = random_.percent(50) ? std::vector<int>{random_.pick<int>({1, 2, 4})} : std::vector<int>{1, 2, 4};
+    const int largest = *std::max_element(sizes_.begin(), sizes_.end());
+    ModelWish wish{.batch = int64_t{microbatches_} * largest * random_.between(1, 2), .most_layers = 5};
+    wish.splits_backward = random_.percent(40);
+    wish.aux = sizes_.size() == 1;
+    scenario_.model = random_model(random_, wish);
+    make_cells();
+    add("devices({})", devices_);
+    add("split(batch, parts={}, as=mb)", microbatches_);
+    for (const Cell& cell : cells_) add("place({{{}}}, devices=[{}])", cell.scopes, fmt::join(cell.devices, ", "));
+    for (const Cell& cell : cells_) replicate(cell);
+    if (scenario_.model.has_experts)
+      for (const Cell& cell : cells_) shard(cell);
+    scenario_.schedule += random_recompute(random_, scenario_.model);
+    if (gathers_ && random_.percent(60)) scenario_.schedule += random_prefetch(random_);
+    if (random_.percent(60)) add_orders();
+    return std::move(scenario_);
+  }
+
+ private:
+  template <class... Arguments>
+  void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    scenario_.schedule += fmt::format(format, std::forward<Arguments>(arguments)...) + "\n";
+  }
+
+  /// Fresh devices, the ones of another cell, or (rarely) some of both.
+  std::vector<int> choose_devices() {
+    if (!cells_.empty() && random_.percent(25)) return random_.pick(cells_).devices;
+    const int size = random_.pick(sizes_);
+    std::vector<int> devices(static_cast<size_t>(size));
+    const int first = devices_ > 0 && random_.percent(10) ? devices_ - 1 : devices_;
+    std::iota(devices.begin(), devices.end(), first);
+    devices_ = first + size;
+    if (random_.percent(30)) random_.shuffle(devices);
+    return devices;
+  }
+
+  void make_cells() {
+    const auto cell = [&](std::string scopes, bool layers) { cells_.push_back({std::move(scopes), choose_devices(), layers}); };
+    cell("encoder=*", false);
+    for (int first = 0; first < scenario_.model.layers;) {
+      const int last = std::min(scenario_.model.layers - 1, first + random_.below(3));
+      cell(fmt::format("layer={}..{}", first, last), true);
+      first = last + 1;
+    }
+    cell("head=0", false);
+    if (scenario_.model.shares && random_.percent(85)) share_devices();
+  }
+
+  /// Parameters that several cells use should live on equal or on distinct devices.
+  void share_devices() {
+    if (random_.percent(50)) {
+      for (Cell& cell : cells_) cell.devices = cells_[0].devices;
+      devices_ = *std::max_element(cells_[0].devices.begin(), cells_[0].devices.end()) + 1;
+      return;
+    }
+    devices_ = 0;
+    for (Cell& cell : cells_) {
+      std::iota(cell.devices.begin(), cell.devices.end(), devices_);
+      devices_ += static_cast<int>(cell.devices.size());
+    }
+  }
+
+  void replicate(const Cell& cell) {
+    const bool again = std::any_of(cells_.begin(), cells_.end(), [&](const Cell& other) { return &other < &cell && other.devices == cell.devices; });
+    if (scenario_.model.shares && again) return;  // the first directive covers all cells on these devices
+    const bool shared = scenario_.model.shares && std::count_if(cells_.begin(), cells_.end(), [&](const Cell& c) { return c.devices == cell.devices; }) > 1;
+    if (cell.devices.size() == 1 && random_.percent(70)) return;
+    const ReplicaChoice choice = random_replicas(random_);
+    const bool everywhere = std::all_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return c.devices == cell.devices; });
+    add("replicate({{{}}}, devices=[{}]{})", shared && everywhere ? "" : cell.scopes, fmt::join(cell.devices, ", "), choice.arguments);
+    gathers_ = gathers_ || (choice.zero == 3 && cell.devices.size() > 1);
+  }
+
+  bool has_experts(const Cell& cell) const {
+    for (const Chunk& chunk : scenario_.model.graph.chunks)
+      if (chunk.scopes.size() > 1)
+        for (int l = 0; l < scenario_.model.layers; ++l)
+          if (chunk.scopes[0].index == l && inside(cell, l)) return true;
+    return false;
+  }
+  static bool inside(const Cell& cell, int layer) {
+    int first = 0, last = -1;
+    if (std::sscanf(cell.scopes.c_str(), "layer=%d..%d", &first, &last) != 2) return false;
+    return first <= layer && layer <= last;
+  }
+
+  /// All devices of the list hold some of the experts, or pairs of them do.
+  void shard(const Cell& cell) {
+    if (!cell.has_layers || cell.devices.size() == 1 || !has_experts(cell) || !random_.percent(75)) return;
+    std::string lists = fmt::format("[{}]", fmt::join(cell.devices, ", "));
+    if (cell.devices.size() == 4 && random_.percent(50)) {
+      const auto& d = cell.devices;
+      lists = random_.percent(50) ? fmt::format("[{}, {}] | [{}, {}]", d[0], d[1], d[2], d[3])
+                                  : fmt::format("[{}, {}] | [{}, {}]", d[0], d[2], d[3], d[1]);
+    }
+    add("shard({{{}, experts=*}}, devices={})", cell.scopes, lists);
+  }
+
+  static std::string filter(const Cell& cell, const Task& task) {
+    return fmt::format("{{{}, mb={}, pass={}}}", cell.scopes, task.mb, task.pass);
+  }
+
+  /// What a data-legal order of everything says about each list of devices.
+  void add_orders() {
+    const auto tasks = RandomOrder(random_, cells_.size(), microbatches_, scenario_.model.splits_backward && random_.percent(70)).all();
+    std::vector<std::vector<int>> done;
+    for (const Cell& cell : cells_) {
+      if (std::find(done.begin(), done.end(), cell.devices) != done.end()) continue;
+      done.push_back(cell.devices);
+      std::vector<Task> here;
+      for (const Task& task : tasks)
+        if (cells_[task.cell].devices == cell.devices) here.push_back(task);
+      if (random_.percent(80) && here.size() > 1) add("order({})", elements(here));
+    }
+  }
+
+  std::string elements(const std::vector<Task>& tasks) {
+    std::vector<std::string> out;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const std::string one = filter(cells_[tasks[i].cell], tasks[i]);
+      const bool pair = i + 1 < tasks.size() && tasks[i].mb != tasks[i + 1].mb && tasks[i].pass != tasks[i + 1].pass;
+      if (pair && random_.percent(30)) {
+        ++i;
+        out.push_back(fmt::format("[{}, {}]", one, filter(cells_[tasks[i].cell], tasks[i])));
+      } else {
+        out.push_back(one);
+      }
+    }
+    return fmt::format("{}", fmt::join(out, ", "));
+  }
+
+  Random& random_;
+  Scenario scenario_;
+  std::vector<Cell> cells_;
+  std::vector<int> sizes_;
+  int microbatches_ = 1;
+  int devices_ = 0;
+  bool gathers_ = false;
+};
+
+}  // namespace
+
+ReplicaChoice random_replicas(Random& random) {
+  ReplicaChoice out;
+  out.zero = random.below(4);
+  out.arguments = fmt::format(", zero={}", out.zero);
+  if (random.percent(70)) out.arguments += fmt::format(", bucket={}", random.pick<std::string>({"1", "100", "500", "2KB", "1MB"}));
+  if (random.percent(30)) out.arguments += ", gather_stream=gather, reduce_stream=reduce";
+  if (out.zero == 3) out.arguments += fmt::format(", release={}", random.pick<std::string>({"use", "pass", "step"}));
+  return out;
+}
+
+std::string random_recompute(Random& random, const RandomModel& model) {
+  if (!random.percent(40)) return "";
+  std::vector<std::string> choices = {"layer=*", fmt::format("layer={}", random.below(model.layers)), "head=0", "encoder=0",
+                                      fmt::format("layer=*, mb=0")};
+  if (model.has_experts) choices.push_back("layer=*, experts=*");
+  return fmt::format("recompute({{{}}})\n", random.pick(choices));
+}
+
+std::string random_prefetch(Random& random) {
+  const std::string what = random.percent(60) ? "comm=gather" : "comm=gather, pass=F";
+  const std::string distance = random.percent(20) ? "all" : fmt::format("{}", random.below(4));
+  return fmt::format("prefetch({{{}}}, distance={})\n", what, distance);
+}
+
+Scenario random_lists(Random& random) { return ListWriter(random).write(); }
+
+}  // namespace piper::property
