@@ -59,7 +59,7 @@ Result<std::vector<int>> stage_starts(const Place& place, const Instances& insta
   starts.insert(starts.end(), place.at.begin(), place.at.end());
   if (static_cast<int>(starts.size()) != place.stages)
     return error(ErrorCode::E209, where, fmt::format("{} cuts make {} stages, not {}", place.at.size(), starts.size(), place.stages))
-        .help(fmt::format("give {} cuts, or write stages={}", place.stages - 1, starts.size()));
+        .help(fmt::format("give {} cut{}, or write stages={}", place.stages - 1, place.stages == 2 ? "" : "s", starts.size()));
   for (size_t s = 1; s < starts.size(); ++s)
     if (starts[s] <= starts[s - 1] || starts[s] >= instances.count)
       return error(ErrorCode::E209, where,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/invariant.h"
 #include "passes/passes.h"
 
 namespace piper {
@@ -26,22 +27,42 @@ std::vector<int> stuck_counts(const TrainingDag& dag) {
   return waiting;
 }
 
-/// Walks backwards among stuck nodes until one comes twice. Edges of the cycle, in time order.
-std::vector<const Edge*> find_cycle(const TrainingDag& dag, const std::vector<int>& waiting) {
-  const Adjacency predecessors = adjacency(dag, Direction::Predecessors);
-  NodeId at(static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), [](int w) { return w > 0; }) - waiting.begin()));
-  std::vector<int> seen_at(dag.nodes.size(), -1);
-  std::vector<const Edge*> path;
-  while (seen_at[at.index()] < 0) {
-    seen_at[at.index()] = static_cast<int>(path.size());
-    const auto [first, last] = predecessors.of(at);
-    const int* step = std::find_if(first, last, [&](int e) { return waiting[dag.edges[static_cast<size_t>(e)].from.index()] > 0; });
-    path.push_back(&dag.edges[static_cast<size_t>(*step)]);
-    at = path.back()->from;
+/// The shortest way from one stuck node to another, as edges.
+std::vector<const Edge*> shortest_path(const TrainingDag& dag, const Adjacency& successors, const std::vector<int>& waiting, NodeId from, NodeId to) {
+  std::vector<const Edge*> came_by(dag.nodes.size(), nullptr);
+  std::vector<NodeId> open = {from};
+  for (size_t i = 0; i < open.size() && !came_by[to.index()]; ++i) {
+    const auto [first, last] = successors.of(open[i]);
+    for (const int* e = first; e != last; ++e) {
+      const Edge& edge = dag.edges[static_cast<size_t>(*e)];
+      if (waiting[edge.to.index()] == 0 || came_by[edge.to.index()]) continue;
+      came_by[edge.to.index()] = &edge;
+      open.push_back(edge.to);
+    }
   }
-  path.erase(path.begin(), path.begin() + seen_at[at.index()]);
+  std::vector<const Edge*> path;
+  for (NodeId at = to; came_by[to.index()] && (path.empty() || at != from); at = path.back()->from) path.push_back(came_by[at.index()]);
   std::reverse(path.begin(), path.end());
   return path;
+}
+
+/// A short cycle that begins with an order edge. Only orders can close a cycle: data alone is acyclic.
+std::vector<const Edge*> find_cycle(const TrainingDag& dag, const std::vector<int>& waiting) {
+  constexpr int most_tried = 32;
+  const Adjacency successors = adjacency(dag, Direction::Successors);
+  std::vector<const Edge*> best;
+  int tried = 0;
+  for (const Edge& edge : dag.edges) {
+    if (edge.item.kind != Item::Kind::None || !waiting[edge.from.index()] || !waiting[edge.to.index()]) continue;
+    std::vector<const Edge*> path = {&edge};
+    const std::vector<const Edge*> back = shortest_path(dag, successors, waiting, edge.to, edge.from);
+    if (back.empty() && edge.from != edge.to) continue;
+    path.insert(path.end(), back.begin(), back.end());
+    if (best.empty() || path.size() < best.size()) best = std::move(path);
+    if (++tried == most_tried) break;
+  }
+  invariant(!best.empty(), "a cycle of the DAG has an order edge");
+  return best;
 }
 
 }  // namespace
@@ -54,13 +75,17 @@ Result<TrainingDag> check_acyclic(TrainingDag dag) {
   for (const Edge* edge : cycle) culprit = std::max(culprit, edge->made_by);
   Diagnostic problem = error(ErrorCode::E303, dag.where(culprit),
                              fmt::format("the order cannot be kept: {} would have to run before itself", name_of(dag, cycle[0]->from)));
-  constexpr size_t most = 12;
-  for (size_t i = 0; i < std::min(cycle.size(), most); ++i) {
-    const Edge& edge = *cycle[i];
-    const std::string why = edge.item.kind == Item::Kind::None ? "by order" : fmt::format("which needs {}", item_name(dag, edge.item));
-    problem.notes.push_back({dag.where(edge.made_by), fmt::format("{} runs before {}, {}", name_of(dag, edge.from), name_of(dag, edge.to), why)});
+  for (size_t i = 0; i < cycle.size();) {
+    const bool ordered = cycle[i]->item.kind == Item::Kind::None;
+    size_t end = i + 1;  // values that flow on from node to node are one step
+    while (!ordered && end < cycle.size() && cycle[end]->item.kind != Item::Kind::None) ++end;
+    const std::string why = ordered        ? "by order"
+                            : end == i + 1 ? fmt::format("which needs {}", item_name(dag, cycle[i]->item))
+                                           : fmt::format("which needs what comes out of it, through {} others", end - i - 1);
+    const SourceRange where = ordered ? dag.where(cycle[i]->made_by) : SourceRange{};
+    problem.notes.push_back({where, fmt::format("{} runs before {}, {}", name_of(dag, cycle[i]->from), name_of(dag, cycle[end - 1]->to), why)});
+    i = end;
   }
-  if (cycle.size() > most) problem.notes.push_back({{}, fmt::format("… and {} more steps", cycle.size() - most)});
   problem.helps.push_back("change the order of one of the elements named above");
   return problem;
 }

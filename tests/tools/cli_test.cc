@@ -1,0 +1,107 @@
+// The command line: exit codes, help, suggestions, every form of output.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "run_piper.h"
+
+namespace piper::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::string root = PIPER_SOURCE_DIR;
+const std::string inputs = "examples/moe.toml examples/dualpipe.piper";
+
+TEST(CommandLine, ChecksTheExample) {
+  const ProgramResult result = run_piper("check " + inputs, root);
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("sound: 8 devices in 4 kinds"));
+  EXPECT_EQ(result.errors, "");
+}
+
+TEST(CommandLine, EmitsEveryForm) {
+  for (const std::string form : {"schedule", "dag", "plan", "timeline", "grid", "json"}) {
+    const ProgramResult result = run_piper("compile " + inputs + " --emit " + form, root);
+    EXPECT_EQ(result.exit_code, 0) << form << result.errors;
+    EXPECT_GT(result.output.size(), 100u) << form;
+    EXPECT_EQ(result.output.find('\x1b'), std::string::npos) << "colour without a terminal in " << form;
+  }
+}
+
+TEST(CommandLine, JsonIsVersioned) {
+  const auto json = nlohmann::json::parse(run_piper("check --format json " + inputs, root).output);
+  EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(json["templates"].size(), 4u);
+  int64_t sum = 0;
+  for (const auto& bytes : json["templates"][0]["peak_by_category"]) sum += bytes.get<int64_t>();
+  EXPECT_EQ(sum, json["templates"][0]["peak_bytes"].get<int64_t>());
+}
+
+TEST(CommandLine, SameInputSameOutput) {
+  EXPECT_EQ(run_piper("compile " + inputs, root).output, run_piper("compile " + inputs, root).output);
+}
+
+TEST(CommandLine, PlanOfOneDeviceNamesItsPeers) {
+  const ProgramResult result = run_piper("compile " + inputs + " --device 3", root);
+  EXPECT_THAT(result.output, StartsWith("# device 3, as [2, 3]"));
+  EXPECT_THAT(result.output, HasSubstr("# with [2, 3]"));
+  const ProgramResult none = run_piper("compile " + inputs + " --device 8", root);
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.errors, HasSubstr("error[E205]"));
+}
+
+TEST(CommandLine, DumpsAfterAPass) {
+  const ProgramResult result = run_piper("compile " + inputs + " --dump-after split --emit timeline", root);
+  EXPECT_THAT(result.output, StartsWith("# after split\ndag "));
+  const ProgramResult unknown = run_piper("compile " + inputs + " --dump-after splt", root);
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("did you mean \"split\"?"));
+}
+
+TEST(CommandLine, TimesPasses) { EXPECT_THAT(run_piper("compile " + inputs + " --emit timeline --time-passes", root).errors, HasSubstr("insert-updates")); }
+
+TEST(CommandLine, RefusedInputIsOne) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/bad.piper", "devices(2)\nplce({}, devices=[0])\n");
+  const ProgramResult result = run_piper("check analytic:Qwen3-0.6B bad.piper", folder);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.errors,
+            "bad.piper:2:1: error[E103]: unknown directive \"plce\"\n  plce({}, devices=[0])\n  ^^^^\nhelp: did you mean \"place\"?\n");
+  const auto json = nlohmann::json::parse(run_piper("check --format json analytic:Qwen3-0.6B bad.piper", folder).errors);
+  EXPECT_EQ(json["code"], "E103");
+  EXPECT_EQ(json["place"]["line"], 2);
+}
+
+TEST(CommandLine, UsageIsTwo) {
+  for (const std::string arguments : {"", "chek", "check", "check --formt json " + inputs, "compile " + inputs + " --emit pln"}) {
+    const ProgramResult result = run_piper(arguments, root);
+    EXPECT_EQ(result.exit_code, 2) << arguments;
+    EXPECT_THAT(result.errors, HasSubstr("--help")) << arguments;
+  }
+  EXPECT_THAT(run_piper("chek", root).errors, HasSubstr("did you mean \"check\"?"));
+  EXPECT_THAT(run_piper("check --formt json " + inputs, root).errors, HasSubstr("did you mean \"--format\"?"));
+}
+
+TEST(CommandLine, HelpEverywhere) {
+  EXPECT_THAT(run_piper("--help", root).output, HasSubstr("explain"));
+  for (const std::string command : {"compile", "check", "explain", "completion"}) {
+    const ProgramResult result = run_piper(command + " --help", root);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.output, HasSubstr("Example"));
+  }
+  EXPECT_THAT(run_piper("--version", root).output, StartsWith("piper "));
+}
+
+TEST(CommandLine, CompletionIsBash) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/completion", run_piper("completion bash", root).output);
+  const std::string script = "bash -c 'source completion; COMP_WORDS=(piper com); COMP_CWORD=1; _piper; echo ${COMPREPLY[@]}' > words";
+  ASSERT_EQ(std::system(("cd " + folder + " && " + script).c_str()), 0);
+  EXPECT_EQ(read_text(folder + "/words"), "compile completion\n");
+}
+
+}  // namespace
+}  // namespace piper::testing
