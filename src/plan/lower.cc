@@ -130,7 +130,7 @@ class TemplateWriter {
     add_persistent();
     for (const NodeId id : nodes) add_ops(id);
     set_frees();
-    add_waits(tables_.plan, out_, std::move(required_));
+    add_waits(tables_.plan, out_, required_);
     return std::move(out_);
   }
 

@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/saturate.h"
 #include "base/text_table.h"
-#include "plan/byte_pool.h"
+#include "plan/issue_order_memory.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {
@@ -16,11 +16,11 @@ namespace {
 
 /// Buffers alive while an operation runs.
 std::vector<int> alive_at(const PlanTemplate& of, int op) {
-  const auto takes = first_touches(of);
+  const FirstTouches touches(of);
   std::vector<char> alive(of.buffers.size(), 0);
   for (size_t b = 0; b < alive.size(); ++b) alive[b] = of.buffers[b].persistent;
   for (int i = 0; i <= op; ++i) {
-    for (const int b : takes[static_cast<size_t>(i)]) alive[static_cast<size_t>(b)] = 1;
+    for (const int b : touches.of(static_cast<size_t>(i))) alive[static_cast<size_t>(b)] = 1;
     if (i == op) break;
     for (const int b : of.ops[static_cast<size_t>(i)].frees) alive[static_cast<size_t>(b)] = 0;
   }

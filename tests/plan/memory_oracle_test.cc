@@ -9,7 +9,7 @@
 #include "model/analytic/analytic_model.h"
 #include "model/analytic/builtin_models.h"
 #include "model/model_text.h"
-#include "plan/byte_pool.h"
+#include "plan/issue_order_memory.h"
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 
@@ -126,11 +126,11 @@ int64_t bytes_between_passes(const ModelConfig& config, int64_t micro_batch, con
   auto model = std::make_shared<const ModelGraph>(must(analytic_model(config, resolve(step, config))));
   const Plan plan = must(compile(model, must(parse_schedule(make_source("schedule", "devices(1)\nplace({}, devices=[0])\n" + more))))).plan;
   const PlanTemplate& t = plan.templates[0];
-  const auto takes = first_touches(t);
+  const FirstTouches touches(t);
   int64_t live = 0;
   for (size_t i = 0; i < t.ops.size(); ++i) {
     if (t.ops[i].label.pass != Pass::F) break;
-    for (const int b : takes[i]) live += t.buffers[static_cast<size_t>(b)].bytes;
+    for (const int b : touches.of(i)) live += t.buffers[static_cast<size_t>(b)].bytes;
     for (const int b : t.ops[i].frees) live -= t.buffers[static_cast<size_t>(b)].bytes;
   }
   return live;

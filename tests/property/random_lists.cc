@@ -134,13 +134,11 @@ class ListWriter {
   }
 
   void replicate(const Cell& cell) {
-    const bool again = std::any_of(cells_.begin(), cells_.end(), [&](const Cell& other) { return &other < &cell && other.devices == cell.devices; });
-    if (scenario_.model.shares && again) return;  // the first directive covers all cells on these devices
-    const bool shared = scenario_.model.shares && std::count_if(cells_.begin(), cells_.end(), [&](const Cell& c) { return c.devices == cell.devices; }) > 1;
+    const bool together = scenario_.model.shares && std::all_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return c.devices == cell.devices; });
+    if (together && &cell != &cells_[0]) return;  // chunks that share a parameter need the same directive
     if (cell.devices.size() == 1 && random_.percent(70)) return;
     const ReplicaChoice choice = random_replicas(random_);
-    const bool everywhere = std::all_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return c.devices == cell.devices; });
-    add("replicate({{{}}}, devices=[{}]{})", shared && everywhere ? "" : cell.scopes, fmt::join(cell.devices, ", "), choice.arguments);
+    add("replicate({{{}}}, devices=[{}]{})", together ? "" : cell.scopes, fmt::join(cell.devices, ", "), choice.arguments);
     gathers_ = gathers_ || (choice.zero == 3 && cell.devices.size() > 1);
   }
 

@@ -63,7 +63,9 @@ class MeshWriter {
     add("split(batch, parts={}, as=mb)", sizes_.microbatches);
     add("place({{}}, along=pp, stages={}, shape={}{})", sizes_.stages, sizes_.shape, cuts());
     add_replicas();
-    if (model_.has_experts && random_.percent(75)) add("shard({{experts=*}}, along={})", random_.percent(70) ? "ep" : "[edp, ep]");
+    const bool all_divide = expert_count % (sizes_.edp * sizes_.ep) == 0;
+    if (model_.has_experts && random_.percent(75))
+      add("shard({{experts=*}}, along={})", all_divide && random_.percent(30) ? "[edp, ep]" : "ep");
     text_ += random_recompute(random_, model_);
     if (gathers_ && random_.percent(60)) text_ += random_prefetch(random_);
     if (!sizes_.timeline.empty()) add("use {}(stages=stage, microbatches=mb)", sizes_.timeline);

@@ -77,7 +77,8 @@ TEST(Scenarios, CompilingTwiceGivesTheSameHash) {
     const Scenario scenario = scenario_of(number);
     auto one = compiled(scenario), two = compiled(scenario);
     ASSERT_EQ(bool(one), bool(two));
-    if (one) EXPECT_EQ(hash(one->plan), hash(two->plan)) << shown(number, scenario);
+    if (!one) continue;
+    EXPECT_EQ(hash(one->plan), hash(two->plan)) << shown(number, scenario);
   }
 }
 
@@ -141,7 +142,8 @@ TEST(Scenarios, NodesDoNotDependOnTheNumberOfReplicas) {
   for (int number = 0; number < scenarios() / 2; ++number) {
     Scenario scenario = scenario_of(number);
     const auto schedule = doubled(*parsed(scenario));
-    if (!schedule || scenario.schedule.find("along=[edp, ep], experts") != std::string::npos) continue;
+    // experts cut among more devices make smaller buckets
+    if (!schedule || scenario.schedule.find("shard({experts=*}, along=[edp") != std::string::npos) continue;
     auto once = compiled(scenario);
     scenario.model.graph.step.batch *= 2;
     auto twice = compile(std::make_shared<const ModelGraph>(scenario.model.graph), *schedule);
