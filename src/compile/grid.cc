@@ -18,8 +18,10 @@ int background(Pass pass, int shade) {
 
 char letter(Pass pass) { return pass == Pass::BI ? 'I' : pass == Pass::BW ? 'W' : name(pass)[0]; }
 
-std::string block(const TimelineOp& op, size_t width, int shade, GridColor color) {
-  std::string text = fmt::format("{}{}", letter(op.pass), op.microbatch);
+enum class Label { Shown, Hidden };  // hidden: the cell began on the page before
+
+std::string block(const TimelineOp& op, size_t width, int shade, Label label, GridColor color) {
+  std::string text = label == Label::Shown ? fmt::format("{}{}", letter(op.pass), op.microbatch) : "";
   if (text.size() > width) text = text.substr(text.size() - width);
   text.resize(width, color == GridColor::Ansi ? ' ' : '-');
   if (color == GridColor::None || width == 0) return text;
@@ -38,11 +40,12 @@ std::string draw(const TimedRow& row, double seconds_per_column, int from, int t
     if (end <= begin || begin >= to) continue;
     out.append(static_cast<size_t>(begin - at), '.');
     const auto width = static_cast<size_t>(end - begin);
+    const Label label = std::lround(cell.start / seconds_per_column) < from ? Label::Hidden : Label::Shown;
     const auto shade = [&](const TimelineOp& op) { return op.stage == lowest ? 0 : 1; };
     if (cell.cell.second && width > 1) {
-      out += block(cell.cell.first, width / 2, shade(cell.cell.first), color) + block(*cell.cell.second, width - width / 2, shade(*cell.cell.second), color);
+      out += block(cell.cell.first, width / 2, shade(cell.cell.first), label, color) + block(*cell.cell.second, width - width / 2, shade(*cell.cell.second), label, color);
     } else {
-      out += block(cell.cell.first, width, shade(cell.cell.first), color);
+      out += block(cell.cell.first, width, shade(cell.cell.first), label, color);
     }
     at = end;
   }

@@ -41,20 +41,27 @@ Checked check(const TrainingDag& dag, const Split& split, DirectiveId by) {
 
 Result<TrainingDag> apply(TrainingDag dag, const Split& split, DirectiveId by) {
   PIPER_CHECK(check(dag, split, by));
-  const size_t nodes = dag.nodes.size(), edges = dag.edges.size();
+  // nodes stand slice by slice; the parts of one slice stay together, so that the first split is the coarse one
+  const auto parts = static_cast<size_t>(split.parts);
+  const size_t slices = static_cast<size_t>(dag.slices()), per_slice = dag.nodes.size() / slices;
   std::vector<Node> all_nodes;
   std::vector<Edge> all_edges;
-  all_nodes.reserve(nodes * static_cast<size_t>(split.parts));
-  all_edges.reserve(edges * static_cast<size_t>(split.parts));
-  for (int part = 0; part < split.parts; ++part) {
-    const auto moved = [&](NodeId id) { return NodeId(id.index() + nodes * static_cast<size_t>(part)); };
-    for (Node node : dag.nodes) {
-      node.tags.slice = node.tags.slice * split.parts + part;
-      if (split.parts > 1) node.made_by = by;
+  all_nodes.reserve(dag.nodes.size() * parts);
+  all_edges.reserve(dag.edges.size() * parts);
+  const auto moved = [&](NodeId id, size_t part) {
+    return NodeId((id.index() / per_slice * parts + part) * per_slice + id.index() % per_slice);
+  };
+  for (size_t block = 0; block < slices * parts; ++block) {
+    for (size_t n = 0; n < per_slice; ++n) {
+      Node node = dag.nodes[block / parts * per_slice + n];
+      node.tags.slice = static_cast<int>(block);
+      if (parts > 1) node.made_by = by;
       all_nodes.push_back(std::move(node));
     }
-    for (const Edge& edge : dag.edges) all_edges.push_back({moved(edge.from), moved(edge.to), edge.item, edge.made_by});
   }
+  for (const Edge& edge : dag.edges)
+    for (size_t part = 0; part < parts; ++part)
+      all_edges.push_back({moved(edge.from, part), moved(edge.to, part), edge.item, edge.made_by});
   dag.nodes = std::move(all_nodes);
   dag.edges = std::move(all_edges);
   dag.dims.push_back({split.as, split.parts, by});

@@ -317,8 +317,8 @@ class Parser {
 
   Result<NodeOp> op() {
     const Token token = in_.peek();
-    constexpr std::array<std::string_view, 4> collectives = {"all_reduce", "reduce_scatter", "all_gather",
-                                                             "all_to_all"};
+    constexpr std::array<std::string_view, 5> collectives = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                                             "reduce_pieces"};
     if (in_.accept_word("compute")) return NodeOp(Compute{});
     if (in_.accept_word("transfer")) {
       Transfer transfer;
@@ -334,7 +334,7 @@ class Parser {
     }
     const auto found = std::find(collectives.begin(), collectives.end(), token.text);
     if (token.kind != TokenKind::Word || found == collectives.end())
-      return in_.unexpected("compute, transfer, all_reduce, reduce_scatter, all_gather, all_to_all or update");
+      return in_.unexpected("compute, transfer, all_reduce, reduce_scatter, all_gather, all_to_all, reduce_pieces or update");
     in_.take();
     Collective collective;
     collective.kind = static_cast<CollectiveKind>(found - collectives.begin());

@@ -102,14 +102,13 @@ std::string print_item(const TrainingDag& dag, Item item) {
 }
 
 std::string print_op(const TrainingDag& dag, const Node& node) {
-  constexpr std::string_view kinds[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
   return std::visit(overloaded{
                         [](const Compute&) { return std::string("compute"); },
                         [&](const Transfer& t) {
                           return fmt::format("transfer {} from g{}", as_name((*dag.model)[t.value].name), t.from.value);
                         },
                         [&](const Collective& c) {
-                          return fmt::format("{} {} over p{}", kinds[static_cast<int>(c.kind)], print_item(dag, c.item),
+                          return fmt::format("{} {} over p{}", name(c.kind), print_item(dag, c.item),
                                              c.over.value);
                         },
                         [](const Update& u) { return fmt::format("update k{}", u.bucket.value); },

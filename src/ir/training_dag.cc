@@ -10,6 +10,11 @@
 
 namespace piper {
 
+std::string_view name(CollectiveKind kind) {
+  constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "reduce_pieces"};
+  return names[static_cast<int>(kind)];
+}
+
 NodeId TrainingDag::add(Node node) {
   nodes.push_back(std::move(node));
   return NodeId(nodes.size() - 1);
@@ -117,9 +122,8 @@ std::string name_of(const TrainingDag& dag, NodeId id) {
             return fmt::format("transfer.{}{}{}.to{}", (*dag.model)[t.value].name, pass, slice, devices);
           },
           [&](const Collective& c) {
-            constexpr std::string_view kinds[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
             const bool named = node.tags.chunk.valid() && node.tags.slice >= 0;
-            return fmt::format("{}.{}{}{}{}{}", kinds[static_cast<int>(c.kind)], item_name(dag, c.item),
+            return fmt::format("{}.{}{}{}{}{}", name(c.kind), item_name(dag, c.item),
                                named ? "." + (*dag.model)[node.tags.chunk].name : "", pass, slice, devices);
           },
           [&](const Update& u) { return fmt::format("update.bucket{}{}", u.bucket.value, devices); },

@@ -42,7 +42,14 @@ struct Item {
   friend auto operator<=>(const Item&, const Item&) = default;
 };
 
-enum class CollectiveKind { AllReduce, ReduceScatter, AllGather, AllToAll };
+enum class CollectiveKind {
+  AllReduce,
+  ReduceScatter,
+  AllGather,
+  AllToAll,
+  ReducePieces,  // of gradients held by several groups: the owners of each piece, one per group, add up what they have
+};
+std::string_view name(CollectiveKind kind);
 
 /// Runs the pass of the chunk that the node's tags name.
 struct Compute {

@@ -81,7 +81,7 @@ Result<TrainingDag> check_acyclic(TrainingDag dag) {
     while (!ordered && end < cycle.size() && cycle[end]->item.kind != Item::Kind::None) ++end;
     const std::string why = ordered        ? "by order"
                             : end == i + 1 ? fmt::format("which needs {}", item_name(dag, cycle[i]->item))
-                                           : fmt::format("which needs what comes out of it, through {} others", end - i - 1);
+                                           : fmt::format("which needs what comes out of it, through {}", end == i + 2 ? name_of(dag, cycle[i]->to) : fmt::format("{} nodes", end - i - 1));
     const SourceRange where = ordered ? dag.where(cycle[i]->made_by) : SourceRange{};
     problem.notes.push_back({where, fmt::format("{} runs before {}, {}", name_of(dag, cycle[i]->from), name_of(dag, cycle[end - 1]->to), why)});
     i = end;

@@ -142,7 +142,9 @@ class Updates {
     std::vector<NodeId> after;
     for (const Gradients& gradients : gradients_[id.index()]) after.insert(after.end(), gradients.final.begin(), gradients.final.end());
     const NodeTags tags{chunk_of(gradients_[id.index()][0]), std::nullopt, -1};
-    const NodeId between = collective(CollectiveKind::AllReduce, Item::gradients(id), together, tags, together.reduce_stream, after);
+    const bool cut = std::any_of(bucket.holders.begin(), bucket.holders.end(), [&](const Holder& h) { return members(h) > 1; });
+    const auto kind = cut ? CollectiveKind::ReducePieces : CollectiveKind::AllReduce;
+    const NodeId between = collective(kind, Item::gradients(id), together, tags, together.reduce_stream, after);
     for (size_t h = 0; h < bucket.holders.size(); ++h) {
       const Holder& holder = bucket.holders[h];
       const bool spread = holder.zero == 0 && members(holder) > 1;  // everyone updates everything
@@ -158,20 +160,25 @@ class Updates {
         const DeviceList& devices = dag_.groups[residence.group].devices;
         used.insert(devices.begin(), devices.end());
       }
-    DeviceGroup all{{used.begin(), used.end()}, {{"", static_cast<int>(used.size())}}};
-    const GroupId group = dag_.groups.intern(std::move(all));
-    const Collective op{CollectiveKind::AllReduce, Item::scalars(), dag_.groups.whole(group)};
-    scalars_ = dag_.add({op, {}, group, dag_.stream("scalars"), {}, {}, {}});
+    std::vector<Edge> inputs = losses_;
     std::set<std::pair<NodeId, int>> seen;
     for (size_t b = 0; b < dag_.buckets.size(); ++b)
       for (const Gradients& gradients : gradients_[b])
         for (const NodeId final : gradients.final)
-          if (seen.insert({final, static_cast<int>(b)}).second)
-            dag_.edges.push_back({final, scalars_, Item::gradients(BucketId(b)), {}});
-    for (Edge loss : losses_) {
-      loss.to = scalars_;
-      dag_.edges.push_back(loss);
+          if (seen.insert({final, static_cast<int>(b)}).second) inputs.push_back({final, {}, Item::gradients(BucketId(b)), {}});
+    if (used.size() == 1) {  // one device has its scalars at hand: every update waits for all gradients itself
+      before_update_ = std::move(inputs);
+      return;
     }
+    DeviceGroup all{{used.begin(), used.end()}, {{"", static_cast<int>(used.size())}}};
+    const GroupId group = dag_.groups.intern(std::move(all));
+    const Collective op{CollectiveKind::AllReduce, Item::scalars(), dag_.groups.whole(group)};
+    const NodeId scalars = dag_.add({op, {}, group, dag_.stream("scalars"), {}, {}, {}});
+    for (Edge& input : inputs) {
+      input.to = scalars;
+      dag_.edges.push_back(input);
+    }
+    before_update_ = {{scalars, {}, Item::scalars(), {}}};
   }
 
   void update(BucketId id) {
@@ -182,7 +189,10 @@ class Updates {
       const Holder& holder = bucket.holders[h];
       const NodeTags tags{chunk_of(gradients_[id.index()][h]), std::nullopt, -1};
       const NodeId update = dag_.add({Update{id}, tags, holder.group, compute, holder.by, holder.by, {}});
-      dag_.edges.push_back({scalars_, update, Item::scalars(), {}});
+      for (Edge before : before_update_) {
+        before.to = update;
+        dag_.edges.push_back(before);
+      }
       if (holder.zero == 1 || holder.zero == 2)
         collective(CollectiveKind::AllGather, Item::weights(id), holder, tags, holder.gather_stream, {update});
     }
@@ -193,7 +203,7 @@ class Updates {
   std::vector<std::optional<Touched>> touched_;
   std::vector<std::vector<Gradients>> gradients_;  // by bucket, by holder
   std::vector<Edge> losses_;
-  NodeId scalars_;
+  std::vector<Edge> before_update_;
 };
 
 }  // namespace

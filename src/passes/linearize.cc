@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <tuple>
 #include <unordered_set>
 
 #include "base/overloaded.h"
@@ -62,6 +63,9 @@ class Linearizer {
     for (size_t n = 0; n < nodes; ++n) priority_.push_back({static_cast<int>(n), 0, static_cast<int>(n)});
     for (const Bracket& bracket : dag.brackets) set_priorities(bracket);
     streams_.resize(classes_.count() * dag.streams.size() * 2);
+    computes_.assign(dag.streams.size(), 0);
+    for (const Node& node : dag.nodes)
+      if (is_compute(node)) computes_[node.stream.index()] = 1;
     free_at_.assign(streams_.size(), 0);
   }
 
@@ -106,13 +110,16 @@ class Linearizer {
     std::priority_queue<Waiting> waiting;
     std::priority_queue<Available> available;
   };
+  /// At the same time communication goes first: it is issued before the computation it runs beside.
   struct Event {
     double time;
+    char computes;
     size_t stream;
     friend bool operator<(const Event& a, const Event& b) {
-      return a.time != b.time ? a.time > b.time : a.stream > b.stream;
+      return std::tie(a.time, a.computes, a.stream) > std::tie(b.time, b.computes, b.stream);
     }
   };
+  void wake(double time, size_t stream) { events_.push({time, computes_[stream / 2 % dag_.streams.size()], stream}); }
 
   size_t stream_index(int device_class, StreamId stream, bool receiving) const {
     return (static_cast<size_t>(device_class) * dag_.streams.size() + stream.index()) * 2 + (receiving ? 1 : 0);
@@ -133,7 +140,7 @@ class Linearizer {
   void make_ready(NodeId id) {
     const size_t stream = home(dag_[id]);
     streams_[stream].waiting.push({ready_at_[id.index()], id});
-    events_.push({std::max(free_at_[stream], ready_at_[id.index()]), stream});
+    wake(std::max(free_at_[stream], ready_at_[id.index()]), stream);
   }
 
   /// The node to start now, or none if the stream is still busy (another event will come).
@@ -145,7 +152,7 @@ class Linearizer {
     }
     if (queue.available.empty()) return {};
     if (free_at_[event.stream] > event.time) {
-      events_.push({free_at_[event.stream], event.stream});
+      wake(free_at_[event.stream], event.stream);
       return {};
     }
     const NodeId id(queue.available.top().priority.node);
@@ -160,7 +167,7 @@ class Linearizer {
     end[id.index()] = begin + seconds_[id.index()];
     each_stream(dag_[id], [&](size_t s) { free_at_[s] = end[id.index()]; });
     const size_t stream = home(dag_[id]);
-    if (!streams_[stream].available.empty()) events_.push({free_at_[stream], stream});
+    if (!streams_[stream].available.empty()) wake(free_at_[stream], stream);
     order.push_back(id);
   }
 
@@ -195,6 +202,7 @@ class Linearizer {
   std::vector<double> seconds_, ready_at_, free_at_;
   std::vector<Priority> priority_;
   std::vector<StreamQueue> streams_;
+  std::vector<char> computes_;  // by StreamId
   std::priority_queue<Event> events_;
   std::unordered_set<NodeId> members_;
   std::unordered_map<NodeId, double> memo_;

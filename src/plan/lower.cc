@@ -71,6 +71,11 @@ void add_communication(Tables& tables, const TrainingDag& dag, NodeId id) {
   tables.plan.communications.push_back(c);
 }
 
+/// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them.
+std::string bucket_name(const TrainingDag& dag, size_t bucket) {
+  return fmt::format("bucket{}.{}", bucket, (*dag.model)[dag.buckets[bucket].parameters[0]].name);
+}
+
 uint64_t hash_costs(const Cluster& cluster) {
   StableHash hash;
   hash.add(fmt::format("{} {} {} {} {}", cluster.flops, cluster.memory_bandwidth, cluster.link_bandwidth, cluster.link_latency, cluster.launch));
@@ -89,7 +94,7 @@ Tables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, con
     plan.partitions.push_back({dag.groups[PartitionId(p)].part_size, dag.groups[PartitionId(p)].members});
   for (const Chunk& chunk : dag.model->chunks) tables.chunk_name.push_back(add_name(plan, chunk.name));
   for (const Value& value : dag.model->values) tables.value_name.push_back(add_name(plan, value.name));
-  for (size_t b = 0; b < dag.buckets.size(); ++b) tables.bucket_name.push_back(add_name(plan, fmt::format("bucket{}", b)));
+  for (size_t b = 0; b < dag.buckets.size(); ++b) tables.bucket_name.push_back(add_name(plan, bucket_name(dag, b)));
   tables.scalars_name = add_name(plan, "scalars");
   std::vector<char> moves(dag.streams.size(), 0);
   for (const Node& node : dag.nodes)
@@ -113,7 +118,8 @@ Tables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, con
 }
 
 OpKind kind_of(const Collective& collective) {
-  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll};
+  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll,
+                              OpKind::ReducePieces};
   return kinds[static_cast<int>(collective.kind)];
 }
 
@@ -334,6 +340,7 @@ class TemplateWriter {
     write(op, state_[id.index()].buffer);
   }
 
+  /// On one device the norm of all gradients is part of the update, so those of other buckets only have to be complete.
   void add_update(NodeId id, const Node& node, BucketId bucket) {
     const int op = add_op(OpKind::Update, tables_.send_stream[node.stream.index()], node, id);
     follow_edges(id, op);

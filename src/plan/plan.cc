@@ -23,8 +23,8 @@ void add(StableHash& hash, const std::vector<int>& list) {
 }  // namespace
 
 std::string_view name(OpKind kind) {
-  constexpr std::string_view names[] = {"run",        "send",           "recv",       "all_reduce",
-                                        "reduce_scatter", "all_gather", "all_to_all", "update"};
+  constexpr std::string_view names[] = {"run",        "send",       "recv",          "all_reduce", "reduce_scatter",
+                                        "all_gather", "all_to_all", "reduce_pieces", "update"};
   return names[static_cast<int>(kind)];
 }
 

@@ -16,7 +16,7 @@
 
 namespace piper {
 
-enum class OpKind { Run, Send, Recv, AllReduce, ReduceScatter, AllGather, AllToAll, Update };
+enum class OpKind { Run, Send, Recv, AllReduce, ReduceScatter, AllGather, AllToAll, ReducePieces, Update };
 std::string_view name(OpKind kind);
 bool is_communication(OpKind kind);
 

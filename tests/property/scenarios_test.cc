@@ -23,6 +23,7 @@ int scenarios() { return long_run() ? 20'000 : 1'500; }
 
 /// Reasons for which a schedule that looks legal may be refused; see docs/errors.
 const std::set<ErrorCode> documented = {
+    ErrorCode::E203,  // a prefetch where the chunks with zero=3 have no parameters
     ErrorCode::E301,  // tied parameters under two replicate directives
     ErrorCode::E303,  // brackets or orders against skip connections
     ErrorCode::E305,  // overlapped parts that depend on each other
