@@ -154,7 +154,7 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   pipeline.note("linearize", begin);
   pipeline.end_phase();
 
-  out.plan = timed("lower", [&] { return lower(out.linear.dag, out.linear.order, options.cluster); });
+  out.plan = timed("lower", [&] { return lower(out.linear, options.cluster); });
   PIPER_CHECK(timed("verify-plan", [&] { return verify(out.plan); }));
   if (options.cluster.memory) PIPER_CHECK(check_capacity(out.plan, *options.cluster.memory));
   out.times = std::move(pipeline.times);

@@ -3,7 +3,7 @@
 
 #include "base/result.h"
 #include "cost/cluster.h"
-#include "ir/training_dag.h"
+#include "ir/linear_dag.h"
 #include "schedule/schedule.h"
 
 namespace piper {
@@ -32,12 +32,7 @@ Result<TrainingDag> insert_updates(TrainingDag dag);
 /// The DAG is one: no cycle through data and orders. Shows the cycle otherwise (E303).
 Result<TrainingDag> check_acyclic(TrainingDag dag);
 
-/// One order of all nodes, with the times behind it. Every device issues its nodes in this order.
-struct LinearDag {
-  TrainingDag dag;
-  std::vector<NodeId> order;
-  std::vector<double> start, end;  // seconds, by node, as the costs had it
-};
+/// One order of all nodes, with the times behind it.
 Result<LinearDag> linearize(TrainingDag dag, const Cluster& cluster);
 
 /// Keeps the gathers that are needed, and puts each as far before its first user as prefetch says.

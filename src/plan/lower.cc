@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <queue>
 #include <unordered_map>
 
 #include "base/hash.h"
@@ -126,10 +127,10 @@ OpKind kind_of(const Collective& collective) {
 /// Writes the template of one class of devices.
 class TemplateWriter {
  public:
-  TemplateWriter(const TrainingDag& dag, const Tables& tables, const Adjacency& predecessors, int device_class, const DeviceClasses& classes)
-      : dag_(dag), tables_(tables), predecessors_(predecessors), class_(device_class), classes_(classes) {
+  TemplateWriter(const LinearDag& linear, const Tables& tables, const Adjacency& predecessors, int device_class, const DeviceClasses& classes)
+      : linear_(linear), dag_(linear.dag), tables_(tables), predecessors_(predecessors), class_(device_class), classes_(classes) {
     out_.devices = classes.members(device_class);
-    state_.assign(dag.nodes.size(), {});
+    state_.assign(dag_.nodes.size(), {});
   }
 
   PlanTemplate write(const std::vector<NodeId>& nodes) {
@@ -205,6 +206,7 @@ class TemplateWriter {
     const DirectiveId origin = node.made_by.valid() ? node.made_by : node.placed_by;
     op.origin = is_compute(node) ? node.placed_by.value : origin.value;
     out_.ops.push_back(std::move(op));
+    node_of_op_.push_back(id);
     required_.emplace_back();
     return static_cast<int>(out_.ops.size()) - 1;
   }
@@ -248,8 +250,9 @@ class TemplateWriter {
   void add_compute(NodeId id, const Node& node) {
     const PassWork& work = work_of(dag_, node);
     const int op = add_op(OpKind::Run, tables_.send_stream[node.stream.index()], node, id);
-    out_.ops[static_cast<size_t>(op)].temporaries = work.temporaries.at(samples_on(dag_, node.group));
     follow_edges(id, op);
+    if (const int64_t bytes = work.temporaries.at(samples_on(dag_, node.group)); bytes > 0)
+      write(op, add_buffer(out_.ops[static_cast<size_t>(op)].label, Category::Temporaries, bytes));
     for (const ValueId value : work.reads)
       if ((*dag_.model)[value].kind == ValueKind::Input) read(op, input(value, node));
     for (const ParameterId p : work.parameters) {
@@ -351,15 +354,32 @@ class TemplateWriter {
     state_[id.index()] = {op, -1};
   }
 
+  /// Buffers go before the first operation that starts when all their uses have ended.
   void set_frees() {
     std::vector<int> last(out_.buffers.size(), -1);
-    for (size_t i = 0; i < out_.ops.size(); ++i)
-      for (const auto* list : {&out_.ops[i].reads, &out_.ops[i].writes})
-        for (const int b : *list) last[static_cast<size_t>(b)] = static_cast<int>(i);
+    std::vector<double> ended(out_.buffers.size(), 0);
+    for (size_t i = 0; i < out_.ops.size(); ++i) {
+      for (const auto* list : {&out_.ops[i].reads, &out_.ops[i].writes}) {
+        for (const int b : *list) {
+          last[static_cast<size_t>(b)] = static_cast<int>(i);
+          ended[static_cast<size_t>(b)] = std::max(ended[static_cast<size_t>(b)], linear_.end[node_of_op_[i].index()]);
+        }
+      }
+    }
+    std::vector<std::vector<int>> unused(out_.ops.size());  // by the last operation that uses them
     for (size_t b = 0; b < last.size(); ++b)
-      if (!out_.buffers[b].persistent && last[b] >= 0) out_.ops[static_cast<size_t>(last[b])].frees.push_back(static_cast<int>(b));
+      if (!out_.buffers[b].persistent && last[b] >= 0) unused[static_cast<size_t>(last[b])].push_back(static_cast<int>(b));
+    using Ending = std::pair<double, int>;
+    std::priority_queue<Ending, std::vector<Ending>, std::greater<>> waiting;
+    for (size_t i = 0; i < out_.ops.size(); ++i) {
+      for (const double start = linear_.start[node_of_op_[i].index()]; !waiting.empty() && waiting.top().first <= start; waiting.pop())
+        out_.ops[i - 1].frees.push_back(waiting.top().second);
+      for (const int b : unused[i]) waiting.push({ended[static_cast<size_t>(b)], b});
+    }
+    for (; !waiting.empty(); waiting.pop()) out_.ops.back().frees.push_back(waiting.top().second);
   }
 
+  const LinearDag& linear_;
   const TrainingDag& dag_;
   const Tables& tables_;
   const Adjacency& predecessors_;
@@ -367,6 +387,7 @@ class TemplateWriter {
   const DeviceClasses& classes_;
   PlanTemplate out_;
   std::vector<NodeState> state_;
+  std::vector<NodeId> node_of_op_;
   std::vector<BucketBuffers> buckets_;
   std::vector<int> bucket_of_;
   std::map<std::pair<size_t, int>, int> contributions_;
@@ -376,12 +397,13 @@ class TemplateWriter {
 
 }  // namespace
 
-Plan lower(const TrainingDag& dag, const std::vector<NodeId>& order, const Cluster& cluster) {
-  Tables tables = make_tables(dag, order, cluster);
+Plan lower(const LinearDag& linear, const Cluster& cluster) {
+  const TrainingDag& dag = linear.dag;
+  Tables tables = make_tables(dag, linear.order, cluster);
   const DeviceClasses classes = device_classes(dag);
   const Adjacency predecessors = adjacency(dag, Direction::Predecessors);
   std::vector<std::vector<NodeId>> nodes(classes.count());
-  for (const NodeId id : order) {
+  for (const NodeId id : linear.order) {
     for (const int c : classes.of_group(dag[id].group)) nodes[static_cast<size_t>(c)].push_back(id);
     if (const auto* transfer = std::get_if<Transfer>(&dag[id].op))
       for (const int c : classes.of_group(transfer->from))
@@ -389,7 +411,7 @@ Plan lower(const TrainingDag& dag, const std::vector<NodeId>& order, const Clust
   }
   std::vector<PlanTemplate> templates;
   for (size_t c = 0; c < classes.count(); ++c)
-    templates.push_back(TemplateWriter(dag, tables, predecessors, static_cast<int>(c), classes).write(nodes[c]));
+    templates.push_back(TemplateWriter(linear, tables, predecessors, static_cast<int>(c), classes).write(nodes[c]));
   tables.plan.templates = std::move(templates);
   return std::move(tables.plan);
 }

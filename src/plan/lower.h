@@ -2,12 +2,13 @@
 #pragma once
 
 #include "cost/cluster.h"
-#include "ir/training_dag.h"
+#include "ir/linear_dag.h"
 #include "plan/plan.h"
 
 namespace piper {
 
-/// Every device gets the operations of its nodes in this order, with buffers, frees and the waits they need.
-Plan lower(const TrainingDag& dag, const std::vector<NodeId>& order, const Cluster& cluster);
+/// Every device gets the operations of its nodes in this order, with buffers, frees and the waits they need. Bytes come back
+/// when, by the costs behind the order, their last use has ended: so nobody waits for memory while the costs hold.
+Plan lower(const LinearDag& linear, const Cluster& cluster);
 
 }  // namespace piper
