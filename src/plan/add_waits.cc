@@ -21,6 +21,7 @@ class Waiter {
       add_conflicts(op, before);
       wait_all(op, before);
       for (auto missing = memory_.missing(op); !missing.empty(); missing = memory_.missing(op)) wait_all(op, missing);
+      drop_implied(op);
       memory_.issue(op);
       for (const int b : of_.ops[i].writes) last_write_[static_cast<size_t>(b)] = op;
     }
@@ -35,6 +36,15 @@ class Waiter {
       of_.ops[static_cast<size_t>(op)].waits.push_back(earlier);
       clocks_.merge(op, earlier);
     }
+  }
+
+  /// A later wait may imply one that was added before it.
+  void drop_implied(int op) {
+    auto& waits = of_.ops[static_cast<size_t>(op)].waits;
+    const std::vector<int> all = waits;
+    std::erase_if(waits, [&](int w) {
+      return std::any_of(all.begin(), all.end(), [&](int other) { return other > w && clocks_.knows(other, w); });
+    });
   }
 
   /// Readers come after the last writer, writers after everyone since.

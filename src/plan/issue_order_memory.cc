@@ -39,9 +39,8 @@ IssueOrderUse issue_order_use(const PlanTemplate& of, const FirstTouches& touche
   use.peak = live;
   for (size_t i = 0; i < of.ops.size(); ++i) {
     for (const int b : touches.of(i)) live = saturating_add(live, of.buffers[static_cast<size_t>(b)].bytes);
-    const int64_t now = saturating_add(live, of.ops[i].temporaries);
-    if (now > use.peak || use.peak_op < 0) {
-      use.peak = std::max(use.peak, now);
+    if (live > use.peak || use.peak_op < 0) {
+      use.peak = std::max(use.peak, live);
       use.peak_op = static_cast<int>(i);
     }
     for (const int b : of.ops[i].frees) live -= of.buffers[static_cast<size_t>(b)].bytes;
@@ -58,14 +57,13 @@ IssueOrderMemory::IssueOrderMemory(const Plan& plan, const PlanTemplate& of, con
 }
 
 bool IssueOrderMemory::knows_free(int op, const Returned& returned) const {
-  if (returned.buffer < 0) return clocks_.knows(op, returned.op);
   for (const int user : last_users(returned.buffer))
     if (user >= 0 && !clocks_.knows(op, user)) return false;
   return true;
 }
 
 int64_t IssueOrderMemory::wanted(int op) const {
-  int64_t bytes = of_.ops[static_cast<size_t>(op)].temporaries;
+  int64_t bytes = 0;
   for (const int b : touches_.of(static_cast<size_t>(op))) bytes = saturating_add(bytes, of_.buffers[static_cast<size_t>(b)].bytes);
   return bytes;
 }
@@ -78,7 +76,6 @@ std::vector<int> IssueOrderMemory::missing(int op) const {
   if (bytes <= 0) return {};
   for (const Returned& returned : returned_) {
     if (knows_free(op, returned)) continue;
-    if (returned.buffer < 0) return {returned.op};
     std::vector<int> users;
     for (const int user : last_users(returned.buffer))
       if (user >= 0 && !clocks_.knows(op, user)) users.push_back(user);
@@ -110,9 +107,8 @@ void IssueOrderMemory::issue(int op) {
   take(op, wanted(op));
   for (const auto* list : {&self.reads, &self.writes})
     for (const int b : *list) last_users_[static_cast<size_t>(b) * streams_ + static_cast<size_t>(self.stream)] = op;
-  if (self.temporaries > 0) returned_.push_back({self.temporaries, -1, op});
   for (const int b : self.frees)
-    if (of_.buffers[static_cast<size_t>(b)].bytes > 0) returned_.push_back({of_.buffers[static_cast<size_t>(b)].bytes, b, op});
+    if (of_.buffers[static_cast<size_t>(b)].bytes > 0) returned_.push_back({of_.buffers[static_cast<size_t>(b)].bytes, b});
 }
 
 }  // namespace piper

@@ -49,10 +49,9 @@ class IssueOrderMemory {
   }
 
  private:
-  /// Bytes that were returned by a buffer, or by an operation whose temporaries they were.
   struct Returned {
     int64_t bytes;
-    int buffer, op;
+    int buffer;
   };
   bool knows_free(int op, const Returned& returned) const;
   int64_t wanted(int op) const;

@@ -59,7 +59,6 @@ MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of) {
     owner.bytes = saturating_add(owner.bytes, buffer.bytes);
     ++owner.buffers;
   }
-  if (use.peak_op >= 0) peak.by_category[static_cast<size_t>(Category::Temporaries)] = of.ops[static_cast<size_t>(use.peak_op)].temporaries;
   for (auto& [key, owner] : owners) peak.largest.push_back(std::move(owner));
   std::stable_sort(peak.largest.begin(), peak.largest.end(), [](const MemoryOwner& a, const MemoryOwner& b) { return a.bytes > b.bytes; });
   peak.largest.resize(std::min<size_t>(8, peak.largest.size()));

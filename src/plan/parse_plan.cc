@@ -206,17 +206,14 @@ class Parser {
         return read_list(*list, [&] { return reader_.reference('%', "buffer", buffer_count); });
     if (in_.accept_word("waits")) return read_list(op.waits, [&] { return index("an op", static_cast<size_t>(most)); });
     const Token key = in_.peek();
-    if (!in_.accept_word("communication") && !in_.accept_word("temporaries") && !in_.accept_word("origin"))
+    if (!in_.accept_word("communication") && !in_.accept_word("origin"))
       return in_.unexpected("a property of an op")
-          .help(
-              did_you_mean(key.text, {"communication", "waits", "reads", "writes", "frees", "temporaries", "origin"}));
+          .help(did_you_mean(key.text, {"communication", "waits", "reads", "writes", "frees", "origin"}));
     PIPER_CHECK(in_.expect("=", fmt::format("after {}", key.text)));
     if (key.text == "communication") {
       PIPER_TRY(op.communication, index("a communication", plan_.communications.size()));
-    } else if (key.text == "origin") {
-      PIPER_TRY(op.origin, index("an origin", plan_.origins.size()));
     } else {
-      PIPER_TRY(op.temporaries, counted_bytes());
+      PIPER_TRY(op.origin, index("an origin", plan_.origins.size()));
     }
     return Ok{};
   }
@@ -240,7 +237,7 @@ class Parser {
     PIPER_TRY(const int64_t bytes, reader_.number("the number of bytes", 0, largest_amount));
     bytes_ += bytes;
     if (bytes_ > largest_amount)
-      return reader_.wrong(in_.range(token), "the buffers and temporaries of one device have more than 10^18 bytes");
+      return reader_.wrong(in_.range(token), "the buffers of one device have more than 10^18 bytes");
     return bytes;
   }
 

@@ -62,7 +62,7 @@ uint64_t hash(const Plan& plan) {
     }
     for (const PlannedOp& op : t.ops) {
       add(hash, op.label);
-      for (const int64_t word : {static_cast<int64_t>(op.kind), int64_t{op.stream}, int64_t{op.communication}, op.temporaries}) hash.add(static_cast<uint64_t>(word));
+      for (const int64_t word : {static_cast<int64_t>(op.kind), int64_t{op.stream}, int64_t{op.communication}}) hash.add(static_cast<uint64_t>(word));
       for (const auto* list : {&op.waits, &op.reads, &op.writes, &op.frees}) add(hash, *list);
     }
   }

@@ -46,7 +46,6 @@ struct PlannedOp {
   PlanLabel label;
   int communication = -1;     // into Plan::communications
   int origin = -1;            // into Plan::origins: the schedule line behind it
-  int64_t temporaries = 0;    // bytes that live only while it runs
   std::vector<int> waits;     // earlier operations of this device, on other streams
   std::vector<int> reads, writes, frees;  // buffers
   friend bool operator==(const PlannedOp&, const PlannedOp&) = default;

@@ -58,7 +58,6 @@ std::string Printer::op(size_t index, const PlannedOp& op) const {
   if (op.communication >= 0) out += fmt::format(" communication={}", op.communication);
   out += print_list("waits", "", op.waits) + print_list("reads", "%", op.reads) + print_list("writes", "%", op.writes) +
          print_list("frees", "%", op.frees);
-  if (op.temporaries > 0) out += fmt::format(" temporaries={}", op.temporaries);
   if (op.origin >= 0) out += fmt::format(" origin={}", op.origin);
   return out;
 }

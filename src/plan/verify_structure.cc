@@ -67,7 +67,6 @@ Checked check_op(const Plan& plan, const PlanTemplate& t, int index, std::vector
   if (op.origin != -1 && !inside(op.origin, plan.origins.size())) return malformed(fmt::format("{} has an unknown origin", what));
   if (is_communication(op.kind) != (op.communication >= 0) || (op.communication >= 0 && !inside(op.communication, plan.communications.size())))
     return malformed(fmt::format("{} must name a communication if and only if it is one", what));
-  if (op.temporaries < 0) return malformed(fmt::format("{} has negative temporaries", what));
   for (const int wait : op.waits)
     if (wait < 0 || wait >= index || t.ops[static_cast<size_t>(wait)].stream == op.stream)
       return malformed(fmt::format("{} waits for op {}, which is not an earlier one on another stream", what, wait));

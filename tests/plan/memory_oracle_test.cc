@@ -1,13 +1,16 @@
 // Published memory tables, out of the general accountant: plans are compiled, nothing here knows a formula of theirs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "compile/compile.h"
 #include "model/analytic/analytic_model.h"
 #include "model/analytic/builtin_models.h"
+#include "model/analytic/step_overrides.h"
 #include "model/model_text.h"
 #include "plan/issue_order_memory.h"
 #include "plan/memory_report.h"
@@ -77,7 +80,10 @@ TEST(MemoryOracle, ZeroPaperTable1) {
     for (int zero = 0; zero <= 3; ++zero) {
       SCOPED_TRACE(fmt::format("{} dp {} zero {}", rows[r][0], replicas, zero));
       const Plan plan = compile_replicated(parameters, "weights=float16 gradients=float16 master=float32", replicas, zero);
-      EXPECT_EQ(static_cast<double>(state_bytes(plan)), std::stod(rows[r][4 + static_cast<size_t>(zero)]) * 1e9);
+      // shards are padded to whole elements of equal number, at most one more than the table's fraction of one
+      const double padding = static_cast<double>(state_bytes(plan)) - std::stod(rows[r][4 + static_cast<size_t>(zero)]) * 1e9;
+      EXPECT_GE(padding, 0);
+      EXPECT_LE(padding, parameters % replicas == 0 ? 0 : 16.0 * replicas);
     }
   }
 }

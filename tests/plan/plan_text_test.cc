@@ -50,10 +50,9 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
   for (int k = 0; k <= static_cast<int>(OpKind::Update); ++k)
     t.ops.push_back({static_cast<OpKind>(k),
                      k % 4,
-                     {k, std::nullopt, k % 6},
+                     {k % 8, std::nullopt, k % 6},
                      k % 3 - 1,
                      k % 3 - 1,
-                     k * 100,
                      {k, 1},
                      {0, 3},
                      {2},
@@ -140,8 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{header + "template [0]\n op 0 run x on s waits(-1)", ErrorCode::E408, 8, "an op must be"},
         Malformed{header + "template [0]\n op 0 run x on s waits(99999999999)", ErrorCode::E408, 8, "an op must be"},
         Malformed{header + "template [0]\n op 0 run x on s origin=0", ErrorCode::E408, 8, "there is none"},
-        Malformed{header + "template [0]\n op 0 run x on s temporaries=-1", ErrorCode::E408, 8, "bytes"},
-        Malformed{header + "template [0]\n op 0 run x on s temporaries=1 temporaries=1", ErrorCode::E101, 8, "twice"},
+        Malformed{header + "origin a b\ntemplate [0]\n op 0 run x on s origin=0 origin=0", ErrorCode::E101, 9, "twice"},
         Malformed{header + "template [0]\n op 0 run x on s color=1", ErrorCode::E101, 8, "property"}));
 
 TEST(PlanText, ASmallTextMakesNoLargePlan) {

@@ -199,9 +199,9 @@ std::vector<Planted> memory_orders() {
                  ErrorCode::E406,
                  {"op 1 recv y on comm", "last used by device 0: op 0 run a on compute", "op 1 must wait for op 0"}});
   const std::string temporaries =
-      "template [0]\nbuffer 0 weights 8 x persistent\n"
-      "op 0 run a on compute reads(%0) temporaries=100\n"
-      "op 1 run a on comm waits(0) reads(%0) temporaries=60\n";
+      "template [0]\nbuffer 0 weights 8 x persistent\nbuffer 1 temporaries 100 x\nbuffer 2 temporaries 60 x\n"
+      "op 0 run a on compute reads(%0) writes(%1) frees(%1)\n"
+      "op 1 run a on comm waits(0) reads(%0) writes(%2) frees(%2)\n";
   out.push_back({"TemporariesReusedAcrossStreams",
                  temporaries,
                  with(temporaries, " waits(0)", ""),
@@ -327,7 +327,6 @@ TEST(VerifyPlan, IndicesOutOfRangeAreFound) {
       [](Plan& p) { p.templates[0].ops[0].communication = 1; },
       [](Plan& p) { p.templates[0].ops[0].origin = 1; },
       [](Plan& p) { p.templates[0].ops[0].origin = -2; },
-      [](Plan& p) { p.templates[0].ops[0].temporaries = -1; },
       [](Plan& p) { p.templates[0].buffers[0].bytes = -1; },
       [](Plan& p) { p.templates[0].buffers[0].label.name = -1; },
       [](Plan& p) { p.templates[1].ops[1].waits = {-1}; },
@@ -358,7 +357,7 @@ TEST(VerifyPlan, CapacityIsChecked) {
   const Plan plan =
       parse(header +
             "template [1]\nbuffer 0 weights 100 x persistent\nbuffer 1 activations 50 y\n"
-            "op 0 run a on compute reads(%0) temporaries=20\nop 1 run a on compute writes(%1) frees(%1) origin=0\n");
+            "op 0 run a on compute reads(%0)\nop 1 run a on compute writes(%1) frees(%1) origin=0\n");
   EXPECT_TRUE(check_capacity(plan, 150));
   auto result = check_capacity(plan, 149);
   ASSERT_FALSE(result);
@@ -473,7 +472,6 @@ TEST_P(CompiledPlanFaults, PeakIsWhatANaiveCountSays) {
     std::array<int64_t, category_count> at_peak{};
     for (size_t i = 0; i < t.ops.size(); ++i) {
       std::array<int64_t, category_count> now{};
-      now[static_cast<size_t>(Category::Temporaries)] = t.ops[i].temporaries;
       for (size_t b = 0; b < t.buffers.size(); ++b) {
         const auto names = [&](const std::vector<int>& list) {
           return std::find(list.begin(), list.end(), static_cast<int>(b)) != list.end();

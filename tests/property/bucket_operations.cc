@@ -12,13 +12,16 @@ void add(Sum& to, const Sum& from) {
 }
 
 OpKind kind_of(CollectiveKind kind) {
-  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll};
+  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll,
+                              OpKind::ReducePieces};
   return kinds[static_cast<int>(kind)];
 }
 
 }  // namespace
 
-std::string BucketOperations::name(BucketId bucket) const { return fmt::format("bucket{}", bucket.value); }
+std::string BucketOperations::name(BucketId bucket) const {
+  return fmt::format("bucket{}.{}", bucket.value, (*dag_.model)[dag_[bucket].parameters[0]].name);
+}
 
 BucketOperations::BucketOperations(const TrainingDag& dag, Machine& machine, const StepRules& rules)
     : dag_(dag), machine_(machine), rules_(rules) {
@@ -117,12 +120,6 @@ void BucketOperations::gather_weights(NodeId id, BucketId bucket, const DeviceLi
   }
 }
 
-/// Between the groups that hold a bucket, not inside one.
-bool BucketOperations::is_between(const Collective& collective) const {
-  const auto& holders = dag_[collective.item.bucket_id()].holders;
-  return std::none_of(holders.begin(), holders.end(), [&](const Holder& h) { return h.group == dag_.groups[collective.over].group; });
-}
-
 void BucketOperations::combine_gradients(NodeId id, const Collective& collective, const DeviceList& devices) {
   const BucketId bucket = collective.item.bucket_id();
   std::vector<Member> members;
@@ -137,11 +134,12 @@ void BucketOperations::combine_gradients(NodeId id, const Collective& collective
     }
     members.push_back(member);
   }
-  if (!is_between(collective))
+  if (collective.kind != CollectiveKind::ReducePieces)
     for (const Member& member : members)
       if (member.source->block != members[0].source->block) machine_.fault(fmt::format("{} mixes gradients of different experts", name_of(dag_, id)));
   switch (collective.kind) {
-    case CollectiveKind::AllReduce: all_reduce(bucket, members); break;
+    case CollectiveKind::AllReduce: all_reduce(id, bucket, members); break;
+    case CollectiveKind::ReducePieces: reduce_pieces(bucket, members); break;
     case CollectiveKind::ReduceScatter: reduce_scatter(id, bucket, members); break;
     case CollectiveKind::AllGather: gather_gradients(id, bucket, members); break;
     case CollectiveKind::AllToAll: machine_.fault("gradients are not exchanged"); break;
@@ -149,8 +147,19 @@ void BucketOperations::combine_gradients(NodeId id, const Collective& collective
   for (const Member& member : members) machine_.finish(member.device, *member.op);
 }
 
+void BucketOperations::all_reduce(NodeId id, BucketId bucket, std::vector<Member>& members) {
+  for (size_t p = 0; p < rules_.pieces(bucket).size(); ++p) {
+    Sum total;
+    for (const Member& member : members) {
+      if (member.source->pieces[p]) add(total, *member.source->pieces[p]);
+      else machine_.fault(fmt::format("{} on device {} does not have all that it adds", name_of(dag_, id), member.device));
+    }
+    for (const Member& member : members) member.target->pieces[p] = total;
+  }
+}
+
 /// Whoever has a piece of the same experts adds it and gets the sum.
-void BucketOperations::all_reduce(BucketId bucket, std::vector<Member>& members) {
+void BucketOperations::reduce_pieces(BucketId bucket, std::vector<Member>& members) {
   for (size_t p = 0; p < rules_.pieces(bucket).size(); ++p) {
     std::map<int, Sum> total;  // by block of experts
     for (const Member& member : members)
@@ -225,10 +234,20 @@ void BucketOperations::scalars(NodeId id) {
   scalars_known_ = true;
 }
 
+/// What the scalars say must be known; one device on its own sees that itself.
+void BucketOperations::check_scalars(NodeId id, int device) {
+  if (scalars_known_) return;
+  int active = 0;
+  for (int d = 0; d < machine_.device_count(); ++d) active += machine_.has(d);
+  if (active > 1) return machine_.fault(fmt::format("{} does not wait for the step's scalars", name_of(dag_, id)));
+  for (size_t b = 0; b < machine_.buffers(device).size(); ++b)
+    if (const auto* gradients = std::get_if<Gradients>(&machine_.content(device, static_cast<int>(b)))) check_complete(id, device, *gradients);
+}
+
 void BucketOperations::update(NodeId id, BucketId bucket) {
   for (const int device : dag_.groups[dag_[id].group].devices) {
     const PlannedOp& op = machine_.take(device, OpKind::Update, id);
-    if (!scalars_known_) machine_.fault(fmt::format("{} does not wait for the step's scalars", name_of(dag_, id)));
+    check_scalars(id, device);
     const auto gradients = machine_.find<Gradients>(device, op.reads);
     const auto weights = machine_.find<Weights>(device, op.writes);
     if (gradients.size() != 1 || weights.size() != 1 || gradients[0]->bucket != bucket || weights[0]->bucket != bucket) {

@@ -38,10 +38,11 @@ class BucketOperations {
   void check_complete(NodeId id, int device, const Gradients& gradients);
   void gather_weights(NodeId id, BucketId bucket, const DeviceList& members);
   void combine_gradients(NodeId id, const Collective& collective, const DeviceList& members);
-  void all_reduce(BucketId bucket, std::vector<Member>& members);
+  void all_reduce(NodeId id, BucketId bucket, std::vector<Member>& members);
+  void reduce_pieces(BucketId bucket, std::vector<Member>& members);
   void reduce_scatter(NodeId id, BucketId bucket, std::vector<Member>& members);
   void gather_gradients(NodeId id, BucketId bucket, std::vector<Member>& members);
-  bool is_between(const Collective& collective) const;
+  void check_scalars(NodeId id, int device);
   std::string name(BucketId bucket) const;
 
   const TrainingDag& dag_;

@@ -90,8 +90,8 @@ std::string in_words(const Plan& plan) {
   for (const PlanTemplate& t : plan.templates) {
     out += fmt::format("on {}\n", print_devices(t.devices));
     for (const PlannedOp& op : t.ops) {
-      out += fmt::format("{} {} {} waits {} temporaries {}", name(op.kind), describe(plan, op.label),
-                         plan.streams[static_cast<size_t>(op.stream)], fmt::join(op.waits, ","), op.temporaries);
+      out += fmt::format("{} {} {} waits {}", name(op.kind), describe(plan, op.label),
+                         plan.streams[static_cast<size_t>(op.stream)], fmt::join(op.waits, ","));
       for (const auto* list : {&op.reads, &op.writes, &op.frees}) {
         out += " |";
         for (const int b : *list) out += fmt::format(" {}({})", describe(plan, t.buffers[static_cast<size_t>(b)].label), t.buffers[static_cast<size_t>(b)].bytes);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/passes.h"
+#include "ir/linear_dag.h"
 #include "plan/plan.h"
 
 namespace piper::property {

@@ -23,7 +23,7 @@ LinearDag compiled(const std::string& schedule) {
 }
 
 std::vector<std::string> faults_of(const LinearDag& linear) {
-  return run_symbolically(linear, lower(linear.dag, linear.order, Cluster{}));
+  return run_symbolically(linear, lower(linear, Cluster{}));
 }
 
 /// The n-th node of the order whose name has all these words in it.

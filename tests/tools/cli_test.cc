@@ -76,7 +76,8 @@ TEST(CommandLine, RefusedInputIsOne) {
 }
 
 TEST(CommandLine, UsageIsTwo) {
-  for (const std::string arguments : {"", "chek", "check", "check --formt json " + inputs, "compile " + inputs + " --emit pln"}) {
+  const std::vector<std::string> wrong = {"", "chek", "check", "check --formt json " + inputs, "compile " + inputs + " --emit pln"};
+  for (const std::string& arguments : wrong) {
     const ProgramResult result = run_piper(arguments, root);
     EXPECT_EQ(result.exit_code, 2) << arguments;
     EXPECT_THAT(result.errors, HasSubstr("--help")) << arguments;

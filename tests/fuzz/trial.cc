@@ -1,0 +1,56 @@
+#include "fuzz/trial.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdlib>
+
+namespace piper::fuzz {
+namespace {
+
+/// Most memory the process ever had, in kilobytes.
+long peak_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+}  // namespace
+
+int scaled(int inputs) {
+  const char* set = std::getenv("PIPER_LONG");
+  return set && std::string(set) == "1" ? inputs * 10 : inputs;
+}
+
+Tally try_mutations(const std::string& folder, int inputs, const std::function<Outcome(const Seed&, const std::string&)>& run) {
+  const std::vector<Seed> seeds = corpus(folder);
+  Mutator mutator(20'260'000);
+  Tally tally;
+  for (; tally.inputs < inputs; ++tally.inputs) {
+    const Seed& seed = seeds[static_cast<size_t>(tally.inputs) % seeds.size()];
+    const std::string text = mutator.mutate(seed.text);
+    const long before = peak_memory();
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      const Outcome outcome = run(seed, text);
+      tally.parsed += outcome != Outcome::Refused;
+      tally.compiled += outcome == Outcome::Compiled;
+    } catch (const std::exception& exception) {
+      ADD_FAILURE() << exception.what() << "\nfrom " << seed.name << ":\n" << text;
+      return tally;
+    }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    tally.slowest = std::max(tally.slowest, seconds.count());
+    EXPECT_LT(seconds.count(), 10) << "from " << seed.name << ":\n" << text;
+    EXPECT_LT(peak_memory() - before, 1'000'000) << "kilobytes, from " << seed.name << ":\n" << text;
+    if (testing::Test::HasFailure()) return tally;
+  }
+  fmt::print("{}: {} inputs, {:.0f} % past the parser, {} compiled, slowest {:.3f} s\n", folder, tally.inputs,
+             100.0 * tally.parsed / tally.inputs, tally.compiled, tally.slowest);
+  EXPECT_GE(tally.parsed * 5, tally.inputs);
+  return tally;
+}
+
+}  // namespace piper::fuzz
