@@ -25,20 +25,23 @@ class Pipeline {
     auto result = pass(std::move(dag));
     if (!result) return std::move(result.error());
     dag = *std::move(result);
-    note(std::move(name), start);
-    if (options_.verify_every_pass) end_phase();
+    note(std::move(name), start, dag);
+    if (options_.verify_every_pass) end_phase(dag);
     return Ok{};
   }
 
-  void note(std::string name, std::chrono::steady_clock::time_point start) {
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    times.push_back({std::move(name), seconds.count(), dag.nodes.size(), dag.edges.size()});
-    if (options_.after_pass) options_.after_pass(times.back().pass, dag);
+  /// The same for what is not a rewrite of the DAG any more.
+  template <class Step>
+  auto timed(std::string name, const TrainingDag& shown, Step step) {
+    const auto start = std::chrono::steady_clock::now();
+    auto result = step();
+    note(std::move(name), start, shown);
+    return result;
   }
 
   /// What a pass may have broken is our bug, never the user's.
-  void end_phase() {
-    if (auto sound = verify(dag); !sound)
+  void end_phase(const TrainingDag& made) {
+    if (auto sound = verify(made); !sound)
       internal_error(fmt::format("after {}: {}", times.empty() ? "start" : times.back().pass, sound.error().message));
   }
 
@@ -46,6 +49,12 @@ class Pipeline {
   std::vector<PassTime> times;
 
  private:
+  void note(std::string name, std::chrono::steady_clock::time_point start, const TrainingDag& made) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    times.push_back({std::move(name), seconds.count(), made.nodes.size(), made.edges.size()});
+    if (options_.after_pass) options_.after_pass(times.back().pass, made);
+  }
+
   const CompileOptions& options_;
 };
 
@@ -119,7 +128,7 @@ Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const s
   PIPER_CHECK(pipeline.run("insert-communication", insert_communication));
   PIPER_CHECK(pipeline.run("delay-recomputation", delay_recomputation));  // after insert-communication: gradients arrive there
   PIPER_CHECK(pipeline.run("insert-updates", insert_updates));
-  pipeline.end_phase();
+  pipeline.end_phase(pipeline.dag);
   return Ok{};
 }
 
@@ -140,22 +149,19 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   PIPER_CHECK(pipeline.run("order", [&](TrainingDag dag) { return apply(std::move(dag), orders); }));
   PIPER_CHECK(pipeline.run("check-acyclic", check_acyclic));
 
-  const auto timed = [&](std::string name, auto step) {
-    const auto begin = std::chrono::steady_clock::now();
-    auto result = step();
-    pipeline.note(std::move(name), begin);
-    return result;
-  };
-  auto linear = linearize(std::move(pipeline.dag), options.cluster);
-  if (!linear) return std::move(linear.error());
-  const auto begin = std::chrono::steady_clock::now();
-  PIPER_TRY(out.linear, place_gathers(*std::move(linear)));
-  pipeline.dag = out.linear.dag;
-  pipeline.note("linearize", begin);
-  pipeline.end_phase();
+  LinearDag& linear = out.linear;
+  PIPER_CHECK(pipeline.timed("linearize", linear.dag, [&]() -> Checked {
+    PIPER_TRY(linear, linearize(std::move(pipeline.dag), options.cluster));
+    return Ok{};
+  }));
+  PIPER_CHECK(pipeline.timed("place-gathers", linear.dag, [&]() -> Checked {
+    PIPER_TRY(linear, place_gathers(std::move(linear)));
+    return Ok{};
+  }));
+  pipeline.end_phase(linear.dag);
 
-  out.plan = timed("lower", [&] { return lower(out.linear, options.cluster); });
-  PIPER_CHECK(timed("verify-plan", [&] { return verify(out.plan); }));
+  out.plan = pipeline.timed("lower", linear.dag, [&] { return lower(linear, options.cluster); });
+  PIPER_CHECK(pipeline.timed("verify-plan", linear.dag, [&] { return verify(out.plan); }));
   if (options.cluster.memory) PIPER_CHECK(check_capacity(out.plan, *options.cluster.memory));
   out.times = std::move(pipeline.times);
   return out;

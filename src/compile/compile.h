@@ -13,13 +13,19 @@
 
 namespace piper {
 
+#ifdef PIPER_VERIFY_EVERY_PASS
+constexpr bool verify_every_pass_by_default = true;
+#else
+constexpr bool verify_every_pass_by_default = false;
+#endif
+
 struct CompileOptions {
   /// Costs behind the order of nodes, and the memory of a device, if it is known.
   Cluster cluster;
   /// Called after every pass with its name; for --dump-after.
   std::function<void(std::string_view, const TrainingDag&)> after_pass;
-  /// Check the DAG after every pass instead of at the end of each phase.
-  bool verify_every_pass = false;
+  /// Check the DAG after every pass instead of at the end of each phase; debug builds do.
+  bool verify_every_pass = verify_every_pass_by_default;
 };
 
 struct PassTime {

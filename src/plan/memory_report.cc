@@ -1,6 +1,7 @@
 #include "plan/memory_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -70,15 +71,24 @@ std::string memory_table(const Plan& plan) {
   for (int c = 0; c < category_count; ++c) header.emplace_back(name(static_cast<Category>(c)));
   header.emplace_back("at the peak");
   TextTable table(header);
+  MemoryPeak highest;
+  int device = 0;
   for (const PlanTemplate& t : plan.templates) {
     const MemoryPeak peak = memory_peak(plan, t);
+    if (peak.total > highest.total) {
+      highest = peak;
+      device = t.devices[0];
+    }
     std::vector<std::string> row = {print_devices(t.devices), human_bytes(peak.total)};
     for (const int64_t bytes : peak.by_category) row.push_back(human_bytes(bytes));
     const PlannedOp* op = peak.op >= 0 ? &t.ops[static_cast<size_t>(peak.op)] : nullptr;
     row.push_back(op ? fmt::format("{} {}", name(op->kind), describe(plan, op->label)) : "-");
     table.add(std::move(row));
   }
-  return table.print();
+  std::vector<std::string> owners;
+  for (size_t i = 0; i < std::min<size_t>(4, highest.largest.size()); ++i)
+    owners.push_back(fmt::format("{} {}", human_bytes(highest.largest[i].bytes), highest.largest[i].name));
+  return table.print() + fmt::format("largest on device {}: {}\n", device, fmt::join(owners, ", "));
 }
 
 Checked check_capacity(const Plan& plan, int64_t capacity) {

@@ -23,7 +23,7 @@ struct MemoryPeak {
 
 MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of);
 
-/// A table of all templates for people.
+/// A table of all templates for people, and the largest owners where the highest peak is.
 std::string memory_table(const Plan& plan);
 
 /// Every device's peak fits (E405, with what would help).

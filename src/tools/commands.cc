@@ -113,6 +113,8 @@ int run(const CheckCommand& command) {
     peak = std::max(peak, memory_peak(plan, t).total);
   }
   put(memory_table(plan));
+  if (const auto declared = static_cast<size_t>(compiled->linear.dag.devices); devices < declared)
+    put(fmt::format("note: {} of {} devices have nothing to do\n", declared - devices, declared));
   put(fmt::format("\nsound: {} devices in {} kinds, {} nodes, {} operations, plan {:016x}\n", devices, plan.templates.size(),
                   compiled->linear.dag.nodes.size(), ops, hash(plan)));
   put("proved: every communication is matched and in one order, no deadlock, no race, no use after free, memory in issue order\n");

@@ -336,12 +336,12 @@ TEST(AnalyticConfig, ExampleIsAsItSays) {
   auto model = load_model((root / "examples" / "moe.toml").string());
   ASSERT_TRUE(model) << render(model.error());
   EXPECT_EQ(model->name, "small-moe");
-  EXPECT_EQ(model->chunks.size(), 1u + 8 * 4 + 1);
+  EXPECT_EQ(model->chunks.size(), 1u + 16 * 4 + 1);
   EXPECT_EQ(model->step.batch, 32);
-  EXPECT_EQ(model->step.sequence, 512);
+  EXPECT_EQ(model->step.sequence, 2048);
   EXPECT_EQ(model->step.weights, DType::BFloat16);
   EXPECT_EQ(model->step.master, DType::Float32);
-  EXPECT_EQ(print(value_named(*model, "layer.0.dispatch.out").shape), "[expert=8, capacity=b*160, 256]");
+  EXPECT_EQ(print(value_named(*model, "layer.0.dispatch.out").shape), "[expert=8, capacity=b*640, 1024]");
 }
 
 TEST(AnalyticConfig, BuiltInWithOverrides) {

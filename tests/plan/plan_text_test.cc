@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{header + "template [0]\n op 0 run x on s waits(-1)", ErrorCode::E408, 8, "an op must be"},
         Malformed{header + "template [0]\n op 0 run x on s waits(99999999999)", ErrorCode::E408, 8, "an op must be"},
         Malformed{header + "template [0]\n op 0 run x on s origin=0", ErrorCode::E408, 8, "there is none"},
-        Malformed{header + "origin a b\ntemplate [0]\n op 0 run x on s origin=0 origin=0", ErrorCode::E101, 9, "twice"},
+        Malformed{"plan m costs=1\nstream s\nname x\norigin a b\ntemplate [0]\n op 0 run x on s origin=0 origin=0", ErrorCode::E101, 6, "twice"},
         Malformed{header + "template [0]\n op 0 run x on s color=1", ErrorCode::E101, 8, "property"}));
 
 TEST(PlanText, ASmallTextMakesNoLargePlan) {
