@@ -94,7 +94,9 @@ Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
   }
   // who holds a parameter is a set: the two ways of a two-way placement share their buckets
   for (ParameterUse& use : uses)
-    std::sort(use.holdings.begin(), use.holdings.end(), [](const Holding& a, const Holding& b) { return a.group < b.group; });
+    std::sort(use.holdings.begin(), use.holdings.end(), [&](const Holding& a, const Holding& b) {
+      return dag.groups[a.group].devices < dag.groups[b.group].devices;  // not by id: that depends on the order of the file
+    });
   return uses;
 }
 

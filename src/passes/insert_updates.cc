@@ -142,7 +142,8 @@ class Updates {
     std::vector<NodeId> after;
     for (const Gradients& gradients : gradients_[id.index()]) after.insert(after.end(), gradients.final.begin(), gradients.final.end());
     const NodeTags tags{chunk_of(gradients_[id.index()][0]), std::nullopt, -1};
-    const bool cut = std::any_of(bucket.holders.begin(), bucket.holders.end(), [&](const Holder& h) { return members(h) > 1; });
+    // devices of one group hold pieces of the bucket or different experts: only single devices add up all they have
+    const bool cut = std::any_of(bucket.holders.begin(), bucket.holders.end(), [&](const Holder& h) { return dag_.groups[h.group].size() > 1; });
     const auto kind = cut ? CollectiveKind::ReducePieces : CollectiveKind::AllReduce;
     const NodeId between = collective(kind, Item::gradients(id), together, tags, together.reduce_stream, after);
     for (size_t h = 0; h < bucket.holders.size(); ++h) {

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "compile/compile.h"
 #include "model/analytic/step_overrides.h"
+#include "schedule/timelines/library.h"
 
 namespace piper {
 
@@ -44,6 +45,17 @@ struct ExplainCommand {
   std::string node;
 };
 int run(const ExplainCommand& command);
+
+struct ScheduleCommand {
+  std::string name;
+  TimelineRequest request;
+  std::string costs;  // as written: F=1,I=1,W=1,comm=0
+  std::string format = "timeline";
+  bool list = false;
+  bool color = false;
+  int columns = 100;
+};
+int run(const ScheduleCommand& command);
 
 /// Loads everything the input names and compiles it.
 Result<Compiled> compile_input(const CompileInput& input, const CompileOptions& options = {});

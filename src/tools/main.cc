@@ -31,6 +31,24 @@ void add_input(CLI::App& app, CompileInput& input) {
   app.add_option("--columns", input.columns, "Width of pictures (default: the terminal's)")->check(CLI::Range(40, 10000));
 }
 
+void add_timeline(CLI::App& app, ScheduleCommand& command) {
+  app.add_option("NAME", command.name, "Name of a timeline; --list shows them");
+  app.add_flag("--list", command.list, "All timelines with placement, legal sizes, bubble and memory");
+  app.add_option("--ranks", command.request.ranks, "Pipeline ranks")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--microbatches", command.request.microbatches, "Microbatches of a step")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--stages-per-rank", command.request.stages_per_rank, "Stages on every rank (default: the timeline's)")->check(CLI::Range(1, 1000));
+  app.add_option("--group", command.request.group, "Microbatches per group of an interleaved timeline")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--memory-limit", command.request.memory_limit, "Most activations a rank keeps, in forwards of one stage");
+  app.add_option("--cost", command.costs, "Times such as F=1,I=1,W=1,comm=0");
+  app.add_option("--format", command.format, "How to print it")->check(CLI::IsMember({"timeline", "csv", "piper", "json", "grid"}))->capture_default_str();
+  app.add_flag("--color,!--no-color", command.color, "Colours (default: only on a terminal)");
+  app.add_option("--columns", command.columns, "Width of pictures (default: the terminal's)")->check(CLI::Range(40, 10000));
+  app.footer("Examples:\n  piper schedule --list\n  piper schedule dualpipev --ranks 4 --microbatches 8 --format grid");
+  app.callback([&] {
+    if (!command.list && command.name.empty()) throw CLI::RequiredError("NAME (or --list)");
+  });
+}
+
 CompileInput usual_input() {
   CompileInput input;
   input.color = isatty(STDOUT_FILENO) && std::getenv("NO_COLOR") == nullptr;
@@ -85,6 +103,12 @@ int run_program(int argc, char** argv) {
   explain_app->add_option("NODE", explain.node, "Name of a node, or a filter such as '{layer=0, pass=F}'")->required();
   explain_app->footer("Example:\n  piper explain examples/moe.toml examples/dualpipe.piper layer.0.experts.F.mb0");
 
+  ScheduleCommand schedule;
+  schedule.color = usual_input().color;
+  schedule.columns = terminal_columns();
+  CLI::App* schedule_app = app.add_subcommand("schedule", "Print a timeline of the library");
+  add_timeline(*schedule_app, schedule);
+
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");
   completion_app->add_option("SHELL", shell, "bash")->check(CLI::IsMember({"bash"}))->capture_default_str();
@@ -99,6 +123,7 @@ int run_program(int argc, char** argv) {
   if (*compile_app) return run(compile);
   if (*check_app) return run(check);
   if (*explain_app) return run(explain);
+  if (*schedule_app) return run(schedule);
   std::vector<CompletionWords> words;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) words.push_back({sub->get_name(), known_words(*sub)});
   std::cout << bash_completion(words);

@@ -7,14 +7,8 @@
 #include <sstream>
 
 namespace piper::fuzz {
+
 namespace {
-
-enum class TokenKind { Space, Number, Word, Mark };
-
-struct Token {
-  TokenKind kind;
-  std::string text;
-};
 
 TokenKind kind_of(char c) {
   const auto byte = static_cast<unsigned char>(c);
@@ -57,9 +51,9 @@ std::vector<Seed> corpus(const std::string& folder) {
 
 std::string Mutator::mutate(const std::string& text) {
   std::string out = text;
-  const int changes = 1 + (below(4) == 0) + (below(8) == 0);
+  const int changes = 1 + (below(6) == 0) + (below(12) == 0);
   for (int i = 0; i < changes; ++i) {
-    const int choice = below(10);
+    const int choice = below(16);
     out = choice == 0 ? change_bytes(std::move(out)) : choice <= 2 ? change_lines(out) : change_tokens(out);
   }
   return out;
@@ -91,22 +85,30 @@ std::string Mutator::other_number(const std::string& number) {
 std::string Mutator::change_tokens(const std::string& text) {
   std::vector<Token> tokens = tokens_of(text);
   if (tokens.empty()) return text;
+  const TokenKind wanted = below(3) == 0 ? TokenKind::Word : TokenKind::Number;
   size_t at = static_cast<size_t>(below(tokens.size()));
-  for (int tries = 0; tries < 8 && tokens[at].kind != TokenKind::Number && tokens[at].kind != TokenKind::Word; ++tries)
-    at = static_cast<size_t>(below(tokens.size()));
+  for (int tries = 0; tries < 32 && tokens[at].kind != wanted; ++tries) at = static_cast<size_t>(below(tokens.size()));
   Token& token = tokens[at];
-  const int choice = below(16);
+  const int choice = below(24);
   if (choice == 0) token.text.clear();
   else if (choice == 1) token.text += token.text;
   else if (choice == 2) std::swap(token, tokens[static_cast<size_t>(below(tokens.size()))]);
   else if (token.kind == TokenKind::Number) token.text = other_number(token.text);
-  else {
-    std::vector<const Token*> alike;
-    for (const Token& other : tokens)
-      if (other.kind == token.kind && other.text != token.text) alike.push_back(&other);
-    if (!alike.empty()) token.text = std::string(alike[static_cast<size_t>(below(alike.size()))]->text);
-  }
+  else token.text = other_word(tokens, at);
   return joined(tokens);
+}
+
+/// Mostly one between the same two marks: the name of an argument for another, a value for a value.
+std::string Mutator::other_word(const std::vector<Token>& tokens, size_t at) {
+  const auto beside = [&](size_t i) {
+    return (i > 0 ? tokens[i - 1].text : "") + "|" + (i + 1 < tokens.size() ? tokens[i + 1].text : "");
+  };
+  const bool anywhere = below(4) == 0;
+  std::vector<const std::string*> alike;
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i].kind == tokens[at].kind && tokens[i].text != tokens[at].text && (anywhere || beside(i) == beside(at)))
+      alike.push_back(&tokens[i].text);
+  return alike.empty() ? tokens[at].text : *alike[static_cast<size_t>(below(alike.size()))];
 }
 
 std::string Mutator::change_lines(const std::string& text) {

@@ -15,6 +15,12 @@ struct Seed {
 /// All files of tests/fuzz/corpus/<folder>, by name.
 std::vector<Seed> corpus(const std::string& folder);
 
+enum class TokenKind { Space, Number, Word, Mark };
+struct Token {
+  TokenKind kind = TokenKind::Space;
+  std::string text;
+};
+
 /// The same seed gives the same texts on every machine.
 class Mutator {
  public:
@@ -29,6 +35,7 @@ class Mutator {
   std::string change_tokens(const std::string& text);
   std::string change_lines(const std::string& text);
   std::string other_number(const std::string& number);
+  std::string other_word(const std::vector<Token>& tokens, size_t at);
 
   std::mt19937_64 engine_;
 };

@@ -223,7 +223,7 @@ ReplicaChoice random_replicas(Random& random) {
 
 std::string random_recompute(Random& random, const RandomModel& model) {
   if (!random.percent(40)) return "";
-  std::vector<std::string> choices = {"layer=*", fmt::format("layer={}", random.below(model.layers)), "head=0", "encoder=0",
+  std::vector<std::string> choices = {"layer=*", fmt::format("layer={}", random.below(model.layers)), "head=0",
                                       fmt::format("layer=*, mb=0")};
   if (model.has_experts) choices.push_back("layer=*, experts=*");
   return fmt::format("recompute({{{}}})\n", random.pick(choices));

@@ -29,6 +29,7 @@ const std::set<ErrorCode> documented = {
     ErrorCode::E305,  // overlapped parts that depend on each other
     ErrorCode::E310,  // tied parameters on overlapping devices
     ErrorCode::E311,  // a value without batch dimension between groups of different size
+    ErrorCode::E312,  // backward of what is selected needs nothing of its forward
     ErrorCode::E316,  // as E203, where other chunks gather after their update
 };
 

@@ -107,7 +107,7 @@ TEST(PlantedFault, ExpertsAreReducedOverOtherExperts) {
   for (size_t b = 0; b < linear.dag.buckets.size(); ++b) {
     const Holder& holder = linear.dag.buckets[b].holders[0];
     if (linear.dag.groups[holder.over].part_size != 2) continue;
-    collective(linear, find(linear, {fmt::format("all_reduce.gradients{}.", b)})).over = linear.dag.groups.whole(holder.group);
+    collective(linear, find(linear, {fmt::format("all_reduce.gradients{}[", b)})).over = linear.dag.groups.whole(holder.group);
     EXPECT_THAT(faults_of(linear), Contains(HasSubstr("mixes gradients of different experts")));
     return;
   }
@@ -120,7 +120,7 @@ TEST(PlantedFault, ReducedAlongOneAxisOnly) {
     const Holder& holder = linear.dag.buckets[b].holders[0];
     if (linear.dag.groups[holder.over].part_size != 4) continue;
     for (const char* axis : {"ep", "edp"}) {
-      collective(linear, find(linear, {fmt::format("all_reduce.gradients{}", b)})).over = linear.dag.groups.along(holder.group, {axis});
+      collective(linear, find(linear, {fmt::format("all_reduce.gradients{}[", b)})).over = linear.dag.groups.along(holder.group, {axis});
       EXPECT_THAT(faults_of(linear), Contains(HasSubstr("is not complete, each once")));
     }
     return;

@@ -88,12 +88,35 @@ TEST(CommandLine, UsageIsTwo) {
 
 TEST(CommandLine, HelpEverywhere) {
   EXPECT_THAT(run_piper("--help", root).output, HasSubstr("explain"));
-  for (const std::string command : {"compile", "check", "explain", "completion"}) {
+  for (const std::string command : {"compile", "check", "explain", "schedule", "completion"}) {
     const ProgramResult result = run_piper(command + " --help", root);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr("Example"));
   }
   EXPECT_THAT(run_piper("--version", root).output, StartsWith("piper "));
+}
+
+TEST(CommandLine, PrintsTimelines) {
+  EXPECT_THAT(run_piper("schedule --list", root).output, HasSubstr("dualpipev"));
+  EXPECT_EQ(run_piper("schedule 1f1b --ranks 2 --microbatches 3 --format csv", root).output,
+            "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
+  EXPECT_EQ(run_piper("schedule", root).exit_code, 2);
+  EXPECT_EQ(run_piper("schedule dualpipev --ranks 4 --microbatches 7", root).exit_code, 1);
+  EXPECT_THAT(run_piper("schedule zb-1p --ranks 2 --microbatches 4 --cost F=1,J=2", root).errors, HasSubstr("unknown cost \"J\""));
+}
+
+/// What `schedule` prints as a schedule compiles to the timeline it came from.
+TEST(CommandLine, TimelinesCompileToThemselves) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/m.toml", "[model]\narch = \"llama3\"\nhidden = 64\nlayers = 8\nheads = 4\nffn = 128\nvocab = 128\n[step]\nbatch = 16\nsequence = 16\n");
+  for (const std::string name : {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "interleaved-zb", "zb-h2", "zb-1p", "zb-2p", "zb-v",
+                                 "dualpipe", "dualpipev", "1f1b-v", "v-half", "v-min"}) {
+    const std::string request = "schedule " + name + " --ranks 4 --microbatches 8 --format ";
+    write_file(folder + "/s.piper", run_piper(request + "piper", folder).output);
+    const ProgramResult compiled = run_piper("compile m.toml s.piper --emit timeline", folder);
+    EXPECT_EQ(compiled.exit_code, 0) << name << compiled.errors;
+    EXPECT_EQ(compiled.output, run_piper(request + "timeline", folder).output) << name;
+  }
 }
 
 TEST(CommandLine, CompletionIsBash) {

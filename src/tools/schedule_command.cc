@@ -1,0 +1,99 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "base/scanner.h"
+#include "base/suggest.h"
+#include "base/text_table.h"
+#include "compile/timeline_of.h"
+#include "schedule/json_schedule.h"
+#include "schedule/schedule_text.h"
+#include "schedule/timelines/as_schedule.h"
+#include "schedule/timelines/clock.h"
+#include "schedule/timelines/csv.h"
+#include "schedule/timelines/library.h"
+#include "schedule/timelines/validate.h"
+#include "tools/commands.h"
+
+namespace piper {
+namespace {
+
+void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+int refuse(const ScheduleCommand& command, const Diagnostic& problem) {
+  const std::string text = render(problem, command.color ? Color::Always : Color::Never);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  return refused;
+}
+
+std::string library_table() {
+  TextTable table({"name", "placement", "stages per rank", "sizes", "bubble", "activations kept"});
+  for (const TimelineInfo& info : timeline_library())
+    table.add({info.name, std::string(name(info.placement)), fmt::format("{}{}", info.takes_stages_per_rank ? "v, usually " : "", info.default_stages_per_rank),
+               info.sizes, info.bubble, info.memory});
+  return table.print();
+}
+
+/// `F=1,I=1,W=0.5,comm=0.1`
+Result<TimelineCosts> parse_costs(const std::string& text) {
+  TimelineCosts costs;
+  const SourceFilePtr source = make_source("--cost", text);
+  PIPER_TRY(Scanner in, Scanner::scan(source));
+  do {
+    const Token key = in.take();
+    PIPER_CHECK(in.expect("=", "after the name of a cost"));
+    const Token value = in.take();
+    double* target = key.text == "F" ? &costs.F : key.text == "I" ? &costs.I : key.text == "W" ? &costs.W : key.text == "comm" ? &costs.comm : nullptr;
+    if (!target) return error(ErrorCode::E105, in.range(key), fmt::format("unknown cost \"{}\"", key.text)).help(did_you_mean(key.text, {"F", "I", "W", "comm"}));
+    char* end = nullptr;
+    *target = std::strtod(value.text.c_str(), &end);
+    if (value.kind != TokenKind::Number || *end != '\0' || !(*target >= 0) || *target > 1e12)
+      return error(ErrorCode::E102, in.range(value), fmt::format("{} must be a number of at least 0", key.text)).help("write --cost F=1,I=1,W=1,comm=0");
+  } while (in.accept(","));
+  if (!in.at_end()) return in.unexpected("',' or the end");
+  return costs;
+}
+
+std::vector<TimedRow> timed(const Timeline& timeline, const TimelineCosts& costs) {
+  const auto times = run_clock(timeline, costs);
+  std::vector<TimedRow> rows;
+  for (size_t r = 0; r < times.size(); ++r) {
+    TimedRow row{{static_cast<int>(r)}, {}};
+    for (size_t c = 0; c < times[r].size(); ++c) row.cells.push_back({timeline.ranks[r][c], times[r][c].start, times[r][c].end});
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline, const TimelineInfo& info, int stages) {
+  if (command.format == "csv") return print_csv(timeline);
+  if (command.format == "piper") return print(as_schedule(timeline, info.placement, stages, command.request.microbatches));
+  if (command.format == "json") return print_json_schedule(as_original_schedule(timeline, info.placement, stages, command.request.microbatches));
+  const std::vector<TimedRow> rows = timed(timeline, command.request.costs.value_or(TimelineCosts{}));
+  return command.format == "grid" ? print_grid(rows, command.columns, command.color ? GridColor::Ansi : GridColor::None) : print_timeline(rows);
+}
+
+}  // namespace
+
+int run(const ScheduleCommand& given) {
+  ScheduleCommand command = given;
+  if (command.list) {
+    put(library_table());
+    return fine;
+  }
+  if (!command.costs.empty()) {
+    auto costs = parse_costs(command.costs);
+    if (!costs) return refuse(command, costs.error());
+    command.request.costs = *costs;
+  }
+  auto timeline = make_timeline(command.name, command.request, {});
+  if (!timeline) return refuse(command, timeline.error());
+  const TimelineInfo& info = *find_timeline(command.name);
+  const int per_rank = command.request.stages_per_rank ? command.request.stages_per_rank : info.default_stages_per_rank;
+  auto text = format(command, *timeline, info, stage_count(info.placement, command.request.ranks, per_rank));
+  if (!text) return refuse(command, text.error());
+  put(*text);
+  return fine;
+}
+
+}  // namespace piper
