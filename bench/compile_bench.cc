@@ -86,7 +86,8 @@ void bench_compile(benchmark::State& state) {
   for (auto _ : state) {
     const auto start = std::chrono::steady_clock::now();
     const Compiled compiled = compile_once(replicas, microbatches);
-    row.seconds = std::min(row.seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    row.seconds =
+        std::min(row.seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     row.nodes = compiled.linear.dag.nodes.size();
     row.templates = compiled.plan.templates.size();
     row.operations = 0;
@@ -97,18 +98,27 @@ void bench_compile(benchmark::State& state) {
   state.counters["MB"] = row.megabytes;
   rows[{static_cast<int>(state.range(0)), microbatches}] = row;
 }
-BENCHMARK(bench_compile)->Args({4096, 32})->Args({4096, 64})->Args({4096, 128})->Args({4096, 256})->Args({65536, 128})->Unit(benchmark::kMillisecond)->Iterations(3);
+BENCHMARK(bench_compile)
+    ->Args({4096, 32})
+    ->Args({4096, 64})
+    ->Args({4096, 128})
+    ->Args({4096, 256})
+    ->Args({65536, 128})
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(3);
 
 }  // namespace
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
-  fmt::print("\n{:>8} {:>13} {:>8} {:>11} {:>10} {:>9} {:>9} {:>7}\n", "devices", "microbatches", "nodes", "operations", "templates", "seconds", "growth", "MB");
+  fmt::print("\n{:>8} {:>13} {:>8} {:>11} {:>10} {:>9} {:>9} {:>7}\n", "devices", "microbatches", "nodes", "operations",
+             "templates", "seconds", "growth", "MB");
   double previous = 0;
   for (const auto& [key, row] : rows) {
-    fmt::print("{:>8} {:>13} {:>8} {:>11} {:>10} {:>9.3f} {:>9} {:>7.0f}\n", key.first, key.second, row.nodes, row.operations, row.templates,
-               row.seconds, previous > 0 ? fmt::format("{:.2f}x", row.seconds / previous) : "", row.megabytes);
+    fmt::print("{:>8} {:>13} {:>8} {:>11} {:>10} {:>9.3f} {:>9} {:>7.0f}\n", key.first, key.second, row.nodes,
+               row.operations, row.templates, row.seconds,
+               previous > 0 ? fmt::format("{:.2f}x", row.seconds / previous) : "", row.megabytes);
     previous = key.first == 4096 ? row.seconds : 0;
   }
   if (rows.contains({4096, 128}) && rows.contains({65536, 128}))

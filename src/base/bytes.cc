@@ -12,9 +12,9 @@ struct Unit {
   std::string_view name;
   int64_t bytes;
 };
-constexpr Unit units[] = {{"TB", 1'000'000'000'000}, {"GB", 1'000'000'000}, {"MB", 1'000'000}, {"KB", 1'000},
-                          {"TiB", 1ll << 40},        {"GiB", 1ll << 30},    {"MiB", 1ll << 20}, {"KiB", 1ll << 10},
-                          {"B", 1},                  {"", 1}};
+constexpr Unit units[] = {
+    {"TB", 1'000'000'000'000}, {"GB", 1'000'000'000}, {"MB", 1'000'000},  {"KB", 1'000}, {"TiB", 1ll << 40},
+    {"GiB", 1ll << 30},        {"MiB", 1ll << 20},    {"KiB", 1ll << 10}, {"B", 1},      {"", 1}};
 
 }  // namespace
 

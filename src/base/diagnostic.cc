@@ -17,7 +17,9 @@ constexpr CodeRow code_rows[] = {
 #undef PIPER_ROW
 };
 
-std::string_view paint(Color color, std::string_view escape) { return color == Color::Always ? escape : ""; }
+std::string_view paint(Color color, std::string_view escape) {
+  return color == Color::Always ? escape : "";
+}
 
 /// The line at `where` and a caret under it; long lines are cut around the caret.
 std::string excerpt(const SourceRange& where, Color color) {
@@ -85,8 +87,12 @@ std::string place_json(const SourceRange& where) {
 
 }  // namespace
 
-std::string_view name(ErrorCode code) { return code_rows[static_cast<int>(code)].name; }
-std::string_view title(ErrorCode code) { return code_rows[static_cast<int>(code)].title; }
+std::string_view name(ErrorCode code) {
+  return code_rows[static_cast<int>(code)].name;
+}
+std::string_view title(ErrorCode code) {
+  return code_rows[static_cast<int>(code)].title;
+}
 
 Diagnostic error(ErrorCode code, SourceRange where, std::string message) {
   return {code, std::move(where), std::move(message), {}, {}};
@@ -95,8 +101,7 @@ Diagnostic error(ErrorCode code, SourceRange where, std::string message) {
 std::string render(const Diagnostic& d, Color color) {
   const std::string_view red = paint(color, "\x1b[1;31m"), blue = paint(color, "\x1b[1;36m"),
                          off = paint(color, "\x1b[0m");
-  std::string out =
-      fmt::format("{}{}error[{}]{}: {}\n", headline(d.where), red, name(d.code), off, d.message);
+  std::string out = fmt::format("{}{}error[{}]{}: {}\n", headline(d.where), red, name(d.code), off, d.message);
   if (d.where) out += excerpt(d.where, color);
   for (const DiagnosticNote& note : d.notes) {
     out += fmt::format("{}{}note{}: {}\n", note.where ? headline(note.where) : "", blue, off, note.message);

@@ -11,7 +11,9 @@ struct InternalError : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-[[noreturn]] inline void internal_error(const std::string& what) { throw InternalError(what); }
+[[noreturn]] inline void internal_error(const std::string& what) {
+  throw InternalError(what);
+}
 
 /// `message` is a literal: it must cost nothing while the condition holds.
 inline void invariant(bool holds, const char* message) {

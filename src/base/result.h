@@ -51,7 +51,7 @@ using Checked = Result<Ok>;
 
 #define PIPER_CONCAT_(a, b) a##b
 #define PIPER_CONCAT(a, b) PIPER_CONCAT_(a, b)
-#define PIPER_TRY_AS(result, binding, expression)  \
-  auto result = (expression);                      \
-  if (!result) return std::move(result.error());   \
+#define PIPER_TRY_AS(result, binding, expression) \
+  auto result = (expression);                     \
+  if (!result) return std::move(result.error());  \
   binding = *std::move(result)

@@ -19,6 +19,8 @@ inline int64_t saturating_add(int64_t a, int64_t b) {
   return sum;
 }
 
-inline int64_t ceil_divide(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+inline int64_t ceil_divide(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
 
 }  // namespace piper

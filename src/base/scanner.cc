@@ -11,14 +11,21 @@ namespace {
 
 constexpr size_t largest_file = 256u << 20;
 
-bool is_word_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || c == '%'; }
-bool is_word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)); }
+bool is_word_start(char c) {
+  return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || c == '%';
+}
+bool is_word_char(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+bool is_digit(char c) {
+  return std::isdigit(static_cast<unsigned char>(c));
+}
 
 /// Length of the word or number that starts at `at`: letters and digits, with single dots inside.
 size_t word_length(std::string_view text, size_t at) {
   size_t i = at + 1;
-  while (i < text.size() && (is_word_char(text[i]) || (text[i] == '.' && i + 1 < text.size() && is_word_char(text[i + 1]))))
+  while (i < text.size() &&
+         (is_word_char(text[i]) || (text[i] == '.' && i + 1 < text.size() && is_word_char(text[i + 1]))))
     ++i;
   return i - at;
 }
@@ -93,7 +100,9 @@ Result<Scanner> Scanner::scan(SourceFilePtr file) {
   return scanner;
 }
 
-const Token& Scanner::peek(size_t ahead) const { return tokens_[std::min(next_ + ahead, tokens_.size() - 1)]; }
+const Token& Scanner::peek(size_t ahead) const {
+  return tokens_[std::min(next_ + ahead, tokens_.size() - 1)];
+}
 
 Token Scanner::take() {
   const Token& token = peek();
@@ -162,7 +171,8 @@ Checked Scanner::end_of_line() {
 }
 
 std::string as_name(std::string_view text) {
-  const bool plain = !text.empty() && (is_word_start(text[0]) || is_digit(text[0])) && word_length(text, 0) == text.size();
+  const bool plain =
+      !text.empty() && (is_word_start(text[0]) || is_digit(text[0])) && word_length(text, 0) == text.size();
   if (plain) return std::string(text);
   std::string out = "\"";
   for (const char c : text) {

@@ -19,7 +19,9 @@ size_t display_width(const std::string& text) {
   return width;
 }
 
-TextTable::TextTable(std::vector<std::string> header) { rows_.push_back(std::move(header)); }
+TextTable::TextTable(std::vector<std::string> header) {
+  rows_.push_back(std::move(header));
+}
 
 void TextTable::add(std::vector<std::string> row) {
   invariant(row.size() == rows_[0].size(), "a table row has as many cells as the header");

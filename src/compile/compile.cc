@@ -64,7 +64,9 @@ Checked check_phases(const Schedule& schedule) {
     if (is_time_directive(directive.body)) {
       time = &directive;
     } else if (time) {
-      return error(ErrorCode::E302, directive.where, fmt::format("{} changes the structure of the step after {} has ordered it", verb(directive.body), verb(time->body)))
+      return error(ErrorCode::E302, directive.where,
+                   fmt::format("{} changes the structure of the step after {} has ordered it", verb(directive.body),
+                               verb(time->body)))
           .note(time->where, "ordered here")
           .help(fmt::format("move {} up, before the first order, use or prefetch", verb(directive.body)));
     }
@@ -90,7 +92,8 @@ Checked apply_all(Pipeline& pipeline, const Schedule& schedule) {
 }
 
 /// Orders in file order, with every `use` written out.
-Result<std::vector<SourcedOrder>> collect_orders(const TrainingDag& dag, const Schedule& schedule, Schedule& written_out) {
+Result<std::vector<SourcedOrder>> collect_orders(const TrainingDag& dag, const Schedule& schedule,
+                                                 Schedule& written_out) {
   std::vector<SourcedOrder> orders;
   for (size_t d = 0; d < schedule.directives.size(); ++d) {
     const Directive& directive = schedule.directives[d];
@@ -126,7 +129,8 @@ Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const s
   PIPER_CHECK(apply_all<Shard>(pipeline, schedule));
   PIPER_CHECK(pipeline.run("check-replication", check_replication));
   PIPER_CHECK(pipeline.run("insert-communication", insert_communication));
-  PIPER_CHECK(pipeline.run("delay-recomputation", delay_recomputation));  // after insert-communication: gradients arrive there
+  PIPER_CHECK(
+      pipeline.run("delay-recomputation", delay_recomputation));  // after insert-communication: gradients arrive there
   PIPER_CHECK(pipeline.run("insert-updates", insert_updates));
   pipeline.end_phase(pipeline.dag);
   return Ok{};
@@ -134,7 +138,8 @@ Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const s
 
 }  // namespace
 
-Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule& schedule, const CompileOptions& options) {
+Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule& schedule,
+                         const CompileOptions& options) {
   PIPER_CHECK(check_phases(schedule));
   TrainingDag start = initial_dag(std::move(model));
   add_origins(start, schedule);

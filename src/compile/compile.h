@@ -41,6 +41,7 @@ struct Compiled {
   std::vector<PassTime> times;
 };
 
-Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule& schedule, const CompileOptions& options = {});
+Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule& schedule,
+                         const CompileOptions& options = {});
 
 }  // namespace piper

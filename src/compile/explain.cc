@@ -29,13 +29,18 @@ std::string what_it_is(const TrainingDag& dag, const Node& node) {
           [&](const Compute&) { return fmt::format("computes pass {} of chunk {}", name(*node.tags.pass), chunk); },
           [&](const Transfer& t) {
             return fmt::format("moves {} ({} on each device) from {}", (*dag.model)[t.value].name,
-                               human_bytes(written_bytes(dag, node, t.value)), print_devices(dag.groups[t.from].devices));
+                               human_bytes(written_bytes(dag, node, t.value)),
+                               print_devices(dag.groups[t.from].devices));
           },
           [&](const Collective& c) {
             const Partition& over = dag.groups[c.over];
-            return fmt::format("{} of {}, in {} parts of {} devices", comm_tag(node), item_name(dag, c.item), over.parts(), over.part_size);
+            return fmt::format("{} of {}, in {} parts of {} devices", comm_tag(node), item_name(dag, c.item),
+                               over.parts(), over.part_size);
           },
-          [&](const Update& u) { return fmt::format("updates {} parameters, {} elements", dag[u.bucket].parameters.size(), dag[u.bucket].elements); },
+          [&](const Update& u) {
+            return fmt::format("updates {} parameters, {} elements", dag[u.bucket].parameters.size(),
+                               dag[u.bucket].elements);
+          },
       },
       node.op);
 }
@@ -50,20 +55,23 @@ std::string neighbours(const TrainingDag& dag, const Adjacency& edges, NodeId id
       break;
     }
     const Edge& edge = dag.edges[static_cast<size_t>(*e)];
-    const std::string why = edge.item.kind == Item::Kind::None ? (edge.made_by.valid() ? "ordered by " + directive(dag, edge.made_by) : "order")
-                                                               : "for " + item_name(dag, edge.item);
+    const std::string why = edge.item.kind == Item::Kind::None
+                                ? (edge.made_by.valid() ? "ordered by " + directive(dag, edge.made_by) : "order")
+                                : "for " + item_name(dag, edge.item);
     out += fmt::format("    {}  ({})\n", name_of(dag, before ? edge.from : edge.to), why);
   }
   return out;
 }
 
-std::string explain_node(const TrainingDag& dag, NodeId id, const Adjacency& predecessors, const Adjacency& successors) {
+std::string explain_node(const TrainingDag& dag, NodeId id, const Adjacency& predecessors,
+                         const Adjacency& successors) {
   const Node& node = dag[id];
   std::string out = fmt::format("{}\n  {}\n", name_of(dag, id), what_it_is(dag, node));
   out += fmt::format("  devices   {}\n", print_devices(dag.groups[node.group].devices));
   out += fmt::format("  stream    {}\n", dag.streams[node.stream.index()]);
   if (node.made_by.valid()) out += fmt::format("  made by   {}\n", directive(dag, node.made_by));
-  if (node.placed_by.valid() && node.placed_by != node.made_by) out += fmt::format("  placed by {}\n", directive(dag, node.placed_by));
+  if (node.placed_by.valid() && node.placed_by != node.made_by)
+    out += fmt::format("  placed by {}\n", directive(dag, node.placed_by));
   if (node.made_from.valid()) out += fmt::format("  made from {}\n", name_of(dag, node.made_from));
   const std::string before = neighbours(dag, predecessors, id, true), after = neighbours(dag, successors, id, false);
   if (!before.empty()) out += "  waits for\n" + before;
@@ -85,7 +93,8 @@ Result<std::vector<NodeId>> find(const TrainingDag& dag, const std::string& whic
     if (name == which) return std::vector<NodeId>{NodeId(n)};
     if (candidates.size() < 20'000) candidates.push_back(std::move(name));
   }
-  return error(ErrorCode::E203, {source, 0, static_cast<int>(which.size())}, fmt::format("explain: no node is called \"{}\"", which))
+  return error(ErrorCode::E203, {source, 0, static_cast<int>(which.size())},
+               fmt::format("explain: no node is called \"{}\"", which))
       .help(did_you_mean(which, candidates))
       .help("a filter selects several: piper explain MODEL SCHEDULE '{layer=0, mb=0, pass=F}'");
 }
@@ -95,9 +104,11 @@ Result<std::vector<NodeId>> find(const TrainingDag& dag, const std::string& whic
 Result<std::string> explain(const Compiled& compiled, const std::string& which) {
   const TrainingDag& dag = compiled.linear.dag;
   PIPER_TRY(const std::vector<NodeId> nodes, find(dag, which));
-  const Adjacency predecessors = adjacency(dag, Direction::Predecessors), successors = adjacency(dag, Direction::Successors);
+  const Adjacency predecessors = adjacency(dag, Direction::Predecessors),
+                  successors = adjacency(dag, Direction::Successors);
   std::string out;
-  for (size_t i = 0; i < std::min(nodes.size(), most_shown); ++i) out += (i ? "\n" : "") + explain_node(dag, nodes[i], predecessors, successors);
+  for (size_t i = 0; i < std::min(nodes.size(), most_shown); ++i)
+    out += (i ? "\n" : "") + explain_node(dag, nodes[i], predecessors, successors);
   if (nodes.size() > most_shown) out += fmt::format("\n… and {} more nodes\n", nodes.size() - most_shown);
   return out;
 }

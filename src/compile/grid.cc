@@ -16,7 +16,9 @@ int background(Pass pass, int shade) {
   return (shade % 2 == 0 ? light : dark)[static_cast<int>(pass)];
 }
 
-char letter(Pass pass) { return pass == Pass::BI ? 'I' : pass == Pass::BW ? 'W' : name(pass)[0]; }
+char letter(Pass pass) {
+  return pass == Pass::BI ? 'I' : pass == Pass::BW ? 'W' : name(pass)[0];
+}
 
 enum class Label { Shown, Hidden };  // hidden: the cell began on the page before
 
@@ -43,7 +45,8 @@ std::string draw(const TimedRow& row, double seconds_per_column, int from, int t
     const Label label = std::lround(cell.start / seconds_per_column) < from ? Label::Hidden : Label::Shown;
     const auto shade = [&](const TimelineOp& op) { return op.stage == lowest ? 0 : 1; };
     if (cell.cell.second && width > 1) {
-      out += block(cell.cell.first, width / 2, shade(cell.cell.first), label, color) + block(*cell.cell.second, width - width / 2, shade(*cell.cell.second), label, color);
+      out += block(cell.cell.first, width / 2, shade(cell.cell.first), label, color) +
+             block(*cell.cell.second, width - width / 2, shade(*cell.cell.second), label, color);
     } else {
       out += block(cell.cell.first, width, shade(cell.cell.first), label, color);
     }
@@ -79,15 +82,18 @@ std::string print_grid(const std::vector<TimedRow>& rows, int columns, GridColor
   for (int from = 0; from < total; from += page) {
     for (const TimedRow& row : rows) {
       const std::string label = print_devices(row.devices);
-      out += label + std::string(label_width - label.size() + 2, ' ') + draw(row, per_column, from, std::min(total, from + page), color) + "\n";
+      out += label + std::string(label_width - label.size() + 2, ' ') +
+             draw(row, per_column, from, std::min(total, from + page), color) + "\n";
     }
     if (from + page < total) out += "\n";
   }
   double busy = 0;
   for (const TimedRow& row : rows)
     for (const TimedCell& cell : row.cells) busy += cell.end - cell.start;
-  out += fmt::format("F forward, B backward, I and W its two parts; the number is the microbatch; . is idle ({:.0f} % of the time shown)\n",
-                     100 * (1 - busy / (end * static_cast<double>(rows.size()))));
+  out += fmt::format(
+      "F forward, B backward, I and W its two parts; the number is the microbatch; . is idle ({:.0f} % of the time "
+      "shown)\n",
+      100 * (1 - busy / (end * static_cast<double>(rows.size()))));
   return out;
 }
 

@@ -19,7 +19,8 @@ SourceRange place_of(const SourceFilePtr& file, const toml::source_region& regio
     const size_t next = text.find('\n', at);
     at = next == std::string::npos ? text.size() : next + 1;
   }
-  const int begin = static_cast<int>(std::min(at + (region.begin.column > 0 ? region.begin.column - 1 : 0), text.size()));
+  const int begin =
+      static_cast<int>(std::min(at + (region.begin.column > 0 ? region.begin.column - 1 : 0), text.size()));
   const bool one_line = region.end.line == region.begin.line && region.end.column > region.begin.column;
   return {file, begin, begin + (one_line ? static_cast<int>(region.end.column - region.begin.column) : 1)};
 }
@@ -69,7 +70,8 @@ Checked read_section(const SourceFilePtr& file, const std::vector<Field>& fields
       std::vector<std::string> known;
       for (const Field& f : fields)
         if (f.section == section) known.push_back(f.key);
-      return error(ErrorCode::E111, place_of(file, key.source()), fmt::format("unknown key \"{}\" in [{}]", name, section))
+      return error(ErrorCode::E111, place_of(file, key.source()),
+                   fmt::format("unknown key \"{}\" in [{}]", name, section))
           .help(did_you_mean(name, known));
     }
     PIPER_CHECK(read(file, *field, node));
@@ -97,7 +99,8 @@ Result<Cluster> parse_cluster(const SourceFilePtr& file) {
       if (section != "cluster" && section != "device" && section != "link")
         return error(ErrorCode::E111, place_of(file, key.source()), fmt::format("unknown section [{}]", section))
             .help(did_you_mean(section, {"cluster", "device", "link"}));
-      if (!node.is_table()) return error(ErrorCode::E111, place_of(file, key.source()), fmt::format("[{}] must be a section", section));
+      if (!node.is_table())
+        return error(ErrorCode::E111, place_of(file, key.source()), fmt::format("[{}] must be a section", section));
       PIPER_CHECK(read_section(file, fields, section, *node.as_table()));
     }
   } catch (const toml::parse_error& problem) {

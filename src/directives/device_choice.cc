@@ -21,8 +21,9 @@ std::vector<std::string> axis_names(const std::vector<MeshAxis>& axes) {
 }  // namespace
 
 Diagnostic declared_twice(const TrainingDag& dag, DirectiveId by) {
-  Diagnostic problem = error(ErrorCode::E207, dag.where(by), fmt::format("the step has {} devices already", dag.devices))
-                           .help("keep one of devices(n) and mesh(…)");
+  Diagnostic problem =
+      error(ErrorCode::E207, dag.where(by), fmt::format("the step has {} devices already", dag.devices))
+          .help("keep one of devices(n) and mesh(…)");
   for (size_t d = 0; d < dag.origins.size(); ++d) {
     const DirectiveBody& body = dag.origins[d].body;
     const bool declares = std::holds_alternative<Devices>(body) || std::holds_alternative<Mesh>(body);
@@ -37,10 +38,12 @@ Checked check_devices(const TrainingDag& dag, const DeviceList& devices, const S
   std::set<int> seen;
   for (const int device : devices) {
     if (device >= dag.devices)
-      return error(ErrorCode::E205, where, fmt::format("device {} does not exist; there are devices 0 to {}", device, dag.devices - 1))
+      return error(ErrorCode::E205, where,
+                   fmt::format("device {} does not exist; there are devices 0 to {}", device, dag.devices - 1))
           .help("raise devices(n), or correct the list");
     if (!seen.insert(device).second)
-      return error(ErrorCode::E205, where, fmt::format("device {} stands twice in one list", device)).help("keep it once");
+      return error(ErrorCode::E205, where, fmt::format("device {} stands twice in one list", device))
+          .help("keep it once");
   }
   return Ok{};
 }
@@ -61,7 +64,8 @@ Result<DeviceGroup> mesh_slab(const TrainingDag& dag, const Filter& coordinates)
     for (int i = 0; i < axis.size; ++i)
       if (!condition || condition->matches(i)) kept.push_back(i);
     if (kept.empty())
-      return error(ErrorCode::E205, condition->where, fmt::format("axis \"{}\" counts from 0 to {}", axis.name, axis.size - 1))
+      return error(ErrorCode::E205, condition->where,
+                   fmt::format("axis \"{}\" counts from 0 to {}", axis.name, axis.size - 1))
           .help(fmt::format("correct the coordinate, or make the axis longer: mesh({}=…)", axis.name));
     DeviceList next;
     for (const int base : group.devices)
@@ -83,7 +87,8 @@ Result<PartitionId> partition_of(TrainingDag& dag, GroupId id, const DeviceChoic
     if (std::find(names.begin(), names.end(), axis) == names.end())
       return error(ErrorCode::E208, choice.where,
                    fmt::format("{}: the devices {} have no axis \"{}\"", verb, print_devices(group.devices), axis))
-          .help(names.empty() ? "a placement by list has no axes; give devices=[…] here too" : did_you_mean(axis, names));
+          .help(names.empty() ? "a placement by list has no axes; give devices=[…] here too"
+                              : did_you_mean(axis, names));
   }
   if (!choice.along.empty()) return dag.groups.along(id, choice.along);
   Partition partition{id, 1, {}};
@@ -95,7 +100,8 @@ Result<PartitionId> partition_of(TrainingDag& dag, GroupId id, const DeviceChoic
     if (outside) continue;
     if (!inside || (!partition.members.empty() && static_cast<int>(list.size()) != partition.part_size))
       return error(ErrorCode::E212, choice.where,
-                   fmt::format("{}: {} and the placement on {} do not fit", verb, print_devices(list), print_devices(group.devices)))
+                   fmt::format("{}: {} and the placement on {} do not fit", verb, print_devices(list),
+                               print_devices(group.devices)))
           .help("lists must be of equal size and stay inside the devices given by place");
     partition.part_size = static_cast<int>(list.size());
     partition.members.insert(partition.members.end(), list.begin(), list.end());

@@ -14,8 +14,7 @@ Result<TrainingDag> apply(TrainingDag dag, const Mesh& mesh, DirectiveId by) {
   int64_t count = 1;
   for (const MeshAxis& axis : mesh.axes) {
     count *= axis.size;
-    if (count > (1 << 20))
-      return error(ErrorCode::E105, dag.where(by), "mesh: more than 2^20 devices");
+    if (count > (1 << 20)) return error(ErrorCode::E105, dag.where(by), "mesh: more than 2^20 devices");
   }
   dag.devices = static_cast<int>(count);
   dag.mesh = mesh.axes;

@@ -25,7 +25,11 @@ struct Front {
 class Orderer {
  public:
   Orderer(TrainingDag& dag, const std::vector<SourcedOrder>& orders)
-      : dag_(dag), orders_(orders), selector_(dag), successors_(adjacency(dag, Direction::Successors)), stamp_(dag.nodes.size(), -1) {}
+      : dag_(dag),
+        orders_(orders),
+        selector_(dag),
+        successors_(adjacency(dag, Direction::Successors)),
+        stamp_(dag.nodes.size(), -1) {}
 
   Checked apply(const Order& order, DirectiveId by) {
     std::map<GroupId, std::vector<NodeId>> last;  // per group: the ends of the latest element there
@@ -78,7 +82,8 @@ class Orderer {
   bool half_without_work(const Filter& filter) {
     Filter whole = filter;
     const auto pass = std::find_if(whole.conditions.begin(), whole.conditions.end(), [](const TagCondition& c) {
-      return c.tag == "pass" && (c.words == std::vector<std::string>{"BI"} || c.words == std::vector<std::string>{"BW"});
+      return c.tag == "pass" &&
+             (c.words == std::vector<std::string>{"BI"} || c.words == std::vector<std::string>{"BW"});
     });
     if (pass == whole.conditions.end()) return false;
     pass->words = {"BI", "BW"};

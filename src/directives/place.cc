@@ -1,9 +1,10 @@
 // place(<filter>, devices=[…] | mesh={…}): the selected nodes run together on these devices.
 //   before:  %0 = compute embed F mb=0
 //   after:   %0 = compute embed F mb=0 @ [0, 1] stream compute
-// place(<filter>, along=pp, stages=n, shape=loop|v|two_way): cuts the selected chunks into n contiguous stages, tags them,
-// and gives stage s to a coordinate of the axis: s mod p, back and forth (v), or both ways at once (two_way).
-// Illegal: nothing selected (E203); placed elsewhere (E201); unknown device or axis (E205, E208); stages that do not fit (E209).
+// place(<filter>, along=pp, stages=n, shape=loop|v|two_way): cuts the selected chunks into n contiguous stages, tags
+// them, and gives stage s to a coordinate of the axis: s mod p, back and forth (v), or both ways at once (two_way).
+// Illegal: nothing selected (E203); placed elsewhere (E201); unknown device or axis (E205, E208); stages that do not
+// fit (E209).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,8 +50,8 @@ Result<std::vector<int>> stage_starts(const Place& place, const Instances& insta
   if (place.at.empty()) {
     if (place.stages > instances.count)
       return error(ErrorCode::E209, where,
-                   fmt::format("{} stages need at least {} instances of a scope; \"{}\" has {}", place.stages, place.stages,
-                               instances.scope, instances.count))
+                   fmt::format("{} stages need at least {} instances of a scope; \"{}\" has {}", place.stages,
+                               place.stages, instances.scope, instances.count))
           .help("use fewer stages");
     const int size = instances.count / place.stages, larger = instances.count % place.stages;
     for (int s = 1; s < place.stages; ++s) starts.push_back(s * size + std::min(s, larger));
@@ -58,8 +59,10 @@ Result<std::vector<int>> stage_starts(const Place& place, const Instances& insta
   }
   starts.insert(starts.end(), place.at.begin(), place.at.end());
   if (static_cast<int>(starts.size()) != place.stages)
-    return error(ErrorCode::E209, where, fmt::format("{} cuts make {} stages, not {}", place.at.size(), starts.size(), place.stages))
-        .help(fmt::format("give {} cut{}, or write stages={}", place.stages - 1, place.stages == 2 ? "" : "s", starts.size()));
+    return error(ErrorCode::E209, where,
+                 fmt::format("{} cuts make {} stages, not {}", place.at.size(), starts.size(), place.stages))
+        .help(fmt::format("give {} cut{}, or write stages={}", place.stages - 1, place.stages == 2 ? "" : "s",
+                          starts.size()));
   for (size_t s = 1; s < starts.size(); ++s)
     if (starts[s] <= starts[s - 1] || starts[s] >= instances.count)
       return error(ErrorCode::E209, where,
@@ -79,7 +82,8 @@ Checked check_unplaced(const TrainingDag& dag, const std::vector<NodeId>& nodes,
   for (const NodeId id : nodes)
     if (const Node& node = dag[id]; node.group.valid())
       return error(ErrorCode::E201, dag.where(by),
-                   fmt::format("{} is already placed on {}", name_of(dag, id), print_devices(dag.groups[node.group].devices)))
+                   fmt::format("{} is already placed on {}", name_of(dag, id),
+                               print_devices(dag.groups[node.group].devices)))
           .note(dag.where(node.placed_by), "first placed here")
           .help("make the filters of the two directives exclude each other");
   return Ok{};
@@ -95,19 +99,26 @@ void put(TrainingDag& dag, NodeId id, GroupId group, StreamId stream, DirectiveI
 /// The first directive that makes stages of this name.
 SourceRange first_stages(const TrainingDag& dag, const std::string& name) {
   for (const Origin& origin : dag.origins)
-    if (const auto* place = std::get_if<Place>(&origin.body); place && place->stages > 0 && place->as == name) return origin.where;
+    if (const auto* place = std::get_if<Place>(&origin.body); place && place->stages > 0 && place->as == name)
+      return origin.where;
   return {};
 }
 
 Checked check_stages(const TrainingDag& dag, const Place& place, int ranks, const SourceRange& where) {
   if (place.stages % ranks != 0)
-    return error(ErrorCode::E209, where, fmt::format("{} stages do not divide among {} devices along \"{}\"", place.stages, ranks, place.devices.along[0]))
+    return error(ErrorCode::E209, where,
+                 fmt::format("{} stages do not divide among {} devices along \"{}\"", place.stages, ranks,
+                             place.devices.along[0]))
         .help(fmt::format("use a multiple of {}", ranks));
   if (place.shape == StageShape::TwoWay && place.stages != ranks)
-    return error(ErrorCode::E209, where, fmt::format("two_way needs one stage per device along \"{}\": {}, not {}", place.devices.along[0], ranks, place.stages))
+    return error(ErrorCode::E209, where,
+                 fmt::format("two_way needs one stage per device along \"{}\": {}, not {}", place.devices.along[0],
+                             ranks, place.stages))
         .help(fmt::format("write stages={}, or shape=v for two stages per device", ranks));
   if (place.shape == StageShape::TwoWay && (ranks % 2 != 0 || dag.slices() % 2 != 0))
-    return error(ErrorCode::E209, where, fmt::format("two_way needs an even number of devices and of slices: there are {} and {}", ranks, dag.slices()))
+    return error(ErrorCode::E209, where,
+                 fmt::format("two_way needs an even number of devices and of slices: there are {} and {}", ranks,
+                             dag.slices()))
         .help("half of the microbatches go each way: split(batch, parts=8, as=mb)");
   for (const StageTags& stages : dag.stages)
     if (stages.tag == place.as)
@@ -130,7 +141,8 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
   if (found == dag.mesh.end()) {
     std::vector<std::string> names;
     for (const MeshAxis& a : dag.mesh) names.push_back(a.name);
-    return error(ErrorCode::E208, place.devices.where, fmt::format("the mesh has no axis \"{}\"", axis)).help(did_you_mean(axis, names));
+    return error(ErrorCode::E208, place.devices.where, fmt::format("the mesh has no axis \"{}\"", axis))
+        .help(did_you_mean(axis, names));
   }
   const int ranks = found->size;
   PIPER_CHECK(check_stages(dag, place, ranks, where));

@@ -32,7 +32,8 @@ SegmentKey segment_of(const TrainingDag& dag, const Filter& filter, ChunkId id) 
   if (chunk.scopes.empty()) return {-1, id.value};
   const auto first_of_scope = [&] {  // scopes are numbered apart: layer=0 and embed=0 differ
     for (size_t c = 0; c < dag.model->chunks.size(); ++c)
-      if (const auto& s = dag.model->chunks[c].scopes; !s.empty() && s[0].scope == chunk.scopes[0].scope) return static_cast<int>(c);
+      if (const auto& s = dag.model->chunks[c].scopes; !s.empty() && s[0].scope == chunk.scopes[0].scope)
+        return static_cast<int>(c);
     return -1;
   };
   return {first_of_scope(), chunk.scopes[0].index};
@@ -40,8 +41,8 @@ SegmentKey segment_of(const TrainingDag& dag, const Filter& filter, ChunkId id) 
 
 struct Rewrite {
   TrainingDag& dag;
-  std::vector<NodeId> again;         // by forward node: its recomputation
-  std::vector<int> segment;          // by chunk, -1: not selected
+  std::vector<NodeId> again;  // by forward node: its recomputation
+  std::vector<int> segment;   // by chunk, -1: not selected
 
   bool same_segment(NodeId a, NodeId b) const {
     const int s = segment[dag[a].tags.chunk.index()];
@@ -54,8 +55,8 @@ bool is_backward(const Node& node) {
 }
 
 /// Forward nodes whose values backward of the same segment needs, directly or to compute others.
-std::vector<char> needed_by_backward(const Rewrite& rewrite, const ComputeIndex& index, const std::vector<ChunkId>& chunks,
-                                     const std::vector<int>& slices) {
+std::vector<char> needed_by_backward(const Rewrite& rewrite, const ComputeIndex& index,
+                                     const std::vector<ChunkId>& chunks, const std::vector<int>& slices) {
   const TrainingDag& dag = rewrite.dag;
   const Adjacency successors = adjacency(dag, Direction::Successors);
   std::vector<char> needed(dag.nodes.size(), 0);
@@ -79,7 +80,8 @@ Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, Directive
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.chunks(recompute.what, "recompute"));
   PIPER_TRY(const std::vector<int> slices, selector.slices(recompute.what, "recompute"));
   if (const TagCondition* pass = recompute.what.find("pass"))
-    return error(ErrorCode::E105, pass->where, "recompute: it is always forward that is computed again; take out pass=…");
+    return error(ErrorCode::E105, pass->where,
+                 "recompute: it is always forward that is computed again; take out pass=…");
   if (recompute.what.find("comm")) return nothing_selected(recompute.what, "recompute", "computation");
 
   Rewrite rewrite{dag, std::vector<NodeId>(dag.nodes.size()), std::vector<int>(dag.model->chunks.size(), -1)};
@@ -102,7 +104,8 @@ Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, Directive
   }
   const std::vector<char> needed = needed_by_backward(rewrite, index, chunks, slices);
   if (std::find(needed.begin(), needed.end(), 1) == needed.end())
-    return error(ErrorCode::E312, dag.where(by), "recompute: backward of the selection needs nothing that forward computes inside it");
+    return error(ErrorCode::E312, dag.where(by),
+                 "recompute: backward of the selection needs nothing that forward computes inside it");
   for (const int slice : slices) {
     for (const ChunkId chunk : chunks) {
       const NodeId forward = index.find(chunk, Pass::F, slice);

@@ -25,7 +25,8 @@ Result<TrainingDag> apply(TrainingDag dag, const Replicate& replicate, Directive
       }
       ++fitting;
       if (residence.replicated_by.valid())
-        return error(ErrorCode::E301, dag.where(by), fmt::format("chunk {} is already replicated", (*dag.model)[chunk].name))
+        return error(ErrorCode::E301, dag.where(by),
+                     fmt::format("chunk {} is already replicated", (*dag.model)[chunk].name))
             .note(dag.where(residence.replicated_by), "first replicated here")
             .help("make the filters of the two directives exclude each other");
       residence.replicated_by = by;

@@ -49,7 +49,8 @@ Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
     for (Residence& residence : dag.residences[chunk.index()]) {
       PIPER_TRY(const PartitionId partition, partition_of(dag, residence.group, shard.devices, "shard"));
       if (residence.sharded_by.valid())
-        return error(ErrorCode::E309, dag.where(by), fmt::format("chunk {} is already sharded", (*dag.model)[chunk].name))
+        return error(ErrorCode::E309, dag.where(by),
+                     fmt::format("chunk {} is already sharded", (*dag.model)[chunk].name))
             .note(dag.where(residence.sharded_by), "first sharded here")
             .help("make the filters of the two directives exclude each other");
       const int parts = dag.groups[partition].part_size;

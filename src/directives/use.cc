@@ -1,5 +1,5 @@
-// use NAME(stages=stage, microbatches=mb): a timeline of the library orders the stages that place(stages=…) has made. It
-// stands for one order per rank; `--emit schedule` prints them.
+// use NAME(stages=stage, microbatches=mb): a timeline of the library orders the stages that place(stages=…) has made.
+// It stands for one order per rank; `--emit schedule` prints them.
 //   before:  use 1f1b(stages=stage, microbatches=mb)
 //   after:   order({stage=0, mb=0, pass=F}, {stage=0, mb=1, pass=F}, {stage=0, mb=0, pass=B}, …)
 // Illegal: unknown timeline (E315), sizes it is not defined for (E314), a placement that contradicts it (E313).
@@ -22,7 +22,8 @@ Result<const StageTags*> find_stages(const TrainingDag& dag, const Use& use, con
     if (stages.tag == use.stages) {
       for (size_t c = 0; c < stages.of_chunk.size(); ++c)
         if (stages.of_chunk[c] < 0)
-          return error(ErrorCode::E313, where, fmt::format("use: chunk {} belongs to no stage", dag.model->chunks[c].name))
+          return error(ErrorCode::E313, where,
+                       fmt::format("use: chunk {} belongs to no stage", dag.model->chunks[c].name))
               .help("let the place directive with stages=… select everything: place({}, …)");
       return &stages;
     }
@@ -67,8 +68,8 @@ class Stages {
 };
 
 /// Every stage stands where the timeline wants it, and different ranks are different devices.
-Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const Stages& stages, const TimelineInfo& info,
-                        const SourceRange& where) {
+Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const Stages& stages,
+                        const TimelineInfo& info, const SourceRange& where) {
   std::set<GroupId> taken;
   for (const auto& row : timeline.ranks) {
     std::optional<TimelineOp> first;
@@ -76,13 +77,15 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
       for (const auto& op : {std::optional(cell.first), cell.second}) {
         if (!op) continue;
         if (!first) first = op;
-        const GroupId expected = stages.group(first->stage, first->microbatch), found = stages.group(op->stage, op->microbatch);
+        const GroupId expected = stages.group(first->stage, first->microbatch),
+                      found = stages.group(op->stage, op->microbatch);
         if (expected != found)
-          return error(ErrorCode::E313, where,
-                       fmt::format("use: {} runs {} and {} on one rank, but stage {} is placed on {} and stage {} on {}",
-                                   info.name, print(*first), print(*op), first->stage,
-                                   print_devices(dag.groups[expected].devices), op->stage,
-                                   print_devices(dag.groups[found].devices)))
+          return error(
+                     ErrorCode::E313, where,
+                     fmt::format("use: {} runs {} and {} on one rank, but stage {} is placed on {} and stage {} on {}",
+                                 info.name, print(*first), print(*op), first->stage,
+                                 print_devices(dag.groups[expected].devices), op->stage,
+                                 print_devices(dag.groups[found].devices)))
               .note(stages.where_placed(op->stage, op->microbatch), "placed here")
               .help(fmt::format("this timeline wants shape={}", info.placement == Placement::V        ? "v"
                                                                 : info.placement == Placement::TwoWay ? "two_way"
@@ -90,14 +93,17 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
       }
     }
     if (first && !taken.insert(stages.group(first->stage, first->microbatch)).second)
-      return error(ErrorCode::E313, where, fmt::format("use: {} wants stage {} on devices of its own", info.name, first->stage))
+      return error(ErrorCode::E313, where,
+                   fmt::format("use: {} wants stage {} on devices of its own", info.name, first->stage))
           .note(stages.where_placed(first->stage, first->microbatch), "placed here")
           .help("give every rank of the timeline its own devices: place({}, along=pp, stages=…)");
   }
   return Ok{};
 }
 
-TagCondition condition(const std::string& tag, int index) { return {tag, false, {{index, index}}, {}, {}}; }
+TagCondition condition(const std::string& tag, int index) {
+  return {tag, false, {{index, index}}, {}, {}};
+}
 
 Filter filter_of(const Use& use, const TimelineOp& op) {
   return {{condition(use.stages, op.stage), condition(use.microbatches, op.microbatch),
@@ -130,7 +136,8 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, Direct
                                  request.stages_per_rank ? request.stages_per_rank : info->default_stages_per_rank);
   if (wanted != stages.count)
     return error(ErrorCode::E313, where,
-                 fmt::format("use: {} on {} groups of devices needs {} stages; there are {}", info->name, request.ranks, wanted, stages.count))
+                 fmt::format("use: {} on {} groups of devices needs {} stages; there are {}", info->name, request.ranks,
+                             wanted, stages.count))
         .note(stages.where_placed(0, 0), "placed here")
         .help(fmt::format("write stages={} in place", wanted));
   PIPER_TRY(const Timeline timeline, make_timeline(use.timeline, request, where));

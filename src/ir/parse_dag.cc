@@ -334,7 +334,8 @@ class Parser {
     }
     const auto found = std::find(collectives.begin(), collectives.end(), token.text);
     if (token.kind != TokenKind::Word || found == collectives.end())
-      return in_.unexpected("compute, transfer, all_reduce, reduce_scatter, all_gather, all_to_all, reduce_pieces or update");
+      return in_.unexpected(
+          "compute, transfer, all_reduce, reduce_scatter, all_gather, all_to_all, reduce_pieces or update");
     in_.take();
     Collective collective;
     collective.kind = static_cast<CollectiveKind>(found - collectives.begin());

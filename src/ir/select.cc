@@ -53,10 +53,13 @@ bool Selector::is_dim(std::string_view tag) const {
 Checked Selector::check_tags(const Filter& filter, std::string_view verb) const {
   for (const TagCondition& condition : filter.conditions) {
     if (std::find(known_tags_.begin(), known_tags_.end(), condition.tag) == known_tags_.end())
-      return error(ErrorCode::E202, condition.where, fmt::format("{}: no scope, stage or dim is called \"{}\"", verb, condition.tag))
+      return error(ErrorCode::E202, condition.where,
+                   fmt::format("{}: no scope, stage or dim is called \"{}\"", verb, condition.tag))
           .help(did_you_mean(condition.tag, known_tags_))
-          .help(condition.tag == "mb" && dag_.dims.empty() ? "microbatches are made by split(batch, parts=4, as=mb)" : "")
-          .help(condition.tag == "stage" && dag_.stages.empty() ? "stages are made by place({}, along=pp, stages=4)" : "");
+          .help(condition.tag == "mb" && dag_.dims.empty() ? "microbatches are made by split(batch, parts=4, as=mb)"
+                                                           : "")
+          .help(condition.tag == "stage" && dag_.stages.empty() ? "stages are made by place({}, along=pp, stages=4)"
+                                                                : "");
     if (condition.tag == "pass") PIPER_CHECK(check_words(condition, pass_words, verb));
     if (condition.tag == "comm") PIPER_CHECK(check_words(condition, comm_words, verb));
   }
@@ -140,7 +143,8 @@ Result<std::vector<int>> Selector::slices(const Filter& filter, std::string_view
     for (const int base : selected) {
       if (condition && !condition->any) {
         for (const IndexRange& range : condition->indices)
-          for (int i = range.low; i <= std::min(range.high, dag_.dims[d].parts - 1); ++i) next.push_back(base + i * strides[d]);
+          for (int i = range.low; i <= std::min(range.high, dag_.dims[d].parts - 1); ++i)
+            next.push_back(base + i * strides[d]);
       } else {
         for (int i = 0; i < dag_.dims[d].parts; ++i) next.push_back(base + i * strides[d]);
       }
@@ -187,12 +191,15 @@ Result<std::vector<NodeId>> Selector::communication(const Filter& filter, std::s
   const bool by_slice = std::any_of(filter.conditions.begin(), filter.conditions.end(),
                                     [&](const TagCondition& c) { return is_dim(c.tag); });
   const bool by_chunk = chunk_key(filter) != "";
-  const auto has = [](const auto& sorted, const auto& item) { return std::binary_search(sorted.begin(), sorted.end(), item); };
+  const auto has = [](const auto& sorted, const auto& item) {
+    return std::binary_search(sorted.begin(), sorted.end(), item);
+  };
   std::vector<NodeId> selected;
   for (size_t n = 0; n < dag_.nodes.size(); ++n) {
     const Node& node = dag_.nodes[n];
     const std::string_view tag = comm_tag(node);
-    if (tag.empty() || (!comm->any && std::find(comm->words.begin(), comm->words.end(), tag) == comm->words.end())) continue;
+    if (tag.empty() || (!comm->any && std::find(comm->words.begin(), comm->words.end(), tag) == comm->words.end()))
+      continue;
     if (by_chunk && (!node.tags.chunk.valid() || !has(chunks_selected, node.tags.chunk))) continue;
     if (by_slice && !has(slices_selected, node.tags.slice)) continue;
     if (pass && !pass->any) {
@@ -209,7 +216,8 @@ Result<std::vector<NodeId>> Selector::communication(const Filter& filter, std::s
   for (const Node& node : dag_.nodes)
     if (const std::string_view tag = comm_tag(node); !tag.empty()) known.insert(tag);
   return nothing_selected(filter, verb, "communication")
-      .help(known.empty() ? "this step has no communication" : fmt::format("this step has comm={}", fmt::join(known, ", comm=")));
+      .help(known.empty() ? "this step has no communication"
+                          : fmt::format("this step has comm={}", fmt::join(known, ", comm=")));
 }
 
 }  // namespace piper

@@ -19,7 +19,8 @@ class Selector {
  public:
   explicit Selector(const TrainingDag& dag);
 
-  /// Chunks that match the conditions on scopes and stages. Unknown tags are errors (E202), an empty selection too (E203).
+  /// Chunks that match the conditions on scopes and stages. Unknown tags are errors (E202), an empty selection too
+  /// (E203).
   Result<std::vector<ChunkId>> chunks(const Filter& filter, std::string_view verb);
   /// The same for directives about parameters, which belong to all slices and passes (E105).
   Result<std::vector<ChunkId>> whole_chunks(const Filter& filter, std::string_view verb);

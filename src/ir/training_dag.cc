@@ -73,7 +73,9 @@ const PassWork& work_of(const TrainingDag& dag, const Node& node) {
   return *work;
 }
 
-bool is_compute(const Node& node) { return std::holds_alternative<Compute>(node.op); }
+bool is_compute(const Node& node) {
+  return std::holds_alternative<Compute>(node.op);
+}
 
 std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separator, std::string_view equals) {
   if (slice < 0) return "";
@@ -90,22 +92,32 @@ std::string_view comm_tag(const Node& node) {
   const auto* collective = std::get_if<Collective>(&node.op);
   if (!collective) return "";
   switch (collective->item.kind) {
-    case Item::Kind::Value: return "exchange";
-    case Item::Kind::Gradients: return "reduce";
-    case Item::Kind::Weights: return "gather";
-    case Item::Kind::Scalars: return "scalars";
-    case Item::Kind::None: break;
+    case Item::Kind::Value:
+      return "exchange";
+    case Item::Kind::Gradients:
+      return "reduce";
+    case Item::Kind::Weights:
+      return "gather";
+    case Item::Kind::Scalars:
+      return "scalars";
+    case Item::Kind::None:
+      break;
   }
   internal_error("a collective carries an item");
 }
 
 std::string item_name(const TrainingDag& dag, Item item) {
   switch (item.kind) {
-    case Item::Kind::Value: return (*dag.model)[item.value_id()].name;
-    case Item::Kind::Gradients: return fmt::format("gradients{}", item.index);
-    case Item::Kind::Weights: return fmt::format("weights{}", item.index);
-    case Item::Kind::Scalars: return "scalars";
-    case Item::Kind::None: return "after";
+    case Item::Kind::Value:
+      return (*dag.model)[item.value_id()].name;
+    case Item::Kind::Gradients:
+      return fmt::format("gradients{}", item.index);
+    case Item::Kind::Weights:
+      return fmt::format("weights{}", item.index);
+    case Item::Kind::Scalars:
+      return "scalars";
+    case Item::Kind::None:
+      return "after";
   }
   internal_error("an item has a kind");
 }
@@ -115,20 +127,20 @@ std::string name_of(const TrainingDag& dag, NodeId id) {
   const std::string pass = node.tags.pass ? fmt::format(".{}", name(*node.tags.pass)) : "";
   const std::string slice = slice_tags(dag, node.tags.slice, ".", "");
   const std::string devices = node.group.valid() ? print_devices(dag.groups[node.group].devices) : "";
-  return std::visit(
-      overloaded{
-          [&](const Compute&) { return (*dag.model)[node.tags.chunk].name + pass + slice; },
-          [&](const Transfer& t) {
-            return fmt::format("transfer.{}{}{}.to{}", (*dag.model)[t.value].name, pass, slice, devices);
-          },
-          [&](const Collective& c) {
-            const bool named = node.tags.chunk.valid() && node.tags.slice >= 0;
-            return fmt::format("{}.{}{}{}{}{}", name(c.kind), item_name(dag, c.item),
-                               named ? "." + (*dag.model)[node.tags.chunk].name : "", pass, slice, devices);
-          },
-          [&](const Update& u) { return fmt::format("update.bucket{}{}", u.bucket.value, devices); },
-      },
-      node.op);
+  return std::visit(overloaded{
+                        [&](const Compute&) { return (*dag.model)[node.tags.chunk].name + pass + slice; },
+                        [&](const Transfer& t) {
+                          return fmt::format("transfer.{}{}{}.to{}", (*dag.model)[t.value].name, pass, slice, devices);
+                        },
+                        [&](const Collective& c) {
+                          const bool named = node.tags.chunk.valid() && node.tags.slice >= 0;
+                          return fmt::format("{}.{}{}{}{}{}", name(c.kind), item_name(dag, c.item),
+                                             named ? "." + (*dag.model)[node.tags.chunk].name : "", pass, slice,
+                                             devices);
+                        },
+                        [&](const Update& u) { return fmt::format("update.bucket{}{}", u.bucket.value, devices); },
+                    },
+                    node.op);
 }
 
 Adjacency adjacency(const TrainingDag& dag, Direction direction) {

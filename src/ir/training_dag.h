@@ -1,11 +1,12 @@
 // The training DAG: every computation and every communication of one step on the whole cluster.
 //
-// A node is one piece of work. It runs on a device group, each device on its own part of the data, in one in-order stream
-// of each device. Its tags say which chunk, pass and slice of the batch it belongs to; communication has the tags of the
-// computation it serves. An edge says that the second node starts after the first has ended; if an item flows along it
-// (a value, gradients or weights of a bucket, the step's scalars) the item lives from the first node to the last reader.
-// Devices that run a chunk hold its parameters; buckets say who holds, reduces and updates what (design rules 1 and 6).
-// Structure directives decide which nodes exist and where; time directives only add order edges.
+// A node is one piece of work. It runs on a device group, each device on its own part of the data, in one in-order
+// stream of each device. Its tags say which chunk, pass and slice of the batch it belongs to; communication has the
+// tags of the computation it serves. An edge says that the second node starts after the first has ended; if an item
+// flows along it (a value, gradients or weights of a bucket, the step's scalars) the item lives from the first node to
+// the last reader. Devices that run a chunk hold its parameters; buckets say who holds, reduces and updates what
+// (design rules 1 and 6). Structure directives decide which nodes exist and where; time directives only add order
+// edges.
 #pragma once
 
 #include <memory>
@@ -88,7 +89,7 @@ struct Node {
   NodeTags tags;
   GroupId group;  // not valid until placed
   StreamId stream;
-  DirectiveId made_by;    // absent: the model itself
+  DirectiveId made_by;  // absent: the model itself
   DirectiveId placed_by;
   NodeId made_from;
   friend bool operator==(const Node&, const Node&) = default;
@@ -97,8 +98,8 @@ struct Node {
 struct Edge {
   NodeId from;
   NodeId to;
-  Item item;             // none: order only
-  DirectiveId made_by;   // of an order edge
+  Item item;            // none: order only
+  DirectiveId made_by;  // of an order edge
   friend bool operator==(const Edge&, const Edge&) = default;
 };
 
@@ -228,8 +229,8 @@ class ComputeIndex {
  public:
   explicit ComputeIndex(const TrainingDag& dag);
   NodeId find(ChunkId chunk, Pass pass, int slice) const {
-    return NodeId(table_[(chunk.index() * all_passes.size() + static_cast<size_t>(pass)) * slices_ +
-                         static_cast<size_t>(slice)]);
+    return NodeId(
+        table_[(chunk.index() * all_passes.size() + static_cast<size_t>(pass)) * slices_ + static_cast<size_t>(slice)]);
   }
 
  private:

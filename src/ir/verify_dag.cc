@@ -23,7 +23,9 @@ class Verifier {
 
  private:
   template <class AnyId>
-  static bool inside(AnyId id, size_t size) { return id.valid() && id.index() < size; }
+  static bool inside(AnyId id, size_t size) {
+    return id.valid() && id.index() < size;
+  }
   Diagnostic bad(int node, std::string_view what) const {
     return error(ErrorCode::E410, {}, fmt::format("node %{} {}", node, what));
   }
@@ -43,14 +45,17 @@ class Verifier {
     const bool good = std::visit(
         overloaded{
             [&](const Compute&) {
-              return inside(node.tags.chunk, model.chunks.size()) && node.tags.pass && node.tags.slice >= 0 && model[node.tags.chunk].find(Pass::F) &&
+              return inside(node.tags.chunk, model.chunks.size()) && node.tags.pass && node.tags.slice >= 0 &&
+                     model[node.tags.chunk].find(Pass::F) &&
                      (*node.tags.pass == Pass::F || *node.tags.pass == Pass::R || model[node.tags.chunk].find(Pass::B));
             },
             [&](const Transfer& t) {
-              return inside(t.value, model.values.size()) && inside(t.from, dag_.groups.group_count()) && t.from != node.group;
+              return inside(t.value, model.values.size()) && inside(t.from, dag_.groups.group_count()) &&
+                     t.from != node.group;
             },
             [&](const Collective& c) {
-              return c.item.kind != Item::Kind::None && good_item(c.item) && inside(c.over, dag_.groups.partition_count());
+              return c.item.kind != Item::Kind::None && good_item(c.item) &&
+                     inside(c.over, dag_.groups.partition_count());
             },
             [&](const Update& u) { return inside(u.bucket, dag_.buckets.size()); },
         },
@@ -77,14 +82,17 @@ class Verifier {
     if (edge.item.kind == Item::Kind::Value) {
       if (!inside(edge.item.value_id(), dag_.model->values.size())) return bad(edge.to.value, "reads an unknown value");
       if (!writes(dag_[edge.from], edge.item.value_id()))
-        return bad(edge.to.value, fmt::format("reads {} from %{}, which does not write it", (*dag_.model)[edge.item.value_id()].name, edge.from.value));
+        return bad(edge.to.value, fmt::format("reads {} from %{}, which does not write it",
+                                              (*dag_.model)[edge.item.value_id()].name, edge.from.value));
     }
     if (!with_communication_ || !edge.item.is_value()) return Ok{};
     const Node &from = dag_[edge.from], &to = dag_[edge.to];
     const auto* transfer = std::get_if<Transfer>(&to.op);
-    const bool scalars = std::holds_alternative<Collective>(to.op) && std::get<Collective>(to.op).item.kind == Item::Kind::Scalars;
+    const bool scalars =
+        std::holds_alternative<Collective>(to.op) && std::get<Collective>(to.op).item.kind == Item::Kind::Scalars;
     const GroupId reader = transfer ? transfer->from : to.group;
-    if (!scalars && from.group != reader) return bad(edge.to.value, fmt::format("reads from %{} on other devices without a transfer", edge.from.value));
+    if (!scalars && from.group != reader)
+      return bad(edge.to.value, fmt::format("reads from %{} on other devices without a transfer", edge.from.value));
     return Ok{};
   }
 
@@ -94,6 +102,8 @@ class Verifier {
 
 }  // namespace
 
-Checked verify(const TrainingDag& dag) { return Verifier(dag).run(); }
+Checked verify(const TrainingDag& dag) {
+  return Verifier(dag).run();
+}
 
 }  // namespace piper

@@ -20,7 +20,9 @@ std::optional<Optimizer> optimizer_named(std::string_view text) {
   return std::nullopt;
 }
 
-int64_t moments(Optimizer optimizer) { return static_cast<int64_t>(optimizer); }
+int64_t moments(Optimizer optimizer) {
+  return static_cast<int64_t>(optimizer);
+}
 
 const PassWork* Chunk::find(Pass pass) const {
   const auto& slot = work[static_cast<size_t>(pass == Pass::R ? Pass::F : pass)];
@@ -74,6 +76,8 @@ PassWork& ModelBuilder::work(ChunkId chunk, Pass pass) {
   return *slot;
 }
 
-ModelGraph ModelBuilder::finish() && { return std::move(model_); }
+ModelGraph ModelBuilder::finish() && {
+  return std::move(model_);
+}
 
 }  // namespace piper

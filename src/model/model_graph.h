@@ -1,9 +1,9 @@
 // The model as the compiler sees it: chunks, the values between them, parameters, sizes and costs.
 //
 // A ModelGraph describes the forward and backward pass over one slice of the batch; every size is a function of the
-// number of samples in that slice. A chunk is a maximal run of operators of one scope instance. Each of its passes reads
-// and writes values: activations, what forward saves for backward, and gradients are all just values. A value has one
-// producer; a gradient with several contributions is several values, summed by the pass that reads them.
+// number of samples in that slice. A chunk is a maximal run of operators of one scope instance. Each of its passes
+// reads and writes values: activations, what forward saves for backward, and gradients are all just values. A value has
+// one producer; a gradient with several contributions is several values, summed by the pass that reads them.
 #pragma once
 
 #include <array>

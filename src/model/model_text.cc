@@ -21,7 +21,8 @@ std::string print_list(const ModelGraph& model, const auto& ids) {
 }
 
 std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work) {
-  std::string out = fmt::format("  {} {} -> {}", name(pass), print_list(model, work.reads), print_list(model, work.writes));
+  std::string out =
+      fmt::format("  {} {} -> {}", name(pass), print_list(model, work.reads), print_list(model, work.writes));
   if (!work.parameters.empty()) out += " parameters" + print_list(model, work.parameters);
   if (!work.gradients.empty()) out += " gradients" + print_list(model, work.gradients);
   const auto amount = [&](std::string_view key, const Amount& a) {

@@ -19,8 +19,12 @@ constexpr DTypeRow dtypes[] = {{DType::Float64, "float64", 8},   {DType::Float32
 
 }  // namespace
 
-int64_t bytes_of(DType dtype) { return dtypes[static_cast<int>(dtype)].bytes; }
-std::string_view name(DType dtype) { return dtypes[static_cast<int>(dtype)].name; }
+int64_t bytes_of(DType dtype) {
+  return dtypes[static_cast<int>(dtype)].bytes;
+}
+std::string_view name(DType dtype) {
+  return dtypes[static_cast<int>(dtype)].name;
+}
 
 std::optional<DType> dtype_named(std::string_view text) {
   for (const DTypeRow& row : dtypes)
@@ -50,7 +54,9 @@ const Dim* labelled(const Shape& shape, std::string_view label) {
   return nullptr;
 }
 
-int64_t Amount::at(int64_t samples) const { return saturating_add(fixed, saturating_multiply(per_sample, samples)); }
+int64_t Amount::at(int64_t samples) const {
+  return saturating_add(fixed, saturating_multiply(per_sample, samples));
+}
 
 std::string print(const Shape& shape) {
   std::string out = "[";

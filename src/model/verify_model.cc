@@ -53,7 +53,8 @@ struct Verifier {
         if (dim.size < 1 || dim.divisor < 1)
           return bad(place(places.values, i), fmt::format("value {} has a dimension below 1", value.name));
       if (saturating_multiply(elements(value.shape, model.step.batch), bytes_of(value.dtype)) > largest_value_bytes)
-        return bad(place(places.values, i), fmt::format("value {} is larger than 1 PiB for the whole batch", value.name));
+        return bad(place(places.values, i),
+                   fmt::format("value {} is larger than 1 PiB for the whole batch", value.name));
       if (value.kind == ValueKind::Input && !has_batch_dimension(value))
         return bad(place(places.values, i), fmt::format("input {} has no batch dimension", value.name))
             .help("b stands for the samples of a slice: [b, …]");
@@ -76,7 +77,8 @@ struct Verifier {
       for (const ScopeTag& tag : model.chunks[c].scopes) {
         if (tag.scope == "pass" || tag.scope == "comm")
           return bad_chunk(static_cast<int>(c), fmt::format("\"{}\" cannot be the name of a scope", tag.scope));
-        if (tag.index < 0) return bad_chunk(static_cast<int>(c), fmt::format("scope {} has a negative index", tag.scope));
+        if (tag.index < 0)
+          return bad_chunk(static_cast<int>(c), fmt::format("scope {} has a negative index", tag.scope));
         if (!seen.insert(tag.scope).second)
           return bad_chunk(static_cast<int>(c), fmt::format("scope {} is nested in itself", tag.scope));
       }
@@ -140,9 +142,9 @@ struct Verifier {
             return bad_chunk(c, fmt::format("{} writes the input {}", name(pass), model[id].name));
           if (pass == Pass::BI && site == Site{c, Pass::B}) continue;
           if (site.chunk >= 0) {
-            Diagnostic problem = bad_chunk(c, fmt::format("{} writes {}, which {} of chunk {} writes already", name(pass),
-                                                          model[id].name, name(site.pass),
-                                                          model.chunks[static_cast<size_t>(site.chunk)].name));
+            Diagnostic problem = bad_chunk(
+                c, fmt::format("{} writes {}, which {} of chunk {} writes already", name(pass), model[id].name,
+                               name(site.pass), model.chunks[static_cast<size_t>(site.chunk)].name));
             const SourceRange other = place(places.chunks, static_cast<size_t>(site.chunk));
             if (other) problem.notes.push_back({other, "it is written here"});
             problem.helps.emplace_back("every value has one producer; give the second a name of its own");
@@ -170,7 +172,8 @@ struct Verifier {
         if (model[id].kind == ValueKind::Input) continue;
         const Site from = producer[id.index()];
         if (from.chunk < 0)
-          return bad_chunk(site.chunk, fmt::format("{} reads {}, which nothing writes", name(site.pass), model[id].name))
+          return bad_chunk(site.chunk,
+                           fmt::format("{} reads {}, which nothing writes", name(site.pass), model[id].name))
               .help("let a chunk write it, or declare it as an input");
         if (from.pass == Pass::BI || (site.pass == Pass::F && (from.pass != Pass::F || from.chunk >= site.chunk)))
           return bad_chunk(site.chunk, fmt::format("{} reads {} before it is written", name(site.pass), model[id].name))
@@ -202,7 +205,8 @@ struct Verifier {
 
 Checked verify(const ModelGraph& model, const ModelPlaces& places) {
   const Verifier v{model, places};
-  if (model.chunks.empty()) return v.bad(place(places.chunks, 0), "the model has no chunks")
+  if (model.chunks.empty())
+    return v.bad(place(places.chunks, 0), "the model has no chunks")
         .help("add one: chunk layer.0 {layer=0}, and below it F (…) -> (…)");
   if (model.step.batch < 1) return v.bad({}, fmt::format("the batch has {} samples", model.step.batch));
   PIPER_CHECK(v.unique_names(model.values, places.values, "value"));

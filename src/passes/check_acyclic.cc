@@ -28,7 +28,8 @@ std::vector<int> stuck_counts(const TrainingDag& dag) {
 }
 
 /// The shortest way from one stuck node to another, as edges.
-std::vector<const Edge*> shortest_path(const TrainingDag& dag, const Adjacency& successors, const std::vector<int>& waiting, NodeId from, NodeId to) {
+std::vector<const Edge*> shortest_path(const TrainingDag& dag, const Adjacency& successors,
+                                       const std::vector<int>& waiting, NodeId from, NodeId to) {
   std::vector<const Edge*> came_by(dag.nodes.size(), nullptr);
   std::vector<NodeId> open = {from};
   for (size_t i = 0; i < open.size() && !came_by[to.index()]; ++i) {
@@ -41,7 +42,8 @@ std::vector<const Edge*> shortest_path(const TrainingDag& dag, const Adjacency& 
     }
   }
   std::vector<const Edge*> path;
-  for (NodeId at = to; came_by[to.index()] && (path.empty() || at != from); at = path.back()->from) path.push_back(came_by[at.index()]);
+  for (NodeId at = to; came_by[to.index()] && (path.empty() || at != from); at = path.back()->from)
+    path.push_back(came_by[at.index()]);
   std::reverse(path.begin(), path.end());
   return path;
 }
@@ -73,17 +75,21 @@ Result<TrainingDag> check_acyclic(TrainingDag dag) {
   const std::vector<const Edge*> cycle = find_cycle(dag, waiting);
   DirectiveId culprit;
   for (const Edge* edge : cycle) culprit = std::max(culprit, edge->made_by);
-  Diagnostic problem = error(ErrorCode::E303, dag.where(culprit),
-                             fmt::format("the order cannot be kept: {} would have to run before itself", name_of(dag, cycle[0]->from)));
+  Diagnostic problem =
+      error(ErrorCode::E303, dag.where(culprit),
+            fmt::format("the order cannot be kept: {} would have to run before itself", name_of(dag, cycle[0]->from)));
   for (size_t i = 0; i < cycle.size();) {
     const bool ordered = cycle[i]->item.kind == Item::Kind::None;
     size_t end = i + 1;  // values that flow on from node to node are one step
     while (!ordered && end < cycle.size() && cycle[end]->item.kind != Item::Kind::None) ++end;
-    const std::string why = ordered        ? "by order"
-                            : end == i + 1 ? fmt::format("which needs {}", item_name(dag, cycle[i]->item))
-                                           : fmt::format("which needs what comes out of it, through {}", end == i + 2 ? name_of(dag, cycle[i]->to) : fmt::format("{} nodes", end - i - 1));
+    const std::string why =
+        ordered        ? "by order"
+        : end == i + 1 ? fmt::format("which needs {}", item_name(dag, cycle[i]->item))
+                       : fmt::format("which needs what comes out of it, through {}",
+                                     end == i + 2 ? name_of(dag, cycle[i]->to) : fmt::format("{} nodes", end - i - 1));
     const SourceRange where = ordered ? dag.where(cycle[i]->made_by) : SourceRange{};
-    problem.notes.push_back({where, fmt::format("{} runs before {}, {}", name_of(dag, cycle[i]->from), name_of(dag, cycle[end - 1]->to), why)});
+    problem.notes.push_back({where, fmt::format("{} runs before {}, {}", name_of(dag, cycle[i]->from),
+                                                name_of(dag, cycle[end - 1]->to), why)});
     i = end;
   }
   problem.helps.push_back("change the order of one of the elements named above");

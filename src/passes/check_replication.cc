@@ -26,11 +26,13 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
             .help("add replicate(…) over these devices, so that each takes a part of every microbatch");
       const int64_t slices = int64_t{dag.slices()} * size;
       if (dag.model->step.batch % slices != 0) {
-        Diagnostic problem = error(ErrorCode::E213, where(),
-                                   fmt::format("a batch of {} samples does not divide into {} microbatches on {} devices",
-                                               dag.model->step.batch, dag.slices(), size));
+        Diagnostic problem =
+            error(ErrorCode::E213, where(),
+                  fmt::format("a batch of {} samples does not divide into {} microbatches on {} devices",
+                              dag.model->step.batch, dag.slices(), size));
         for (const SliceDim& dim : dag.dims) problem.notes.push_back({dag.where(dim.made_by), "split here"});
-        problem.helps.push_back(fmt::format("use fewer parts or devices, or a batch that is a multiple of {} (in the model's step)", slices));
+        problem.helps.push_back(fmt::format(
+            "use fewer parts or devices, or a batch that is a multiple of {} (in the model's step)", slices));
         return problem;
       }
     }

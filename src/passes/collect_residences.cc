@@ -1,4 +1,5 @@
-// collect_residences: E204 not placed; E210 passes of one chunk and slice apart; E318 groups of unequal size for one chunk.
+// collect_residences: E204 not placed; E210 passes of one chunk and slice apart; E318 groups of unequal size for one
+// chunk.
 #include <fmt/format.h>
 
 #include "base/scanner.h"
@@ -11,7 +12,8 @@ namespace {
 /// `{layer=3, experts=0}`: what a filter would say to select the chunk.
 std::string filter_for(const Chunk& chunk) {
   std::string out;
-  for (const ScopeTag& tag : chunk.scopes) out += fmt::format("{}{}={}", out.empty() ? "" : ", ", as_name(tag.scope), tag.index);
+  for (const ScopeTag& tag : chunk.scopes)
+    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", as_name(tag.scope), tag.index);
   return "{" + out + "}";
 }
 
@@ -20,13 +22,15 @@ Diagnostic not_placed(const TrainingDag& dag, NodeId id) {
   for (const Node& other : dag.nodes)
     if (other.group.valid() && other.tags.chunk == dag[id].tags.chunk && other.tags.slice == dag[id].tags.slice)
       return error(ErrorCode::E204, dag.where(other.placed_by), message)
-          .help("this filter selects other passes of it; take pass=… out: all passes of a chunk run on the same devices");
+          .help(
+              "this filter selects other passes of it; take pass=… out: all passes of a chunk run on the same devices");
   SourceRange last;  // a place to look at: the end of the list that lacks one
   for (const Origin& origin : dag.origins)
     if (std::holds_alternative<Place>(origin.body)) last = origin.where;
   return error(ErrorCode::E204, last, message)
-      .help(fmt::format("no place directive selects it; add place({}, …), or let another filter cover it: {{}} selects everything",
-                        filter_for((*dag.model)[dag[id].tags.chunk])));
+      .help(fmt::format(
+          "no place directive selects it; add place({}, …), or let another filter cover it: {{}} selects everything",
+          filter_for((*dag.model)[dag[id].tags.chunk])));
 }
 
 Checked note(TrainingDag& dag, const Node& node) {
@@ -66,9 +70,9 @@ Result<TrainingDag> collect_residences(TrainingDag dag) {
   std::vector<NodeId> first(dag.model->chunks.size() * static_cast<size_t>(dag.slices()));
   for (size_t n = 0; n < dag.nodes.size(); ++n) {
     const Node& node = dag.nodes[n];
-    if (!node.group.valid())
-      return not_placed(dag, NodeId(n));
-    NodeId& other = first[node.tags.chunk.index() * static_cast<size_t>(dag.slices()) + static_cast<size_t>(node.tags.slice)];
+    if (!node.group.valid()) return not_placed(dag, NodeId(n));
+    NodeId& other =
+        first[node.tags.chunk.index() * static_cast<size_t>(dag.slices()) + static_cast<size_t>(node.tags.slice)];
     if (!other.valid()) other = NodeId(n);
     if (dag[other].group != node.group)
       return error(ErrorCode::E210, dag.where(node.placed_by),

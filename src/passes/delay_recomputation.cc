@@ -1,4 +1,5 @@
-// delay_recomputation: what is computed again for backward starts when the gradient has arrived, not right after forward.
+// delay_recomputation: what is computed again for backward starts when the gradient has arrived, not right after
+// forward.
 //   before:  %r = compute layer.0 R mb=0 <- %x:x0         %b = compute layer.0 B mb=0 <- %r:saved %g:d.x1
 //   after:   %r = compute layer.0 R mb=0 <- %x:x0 %g:after
 #include <algorithm>
@@ -48,12 +49,15 @@ class Segments {
   Adjacency predecessors_;
 };
 
-bool is_backward(Pass pass) { return pass == Pass::B || pass == Pass::BI || pass == Pass::BW; }
+bool is_backward(Pass pass) {
+  return pass == Pass::B || pass == Pass::BI || pass == Pass::BW;
+}
 
 }  // namespace
 
 Result<TrainingDag> delay_recomputation(TrainingDag dag) {
-  const bool any = std::any_of(dag.nodes.begin(), dag.nodes.end(), [](const Node& n) { return n.tags.pass == Pass::R; });
+  const bool any =
+      std::any_of(dag.nodes.begin(), dag.nodes.end(), [](const Node& n) { return n.tags.pass == Pass::R; });
   if (!any) return dag;
   const Segments segments(dag);
   // a segment, by its beginnings: the last chunk whose backward reads from it
@@ -71,7 +75,9 @@ Result<TrainingDag> delay_recomputation(TrainingDag dag) {
       readers.emplace_back(NodeId(n), &segment);
     });
   }
-  std::sort(readers.begin(), readers.end(), [](const auto& a, const auto& b) { return std::pair(a.first, a.second->first) < std::pair(b.first, b.second->first); });
+  std::sort(readers.begin(), readers.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first, a.second->first) < std::pair(b.first, b.second->first);
+  });
   readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
   std::vector<Edge> added;
   for (const auto& [reader, segment] : readers) {
@@ -80,7 +86,8 @@ Result<TrainingDag> delay_recomputation(TrainingDag dag) {
       // a gradient from inside the segment, or from between its chunks, needs the recomputation itself
       if (!is_backward(*dag[producer].tags.pass) || dag[producer].tags.chunk <= segment->second) return;
       for (const NodeId beginning : segment->first)
-        if (dag[beginning].group == dag[arrival].group) added.push_back({arrival, beginning, Item{}, dag[beginning].made_by});
+        if (dag[beginning].group == dag[arrival].group)
+          added.push_back({arrival, beginning, Item{}, dag[beginning].made_by});
     });
   }
   dag.edges.insert(dag.edges.end(), added.begin(), added.end());

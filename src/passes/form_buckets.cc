@@ -47,23 +47,26 @@ Checked add_holding(const TrainingDag& dag, const Parameter& parameter, Paramete
     if (known.group == next.group && known.over == next.over && known.by == next.by) return Ok{};
     if (known.group == next.group && known.over != next.over)
       return error(ErrorCode::E308, dag.where(next.divided > known.divided ? next.sharded_by : known.sharded_by),
-                   fmt::format("shard: parameter {} is used inside and outside the sharded region: by {} and {}", parameter.name,
-                               (*dag.model)[known.chunk].name, (*dag.model)[next.chunk].name))
+                   fmt::format("shard: parameter {} is used inside and outside the sharded region: by {} and {}",
+                               parameter.name, (*dag.model)[known.chunk].name, (*dag.model)[next.chunk].name))
           .help("select all chunks that use it, or give each its own parameter");
     if (known.group == next.group)
-      return error(ErrorCode::E301, where(dag, next), fmt::format("parameter {} is replicated in two ways on the same devices", parameter.name))
+      return error(ErrorCode::E301, where(dag, next),
+                   fmt::format("parameter {} is replicated in two ways on the same devices", parameter.name))
           .note(where(dag, known), "the other way")
           .help("chunks that share a parameter need the same replicate directive");
     if (overlap(dag, known.group, next.group))
       return error(ErrorCode::E310, where(dag, next),
                    fmt::format("parameter {} lives on {} and on {}, which overlap but are not equal", parameter.name,
-                               print_devices(dag.groups[known.group].devices), print_devices(dag.groups[next.group].devices)))
+                               print_devices(dag.groups[known.group].devices),
+                               print_devices(dag.groups[next.group].devices)))
           .note(where(dag, known), "the other group")
           .help("place the chunks that share it on the same devices, or on devices of their own");
     if (known.divided != next.divided)
       return error(ErrorCode::E310, dag.where(next.sharded_by.valid() ? next.sharded_by : known.sharded_by),
-                   fmt::format("parameter {} is cut into {} parts on {} and into {} on {}", parameter.name, known.divided,
-                               print_devices(dag.groups[known.group].devices), next.divided, print_devices(dag.groups[next.group].devices)))
+                   fmt::format("parameter {} is cut into {} parts on {} and into {} on {}", parameter.name,
+                               known.divided, print_devices(dag.groups[known.group].devices), next.divided,
+                               print_devices(dag.groups[next.group].devices)))
           .help("shard the chunks that share it over equally many devices");
   }
   use.holdings.push_back(next);
@@ -86,8 +89,12 @@ Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
       use.first_chunk = std::min(use.first_chunk, static_cast<int>(c));
       for (const Residence& residence : dag.residences[c]) {
         const bool divided = residence.layout && labelled(model[p].shape, divided_label);
-        Holding holding{residence.group, divided ? dag.groups.across(*residence.layout) : dag.groups.whole(residence.group),
-                        divided ? dag.groups[*residence.layout].part_size : 1, residence.replicated_by, residence.sharded_by, ChunkId(c)};
+        Holding holding{residence.group,
+                        divided ? dag.groups.across(*residence.layout) : dag.groups.whole(residence.group),
+                        divided ? dag.groups[*residence.layout].part_size : 1,
+                        residence.replicated_by,
+                        residence.sharded_by,
+                        ChunkId(c)};
         PIPER_CHECK(add_holding(dag, model[p], use, holding));
       }
     }
@@ -95,13 +102,20 @@ Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
   // who holds a parameter is a set: the two ways of a two-way placement share their buckets
   for (ParameterUse& use : uses)
     std::sort(use.holdings.begin(), use.holdings.end(), [&](const Holding& a, const Holding& b) {
-      return dag.groups[a.group].devices < dag.groups[b.group].devices;  // not by id: that depends on the order of the file
+      return dag.groups[a.group].devices <
+             dag.groups[b.group].devices;  // not by id: that depends on the order of the file
     });
   return uses;
 }
 
 Holder make_holder(TrainingDag& dag, const Holding& holding) {
-  Holder holder{holding.group, holding.over, 0, Release::Use, dag.stream(Replicate{}.gather_stream), dag.stream(Replicate{}.reduce_stream), holding.by};
+  Holder holder{holding.group,
+                holding.over,
+                0,
+                Release::Use,
+                dag.stream(Replicate{}.gather_stream),
+                dag.stream(Replicate{}.reduce_stream),
+                holding.by};
   if (!holding.by.valid()) return holder;
   const auto& replicate = std::get<Replicate>(dag.origins[holding.by.index()].body);
   holder.zero = dag.groups[holding.over].part_size > 1 ? replicate.zero : 0;
@@ -137,7 +151,8 @@ Checked form_buckets(TrainingDag& dag) {
     const int64_t elements_here = elements(model.parameters[p].shape, 0) / uses[p].holdings[0].divided;
     const auto found = open.find(key);
     const auto full = [&](const Bucket& bucket) {
-      const int64_t bytes = saturating_multiply(saturating_add(bucket.elements, elements_here), bytes_of(model.step.gradients));
+      const int64_t bytes =
+          saturating_multiply(saturating_add(bucket.elements, elements_here), bytes_of(model.step.gradients));
       return bytes > bucket_limit(dag, bucket.holders);
     };
     if (found == open.end() || full(dag.buckets[found->second.index()])) {

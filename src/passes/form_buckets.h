@@ -6,7 +6,8 @@
 
 namespace piper {
 
-/// Fills dag.buckets: parameters with the same holders, in backward order, up to the size that replicate says. E301, E308, E310.
+/// Fills dag.buckets: parameters with the same holders, in backward order, up to the size that replicate says. E301,
+/// E308, E310.
 Checked form_buckets(TrainingDag& dag);
 
 /// By parameter.

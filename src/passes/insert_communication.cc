@@ -1,5 +1,5 @@
-// insert_communication: one transfer per value and receiving group, one exchange per value and border of a sharded region,
-// shared by all readers behind it.
+// insert_communication: one transfer per value and receiving group, one exchange per value and border of a sharded
+// region, shared by all readers behind it.
 //   before:  %b = compute layer.1 F @ [1] <- %a:x1                      (%a on [0])
 //   after:   %t = transfer x1 [0] -> [1] <- %a:x1     %b = compute layer.1 F @ [1] <- %t:x1
 // Illegal: values that cannot be exchanged (E308) or cut anew (E311).
@@ -30,7 +30,9 @@ class Inserter {
   }
 
  private:
-  std::optional<PartitionId> layout(const Node& node) const { return dag_.residence(node.tags.chunk, node.group).layout; }
+  std::optional<PartitionId> layout(const Node& node) const {
+    return dag_.residence(node.tags.chunk, node.group).layout;
+  }
 
   /// The node that has the value where the reader wants it.
   Result<NodeId> deliver(const Edge& edge) {
@@ -73,7 +75,8 @@ class Inserter {
           .help("draw the scope around the experts only: what enters and leaves it is [experts, capacity, …]");
     return once(source, id, inside.group, layout.value, [&] {
       const Collective op{CollectiveKind::AllToAll, Item::value(id), layout};
-      return Node{op, inside.tags, inside.group, residence.exchange_stream, residence.sharded_by, residence.sharded_by, source};
+      return Node{
+          op, inside.tags, inside.group, residence.exchange_stream, residence.sharded_by, residence.sharded_by, source};
     });
   }
 
@@ -88,8 +91,13 @@ class Inserter {
           .help("use groups of equal size on both sides");
     const Residence& residence = dag_.residence(producer.tags.chunk, producer.group);
     return once(source, id, reader.group, -1, [&] {
-      return Node{Transfer{id, producer.group}, producer.tags, reader.group, residence.transfer_stream, reader.placed_by,
-                  reader.placed_by, source};
+      return Node{Transfer{id, producer.group},
+                  producer.tags,
+                  reader.group,
+                  residence.transfer_stream,
+                  reader.placed_by,
+                  reader.placed_by,
+                  source};
     });
   }
 

@@ -67,10 +67,12 @@ class Updates {
     for (size_t n = 0; n < nodes; ++n) {
       const Node node = dag_.nodes[n];
       if (!is_compute(node)) continue;
-      for (const BucketId bucket : touched(node).gradients) gradients(bucket, node.group).contributions.push_back(NodeId(n));
+      for (const BucketId bucket : touched(node).gradients)
+        gradients(bucket, node.group).contributions.push_back(NodeId(n));
       for (const BucketId bucket : touched(node).weights) gather_before(NodeId(n), node, bucket);
       for (const ValueId value : work_of(dag_, node).writes)
-        if ((*dag_.model)[value].kind == ValueKind::Loss && node.tags.pass == Pass::F) losses_.push_back({NodeId(n), {}, Item::value(value), {}});
+        if ((*dag_.model)[value].kind == ValueKind::Loss && node.tags.pass == Pass::F)
+          losses_.push_back({NodeId(n), {}, Item::value(value), {}});
     }
   }
 
@@ -93,7 +95,8 @@ class Updates {
 
   NodeId collective(CollectiveKind kind, Item item, const Holder& holder, NodeTags tags, StreamId stream,
                     const std::vector<NodeId>& after) {
-    const NodeId id = dag_.add({Collective{kind, item, holder.over}, tags, holder.group, stream, holder.by, holder.by, {}});
+    const NodeId id =
+        dag_.add({Collective{kind, item, holder.over}, tags, holder.group, stream, holder.by, holder.by, {}});
     for (const NodeId before : after) dag_.edges.push_back({before, id, item, {}});
     return id;
   }
@@ -120,15 +123,18 @@ class Updates {
 
   void reduce_slices(BucketId id, const Holder& holder, Gradients& gradients) {
     std::vector<std::vector<NodeId>> by_slice(static_cast<size_t>(dag_.slices()));
-    for (const NodeId node : gradients.contributions) by_slice[static_cast<size_t>(dag_[node].tags.slice)].push_back(node);
+    for (const NodeId node : gradients.contributions)
+      by_slice[static_cast<size_t>(dag_[node].tags.slice)].push_back(node);
     for (size_t slice = 0; slice < by_slice.size(); ++slice) {
       if (by_slice[slice].empty()) continue;
       const NodeTags tags{chunk_of({by_slice[slice], {}}), Pass::B, static_cast<int>(slice)};
-      gradients.final.push_back(collective(CollectiveKind::ReduceScatter, Item::gradients(id), holder, tags, holder.reduce_stream, by_slice[slice]));
+      gradients.final.push_back(collective(CollectiveKind::ReduceScatter, Item::gradients(id), holder, tags,
+                                           holder.reduce_stream, by_slice[slice]));
     }
   }
 
-  /// The owners of every piece, one per group, add up what the groups have; afterwards each piece is complete everywhere.
+  /// The owners of every piece, one per group, add up what the groups have; afterwards each piece is complete
+  /// everywhere.
   void reduce_between(BucketId id, const Bucket& bucket) {
     DeviceGroup all;
     for (const Holder& holder : bucket.holders) {
@@ -140,17 +146,20 @@ class Updates {
     together.group = dag_.groups.intern(std::move(all));
     together.over = dag_.groups.whole(together.group);
     std::vector<NodeId> after;
-    for (const Gradients& gradients : gradients_[id.index()]) after.insert(after.end(), gradients.final.begin(), gradients.final.end());
+    for (const Gradients& gradients : gradients_[id.index()])
+      after.insert(after.end(), gradients.final.begin(), gradients.final.end());
     const NodeTags tags{chunk_of(gradients_[id.index()][0]), std::nullopt, -1};
     // devices of one group hold pieces of the bucket or different experts: only single devices add up all they have
-    const bool cut = std::any_of(bucket.holders.begin(), bucket.holders.end(), [&](const Holder& h) { return dag_.groups[h.group].size() > 1; });
+    const bool cut = std::any_of(bucket.holders.begin(), bucket.holders.end(),
+                                 [&](const Holder& h) { return dag_.groups[h.group].size() > 1; });
     const auto kind = cut ? CollectiveKind::ReducePieces : CollectiveKind::AllReduce;
     const NodeId between = collective(kind, Item::gradients(id), together, tags, together.reduce_stream, after);
     for (size_t h = 0; h < bucket.holders.size(); ++h) {
       const Holder& holder = bucket.holders[h];
       const bool spread = holder.zero == 0 && members(holder) > 1;  // everyone updates everything
-      gradients_[id.index()][h].final = {
-          spread ? collective(CollectiveKind::AllGather, Item::gradients(id), holder, tags, holder.reduce_stream, {between}) : between};
+      gradients_[id.index()][h].final = {spread ? collective(CollectiveKind::AllGather, Item::gradients(id), holder,
+                                                             tags, holder.reduce_stream, {between})
+                                                : between};
     }
   }
 
@@ -166,7 +175,8 @@ class Updates {
     for (size_t b = 0; b < dag_.buckets.size(); ++b)
       for (const Gradients& gradients : gradients_[b])
         for (const NodeId final : gradients.final)
-          if (seen.insert({final, static_cast<int>(b)}).second) inputs.push_back({final, {}, Item::gradients(BucketId(b)), {}});
+          if (seen.insert({final, static_cast<int>(b)}).second)
+            inputs.push_back({final, {}, Item::gradients(BucketId(b)), {}});
     if (used.size() == 1) {  // one device has its scalars at hand: every update waits for all gradients itself
       before_update_ = std::move(inputs);
       return;

@@ -1,6 +1,6 @@
-// linearize: one total order of all nodes, by running the DAG on paper: every stream of every device takes, of the nodes
-// that are ready, the one that comes first in the program; inside a bracket the one with the longest path still to go.
-// Gathers of sharded parameters wait for nothing and are put in their places afterwards (place_gathers).
+// linearize: one total order of all nodes, by running the DAG on paper: every stream of every device takes, of the
+// nodes that are ready, the one that comes first in the program; inside a bracket the one with the longest path still
+// to go. Gathers of sharded parameters wait for nothing and are put in their places afterwards (place_gathers).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,9 +30,12 @@ double duration(const TrainingDag& dag, const Cluster& cluster, const Node& node
       overloaded{
           [&](const Compute&) { return compute_seconds(cluster, work_of(dag, node), samples_on(dag, node.group)); },
           [&](const Transfer& t) { return transfer_seconds(cluster, written_bytes(dag, node, t.value)); },
-          [&](const Collective& c) { return collective_seconds(cluster, bytes(c.item, c.over), dag.groups[c.over].part_size); },
+          [&](const Collective& c) {
+            return collective_seconds(cluster, bytes(c.item, c.over), dag.groups[c.over].part_size);
+          },
           [&](const Update& u) {
-            const double moved = 16.0 * static_cast<double>(shard_elements(dag, dag[u.bucket], holder_on(dag[u.bucket], node.group)));
+            const double moved =
+                16.0 * static_cast<double>(shard_elements(dag, dag[u.bucket], holder_on(dag[u.bucket], node.group)));
             return moved / cluster.memory_bandwidth + cluster.launch;
           },
       },
@@ -236,7 +239,8 @@ Checked check_brackets(const LinearDag& linear) {
           visited[to.index()] = visit;
           if (part_of[to.index()] >= 0 && part_of[to.index()] != static_cast<int>(p))
             return error(ErrorCode::E305, dag.where(bracket.made_by),
-                         fmt::format("{} and {} cannot overlap: the second waits for the end of the first", name_of(dag, end), name_of(dag, to)))
+                         fmt::format("{} and {} cannot overlap: the second waits for the end of the first",
+                                     name_of(dag, end), name_of(dag, to)))
                 .help("put them into the order one after the other, or overlap other microbatches");
           open.push_back(to);
         }

@@ -1,7 +1,8 @@
 // place_gathers: of the gathers before every use, those stay whose copy is not alive any more (release), each as far
 // before its first user as prefetch says; the rest of the users share the copy.
-//   before:  %g1 = gather weights3        %a = compute layer.0 F <- %g1     %g2 = gather weights3     %b = compute layer.1 F <- %g2
-//   after:   %g1 = gather weights3        %a = compute layer.0 F <- %g1     %b = compute layer.1 F <- %g1
+//   before:  %g1 = gather weights3        %a = compute layer.0 F <- %g1     %g2 = gather weights3     %b = compute
+//   layer.1 F <- %g2 after:   %g1 = gather weights3        %a = compute layer.0 F <- %g1     %b = compute layer.1 F <-
+//   %g1
 #include <algorithm>
 #include <map>
 #include <unordered_map>
@@ -70,7 +71,8 @@ class Placer {
 
   void place(GroupId group, BucketId bucket, std::vector<GatherUse>& uses, const std::vector<NodeId>& computations,
              const std::vector<int>& rank) {
-    std::sort(uses.begin(), uses.end(), [&](const GatherUse& a, const GatherUse& b) { return rank[a.user.index()] < rank[b.user.index()]; });
+    std::sort(uses.begin(), uses.end(),
+              [&](const GatherUse& a, const GatherUse& b) { return rank[a.user.index()] < rank[b.user.index()]; });
     size_t next = 0;
     for (GatherUse& use : uses) {
       while (computations[next] != use.user) ++next;
@@ -131,7 +133,8 @@ class Placer {
     for (const NodeId id : linear_.order) {
       if (const auto found = before_.find(id); found != before_.end()) {
         std::sort(found->second.begin(), found->second.end());  // the one needed first goes first
-        for (const auto& [position, gather] : found->second) put(gather, linear_.start[id.index()], linear_.start[id.index()]);
+        for (const auto& [position, gather] : found->second)
+          put(gather, linear_.start[id.index()], linear_.start[id.index()]);
       }
       put(id, linear_.start[id.index()], linear_.end[id.index()]);
     }
@@ -151,7 +154,7 @@ class Placer {
   TrainingDag& dag_;
   std::vector<char> removed_;
   std::unordered_map<NodeId, std::optional<int>> distance_;
-  std::unordered_map<NodeId, NodeId> shared_;                // removed gather -> the one whose copy is used
+  std::unordered_map<NodeId, NodeId> shared_;  // removed gather -> the one whose copy is used
   /// By computation: the gathers put just before it, each with the position of its first user.
   std::unordered_map<NodeId, std::vector<std::pair<int, NodeId>>> before_;
   std::map<GroupId, std::vector<NodeId>> computations_;

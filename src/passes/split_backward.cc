@@ -45,7 +45,8 @@ Result<std::vector<char>> wanted(const TrainingDag& dag, const std::vector<const
 }
 
 bool has(const PassWork* work, std::vector<ValueId> PassWork::*list, Item item) {
-  return work && item.is_value() && std::find((work->*list).begin(), (work->*list).end(), item.value_id()) != (work->*list).end();
+  return work && item.is_value() &&
+         std::find((work->*list).begin(), (work->*list).end(), item.value_id()) != (work->*list).end();
 }
 
 }  // namespace
@@ -83,7 +84,8 @@ Result<TrainingDag> split_backward(TrainingDag dag, const std::vector<const Orde
     }
     const BackwardParts& to = parts[edge.to.index()];
     if (has(to.input, &PassWork::reads, edge.item)) edges.push_back({from, edge.to, edge.item, edge.made_by});
-    if (has(to.weight, &PassWork::reads, edge.item)) edges.push_back({from, weight_part[edge.to.index()], edge.item, edge.made_by});
+    if (has(to.weight, &PassWork::reads, edge.item))
+      edges.push_back({from, weight_part[edge.to.index()], edge.item, edge.made_by});
   }
   for (size_t n = 0; n < nodes; ++n) {
     if (!split[n] || !weight_part[n].valid() || weight_part[n] == NodeId(n)) continue;

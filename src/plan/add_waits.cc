@@ -65,6 +65,8 @@ class Waiter {
 
 }  // namespace
 
-void add_waits(const Plan& plan, PlanTemplate& of, const std::vector<std::vector<int>>& required) { Waiter(plan, of).run(required); }
+void add_waits(const Plan& plan, PlanTemplate& of, const std::vector<std::vector<int>>& required) {
+  Waiter(plan, of).run(required);
+}
 
 }  // namespace piper

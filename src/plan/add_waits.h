@@ -7,8 +7,8 @@
 
 namespace piper {
 
-/// Fills `waits` of all operations; `required` lists, by operation, what it must wait for besides its buffers. Waits that
-/// others already imply are left out.
+/// Fills `waits` of all operations; `required` lists, by operation, what it must wait for besides its buffers. Waits
+/// that others already imply are left out.
 void add_waits(const Plan& plan, PlanTemplate& of, const std::vector<std::vector<int>>& required);
 
 }  // namespace piper

@@ -48,10 +48,16 @@ IssueOrderUse issue_order_use(const PlanTemplate& of, const FirstTouches& touche
   return use;
 }
 
-IssueOrderUse issue_order_use(const PlanTemplate& of) { return issue_order_use(of, FirstTouches(of)); }
+IssueOrderUse issue_order_use(const PlanTemplate& of) {
+  return issue_order_use(of, FirstTouches(of));
+}
 
 IssueOrderMemory::IssueOrderMemory(const Plan& plan, const PlanTemplate& of, const StreamClocks& clocks)
-    : of_(of), clocks_(clocks), touches_(of), streams_(plan.streams.size()), last_users_(of.buffers.size() * streams_, -1) {
+    : of_(of),
+      clocks_(clocks),
+      touches_(of),
+      streams_(plan.streams.size()),
+      last_users_(of.buffers.size() * streams_, -1) {
   const IssueOrderUse use = issue_order_use(of, touches_);
   fresh_ = use.peak - use.persistent;
 }
@@ -64,7 +70,8 @@ bool IssueOrderMemory::knows_free(int op, const Returned& returned) const {
 
 int64_t IssueOrderMemory::wanted(int op) const {
   int64_t bytes = 0;
-  for (const int b : touches_.of(static_cast<size_t>(op))) bytes = saturating_add(bytes, of_.buffers[static_cast<size_t>(b)].bytes);
+  for (const int b : touches_.of(static_cast<size_t>(op)))
+    bytes = saturating_add(bytes, of_.buffers[static_cast<size_t>(b)].bytes);
   return bytes;
 }
 
@@ -108,7 +115,8 @@ void IssueOrderMemory::issue(int op) {
   for (const auto* list : {&self.reads, &self.writes})
     for (const int b : *list) last_users_[static_cast<size_t>(b) * streams_ + static_cast<size_t>(self.stream)] = op;
   for (const int b : self.frees)
-    if (of_.buffers[static_cast<size_t>(b)].bytes > 0) returned_.push_back({of_.buffers[static_cast<size_t>(b)].bytes, b});
+    if (of_.buffers[static_cast<size_t>(b)].bytes > 0)
+      returned_.push_back({of_.buffers[static_cast<size_t>(b)].bytes, b});
 }
 
 }  // namespace piper

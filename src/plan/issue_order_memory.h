@@ -1,5 +1,5 @@
-// Memory in issue order: bytes are taken and returned as operations are issued, and an operation that takes bytes last used
-// on another stream must know that this use has ended. Only then is the peak a property of the plan.
+// Memory in issue order: bytes are taken and returned as operations are issued, and an operation that takes bytes last
+// used on another stream must know that this use has ended. Only then is the peak a property of the plan.
 #pragma once
 
 #include <deque>
@@ -33,8 +33,8 @@ struct IssueOrderUse {
 IssueOrderUse issue_order_use(const PlanTemplate& of, const FirstTouches& touches);
 IssueOrderUse issue_order_use(const PlanTemplate& of);
 
-/// Follows the bytes of one device through its plan. All of the peak is there from the start; what is returned is handed
-/// out again, the oldest first, to operations that know its last users to have ended.
+/// Follows the bytes of one device through its plan. All of the peak is there from the start; what is returned is
+/// handed out again, the oldest first, to operations that know its last users to have ended.
 class IssueOrderMemory {
  public:
   IssueOrderMemory(const Plan& plan, const PlanTemplate& of, const StreamClocks& clocks);

@@ -18,10 +18,14 @@
 namespace piper {
 namespace {
 
+/// Loss, count of tokens, norm of the gradients, whether all is finite: what every update reads.
+constexpr int64_t scalar_bytes = 16;
+
 /// Tables that all templates share, and where DAG things stand in them.
 struct Tables {
   Plan plan;
-  std::vector<int> chunk_name, value_name, send_stream, receive_stream, communication;  // by ChunkId, ValueId, StreamId, NodeId
+  std::vector<int> chunk_name, value_name, send_stream, receive_stream,
+      communication;  // by ChunkId, ValueId, StreamId, NodeId
   std::vector<int> bucket_name;
   int scalars_name = -1;
 };
@@ -58,8 +62,10 @@ void add_communication(Tables& tables, const TrainingDag& dag, NodeId id) {
     c.bytes = written_bytes(dag, node, transfer->value);
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over.value;
-    if (collective->item.is_value()) c.bytes = written_bytes(dag, node, collective->item.value_id());
-    else if (collective->item.kind == Item::Kind::Scalars) c.bytes = 16;
+    if (collective->item.is_value())
+      c.bytes = written_bytes(dag, node, collective->item.value_id());
+    else if (collective->item.kind == Item::Kind::Scalars)
+      c.bytes = scalar_bytes;
     else {
       const Bucket& bucket = dag[collective->item.bucket_id()];
       const bool weights = collective->item.kind == Item::Kind::Weights;
@@ -79,7 +85,8 @@ std::string bucket_name(const TrainingDag& dag, size_t bucket) {
 
 uint64_t hash_costs(const Cluster& cluster) {
   StableHash hash;
-  hash.add(fmt::format("{} {} {} {} {}", cluster.flops, cluster.memory_bandwidth, cluster.link_bandwidth, cluster.link_latency, cluster.launch));
+  hash.add(fmt::format("{} {} {} {} {}", cluster.flops, cluster.memory_bandwidth, cluster.link_bandwidth,
+                       cluster.link_latency, cluster.launch));
   return hash.value();
 }
 
@@ -127,8 +134,14 @@ OpKind kind_of(const Collective& collective) {
 /// Writes the template of one class of devices.
 class TemplateWriter {
  public:
-  TemplateWriter(const LinearDag& linear, const Tables& tables, const Adjacency& predecessors, int device_class, const DeviceClasses& classes)
-      : linear_(linear), dag_(linear.dag), tables_(tables), predecessors_(predecessors), class_(device_class), classes_(classes) {
+  TemplateWriter(const LinearDag& linear, const Tables& tables, const Adjacency& predecessors, int device_class,
+                 const DeviceClasses& classes)
+      : linear_(linear),
+        dag_(linear.dag),
+        tables_(tables),
+        predecessors_(predecessors),
+        class_(device_class),
+        classes_(classes) {
     out_.devices = classes.members(device_class);
     state_.assign(dag_.nodes.size(), {});
   }
@@ -171,7 +184,8 @@ class TemplateWriter {
         if (here(holder.group)) buffers.holder = &holder;
       if (buffers.holder) {
         const PlanLabel label{tables_.bucket_name[b], std::nullopt, -1};
-        const int64_t whole = whole_elements(dag_, bucket, *buffers.holder), shard = shard_elements(dag_, bucket, *buffers.holder);
+        const int64_t whole = whole_elements(dag_, bucket, *buffers.holder),
+                      shard = shard_elements(dag_, bucket, *buffers.holder);
         const int zero = buffers.holder->zero;
         const auto persistent = [&](Category category, int64_t count, int64_t size) {
           return add_buffer(label, category, saturating_multiply(count, size), true);
@@ -187,10 +201,12 @@ class TemplateWriter {
     }
   }
 
-  /// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's own.
+  /// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's
+  /// own.
   int64_t optimizer_bytes(DType weights) const {
     const StepConfig& step = dag_.model->step;
-    const int64_t precise = std::max(bytes_of(weights), step.master ? bytes_of(*step.master) : bytes_of(DType::Float32));
+    const int64_t precise =
+        std::max(bytes_of(weights), step.master ? bytes_of(*step.master) : bytes_of(DType::Float32));
     int64_t bytes = moments(step.optimizer) * precise;
     if (step.master && *step.master != weights) bytes += bytes_of(*step.master);
     if (step.master_gradients && *step.master_gradients != step.gradients) bytes += bytes_of(*step.master_gradients);
@@ -229,9 +245,12 @@ class TemplateWriter {
       const Edge& edge = dag_.edges[static_cast<size_t>(*e)];
       const NodeState& from = state_[edge.from.index()];
       if (from.op < 0) continue;
-      if (edge.item.is_value()) read(op, from.buffer + offset(dag_[edge.from], edge.item.value_id()));
-      else if (edge.item.kind == Item::Kind::Weights && from.buffer >= 0) read(op, from.buffer);
-      else required_[static_cast<size_t>(op)].push_back(from.op);
+      if (edge.item.is_value())
+        read(op, from.buffer + offset(dag_[edge.from], edge.item.value_id()));
+      else if ((edge.item.kind == Item::Kind::Weights || edge.item.kind == Item::Kind::Scalars) && from.buffer >= 0)
+        read(op, from.buffer);
+      else
+        required_[static_cast<size_t>(op)].push_back(from.op);
     }
   }
   int offset(const Node& writer, ValueId value) const {
@@ -261,7 +280,8 @@ class TemplateWriter {
     }
     state_[id.index()] = {op, static_cast<int>(out_.buffers.size())};
     for (const ValueId value : work.writes)
-      write(op, add_buffer({tables_.value_name[value.index()], node.tags.pass, node.tags.slice}, Category::Activations, written_bytes(dag_, node, value)));
+      write(op, add_buffer({tables_.value_name[value.index()], node.tags.pass, node.tags.slice}, Category::Activations,
+                           written_bytes(dag_, node, value)));
     for (const ParameterId p : work.gradients) write(op, contribution(bucket_of(p), node.tags.slice));
   }
 
@@ -280,7 +300,8 @@ class TemplateWriter {
     if (buffers.holder->zero < 2) return buffers.gradients;
     const auto [found, fresh] = contributions_.try_emplace({bucket, slice}, -1);
     if (fresh) {
-      const int64_t bytes = saturating_multiply(whole_elements(dag_, dag_.buckets[bucket], *buffers.holder), bytes_of(dag_.model->step.gradients));
+      const int64_t bytes = saturating_multiply(whole_elements(dag_, dag_.buckets[bucket], *buffers.holder),
+                                                bytes_of(dag_.model->step.gradients));
       found->second = add_buffer({tables_.bucket_name[bucket], Pass::B, slice}, Category::Communication, bytes);
     }
     return found->second;
@@ -289,7 +310,8 @@ class TemplateWriter {
   int input(ValueId value, const Node& node) {
     const auto [found, fresh] = inputs_.try_emplace({value.value, node.tags.slice, node.group.value}, -1);
     if (fresh)
-      found->second = add_buffer({tables_.value_name[value.index()], std::nullopt, node.tags.slice}, Category::Activations, written_bytes(dag_, node, value));
+      found->second = add_buffer({tables_.value_name[value.index()], std::nullopt, node.tags.slice},
+                                 Category::Activations, written_bytes(dag_, node, value));
     return found->second;
   }
 
@@ -302,7 +324,8 @@ class TemplateWriter {
     if (here(node.group)) {
       const int op = add_op(OpKind::Recv, tables_.receive_stream[node.stream.index()], node, id);
       state_[id.index()] = {op, static_cast<int>(out_.buffers.size())};
-      write(op, add_buffer({tables_.value_name[transfer.value.index()], node.tags.pass, node.tags.slice}, Category::Activations, written_bytes(dag_, node, transfer.value)));
+      write(op, add_buffer({tables_.value_name[transfer.value.index()], node.tags.pass, node.tags.slice},
+                           Category::Activations, written_bytes(dag_, node, transfer.value)));
     }
   }
 
@@ -313,8 +336,8 @@ class TemplateWriter {
     switch (collective.item.kind) {
       case Item::Kind::Value:
         state_[id.index()].buffer = static_cast<int>(out_.buffers.size());
-        write(op, add_buffer({tables_.value_name[collective.item.value_id().index()], node.tags.pass, node.tags.slice}, Category::Activations,
-                             written_bytes(dag_, node, collective.item.value_id())));
+        write(op, add_buffer({tables_.value_name[collective.item.value_id().index()], node.tags.pass, node.tags.slice},
+                             Category::Activations, written_bytes(dag_, node, collective.item.value_id())));
         break;
       case Item::Kind::Gradients: {
         const size_t bucket = collective.item.bucket_id().index();
@@ -322,12 +345,17 @@ class TemplateWriter {
         write(op, buckets_[bucket].gradients);
         break;
       }
-      case Item::Kind::Weights: add_gather(id, op, node, collective.item.bucket_id()); break;
+      case Item::Kind::Weights:
+        add_gather(id, op, node, collective.item.bucket_id());
+        break;
       case Item::Kind::Scalars:
         for (const BucketBuffers& buffers : buckets_)
           if (buffers.gradients >= 0) read(op, buffers.gradients);
+        state_[id.index()].buffer = static_cast<int>(out_.buffers.size());
+        write(op, add_buffer(out_.ops[static_cast<size_t>(op)].label, Category::Communication, scalar_bytes));
         break;
-      case Item::Kind::None: break;
+      case Item::Kind::None:
+        break;
     }
   }
 
@@ -338,8 +366,10 @@ class TemplateWriter {
       return;
     }
     read(op, buffers.weights);
-    const int64_t bytes = saturating_multiply(whole_elements(dag_, dag_[bucket], *buffers.holder), bytes_of(dag_[bucket].dtype));
-    state_[id.index()].buffer = add_buffer({tables_.bucket_name[bucket.index()], node.tags.pass, node.tags.slice}, Category::Communication, bytes);
+    const int64_t bytes =
+        saturating_multiply(whole_elements(dag_, dag_[bucket], *buffers.holder), bytes_of(dag_[bucket].dtype));
+    state_[id.index()].buffer = add_buffer({tables_.bucket_name[bucket.index()], node.tags.pass, node.tags.slice},
+                                           Category::Communication, bytes);
     write(op, state_[id.index()].buffer);
   }
 
@@ -368,11 +398,13 @@ class TemplateWriter {
     }
     std::vector<std::vector<int>> unused(out_.ops.size());  // by the last operation that uses them
     for (size_t b = 0; b < last.size(); ++b)
-      if (!out_.buffers[b].persistent && last[b] >= 0) unused[static_cast<size_t>(last[b])].push_back(static_cast<int>(b));
+      if (!out_.buffers[b].persistent && last[b] >= 0)
+        unused[static_cast<size_t>(last[b])].push_back(static_cast<int>(b));
     using Ending = std::pair<double, int>;
     std::priority_queue<Ending, std::vector<Ending>, std::greater<>> waiting;
     for (size_t i = 0; i < out_.ops.size(); ++i) {
-      for (const double start = linear_.start[node_of_op_[i].index()]; !waiting.empty() && waiting.top().first <= start; waiting.pop())
+      for (const double start = linear_.start[node_of_op_[i].index()]; !waiting.empty() && waiting.top().first <= start;
+           waiting.pop())
         out_.ops[i - 1].frees.push_back(waiting.top().second);
       for (const int b : unused[i]) waiting.push({ended[static_cast<size_t>(b)], b});
     }
@@ -407,7 +439,8 @@ Plan lower(const LinearDag& linear, const Cluster& cluster) {
     for (const int c : classes.of_group(dag[id].group)) nodes[static_cast<size_t>(c)].push_back(id);
     if (const auto* transfer = std::get_if<Transfer>(&dag[id].op))
       for (const int c : classes.of_group(transfer->from))
-        if (nodes[static_cast<size_t>(c)].empty() || nodes[static_cast<size_t>(c)].back() != id) nodes[static_cast<size_t>(c)].push_back(id);
+        if (nodes[static_cast<size_t>(c)].empty() || nodes[static_cast<size_t>(c)].back() != id)
+          nodes[static_cast<size_t>(c)].push_back(id);
   }
   std::vector<PlanTemplate> templates;
   for (size_t c = 0; c < classes.count(); ++c)

@@ -7,8 +7,8 @@
 
 namespace piper {
 
-/// Every device gets the operations of its nodes in this order, with buffers, frees and the waits they need. Bytes come back
-/// when, by the costs behind the order, their last use has ended: so nobody waits for memory while the costs hold.
+/// Every device gets the operations of its nodes in this order, with buffers, frees and the waits they need. Bytes come
+/// back when, by the costs behind the order, their last use has ended: so nobody waits for memory while the costs hold.
 Plan lower(const LinearDag& linear, const Cluster& cluster);
 
 }  // namespace piper

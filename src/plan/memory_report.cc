@@ -33,12 +33,21 @@ std::vector<int> alive_at(const PlanTemplate& of, int op) {
 
 std::string_view advice(Category category) {
   switch (category) {
-    case Category::Weights: return "zero=3 in replicate shards the weights over its devices; with more stages each device holds fewer of them";
-    case Category::Gradients: return "zero=2 in replicate shards the gradients over its devices; with more stages each device holds fewer of them";
-    case Category::Optimizer: return "zero=1 in replicate shards the optimiser state over its devices; with more stages each device holds less of it";
-    case Category::Activations: return "recompute({layer=*}) keeps only what enters a layer; fewer microbatches in flight keep fewer of them";
-    case Category::Communication: return "a smaller bucket, release=use or a shorter prefetch distance needs less";
-    case Category::Temporaries: return "more parts in split make the slices smaller";
+    case Category::Weights:
+      return "zero=3 in replicate shards the weights over its devices; with more stages each device holds fewer of "
+             "them";
+    case Category::Gradients:
+      return "zero=2 in replicate shards the gradients over its devices; with more stages each device holds fewer of "
+             "them";
+    case Category::Optimizer:
+      return "zero=1 in replicate shards the optimiser state over its devices; with more stages each device holds less "
+             "of it";
+    case Category::Activations:
+      return "recompute({layer=*}) keeps only what enters a layer; fewer microbatches in flight keep fewer of them";
+    case Category::Communication:
+      return "a smaller bucket, release=use or a shorter prefetch distance needs less";
+    case Category::Temporaries:
+      return "more parts in split make the slices smaller";
   }
   return "";
 }
@@ -61,7 +70,8 @@ MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of) {
     ++owner.buffers;
   }
   for (auto& [key, owner] : owners) peak.largest.push_back(std::move(owner));
-  std::stable_sort(peak.largest.begin(), peak.largest.end(), [](const MemoryOwner& a, const MemoryOwner& b) { return a.bytes > b.bytes; });
+  std::stable_sort(peak.largest.begin(), peak.largest.end(),
+                   [](const MemoryOwner& a, const MemoryOwner& b) { return a.bytes > b.bytes; });
   peak.largest.resize(std::min<size_t>(8, peak.largest.size()));
   return peak;
 }
@@ -96,11 +106,14 @@ Checked check_capacity(const Plan& plan, int64_t capacity) {
     if (issue_order_use(t).peak <= capacity) continue;
     const MemoryPeak peak = memory_peak(plan, t);
     Diagnostic problem = error(ErrorCode::E405, {},
-                               fmt::format("device {} needs {} at its peak; it has {}", t.devices[0], human_bytes(peak.total), human_bytes(capacity)));
-    problem.notes.push_back({{}, fmt::format("the peak is at {}", describe(plan, t, peak.op))});
+                               fmt::format("device {} needs {} at its peak; it has {}", t.devices[0],
+                                           human_bytes(peak.total), human_bytes(capacity)));
+    if (peak.op >= 0) problem.notes.push_back({{}, fmt::format("the peak is at {}", describe(plan, t, peak.op))});
     for (size_t i = 0; i < std::min<size_t>(4, peak.largest.size()); ++i)
-      problem.notes.push_back({{}, fmt::format("{} in {} buffer{} of {}", human_bytes(peak.largest[i].bytes), peak.largest[i].buffers,
-                                                  peak.largest[i].buffers == 1 ? "" : "s", peak.largest[i].name)});
+      problem.notes.push_back(
+          {{},
+           fmt::format("{} in {} buffer{} of {}", human_bytes(peak.largest[i].bytes), peak.largest[i].buffers,
+                       peak.largest[i].buffers == 1 ? "" : "s", peak.largest[i].name)});
     const auto largest = std::max_element(peak.by_category.begin(), peak.by_category.end());
     problem.helps.emplace_back(advice(static_cast<Category>(largest - peak.by_category.begin())));
     return problem;

@@ -17,8 +17,8 @@ struct MemoryOwner {
 struct MemoryPeak {
   int64_t total = 0;
   std::array<int64_t, category_count> by_category{};
-  int op = -1;                        // the operation at the peak
-  std::vector<MemoryOwner> largest;   // at most eight, largest first
+  int op = -1;                       // the operation at the peak
+  std::vector<MemoryOwner> largest;  // at most eight, largest first
 };
 
 MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of);

@@ -28,10 +28,13 @@ std::string_view name(OpKind kind) {
   return names[static_cast<int>(kind)];
 }
 
-bool is_communication(OpKind kind) { return kind != OpKind::Run && kind != OpKind::Update; }
+bool is_communication(OpKind kind) {
+  return kind != OpKind::Run && kind != OpKind::Update;
+}
 
 std::string_view name(Category category) {
-  constexpr std::string_view names[] = {"weights", "gradients", "optimizer", "activations", "communication", "temporaries"};
+  constexpr std::string_view names[] = {"weights",     "gradients",     "optimizer",
+                                        "activations", "communication", "temporaries"};
   return names[static_cast<int>(category)];
 }
 
@@ -52,17 +55,20 @@ uint64_t hash(const Plan& plan) {
   }
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
-    for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from}, int64_t{c.to}, int64_t{c.over}, c.bytes}) hash.add(static_cast<uint64_t>(word));
+    for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from}, int64_t{c.to}, int64_t{c.over}, c.bytes})
+      hash.add(static_cast<uint64_t>(word));
   }
   for (const PlanTemplate& t : plan.templates) {
     add(hash, t.devices);
     for (const PlanBuffer& buffer : t.buffers) {
       add(hash, buffer.label);
-      for (const int64_t word : {static_cast<int64_t>(buffer.category), buffer.bytes, int64_t{buffer.persistent}}) hash.add(static_cast<uint64_t>(word));
+      for (const int64_t word : {static_cast<int64_t>(buffer.category), buffer.bytes, int64_t{buffer.persistent}})
+        hash.add(static_cast<uint64_t>(word));
     }
     for (const PlannedOp& op : t.ops) {
       add(hash, op.label);
-      for (const int64_t word : {static_cast<int64_t>(op.kind), int64_t{op.stream}, int64_t{op.communication}}) hash.add(static_cast<uint64_t>(word));
+      for (const int64_t word : {static_cast<int64_t>(op.kind), int64_t{op.stream}, int64_t{op.communication}})
+        hash.add(static_cast<uint64_t>(word));
       for (const auto* list : {&op.waits, &op.reads, &op.writes, &op.frees}) add(hash, *list);
     }
   }
@@ -83,8 +89,8 @@ std::string describe(const Plan& plan, const PlanLabel& label) {
 
 std::string describe(const Plan& plan, const PlanTemplate& on, int index) {
   const PlannedOp& op = on.ops[static_cast<size_t>(index)];
-  std::string out = fmt::format("device {}: op {} {} {} on {}", on.devices.empty() ? -1 : on.devices[0], index, name(op.kind),
-                                describe(plan, op.label), plan.streams[static_cast<size_t>(op.stream)]);
+  std::string out = fmt::format("device {}: op {} {} {} on {}", on.devices.empty() ? -1 : on.devices[0], index,
+                                name(op.kind), describe(plan, op.label), plan.streams[static_cast<size_t>(op.stream)]);
   if (op.origin >= 0) out += fmt::format(" ({})", plan.origins[static_cast<size_t>(op.origin)].place);
   return out;
 }
@@ -99,8 +105,10 @@ std::vector<int> template_of_device(const Plan& plan) {
   return out;
 }
 
-std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs, int64_t samples) {
-  const int64_t my_size = samples / static_cast<int64_t>(mine.size()), their_size = samples / static_cast<int64_t>(theirs.size());
+std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
+                                           int64_t samples) {
+  const int64_t my_size = samples / static_cast<int64_t>(mine.size()),
+                their_size = samples / static_cast<int64_t>(theirs.size());
   const int64_t begin = position * my_size, end = begin + my_size;
   std::vector<TransferPiece> pieces;
   for (int64_t p = begin / their_size; p * their_size < end; ++p) {

@@ -1,9 +1,10 @@
 // Plans: the program of every device, the only contract between the compiler, the simulator and the runtime.
 //
-// A device issues its operations in the order they are listed. An operation starts when the operation before it on the same
-// stream has ended, and those it waits for. Buffers are taken by the first operation that touches them and returned, in
-// issue order, after the operation that frees them. A communication is one thing on all its devices: it starts when the
-// last of them has reached it. Devices that do the same share one template; only their positions in groups differ.
+// A device issues its operations in the order they are listed. An operation starts when the operation before it on the
+// same stream has ended, and those it waits for. Buffers are taken by the first operation that touches them and
+// returned, in issue order, after the operation that frees them. A communication is one thing on all its devices: it
+// starts when the last of them has reached it. Devices that do the same share one template; only their positions in
+// groups differ.
 #pragma once
 
 #include <cstdint>
@@ -44,9 +45,9 @@ struct PlannedOp {
   OpKind kind = OpKind::Run;
   int stream = 0;
   PlanLabel label;
-  int communication = -1;     // into Plan::communications
-  int origin = -1;            // into Plan::origins: the schedule line behind it
-  std::vector<int> waits;     // earlier operations of this device, on other streams
+  int communication = -1;                 // into Plan::communications
+  int origin = -1;                        // into Plan::origins: the schedule line behind it
+  std::vector<int> waits;                 // earlier operations of this device, on other streams
   std::vector<int> reads, writes, frees;  // buffers
   friend bool operator==(const PlannedOp&, const PlannedOp&) = default;
 };
@@ -117,6 +118,7 @@ struct TransferPiece {
 };
 /// Whom the device at `position` of its group of `mine` exchanges how much with in a group of `theirs`, if both cut
 /// `samples` samples evenly.
-std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs, int64_t samples);
+std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
+                                           int64_t samples);
 
 }  // namespace piper

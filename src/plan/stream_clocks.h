@@ -18,8 +18,12 @@ struct StreamPoint {
 class StreamClocks {
  public:
   StreamClocks(const Plan& plan, const PlanTemplate& of)
-      : streams_(plan.streams.size()), ops_(of.ops), point_(of.ops.size()), clock_(of.ops.size() * streams_, 0),
-        last_(streams_, -1), length_(streams_, 0) {}
+      : streams_(plan.streams.size()),
+        ops_(of.ops),
+        point_(of.ops.size()),
+        clock_(of.ops.size() * streams_, 0),
+        last_(streams_, -1),
+        length_(streams_, 0) {}
 
   /// The next operation in issue order: after the one before it on its stream.
   void begin(int op) {

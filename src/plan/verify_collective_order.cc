@@ -38,7 +38,9 @@ Checked verify_collective_order(const Plan& plan) {
       for (size_t i = 0; i < std::min(list[0].ops.size(), other.ops.size()); ++i) {
         const int a = list[0].ops[i], b = other.ops[i];
         if (first.ops[static_cast<size_t>(a)].communication == of.ops[static_cast<size_t>(b)].communication) continue;
-        return error(ErrorCode::E402, {}, fmt::format("devices {} and {} issue collectives of one communicator in different order", first.devices[0], of.devices[0]))
+        return error(ErrorCode::E402, {},
+                     fmt::format("devices {} and {} issue collectives of one communicator in different order",
+                                 first.devices[0], of.devices[0]))
             .note({}, describe(plan, first, a))
             .note({}, describe(plan, of, b))
             .help("issue them in the same order on all devices");

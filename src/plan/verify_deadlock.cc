@@ -95,7 +95,8 @@ class QueueGraph {
     std::vector<std::vector<uint32_t>> before(vertices_);
     for (const auto& [from, to] : edges_)
       if (waiting[from] > 0 && waiting[to] > 0) before[to].push_back(from);
-    size_t at = static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), [](int w) { return w > 0; }) - waiting.begin());
+    size_t at = static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), [](int w) { return w > 0; }) -
+                                    waiting.begin());
     std::vector<int> seen(vertices_, -1);
     std::vector<size_t> path;
     while (seen[at] < 0) {
@@ -120,7 +121,8 @@ Checked verify_deadlock(const Plan& plan) {
   const QueueGraph graph(plan);
   const std::vector<size_t> cycle = graph.find_cycle();
   if (cycle.empty()) return Ok{};
-  Diagnostic problem = error(ErrorCode::E401, {}, fmt::format("{} operations wait for each other and none can start", cycle.size()));
+  Diagnostic problem =
+      error(ErrorCode::E401, {}, fmt::format("{} operations wait for each other and none can start", cycle.size()));
   constexpr size_t most = 16;
   for (size_t i = 0; i < std::min(most, cycle.size()); ++i)
     problem.notes.push_back({{}, graph.describe_step(cycle[i], cycle[(i + 1) % cycle.size()])});

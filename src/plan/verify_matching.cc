@@ -20,8 +20,10 @@ Membership membership(const Plan& plan, const DeviceList& devices, const std::ve
   std::vector<int> count(plan.templates.size(), 0);
   for (const int device : devices) {
     const int t = static_cast<size_t>(device) < template_of.size() ? template_of[static_cast<size_t>(device)] : -1;
-    if (t < 0) out.without_plan = device;
-    else ++count[static_cast<size_t>(t)];
+    if (t < 0)
+      out.without_plan = device;
+    else
+      ++count[static_cast<size_t>(t)];
   }
   for (size_t t = 0; t < count.size(); ++t) {
     if (count[t] == 0) continue;
@@ -34,34 +36,46 @@ Membership membership(const Plan& plan, const DeviceList& devices, const std::ve
 /// Templates that issue a communication, by role. One entry per operation, in order of templates.
 struct Roles {
   std::vector<int> sends, receives, collectives;
-  OpKind kind = OpKind::Run;  // of the collectives
-  bool mixed = false;
+  int first_device = -1, other_device = -1;  // the first that takes part, and one that does something else
+  OpKind first_kind = OpKind::Run, other_kind = OpKind::Run;
 };
+
+bool is_half(OpKind kind) {
+  return kind == OpKind::Send || kind == OpKind::Recv;
+}
 
 Diagnostic unmatched(const Plan& plan, const Communication& comm, std::string message) {
   return error(ErrorCode::E407, {}, fmt::format("{} ({})", message, describe(plan, comm.label)))
-      .help("every device of a communication's groups or partition issues it once, all in the same way, and no other device does");
+      .help(
+          "every device of a communication's groups or partition issues it once, all in the same way, and no other "
+          "device does");
 }
 
 /// Exactly the members issue it, each once.
-Checked check_members(const Plan& plan, const Communication& comm, const Membership& members, const std::vector<int>& found, std::string_view what) {
+Checked check_members(const Plan& plan, const Communication& comm, const Membership& members,
+                      const std::vector<int>& found, std::string_view what) {
   if (members.without_plan >= 0)
-    return unmatched(plan, comm, fmt::format("device {} takes part in a communication but has no plan", members.without_plan));
+    return unmatched(plan, comm,
+                     fmt::format("device {} takes part in a communication but has no plan", members.without_plan));
   if (members.partly >= 0)
     return error(ErrorCode::E409, {},
                  fmt::format("only some of the devices {} take part in {}, but they share one plan",
-                             print_devices(plan.templates[static_cast<size_t>(members.partly)].devices), describe(plan, comm.label)))
+                             print_devices(plan.templates[static_cast<size_t>(members.partly)].devices),
+                             describe(plan, comm.label)))
         .help("give the others a template of their own");
   if (found == members.templates) return Ok{};
   for (const int t : found) {
     const int device = plan.templates[static_cast<size_t>(t)].devices[0];
     if (!std::binary_search(members.templates.begin(), members.templates.end(), t))
       return unmatched(plan, comm, fmt::format("device {} is no member, but wants to {}", device, what));
-    if (std::count(found.begin(), found.end(), t) > 1) return unmatched(plan, comm, fmt::format("device {} wants to {} twice", device, what));
+    if (std::count(found.begin(), found.end(), t) > 1)
+      return unmatched(plan, comm, fmt::format("device {} wants to {} twice", device, what));
   }
   for (const int t : members.templates)
     if (!std::binary_search(found.begin(), found.end(), t))
-      return unmatched(plan, comm, fmt::format("device {} must {}, but its plan does not", plan.templates[static_cast<size_t>(t)].devices[0], what));
+      return unmatched(plan, comm,
+                       fmt::format("device {} must {}, but its plan does not",
+                                   plan.templates[static_cast<size_t>(t)].devices[0], what));
   return Ok{};
 }
 
@@ -73,9 +87,14 @@ std::vector<Roles> collect_roles(const Plan& plan) {
       Roles& r = roles[static_cast<size_t>(op.communication)];
       auto& list = op.kind == OpKind::Send ? r.sends : op.kind == OpKind::Recv ? r.receives : r.collectives;
       list.push_back(static_cast<int>(t));
-      if (&list != &r.collectives) continue;
-      r.mixed = r.mixed || (r.kind != OpKind::Run && r.kind != op.kind);
-      r.kind = op.kind;
+      const int device = plan.templates[t].devices[0];
+      if (r.first_device < 0) {
+        r.first_device = device;
+        r.first_kind = op.kind;
+      } else if (op.kind != r.first_kind && !(is_half(op.kind) && is_half(r.first_kind))) {
+        r.other_device = device;
+        r.other_kind = op.kind;
+      }
     }
   }
   return roles;
@@ -87,13 +106,20 @@ Checked verify_matching(const Plan& plan) {
   const std::vector<int> template_of = template_of_device(plan);
   std::vector<Membership> groups, partitions;
   for (const DeviceList& group : plan.groups) groups.push_back(membership(plan, group, template_of));
-  for (const PlanPartition& partition : plan.partitions) partitions.push_back(membership(plan, partition.members, template_of));
+  for (const PlanPartition& partition : plan.partitions)
+    partitions.push_back(membership(plan, partition.members, template_of));
   const std::vector<Roles> roles = collect_roles(plan);
   for (size_t c = 0; c < roles.size(); ++c) {
     const Communication& comm = plan.communications[c];
     const Roles& r = roles[c];
-    if (r.mixed || (comm.transfer && !r.collectives.empty()) || (!comm.transfer && (!r.sends.empty() || !r.receives.empty())))
-      return unmatched(plan, comm, "devices do different things in one communication");
+    if (r.other_device >= 0)
+      return unmatched(plan, comm,
+                       fmt::format("device {} wants to {} and device {} to {} in one communication", r.first_device,
+                                   name(r.first_kind), r.other_device, name(r.other_kind)));
+    if (r.first_device >= 0 && comm.transfer != is_half(r.first_kind))
+      return unmatched(plan, comm,
+                       fmt::format("device {} wants to {} in a {}", r.first_device, name(r.first_kind),
+                                   comm.transfer ? "transfer" : "collective"));
     if (comm.transfer) {
       PIPER_CHECK(check_members(plan, comm, groups[static_cast<size_t>(comm.from)], r.sends, "send"));
       PIPER_CHECK(check_members(plan, comm, groups[static_cast<size_t>(comm.to)], r.receives, "receive"));

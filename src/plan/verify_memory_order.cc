@@ -15,7 +15,9 @@ Checked verify_template(const Plan& plan, const PlanTemplate& of) {
     clocks.begin(op);
     for (const int wait : of.ops[i].waits) clocks.merge(op, wait);
     if (const auto missing = memory.missing(op); !missing.empty())
-      return error(ErrorCode::E406, {}, fmt::format("{} takes bytes last used by another stream without waiting for it", describe(plan, of, op)))
+      return error(ErrorCode::E406, {},
+                   fmt::format("{} takes bytes last used by another stream without waiting for it",
+                               describe(plan, of, op)))
           .note({}, fmt::format("last used by {}", describe(plan, of, missing[0])))
           .help(fmt::format("op {} must wait for op {}", op, missing[0]));
     memory.issue(op);

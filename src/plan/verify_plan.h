@@ -8,13 +8,15 @@ namespace piper {
 
 /// Every index points somewhere, waits point backwards to other streams, buffers are freed once (E408).
 Checked verify_structure(const Plan& plan);
-/// Every communication is reached once, in the right role, by exactly its devices; devices of one template agree (E407, E409).
+/// Every communication is reached once, in the right role, by exactly its devices; devices of one template agree (E407,
+/// E409).
 Checked verify_matching(const Plan& plan);
 /// On every communicator all members issue the same sequence (E402).
 Checked verify_collective_order(const Plan& plan);
 /// The product of all queues has no cycle, nor has the issue order of all communication (E401).
 Checked verify_deadlock(const Plan& plan);
-/// Conflicting uses of a buffer are ordered by the device's own queues and waits (E403); nothing is used after its free (E404).
+/// Conflicting uses of a buffer are ordered by the device's own queues and waits (E403); nothing is used after its free
+/// (E404).
 Checked verify_races(const Plan& plan);
 /// The peak does not depend on how fast streams run (E406).
 Checked verify_memory_order(const Plan& plan);

@@ -15,8 +15,8 @@ struct Uses {
 
 Diagnostic race(const Plan& plan, const PlanTemplate& of, int buffer, int earlier, int later) {
   return error(ErrorCode::E403, {},
-               fmt::format("{} and {} touch {} and nothing orders them", describe(plan, of, earlier), describe(plan, of, later),
-                           describe(plan, of.buffers[static_cast<size_t>(buffer)].label)))
+               fmt::format("{} and {} touch {} and nothing orders them", describe(plan, of, earlier),
+                           describe(plan, of, later), describe(plan, of.buffers[static_cast<size_t>(buffer)].label)))
       .help(fmt::format("op {} must wait for op {}", later, earlier));
 }
 
@@ -31,11 +31,14 @@ Checked verify_template(const Plan& plan, const PlanTemplate& of) {
     for (const auto* list : {&self.reads, &self.writes})
       for (const int b : *list)
         if (const Uses& u = uses[static_cast<size_t>(b)]; u.freed_by >= 0)
-          return error(ErrorCode::E404, {}, fmt::format("{} uses {} after it was freed", describe(plan, of, op), describe(plan, of.buffers[static_cast<size_t>(b)].label)))
+          return error(ErrorCode::E404, {},
+                       fmt::format("{} uses {} after it was freed", describe(plan, of, op),
+                                   describe(plan, of.buffers[static_cast<size_t>(b)].label)))
               .note({}, fmt::format("freed by {}", describe(plan, of, u.freed_by)))
               .help(fmt::format("free it in op {} or later", op));
     for (const int b : self.reads)
-      if (const Uses& u = uses[static_cast<size_t>(b)]; u.writer >= 0 && !clocks.knows(op, u.writer)) return race(plan, of, b, u.writer, op);
+      if (const Uses& u = uses[static_cast<size_t>(b)]; u.writer >= 0 && !clocks.knows(op, u.writer))
+        return race(plan, of, b, u.writer, op);
     for (const int b : self.writes) {
       const Uses& u = uses[static_cast<size_t>(b)];
       if (u.writer >= 0 && !clocks.knows(op, u.writer)) return race(plan, of, b, u.writer, op);

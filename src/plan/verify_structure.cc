@@ -7,15 +7,20 @@
 namespace piper {
 namespace {
 
-Diagnostic malformed(std::string message) { return error(ErrorCode::E408, {}, std::move(message)); }
+Diagnostic malformed(std::string message) {
+  return error(ErrorCode::E408, {}, std::move(message));
+}
 
-bool inside(int index, size_t size) { return index >= 0 && static_cast<size_t>(index) < size; }
+bool inside(int index, size_t size) {
+  return index >= 0 && static_cast<size_t>(index) < size;
+}
 
 Checked check_label(const Plan& plan, const PlanLabel& label, std::string_view what) {
   int64_t slices = 1;
   for (const PlanDim& dim : plan.dims) slices *= dim.parts;
   if (!inside(label.name, plan.names.size())) return malformed(fmt::format("{} has no name", what));
-  if (label.slice < -1 || label.slice >= slices) return malformed(fmt::format("{} names slice {} of {}", what, label.slice, slices));
+  if (label.slice < -1 || label.slice >= slices)
+    return malformed(fmt::format("{} names slice {} of {}", what, label.slice, slices));
   return Ok{};
 }
 
@@ -23,16 +28,19 @@ Checked check_tables(const Plan& plan) {
   int64_t slices = 1;
   for (const PlanDim& dim : plan.dims) {
     slices *= dim.parts;
-    if (dim.parts < 1 || slices > 1'000'000'000) return malformed(fmt::format("dim {} has {} parts", dim.name, dim.parts));
+    if (dim.parts < 1 || slices > 1'000'000'000)
+      return malformed(fmt::format("dim {} has {} parts", dim.name, dim.parts));
   }
   const auto check_devices = [](const DeviceList& devices, std::string_view what) -> Checked {
     DeviceList sorted = devices;
     std::sort(sorted.begin(), sorted.end());
     if (devices.empty() || sorted[0] < 0) return malformed(fmt::format("{} has no devices", what));
-    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return malformed(fmt::format("{} has a device twice", what));
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+      return malformed(fmt::format("{} has a device twice", what));
     return Ok{};
   };
-  for (size_t g = 0; g < plan.groups.size(); ++g) PIPER_CHECK(check_devices(plan.groups[g], fmt::format("group {}", g)));
+  for (size_t g = 0; g < plan.groups.size(); ++g)
+    PIPER_CHECK(check_devices(plan.groups[g], fmt::format("group {}", g)));
   for (size_t p = 0; p < plan.partitions.size(); ++p) {
     const PlanPartition& partition = plan.partitions[p];
     PIPER_CHECK(check_devices(partition.members, fmt::format("partition {}", p)));
@@ -64,18 +72,23 @@ Checked check_op(const Plan& plan, const PlanTemplate& t, int index, std::vector
   const std::string what = fmt::format("op {} of device {}", index, t.devices[0]);
   if (!inside(op.stream, plan.streams.size())) return malformed(fmt::format("{} has no stream", what));
   PIPER_CHECK(check_label(plan, op.label, what));
-  if (op.origin != -1 && !inside(op.origin, plan.origins.size())) return malformed(fmt::format("{} has an unknown origin", what));
-  if (is_communication(op.kind) != (op.communication >= 0) || (op.communication >= 0 && !inside(op.communication, plan.communications.size())))
+  if (op.origin != -1 && !inside(op.origin, plan.origins.size()))
+    return malformed(fmt::format("{} has an unknown origin", what));
+  if (is_communication(op.kind) != (op.communication >= 0) ||
+      (op.communication >= 0 && !inside(op.communication, plan.communications.size())))
     return malformed(fmt::format("{} must name a communication if and only if it is one", what));
   for (const int wait : op.waits)
     if (wait < 0 || wait >= index || t.ops[static_cast<size_t>(wait)].stream == op.stream)
       return malformed(fmt::format("{} waits for op {}, which is not an earlier one on another stream", what, wait));
   for (const auto* list : {&op.reads, &op.writes, &op.frees})
     for (const int buffer : *list)
-      if (!inside(buffer, t.buffers.size())) return malformed(fmt::format("{} names buffer {}, which does not exist", what, buffer));
+      if (!inside(buffer, t.buffers.size()))
+        return malformed(fmt::format("{} names buffer {}, which does not exist", what, buffer));
   for (const int buffer : op.frees) {
-    if (t.buffers[static_cast<size_t>(buffer)].persistent) return malformed(fmt::format("{} frees the persistent buffer {}", what, buffer));
-    if (freed[static_cast<size_t>(buffer)]) return malformed(fmt::format("{} frees buffer {} a second time", what, buffer));
+    if (t.buffers[static_cast<size_t>(buffer)].persistent)
+      return malformed(fmt::format("{} frees the persistent buffer {}", what, buffer));
+    if (freed[static_cast<size_t>(buffer)])
+      return malformed(fmt::format("{} frees buffer {} a second time", what, buffer));
     freed[static_cast<size_t>(buffer)] = 1;
   }
   return Ok{};
@@ -98,8 +111,8 @@ Checked verify_structure(const Plan& plan) {
         for (const int buffer : *list) touched[static_cast<size_t>(buffer)] = 1;
     for (size_t b = 0; b < freed.size(); ++b)
       if (!t.buffers[b].persistent && (freed[b] != 0) != (touched[b] != 0))
-        return malformed(fmt::format("buffer {} ({}) of device {} is {}", b, describe(plan, t.buffers[b].label), t.devices[0],
-                                     freed[b] ? "freed but never used" : "never freed"));
+        return malformed(fmt::format("buffer {} ({}) of device {} is {}", b, describe(plan, t.buffers[b].label),
+                                     t.devices[0], freed[b] ? "freed but never used" : "never freed"));
   }
   return Ok{};
 }

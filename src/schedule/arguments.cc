@@ -65,11 +65,13 @@ Result<TagCondition> parse_condition(Scanner& in) {
   const bool worded = condition.tag == "pass" || condition.tag == "comm";
   if (worded && !condition.indices.empty())
     return error(ErrorCode::E105, condition.where, fmt::format("{} takes a word, not a number", condition.tag))
-        .help(condition.tag == "pass" ? "pass=F, B, BI, BW or R" : "comm=gather, reduce, exchange, transfer or scalars");
+        .help(condition.tag == "pass" ? "pass=F, B, BI, BW or R"
+                                      : "comm=gather, reduce, exchange, transfer or scalars");
   if (!worded && !condition.words.empty())
     return error(ErrorCode::E105, condition.where,
                  fmt::format("{} takes an index, a range, a list or *, not \"{}\"", condition.tag, condition.words[0]))
-        .help(fmt::format("write {}=0, {}=0..3, {}=[0, 2] or {}=*", condition.tag, condition.tag, condition.tag, condition.tag));
+        .help(fmt::format("write {}=0, {}=0..3, {}=[0, 2] or {}=*", condition.tag, condition.tag, condition.tag,
+                          condition.tag));
   return condition;
 }
 
@@ -129,7 +131,8 @@ Result<Filter> parse_filter(Scanner& in) {
   while (!in.is_symbol("}")) {
     PIPER_TRY(TagCondition condition, parse_condition(in));
     if (const TagCondition* other = filter.find(condition.tag))
-      return error(ErrorCode::E104, condition.where, fmt::format("tag \"{}\" stands twice in one filter", condition.tag))
+      return error(ErrorCode::E104, condition.where,
+                   fmt::format("tag \"{}\" stands twice in one filter", condition.tag))
           .note(other->where, "first here")
           .help(fmt::format("several indices are a list: {}=[0, 2]", condition.tag));
     filter.conditions.push_back(std::move(condition));
@@ -183,7 +186,8 @@ std::optional<Argument> ArgumentReader::take(const std::string& key) {
 }
 
 std::optional<Argument> ArgumentReader::take_positional() {
-  const auto found = std::find_if(arguments_.begin(), arguments_.end(), [](const Argument& a) { return a.key.empty(); });
+  const auto found =
+      std::find_if(arguments_.begin(), arguments_.end(), [](const Argument& a) { return a.key.empty(); });
   if (found == arguments_.end()) return std::nullopt;
   Argument argument = std::move(*found);
   arguments_.erase(found);
@@ -194,11 +198,13 @@ Filter ArgumentReader::filter(std::string_view what) {
   auto argument = take_positional();
   if (!argument) {
     fail(error(ErrorCode::E104, where_, fmt::format("{}: {} is missing", verb_, what))
-             .help(fmt::format("the first argument is a filter: {}({{layer=0..3}}, …); {{}} selects everything", verb_)));
+             .help(
+                 fmt::format("the first argument is a filter: {}({{layer=0..3}}, …); {{}} selects everything", verb_)));
     return {};
   }
   if (argument->kind != Argument::Kind::Filter) {
-    fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a filter such as {{layer=0..3}}", verb_, what)));
+    fail(error(ErrorCode::E105, argument->where,
+               fmt::format("{}: {} must be a filter such as {{layer=0..3}}", verb_, what)));
     return {};
   }
   return std::move(argument->filter);
@@ -271,7 +277,8 @@ std::optional<int> ArgumentReader::choice(const std::string& key, const std::vec
   if (!argument) return std::nullopt;
   const auto found = std::find(words.begin(), words.end(), argument->text);
   if (argument->kind == Argument::Kind::Text && found != words.end()) return static_cast<int>(found - words.begin());
-  fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be one of {}", verb_, key, fmt::join(words, ", ")))
+  fail(error(ErrorCode::E105, argument->where,
+             fmt::format("{}: {} must be one of {}", verb_, key, fmt::join(words, ", ")))
            .help(argument->text.empty() ? "" : did_you_mean(argument->text, words)));
   return std::nullopt;
 }
@@ -308,7 +315,8 @@ DeviceChoice ArgumentReader::devices() {
   if (auto argument = take("mesh")) {
     choice.where = argument->where;
     if (argument->kind != Argument::Kind::Filter)
-      fail(error(ErrorCode::E105, argument->where, fmt::format("{}: mesh must be coordinates such as {{pp=0}}", verb_)));
+      fail(
+          error(ErrorCode::E105, argument->where, fmt::format("{}: mesh must be coordinates such as {{pp=0}}", verb_)));
     choice.mesh = std::move(argument->filter);
   }
   if (const auto argument = take("along")) {
@@ -336,7 +344,8 @@ std::vector<MeshAxis> ArgumentReader::named_integers(int low, int high) {
   std::vector<MeshAxis> out;
   for (const Argument& argument : arguments_) {
     if (argument.key.empty()) {
-      fail(error(ErrorCode::E104, argument.where, fmt::format("{}: every axis needs a name: {}(pp=2, dp=4)", verb_, verb_)));
+      fail(error(ErrorCode::E104, argument.where,
+                 fmt::format("{}: every axis needs a name: {}(pp=2, dp=4)", verb_, verb_)));
       continue;
     }
     if (std::any_of(out.begin(), out.end(), [&](const MeshAxis& axis) { return axis.name == argument.key; }))
@@ -349,13 +358,16 @@ std::vector<MeshAxis> ArgumentReader::named_integers(int low, int high) {
 
 Checked ArgumentReader::finish() {
   const auto misspelt = std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& a) {
-    return !a.key.empty() && std::find(known_.begin(), known_.end(), a.key) == known_.end() && !nearest(a.key, known_).empty();
+    return !a.key.empty() && std::find(known_.begin(), known_.end(), a.key) == known_.end() &&
+           !nearest(a.key, known_).empty();
   });
-  const bool explains = problem_ && problem_->code == ErrorCode::E104 && misspelt != arguments_.end();  // why one is missing
+  const bool explains =
+      problem_ && problem_->code == ErrorCode::E104 && misspelt != arguments_.end();  // why one is missing
   if (problem_ && !explains) return std::move(*problem_);
   if (arguments_.empty()) return Ok{};
   const Argument& extra = explains ? *misspelt : arguments_[0];
-  if (extra.key.empty()) return error(ErrorCode::E104, extra.where, fmt::format("{}: one argument too many", verb_))
+  if (extra.key.empty())
+    return error(ErrorCode::E104, extra.where, fmt::format("{}: one argument too many", verb_))
         .help("take it out, or give it a name: NAME=VALUE");
   return error(ErrorCode::E104, extra.where, fmt::format("{}: unknown argument \"{}\"", verb_, extra.key))
       .help(did_you_mean(extra.key, known_));

@@ -12,9 +12,13 @@ namespace {
 
 constexpr int most = 1'000'000;
 
-DirectiveBody read_devices(ArgumentReader& in) { return Devices{in.required_integer("", 1, most)}; }
+DirectiveBody read_devices(ArgumentReader& in) {
+  return Devices{in.required_integer("", 1, most)};
+}
 
-DirectiveBody read_mesh(ArgumentReader& in) { return Mesh{in.named_integers(1, most)}; }
+DirectiveBody read_mesh(ArgumentReader& in) {
+  return Mesh{in.named_integers(1, most)};
+}
 
 DirectiveBody read_split(ArgumentReader& in) {
   Split split;
@@ -57,7 +61,9 @@ DirectiveBody read_shard(ArgumentReader& in) {
   return shard;
 }
 
-DirectiveBody read_recompute(ArgumentReader& in) { return Recompute{in.filter("what to recompute")}; }
+DirectiveBody read_recompute(ArgumentReader& in) {
+  return Recompute{in.filter("what to recompute")};
+}
 
 DirectiveBody read_prefetch(ArgumentReader& in) {
   Prefetch prefetch;
@@ -82,7 +88,7 @@ DirectiveBody read_use(ArgumentReader& in) {
 
 using Read = DirectiveBody (*)(ArgumentReader&);
 const std::map<std::string, Read, std::less<>> readers = {
-    {"devices", read_devices}, {"mesh", read_mesh},   {"split", read_split},         {"place", read_place},
+    {"devices", read_devices},     {"mesh", read_mesh},   {"split", read_split},         {"place", read_place},
     {"replicate", read_replicate}, {"shard", read_shard}, {"recompute", read_recompute}, {"prefetch", read_prefetch}};
 
 Result<Order> read_order(std::vector<Argument> arguments, const SourceRange& where) {

@@ -16,9 +16,9 @@ std::string print(const TagCondition& condition) {
   std::vector<std::string> values;
   for (const IndexRange& range : condition.indices) values.push_back(print(range));
   for (const std::string& word : condition.words) values.push_back(as_name(word));
-  const std::string value = condition.any           ? "*"
-                            : values.size() == 1    ? values[0]
-                                                    : fmt::format("[{}]", fmt::join(values, ", "));
+  const std::string value = condition.any        ? "*"
+                            : values.size() == 1 ? values[0]
+                                                 : fmt::format("[{}]", fmt::join(values, ", "));
   return fmt::format("{}={}", as_name(condition.tag), value);
 }
 
@@ -64,8 +64,10 @@ std::string print_place(const Place& place) {
   if (place.shape == StageShape::V) out.add("shape=v");
   if (place.shape == StageShape::TwoWay) out.add("shape=two_way");
   const Place usual;
-  return out.add("as", place.as, usual.as).add("stream", place.stream, usual.stream)
-      .add("transfers", place.transfers, usual.transfers).close();
+  return out.add("as", place.as, usual.as)
+      .add("stream", place.stream, usual.stream)
+      .add("transfers", place.transfers, usual.transfers)
+      .close();
 }
 
 std::string print_replicate(const Replicate& replicate) {

@@ -21,9 +21,13 @@ const TagCondition* Filter::find(std::string_view tag) const {
   return found == conditions.end() ? nullptr : &*found;
 }
 
-std::string_view verb(const DirectiveBody& body) { return verbs[body.index()]; }
+std::string_view verb(const DirectiveBody& body) {
+  return verbs[body.index()];
+}
 
-std::vector<std::string> all_verbs() { return {std::begin(verbs), std::end(verbs)}; }
+std::vector<std::string> all_verbs() {
+  return {std::begin(verbs), std::end(verbs)};
+}
 
 bool is_time_directive(const DirectiveBody& body) {
   return std::holds_alternative<Order>(body) || std::holds_alternative<Use>(body) ||

@@ -45,9 +45,9 @@ using DeviceList = std::vector<int>;
 
 /// Which devices: some lists of them, coordinates of the mesh, or along named axes of the mesh.
 struct DeviceChoice {
-  std::vector<DeviceList> lists;     // devices=[0, 1] | [2, 3]
-  std::optional<Filter> mesh;        // mesh={pp=0}
-  std::vector<std::string> along;    // along=dp, along=[edp, ep]
+  std::vector<DeviceList> lists;   // devices=[0, 1] | [2, 3]
+  std::optional<Filter> mesh;      // mesh={pp=0}
+  std::vector<std::string> along;  // along=dp, along=[edp, ep]
   SourceRange where;
   friend bool operator==(const DeviceChoice&, const DeviceChoice&) = default;
 };
@@ -80,10 +80,10 @@ enum class StageShape { Loop, V, TwoWay };
 struct Place {
   Filter what;
   DeviceChoice devices;
-  int stages = 0;                  // 0: everything on one group
-  std::vector<int> at;             // first instance of each stage after the first
+  int stages = 0;       // 0: everything on one group
+  std::vector<int> at;  // first instance of each stage after the first
   StageShape shape = StageShape::Loop;
-  std::string as = "stage";        // the tag that stages get
+  std::string as = "stage";  // the tag that stages get
   std::string stream = "compute";
   std::string transfers = "p2p";
   friend bool operator==(const Place&, const Place&) = default;
@@ -144,8 +144,7 @@ struct Use {
   friend bool operator==(const Use&, const Use&) = default;
 };
 
-using DirectiveBody =
-    std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Recompute, Prefetch, Order, Use>;
+using DirectiveBody = std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Recompute, Prefetch, Order, Use>;
 
 struct Directive {
   DirectiveBody body;

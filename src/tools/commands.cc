@@ -21,14 +21,17 @@
 namespace piper {
 namespace {
 
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void put(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
 
 /// Plans of one device only, if it exists.
 Result<std::string> plan_text(const Plan& plan, std::optional<int> device) {
   if (!device) return print(plan);
   const std::vector<int> templates = template_of_device(plan);
   if (*device < 0 || static_cast<size_t>(*device) >= templates.size() || templates[static_cast<size_t>(*device)] < 0)
-    return error(ErrorCode::E205, {}, fmt::format("device {} has no plan; there are devices 0 to {}", *device, templates.size() - 1));
+    return error(ErrorCode::E205, {},
+                 fmt::format("device {} has no plan; there are devices 0 to {}", *device, templates.size() - 1));
   return print_device(plan, *device);
 }
 
@@ -37,7 +40,9 @@ Result<std::string> emit(const CompileCommand& command, const Compiled& compiled
   if (command.emit == "dag") return print(compiled.linear.dag);
   if (command.emit == "plan") return plan_text(compiled.plan, command.device);
   if (command.emit == "timeline") return print_timeline(timed_rows(compiled.linear));
-  if (command.emit == "grid") return print_grid(timed_rows(compiled.linear), command.input.columns, command.input.color ? GridColor::Ansi : GridColor::None);
+  if (command.emit == "grid")
+    return print_grid(timed_rows(compiled.linear), command.input.columns,
+                      command.input.color ? GridColor::Ansi : GridColor::None);
   return summary_json(compiled);
 }
 
@@ -45,7 +50,8 @@ std::string time_table(const std::vector<PassTime>& times) {
   TextTable table({"pass", "milliseconds", "nodes", "edges"});
   double total = 0;
   for (const PassTime& time : times) {
-    table.add({time.pass, fmt::format("{:.2f}", time.seconds * 1e3), fmt::format("{}", time.nodes), fmt::format("{}", time.edges)});
+    table.add({time.pass, fmt::format("{:.2f}", time.seconds * 1e3), fmt::format("{}", time.nodes),
+               fmt::format("{}", time.edges)});
     total += time.seconds;
   }
   table.add({"total", fmt::format("{:.2f}", total * 1e3), "", ""});
@@ -58,7 +64,8 @@ Checked check_dumped(const std::vector<std::string>& wanted, const std::vector<P
   for (const PassTime& time : times) known.insert(time.pass);
   for (const std::string& pass : wanted)
     if (!known.contains(pass))
-      return error(ErrorCode::E105, {}, fmt::format("--dump-after: no pass called \"{}\" ran", pass)).help(did_you_mean(pass, {known.begin(), known.end()}));
+      return error(ErrorCode::E105, {}, fmt::format("--dump-after: no pass called \"{}\" ran", pass))
+          .help(did_you_mean(pass, {known.begin(), known.end()}));
   return Ok{};
 }
 
@@ -76,7 +83,8 @@ Result<Compiled> compile_input(const CompileInput& input, const CompileOptions& 
 }
 
 int report(const CompileInput& input, const Diagnostic& problem) {
-  const std::string text = input.format == "json" ? render_json(problem) : render(problem, input.color ? Color::Always : Color::Never);
+  const std::string text =
+      input.format == "json" ? render_json(problem) : render(problem, input.color ? Color::Always : Color::Never);
   std::fwrite(text.data(), 1, text.size(), stderr);
   return refused;
 }
@@ -115,9 +123,10 @@ int run(const CheckCommand& command) {
   put(memory_table(plan));
   if (const auto declared = static_cast<size_t>(compiled->linear.dag.devices); devices < declared)
     put(fmt::format("note: {} of {} devices have nothing to do\n", declared - devices, declared));
-  put(fmt::format("\nsound: {} devices in {} kinds, {} nodes, {} operations, plan {:016x}\n", devices, plan.templates.size(),
-                  compiled->linear.dag.nodes.size(), ops, hash(plan)));
-  put("proved: every communication is matched and in one order, no deadlock, no race, no use after free, memory in issue order\n");
+  put(fmt::format("\nsound: {} devices in {} kinds, {} nodes, {} operations, plan {:016x}\n", devices,
+                  plan.templates.size(), compiled->linear.dag.nodes.size(), ops, hash(plan)));
+  put("proved: every communication is matched and in one order, no deadlock, no race, no use after free, memory in "
+      "issue order\n");
   put(fmt::format("peak memory of a device: {} ({} bytes)\n", human_bytes(peak), peak));
   return fine;
 }

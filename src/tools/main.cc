@@ -24,25 +24,37 @@ void add_input(CLI::App& app, CompileInput& input) {
   app.add_option("MODEL", input.model, "Model file, configuration (.toml), or analytic:NAME")->required();
   app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json")->required();
   app.add_option("--cluster", input.cluster, "Cluster file (.toml): costs, and the memory of a device");
-  app.add_option("--batch", input.step.batch, "Samples of a step, instead of the model's")->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
-  app.add_option("--sequence", input.step.sequence, "Tokens of a sample, instead of the model's")->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
-  app.add_option("--format", input.format, "text, or json for machines")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  app.add_option("--batch", input.step.batch, "Samples of a step, instead of the model's")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+  app.add_option("--sequence", input.step.sequence, "Tokens of a sample, instead of the model's")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+  app.add_option("--format", input.format, "text, or json for machines")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
-  app.add_option("--columns", input.columns, "Width of pictures (default: the terminal's)")->check(CLI::Range(40, 10000));
+  app.add_option("--columns", input.columns, "Width of pictures (default: the terminal's)")
+      ->check(CLI::Range(40, 10000));
 }
 
 void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.add_option("NAME", command.name, "Name of a timeline; --list shows them");
   app.add_flag("--list", command.list, "All timelines with placement, legal sizes, bubble and memory");
   app.add_option("--ranks", command.request.ranks, "Pipeline ranks")->check(CLI::Range(1, 1'000'000));
-  app.add_option("--microbatches", command.request.microbatches, "Microbatches of a step")->check(CLI::Range(1, 1'000'000));
-  app.add_option("--stages-per-rank", command.request.stages_per_rank, "Stages on every rank (default: the timeline's)")->check(CLI::Range(1, 1000));
-  app.add_option("--group", command.request.group, "Microbatches per group of an interleaved timeline")->check(CLI::Range(1, 1'000'000));
-  app.add_option("--memory-limit", command.request.memory_limit, "Most activations a rank keeps, in forwards of one stage");
+  app.add_option("--microbatches", command.request.microbatches, "Microbatches of a step")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--stages-per-rank", command.request.stages_per_rank, "Stages on every rank (default: the timeline's)")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--group", command.request.group, "Microbatches per group of an interleaved timeline")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--memory-limit", command.request.memory_limit,
+                 "Most activations a rank keeps, in forwards of one stage");
   app.add_option("--cost", command.costs, "Times such as F=1,I=1,W=1,comm=0");
-  app.add_option("--format", command.format, "How to print it")->check(CLI::IsMember({"timeline", "csv", "piper", "json", "grid"}))->capture_default_str();
+  app.add_option("--format", command.format, "How to print it")
+      ->check(CLI::IsMember({"timeline", "csv", "piper", "json", "grid"}))
+      ->capture_default_str();
   app.add_flag("--color,!--no-color", command.color, "Colours (default: only on a terminal)");
-  app.add_option("--columns", command.columns, "Width of pictures (default: the terminal's)")->check(CLI::Range(40, 10000));
+  app.add_option("--columns", command.columns, "Width of pictures (default: the terminal's)")
+      ->check(CLI::Range(40, 10000));
   app.footer("Examples:\n  piper schedule --list\n  piper schedule dualpipev --ranks 4 --microbatches 8 --format grid");
   app.callback([&] {
     if (!command.list && command.name.empty()) throw CLI::RequiredError("NAME (or --list)");
@@ -61,7 +73,8 @@ std::vector<std::string> known_words(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) words.push_back(sub->get_name());
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    words.push_back(sub->get_name());
   return words;
 }
 
@@ -85,12 +98,15 @@ int run_program(int argc, char** argv) {
   CompileCommand compile{usual_input(), "plan", {}, {}, false};
   CLI::App* compile_app = app.add_subcommand("compile", "Compile a model under a schedule and print any stage");
   add_input(*compile_app, compile.input);
-  compile_app->add_option("--emit", compile.emit, "What to print")->check(CLI::IsMember({"schedule", "dag", "plan", "timeline", "grid", "json"}))->capture_default_str();
+  compile_app->add_option("--emit", compile.emit, "What to print")
+      ->check(CLI::IsMember({"schedule", "dag", "plan", "timeline", "grid", "json"}))
+      ->capture_default_str();
   compile_app->add_option("--device", compile.device, "Only the plan of this device, with its peers");
   compile_app->add_option("--dump-after", compile.dump_after, "Print the DAG after this pass (may be repeated)");
   compile_app->add_flag("--time-passes", compile.time_passes, "Print how long every pass took");
-  compile_app->footer("Examples:\n  piper compile examples/moe.toml examples/dualpipe.piper --emit grid\n"
-                      "  piper compile analytic:DeepSeek-V3 my.piper --batch 4096 --emit plan --device 0");
+  compile_app->footer(
+      "Examples:\n  piper compile examples/moe.toml examples/dualpipe.piper --emit grid\n"
+      "  piper compile analytic:DeepSeek-V3 my.piper --batch 4096 --emit plan --device 0");
 
   CheckCommand check{usual_input()};
   CLI::App* check_app = app.add_subcommand("check", "Prove a schedule sound and show the memory of every device");
@@ -125,7 +141,8 @@ int run_program(int argc, char** argv) {
   if (*explain_app) return run(explain);
   if (*schedule_app) return run(schedule);
   std::vector<CompletionWords> words;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) words.push_back({sub->get_name(), known_words(*sub)});
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    words.push_back({sub->get_name(), known_words(*sub)});
   std::cout << bash_completion(words);
   return fine;
 }
@@ -137,7 +154,8 @@ int main(int argc, char** argv) {
   try {
     return piper::run_program(argc, argv);
   } catch (const piper::InternalError& bug) {
-    std::cerr << "piper: internal error: " << bug.what() << "\nhelp: this is a bug in piper; please report it with the input that caused it\n";
+    std::cerr << "piper: internal error: " << bug.what()
+              << "\nhelp: this is a bug in piper; please report it with the input that caused it\n";
   } catch (const std::exception& problem) {
     std::cerr << "piper: internal error: " << problem.what() << "\n";
   }

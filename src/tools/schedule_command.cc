@@ -18,7 +18,9 @@
 namespace piper {
 namespace {
 
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void put(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
 
 int refuse(const ScheduleCommand& command, const Diagnostic& problem) {
   const std::string text = render(problem, command.color ? Color::Always : Color::Never);
@@ -29,7 +31,8 @@ int refuse(const ScheduleCommand& command, const Diagnostic& problem) {
 std::string library_table() {
   TextTable table({"name", "placement", "stages per rank", "sizes", "bubble", "activations kept"});
   for (const TimelineInfo& info : timeline_library())
-    table.add({info.name, std::string(name(info.placement)), fmt::format("{}{}", info.takes_stages_per_rank ? "v, usually " : "", info.default_stages_per_rank),
+    table.add({info.name, std::string(name(info.placement)),
+               fmt::format("{}{}", info.takes_stages_per_rank ? "v, usually " : "", info.default_stages_per_rank),
                info.sizes, info.bubble, info.memory});
   return table.print();
 }
@@ -43,12 +46,19 @@ Result<TimelineCosts> parse_costs(const std::string& text) {
     const Token key = in.take();
     PIPER_CHECK(in.expect("=", "after the name of a cost"));
     const Token value = in.take();
-    double* target = key.text == "F" ? &costs.F : key.text == "I" ? &costs.I : key.text == "W" ? &costs.W : key.text == "comm" ? &costs.comm : nullptr;
-    if (!target) return error(ErrorCode::E105, in.range(key), fmt::format("unknown cost \"{}\"", key.text)).help(did_you_mean(key.text, {"F", "I", "W", "comm"}));
+    double* target = key.text == "F"      ? &costs.F
+                     : key.text == "I"    ? &costs.I
+                     : key.text == "W"    ? &costs.W
+                     : key.text == "comm" ? &costs.comm
+                                          : nullptr;
+    if (!target)
+      return error(ErrorCode::E105, in.range(key), fmt::format("unknown cost \"{}\"", key.text))
+          .help(did_you_mean(key.text, {"F", "I", "W", "comm"}));
     char* end = nullptr;
     *target = std::strtod(value.text.c_str(), &end);
     if (value.kind != TokenKind::Number || *end != '\0' || !(*target >= 0) || *target > 1e12)
-      return error(ErrorCode::E102, in.range(value), fmt::format("{} must be a number of at least 0", key.text)).help("write --cost F=1,I=1,W=1,comm=0");
+      return error(ErrorCode::E102, in.range(value), fmt::format("{} must be a number of at least 0", key.text))
+          .help("write --cost F=1,I=1,W=1,comm=0");
   } while (in.accept(","));
   if (!in.at_end()) return in.unexpected("',' or the end");
   return costs;
@@ -59,18 +69,23 @@ std::vector<TimedRow> timed(const Timeline& timeline, const TimelineCosts& costs
   std::vector<TimedRow> rows;
   for (size_t r = 0; r < times.size(); ++r) {
     TimedRow row{{static_cast<int>(r)}, {}};
-    for (size_t c = 0; c < times[r].size(); ++c) row.cells.push_back({timeline.ranks[r][c], times[r][c].start, times[r][c].end});
+    for (size_t c = 0; c < times[r].size(); ++c)
+      row.cells.push_back({timeline.ranks[r][c], times[r][c].start, times[r][c].end});
     rows.push_back(std::move(row));
   }
   return rows;
 }
 
-Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline, const TimelineInfo& info, int stages) {
+Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline, const TimelineInfo& info,
+                           int stages) {
   if (command.format == "csv") return print_csv(timeline);
-  if (command.format == "piper") return print(as_schedule(timeline, info.placement, stages, command.request.microbatches));
-  if (command.format == "json") return print_json_schedule(as_original_schedule(timeline, info.placement, stages, command.request.microbatches));
+  if (command.format == "piper")
+    return print(as_schedule(timeline, info.placement, stages, command.request.microbatches));
+  if (command.format == "json")
+    return print_json_schedule(as_original_schedule(timeline, info.placement, stages, command.request.microbatches));
   const std::vector<TimedRow> rows = timed(timeline, command.request.costs.value_or(TimelineCosts{}));
-  return command.format == "grid" ? print_grid(rows, command.columns, command.color ? GridColor::Ansi : GridColor::None) : print_timeline(rows);
+  return command.format == "grid" ? print_grid(rows, command.columns, command.color ? GridColor::Ansi : GridColor::None)
+                                  : print_timeline(rows);
 }
 
 }  // namespace

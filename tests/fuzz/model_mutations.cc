@@ -11,7 +11,8 @@ namespace {
 
 TEST(Mutations, OfModels) {
   const auto schedule = parse_schedule(make_source(
-      "schedule", "mesh(dp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\nreplicate({}, along=dp, zero=2, bucket=1KB)\n"));
+      "schedule",
+      "mesh(dp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\nreplicate({}, along=dp, zero=2, bucket=1KB)\n"));
   int number = 0;
   const auto run = [&](const Seed& seed, const std::string& text) {
     const auto model = parse_model(make_source(seed.name, text));

@@ -24,8 +24,10 @@ std::vector<Token> tokens_of(const std::string& text) {
     const TokenKind kind = kind_of(c);
     const bool joins = !out.empty() && kind != TokenKind::Mark &&
                        (out.back().kind == kind || (out.back().kind == TokenKind::Word && kind == TokenKind::Number));
-    if (joins) out.back().text += c;
-    else out.push_back({kind, {c}});
+    if (joins)
+      out.back().text += c;
+    else
+      out.push_back({kind, {c}});
   }
   return out;
 }
@@ -40,7 +42,8 @@ std::string joined(const std::vector<Token>& tokens) {
 
 std::vector<Seed> corpus(const std::string& folder) {
   std::vector<Seed> seeds;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(PIPER_SOURCE_DIR) + "/tests/fuzz/corpus/" + folder)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(PIPER_SOURCE_DIR) + "/tests/fuzz/corpus/" + folder)) {
     std::ostringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     seeds.push_back({entry.path().filename().string(), text.str()});
@@ -63,18 +66,26 @@ std::string Mutator::change_bytes(std::string text) {
   if (text.empty()) return {static_cast<char>(below(256))};
   const size_t at = static_cast<size_t>(below(text.size()));
   switch (below(4)) {
-    case 0: text[at] = static_cast<char>(below(256)); break;
-    case 1: text.erase(at, 1 + static_cast<size_t>(below(4))); break;
-    case 2: text.insert(at, 1, static_cast<char>(below(256))); break;
-    default: text.resize(at); break;
+    case 0:
+      text[at] = static_cast<char>(below(256));
+      break;
+    case 1:
+      text.erase(at, 1 + static_cast<size_t>(below(4)));
+      break;
+    case 2:
+      text.insert(at, 1, static_cast<char>(below(256)));
+      break;
+    default:
+      text.resize(at);
+      break;
   }
   return text;
 }
 
 std::string Mutator::other_number(const std::string& number) {
   static const std::vector<std::string> usual = {"0", "1", "2", "3", "4", "5", "6", "8", "16"};
-  static const std::vector<std::string> strange = {"-1",         "255",        "1000",       "1000000",
-                                                   "2147483647", "4294967296", "1000000000000000000", "99999999999999999999999"};
+  static const std::vector<std::string> strange = {
+      "-1", "255", "1000", "1000000", "2147483647", "4294967296", "1000000000000000000", "99999999999999999999999"};
   if (below(12) == 0) return strange[static_cast<size_t>(below(strange.size()))];
   if (number.size() > 6 || below(3) == 0) return usual[static_cast<size_t>(below(usual.size()))];
   const int value = std::stoi(number);
@@ -90,11 +101,16 @@ std::string Mutator::change_tokens(const std::string& text) {
   for (int tries = 0; tries < 32 && tokens[at].kind != wanted; ++tries) at = static_cast<size_t>(below(tokens.size()));
   Token& token = tokens[at];
   const int choice = below(24);
-  if (choice == 0) token.text.clear();
-  else if (choice == 1) token.text += token.text;
-  else if (choice == 2) std::swap(token, tokens[static_cast<size_t>(below(tokens.size()))]);
-  else if (token.kind == TokenKind::Number) token.text = other_number(token.text);
-  else token.text = other_word(tokens, at);
+  if (choice == 0)
+    token.text.clear();
+  else if (choice == 1)
+    token.text += token.text;
+  else if (choice == 2)
+    std::swap(token, tokens[static_cast<size_t>(below(tokens.size()))]);
+  else if (token.kind == TokenKind::Number)
+    token.text = other_number(token.text);
+  else
+    token.text = other_word(tokens, at);
   return joined(tokens);
 }
 
@@ -118,9 +134,15 @@ std::string Mutator::change_lines(const std::string& text) {
   if (lines.empty()) return text;
   const size_t one = static_cast<size_t>(below(lines.size())), two = static_cast<size_t>(below(lines.size()));
   switch (below(3)) {
-    case 0: lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(one)); break;
-    case 1: std::swap(lines[one], lines[two]); break;
-    default: lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(two), std::string(lines[one])); break;
+    case 0:
+      lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(one));
+      break;
+    case 1:
+      std::swap(lines[one], lines[two]);
+      break;
+    default:
+      lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(two), std::string(lines[one]));
+      break;
   }
   std::string out;
   for (const std::string& line : lines) out += line + "\n";

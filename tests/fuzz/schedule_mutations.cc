@@ -17,7 +17,8 @@ std::shared_ptr<const ModelGraph> model_for(const Seed& seed) {
   static std::map<std::string, std::shared_ptr<const ModelGraph>> known;
   auto& model = known[seed.name.substr(0, seed.name.find('_'))];
   if (!model) {
-    auto loaded = load_model(std::string(PIPER_SOURCE_DIR) + "/tests/golden/models/" + seed.name.substr(0, seed.name.find('_')) + ".model");
+    auto loaded = load_model(std::string(PIPER_SOURCE_DIR) + "/tests/golden/models/" +
+                             seed.name.substr(0, seed.name.find('_')) + ".model");
     if (!loaded) throw std::runtime_error(render(loaded.error()));
     model = std::make_shared<const ModelGraph>(*std::move(loaded));
   }

@@ -20,7 +20,9 @@ struct Tally {
 int scaled(int inputs);
 
 /// Feeds mutations of the corpus in `folder` to `run`, until `inputs` are through. An exception, 10 s or 1 GB for one
-/// input is a failure of the current test, shown with the text. Prints the tally; at least 20 % must get past the parser.
-Tally try_mutations(const std::string& folder, int inputs, const std::function<Outcome(const Seed& seed, const std::string& text)>& run);
+/// input is a failure of the current test, shown with the text. Prints the tally; at least 20 % must get past the
+/// parser.
+Tally try_mutations(const std::string& folder, int inputs,
+                    const std::function<Outcome(const Seed& seed, const std::string& text)>& run);
 
 }  // namespace piper::fuzz

@@ -28,7 +28,9 @@ SourceFilePtr source(const Case& c, const std::string& name) {
   return make_source(name, section->text);
 }
 
-Outcome refused(const Diagnostic& problem) { return {true, render(problem)}; }
+Outcome refused(const Diagnostic& problem) {
+  return {true, render(problem)};
+}
 
 /// Every input that parses is printed, parsed and printed again.
 template <class T, class Parse>
@@ -56,7 +58,8 @@ Result<Schedule> read_schedule(const Case& c, const std::string& section) {
   return parse_schedule(source(c, section));
 }
 
-Result<Compiled> compile_case(const Case& c, const std::string& schedule_section, std::string* dump, const std::string& dump_after) {
+Result<Compiled> compile_case(const Case& c, const std::string& schedule_section, std::string* dump,
+                              const std::string& dump_after) {
   PIPER_TRY(ModelGraph model, read_model(c));
   check_round_trip(model, [](const SourceFilePtr& file) { return parse_model(file); });
   PIPER_TRY(const Schedule schedule, read_schedule(c, schedule_section));

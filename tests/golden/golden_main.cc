@@ -57,16 +57,20 @@ std::string check(const fs::path& path, bool update) {
   const Outcome outcome = piper::golden::run_case(c);
   if (c.find("expect-same-plan")) return outcome.text;
   const std::string wanted = outcome.failed ? "expect-error" : "expect";
-  const auto expectation = std::find_if(c.sections.begin(), c.sections.end(), [](const auto& s) { return s.name.starts_with("expect"); });
+  const auto expectation =
+      std::find_if(c.sections.begin(), c.sections.end(), [](const auto& s) { return s.name.starts_with("expect"); });
   if (expectation != c.sections.end() && expectation->name == wanted && expectation->text == outcome.text) return "";
   if (update) {
-    if (expectation == c.sections.end()) c.sections.push_back({wanted, outcome.text, {}});
-    else *expectation = {wanted, outcome.text, {}};
+    if (expectation == c.sections.end())
+      c.sections.push_back({wanted, outcome.text, {}});
+    else
+      *expectation = {wanted, outcome.text, {}};
     std::ofstream(path, std::ios::binary) << piper::golden::print_case(c);
     return "";
   }
   if (expectation == c.sections.end()) return "no section expect; run golden_tests --update " + path.string();
-  if (expectation->name != wanted) return fmt::format("expected {}, got {}:\n{}", expectation->name, wanted, outcome.text);
+  if (expectation->name != wanted)
+    return fmt::format("expected {}, got {}:\n{}", expectation->name, wanted, outcome.text);
   return diff(expectation->text, outcome.text);
 }
 
@@ -76,13 +80,16 @@ int main(int argc, char** argv) {
   bool update = false;
   std::vector<fs::path> paths;
   for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--update") update = true;
-    else paths.emplace_back(argv[i]);
+    if (std::string(argv[i]) == "--update")
+      update = true;
+    else
+      paths.emplace_back(argv[i]);
   }
   if (paths.empty()) paths.emplace_back(fs::path(PIPER_SOURCE_DIR) / "tests" / "golden");
   std::vector<fs::path> cases;
   for (const fs::path& path : paths) {
-    if (!fs::is_directory(path)) cases.push_back(path);
+    if (!fs::is_directory(path))
+      cases.push_back(path);
     else
       for (const auto& entry : fs::recursive_directory_iterator(path))
         if (entry.path().extension() == ".test") cases.push_back(entry.path());

@@ -25,7 +25,9 @@ T must(Result<T> result) {
   return *std::move(result);
 }
 
-std::string oracle(const std::string& name) { return PIPER_SOURCE_DIR "/../shared/oracles/memory/" + name; }
+std::string oracle(const std::string& name) {
+  return PIPER_SOURCE_DIR "/../shared/oracles/memory/" + name;
+}
 
 std::vector<std::vector<std::string>> read_csv(const std::string& path) {
   std::ifstream in(path);
@@ -35,9 +37,12 @@ std::vector<std::vector<std::string>> read_csv(const std::string& path) {
     std::string cell;
     bool quoted = false;
     for (const char c : line) {
-      if (c == '"') quoted = !quoted;
-      else if (c == ',' && !quoted) cells.push_back(std::exchange(cell, ""));
-      else cell += c;
+      if (c == '"')
+        quoted = !quoted;
+      else if (c == ',' && !quoted)
+        cells.push_back(std::exchange(cell, ""));
+      else
+        cell += c;
     }
     cells.push_back(cell);
     rows.push_back(std::move(cells));
@@ -79,9 +84,11 @@ TEST(MemoryOracle, ZeroPaperTable1) {
     const int replicas = std::stoi(rows[r][2]);
     for (int zero = 0; zero <= 3; ++zero) {
       SCOPED_TRACE(fmt::format("{} dp {} zero {}", rows[r][0], replicas, zero));
-      const Plan plan = compile_replicated(parameters, "weights=float16 gradients=float16 master=float32", replicas, zero);
+      const Plan plan =
+          compile_replicated(parameters, "weights=float16 gradients=float16 master=float32", replicas, zero);
       // shards are padded to whole elements of equal number, at most one more than the table's fraction of one
-      const double padding = static_cast<double>(state_bytes(plan)) - std::stod(rows[r][4 + static_cast<size_t>(zero)]) * 1e9;
+      const double padding =
+          static_cast<double>(state_bytes(plan)) - std::stod(rows[r][4 + static_cast<size_t>(zero)]) * 1e9;
       EXPECT_GE(padding, 0);
       EXPECT_LE(padding, parameters % replicas == 0 ? 0 : 16.0 * replicas);
     }
@@ -115,9 +122,11 @@ TEST(MemoryOracle, MegatronBytesPerParameter) {
     SCOPED_TRACE(rows[r][0]);
     const std::string& dtypes = settings.at(rows[r][0]);
     for (const int d : {1, 2, 4, 8, 64}) {
-      EXPECT_EQ(static_cast<double>(state_bytes(compile_replicated(parameters, dtypes, d, 0))) / parameters, bytes_per_parameter(rows[r][1], d));
+      EXPECT_EQ(static_cast<double>(state_bytes(compile_replicated(parameters, dtypes, d, 0))) / parameters,
+                bytes_per_parameter(rows[r][1], d));
       if (d > 1) {
-        EXPECT_EQ(static_cast<double>(state_bytes(compile_replicated(parameters, dtypes, d, 1))) / parameters, bytes_per_parameter(rows[r][2], d));
+        EXPECT_EQ(static_cast<double>(state_bytes(compile_replicated(parameters, dtypes, d, 1))) / parameters,
+                  bytes_per_parameter(rows[r][2], d));
       }
     }
   }
@@ -130,7 +139,9 @@ int64_t bytes_between_passes(const ModelConfig& config, int64_t micro_batch, con
   step.sequence = 2048;
   step.weights = DType::Float16;
   auto model = std::make_shared<const ModelGraph>(must(analytic_model(config, resolve(step, config))));
-  const Plan plan = must(compile(model, must(parse_schedule(make_source("schedule", "devices(1)\nplace({}, devices=[0])\n" + more))))).plan;
+  const Plan plan =
+      must(compile(model, must(parse_schedule(make_source("schedule", "devices(1)\nplace({}, devices=[0])\n" + more)))))
+          .plan;
   const PlanTemplate& t = plan.templates[0];
   const FirstTouches touches(t);
   int64_t live = 0;

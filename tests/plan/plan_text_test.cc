@@ -48,15 +48,8 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
       t.buffers.push_back({{n, Pass::R, -1}, Category::Weights, n, persistent});
     }
   for (int k = 0; k <= static_cast<int>(OpKind::Update); ++k)
-    t.ops.push_back({static_cast<OpKind>(k),
-                     k % 4,
-                     {k % 8, std::nullopt, k % 6},
-                     k % 3 - 1,
-                     k % 3 - 1,
-                     {k, 1},
-                     {0, 3},
-                     {2},
-                     {}});
+    t.ops.push_back(
+        {static_cast<OpKind>(k), k % 4, {k % 8, std::nullopt, k % 6}, k % 3 - 1, k % 3 - 1, {k, 1}, {0, 3}, {2}, {}});
   plan.templates = {t};
   auto back = parse(print(plan));
   ASSERT_TRUE(back) << render(back.error());
@@ -139,7 +132,8 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{header + "template [0]\n op 0 run x on s waits(-1)", ErrorCode::E408, 8, "an op must be"},
         Malformed{header + "template [0]\n op 0 run x on s waits(99999999999)", ErrorCode::E408, 8, "an op must be"},
         Malformed{header + "template [0]\n op 0 run x on s origin=0", ErrorCode::E408, 8, "there is none"},
-        Malformed{"plan m costs=1\nstream s\nname x\norigin a b\ntemplate [0]\n op 0 run x on s origin=0 origin=0", ErrorCode::E101, 6, "twice"},
+        Malformed{"plan m costs=1\nstream s\nname x\norigin a b\ntemplate [0]\n op 0 run x on s origin=0 origin=0",
+                  ErrorCode::E101, 6, "twice"},
         Malformed{header + "template [0]\n op 0 run x on s color=1", ErrorCode::E101, 8, "property"}));
 
 TEST(PlanText, ASmallTextMakesNoLargePlan) {

@@ -245,12 +245,12 @@ std::vector<Planted> matchings() {
                  sound,
                  first + with("template [1]\n" + weights + takes_part, "all_reduce", "all_gather"),
                  ErrorCode::E407,
-                 {"do different things in one communication", "(x)"}});
+                 {"device 0 wants to all_reduce and device 1 to all_gather", "(x)"}});
   out.push_back({"ReceivesInsteadOfTakingPart",
                  sound,
                  first + with("template [1]\n" + weights + takes_part, "all_reduce", "recv"),
                  ErrorCode::E407,
-                 {"do different things in one communication", "(x)"}});
+                 {"device 0 wants to all_reduce and device 1 to recv", "(x)"}});
   out.push_back({"TemplatePartlyInAGroup",
                  x_to_1 + sends_x + receives_x,
                  x_to_1 + "template [0, 1]\n" + weights +
@@ -354,10 +354,9 @@ TEST(VerifyPlan, IndicesOutOfRangeAreFound) {
 }
 
 TEST(VerifyPlan, CapacityIsChecked) {
-  const Plan plan =
-      parse(header +
-            "template [1]\nbuffer 0 weights 100 x persistent\nbuffer 1 activations 50 y\n"
-            "op 0 run a on compute reads(%0)\nop 1 run a on compute writes(%1) frees(%1) origin=0\n");
+  const Plan plan = parse(header +
+                          "template [1]\nbuffer 0 weights 100 x persistent\nbuffer 1 activations 50 y\n"
+                          "op 0 run a on compute reads(%0)\nop 1 run a on compute writes(%1) frees(%1) origin=0\n");
   EXPECT_TRUE(check_capacity(plan, 150));
   auto result = check_capacity(plan, 149);
   ASSERT_FALSE(result);

@@ -33,7 +33,8 @@ BucketOperations::BucketOperations(const TrainingDag& dag, Machine& machine, con
 
 std::optional<BucketId> BucketOperations::bucket_named(int device, const PlanBuffer& buffer) const {
   for (size_t b = 0; b < dag_.buckets.size(); ++b)
-    if (machine_.named(device, {static_cast<int>(&buffer - machine_.buffers(device).data())}, name(BucketId(b)), buffer.category) >= 0)
+    if (machine_.named(device, {static_cast<int>(&buffer - machine_.buffers(device).data())}, name(BucketId(b)),
+                       buffer.category) >= 0)
       return BucketId(b);
   return std::nullopt;
 }
@@ -53,8 +54,10 @@ void BucketOperations::fill(int device, size_t number) {
     first.version.push_back(here ? std::optional(0) : std::nullopt);
     zero.pieces.push_back(here ? std::optional(Sum{}) : std::nullopt);
   }
-  if (weights) machine_.content(device, static_cast<int>(number)) = std::move(first);
-  else machine_.content(device, static_cast<int>(number)) = std::move(zero);
+  if (weights)
+    machine_.content(device, static_cast<int>(number)) = std::move(first);
+  else
+    machine_.content(device, static_cast<int>(number)) = std::move(zero);
 }
 
 void BucketOperations::check_weights(NodeId id, int device, const PlannedOp& op, ParameterId parameter) {
@@ -64,34 +67,45 @@ void BucketOperations::check_weights(NodeId id, int device, const PlannedOp& op,
     bool good = weights->block == rules_.block(bucket, device);
     for (size_t p = 0; p < weights->version.size(); ++p)
       good = good && (rules_.pieces(bucket)[p].parameter != parameter || weights->version[p] == 0);
-    if (!good) machine_.fault(fmt::format("{} on device {} uses wrong weights of {}", name_of(dag_, id), device, (*dag_.model)[parameter].name));
+    if (!good)
+      machine_.fault(fmt::format("{} on device {} uses wrong weights of {}", name_of(dag_, id), device,
+                                 (*dag_.model)[parameter].name));
     return;
   }
-  machine_.fault(fmt::format("{} on device {} misses the weights of {}", name_of(dag_, id), device, (*dag_.model)[parameter].name));
+  machine_.fault(fmt::format("{} on device {} misses the weights of {}", name_of(dag_, id), device,
+                             (*dag_.model)[parameter].name));
 }
 
 void BucketOperations::contribute(NodeId id, int device, const PlannedOp& op, ParameterId parameter) {
   const BucketId bucket = rules_.bucket_of(parameter);
   int buffer = machine_.named(device, op.writes, name(bucket), Category::Gradients);
   if (buffer < 0) buffer = machine_.named(device, op.writes, name(bucket), Category::Communication);
-  if (buffer < 0) return machine_.fault(fmt::format("{} on device {} writes no gradient of {}", name_of(dag_, id), device, name(bucket)));
+  if (buffer < 0)
+    return machine_.fault(
+        fmt::format("{} on device {} writes no gradient of {}", name_of(dag_, id), device, name(bucket)));
   Content& content = machine_.content(device, buffer);
   if (std::holds_alternative<std::monostate>(content))
-    content = Gradients{bucket, rules_.block(bucket, device), std::vector(rules_.pieces(bucket).size(), std::optional(Sum{}))};
+    content = Gradients{bucket, rules_.block(bucket, device),
+                        std::vector(rules_.pieces(bucket).size(), std::optional(Sum{}))};
   auto& gradients = std::get<Gradients>(content);
   for (size_t p = 0; p < gradients.pieces.size(); ++p) {
     if (rules_.pieces(bucket)[p].parameter != parameter) continue;
-    if (!gradients.pieces[p]) machine_.fault(fmt::format("{} on device {} adds to what is reduced already", name_of(dag_, id), device));
-    else add(*gradients.pieces[p], rules_.contributions(dag_[id], device, parameter));
+    if (!gradients.pieces[p])
+      machine_.fault(fmt::format("{} on device {} adds to what is reduced already", name_of(dag_, id), device));
+    else
+      add(*gradients.pieces[p], rules_.contributions(dag_[id], device, parameter));
   }
 }
 
 void BucketOperations::communicate(NodeId id, const Collective& collective) {
   const Partition& over = dag_.groups[collective.over];
   for (int part = 0; part < over.parts(); ++part) {
-    const DeviceList members(over.members.begin() + part * over.part_size, over.members.begin() + (part + 1) * over.part_size);
-    if (collective.item.kind == Item::Kind::Weights) gather_weights(id, collective.item.bucket_id(), members);
-    else combine_gradients(id, collective, members);
+    const DeviceList members(over.members.begin() + part * over.part_size,
+                             over.members.begin() + (part + 1) * over.part_size);
+    if (collective.item.kind == Item::Kind::Weights)
+      gather_weights(id, collective.item.bucket_id(), members);
+    else
+      combine_gradients(id, collective, members);
   }
 }
 
@@ -114,8 +128,10 @@ void BucketOperations::gather_weights(NodeId id, BucketId bucket, const DeviceLi
   }
   for (size_t m = 0; m < members.size(); ++m) {
     if (at[m].second->block != whole.block) machine_.fault(fmt::format("{} mixes experts", name_of(dag_, id)));
-    if (at[m].first->writes.size() != 1) machine_.fault(fmt::format("{} writes nothing", name_of(dag_, id)));
-    else machine_.content(members[m], at[m].first->writes[0]) = whole;
+    if (at[m].first->writes.size() != 1)
+      machine_.fault(fmt::format("{} writes nothing", name_of(dag_, id)));
+    else
+      machine_.content(members[m], at[m].first->writes[0]) = whole;
     machine_.finish(members[m], *at[m].first);
   }
 }
@@ -125,7 +141,8 @@ void BucketOperations::combine_gradients(NodeId id, const Collective& collective
   std::vector<Member> members;
   for (const int device : devices) {
     Member member{device, &machine_.take(device, kind_of(collective.kind), id), nullptr, nullptr};
-    const auto sources = machine_.find<Gradients>(device, member.op->reads), targets = machine_.find<Gradients>(device, member.op->writes);
+    const auto sources = machine_.find<Gradients>(device, member.op->reads),
+               targets = machine_.find<Gradients>(device, member.op->writes);
     if (targets.size() == 1) member.target = targets[0];
     member.source = sources.empty() ? member.target : sources[0];
     if (!member.target || member.target->bucket != bucket || member.source->bucket != bucket) {
@@ -136,13 +153,24 @@ void BucketOperations::combine_gradients(NodeId id, const Collective& collective
   }
   if (collective.kind != CollectiveKind::ReducePieces)
     for (const Member& member : members)
-      if (member.source->block != members[0].source->block) machine_.fault(fmt::format("{} mixes gradients of different experts", name_of(dag_, id)));
+      if (member.source->block != members[0].source->block)
+        machine_.fault(fmt::format("{} mixes gradients of different experts", name_of(dag_, id)));
   switch (collective.kind) {
-    case CollectiveKind::AllReduce: all_reduce(id, bucket, members); break;
-    case CollectiveKind::ReducePieces: reduce_pieces(bucket, members); break;
-    case CollectiveKind::ReduceScatter: reduce_scatter(id, bucket, members); break;
-    case CollectiveKind::AllGather: gather_gradients(id, bucket, members); break;
-    case CollectiveKind::AllToAll: machine_.fault("gradients are not exchanged"); break;
+    case CollectiveKind::AllReduce:
+      all_reduce(id, bucket, members);
+      break;
+    case CollectiveKind::ReducePieces:
+      reduce_pieces(bucket, members);
+      break;
+    case CollectiveKind::ReduceScatter:
+      reduce_scatter(id, bucket, members);
+      break;
+    case CollectiveKind::AllGather:
+      gather_gradients(id, bucket, members);
+      break;
+    case CollectiveKind::AllToAll:
+      machine_.fault("gradients are not exchanged");
+      break;
   }
   for (const Member& member : members) machine_.finish(member.device, *member.op);
 }
@@ -151,8 +179,10 @@ void BucketOperations::all_reduce(NodeId id, BucketId bucket, std::vector<Member
   for (size_t p = 0; p < rules_.pieces(bucket).size(); ++p) {
     Sum total;
     for (const Member& member : members) {
-      if (member.source->pieces[p]) add(total, *member.source->pieces[p]);
-      else machine_.fault(fmt::format("{} on device {} does not have all that it adds", name_of(dag_, id), member.device));
+      if (member.source->pieces[p])
+        add(total, *member.source->pieces[p]);
+      else
+        machine_.fault(fmt::format("{} on device {} does not have all that it adds", name_of(dag_, id), member.device));
     }
     for (const Member& member : members) member.target->pieces[p] = total;
   }
@@ -173,8 +203,11 @@ void BucketOperations::reduce_scatter(NodeId id, BucketId bucket, std::vector<Me
   for (size_t p = 0; p < rules_.pieces(bucket).size(); ++p) {
     Sum total;
     for (const Member& member : members) {
-      if (!member.source->pieces[p]) machine_.fault(fmt::format("{} on device {} adds a piece that is reduced already", name_of(dag_, id), member.device));
-      else add(total, *member.source->pieces[p]);
+      if (!member.source->pieces[p])
+        machine_.fault(
+            fmt::format("{} on device {} adds a piece that is reduced already", name_of(dag_, id), member.device));
+      else
+        add(total, *member.source->pieces[p]);
     }
     const int owner = rules_.owner(bucket, rules_.pieces(bucket)[p], static_cast<int>(members.size()));
     for (size_t m = 0; m < members.size(); ++m) {
@@ -183,7 +216,8 @@ void BucketOperations::reduce_scatter(NodeId id, BucketId bucket, std::vector<Me
       if (!own && !accumulates) kept.reset();
       if (own && !accumulates) kept = total;
       if (own && accumulates && kept) add(*kept, total);
-      if (own && !kept) machine_.fault(fmt::format("{} on device {} has no place for its shard", name_of(dag_, id), members[m].device));
+      if (own && !kept)
+        machine_.fault(fmt::format("{} on device {} has no place for its shard", name_of(dag_, id), members[m].device));
     }
   }
 }
@@ -208,8 +242,8 @@ void BucketOperations::check_complete(NodeId id, int device, const Gradients& gr
     if (!updates(gradients.bucket, holder, device, piece)) continue;
     const Sum found = gradients.pieces[p].value_or(Sum{}), &wanted = rules_.complete(piece.parameter);
     if (found == wanted) continue;
-    machine_.fault(fmt::format("{} on device {}: gradient of {} is not complete, each once:{}", name_of(dag_, id), device,
-                               (*dag_.model)[piece.parameter].name, difference(dag_, found, wanted)));
+    machine_.fault(fmt::format("{} on device {}: gradient of {} is not complete, each once:{}", name_of(dag_, id),
+                               device, (*dag_.model)[piece.parameter].name, difference(dag_, found, wanted)));
   }
 }
 
@@ -218,7 +252,8 @@ void BucketOperations::scalars(NodeId id) {
   const auto& devices = dag_.groups[dag_[id].group].devices;
   for (const int device : devices) {
     const PlannedOp& op = machine_.take(device, OpKind::AllReduce, id);
-    for (const Gradients* gradients : machine_.find<Gradients>(device, op.reads)) check_complete(id, device, *gradients);
+    for (const Gradients* gradients : machine_.find<Gradients>(device, op.reads))
+      check_complete(id, device, *gradients);
     for (const Tensor* loss : machine_.find<Tensor>(device, op.reads))
       for (const Samples& samples : loss->slots) ++losses[{loss->value, samples}];
     machine_.finish(device, op);
@@ -230,7 +265,8 @@ void BucketOperations::scalars(NodeId id) {
     if (times != 1) machine_.fault(fmt::format("{} counts a loss {} times", name_of(dag_, id), times));
   }
   for (const Value& value : dag_.model->values) values += value.kind == ValueKind::Loss;
-  if (counted != dag_.model->step.batch * static_cast<int64_t>(values)) machine_.fault(fmt::format("{} counts the losses of {} samples", name_of(dag_, id), counted));
+  if (counted != dag_.model->step.batch * static_cast<int64_t>(values))
+    machine_.fault(fmt::format("{} counts the losses of {} samples", name_of(dag_, id), counted));
   scalars_known_ = true;
 }
 
@@ -241,7 +277,8 @@ void BucketOperations::check_scalars(NodeId id, int device) {
   for (int d = 0; d < machine_.device_count(); ++d) active += machine_.has(d);
   if (active > 1) return machine_.fault(fmt::format("{} does not wait for the step's scalars", name_of(dag_, id)));
   for (size_t b = 0; b < machine_.buffers(device).size(); ++b)
-    if (const auto* gradients = std::get_if<Gradients>(&machine_.content(device, static_cast<int>(b)))) check_complete(id, device, *gradients);
+    if (const auto* gradients = std::get_if<Gradients>(&machine_.content(device, static_cast<int>(b))))
+      check_complete(id, device, *gradients);
 }
 
 void BucketOperations::update(NodeId id, BucketId bucket) {
@@ -250,14 +287,16 @@ void BucketOperations::update(NodeId id, BucketId bucket) {
     check_scalars(id, device);
     const auto gradients = machine_.find<Gradients>(device, op.reads);
     const auto weights = machine_.find<Weights>(device, op.writes);
-    if (gradients.size() != 1 || weights.size() != 1 || gradients[0]->bucket != bucket || weights[0]->bucket != bucket) {
+    if (gradients.size() != 1 || weights.size() != 1 || gradients[0]->bucket != bucket ||
+        weights[0]->bucket != bucket) {
       machine_.fault(fmt::format("{} on device {} has no gradients or weights", name_of(dag_, id), device));
       continue;
     }
     check_complete(id, device, *gradients[0]);
     for (size_t p = 0; p < weights[0]->version.size(); ++p) {
       if (!updates(bucket, *rules_.holder(bucket, device), device, rules_.pieces(bucket)[p])) continue;
-      if (weights[0]->version[p] != 0) machine_.fault(fmt::format("{} on device {} updates twice", name_of(dag_, id), device));
+      if (weights[0]->version[p] != 0)
+        machine_.fault(fmt::format("{} on device {} updates twice", name_of(dag_, id), device));
       weights[0]->version[p] = 1;
     }
     machine_.finish(device, op);
@@ -270,11 +309,13 @@ void BucketOperations::check_end() {
     for (size_t b = 0; b < machine_.buffers(device).size(); ++b) {
       const auto* weights = std::get_if<Weights>(&machine_.content(device, static_cast<int>(b)));
       if (!weights) continue;
-      if (!machine_.buffers(device)[b].persistent) machine_.fault(fmt::format("device {} never frees a gathered copy", device));
+      if (!machine_.buffers(device)[b].persistent)
+        machine_.fault(fmt::format("device {} never frees a gathered copy", device));
       const Bucket& bucket = dag_[weights->bucket];
       const Holder& holder = *rules_.holder(weights->bucket, device);
       for (size_t p = 0; p < weights->version.size(); ++p) {
-        const bool here = holder.zero < 3 || rules_.owns(weights->bucket, holder, device, rules_.pieces(weights->bucket)[p]);
+        const bool here =
+            holder.zero < 3 || rules_.owns(weights->bucket, holder, device, rules_.pieces(weights->bucket)[p]);
         if (here && weights->version[p] != (bucket.trainable ? 1 : 0))
           machine_.fault(fmt::format("device {} ends with old weights of {}", device, name(weights->bucket)));
       }

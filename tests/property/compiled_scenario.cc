@@ -12,7 +12,9 @@ Scenario scenario_of(int number) {
   return random_scenario(random);
 }
 
-Result<Schedule> parsed(const Scenario& scenario) { return parse_schedule(make_source("random", scenario.schedule)); }
+Result<Schedule> parsed(const Scenario& scenario) {
+  return parse_schedule(make_source("random", scenario.schedule));
+}
 
 Result<Compiled> compiled(const Scenario& scenario) {
   PIPER_TRY(const Schedule schedule, parsed(scenario));

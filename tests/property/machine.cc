@@ -19,7 +19,8 @@ const PlannedOp& Machine::take(int device, OpKind kind, NodeId node) {
   const PlannedOp& op = here.on->ops[here.next++];
   const bool same = op.kind == kind && op.label.slice == dag_[node].tags.slice && op.label.pass == dag_[node].tags.pass;
   if (!same) {
-    fault(fmt::format("{} stands where {} should", piper::describe(plan_, *here.on, static_cast<int>(here.next) - 1), name_of(dag_, node)));
+    fault(fmt::format("{} stands where {} should", piper::describe(plan_, *here.on, static_cast<int>(here.next) - 1),
+                      name_of(dag_, node)));
     throw OutOfStep{};
   }
   return op;
@@ -43,7 +44,8 @@ int Machine::named(int device, const std::vector<int>& buffers, const std::strin
 
 void Machine::check_done() {
   for (size_t d = 0; d < devices_.size(); ++d)
-    if (devices_[d].on && devices_[d].next != devices_[d].on->ops.size()) fault(fmt::format("device {} has operations left", d));
+    if (devices_[d].on && devices_[d].next != devices_[d].on->ops.size())
+      fault(fmt::format("device {} has operations left", d));
 }
 
 }  // namespace piper::property

@@ -25,7 +25,9 @@ class Machine {
 
   bool has(int device) const { return device < static_cast<int>(devices_.size()) && devices_[index(device)].on; }
   Content& content(int device, int buffer) { return devices_[index(device)].buffers[static_cast<size_t>(buffer)]; }
-  const PlanBuffer& buffer(int device, int number) const { return devices_[index(device)].on->buffers[static_cast<size_t>(number)]; }
+  const PlanBuffer& buffer(int device, int number) const {
+    return devices_[index(device)].on->buffers[static_cast<size_t>(number)];
+  }
   const std::vector<PlanBuffer>& buffers(int device) const { return devices_[index(device)].on->buffers; }
   int device_count() const { return static_cast<int>(devices_.size()); }
 

@@ -24,7 +24,8 @@ class Random {
   }
   template <class T>
   void shuffle(std::vector<T>& items) {
-    for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[static_cast<size_t>(below(static_cast<int>(i)))]);
+    for (size_t i = items.size(); i > 1; --i)
+      std::swap(items[i - 1], items[static_cast<size_t>(below(static_cast<int>(i)))]);
   }
 
  private:

@@ -27,7 +27,10 @@ struct Task {
 class RandomOrder {
  public:
   RandomOrder(Random& random, size_t cells, int microbatches, bool halves)
-      : random_(random), cells_(cells), halves_(halves), forward_(static_cast<size_t>(microbatches), 0),
+      : random_(random),
+        cells_(cells),
+        halves_(halves),
+        forward_(static_cast<size_t>(microbatches), 0),
         backward_(static_cast<size_t>(microbatches), cells) {}
 
   std::vector<Task> all() {
@@ -108,7 +111,9 @@ class ListWriter {
   }
 
   void make_cells() {
-    const auto cell = [&](std::string scopes, bool layers) { cells_.push_back({std::move(scopes), choose_devices(), layers}); };
+    const auto cell = [&](std::string scopes, bool layers) {
+      cells_.push_back({std::move(scopes), choose_devices(), layers});
+    };
     cell("encoder=*", false);
     for (int first = 0; first < scenario_.model.layers;) {
       const int last = std::min(scenario_.model.layers - 1, first + random_.below(3));
@@ -134,11 +139,14 @@ class ListWriter {
   }
 
   void replicate(const Cell& cell) {
-    const bool together = scenario_.model.shares && std::all_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return c.devices == cell.devices; });
+    const bool together = scenario_.model.shares && std::all_of(cells_.begin(), cells_.end(), [&](const Cell& c) {
+                            return c.devices == cell.devices;
+                          });
     if (together && &cell != &cells_[0]) return;  // chunks that share a parameter need the same directive
     if (cell.devices.size() == 1 && random_.percent(70)) return;
     const ReplicaChoice choice = random_replicas(random_);
-    add("replicate({{{}}}, devices=[{}]{})", together ? "" : cell.scopes, fmt::join(cell.devices, ", "), choice.arguments);
+    add("replicate({{{}}}, devices=[{}]{})", together ? "" : cell.scopes, fmt::join(cell.devices, ", "),
+        choice.arguments);
     gathers_ = gathers_ || (choice.zero == 3 && cell.devices.size() > 1);
   }
 
@@ -173,7 +181,9 @@ class ListWriter {
 
   /// What a data-legal order of everything says about each list of devices.
   void add_orders() {
-    const auto tasks = RandomOrder(random_, cells_.size(), microbatches_, scenario_.model.splits_backward && random_.percent(70)).all();
+    const auto tasks =
+        RandomOrder(random_, cells_.size(), microbatches_, scenario_.model.splits_backward && random_.percent(70))
+            .all();
     std::vector<std::vector<int>> done;
     for (const Cell& cell : cells_) {
       if (std::find(done.begin(), done.end(), cell.devices) != done.end()) continue;
@@ -215,7 +225,8 @@ ReplicaChoice random_replicas(Random& random) {
   ReplicaChoice out;
   out.zero = random.below(4);
   out.arguments = fmt::format(", zero={}", out.zero);
-  if (random.percent(70)) out.arguments += fmt::format(", bucket={}", random.pick<std::string>({"1", "100", "500", "2KB", "1MB"}));
+  if (random.percent(70))
+    out.arguments += fmt::format(", bucket={}", random.pick<std::string>({"1", "100", "500", "2KB", "1MB"}));
   if (random.percent(30)) out.arguments += ", gather_stream=gather, reduce_stream=reduce";
   if (out.zero == 3) out.arguments += fmt::format(", release={}", random.pick<std::string>({"use", "pass", "step"}));
   return out;
@@ -235,6 +246,8 @@ std::string random_prefetch(Random& random) {
   return fmt::format("prefetch({{{}}}, distance={})\n", what, distance);
 }
 
-Scenario random_lists(Random& random) { return ListWriter(random).write(); }
+Scenario random_lists(Random& random) {
+  return ListWriter(random).write();
+}
 
 }  // namespace piper::property

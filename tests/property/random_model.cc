@@ -91,7 +91,8 @@ class Writer {
     out_.encoders = random_.percent(30) ? random_.between(2, 3) : 1;
     for (int e = 0; e < out_.encoders; ++e) {
       const std::string name = fmt::format("encoder.{}", e);
-      const ValueId input = build_.value(fmt::format("input.{}", e), ValueKind::Input, DType::Int64, {samples(), fixed(4)});
+      const ValueId input =
+          build_.value(fmt::format("input.{}", e), ValueKind::Input, DType::Int64, {samples(), fixed(4)});
       const int written = activation(name + ".out", plain());
       Draft& chunk = draft(name, {{"encoder", e}});
       chunk.inputs = {input};
@@ -264,6 +265,8 @@ class Writer {
 
 }  // namespace
 
-RandomModel random_model(Random& random, const ModelWish& wish) { return Writer(random, wish).write(); }
+RandomModel random_model(Random& random, const ModelWish& wish) {
+  return Writer(random, wish).write();
+}
 
 }  // namespace piper::property

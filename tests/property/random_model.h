@@ -12,11 +12,11 @@ namespace piper::property {
 /// A model, and what a schedule for it needs to know.
 struct RandomModel {
   ModelGraph graph;
-  int layers = 0;             // instances of the scope `layer`
-  int encoders = 0;           // instances of `encoder`, one input each
-  bool has_experts = false;   // some layers have a scope `experts` inside
-  bool has_aux = false;       // a value without batch dimension goes from some layer to the head
-  bool shares = false;        // some parameter is used by two chunks
+  int layers = 0;                // instances of the scope `layer`
+  int encoders = 0;              // instances of `encoder`, one input each
+  bool has_experts = false;      // some layers have a scope `experts` inside
+  bool has_aux = false;          // a value without batch dimension goes from some layer to the head
+  bool shares = false;           // some parameter is used by two chunks
   bool splits_backward = false;  // every chunk says how its backward falls into BI and BW
 };
 

@@ -23,8 +23,8 @@ MeshSizes sizes_for(const TimelineInfo& info, Random& random) {
   MeshSizes sizes;
   sizes.timeline = info.name;
   sizes.pp = info.placement == Placement::TwoWay ? 2 * random.between(1, 2) : random.between(1, 3);
-  const int per_rank =
-      info.takes_stages_per_rank ? random.between(std::max(1, info.default_stages_per_rank), 2) : info.default_stages_per_rank;
+  const int per_rank = info.takes_stages_per_rank ? random.between(std::max(1, info.default_stages_per_rank), 2)
+                                                  : info.default_stages_per_rank;
   sizes.stages = stage_count(info.placement, sizes.pp, per_rank);
   sizes.shape = info.placement == Placement::V ? "v" : info.placement == Placement::TwoWay ? "two_way" : "loop";
   sizes.microbatches = random.pick<int>({1, 2, 3, 4, 6});

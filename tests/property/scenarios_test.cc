@@ -19,7 +19,9 @@
 namespace piper::property {
 namespace {
 
-int scenarios() { return long_run() ? 20'000 : 1'500; }
+int scenarios() {
+  return long_run() ? 20'000 : 1'500;
+}
 
 /// Reasons for which a schedule that looks legal may be refused; see docs/errors.
 const std::set<ErrorCode> documented = {
@@ -95,12 +97,17 @@ std::string in_words(const Plan& plan) {
                          plan.streams[static_cast<size_t>(op.stream)], fmt::join(op.waits, ","));
       for (const auto* list : {&op.reads, &op.writes, &op.frees}) {
         out += " |";
-        for (const int b : *list) out += fmt::format(" {}({})", describe(plan, t.buffers[static_cast<size_t>(b)].label), t.buffers[static_cast<size_t>(b)].bytes);
+        for (const int b : *list)
+          out += fmt::format(" {}({})", describe(plan, t.buffers[static_cast<size_t>(b)].label),
+                             t.buffers[static_cast<size_t>(b)].bytes);
       }
       if (op.communication >= 0) {
         const Communication& c = plan.communications[static_cast<size_t>(op.communication)];
-        if (c.transfer) out += fmt::format(" {} to {}", print_devices(plan.groups[static_cast<size_t>(c.from)]), print_devices(plan.groups[static_cast<size_t>(c.to)]));
-        else out += fmt::format(" among {}", print_devices(plan.partitions[static_cast<size_t>(c.over)].members));
+        if (c.transfer)
+          out += fmt::format(" {} to {}", print_devices(plan.groups[static_cast<size_t>(c.from)]),
+                             print_devices(plan.groups[static_cast<size_t>(c.to)]));
+        else
+          out += fmt::format(" among {}", print_devices(plan.partitions[static_cast<size_t>(c.over)].members));
       }
       out += "\n";
     }
@@ -115,7 +122,8 @@ TEST(Scenarios, OrderOfStructureDirectivesDoesNotMatter) {
     auto first = compiled(scenario);
     if (!first) continue;
     Schedule shuffled = *parsed(scenario);
-    const auto time = std::find_if(shuffled.directives.begin(), shuffled.directives.end(), [](const Directive& d) { return is_time_directive(d.body); });
+    const auto time = std::find_if(shuffled.directives.begin(), shuffled.directives.end(),
+                                   [](const Directive& d) { return is_time_directive(d.body); });
     std::vector<Directive> structure(shuffled.directives.begin(), time);
     Random(static_cast<uint64_t>(number)).shuffle(structure);
     std::copy(structure.begin(), structure.end(), shuffled.directives.begin());

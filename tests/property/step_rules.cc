@@ -23,12 +23,15 @@ int StepRules::position(GroupId group, int device) const {
   return static_cast<int>(std::find(devices.begin(), devices.end(), device) - devices.begin());
 }
 
-std::optional<PartitionId> StepRules::layout(ChunkId chunk, GroupId group) const { return dag_.residence(chunk, group).layout; }
+std::optional<PartitionId> StepRules::layout(ChunkId chunk, GroupId group) const {
+  return dag_.residence(chunk, group).layout;
+}
 
 int StepRules::index_in_part(PartitionId over, int device) const {
   const Partition& partition = dag_.groups[over];
   const auto found = std::find(partition.members.begin(), partition.members.end(), device);
-  return found == partition.members.end() ? -1 : static_cast<int>(found - partition.members.begin()) % partition.part_size;
+  return found == partition.members.end() ? -1
+                                          : static_cast<int>(found - partition.members.begin()) % partition.part_size;
 }
 
 std::vector<Samples> StepRules::slots(const Node& compute, int device) const {
@@ -59,7 +62,8 @@ Sum StepRules::contributions(const Node& compute, int device, ParameterId parame
   const bool divided = over && labelled((*dag_.model)[parameter].shape, divided_label);
   // where the region is cut and the parameter is not, every device adds what its own experts say
   const int block = over && !divided ? index_in_part(*over, device) : 0;
-  for (const Samples& samples : slots(compute, device)) out[{compute.tags.chunk, *compute.tags.pass, samples, block}] = 1;
+  for (const Samples& samples : slots(compute, device))
+    out[{compute.tags.chunk, *compute.tags.pass, samples, block}] = 1;
   return out;
 }
 
@@ -95,7 +99,8 @@ bool StepRules::owns(BucketId bucket, const Holder& holder, int device, const Pi
 /// Devices among which the bucket's parameters are cut by experts.
 int64_t StepRules::divided(BucketId bucket) const {
   int highest = 0;
-  for (const int device : dag_.groups[dag_[bucket].holders[0].group].devices) highest = std::max(highest, block(bucket, device));
+  for (const int device : dag_.groups[dag_[bucket].holders[0].group].devices)
+    highest = std::max(highest, block(bucket, device));
   return highest + 1;
 }
 

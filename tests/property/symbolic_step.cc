@@ -44,7 +44,8 @@ class Step {
         const bool halves = parts && times(Pass::B) == 0 && times(Pass::BI) == (parts->input ? 1 : 0) &&
                             times(Pass::BW) == (parts->weight ? 1 : 0);
         const bool backward = chunk.find(Pass::B) ? whole || halves : times(Pass::B) == 0;
-        if (times(Pass::F) != 1 || !backward) machine_.fault(fmt::format("chunk {} slice {} does not run once", chunk.name, slice));
+        if (times(Pass::F) != 1 || !backward)
+          machine_.fault(fmt::format("chunk {} slice {} does not run once", chunk.name, slice));
       }
   }
 
@@ -54,9 +55,12 @@ class Step {
                    [&](const Compute&) { compute(id, node); },
                    [&](const Transfer& transfer) { move(id, node, transfer); },
                    [&](const Collective& collective) {
-                     if (collective.item.is_value()) exchange(id, collective);
-                     else if (collective.item.kind == Item::Kind::Scalars) buckets_.scalars(id);
-                     else buckets_.communicate(id, collective);
+                     if (collective.item.is_value())
+                       exchange(id, collective);
+                     else if (collective.item.kind == Item::Kind::Scalars)
+                       buckets_.scalars(id);
+                     else
+                       buckets_.communicate(id, collective);
                    },
                    [&](const Update& update) { buckets_.update(id, update.bucket); },
                },
@@ -71,8 +75,10 @@ class Step {
       for (const ParameterId p : work.parameters) buckets_.check_weights(id, device, op, p);
       for (const ValueId value : work.writes) {
         const int buffer = machine_.named(device, op.writes, (*dag_.model)[value].name, Category::Activations);
-        if (buffer < 0) machine_.fault(fmt::format("{} does not write {}", name_of(dag_, id), (*dag_.model)[value].name));
-        else machine_.content(device, buffer) = rules_.tensor(node, device, value);
+        if (buffer < 0)
+          machine_.fault(fmt::format("{} does not write {}", name_of(dag_, id), (*dag_.model)[value].name));
+        else
+          machine_.content(device, buffer) = rules_.tensor(node, device, value);
       }
       for (const ParameterId p : work.gradients) buckets_.contribute(id, device, op, p);
       machine_.finish(device, op);
@@ -84,14 +90,18 @@ class Step {
     std::vector<Tensor> wanted;
     for (const ValueId value : work.reads) {
       const std::string& name = (*dag_.model)[value].name;
-      if ((*dag_.model)[value].kind != ValueKind::Input) wanted.push_back(rules_.tensor(dag_[id], device, value));
+      if ((*dag_.model)[value].kind != ValueKind::Input)
+        wanted.push_back(rules_.tensor(dag_[id], device, value));
       else if (machine_.named(device, op.reads, name, Category::Activations) < 0)
         machine_.fault(fmt::format("{} on device {} does not read the input {}", name_of(dag_, id), device, name));
     }
     for (const Tensor* found : machine_.find<Tensor>(device, op.reads)) {
       const auto match = std::find(wanted.begin(), wanted.end(), *found);
-      if (match == wanted.end()) machine_.fault(fmt::format("{} on device {} reads {}, which is not for it", name_of(dag_, id), device, describe(dag_, *found)));
-      else wanted.erase(match);
+      if (match == wanted.end())
+        machine_.fault(fmt::format("{} on device {} reads {}, which is not for it", name_of(dag_, id), device,
+                                   describe(dag_, *found)));
+      else
+        wanted.erase(match);
     }
     for (const Tensor& missing : wanted)
       machine_.fault(fmt::format("{} on device {} misses {}", name_of(dag_, id), device, describe(dag_, missing)));
@@ -120,12 +130,14 @@ class Step {
     }
     for (size_t i = 0; i < to.size(); ++i) {
       const PlannedOp& op = machine_.take(to[i], OpKind::Recv, id);
-      deliver(to[i], op, from.size() == to.size() ? messages[from[i]] : joined(id, static_cast<int>(i), from, to, messages));
+      deliver(to[i], op,
+              from.size() == to.size() ? messages[from[i]] : joined(id, static_cast<int>(i), from, to, messages));
     }
   }
 
   /// Pieces of what the senders have, as many samples of each as the plan's arithmetic says.
-  Tensor joined(NodeId id, int position, const DeviceList& from, const DeviceList& to, std::map<int, Tensor>& messages) {
+  Tensor joined(NodeId id, int position, const DeviceList& from, const DeviceList& to,
+                std::map<int, Tensor>& messages) {
     const int64_t samples = dag_.model->step.batch / dag_.slices();
     const int64_t theirs = samples / static_cast<int64_t>(from.size());
     int64_t at = position * (samples / static_cast<int64_t>(to.size()));
@@ -138,8 +150,10 @@ class Step {
       }
       const Samples part{message.slots[0].first + at % theirs, piece.samples};
       at += piece.samples;
-      if (!out.slots.empty() && out.slots.back().first + out.slots.back().count == part.first) out.slots.back().count += part.count;
-      else out.slots.push_back(part);
+      if (!out.slots.empty() && out.slots.back().first + out.slots.back().count == part.first)
+        out.slots.back().count += part.count;
+      else
+        out.slots.push_back(part);
     }
     return out;
   }
@@ -147,7 +161,8 @@ class Step {
   void exchange(NodeId id, const Collective& collective) {
     const Partition& over = dag_.groups[collective.over];
     for (int part = 0; part < over.parts(); ++part) {
-      const DeviceList members(over.members.begin() + part * over.part_size, over.members.begin() + (part + 1) * over.part_size);
+      const DeviceList members(over.members.begin() + part * over.part_size,
+                               over.members.begin() + (part + 1) * over.part_size);
       std::vector<const PlannedOp*> ops;
       std::vector<Tensor> before;
       for (const int device : members) {
@@ -156,7 +171,8 @@ class Step {
       }
       const Dim* expert = labelled((*dag_.model)[collective.item.value_id()].shape, divided_label);
       const bool enters = expert && before[0].experts == expert->size;
-      for (size_t j = 0; j < members.size(); ++j) deliver(members[j], *ops[j], enters ? dispatched(before, j) : combined(id, before, j));
+      for (size_t j = 0; j < members.size(); ++j)
+        deliver(members[j], *ops[j], enters ? dispatched(before, j) : combined(id, before, j));
     }
   }
 
@@ -192,6 +208,8 @@ class Step {
 
 }  // namespace
 
-std::vector<std::string> run_symbolically(const LinearDag& linear, const Plan& plan) { return Step(linear, plan).run(); }
+std::vector<std::string> run_symbolically(const LinearDag& linear, const Plan& plan) {
+  return Step(linear, plan).run();
+}
 
 }  // namespace piper::property

@@ -30,7 +30,8 @@ std::vector<std::string> faults_of(const LinearDag& linear) {
 NodeId find(const LinearDag& linear, const std::vector<std::string>& words, int n = 0) {
   for (const NodeId id : linear.order) {
     const std::string name = name_of(linear.dag, id);
-    const bool all = std::all_of(words.begin(), words.end(), [&](const std::string& w) { return name.find(w) != std::string::npos; });
+    const bool all = std::all_of(words.begin(), words.end(),
+                                 [&](const std::string& w) { return name.find(w) != std::string::npos; });
     if (all && n-- == 0) return id;
   }
   throw std::runtime_error("no such node");
@@ -39,17 +40,25 @@ NodeId find(const LinearDag& linear, const std::vector<std::string>& words, int 
 size_t place_of(const LinearDag& linear, NodeId id) {
   return static_cast<size_t>(std::find(linear.order.begin(), linear.order.end(), id) - linear.order.begin());
 }
-void drop(LinearDag& linear, NodeId id) { std::erase(linear.order, id); }
-void repeat(LinearDag& linear, NodeId id) { linear.order.insert(linear.order.begin() + static_cast<std::ptrdiff_t>(place_of(linear, id)), NodeId(id)); }
+void drop(LinearDag& linear, NodeId id) {
+  std::erase(linear.order, id);
+}
+void repeat(LinearDag& linear, NodeId id) {
+  linear.order.insert(linear.order.begin() + static_cast<std::ptrdiff_t>(place_of(linear, id)), NodeId(id));
+}
 void move_before(LinearDag& linear, NodeId id, NodeId other) {
   drop(linear, id);
   linear.order.insert(linear.order.begin() + static_cast<std::ptrdiff_t>(place_of(linear, other)), id);
 }
-Collective& collective(LinearDag& linear, NodeId id) { return std::get<Collective>(linear.dag[id].op); }
+Collective& collective(LinearDag& linear, NodeId id) {
+  return std::get<Collective>(linear.dag[id].op);
+}
 
 std::string replicated(int zero) {
-  return fmt::format("devices(2)\nsplit(batch, parts=2, as=mb)\nplace({{}}, devices=[0, 1])\n"
-                     "replicate({{}}, devices=[0, 1], zero={}, bucket=8KB)\n", zero);
+  return fmt::format(
+      "devices(2)\nsplit(batch, parts=2, as=mb)\nplace({{}}, devices=[0, 1])\n"
+      "replicate({{}}, devices=[0, 1], zero={}, bucket=8KB)\n",
+      zero);
 }
 const std::string pipeline =
     "mesh(pp=2, dp=2)\nsplit(batch, parts=4, as=mb)\nplace({}, along=pp, stages=2)\nreplicate({}, along=dp)\n";
@@ -57,7 +66,8 @@ const std::string experts =
     "mesh(edp=2, ep=2)\nplace({}, mesh={})\nreplicate({}, along=[edp, ep])\nshard({experts=*}, along=ep)\n";
 const std::string different_groups =
     "devices(3)\nsplit(batch, parts=2, as=mb)\nplace({embed=0}, devices=[0, 1])\nplace({layer=*}, devices=[0, 1])\n"
-    "place({head=0}, devices=[2])\nreplicate({layer=*}, devices=[0, 1], zero=1)\nreplicate({embed=0}, devices=[0, 1], zero=0)\n";
+    "place({head=0}, devices=[2])\nreplicate({layer=*}, devices=[0, 1], zero=1)\nreplicate({embed=0}, devices=[0, 1], "
+    "zero=0)\n";
 
 class ExampleStep : public testing::TestWithParam<examples::Example> {};
 
@@ -107,7 +117,8 @@ TEST(PlantedFault, ExpertsAreReducedOverOtherExperts) {
   for (size_t b = 0; b < linear.dag.buckets.size(); ++b) {
     const Holder& holder = linear.dag.buckets[b].holders[0];
     if (linear.dag.groups[holder.over].part_size != 2) continue;
-    collective(linear, find(linear, {fmt::format("all_reduce.gradients{}[", b)})).over = linear.dag.groups.whole(holder.group);
+    collective(linear, find(linear, {fmt::format("all_reduce.gradients{}[", b)})).over =
+        linear.dag.groups.whole(holder.group);
     EXPECT_THAT(faults_of(linear), Contains(HasSubstr("mixes gradients of different experts")));
     return;
   }
@@ -120,7 +131,8 @@ TEST(PlantedFault, ReducedAlongOneAxisOnly) {
     const Holder& holder = linear.dag.buckets[b].holders[0];
     if (linear.dag.groups[holder.over].part_size != 4) continue;
     for (const char* axis : {"ep", "edp"}) {
-      collective(linear, find(linear, {fmt::format("all_reduce.gradients{}[", b)})).over = linear.dag.groups.along(holder.group, {axis});
+      collective(linear, find(linear, {fmt::format("all_reduce.gradients{}[", b)})).over =
+          linear.dag.groups.along(holder.group, {axis});
       EXPECT_THAT(faults_of(linear), Contains(HasSubstr("is not complete, each once")));
     }
     return;
@@ -133,13 +145,16 @@ NodeId between_groups(const LinearDag& linear) {
   for (const NodeId id : linear.order)
     if (const auto* c = std::get_if<Collective>(&linear.dag[id].op); c && c->item.kind == Item::Kind::Gradients) {
       const auto& holders = linear.dag[c->item.bucket_id()].holders;
-      if (std::none_of(holders.begin(), holders.end(), [&](const Holder& h) { return h.group == linear.dag[id].group; })) return id;
+      if (std::none_of(holders.begin(), holders.end(),
+                       [&](const Holder& h) { return h.group == linear.dag[id].group; }))
+        return id;
     }
   throw std::runtime_error("no reduction between groups");
 }
 
 TEST(PlantedFault, GroupsThatShareAParameterDoNotReduceIt) {
-  const std::string two_way = "mesh(pp=2)\nsplit(batch, parts=4, as=mb)\nplace({}, along=pp, stages=2, shape=two_way)\n";
+  const std::string two_way =
+      "mesh(pp=2)\nsplit(batch, parts=4, as=mb)\nplace({}, along=pp, stages=2, shape=two_way)\n";
   for (const std::string& schedule : {pipeline, different_groups, two_way}) {
     LinearDag linear = compiled(schedule);
     drop(linear, between_groups(linear));
@@ -238,7 +253,8 @@ TEST(PlantedFault, ForwardIsNotComputedAgain) {
 TEST(PlantedFault, LossIsNotCounted) {
   LinearDag linear = compiled(replicated(0));
   const NodeId scalars = find(linear, {"all_reduce.scalars"});
-  const auto loss = std::find_if(linear.dag.edges.begin(), linear.dag.edges.end(), [&](const Edge& e) { return e.to == scalars && e.item.is_value(); });
+  const auto loss = std::find_if(linear.dag.edges.begin(), linear.dag.edges.end(),
+                                 [&](const Edge& e) { return e.to == scalars && e.item.is_value(); });
   linear.dag.edges.erase(loss);
   EXPECT_THAT(faults_of(linear), Contains(HasSubstr("counts the losses of 8 samples")));
 }

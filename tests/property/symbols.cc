@@ -7,7 +7,8 @@ namespace piper::property {
 std::string describe(const TrainingDag& dag, const Tensor& tensor) {
   std::string out = (*dag.model)[tensor.value].name;
   for (const Samples& s : tensor.slots) out += fmt::format(" [{}, {})", s.first, s.first + s.count);
-  if (tensor.experts > 0) out += fmt::format(" experts {}..{}", tensor.first_expert, tensor.first_expert + tensor.experts - 1);
+  if (tensor.experts > 0)
+    out += fmt::format(" experts {}..{}", tensor.first_expert, tensor.first_expert + tensor.experts - 1);
   return out;
 }
 

@@ -26,7 +26,8 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
-/// What one backward pass of one slice adds to a gradient. `block`: of which experts, where every block adds its own part.
+/// What one backward pass of one slice adds to a gradient. `block`: of which experts, where every block adds its own
+/// part.
 struct Contribution {
   ChunkId chunk;
   Pass pass = Pass::B;

@@ -61,7 +61,10 @@ TEST(CommandLine, DumpsAfterAPass) {
   EXPECT_THAT(unknown.errors, HasSubstr("did you mean \"split\"?"));
 }
 
-TEST(CommandLine, TimesPasses) { EXPECT_THAT(run_piper("compile " + inputs + " --emit timeline --time-passes", root).errors, HasSubstr("insert-updates")); }
+TEST(CommandLine, TimesPasses) {
+  EXPECT_THAT(run_piper("compile " + inputs + " --emit timeline --time-passes", root).errors,
+              HasSubstr("insert-updates"));
+}
 
 TEST(CommandLine, RefusedInputIsOne) {
   const std::string folder = temporary_folder();
@@ -69,14 +72,17 @@ TEST(CommandLine, RefusedInputIsOne) {
   const ProgramResult result = run_piper("check analytic:Qwen3-0.6B bad.piper", folder);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.errors,
-            "bad.piper:2:1: error[E103]: unknown directive \"plce\"\n  plce({}, devices=[0])\n  ^^^^\nhelp: did you mean \"place\"?\n");
-  const auto json = nlohmann::json::parse(run_piper("check --format json analytic:Qwen3-0.6B bad.piper", folder).errors);
+            "bad.piper:2:1: error[E103]: unknown directive \"plce\"\n  plce({}, devices=[0])\n  ^^^^\nhelp: did you "
+            "mean \"place\"?\n");
+  const auto json =
+      nlohmann::json::parse(run_piper("check --format json analytic:Qwen3-0.6B bad.piper", folder).errors);
   EXPECT_EQ(json["code"], "E103");
   EXPECT_EQ(json["place"]["line"], 2);
 }
 
 TEST(CommandLine, UsageIsTwo) {
-  const std::vector<std::string> wrong = {"", "chek", "check", "check --formt json " + inputs, "compile " + inputs + " --emit pln"};
+  const std::vector<std::string> wrong = {"", "chek", "check", "check --formt json " + inputs,
+                                          "compile " + inputs + " --emit pln"};
   for (const std::string& arguments : wrong) {
     const ProgramResult result = run_piper(arguments, root);
     EXPECT_EQ(result.exit_code, 2) << arguments;
@@ -102,15 +108,18 @@ TEST(CommandLine, PrintsTimelines) {
             "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
   EXPECT_EQ(run_piper("schedule", root).exit_code, 2);
   EXPECT_EQ(run_piper("schedule dualpipev --ranks 4 --microbatches 7", root).exit_code, 1);
-  EXPECT_THAT(run_piper("schedule zb-1p --ranks 2 --microbatches 4 --cost F=1,J=2", root).errors, HasSubstr("unknown cost \"J\""));
+  EXPECT_THAT(run_piper("schedule zb-1p --ranks 2 --microbatches 4 --cost F=1,J=2", root).errors,
+              HasSubstr("unknown cost \"J\""));
 }
 
 /// What `schedule` prints as a schedule compiles to the timeline it came from.
 TEST(CommandLine, TimelinesCompileToThemselves) {
   const std::string folder = temporary_folder();
-  write_file(folder + "/m.toml", "[model]\narch = \"llama3\"\nhidden = 64\nlayers = 8\nheads = 4\nffn = 128\nvocab = 128\n[step]\nbatch = 16\nsequence = 16\n");
-  for (const std::string name : {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "interleaved-zb", "zb-h2", "zb-1p", "zb-2p", "zb-v",
-                                 "dualpipe", "dualpipev", "1f1b-v", "v-half", "v-min"}) {
+  write_file(folder + "/m.toml",
+             "[model]\narch = \"llama3\"\nhidden = 64\nlayers = 8\nheads = 4\nffn = 128\nvocab = 128\n[step]\nbatch = "
+             "16\nsequence = 16\n");
+  for (const std::string name : {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "interleaved-zb", "zb-h2",
+                                 "zb-1p", "zb-2p", "zb-v", "dualpipe", "dualpipev", "1f1b-v", "v-half", "v-min"}) {
     const std::string request = "schedule " + name + " --ranks 4 --microbatches 8 --format ";
     write_file(folder + "/s.piper", run_piper(request + "piper", folder).output);
     const ProgramResult compiled = run_piper("compile m.toml s.piper --emit timeline", folder);
@@ -122,7 +131,8 @@ TEST(CommandLine, TimelinesCompileToThemselves) {
 TEST(CommandLine, CompletionIsBash) {
   const std::string folder = temporary_folder();
   write_file(folder + "/completion", run_piper("completion bash", root).output);
-  const std::string script = "bash -c 'source completion; COMP_WORDS=(piper com); COMP_CWORD=1; _piper; echo ${COMPREPLY[@]}' > words";
+  const std::string script =
+      "bash -c 'source completion; COMP_WORDS=(piper com); COMP_CWORD=1; _piper; echo ${COMPREPLY[@]}' > words";
   ASSERT_EQ(std::system(("cd " + folder + " && " + script).c_str()), 0);
   EXPECT_EQ(read_text(folder + "/words"), "compile completion\n");
 }

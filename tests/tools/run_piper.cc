@@ -29,7 +29,9 @@ std::string temporary_folder() {
   return pattern;
 }
 
-void write_file(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -40,7 +42,8 @@ std::string read_text(const std::string& path) {
 
 ProgramResult run_piper(const std::string& arguments, const std::string& folder) {
   const std::string results = temporary_folder();
-  const std::string command = "cd '" + folder + "' && '" PIPER_PROGRAM "' " + arguments + " >'" + results + "/out' 2>'" + results + "/err'";
+  const std::string command =
+      "cd '" + folder + "' && '" PIPER_PROGRAM "' " + arguments + " >'" + results + "/out' 2>'" + results + "/err'";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(results + "/out"), read_text(results + "/err")};
 }

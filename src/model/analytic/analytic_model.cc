@@ -15,7 +15,6 @@
 namespace piper {
 namespace {
 
-
 Diagnostic too_large(std::string what) {
   return error(ErrorCode::E111, {}, std::move(what)).help("reduce the model, the batch or the sequence");
 }

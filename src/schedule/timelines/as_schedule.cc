@@ -3,7 +3,9 @@
 namespace piper {
 namespace {
 
-TagCondition at(const std::string& tag, int low, int high) { return {tag, false, {{low, high}}, {}, {}}; }
+TagCondition at(const std::string& tag, int low, int high) {
+  return {tag, false, {{low, high}}, {}, {}};
+}
 
 std::vector<Order> orders_of(const Timeline& timeline, const std::string& stage, const std::string& microbatch) {
   const auto filter = [&](const TimelineOp& op) {
@@ -29,7 +31,9 @@ Schedule as_schedule(const Timeline& timeline, Placement placement, int stages, 
   Place place;
   place.devices.along = {"pp"};
   place.stages = stages;
-  place.shape = placement == Placement::V ? StageShape::V : placement == Placement::TwoWay ? StageShape::TwoWay : StageShape::Loop;
+  place.shape = placement == Placement::V        ? StageShape::V
+                : placement == Placement::TwoWay ? StageShape::TwoWay
+                                                 : StageShape::Loop;
   Schedule schedule;
   schedule.directives.push_back({Mesh{{{"pp", static_cast<int>(timeline.ranks.size())}}}, {}});
   schedule.directives.push_back({Split{microbatches, "mb"}, {}});

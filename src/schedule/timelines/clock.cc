@@ -38,7 +38,9 @@ class Clock {
         while (out[r].size() < timeline_.ranks[r].size()) {
           const TimelineCell& cell = timeline_.ranks[r][out[r].size()];
           double start = free[r];
-          if (!ready(cell.first, static_cast<int>(r), start) || (cell.second && !ready(*cell.second, static_cast<int>(r), start))) break;
+          if (!ready(cell.first, static_cast<int>(r), start) ||
+              (cell.second && !ready(*cell.second, static_cast<int>(r), start)))
+            break;
           const double end = start + duration(cell.first) + (cell.second ? duration(*cell.second) : 0);
           finish(cell.first, static_cast<int>(r), end);
           if (cell.second) finish(*cell.second, static_cast<int>(r), end);
@@ -48,20 +50,27 @@ class Clock {
         }
       }
     }
-    for (size_t r = 0; r < ranks; ++r) invariant(out[r].size() == timeline_.ranks[r].size(), "a valid timeline runs to its end");
+    for (size_t r = 0; r < ranks; ++r)
+      invariant(out[r].size() == timeline_.ranks[r].size(), "a valid timeline runs to its end");
     return out;
   }
 
  private:
-  size_t index(int stage, int microbatch) const { return static_cast<size_t>(stage) * static_cast<size_t>(microbatches_) + static_cast<size_t>(microbatch); }
+  size_t index(int stage, int microbatch) const {
+    return static_cast<size_t>(stage) * static_cast<size_t>(microbatches_) + static_cast<size_t>(microbatch);
+  }
 
   double duration(const TimelineOp& op) const {
     switch (op.pass) {
-      case Pass::F: return costs_.F;
-      case Pass::BI: return costs_.I;
-      case Pass::BW: return costs_.W;
+      case Pass::F:
+        return costs_.F;
+      case Pass::BI:
+        return costs_.I;
+      case Pass::BW:
+        return costs_.W;
       case Pass::B:
-      case Pass::R: return costs_.I + costs_.W;
+      case Pass::R:
+        return costs_.I + costs_.W;
     }
     return 0;
   }
@@ -94,6 +103,8 @@ class Clock {
 
 }  // namespace
 
-std::vector<std::vector<CellTime>> run_clock(const Timeline& timeline, const TimelineCosts& costs) { return Clock(timeline, costs).run(); }
+std::vector<std::vector<CellTime>> run_clock(const Timeline& timeline, const TimelineCosts& costs) {
+  return Clock(timeline, costs).run();
+}
 
 }  // namespace piper
