@@ -65,7 +65,8 @@ Result<Scanner> Scanner::scan(SourceFilePtr file) {
     return error(ErrorCode::E113, {file, 0, 1},
                  fmt::format("the file has {} bytes; the limit is {}", text.size(), largest_file));
   bool first_on_line = true;
-  for (size_t i = 0; i < text.size();) {
+  const size_t byte_order_mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  for (size_t i = byte_order_mark; i < text.size();) {
     const char c = text[i];
     if (c == '\n') {
       first_on_line = true;

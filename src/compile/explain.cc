@@ -1,6 +1,7 @@
 #include "compile/explain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -87,15 +88,21 @@ Result<std::vector<NodeId>> find(const TrainingDag& dag, const std::string& whic
     if (!in.at_end()) return in.unexpected("the end of the filter");
     return Selector(dag).nodes(filter, "explain");
   }
-  std::vector<std::string> candidates;
+  if (which.starts_with("%"))  // as in the text of the DAG
+    if (const auto number = parse_integer(which.substr(1));
+        number && *number >= 0 && static_cast<size_t>(*number) < dag.nodes.size())
+      return std::vector<NodeId>{NodeId(static_cast<size_t>(*number))};
+  std::vector<std::string> candidates, containing;
   for (size_t n = 0; n < dag.nodes.size(); ++n) {
     std::string name = name_of(dag, NodeId(n));
     if (name == which) return std::vector<NodeId>{NodeId(n)};
+    if (containing.size() < 12 && name.find(which) != std::string::npos) containing.push_back(name);
     if (candidates.size() < 20'000) candidates.push_back(std::move(name));
   }
   return error(ErrorCode::E203, {source, 0, static_cast<int>(which.size())},
                fmt::format("explain: no node is called \"{}\"", which))
-      .help(did_you_mean(which, candidates))
+      .help(containing.empty() ? did_you_mean(which, candidates)
+                               : fmt::format("names that contain it: {}", fmt::join(containing, ", ")))
       .help("a filter selects several: piper explain MODEL SCHEDULE '{layer=0, mb=0, pass=F}'");
 }
 

@@ -10,7 +10,7 @@
 namespace piper {
 namespace {
 
-constexpr int64_t most_nodes = 50'000'000;
+constexpr int64_t most_nodes = 5'000'000;
 
 Checked check(const TrainingDag& dag, const Split& split, DirectiveId by) {
   for (const SliceDim& dim : dag.dims)
@@ -30,7 +30,8 @@ Checked check(const TrainingDag& dag, const Split& split, DirectiveId by) {
   if (dag.model->step.batch % slices != 0)
     return error(ErrorCode::E213, dag.where(by),
                  fmt::format("a batch of {} samples does not divide into {} parts", dag.model->step.batch, slices))
-        .help("change parts, or the batch in the model's step");
+        .help(fmt::format("the batch must be a multiple of {}: --batch {}, or batch in the model's step", slices,
+                          slices));
   if (slices * static_cast<int64_t>(dag.nodes.size()) > most_nodes)
     return error(ErrorCode::E113, dag.where(by), fmt::format("{} parts make more than {} nodes", slices, most_nodes))
         .help("use fewer parts");

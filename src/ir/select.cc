@@ -62,7 +62,26 @@ Checked Selector::check_tags(const Filter& filter, std::string_view verb) const 
                                                                 : "");
     if (condition.tag == "pass") PIPER_CHECK(check_words(condition, pass_words, verb));
     if (condition.tag == "comm") PIPER_CHECK(check_words(condition, comm_words, verb));
+    PIPER_CHECK(check_indices(condition, verb));
   }
+  return Ok{};
+}
+
+Checked Selector::check_indices(const TagCondition& condition, std::string_view verb) const {
+  if (condition.indices.empty()) return Ok{};
+  auto found = highest_.find(condition.tag);
+  if (found == highest_.end()) {
+    int highest = -1;
+    for (const SliceDim& dim : dag_.dims)
+      if (dim.name == condition.tag) highest = dim.parts - 1;
+    if (const std::set<int> known = indices(condition.tag); !known.empty()) highest = *known.rbegin();
+    found = highest_.emplace(condition.tag, highest).first;
+  }
+  for (const IndexRange& range : condition.indices)
+    if (range.high > found->second)
+      return error(ErrorCode::E203, condition.where,
+                   fmt::format("{}: {} does not exist: \"{}\" counts from 0 to {}", verb,
+                               fmt::format("{}={}", condition.tag, range.high), condition.tag, found->second));
   return Ok{};
 }
 

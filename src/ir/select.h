@@ -31,6 +31,8 @@ class Selector {
 
  private:
   Checked check_tags(const Filter& filter, std::string_view verb) const;
+  /// Every index that the user names exists: nothing is silently left out.
+  Checked check_indices(const TagCondition& condition, std::string_view verb) const;
   bool chunk_matches(ChunkId chunk, const Filter& filter) const;
   Result<std::vector<NodeId>> communication(const Filter& filter, std::string_view verb);
   std::string chunk_key(const Filter& filter) const;
@@ -41,6 +43,7 @@ class Selector {
   const TrainingDag& dag_;
   ComputeIndex index_;
   std::vector<std::string> known_tags_;
+  mutable std::unordered_map<std::string, int> highest_;  // index of a tag, as far as it was asked for
   std::unordered_map<std::string, std::vector<ChunkId>> cache_;
 };
 

@@ -32,7 +32,8 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
                               dag.model->step.batch, dag.slices(), size));
         for (const SliceDim& dim : dag.dims) problem.notes.push_back({dag.where(dim.made_by), "split here"});
         problem.helps.push_back(fmt::format(
-            "use fewer parts or devices, or a batch that is a multiple of {} (in the model's step)", slices));
+            "use fewer parts or devices, or a batch that is a multiple of {}: --batch {}, or batch in the model's step",
+            slices, slices));
         return problem;
       }
     }

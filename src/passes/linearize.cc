@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <queue>
 #include <tuple>
 #include <unordered_set>
@@ -70,6 +71,7 @@ class Linearizer {
     for (const Node& node : dag.nodes)
       if (is_compute(node)) computes_[node.stream.index()] = 1;
     free_at_.assign(streams_.size(), 0);
+    wake_at_.assign(streams_.size(), never);
   }
 
   void run(const std::vector<char>& later) {
@@ -122,7 +124,20 @@ class Linearizer {
       return std::tie(a.time, a.computes, a.stream) > std::tie(b.time, b.computes, b.stream);
     }
   };
-  void wake(double time, size_t stream) { events_.push({time, computes_[stream / 2 % dag_.streams.size()], stream}); }
+  /// Looks at a stream again at this time. One event per stream is enough: the earliest that is wanted.
+  void wake(double time, size_t stream) {
+    if (wake_at_[stream] <= time) return;
+    wake_at_[stream] = time;
+    events_.push({time, computes_[stream / 2 % dag_.streams.size()], stream});
+  }
+  /// When there is something to do on it next.
+  void wake_for_next(size_t stream) {
+    const StreamQueue& queue = streams_[stream];
+    if (!queue.available.empty())
+      wake(free_at_[stream], stream);
+    else if (!queue.waiting.empty())
+      wake(std::max(free_at_[stream], queue.waiting.top().ready), stream);
+  }
 
   size_t stream_index(int device_class, StreamId stream, bool receiving) const {
     return (static_cast<size_t>(device_class) * dag_.streams.size() + stream.index()) * 2 + (receiving ? 1 : 0);
@@ -148,14 +163,15 @@ class Linearizer {
 
   /// The node to start now, or none if the stream is still busy (another event will come).
   NodeId next_on(const Event& event) {
+    if (wake_at_[event.stream] != event.time) return {};  // an earlier one was wanted and came
+    wake_at_[event.stream] = never;
     StreamQueue& queue = streams_[event.stream];
     while (!queue.waiting.empty() && queue.waiting.top().ready <= event.time) {
       queue.available.push({priority_[queue.waiting.top().node.index()]});
       queue.waiting.pop();
     }
-    if (queue.available.empty()) return {};
-    if (free_at_[event.stream] > event.time) {
-      wake(free_at_[event.stream], event.stream);
+    if (queue.available.empty() || free_at_[event.stream] > event.time) {
+      wake_for_next(event.stream);
       return {};
     }
     const NodeId id(queue.available.top().priority.node);
@@ -169,8 +185,7 @@ class Linearizer {
     start[id.index()] = begin;
     end[id.index()] = begin + seconds_[id.index()];
     each_stream(dag_[id], [&](size_t s) { free_at_[s] = end[id.index()]; });
-    const size_t stream = home(dag_[id]);
-    if (!streams_[stream].available.empty()) wake(free_at_[stream], stream);
+    wake_for_next(home(dag_[id]));
     order.push_back(id);
   }
 
@@ -202,7 +217,9 @@ class Linearizer {
   const TrainingDag& dag_;
   DeviceClasses classes_;
   Adjacency successors_;
+  static constexpr double never = std::numeric_limits<double>::infinity();
   std::vector<double> seconds_, ready_at_, free_at_;
+  std::vector<double> wake_at_;  // by stream: the event it waits for
   std::vector<Priority> priority_;
   std::vector<StreamQueue> streams_;
   std::vector<char> computes_;  // by StreamId

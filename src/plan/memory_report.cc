@@ -31,6 +31,15 @@ std::vector<int> alive_at(const PlanTemplate& of, int op) {
   return out;
 }
 
+/// Bytes at an operation that BI wrote: what it hands to BW, and gradients on their way.
+int64_t kept_for_weights(const PlanTemplate& of, int op) {
+  int64_t bytes = 0;
+  for (const int b : alive_at(of, op))
+    if (of.buffers[static_cast<size_t>(b)].label.pass == Pass::BI)
+      bytes = saturating_add(bytes, of.buffers[static_cast<size_t>(b)].bytes);
+  return bytes;
+}
+
 std::string_view advice(Category category) {
   switch (category) {
     case Category::Weights:
@@ -45,7 +54,8 @@ std::string_view advice(Category category) {
     case Category::Activations:
       return "recompute({layer=*}) keeps only what enters a layer; fewer microbatches in flight keep fewer of them";
     case Category::Communication:
-      return "a smaller bucket, release=use or a shorter prefetch distance needs less";
+      return "a smaller bucket needs less; so do release=use and a shorter prefetch distance where zero=3 gathers "
+             "weights";
     case Category::Temporaries:
       return "more parts in split make the slices smaller";
   }
@@ -102,12 +112,27 @@ std::string memory_table(const Plan& plan) {
 }
 
 Checked check_capacity(const Plan& plan, int64_t capacity) {
+  const PlanTemplate* worst = nullptr;
+  int64_t highest = capacity;
+  size_t too_large = 0, devices = 0;
   for (const PlanTemplate& t : plan.templates) {
-    if (issue_order_use(t).peak <= capacity) continue;
+    const int64_t peak = issue_order_use(t).peak;
+    devices += t.devices.size();
+    if (peak > capacity) too_large += t.devices.size();
+    if (peak > highest) {
+      highest = peak;
+      worst = &t;
+    }
+  }
+  if (worst) {
+    const PlanTemplate& t = *worst;
     const MemoryPeak peak = memory_peak(plan, t);
     Diagnostic problem = error(ErrorCode::E405, {},
                                fmt::format("device {} needs {} at its peak; it has {}", t.devices[0],
                                            human_bytes(peak.total), human_bytes(capacity)));
+    if (devices > 1)
+      problem.notes.push_back(
+          {{}, fmt::format("{} of {} devices need more than they have; this one needs most", too_large, devices)});
     if (peak.op >= 0) problem.notes.push_back({{}, fmt::format("the peak is at {}", describe(plan, t, peak.op))});
     for (size_t i = 0; i < std::min<size_t>(4, peak.largest.size()); ++i)
       problem.notes.push_back(
@@ -116,6 +141,11 @@ Checked check_capacity(const Plan& plan, int64_t capacity) {
                        peak.largest[i].buffers == 1 ? "" : "s", peak.largest[i].name)});
     const auto largest = std::max_element(peak.by_category.begin(), peak.by_category.end());
     problem.helps.emplace_back(advice(static_cast<Category>(largest - peak.by_category.begin())));
+    if (const int64_t kept = kept_for_weights(t, peak.op); kept > peak.total / 10)
+      problem.helps.push_back(
+          fmt::format("{} wait between BI and BW: a timeline that does not split backward, or orders with pass=B, need "
+                      "not keep them",
+                      human_bytes(kept)));
     return problem;
   }
   return Ok{};

@@ -26,7 +26,7 @@ MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of);
 /// A table of all templates for people, and the largest owners where the highest peak is.
 std::string memory_table(const Plan& plan);
 
-/// Every device's peak fits (E405, with what would help).
+/// Every device's peak fits; otherwise the worst device, with what would help (E405).
 Checked check_capacity(const Plan& plan, int64_t capacity);
 
 }  // namespace piper

@@ -151,6 +151,9 @@ Result<Directive> parse_directive(Scanner& in) {
 Result<Schedule> parse_schedule(const SourceFilePtr& file) {
   PIPER_TRY(Scanner in, Scanner::scan(file));
   Schedule schedule;
+  if (in.is_symbol("["))
+    return in.unexpected("a directive")
+        .help("is this the original Piper's JSON? then the file's name must end in .json");
   while (!in.at_end()) {
     if (auto ended = in.end_of_line(); !ended) return std::move(ended.error()).help("one directive per line");
     PIPER_TRY(Directive directive, parse_directive(in));

@@ -78,8 +78,16 @@ Result<Compiled> compile_input(const CompileInput& input, const CompileOptions& 
   if (!input.cluster.empty()) {
     PIPER_TRY(const SourceFilePtr file, read_file(input.cluster, "cluster"));
     PIPER_TRY(options.cluster, parse_cluster(file));
+    options.cluster.memory.reset();  // a plan that does not fit can still be looked at
   }
   return compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options);
+}
+
+Checked check_fits(const CompileInput& input, const Compiled& compiled) {
+  if (input.cluster.empty()) return Ok{};
+  PIPER_TRY(const SourceFilePtr file, read_file(input.cluster, "cluster"));
+  PIPER_TRY(const Cluster cluster, parse_cluster(file));
+  return cluster.memory ? check_capacity(compiled.plan, *cluster.memory) : Ok{};
 }
 
 int report(const CompileInput& input, const Diagnostic& problem) {
@@ -102,15 +110,17 @@ int run(const CompileCommand& command) {
   if (!text) return report(command.input, text.error());
   put(*text);
   if (command.time_passes) std::fputs(time_table(compiled->times).c_str(), stderr);
+  if (auto fits = check_fits(command.input, *compiled); !fits) return report(command.input, fits.error());
   return fine;
 }
 
 int run(const CheckCommand& command) {
   auto compiled = compile_input(command.input);
   if (!compiled) return report(command.input, compiled.error());
+  auto fits = check_fits(command.input, *compiled);
   if (command.input.format == "json") {
     put(summary_json(*compiled));
-    return fine;
+    return fits ? fine : report(command.input, fits.error());
   }
   const Plan& plan = compiled->plan;
   size_t devices = 0, ops = 0;
@@ -123,6 +133,7 @@ int run(const CheckCommand& command) {
   put(memory_table(plan));
   if (const auto declared = static_cast<size_t>(compiled->linear.dag.devices); devices < declared)
     put(fmt::format("note: {} of {} devices have nothing to do\n", declared - devices, declared));
+  if (!fits) return report(command.input, fits.error());
   put(fmt::format("\nsound: {} devices in {} kinds, {} nodes, {} operations, plan {:016x}\n", devices,
                   plan.templates.size(), compiled->linear.dag.nodes.size(), ops, hash(plan)));
   put("proved: every communication is matched and in one order, no deadlock, no race, no use after free, memory in "

@@ -57,8 +57,10 @@ struct ScheduleCommand {
 };
 int run(const ScheduleCommand& command);
 
-/// Loads everything the input names and compiles it.
+/// Loads everything the input names and compiles it. Whether it fits is another question: `check_fits`.
 Result<Compiled> compile_input(const CompileInput& input, const CompileOptions& options = {});
+/// The plan fits into the devices of the input's cluster, if it names one (E405).
+Checked check_fits(const CompileInput& input, const Compiled& compiled);
 /// Prints the diagnostic as the input's format wants it.
 int report(const CompileInput& input, const Diagnostic& problem);
 

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 
 #include "base/invariant.h"
@@ -28,7 +31,7 @@ void add_input(CLI::App& app, CompileInput& input) {
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
   app.add_option("--sequence", input.step.sequence, "Tokens of a sample, instead of the model's")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
-  app.add_option("--format", input.format, "text, or json for machines")
+  app.add_option("--format", input.format, "How results of check, and errors, are printed: text, or json for machines")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
@@ -102,6 +105,9 @@ int run_program(int argc, char** argv) {
       ->check(CLI::IsMember({"schedule", "dag", "plan", "timeline", "grid", "json"}))
       ->capture_default_str();
   compile_app->add_option("--device", compile.device, "Only the plan of this device, with its peers");
+  compile_app->callback([&] {
+    if (compile.device && compile.emit != "plan") throw CLI::ValidationError("--device", "goes with --emit plan");
+  });
   compile_app->add_option("--dump-after", compile.dump_after, "Print the DAG after this pass (may be repeated)");
   compile_app->add_flag("--time-passes", compile.time_passes, "Print how long every pass took");
   compile_app->footer(
@@ -152,7 +158,11 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return piper::run_program(argc, argv);
+    const int code = piper::run_program(argc, argv);
+    std::cout.flush();
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout) return code;
+    std::cerr << "piper: the output could not be written: " << std::strerror(errno) << "\n";
+    return piper::run_failed;
   } catch (const piper::InternalError& bug) {
     std::cerr << "piper: internal error: " << bug.what()
               << "\nhelp: this is a bug in piper; please report it with the input that caused it\n";
