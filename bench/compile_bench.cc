@@ -107,6 +107,24 @@ BENCHMARK(bench_compile)
     ->Unit(benchmark::kMillisecond)
     ->Iterations(3);
 
+/// Without any order: every microbatch is ready at once, and the compiler must not mind.
+void bench_unordered(benchmark::State& state) {
+  const auto parts = state.range(0);
+  const auto config = must(parse_config(make_source("bench.toml", model_text(parts))));
+  const auto model =
+      std::make_shared<const ModelGraph>(must(analytic_model(config.model, resolve(config.step, config.model))));
+  const std::string text = fmt::format("devices(1)\nsplit(batch, parts={}, as=mb)\nplace({{}}, devices=[0])\n", parts);
+  const Schedule schedule = must(parse_schedule(make_source("bench.piper", text)));
+  for (auto _ : state) benchmark::DoNotOptimize(must(compile(model, schedule)));
+  state.SetComplexityN(parts);
+}
+BENCHMARK(bench_unordered)
+    ->RangeMultiplier(2)
+    ->Range(64, 512)
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(2)
+    ->Complexity();
+
 }  // namespace
 
 int main(int argc, char** argv) {

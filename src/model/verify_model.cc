@@ -86,6 +86,20 @@ struct Verifier {
     return Ok{};
   }
 
+  /// What B does, one of its parts does, and the other way round; names the first that differs.
+  template <class AnyId>
+  Checked same_items(int c, const std::set<AnyId>& whole, const std::set<AnyId>& parts, std::string_view verb) const {
+    for (const AnyId id : whole)
+      if (!parts.contains(id))
+        return bad_chunk(c, fmt::format("B {} {}, neither BI nor BW does", verb, model[id].name))
+            .help("BI and BW together do what B does; add it to one of them, or take it out of B");
+    for (const AnyId id : parts)
+      if (!whole.contains(id))
+        return bad_chunk(c, fmt::format("BI or BW {} {}, B does not", verb, model[id].name))
+            .help("BI and BW together do what B does; add it to B, or take it out of the part");
+    return Ok{};
+  }
+
   /// The two parts of backward read and write what the whole does, and hand values only from BI to BW.
   Checked backward_consistent(int c) const {
     const Chunk& chunk = model.chunks[static_cast<size_t>(c)];
@@ -114,11 +128,9 @@ struct Verifier {
           reads.erase(value);
         }
     }
-    if (writes != whole_writes) return bad_chunk(c, "BI and BW together do not write what B writes");
-    if (reads != as_set(b->reads)) return bad_chunk(c, "BI and BW together do not read what B reads");
-    if (united(&PassWork::gradients) != as_set(b->gradients))
-      return bad_chunk(c, "BI and BW together do not contribute to the gradients that B contributes to")
-          .help("every parameter in gradients(…) of B stands in that of BI or BW");
+    PIPER_CHECK(same_items(c, whole_writes, writes, "writes"));
+    PIPER_CHECK(same_items(c, as_set(b->reads), reads, "reads"));
+    PIPER_CHECK(same_items(c, as_set(b->gradients), united(&PassWork::gradients), "contributes to the gradient of"));
     const std::set<ParameterId> uses = as_set(b->parameters);
     for (const ParameterId parameter : united(&PassWork::parameters))
       if (!uses.contains(parameter))

@@ -1,0 +1,110 @@
+#include "plan/plan_tables.h"
+
+#include <fmt/format.h>
+
+#include "base/hash.h"
+#include "base/overloaded.h"
+#include "base/saturate.h"
+#include "ir/local_size.h"
+
+namespace piper {
+namespace {
+
+int add_name(Plan& plan, std::string name) {
+  plan.names.push_back(std::move(name));
+  return static_cast<int>(plan.names.size()) - 1;
+}
+
+void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
+  const Node& node = dag[id];
+  Communication c;
+  c.label = label_of(tables, node);
+  if (const auto* transfer = std::get_if<Transfer>(&node.op)) {
+    c.transfer = true;
+    c.from = transfer->from.value;
+    c.to = node.group.value;
+    c.bytes = written_bytes(dag, node, transfer->value);
+  } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
+    c.over = collective->over.value;
+    if (collective->item.is_value())
+      c.bytes = written_bytes(dag, node, collective->item.value_id());
+    else if (collective->item.kind == Item::Kind::Scalars)
+      c.bytes = scalar_bytes;
+    else {
+      const Bucket& bucket = dag[collective->item.bucket_id()];
+      const bool weights = collective->item.kind == Item::Kind::Weights;
+      c.bytes = saturating_multiply(bucket.elements, bytes_of(weights ? bucket.dtype : dag.model->step.gradients));
+    }
+  } else {
+    return;
+  }
+  tables.communication[id.index()] = static_cast<int>(tables.plan.communications.size());
+  tables.plan.communications.push_back(c);
+}
+
+/// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them.
+std::string bucket_name(const TrainingDag& dag, size_t bucket) {
+  return fmt::format("bucket{}.{}", bucket, (*dag.model)[dag.buckets[bucket].parameters[0]].name);
+}
+
+uint64_t hash_costs(const Cluster& cluster) {
+  StableHash hash;
+  hash.add(fmt::format("{} {} {} {} {}", cluster.flops, cluster.memory_bandwidth, cluster.link_bandwidth,
+                       cluster.link_latency, cluster.launch));
+  return hash.value();
+}
+
+}  // namespace
+
+PlanLabel label_of(const PlanTables& tables, const Node& node) {
+  const auto item_name = [&](Item item) {
+    if (item.is_value()) return tables.value_name[item.value_id().index()];
+    if (item.kind == Item::Kind::Scalars) return tables.scalars_name;
+    return tables.bucket_name[item.bucket_id().index()];
+  };
+  const int name = std::visit(overloaded{
+                                  [&](const Compute&) { return tables.chunk_name[node.tags.chunk.index()]; },
+                                  [&](const Transfer& t) { return tables.value_name[t.value.index()]; },
+                                  [&](const Collective& c) { return item_name(c.item); },
+                                  [&](const Update& u) { return tables.bucket_name[u.bucket.index()]; },
+                              },
+                              node.op);
+  return {name, node.tags.pass, node.tags.slice};
+}
+
+PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, const Cluster& cluster) {
+  PlanTables tables;
+  Plan& plan = tables.plan;
+  plan.model = dag.model->name;
+  plan.costs = hash_costs(cluster);
+  for (const SliceDim& dim : dag.dims) plan.dims.push_back({dim.name, dim.parts});
+  for (const Origin& origin : dag.origins) plan.origins.push_back({origin.place, origin.text});
+  for (size_t g = 0; g < dag.groups.group_count(); ++g) plan.groups.push_back(dag.groups[GroupId(g)].devices);
+  for (size_t p = 0; p < dag.groups.partition_count(); ++p)
+    plan.partitions.push_back({dag.groups[PartitionId(p)].part_size, dag.groups[PartitionId(p)].members});
+  for (const Chunk& chunk : dag.model->chunks) tables.chunk_name.push_back(add_name(plan, chunk.name));
+  for (const Value& value : dag.model->values) tables.value_name.push_back(add_name(plan, value.name));
+  for (size_t b = 0; b < dag.buckets.size(); ++b) tables.bucket_name.push_back(add_name(plan, bucket_name(dag, b)));
+  tables.scalars_name = add_name(plan, "scalars");
+  std::vector<char> moves(dag.streams.size(), 0);
+  for (const Node& node : dag.nodes)
+    if (std::holds_alternative<Transfer>(node.op)) moves[node.stream.index()] = 1;
+  for (size_t s = 0; s < dag.streams.size(); ++s) {
+    const auto add_stream = [&](const std::string& name) {
+      plan.streams.push_back(name);
+      return static_cast<int>(plan.streams.size()) - 1;
+    };
+    if (moves[s]) {
+      tables.send_stream.push_back(add_stream(dag.streams[s] + ".send"));
+      tables.receive_stream.push_back(add_stream(dag.streams[s] + ".recv"));
+    } else {
+      tables.send_stream.push_back(add_stream(dag.streams[s]));
+      tables.receive_stream.push_back(tables.send_stream.back());
+    }
+  }
+  tables.communication.assign(dag.nodes.size(), -1);
+  for (const NodeId id : order) add_communication(tables, dag, id);
+  return tables;
+}
+
+}  // namespace piper
