@@ -13,8 +13,8 @@ enum class DType { Float64, Float32, BFloat16, Float16, Int64, Int32, Int8, Bool
 
 /// Larger numbers are refused wherever a model comes from.
 constexpr int64_t largest_amount = 1'000'000'000'000'000'000;
-/// Larger values and parameters are refused: 1 PiB for the whole batch.
-constexpr int64_t largest_value_bytes = int64_t{1} << 50;
+/// Larger values and parameters are refused: 64 PiB for the whole batch.
+constexpr int64_t largest_value_bytes = int64_t{1} << 56;
 
 int64_t bytes_of(DType dtype);
 std::string_view name(DType dtype);

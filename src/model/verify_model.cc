@@ -54,7 +54,7 @@ struct Verifier {
           return bad(place(places.values, i), fmt::format("value {} has a dimension below 1", value.name));
       if (saturating_multiply(elements(value.shape, model.step.batch), bytes_of(value.dtype)) > largest_value_bytes)
         return bad(place(places.values, i),
-                   fmt::format("value {} is larger than 1 PiB for the whole batch", value.name));
+                   fmt::format("value {} is larger than 64 PiB for the whole batch", value.name));
       if (value.kind == ValueKind::Input && !has_batch_dimension(value))
         return bad(place(places.values, i), fmt::format("input {} has no batch dimension", value.name))
             .help("b stands for the samples of a slice: [b, …]");
@@ -66,7 +66,7 @@ struct Verifier {
           return bad(place(places.parameters, i),
                      fmt::format("parameter {} must have fixed dimensions of at least 1", parameter.name));
       if (saturating_multiply(elements(parameter.shape, 0), 8) > largest_value_bytes)
-        return bad(place(places.parameters, i), fmt::format("parameter {} is larger than 1 PiB", parameter.name));
+        return bad(place(places.parameters, i), fmt::format("parameter {} is larger than 64 PiB", parameter.name));
     }
     return Ok{};
   }

@@ -7,7 +7,7 @@
 namespace piper {
 namespace {
 
-Checked verify_template(const Plan& plan, const PlanTemplate& of) {
+Checked order_of_bytes(const Plan& plan, const PlanTemplate& of) {
   StreamClocks clocks(plan, of);
   IssueOrderMemory memory(plan, of, clocks);
   for (size_t i = 0; i < of.ops.size(); ++i) {
@@ -28,7 +28,7 @@ Checked verify_template(const Plan& plan, const PlanTemplate& of) {
 }  // namespace
 
 Checked verify_memory_order(const Plan& plan) {
-  for (const PlanTemplate& t : plan.templates) PIPER_CHECK(verify_template(plan, t));
+  for (const PlanTemplate& t : plan.templates) PIPER_CHECK(order_of_bytes(plan, t));
   return Ok{};
 }
 

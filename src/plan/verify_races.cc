@@ -20,7 +20,7 @@ Diagnostic race(const Plan& plan, const PlanTemplate& of, int buffer, int earlie
       .help(fmt::format("op {} must wait for op {}", later, earlier));
 }
 
-Checked verify_template(const Plan& plan, const PlanTemplate& of) {
+Checked order_of_uses(const Plan& plan, const PlanTemplate& of) {
   StreamClocks clocks(plan, of);
   std::vector<Uses> uses(of.buffers.size());
   for (size_t i = 0; i < of.ops.size(); ++i) {
@@ -59,7 +59,7 @@ Checked verify_template(const Plan& plan, const PlanTemplate& of) {
 }  // namespace
 
 Checked verify_races(const Plan& plan) {
-  for (const PlanTemplate& t : plan.templates) PIPER_CHECK(verify_template(plan, t));
+  for (const PlanTemplate& t : plan.templates) PIPER_CHECK(order_of_uses(plan, t));
   return Ok{};
 }
 

@@ -34,7 +34,7 @@ Checked check_size(const Item& item, int64_t samples, int64_t element_bytes) {
   const bool wide = std::any_of(item.shape.begin(), item.shape.end(),
                                 [](const Dim& dim) { return std::max(dim.size, dim.divisor) > largest_amount; });
   if (wide || saturating_multiply(elements(item.shape, samples), element_bytes) > largest_value_bytes)
-    return too_large(fmt::format("{} is larger than 1 PiB", item.name));
+    return too_large(fmt::format("{} is larger than 64 PiB", item.name));
   return Ok{};
 }
 
