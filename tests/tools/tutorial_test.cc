@@ -1,4 +1,4 @@
-// The tutorial runs: its files are written, its commands executed, and what they print is what the page shows.
+// The tutorial and the README run: files are written, commands executed, and what they print is what the page shows.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -29,10 +29,10 @@ std::vector<Block> read_blocks(const std::string& page) {
   return blocks;
 }
 
-TEST(Tutorial, RunsAsWritten) {
-  const std::string folder = temporary_folder();
+/// Runs the commands of a page in a folder; how many there were.
+int run_page(const std::string& page, const std::string& folder) {
   int commands = 0;
-  for (const Block& block : read_blocks(read_text(PIPER_SOURCE_DIR "/docs/tutorial.md"))) {
+  for (const Block& block : read_blocks(read_text(page))) {
     if (block.kind.starts_with("file ")) write_file(folder + "/" + block.kind.substr(5), block.text);
     if (block.kind != "console") continue;
     std::istringstream in(block.text);
@@ -54,7 +54,15 @@ TEST(Tutorial, RunsAsWritten) {
     }
     check();
   }
-  EXPECT_GE(commands, 5);
+  return commands;
+}
+
+TEST(Tutorial, RunsAsWritten) {
+  EXPECT_GE(run_page(PIPER_SOURCE_DIR "/docs/tutorial.md", temporary_folder()), 5);
+}
+
+TEST(Readme, ShowsWhatThereIs) {
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 2);
 }
 
 }  // namespace
