@@ -11,6 +11,7 @@
 #include "base/suggest.h"
 #include "directives/directives.h"
 #include "schedule/schedule_text.h"
+#include "schedule/timelines/as_schedule.h"
 #include "schedule/timelines/library.h"
 
 namespace piper {
@@ -101,16 +102,6 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
   return Ok{};
 }
 
-TagCondition condition(const std::string& tag, int index) {
-  return {tag, false, {{index, index}}, {}, {}};
-}
-
-Filter filter_of(const Use& use, const TimelineOp& op) {
-  return {{condition(use.stages, op.stage), condition(use.microbatches, op.microbatch),
-           TagCondition{"pass", false, {}, {std::string(name(op.pass))}, {}}},
-          {}};
-}
-
 }  // namespace
 
 Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, DirectiveId by) {
@@ -142,17 +133,7 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, Direct
         .help(fmt::format("write stages={} in place", wanted));
   PIPER_TRY(const Timeline timeline, make_timeline(use.timeline, request, where));
   PIPER_CHECK(check_placement(dag, timeline, stages, *info, where));
-  std::vector<Order> orders;
-  for (const auto& row : timeline.ranks) {
-    Order order;
-    for (const TimelineCell& cell : row) {
-      OrderElement element{{filter_of(use, cell.first)}, {}};
-      if (cell.second) element.parts.push_back(filter_of(use, *cell.second));
-      order.elements.push_back(std::move(element));
-    }
-    orders.push_back(std::move(order));
-  }
-  return orders;
+  return orders_of(timeline, use.stages, use.microbatches);
 }
 
 }  // namespace piper

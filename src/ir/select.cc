@@ -153,6 +153,7 @@ Result<std::vector<ChunkId>> Selector::whole_chunks(const Filter& filter, std::s
 }
 
 Result<std::vector<int>> Selector::slices(const Filter& filter, std::string_view verb) {
+  PIPER_CHECK(check_tags(filter, verb));  // so every index exists, and some slice is selected
   std::vector<int> strides(dag_.dims.size(), 1);
   for (size_t d = dag_.dims.size(); d-- > 1;) strides[d - 1] = strides[d] * dag_.dims[d].parts;
   std::vector<int> selected = {0};
@@ -162,16 +163,11 @@ Result<std::vector<int>> Selector::slices(const Filter& filter, std::string_view
     for (const int base : selected) {
       if (condition && !condition->any) {
         for (const IndexRange& range : condition->indices)
-          for (int i = range.low; i <= std::min(range.high, dag_.dims[d].parts - 1); ++i)
-            next.push_back(base + i * strides[d]);
+          for (int i = range.low; i <= range.high; ++i) next.push_back(base + i * strides[d]);
       } else {
         for (int i = 0; i < dag_.dims[d].parts; ++i) next.push_back(base + i * strides[d]);
       }
     }
-    if (next.empty())
-      return error(ErrorCode::E203, condition->where,
-                   fmt::format("{}: {} selects nothing: \"{}\" counts from 0 to {}", verb, print(filter),
-                               dag_.dims[d].name, dag_.dims[d].parts - 1));
     selected = std::move(next);
   }
   std::sort(selected.begin(), selected.end());

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <set>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/read_file.h"
@@ -20,10 +21,6 @@
 
 namespace piper {
 namespace {
-
-void put(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
 
 /// Plans of one device only, if it exists.
 Result<std::string> plan_text(const Plan& plan, std::optional<int> device) {
@@ -71,29 +68,36 @@ Checked check_dumped(const std::vector<std::string>& wanted, const std::vector<P
 
 }  // namespace
 
-Result<Compiled> compile_input(const CompileInput& input, const CompileOptions& given) {
+void put(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& given) {
   CompileOptions options = given;
+  CompiledInput out;
   PIPER_TRY(ModelGraph model, load_model(input.model, input.step));
   PIPER_TRY(const Schedule schedule, load_schedule(input.schedule));
   if (!input.cluster.empty()) {
     PIPER_TRY(const SourceFilePtr file, read_file(input.cluster, "cluster"));
     PIPER_TRY(options.cluster, parse_cluster(file));
-    options.cluster.memory.reset();  // a plan that does not fit can still be looked at
+    out.memory = std::exchange(options.cluster.memory, std::nullopt);
   }
-  return compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options);
+  PIPER_TRY(out.compiled, compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options));
+  return out;
 }
 
-Checked check_fits(const CompileInput& input, const Compiled& compiled) {
-  if (input.cluster.empty()) return Ok{};
-  PIPER_TRY(const SourceFilePtr file, read_file(input.cluster, "cluster"));
-  PIPER_TRY(const Cluster cluster, parse_cluster(file));
-  return cluster.memory ? check_capacity(compiled.plan, *cluster.memory) : Ok{};
+Checked CompiledInput::fits() const {
+  return memory ? check_capacity(compiled.plan, *memory) : Ok{};
+}
+
+int report_text(const Diagnostic& problem, bool color) {
+  std::fputs(render(problem, color ? Color::Always : Color::Never).c_str(), stderr);
+  return refused;
 }
 
 int report(const CompileInput& input, const Diagnostic& problem) {
-  const std::string text =
-      input.format == "json" ? render_json(problem) : render(problem, input.color ? Color::Always : Color::Never);
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  if (input.format != "json") return report_text(problem, input.color);
+  std::fputs(render_json(problem).c_str(), stderr);
   return refused;
 }
 
@@ -103,21 +107,23 @@ int run(const CompileCommand& command) {
   options.after_pass = [&](std::string_view pass, const TrainingDag& dag) {
     if (dumped.contains(std::string(pass))) put(fmt::format("# after {}\n{}", pass, print(dag)));
   };
-  auto compiled = compile_input(command.input, options);
-  if (!compiled) return report(command.input, compiled.error());
+  auto input = compile_input(command.input, options);
+  if (!input) return report(command.input, input.error());
+  const Compiled* compiled = &input->compiled;
   if (auto good = check_dumped(command.dump_after, compiled->times); !good) return report(command.input, good.error());
   auto text = emit(command, *compiled);
   if (!text) return report(command.input, text.error());
   put(*text);
   if (command.time_passes) std::fputs(time_table(compiled->times).c_str(), stderr);
-  if (auto fits = check_fits(command.input, *compiled); !fits) return report(command.input, fits.error());
+  if (auto fits = input->fits(); !fits) return report(command.input, fits.error());
   return fine;
 }
 
 int run(const CheckCommand& command) {
-  auto compiled = compile_input(command.input);
-  if (!compiled) return report(command.input, compiled.error());
-  auto fits = check_fits(command.input, *compiled);
+  auto input = compile_input(command.input);
+  if (!input) return report(command.input, input.error());
+  const Compiled* compiled = &input->compiled;
+  auto fits = input->fits();
   if (command.input.format == "json") {
     put(summary_json(*compiled));
     return fits ? fine : report(command.input, fits.error());
@@ -143,8 +149,9 @@ int run(const CheckCommand& command) {
 }
 
 int run(const ExplainCommand& command) {
-  auto compiled = compile_input(command.input);
-  if (!compiled) return report(command.input, compiled.error());
+  auto input = compile_input(command.input);
+  if (!input) return report(command.input, input.error());
+  const Compiled* compiled = &input->compiled;
   auto text = explain(*compiled, command.node);
   if (!text) return report(command.input, text.error());
   put(*text);

@@ -57,12 +57,21 @@ struct ScheduleCommand {
 };
 int run(const ScheduleCommand& command);
 
-/// Loads everything the input names and compiles it. Whether it fits is another question: `check_fits`.
-Result<Compiled> compile_input(const CompileInput& input, const CompileOptions& options = {});
-/// The plan fits into the devices of the input's cluster, if it names one (E405).
-Checked check_fits(const CompileInput& input, const Compiled& compiled);
-/// Prints the diagnostic as the input's format wants it.
+/// A compiled step, and the memory of a device if a cluster file says so. A plan that does not fit can still be looked
+/// at.
+struct CompiledInput {
+  Compiled compiled;
+  std::optional<int64_t> memory;
+
+  Checked fits() const;  // E405
+};
+/// Loads everything the input names and compiles it.
+Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& options = {});
+/// Prints the diagnostic as the input's format wants it; the exit code.
 int report(const CompileInput& input, const Diagnostic& problem);
+int report_text(const Diagnostic& problem, bool color);
+/// To the standard output.
+void put(const std::string& text);
 
 /// The summary of a compiled step as JSON; fields are documented in docs/json.md.
 std::string summary_json(const Compiled& compiled);

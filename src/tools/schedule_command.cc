@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "base/scanner.h"
 #include "base/suggest.h"
 #include "base/text_table.h"
@@ -17,16 +15,6 @@
 
 namespace piper {
 namespace {
-
-void put(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
-
-int refuse(const ScheduleCommand& command, const Diagnostic& problem) {
-  const std::string text = render(problem, command.color ? Color::Always : Color::Never);
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  return refused;
-}
 
 std::string library_table() {
   TextTable table({"name", "placement", "stages per rank", "sizes", "bubble", "activations kept"});
@@ -98,15 +86,15 @@ int run(const ScheduleCommand& given) {
   }
   if (!command.costs.empty()) {
     auto costs = parse_costs(command.costs);
-    if (!costs) return refuse(command, costs.error());
+    if (!costs) return report_text(costs.error(), command.color);
     command.request.costs = *costs;
   }
   auto timeline = make_timeline(command.name, command.request, {});
-  if (!timeline) return refuse(command, timeline.error());
+  if (!timeline) return report_text(timeline.error(), command.color);
   const TimelineInfo& info = *find_timeline(command.name);
   const int per_rank = command.request.stages_per_rank ? command.request.stages_per_rank : info.default_stages_per_rank;
   auto text = format(command, *timeline, info, stage_count(info.placement, command.request.ranks, per_rank));
-  if (!text) return refuse(command, text.error());
+  if (!text) return report_text(text.error(), command.color);
   put(*text);
   return fine;
 }

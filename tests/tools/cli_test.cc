@@ -80,6 +80,17 @@ TEST(CommandLine, RefusedInputIsOne) {
   EXPECT_EQ(json["place"]["line"], 2);
 }
 
+TEST(CommandLine, WhatDoesNotFitIsShownAndRefused) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/small.toml", "[device]\nmemory = \"4GB\"\n");
+  for (const std::string command : {"check ", "compile --emit grid "}) {
+    const ProgramResult result = run_piper(command + inputs + " --cluster " + folder + "/small.toml", root);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output, HasSubstr("[6, 7]"));
+    EXPECT_THAT(result.errors, HasSubstr("error[E405]: device 6 needs 5.83 GiB"));
+  }
+}
+
 TEST(CommandLine, UsageIsTwo) {
   const std::vector<std::string> wrong = {"", "chek", "check", "check --formt json " + inputs,
                                           "compile " + inputs + " --emit pln"};

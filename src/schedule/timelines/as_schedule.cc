@@ -7,6 +7,8 @@ TagCondition at(const std::string& tag, int low, int high) {
   return {tag, false, {{low, high}}, {}, {}};
 }
 
+}  // namespace
+
 std::vector<Order> orders_of(const Timeline& timeline, const std::string& stage, const std::string& microbatch) {
   const auto filter = [&](const TimelineOp& op) {
     return Filter{{at(stage, op.stage, op.stage), at(microbatch, op.microbatch, op.microbatch),
@@ -24,8 +26,6 @@ std::vector<Order> orders_of(const Timeline& timeline, const std::string& stage,
   }
   return orders;
 }
-
-}  // namespace
 
 Schedule as_schedule(const Timeline& timeline, Placement placement, int stages, int microbatches) {
   Place place;

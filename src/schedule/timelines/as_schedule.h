@@ -6,6 +6,9 @@
 
 namespace piper {
 
+/// One order per rank: cell `2I3` is {STAGE=2, MICROBATCH=3, pass=BI}, with the tags that these names stand for.
+std::vector<Order> orders_of(const Timeline& timeline, const std::string& stage, const std::string& microbatch);
+
 /// In the language: a mesh, microbatches, stages along it, and the orders written out.
 Schedule as_schedule(const Timeline& timeline, Placement placement, int stages, int microbatches);
 
