@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <tuple>
+
 #include "base/hash.h"
 #include "base/overloaded.h"
 #include "base/saturate.h"
@@ -42,6 +46,56 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
   tables.plan.communications.push_back(c);
 }
 
+/// Works of a plan, each stored once.
+class WorkTable {
+ public:
+  WorkTable(PlanTables& tables, const TrainingDag& dag) : tables_(tables), dag_(dag) {}
+
+  int of(const Node& node) {
+    if (is_compute(node))
+      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), samples_on(dag_, node.group)}, [&] {
+        const PassWork& work = work_of(dag_, node);
+        const int64_t samples = samples_on(dag_, node.group);
+        return PlanWork{tables_.chunk_name[node.tags.chunk.index()],
+                        node.tags.pass,
+                        samples,
+                        dag_.model->step.weights,
+                        work.flops.at(samples),
+                        work.bytes_moved.at(samples)};
+      });
+    if (const auto* update = std::get_if<Update>(&node.op)) {
+      const Bucket& bucket = dag_[update->bucket];
+      const int64_t elements = shard_elements(dag_, bucket, holder_on(bucket, node.group));
+      return intern({update->bucket.value, -1, elements}, [&] { return update_of(update->bucket, bucket, elements); });
+    }
+    return -1;
+  }
+
+ private:
+  /// Gradients are read, weights written, the optimiser's state both.
+  PlanWork update_of(BucketId id, const Bucket& bucket, int64_t elements) const {
+    constexpr int64_t flops_per_element = 16;  // AdamW with clipping
+    const StepConfig& step = dag_.model->step;
+    const int64_t moved = bytes_of(step.gradients) + bytes_of(bucket.dtype) + 2 * optimizer_bytes(step, bucket.dtype);
+    return {tables_.bucket_name[id.index()],
+            std::nullopt,
+            0,
+            DType::Float32,
+            saturating_multiply(elements, flops_per_element),
+            saturating_multiply(elements, moved)};
+  }
+  template <class Make>
+  int intern(const std::tuple<int, int, int64_t>& key, Make make) {
+    const auto [found, fresh] = index_.try_emplace(key, static_cast<int>(tables_.plan.works.size()));
+    if (fresh) tables_.plan.works.push_back(make());
+    return found->second;
+  }
+
+  PlanTables& tables_;
+  const TrainingDag& dag_;
+  std::map<std::tuple<int, int, int64_t>, int> index_;
+};
+
 /// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them.
 std::string bucket_name(const TrainingDag& dag, size_t bucket) {
   return fmt::format("bucket{}.{}", bucket, (*dag.model)[dag.buckets[bucket].parameters[0]].name);
@@ -55,6 +109,14 @@ uint64_t hash_costs(const Cluster& cluster) {
 }
 
 }  // namespace
+
+int64_t optimizer_bytes(const StepConfig& step, DType weights) {
+  const int64_t precise = std::max(bytes_of(weights), step.master ? bytes_of(*step.master) : bytes_of(DType::Float32));
+  int64_t bytes = moments(step.optimizer) * precise;
+  if (step.master && *step.master != weights) bytes += bytes_of(*step.master);
+  if (step.master_gradients && *step.master_gradients != step.gradients) bytes += bytes_of(*step.master_gradients);
+  return bytes;
+}
 
 PlanLabel label_of(const PlanTables& tables, const Node& node) {
   const auto item_name = [&](Item item) {
@@ -104,6 +166,9 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   }
   tables.communication.assign(dag.nodes.size(), -1);
   for (const NodeId id : order) add_communication(tables, dag, id);
+  tables.work.assign(dag.nodes.size(), -1);
+  WorkTable works(tables, dag);
+  for (const NodeId id : order) tables.work[id.index()] = works.of(dag[id]);
   return tables;
 }
 

@@ -16,9 +16,13 @@ struct PlanTables {
   int scalars_name = -1;
   std::vector<int> send_stream, receive_stream;  // by StreamId; different where a stream moves values between groups
   std::vector<int> communication;                // by NodeId, -1 for computations and updates
+  std::vector<int> work;                         // by NodeId, -1 for communication
 };
 
 PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, const Cluster& cluster);
+
+/// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's own.
+int64_t optimizer_bytes(const StepConfig& step, DType weights);
 
 /// What a node is about, in the user's words.
 PlanLabel label_of(const PlanTables& tables, const Node& node);
