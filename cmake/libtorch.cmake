@@ -28,6 +28,8 @@ function(find_libtorch)
       INTERFACE_INCLUDE_DIRECTORIES "${root}/include;${root}/include/torch/csrc/api/include")
   endforeach()
   add_library(libtorch::cpu INTERFACE IMPORTED GLOBAL)
+  # the wheel brings its own, newer fmt headers; without the library of that version they must stand alone
+  target_compile_definitions(libtorch::cpu INTERFACE FMT_HEADER_ONLY)
   target_link_libraries(libtorch::cpu INTERFACE libtorch::torch_cpu libtorch::c10)
   message(STATUS "libtorch: ${version} in ${root}")
 endfunction()

@@ -63,7 +63,15 @@ namespace piper {
   X(E407, "unmatched communication")                                             \
   X(E408, "malformed plan")                                                      \
   X(E409, "devices of one template are not symmetric")                           \
-  X(E410, "malformed DAG")
+  X(E410, "malformed DAG")                                                       \
+  /* E6xx: capture of a libtorch model */                                        \
+  X(E601, "operator depends on data")                                            \
+  X(E602, "operator without a shape rule")                                       \
+  X(E603, "random numbers that cannot be seeded")                                \
+  X(E604, "tensor the model does not own")                                       \
+  X(E605, "model code failed")                                                   \
+  X(E606, "state written in one place and used in another")                      \
+  X(E607, "sizes that are no function of the samples")
 // clang-format on
 
 enum class ErrorCode {
