@@ -1,5 +1,8 @@
-// What capture costs for each operator, and replay compared with eager autograd, on models so small that only the host counts.
+// What capture costs for each operator, and replay compared with eager autograd, on models so small that only the host
+// counts.
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
 #include <benchmark/benchmark.h>
 
 #include <map>
