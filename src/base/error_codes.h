@@ -15,7 +15,7 @@ namespace piper {
   X(E105, "argument of the wrong kind or value")                                 \
   X(E106, "bad JSON")                                                            \
   X(E107, "bad JSON directive")                                                  \
-  X(E108, "file cannot be read")                                                 \
+  X(E108, "file cannot be read or written")                                      \
   X(E109, "bad model description")                                               \
   X(E110, "unknown name in a model description")                                 \
   X(E111, "bad configuration file")                                              \
