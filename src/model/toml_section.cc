@@ -32,10 +32,12 @@ Diagnostic TomlSection::wrong_kind(const TomlValue& value, std::string_view what
 }
 
 Checked TomlSection::only(const std::vector<std::string>& known) const {
-  for (const TomlValue& member : table_->items)
-    if (std::find(known.begin(), known.end(), member.key) == known.end())
-      return error(ErrorCode::E111, member.key_place, fmt::format("unknown key \"{}\" in {}", member.key, name_))
-          .help(did_you_mean(member.key, known));
+  for (const TomlValue& member : table_->items) {
+    if (std::find(known.begin(), known.end(), member.key) != known.end()) continue;
+    const std::string what = member.kind == Kind::Table ? fmt::format("unknown section [{}]", member.key)
+                                                        : fmt::format("unknown key \"{}\" in {}", member.key, name_);
+    return error(ErrorCode::E111, member.key_place, what).help(did_you_mean(member.key, known));
+  }
   return Ok{};
 }
 
