@@ -76,7 +76,8 @@ Checked check_phases(const Schedule& schedule) {
 
 void add_origins(TrainingDag& dag, const Schedule& schedule) {
   for (const Directive& directive : schedule.directives)
-    dag.origins.push_back({print(directive.body), short_place(directive.where), directive.where, directive.body});
+    dag.origins.push_back(
+        {print(directive.body), short_place(directive.where), directive.where, directive.body, directive.arguments});
 }
 
 /// Applies all directives of one kind, in file order.
@@ -100,7 +101,7 @@ Result<std::vector<SourcedOrder>> collect_orders(const TrainingDag& dag, const S
     if (const auto* use = std::get_if<Use>(&directive.body)) {
       PIPER_TRY(const std::vector<Order> expanded, expand(dag, *use, DirectiveId(d)));
       for (const Order& order : expanded) {
-        written_out.directives.push_back({order, directive.where});
+        written_out.directives.push_back({order, directive.where, {}});
         orders.push_back({order, DirectiveId(d)});
       }
       continue;

@@ -45,11 +45,12 @@ Instances find_instances(const ModelGraph& model, const std::vector<ChunkId>& ch
 }
 
 /// First instance of every stage.
-Result<std::vector<int>> stage_starts(const Place& place, const Instances& instances, const SourceRange& where) {
+Result<std::vector<int>> stage_starts(const TrainingDag& dag, const Place& place, const Instances& instances,
+                                      DirectiveId by) {
   std::vector<int> starts = {0};
   if (place.at.empty()) {
     if (place.stages > instances.count)
-      return error(ErrorCode::E209, where,
+      return error(ErrorCode::E209, dag.where(by, {"stages"}),
                    fmt::format("{} stages need at least {} instances of a scope; \"{}\" has {}", place.stages,
                                place.stages, instances.scope, instances.count))
           .help("use fewer stages");
@@ -59,13 +60,13 @@ Result<std::vector<int>> stage_starts(const Place& place, const Instances& insta
   }
   starts.insert(starts.end(), place.at.begin(), place.at.end());
   if (static_cast<int>(starts.size()) != place.stages)
-    return error(ErrorCode::E209, where,
+    return error(ErrorCode::E209, dag.where(by, {"at"}),
                  fmt::format("{} cuts make {} stages, not {}", place.at.size(), starts.size(), place.stages))
         .help(fmt::format("give {} cut{}, or write stages={}", place.stages - 1, place.stages == 2 ? "" : "s",
                           starts.size()));
   for (size_t s = 1; s < starts.size(); ++s)
     if (starts[s] <= starts[s - 1] || starts[s] >= instances.count)
-      return error(ErrorCode::E209, where,
+      return error(ErrorCode::E209, dag.where_number(by, "at", s - 1),
                    fmt::format("cuts must rise and stay between 1 and {}: {} does not", instances.count - 1, starts[s]))
           .help(fmt::format("every cut is the first instance of \"{}\" in its stage", instances.scope));
   return starts;
@@ -81,10 +82,10 @@ int coordinate(StageShape shape, int stage, int ranks, bool second_direction) {
 Checked check_unplaced(const TrainingDag& dag, const std::vector<NodeId>& nodes, DirectiveId by) {
   for (const NodeId id : nodes)
     if (const Node& node = dag[id]; node.group.valid())
-      return error(ErrorCode::E201, dag.where(by),
+      return error(ErrorCode::E201, dag.where_filter(by),
                    fmt::format("{} is already placed on {}", name_of(dag, id),
                                print_devices(dag.groups[node.group].devices)))
-          .note(dag.where(node.placed_by), "first placed here")
+          .note(dag.where_filter(node.placed_by), "first placed here")
           .help("make the filters of the two directives exclude each other");
   return Ok{};
 }
@@ -98,44 +99,45 @@ void put(TrainingDag& dag, NodeId id, GroupId group, StreamId stream, DirectiveI
 
 /// The first directive that makes stages of this name.
 SourceRange first_stages(const TrainingDag& dag, const std::string& name) {
-  for (const Origin& origin : dag.origins)
-    if (const auto* place = std::get_if<Place>(&origin.body); place && place->stages > 0 && place->as == name)
-      return origin.where;
+  for (size_t d = 0; d < dag.origins.size(); ++d)
+    if (const auto* place = std::get_if<Place>(&dag.origins[d].body); place && place->stages > 0 && place->as == name)
+      return dag.where(DirectiveId(d), {"as", "stages"});
   return {};
 }
 
-Checked check_stages(const TrainingDag& dag, const Place& place, int ranks, const SourceRange& where) {
+Checked check_stages(const TrainingDag& dag, const Place& place, int ranks, DirectiveId by) {
   if (place.stages % ranks != 0)
-    return error(ErrorCode::E209, where,
+    return error(ErrorCode::E209, dag.where(by, {"stages"}),
                  fmt::format("{} stages do not divide among {} devices along \"{}\"", place.stages, ranks,
                              place.devices.along[0]))
         .help(fmt::format("use a multiple of {}", ranks));
   if (place.shape == StageShape::TwoWay && place.stages != ranks)
-    return error(ErrorCode::E209, where,
+    return error(ErrorCode::E209, dag.where(by, {"stages"}),
                  fmt::format("two_way needs one stage per device along \"{}\": {}, not {}", place.devices.along[0],
                              ranks, place.stages))
         .help(fmt::format("write stages={}, or shape=v for two stages per device", ranks));
   if (place.shape == StageShape::TwoWay && (ranks % 2 != 0 || dag.slices() % 2 != 0))
-    return error(ErrorCode::E209, where,
+    return error(ErrorCode::E209, dag.where(by, {"shape"}),
                  fmt::format("two_way needs an even number of devices and of slices: there are {} and {}", ranks,
                              dag.slices()))
         .help("half of the microbatches go each way: split(batch, parts=8, as=mb)");
   for (const StageTags& stages : dag.stages)
     if (stages.tag == place.as)
-      return error(ErrorCode::E206, where, fmt::format("stages called \"{}\" exist already", place.as))
+      return error(ErrorCode::E206, dag.where(by, {"as", "stages"}),
+                   fmt::format("stages called \"{}\" exist already", place.as))
           .note(first_stages(dag, place.as), "made here")
           .help("give these another name: as=…");
   return Ok{};
 }
 
 Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveId by) {
-  const SourceRange where = dag.where(by);
   Selector selector(dag);
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.chunks(place.what, "place"));
   PIPER_TRY(const std::vector<NodeId> nodes, selector.nodes(place.what, "place"));
   PIPER_CHECK(check_unplaced(dag, nodes, by));
   if (place.devices.along.size() != 1)
-    return error(ErrorCode::E105, place.devices.where, "place: stages go along one axis of the mesh: along=pp");
+    return error(ErrorCode::E105, place.devices.where, "place: stages go along one axis of the mesh")
+        .help("write along=pp");
   const std::string& axis = place.devices.along[0];
   const auto found = std::find_if(dag.mesh.begin(), dag.mesh.end(), [&](const MeshAxis& a) { return a.name == axis; });
   if (found == dag.mesh.end()) {
@@ -145,9 +147,9 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
         .help(did_you_mean(axis, names));
   }
   const int ranks = found->size;
-  PIPER_CHECK(check_stages(dag, place, ranks, where));
+  PIPER_CHECK(check_stages(dag, place, ranks, by));
   const Instances instances = find_instances(*dag.model, chunks);
-  PIPER_TRY(const std::vector<int> starts, stage_starts(place, instances, where));
+  PIPER_TRY(const std::vector<int> starts, stage_starts(dag, place, instances, by));
 
   StageTags tags{place.as, std::vector<int>(dag.model->chunks.size(), -1)};
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -156,7 +158,7 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
   }
   std::vector<GroupId> groups;
   for (int rank = 0; rank < ranks; ++rank) {
-    Filter coordinates{{TagCondition{axis, false, {{rank, rank}}, {}, where}}, where};
+    Filter coordinates{{TagCondition{axis, false, {{rank, rank}}, {}, {}}}, {}};
     PIPER_TRY(DeviceGroup slab, mesh_slab(dag, coordinates));
     groups.push_back(dag.groups.intern(std::move(slab)));
   }
@@ -176,17 +178,19 @@ Result<TrainingDag> apply(TrainingDag dag, const Place& place, DirectiveId by) {
   if (dag.devices == 0)
     return error(ErrorCode::E207, dag.where(by), "place: no devices are declared").help("add devices(n) or mesh(…)");
   if (place.stages > 0) return place_stages(std::move(dag), place, by);
-  if (!place.at.empty()) return error(ErrorCode::E104, dag.where(by), "place: at=[…] goes with stages=n");
+  if (!place.at.empty())
+    return error(ErrorCode::E104, dag.where(by, {"at"}), "place: at=[…] goes with stages=n").help("add stages=…");
   if (!place.devices.along.empty())
-    return error(ErrorCode::E104, dag.where(by), "place: along=… goes with stages=n")
+    return error(ErrorCode::E104, place.devices.where, "place: along=… goes with stages=n")
         .help("for one group of devices write mesh={pp=0}, or mesh={} for all of them");
   if (place.devices.lists.size() > 1)
-    return error(ErrorCode::E105, place.devices.where, "place: takes one list of devices");
+    return error(ErrorCode::E105, place.devices.where, "place: takes one list of devices")
+        .help("what is placed together stands in one list; write one place for each");
   DeviceGroup group;
   if (place.devices.mesh) {
     PIPER_TRY(group, mesh_slab(dag, *place.devices.mesh));
   } else {
-    PIPER_CHECK(check_devices(dag, place.devices.lists[0], place.devices.where));
+    PIPER_CHECK(check_devices(dag, place.devices, by));
     group.devices = place.devices.lists[0];
     group.axes = {{"", group.size()}};
   }

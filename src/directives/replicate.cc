@@ -18,16 +18,16 @@ Result<TrainingDag> apply(TrainingDag dag, const Replicate& replicate, Directive
   std::optional<Diagnostic> misfit;
   for (const ChunkId chunk : chunks) {
     for (Residence& residence : dag.residences[chunk.index()]) {
-      auto partition = partition_of(dag, residence.group, replicate.devices, "replicate");
+      auto partition = partition_of(dag, residence.group, replicate.devices, by);
       if (!partition) {
         if (!misfit) misfit = partition.error();
         continue;
       }
       ++fitting;
       if (residence.replicated_by.valid())
-        return error(ErrorCode::E301, dag.where(by),
+        return error(ErrorCode::E301, dag.where_filter(by),
                      fmt::format("chunk {} is already replicated", (*dag.model)[chunk].name))
-            .note(dag.where(residence.replicated_by), "first replicated here")
+            .note(dag.where_filter(residence.replicated_by), "first replicated here")
             .help("make the filters of the two directives exclude each other");
       residence.replicated_by = by;
       residence.copies = *partition;

@@ -54,7 +54,9 @@ class Stages {
     for (size_t d = dim + 1; d < dag.dims.size(); ++d) stride_ *= dag.dims[d].parts;
   }
   GroupId group(int stage, int microbatch) const { return forward(stage, microbatch).group; }
-  SourceRange where_placed(int stage, int microbatch) const { return dag_.where(forward(stage, microbatch).placed_by); }
+  SourceRange where_placed(int stage, int microbatch, std::string_view argument) const {
+    return dag_.where(forward(stage, microbatch).placed_by, {argument, "stages", "devices", "mesh"});
+  }
   int count = 0;
 
  private:
@@ -87,7 +89,7 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
                                  info.name, print(*first), print(*op), first->stage,
                                  print_devices(dag.groups[expected].devices), op->stage,
                                  print_devices(dag.groups[found].devices)))
-              .note(stages.where_placed(op->stage, op->microbatch), "placed here")
+              .note(stages.where_placed(op->stage, op->microbatch, "shape"), "placed here")
               .help(fmt::format("this timeline wants shape={}", info.placement == Placement::V        ? "v"
                                                                 : info.placement == Placement::TwoWay ? "two_way"
                                                                                                       : "loop"));
@@ -96,24 +98,35 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
     if (first && !taken.insert(stages.group(first->stage, first->microbatch)).second)
       return error(ErrorCode::E313, where,
                    fmt::format("use: {} wants stage {} on devices of its own", info.name, first->stage))
-          .note(stages.where_placed(first->stage, first->microbatch), "placed here")
+          .note(stages.where_placed(first->stage, first->microbatch, "along"), "placed here")
           .help("give every rank of the timeline its own devices: place({}, along=pp, stages=…)");
   }
   return Ok{};
 }
 
+/// Where to point as the timeline cannot be made: at the option without which it could, else at its name.
+SourceRange culprit(const TrainingDag& dag, const Use& use, const TimelineRequest& request, DirectiveId by) {
+  const SourceRange named = dag.where(by, {"timeline"});
+  TimelineRequest without_group = request, without_limit = request;
+  without_group.group.reset();
+  without_limit.memory_limit.reset();
+  if (request.group && make_timeline(use.timeline, without_group, named)) return dag.where(by, {"group"});
+  if (request.memory_limit && make_timeline(use.timeline, without_limit, named)) return dag.where(by, {"memory_limit"});
+  return named;
+}
+
 }  // namespace
 
 Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, DirectiveId by) {
-  const SourceRange where = dag.where(by);
+  const SourceRange where = dag.where(by, {"timeline"});
   const TimelineInfo* info = find_timeline(use.timeline);
   TimelineRequest request;
   if (!info) {  // make_timeline knows what to say
     auto unknown = make_timeline(use.timeline, request, where);
     return std::move(unknown.error());
   }
-  PIPER_TRY(const StageTags* tags, find_stages(dag, use, where));
-  PIPER_TRY(const int dim, find_dim(dag, use, where));
+  PIPER_TRY(const StageTags* tags, find_stages(dag, use, dag.where(by, {"stages", "timeline"})));
+  PIPER_TRY(const int dim, find_dim(dag, use, dag.where(by, {"microbatches", "timeline"})));
   const Stages stages(dag, *tags, static_cast<size_t>(dim));
   std::set<GroupId> groups;
   request.microbatches = dag.dims[static_cast<size_t>(dim)].parts;
@@ -129,11 +142,15 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, Direct
     return error(ErrorCode::E313, where,
                  fmt::format("use: {} on {} groups of devices needs {} stages; there are {}", info->name, request.ranks,
                              wanted, stages.count))
-        .note(stages.where_placed(0, 0), "placed here")
+        .note(stages.where_placed(0, 0, "stages"), "placed here")
         .help(fmt::format("write stages={} in place", wanted));
-  PIPER_TRY(const Timeline timeline, make_timeline(use.timeline, request, where));
-  PIPER_CHECK(check_placement(dag, timeline, stages, *info, where));
-  return orders_of(timeline, use.stages, use.microbatches);
+  auto timeline = make_timeline(use.timeline, request, where);
+  if (!timeline) {
+    timeline.error().where = culprit(dag, use, request, by);
+    return std::move(timeline.error());
+  }
+  PIPER_CHECK(check_placement(dag, *timeline, stages, *info, where));
+  return orders_of(*timeline, use.stages, use.microbatches);
 }
 
 }  // namespace piper

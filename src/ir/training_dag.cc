@@ -43,6 +43,30 @@ SourceRange TrainingDag::where(DirectiveId directive) const {
   return directive.valid() ? origins[directive.index()].where : SourceRange{};
 }
 
+namespace {
+
+const ArgumentPlace* find_argument(const TrainingDag& dag, DirectiveId directive, std::string_view name) {
+  return directive.valid() ? dag.origins[directive.index()].arguments.find(name) : nullptr;
+}
+
+}  // namespace
+
+SourceRange TrainingDag::where(DirectiveId directive, std::initializer_list<std::string_view> arguments) const {
+  for (const std::string_view name : arguments)
+    if (const ArgumentPlace* found = find_argument(*this, directive, name)) return found->where;
+  return where(directive);
+}
+
+SourceRange TrainingDag::where_item(DirectiveId directive, std::string_view argument, size_t index) const {
+  const ArgumentPlace* found = find_argument(*this, directive, argument);
+  return found && index < found->items.size() ? found->items[index].where : where(directive, {argument});
+}
+
+SourceRange TrainingDag::where_number(DirectiveId directive, std::string_view argument, size_t index) const {
+  const ArgumentPlace* found = find_argument(*this, directive, argument);
+  return found ? place_of_number(*found, static_cast<int64_t>(index)) : where(directive);
+}
+
 TrainingDag initial_dag(std::shared_ptr<const ModelGraph> model) {
   TrainingDag dag;
   dag.model = std::move(model);

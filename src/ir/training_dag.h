@@ -9,6 +9,7 @@
 // edges.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -156,6 +157,7 @@ struct Origin {
   std::string place;  // file:line
   SourceRange where;
   DirectiveBody body;
+  ArgumentPlaces arguments = {};
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
@@ -198,6 +200,14 @@ struct TrainingDag {
   int slices() const;
   const Residence& residence(ChunkId chunk, GroupId group) const;
   SourceRange where(DirectiveId directive) const;
+  /// The first of these arguments that was written, else the directive itself.
+  SourceRange where(DirectiveId directive, std::initializer_list<std::string_view> arguments) const;
+  SourceRange where_filter(DirectiveId directive) const { return where(directive, {""}); }
+  SourceRange where_devices(DirectiveId directive) const { return where(directive, {"devices", "mesh", "along"}); }
+  /// The `index`-th element of an argument that is a list, or that has several lists.
+  SourceRange where_item(DirectiveId directive, std::string_view argument, size_t index) const;
+  /// The element that the `index`-th number of a list, or of several lists, comes from.
+  SourceRange where_number(DirectiveId directive, std::string_view argument, size_t index) const;
 };
 
 /// F and B of every chunk over the whole batch, joined by their values.

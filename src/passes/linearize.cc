@@ -13,6 +13,7 @@
 #include "base/saturate.h"
 #include "ir/device_classes.h"
 #include "ir/local_size.h"
+#include "ir/order_place.h"
 #include "passes/passes.h"
 
 namespace piper {
@@ -255,7 +256,7 @@ Checked check_brackets(const LinearDag& linear) {
           if (position[to.index()] > last || position[to.index()] < 0 || visited[to.index()] == visit) continue;
           visited[to.index()] = visit;
           if (part_of[to.index()] >= 0 && part_of[to.index()] != static_cast<int>(p))
-            return error(ErrorCode::E305, dag.where(bracket.made_by),
+            return error(ErrorCode::E305, place_in_order(dag, bracket.made_by, end, to),
                          fmt::format("{} and {} cannot overlap: the second waits for the end of the first",
                                      name_of(dag, end), name_of(dag, to)))
                 .help("put them into the order one after the other, or overlap other microbatches");

@@ -146,9 +146,30 @@ struct Use {
 
 using DirectiveBody = std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Recompute, Prefetch, Order, Use>;
 
+/// Where an argument was written, and the elements of the list it may be.
+struct ArgumentPlace {
+  std::string name;  // empty: written without one, as filters are
+  SourceRange where;
+  int64_t numbers = 1;  // it stands for: 4 of `0..3`
+  std::vector<ArgumentPlace> items = {};
+};
+
+/// The places of all arguments of a directive; none if it was not written as text.
+struct ArgumentPlaces {
+  std::vector<ArgumentPlace> all;
+
+  const ArgumentPlace* find(std::string_view name) const;
+  /// Where something was written never makes it different from its equal.
+  friend bool operator==(const ArgumentPlaces&, const ArgumentPlaces&) { return true; }
+};
+
+/// The element that the `index`-th number of a list, or of several lists, comes from.
+SourceRange place_of_number(const ArgumentPlace& argument, int64_t index);
+
 struct Directive {
   DirectiveBody body;
   SourceRange where;
+  ArgumentPlaces arguments = {};
   friend bool operator==(const Directive&, const Directive&) = default;
 };
 
