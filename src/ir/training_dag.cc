@@ -10,11 +10,6 @@
 
 namespace piper {
 
-std::string_view name(CollectiveKind kind) {
-  constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "reduce_pieces"};
-  return names[static_cast<int>(kind)];
-}
-
 NodeId TrainingDag::add(Node node) {
   nodes.push_back(std::move(node));
   return NodeId(nodes.size() - 1);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/id.h"
+#include "cost/collective.h"
 #include "ir/device_group.h"
 #include "model/model_graph.h"
 #include "schedule/schedule.h"
@@ -42,15 +43,6 @@ struct Item {
   BucketId bucket_id() const { return BucketId(index); }
   friend auto operator<=>(const Item&, const Item&) = default;
 };
-
-enum class CollectiveKind {
-  AllReduce,
-  ReduceScatter,
-  AllGather,
-  AllToAll,
-  ReducePieces,  // of gradients held by several groups: the owners of each piece, one per group, add up what they have
-};
-std::string_view name(CollectiveKind kind);
 
 /// Runs the pass of the chunk that the node's tags name.
 struct Compute {
