@@ -23,7 +23,7 @@ struct CostTable {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   std::map<Key, double> seconds;
-  std::string file;  // for messages
+  SourceRange where;  // the first line
   friend bool operator==(const CostTable& a, const CostTable& b) { return a.seconds == b.seconds; }
 };
 

@@ -24,6 +24,16 @@ int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
   return saturating_multiply(count, bytes_of(value.dtype));
 }
 
+int64_t moved_bytes(const TrainingDag& dag, const Node& node) {
+  if (const auto* transfer = std::get_if<Transfer>(&node.op)) return written_bytes(dag, node, transfer->value);
+  const Item item = std::get<Collective>(node.op).item;
+  if (item.is_value()) return written_bytes(dag, node, item.value_id());
+  if (item.kind == Item::Kind::Scalars) return scalar_bytes;
+  const Bucket& bucket = dag[item.bucket_id()];
+  return saturating_multiply(bucket.elements,
+                             bytes_of(item.kind == Item::Kind::Weights ? bucket.dtype : dag.model->step.gradients));
+}
+
 int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
   return holder.zero == 0 ? bucket.elements
                           : saturating_multiply(shard_elements(dag, bucket, holder), dag.groups[holder.over].part_size);

@@ -101,6 +101,10 @@ std::string_view comm_tag(const Node& node) {
   internal_error("a collective carries an item");
 }
 
+std::string bucket_name(const TrainingDag& dag, BucketId bucket) {
+  return fmt::format("bucket{}.{}", bucket.value, (*dag.model)[dag[bucket].parameters[0]].name);
+}
+
 std::string item_name(const TrainingDag& dag, Item item) {
   switch (item.kind) {
     case Item::Kind::Value:

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/hash.h"
 #include "base/overloaded.h"
-#include "base/saturate.h"
 #include "ir/local_size.h"
 
 namespace piper {
@@ -23,35 +21,14 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     c.transfer = true;
     c.from = transfer->from.value;
     c.to = node.group.value;
-    c.bytes = written_bytes(dag, node, transfer->value);
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over.value;
-    if (collective->item.is_value())
-      c.bytes = written_bytes(dag, node, collective->item.value_id());
-    else if (collective->item.kind == Item::Kind::Scalars)
-      c.bytes = scalar_bytes;
-    else {
-      const Bucket& bucket = dag[collective->item.bucket_id()];
-      const bool weights = collective->item.kind == Item::Kind::Weights;
-      c.bytes = saturating_multiply(bucket.elements, bytes_of(weights ? bucket.dtype : dag.model->step.gradients));
-    }
   } else {
     return;
   }
+  c.bytes = moved_bytes(dag, node);
   tables.communication[id.index()] = static_cast<int>(tables.plan.communications.size());
   tables.plan.communications.push_back(c);
-}
-
-/// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them.
-std::string bucket_name(const TrainingDag& dag, size_t bucket) {
-  return fmt::format("bucket{}.{}", bucket, (*dag.model)[dag.buckets[bucket].parameters[0]].name);
-}
-
-uint64_t hash_costs(const Cluster& cluster) {
-  StableHash hash;
-  hash.add(fmt::format("{} {} {} {} {}", cluster.flops, cluster.memory_bandwidth, cluster.link_bandwidth,
-                       cluster.link_latency, cluster.launch));
-  return hash.value();
 }
 
 }  // namespace
@@ -72,11 +49,11 @@ PlanLabel label_of(const PlanTables& tables, const Node& node) {
   return {name, node.tags.pass, node.tags.slice};
 }
 
-PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, const Cluster& cluster) {
+PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, uint64_t costs) {
   PlanTables tables;
   Plan& plan = tables.plan;
   plan.model = dag.model->name;
-  plan.costs = hash_costs(cluster);
+  plan.costs = costs;
   for (const SliceDim& dim : dag.dims) plan.dims.push_back({dim.name, dim.parts});
   for (const Origin& origin : dag.origins) plan.origins.push_back({origin.place, origin.text});
   for (size_t g = 0; g < dag.groups.group_count(); ++g) plan.groups.push_back(dag.groups[GroupId(g)].devices);
@@ -84,7 +61,8 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
     plan.partitions.push_back({dag.groups[PartitionId(p)].part_size, dag.groups[PartitionId(p)].members});
   for (const Chunk& chunk : dag.model->chunks) tables.chunk_name.push_back(add_name(plan, chunk.name));
   for (const Value& value : dag.model->values) tables.value_name.push_back(add_name(plan, value.name));
-  for (size_t b = 0; b < dag.buckets.size(); ++b) tables.bucket_name.push_back(add_name(plan, bucket_name(dag, b)));
+  for (size_t b = 0; b < dag.buckets.size(); ++b)
+    tables.bucket_name.push_back(add_name(plan, bucket_name(dag, BucketId(b))));
   tables.scalars_name = add_name(plan, "scalars");
   std::vector<char> moves(dag.streams.size(), 0);
   for (const Node& node : dag.nodes)

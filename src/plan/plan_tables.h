@@ -1,14 +1,10 @@
 // What all templates of a plan share, and where the things of the DAG stand in it.
 #pragma once
 
-#include "cost/cluster.h"
 #include "ir/training_dag.h"
 #include "plan/plan.h"
 
 namespace piper {
-
-/// Loss, count of tokens, norm of the gradients, whether all is finite: what every update reads.
-constexpr int64_t scalar_bytes = 16;
 
 struct PlanTables {
   Plan plan;                                             // everything but the templates
@@ -18,7 +14,8 @@ struct PlanTables {
   std::vector<int> communication;                // by NodeId, -1 for computations and updates
 };
 
-PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, const Cluster& cluster);
+/// `costs`: hash of the costs behind the order.
+PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, uint64_t costs);
 
 /// What a node is about, in the user's words.
 PlanLabel label_of(const PlanTables& tables, const Node& node);
