@@ -63,7 +63,8 @@ namespace piper {
   X(E407, "unmatched communication")                                             \
   X(E408, "malformed plan")                                                      \
   X(E409, "devices of one template are not symmetric")                           \
-  X(E410, "malformed DAG")
+  X(E410, "malformed DAG")                                                       \
+  X(E411, "cost table without an operation of the plan")
 // clang-format on
 
 enum class ErrorCode {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "cost/hash_costs.h"
 #include "directives/directives.h"
 #include "ir/verify_dag.h"
 #include "plan/lower.h"
@@ -80,6 +81,16 @@ void add_origins(TrainingDag& dag, const Schedule& schedule) {
         {print(directive.body), short_place(directive.where), directive.where, directive.body, directive.arguments});
 }
 
+/// The cluster has the devices that the schedule declares, and knows the model's dtype.
+Checked check_cluster(const Cluster& cluster, const TrainingDag& dag, const Schedule& schedule) {
+  SourceRange where;
+  for (const Directive& directive : schedule.directives)
+    if (std::holds_alternative<Devices>(directive.body) || std::holds_alternative<Mesh>(directive.body))
+      where = directive.where;
+  PIPER_CHECK(check_devices(cluster, dag.devices, where));
+  return check_dtype(cluster, dag.devices, dag.model->step.weights);
+}
+
 /// Applies all directives of one kind, in file order.
 template <class Kind>
 Checked apply_all(Pipeline& pipeline, const Schedule& schedule) {
@@ -148,6 +159,7 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   Compiled out;
 
   PIPER_CHECK(build_structure(pipeline, schedule));
+  PIPER_CHECK(check_cluster(options.cluster, pipeline.dag, schedule));
   PIPER_TRY(const std::vector<SourcedOrder> orders, collect_orders(pipeline.dag, schedule, out.schedule));
   PIPER_CHECK(complete_structure(pipeline, schedule, orders));
 
@@ -156,8 +168,10 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   PIPER_CHECK(pipeline.run("check-acyclic", check_acyclic));
 
   LinearDag& linear = out.linear;
+  const CostTable* costs = options.costs ? &*options.costs : nullptr;
   PIPER_CHECK(pipeline.timed("linearize", linear.dag, [&]() -> Checked {
-    PIPER_TRY(linear, linearize(std::move(pipeline.dag), options.cluster));
+    PIPER_TRY(const std::vector<double> seconds, node_seconds(pipeline.dag, options.cluster, costs));
+    PIPER_TRY(linear, linearize(std::move(pipeline.dag), seconds));
     return Ok{};
   }));
   PIPER_CHECK(pipeline.timed("place-gathers", linear.dag, [&]() -> Checked {
@@ -166,9 +180,9 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   }));
   pipeline.end_phase(linear.dag);
 
-  out.plan = pipeline.timed("lower", linear.dag, [&] { return lower(linear, options.cluster); });
+  out.plan = pipeline.timed("lower", linear.dag, [&] { return lower(linear, hash_costs(options.cluster, costs)); });
   PIPER_CHECK(pipeline.timed("verify-plan", linear.dag, [&] { return verify(out.plan); }));
-  if (options.cluster.memory) PIPER_CHECK(check_capacity(out.plan, *options.cluster.memory));
+  PIPER_CHECK(check_capacity(out.plan, options.cluster));
   out.times = std::move(pipeline.times);
   return out;
 }

@@ -3,69 +3,101 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
-
-#include "model/toml_section.h"
 
 namespace piper {
 namespace {
 
-/// A number above 0, if the key is there.
-Checked read_positive(const TomlSection& section, std::string_view key, double& into) {
-  PIPER_TRY(const auto number, section.number(key));
-  if (number && *number <= 0)
-    return section.bad(key, fmt::format("{} must be above 0", key)).help("leave it out for the usual value");
-  into = number.value_or(into);
-  return Ok{};
-}
-
-Checked read_device(const TomlSection& device, Cluster& cluster) {
-  PIPER_CHECK(device.only({"memory", "flops", "bandwidth", "launch"}));
-  PIPER_TRY(cluster.memory, device.bytes("memory"));
-  PIPER_CHECK(read_positive(device, "flops", cluster.flops));
-  PIPER_CHECK(read_positive(device, "bandwidth", cluster.memory_bandwidth));
-  return read_positive(device, "launch", cluster.launch);
-}
-
-Checked read_link(const TomlSection& link, Cluster& cluster) {
-  PIPER_CHECK(link.only({"bandwidth", "latency"}));
-  PIPER_CHECK(read_positive(link, "bandwidth", cluster.link_bandwidth));
-  return read_positive(link, "latency", cluster.link_latency);
+/// Devices of a unit of the level below.
+int devices_below(const Cluster& cluster, int level) {
+  return level == 0 ? 1 : cluster.levels[static_cast<size_t>(level) - 1].joins;
 }
 
 }  // namespace
 
-Result<Cluster> parse_cluster(const SourceFilePtr& file) {
-  PIPER_TRY(const TomlValue root, parse_toml(file));
-  const TomlSection whole("the file", root);
-  PIPER_CHECK(whole.only({"cluster", "device", "link"}));
-  Cluster cluster;
-  PIPER_TRY(const auto named, whole.section("cluster"));
-  if (named) {
-    PIPER_CHECK(named->only({"name"}));
-    PIPER_TRY(const auto name, named->text("name"));
-    cluster.name = name.value_or(cluster.name);
+const DeviceKind& kind_of(const Cluster& cluster, int device) {
+  int64_t end = 0;
+  for (const NodeRun& run : cluster.nodes) {
+    end += int64_t{run.count} * run.devices;
+    if (device < end || run.count == 0) return cluster.kinds[static_cast<size_t>(run.kind)];
   }
-  PIPER_TRY(const auto device, whole.section("device"));
-  if (device) PIPER_CHECK(read_device(*device, cluster));
-  PIPER_TRY(const auto link, whole.section("link"));
-  if (link) PIPER_CHECK(read_link(*link, cluster));
-  return cluster;
+  return cluster.kinds[cluster.nodes.empty() ? 0 : static_cast<size_t>(cluster.nodes.back().kind)];
 }
 
-double compute_seconds(const Cluster& cluster, const PassWork& work, int64_t samples) {
-  const double flops = static_cast<double>(work.flops.at(samples)) / cluster.flops;
-  const double bytes = static_cast<double>(work.bytes_moved.at(samples)) / cluster.memory_bandwidth;
-  return std::max(flops, bytes) + cluster.launch;
+int device_limit(const Cluster& cluster) {
+  if (cluster.nodes.empty() || cluster.nodes.back().count == 0) return INT_MAX;
+  int64_t devices = 0;
+  for (const NodeRun& run : cluster.nodes) devices += int64_t{run.count} * run.devices;
+  return static_cast<int>(std::min<int64_t>(devices, INT_MAX));
 }
 
-double transfer_seconds(const Cluster& cluster, int64_t bytes) {
-  return cluster.link_latency + static_cast<double>(bytes) / cluster.link_bandwidth;
+int meeting_level(const Cluster& cluster, int a, int b) {
+  for (size_t l = 0; l < cluster.levels.size(); ++l) {
+    const int joins = cluster.levels[l].joins;
+    if (joins == 0 || a / joins == b / joins) return static_cast<int>(l);
+  }
+  return -1;
 }
 
-double collective_seconds(const Cluster& cluster, int64_t bytes, int members) {
-  if (members < 2) return cluster.launch;
-  return cluster.link_latency * std::ceil(std::log2(members)) + static_cast<double>(bytes) / cluster.link_bandwidth;
+int port_of(const Cluster& cluster, int level, int device) {
+  return device / std::max(1, devices_below(cluster, level) / cluster.levels[static_cast<size_t>(level)].ports);
+}
+
+double port_bandwidth(const Cluster& cluster, int level) {
+  const LinkLevel& link = cluster.levels[static_cast<size_t>(level)];
+  return link.bandwidth * std::max(1, link.ports / devices_below(cluster, level));
+}
+
+double efficiency_at(const LinkLevel& level, double bytes) {
+  const auto& points = level.efficiency;
+  if (points.empty()) return 1;
+  const auto after = std::find_if(points.begin(), points.end(), [&](const auto& p) { return p.bytes >= bytes; });
+  if (after == points.begin()) return points.front().share;
+  if (after == points.end()) return points.back().share;
+  const EfficiencyPoint& before = *(after - 1);
+  const double along = std::log2(bytes / before.bytes) / std::log2(after->bytes / before.bytes);
+  return before.share + along * (after->share - before.share);
+}
+
+Checked check_devices(const Cluster& cluster, int devices, const SourceRange& where) {
+  if (const int limit = device_limit(cluster); devices > limit)
+    return error(ErrorCode::E205, where,
+                 fmt::format("device {} does not exist: cluster \"{}\" has {} device{}", limit, cluster.name, limit,
+                             limit == 1 ? "" : "s"))
+        .help("use fewer devices, or give the cluster more [[nodes]]");
+  const LinkLevel& outermost = cluster.levels.back();
+  if (devices > 1 && meeting_level(cluster, 0, devices - 1) < 0)
+    return error(ErrorCode::E111, outermost.where,
+                 fmt::format("no link joins devices 0 and {}: \"{}\" joins {}", outermost.joins, outermost.name,
+                             outermost.joins))
+        .note(where, fmt::format("{} devices are used here", devices))
+        .help("add [[links]] without joins: they join all devices");
+  return Ok{};
+}
+
+Checked check_dtype(const Cluster& cluster, int devices, DType dtype) {
+  const auto check = [&](const DeviceKind& kind) -> Checked {
+    if (kind.peak[static_cast<size_t>(dtype)] > 0) return Ok{};
+    return error(ErrorCode::E111, kind.where,
+                 fmt::format("device \"{}\" does not say how fast it computes in {}, as the model does", kind.name,
+                             name(dtype)))
+        .help(fmt::format("add {} = \"100TFLOPS\", or what it is, to [device.{}.peak]", name(dtype), kind.name));
+  };
+  if (cluster.nodes.empty()) return check(cluster.kinds[0]);
+  int64_t first = 0;
+  for (const NodeRun& run : cluster.nodes) {
+    if (first < devices) PIPER_CHECK(check(cluster.kinds[static_cast<size_t>(run.kind)]));
+    first += int64_t{run.count} * run.devices;
+  }
+  return Ok{};
+}
+
+double compute_seconds(const DeviceKind& kind, DType dtype, int64_t flops, int64_t bytes) {
+  const double computing =
+      static_cast<double>(flops) / (kind.peak[static_cast<size_t>(dtype)] * kind.compute_efficiency);
+  const double moving = static_cast<double>(bytes) / (kind.memory_bandwidth * kind.memory_efficiency);
+  return std::max(computing, moving) + kind.launch;
 }
 
 }  // namespace piper

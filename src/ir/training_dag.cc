@@ -10,11 +10,6 @@
 
 namespace piper {
 
-std::string_view name(CollectiveKind kind) {
-  constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "reduce_pieces"};
-  return names[static_cast<int>(kind)];
-}
-
 NodeId TrainingDag::add(Node node) {
   nodes.push_back(std::move(node));
   return NodeId(nodes.size() - 1);
@@ -128,6 +123,10 @@ std::string_view comm_tag(const Node& node) {
       break;
   }
   internal_error("a collective carries an item");
+}
+
+std::string bucket_name(const TrainingDag& dag, BucketId bucket) {
+  return fmt::format("bucket{}.{}", bucket.value, (*dag.model)[dag[bucket].parameters[0]].name);
 }
 
 std::string item_name(const TrainingDag& dag, Item item) {

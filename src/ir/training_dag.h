@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/id.h"
+#include "cost/collective.h"
 #include "ir/device_group.h"
 #include "model/model_graph.h"
 #include "schedule/schedule.h"
@@ -43,15 +44,6 @@ struct Item {
   BucketId bucket_id() const { return BucketId(index); }
   friend auto operator<=>(const Item&, const Item&) = default;
 };
-
-enum class CollectiveKind {
-  AllReduce,
-  ReduceScatter,
-  AllGather,
-  AllToAll,
-  ReducePieces,  // of gradients held by several groups: the owners of each piece, one per group, add up what they have
-};
-std::string_view name(CollectiveKind kind);
 
 /// Runs the pass of the chunk that the node's tags name.
 struct Compute {
@@ -223,6 +215,8 @@ std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separ
 /// gather, reduce, exchange, transfer, scalars; empty for computations and updates.
 std::string_view comm_tag(const Node& node);
 std::string item_name(const TrainingDag& dag, Item item);
+/// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them, as plans and cost tables call it.
+std::string bucket_name(const TrainingDag& dag, BucketId bucket);
 
 /// Successor (or predecessor) edges of every node, as indices into dag.edges.
 struct Adjacency {

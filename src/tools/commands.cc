@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <set>
-#include <utility>
 
 #include "base/bytes.h"
 #include "base/read_file.h"
@@ -12,6 +11,7 @@
 #include "base/text_table.h"
 #include "compile/explain.h"
 #include "compile/timeline_of.h"
+#include "cost/load_cluster.h"
 #include "ir/dag_text.h"
 #include "model/load_model.h"
 #include "plan/memory_report.h"
@@ -78,16 +78,20 @@ Result<CompiledInput> compile_input(const CompileInput& input, const CompileOpti
   PIPER_TRY(ModelGraph model, load_model(input.model, input.step));
   PIPER_TRY(const Schedule schedule, load_schedule(input.schedule));
   if (!input.cluster.empty()) {
-    PIPER_TRY(const SourceFilePtr file, read_file(input.cluster, "cluster"));
-    PIPER_TRY(options.cluster, parse_cluster(file));
-    out.memory = std::exchange(options.cluster.memory, std::nullopt);
+    PIPER_TRY(out.cluster, load_cluster(input.cluster));
+    options.cluster = out.cluster;
+    for (DeviceKind& kind : options.cluster.kinds) kind.memory.reset();  // fits() says so when all else is shown
+  }
+  if (!input.costs.empty()) {
+    PIPER_TRY(const SourceFilePtr file, read_file(input.costs, "cost table"));
+    PIPER_TRY(options.costs, parse_cost_table(file));
   }
   PIPER_TRY(out.compiled, compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options));
   return out;
 }
 
 Checked CompiledInput::fits() const {
-  return memory ? check_capacity(compiled.plan, *memory) : Ok{};
+  return check_capacity(compiled.plan, cluster);
 }
 
 int report_text(const Diagnostic& problem, bool color) {

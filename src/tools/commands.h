@@ -19,7 +19,8 @@ enum ExitCode { fine = 0, refused = 1, usage = 2, run_failed = 3, our_bug = 70 }
 struct CompileInput {
   std::string model;
   std::string schedule;
-  std::string cluster;
+  std::string cluster;  // name or file; empty: unspecified accelerators
+  std::string costs;    // file; empty: by formula
   StepOverrides step;
   std::string format = "text";
   bool color = false;
@@ -57,11 +58,10 @@ struct ScheduleCommand {
 };
 int run(const ScheduleCommand& command);
 
-/// A compiled step, and the memory of a device if a cluster file says so. A plan that does not fit can still be looked
-/// at.
+/// A compiled step, and the cluster it is for. A plan that does not fit can still be looked at.
 struct CompiledInput {
   Compiled compiled;
-  std::optional<int64_t> memory;
+  Cluster cluster;
 
   Checked fits() const;  // E405
 };

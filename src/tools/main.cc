@@ -26,7 +26,9 @@ int terminal_columns() {
 void add_input(CLI::App& app, CompileInput& input) {
   app.add_option("MODEL", input.model, "Model file, configuration (.toml), or analytic:NAME")->required();
   app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json")->required();
-  app.add_option("--cluster", input.cluster, "Cluster file (.toml): costs, and the memory of a device");
+  app.add_option("--cluster", input.cluster,
+                 "Cluster: a shipped one such as h100, or a file (.toml): costs, and the memory of a device");
+  app.add_option("--costs", input.costs, "Measured costs of all computations, instead of the cluster's formulas");
   app.add_option("--batch", input.step.batch, "Samples of a step, instead of the model's")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
   app.add_option("--sequence", input.step.sequence, "Tokens of a sample, instead of the model's")
@@ -117,7 +119,7 @@ int run_program(int argc, char** argv) {
   CheckCommand check{usual_input()};
   CLI::App* check_app = app.add_subcommand("check", "Prove a schedule sound and show the memory of every device");
   add_input(*check_app, check.input);
-  check_app->footer("Example:\n  piper check examples/moe.toml examples/dualpipe.piper --cluster examples/h100.toml");
+  check_app->footer("Example:\n  piper check examples/moe.toml examples/dualpipe.piper --cluster h100");
 
   ExplainCommand explain{usual_input(), ""};
   CLI::App* explain_app = app.add_subcommand("explain", "Why a node is there, what made it, what waits for it");

@@ -69,6 +69,10 @@ Result<Compiled> compile_case(const Case& c, const std::string& schedule_section
   if (c.find("cluster")) {
     PIPER_TRY(options.cluster, parse_cluster(source(c, "cluster")));
   }
+  if (c.find("costs")) {
+    PIPER_TRY(options.costs, parse_cost_table(source(c, "costs")));
+    check_round_trip(*options.costs, [](const SourceFilePtr& file) { return parse_cost_table(file); });
+  }
   options.after_pass = [&](std::string_view pass, const TrainingDag& dag) {
     if (dump && pass == dump_after) *dump = print(dag);
   };
@@ -140,8 +144,7 @@ Outcome run_check_plan(const Case& c) {
   if (c.find("cluster")) {
     auto cluster = parse_cluster(source(c, "cluster"));
     if (!cluster) return refused(cluster.error());
-    if (cluster->memory)
-      if (auto fits = check_capacity(*plan, *cluster->memory); !fits) return refused(fits.error());
+    if (auto fits = check_capacity(*plan, *cluster); !fits) return refused(fits.error());
   }
   return {false, "sound\n"};
 }
