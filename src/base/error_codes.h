@@ -27,7 +27,7 @@ namespace piper {
   X(E203, "nothing selected")                                                    \
   X(E204, "not placed")                                                          \
   X(E205, "unknown device")                                                      \
-  X(E206, "bad split")                                                           \
+  X(E206, "name is taken")                                                       \
   X(E207, "devices are declared twice or not at all")                            \
   X(E208, "unknown mesh axis")                                                   \
   X(E209, "cannot cut the model into these stages")                              \

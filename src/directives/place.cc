@@ -4,7 +4,7 @@
 // place(<filter>, along=pp, stages=n, shape=loop|v|two_way): cuts the selected chunks into n contiguous stages, tags
 // them, and gives stage s to a coordinate of the axis: s mod p, back and forth (v), or both ways at once (two_way).
 // Illegal: nothing selected (E203); placed elsewhere (E201); unknown device or axis (E205, E208); stages that do not
-// fit (E209).
+// fit (E209), a name for them that is taken (E206); an argument about stages without stages (E104).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "base/suggest.h"
 #include "directives/device_choice.h"
 #include "directives/directives.h"
+#include "directives/new_tag.h"
 #include "ir/select.h"
 #include "schedule/schedule_text.h"
 
@@ -97,14 +98,6 @@ void put(TrainingDag& dag, NodeId id, GroupId group, StreamId stream, DirectiveI
   node.placed_by = by;
 }
 
-/// The first directive that makes stages of this name.
-SourceRange first_stages(const TrainingDag& dag, const std::string& name) {
-  for (size_t d = 0; d < dag.origins.size(); ++d)
-    if (const auto* place = std::get_if<Place>(&dag.origins[d].body); place && place->stages > 0 && place->as == name)
-      return dag.where(DirectiveId(d), {"as", "stages"});
-  return {};
-}
-
 Checked check_stages(const TrainingDag& dag, const Place& place, int ranks, DirectiveId by) {
   if (place.stages % ranks != 0)
     return error(ErrorCode::E209, dag.where(by, {"stages"}),
@@ -121,12 +114,6 @@ Checked check_stages(const TrainingDag& dag, const Place& place, int ranks, Dire
                  fmt::format("two_way needs an even number of devices and of slices: there are {} and {}", ranks,
                              dag.slices()))
         .help("half of the microbatches go each way: split(batch, parts=8, as=mb)");
-  for (const StageTags& stages : dag.stages)
-    if (stages.tag == place.as)
-      return error(ErrorCode::E206, dag.where(by, {"as", "stages"}),
-                   fmt::format("stages called \"{}\" exist already", place.as))
-          .note(first_stages(dag, place.as), "made here")
-          .help("give these another name: as=…");
   return Ok{};
 }
 
@@ -147,6 +134,7 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
         .help(did_you_mean(axis, names));
   }
   const int ranks = found->size;
+  PIPER_CHECK(check_new_tag(dag, place.as, by));
   PIPER_CHECK(check_stages(dag, place, ranks, by));
   const Instances instances = find_instances(*dag.model, chunks);
   PIPER_TRY(const std::vector<int> starts, stage_starts(dag, place, instances, by));
@@ -172,17 +160,28 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
   return dag;
 }
 
+/// Arguments that say something about stages.
+Checked check_without_stages(const TrainingDag& dag, const Place& place, DirectiveId by) {
+  const auto needs_stages = [&](std::string_view argument) {
+    return error(ErrorCode::E104, dag.where(by, {argument}), fmt::format("place: {}=… goes with stages=n", argument));
+  };
+  const Place usual;
+  if (!place.devices.along.empty())
+    return needs_stages("along").help("for one group of devices write mesh={pp=0}, or mesh={} for all of them");
+  constexpr auto help = "add along=AXIS and stages=n, or take it out";
+  if (!place.at.empty()) return needs_stages("at").help(help);
+  if (place.shape != usual.shape) return needs_stages("shape").help(help);
+  if (place.as != usual.as) return needs_stages("as").help(help);
+  return Ok{};
+}
+
 }  // namespace
 
 Result<TrainingDag> apply(TrainingDag dag, const Place& place, DirectiveId by) {
   if (dag.devices == 0)
     return error(ErrorCode::E207, dag.where(by), "place: no devices are declared").help("add devices(n) or mesh(…)");
   if (place.stages > 0) return place_stages(std::move(dag), place, by);
-  if (!place.at.empty())
-    return error(ErrorCode::E104, dag.where(by, {"at"}), "place: at=[…] goes with stages=n").help("add stages=…");
-  if (!place.devices.along.empty())
-    return error(ErrorCode::E104, place.devices.where, "place: along=… goes with stages=n")
-        .help("for one group of devices write mesh={pp=0}, or mesh={} for all of them");
+  PIPER_CHECK(check_without_stages(dag, place, by));
   if (place.devices.lists.size() > 1)
     return error(ErrorCode::E105, place.devices.where, "place: takes one list of devices")
         .help("what is placed together stands in one list; write one place for each");

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "directives/directives.h"
+#include "directives/new_tag.h"
 
 namespace piper {
 namespace {
@@ -13,20 +14,7 @@ namespace {
 constexpr int64_t most_nodes = 5'000'000;
 
 Checked check(const TrainingDag& dag, const Split& split, DirectiveId by) {
-  for (const SliceDim& dim : dag.dims)
-    if (dim.name == split.as)
-      return error(ErrorCode::E206, dag.where(by, {"as"}),
-                   fmt::format("the batch is already split along \"{}\"", split.as))
-          .note(dag.where(dim.made_by, {"as"}), "first split here")
-          .help("use another name after as=");
-  for (const Chunk& chunk : dag.model->chunks)
-    for (const ScopeTag& tag : chunk.scopes)
-      if (tag.scope == split.as)
-        return error(ErrorCode::E206, dag.where(by, {"as"}), fmt::format("\"{}\" is a scope of the model", split.as))
-            .help("use another name after as=");
-  if (split.as == "pass" || split.as == "comm")
-    return error(ErrorCode::E206, dag.where(by, {"as"}), fmt::format("\"{}\" has a meaning of its own", split.as))
-        .help("use another name after as=");
+  PIPER_CHECK(check_new_tag(dag, split.as, by));
   const int64_t slices = int64_t{dag.slices()} * split.parts;
   if (dag.model->step.batch % slices != 0)
     return error(ErrorCode::E213, dag.where(by, {"parts"}),
