@@ -1,6 +1,7 @@
 #include "sim/symmetry.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <unordered_map>
 
@@ -38,6 +39,10 @@ uint64_t pair_of(uint64_t a, uint64_t b) {
   hash.add(a);
   hash.add(b);
   return hash.value() | 1;
+}
+
+uint64_t size_of(const Piece& piece) {
+  return pair_of(static_cast<uint64_t>(piece.level), std::bit_cast<uint64_t>(piece.share));
 }
 
 uint64_t hash_of(const Spread& spread) {
@@ -106,9 +111,7 @@ class Refinement {
             for (size_t level = 0; level < port_.size(); ++level) parts.push_back(pair_of(level, port(level, d)));
           }
         for (const Piece& piece : circle.pieces)
-          parts.push_back(
-              pair_of(pair_of(device(piece.from), device(piece.to)),
-                      pair_of(static_cast<uint64_t>(piece.level), static_cast<uint64_t>(piece.share * 1e9))));
+          parts.push_back(pair_of(pair_of(device(piece.from), device(piece.to)), size_of(piece)));
         parts.push_back(hash_of(circle.spread));
         circle_[p][c] = signature(p, parts);
       }
@@ -141,7 +144,21 @@ class Refinement {
     }
   }
 
+  /// By device: what it sends to whom and gets from whom, as a sum, so that no order matters.
+  std::vector<uint64_t> piece_signatures() const {
+    std::vector<uint64_t> out(device_.size(), 0);
+    for (size_t p = 0; p < places_.all.size(); ++p)
+      for (const Circle& circle : places_.all[p].circles)
+        for (const Piece& piece : circle.pieces) {
+          const uint64_t what = pair_of(p, size_of(piece));
+          out[static_cast<size_t>(piece.from)] += pair_of(what, device(piece.to));
+          out[static_cast<size_t>(piece.to)] += pair_of(device(piece.from), what);
+        }
+    return out;
+  }
+
   void refine_devices() {
+    const std::vector<uint64_t> pieces = piece_signatures();
     std::vector<uint64_t> parts;
     std::vector<uint64_t> next(device_.size(), 0);
     for (size_t d = 0; d < device_.size(); ++d) {
@@ -149,6 +166,7 @@ class Refinement {
       parts.clear();
       for (size_t level = 0; level < port_.size(); ++level)
         parts.push_back(pair_of(level, port(level, static_cast<int>(d))));
+      parts.push_back(pieces[d]);
       for (size_t p = 0; p < places_.all.size(); ++p) {
         const Place& place = places_.all[p];
         if (place.of_member[d] >= 0) parts.push_back(circle_[p][static_cast<size_t>(place.of_member[d])]);

@@ -85,6 +85,7 @@ Result<CompiledInput> compile_input(const CompileInput& input, const CompileOpti
   if (!input.costs.empty()) {
     PIPER_TRY(const SourceFilePtr file, read_file(input.costs, "cost table"));
     PIPER_TRY(options.costs, parse_cost_table(file));
+    out.costs = options.costs;
   }
   PIPER_TRY(out.compiled, compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options));
   return out;

@@ -62,6 +62,7 @@ int run(const ScheduleCommand& command);
 struct CompiledInput {
   Compiled compiled;
   Cluster cluster;
+  std::optional<CostTable> costs;
 
   Checked fits() const;  // E405
 };

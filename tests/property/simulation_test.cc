@@ -34,7 +34,7 @@ TEST(Simulation, AlikeDevicesOnceAreAllDevices) {
     if (!result) continue;
     Random random(static_cast<uint64_t>(number));
     const Cluster cluster = random_cluster(random);
-    const auto once = simulate(result->plan, cluster), all = simulate(result->plan, cluster, nullptr, {true, true});
+    auto once = simulate(result->plan, cluster), all = simulate(result->plan, cluster, nullptr, {true, true});
     ASSERT_TRUE(once) << render(once.error());
     ASSERT_TRUE(all);
     ASSERT_NEAR(once->seconds, all->seconds, 1e-9 * all->seconds);

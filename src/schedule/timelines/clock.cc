@@ -15,7 +15,8 @@ struct Done {
 
 class Clock {
  public:
-  Clock(const Timeline& timeline, const TimelineCosts& costs) : timeline_(timeline), costs_(costs) {
+  Clock(const Timeline& timeline, const TimelineCosts& costs, std::optional<double> overlap)
+      : timeline_(timeline), costs_(costs), overlap_(overlap) {
     for (const auto& row : timeline.ranks)
       for (const TimelineCell& cell : row)
         for (const auto& op : {std::optional(cell.first), cell.second}) {
@@ -41,7 +42,7 @@ class Clock {
           if (!ready(cell.first, static_cast<int>(r), start) ||
               (cell.second && !ready(*cell.second, static_cast<int>(r), start)))
             break;
-          const double end = start + duration(cell.first) + (cell.second ? duration(*cell.second) : 0);
+          const double end = start + duration(cell);
           finish(cell.first, static_cast<int>(r), end);
           if (cell.second) finish(*cell.second, static_cast<int>(r), end);
           free[r] = end;
@@ -60,6 +61,10 @@ class Clock {
     return static_cast<size_t>(stage) * static_cast<size_t>(microbatches_) + static_cast<size_t>(microbatch);
   }
 
+  double duration(const TimelineCell& cell) const {
+    if (!cell.second) return duration(cell.first);
+    return overlap_ ? *overlap_ : duration(cell.first) + duration(*cell.second);
+  }
   double duration(const TimelineOp& op) const {
     switch (op.pass) {
       case Pass::F:
@@ -97,14 +102,16 @@ class Clock {
 
   const Timeline& timeline_;
   TimelineCosts costs_;
+  std::optional<double> overlap_;
   int stages_ = 0, microbatches_ = 0;
   std::vector<Done> forward_, backward_;
 };
 
 }  // namespace
 
-std::vector<std::vector<CellTime>> run_clock(const Timeline& timeline, const TimelineCosts& costs) {
-  return Clock(timeline, costs).run();
+std::vector<std::vector<CellTime>> run_clock(const Timeline& timeline, const TimelineCosts& costs,
+                                             std::optional<double> overlap) {
+  return Clock(timeline, costs, overlap).run();
 }
 
 }  // namespace piper

@@ -13,8 +13,10 @@ struct CellTime {
   double end = 0;
 };
 
-/// By rank and cell. B takes I + W; an overlapped pair starts when both parts are ready and takes the sum of them.
+/// By rank and cell. B takes I + W; an overlapped pair starts when both parts are ready and takes `overlap`, or the sum of
+/// them.
 /// `comm` is added where a dependence crosses ranks. The timeline must be valid.
-std::vector<std::vector<CellTime>> run_clock(const Timeline& timeline, const TimelineCosts& costs);
+std::vector<std::vector<CellTime>> run_clock(const Timeline& timeline, const TimelineCosts& costs,
+                                             std::optional<double> overlap = {});
 
 }  // namespace piper
