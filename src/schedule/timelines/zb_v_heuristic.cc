@@ -63,6 +63,9 @@ class Builder {
   static constexpr double forward_size = 2, input_size = 1, weight_size = 1;
   double limit() const { return 2.0 * p_ * forward_size; }
   int stage(int r, int chunk) const { return stage_of(Placement::V, r, chunk, p_); }
+  StageCosts costs(int r, int chunk) const { return c_.at(stage(r, chunk)); }
+  /// Time of the W that is next on a rank.
+  double due_time(int r) const { return c_.at(ranks_[r].due.front().stage).W; }
 
   /// The rank that the next F (I) of a chunk hears from, or none at the ends of the V.
   std::optional<int> forward_source(int r, int chunk) const { return neighbour(chunk == 0 ? r - 1 : r + 1); }
@@ -102,7 +105,7 @@ class Builder {
   void forward(int r, int chunk) {
     const std::optional<double> ready = forward_ready(r, chunk);
     if (ready) fill(r, *ready, variant_.before_forward);
-    run(r, {stage(r, chunk), Pass::F, ranks_[r].forwards(chunk)}, ready.value_or(0), c_.F);
+    run(r, {stage(r, chunk), Pass::F, ranks_[r].forwards(chunk)}, ready.value_or(0), costs(r, chunk).F);
     ranks_[r].forward_ends[chunk].push_back(ranks_[r].end);
     ranks_[r].memory += forward_size;
   }
@@ -111,14 +114,14 @@ class Builder {
     const std::optional<double> ready = input_ready(r, chunk);
     if (ready) fill(r, *ready, chunk == 0 || variant_.before_second_input);
     const TimelineOp op = {stage(r, chunk), Pass::BI, ranks_[r].inputs(chunk)};
-    run(r, op, ready.value_or(0), c_.I);
+    run(r, op, ready.value_or(0), costs(r, chunk).I);
     ranks_[r].input_ends[chunk].push_back(ranks_[r].end);
     ranks_[r].due.push_back({op.stage, Pass::BW, op.microbatch});
     ranks_[r].memory -= input_size;
   }
 
   void weight(int r) {
-    run(r, ranks_[r].due.front(), 0, c_.W);
+    run(r, ranks_[r].due.front(), 0, due_time(r));
     ranks_[r].due.pop_front();
     ranks_[r].memory -= weight_size;
   }
@@ -133,7 +136,7 @@ class Builder {
   /// Uses the time until `t` for W; the last one may end later if `may_delay` and the rank cannot afford the gap.
   void fill(int r, double t, bool may_delay) {
     const RankState& rank = ranks_[r];
-    while (!rank.due.empty() && t >= rank.end + c_.W) weight(r);
+    while (!rank.due.empty() && t >= rank.end + due_time(r)) weight(r);
     if (!rank.due.empty() && may_delay && t - rank.end > slack(r)) weight(r);
   }
 
@@ -142,7 +145,7 @@ class Builder {
     for (int r = 0; r < p_; ++r) forward(r, 0);
     for (int r = p_ - 1; r >= 0; --r) {
       while (r < p_ - 1 && ranks_[r].memory + forward_size * (2 + 2 * r) <= limit() &&
-             ranks_[r].end + c_.F <= ranks_[r + 1].forward_ends[1][0] + c_.comm && ranks_[r].forwards(0) < m_)
+             ranks_[r].end + costs(r, 0).F <= ranks_[r + 1].forward_ends[1][0] + c_.comm && ranks_[r].forwards(0) < m_)
         for (int above = 0; above <= r; ++above) forward(above, 0);
       forward(r, 1);
     }
