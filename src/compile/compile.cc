@@ -93,12 +93,12 @@ Checked apply_all(Pipeline& pipeline, const Schedule& schedule) {
 
 /// Orders in file order, with every `use` written out.
 Result<std::vector<SourcedOrder>> collect_orders(const TrainingDag& dag, const Schedule& schedule,
-                                                 Schedule& written_out) {
+                                                 const Cluster& cluster, Schedule& written_out) {
   std::vector<SourcedOrder> orders;
   for (size_t d = 0; d < schedule.directives.size(); ++d) {
     const Directive& directive = schedule.directives[d];
     if (const auto* use = std::get_if<Use>(&directive.body)) {
-      PIPER_TRY(const std::vector<Order> expanded, expand(dag, *use, DirectiveId(d)));
+      PIPER_TRY(const std::vector<Order> expanded, expand(dag, *use, cluster, DirectiveId(d)));
       for (const Order& order : expanded) {
         written_out.directives.push_back({order, directive.where});
         orders.push_back({order, DirectiveId(d)});
@@ -147,7 +147,8 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   Compiled out;
 
   PIPER_CHECK(build_structure(pipeline, schedule));
-  PIPER_TRY(const std::vector<SourcedOrder> orders, collect_orders(pipeline.dag, schedule, out.schedule));
+  PIPER_TRY(const std::vector<SourcedOrder> orders,
+            collect_orders(pipeline.dag, schedule, options.cluster, out.schedule));
   PIPER_CHECK(complete_structure(pipeline, schedule, orders));
 
   PIPER_CHECK(apply_all<Prefetch>(pipeline, schedule));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "schedule/schedule.h"
 #include "schedule/timeline.h"
 
 namespace piper {
@@ -60,9 +61,6 @@ struct TimelineMemory {
   double kept_by_F = 2;
   double freed_by_I = 1;
 };
-
-/// Does the backward of a stage run as I and W, or as one B?
-enum class Backward { Split, Whole };
 
 /// What is asked for. An option that the timeline does not have is refused, except costs: rules do not need them.
 struct TimelineRequest {

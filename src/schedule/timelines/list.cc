@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "base/invariant.h"
-#include "base/saturate.h"
 #include "schedule/timelines/generator.h"
 #include "schedule/timelines/list_schedule.h"
 
@@ -41,29 +40,10 @@ Checked check_directions(const TimelineRequest& request, const SourceRange& wher
                         request.microbatches + request.microbatches % 2));
 }
 
-Checked check_limit(const TimelineRequest& request, const SourceRange& where) {
-  const int least = placement_of(request) == Placement::TwoWay ? 1 : request.stages_per_rank;
-  if (!request.memory_limit || *request.memory_limit >= least) return Ok{};
-  return refuse(where,
-                fmt::format("list: with a memory limit of {} a microbatch does not get through {} stages on a rank",
-                            *request.memory_limit, least))
-      .help(fmt::format("use a limit of {} or more", least));
-}
-
-Checked check_total(const TimelineRequest& request, const SourceRange& where) {
-  constexpr int64_t most = int64_t{1} << 24;  // about two gigabytes
-  const int64_t passes =
-      saturating_multiply(3 * int64_t{request.ranks} * request.stages_per_rank, request.microbatches);
-  if (passes <= most) return Ok{};
-  return error(ErrorCode::E113, where, fmt::format("list would order {} passes; it takes at most {}", passes, most))
-      .help("use fewer ranks, stages or microbatches, or another timeline");
-}
-
 Checked check(const TimelineRequest& request, const SourceRange& where) {
   PIPER_CHECK(check_stages_per_rank(request, where));
   PIPER_CHECK(check_directions(request, where));
-  PIPER_CHECK(check_limit(request, where));
-  return check_total(request, where);
+  return check_problem(list_problem(request), where);
 }
 
 Timeline generate(const TimelineRequest& request) {

@@ -1,9 +1,12 @@
 #include "schedule/timelines/list_schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 
+#include "base/saturate.h"
 #include "schedule/timelines/list_named.h"
 #include "schedule/timelines/list_pass.h"
 #include "schedule/timelines/list_search.h"
@@ -56,6 +59,20 @@ Candidate search(const ListPasses& passes, Candidate named, Candidate pass, doub
 }
 
 }  // namespace
+
+Checked check_problem(const ListProblem& problem, const SourceRange& where) {
+  constexpr int64_t most = int64_t{1} << 24;  // about two gigabytes
+  const int64_t passes = saturating_multiply(3 * int64_t{problem.stages()}, problem.microbatches);
+  if (passes > most)
+    return error(ErrorCode::E113, where, fmt::format("list would order {} passes; it takes at most {}", passes, most))
+        .help("use fewer ranks, stages or microbatches, or another timeline");
+  if (const int least = least_limit(problem); !(problem.limit >= least))
+    return error(ErrorCode::E314, where,
+                 fmt::format("list: a microbatch needs room for {} activations on a rank; the memory limit is {}",
+                             least, problem.limit))
+        .help(fmt::format("use a limit of {} or more", least));
+  return Ok{};
+}
 
 ListSchedule list_schedule(const ListProblem& problem, const ListEffort& effort) {
   const ListPasses passes(problem);

@@ -23,7 +23,10 @@ struct ListEffort {
   double visits = 8e7;
 };
 
-/// The limit must be at least least_limit(problem).
+/// Refuses a limit with which a microbatch does not get through (E314), and too many passes (E113).
+Checked check_problem(const ListProblem& problem, const SourceRange& where);
+
+/// For a problem that is not refused.
 ListSchedule list_schedule(const ListProblem& problem, const ListEffort& effort = {});
 
 }  // namespace piper::timelines
