@@ -104,13 +104,13 @@ Checked apply_all(Pipeline& pipeline, const Schedule& schedule) {
 }
 
 /// Orders in file order, with every `use` written out.
-Result<std::vector<SourcedOrder>> collect_orders(const TrainingDag& dag, const Schedule& schedule,
+Result<std::vector<SourcedOrder>> collect_orders(const TrainingDag& dag, const Schedule& schedule, const Costs& costs,
                                                  Schedule& written_out) {
   std::vector<SourcedOrder> orders;
   for (size_t d = 0; d < schedule.directives.size(); ++d) {
     const Directive& directive = schedule.directives[d];
     if (const auto* use = std::get_if<Use>(&directive.body)) {
-      PIPER_TRY(const std::vector<Order> expanded, expand(dag, *use, DirectiveId(d)));
+      PIPER_TRY(const std::vector<Order> expanded, expand(dag, *use, costs, DirectiveId(d)));
       for (const Order& order : expanded) {
         written_out.directives.push_back({order, directive.where, {}});
         orders.push_back({order, DirectiveId(d)});
@@ -160,7 +160,8 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
 
   PIPER_CHECK(build_structure(pipeline, schedule));
   PIPER_CHECK(check_cluster(options.cluster, pipeline.dag, schedule));
-  PIPER_TRY(const std::vector<SourcedOrder> orders, collect_orders(pipeline.dag, schedule, out.schedule));
+  const Costs costs{options.cluster, options.costs ? &*options.costs : nullptr};
+  PIPER_TRY(const std::vector<SourcedOrder> orders, collect_orders(pipeline.dag, schedule, costs, out.schedule));
   PIPER_CHECK(complete_structure(pipeline, schedule, orders));
 
   PIPER_CHECK(apply_all<Prefetch>(pipeline, schedule));
@@ -168,9 +169,8 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   PIPER_CHECK(pipeline.run("check-acyclic", check_acyclic));
 
   LinearDag& linear = out.linear;
-  const CostTable* costs = options.costs ? &*options.costs : nullptr;
   PIPER_CHECK(pipeline.timed("linearize", linear.dag, [&]() -> Checked {
-    PIPER_TRY(const std::vector<double> seconds, node_seconds(pipeline.dag, options.cluster, costs));
+    PIPER_TRY(const std::vector<double> seconds, node_seconds(pipeline.dag, costs));
     PIPER_TRY(linear, linearize(std::move(pipeline.dag), seconds));
     return Ok{};
   }));
@@ -180,7 +180,8 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   }));
   pipeline.end_phase(linear.dag);
 
-  out.plan = pipeline.timed("lower", linear.dag, [&] { return lower(linear, hash_costs(options.cluster, costs)); });
+  out.plan =
+      pipeline.timed("lower", linear.dag, [&] { return lower(linear, hash_costs(costs.cluster, costs.measured)); });
   PIPER_CHECK(pipeline.timed("verify-plan", linear.dag, [&] { return verify(out.plan); }));
   PIPER_CHECK(check_capacity(out.plan, options.cluster));
   out.times = std::move(pipeline.times);

@@ -5,11 +5,11 @@
 // Illegal: unknown timeline (E315), sizes it is not defined for (E314), a placement that contradicts it (E313).
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
 
-#include "base/suggest.h"
 #include "directives/directives.h"
+#include "directives/list_timeline.h"
+#include "directives/placed_stages.h"
 #include "schedule/schedule_text.h"
 #include "schedule/timelines/as_schedule.h"
 #include "schedule/timelines/library.h"
@@ -17,61 +17,8 @@
 namespace piper {
 namespace {
 
-Result<const StageTags*> find_stages(const TrainingDag& dag, const Use& use, const SourceRange& where) {
-  std::vector<std::string> names;
-  for (const StageTags& stages : dag.stages) {
-    if (stages.tag == use.stages) {
-      for (size_t c = 0; c < stages.of_chunk.size(); ++c)
-        if (stages.of_chunk[c] < 0)
-          return error(ErrorCode::E313, where,
-                       fmt::format("use: chunk {} belongs to no stage", dag.model->chunks[c].name))
-              .help("let the place directive with stages=… select everything: place({}, …)");
-      return &stages;
-    }
-    names.push_back(stages.tag);
-  }
-  return error(ErrorCode::E313, where, fmt::format("use: there are no stages called \"{}\"", use.stages))
-      .help(names.empty() ? "make them: place({}, along=pp, stages=4)" : did_you_mean(use.stages, names));
-}
-
-Result<int> find_dim(const TrainingDag& dag, const Use& use, const SourceRange& where) {
-  std::vector<std::string> names;
-  for (size_t d = 0; d < dag.dims.size(); ++d) {
-    if (dag.dims[d].name == use.microbatches) return static_cast<int>(d);
-    names.push_back(dag.dims[d].name);
-  }
-  return error(ErrorCode::E313, where, fmt::format("use: the batch is not split along \"{}\"", use.microbatches))
-      .help(names.empty() ? "split it: split(batch, parts=8, as=mb)" : did_you_mean(use.microbatches, names));
-}
-
-/// The group that runs a stage for a microbatch.
-class Stages {
- public:
-  Stages(const TrainingDag& dag, const StageTags& tags, size_t dim) : dag_(dag), index_(dag) {
-    count = *std::max_element(tags.of_chunk.begin(), tags.of_chunk.end()) + 1;
-    first_chunk_.resize(static_cast<size_t>(count));
-    for (size_t c = tags.of_chunk.size(); c-- > 0;) first_chunk_[static_cast<size_t>(tags.of_chunk[c])] = ChunkId(c);
-    for (size_t d = dim + 1; d < dag.dims.size(); ++d) stride_ *= dag.dims[d].parts;
-  }
-  GroupId group(int stage, int microbatch) const { return forward(stage, microbatch).group; }
-  SourceRange where_placed(int stage, int microbatch, std::string_view argument) const {
-    return dag_.where(forward(stage, microbatch).placed_by, {argument, "stages", "devices", "mesh"});
-  }
-  int count = 0;
-
- private:
-  const Node& forward(int stage, int microbatch) const {
-    return dag_[index_.find(first_chunk_[static_cast<size_t>(stage)], Pass::F, microbatch * stride_)];
-  }
-
-  const TrainingDag& dag_;
-  ComputeIndex index_;
-  std::vector<ChunkId> first_chunk_;
-  int stride_ = 1;
-};
-
 /// Every stage stands where the timeline wants it, and different ranks are different devices.
-Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const Stages& stages,
+Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const PlacedStages& stages,
                         const TimelineInfo& info, const SourceRange& where) {
   std::set<GroupId> taken;
   for (const auto& row : timeline.ranks) {
@@ -117,7 +64,7 @@ SourceRange culprit(const TrainingDag& dag, const Use& use, const TimelineReques
 
 }  // namespace
 
-Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, DirectiveId by) {
+Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, const Costs& costs, DirectiveId by) {
   const SourceRange where = dag.where(by, {"timeline"});
   const TimelineInfo* info = find_timeline(use.timeline);
   TimelineRequest request;
@@ -125,23 +72,26 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, Direct
     auto unknown = make_timeline(use.timeline, request, where);
     return std::move(unknown.error());
   }
-  PIPER_TRY(const StageTags* tags, find_stages(dag, use, dag.where(by, {"stages", "timeline"})));
-  PIPER_TRY(const int dim, find_dim(dag, use, dag.where(by, {"microbatches", "timeline"})));
-  const Stages stages(dag, *tags, static_cast<size_t>(dim));
+  PIPER_TRY(const PlacedStages stages, PlacedStages::find(dag, use, by));
+  if (info->takes_placement) {
+    PIPER_TRY(const Timeline timeline, list_timeline(dag, stages, use, costs, where));
+    return orders_of(timeline, use.stages, use.microbatches);
+  }
   std::set<GroupId> groups;
-  request.microbatches = dag.dims[static_cast<size_t>(dim)].parts;
-  for (int s = 0; s < stages.count; ++s)
+  request.microbatches = stages.microbatches();
+  for (int s = 0; s < stages.count(); ++s)
     for (int m = 0; m < request.microbatches; ++m) groups.insert(stages.group(s, m));
   request.ranks = static_cast<int>(groups.size());
-  if (info->takes_stages_per_rank) request.stages_per_rank = std::max(1, stages.count / request.ranks);
+  if (info->takes_stages_per_rank) request.stages_per_rank = std::max(1, stages.count() / request.ranks);
   request.group = use.group;
   if (use.memory_limit) request.memory_limit = *use.memory_limit;
+  request.backward = use.backward;
   const int wanted = stage_count(info->placement, request.ranks,
                                  request.stages_per_rank ? request.stages_per_rank : info->default_stages_per_rank);
-  if (wanted != stages.count)
+  if (wanted != stages.count())
     return error(ErrorCode::E313, where,
                  fmt::format("use: {} on {} groups of devices needs {} stages; there are {}", info->name, request.ranks,
-                             wanted, stages.count))
+                             wanted, stages.count()))
         .note(stages.where_placed(0, 0, "stages"), "placed here")
         .help(fmt::format("write stages={} in place", wanted));
   auto timeline = make_timeline(use.timeline, request, where);

@@ -35,7 +35,7 @@ Result<TrainingDag> check_acyclic(TrainingDag dag);
 
 /// Seconds of every node, alone on its devices and links. Computations: from the table, if there is one (E411: it lacks
 /// one), otherwise from their work. A node waits for the slowest device of its group.
-Result<std::vector<double>> node_seconds(const TrainingDag& dag, const Cluster& cluster, const CostTable* costs);
+Result<std::vector<double>> node_seconds(const TrainingDag& dag, const Costs& costs);
 
 /// One order of all nodes, with the times behind it.
 Result<LinearDag> linearize(TrainingDag dag, const std::vector<double>& seconds);

@@ -103,7 +103,7 @@ ScheduleBuilder& ScheduleBuilder::order(const std::vector<OrderStep>& steps) {
 
 ScheduleBuilder& ScheduleBuilder::use(std::string timeline, UseOptions options) {
   return add(Use{std::move(timeline), std::move(options.stages), std::move(options.microbatches), options.group,
-                 options.memory_limit});
+                 options.memory_limit, options.backward});
 }
 
 Result<Schedule> ScheduleBuilder::checked() const {

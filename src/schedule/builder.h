@@ -85,6 +85,7 @@ struct UseOptions {
   std::string microbatches = Use{}.microbatches;
   std::optional<int> group = {};
   std::optional<int> memory_limit = {};
+  Backward backward = Backward::Split;
 };
 
 /// One place in an order: a selection, or overlapped({…}).

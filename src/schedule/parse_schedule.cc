@@ -78,6 +78,7 @@ DirectiveBody read_use(ArgumentReader& in) {
   use.microbatches = in.word("microbatches").value_or(use.microbatches);
   use.group = in.integer("group", 1, most);
   use.memory_limit = in.integer("memory_limit", 1, most);
+  use.backward = static_cast<Backward>(in.choice("backward", {"split", "whole"}).value_or(0));
   return use;
 }
 

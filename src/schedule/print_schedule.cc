@@ -103,6 +103,7 @@ std::string print_use(const Use& use) {
   out.add("stages=" + as_name(use.stages)).add("microbatches=" + as_name(use.microbatches));
   if (use.group) out.add(fmt::format("group={}", *use.group));
   if (use.memory_limit) out.add(fmt::format("memory_limit={}", *use.memory_limit));
+  if (use.backward == Backward::Whole) out.add("backward=whole");
   return out.close();
 }
 

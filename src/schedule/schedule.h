@@ -134,6 +134,9 @@ struct Order {
   friend bool operator==(const Order&, const Order&) = default;
 };
 
+/// Does the backward of a stage run as its two halves or as one pass? Only for use list.
+enum class Backward { Split, Whole };
+
 /// A timeline of the library, applied to the stages and microbatches that these tags name.
 struct Use {
   std::string timeline;
@@ -141,6 +144,7 @@ struct Use {
   std::string microbatches = "mb";
   std::optional<int> group;
   std::optional<int> memory_limit;
+  Backward backward = Backward::Split;
   friend bool operator==(const Use&, const Use&) = default;
 };
 

@@ -50,7 +50,9 @@ int run(const ExplainCommand& command);
 struct ScheduleCommand {
   std::string name;
   TimelineRequest request;
-  std::string costs;  // as written: F=1,I=1,W=1,comm=0
+  std::string costs;      // as written: F=1,I=1,W=1,comm=0
+  std::string placement;  // by name; empty: the timeline's
+  std::string backward = "split";
   std::string format = "timeline";
   bool list = false;
   bool color = false;

@@ -53,14 +53,23 @@ void add_timeline(CLI::App& app, ScheduleCommand& command) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--memory-limit", command.request.memory_limit,
                  "Most activations a rank keeps, in forwards of one stage");
-  app.add_option("--cost", command.costs, "Times such as F=1,I=1,W=1,comm=0");
+  app.add_option("--placement", command.placement,
+                 "For list: which rank runs which stage (default: line for one stage per rank, v for two, else loop)")
+      ->check(CLI::IsMember({"line", "loop", "v", "w", "two-way"}));
+  app.add_option("--backward", command.backward, "For list: I and W apart, or whole backwards")
+      ->check(CLI::IsMember({"split", "whole"}))
+      ->capture_default_str();
+  app.add_option("--cost", command.costs,
+                 "Times such as F=1,I=1,W=1,comm=0; by stage: F=1:1:1:2, or as factors: stages=1:1:1:1.5");
   app.add_option("--format", command.format, "How to print it")
       ->check(CLI::IsMember({"timeline", "csv", "piper", "json", "grid"}))
       ->capture_default_str();
   app.add_flag("--color,!--no-color", command.color, "Colours (default: only on a terminal)");
   app.add_option("--columns", command.columns, "Width of pictures (default: the terminal's)")
       ->check(CLI::Range(40, 10000));
-  app.footer("Examples:\n  piper schedule --list\n  piper schedule dualpipev --ranks 4 --microbatches 8 --format grid");
+  app.footer(
+      "Examples:\n  piper schedule --list\n  piper schedule dualpipev --ranks 4 --microbatches 8 --format grid\n"
+      "  piper schedule list --ranks 4 --microbatches 8 --stages-per-rank 2 --cost stages=1:1:1:1:1:1:1:1.5");
   app.callback([&] {
     if (!command.list && command.name.empty()) throw CLI::RequiredError("NAME (or --list)");
   });

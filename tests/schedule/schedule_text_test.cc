@@ -75,6 +75,7 @@ const char* const canonical[] = {
     "use 1f1b(stages=stage, microbatches=mb)",
     "use interleaved_1f1b(stages=part, microbatches=MB, group=4, memory_limit=3)",
     "use \"zb-h1\"(stages=stage, microbatches=mb)",
+    "use list(stages=stage, microbatches=mb, backward=whole)",
 };
 
 TEST(ScheduleText, WhatIsPrintedIsWhatWasWritten) {

@@ -624,7 +624,7 @@ TEST(Csv, PointsAtWhatItCannotRead) {
 // ---- the table -----------------------------------------------------------------------------------------------------
 
 TEST(Library, EveryRowIsFilledIn) {
-  EXPECT_EQ(timeline_library().size(), 15u);
+  EXPECT_EQ(timeline_library().size(), 16u);
   for (const TimelineInfo& info : timeline_library()) {
     EXPECT_FALSE(info.title.empty() || info.paper.empty() || info.sizes.empty() || info.bubble.empty() ||
                  info.memory.empty())
@@ -634,7 +634,7 @@ TEST(Library, EveryRowIsFilledIn) {
 }
 
 TEST(Library, PlacementsAreInverse) {
-  for (const Placement placement : {Placement::Line, Placement::Loop, Placement::V, Placement::TwoWay})
+  for (const Placement placement : {Placement::Line, Placement::Loop, Placement::V, Placement::W, Placement::TwoWay})
     for (int rank = 0; rank < 6; ++rank)
       for (int chunk = 0; chunk < (placement == Placement::Line ? 1 : 2); ++chunk)
         EXPECT_EQ(rank_of(placement, stage_of(placement, rank, chunk, 6), 6, chunk), rank);

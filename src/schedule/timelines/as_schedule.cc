@@ -1,5 +1,7 @@
 #include "schedule/timelines/as_schedule.h"
 
+#include "base/invariant.h"
+
 namespace piper {
 namespace {
 
@@ -8,6 +10,20 @@ TagCondition at(const std::string& tag, int low, int high) {
 }
 
 }  // namespace
+
+StageShape shape_of(Placement placement) {
+  switch (placement) {
+    case Placement::Line:
+    case Placement::Loop:
+      return StageShape::Loop;
+    case Placement::V:
+    case Placement::W:
+      return StageShape::V;
+    case Placement::TwoWay:
+      return StageShape::TwoWay;
+  }
+  internal_error("a placement has a shape");
+}
 
 std::vector<Order> orders_of(const Timeline& timeline, const std::string& stage, const std::string& microbatch) {
   const auto filter = [&](const TimelineOp& op) {
@@ -31,9 +47,7 @@ Schedule as_schedule(const Timeline& timeline, Placement placement, int stages, 
   Place place;
   place.devices.along = {"pp"};
   place.stages = stages;
-  place.shape = placement == Placement::V        ? StageShape::V
-                : placement == Placement::TwoWay ? StageShape::TwoWay
-                                                 : StageShape::Loop;
+  place.shape = shape_of(placement);
   Schedule schedule;
   schedule.directives.push_back({Mesh{{{"pp", static_cast<int>(timeline.ranks.size())}}}, {}});
   schedule.directives.push_back({Split{microbatches, "mb"}, {}});

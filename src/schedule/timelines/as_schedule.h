@@ -6,6 +6,9 @@
 
 namespace piper {
 
+/// The word of the language for a placement.
+StageShape shape_of(Placement placement);
+
 /// One order per rank: cell `2I3` is {STAGE=2, MICROBATCH=3, pass=BI}, with the tags that these names stand for.
 std::vector<Order> orders_of(const Timeline& timeline, const std::string& stage, const std::string& microbatch);
 

@@ -66,16 +66,17 @@ class Clock {
     return overlap_ ? *overlap_ : duration(cell.first) + duration(*cell.second);
   }
   double duration(const TimelineOp& op) const {
+    const StageCosts costs = costs_.at(op.stage);
     switch (op.pass) {
       case Pass::F:
-        return costs_.F;
+        return costs.F;
       case Pass::BI:
-        return costs_.I;
+        return costs.I;
       case Pass::BW:
-        return costs_.W;
+        return costs.W;
       case Pass::B:
       case Pass::R:
-        return costs_.I + costs_.W;
+        return costs.I + costs.W;
     }
     return 0;
   }
