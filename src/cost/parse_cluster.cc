@@ -39,7 +39,7 @@ Result<double> read_quantity(const TomlSection& section, const TomlValue& value,
   if (*number < 0 || (range.least > 0 && *number == 0))
     return section.bad(key, fmt::format("{} must {}", key, range.least > 0 ? "be above 0" : "not be negative"));
   if (*number < range.least || *number > range.most)
-    return section.bad(key, fmt::format("{} is out of range", key))
+    return section.bad(key, fmt::format("{} = {} {} is out of range", key, *number, plain_unit(range.quantity)))
         .help(fmt::format("write it with a unit: {}", example(range.quantity)));
   return *number;
 }

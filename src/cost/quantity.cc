@@ -37,6 +37,11 @@ std::string_view example(Quantity quantity) {
   return examples[static_cast<int>(quantity)];
 }
 
+std::string_view plain_unit(Quantity quantity) {
+  constexpr std::string_view names[] = {"bytes per second", "seconds", "operations per second"};
+  return names[static_cast<int>(quantity)];
+}
+
 std::string_view units(Quantity quantity) {
   constexpr std::string_view names[] = {"B/s, KB/s, MB/s, GB/s, TB/s (bytes) and Mbit/s, Gbit/s, Tbit/s (bits)",
                                         "s, ms, us, ns", "GFLOPS, TFLOPS, PFLOPS"};

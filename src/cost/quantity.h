@@ -17,6 +17,8 @@ std::optional<double> parse_quantity(Quantity quantity, std::string_view text);
 
 /// `"450GB/s"`: how one is written.
 std::string_view example(Quantity quantity);
+/// `bytes per second`: what a number without a unit is in.
+std::string_view plain_unit(Quantity quantity);
 /// The units, for help.
 std::string_view units(Quantity quantity);
 

@@ -46,7 +46,7 @@ class Model {
     for (int l = 0; l <= spread_.top; ++l) {
       if (!uses(l)) continue;
       out.latency += 2 * std::log2(children(l)) * latency(l);
-      carry(out, l, tree_passes(l) * bytes_ / ports(l), bytes_);
+      carry(out, l, tree_passes(l) * bytes_ / ports(l), bytes_ / ports(l));
     }
     return out;
   }
@@ -58,7 +58,7 @@ class Model {
     for (int l = 0; l <= spread_.top; ++l) {
       if (!uses(l)) continue;
       out.latency += rounds_ * latency(l);
-      carry(out, l, passes * bytes_ / ports(l), bytes_, reduce_share(l));
+      carry(out, l, passes * bytes_ / ports(l), bytes_ / ports(l), reduce_share(l));
     }
     return out;
   }

@@ -82,13 +82,30 @@ TEST(CommandLine, RefusedInputIsOne) {
 
 TEST(CommandLine, WhatDoesNotFitIsShownAndRefused) {
   const std::string folder = temporary_folder();
-  write_file(folder + "/small.toml", "[device]\nmemory = \"4GB\"\n");
+  write_file(folder + "/small.toml", "[device.small]\nmemory = \"4GB\"\n");
   for (const std::string command : {"check ", "compile --emit grid "}) {
     const ProgramResult result = run_piper(command + inputs + " --cluster " + folder + "/small.toml", root);
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(result.output, HasSubstr("[6, 7]"));
     EXPECT_THAT(result.errors, HasSubstr("error[E405]: device 6 needs 5.83 GiB"));
   }
+}
+
+TEST(CommandLine, ClustersAreFoundByName) {
+  EXPECT_EQ(run_piper("check " + inputs + " --cluster h100", root).exit_code, 0);
+  EXPECT_EQ(run_piper("check " + inputs + " --cluster examples/cluster.toml", root).exit_code, 0);
+  const ProgramResult unknown = run_piper("check " + inputs + " --cluster h10", root);
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("error[E108]: no cluster is called \"h10\""));
+  EXPECT_THAT(unknown.errors, HasSubstr("help: did you mean \"h100\"?\nhelp: shipped: a100-40, a100-80, b200"));
+}
+
+TEST(CommandLine, MeasuredCostsMustBeComplete) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/costs", "piper costs 1\n");
+  const ProgramResult result = run_piper("check " + inputs + " --costs " + folder + "/costs", root);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.errors, HasSubstr("error[E411]: the cost table has no cost of F of"));
 }
 
 TEST(CommandLine, UsageIsTwo) {
