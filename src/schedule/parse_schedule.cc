@@ -35,6 +35,8 @@ DirectiveBody read_place(ArgumentReader& in) {
   place.stages = in.integer("stages", 1, most).value_or(0);
   place.at = in.integers("at").value_or(std::vector<int>{});
   place.shape = static_cast<StageShape>(in.choice("shape", {"loop", "v", "two_way"}).value_or(0));
+  place.ranks = in.integers("ranks").value_or(std::vector<int>{});
+  place.stage = in.integer("stage", 0, most - 1);
   place.as = in.word("as").value_or(place.as);
   place.stream = in.word("stream").value_or(place.stream);
   place.transfers = in.word("transfers").value_or(place.transfers);
@@ -83,6 +85,15 @@ DirectiveBody read_use(ArgumentReader& in) {
   use.microbatches = in.word("microbatches").value_or(use.microbatches);
   use.group = in.integer("group", 1, most);
   use.memory_limit = in.integer("memory_limit", 1, most);
+  return use;
+}
+
+/// use file("NAME", …): sizes are the file's.
+DirectiveBody read_use_file(ArgumentReader& in) {
+  Use use;
+  use.file = in.required_word("the name of a file");
+  use.stages = in.word("stages").value_or(use.stages);
+  use.microbatches = in.word("microbatches").value_or(use.microbatches);
   return use;
 }
 
@@ -138,7 +149,9 @@ Result<Directive> parse_directive(Scanner& in) {
     return Directive{std::move(order), where};
   }
   ArgumentReader reader(verb, std::move(arguments), where);
-  DirectiveBody body = verb == "use" ? read_use(reader) : readers.find(verb)->second(reader);
+  DirectiveBody body = timeline == "file" ? read_use_file(reader)
+                       : verb == "use"    ? read_use(reader)
+                                          : readers.find(verb)->second(reader);
   PIPER_CHECK(reader.finish());
   if (auto* use = std::get_if<Use>(&body)) use->timeline = timeline;
   if (const auto* prefetch = std::get_if<Prefetch>(&body); prefetch && prefetch->distance && *prefetch->distance < 0)

@@ -21,6 +21,11 @@ const TagCondition* Filter::find(std::string_view tag) const {
   return found == conditions.end() ? nullptr : &*found;
 }
 
+int stage_coordinate(StageShape shape, int stage, int ranks) {
+  const int round = stage / ranks, offset = stage % ranks;
+  return shape == StageShape::V && round % 2 != 0 ? ranks - 1 - offset : offset;
+}
+
 std::string_view verb(const DirectiveBody& body) {
   return verbs[body.index()];
 }

@@ -10,7 +10,9 @@
 #include "schedule/timelines/clock.h"
 #include "schedule/timelines/csv.h"
 #include "schedule/timelines/library.h"
-#include "schedule/timelines/validate.h"
+#include "schedule/timelines/load_timeline.h"
+#include "schedule/timelines/lower.h"
+#include "schedule/timelines/notation.h"
 #include "tools/commands.h"
 
 namespace piper {
@@ -64,16 +66,25 @@ std::vector<TimedRow> timed(const Timeline& timeline, const TimelineCosts& costs
   return rows;
 }
 
-Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline, const TimelineInfo& info,
-                           int stages) {
+Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline) {
+  if (command.communication)
+    return command.format == "csv" ? print_csv(lower(timeline)) : print_notation(lower(timeline));
   if (command.format == "csv") return print_csv(timeline);
-  if (command.format == "piper")
-    return print(as_schedule(timeline, info.placement, stages, command.request.microbatches));
-  if (command.format == "json")
-    return print_json_schedule(as_original_schedule(timeline, info.placement, stages, command.request.microbatches));
+  if (command.format == "piper") {
+    PIPER_TRY(const Schedule schedule, as_schedule(timeline, {}));
+    return print(schedule);
+  }
+  if (command.format == "json") return print_json_schedule(as_original_schedule(timeline));
   const std::vector<TimedRow> rows = timed(timeline, command.request.costs.value_or(TimelineCosts{}));
   return command.format == "grid" ? print_grid(rows, command.columns, command.color ? GridColor::Ansi : GridColor::None)
                                   : print_timeline(rows);
+}
+
+/// A timeline of the library, or the passes of a file.
+Result<Timeline> timeline_for(const ScheduleCommand& command) {
+  if (command.from.empty()) return make_timeline(command.name, command.request, {});
+  PIPER_TRY(const ParsedTimeline parsed, load_timeline(command.from));
+  return strip(parsed.actions);
 }
 
 }  // namespace
@@ -89,11 +100,9 @@ int run(const ScheduleCommand& given) {
     if (!costs) return report_text(costs.error(), command.color);
     command.request.costs = *costs;
   }
-  auto timeline = make_timeline(command.name, command.request, {});
+  auto timeline = timeline_for(command);
   if (!timeline) return report_text(timeline.error(), command.color);
-  const TimelineInfo& info = *find_timeline(command.name);
-  const int per_rank = command.request.stages_per_rank ? command.request.stages_per_rank : info.default_stages_per_rank;
-  auto text = format(command, *timeline, info, stage_count(info.placement, command.request.ranks, per_rank));
+  auto text = format(command, *timeline);
   if (!text) return report_text(text.error(), command.color);
   put(*text);
   return fine;
