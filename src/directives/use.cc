@@ -2,10 +2,12 @@
 // It stands for one order per rank; `--emit schedule` prints them.
 //   before:  use 1f1b(stages=stage, microbatches=mb)
 //   after:   order({stage=0, mb=0, pass=F}, {stage=0, mb=1, pass=F}, {stage=0, mb=0, pass=B}, …)
+// use file("zb.csv", …) takes the timeline from a file, which is found from the folder of the schedule.
 // Illegal: unknown timeline (E315), sizes it is not defined for (E314), a placement that contradicts it (E313).
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "base/suggest.h"
@@ -13,6 +15,8 @@
 #include "schedule/schedule_text.h"
 #include "schedule/timelines/as_schedule.h"
 #include "schedule/timelines/library.h"
+#include "schedule/timelines/load_timeline.h"
+#include "schedule/timelines/rank_table.h"
 
 namespace piper {
 namespace {
@@ -26,6 +30,10 @@ Result<const StageTags*> find_stages(const TrainingDag& dag, const Use& use, con
           return error(ErrorCode::E313, where,
                        fmt::format("use: chunk {} belongs to no stage", dag.model->chunks[c].name))
               .help("let the place directive with stages=… select everything: place({}, …)");
+      for (int s = 0; s < *std::max_element(stages.of_chunk.begin(), stages.of_chunk.end()); ++s)
+        if (std::find(stages.of_chunk.begin(), stages.of_chunk.end(), s) == stages.of_chunk.end())
+          return error(ErrorCode::E313, where, fmt::format("use: no chunk belongs to {} {}", stages.tag, s))
+              .help("number the stages from 0 without gaps");
       return &stages;
     }
     names.push_back(stages.tag);
@@ -102,10 +110,48 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
   return Ok{};
 }
 
+/// `name`, seen from the folder of the file in which it is written.
+std::string beside(const SourceRange& where, const std::string& name) {
+  if (!where) return name;
+  return (std::filesystem::path(where.file->name).parent_path() / name).string();
+}
+
+/// What the file says about itself, as the library does about its timelines.
+TimelineInfo info_of(const Timeline& timeline, const std::string& file) {
+  TimelineInfo info;
+  info.name = file;
+  info.placement = Placement::Loop;
+  if (const auto place = place_of(timeline, {}); place && place->shape != StageShape::Loop)
+    info.placement = place->shape == StageShape::V ? Placement::V : Placement::TwoWay;
+  return info;
+}
+
+Result<std::vector<Order>> expand_file(const TrainingDag& dag, const Use& use, const SourceRange& where) {
+  PIPER_TRY(const ParsedTimeline parsed, load_timeline(beside(where, use.file)));
+  const Timeline timeline = strip(parsed.actions);
+  PIPER_TRY(const StageTags* tags, find_stages(dag, use, where));
+  PIPER_TRY(const int dim, find_dim(dag, use, where));
+  const Stages stages(dag, *tags, static_cast<size_t>(dim));
+  const RankTable ranks(timeline);
+  const auto differs = [&](std::string_view what, int wanted, int found, std::string help) {
+    return error(ErrorCode::E313, where, fmt::format("use: {} has {} {}; there are {}", use.file, wanted, what, found))
+        .help(std::move(help));
+  };
+  if (ranks.stages() != stages.count)
+    return differs("stages", ranks.stages(), stages.count, fmt::format("write stages={} in place", ranks.stages()))
+        .note(stages.where_placed(0, 0), "placed here");
+  if (const int parts = dag.dims[static_cast<size_t>(dim)].parts; ranks.microbatches() != parts)
+    return differs("microbatches", ranks.microbatches(), parts,
+                   fmt::format("write parts={} in split", ranks.microbatches()));
+  PIPER_CHECK(check_placement(dag, timeline, stages, info_of(timeline, use.file), where));
+  return orders_of(timeline, use.stages, use.microbatches);
+}
+
 }  // namespace
 
 Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, DirectiveId by) {
   const SourceRange where = dag.where(by);
+  if (!use.file.empty()) return expand_file(dag, use, where);
   const TimelineInfo* info = find_timeline(use.timeline);
   TimelineRequest request;
   if (!info) {  // make_timeline knows what to say
