@@ -11,6 +11,7 @@
 #include "base/suggest.h"
 #include "base/text_table.h"
 #include "compile/explain.h"
+#include "compile/grid.h"
 #include "compile/timeline_of.h"
 #include "ir/dag_text.h"
 #include "model/load_model.h"
@@ -40,8 +41,8 @@ Result<std::string> emit(const CompileCommand& command, const Compiled& compiled
   if (command.emit == "plan") return plan_text(compiled.plan, command.device);
   if (command.emit == "timeline") return print_timeline(timed_rows(compiled.linear));
   if (command.emit == "grid")
-    return print_grid(timed_rows(compiled.linear), command.input.columns,
-                      command.input.color ? GridColor::Ansi : GridColor::None);
+    return print_grid(timed_rows(compiled.linear),
+                      {command.input.columns, command.input.color ? GridColor::Ansi : GridColor::None});
   return summary_json(compiled);
 }
 

@@ -3,11 +3,11 @@
 #include "base/scanner.h"
 #include "base/suggest.h"
 #include "base/text_table.h"
+#include "compile/grid.h"
 #include "compile/timeline_of.h"
 #include "schedule/json_schedule.h"
 #include "schedule/schedule_text.h"
 #include "schedule/timelines/as_schedule.h"
-#include "schedule/timelines/clock.h"
 #include "schedule/timelines/csv.h"
 #include "schedule/timelines/library.h"
 #include "schedule/timelines/load_timeline.h"
@@ -54,18 +54,6 @@ Result<TimelineCosts> parse_costs(const std::string& text) {
   return costs;
 }
 
-std::vector<TimedRow> timed(const Timeline& timeline, const TimelineCosts& costs) {
-  const auto times = run_clock(timeline, costs);
-  std::vector<TimedRow> rows;
-  for (size_t r = 0; r < times.size(); ++r) {
-    TimedRow row{{static_cast<int>(r)}, {}};
-    for (size_t c = 0; c < times[r].size(); ++c)
-      row.cells.push_back({timeline.ranks[r][c], times[r][c].start, times[r][c].end});
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
 Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline) {
   if (command.communication)
     return command.format == "csv" ? print_csv(lower(timeline)) : print_notation(lower(timeline));
@@ -75,9 +63,9 @@ Result<std::string> format(const ScheduleCommand& command, const Timeline& timel
     return print(schedule);
   }
   if (command.format == "json") return print_json_schedule(as_original_schedule(timeline));
-  const std::vector<TimedRow> rows = timed(timeline, command.request.costs.value_or(TimelineCosts{}));
-  return command.format == "grid" ? print_grid(rows, command.columns, command.color ? GridColor::Ansi : GridColor::None)
-                                  : print_timeline(rows);
+  const std::vector<TimedRow> rows = timed_rows(timeline, command.request.costs.value_or(TimelineCosts{}));
+  if (command.format == "timeline") return print_timeline(rows);
+  return print_grid(rows, {command.columns, command.color ? GridColor::Ansi : GridColor::None, GridTime::Units});
 }
 
 /// A timeline of the library, or the passes of a file.
