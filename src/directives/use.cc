@@ -5,6 +5,7 @@
 // use file("zb.csv", …) takes the timeline from a file, which is found from the folder of the schedule.
 // Illegal: unknown timeline (E315), sizes it is not defined for (E314), a placement that contradicts it (E313).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -77,8 +78,8 @@ class Stages {
 };
 
 /// Every stage stands where the timeline wants it, and different ranks are different devices.
-Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const Stages& stages,
-                        const TimelineInfo& info, const SourceRange& where) {
+Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const SourceRange& where,
+                        const Stages& stages, const std::string& name, const std::string& wanted) {
   std::set<GroupId> taken;
   for (const auto& row : timeline.ranks) {
     std::optional<TimelineOp> first;
@@ -89,21 +90,18 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
         const GroupId expected = stages.group(first->stage, first->microbatch),
                       found = stages.group(op->stage, op->microbatch);
         if (expected != found)
-          return error(
-                     ErrorCode::E313, where,
-                     fmt::format("use: {} runs {} and {} on one rank, but stage {} is placed on {} and stage {} on {}",
-                                 info.name, print(*first), print(*op), first->stage,
-                                 print_devices(dag.groups[expected].devices), op->stage,
-                                 print_devices(dag.groups[found].devices)))
+          return error(ErrorCode::E313, where,
+                       fmt::format(
+                           "use: {} runs {} and {} on one rank, but stage {} is placed on {} and stage {} on {}", name,
+                           print(*first), print(*op), first->stage, print_devices(dag.groups[expected].devices),
+                           op->stage, print_devices(dag.groups[found].devices)))
               .note(stages.where_placed(op->stage, op->microbatch), "placed here")
-              .help(fmt::format("this timeline wants shape={}", info.placement == Placement::V        ? "v"
-                                                                : info.placement == Placement::TwoWay ? "two_way"
-                                                                                                      : "loop"));
+              .help(fmt::format("this timeline wants {}", wanted));
       }
     }
     if (first && !taken.insert(stages.group(first->stage, first->microbatch)).second)
       return error(ErrorCode::E313, where,
-                   fmt::format("use: {} wants stage {} on devices of its own", info.name, first->stage))
+                   fmt::format("use: {} wants stage {} on devices of its own", name, first->stage))
           .note(stages.where_placed(first->stage, first->microbatch), "placed here")
           .help("give every rank of the timeline its own devices: place({}, along=pp, stages=…)");
   }
@@ -116,19 +114,24 @@ std::string beside(const SourceRange& where, const std::string& name) {
   return (std::filesystem::path(where.file->name).parent_path() / name).string();
 }
 
-/// What the file says about itself, as the library does about its timelines.
-TimelineInfo info_of(const Timeline& timeline, const std::string& file) {
-  TimelineInfo info;
-  info.name = file;
-  info.placement = Placement::Loop;
-  if (const auto place = place_of(timeline, {}); place && place->shape != StageShape::Loop)
-    info.placement = place->shape == StageShape::V ? Placement::V : Placement::TwoWay;
-  return info;
+/// The arguments of `place` that put the stages where the timeline has them.
+std::string shape_of(const Timeline& timeline) {
+  const auto place = place_of(timeline, {});
+  if (!place) return "each stage on the devices of its rank";
+  if (!place->ranks.empty()) return fmt::format("ranks=[{}]", fmt::join(place->ranks, ", "));
+  return fmt::format("shape={}", place->shape == StageShape::V        ? "v"
+                                 : place->shape == StageShape::TwoWay ? "two_way"
+                                                                      : "loop");
 }
 
 Result<std::vector<Order>> expand_file(const TrainingDag& dag, const Use& use, const SourceRange& where) {
-  PIPER_TRY(const ParsedTimeline parsed, load_timeline(beside(where, use.file)));
-  const Timeline timeline = strip(parsed.actions);
+  auto parsed = load_timeline(beside(where, use.file));
+  if (!parsed) {
+    if (parsed.error().where) return std::move(parsed.error()).note(where, "used here");
+    parsed.error().where = where;
+    return std::move(parsed.error());
+  }
+  const Timeline timeline = strip(parsed->actions);
   PIPER_TRY(const StageTags* tags, find_stages(dag, use, where));
   PIPER_TRY(const int dim, find_dim(dag, use, where));
   const Stages stages(dag, *tags, static_cast<size_t>(dim));
@@ -143,7 +146,7 @@ Result<std::vector<Order>> expand_file(const TrainingDag& dag, const Use& use, c
   if (const int parts = dag.dims[static_cast<size_t>(dim)].parts; ranks.microbatches() != parts)
     return differs("microbatches", ranks.microbatches(), parts,
                    fmt::format("write parts={} in split", ranks.microbatches()));
-  PIPER_CHECK(check_placement(dag, timeline, stages, info_of(timeline, use.file), where));
+  PIPER_CHECK(check_placement(dag, timeline, where, stages, use.file, shape_of(timeline)));
   return orders_of(timeline, use.stages, use.microbatches);
 }
 
@@ -178,7 +181,7 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, Direct
         .note(stages.where_placed(0, 0), "placed here")
         .help(fmt::format("write stages={} in place", wanted));
   PIPER_TRY(const Timeline timeline, make_timeline(use.timeline, request, where));
-  PIPER_CHECK(check_placement(dag, timeline, stages, *info, where));
+  PIPER_CHECK(check_placement(dag, timeline, where, stages, info->name, shape_of(timeline)));
   return orders_of(timeline, use.stages, use.microbatches);
 }
 
