@@ -27,7 +27,8 @@ ActionTimeline insert_reductions(ActionTimeline timeline);
 ActionTimeline insert_transfers(const ActionTimeline& timeline);
 
 /// Receives move to the pass that uses them, but not past a send to the same rank if that has a higher number: so of
-/// two ranks that send to each other one receives first.
+/// two ranks that send to each other one receives first. Sound only where a stage and the next take the microbatches in
+/// the same order.
 ActionTimeline defer_receives(const ActionTimeline& timeline);
 
 /// Sends and receives only: what PyTorch's `_sendrecv` files have.
