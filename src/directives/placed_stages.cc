@@ -35,6 +35,10 @@ Result<std::vector<int>> find_stages(const TrainingDag& dag, const Use& use, con
           return error(ErrorCode::E313, where,
                        fmt::format("use: chunk {} belongs to no stage", dag.model->chunks[c].name))
               .help("let the place directive with stages=… select everything: place({}, …)");
+      for (int s = 0; s < *std::ranges::max_element(stages.of_chunk); ++s)
+        if (std::ranges::find(stages.of_chunk, s) == stages.of_chunk.end())
+          return error(ErrorCode::E313, where, fmt::format("use: no chunk belongs to {} {}", stages.tag, s))
+              .help("number the stages from 0 without gaps");
       return stages.of_chunk;
     }
     names.push_back(stages.tag);

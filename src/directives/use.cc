@@ -2,9 +2,13 @@
 // It stands for one order per rank; `--emit schedule` prints them.
 //   before:  use 1f1b(stages=stage, microbatches=mb)
 //   after:   order({stage=0, mb=0, pass=F}, {stage=0, mb=1, pass=F}, {stage=0, mb=0, pass=B}, …)
+// use file("zb.csv", …) takes the timeline from a file, which is found from the folder of the schedule.
 // Illegal: unknown timeline (E315), sizes it is not defined for (E314), a placement that contradicts it (E313).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "directives/directives.h"
@@ -13,13 +17,15 @@
 #include "schedule/schedule_text.h"
 #include "schedule/timelines/as_schedule.h"
 #include "schedule/timelines/library.h"
+#include "schedule/timelines/load_timeline.h"
+#include "schedule/timelines/rank_table.h"
 
 namespace piper {
 namespace {
 
 /// Every stage stands where the timeline wants it, and different ranks are different devices.
-Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const PlacedStages& stages,
-                        const TimelineInfo& info, const SourceRange& where) {
+Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const SourceRange& where,
+                        const PlacedStages& stages, const std::string& name, const std::string& wanted) {
   std::set<GroupId> taken;
   for (const auto& row : timeline.ranks) {
     std::optional<TimelineOp> first;
@@ -30,21 +36,18 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
         const GroupId expected = stages.group(first->stage, first->microbatch),
                       found = stages.group(op->stage, op->microbatch);
         if (expected != found)
-          return error(
-                     ErrorCode::E313, where,
-                     fmt::format("use: {} runs {} and {} on one rank, but stage {} is placed on {} and stage {} on {}",
-                                 info.name, print(*first), print(*op), first->stage,
-                                 print_devices(dag.groups[expected].devices), op->stage,
-                                 print_devices(dag.groups[found].devices)))
+          return error(ErrorCode::E313, where,
+                       fmt::format(
+                           "use: {} runs {} and {} on one rank, but stage {} is placed on {} and stage {} on {}", name,
+                           print(*first), print(*op), first->stage, print_devices(dag.groups[expected].devices),
+                           op->stage, print_devices(dag.groups[found].devices)))
               .note(stages.where_placed(op->stage, op->microbatch, "shape"), "placed here")
-              .help(fmt::format("this timeline wants shape={}", info.placement == Placement::V        ? "v"
-                                                                : info.placement == Placement::TwoWay ? "two_way"
-                                                                                                      : "loop"));
+              .help(fmt::format("this timeline wants {}", wanted));
       }
     }
     if (first && !taken.insert(stages.group(first->stage, first->microbatch)).second)
       return error(ErrorCode::E313, where,
-                   fmt::format("use: {} wants stage {} on devices of its own", info.name, first->stage))
+                   fmt::format("use: {} wants stage {} on devices of its own", name, first->stage))
           .note(stages.where_placed(first->stage, first->microbatch, "along"), "placed here")
           .help("give every rank of the timeline its own devices: place({}, along=pp, stages=…)");
   }
@@ -62,10 +65,52 @@ SourceRange culprit(const TrainingDag& dag, const Use& use, const TimelineReques
   return named;
 }
 
+/// `name`, seen from the folder of the file in which it is written.
+std::string beside(const SourceRange& where, const std::string& name) {
+  if (!where) return name;
+  return (std::filesystem::path(where.file->name).parent_path() / name).string();
+}
+
+/// The arguments of `place` that put the stages where the timeline has them.
+std::string shape_of(const Timeline& timeline) {
+  const auto place = place_of(timeline, {});
+  if (!place) return "each stage on the devices of its rank";
+  if (!place->ranks.empty()) return fmt::format("ranks=[{}]", fmt::join(place->ranks, ", "));
+  return fmt::format("shape={}", place->shape == StageShape::V        ? "v"
+                                 : place->shape == StageShape::TwoWay ? "two_way"
+                                                                      : "loop");
+}
+
+Result<std::vector<Order>> expand_file(const TrainingDag& dag, const Use& use, DirectiveId by) {
+  const SourceRange where = dag.where(by, {"timeline"});
+  auto parsed = load_timeline(beside(where, use.file));
+  if (!parsed) {
+    if (parsed.error().where) return std::move(parsed.error()).note(where, "used here");
+    parsed.error().where = where;
+    return std::move(parsed.error());
+  }
+  const Timeline timeline = strip(parsed->actions);
+  PIPER_TRY(const PlacedStages stages, PlacedStages::find(dag, use, by));
+  const RankTable ranks(timeline);
+  const auto differs = [&](std::string_view what, int wanted, int found, std::string help) {
+    return error(ErrorCode::E313, where, fmt::format("use: {} has {} {}; there are {}", use.file, wanted, what, found))
+        .help(std::move(help));
+  };
+  if (ranks.stages() != stages.count())
+    return differs("stages", ranks.stages(), stages.count(), fmt::format("write stages={} in place", ranks.stages()))
+        .note(stages.where_placed(0, 0, "stages"), "placed here");
+  if (const int parts = stages.microbatches(); ranks.microbatches() != parts)
+    return differs("microbatches", ranks.microbatches(), parts,
+                   fmt::format("write parts={} in split", ranks.microbatches()));
+  PIPER_CHECK(check_placement(dag, timeline, where, stages, use.file, shape_of(timeline)));
+  return orders_of(timeline, use.stages, use.microbatches);
+}
+
 }  // namespace
 
 Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, const Costs& costs, DirectiveId by) {
   const SourceRange where = dag.where(by, {"timeline"});
+  if (!use.file.empty()) return expand_file(dag, use, by);
   const TimelineInfo* info = find_timeline(use.timeline);
   TimelineRequest request;
   if (!info) {  // make_timeline knows what to say
@@ -99,7 +144,7 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, const 
     timeline.error().where = culprit(dag, use, request, by);
     return std::move(timeline.error());
   }
-  PIPER_CHECK(check_placement(dag, *timeline, stages, *info, where));
+  PIPER_CHECK(check_placement(dag, *timeline, where, stages, info->name, shape_of(*timeline)));
   return orders_of(*timeline, use.stages, use.microbatches);
 }
 

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "cost/cluster.h"
-#include "cost/cost_table.h"
+#include "ir/compute_costs.h"
 #include "ir/linear_dag.h"
 #include "schedule/schedule.h"
 

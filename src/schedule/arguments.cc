@@ -241,6 +241,15 @@ void ArgumentReader::keyword(std::string_view word) {
              .help(fmt::format("write {}({}, …)", verb_, word)));
 }
 
+std::string ArgumentReader::required_word(std::string_view what) {
+  const auto argument = take_positional();
+  if (argument && argument->kind == Argument::Kind::Text && !argument->text.empty()) return argument->text;
+  fail(error(argument ? ErrorCode::E105 : ErrorCode::E104, argument ? argument->where : where_,
+             fmt::format("{}: the first argument must be {}", verb_, what))
+           .help("write it in quotes"));
+  return "";
+}
+
 std::vector<Argument> ArgumentReader::rest() {
   std::vector<Argument> out;
   while (auto argument = take_positional()) out.push_back(std::move(*argument));

@@ -38,6 +38,7 @@ class ArgumentReader {
   Filter filter(std::string_view what);
   /// A positional word that must be this one, as in split(batch, …).
   void keyword(std::string_view word);
+  std::string required_word(std::string_view what);
   std::vector<Argument> rest();
 
   std::optional<int> integer(const std::string& key, int low, int high);

@@ -35,6 +35,8 @@ DirectiveBody read_place(ArgumentReader& in) {
   place.stages = in.integer("stages", 1, most).value_or(0);
   place.at = in.integers("at").value_or(std::vector<int>{});
   place.shape = static_cast<StageShape>(in.choice("shape", {"loop", "v", "two_way"}).value_or(0));
+  place.ranks = in.integers("ranks").value_or(std::vector<int>{});
+  place.stage = in.integer("stage", 0, most - 1);
   place.as = in.word("as").value_or(place.as);
   place.stream = in.word("stream").value_or(place.stream);
   place.transfers = in.word("transfers").value_or(place.transfers);
@@ -79,6 +81,15 @@ DirectiveBody read_use(ArgumentReader& in) {
   use.group = in.integer("group", 1, most);
   use.memory_limit = in.integer("memory_limit", 1, most);
   use.backward = static_cast<Backward>(in.choice("backward", {"split", "whole"}).value_or(0));
+  return use;
+}
+
+/// use file("NAME", …): sizes are the file's.
+DirectiveBody read_use_file(ArgumentReader& in) {
+  Use use;
+  use.file = in.required_word("the name of a file");
+  use.stages = in.word("stages").value_or(use.stages);
+  use.microbatches = in.word("microbatches").value_or(use.microbatches);
   return use;
 }
 
@@ -136,7 +147,9 @@ Result<Directive> parse_directive(Scanner& in) {
     return Directive{std::move(order), where, std::move(places)};
   }
   ArgumentReader reader(verb, std::move(arguments), where);
-  DirectiveBody body = verb == "use" ? read_use(reader) : readers.find(verb)->second(reader);
+  DirectiveBody body = timeline == "file" ? read_use_file(reader)
+                       : verb == "use"    ? read_use(reader)
+                                          : readers.find(verb)->second(reader);
   PIPER_CHECK(reader.finish());
   if (auto* use = std::get_if<Use>(&body)) {
     use->timeline = timeline;

@@ -34,6 +34,11 @@ SourceRange place_of_number(const ArgumentPlace& argument, int64_t index) {
   return argument.where;
 }
 
+int stage_coordinate(StageShape shape, int stage, int ranks) {
+  const int round = stage / ranks, offset = stage % ranks;
+  return shape == StageShape::V && round % 2 != 0 ? ranks - 1 - offset : offset;
+}
+
 std::string_view verb(const DirectiveBody& body) {
   return verbs[body.index()];
 }

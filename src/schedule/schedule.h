@@ -76,6 +76,8 @@ struct Split {
 };
 
 enum class StageShape { Loop, V, TwoWay };
+/// The coordinate of the axis that runs a stage; of TwoWay, for the first direction.
+int stage_coordinate(StageShape shape, int stage, int ranks);
 
 struct Place {
   Filter what;
@@ -83,6 +85,8 @@ struct Place {
   int stages = 0;       // 0: everything on one group
   std::vector<int> at;  // first instance of each stage after the first
   StageShape shape = StageShape::Loop;
+  std::vector<int> ranks;    // instead of a shape: the coordinate of each stage
+  std::optional<int> stage;  // without `stages`: the one stage that all of it is
   std::string as = "stage";  // the tag that stages get
   std::string stream = "compute";
   std::string transfers = "p2p";
@@ -137,14 +141,15 @@ struct Order {
 /// Does the backward of a stage run as its two halves or as one pass? Only for use list.
 enum class Backward { Split, Whole };
 
-/// A timeline of the library, applied to the stages and microbatches that these tags name.
+/// A timeline of the library, or of a file, applied to the stages and microbatches that these tags name.
 struct Use {
-  std::string timeline;
+  std::string timeline;  // `file`: the one of `file`
   std::string stages = "stage";
   std::string microbatches = "mb";
   std::optional<int> group;
   std::optional<int> memory_limit;
   Backward backward = Backward::Split;
+  std::string file = {};  // relative to the schedule
   friend bool operator==(const Use&, const Use&) = default;
 };
 

@@ -19,6 +19,7 @@ enum ExitCode { fine = 0, refused = 1, usage = 2, run_failed = 3, our_bug = 70 }
 struct CompileInput {
   std::string model;
   std::string schedule;
+  std::string timeline;  // a file whose orders the step follows
   std::string cluster;  // name or file; empty: unspecified accelerators
   std::string costs;    // file; empty: by formula
   StepOverrides step;
@@ -49,11 +50,13 @@ int run(const ExplainCommand& command);
 
 struct ScheduleCommand {
   std::string name;
+  std::string from;  // a file instead of a name
   TimelineRequest request;
   std::string costs;      // as written: F=1,I=1,W=1,comm=0
   std::string placement;  // by name; empty: the timeline's
   std::string backward = "split";
   std::string format = "timeline";
+  bool communication = false;  // sends and receives between the passes
   bool list = false;
   bool color = false;
   int columns = 100;

@@ -25,7 +25,9 @@ int terminal_columns() {
 
 void add_input(CLI::App& app, CompileInput& input) {
   app.add_option("MODEL", input.model, "Model file, configuration (.toml), or analytic:NAME")->required();
-  app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json")->required();
+  app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json");
+  app.add_option("--timeline", input.timeline,
+                 "File with the order of passes, such as PyTorch's CSV; without SCHEDULE also the stages");
   app.add_option("--cluster", input.cluster,
                  "Cluster: a shipped one such as h100, or a file (.toml): costs, and the memory of a device");
   app.add_option("--costs", input.costs, "Measured costs of all computations, instead of the cluster's formulas");
@@ -39,10 +41,15 @@ void add_input(CLI::App& app, CompileInput& input) {
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
   app.add_option("--columns", input.columns, "Width of pictures (default: the terminal's)")
       ->check(CLI::Range(40, 10000));
+  app.parse_complete_callback([&input] {
+    if (input.schedule.empty() && input.timeline.empty()) throw CLI::RequiredError("SCHEDULE (or --timeline)");
+  });
 }
 
 void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.add_option("NAME", command.name, "Name of a timeline; --list shows them");
+  CLI::Option* from = app.add_option("--from", command.from,
+                                     "A file instead of NAME: PyTorch's CSV, the notation, a schedule's orders");
   app.add_flag("--list", command.list, "All timelines with placement, legal sizes, bubble and memory");
   app.add_option("--ranks", command.request.ranks, "Pipeline ranks")->check(CLI::Range(1, 1'000'000));
   app.add_option("--microbatches", command.request.microbatches, "Microbatches of a step")
@@ -64,14 +71,21 @@ void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.add_option("--format", command.format, "How to print it")
       ->check(CLI::IsMember({"timeline", "csv", "piper", "json", "grid"}))
       ->capture_default_str();
+  app.add_flag("--communication", command.communication, "With sends and receives, in the formats timeline and csv");
   app.add_flag("--color,!--no-color", command.color, "Colours (default: only on a terminal)");
   app.add_option("--columns", command.columns, "Width of pictures (default: the terminal's)")
       ->check(CLI::Range(40, 10000));
+  for (const char* other : {"NAME", "--ranks", "--microbatches", "--stages-per-rank", "--group", "--memory-limit"})
+    from->excludes(app.get_option(other));
   app.footer(
       "Examples:\n  piper schedule --list\n  piper schedule dualpipev --ranks 4 --microbatches 8 --format grid\n"
-      "  piper schedule list --ranks 4 --microbatches 8 --stages-per-rank 2 --cost stages=1:1:1:1:1:1:1:1.5");
+      "  piper schedule list --ranks 4 --microbatches 8 --stages-per-rank 2 --cost stages=1:1:1:1:1:1:1:1.5\n"
+      "  piper schedule --from zb.csv --format grid");
   app.callback([&] {
-    if (!command.list && command.name.empty()) throw CLI::RequiredError("NAME (or --list)");
+    if (!command.list && command.name.empty() && command.from.empty())
+      throw CLI::RequiredError("NAME (or --from, or --list)");
+    if (command.communication && command.format != "csv" && command.format != "timeline")
+      throw CLI::ValidationError("--communication", "goes with --format csv or timeline");
   });
 }
 
@@ -133,7 +147,12 @@ int run_program(int argc, char** argv) {
   ExplainCommand explain{usual_input(), ""};
   CLI::App* explain_app = app.add_subcommand("explain", "Why a node is there, what made it, what waits for it");
   add_input(*explain_app, explain.input);
-  explain_app->add_option("NODE", explain.node, "Name of a node, or a filter such as '{layer=0, pass=F}'")->required();
+  explain_app->add_option("NODE", explain.node, "Name of a node, or a filter such as '{layer=0, pass=F}'");
+  explain_app->callback([&] {
+    if (explain.node.empty() && !explain.input.timeline.empty())  // without SCHEDULE the second word is the node
+      std::swap(explain.node, explain.input.schedule);
+    if (explain.node.empty()) throw CLI::RequiredError("NODE");
+  });
   explain_app->footer("Example:\n  piper explain examples/moe.toml examples/dualpipe.piper layer.0.experts.F.mb0");
 
   ScheduleCommand schedule;

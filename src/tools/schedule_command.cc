@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text_table.h"
+#include "compile/grid.h"
 #include "compile/timeline_of.h"
 #include "schedule/json_schedule.h"
 #include "schedule/schedule_text.h"
@@ -11,7 +12,9 @@
 #include "schedule/timelines/csv.h"
 #include "schedule/timelines/library.h"
 #include "schedule/timelines/list.h"
-#include "schedule/timelines/validate.h"
+#include "schedule/timelines/load_timeline.h"
+#include "schedule/timelines/lower.h"
+#include "schedule/timelines/notation.h"
 #include "tools/commands.h"
 #include "tools/parse_costs.h"
 
@@ -27,16 +30,18 @@ std::string library_table() {
   return table.print();
 }
 
-std::vector<TimedRow> timed(const Timeline& timeline, const TimelineCosts& costs) {
-  const auto times = run_clock(timeline, costs);
-  std::vector<TimedRow> rows;
-  for (size_t r = 0; r < times.size(); ++r) {
-    TimedRow row{{static_cast<int>(r)}, {}};
-    for (size_t c = 0; c < times[r].size(); ++c)
-      row.cells.push_back({timeline.ranks[r][c], times[r][c].start, times[r][c].end});
-    rows.push_back(std::move(row));
+Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline) {
+  if (command.communication)
+    return command.format == "csv" ? print_csv(lower(timeline)) : print_notation(lower(timeline));
+  if (command.format == "csv") return print_csv(timeline);
+  if (command.format == "piper") {
+    PIPER_TRY(const Schedule schedule, as_schedule(timeline, {}));
+    return print(schedule);
   }
-  return rows;
+  if (command.format == "json") return print_json_schedule(as_original_schedule(timeline));
+  const std::vector<TimedRow> rows = timed_rows(timeline, command.request.costs.value_or(TimelineCosts{}));
+  if (command.format == "timeline") return print_timeline(rows);
+  return print_grid(rows, {command.columns, command.color ? GridColor::Ansi : GridColor::None, GridTime::Units});
 }
 
 /// How good the search was: `makespan 120, lower bound 120 (1.000)`.
@@ -49,16 +54,11 @@ std::string quality(const Timeline& timeline, const TimelineRequest& request) {
                      bound > 0 ? makespan / bound : 1.0);
 }
 
-Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline, Placement placement) {
-  const TimelineRequest& request = command.request;
-  const int stages = stage_count(placement, request.ranks, request.stages_per_rank);
-  if (command.format == "csv") return print_csv(timeline);
-  if (command.format == "piper") return print(as_schedule(timeline, placement, stages, request.microbatches));
-  if (command.format == "json")
-    return print_json_schedule(as_original_schedule(timeline, placement, stages, request.microbatches));
-  const std::vector<TimedRow> rows = timed(timeline, request.costs.value_or(TimelineCosts{}));
-  return command.format == "grid" ? print_grid(rows, command.columns, command.color ? GridColor::Ansi : GridColor::None)
-                                  : print_timeline(rows);
+/// A timeline of the library, or the passes of a file.
+Result<Timeline> timeline_for(const ScheduleCommand& command) {
+  if (command.from.empty()) return make_timeline(command.name, command.request, {});
+  PIPER_TRY(const ParsedTimeline parsed, load_timeline(command.from));
+  return strip(parsed.actions);
 }
 
 }  // namespace
@@ -76,15 +76,14 @@ int run(const ScheduleCommand& given) {
   }
   if (!command.placement.empty()) command.request.placement = placement_named(command.placement);
   if (command.backward == "whole") command.request.backward = Backward::Whole;
-  auto timeline = make_timeline(command.name, command.request, {});
+  auto timeline = timeline_for(command);
   if (!timeline) return report_text(timeline.error(), command.color);
-  const TimelineInfo& info = *find_timeline(command.name);
-  const Placement placement = placement_of(info, command.request);
-  command.request.stages_per_rank = stages_per_rank(info, command.request);
-  auto text = format(command, *timeline, placement);
+  auto text = format(command, *timeline);
   if (!text) return report_text(text.error(), command.color);
   put(*text);
-  if (info.takes_placement) {  // a picture is for people; what programs read stays as it is
+  if (const TimelineInfo* info = find_timeline(command.name);
+      info && info->takes_placement) {  // a picture is for people; what programs read stays as it is
+    command.request.stages_per_rank = stages_per_rank(*info, command.request);
     const std::string line = quality(*timeline, command.request);
     if (command.format == "grid")
       put(line);

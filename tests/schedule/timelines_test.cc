@@ -611,7 +611,7 @@ TEST(Csv, ReadsWhatItWrites) {
 
 TEST(Csv, PointsAtWhatItCannotRead) {
   for (const std::string cell :
-       {"0X1", "F1", "0F", "0F1x", "0SEND_F1", "(0F1;0B0)", "(0F1,0B0", "(0F1;0B0", "99999999999F0", "-1F0"}) {
+       {"0X1", "F1", "0F", "0F1x", "0SEND_F", "0UNSHARD1", "(0F1;0B0)", "(0F1,0B0", "(0F1;0B0", "99999999999F0", "-1F0"}) {
     Result<Timeline> timeline = parse_csv(make_source("t.csv", "0F0,0B0\n1F0," + cell + ",1B0\n"));
     ASSERT_FALSE(timeline) << cell;
     EXPECT_EQ(timeline.error().code, ErrorCode::E101);
