@@ -96,11 +96,11 @@ double message_seconds(const TrainingDag& dag, ComputeCosts& costs) {
 }  // namespace
 
 Result<Timeline> list_timeline(const TrainingDag& dag, const PlacedStages& stages, const Use& use, const Costs& given,
-                               const SourceRange& where) {
+                               DirectiveId by) {
   if (use.group)
-    return error(ErrorCode::E314, where, "list has no groups of microbatches")
+    return error(ErrorCode::E314, dag.where(by, {"group"}), "list has no groups of microbatches")
         .help("leave the group out, or use interleaved-1f1b or interleaved-zb");
-  PIPER_CHECK(check_ranks(dag, stages, where));
+  PIPER_CHECK(check_ranks(dag, stages, dag.where(by, {"timeline"})));
   timelines::ListProblem problem;
   set_ways(stages, problem);
   ComputeCosts costs(dag, given);
@@ -111,7 +111,7 @@ Result<Timeline> list_timeline(const TrainingDag& dag, const PlacedStages& stage
   }
   problem.costs.comm = message_seconds(dag, costs);
   problem.limit = use.memory_limit ? *use.memory_limit : usual_limit(problem);
-  PIPER_CHECK(check_problem(problem, where));
+  PIPER_CHECK(check_problem(problem, dag.where(by, {"memory_limit", "timeline"})));
   return list_schedule(problem).timeline;
 }
 

@@ -11,6 +11,6 @@ namespace piper {
 /// does not say how its backward splits, the stage has whole backwards. E313: groups that share devices. E314: memory
 /// limit too small, or an option that list does not have. E113: too large.
 Result<Timeline> list_timeline(const TrainingDag& dag, const PlacedStages& stages, const Use& use, const Costs& costs,
-                               const SourceRange& where);
+                               DirectiveId by);
 
 }  // namespace piper

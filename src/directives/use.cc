@@ -57,11 +57,13 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
 /// Where to point as the timeline cannot be made: at the option without which it could, else at its name.
 SourceRange culprit(const TrainingDag& dag, const Use& use, const TimelineRequest& request, DirectiveId by) {
   const SourceRange named = dag.where(by, {"timeline"});
-  TimelineRequest without_group = request, without_limit = request;
+  TimelineRequest without_group = request, without_limit = request, split = request;
   without_group.group.reset();
   without_limit.memory_limit.reset();
+  split.backward = Backward::Split;
   if (request.group && make_timeline(use.timeline, without_group, named)) return dag.where(by, {"group"});
   if (request.memory_limit && make_timeline(use.timeline, without_limit, named)) return dag.where(by, {"memory_limit"});
+  if (make_timeline(use.timeline, split, named)) return dag.where(by, {"backward", "timeline"});
   return named;
 }
 
@@ -119,7 +121,7 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, const 
   }
   PIPER_TRY(const PlacedStages stages, PlacedStages::find(dag, use, by));
   if (info->takes_placement) {
-    PIPER_TRY(const Timeline timeline, list_timeline(dag, stages, use, costs, where));
+    PIPER_TRY(const Timeline timeline, list_timeline(dag, stages, use, costs, by));
     return orders_of(timeline, use.stages, use.microbatches);
   }
   std::set<GroupId> groups;
