@@ -1,5 +1,7 @@
 #include "ir/local_size.h"
 
+#include <algorithm>
+
 #include "base/invariant.h"
 #include "base/saturate.h"
 
@@ -41,6 +43,22 @@ int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
 
 int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
   return ceil_divide(bucket.elements, dag.groups[holder.over].part_size);
+}
+
+int64_t optimizer_bytes(const StepConfig& step, DType weights) {
+  const int64_t precise = std::max(bytes_of(weights), step.master ? bytes_of(*step.master) : bytes_of(DType::Float32));
+  int64_t bytes = moments(step.optimizer) * precise;
+  if (step.master && *step.master != weights) bytes += bytes_of(*step.master);
+  if (step.master_gradients && *step.master_gradients != step.gradients) bytes += bytes_of(*step.master_gradients);
+  return bytes;
+}
+
+UpdateWork update_work(const TrainingDag& dag, const Bucket& bucket, int64_t elements) {
+  constexpr int64_t flops_per_element = 16;  // AdamW with clipping
+  const StepConfig& step = dag.model->step;
+  // gradients are read, weights written, the optimiser's state both
+  const int64_t moved = bytes_of(step.gradients) + bytes_of(bucket.dtype) + 2 * optimizer_bytes(step, bucket.dtype);
+  return {DType::Float32, saturating_multiply(elements, flops_per_element), saturating_multiply(elements, moved)};
 }
 
 const Holder& holder_on(const Bucket& bucket, GroupId group) {

@@ -23,6 +23,17 @@ int64_t moved_bytes(const TrainingDag& dag, const Node& communication);
 int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
 int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
 
+/// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's own.
+int64_t optimizer_bytes(const StepConfig& step, DType weights);
+
+/// What the optimiser does with so many elements of a bucket.
+struct UpdateWork {
+  DType dtype = DType::Float32;
+  int64_t flops = 0;
+  int64_t bytes_moved = 0;
+};
+UpdateWork update_work(const TrainingDag& dag, const Bucket& bucket, int64_t elements);
+
 /// The holder of the bucket that is this group.
 const Holder& holder_on(const Bucket& bucket, GroupId group);
 

@@ -38,14 +38,14 @@ class NodeCosts {
     const int64_t samples = samples_on(dag_, node.group);
     if (table_) return measured(node, (*dag_.model)[node.tags.chunk].name, node.tags.pass, samples);
     const PassWork& work = work_of(dag_, node);
-    return by_formula(node.group, work.flops.at(samples), work.bytes_moved.at(samples));
+    return by_formula(node.group, dag_.model->step.weights, work.flops.at(samples), work.bytes_moved.at(samples));
   }
 
   Result<double> update(const Node& node, const Update& update) {
     const Bucket& bucket = dag_[update.bucket];
     if (table_) return measured(node, bucket_name(dag_, update.bucket), std::nullopt, 0);
-    const int64_t elements = shard_elements(dag_, bucket, holder_on(bucket, node.group));
-    return by_formula(node.group, 0, saturating_multiply(elements, bytes_per_update));
+    const UpdateWork work = update_work(dag_, bucket, shard_elements(dag_, bucket, holder_on(bucket, node.group)));
+    return by_formula(node.group, work.dtype, work.flops, work.bytes_moved);
   }
 
   Result<double> measured(const Node& node, const std::string& chunk, std::optional<Pass> pass, int64_t samples) const {
@@ -58,10 +58,10 @@ class NodeCosts {
         .help("measure again with this model, batch and schedule, or leave out --costs to use formulas");
   }
 
-  double by_formula(GroupId group, int64_t flops, int64_t bytes) {
+  double by_formula(GroupId group, DType dtype, int64_t flops, int64_t bytes) {
     double slowest = 0;
     for (const DeviceKind* kind : kinds(group))
-      slowest = std::max(slowest, compute_seconds(*kind, dag_.model->step.weights, flops, bytes));
+      slowest = std::max(slowest, compute_seconds(*kind, dtype, flops, bytes));
     return slowest;
   }
 
@@ -118,8 +118,6 @@ class NodeCosts {
     }
     return found;
   }
-
-  static constexpr int64_t bytes_per_update = 16;  // read and written by the optimiser for each element
 
   const TrainingDag& dag_;
   const Cluster& cluster_;

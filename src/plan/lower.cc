@@ -85,7 +85,7 @@ class TemplateWriter {
         buffers.weights = persistent(Category::Weights, zero == 3 ? shard : whole, bytes_of(bucket.dtype));
         if (bucket.trainable) {
           buffers.gradients = persistent(Category::Gradients, zero >= 2 ? shard : whole, bytes_of(step.gradients));
-          const int64_t state = optimizer_bytes(bucket.dtype);
+          const int64_t state = optimizer_bytes(step, bucket.dtype);
           if (state > 0) buffers.optimizer = persistent(Category::Optimizer, zero >= 1 ? shard : whole, state);
         }
       }
@@ -93,23 +93,12 @@ class TemplateWriter {
     }
   }
 
-  /// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's
-  /// own.
-  int64_t optimizer_bytes(DType weights) const {
-    const StepConfig& step = dag_.model->step;
-    const int64_t precise =
-        std::max(bytes_of(weights), step.master ? bytes_of(*step.master) : bytes_of(DType::Float32));
-    int64_t bytes = moments(step.optimizer) * precise;
-    if (step.master && *step.master != weights) bytes += bytes_of(*step.master);
-    if (step.master_gradients && *step.master_gradients != step.gradients) bytes += bytes_of(*step.master_gradients);
-    return bytes;
-  }
-
   int add_op(OpKind kind, int stream, const Node& node, NodeId id) {
     PlannedOp op;
     op.kind = kind;
     op.stream = stream;
     op.label = label_of(tables_, node);
+    op.work = tables_.work[id.index()];
     op.communication = tables_.communication[id.index()];
     const DirectiveId origin = node.made_by.valid() ? node.made_by : node.placed_by;
     op.origin = is_compute(node) ? node.placed_by.value : origin.value;

@@ -46,7 +46,7 @@ class Parser {
     Checked (Parser::*read)();
   };
   /// In the order in which they must stand; the last two belong to a template.
-  static constexpr std::array<Line, 10> lines();
+  static constexpr std::array<Line, 11> lines();
 
   Checked line() {
     const Token first = in_.peek();
@@ -55,7 +55,7 @@ class Parser {
     if (found == known.end()) {
       std::vector<std::string> words;
       for (const Line& l : known) words.emplace_back(l.word);
-      return in_.unexpected("dim, stream, name, origin, group, partition, communication, template, buffer or op")
+      return in_.unexpected("dim, stream, name, origin, group, partition, work, communication, template, buffer or op")
           .help(did_you_mean(first.text, words));
     }
     in_.take();
@@ -139,6 +139,27 @@ class Parser {
     return Ok{};
   }
 
+  Checked work() {
+    PlanWork work;
+    PIPER_TRY(work.name, reader_.named(names_, "name"));
+    work.pass = reader_.pass();
+    PIPER_TRY(work.samples, amount("samples", most));
+    std::vector<std::string> words = dtype_names();
+    PIPER_TRY(const int dtype, one_of(words, "the type of its numbers"));
+    work.dtype = *dtype_named(words[static_cast<size_t>(dtype)]);
+    PIPER_TRY(work.flops, amount("flops", largest_amount));
+    PIPER_TRY(work.bytes, amount("bytes", largest_amount));
+    plan_.works.push_back(work);
+    return Ok{};
+  }
+
+  /// KEY=NUMBER
+  Result<int64_t> amount(std::string_view key, int64_t largest) {
+    PIPER_CHECK(in_.expect_word(key));
+    PIPER_CHECK(in_.expect("=", fmt::format("after {}", key)));
+    return reader_.number(fmt::format("the number of {}", key), 0, largest);
+  }
+
   Checked communication() {
     Communication c;
     PIPER_TRY(c.label, label());
@@ -152,9 +173,7 @@ class Parser {
     } else {
       return in_.unexpected("'transfer' or 'over'");
     }
-    PIPER_CHECK(in_.expect_word("bytes"));
-    PIPER_CHECK(in_.expect("=", "before the number of bytes"));
-    PIPER_TRY(c.bytes, reader_.number("the number of bytes", 0, largest_amount));
+    PIPER_TRY(c.bytes, amount("bytes", largest_amount));
     plan_.communications.push_back(c);
     return Ok{};
   }
@@ -206,11 +225,13 @@ class Parser {
         return read_list(*list, [&] { return reader_.reference('%', "buffer", buffer_count); });
     if (in_.accept_word("waits")) return read_list(op.waits, [&] { return index("an op", static_cast<size_t>(most)); });
     const Token key = in_.peek();
-    if (!in_.accept_word("communication") && !in_.accept_word("origin"))
+    if (!in_.accept_word("work") && !in_.accept_word("communication") && !in_.accept_word("origin"))
       return in_.unexpected("a property of an op")
-          .help(did_you_mean(key.text, {"communication", "waits", "reads", "writes", "frees", "origin"}));
+          .help(did_you_mean(key.text, {"work", "communication", "waits", "reads", "writes", "frees", "origin"}));
     PIPER_CHECK(in_.expect("=", fmt::format("after {}", key.text)));
-    if (key.text == "communication") {
+    if (key.text == "work") {
+      PIPER_TRY(op.work, index("a work", plan_.works.size()));
+    } else if (key.text == "communication") {
       PIPER_TRY(op.communication, index("a communication", plan_.communications.size()));
     } else {
       PIPER_TRY(op.origin, index("an origin", plan_.origins.size()));
@@ -273,7 +294,7 @@ class Parser {
     return label;
   }
 
-  static constexpr size_t buffers = 8;  // position of `buffer` in lines()
+  static constexpr size_t buffers = 9;  // position of `buffer` in lines()
 
   BoundedReader reader_;
   Scanner& in_;  // reader_'s
@@ -285,13 +306,14 @@ class Parser {
   int64_t bytes_ = 0;
 };
 
-constexpr std::array<Parser::Line, 10> Parser::lines() {
+constexpr std::array<Parser::Line, 11> Parser::lines() {
   return {{{"dim", &Parser::dim},
            {"stream", &Parser::stream},
            {"name", &Parser::name},
            {"origin", &Parser::origin},
            {"group", &Parser::group},
            {"partition", &Parser::partition},
+           {"work", &Parser::work},
            {"communication", &Parser::communication},
            {"template", &Parser::device_template},
            {"buffer", &Parser::buffer},

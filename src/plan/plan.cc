@@ -53,6 +53,11 @@ uint64_t hash(const Plan& plan) {
     hash.add(static_cast<uint64_t>(partition.part_size));
     add(hash, partition.members);
   }
+  for (const PlanWork& work : plan.works) {
+    add(hash, {work.name, work.pass, -1});
+    for (const int64_t word : {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes})
+      hash.add(static_cast<uint64_t>(word));
+  }
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
     for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from}, int64_t{c.to}, int64_t{c.over}, c.bytes})
@@ -67,7 +72,8 @@ uint64_t hash(const Plan& plan) {
     }
     for (const PlannedOp& op : t.ops) {
       add(hash, op.label);
-      for (const int64_t word : {static_cast<int64_t>(op.kind), int64_t{op.stream}, int64_t{op.communication}})
+      for (const int64_t word :
+           {static_cast<int64_t>(op.kind), int64_t{op.stream}, int64_t{op.work}, int64_t{op.communication}})
         hash.add(static_cast<uint64_t>(word));
       for (const auto* list : {&op.waits, &op.reads, &op.writes, &op.frees}) add(hash, *list);
     }

@@ -41,10 +41,21 @@ struct PlanBuffer {
   friend bool operator==(const PlanBuffer&, const PlanBuffer&) = default;
 };
 
+/// What a computation or an update does; how long that takes is for the costs to say.
+struct PlanWork {
+  int name = -1;             // into Plan::names: the chunk or the bucket
+  std::optional<Pass> pass;  // none: an update
+  int64_t samples = 0;       // of the slice, on one device
+  DType dtype = DType::Float32;
+  int64_t flops = 0, bytes = 0;  // computed, and moved through memory
+  friend bool operator==(const PlanWork&, const PlanWork&) = default;
+};
+
 struct PlannedOp {
   OpKind kind = OpKind::Run;
   int stream = 0;
   PlanLabel label;
+  int work = -1;                          // into Plan::works: of computations and updates
   int communication = -1;                 // into Plan::communications
   int origin = -1;                        // into Plan::origins: the schedule line behind it
   std::vector<int> waits;                 // earlier operations of this device, on other streams
@@ -96,6 +107,7 @@ struct Plan {
   std::vector<PlanOrigin> origins;
   std::vector<DeviceList> groups;
   std::vector<PlanPartition> partitions;
+  std::vector<PlanWork> works;
   std::vector<Communication> communications;
   std::vector<PlanTemplate> templates;
   friend bool operator==(const Plan&, const Plan&) = default;

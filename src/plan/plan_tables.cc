@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <tuple>
+
 #include "base/overloaded.h"
 #include "ir/local_size.h"
 
@@ -30,6 +33,48 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
   tables.communication[id.index()] = static_cast<int>(tables.plan.communications.size());
   tables.plan.communications.push_back(c);
 }
+
+/// Works of a plan, each stored once.
+class WorkTable {
+ public:
+  WorkTable(PlanTables& tables, const TrainingDag& dag) : tables_(tables), dag_(dag) {}
+
+  int of(const Node& node) {
+    if (is_compute(node))
+      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), samples_on(dag_, node.group)}, [&] {
+        const PassWork& work = work_of(dag_, node);
+        const int64_t samples = samples_on(dag_, node.group);
+        return PlanWork{tables_.chunk_name[node.tags.chunk.index()],
+                        node.tags.pass,
+                        samples,
+                        dag_.model->step.weights,
+                        work.flops.at(samples),
+                        work.bytes_moved.at(samples)};
+      });
+    if (const auto* update = std::get_if<Update>(&node.op)) {
+      const Bucket& bucket = dag_[update->bucket];
+      const int64_t elements = shard_elements(dag_, bucket, holder_on(bucket, node.group));
+      return intern({update->bucket.value, -1, elements}, [&] {
+        const UpdateWork work = update_work(dag_, bucket, elements);
+        return PlanWork{
+            tables_.bucket_name[update->bucket.index()], std::nullopt, 0, work.dtype, work.flops, work.bytes_moved};
+      });
+    }
+    return -1;
+  }
+
+ private:
+  template <class Make>
+  int intern(const std::tuple<int, int, int64_t>& key, Make make) {
+    const auto [found, fresh] = index_.try_emplace(key, static_cast<int>(tables_.plan.works.size()));
+    if (fresh) tables_.plan.works.push_back(make());
+    return found->second;
+  }
+
+  PlanTables& tables_;
+  const TrainingDag& dag_;
+  std::map<std::tuple<int, int, int64_t>, int> index_;
+};
 
 }  // namespace
 
@@ -82,6 +127,9 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   }
   tables.communication.assign(dag.nodes.size(), -1);
   for (const NodeId id : order) add_communication(tables, dag, id);
+  tables.work.assign(dag.nodes.size(), -1);
+  WorkTable works(tables, dag);
+  for (const NodeId id : order) tables.work[id.index()] = works.of(dag[id]);
   return tables;
 }
 

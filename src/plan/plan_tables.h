@@ -12,6 +12,7 @@ struct PlanTables {
   int scalars_name = -1;
   std::vector<int> send_stream, receive_stream;  // by StreamId; different where a stream moves values between groups
   std::vector<int> communication;                // by NodeId, -1 for computations and updates
+  std::vector<int> work;                         // by NodeId, -1 for communication
 };
 
 /// `costs`: hash of the costs behind the order.

@@ -55,6 +55,7 @@ std::string Printer::label(const PlanLabel& label) const {
 std::string Printer::op(size_t index, const PlannedOp& op) const {
   std::string out = fmt::format("  op {} {} {} on {}", index, name(op.kind), label(op.label),
                                 streams_[static_cast<size_t>(op.stream)]);
+  if (op.work >= 0) out += fmt::format(" work={}", op.work);
   if (op.communication >= 0) out += fmt::format(" communication={}", op.communication);
   out += print_list("waits", "", op.waits) + print_list("reads", "%", op.reads) + print_list("writes", "%", op.writes) +
          print_list("frees", "%", op.frees);
@@ -72,6 +73,9 @@ std::string Printer::header() const {
   for (const DeviceList& group : plan_.groups) out += fmt::format("group {}\n", print_devices(group));
   for (const PlanPartition& partition : plan_.partitions)
     out += fmt::format("partition {} {}\n", partition.part_size, print_devices(partition.members));
+  for (const PlanWork& work : plan_.works)
+    out += fmt::format("work {} samples={} {} flops={} bytes={}\n", label({work.name, work.pass, -1}), work.samples,
+                       name(work.dtype), work.flops, work.bytes);
   for (const Communication& c : plan_.communications) {
     const std::string who =
         c.transfer ? fmt::format("transfer {} -> {}", c.from, c.to) : fmt::format("over {}", c.over);

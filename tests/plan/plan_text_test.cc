@@ -39,6 +39,7 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
   plan.origins = {{"file:1", "place({}, devices=[0])"}, {"", ""}};
   plan.groups = {{0}, {7, 3, 4, 5, 6, 1}};
   plan.partitions = {{2, {0, 2, 1, 3}}};
+  plan.works = {{2, Pass::BI, 3, DType::BFloat16, 12, 0}, {5, std::nullopt, 0, DType::Float32, 0, 7}};
   plan.communications = {{{2, Pass::B, 5}, true, 0, 1, -1, 12}, {{4, std::nullopt, -1}, false, -1, -1, 0, 0}};
   PlanTemplate t{{0, 1, 2}, {}, {}};
   for (int n = 0; n < 8; ++n)
@@ -48,8 +49,16 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
       t.buffers.push_back({{n, Pass::R, -1}, Category::Weights, n, persistent});
     }
   for (int k = 0; k <= static_cast<int>(OpKind::Update); ++k)
-    t.ops.push_back(
-        {static_cast<OpKind>(k), k % 4, {k % 8, std::nullopt, k % 6}, k % 3 - 1, k % 3 - 1, {k, 1}, {0, 3}, {2}, {}});
+    t.ops.push_back({static_cast<OpKind>(k),
+                     k % 4,
+                     {k % 8, std::nullopt, k % 6},
+                     k % 3 - 1,
+                     k % 3 - 1,
+                     k % 3 - 1,
+                     {k, 1},
+                     {0, 3},
+                     {2},
+                     {}});
   plan.templates = {t};
   auto back = parse(print(plan));
   ASSERT_TRUE(back) << render(back.error());
