@@ -92,7 +92,8 @@ Checked check_devices(const Cluster& cluster, int devices, const SourceRange& wh
 /// Every kind among the first `devices` says how fast it computes in this dtype (E111).
 Checked check_dtype(const Cluster& cluster, int devices, DType dtype);
 
-/// Seconds of a computation: the longer of computing and moving bytes, and the launch.
+/// Seconds of a computation: the longer of computing and moving bytes, and the launch. What has no peak in the dtype is
+/// only moved; check_dtype sees to it that this is never the model's own.
 double compute_seconds(const DeviceKind& kind, DType dtype, int64_t flops, int64_t bytes);
 
 }  // namespace piper
