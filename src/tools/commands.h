@@ -20,8 +20,8 @@ struct CompileInput {
   std::string model;
   std::string schedule;
   std::string timeline;  // a file whose orders the step follows
-  std::string cluster;  // name or file; empty: unspecified accelerators
-  std::string costs;    // file; empty: by formula
+  std::string cluster;   // name or file; empty: unspecified accelerators
+  std::string costs;     // file; empty: by formula
   StepOverrides step;
   std::string format = "text";
   bool color = false;

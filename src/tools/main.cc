@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "tools/commands.h"
 #include "tools/completion.h"
+#include "tools/simulate_command.h"
 
 namespace piper {
 namespace {
@@ -23,11 +24,8 @@ int terminal_columns() {
   return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
 }
 
-void add_input(CLI::App& app, CompileInput& input) {
-  app.add_option("MODEL", input.model, "Model file, configuration (.toml), or analytic:NAME")->required();
-  app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json");
-  app.add_option("--timeline", input.timeline,
-                 "File with the order of passes, such as PyTorch's CSV; without SCHEDULE also the stages");
+/// What a step depends on besides model and schedule, and how results are printed.
+void add_step(CLI::App& app, CompileInput& input) {
   app.add_option("--cluster", input.cluster,
                  "Cluster: a shipped one such as h100, or a file (.toml): costs, and the memory of a device");
   app.add_option("--costs", input.costs, "Measured costs of all computations, instead of the cluster's formulas");
@@ -35,15 +33,59 @@ void add_input(CLI::App& app, CompileInput& input) {
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
   app.add_option("--sequence", input.step.sequence, "Tokens of a sample, instead of the model's")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
-  app.add_option("--format", input.format, "How results of check, and errors, are printed: text, or json for machines")
+  app.add_option("--format", input.format, "How results and errors are printed: text, or json for machines")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
   app.add_option("--columns", input.columns, "Width of pictures (default: the terminal's)")
       ->check(CLI::Range(40, 10000));
+}
+
+CLI::Option* add_model(CLI::App& app, CompileInput& input) {
+  return app.add_option("MODEL", input.model, "Model file, configuration (.toml), or analytic:NAME");
+}
+
+void add_input(CLI::App& app, CompileInput& input) {
+  add_model(app, input)->required();
+  app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json");
+  app.add_option("--timeline", input.timeline,
+                 "File with the order of passes, such as PyTorch's CSV; without SCHEDULE also the stages");
+  add_step(app, input);
   app.parse_complete_callback([&input] {
     if (input.schedule.empty() && input.timeline.empty()) throw CLI::RequiredError("SCHEDULE (or --timeline)");
   });
+}
+
+void add_simulation(CLI::App& app, SimulationInput& input) {
+  app.add_option("--what-if", input.what_if, "Another cluster: bandwidth=x2,compute=x0.5,memory=…,latency=…,issue=…");
+  app.add_flag("--all-devices", input.all_devices, "Simulate every device, not one of each kind");
+  app.add_flag("--free-links", input.free_links, "Communications that share links do not slow each other down");
+}
+
+void add_simulate(CLI::App& app, SimulateCommand& command) {
+  add_input(app, command.input);
+  app.get_option("MODEL")->required(false);
+  add_simulation(app, command.simulation);
+  app.add_option("--trace", command.trace, "Write when every operation ran: Chrome's trace events, for any viewer");
+  app.add_option("--cost", command.costs,
+                 "Times of a timeline without MODEL: F=1,I=1,W=1,comm=0; overlap=2 is the time of an overlapped pair");
+  app.callback([&] {
+    const bool bare = command.input.model.empty();
+    if (bare && command.input.timeline.empty()) throw CLI::RequiredError("MODEL (or --timeline)");
+    if (!bare && !command.costs.empty()) throw CLI::ValidationError("--cost", "goes with --timeline without MODEL");
+    if (bare && !command.trace.empty()) throw CLI::ValidationError("--trace", "needs a MODEL");
+  });
+  app.footer(
+      "Examples:\n  piper simulate examples/moe.toml examples/dualpipe.piper --cluster h100\n"
+      "  piper simulate --timeline zb.csv --cost F=1,I=1,W=1,comm=0 --format json");
+}
+
+void add_compare(CLI::App& app, CompareCommand& command) {
+  add_model(app, command.input)->required();
+  app.add_option("SCHEDULE", command.schedules, "Schedule files")->required();
+  add_step(app, command.input);
+  add_simulation(app, command.simulation);
+  app.footer("Example:\n  piper compare examples/moe.toml a.piper b.piper --cluster h100");
 }
 
 void add_timeline(CLI::App& app, ScheduleCommand& command) {
@@ -161,6 +203,13 @@ int run_program(int argc, char** argv) {
   CLI::App* schedule_app = app.add_subcommand("schedule", "Print a timeline of the library");
   add_timeline(*schedule_app, schedule);
 
+  SimulateCommand simulate{usual_input(), {}, {}, {}};
+  CLI::App* simulate_app = app.add_subcommand("simulate", "How long a step takes, without running it");
+  add_simulate(*simulate_app, simulate);
+  CompareCommand compare{usual_input(), {}, {}};
+  CLI::App* compare_app = app.add_subcommand("compare", "Simulate several schedules and show them side by side");
+  add_compare(*compare_app, compare);
+
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");
   completion_app->add_option("SHELL", shell, "bash")->check(CLI::IsMember({"bash"}))->capture_default_str();
@@ -176,6 +225,8 @@ int run_program(int argc, char** argv) {
   if (*check_app) return run(check);
   if (*explain_app) return run(explain);
   if (*schedule_app) return run(schedule);
+  if (*simulate_app) return run(simulate);
+  if (*compare_app) return run(compare);
   std::vector<CompletionWords> words;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     words.push_back({sub->get_name(), known_words(*sub)});

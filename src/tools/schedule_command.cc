@@ -58,7 +58,9 @@ std::string quality(const Timeline& timeline, const TimelineRequest& request) {
 Result<Timeline> timeline_for(const ScheduleCommand& command) {
   if (command.from.empty()) return make_timeline(command.name, command.request, {});
   PIPER_TRY(const ParsedTimeline parsed, load_timeline(command.from));
-  return strip(parsed.actions);
+  Timeline timeline = strip(parsed.actions);
+  if (command.request.costs) PIPER_CHECK(check_costs(timeline, *command.request.costs, {}));
+  return timeline;
 }
 
 }  // namespace

@@ -19,7 +19,6 @@ struct SimulateCommand {
   CompileInput input;
   SimulationInput simulation;
   std::string trace;     // file to write
-  std::string timeline;  // a bare timeline instead of a model and a schedule
   std::string costs;     // of its passes: F=1,I=1,W=1,comm=0,overlap=2
 };
 int run(const SimulateCommand& command);

@@ -1,8 +1,11 @@
 #include "schedule/timelines/clock.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "schedule/timelines/rank_table.h"
 
 namespace piper {
 namespace {
@@ -109,6 +112,14 @@ class Clock {
 };
 
 }  // namespace
+
+Checked check_costs(const Timeline& timeline, const TimelineCosts& costs, const SourceRange& where) {
+  const int stages = RankTable(timeline).stages();
+  if (costs.stages.empty() || static_cast<int>(costs.stages.size()) == stages) return Ok{};
+  return error(ErrorCode::E314, where,
+               fmt::format("costs of {} stages are given; the timeline has {}", costs.stages.size(), stages))
+      .help(fmt::format("give {} values, one for every stage", stages));
+}
 
 std::vector<std::vector<CellTime>> run_clock(const Timeline& timeline, const TimelineCosts& costs,
                                              std::optional<double> overlap) {
