@@ -262,14 +262,14 @@ std::string print_pages(const Canvas& canvas, const Layout& layout, const AxisUn
   return out;
 }
 
-/// Time of a typical short operation.
-double typical(const std::vector<TimedRow>& rows) {
+/// Time of the shortest operation that is worth a label: not much shorter than the median.
+double shortest_labelled(const std::vector<TimedRow>& rows) {
   std::vector<double> durations;
   for (const TimedRow& row : rows)
     for (const TimedCell& cell : row.cells) durations.push_back((cell.end - cell.start) / (cell.cell.second ? 2 : 1));
-  const auto quarter = durations.begin() + static_cast<long>(durations.size() / 4);
-  std::ranges::nth_element(durations, quarter);
-  return *quarter;
+  std::ranges::sort(durations);
+  const double median = durations[(durations.size() - 1) / 2];
+  return *std::ranges::lower_bound(durations, 0.45 * median);
 }
 
 enum class Detail { Labels, Letters, Shares };
@@ -311,7 +311,7 @@ std::string print_grid(const std::vector<TimedRow>& rows, const GridOptions& opt
       widest = std::max(widest, labels.text(r, cell.cell.first).size());
       if (cell.cell.second) widest = std::max(widest, labels.text(r, *cell.cell.second).size());
     }
-  const double shortest = std::max(typical(rows), end * 1e-6);
+  const double shortest = std::max(shortest_labelled(rows), end * 1e-6);
   const int width = static_cast<int>(widest) + 1;
 
   Detail detail = Detail::Labels;

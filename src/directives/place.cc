@@ -217,7 +217,9 @@ Result<TrainingDag> apply(TrainingDag dag, const Place& place, DirectiveId by) {
         .help("stages=n cuts into several, stage=k says that all of it is one");
   if (place.stages > 0) return place_stages(std::move(dag), place, by);
   if (!place.at.empty()) return error(ErrorCode::E104, dag.where(by), "place: at=[…] goes with stages=n");
-  if (!place.ranks.empty()) return error(ErrorCode::E104, dag.where(by), "place: ranks=[…] goes with stages=n");
+  if (!place.ranks.empty())
+    return error(ErrorCode::E104, dag.where(by), "place: ranks=[…] goes with stages=n")
+        .help("write along=pp, stages=4, ranks=[0, 1, 1, 0]");
   if (!place.devices.along.empty())
     return error(ErrorCode::E104, dag.where(by), "place: along=… goes with stages=n")
         .help("for one group of devices write mesh={pp=0}, or mesh={} for all of them");
