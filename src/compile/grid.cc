@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "schedule/schedule_text.h"
@@ -68,92 +69,80 @@ class Labels {
   std::vector<std::set<int>> stages_;  // by row
 };
 
-/// The whole picture, however wide; pages are cut out of it.
-struct Canvas {
+/// The columns of the picture that fit on the terminal at once. Columns count from the start of time.
+struct Page {
   double per_column = 1;  // time
-  int columns = 0;
-  int step = 1;  // pages are multiples of it
+  int from = 0, to = 0;
   std::vector<std::vector<Glyph>> rows;
+
+  int column(double time) const { return static_cast<int>(std::lround(time / per_column)); }
+  void write(size_t row, int at, int until, std::string_view text, int style) {
+    for (int i = std::max(at, from); i < std::min(until, to); ++i) {
+      const auto offset = static_cast<size_t>(i - at);
+      rows[row][static_cast<size_t>(i - from)] = {offset < text.size() ? text[offset] : '-', style};
+    }
+  }
+  /// An operation: its label where there is room, else its letter. A label that the last page would have cut is here.
+  void write_op(size_t row, int at, int until, const std::string& label, char letter, int style) {
+    const int length = static_cast<int>(label.size());
+    const auto fits = [&](int begin) { return length <= std::min(until, to) - begin; };
+    const bool shown_before = at < from && length <= from - at;
+    const int begin = at < from && !shown_before ? from : at;
+    write(row, at, until, "", style);
+    write(row, begin, until, fits(begin) || shown_before ? label : std::string(1, letter), style);
+  }
 };
 
-int column_at(const Canvas& canvas, double time) {
-  return static_cast<int>(std::lround(time / canvas.per_column));
-}
-
-Canvas blank(const std::vector<TimedRow>& rows, double per_column, double end) {
-  Canvas canvas;
-  canvas.per_column = per_column;
-  canvas.columns = std::max(1, static_cast<int>(std::ceil(end / per_column - 1e-6)));
-  canvas.rows.assign(rows.size(), std::vector<Glyph>(static_cast<size_t>(canvas.columns)));
-  return canvas;
-}
-
-void write(std::vector<Glyph>& row, int at, int until, std::string_view text, char fill, int style) {
-  for (int i = at; i < until && i < static_cast<int>(row.size()); ++i) {
-    const auto offset = static_cast<size_t>(i - at);
-    row[static_cast<size_t>(i)] = {offset < text.size() ? text[offset] : fill, style};
-  }
-}
-
-/// One operation between two columns: its label where there is room, else its letter.
-void write_op(std::vector<Glyph>& row, int at, int until, const std::string& label, char short_label, int style) {
-  const bool fits = static_cast<int>(label.size()) <= until - at;
-  write(row, at, until, fits ? label : std::string(1, short_label), '-', style);
-}
-
 /// Cells with labels and a gap after each; a pair is one block with a bar in its middle.
-Canvas draw_labels(const std::vector<TimedRow>& rows, const Labels& labels, Canvas canvas) {
+void draw_labels(const std::vector<TimedRow>& rows, const Labels& labels, Page& page) {
   for (size_t r = 0; r < rows.size(); ++r)
     for (const TimedCell& cell : rows[r].cells) {
-      const int begin = column_at(canvas, cell.start), end = column_at(canvas, cell.end);
+      const int begin = page.column(cell.start), end = page.column(cell.end);
+      if (end <= page.from || begin >= page.to) continue;
+      const auto style = [&](const TimelineOp& op) { return background(op.pass, labels.chunk(r, op.stage)); };
       const auto draw = [&](const TimelineOp& op, int from, int to) {
-        write_op(canvas.rows[r], from, to, labels.text(r, op), labels.letter_of(r, op),
-                 background(op.pass, labels.chunk(r, op.stage)));
+        page.write_op(r, from, to, labels.text(r, op), labels.letter_of(r, op), style(op));
       };
       const TimelineCell& ops = cell.cell;
-      const int shortest = static_cast<int>(labels.text(r, ops.first).size()) +
-                           (ops.second ? static_cast<int>(labels.text(r, *ops.second).size()) + 1 : 0);
-      const int last = end - begin > shortest ? end - 1 : end;  // a gap where there is room for one
-      if (ops.second && last - begin >= 3) {
-        const int middle = begin + (last - begin) / 2;
-        draw(ops.first, begin, middle);
-        write(canvas.rows[r], middle, middle + 1, "|", '|',
-              background(ops.first.pass, labels.chunk(r, ops.first.stage)));
+      const size_t needed =
+          labels.text(r, ops.first).size() + (ops.second ? labels.text(r, *ops.second).size() + 1 : 0);
+      const int last = end - begin > static_cast<int>(needed) ? end - 1 : end;  // a gap where there is room for one
+      const int middle = begin + (last - begin) / 2;
+      const bool both = ops.second && last - begin >= 3;
+      draw(ops.first, begin, both ? middle : last);
+      if (both) {
+        page.write(r, middle, middle + 1, "|", style(ops.first));
         draw(*ops.second, middle + 1, last);
-      } else {
-        draw(ops.first, begin, last);
       }
-      if (last < end) write(canvas.rows[r], last, end, " ", ' ', plain);
+      page.write(r, last, end, " ", plain);
     }
-  return canvas;
 }
 
 /// A letter where a cell starts, then dashes; a pair is two of them with a bar between.
-Canvas draw_letters(const std::vector<TimedRow>& rows, const Labels& labels, Canvas canvas) {
+void draw_letters(const std::vector<TimedRow>& rows, const Labels& labels, Page& page) {
   for (size_t r = 0; r < rows.size(); ++r)
     for (const TimedCell& cell : rows[r].cells) {
-      const int begin = column_at(canvas, cell.start), end = column_at(canvas, cell.end);
+      const int begin = page.column(cell.start), end = page.column(cell.end);
       const auto draw = [&](const TimelineOp& op, int from, int to) {
-        write(canvas.rows[r], from, to, std::string(1, labels.letter_of(r, op)), '-',
-              background(op.pass, labels.chunk(r, op.stage)));
+        page.write(r, from, to, std::string(1, labels.letter_of(r, op)),
+                   background(op.pass, labels.chunk(r, op.stage)));
       };
       draw(cell.cell.first, begin, end);
       if (!cell.cell.second || end - begin < 3) continue;
       const int middle = begin + (end - begin) / 2;
-      write(canvas.rows[r], middle, middle + 1, "|", '|', canvas.rows[r][static_cast<size_t>(begin)].style);
+      page.write(r, middle, middle + 1, "|", background(cell.cell.first.pass, labels.chunk(r, cell.cell.first.stage)));
       draw(*cell.cell.second, middle + 1, end);
     }
-  return canvas;
 }
 
 /// Many cells per column: the letter of the pass that fills it, = where several do.
-Canvas draw_shares(const std::vector<TimedRow>& rows, Canvas canvas) {
+void draw_shares(const std::vector<TimedRow>& rows, Page& page) {
   for (size_t r = 0; r < rows.size(); ++r) {
-    std::vector<std::array<double, 5>> busy(canvas.rows[r].size());
+    std::vector<std::array<double, 5>> busy(page.rows[r].size());
     const auto add = [&](const TimelineOp& op, double start, double end) {
       for (double from = start; from < end;) {
-        const auto column = std::min(static_cast<size_t>(from / canvas.per_column + 1e-9), busy.size() - 1);
-        const double until = std::min(end, static_cast<double>(column + 1) * canvas.per_column);
+        const auto column = std::min(static_cast<size_t>(from / page.per_column + 1e-9), busy.size() - 1);
+        const double until = std::min(end, static_cast<double>(column + 1) * page.per_column);
         if (!(until > from)) break;
         busy[column][static_cast<size_t>(op.pass)] += until - from;
         from = until;
@@ -167,21 +156,19 @@ Canvas draw_shares(const std::vector<TimedRow>& rows, Canvas canvas) {
     for (size_t c = 0; c < busy.size(); ++c) {
       double total = 0;
       for (const double share : busy[c]) total += share;
+      if (total < page.per_column / 2) continue;
       const auto largest = std::ranges::max_element(busy[c]);
-      const auto pass = static_cast<Pass>(largest - busy[c].begin());
-      if (total < canvas.per_column / 2) continue;
       const bool one = *largest > total * 0.75;
-      canvas.rows[r][c] = {one ? letter(pass) : '=', background(one ? pass : Pass::R, 0)};
+      const auto pass = static_cast<Pass>(largest - busy[c].begin());
+      page.rows[r][c] = {one ? letter(pass) : '=', background(one ? pass : Pass::R, 0)};
     }
   }
-  return canvas;
 }
 
-std::string paint(const std::vector<Glyph>& row, int from, int to, GridColor color) {
+std::string paint(const std::vector<Glyph>& row, GridColor color) {
   std::string out;
   int style = plain;
-  for (int i = from; i < to; ++i) {
-    const Glyph& glyph = row[static_cast<size_t>(i)];
+  for (const Glyph& glyph : row) {
     if (color == GridColor::Ansi && glyph.style != style) {
       if (style != plain) out += "\x1b[0m";
       if (glyph.style == idle) out += "\x1b[90m";
@@ -210,22 +197,22 @@ AxisUnit axis_unit(GridTime time, double end) {
 }
 
 /// `|0        |10       |20`: a bar where each time is.
-std::string axis(const Canvas& canvas, const AxisUnit& unit, int from, int to) {
-  constexpr double apart = 9;  // columns
-  double step = std::pow(10, std::floor(std::log10(canvas.per_column * apart / unit.time)));
+std::string axis(const Page& page, const AxisUnit& unit) {
+  const double apart = 9 * page.per_column / unit.time;  // at least so much between two bars
+  double step = std::pow(10, std::floor(std::log10(apart)));
   for (const double factor : {1.0, 2.0, 5.0, 10.0})
-    if (step * factor * unit.time >= canvas.per_column * apart) {
+    if (step * factor >= apart) {
       step *= factor;
       break;
     }
-  std::string out(static_cast<size_t>(to - from) + 16, ' ');
-  const int first = static_cast<int>(std::ceil(from * canvas.per_column / (step * unit.time) - 1e-9));
+  const int width = page.to - page.from;
+  std::string out(static_cast<size_t>(width), ' ');
+  const int first = static_cast<int>(std::ceil(page.from * page.per_column / (step * unit.time) - 1e-9));
   for (int tick = first;; ++tick) {
-    const int column = column_at(canvas, tick * step * unit.time) - from;
+    const int column = page.column(tick * step * unit.time) - page.from;
     const std::string text = fmt::format("|{:g}", tick * step);
-    if (column < 0) continue;
-    if (column + static_cast<int>(text.size()) > to - from) break;
-    out.replace(static_cast<size_t>(column), text.size(), text);
+    if (column + static_cast<int>(text.size()) > width) break;
+    if (column >= 0) out.replace(static_cast<size_t>(column), text.size(), text);
   }
   out.erase(out.find_last_not_of(' ') + 1);
   return out;
@@ -248,28 +235,37 @@ struct Layout {
   }
 };
 
-std::string print_pages(const Canvas& canvas, const Layout& layout, const AxisUnit& unit, GridColor color) {
+/// How time becomes columns.
+struct Scale {
+  double per_column = 1;
+  int step = 1;  // pages are multiples of it
+};
+
+std::string print_pages(const Layout& layout, const Scale& scale, double end, const AxisUnit& unit, GridColor color,
+                        const std::function<void(Page&)>& draw) {
   const auto margin = [&](const std::string& text) { return text + std::string(layout.margin - text.size(), ' '); };
-  const int page = layout.page_of(canvas.step);
+  const int columns = std::max(1, static_cast<int>(std::ceil(end / scale.per_column - 1e-6)));
+  const int width = layout.page_of(scale.step);
   std::string out;
-  for (int from = 0; from < canvas.columns; from += page) {
-    const int to = std::min(canvas.columns, from + page);
-    out += margin(unit.name) + axis(canvas, unit, from, to) + "\n";
-    for (size_t r = 0; r < canvas.rows.size(); ++r)
-      out += margin(layout.names[r]) + paint(canvas.rows[r], from, to, color) + "\n";
-    if (to < canvas.columns) out += "\n";
+  for (int from = 0; from < columns; from += width) {
+    Page page{scale.per_column, from, std::min(columns, from + width), {}};
+    page.rows.assign(layout.names.size(), std::vector<Glyph>(static_cast<size_t>(page.to - from)));
+    draw(page);
+    out += margin(unit.name) + axis(page, unit) + "\n";
+    for (size_t r = 0; r < page.rows.size(); ++r) out += margin(layout.names[r]) + paint(page.rows[r], color) + "\n";
+    if (page.to < columns) out += "\n";
   }
   return out;
 }
 
-/// Time of a typical short operation.
-double typical(const std::vector<TimedRow>& rows) {
+/// Time of the shortest operation that is worth a label: not much shorter than the median.
+double shortest_labelled(const std::vector<TimedRow>& rows) {
   std::vector<double> durations;
   for (const TimedRow& row : rows)
     for (const TimedCell& cell : row.cells) durations.push_back((cell.end - cell.start) / (cell.cell.second ? 2 : 1));
-  const auto quarter = durations.begin() + static_cast<long>(durations.size() / 4);
-  std::ranges::nth_element(durations, quarter);
-  return *quarter;
+  std::ranges::sort(durations);
+  const double median = durations[(durations.size() - 1) / 2];
+  return *std::ranges::lower_bound(durations, 0.45 * median);
 }
 
 enum class Detail { Labels, Letters, Shares };
@@ -311,22 +307,17 @@ std::string print_grid(const std::vector<TimedRow>& rows, const GridOptions& opt
       widest = std::max(widest, labels.text(r, cell.cell.first).size());
       if (cell.cell.second) widest = std::max(widest, labels.text(r, *cell.cell.second).size());
     }
-  const double shortest = std::max(typical(rows), end * 1e-6);
+  const double shortest = std::max(shortest_labelled(rows), end * 1e-6);
   const int width = static_cast<int>(widest) + 1;
 
-  Detail detail = Detail::Labels;
-  Canvas canvas;
-  if (layout.lines(end / shortest * width, width) <= screen) {
-    canvas = draw_labels(rows, labels, blank(rows, shortest / width, end));
-    canvas.step = width;
-  } else if (layout.lines(end / shortest, 1) <= two_screens) {
-    detail = Detail::Letters;
-    canvas = draw_letters(rows, labels, blank(rows, shortest, end));
-  } else {
-    detail = Detail::Shares;
-    canvas = draw_shares(rows, blank(rows, end / layout.page, end));
-  }
-  return print_pages(canvas, layout, unit, options.color) + legend(rows, labels, detail, end);
+  const auto print = [&](const Scale& scale, Detail detail, const std::function<void(Page&)>& draw) {
+    return print_pages(layout, scale, end, unit, options.color, draw) + legend(rows, labels, detail, end);
+  };
+  if (layout.lines(end / shortest * width, width) <= screen)
+    return print({shortest / width, width}, Detail::Labels, [&](Page& page) { draw_labels(rows, labels, page); });
+  if (layout.lines(end / shortest, 1) <= two_screens)
+    return print({shortest, 1}, Detail::Letters, [&](Page& page) { draw_letters(rows, labels, page); });
+  return print({end / layout.page, 1}, Detail::Shares, [&](Page& page) { draw_shares(rows, page); });
 }
 
 }  // namespace piper

@@ -200,7 +200,8 @@ int run_program(int argc, char** argv) {
   ScheduleCommand schedule;
   schedule.color = usual_input().color;
   schedule.columns = terminal_columns();
-  CLI::App* schedule_app = app.add_subcommand("schedule", "Print a timeline of the library");
+  CLI::App* schedule_app =
+      app.add_subcommand("schedule", "Print, draw or convert a timeline of the library or of a file");
   add_timeline(*schedule_app, schedule);
 
   SimulateCommand simulate{usual_input(), {}, {}, {}};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -12,10 +13,11 @@
 namespace piper {
 namespace {
 
-/// Where an action stands.
+/// Where an action stands; without a rank: nowhere.
 struct Spot {
   int rank = -1;
   int cell = -1;
+  explicit operator bool() const { return rank >= 0; }
 };
 
 template <class Visit>
@@ -33,11 +35,13 @@ class ActionCheck {
         source_(parsed.source),
         ranks_(passes),
         forward_(ranks_.size()),
-        backward_(ranks_.size()) {}
+        backward_(ranks_.size()) {
+    for (auto& spots : comms_) spots.resize(ranks_.size());
+  }
 
   Checked run() {
     PIPER_CHECK(collect());
-    if (!comms_.empty()) {
+    if (any_comm_) {
       PIPER_CHECK(check_transfers());
       PIPER_CHECK(check_channels());
       PIPER_CHECK(check_progress());
@@ -53,6 +57,10 @@ class ActionCheck {
   std::string print_at(const Spot& spot) const { return source_.name(spot.rank, spot.cell); }
   std::string tell(const Spot& spot) const {
     return fmt::format("{} at {}", print(rows_[size_t(spot.rank)][size_t(spot.cell)]), print_at(spot));
+  }
+  /// Where a send or receive stands.
+  Spot place(const CommAction& comm) const {
+    return comms_[static_cast<size_t>(comm.kind)][ranks_.index(comm.stage, comm.microbatch)];
   }
   bool exists(int stage, int microbatch) const {
     return stage >= 0 && stage < ranks_.stages() && microbatch >= 0 && microbatch < ranks_.microbatches();
@@ -77,8 +85,10 @@ class ActionCheck {
         if (!comm) continue;
         PIPER_CHECK(check_home(*comm, spot));
         if (!has_microbatch(comm->kind)) continue;
-        if (const auto [first, fresh] = comms_.emplace(*comm, spot); !fresh)
-          return refuse(spot, fmt::format("{} is there already at {}", tell(spot), print_at(first->second)));
+        Spot& first = comms_[static_cast<size_t>(comm->kind)][ranks_.index(comm->stage, comm->microbatch)];
+        if (first) return refuse(spot, fmt::format("{} is there already at {}", tell(spot), print_at(first)));
+        first = spot;
+        any_comm_ = true;
       }
     return Ok{};
   }
@@ -126,13 +136,13 @@ class ActionCheck {
           .help(
               fmt::format("add {} on rank {} {} it", print(comm), spot.rank, is_send(comm.kind) ? "after" : "before"));
     };
-    if (!comms_.contains(send))
+    if (!place(send))
       return missing(send, fmt::format("computes what stage {} on rank {} needs", receive.stage,
                                        ranks_.rank(receive.stage, send.microbatch)));
-    if (!comms_.contains(receive))
+    if (!place(receive))
       return missing(receive, fmt::format("needs what stage {} on rank {} computes", send.stage,
                                           ranks_.rank(send.stage, send.microbatch)));
-    const Spot sent = comms_.at(send), received = comms_.at(receive);
+    const Spot sent = place(send), received = place(receive);
     if (sent.cell < pass(send).cell)
       return refuse(sent, fmt::format("{} sends what {} computes later", tell(sent), tell(pass(send))));
     if (received.cell > pass(receive).cell)
@@ -152,14 +162,13 @@ class ActionCheck {
     for_each_comm([&](const CommAction& comm, const Spot& spot) {
       if (problem || !is_receive(comm.kind)) return;
       const CommAction send = partner(comm);
-      const Spot sender = comms_.at(send);
+      const Spot sender = place(send);
       const Channel channel{sender.rank, send.stage, send.kind};
       const CommAction& due = sent.at(channel)[received[channel]++];
       if (due == send) return;
-      problem =
-          refuse(spot, fmt::format("{} is received out of order: {} comes first", tell(spot), tell(comms_.at(due))))
-              .note(source_.at(sender.rank, sender.cell), fmt::format("{} comes later", tell(sender)))
-              .help("messages have no names: receive what a stage sends in the order in which it is sent");
+      problem = refuse(spot, fmt::format("{} is received out of order: {} comes first", tell(spot), tell(place(due))))
+                    .note(source_.at(sender.rank, sender.cell), fmt::format("{} comes later", tell(sender)))
+                    .help("messages have no names: receive what a stage sends in the order in which it is sent");
     });
     if (problem) return *std::move(problem);
     return Ok{};
@@ -182,8 +191,8 @@ class ActionCheck {
       for_each_op(rows_[size_t(rank)][size_t(next[size_t(rank)])], [&](const TimelineOp& op) {
         if (waits || op.pass == Pass::BW) return;
         const CommAction receive{op.stage, op.pass == Pass::F ? CommKind::RecvF : CommKind::RecvB, op.microbatch};
-        if (!comms_.contains(receive)) return;
-        const Spot sent = comms_.at(partner(receive));
+        if (!place(receive)) return;
+        const Spot sent = place(partner(receive));
         if (next[size_t(sent.rank)] <= sent.cell) waits = sent;
       });
       return waits;
@@ -262,8 +271,9 @@ class ActionCheck {
   const std::vector<std::vector<TimelineAction>>& rows_;
   const TimelineSource& source_;
   RankTable ranks_;
-  std::vector<Spot> forward_, backward_;  // by stage and microbatch; B or I
-  std::map<CommAction, Spot> comms_;      // sends and receives
+  std::vector<Spot> forward_, backward_;    // by stage and microbatch; B or I
+  std::array<std::vector<Spot>, 4> comms_;  // sends and receives, by kind, stage and microbatch
+  bool any_comm_ = false;
 };
 
 }  // namespace
