@@ -8,12 +8,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iostream>
 
 #include "base/invariant.h"
 #include "base/suggest.h"
 #include "tools/commands.h"
 #include "tools/completion.h"
+#include "tools/trace_options.h"
 
 namespace piper {
 namespace {
@@ -88,7 +90,9 @@ int usage_error(const CLI::App& app, const CLI::ParseError& problem) {
   for (const std::string& word : deepest->remaining())
     if (const std::string meant = nearest(word, known_words(*deepest)); !meant.empty())
       std::cerr << "help: did you mean \"" << meant << "\"?\n";
-  std::cerr << "help: piper " << (deepest == &app ? "" : deepest->get_name() + " ") << "--help lists what there is\n";
+  std::string command;
+  for (const CLI::App* at = deepest; at != &app; at = at->get_parent()) command = at->get_name() + " " + command;
+  std::cerr << "help: piper " << command << "--help lists what there is\n";
   return usage;
 }
 
@@ -131,6 +135,9 @@ int run_program(int argc, char** argv) {
   CLI::App* schedule_app = app.add_subcommand("schedule", "Print a timeline of the library");
   add_timeline(*schedule_app, schedule);
 
+  std::function<int()> chosen;
+  add_trace(app, chosen, usual_input().color);
+
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");
   completion_app->add_option("SHELL", shell, "bash")->check(CLI::IsMember({"bash"}))->capture_default_str();
@@ -142,6 +149,7 @@ int run_program(int argc, char** argv) {
     if (problem.get_exit_code() == 0) return app.exit(problem);
     return usage_error(app, problem);
   }
+  if (chosen) return chosen();
   if (*compile_app) return run(compile);
   if (*check_app) return run(check);
   if (*explain_app) return run(explain);

@@ -18,6 +18,8 @@
 #include "plan/verify_plan.h"
 #include "schedule/json_schedule.h"
 #include "schedule/schedule_text.h"
+#include "trace/chrome.h"
+#include "trace/compare.h"
 
 namespace piper::golden {
 namespace {
@@ -146,6 +148,18 @@ Outcome run_check_plan(const Case& c) {
   return {false, "sound\n"};
 }
 
+Outcome run_trace_diff(const Case& c) {
+  std::vector<Trace> traces;
+  for (const std::string name : {"predicted", "measured"}) {
+    auto trace = parse_chrome(source(c, name));
+    if (!trace) return refused(trace.error());
+    traces.push_back(*std::move(trace));
+  }
+  auto comparison = compare(traces[0], traces[1]);
+  if (!comparison) return refused(comparison.error());
+  return {false, print(*comparison)};
+}
+
 }  // namespace
 
 const Section* Case::find(const std::string& name) const {
@@ -201,6 +215,12 @@ Outcome run_case(const Case& c) {
   if (arguments.empty()) throw std::runtime_error("run: names no command");
   if (arguments[0] == "compile") return run_compile(c, arguments);
   if (arguments[0] == "check-plan") return run_check_plan(c);
+  if (arguments[0] == "trace-diff") return run_trace_diff(c);
+  if (arguments[0] == "read-trace") {
+    auto trace = parse_chrome(source(c, "trace"));
+    if (!trace) return refused(trace.error());
+    return {false, print_chrome(*trace)};
+  }
   if (arguments[0] == "load-model") {
     auto model = load_model(arguments.size() > 1 ? arguments[1] : "");
     if (!model) return refused(model.error());
