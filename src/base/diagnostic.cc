@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/json_string.h"
+
 namespace piper {
 namespace {
 
@@ -48,35 +50,10 @@ std::string headline(const SourceRange& where) {
   return fmt::format("{}:{}:{}: ", where.file->name, at.line, at.column);
 }
 
-/// Bytes of the UTF-8 character at the start of `text`; 0 if there is none.
-size_t utf8_length(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-  if (length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
-  const auto second = length > 1 ? static_cast<unsigned char>(text[1]) : 0;
-  const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
-  const bool beyond = (lead == 0xED && second >= 0xA0) || (lead == 0xF4 && second >= 0x90);
-  return overlong || beyond ? 0 : length;
-}
-
 std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const size_t length = utf8_length(text.substr(i));
-    if (length == 0) {
-      out += "\\ufffd";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\u{:04x}", byte);
-    } else {
-      if (byte == '"' || byte == '\\') out += '\\';
-      out += text.substr(i, length);
-    }
-    i += std::max<size_t>(1, length);
-  }
-  return out + '"';
+  std::string out;
+  append_json_string(out, text);
+  return out;
 }
 
 std::string place_json(const SourceRange& where) {

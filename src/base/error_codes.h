@@ -64,7 +64,12 @@ namespace piper {
   X(E408, "malformed plan")                                                      \
   X(E409, "devices of one template are not symmetric")                           \
   X(E410, "malformed DAG")                                                       \
-  X(E411, "cost table without an operation of the plan")
+  X(E411, "cost table without an operation of the plan")                         \
+  /* E5xx: traces */                                                             \
+  X(E501, "not a trace of Piper")                                                \
+  X(E502, "trace of another version")                                            \
+  X(E503, "malformed trace")                                                     \
+  X(E504, "traces of different plans")
 // clang-format on
 
 enum class ErrorCode {

@@ -142,10 +142,14 @@ int report_text(const Diagnostic& problem, bool color) {
   return refused;
 }
 
-int report(const CompileInput& input, const Diagnostic& problem) {
-  if (input.format != "json") return report_text(problem, input.color);
+int report(const std::string& format, bool color, const Diagnostic& problem) {
+  if (format != "json") return report_text(problem, color);
   std::fputs(render_json(problem).c_str(), stderr);
   return refused;
+}
+
+int report(const CompileInput& input, const Diagnostic& problem) {
+  return report(input.format, input.color, problem);
 }
 
 int run(const CompileCommand& command) {

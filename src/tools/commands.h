@@ -75,6 +75,7 @@ struct CompiledInput {
 Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& options = {});
 /// Prints the diagnostic as the input's format wants it; the exit code.
 int report(const CompileInput& input, const Diagnostic& problem);
+int report(const std::string& format, bool color, const Diagnostic& problem);
 int report_text(const Diagnostic& problem, bool color);
 /// To the standard output.
 void put(const std::string& text);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iostream>
 
 #include "base/invariant.h"
@@ -15,6 +16,7 @@
 #include "tools/commands.h"
 #include "tools/completion.h"
 #include "tools/simulate_command.h"
+#include "tools/trace_options.h"
 
 namespace piper {
 namespace {
@@ -155,7 +157,9 @@ int usage_error(const CLI::App& app, const CLI::ParseError& problem) {
   for (const std::string& word : deepest->remaining())
     if (const std::string meant = nearest(word, known_words(*deepest)); !meant.empty())
       std::cerr << "help: did you mean \"" << meant << "\"?\n";
-  std::cerr << "help: piper " << (deepest == &app ? "" : deepest->get_name() + " ") << "--help lists what there is\n";
+  std::string command;
+  for (const CLI::App* at = deepest; at != &app; at = at->get_parent()) command = at->get_name() + " " + command;
+  std::cerr << "help: piper " << command << "--help lists what there is\n";
   return usage;
 }
 
@@ -210,6 +214,8 @@ int run_program(int argc, char** argv) {
   CompareCommand compare{usual_input(), {}, {}};
   CLI::App* compare_app = app.add_subcommand("compare", "Simulate several schedules and show them side by side");
   add_compare(*compare_app, compare);
+  std::function<int()> chosen;
+  add_trace(app, chosen, usual_input().color);
 
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");
@@ -222,6 +228,7 @@ int run_program(int argc, char** argv) {
     if (problem.get_exit_code() == 0) return app.exit(problem);
     return usage_error(app, problem);
   }
+  if (chosen) return chosen();
   if (*compile_app) return run(compile);
   if (*check_app) return run(check);
   if (*explain_app) return run(explain);

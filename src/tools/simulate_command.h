@@ -18,8 +18,8 @@ struct SimulationInput {
 struct SimulateCommand {
   CompileInput input;
   SimulationInput simulation;
-  std::string trace;     // file to write
-  std::string costs;     // of its passes: F=1,I=1,W=1,comm=0,overlap=2
+  std::string trace;  // file to write
+  std::string costs;  // of its passes: F=1,I=1,W=1,comm=0,overlap=2
 };
 int run(const SimulateCommand& command);
 

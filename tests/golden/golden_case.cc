@@ -24,6 +24,8 @@
 #include "schedule/timelines/library.h"
 #include "schedule/timelines/load_timeline.h"
 #include "schedule/timelines/lower.h"
+#include "trace/chrome.h"
+#include "trace/compare.h"
 
 namespace piper::golden {
 namespace {
@@ -190,6 +192,18 @@ Outcome run_timeline(const Case& c, const std::vector<std::string>& arguments) {
   return {false, visible(print_grid(timed_rows(timeline, {}), options))};
 }
 
+Outcome run_trace_diff(const Case& c) {
+  std::vector<Trace> traces;
+  for (const std::string name : {"predicted", "measured"}) {
+    auto trace = parse_chrome(source(c, name));
+    if (!trace) return refused(trace.error());
+    traces.push_back(*std::move(trace));
+  }
+  auto comparison = compare(traces[0], traces[1]);
+  if (!comparison) return refused(comparison.error());
+  return {false, print(*comparison)};
+}
+
 }  // namespace
 
 const Section* Case::find(const std::string& name) const {
@@ -246,6 +260,12 @@ Outcome run_case(const Case& c) {
   if (arguments[0] == "compile") return run_compile(c, arguments);
   if (arguments[0] == "check-plan") return run_check_plan(c);
   if (arguments[0] == "timeline") return run_timeline(c, arguments);
+  if (arguments[0] == "trace-diff") return run_trace_diff(c);
+  if (arguments[0] == "read-trace") {
+    auto trace = parse_chrome(source(c, "trace"));
+    if (!trace) return refused(trace.error());
+    return {false, print_chrome(*trace)};
+  }
   if (arguments[0] == "load-model") {
     auto model = load_model(arguments.size() > 1 ? arguments[1] : "");
     if (!model) return refused(model.error());

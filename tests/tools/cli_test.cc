@@ -122,7 +122,7 @@ TEST(CommandLine, UsageIsTwo) {
 
 TEST(CommandLine, HelpEverywhere) {
   EXPECT_THAT(run_piper("--help", root).output, HasSubstr("explain"));
-  for (const std::string command : {"compile", "check", "explain", "schedule", "completion"}) {
+  for (const std::string command : {"compile", "check", "explain", "schedule", "trace", "trace diff", "completion"}) {
     const ProgramResult result = run_piper(command + " --help", root);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr("Example"));
@@ -154,6 +154,18 @@ TEST(CommandLine, TimelinesCompileToThemselves) {
     EXPECT_EQ(compiled.exit_code, 0) << name << compiled.errors;
     EXPECT_EQ(compiled.output, run_piper(request + "timeline", folder).output) << name;
   }
+}
+
+TEST(CommandLine, ComparesTraces) {
+  const std::string trace = "tests/fuzz/corpus/trace/steps.json";
+  const ProgramResult same = run_piper("trace diff " + trace + " " + trace, root);
+  EXPECT_EQ(same.exit_code, 0) << same.errors;
+  EXPECT_THAT(same.output, HasSubstr("difference +0.000 ms (+0.0 %)"));
+  const ProgramResult none = run_piper("trace diff --format json missing.json " + trace, root);
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_EQ(nlohmann::json::parse(none.errors)["code"], "E108");
+  EXPECT_EQ(run_piper("trace", root).exit_code, 2);
+  EXPECT_THAT(run_piper("trace diff --formt json a b", root).errors, HasSubstr("piper trace diff --help"));
 }
 
 TEST(CommandLine, CompletionIsBash) {
