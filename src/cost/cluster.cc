@@ -71,7 +71,7 @@ Checked check_devices(const Cluster& cluster, int devices, const SourceRange& wh
     return error(ErrorCode::E111, outermost.where,
                  fmt::format("no link joins devices 0 and {}: \"{}\" joins {}", outermost.joins, outermost.name,
                              outermost.joins))
-        .note(where, fmt::format("{} devices are used here", devices))
+        .note(where, fmt::format("{} devices are declared here", devices))
         .help("add [[links]] without joins: they join all devices");
   return Ok{};
 }

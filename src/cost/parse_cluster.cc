@@ -286,7 +286,8 @@ Result<Cluster> parse_cluster(const SourceFilePtr& file) {
   PIPER_CHECK(check_levels(links, cluster.levels));
   PIPER_CHECK(check_nodes(nodes, cluster));
   PIPER_CHECK(check_kinds(cluster));
-  if (const int limit = device_limit(cluster); limit != INT_MAX) PIPER_CHECK(check_devices(cluster, limit, {}));
+  if (const int limit = device_limit(cluster); limit != INT_MAX)
+    PIPER_CHECK(check_devices(cluster, limit, nodes.back().place()));
   return cluster;
 }
 
