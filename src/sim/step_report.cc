@@ -67,7 +67,7 @@ std::string print(const StepReport& report) {
   out += fmt::format("tokens per second  {:.0f}\n", report.tokens_per_second);
   out += fmt::format("MFU                {}\n", percent(report.mfu));
   out += fmt::format("bubble             {} of the devices' time is without computation\n", percent(report.bubble));
-  out += fmt::format("exposed            {} of it beside communication\n", percent(report.exposed));
+  out += fmt::format("exposed            {} of their time waits for communication under way\n", percent(report.exposed));
   out += fmt::format("peak memory        {}\n\n", human_bytes(report.peak_bytes));
 
   TextTable devices({"devices", "computes", "exposed", "idle", "peak memory"});

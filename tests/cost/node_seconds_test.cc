@@ -40,7 +40,7 @@ chunk layer.1 {layer=1}
 }
 
 std::vector<double> durations(const TrainingDag& dag, const Cluster& cluster, const CostTable* table = nullptr) {
-  return must(node_seconds(dag, cluster, table));
+  return must(node_seconds(dag, {cluster, table}));
 }
 
 Cluster parse(const std::string& text) {
@@ -141,7 +141,8 @@ TEST(NodeSeconds, MeasuredCostsReplaceFormulas) {
     }
   }
   table.seconds.erase({"bucket1.w0", std::nullopt, 0});
-  auto lacking = node_seconds(dag, {}, &table);
+  const Cluster usual;
+  auto lacking = node_seconds(dag, {usual, &table});
   ASSERT_FALSE(lacking);
   EXPECT_EQ(lacking.error().code, ErrorCode::E411);
   EXPECT_EQ(lacking.error().message, "the cost table has no cost of the update of bucket1.w0");

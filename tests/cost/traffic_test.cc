@@ -119,9 +119,9 @@ TEST(Traffic, TransfersUseThePortsBetweenTheDevices) {
   const Cluster cluster = pods();
   const Traffic inside = transfer_traffic(cluster, 0, 1'000'000), node = transfer_traffic(cluster, 1, 1'000'000),
                 pod = transfer_traffic(cluster, 2, 1'000'000);
-  EXPECT_EQ(inside, (Traffic{1e-6, {1e-5}}));
-  EXPECT_EQ(node, (Traffic{5e-6, {0, 1e-4}}));
-  EXPECT_EQ(pod, (Traffic{9e-6, {0, 1e-4, 5e-5}}));
+  EXPECT_EQ(inside, (Traffic{1e-6, {1e-5}, {1e6}}));
+  EXPECT_EQ(node, (Traffic{5e-6, {0, 1e-4}, {0, 1e6}}));
+  EXPECT_EQ(pod, (Traffic{9e-6, {0, 1e-4, 5e-5}, {0, 1e6, 1e6}}));
 }
 
 TEST(Traffic, RingsCrossTheBorderOfANodeOnce) {

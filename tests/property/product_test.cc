@@ -80,7 +80,9 @@ TEST_P(Product, FollowsTheTimelineAndComputesTheRightStep) {
     ASSERT_TRUE(schedule);
     auto compiled = piper::compile(model, *schedule);
     ASSERT_TRUE(compiled) << render(compiled.error());
-    EXPECT_EQ(compiled_timeline(*compiled, combination), *timeline);
+    if (!info.takes_placement) {  // whose order depends on the costs of the stages
+      EXPECT_EQ(compiled_timeline(*compiled, combination), *timeline);
+    }
     EXPECT_THAT(run_symbolically(compiled->linear, compiled->plan), testing::IsEmpty());
   }
 }

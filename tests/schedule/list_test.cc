@@ -160,6 +160,17 @@ TEST(ListReference, LowMemoryOnAV) {
 
 // ---- properties ----------------------------------------------------------------------------------------------------
 
+/// Numbers the ranks that some microbatch meets, without gaps.
+void leave_out_idle_ranks(ListProblem& problem) {
+  std::vector<int> number(static_cast<size_t>(problem.ranks), -1);
+  problem.ranks = 0;
+  for (const int direction : problem.direction_of)
+    for (const int rank : problem.rank_of[static_cast<size_t>(direction)])
+      if (int& n = number[static_cast<size_t>(rank)]; n < 0) n = problem.ranks++;
+  for (std::vector<int>& way : problem.rank_of)
+    for (int& rank : way) rank = std::max(0, number[static_cast<size_t>(rank)]);
+}
+
 ListProblem random_problem(uint64_t seed) {
   property::Random random(seed);
   const auto cost = [&] { return random.percent(10) ? 0 : random.between(1, 20) * 0.3; };
@@ -172,6 +183,7 @@ ListProblem random_problem(uint64_t seed) {
     for (int s = 0; s < stages; ++s) way.push_back(random.below(problem.ranks));
   }
   for (int m = 0; m < problem.microbatches; ++m) problem.direction_of.push_back(random.below(directions));
+  leave_out_idle_ranks(problem);
   for (int s = 0; s < stages; ++s) problem.costs.stages.push_back({cost(), cost(), cost()});
   problem.costs.comm = random.below(3) * 0.4;
   if (random.percent(50))

@@ -174,7 +174,7 @@ TEST(CommandLine, CompletionIsBash) {
   const std::string script =
       "bash -c 'source completion; COMP_WORDS=(piper com); COMP_CWORD=1; _piper; echo ${COMPREPLY[@]}' > words";
   ASSERT_EQ(std::system(("cd " + folder + " && " + script).c_str()), 0);
-  EXPECT_EQ(read_text(folder + "/words"), "compile completion\n");
+  EXPECT_EQ(read_text(folder + "/words"), "compile compare completion\n");
 }
 
 }  // namespace
