@@ -140,14 +140,41 @@ TEST(CommandLine, PrintsTimelines) {
               HasSubstr("unknown cost \"J\""));
 }
 
+TEST(CommandLine, ListSchedulesUnevenStages) {
+  const std::string request = "schedule list --ranks 4 --microbatches 16 --stages-per-rank 2 ";
+  const ProgramResult csv = run_piper(request + "--cost stages=1:1:1:1:1:1:1:1.5 --format csv", root);
+  EXPECT_EQ(csv.errors, "makespan 120, lower bound 120 (1.000)\n");
+  const std::string last = "F=1:1:1:1:1:1:1:1.5,I=1:1:1:1:1:1:1:1.5,W=1:1:1:1:1:1:1:1.5";
+  EXPECT_EQ(run_piper(request + "--cost " + last + " --format csv", root).output, csv.output);
+  EXPECT_THAT(run_piper("schedule list --ranks 2 --microbatches 4 --placement two-way --format grid", root).output,
+              HasSubstr("\nmakespan "));
+  EXPECT_THAT(run_piper("schedule list --ranks 2 --microbatches 2 --backward whole --format csv", root).output,
+              HasSubstr("1F0,1B0,1F1,1B1"));
+}
+
+TEST(CommandLine, RefusesWrongCosts) {
+  const auto errors = [](const std::string& arguments) {
+    return run_piper("schedule list --ranks 2 --microbatches 4 " + arguments, root).errors;
+  };
+  EXPECT_THAT(errors("--cost F=1:1:2"), HasSubstr("costs of 3 stages are given; there are 2"));
+  EXPECT_THAT(errors("--cost F=1:2,I=1:2:3"), HasSubstr("error[E104]: 3 stages here, 2 there"));
+  EXPECT_THAT(errors("--cost F=1,F=2"), HasSubstr("F is given twice"));
+  EXPECT_THAT(errors("--cost F=1:-2"), HasSubstr("F must be a number of at least 0"));
+  EXPECT_THAT(errors("--cost comm=1:2"), HasSubstr("comm is the same for all stages"));
+  EXPECT_THAT(errors("--cost overlap=1"), HasSubstr("unknown cost \"overlap\""));
+  EXPECT_THAT(run_piper("schedule 1f1b --ranks 2 --microbatches 4 --placement line", root).errors,
+              HasSubstr("its own placement"));
+}
+
 /// What `schedule` prints as a schedule compiles to the timeline it came from.
 TEST(CommandLine, TimelinesCompileToThemselves) {
   const std::string folder = temporary_folder();
   write_file(folder + "/m.toml",
              "[model]\narch = \"llama3\"\nhidden = 64\nlayers = 8\nheads = 4\nffn = 128\nvocab = 128\n[step]\nbatch = "
              "16\nsequence = 16\n");
-  for (const std::string name : {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "interleaved-zb", "zb-h2",
-                                 "zb-1p", "zb-2p", "zb-v", "dualpipe", "dualpipev", "1f1b-v", "v-half", "v-min"}) {
+  for (const std::string name :
+       {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "interleaved-zb", "zb-h2", "zb-1p", "zb-2p", "zb-v",
+        "dualpipe", "dualpipev", "1f1b-v", "v-half", "v-min", "list", "list --placement w --stages-per-rank 2"}) {
     const std::string request = "schedule " + name + " --ranks 4 --microbatches 8 --format ";
     write_file(folder + "/s.piper", run_piper(request + "piper", folder).output);
     const ProgramResult compiled = run_piper("compile m.toml s.piper --emit timeline", folder);

@@ -1,4 +1,4 @@
-// When every pass of an order starts and how long the rest takes after it.
+// When every pass of an order runs, and how long the step goes on after it.
 #pragma once
 
 #include <optional>
@@ -10,26 +10,33 @@ namespace piper::timelines {
 /// Runs orders; keeps its arrays between runs.
 class ListClock {
  public:
-  explicit ListClock(const ListPasses& passes);
+  explicit ListClock(const ListPasses& passes) : passes_(passes), times_(passes.size()), next_(passes.ranks) {
+    sequence_.reserve(passes.size());
+  }
 
-  /// The makespan; nothing if the ranks wait for each other. `start` is then of no use.
+  /// The makespan; nothing if ranks would wait for each other for ever.
   std::optional<double> run(const ListOrder& order);
-  /// After a successful run of the same order: the longest way from the start of each pass to the end of the step.
+  /// After a run that has ended, of the same order: sets `rest` of every pass.
   void run_backwards(const ListOrder& order);
 
-  std::vector<double> start, end, rest;
+  struct Time {
+    double start = 0;
+    double end = 0;
+    double rest = 0;  // the longest way from the start of the pass to the end of the step
+    int run = 0;      // the last run in which it ended
+  };
+  const Time& operator[](int pass) const { return times_[pass]; }
 
  private:
   const ListPasses& passes_;
-  std::vector<int> sequence_;  // passes as they ran
+  std::vector<Time> times_;
   std::vector<int> next_;      // by rank
-  std::vector<int> stamp_;     // by pass: the last run that it ended in
-  std::vector<int> awake_;
+  std::vector<int> awake_;     // ranks that may go on
+  std::vector<int> sequence_;  // passes as they ran
   int run_ = 0;
 };
 
-/// Most activations on a rank at any time.
-double peak_memory(const ListPasses& passes, const std::vector<int>& row);
-bool fits(const ListPasses& passes, const ListOrder& order);
+/// Most activations that each rank keeps.
+std::vector<double> peaks(const ListPasses& passes, const ListOrder& order);
 
 }  // namespace piper::timelines

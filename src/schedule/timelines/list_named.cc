@@ -1,5 +1,7 @@
 #include "schedule/timelines/list_named.h"
 
+#include <algorithm>
+
 #include "schedule/timelines/generator.h"
 #include "schedule/timelines/list_clock.h"
 
@@ -46,7 +48,7 @@ std::vector<ListOrder> named_orders(const ListProblem& problem, const ListPasses
     for (const TimelineRequest& request : requests(problem, info, per_rank)) {
       if (!generator.check(request, {})) continue;
       ListOrder order = as_order(passes, generator.generate(request));
-      if (fits(passes, order)) orders.push_back(std::move(order));
+      if (passes.has_room(std::ranges::max(peaks(passes, order)))) orders.push_back(std::move(order));
     }
   }
   return orders;

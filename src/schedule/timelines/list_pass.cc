@@ -9,7 +9,6 @@ namespace piper::timelines {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
-constexpr double rounding = 1e-9;
 
 struct Arrival {
   double time;
@@ -18,10 +17,11 @@ struct Arrival {
     return std::tie(a.time, a.pass) > std::tie(b.time, b.pass);  // earliest on top
   }
 };
+
 struct RankState {
-  double free = 0;
+  double free = 0;  // when its last pass ends
   double memory = 0;
-  double wake = never;
+  double wake = never;                  // when to look at it again
   std::priority_queue<Arrival> coming;  // F and I whose input is under way
   std::vector<int> ready;               // F and I; few, as memory bounds what is under way
   std::vector<int> due;                 // W, oldest first
@@ -31,21 +31,18 @@ struct RankState {
 
 class Scheduler {
  public:
-  Scheduler(const ListPasses& passes, const ListWeights& weights) : p_(passes), w_(weights), ranks_(passes.ranks) {
-    for (int r = 0; r < p_.ranks; ++r) unit_ = std::max(unit_, p_.work[r] / p_.microbatches);
-    const int turns = *std::ranges::max_element(p_.turn) + 1;
-    expected_.assign(size_t(p_.ranks) * turns, 0);
-    turns_ = turns;
+  Scheduler(const ListPasses& passes, const ListWeights& weights)
+      : p_(passes), w_(weights), turns_(*std::ranges::max_element(passes.turn) + 1), ranks_(passes.ranks) {
+    forwards_.resize(size_t(p_.ranks) * turns_);
     for (int m = 0; m < p_.microbatches; ++m)
-      for (int s = 0; s < p_.stages; ++s) expected_[size_t(p_.rank[p_.id(s, 0, m)]) * turns + p_.turn[m]] += 1;
-    done_ = expected_;
-    std::ranges::fill(done_, 0);
-    set_heads();
+      for (int s = 0; s < p_.stages; ++s) forwards(p_[p_.id(s, ListPasses::F, m)].rank, p_.turn[m]).all += 1;
     order_.resize(p_.ranks);
     for (int r = 0; r < p_.ranks; ++r) {
+      unit_ = std::max(unit_, p_.work[r] / p_.microbatches);
       order_[r].reserve(p_.count[r]);
-      skip_complete(r);
+      find_oldest(r);
     }
+    set_keys();
   }
 
   ListOrder run() {
@@ -70,23 +67,30 @@ class Scheduler {
     }
   };
 
-  /// The length of the way up to a pass, by stage and pass; the same for all microbatches of a direction.
-  void set_heads() {
-    key_.resize(p_.rank.size());
+  /// Of a turn on a rank.
+  struct Forwards {
+    int all = 0;
+    int done = 0;
+  };
+  Forwards& forwards(int r, int turn) { return forwards_[size_t(r) * turns_ + turn]; }
+
+  /// What is urgent has a small key.
+  void set_keys() {
+    key_.resize(p_.size());
     for (int m = 0; m < p_.microbatches; ++m) {
       double t = 0;
       const double base = p_.turn[m] * unit_;
       for (int s = 0; s < p_.stages; ++s) {
         const int pass = p_.id(s, ListPasses::F, m);
-        t += p_.lag[pass];
+        t += p_[pass].lag;
         key_[pass] = base + w_.depth * t;
-        t += p_.time[pass];
+        t += p_[pass].time;
       }
       for (int s = p_.stages - 1; s >= 0; --s) {
         const int pass = p_.id(s, ListPasses::I, m);
-        t += p_.lag[pass];
+        t += p_[pass].lag;
         key_[pass] = base + w_.depth * t - w_.input_lead * unit_;
-        t += p_.time[pass];
+        t += p_[pass].time;
       }
     }
   }
@@ -100,23 +104,22 @@ class Scheduler {
   }
 
   void arrive(int pass, double time) {
-    const int r = p_.rank[pass];
+    const int r = p_[pass].rank;
     ranks_[r].coming.push({time, pass});
     wake(r, time);
   }
 
-  void skip_complete(int r) {
-    RankState& rank = ranks_[r];
-    const size_t base = size_t(r) * turns_;
-    while (rank.oldest < turns_ && done_[base + rank.oldest] == expected_[base + rank.oldest]) ++rank.oldest;
+  void find_oldest(int r) {
+    int& oldest = ranks_[r].oldest;
+    while (oldest < turns_ && forwards(r, oldest).done == forwards(r, oldest).all) ++oldest;
   }
 
-  /// Room for it, and afterwards for what the oldest microbatch still has to bring.
-  bool admitted(int r, int pass) const {
+  /// Room for it, and afterwards for what the oldest microbatch still has to bring: a microbatch that is the oldest
+  /// everywhere can always go on, so that the ranks never block each other.
+  bool admitted(int r, int pass) {
     const RankState& rank = ranks_[r];
-    if (p_.turn[p_.microbatch(pass)] == rank.oldest) return rank.memory + 1 <= p_.limit + rounding;
-    const int missing = p_.chunks[r] - done_[size_t(r) * turns_ + rank.oldest];
-    return rank.memory + 1 + missing <= p_.limit + rounding;
+    if (p_.turn[p_.microbatch(pass)] == rank.oldest) return p_.has_room(rank.memory + 1);
+    return p_.has_room(rank.memory + 1 + p_.chunks[r] - forwards(r, rank.oldest).done);
   }
 
   void step(int r, double now) {
@@ -144,7 +147,7 @@ class Scheduler {
     const double next = rank.coming.empty() ? never : rank.coming.top().time;
     if (due) {
       const int pass = rank.due[rank.weights_done];
-      if (waits_for_memory || now + p_.time[pass] <= next + w_.weight_fit * p_.time[pass]) {
+      if (waits_for_memory || now + p_[pass].time <= next + w_.weight_fit * p_[pass].time) {
         rank.weights_done += 1;
         return start(r, pass, now);
       }
@@ -155,30 +158,30 @@ class Scheduler {
   void start(int r, int pass, double now) {
     RankState& rank = ranks_[r];
     order_[r].push_back(pass);
-    rank.free = now + p_.time[pass];
-    rank.memory += p_.memory[pass];
+    rank.free = now + p_[pass].time;
+    rank.memory += p_[pass].memory;
     const int kind = ListPasses::kind(pass);
     if (kind == ListPasses::F) {
-      done_[size_t(r) * turns_ + p_.turn[p_.microbatch(pass)]] += 1;
-      skip_complete(r);
+      forwards(r, p_.turn[p_.microbatch(pass)]).done += 1;
+      find_oldest(r);
       if (p_.stage(pass) == 0)
         if (const int next = p_.next[p_.microbatch(pass)]; next != ListPasses::none)
-          arrive(p_.id(0, ListPasses::F, next), rank.free);
+          arrive(p_.id(0, ListPasses::F, next), std::max(rank.free, (p_.turn[next] - w_.at_once) * unit_));
       if (p_.stage(pass) + 1 == p_.stages) arrive(pass + 1, rank.free);
-    } else if (kind == ListPasses::I && p_.rank[pass + 1] != ListPasses::none) {
+    } else if (kind == ListPasses::I && p_[pass + 1].rank != ListPasses::none) {
       rank.due.push_back(pass + 1);
     }
-    if (const int after = p_.after[pass]; after != ListPasses::none) arrive(after, rank.free + p_.lag[after]);
+    if (const int after = p_[pass].after; after != ListPasses::none) arrive(after, rank.free + p_[after].lag);
     wake(r, rank.free);
   }
 
   const ListPasses& p_;
   const ListWeights w_;
-  double unit_ = 0;
-  int turns_ = 0;
-  std::vector<int> expected_, done_;
-  std::vector<double> key_;
+  double unit_ = 0;  // work per microbatch of the busiest rank
+  const int turns_;
   std::vector<RankState> ranks_;
+  std::vector<Forwards> forwards_;
+  std::vector<double> key_;
   std::priority_queue<Event> events_;
   ListOrder order_;
 };

@@ -28,13 +28,7 @@ ListPasses::ListPasses(const ListProblem& problem)
       count(ranks, 0),
       work(ranks, 0),
       chunks(ranks, 0) {
-  const size_t total = size_t(3) * stages * microbatches;
-  rank.assign(total, none);
-  time.assign(total, 0);
-  memory.assign(total, 0);
-  before.assign(total, none);
-  after.assign(total, none);
-  lag.assign(total, 0);
+  all.resize(size_t(3) * stages * microbatches);
   for (const std::vector<int>& way : problem.rank_of)
     for (int r = 0; r < ranks; ++r) chunks[r] = std::max(chunks[r], static_cast<int>(std::ranges::count(way, r)));
   const int directions = static_cast<int>(problem.rank_of.size());
@@ -52,17 +46,17 @@ ListPasses::ListPasses(const ListProblem& problem)
     last[direction] = m;
     for (int s = 0; s < stages; ++s) {
       const StageCosts costs = problem.costs.at(s);
-      const auto add = [&](int kind, double seconds, double bytes, int needed, int from) {
-        const int pass = id(s, kind, m);
-        rank[pass] = way[s];
-        time[pass] = seconds;
-        memory[pass] = bytes;
+      const auto add = [&](int kind, double seconds, double activations, int needed, int from) {
+        One& pass = all[id(s, kind, m)];
+        pass.rank = way[s];
+        pass.time = seconds;
+        pass.memory = activations;
         count[way[s]] += 1;
         work[way[s]] += seconds;
         if (needed == none) return;
-        before[pass] = needed;
-        after[needed] = pass;
-        lag[pass] = from == way[s] ? 0 : problem.costs.comm;
+        pass.before = needed;
+        pass.lag = from == way[s] ? 0 : problem.costs.comm;
+        all[needed].after = id(s, kind, m);
       };
       add(F, costs.F, 1, s == 0 ? none : id(s - 1, F, m), s == 0 ? none : way[s - 1]);
       const int above = s + 1 == stages ? none : id(s + 1, I, m), from = above == none ? none : way[s + 1];
@@ -84,22 +78,22 @@ double lower_bound(const ListPasses& passes) {
   for (const int m : passes.first) {  // the others of its direction are like it
     double t = 0;
     for (int s = 0; s < passes.stages; ++s) {
-      const int forward = passes.id(s, ListPasses::F, m), r = passes.rank[forward];
-      t += passes.lag[forward];
+      const int forward = passes.id(s, ListPasses::F, m), r = passes[forward].rank;
+      t += passes[forward].lag;
       first[r] = std::min(first[r], t);
-      t += passes.time[forward];
+      t += passes[forward].time;
     }
     for (int s = passes.stages - 1; s >= 0; --s) {
       const int input = passes.id(s, ListPasses::I, m), weight = passes.id(s, ListPasses::W, m);
-      t += passes.lag[input] + passes.time[input];
-      longest = std::max(longest, t + passes.time[weight]);
+      t += passes[input].lag + passes[input].time;
+      longest = std::max(longest, t + passes[weight].time);
     }
     double below = 0;  // from the end of a stage's backward to the end of its microbatch
     for (int s = 0; s < passes.stages; ++s) {
-      const int input = passes.id(s, ListPasses::I, m), r = passes.rank[input];
+      const int input = passes.id(s, ListPasses::I, m), r = passes[input].rank;
       // What a rank does last may be a W; a B is followed by those of the stages before.
       rest[r] = std::min(rest[r], passes.whole_backward[s] ? below : 0);
-      below += passes.lag[input] + passes.time[input];
+      below += passes[input].lag + passes[input].time;
     }
   }
   for (int r = 0; r < passes.ranks; ++r)

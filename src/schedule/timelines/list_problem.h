@@ -49,13 +49,20 @@ struct ListPasses {
   double limit = 0;
   /// Times that differ by less are equal.
   double rounding = 0;
-  /// By pass. Absent passes have no rank.
-  std::vector<int> rank;
-  std::vector<double> time;
-  std::vector<double> memory;  // what it adds to the rank's activations
-  /// The pass of the neighbouring stage that it waits for, and that waits for it; the time of the message between.
-  std::vector<int> before, after;
-  std::vector<double> lag;  // after the end of `before`
+  /// By number. Absent ones have no rank.
+  struct One {
+    int rank = none;
+    int before = none;  // the pass of the neighbouring stage that it waits for
+    int after = none;   // the one that waits for it
+    double lag = 0;     // from the end of `before` until its message is here
+    double time = 0;
+    double memory = 0;  // what it adds to the rank's activations
+  };
+  std::vector<One> all;
+  const One& operator[](int pass) const { return all[pass]; }
+  int size() const { return static_cast<int>(all.size()); }
+  /// May a rank keep so many activations?
+  bool has_room(double activations) const { return activations <= limit + 1e-9; }
   /// By stage: B is one pass.
   std::vector<char> whole_backward;
   /// By microbatch: its turn (the directions take turns), and the one that follows it in its direction.

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 
 #include "base/saturate.h"
+#include "schedule/timelines/list_clock.h"
 #include "schedule/timelines/list_named.h"
 #include "schedule/timelines/list_pass.h"
 #include "schedule/timelines/list_search.h"
@@ -14,35 +17,81 @@
 namespace piper::timelines {
 namespace {
 
-/// An order that runs, and how long it takes.
+/// An order that runs, how long it takes, and what its ranks keep at most, all together.
 struct Candidate {
   ListOrder order;
   double makespan = std::numeric_limits<double>::infinity();
+  double kept = 0;
 };
+
+/// Takes the order if it is shorter, or as short and keeps less.
+bool take_if_better(const ListPasses& passes, ListClock& clock, ListOrder&& order, Candidate& best) {
+  const auto makespan = clock.run(order);
+  if (!makespan || *makespan > best.makespan + passes.rounding) return false;
+  const std::vector<double> most = peaks(passes, order);
+  const double kept = std::accumulate(most.begin(), most.end(), 0.0);
+  if (*makespan >= best.makespan - passes.rounding && kept >= best.kept) return false;
+  best = {std::move(order), *makespan, kept};
+  return true;
+}
 
 Candidate best_named(const ListProblem& problem, const ListPasses& passes, ListClock& clock) {
   Candidate best;
-  for (ListOrder& order : named_orders(problem, passes))
-    if (const auto makespan = clock.run(order); makespan && *makespan < best.makespan - passes.rounding)
-      best = {std::move(order), *makespan};
+  for (ListOrder& order : named_orders(problem, passes)) take_if_better(passes, clock, std::move(order), best);
   return best;
 }
 
-Candidate best_pass(const ListPasses& passes, ListClock& clock, double goal) {
-  constexpr double most_visits = 5e6, at_least = 4;
-  const double enough = std::max(at_least, most_visits / static_cast<double>(passes.rank.size()));
-  Candidate best;
-  int made = 0;
-  for (const double input_lead : {0.0, 0.5, 1.0, 1e6})
-    for (const double depth : {1.0, 0.0, 2.0, 0.5, 3.0, 1.5, 0.25})
-      for (const double weight_fit : {1.0, 0.0, 0.5}) {
-        if (best.makespan <= goal + passes.rounding || made++ > enough) return best;
-        ListOrder order = list_pass(passes, {depth, weight_fit, input_lead});
-        if (const auto makespan = clock.run(order); makespan && *makespan < best.makespan - passes.rounding)
-          best = {std::move(order), *makespan};
+/// Tries passes until the goal is reached or the visits are spent.
+class PassTrials {
+ public:
+  PassTrials(const ListPasses& passes, ListClock& clock, double goal) : passes_(passes), clock_(clock), goal_(goal) {
+    for (const double input_lead : {0.0, 0.5, 1.0, 1e6})
+      for (const double depth : {0.0, 3.0, 1.5, 1.0, 2.0, 0.5, 0.25})
+        for (const double weight_fit : {1.0, 0.0, 0.5})
+          all_.push_back({.depth = depth, .weight_fit = weight_fit, .input_lead = input_lead});
+  }
+
+  /// First without a pace, then a few weights with several paces, then all weights with the best pace.
+  Candidate run() {
+    constexpr double most_visits = 5e6, least_trials = 12;
+    const double trials = std::max(least_trials, most_visits / static_cast<double>(passes_.size()));
+    for (const ListWeights& weights : all_)
+      if (!attempt(weights, trials / 4)) break;
+    for (ListWeights weights : some)
+      for (const double at_once : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
+        if (at_once >= 2 * passes_.ranks) break;
+        weights.at_once = at_once;
+        if (!attempt(weights, 3 * trials / 4)) break;
       }
-  return best;
-}
+    const double at_once = best_weights_.at_once;
+    for (ListWeights weights : all_) {
+      weights.at_once = at_once;
+      if (!attempt(weights, trials)) break;
+    }
+    return std::move(best_);
+  }
+
+ private:
+  /// What tends to be good where memory is short.
+  static constexpr std::array<ListWeights, 6> some = {
+      {{3, 0, 0}, {0, 1, 0}, {2, 0, 1}, {1.5, 0, 0}, {2, 0.5, 0.5}, {2, 0, 1e6}}};
+
+  /// False if it is no use to go on.
+  bool attempt(const ListWeights& weights, double most_trials) {
+    if (best_.makespan <= goal_ + passes_.rounding || made_ >= most_trials) return false;
+    ++made_;
+    if (take_if_better(passes_, clock_, list_pass(passes_, weights), best_)) best_weights_ = weights;
+    return true;
+  }
+
+  const ListPasses& passes_;
+  ListClock& clock_;
+  const double goal_;
+  std::vector<ListWeights> all_;
+  Candidate best_;
+  ListWeights best_weights_;
+  int made_ = 0;
+};
 
 /// Searches from both, then on from the better one: the heat of each round, and its share of the visits.
 Candidate search(const ListPasses& passes, Candidate named, Candidate pass, double goal, double visits) {
@@ -82,8 +131,8 @@ ListSchedule list_schedule(const ListProblem& problem, const ListEffort& effort)
   if (named.makespan <= goal + passes.rounding) {
     best = std::move(named);
   } else {
-    Candidate pass = best_pass(passes, clock, goal);
-    const double visits = std::min(effort.visits, effort.visits_per_pass * static_cast<double>(passes.rank.size()));
+    Candidate pass = PassTrials(passes, clock, goal).run();
+    const double visits = std::min(effort.visits, effort.visits_per_pass * static_cast<double>(passes.size()));
     best = search(passes, std::move(named), std::move(pass), goal, visits);
   }
   return {as_timeline(passes, best.order), best.makespan, goal};

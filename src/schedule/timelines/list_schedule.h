@@ -19,8 +19,8 @@ struct ListSchedule {
 
 /// How much to spend on it: visits of a pass by the search, per pass and in all.
 struct ListEffort {
-  double visits_per_pass = 1e5;
-  double visits = 8e7;
+  double visits_per_pass = 2e5;
+  double visits = 6e7;
 };
 
 /// Refuses a limit with which a microbatch does not get through (E314), and too many passes (E113).
