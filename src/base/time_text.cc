@@ -7,13 +7,18 @@
 namespace piper {
 
 std::string human_seconds(double seconds) {
-  const double size = std::abs(seconds);
-  if (size == 0) return "0 s";
-  if (size < 999.5e-9) return fmt::format("{:.3g} ns", seconds * 1e9);
-  if (size < 999.5e-6) return fmt::format("{:.3g} us", seconds * 1e6);
-  if (size < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
-  if (size < 999.5) return fmt::format("{:.3g} s", seconds);
-  return fmt::format("{:.0f} s", seconds);
+  struct Unit {
+    double size;
+    const char* name;
+  };
+  constexpr Unit units[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}};
+  if (seconds == 0) return "0 s";
+  for (const Unit& unit : units) {
+    const double value = seconds / unit.size, size = std::abs(value);
+    if (size < 0.9995 && unit.size > 1e-9) continue;
+    return fmt::format("{:.{}f} {}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2, unit.name);
+  }
+  return "";
 }
 
 }  // namespace piper

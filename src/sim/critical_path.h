@@ -16,13 +16,18 @@ struct CriticalStep {
 /// host has issued it.
 std::vector<CriticalStep> critical_path(const Simulation& simulation);
 
-/// Seconds of the path by what they were spent on: `F`, `B`, `transfer`, `all_to_all`, `update`, `issue`; most first.
+/// Seconds of the path that were spent on one thing.
 struct PathShare {
   std::string what;
   double seconds = 0;
   int steps = 0;
 };
+/// By category, most first: `F`, `B`, `update`, `issue`; communication with the links that limit it: `all_to_all,
+/// nvlink`.
 std::vector<PathShare> path_shares(const Plan& plan, const Simulation& simulation,
                                    const std::vector<CriticalStep>& path);
+/// By operation, whatever its slice of the batch, most first: `head B`.
+std::vector<PathShare> path_operations(const Plan& plan, const Simulation& simulation,
+                                       const std::vector<CriticalStep>& path);
 
 }  // namespace piper

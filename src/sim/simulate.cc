@@ -58,6 +58,24 @@ std::vector<LevelUse> level_use(const Cluster& cluster, const sim::Symmetry& sym
   return levels;
 }
 
+std::vector<int> limiting_levels(const sim::Symmetry& symmetry, const sim::Places& places,
+                                 const sim::FlowTable& flows) {
+  std::vector<int> levels;
+  for (size_t c = 0; c < places.of_communication.size(); ++c) {
+    double most = 0;
+    int level = -1;
+    const auto place = static_cast<size_t>(places.of_communication[c]);
+    for (size_t k = 0; k < symmetry.circles[place].count(); ++k)
+      for (const sim::PortUse& use : flows.of(static_cast<int>(c), static_cast<int>(k)).uses)
+        if (use.share > most) {
+          most = use.share;
+          level = flows.ports[static_cast<size_t>(use.port)].level;
+        }
+    levels.push_back(level);
+  }
+  return levels;
+}
+
 }  // namespace
 
 Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const CostTable* measured,
@@ -86,6 +104,7 @@ Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const Cost
     if (const int kind = symmetry.devices.of[d]; kind >= 0)
       out.devices[static_cast<size_t>(kind)].push_back(static_cast<int>(d));
   for (const DeviceList& devices : out.devices) out.plan_of.push_back(template_of[static_cast<size_t>(devices[0])]);
+  out.limited_by = limiting_levels(symmetry, places, flows);
   out.levels = level_use(cluster, symmetry, places, flows);
   return out;
 }

@@ -25,6 +25,7 @@ struct Simulation {
   std::vector<int> plan_of;         // template of every kind
   sim::OpTimes times;
   std::vector<LevelUse> levels;
+  std::vector<int> limited_by;  // by communication: the level whose ports are busiest with it, -1: none
 };
 
 /// The plan must be proved. `measured` costs take the place of the cluster's for computations; one that is missing is

@@ -1,7 +1,6 @@
 #include "sim/step_report.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -57,7 +56,10 @@ StepReport step_report(const ModelGraph& model, const Plan& plan, const Cluster&
     report.mfu = model_flops(model) / (peak_flops * simulation.seconds);
   }
   report.levels = simulation.levels;
-  report.path = path_shares(plan, simulation, critical_path(simulation));
+  const std::vector<CriticalStep> path = critical_path(simulation);
+  report.path = path_shares(plan, simulation, path);
+  report.path_operations = path_operations(plan, simulation, path);
+  report.path_operations.resize(std::min<size_t>(10, report.path_operations.size()));
   return report;
 }
 
@@ -67,7 +69,8 @@ std::string print(const StepReport& report) {
   out += fmt::format("tokens per second  {:.0f}\n", report.tokens_per_second);
   out += fmt::format("MFU                {}\n", percent(report.mfu));
   out += fmt::format("bubble             {} of the devices' time is without computation\n", percent(report.bubble));
-  out += fmt::format("exposed            {} of their time waits for communication under way\n", percent(report.exposed));
+  out +=
+      fmt::format("exposed            {} of their time waits for communication under way\n", percent(report.exposed));
   out += fmt::format("peak memory        {}\n\n", human_bytes(report.peak_bytes));
 
   TextTable devices({"devices", "computes", "exposed", "idle", "peak memory"});
@@ -84,10 +87,19 @@ std::string print(const StepReport& report) {
                percent(level.busiest / std::max(report.seconds, 1e-300))});
   out += links.print() + "\n";
 
-  std::vector<std::string> path;
-  for (const PathShare& share : report.path)
-    path.push_back(fmt::format("{} {}", share.what, percent(share.seconds / std::max(report.seconds, 1e-300))));
-  out += fmt::format("the step time hangs on: {}\n", fmt::join(path, ", "));
+  TextTable path({"the step time hangs on", "share", "of these mostly", "share"});
+  const auto cells = [&](const std::vector<PathShare>& shares, size_t row) -> std::vector<std::string> {
+    if (row >= shares.size()) return {"", ""};
+    return {shares[row].what, percent(shares[row].seconds / std::max(report.seconds, 1e-300))};
+  };
+  size_t rows = 0;  // what matters
+  while (rows < report.path.size() && report.path[rows].seconds >= 5e-4 * report.seconds) ++rows;
+  for (size_t row = 0; row < std::max(rows, std::min<size_t>(5, report.path_operations.size())); ++row) {
+    std::vector<std::string> line = row < rows ? cells(report.path, row) : std::vector<std::string>{"", ""};
+    for (std::string& cell : cells(report.path_operations, row)) line.push_back(std::move(cell));
+    path.add(std::move(line));
+  }
+  out += path.print();
   return out;
 }
 

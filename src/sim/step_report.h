@@ -22,7 +22,8 @@ struct StepReport {
   int64_t peak_bytes = 0;  // of the fullest device
   std::vector<DeviceReport> devices;
   std::vector<LevelUse> levels;
-  std::vector<PathShare> path;
+  std::vector<PathShare> path,
+      path_operations;  // what the step time hangs on: by category; by operation, the first ten
 };
 
 StepReport step_report(const ModelGraph& model, const Plan& plan, const Cluster& cluster, const Simulation& simulation);

@@ -71,6 +71,8 @@ ordered_json as_json(const StepReport& report, const Plan& plan) {
         {{"name", level.name}, {"sent_bytes", level.bytes}, {"busiest_port_seconds", level.busiest}});
   for (const PathShare& share : report.path)
     out["critical_path"].push_back({{"what", share.what}, {"seconds", share.seconds}, {"steps", share.steps}});
+  for (const PathShare& share : report.path_operations)
+    out["critical_operations"].push_back({{"what", share.what}, {"seconds", share.seconds}, {"steps", share.steps}});
   return out;
 }
 
