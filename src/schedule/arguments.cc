@@ -13,7 +13,7 @@ namespace piper {
 namespace {
 
 constexpr int most_nested = 8;
-constexpr size_t most_devices = 1 << 20;
+constexpr int most_devices = 1 << 20;
 
 /// Takes the closing bracket, or says what stands there instead and where the bracket was opened.
 Checked expect_closing(Scanner& in, std::string_view bracket, std::string_view what_for, const Token& opened) {
@@ -164,6 +164,28 @@ Result<std::vector<Argument>> parse_arguments(Scanner& in) {
   return arguments;
 }
 
+namespace {
+
+ArgumentPlace place_of(const Argument& argument) {
+  ArgumentPlace place{argument.key, argument.where};
+  if (argument.kind == Argument::Kind::Range) place.numbers = int64_t{1} + argument.range.high - argument.range.low;
+  if (argument.items.empty()) return place;
+  place.numbers = 0;
+  for (const Argument& item : argument.items) {
+    place.items.push_back(place_of(item));
+    place.numbers += place.items.back().numbers;
+  }
+  return place;
+}
+
+}  // namespace
+
+ArgumentPlaces places_of(const std::vector<Argument>& arguments) {
+  ArgumentPlaces places;
+  for (const Argument& argument : arguments) places.all.push_back(place_of(argument));
+  return places;
+}
+
 ArgumentReader::ArgumentReader(std::string_view verb, std::vector<Argument> arguments, SourceRange where)
     : verb_(verb), arguments_(std::move(arguments)), where_(std::move(where)) {}
 
@@ -204,7 +226,8 @@ Filter ArgumentReader::filter(std::string_view what) {
   }
   if (argument->kind != Argument::Kind::Filter) {
     fail(error(ErrorCode::E105, argument->where,
-               fmt::format("{}: {} must be a filter such as {{layer=0..3}}", verb_, what)));
+               fmt::format("{}: {} must be a filter such as {{layer=0..3}}", verb_, what))
+             .help("{} selects everything"));
     return {};
   }
   return std::move(argument->filter);
@@ -218,6 +241,15 @@ void ArgumentReader::keyword(std::string_view word) {
              .help(fmt::format("write {}({}, …)", verb_, word)));
 }
 
+std::string ArgumentReader::required_word(std::string_view what) {
+  const auto argument = take_positional();
+  if (argument && argument->kind == Argument::Kind::Text && !argument->text.empty()) return argument->text;
+  fail(error(argument ? ErrorCode::E105 : ErrorCode::E104, argument ? argument->where : where_,
+             fmt::format("{}: the first argument must be {}", verb_, what))
+           .help("write it in quotes"));
+  return "";
+}
+
 std::vector<Argument> ArgumentReader::rest() {
   std::vector<Argument> out;
   while (auto argument = take_positional()) out.push_back(std::move(*argument));
@@ -227,9 +259,12 @@ std::vector<Argument> ArgumentReader::rest() {
 std::optional<int> ArgumentReader::to_integer(const Argument& argument, int low, int high) {
   const auto value = argument.kind == Argument::Kind::Text ? parse_integer(argument.text) : std::nullopt;
   if (value && *value >= low && *value <= high) return static_cast<int>(*value);
+  const std::string example = fmt::format("{}", std::clamp(4, low, high));
   fail(error(ErrorCode::E105, argument.where,
              fmt::format("{}: {} must be a whole number between {} and {}", verb_,
-                         argument.key.empty() ? "the argument" : argument.key, low, high)));
+                         argument.key.empty() ? "the argument" : argument.key, low, high))
+           .help(argument.key.empty() ? fmt::format("for example {}({})", verb_, example)
+                                      : fmt::format("for example {}={}", argument.key, example)));
   return std::nullopt;
 }
 
@@ -248,11 +283,25 @@ int ArgumentReader::required_integer(const std::string& key, int low, int high) 
   return low;
 }
 
+std::optional<int> ArgumentReader::integer_unless(const std::string& key, std::string_view word, int usual, int low,
+                                                  int high) {
+  const auto argument = take(key);
+  if (!argument) return usual;
+  if (argument->kind == Argument::Kind::Text && argument->text == word) return std::nullopt;
+  const auto value = argument->kind == Argument::Kind::Text ? parse_integer(argument->text) : std::nullopt;
+  if (value && *value >= low && *value <= high) return static_cast<int>(*value);
+  fail(error(ErrorCode::E105, argument->where,
+             fmt::format("{}: {} must be a whole number between {} and {}, or {}", verb_, key, low, high, word))
+           .help(fmt::format("for example {}={}, or {}={}", key, usual, key, word)));
+  return usual;
+}
+
 std::optional<std::string> ArgumentReader::word(const std::string& key) {
   const auto argument = take(key);
   if (!argument) return std::nullopt;
   if (argument->kind == Argument::Kind::Text && !argument->text.empty()) return argument->text;
-  fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a name", verb_, key)));
+  fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a name", verb_, key))
+           .help(fmt::format("for example {}=name", key)));
   return std::nullopt;
 }
 
@@ -285,20 +334,24 @@ std::optional<int> ArgumentReader::choice(const std::string& key, const std::vec
 
 std::optional<DeviceList> ArgumentReader::to_devices(const Argument& argument) {
   DeviceList devices;
-  bool good = argument.kind == Argument::Kind::List && !argument.items.empty();
-  for (const Argument& item : argument.items) {
-    if (item.kind == Argument::Kind::Range) {
-      good = good && static_cast<size_t>(item.range.high - item.range.low) + devices.size() < most_devices;
-      for (int d = item.range.low; good && d <= item.range.high; ++d) devices.push_back(d);
-    } else {
-      const auto device = item.kind == Argument::Kind::Text ? parse_integer(item.text) : std::nullopt;
-      good = good && device && *device >= 0 && *device < 1'000'000'000;
-      if (good) devices.push_back(static_cast<int>(*device));
-    }
+  const Argument* wrong = argument.kind == Argument::Kind::List && !argument.items.empty() ? nullptr : &argument;
+  for (size_t i = 0; i < argument.items.size() && !wrong; ++i) {
+    const Argument& item = argument.items[i];
+    const int room = most_devices - static_cast<int>(devices.size());
+    const int64_t number = item.kind == Argument::Kind::Text ? parse_integer(item.text).value_or(-1) : -1;
+    if (item.kind == Argument::Kind::Range && item.range.high - item.range.low < room)
+      for (int d = item.range.low; d <= item.range.high; ++d) devices.push_back(d);
+    else if (number >= 0 && number < 1'000'000'000)
+      devices.push_back(static_cast<int>(number));
+    else
+      wrong = &item;
   }
-  if (good) return devices;
-  fail(error(ErrorCode::E105, argument.where,
-             fmt::format("{}: expected a list of numbers and ranges such as [0, 2..5]", verb_)));
+  if (!wrong) return devices;
+  const bool lonely = wrong->kind == Argument::Kind::Text && parse_integer(wrong->text) && wrong == &argument;
+  fail(error(ErrorCode::E105, wrong->where,
+             fmt::format("{}: expected a list of numbers and ranges such as [0, 2..5]", verb_))
+           .help(lonely ? fmt::format("write {}=[{}]", wrong->key, wrong->text)
+                        : fmt::format("numbers count from 0; at most {} in one list", most_devices)));
   return std::nullopt;
 }
 
@@ -315,8 +368,8 @@ DeviceChoice ArgumentReader::devices() {
   if (auto argument = take("mesh")) {
     choice.where = argument->where;
     if (argument->kind != Argument::Kind::Filter)
-      fail(
-          error(ErrorCode::E105, argument->where, fmt::format("{}: mesh must be coordinates such as {{pp=0}}", verb_)));
+      fail(error(ErrorCode::E105, argument->where, fmt::format("{}: mesh must be coordinates such as {{pp=0}}", verb_))
+               .help("mesh={} is all devices"));
     choice.mesh = std::move(argument->filter);
   }
   if (const auto argument = take("along")) {
@@ -325,7 +378,8 @@ DeviceChoice ArgumentReader::devices() {
         argument->kind == Argument::Kind::List ? argument->items : std::vector<Argument>{*argument};
     for (const Argument& axis : axes) {
       if (axis.kind != Argument::Kind::Text || axis.text.empty())
-        fail(error(ErrorCode::E105, axis.where, fmt::format("{}: along takes names of mesh axes", verb_)));
+        fail(error(ErrorCode::E105, axis.where, fmt::format("{}: along takes names of mesh axes", verb_))
+                 .help("for example along=dp, or along=[edp, ep]"));
       else
         choice.along.push_back(axis.text);
     }
@@ -335,7 +389,7 @@ DeviceChoice ArgumentReader::devices() {
     fail(error(ErrorCode::E104, where_, fmt::format("{}: does not say on which devices", verb_))
              .help("add devices=[0, 1], mesh={pp=0} or along=AXIS"));
   if (given > 1)
-    fail(error(ErrorCode::E104, where_, fmt::format("{}: devices, mesh and along exclude each other", verb_))
+    fail(error(ErrorCode::E104, choice.where, fmt::format("{}: devices, mesh and along exclude each other", verb_))
              .help("keep one of them"));
   return choice;
 }
@@ -344,12 +398,13 @@ std::vector<MeshAxis> ArgumentReader::named_integers(int low, int high) {
   std::vector<MeshAxis> out;
   for (const Argument& argument : arguments_) {
     if (argument.key.empty()) {
-      fail(error(ErrorCode::E104, argument.where,
-                 fmt::format("{}: every axis needs a name: {}(pp=2, dp=4)", verb_, verb_)));
+      fail(error(ErrorCode::E104, argument.where, fmt::format("{}: every axis needs a name", verb_))
+               .help(fmt::format("for example {}(pp=2, dp=4)", verb_)));
       continue;
     }
     if (std::any_of(out.begin(), out.end(), [&](const MeshAxis& axis) { return axis.name == argument.key; }))
-      fail(error(ErrorCode::E104, argument.where, fmt::format("{}: axis \"{}\" is given twice", verb_, argument.key)));
+      fail(error(ErrorCode::E104, argument.where, fmt::format("{}: axis \"{}\" is given twice", verb_, argument.key))
+               .help("give it another name, or take it out"));
     out.push_back({argument.key, to_integer(argument, low, high).value_or(low)});
   }
   arguments_.clear();

@@ -353,12 +353,19 @@ TEST(VerifyPlan, IndicesOutOfRangeAreFound) {
   }
 }
 
+Cluster with_memory(int64_t bytes) {
+  Cluster cluster;
+  cluster.kinds[0].memory = bytes;
+  return cluster;
+}
+
 TEST(VerifyPlan, CapacityIsChecked) {
   const Plan plan = parse(header +
                           "template [1]\nbuffer 0 weights 100 x persistent\nbuffer 1 activations 50 y\n"
                           "op 0 run a on compute reads(%0)\nop 1 run a on compute writes(%1) frees(%1) origin=0\n");
-  EXPECT_TRUE(check_capacity(plan, 150));
-  auto result = check_capacity(plan, 149);
+  EXPECT_TRUE(check_capacity(plan, with_memory(150)));
+  EXPECT_TRUE(check_capacity(plan, Cluster{}));
+  auto result = check_capacity(plan, with_memory(149));
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::E405);
   EXPECT_NE(words_of(result).find("device 1 needs 150 B at its peak; it has 149 B"), std::string::npos)
@@ -489,7 +496,7 @@ TEST_P(CompiledPlanFaults, PeakIsWhatANaiveCountSays) {
     const MemoryPeak reported = memory_peak(plan_, t);
     EXPECT_EQ(reported.total, peak);
     EXPECT_EQ(reported.by_category, at_peak);
-    EXPECT_TRUE(check_capacity(Plan(plan_), std::numeric_limits<int64_t>::max()));
+    EXPECT_TRUE(check_capacity(Plan(plan_), with_memory(std::numeric_limits<int64_t>::max())));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Examples, CompiledPlanFaults, testing::ValuesIn(examples::all()), examples::name_of);

@@ -61,6 +61,10 @@ TEST(Tutorial, RunsAsWritten) {
   EXPECT_GE(run_page(PIPER_SOURCE_DIR "/docs/tutorial.md", temporary_folder()), 5);
 }
 
+TEST(Timelines, AreDrawnAsShown) {
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/timelines.md", temporary_folder()), 1);
+}
+
 TEST(Readme, ShowsWhatThereIs) {
   EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 2);
 }

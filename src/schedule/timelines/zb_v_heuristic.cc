@@ -4,8 +4,6 @@
 #include <array>
 #include <deque>
 
-#include "base/invariant.h"
-
 namespace piper::timelines {
 namespace {
 
@@ -36,15 +34,17 @@ class Builder {
           const std::vector<double>& previous_idle)
       : p_(ranks), m_(microbatches), c_(costs), variant_(variant), previous_idle_(previous_idle), ranks_(ranks) {}
 
-  void build() {
+  /// False: with these costs a rank would need what its neighbour has not placed yet.
+  bool build() {
     warm_up();
     even_out();
-    for (int i = 0; i < 2 * m_; ++i) {
+    for (int i = 0; i < 2 * m_ && !stuck_; ++i) {
       one_input_each();
       for (int r = 0; r < p_; ++r) one_forward(r);
     }
     for (int r = 0; r < p_; ++r)
       while (!ranks_[r].due.empty()) weight(r);
+    return !stuck_;
   }
 
   std::vector<double> idle() const {
@@ -63,6 +63,9 @@ class Builder {
   static constexpr double forward_size = 2, input_size = 1, weight_size = 1;
   double limit() const { return 2.0 * p_ * forward_size; }
   int stage(int r, int chunk) const { return stage_of(Placement::V, r, chunk, p_); }
+  StageCosts costs(int r, int chunk) const { return c_.at(stage(r, chunk)); }
+  /// Time of the W that is next on a rank.
+  double due_time(int r) const { return c_.at(ranks_[r].due.front().stage).W; }
 
   /// The rank that the next F (I) of a chunk hears from, or none at the ends of the V.
   std::optional<int> forward_source(int r, int chunk) const { return neighbour(chunk == 0 ? r - 1 : r + 1); }
@@ -73,13 +76,11 @@ class Builder {
   std::optional<double> forward_ready(int r, int chunk) const {
     const std::optional<int> source = forward_source(r, chunk);
     if (!source) return std::nullopt;
-    invariant(ranks_[r].forwards(chunk) < ranks_[*source].forwards(chunk), "a forward follows that of its neighbour");
     return ranks_[*source].forward_ends[chunk][ranks_[r].forwards(chunk)] + c_.comm;
   }
   std::optional<double> input_ready(int r, int chunk) const {
     const std::optional<int> source = input_source(r, chunk);
     if (!source) return std::nullopt;
-    invariant(ranks_[r].inputs(chunk) < ranks_[*source].inputs(chunk), "a backward follows that of its neighbour");
     return ranks_[*source].input_ends[chunk][ranks_[r].inputs(chunk)] + c_.comm;
   }
   bool forward_placed(int r, int chunk) const {
@@ -100,25 +101,27 @@ class Builder {
   }
 
   void forward(int r, int chunk) {
+    if (stuck_ = stuck_ || !forward_placed(r, chunk); stuck_) return;
     const std::optional<double> ready = forward_ready(r, chunk);
     if (ready) fill(r, *ready, variant_.before_forward);
-    run(r, {stage(r, chunk), Pass::F, ranks_[r].forwards(chunk)}, ready.value_or(0), c_.F);
+    run(r, {stage(r, chunk), Pass::F, ranks_[r].forwards(chunk)}, ready.value_or(0), costs(r, chunk).F);
     ranks_[r].forward_ends[chunk].push_back(ranks_[r].end);
     ranks_[r].memory += forward_size;
   }
 
   void input(int r, int chunk) {
+    if (stuck_ = stuck_ || !input_placed(r, chunk); stuck_) return;
     const std::optional<double> ready = input_ready(r, chunk);
     if (ready) fill(r, *ready, chunk == 0 || variant_.before_second_input);
     const TimelineOp op = {stage(r, chunk), Pass::BI, ranks_[r].inputs(chunk)};
-    run(r, op, ready.value_or(0), c_.I);
+    run(r, op, ready.value_or(0), costs(r, chunk).I);
     ranks_[r].input_ends[chunk].push_back(ranks_[r].end);
     ranks_[r].due.push_back({op.stage, Pass::BW, op.microbatch});
     ranks_[r].memory -= input_size;
   }
 
   void weight(int r) {
-    run(r, ranks_[r].due.front(), 0, c_.W);
+    run(r, ranks_[r].due.front(), 0, due_time(r));
     ranks_[r].due.pop_front();
     ranks_[r].memory -= weight_size;
   }
@@ -133,7 +136,7 @@ class Builder {
   /// Uses the time until `t` for W; the last one may end later if `may_delay` and the rank cannot afford the gap.
   void fill(int r, double t, bool may_delay) {
     const RankState& rank = ranks_[r];
-    while (!rank.due.empty() && t >= rank.end + c_.W) weight(r);
+    while (!rank.due.empty() && t >= rank.end + due_time(r)) weight(r);
     if (!rank.due.empty() && may_delay && t - rank.end > slack(r)) weight(r);
   }
 
@@ -141,8 +144,8 @@ class Builder {
   void warm_up() {
     for (int r = 0; r < p_; ++r) forward(r, 0);
     for (int r = p_ - 1; r >= 0; --r) {
-      while (r < p_ - 1 && ranks_[r].memory + forward_size * (2 + 2 * r) <= limit() &&
-             ranks_[r].end + c_.F <= ranks_[r + 1].forward_ends[1][0] + c_.comm && ranks_[r].forwards(0) < m_)
+      while (!stuck_ && r < p_ - 1 && ranks_[r].memory + forward_size * (2 + 2 * r) <= limit() &&
+             ranks_[r].end + costs(r, 0).F <= ranks_[r + 1].forward_ends[1][0] + c_.comm && ranks_[r].forwards(0) < m_)
         for (int above = 0; above <= r; ++above) forward(above, 0);
       forward(r, 1);
     }
@@ -157,7 +160,7 @@ class Builder {
     };
     int chunk = 0;
     for (int r = 1; r < p_; ++r)
-      for (; behind(r); chunk = 1 - chunk)
+      for (; !stuck_ && behind(r); chunk = 1 - chunk)
         for (int below = p_ - 1; below >= r; --below)
           if (ranks_[below].forwards(chunk) < m_) forward(below, chunk);
   }
@@ -199,6 +202,7 @@ class Builder {
   const Variant variant_;
   const std::vector<double> previous_idle_;
   std::vector<RankState> ranks_;
+  bool stuck_ = false;
 };
 
 /// The best order found so far and the longest idle time of a rank in it.
@@ -209,7 +213,7 @@ struct Best {
 
 }  // namespace
 
-Timeline zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs) {
+std::optional<Timeline> zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs) {
   Best best;
   for (const bool before_second_input : {true, false})
     for (const bool before_forward : {true, false}) {
@@ -217,7 +221,7 @@ Timeline zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs)
       std::optional<double> shortest;
       while (true) {
         Builder builder(ranks, microbatches, costs, {before_second_input, before_forward}, idle);
-        builder.build();
+        if (!builder.build()) break;
         idle = builder.idle();
         const double longest = *std::ranges::max_element(idle);
         if (shortest && longest >= *shortest) break;
@@ -225,6 +229,7 @@ Timeline zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs)
         if (!best.idle || longest < *best.idle) best = {longest, builder.take()};
       }
     }
+  if (!best.idle) return std::nullopt;
   return std::move(best.timeline);
 }
 

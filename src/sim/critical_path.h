@@ -1,0 +1,28 @@
+// What the step time hangs on: the chain of operations, each of which started when the one before it ended.
+#pragma once
+
+#include "sim/simulate.h"
+
+namespace piper {
+
+struct CriticalStep {
+  int kind = 0;  // of device
+  int op = 0;    // of its template
+  double start = 0, end = 0;
+  double issued = 0;  // seconds before it that only the host's issue explains
+};
+
+/// From the start of the step to its end. Without gaps: every step starts when the one before it has ended, or when the
+/// host has issued it.
+std::vector<CriticalStep> critical_path(const Simulation& simulation);
+
+/// Seconds of the path by what they were spent on: `F`, `B`, `transfer`, `all_to_all`, `update`, `issue`; most first.
+struct PathShare {
+  std::string what;
+  double seconds = 0;
+  int steps = 0;
+};
+std::vector<PathShare> path_shares(const Plan& plan, const Simulation& simulation,
+                                   const std::vector<CriticalStep>& path);
+
+}  // namespace piper
