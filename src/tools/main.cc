@@ -216,6 +216,7 @@ int run_program(int argc, char** argv) {
   add_compare(*compare_app, compare);
   std::function<int()> chosen;
   add_trace(app, chosen, usual_input().color);
+  add_view(app, chosen, usual_input().color);
 
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");

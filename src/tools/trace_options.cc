@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tools/trace_command.h"
+#include "tools/view_command.h"
 
 namespace piper {
 namespace {
@@ -31,6 +32,21 @@ void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
       ->capture_default_str();
   diff->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
   diff->footer("Example:\n  piper trace diff predicted.json measured.json --format json");
+}
+
+void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {
+  CLI::App* view = program.add_subcommand("view", "Make a page that shows traces: timeline, memory, differences");
+  const auto command = on_choice(*view, chosen, ViewCommand{{}, "", false, color});
+  view->add_option("TRACE", command->traces, "Traces; several stand one above the other, compared with the first")
+      ->required();
+  view->add_option("-o,--output", command->output, "File to write; - is the standard output")->required();
+  CLI::Option* svg = view->add_flag("--svg", command->svg, "A static picture of the schedule instead (one trace)");
+  view->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
+  view->footer(
+      "Examples:\n  piper view predicted.json measured.json -o page.html\n  piper view trace.json --svg -o grid.svg");
+  view->parse_complete_callback([command, svg] {
+    if (*svg && command->traces.size() > 1) throw CLI::ValidationError("--svg", "takes one trace");
+  });
 }
 
 }  // namespace piper
