@@ -88,7 +88,7 @@ Checked PlacedStages::check_one_group_each(const SourceRange& where) const {
                                    print_devices(dag_->groups[group(s, m)].devices),
                                    print_devices(dag_->groups[node->group].devices)))
               .note(where_placed(s, m), "placed here")
-              .note(dag_->where(node->placed_by), "and here")
+              .note(dag_->where(node->placed_by, {"devices", "mesh", "stages"}), "and here")
               .help("place all chunks of a stage on the same devices");
   return Ok{};
 }
