@@ -16,7 +16,8 @@ Result<double> ComputeCosts::pass(ChunkId chunk, Pass pass, const PassWork& work
 Result<double> ComputeCosts::update(const Node& node) {
   if (costs_.measured)
     return measured_seconds(*costs_.measured, bucket_name(dag_, std::get<Update>(node.op).bucket), std::nullopt, 0);
-  return by_formula(node.group, 0, update_bytes(dag_, node));
+  const UpdateWork work = update_work(dag_, node);
+  return by_formula(node.group, work.flops, work.bytes);
 }
 
 double ComputeCosts::transfer(GroupId from, GroupId to, int64_t bytes) {

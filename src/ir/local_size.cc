@@ -51,11 +51,13 @@ int64_t optimizer_bytes(const StepConfig& step, DType weights) {
   return bytes;
 }
 
-int64_t update_bytes(const TrainingDag& dag, const Node& update) {
+UpdateWork update_work(const TrainingDag& dag, const Node& update) {
+  constexpr int64_t flops_per_element = 16;  // AdamW with clipping
   const Bucket& bucket = dag[std::get<Update>(update.op).bucket];
   const StepConfig& step = dag.model->step;
   const int64_t element = bytes_of(step.gradients) + bytes_of(bucket.dtype) + 2 * optimizer_bytes(step, bucket.dtype);
-  return saturating_multiply(shard_elements(dag, bucket, holder_on(bucket, update.group)), element);
+  const int64_t elements = shard_elements(dag, bucket, holder_on(bucket, update.group));
+  return {saturating_multiply(elements, flops_per_element), saturating_multiply(elements, element)};
 }
 
 const Holder& holder_on(const Bucket& bucket, GroupId group) {

@@ -25,8 +25,11 @@ int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
 
 /// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's own.
 int64_t optimizer_bytes(const StepConfig& step, DType weights);
-/// Bytes that an update moves on each device: gradients are read, weights written, the optimiser's state both.
-int64_t update_bytes(const TrainingDag& dag, const Node& update);
+/// What an update does on each device: gradients are read, weights written, the optimiser's state both.
+struct UpdateWork {
+  int64_t flops = 0, bytes = 0;
+};
+UpdateWork update_work(const TrainingDag& dag, const Node& update);
 
 /// The holder of the bucket that is this group.
 const Holder& holder_on(const Bucket& bucket, GroupId group);

@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "base/overloaded.h"
-#include "base/saturate.h"
 #include "ir/local_size.h"
 
 namespace piper {
@@ -53,24 +52,20 @@ class WorkTable {
                         work.bytes_moved.at(samples)};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
-      const Bucket& bucket = dag_[update->bucket];
-      const int64_t elements = shard_elements(dag_, bucket, holder_on(bucket, node.group));
-      return intern({update->bucket.value, -1, elements},
-                    [&] { return update_of(update->bucket, elements, update_bytes(dag_, node)); });
+      const UpdateWork work = update_work(dag_, node);
+      return intern({update->bucket.value, -1, work.bytes}, [&] {
+        return PlanWork{tables_.bucket_name[update->bucket.index()],
+                        std::nullopt,
+                        0,
+                        dag_.model->step.weights,
+                        work.flops,
+                        work.bytes};
+      });
     }
     return -1;
   }
 
  private:
-  PlanWork update_of(BucketId id, int64_t elements, int64_t bytes) const {
-    constexpr int64_t flops_per_element = 16;  // AdamW with clipping
-    return {tables_.bucket_name[id.index()],
-            std::nullopt,
-            0,
-            DType::Float32,
-            saturating_multiply(elements, flops_per_element),
-            bytes};
-  }
   template <class Make>
   int intern(const std::tuple<int, int, int64_t>& key, Make make) {
     const auto [found, fresh] = index_.try_emplace(key, static_cast<int>(tables_.plan.works.size()));
