@@ -286,6 +286,9 @@ Result<Cluster> parse_cluster(const SourceFilePtr& file) {
   PIPER_CHECK(check_levels(links, cluster.levels));
   PIPER_CHECK(check_nodes(nodes, cluster));
   PIPER_CHECK(check_kinds(cluster));
+  if (links.empty() && !nodes.empty() && device_limit(cluster) > 1)
+    return error(ErrorCode::E111, nodes[0].place(), "no [[links]] join these devices")
+        .help("add [[links]] with bandwidth and latency: one for devices of a node, one for nodes");
   if (const int limit = device_limit(cluster); limit != INT_MAX)
     PIPER_CHECK(check_devices(cluster, limit, nodes.back().place()));
   return cluster;

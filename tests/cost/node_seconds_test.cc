@@ -69,6 +69,7 @@ count = 3
 device = "fast"
 [[nodes]]
 device = "slow"
+[[links]]
 )");
   const TrainingDag dag = two_stages();
   const std::vector<double> seconds = durations(dag, cluster);
