@@ -28,6 +28,9 @@ export function isCommunication(kind) {
   return kind !== 'run' && kind !== 'update';
 }
 
+/** In the order of the legend. */
+export const classOrder = [...Object.keys(passes), ...Object.keys(noPass)];
+
 /** The colour class of an operation: its pass, or what it is if it has none. */
 export function colorClass(kind, pass) {
   return pass in passes ? pass : isCommunication(kind) ? 'communication' : kind === 'update' ? 'update' : 'run';

@@ -5,8 +5,8 @@ const sizes = { title: 26, row: 20, thin: 12, memory: 46, gap: 10 };
 const least = { title: 20, row: 3, thin: 2, memory: 0, gap: 1 };
 
 function bandsOfLane(trace, lane, options) {
-  const rows = trace.rows.map((row, number) => ({ row, number })).filter(({ row }) => row.lane === lane && !options.hiddenStreams.has(trace.streams[row.stream]));
-  const bands = rows.map(({ row, number }) => ({ type: 'row', trace, lane, row: number, size: row.thin ? 'thin' : 'row' }));
+  const rows = trace.rowsOfLane[lane].filter((row) => !options.hiddenStreams.has(trace.streams[trace.rows[row].stream]));
+  const bands = rows.map((row) => ({ type: 'row', trace, lane, row, size: trace.rows[row].thin ? 'thin' : 'row' }));
   const samples = trace.memory.lanes[lane];
   if (options.memory && samples.last > samples.first) bands.push({ type: 'memory', trace, lane, size: 'memory' });
   if (bands.length > 0) {
@@ -41,7 +41,7 @@ export function layOut(traces, options, height) {
   const factor = Math.min(1.5, Math.max(0.1, (height - 4) / Math.max(1, natural))) * options.scale;
   let y = 4;
   for (const band of bands) {
-    const wanted = band.type === 'title' ? sizes.title : Math.round(sizes[band.size] * factor);
+    const wanted = band.type === 'title' ? sizes.title : Math.floor(sizes[band.size] * factor);
     band.y = y;
     band.h = Math.max(least[band.size], wanted);
     if (band.type === 'memory' && band.h < 8) band.h = 0;

@@ -1,5 +1,5 @@
 // The page: reads the traces it carries, keeps the state, and connects controls, keys and pointer with the drawing.
-import { categoryColor, classColor, css, describeClass } from 'piper/colors';
+import { categoryColor, classColor, classOrder, css, describeClass } from 'piper/colors';
 import { decode } from 'piper/decode';
 import { byId, element, fill } from 'piper/dom';
 import { addChoices, addTabs, showKeys } from 'piper/controls';
@@ -209,6 +209,7 @@ function run(state) {
   const first = traces[0];
   document.title = `${first.model || 'trace'} – Piper`;
   byId('title').textContent = first.model || 'Piper';
+  byId('about').textContent = [traces.length === 1 ? first.source : '', first.cluster && `on ${first.cluster}`].filter(Boolean).join(' ');
   byId('title').title = traces.map((trace) => `${trace.label}: ${trace.source}, model ${trace.model}, cluster ${trace.cluster}, plan ${trace.plan}`).join('\n');
   byId('empty').hidden = traces.some((trace) => trace.count > 0);
   const tabs = addTabs(['operation', 'devices', 'compare']);
@@ -230,7 +231,7 @@ function run(state) {
     fill(byId('step'), ...most.steps.map(([number], i) => element('option', { value: `${i}` }, `${number}`)), element('option', { value: '-1' }, 'all'));
     byId('step').addEventListener('change', (e) => setStep(+e.target.value));
   }
-  const classes = unique(traces.map((trace) => trace.classNames));
+  const classes = classOrder.filter((name) => traces.some((trace) => trace.classNames.includes(name)));
   const categories = unique(traces.map((trace) => trace.categories));
   const sample = (color, text) => element('span', {}, element('i', { style: `background:${css(color)}` }), text);
   fill(byId('legend'),

@@ -59,7 +59,7 @@ function digitsOf(raster, size) {
   return raster.digits.get(size);
 }
 
-function drawNumber(raster, { width, height, masks }, number, x, y, background, ink) {
+function drawNumber(raster, { width, height, masks }, number, x, y, ink) {
   const text = `${number}`;
   const data = raster.image.data;
   for (let i = 0; i < text.length; i++) {
@@ -69,17 +69,33 @@ function drawNumber(raster, { width, height, masks }, number, x, y, background, 
       for (let column = 0; column < width; column++, at += 4) {
         const share = mask[row * width + column] / 255;
         if (share === 0) continue;
-        data[at] = background[0] + (ink[0] - background[0]) * share;
-        data[at + 1] = background[1] + (ink[1] - background[1]) * share;
-        data[at + 2] = background[2] + (ink[2] - background[2]) * share;
+        for (let c = 0; c < 3; c++) data[at + c] += (ink[c] - data[at + c]) * share;
       }
     }
   }
 }
 
+/** Collects what gets a number: wide blocks alone, narrow neighbours of one pass and slice together. */
+function makeLabels(ratio) {
+  const labels = [];
+  let event = -1, slice = -1, color = -1, left = 0, right = 0;
+  const flush = () => {
+    if (event >= 0 && right - left >= 7 * ratio) labels.push(event, color, Math.round(left), Math.round(right));
+    event = -1;
+  };
+  const add = (e, number, shade, from, to) => {
+    const alone = to - from >= 16 * ratio;
+    if (!alone && event >= 0 && number === slice && shade === color && from - right < 4 * ratio) { right = to; return; }
+    flush();
+    [event, slice, color, left, right] = [e, number, shade, from, to];
+    if (alone) flush();
+  };
+  return { labels, add, flush };
+}
+
 /**
- * One row of operations at y..y+h of the image. `emphasis`: by operation 0 hidden, 1 faded, 2 plain, or null. `wide` gets the
- * blocks that have room for a name: (event, x, width). All sizes are in pixels of the image.
+ * One row of operations at y..y+h of the image. `emphasis`: by operation 0 hidden, 1 faded, 2 plain, or null. `wide.blocks` gets
+ * at most `wide.most` blocks of at least `wide.least` pixels, which have room for a name. All sizes are in pixels of the image.
  */
 export function drawRow(raster, trace, palette, row, view, y, h, emphasis, wide) {
   const { line, red, green, blue, share, width } = raster;
@@ -87,8 +103,7 @@ export function drawRow(raster, trace, palette, row, view, y, h, emphasis, wide)
   if (bottom <= top) return;
   line.fill(palette.track);
   const scale = width / (view.to - view.from), from = view.from;
-  const labels = h >= 11 ? [] : null;
-  const small = wide ? wide.least : Infinity;
+  const labels = h >= 11 ? makeLabels(wide.ratio) : null;
   let touchedFrom = width, touchedTo = 0;
   const { start, end, classOf, slice } = trace, { last } = row, { to } = view;
   for (let e = firstAfter(trace, row, from); e < last; e++) {
@@ -100,9 +115,10 @@ export function drawRow(raster, trace, palette, row, view, y, h, emphasis, wide)
     if (x1 - x0 >= 3) {
       const left = Math.round(x0), right = Math.max(left + 1, Math.round(x1) - 1);
       line.fill(palette.packed[color], left, right);
-      if (labels && right - left >= 7 && (slice[e] >= 0 || right - left >= small)) labels.push(e, color, left, right);
+      if (labels && (slice[e] >= 0 || right - left >= wide.least)) labels.add(e, slice[e], color, left, right);
       continue;
     }
+    if (labels && slice[e] >= 0) labels.add(e, slice[e], color, x0, x1);
     const r = palette.red[color], g = palette.green[color], b = palette.blue[color];
     let x = x0 | 0;
     if (x < touchedFrom) touchedFrom = x;
@@ -123,11 +139,13 @@ export function drawRow(raster, trace, palette, row, view, y, h, emphasis, wide)
     red[x] = green[x] = blue[x] = share[x] = 0;
   }
   for (let at = top; at < bottom; at++) raster.pixels.set(line, at * width);
-  if (labels && y >= 0 && y + h <= raster.height) drawLabels(raster, trace, palette, labels, y, h, wide);
+  if (!labels || y < 0 || y + h > raster.height) return;
+  labels.flush();
+  drawLabels(raster, trace, palette, labels.labels, scale, y, h, wide);
 }
 
-function drawLabels(raster, trace, palette, labels, y, h, wide) {
-  const ratio = wide?.ratio ?? 1;
+function drawLabels(raster, trace, palette, labels, scale, y, h, wide) {
+  const { ratio } = wide;
   const lengthOf = (number) => (number < 10 ? 1 : number < 100 ? 2 : number < 1000 ? 3 : `${number}`.length);
   const smaller = digitsOf(raster, Math.round(9 * ratio));
   let digits = digitsOf(raster, Math.max(9, Math.min(Math.round(h * 0.62), Math.round(12 * ratio))));
@@ -138,7 +156,7 @@ function drawLabels(raster, trace, palette, labels, y, h, wide) {
   if (digits.height > h) return;
   for (let i = 0; i < labels.length; i += 4) {
     const [e, color, left, right] = [labels[i], labels[i + 1], labels[i + 2], labels[i + 3]];
-    if (wide && right - left >= wide.least && wide.blocks.length < wide.most) {
+    if (right - left >= wide.least && wide.blocks.length < wide.most && (trace.end[e] - trace.start[e]) * scale >= wide.least) {
       wide.blocks.push({ event: e, left, right, y, h, ink: palette.inks[color] });
       continue;
     }
@@ -146,7 +164,7 @@ function drawLabels(raster, trace, palette, labels, y, h, wide) {
     if (number < 0) continue;
     const need = lengthOf(number) * digits.width;
     if (right - left - 2 < need) continue;
-    drawNumber(raster, digits, number, Math.round((left + right - need) / 2), y + Math.round((h - digits.height) / 2), palette.colors[color], palette.inks[color]);
+    drawNumber(raster, digits, number, Math.round((left + right - need) / 2), y + Math.round((h - digits.height) / 2), palette.inks[color]);
   }
 }
 

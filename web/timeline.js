@@ -6,7 +6,7 @@ import { clear, drawMemory, drawRow, makePalette, makeRaster } from 'piper/raste
 import { dependencies, dependents, firstAfter, nameOf } from 'piper/trace';
 import { timeAt, xOf } from 'piper/viewport';
 
-export const gutter = 148;
+export const gutter = 160;
 
 /** Everything that is drawn; `state` is the page's, see main.js. */
 export function makeTimeline(canvas, state) {
@@ -280,16 +280,18 @@ function drawGutter(timeline, theme) {
       context.font = font(12, 600);
       context.fillStyle = theme.text;
       const paired = state.pair && state.traces.length > 1, devices = band.trace.lanes[band.lane];
-      const text = paired ? cut(context, `${format.ranges(devices)} ${state.titleOf(band.trace)}`, gutter - 24) : cut(context, format.laneName(devices), gutter - 72);
+      const text = cut(context, paired ? `${format.ranges(devices)} ${state.titleOf(band.trace)}` : format.laneName(devices), gutter - 24);
       context.fillText(text, 12, middle);
       nameWidth = context.measureText(text).width;
       lastName = middle;
     }
-    if (rowName && nameWidth < gutter - 74 && band.h >= (band.opens ? 12 : 9) && (!band.opens || nameWidth > 0)) {
-      context.font = font(10.5);
+    const size = Math.min(10.5, band.h - 1);
+    context.font = font(size);
+    const room = gutter - 34 - nameWidth;
+    if (rowName && size >= (band.opens ? 10 : 8) && (!band.opens || (nameWidth > 0 && context.measureText(rowName).width <= room))) {
       context.fillStyle = theme.quiet;
       context.textAlign = 'right';
-      context.fillText(cut(context, rowName, gutter - 30 - nameWidth), gutter - 10, middle);
+      context.fillText(cut(context, rowName, room), gutter - 10, middle);
       context.textAlign = 'left';
     }
   }

@@ -46,8 +46,10 @@ export function makeTrace({ header, columns }, index) {
     }
     classOf[i] = number;
   }
+  const rowsOfLane = header.lanes.map(() => []);
+  header.rows.forEach(([lane], row) => rowsOfLane[lane].push(row));
   return {
-    ...header, ...columns, index, count, rowOf, classNames, classOf,
+    ...header, ...columns, index, count, rowOf, rowsOfLane, classNames, classOf,
     cause: absolute(columns.cause),
     waits: waitLists(columns.waitCount, columns.waitList),
     memory: memoryByLane(header, columns),
@@ -135,15 +137,17 @@ export function criticalPath(trace, step) {
   return path.reverse();
 }
 
+const operationKey = (trace, lane, step, op) => (lane * trace.steps.length + step) * 2 ** 31 + op;
+
 /** The operation of a device and number, or -1; lookup made once. */
 export function findOperation(trace, device, op, step) {
   if (!trace.operationOf) {
     trace.operationOf = new Map();
     trace.laneOfDevice = new Map();
     trace.lanes.forEach((devices, lane) => devices.forEach((d) => trace.laneOfDevice.set(d, lane)));
-    for (let e = 0; e < trace.count; e++) trace.operationOf.set(`${laneOf(trace, e)}:${trace.step[e]}:${trace.op[e]}`, e);
+    for (let e = 0; e < trace.count; e++) trace.operationOf.set(operationKey(trace, laneOf(trace, e), trace.step[e], trace.op[e]), e);
   }
-  return trace.operationOf.get(`${trace.laneOfDevice.get(device)}:${step}:${op}`) ?? -1;
+  return trace.operationOf.get(operationKey(trace, trace.laneOfDevice.get(device) ?? -1, step, op)) ?? -1;
 }
 
 /** First operation of a row that ends after `time`. */

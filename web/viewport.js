@@ -14,12 +14,13 @@ export function fit(view, begin = view.begin, end = view.end) {
   view.to = end + length * 0.01;
 }
 
+/** At most a quarter of the view lies before the beginning or behind the end. */
 function clamp(view) {
   const whole = view.end - view.begin || 1e-9;
   const length = Math.min(Math.max(view.to - view.from, whole * 1e-7, 1e-12), whole * 1.5);
-  const middle = Math.min(Math.max((view.from + view.to) / 2, view.begin), view.end);
-  view.from = middle - length / 2;
-  view.to = middle + length / 2;
+  const first = view.begin - length / 4, last = Math.max(first, view.end + length / 4 - length);
+  view.from = Math.min(Math.max((view.from + view.to) / 2 - length / 2, first), last);
+  view.to = view.from + length;
 }
 
 /** factor < 1 shows less time; the moment under `x` stays where it is. */
@@ -50,8 +51,8 @@ export function show(view, start, end) {
   else if (start < view.from || end > view.to) {
     view.from = (start + end) / 2 - length / 2;
     view.to = view.from + length;
-  } else if (end - start < length / 4000) {
-    const wanted = Math.max((end - start) * 400, 1e-12);
+  } else if (end - start < length / 200) {
+    const wanted = Math.max((end - start) * 50, 1e-12);
     view.from = (start + end) / 2 - wanted / 2;
     view.to = view.from + wanted;
   }

@@ -21,6 +21,7 @@ Trace as_trace(const Plan& plan, const Cluster& cluster, const Simulation& simul
   const std::vector<int>& first = simulation.times.first;
   for (size_t lane = 0; lane < simulation.devices.size(); ++lane) {
     trace.lanes.push_back(simulation.devices[lane]);
+    trace.capacity.push_back(kind_of(cluster, simulation.devices[lane][0]).memory.value_or(0));
     const PlanTemplate& t = plan.templates[static_cast<size_t>(simulation.plan_of[lane])];
     for (size_t i = 0; i < t.ops.size(); ++i) {
       const PlannedOp& op = t.ops[i];

@@ -12,7 +12,8 @@
 namespace piper {
 namespace {
 
-constexpr double width = 1600, left = 96, row_height = 24, row_gap = 4, top = 12, font = 12;
+constexpr double narrowest = 1000, widest = 8000, digit = 7, left = 96, right = 16, row_height = 24, row_gap = 4,
+                 top = 12, font = 12;
 
 struct Look {
   std::string pass, fill, name;
@@ -60,6 +61,18 @@ std::vector<Block> blocks_of(const Trace& trace, const TraceStep& step) {
   return blocks;
 }
 
+/// Wide enough that the numbers fit on nearly all blocks.
+double width_for(const std::vector<Block>& blocks, double seconds) {
+  std::vector<double> wanted;
+  for (const Block& block : blocks)
+    if (block.slice >= 0 && block.end > block.start)
+      wanted.push_back((static_cast<double>(fmt::formatted_size("{}", block.slice)) * digit + 3) * seconds /
+                       (block.end - block.start));
+  std::sort(wanted.begin(), wanted.end());
+  const double room = wanted.empty() ? 0 : wanted[static_cast<size_t>(0.95 * static_cast<double>(wanted.size() - 1))];
+  return std::clamp(std::ceil(left + room + right), narrowest, widest);
+}
+
 /// At most two decimals, without trailing zeros.
 std::string number(double value) {
   std::string out = fmt::format("{:.2f}", value);
@@ -93,7 +106,10 @@ std::string time_text(double seconds, double tick) {
 class Picture {
  public:
   Picture(const Trace& trace, const TraceStep& step)
-      : trace_(trace), blocks_(blocks_of(trace, step)), seconds_(std::max(step.end - step.start, 1e-12)) {}
+      : trace_(trace),
+        blocks_(blocks_of(trace, step)),
+        seconds_(std::max(step.end - step.start, 1e-12)),
+        width_(width_for(blocks_, seconds_)) {}
 
   std::string draw() {
     const double bottom = top + static_cast<double>(trace_.lanes.size()) * (row_height + row_gap);
@@ -101,13 +117,13 @@ class Picture {
     std::string out = fmt::format(
         R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" width="{}" height="{}" font-family="Helvetica,Arial,'DejaVu Sans',sans-serif" font-size="{}">)"
         "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-        width, number(height), width, number(height), font);
+        width_, number(height), width_, number(height), font);
     out += lanes() + blocks() + axis(bottom) + legend(bottom + 44);
     return out + "</svg>\n";
   }
 
  private:
-  double x(double time) const { return left + time / seconds_ * (width - left - 16); }
+  double x(double time) const { return left + time / seconds_ * (width_ - left - right); }
   static double y(int lane) { return top + lane * (row_height + row_gap); }
 
   /// Names, and what is idle where nothing covers it.
@@ -116,7 +132,7 @@ class Picture {
     for (int lane = 0; static_cast<size_t>(lane) < trace_.lanes.size(); ++lane) {
       out += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", left - 8, number(y(lane) + row_height / 2 + 4),
                          lane_name(trace_.lanes[static_cast<size_t>(lane)]));
-      tracks += fmt::format("M{} {}H{}v{}H{}z", left, number(y(lane)), number(width - 16), row_height, left);
+      tracks += fmt::format("M{} {}H{}v{}H{}z", left, number(y(lane)), number(width_ - right), row_height, left);
     }
     return tracks + "\"/>\n" + out + "</g>\n";
   }
@@ -130,9 +146,9 @@ class Picture {
       const double from = x(block.start), length = std::max(0.3, x(block.end) - from - 0.5);
       paths[look.fill] += fmt::format("M{} {}h{}v{}h-{}z", number(from), number(y(block.lane)), number(length),
                                       row_height, number(length));
-      const double digits = std::floor(std::log10(std::max(1, block.slice))) + 1;
-      const double size = std::min(font, length / digits * 1.5);
-      if (block.slice < 0 || size < 5) continue;
+      const double size =
+          std::min(font, font * length / (static_cast<double>(fmt::formatted_size("{}", block.slice)) * digit));
+      if (block.slice < 0 || size < 6) continue;
       const std::string smaller = size < font ? fmt::format(" font-size=\"{}\"", number(size)) : "";
       texts[look.dark_text] += fmt::format("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", number(from + length / 2),
                                            number(y(block.lane) + row_height / 2 + size * 0.36), smaller, block.slice);
@@ -145,7 +161,7 @@ class Picture {
 
   std::string axis(double at) const {
     const double tick = tick_of(seconds_);
-    std::string marks = fmt::format("M{} {}H{}", left, number(at), number(width - 16)), texts;
+    std::string marks = fmt::format("M{} {}H{}", left, number(at), number(width_ - right)), texts;
     for (int n = 0; n * tick <= seconds_ * 1.0001; ++n) {
       marks += fmt::format("M{} {}v5", number(x(n * tick)), number(at));
       texts += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", number(x(n * tick)), number(at + 18),
@@ -174,7 +190,7 @@ class Picture {
 
   const Trace& trace_;
   const std::vector<Block> blocks_;
-  const double seconds_;
+  const double seconds_, width_;
 };
 
 }  // namespace

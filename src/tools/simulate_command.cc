@@ -209,7 +209,9 @@ int run(const SimulateCommand& command) {
   if (!simulated) return report(command.input, simulated.error());
   put(command.input.format == "json" ? print_json(*simulated) : print(simulated->report));
   if (!command.trace.empty()) {
-    const Trace trace = as_trace(simulated->input.compiled.plan, simulated->cluster, simulated->simulation);
+    Trace trace = as_trace(simulated->input.compiled.plan, simulated->cluster, simulated->simulation);
+    const StepConfig& step = simulated->input.compiled.linear.dag.model->step;
+    trace.tokens = step.batch * step.sequence;
     if (auto written = write_file(command.trace, print_chrome(trace)); !written) {
       report(command.input, written.error());
       return run_failed;

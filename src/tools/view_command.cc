@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/write_file.h"
 #include "tools/commands.h"
 #include "tools/page.h"
 #include "tools/schedule_svg.h"
@@ -58,13 +56,6 @@ Result<std::string> make_output(const ViewCommand& command) {
   return make_page(traces);
 }
 
-bool write(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (!file) return false;
-  const bool fine = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  return std::fclose(file) == 0 && fine;
-}
-
 }  // namespace
 
 int run(const ViewCommand& command) {
@@ -74,8 +65,8 @@ int run(const ViewCommand& command) {
     put(*text);
     return fine;
   }
-  if (!write(command.output, *text)) {
-    fmt::print(stderr, "piper: cannot write \"{}\": {}\n", command.output, std::strerror(errno));
+  if (auto written = write_file(command.output, *text); !written) {
+    report_text(written.error(), command.color);
     return run_failed;
   }
   fmt::print("{}: {}\n", command.output, human_bytes(static_cast<int64_t>(text->size())));

@@ -1,4 +1,5 @@
 """Chromium without a window, driven by Selenium; both are named, so that nothing is downloaded."""
+import os
 import shutil
 import sys
 import time
@@ -6,15 +7,32 @@ import time
 SKIPPED = 77  # what ctest takes for a skip
 
 
-def require():
-    """Leaves with a reason where there is no browser."""
-    missing = [program for program in ("chromium", "chromedriver") if not shutil.which(program)]
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def has_selenium():
     try:
         import selenium  # noqa: F401
+        return True
     except ImportError:
-        missing.append("selenium")
-    if missing:
-        print(f"skipped: {', '.join(missing)} not installed; scripts/setup --tests installs them on Debian")
+        return False
+
+
+def missing():
+    """Goes on in the project's own environment; why there is no browser, or nothing."""
+    own = os.path.join(ROOT, ".venv", "bin", "python")
+    if not has_selenium() and os.path.exists(own) and os.environ.get("PIPER_ENVIRONMENT") != own:
+        os.environ["PIPER_ENVIRONMENT"] = own
+        os.execv(own, [own, *sys.argv])
+    absent = [program for program in ("chromium", "chromedriver") if not shutil.which(program)]
+    absent += [] if has_selenium() else ["selenium"]
+    return f"{', '.join(absent)} not installed; scripts/setup --tests installs them on Debian" if absent else ""
+
+
+def require():
+    """Leaves with a reason where there is no browser."""
+    if reason := missing():
+        print(f"skipped: {reason}")
         sys.exit(SKIPPED)
 
 
@@ -40,3 +58,7 @@ def open_page(driver, path, seconds=60):
             return int(ready)
         time.sleep(0.02)
     raise AssertionError("the page was not ready in time: " + driver.execute_script("return document.body.innerText"))
+
+
+if __name__ == "__main__":
+    require()

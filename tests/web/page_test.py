@@ -17,6 +17,7 @@ import make_trace
 
 PIPER = ARTEFACTS = FOLDER = None
 BLUE = [86, 180, 233]  # forward
+GUTTER = 160  # pixels left of the time axis, as in web/timeline.js
 
 
 def piper(*arguments):
@@ -49,15 +50,12 @@ def milliseconds(text):
     return float(value) * {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
 
 
-class Page(unittest.TestCase):
+class BrowserCase(unittest.TestCase):
+    """A browser, and what tests ask of a page. No error may be left on its console."""
+
     @classmethod
     def setUpClass(cls):
         cls.driver = browser.open_browser()
-        cls.small, cls.header, cls.events = trace_file("small", "--ranks", "4", "--microbatches", "8")
-        cls.measured, _, cls.measured_events = trace_file(
-            "measured", "--ranks", "4", "--microbatches", "8", "--slow", "1.1", "--noise", "0.2", "--source", "measured")
-        cls.page = page_of("small", cls.small)
-        cls.two = page_of("two", cls.small, cls.measured)
 
     @classmethod
     def tearDownClass(cls):
@@ -69,8 +67,6 @@ class Page(unittest.TestCase):
     def tearDown(self):
         errors = [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
         self.assertEqual(errors, [])
-
-    # ---- helpers
 
     def js(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
@@ -128,6 +124,71 @@ class Page(unittest.TestCase):
         box.send_keys(text)
         return self.find("matches").text
 
+
+class Simulated(BrowserCase):
+    """Pages of real simulations."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.path = os.path.join(FOLDER, "simulated.json")
+        inputs = ["examples/moe.toml", "examples/dualpipe.piper", "--cluster", "clusters/h100.toml"]
+        result = subprocess.run([PIPER, "simulate", *inputs, "--trace", cls.path, "--format", "json"], capture_output=True, text=True, cwd=browser.ROOT)
+        assert result.returncode == 0, result.stderr
+        cls.report = json.loads(result.stdout)
+        with open(cls.path) as file:
+            cls.trace = json.load(file)
+        cls.page = page_of("simulated", cls.path)
+
+    def test_numbers_equal_the_simulators(self):
+        self.open(self.page)
+        shown, report = self.js("return piper.state.traces[0].summary[0]"), self.report
+        self.assertEqual(shown["seconds"], report["seconds"])
+        self.assertEqual(shown["tokens_per_second"], report["tokens_per_second"])
+        self.assertEqual(shown["bubble"], report["bubble"])
+        self.assertEqual(shown["exposed"], report["exposed_communication"])
+        self.assertEqual(shown["peak_bytes"], report["peak_bytes"])
+        self.assertEqual(len(shown["lanes"]), len(report["devices"]))
+        for lane, device in zip(shown["lanes"], report["devices"]):
+            self.assertEqual(lane["compute"], device["compute_seconds"])
+            self.assertEqual(lane["exposed"], device["exposed_seconds"])
+            self.assertEqual(lane["idle"], device["idle_seconds"])
+            self.assertEqual(lane["peak_bytes"], device["peak_bytes"])
+        self.assertEqual(self.number("bubble"), f"{100 * report['bubble']:.1f} %")
+        self.shot("simulated")
+
+    def test_operations_are_the_traces(self):
+        self.open(self.page)
+        spans = [e for e in self.trace["traceEvents"] if e["ph"] == "X"]
+        self.assertEqual(self.js("return piper.state.traces[0].count"), len(spans))
+        wanted = next(e for e in spans if e["cat"] == "all_to_all" and e["args"].get("waits"))
+        event = self.event_at(wanted["pid"] - 1, wanted["args"]["op"])
+        self.assertEqual(self.js("return piper.state.traces[0].end[arguments[0]]", event), wanted["args"]["end"])
+        self.js("piper.select({trace: piper.state.traces[0], event: arguments[0]})", event)
+        self.assertEqual(self.details()["kind"], "all_to_all")
+        self.shot("simulated_selection")
+
+    def test_path_lasts_as_long_as_the_step(self):
+        self.open(self.page)
+        self.find("path").click()
+        begin, end = self.js("const {trace, events} = piper.state.path[0]; return [trace.start[events[0]], trace.end[events.at(-1)]]")
+        self.assertAlmostEqual(end, self.report["seconds"], places=12)
+        self.assertLess(begin, self.report["seconds"] * 0.01)
+        self.shot("simulated_path")
+
+
+class Page(BrowserCase):
+    """Pages of traces whose every number the test knows."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.small, cls.header, cls.events = trace_file("small", "--ranks", "4", "--microbatches", "8")
+        cls.measured, _, cls.measured_events = trace_file(
+            "measured", "--ranks", "4", "--microbatches", "8", "--slow", "1.1", "--noise", "0.2", "--source", "measured")
+        cls.page = page_of("small", cls.small)
+        cls.two = page_of("two", cls.small, cls.measured)
+
     # ---- what is drawn
 
     def test_blocks_stand_where_the_trace_says(self):
@@ -138,7 +199,7 @@ class Page(unittest.TestCase):
         rows = {}
         for e in self.events:
             block = self.block(self.event_at(e["lane"], e["op"]))
-            left = 148 + (e["start"] - begin) / (end - begin) * width
+            left = GUTTER + (e["start"] - begin) / (end - begin) * width
             self.assertAlmostEqual(block["x"], left, places=6)
             self.assertAlmostEqual(block["width"], (e["end"] - e["start"]) / (end - begin) * width, places=6)
             rows.setdefault((e["lane"], e["stream"]), set()).add(block["y"])
@@ -168,7 +229,7 @@ class Page(unittest.TestCase):
         self.js("const v = piper.state.view; v.begin = 0; v.end = 1e-3; v.from = 0; v.to = 1e-3; piper.draw()")
         block = self.block(0)
         track = self.js("return piper.timeline.palettes.get(piper.state.traces[0]).trackColor")
-        for found, blue, grey in zip(self.pixel(148 + 4, block["y"] + 2), BLUE, track):
+        for found, blue, grey in zip(self.pixel(GUTTER + 4, block["y"] + 2), BLUE, track):
             self.assertAlmostEqual(found, (blue + grey) / 2, delta=4)
 
     def test_numbers_are_those_of_the_trace(self):
@@ -195,7 +256,7 @@ class Page(unittest.TestCase):
         whole = self.view()
         canvas = self.find("canvas")
         self.js("""document.getElementById('canvas').dispatchEvent(new WheelEvent('wheel',
-            {deltaY: -240, clientX: 148 + piper.state.view.width / 2, clientY: 300, bubbles: true, cancelable: true}))""")
+            {deltaY: -240, clientX: arguments[0] + piper.state.view.width / 2, clientY: 300, bubbles: true, cancelable: true}))""", GUTTER)
         near = self.view()
         self.assertLess(near[1] - near[0], (whole[1] - whole[0]) * 0.8)
         self.assertAlmostEqual(sum(near) / 2, sum(whole) / 2, delta=(whole[1] - whole[0]) * 0.01, msg="the moment under the pointer stays")
@@ -340,7 +401,7 @@ class Page(unittest.TestCase):
             self.js("const s = document.getElementById('step'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))", f"{number}")
             self.assertAlmostEqual(milliseconds(self.number("step")), end - begin, delta=1e-5)
             first = self.block(self.event_at(0, 0, step=number))
-            self.assertAlmostEqual(first["x"], self.js("return 148 + (0 - piper.state.view.from) / (piper.state.view.to - piper.state.view.from) * piper.state.view.width"), places=3)
+            self.assertAlmostEqual(first["x"], self.js("return arguments[0] + (0 - piper.state.view.from) / (piper.state.view.to - piper.state.view.from) * piper.state.view.width", GUTTER), places=3)
         self.shot("steps")
 
     def test_light_and_dark(self):
@@ -445,7 +506,11 @@ class Program(unittest.TestCase):
 
 if __name__ == "__main__":
     PIPER, ARTEFACTS = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-    browser.require()
+    no_browser = browser.missing()
     os.makedirs(ARTEFACTS, exist_ok=True)
     with tempfile.TemporaryDirectory() as FOLDER:
-        unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+        chosen = ["Program"] if no_browser else sys.argv[3:]
+        passed = unittest.main(argv=[sys.argv[0], *chosen], exit=False).result.wasSuccessful()
+    if passed:
+        browser.require()
+    sys.exit(not passed)
