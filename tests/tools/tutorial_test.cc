@@ -74,7 +74,7 @@ TEST(Simulation, IsReportedAsShown) {
 }
 
 TEST(Readme, ShowsWhatThereIs) {
-  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 2);
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 3);
 }
 
 }  // namespace
