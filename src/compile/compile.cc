@@ -43,7 +43,7 @@ class Pipeline {
   /// What a pass may have broken is our bug, never the user's.
   void end_phase(const TrainingDag& made) {
     if (auto sound = verify(made); !sound)
-      internal_error(fmt::format("after {}: {}", times.empty() ? "start" : times.back().pass, sound.error().message));
+      internal_error(fmt::format("after {}: {}", times.empty() ? "start" : times.back().pass, render(sound.error())));
   }
 
   TrainingDag dag;

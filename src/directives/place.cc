@@ -56,7 +56,7 @@ Result<std::vector<int>> stage_starts(const TrainingDag& dag, const Place& place
       return error(ErrorCode::E209, dag.where(by, {"stages"}),
                    fmt::format("{} stages need at least {} instances of a scope; \"{}\" has {}", place.stages,
                                place.stages, instances.scope, instances.count))
-          .help("use fewer stages");
+          .help("use fewer stages, or place the parts one by one: place({embed=0}, devices=[0])");
     const int size = instances.count / place.stages, larger = instances.count % place.stages;
     for (int s = 1; s < place.stages; ++s) starts.push_back(s * size + std::min(s, larger));
     return starts;

@@ -80,8 +80,8 @@ Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, Directive
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.chunks(recompute.what, "recompute"));
   PIPER_TRY(const std::vector<int> slices, selector.slices(recompute.what, "recompute"));
   if (const TagCondition* pass = recompute.what.find("pass"))
-    return error(ErrorCode::E105, pass->where,
-                 "recompute: it is always forward that is computed again; take out pass=…");
+    return error(ErrorCode::E105, pass->where, "recompute: it is always forward that is computed again")
+        .help("take out pass=…");
   if (recompute.what.find("comm")) return nothing_selected(recompute.what, "recompute", "computation");
 
   Rewrite rewrite{dag, std::vector<NodeId>(dag.nodes.size()), std::vector<int>(dag.model->chunks.size(), -1)};

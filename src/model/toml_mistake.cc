@@ -124,9 +124,11 @@ class Reader {
 
   std::string write_instead() const {
     const size_t colon = line_.whole.text.find(':');
-    return colon == std::string_view::npos ? "for example batch = 8, or [step]"
-                                           : fmt::format("write {} = {}", line_.whole.part(0, colon).trimmed().text,
-                                                         line_.whole.part(colon + 1).trimmed().text);
+    if (colon == std::string_view::npos) return "for example batch = 8, or [step]";
+    const std::string_view key = line_.whole.part(0, colon).trimmed().text;
+    const std::string_view value = line_.whole.part(colon + 1).trimmed().text;
+    const bool bare = value.empty() || is_digit(value[0]) || value[0] == '"' || value == "true" || value == "false";
+    return bare ? fmt::format("write {} = {}", key, value) : fmt::format("write {} = \"{}\"", key, value);
   }
 
   Diagnostic bad_value() const {

@@ -18,8 +18,10 @@ constexpr int most_devices = 1 << 20;
 /// Takes the closing bracket, or says what stands there instead and where the bracket was opened.
 Checked expect_closing(Scanner& in, std::string_view bracket, std::string_view what_for, const Token& opened) {
   auto closed = in.expect(bracket, what_for);
-  if (!closed) return std::move(closed.error()).note(in.range(opened), "opened here");
-  return Ok{};
+  if (closed) return Ok{};
+  return std::move(closed.error())
+      .note(in.range(opened), "opened here")
+      .help(fmt::format("add {}, or a comma if more follows", bracket));
 }
 
 Result<IndexRange> parse_range(Scanner& in) {
@@ -31,7 +33,7 @@ Result<IndexRange> parse_range(Scanner& in) {
     PIPER_TRY(high, in.integer("the end of the range"));
   }
   if (!small(low) || !small(high))
-    return error(ErrorCode::E102, in.range_from(first), "an index is between 0 and 10^9");
+    return error(ErrorCode::E102, in.range_from(first), "an index is between 0 and 10^9").help("indices count from 0");
   if (high < low)
     return error(ErrorCode::E102, in.range_from(first), fmt::format("the range {}..{} is empty", low, high))
         .help(fmt::format("write {}..{}; both ends are included", high, low));
@@ -93,7 +95,8 @@ Result<Argument> parse_list(Scanner& in, int depth) {
 
 Result<Argument> parse_argument(Scanner& in, int depth) {
   const Token first = in.peek();
-  if (depth > most_nested) return error(ErrorCode::E101, in.here(), "lists are nested too deeply");
+  if (depth > most_nested)
+    return error(ErrorCode::E101, in.here(), "lists are nested too deeply").help("no argument needs lists in lists");
   Argument argument;
   if (in.is_symbol("{")) {
     argument.kind = Argument::Kind::Filter;
@@ -146,7 +149,8 @@ Result<Filter> parse_filter(Scanner& in) {
 Result<std::vector<Argument>> parse_arguments(Scanner& in) {
   std::vector<Argument> arguments;
   const Token bracket = in.peek();
-  PIPER_CHECK(in.expect("(", "before the arguments"));
+  if (auto opened = in.expect("(", "before the arguments"); !opened)
+    return std::move(opened.error()).help("brackets are needed also without arguments: ()");
   while (!in.is_symbol(")")) {
     const Token first = in.peek();
     std::string key;
@@ -160,7 +164,13 @@ Result<std::vector<Argument>> parse_arguments(Scanner& in) {
     arguments.push_back(std::move(argument));
     if (!in.accept(",")) break;
   }
-  PIPER_CHECK(expect_closing(in, ")", "after the arguments", bracket));
+  const Token next = in.peek();
+  if (auto closed = expect_closing(in, ")", "after the arguments", bracket); !closed) {
+    const bool unit = !arguments.empty() && next.kind == TokenKind::Word && !next.first_on_line &&
+                      parse_integer(arguments.back().text) && parse_bytes(arguments.back().text + next.text);
+    if (unit) closed.error().helps = {fmt::format("write {}{} without a blank", arguments.back().text, next.text)};
+    return std::move(closed.error());
+  }
   return arguments;
 }
 
@@ -425,7 +435,7 @@ Checked ArgumentReader::finish() {
     return error(ErrorCode::E104, extra.where, fmt::format("{}: one argument too many", verb_))
         .help("take it out, or give it a name: NAME=VALUE");
   return error(ErrorCode::E104, extra.where, fmt::format("{}: unknown argument \"{}\"", verb_, extra.key))
-      .help(did_you_mean(extra.key, known_));
+      .help(known_.empty() ? fmt::format("{} takes no named arguments", verb_) : did_you_mean(extra.key, known_));
 }
 
 }  // namespace piper

@@ -103,18 +103,23 @@ Result<Order> read_order(std::vector<Argument> arguments, const SourceRange& whe
   for (Argument& argument : arguments) {
     OrderElement element{{}, argument.where};
     if (!argument.key.empty())
-      return error(ErrorCode::E104, argument.where, fmt::format("order: unknown argument \"{}\"", argument.key));
+      return error(ErrorCode::E104, argument.where, fmt::format("order: unknown argument \"{}\"", argument.key))
+          .help("order takes filters, and brackets of filters, without names");
     if (argument.kind == Argument::Kind::Filter) {
       element.parts.push_back(std::move(argument.filter));
     } else if (argument.kind == Argument::Kind::List && argument.items.size() > 1) {
       for (Argument& item : argument.items) {
         if (item.kind != Argument::Kind::Filter)
-          return error(ErrorCode::E105, item.where, "order: a bracket holds filters: [{…, pass=F}, {…, pass=B}]");
+          return error(ErrorCode::E105, item.where, "order: a bracket holds filters")
+              .help("for example [{mb=1, pass=F}, {mb=0, pass=B}]");
         element.parts.push_back(std::move(item.filter));
       }
     } else {
       return error(ErrorCode::E105, argument.where,
-                   "order: an element is a filter, or a bracket of at least two filters that may run interleaved");
+                   "order: an element is a filter, or a bracket of at least two filters that may run interleaved")
+          .help(argument.kind == Argument::Kind::List && argument.items.size() == 1
+                    ? "take the bracket away"
+                    : "for example {mb=0, pass=F}, or [{mb=1, pass=F}, {mb=0, pass=B}]");
     }
     order.elements.push_back(std::move(element));
   }

@@ -13,6 +13,7 @@
 
 #include "base/invariant.h"
 #include "base/suggest.h"
+#include "model/analytic/builtin_models.h"
 #include "tools/commands.h"
 #include "tools/completion.h"
 #include "tools/simulate_command.h"
@@ -239,7 +240,9 @@ int run_program(int argc, char** argv) {
   std::vector<CompletionWords> words;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     words.push_back({sub->get_name(), known_words(*sub)});
-  std::cout << bash_completion(words);
+  std::vector<std::string> models;
+  for (const std::string& name : builtin_model_names()) models.push_back(name.substr(0, name.find(' ')));
+  std::cout << bash_completion(words, models);
   return fine;
 }
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/json_string.h"
+#include "base/utf8.h"
 
 namespace piper {
 namespace {

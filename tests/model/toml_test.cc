@@ -22,7 +22,8 @@ TEST(Toml, MistakesOfOneLine) {
   expect_refused("a = \n", {"c.toml:1:1", "a has no value"});
   expect_refused("a\n", {"c.toml:1:1", "expected KEY = VALUE or [SECTION]"});
   expect_refused("= 3\n", {"c.toml:1:1", "expected KEY = VALUE"});
-  expect_refused("[m]\na: 3\n", {"c.toml:2:1", "expected KEY = VALUE", "write a = 3"});
+  expect_refused("[m]\na: 3\n", {"c.toml:2:1", "expected KEY = VALUE", "write a = 3\n"});
+  expect_refused("name: Qwen3-8B # the model\n", {"c.toml:1:1", "write name = \"Qwen3-8B\"\n"});
   expect_refused("a = foo # bar\n", {"c.toml:1:5", "foo stands without quotes", "a = \"foo\"\n"});
   expect_refused("a = 80GB\n", {"c.toml:1:5", "80GB is not a number", "a = \"80GB\""});
   expect_refused("a = 1.2.3\n", {"c.toml:1:5", "1.2.3 is not a number"});

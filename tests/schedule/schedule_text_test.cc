@@ -227,8 +227,7 @@ TEST(ScheduleText, ArgumentsOfTheWrongKindOrValue) {
   expect_refused({"order({mb=F}, {mb=1})", "E105", 1, 8, "mb takes an index, a range, a list or *, not \"F\""});
   expect_refused({"order(a, {mb=1})", "E105", 1, 7,
                   "order: an element is a filter, or a bracket of at least two filters that may run interleaved"});
-  expect_refused(
-      {"order([{mb=0}, 1], {mb=1})", "E105", 1, 16, "order: a bracket holds filters: [{…, pass=F}, {…, pass=B}]"});
+  expect_refused({"order([{mb=0}, 1], {mb=1})", "E105", 1, 16, "order: a bracket holds filters"});
   for (const char* distance : {"-1", "soon", "1.5", "4294967297"})
     expect_refused({std::string("prefetch({comm=gather}, distance=") + distance + ")", "E105", 1, 25,
                     "prefetch: distance must be a whole number between 0 and 1000000, or all"});

@@ -204,5 +204,19 @@ TEST(CommandLine, CompletionIsBash) {
   EXPECT_EQ(read_text(folder + "/words"), "compile compare completion\n");
 }
 
+TEST(CommandLine, CompletionKnowsTheBuiltInModels) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/completion", run_piper("completion bash", root).output);
+  const auto completed = [&](const std::string& line, const std::string& words) {
+    const std::string script = "source completion; COMP_LINE=\"" + line + "\"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(" +
+                               words + "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _piper; echo ${COMPREPLY[@]}";
+    EXPECT_EQ(std::system(("cd " + folder + " && bash -c '" + script + "' > words").c_str()), 0);
+    return read_text(folder + "/words");
+  };
+  EXPECT_EQ(completed("piper check ana", "piper check ana"), "analytic:\n");
+  EXPECT_EQ(completed("piper check analytic:Qwen3-8", "piper check analytic : Qwen3-8"), "Qwen3-8B\n");
+  EXPECT_NE(completed("piper check analytic:", "piper check analytic :").find("Mixtral-8x7B"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace piper::testing

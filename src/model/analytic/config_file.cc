@@ -29,8 +29,9 @@ Checked read_integers(const TomlSection& section, ModelConfig& config) {
     PIPER_TRY(const auto value, section.integer(field.key));
     if (!value) continue;
     if (*value < field.least || *value > field.most)
-      return section.bad(field.key,
-                         fmt::format("{} = {} must be between {} and {}", field.key, *value, field.least, field.most));
+      return section
+          .bad(field.key, fmt::format("{} = {} must be between {} and {}", field.key, *value, field.least, field.most))
+          .help(fmt::format("for example {} = {}", field.key, *value < field.least ? field.least : field.most));
     config.*field.member = *value;
   }
   return Ok{};
