@@ -164,7 +164,10 @@ function drawLabels(raster, trace, palette, labels, scale, y, h, wide) {
     if (number < 0) continue;
     const need = lengthOf(number) * digits.width;
     if (right - left - 2 < need) continue;
-    drawNumber(raster, digits, number, Math.round((left + right - need) / 2), y + Math.round((h - digits.height) / 2), palette.inks[color]);
+    const x = Math.round((left + right - need) / 2), top = y + Math.round((h - digits.height) / 2);
+    for (let at = top - 1; at <= top + digits.height; at++)  // no border of a neighbour through a digit
+      if (at >= y && at < y + h) raster.pixels.fill(palette.packed[color], at * raster.width + x - 1, at * raster.width + x + need + 1);
+    drawNumber(raster, digits, number, x, top, palette.inks[color]);
   }
 }
 
