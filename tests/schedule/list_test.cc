@@ -333,7 +333,7 @@ TEST(ListOptions, Refusals) {
   expect("list", {.ranks = 4, .microbatches = 8, .stages_per_rank = 2, .memory_limit = 1}, "a limit of 2 or more");
   expect("list", {.ranks = 4096, .microbatches = 4096}, "E113");
   expect("list", {.ranks = 4, .microbatches = 8, .group = 2}, "no groups");
-  expect("1f1b", {.ranks = 4, .microbatches = 8, .placement = Placement::Line}, "its own placement, line");
+  expect("1f1b", {.ranks = 4, .microbatches = 8, .placement = Placement::V}, "its own placement, line");
   expect("1f1b", {.ranks = 4, .microbatches = 8, .backward = Backward::Whole}, "says itself which backwards");
   for (const std::string name : {"list", "zb-1p", "1f1b"})
     expect(name, {.ranks = 4, .microbatches = 8, .costs = TimelineCosts{.stages = {{}, {}, {}}}},

@@ -142,7 +142,8 @@ Placement placement_of(const TimelineInfo& info, const TimelineRequest& request)
 
 int stages_per_rank(const TimelineInfo& info, const TimelineRequest& request) {
   if (request.stages_per_rank != 0) return request.stages_per_rank;
-  return request.placement ? timelines::usual_stages_per_rank(*request.placement) : info.default_stages_per_rank;
+  if (info.takes_placement && request.placement) return timelines::usual_stages_per_rank(*request.placement);
+  return info.default_stages_per_rank;
 }
 
 Result<Timeline> make_timeline(std::string_view name, const TimelineRequest& request, const SourceRange& where) {

@@ -39,7 +39,9 @@ std::vector<TimelineRequest> requests(const ListProblem& problem, const Timeline
 }  // namespace
 
 std::vector<ListOrder> named_orders(const ListProblem& problem, const ListPasses& passes) {
+  constexpr int most_ranks = 1024;  // beyond, timelines on a V take longer to make than they are worth
   std::vector<ListOrder> orders;
+  if (problem.ranks > most_ranks) return orders;
   for (const Generator& generator : generators()) {
     const TimelineInfo& info = generator.info;
     if (info.takes_placement) continue;

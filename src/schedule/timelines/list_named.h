@@ -5,7 +5,7 @@
 
 namespace piper::timelines {
 
-/// Those that are defined for its sizes and keep its memory limit, in the order of the library.
+/// Those that are defined for its sizes and keep its memory limit, in the order of the library. None above 1024 ranks.
 std::vector<ListOrder> named_orders(const ListProblem& problem, const ListPasses& passes);
 
 }  // namespace piper::timelines

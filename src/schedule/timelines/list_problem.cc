@@ -4,13 +4,22 @@
 #include <limits>
 
 namespace piper::timelines {
+namespace {
+
+/// By rank: the most stages of one direction.
+std::vector<int> chunks_of(const ListProblem& problem) {
+  std::vector<int> most(problem.ranks, 0);
+  for (const std::vector<int>& way : problem.rank_of) {
+    std::vector<int> here(problem.ranks, 0);
+    for (const int rank : way) most[rank] = std::max(most[rank], ++here[rank]);
+  }
+  return most;
+}
+
+}  // namespace
 
 int least_limit(const ListProblem& problem) {
-  int most = 1;
-  for (const std::vector<int>& way : problem.rank_of)
-    for (int rank = 0; rank < problem.ranks; ++rank)
-      most = std::max(most, static_cast<int>(std::ranges::count(way, rank)));
-  return most;
+  return std::ranges::max(chunks_of(problem));
 }
 
 double usual_limit(const ListProblem& problem) {
@@ -27,10 +36,8 @@ ListPasses::ListPasses(const ListProblem& problem)
       next(microbatches, none),
       count(ranks, 0),
       work(ranks, 0),
-      chunks(ranks, 0) {
+      chunks(chunks_of(problem)) {
   all.resize(size_t(3) * stages * microbatches);
-  for (const std::vector<int>& way : problem.rank_of)
-    for (int r = 0; r < ranks; ++r) chunks[r] = std::max(chunks[r], static_cast<int>(std::ranges::count(way, r)));
   const int directions = static_cast<int>(problem.rank_of.size());
   std::vector<int> last(directions, none);  // microbatch
   for (int m = 0; m < microbatches; ++m) {

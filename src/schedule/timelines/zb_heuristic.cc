@@ -63,7 +63,6 @@ class Builder {
   double forward_size() const { return p_.memory.kept_by_F; }
   double weight_size() const { return p_.memory.kept_by_F - p_.memory.freed_by_I; }
   double limit() const { return p_.limit * p_.memory.kept_by_F; }
-  double most_idle() const { return std::ranges::max_element(ranks_, {}, &RankState::idle)->idle; }
 
   void run(int r, Pass pass, int microbatch, double ready, double duration) {
     RankState& rank = ranks_[r];
@@ -71,7 +70,7 @@ class Builder {
     if (rank.row.empty())
       rank.first_start = start;
     else
-      rank.idle += start - rank.end;
+      most_idle_ = std::max(most_idle_, rank.idle += start - rank.end);
     rank.end = start + duration;
     rank.row.push_back({{r, pass, microbatch}, {}});
   }
@@ -108,7 +107,7 @@ class Builder {
   void fill(int r, double t) {
     const RankState& rank = ranks_[r];
     while (rank.weights_due() > 0 && rank.end + c_[r].W <= t) weight(r);
-    if (rank.weights_due() > 0 && rank.end < t && (variant_.fill_every_gap || t - rank.end > most_idle() - rank.idle))
+    if (rank.weights_due() > 0 && rank.end < t && (variant_.fill_every_gap || t - rank.end > most_idle_ - rank.idle))
       weight(r);
   }
 
@@ -156,7 +155,7 @@ class Builder {
     const double next_input = ranks_[r + 1].end + c_[r + 1].F + c_[r + 1].I + comm_;
     if (rank.end >= next_input) return true;
     return rank.end + c_[r].F + weights_to_make_room(rank) * c_[r].W > next_input &&
-           next_input - rank.end <= most_idle() - rank.idle;
+           next_input - rank.end <= most_idle_ - rank.idle;
   }
 
   int weights_to_make_room(const RankState& rank) const {
@@ -182,6 +181,7 @@ class Builder {
   const double comm_;
   const Variant variant_;
   std::vector<RankState> ranks_;
+  double most_idle_ = 0;  // of all ranks
 };
 
 }  // namespace

@@ -32,7 +32,13 @@ class Builder {
   /// `previous_idle`: per rank, of the attempt before; zeros in the first.
   Builder(int ranks, int microbatches, const TimelineCosts& costs, const Variant& variant,
           const std::vector<double>& previous_idle)
-      : p_(ranks), m_(microbatches), c_(costs), variant_(variant), previous_idle_(previous_idle), ranks_(ranks) {}
+      : p_(ranks),
+        m_(microbatches),
+        c_(costs),
+        variant_(variant),
+        previous_idle_(previous_idle),
+        most_previous_idle_(std::ranges::max(previous_idle)),
+        ranks_(ranks) {}
 
   /// False: with these costs a rank would need what its neighbour has not placed yet.
   bool build() {
@@ -95,7 +101,7 @@ class Builder {
   void run(int r, const TimelineOp& op, double ready, double duration) {
     RankState& rank = ranks_[r];
     const double start = std::max(rank.end, ready);
-    if (!rank.row.empty()) rank.idle += start - rank.end;
+    if (!rank.row.empty()) most_idle_ = std::max(most_idle_, rank.idle += start - rank.end);
     rank.end = start + duration;
     rank.row.push_back({op, {}});
   }
@@ -127,11 +133,7 @@ class Builder {
   }
 
   /// How much longer a rank may idle without idling more than the worst.
-  double slack(int r) const {
-    double most = *std::ranges::max_element(previous_idle_) - previous_idle_[r];
-    for (const RankState& rank : ranks_) most = std::max(most, rank.idle);
-    return most - ranks_[r].idle;
-  }
+  double slack(int r) const { return std::max(most_idle_, most_previous_idle_ - previous_idle_[r]) - ranks_[r].idle; }
 
   /// Uses the time until `t` for W; the last one may end later if `may_delay` and the rank cannot afford the gap.
   void fill(int r, double t, bool may_delay) {
@@ -201,7 +203,9 @@ class Builder {
   const TimelineCosts c_;
   const Variant variant_;
   const std::vector<double> previous_idle_;
+  const double most_previous_idle_;
   std::vector<RankState> ranks_;
+  double most_idle_ = 0;  // of all ranks
   bool stuck_ = false;
 };
 
