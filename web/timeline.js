@@ -237,14 +237,16 @@ function outline(timeline, { trace, event }, color, width) {
 
 function drawPath(timeline, theme) {
   const { context, state } = timeline;
-  context.strokeStyle = theme.path;
-  context.lineWidth = 1.6;
+  context.strokeStyle = context.fillStyle = theme.path;
+  context.lineWidth = 1.4;
   for (const { trace, events } of state.path) {
     let before = null;
     for (const event of events) {
       const block = blockOf(timeline, trace, event);
-      if (block && block.x < gutter + state.view.width && block.x + block.width > gutter && block.width >= 2)
-        context.strokeRect(block.x, block.y + 0.5, Math.max(2, block.width - 1), block.height - 1);
+      if (block && block.x < gutter + state.view.width && block.x + block.width > gutter) {
+        if (block.width >= 10) context.strokeRect(block.x, block.y + 0.5, block.width - 1, block.height - 1);
+        else context.fillRect(block.x, block.y + block.height - 2, Math.max(1, block.width), 2);  // an outline would hide it
+      }
       if (block && before && before.y !== block.y) {
         context.beginPath();
         context.moveTo(before.x + before.width, before.y + before.height / 2);
