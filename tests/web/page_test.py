@@ -101,6 +101,7 @@ class BrowserCase(unittest.TestCase):
     def pixel(self, x, y):
         """Colour on the canvas, in pixels of the page."""
         return self.js("""const c = document.getElementById('canvas'), r = piper.timeline.ratio;
+            piper.draw();
             return [...c.getContext('2d').getImageData(Math.round(arguments[0] * r), Math.round(arguments[1] * r), 1, 1).data].slice(0, 3);""", x, y)
 
     def click_block(self, event, trace=0):
@@ -209,7 +210,6 @@ class Page(BrowserCase):
 
     def test_pixels_have_the_colour_of_the_pass(self):
         self.open(self.page)
-        time.sleep(0.1)
         forward = self.block(self.event_at(0, 0))
         self.assertEqual(self.pixel(forward["x"] + 3, forward["y"] + 3), BLUE)
         idle = self.pixel(forward["x"] - 4, forward["y"] + 3)
