@@ -162,31 +162,31 @@ bool overlapped(int half, const TimelineCosts& c, const Measured& got) {
   return true;
 }
 
+constexpr double not_published = -1;
+
 /// Patterns of a V: peaks and, at unit cost, idle times; both need a few periods.
-bool pattern(const Sizes& s, const TimelineCosts& c, const Measured& got, int peak, std::optional<double> idle) {
+bool pattern(const Sizes& s, const TimelineCosts& c, const Measured& got, int peak, double idle) {
   EXPECT_LE(most(got.peak), peak);
   if (s.m < 4 * s.p) return false;
   EXPECT_EQ(most(got.peak), peak);
-  if (!unit(c) || !idle) return false;
-  EXPECT_NEAR(most(got.idle), *idle * c.F, 1e-9);
+  if (!unit(c) || idle == not_published) return false;
+  EXPECT_NEAR(most(got.idle), idle * c.F, 1e-9);
   return true;
 }
 
 bool one_f_one_b_v(const Sizes& s, const TimelineCosts& c, const Measured& got) {
-  const std::optional<double> idle = s.p % 3 == 1 ? std::optional(5.0 * (s.p - 1)) : std::nullopt;
-  return pattern(s, c, got, 2 * (2 * s.p / 3 + 1), idle);
+  return pattern(s, c, got, 2 * (2 * s.p / 3 + 1), s.p % 3 == 1 ? 5.0 * (s.p - 1) : not_published);
 }
 
 bool v_half(const Sizes& s, const TimelineCosts& c, const Measured& got) {
-  const std::optional<double> idle = s.p % 2 == 0 && s.p >= 4   ? std::optional(3.0 * s.p - 7)
-                                     : s.p % 2 == 1 && s.p >= 3 ? std::optional(3.0 * s.p - 4)
-                                                                : std::nullopt;
+  const double idle = s.p % 2 == 0 && s.p >= 4   ? 3.0 * s.p - 7
+                      : s.p % 2 == 1 && s.p >= 3 ? 3.0 * s.p - 4
+                                                 : not_published;
   return pattern(s, c, got, 2 * (s.p / 2 + 1), idle);
 }
 
 bool v_min(const Sizes& s, const TimelineCosts& c, const Measured& got) {
-  const std::optional<double> idle =
-      s.p < 2 ? std::nullopt : std::optional(s.p % 3 == 0 ? 4.0 * s.p - 7 : 4.0 * s.p - 5);
+  const double idle = s.p < 2 ? not_published : s.p % 3 == 0 ? 4.0 * s.p - 7 : 4.0 * s.p - 5;
   return pattern(s, c, got, 2 * ((s.p + 1) / 3 + 1), idle);
 }
 
