@@ -69,7 +69,15 @@ namespace piper {
   X(E501, "not a trace of Piper")                                                \
   X(E502, "trace of another version")                                            \
   X(E503, "malformed trace")                                                     \
-  X(E504, "traces of different plans")
+  X(E504, "traces of different plans")                                           \
+  /* E6xx: capture of a libtorch model */                                        \
+  X(E601, "operator depends on data")                                            \
+  X(E602, "operator without a shape rule")                                       \
+  X(E603, "random numbers that cannot be seeded")                                \
+  X(E604, "tensor the model does not own")                                       \
+  X(E605, "model code failed")                                                   \
+  X(E606, "state written in one place and used in another")                      \
+  X(E607, "sizes that are no function of the samples")
 // clang-format on
 
 enum class ErrorCode {

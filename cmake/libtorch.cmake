@@ -1,0 +1,35 @@
+# find_libtorch(): headers and libraries of the PyTorch wheel, for the CPU. Defines the target libtorch::cpu, or only says
+# why not. The wheel is found through the interpreter that PIPER_PYTHON names, or .venv, without importing it: the small
+# installation of scripts/setup --torch cannot be imported, and its own CMake package insists on a CUDA toolkit.
+function(find_libtorch)
+  set(wanted 2.11.0)
+  set(python $ENV{PIPER_PYTHON})
+  if(NOT python)
+    set(python ${CMAKE_SOURCE_DIR}/.venv/bin/python)
+  endif()
+  string(CONCAT find "import importlib.util as u, importlib.metadata as m\n"
+    "print(u.find_spec('torch').submodule_search_locations[0], m.version('torch').split('+')[0], sep=chr(59))")
+  execute_process(COMMAND ${python} -c ${find} OUTPUT_VARIABLE found RESULT_VARIABLE status ERROR_QUIET
+    OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT status EQUAL 0)
+    message(STATUS "libtorch: not found with ${python}; building without it (scripts/setup --torch installs it)")
+    return()
+  endif()
+  list(GET found 0 root)
+  list(GET found 1 version)
+  if(NOT version STREQUAL wanted)
+    message(STATUS "libtorch: ${root} has version ${version}, ${wanted} is needed; building without it")
+    return()
+  endif()
+  foreach(library c10 torch_cpu)
+    add_library(libtorch::${library} SHARED IMPORTED GLOBAL)
+    set_target_properties(libtorch::${library} PROPERTIES
+      IMPORTED_LOCATION ${root}/lib/lib${library}.so
+      INTERFACE_INCLUDE_DIRECTORIES "${root}/include;${root}/include/torch/csrc/api/include")
+  endforeach()
+  add_library(libtorch::cpu INTERFACE IMPORTED GLOBAL)
+  # the wheel brings its own, newer fmt headers; without the library of that version they must stand alone
+  target_compile_definitions(libtorch::cpu INTERFACE FMT_HEADER_ONLY)
+  target_link_libraries(libtorch::cpu INTERFACE libtorch::torch_cpu libtorch::c10)
+  message(STATUS "libtorch: ${version} in ${root}")
+endfunction()

@@ -1,0 +1,244 @@
+#include "capture/capture.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/invariant.h"
+#include "capture/count_work.h"
+#include "capture/localize.h"
+#include "capture/measure_calls.h"
+#include "capture/slice_form.h"
+#include "model/verify_model.h"
+
+namespace piper {
+namespace {
+
+c10::ScalarType scalar_type(DType dtype) {
+  constexpr c10::ScalarType types[] = {c10::ScalarType::Double, c10::ScalarType::Float, c10::ScalarType::BFloat16,
+                                       c10::ScalarType::Half,   c10::ScalarType::Long,  c10::ScalarType::Int,
+                                       c10::ScalarType::Char,   c10::ScalarType::Bool};
+  return types[static_cast<int>(dtype)];
+}
+
+/// Gradients are accumulated in the type that the step says, densely.
+void set_accumulators(PassBody& body, DType dtype) {
+  for (const ExternalUse& use : body.gradients) {
+    GraphTensor& tensor = body.tensors[use.inside.index()];
+    tensor.layout.element = static_cast<int8_t>(scalar_type(dtype));
+    tensor.layout.element_bytes = bytes_of(dtype);
+    int64_t stride = 1;
+    for (size_t d = tensor.layout.sizes.size(); d-- > 0;) {
+      tensor.layout.strides[d] = stride;
+      stride *= tensor.layout.sizes[d];
+    }
+    body.storages[tensor.storage.index()].bytes = stride * tensor.layout.element_bytes;
+  }
+}
+
+Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions& options, int64_t samples) {
+  std::vector<NamedTensor> inputs;
+  for (const InputSpec& spec : options.inputs) {
+    std::vector<int64_t> sizes = {samples};
+    sizes.insert(sizes.end(), spec.sample_sizes.begin(), spec.sample_sizes.end());
+    inputs.push_back({spec.name, at::empty(sizes, at::TensorOptions(c10::kMeta).dtype(scalar_type(spec.dtype)))});
+  }
+  PIPER_TRY(Recording recording, record(model, inputs));
+  CapturedSlice slice;
+  slice.samples = samples;
+  slice.operators = materialize_region_borders(dissolve_gradient_sums(std::move(recording.graph)));
+  slice.table = std::make_shared<const OperatorTable>(std::move(recording.table));
+  PIPER_TRY(slice.chunks, build_bodies(slice.operators));
+  const bool has_regions = !find_regions(slice.operators, slice.chunks).empty();
+  for (ChunkBodies& chunk : slice.chunks)
+    for (std::optional<PassBody>& body : chunk.passes) {
+      if (!body) continue;
+      set_accumulators(*body, options.step.gradients);
+      if (has_regions) PIPER_CHECK(infer_layouts(*body, slice.operators, *slice.table));  // of views of copies
+    }
+  return slice;
+}
+
+/// Parameters that some devices would hold only in part are used nowhere else.
+Checked check_used_inside(const CapturedSlice& slice, const std::vector<Region>& regions, const RegionLabels& labels) {
+  for (const auto& [site, body_labels] : labels.bodies)
+    for (const ExternalUse& inside : slice.chunks[site.first].find(site.second)->parameters) {
+      if (!has(body_labels.tensors[inside.inside.index()], Mark::Divided)) continue;
+      for (size_t c = 0; c < slice.chunks.size(); ++c) {
+        if (std::any_of(regions.begin(), regions.end(), [&](const Region& region) {
+              return std::find(region.chunks.begin(), region.chunks.end(), c) != region.chunks.end();
+            }))
+          continue;
+        for (const auto& body : slice.chunks[c].passes)
+          if (body && std::any_of(body->parameters.begin(), body->parameters.end(),
+                                  [&](const ExternalUse& use) { return use.outside == inside.outside; }))
+            return error(ErrorCode::E308, {},
+                         fmt::format("{}: parameter {} of the region is also used in {}", slice.chunks[site.first].name,
+                                     slice.operators[inside.outside].name, slice.chunks[c].name))
+                .help("there each device would have only some of its experts; use it inside the region only");
+      }
+    }
+  return Ok{};
+}
+
+/// Labels of all regions; those that cannot be sharded stay without.
+void label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
+  const std::vector<Region> regions = find_regions(slice.operators, slice.chunks);
+  for (const Region& region : regions) {
+    auto labels = label_region(slice.operators, slice.chunks, region);
+    if (!labels) {
+      unshardable.push_back(std::move(labels.error()));
+      continue;
+    }
+    if (auto fine = check_used_inside(slice, regions, *labels); !fine) {
+      unshardable.push_back(std::move(fine.error()));
+      continue;
+    }
+    for (const auto& [site, body_labels] : labels->bodies)
+      draw_random_by_parts(*slice.chunks[site.first].passes[static_cast<size_t>(site.second)], body_labels);
+    slice.labels.push_back(*std::move(labels));
+  }
+}
+
+std::vector<std::array<PassAmounts, 4>> amounts_of(const CapturedSlice& slice, CallMeter* meter) {
+  std::vector<std::array<PassAmounts, 4>> amounts(slice.chunks.size());
+  for (size_t c = 0; c < slice.chunks.size(); ++c)
+    for (size_t p = 0; p < 4; ++p) {
+      if (!slice.chunks[c].passes[p]) continue;
+      const PassBody& body = *slice.chunks[c].passes[p];
+      const std::vector<int64_t> peaks = meter ? meter->peaks(body, *slice.table) : std::vector<int64_t>{};
+      amounts[c][p] = {count_flops(slice.operators, body), count_moved_bytes(body), temporary_bytes(body, peaks)};
+    }
+  return amounts;
+}
+
+/// F without its writes to model buffers.
+Result<PassBody> recomputed(PassBody body, const std::string& name, const OperatorGraph& graph) {
+  const auto is_state = [&](StorageId storage) {
+    return body[body.storages[storage.index()].base].kind == TensorKind::Buffer;
+  };
+  for (const ExternalUse& state : body.states) {
+    for (const Call& call : body.calls) {
+      bool reads = false;
+      each_tensor(call.arguments, [&](TensorId id) { reads |= body[id].storage == body[state.inside].storage; });
+      if (reads && std::none_of(call.writes.begin(), call.writes.end(), is_state))
+        return error(ErrorCode::E606, {},
+                     fmt::format("{} cannot be computed again: it uses buffer {}, which it also writes", name,
+                                 graph[state.outside].name))
+            .help("leave it out of recompute, or write the buffer in a scope of its own");
+    }
+  }
+  if (!body.states.empty())
+    std::erase_if(body.calls,
+                  [&](const Call& call) { return std::any_of(call.writes.begin(), call.writes.end(), is_state); });
+  return body;
+}
+
+}  // namespace
+
+Result<const CapturedSlice*> CapturedModel::slice(int64_t samples) const {
+  for (const CapturedSlice& slice : slices_)
+    if (slice.samples == samples) return &slice;
+  std::vector<int64_t> known;
+  for (const CapturedSlice& slice : slices_) known.push_back(slice.samples);
+  return error(
+             ErrorCode::E607, {},
+             fmt::format("the model is captured for slices of {} samples, not of {}", fmt::join(known, ", "), samples))
+      .help("capture it for the sizes of slices that the schedule makes: batch / microbatches / replicas");
+}
+
+Result<PassBody> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass pass, int64_t parts) const {
+  const Pass recorded = pass == Pass::R ? Pass::F : pass;
+  const PassBody* found = of.chunks[chunk.index()].find(recorded);
+  invariant(found, "a program is asked for a pass that the chunk has");
+  PassBody out = *found;
+  if (parts > 1) {
+    const BodyLabels* labels = nullptr;
+    for (const RegionLabels& region : of.labels)
+      if (const auto site = region.bodies.find({chunk.index(), recorded}); site != region.bodies.end())
+        labels = &site->second;
+    if (!labels)
+      return error(ErrorCode::E308, {}, fmt::format("chunk {} has no experts to divide", of.chunks[chunk.index()].name))
+          .help("mark the region of the experts with annotate(\"experts\", {.experts = n})");
+    PIPER_TRY(out, localize(out, of.operators, *of.table, *labels, parts));
+  }
+  if (pass == Pass::R) {
+    PIPER_TRY(out, recomputed(std::move(out), of.chunks[chunk.index()].name, of.operators));
+  }
+  return out;
+}
+
+Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk, Pass pass, int64_t samples,
+                                                                   int64_t parts) const {
+  PIPER_TRY(const CapturedSlice* of, slice(samples));
+  PIPER_TRY(PassBody made, body(*of, chunk, pass, parts));
+  return std::make_shared<const ChunkProgram>(std::move(made), of->table);
+}
+
+std::vector<std::string> CapturedModel::states(ChunkId chunk, Pass pass) const {
+  std::vector<std::string> names;
+  const PassBody* body = slices_[0].chunks[chunk.index()].find(pass == Pass::R ? Pass::F : pass);
+  for (const ExternalUse& use : body->states) names.push_back(slices_[0].operators[use.outside].name);
+  return names;
+}
+
+Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, int64_t parts) const {
+  PIPER_TRY(const CapturedSlice* of, slice(samples));
+  const TensorLayout& layout = of->operators[of->base[value.index()]].layout;
+  TensorForm out{static_cast<c10::ScalarType>(layout.element), layout.sizes, layout.strides};
+  if (parts == 1) return out;
+  for (const RegionLabels& region : of->labels)
+    for (const auto& [site, labels] : region.bodies) {
+      const PassBody& body = *of->chunks[site.first].find(site.second);
+      for (const auto* uses : {&body.reads, &body.writes})
+        for (const ContentUse& use : *uses)
+          if (of->operators[use.content.storage].base == of->base[value.index()]) {
+            out.sizes = local_sizes(labels.tensors[use.inside.index()], parts);
+            out.strides = strides_like(out.sizes, layout.strides);
+            return out;
+          }
+    }
+  return error(ErrorCode::E308, {}, fmt::format("value {} belongs to no region of experts", (*graph_)[value].name))
+      .help("only values of regions marked with annotate(\"experts\", {.experts = n}) are divided");
+}
+
+Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& options) {
+  std::vector<int64_t> sizes = options.samples;
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  invariant(!sizes.empty() && sizes[0] >= 1, "slices have at least one sample");
+  const size_t exact = sizes.size();
+  if (exact == 1) sizes.push_back(2 * sizes[0]);  // to see what grows
+
+  CapturedModel out;
+  CallMeter meter;
+  std::vector<CapturedSlice> slices;
+  std::vector<FormedSlice> formed;
+  for (size_t s = 0; s < sizes.size(); ++s) {
+    PIPER_TRY(CapturedSlice slice, capture_slice(model, options, sizes[s]));
+    std::vector<Diagnostic> unshardable;
+    label_regions(slice, unshardable);
+    if (s == 0) out.unshardable_ = std::move(unshardable);
+    const bool measured = options.measure_operators && s < exact;
+    formed.push_back(form_of(slice, amounts_of(slice, measured ? &meter : nullptr)));
+    slice.base = formed.back().base;
+    slices.push_back(std::move(slice));
+    if (formed[s].form == formed[0].form) continue;
+    if (s < exact)
+      return error(ErrorCode::E607, {},
+                   fmt::format("with {} samples the model runs other operators than with {}", sizes[s], sizes[0]))
+          .help("capture one size of slices only; a dimension of size 1 is often the reason");
+    slices.pop_back();  // nothing is known to grow: the graph is right for the one size it is for
+    formed.pop_back();
+  }
+  PIPER_TRY(ModelGraph graph, graph_of(options, slices, formed, exact));
+  PIPER_CHECK(verify(graph));
+  slices.resize(exact);
+  out.graph_ = std::make_shared<const ModelGraph>(std::move(graph));
+  out.slices_ = std::move(slices);
+  return out;
+}
+
+}  // namespace piper

@@ -1,0 +1,87 @@
+// From a libtorch model to a ModelGraph whose chunks can be executed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "capture/chunk_program.h"
+#include "capture/label_region.h"
+#include "capture/recorder.h"
+#include "model/model_graph.h"
+
+namespace piper {
+
+/// An input of the model: one dimension of samples, then these.
+struct InputSpec {
+  std::string name;
+  DType dtype = DType::Int64;
+  std::vector<int64_t> sample_sizes;
+};
+
+struct CaptureOptions {
+  std::string name = "model";
+  StepConfig step;
+  std::vector<InputSpec> inputs;
+  /// Sizes of slices for which chunks can be run; there every size in the graph is exact.
+  std::vector<int64_t> samples = {1};
+  /// Run each distinct operator once to see how much memory it takes. Without, temporaries are those between operators.
+  bool measure_operators = true;
+};
+
+/// The tensor behind a value, parameter or gradient of the model.
+struct TensorForm {
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  std::vector<int64_t> sizes, strides;
+};
+
+/// The model captured for one size of slices.
+struct CapturedSlice {
+  int64_t samples = 0;
+  OperatorGraph operators;
+  std::shared_ptr<const OperatorTable> table;
+  std::vector<ChunkBodies> chunks;   // as in the ModelGraph
+  std::vector<TensorId> base;        // by value: its tensor in `operators`
+  std::vector<RegionLabels> labels;  // of regions that can be sharded
+};
+
+class CapturedModel {
+ public:
+  const std::shared_ptr<const ModelGraph>& graph() const { return graph_; }
+  const std::vector<CapturedSlice>& slices() const { return slices_; }
+
+  /// The program of a pass. Reads, writes, parameters and gradients are in the order of its PassWork; states are those
+  /// that `states` names. Pass R is F without its writes to model buffers. In a region sharded over `parts` devices all
+  /// sizes are those of one of them.
+  /// Refused: a size of slices that was not captured (E607); R of a chunk that needs what it wrote to a buffer (E606);
+  /// parts of what cannot be divided so (E308).
+  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples,
+                                                      int64_t parts = 1) const;
+
+  /// Qualified names of the model buffers that the pass writes. They are no part of the plan: one copy on each device.
+  std::vector<std::string> states(ChunkId chunk, Pass pass) const;
+
+  /// How the tensor of a value looks in a slice of so many samples; inside a region sharded over `parts` devices, on
+  /// one of them.
+  Result<TensorForm> form(ValueId value, int64_t samples, int64_t parts = 1) const;
+
+  /// Why regions that declare experts cannot be sharded; they run undivided.
+  const std::vector<Diagnostic>& unshardable() const { return unshardable_; }
+
+ private:
+  friend Result<CapturedModel> capture(const MetaModel&, const CaptureOptions&);
+  Result<const CapturedSlice*> slice(int64_t samples) const;
+
+  Result<PassBody> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, int64_t parts) const;
+
+  std::shared_ptr<const ModelGraph> graph_;
+  std::vector<CapturedSlice> slices_;
+  std::vector<Diagnostic> unshardable_;
+};
+
+/// Runs the model once for each size of slices, on meta tensors.
+Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& options);
+
+}  // namespace piper

@@ -1,0 +1,218 @@
+#include "capture/chunk_program.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/invariant.h"
+
+namespace piper {
+namespace {
+
+uint64_t mix(uint64_t x) {  // splitmix64
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call) {
+  return mix(mix(mix(step_seed) + static_cast<uint64_t>(first_sample)) + static_cast<uint64_t>(random_call));
+}
+uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, int64_t part) {
+  return mix(random_seed(step_seed, first_sample, random_call) + static_cast<uint64_t>(part) + 1);
+}
+
+ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device)
+    : body_(std::move(body)), table_(std::move(table)) {
+  const std::vector<std::vector<TensorId>> ends = last_uses(body_);
+  instructions_.reserve(body_.calls.size());
+  for (size_t i = 0; i < body_.calls.size(); ++i) {
+    instructions_.push_back(instruction(body_.calls[i], device));
+    for (const TensorId id : ends[i]) instructions_.back().frees.push_back(id.value);
+  }
+}
+
+ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Device device) const {
+  Instruction out{
+      table_->operators[call.op.index()], {}, {}, {}, {}, {}, call.random, 0, call.divided_dim, call.gathered_dim};
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    const Argument& argument = call.arguments[i];
+    if (const auto* id = std::get_if<TensorId>(&argument)) {
+      out.arguments.emplace_back(at::Tensor());
+      if (id->valid()) out.fills.push_back({i, id->value});
+    } else if (const auto* list = std::get_if<TensorList>(&argument)) {
+      out.arguments.emplace_back();
+      ListFill fill{i, {}, list->optional};
+      for (const TensorId item : list->tensors) fill.slots.push_back(item.value);
+      out.list_fills.push_back(std::move(fill));
+    } else {
+      out.arguments.push_back(to_ivalue(*table_, argument, device));
+    }
+  }
+  for (const Argument& result : call.results) {
+    Result slots;
+    if (const auto* id = std::get_if<TensorId>(&result)) {
+      slots.slots = {id->value};
+    } else if (const auto* list = std::get_if<TensorList>(&result)) {
+      slots.list = true;
+      for (const TensorId item : list->tensors) slots.slots.push_back(item.value);
+    }
+    out.results.push_back(std::move(slots));
+  }
+  if (call.random >= 0) {
+    const auto& arguments = out.op.schema().arguments();
+    while (out.generator < arguments.size() && arguments[out.generator].name() != "generator") ++out.generator;
+    invariant(out.generator < arguments.size(), "every random call takes a generator");
+  }
+  return out;
+}
+
+ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, int64_t part)
+    : program_(std::move(program)), part_(part) {
+  slots_.resize(program_->body_.tensors.size());
+  stack_.reserve(32);
+  for (const ExternalUse& use : program_->body_.constants) {
+    const GraphTensor& tensor = program_->body_[use.inside];
+    at::Tensor constant = program_->table_->constants[static_cast<size_t>(tensor.constant)];
+    if (!tensor.layout.sizes.empty() && constant.size(0) != tensor.layout.sizes[0])  // a part of it
+      constant = constant.narrow(0, part * tensor.layout.sizes[0], tensor.layout.sizes[0]);
+    slots_[use.inside.index()] = std::move(constant);
+  }
+  const auto& all = program_->instructions_;
+  if (std::any_of(all.begin(), all.end(), [](const auto& instruction) { return instruction.random >= 0; }))
+    generator_ = at::make_generator<at::CPUGeneratorImpl>();
+}
+
+void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
+  const PassBody& body = program_->body_;
+  const auto bind = [&](const auto& uses, const std::vector<at::Tensor>& tensors) {
+    invariant(uses.size() == tensors.size(), "a chunk runs with as many tensors as its body says");
+    for (size_t i = 0; i < uses.size(); ++i) slots_[uses[i].inside.index()] = tensors[i];
+  };
+  const auto unbind = [&](const auto& uses) {
+    for (const auto& use : uses) slots_[use.inside.index()].reset();
+  };
+  bind(body.reads, arguments.reads);
+  bind(body.parameters, arguments.parameters);
+  bind(body.states, arguments.states);
+  bind(body.gradients, arguments.gradients);
+  try {
+    execute_all(arguments.random, check);
+  } catch (...) {
+    for (size_t t = 0; t < slots_.size(); ++t)
+      if (body.tensors[t].kind != TensorKind::Constant) slots_[t].reset();
+    throw;
+  }
+  arguments.writes.resize(body.writes.size());
+  for (size_t i = 0; i < body.writes.size(); ++i)
+    arguments.writes[i] = std::move(slots_[body.writes[i].inside.index()]);
+  unbind(body.reads);
+  unbind(body.parameters);
+  unbind(body.states);
+  unbind(body.gradients);
+}
+
+void ChunkRunner::execute_all(const RandomKey& random, Check check) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const auto& instructions = program_->instructions_;
+  size_t i = 0;
+  try {
+    for (; i < instructions.size(); ++i) {
+      execute(instructions[i], random);
+      if (check == Check::Layouts) check_layouts(program_->body_.calls[i]);
+      for (const int slot : instructions[i].frees) slots_[static_cast<size_t>(slot)].reset();
+    }
+  } catch (const c10::Error& failure) {
+    stack_.clear();
+    throw std::runtime_error(fmt::format("{}: {}", full_name(instructions[i].op), failure.what_without_backtrace()));
+  }
+}
+
+void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const RandomKey& random) {
+  const auto tensor = [&](int slot) { return slot < 0 ? at::Tensor() : slots_[static_cast<size_t>(slot)]; };
+  stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
+  for (const ChunkProgram::Fill& fill : instruction.fills)
+    stack_[fill.position] = slots_[static_cast<size_t>(fill.slot)];
+  for (const ChunkProgram::ListFill& fill : instruction.list_fills) {
+    if (fill.optional) {
+      c10::List<std::optional<at::Tensor>> list;
+      list.reserve(fill.slots.size());
+      for (const int slot : fill.slots) list.push_back(slot < 0 ? std::optional<at::Tensor>() : tensor(slot));
+      stack_[fill.position] = std::move(list);
+    } else {
+      c10::List<at::Tensor> list;
+      list.reserve(fill.slots.size());
+      for (const int slot : fill.slots) list.push_back(tensor(slot));
+      stack_[fill.position] = std::move(list);
+    }
+  }
+  if (instruction.random >= 0) {
+    if (instruction.divided_dim >= 0) return draw_blocks(instruction, random);
+    generator_->set_current_seed(random_seed(random.step_seed, random.first_sample, instruction.random));
+    stack_[instruction.generator] = *generator_;
+  }
+  instruction.op.callBoxed(&stack_);
+  for (size_t i = 0; i < instruction.results.size(); ++i) {
+    const ChunkProgram::Result& result = instruction.results[i];
+    if (result.list) {
+      const c10::List<at::Tensor> list = stack_[i].toTensorList();
+      for (size_t j = 0; j < result.slots.size(); ++j)
+        if (result.slots[j] >= 0) slots_[static_cast<size_t>(result.slots[j])] = list[j];
+    } else if (!result.slots.empty() && result.slots[0] >= 0) {
+      slots_[static_cast<size_t>(result.slots[0])] = std::move(stack_[i]).toTensor();
+    }
+  }
+  stack_.clear();
+}
+
+/// Fills the tensor block by block, each from a generator of its own.
+void ChunkRunner::draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random) {
+  const at::Tensor all = stack_[0].toTensor();
+  const std::vector<int64_t> own = {random.first_sample};
+  const std::vector<int64_t>& slices = random.gathered_samples.empty() ? own : random.gathered_samples;
+  invariant(static_cast<int64_t>(slices.size()) == program_->body_.parts,
+            "a region sees as many slices as it has parts");
+  const int64_t length = all.size(instruction.gathered_dim) / program_->body_.parts;
+  const torch::jit::Stack arguments = stack_;
+  const int64_t here = all.size(instruction.divided_dim);
+  for (int64_t part = 0; part < here; ++part)
+    for (size_t s = 0; s < slices.size(); ++s) {
+      const at::Tensor block = all.narrow(instruction.divided_dim, part, 1)
+                                   .narrow(instruction.gathered_dim, static_cast<int64_t>(s) * length, length);
+      generator_->set_current_seed(random_seed(random.step_seed, slices[s], instruction.random, part_ * here + part));
+      stack_.assign(arguments.begin(), arguments.end());
+      const at::Tensor drawn = at::empty(block.sizes(), block.options());  // dense: numbers do not depend on strides
+      stack_[0] = drawn;
+      stack_[instruction.generator] = *generator_;
+      instruction.op.callBoxed(&stack_);
+      block.copy_(drawn);
+    }
+  stack_.clear();
+  slots_[static_cast<size_t>(instruction.results[0].slots[0])] = all;
+}
+
+void ChunkRunner::check_layouts(const Call& call) const {
+  each_tensor(call.results, [&](TensorId id) {
+    const at::Tensor& seen = slots_[id.index()];
+    const TensorLayout& expected = program_->body_[id].layout;
+    bool same =
+        seen.sizes() == c10::IntArrayRef(expected.sizes) && static_cast<int8_t>(seen.scalar_type()) == expected.element;
+    for (size_t d = 0; same && d < expected.sizes.size(); ++d)
+      same = expected.sizes[d] <= 1 || seen.numel() <= 1 || seen.stride(static_cast<int64_t>(d)) == expected.strides[d];
+    if (!same)
+      internal_error(fmt::format("{} gave [{}] with strides [{}] and type {}, but [{}], [{}] and type {} was captured",
+                                 full_name(program_->table_->operators[call.op.index()]), fmt::join(seen.sizes(), ", "),
+                                 fmt::join(seen.strides(), ", "), c10::toString(seen.scalar_type()),
+                                 fmt::join(expected.sizes, ", "), fmt::join(expected.strides, ", "),
+                                 c10::toString(static_cast<c10::ScalarType>(expected.element))));
+  });
+}
+
+}  // namespace piper

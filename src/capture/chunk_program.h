@@ -1,0 +1,105 @@
+// A pass of a chunk, ready to run: recorded operators are replayed below autograd, with their arguments filled in
+// beforehand and every tensor freed after its last use.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "capture/operator_table.h"
+#include "capture/pass_body.h"
+
+namespace piper {
+
+/// What the random numbers of a slice depend on, besides the operator: never where or when it runs.
+struct RandomKey {
+  uint64_t step_seed = 0;
+  int64_t first_sample = 0;  // of the slice, in the batch of the whole step
+  /// In a region that is divided among devices: the slices whose slots are here, by their first sample, in the order of
+  /// the group. None: only this slice.
+  std::vector<int64_t> gathered_samples = {};
+};
+/// Seed of the generator of one random call.
+uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call);
+/// The same inside a region, where each part (an expert) of each slice is drawn apart.
+uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, int64_t part);
+
+/// Immutable; one for all devices.
+class ChunkProgram {
+ public:
+  ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device = c10::kCPU);
+
+  const PassBody& body() const { return body_; }
+
+ private:
+  friend class ChunkRunner;
+  struct Fill {
+    size_t position;  // in the argument stack
+    int slot;
+  };
+  struct ListFill {
+    size_t position;
+    std::vector<int> slots;  // -1: none
+    bool optional = false;
+  };
+  struct Result {
+    std::vector<int> slots;  // -1: not wanted
+    bool list = false;
+  };
+  struct Instruction {
+    c10::OperatorHandle op;
+    std::vector<c10::IValue> arguments;
+    std::vector<Fill> fills;
+    std::vector<ListFill> list_fills;
+    std::vector<Result> results;
+    std::vector<int> frees;
+    int random = -1;
+    size_t generator = 0;  // its position, if random
+    int divided_dim = -1, gathered_dim = -1;
+  };
+  Instruction instruction(const Call& call, c10::Device device) const;
+
+  PassBody body_;
+  std::shared_ptr<const OperatorTable> table_;
+  std::vector<Instruction> instructions_;
+};
+
+/// Tensors in the order of the body's lists. All of `reads` are whole storages with the layout the body says.
+struct ChunkArguments {
+  const std::vector<at::Tensor>& reads;
+  const std::vector<at::Tensor>& parameters;
+  const std::vector<at::Tensor>& states;
+  const std::vector<at::Tensor>& gradients;  // added to
+  std::vector<at::Tensor>& writes;           // set
+  RandomKey random;
+};
+
+enum class Check { None, Layouts };
+
+/// Runs a program; one per device and thread. Throws what an operator throws, with the operator's name.
+class ChunkRunner {
+ public:
+  /// `part`: which of the devices among which its region is divided this is.
+  explicit ChunkRunner(std::shared_ptr<const ChunkProgram> program, int64_t part = 0);
+  /// `Check::Layouts` compares every result with what was recorded: for a first step. Keeps no tensor, whatever
+  /// happens.
+  void run(const ChunkArguments& arguments, Check check = Check::None);
+
+ private:
+  void execute_all(const RandomKey& random, Check check);
+  void execute(const ChunkProgram::Instruction& instruction, const RandomKey& random);
+  void draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random);
+  void check_layouts(const Call& call) const;
+
+  std::shared_ptr<const ChunkProgram> program_;
+  int64_t part_;
+  std::vector<at::Tensor> slots_;
+  torch::jit::Stack stack_;
+  std::optional<at::Generator> generator_;
+};
+
+}  // namespace piper

@@ -1,0 +1,59 @@
+// Which dimensions of the tensors of a region a directive may divide among devices, and which it gathers in exchange.
+//
+// A dimension is a row-major product of factors, each labelled or plain: [E*C, D] is {E C}{D}. Labels are found by
+// unification: an operator says which factors of its arguments and results are the same, and what is known of one is
+// then known of the other, in both directions. No size is ever compared to guess a label.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace piper {
+
+enum class Mark : uint8_t {
+  Unknown,
+  Plain,
+  Divided,   // devices hold a part of it each
+  Gathered,  // devices hold the parts of all slices
+};
+
+struct Factor {
+  int64_t size = 1;
+  Mark mark = Mark::Unknown;
+};
+using Factors = std::vector<Factor>;  // of a dimension; none: size 1, which matches anything
+
+struct TensorLabels {
+  std::vector<Factors> dims;
+  bool sums_gathered = false;  // adds up what belongs to different slices
+  bool sums_divided = false;   // adds up what lies on different devices: each has only a part of the sum
+};
+
+TensorLabels unknown_labels(const std::vector<int64_t>& sizes);
+
+bool has(const Factors& dim, Mark mark);
+bool has(const TensorLabels& labels, Mark mark);
+bool is_labelled(const Factors& dim);
+/// The dimension that is this mark and nothing else, or -1.
+int separate_dim(const TensorLabels& labels, Mark mark);
+
+/// Size of a dimension on one of `parts` devices.
+int64_t local_size(const Factors& dim, int64_t parts);
+std::vector<int64_t> local_sizes(const TensorLabels& labels, int64_t parts);
+
+/// What came of two lists of factors that describe the same elements in the same order.
+enum class Match {
+  Same,      // nothing new
+  Learned,   // labels or cuts went from one to the other
+  Conflict,  // different labels meet
+  Cut,       // one list cuts through a labelled factor of the other
+};
+/// Refines and unifies both. `left` and `right`: the two factors of a conflict.
+Match unify(const std::vector<Factors*>& a, const std::vector<Factors*>& b, Factor* left, Factor* right);
+
+/// `[E, C, 6]`, `[E*C, 6]`: the initials are those of the labels in model graphs.
+std::string print(const TensorLabels& labels);
+std::string describe(const Factor& factor);
+
+}  // namespace piper

@@ -1,0 +1,395 @@
+#include "capture/label_region.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/invariant.h"
+
+namespace piper {
+namespace {
+
+constexpr Pass passes_with_bodies[] = {Pass::F, Pass::B, Pass::BI, Pass::BW};
+
+bool is_inside(const OperatorGraph& graph, ScopeId scope, ScopeId region) {
+  for (; scope.valid(); scope = graph[scope].parent)
+    if (scope == region) return true;
+  return false;
+}
+
+/// Finds the labels of one region.
+class Labeler {
+ public:
+  Labeler(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks, const Region& region)
+      : graph_(graph), chunks_(chunks), region_(region) {
+    for (const size_t c : region.chunks)
+      for (const Pass pass : passes_with_bodies)
+        if (const PassBody* body = chunks[c].find(pass)) {
+          sites_.push_back({c, pass, body, {}});
+          for (const GraphTensor& tensor : body->tensors)
+            sites_.back().labels.tensors.push_back(unknown_labels(tensor.layout.sizes));
+        }
+    note_links();
+  }
+
+  Result<RegionLabels> label() {
+    PIPER_CHECK(check_writes());
+    PIPER_CHECK(seed());
+    // forward alone first: what is wrong there is said in terms of the code that was written
+    std::vector<Site> untouched = sites_;
+    PIPER_CHECK(find_labels({Pass::F}));
+    PIPER_CHECK(check_leaving(true));
+    PIPER_CHECK(check_divides());
+    sites_ = std::move(untouched);
+    PIPER_CHECK(find_labels({Pass::F, Pass::B, Pass::BI, Pass::BW}));
+    PIPER_CHECK(check_leaving(false));
+    PIPER_CHECK(check_entering());
+    PIPER_CHECK(check_external());
+    RegionLabels out;
+    for (Site& site : sites_) out.bodies[{site.chunk, site.pass}] = std::move(site.labels);
+    return out;
+  }
+
+ private:
+  struct Site {
+    size_t chunk;
+    Pass pass;
+    const PassBody* body;
+    BodyLabels labels;
+  };
+  /// A tensor of one of the bodies.
+  struct Place {
+    size_t site;
+    TensorId tensor;
+  };
+
+  // ---- what is wrong, in the user's words
+
+  std::string where(const Site& site) const {
+    return fmt::format("{}, {}", chunks_[site.chunk].name, site.pass == Pass::F ? "forward" : "backward");
+  }
+  Diagnostic refuse(const Site& site, const Call* call, const std::string& what, std::string help) const {
+    std::string message = where(site) + ": ";
+    if (call) {
+      std::vector<std::string> operands;
+      each_tensor(call->arguments, [&](TensorId id) { operands.push_back(print(site.labels.tensors[id.index()])); });
+      message += fmt::format("{} on {}: ", graph_[call->op].name, fmt::join(operands, ", "));
+    }
+    return error(ErrorCode::E308, {}, message + what).help(std::move(help));
+  }
+  static std::string batched_help() {
+    return "devices hold some of the experts each, and slots of all slices: compute all experts at once, slot by slot, "
+           "as "
+           "in torch::bmm(x, w) with w of shape [experts, in, out]";
+  }
+
+  // ---- the region's border
+
+  /// Contents, parameters and constants by the places that show them.
+  void note_links() {
+    for (size_t s = 0; s < sites_.size(); ++s) {
+      const PassBody& body = *sites_[s].body;
+      for (const auto* uses : {&body.reads, &body.writes})
+        for (const ContentUse& use : *uses) contents_[use.content].push_back({s, use.inside});
+      for (const auto* uses : {&body.parameters, &body.gradients, &body.constants})
+        for (const ExternalUse& use : *uses) externals_[use.outside].push_back({s, use.inside});
+      for (const ContentUse& use : body.writes) made_here_.insert(use.content);
+    }
+    for (size_t c = 0; c < chunks_.size(); ++c) {
+      if (std::find(region_.chunks.begin(), region_.chunks.end(), c) != region_.chunks.end()) continue;
+      for (const auto& body : chunks_[c].passes)
+        if (body)
+          for (const ContentUse& use : body->reads) used_outside_.insert(use.content);
+    }
+  }
+
+  Checked check_writes() const {
+    for (const Site& site : sites_)
+      for (const ExternalUse& state : site.body->states)
+        return refuse(site, nullptr, fmt::format("buffer {} is written in the region", graph_[state.outside].name),
+                      "write it outside: inside, devices see the slots of several slices");
+    return Ok{};
+  }
+
+  Checked seed() {
+    const std::string expected = fmt::format("[{}, capacity, ...]", region_.experts);
+    for (Site& site : sites_) {
+      if (site.pass != Pass::F) continue;
+      for (const ContentUse& use : site.body->reads) {
+        if (made_here_.contains(use.content)) continue;
+        const std::vector<int64_t>& sizes = (*site.body)[use.inside].layout.sizes;
+        if (sizes.size() < 2 || sizes[0] != region_.experts)
+          return refuse(site, nullptr,
+                        fmt::format("a value [{}] enters the region; it must be {}", fmt::join(sizes, ", "), expected),
+                        "compute it inside, or pass it in that shape");
+        if (sizes[0] == 1 || sizes[1] == 1)
+          return refuse(site, nullptr, fmt::format("a value [{}] enters the region", fmt::join(sizes, ", ")),
+                        "with one expert or one slot the dimension cannot be told from one that is broadcast; use at "
+                        "least two");
+        TensorLabels& labels = site.labels.tensors[use.inside.index()];
+        for (size_t d = 0; d < sizes.size(); ++d)
+          for (Factor& factor : labels.dims[d])
+            factor.mark = d == 0 ? Mark::Divided : d == 1 ? Mark::Gathered : Mark::Plain;
+      }
+    }
+    return Ok{};
+  }
+
+  // ---- unification
+
+  Checked find_labels(const std::set<Pass>& passes) {
+    while (true) {
+      plain_.clear();
+      bool learned = false;
+      std::optional<Diagnostic> conflict;
+      const auto run = [&](size_t s, const Call& call) {
+        if (conflict) return;
+        Site& site = sites_[s];
+        RuleResult result = apply_rule(graph_, *site.body, call, site.labels);
+        learned |= result.learned;
+        for (MustBePlain& plain : result.must_be_plain) plain_.push_back({s, &call, std::move(plain)});
+        if (result.problem) conflict = refuse(site, &call, result.problem->what, batched_help());
+      };
+      for (size_t s = 0; s < sites_.size(); ++s)
+        if (passes.contains(sites_[s].pass))
+          for (const Call& call : sites_[s].body->calls) run(s, call);
+      for (size_t s = sites_.size(); s-- > 0;)
+        if (passes.contains(sites_[s].pass))
+          for (auto call = sites_[s].body->calls.rbegin(); call != sites_[s].body->calls.rend(); ++call) run(s, *call);
+      if (conflict) {  // what a dimension must not be explains more than what it then meets
+        PIPER_CHECK(check_plain());
+        return *std::move(conflict);
+      }
+      learned |= follow_links(passes);
+      if (!learned) break;
+    }
+    PIPER_CHECK(check_plain());
+    for (Site& site : sites_)
+      if (passes.contains(site.pass))
+        for (TensorLabels& labels : site.labels.tensors)
+          for (Factors& dim : labels.dims)
+            for (Factor& factor : dim)
+              if (factor.mark == Mark::Unknown) factor.mark = Mark::Plain;
+    return check_sums(passes);
+  }
+
+  /// The same storage has the same labels in every body. A conflict shows where the labels are used.
+  bool follow_links(const std::set<Pass>& passes) {
+    bool learned = false;
+    const auto follow = [&](const std::vector<Place>& places) {
+      const Place* first = nullptr;
+      for (const Place& place : places) {
+        if (!passes.contains(sites_[place.site].pass)) continue;
+        if (first) learned |= unify_places(*first, place);
+        if (!first) first = &place;
+      }
+    };
+    for (const auto& [content, places] : contents_) follow(places);
+    for (const auto& [external, places] : externals_) follow(places);
+    return learned;
+  }
+  bool unify_places(const Place& a, const Place& b) {
+    std::vector<Factors*> left, right;
+    for (Factors& dim : labels_at(a).dims) left.push_back(&dim);
+    for (Factors& dim : labels_at(b).dims) right.push_back(&dim);
+    Factor p, q;
+    return unify(left, right, &p, &q) == Match::Learned;
+  }
+  TensorLabels& labels_at(const Place& place) { return sites_[place.site].labels.tensors[place.tensor.index()]; }
+
+  // ---- checks
+
+  Checked check_plain() const {
+    std::vector<const Forbidden*> found;
+    for (const Forbidden& forbidden : plain_) {
+      const Site& site = sites_[forbidden.site];
+      if (is_labelled(site.labels.tensors[forbidden.plain.tensor.index()].dims[forbidden.plain.dim]))
+        found.push_back(&forbidden);
+    }
+    if (found.empty()) return Ok{};
+    const Forbidden& first = **std::min_element(found.begin(), found.end(), [](const Forbidden* a, const Forbidden* b) {
+      return std::pair(a->site, a->call) < std::pair(b->site, b->call);
+    });
+    const Site& site = sites_[first.site];
+    const Factors& dim = site.labels.tensors[first.plain.tensor.index()].dims[first.plain.dim];
+    const char* which = has(dim, Mark::Divided) && has(dim, Mark::Gathered)
+                            ? "the flattened expert and capacity dimensions"
+                        : has(dim, Mark::Divided) ? "the expert dimension"
+                                                  : "the capacity dimension";
+    return refuse(site, first.call, fmt::format("{} {}", first.plain.why, which), batched_help());
+  }
+
+  /// One sweep: sums over slots must stay inside, sums over experts are partial and may only be added up.
+  Checked check_sums(const std::set<Pass>& passes) {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (Site& site : sites_) {
+        if (!passes.contains(site.pass)) continue;
+        for (const Call& call : site.body->calls) PIPER_CHECK(check_call(site, call, changed));
+      }
+      for (const auto& [content, places] : contents_) changed |= follow_sums(places, passes);
+    }
+    return Ok{};
+  }
+  Checked check_call(Site& site, const Call& call, bool& changed) {
+    bool gathered = false, divided = false;
+    each_tensor(call.arguments, [&](TensorId id) {
+      gathered |= site.labels.tensors[id.index()].sums_gathered;
+      divided |= site.labels.tensors[id.index()].sums_divided;
+    });
+    if (divided && !keeps_partial_sums(graph_, *site.body, site.labels, call))
+      return refuse(site, &call, "it uses a sum over experts before it is complete", batched_help());
+    std::optional<Diagnostic> problem;
+    each_tensor(call.results, [&](TensorId id) {
+      TensorLabels& labels = site.labels.tensors[id.index()];
+      if (problem) return;
+      if (call.random >= 0 && (!has(labels, Mark::Divided) || !has(labels, Mark::Gathered)))
+        problem =
+            refuse(site, &call, fmt::format("random numbers {} without expert and capacity dimension", print(labels)),
+                   "inside the region they are drawn for each slice and expert; draw these outside");
+      else if (call.random >= 0 && (call.writes.empty() || separate_dim(labels, Mark::Divided) < 0 ||
+                                    separate_dim(labels, Mark::Gathered) < 0))
+        problem = refuse(site, &call, "these random numbers cannot be drawn for each slice and expert",
+                         "inside the region use torch::dropout, or bernoulli_ on a tensor [experts, capacity, ...]");
+      const bool over_slots = sums_over(graph_, site.labels, call, id, Mark::Gathered);
+      const bool over_experts = sums_over(graph_, site.labels, call, id, Mark::Divided);
+      if (site.pass == Pass::F && (over_slots || over_experts))
+        problem = refuse(site, &call, fmt::format("it sums over the {} dimension", over_slots ? "capacity" : "expert"),
+                         batched_help());
+      const bool all_gathered = labels.sums_gathered || gathered || over_slots;
+      const bool all_divided = labels.sums_divided || divided || over_experts;
+      changed |= all_gathered != labels.sums_gathered || all_divided != labels.sums_divided;
+      labels.sums_gathered = all_gathered;
+      labels.sums_divided = all_divided;
+    });
+    if (problem) return *std::move(problem);
+    return Ok{};
+  }
+  bool follow_sums(const std::vector<Place>& places, const std::set<Pass>& passes) {
+    bool gathered = false, divided = false, changed = false;
+    for (const Place& place : places) {
+      gathered |= labels_at(place).sums_gathered;
+      divided |= labels_at(place).sums_divided;
+    }
+    for (const Place& place : places) {
+      if (!passes.contains(sites_[place.site].pass)) continue;
+      TensorLabels& labels = labels_at(place);
+      changed |= labels.sums_gathered != gathered || labels.sums_divided != divided;
+      labels.sums_gathered = gathered;
+      labels.sums_divided = divided;
+    }
+    return changed;
+  }
+
+  Checked check_border(const Site& site, const TensorLabels& labels, std::string_view verb) const {
+    const std::string help = "every value at the border of the region is [experts, capacity, ...], slot by slot";
+    if (labels.sums_gathered || labels.sums_divided)
+      return refuse(site, nullptr,
+                    fmt::format("a value {} that {} the region adds up over {}", print(labels), verb,
+                                labels.sums_gathered ? "slots" : "experts"),
+                    help);
+    if (separate_dim(labels, Mark::Divided) < 0 || separate_dim(labels, Mark::Gathered) < 0)
+      return refuse(site, nullptr,
+                    fmt::format("a value {} {} the region, without an expert and a capacity dimension of its own",
+                                print(labels), verb),
+                    help);
+    return Ok{};
+  }
+  Checked check_leaving(bool forward_only) const {
+    for (const Site& site : sites_) {
+      if (forward_only && site.pass != Pass::F) continue;
+      for (const ContentUse& use : site.body->writes) {
+        const bool is_loss = graph_[graph_.loss].storage == use.content.storage;
+        if (used_outside_.contains(use.content) || is_loss)
+          PIPER_CHECK(check_border(site, site.labels.tensors[use.inside.index()], "leaves"));
+      }
+    }
+    return Ok{};
+  }
+  Checked check_entering() const {
+    for (const Site& site : sites_)
+      for (const ContentUse& use : site.body->reads)
+        if (!made_here_.contains(use.content))
+          PIPER_CHECK(check_border(site, site.labels.tensors[use.inside.index()], "enters"));
+    return Ok{};
+  }
+  /// Otherwise there is nothing to shard.
+  Checked check_divides() const {
+    const Site* forward = nullptr;
+    for (const Site& site : sites_) {
+      if (site.pass != Pass::F) continue;
+      if (!forward) forward = &site;
+      for (const ExternalUse& use : site.body->parameters)
+        if (has(site.labels.tensors[use.inside.index()], Mark::Divided)) return Ok{};
+    }
+    return refuse(*forward, nullptr, "no parameter of the region has an expert dimension", batched_help());
+  }
+
+  /// Parameters and constants are cut into contiguous parts, along experts alone; gradients fit their parameters.
+  Checked check_external() const {
+    for (const auto& [external, places] : externals_) {
+      const GraphTensor& tensor = graph_[external];
+      for (const Place& place : places) {
+        const Site& site = sites_[place.site];
+        const TensorLabels& labels = site.labels.tensors[place.tensor.index()];
+        const std::string what = tensor.kind == TensorKind::Constant ? "a constant" : "parameter " + tensor.name;
+        if (has(labels, Mark::Gathered))
+          return refuse(site, nullptr, fmt::format("{} {} has the capacity dimension", what, print(labels)),
+                        batched_help());
+        for (size_t d = 0; d < labels.dims.size(); ++d)
+          for (size_t f = 0; f < labels.dims[d].size(); ++f)
+            if (labels.dims[d][f].mark == Mark::Divided && (d > 0 || f > 0))
+              return refuse(site, nullptr, fmt::format("{} {} has the expert dimension inside", what, print(labels)),
+                            "make it the first: [experts, ...]");
+      }
+    }
+    for (const Site& site : sites_)
+      for (const ExternalUse& use : site.body->gradients) {
+        const TensorLabels& labels = site.labels.tensors[use.inside.index()];
+        if (has(labels, Mark::Divided) == labels.sums_divided)
+          return refuse(site, nullptr,
+                        fmt::format("the gradient {} of {} is {}", print(labels), graph_[use.outside].name,
+                                    labels.sums_divided ? "only a part on each device" : "not a sum over experts"),
+                        batched_help());
+      }
+    return Ok{};
+  }
+
+  struct Forbidden {
+    size_t site;
+    const Call* call;
+    MustBePlain plain;
+  };
+
+  const OperatorGraph& graph_;
+  const std::vector<ChunkBodies>& chunks_;
+  const Region& region_;
+  std::vector<Site> sites_;
+  std::map<Content, std::vector<Place>> contents_;
+  std::map<TensorId, std::vector<Place>> externals_;
+  std::set<Content> made_here_, used_outside_;
+  std::vector<Forbidden> plain_;
+};
+
+}  // namespace
+
+std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks) {
+  std::vector<Region> regions;
+  for (size_t s = 0; s < graph.scopes.size(); ++s) {
+    if (graph.scopes[s].attributes.experts <= 0) continue;
+    Region region{ScopeId(s), graph.scopes[s].attributes.experts, {}};
+    for (size_t c = 0; c < chunks.size(); ++c)
+      if (is_inside(graph, chunks[c].scope, region.scope)) region.chunks.push_back(c);
+    if (!region.chunks.empty()) regions.push_back(std::move(region));
+  }
+  return regions;
+}
+
+Result<RegionLabels> label_region(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks,
+                                  const Region& region) {
+  return Labeler(graph, chunks, region).label();
+}
+
+}  // namespace piper

@@ -1,0 +1,31 @@
+// Labels of all tensors in a region that may be sharded, and its passes as one of several devices runs them.
+//
+// Seeds are the values that enter the region in forward, [experts, capacity, ...], and the number of experts that the
+// scope declares. All else follows by unification. A region is accepted only if it treats every slot alone, so that
+// tokens of other slices may stand beside its own: what would mix them is refused, with the operator.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "base/result.h"
+#include "capture/label_rules.h"
+
+namespace piper {
+
+/// The chunks of one instance of an annotation that declares a number of experts.
+struct Region {
+  ScopeId scope;
+  int64_t experts = 0;
+  std::vector<size_t> chunks;
+};
+std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks);
+
+struct RegionLabels {
+  std::map<std::pair<size_t, Pass>, BodyLabels> bodies;  // by chunk and pass
+};
+/// Refused (E308): what would give another result if the region's experts were on several devices.
+Result<RegionLabels> label_region(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks,
+                                  const Region& region);
+
+}  // namespace piper

@@ -1,0 +1,352 @@
+#include "capture/label_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <string_view>
+
+#include "base/invariant.h"
+
+namespace piper {
+namespace {
+
+using Names = std::set<std::string_view>;
+
+const Names views = {"view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "flatten"};
+const Names permutations = {"t", "transpose", "permute"};
+const Names products = {"mm", "bmm", "addmm", "baddbmm"};
+const Names reductions = {"mean", "amax", "amin"};
+const Names along_one = {"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "cumsum",
+                         "sort",     "topk"};
+const Names norms = {"native_layer_norm", "native_layer_norm_backward"};
+const Names parts = {"select", "slice", "split", "split_with_sizes", "unbind"};
+const Names parts_backward = {"select_backward", "slice_backward"};
+const Names joins = {"cat", "stack"};
+const Names factories = {"zeros",     "ones",     "full",     "empty",    "scalar_tensor",
+                         "new_zeros", "new_ones", "new_full", "new_empty"};
+/// Pointwise, though libtorch does not say so.
+const Names pointwise = {"alias",
+                         "bernoulli_",
+                         "clone",
+                         "copy_",
+                         "_to_copy",
+                         "detach",
+                         "elu_backward",
+                         "empty_like",
+                         "fill_",
+                         "full_like",
+                         "gelu_backward",
+                         "hardswish_backward",
+                         "leaky_relu_backward",
+                         "lift_fresh",
+                         "masked_fill",
+                         "masked_fill_",
+                         "native_dropout",
+                         "native_dropout_backward",
+                         "ones_like",
+                         "pow",
+                         "rand_like",
+                         "sigmoid_backward",
+                         "silu_backward",
+                         "softplus_backward",
+                         "tanh_backward",
+                         "threshold_backward",
+                         "to",
+                         "where",
+                         "zero_",
+                         "zeros_like"};
+
+/// One application of one rule.
+class Rule {
+ public:
+  Rule(const OperatorGraph& graph, const PassBody& body, const Call& call, BodyLabels& labels)
+      : graph_(graph), body_(body), call_(call), labels_(labels) {
+    each_tensor(call.arguments, [&](TensorId id) { in_.push_back(id); });
+    each_tensor(call.results, [&](TensorId id) { out_.push_back(id); });
+  }
+
+  RuleResult apply() {
+    const std::string name = base_name(graph_[call_.op]);
+    if (out_.empty()) return std::move(result_);
+    if (views.contains(name)) {
+      whole(in_[0], out_[0]);
+    } else if (factories.contains(name)) {
+      // uniform: labels are learned from use
+    } else if (name == "expand") {
+      broadcast(in_[0], out_[0]);
+    } else if (permutations.contains(name)) {
+      permute(name);
+    } else if (products.contains(name)) {
+      product(name);
+    } else if (name == "sum" || reductions.contains(name)) {
+      reduce(name);
+    } else if (along_one.contains(name)) {
+      along(name);
+    } else if (norms.contains(name)) {
+      normalise(name);
+    } else if (parts.contains(name)) {
+      take_part(name);
+    } else if (parts_backward.contains(name)) {
+      put_part(name);
+    } else if (joins.contains(name)) {
+      join(name);
+    } else if (graph_[call_.op].pointwise || pointwise.contains(name)) {
+      for (const TensorId out : out_)
+        for (const TensorId in : in_) broadcast(in, out);
+    } else {
+      refuse_labels(name);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  TensorLabels& of(TensorId id) { return labels_.tensors[id.index()]; }
+  size_t rank(TensorId id) const { return body_[id].layout.sizes.size(); }
+  const Argument& argument(std::string_view name) const {
+    const Argument* found = find_argument(graph_, call_, name);
+    invariant(found, "an operator has the arguments its rule names");
+    return *found;
+  }
+  size_t dim(std::string_view name, size_t rank) const { return normal(std::get<int64_t>(argument(name)), rank); }
+  static size_t normal(int64_t dim, size_t rank) {
+    return static_cast<size_t>(dim < 0 ? dim + static_cast<int64_t>(rank) : dim);
+  }
+
+  void match(const std::vector<Factors*>& a, const std::vector<Factors*>& b) {
+    if (result_.problem) return;
+    Factor left, right;
+    switch (unify(a, b, &left, &right)) {
+      case Match::Same:
+        break;
+      case Match::Learned:
+        result_.learned = true;
+        break;
+      case Match::Conflict:
+        result_.problem = {fmt::format("{} meets {}", describe(left), describe(right))};
+        break;
+      case Match::Cut:
+        result_.problem = {"a view cuts through the expert or capacity dimension"};
+        break;
+    }
+  }
+  void same(Factors& a, Factors& b) { match({&a}, {&b}); }
+  static std::vector<Factors*> all(TensorLabels& labels) {
+    std::vector<Factors*> dims;
+    for (Factors& dim : labels.dims) dims.push_back(&dim);
+    return dims;
+  }
+  void whole(TensorId a, TensorId b) { match(all(of(a)), all(of(b))); }
+  /// Aligned at the last dimension; a size of 1 matches anything.
+  void broadcast(TensorId a, TensorId b) {
+    if (a == b) return;
+    auto &x = of(a).dims, &y = of(b).dims;
+    for (size_t i = 1; i <= std::min(x.size(), y.size()); ++i) {
+      Factors &p = x[x.size() - i], &q = y[y.size() - i];
+      if (!p.empty() && !q.empty()) same(p, q);
+    }
+  }
+  void forbid(TensorId tensor, size_t dim, std::string why) {
+    if (dim < rank(tensor)) result_.must_be_plain.push_back({tensor, dim, std::move(why)});
+  }
+
+  void permute(const std::string& name) {
+    const size_t r = rank(out_[0]);
+    std::vector<size_t> from(r);
+    std::iota(from.begin(), from.end(), size_t{0});
+    if (name == "t") {
+      if (r == 2) std::swap(from[0], from[1]);
+    } else if (name == "transpose") {
+      std::swap(from[dim("dim0", r)], from[dim("dim1", r)]);
+    } else {
+      const Ints& dims = std::get<Ints>(argument("dims"));
+      for (size_t i = 0; i < r; ++i) from[i] = normal(dims[i], r);
+    }
+    for (size_t i = 0; i < r; ++i) same(of(out_[0]).dims[i], of(in_[0]).dims[from[i]]);
+  }
+
+  void product(const std::string& name) {
+    const bool adds = name == "addmm" || name == "baddbmm", batched = name == "bmm" || name == "baddbmm";
+    const TensorId a = in_[adds ? 1 : 0], b = in_[adds ? 2 : 1], out = out_[0];
+    const size_t row = batched ? 1 : 0, column = row + 1;
+    if (batched) {
+      same(of(a).dims[0], of(b).dims[0]);
+      same(of(a).dims[0], of(out).dims[0]);
+    }
+    same(of(a).dims[row], of(out).dims[row]);
+    same(of(b).dims[column], of(out).dims[column]);
+    same(of(a).dims[column], of(b).dims[row]);
+    if (adds) broadcast(in_[0], out);
+  }
+
+  void reduce(const std::string& name) {
+    const TensorId in = in_[0], out = out_[0];
+    std::set<size_t> over;
+    bool keeps = false;
+    if (const Argument* dims = find_argument(graph_, call_, "dim"); dims && std::holds_alternative<Ints>(*dims)) {
+      for (const int64_t d : std::get<Ints>(*dims)) over.insert(normal(d, rank(in)));
+      keeps = std::get<bool>(argument("keepdim"));
+    }
+    if (over.empty())
+      for (size_t d = 0; d < rank(in); ++d) over.insert(d);
+    size_t kept = 0;
+    for (size_t d = 0; d < rank(in); ++d) {
+      if (!over.contains(d)) {
+        same(of(in).dims[d], of(out).dims[kept++]);
+        continue;
+      }
+      if (name != "sum") forbid(in, d, name + " over");
+      if (keeps) ++kept;
+    }
+  }
+
+  void along(const std::string& name) {
+    for (const TensorId in : in_) {
+      if (name != "topk")
+        for (const TensorId out : out_) broadcast(in, out);
+      forbid(in, dim("dim", rank(in)), name + " along");
+    }
+  }
+
+  void normalise(const std::string& name) {
+    const TensorId x = std::get<TensorId>(argument("input"));
+    const size_t over = std::get<Ints>(argument("normalized_shape")).size();
+    for (size_t d = rank(x) - over; d < rank(x); ++d) forbid(x, d, "normalisation over");
+    const auto aligned = [&](const Argument& other) { each_tensor(other, [&](TensorId id) { broadcast(id, x); }); };
+    aligned(argument("weight"));
+    aligned(argument("bias"));
+    if (name == "native_layer_norm_backward") {
+      whole(std::get<TensorId>(argument("grad_out")), x);
+      aligned(argument("mean"));
+      aligned(argument("rstd"));
+    }
+    for (const Argument& result : call_.results) aligned(result);
+  }
+
+  void take_part(const std::string& name) {
+    const TensorId in = in_[0];
+    const size_t d = dim("dim", rank(in));
+    const bool drops = name == "select" || name == "unbind";
+    for (const TensorId out : out_) {
+      const bool full = name == "slice" && body_[out].layout.sizes[d] == body_[in].layout.sizes[d];
+      size_t kept = 0;
+      for (size_t i = 0; i < rank(in); ++i) {
+        if (i != d) {
+          same(of(in).dims[i], of(out).dims[kept++]);
+        } else if (!drops) {
+          if (full) same(of(in).dims[i], of(out).dims[i]);
+          ++kept;
+        }
+      }
+      if (full) continue;
+      forbid(in, d, name + " of");
+      if (!drops) forbid(out, d, name + " of");
+    }
+  }
+
+  void put_part(const std::string& name) {
+    const TensorId in = in_[0], out = out_[0];
+    const size_t d = dim("dim", rank(out));
+    const bool drops = name == "select_backward";
+    const bool full = !drops && body_[out].layout.sizes[d] == body_[in].layout.sizes[d];
+    size_t kept = 0;
+    for (size_t i = 0; i < rank(out); ++i) {
+      if (i != d) {
+        same(of(out).dims[i], of(in).dims[kept++]);
+      } else if (!drops) {
+        if (full) same(of(in).dims[i], of(out).dims[i]);
+        ++kept;
+      }
+    }
+    if (!full) forbid(out, d, name + " of");
+  }
+
+  void join(const std::string& name) {
+    const TensorId out = out_[0];
+    const size_t d = dim("dim", rank(out));
+    for (const TensorId in : in_) {
+      size_t own = 0;
+      for (size_t i = 0; i < rank(out); ++i) {
+        if (i != d) {
+          same(of(out).dims[i], of(in).dims[own++]);
+        } else if (name == "cat") {
+          forbid(in, own++, "cat along");
+        }
+      }
+    }
+    forbid(out, d, name + " along");
+  }
+
+  void refuse_labels(const std::string& name) {
+    const auto contains = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+    const std::string why = contains("index") || contains("scatter") || contains("gather")
+                                ? name + ", whose indices name experts and slots of one slice, on"
+                            : name == "arange" ? "arange, whose values depend on the position, along"
+                                               : fmt::format("{}, of which nothing is known,", name) + " on";
+    for (const auto* list : {&in_, &out_})
+      for (const TensorId id : *list)
+        for (size_t d = 0; d < rank(id); ++d) forbid(id, d, why);
+  }
+
+  const OperatorGraph& graph_;
+  const PassBody& body_;
+  const Call& call_;
+  BodyLabels& labels_;
+  std::vector<TensorId> in_, out_;
+  RuleResult result_;
+};
+
+int count_marks(const TensorLabels& labels, Mark mark) {
+  int count = 0;
+  for (const Factors& dim : labels.dims)
+    count += static_cast<int>(std::count_if(dim.begin(), dim.end(), [&](const Factor& f) { return f.mark == mark; }));
+  return count;
+}
+
+}  // namespace
+
+std::string base_name(const Operator& op) {
+  const std::string name = op.name.substr(op.name.find("::") + 2);
+  return name.substr(0, name.find('.'));
+}
+
+RuleResult apply_rule(const OperatorGraph& graph, const PassBody& body, const Call& call, BodyLabels& labels) {
+  return Rule(graph, body, call, labels).apply();
+}
+
+bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, TensorId result, Mark mark) {
+  const std::string name = base_name(graph[call.op]);
+  if (products.contains(name)) {
+    const size_t left = name == "mm" || name == "bmm" ? 0 : 1;
+    return has(labels.tensors[std::get<TensorId>(call.arguments[left]).index()].dims.back(), mark);
+  }
+  if (name != "sum" && name != "native_layer_norm_backward") return false;
+  TensorId first;
+  each_tensor(call.arguments, [&](TensorId id) {
+    if (!first.valid()) first = id;
+  });
+  return count_marks(labels.tensors[first.index()], mark) > count_marks(labels.tensors[result.index()], mark);
+}
+
+bool keeps_partial_sums(const OperatorGraph& graph, const PassBody& body, const BodyLabels& labels, const Call& call) {
+  static const Names linear = {"view",    "_unsafe_view", "t",   "transpose", "permute", "expand",   "unsqueeze",
+                               "squeeze", "sum",          "mul", "div",       "neg",     "_to_copy", "clone",
+                               "detach",  "alias",        "mm",  "bmm",       "select",  "slice"};
+  static const Names sums = {"add", "sub", "cat", "stack"};
+  const std::string name = base_name(graph[call.op]);
+  int partial = 0, all = 0;
+  each_tensor(call.arguments, [&](TensorId id) {
+    ++all;
+    partial += labels.tensors[id.index()].sums_divided;
+  });
+  if (name == "add_" && body[std::get<TensorId>(call.arguments[0])].kind == TensorKind::Buffer)
+    return true;  // gradients add up
+  if (sums.contains(name)) return partial == all;
+  if (!linear.contains(name) || partial != 1) return false;
+  if (name != "div") return true;
+  const auto* divisor = std::get_if<TensorId>(&call.arguments[1]);
+  return !divisor || !divisor->valid() || !labels.tensors[divisor->index()].sums_divided;
+}
+
+}  // namespace piper

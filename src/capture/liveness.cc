@@ -1,0 +1,49 @@
+#include <algorithm>
+
+#include "capture/pass_body.h"
+
+namespace piper {
+
+std::vector<std::vector<TensorId>> last_uses(const PassBody& body) {
+  std::vector<int> last(body.tensors.size(), -1);
+  for (size_t i = 0; i < body.calls.size(); ++i) {
+    const auto use = [&](TensorId id) { last[id.index()] = static_cast<int>(i); };
+    each_tensor(body.calls[i].arguments, use);
+    each_tensor(body.calls[i].results, use);
+  }
+  for (const ContentUse& output : body.writes) last[output.inside.index()] = -1;
+  std::vector<std::vector<TensorId>> out(body.calls.size());
+  for (size_t t = 0; t < last.size(); ++t)
+    if (last[t] >= 0 && body.tensors[t].kind == TensorKind::Result)
+      out[static_cast<size_t>(last[t])].push_back(TensorId(t));
+  return out;
+}
+
+int64_t temporary_bytes(const PassBody& body, const std::vector<int64_t>& call_peaks) {
+  const std::vector<std::vector<TensorId>> ends = last_uses(body);
+  std::vector<int> views(body.storages.size(), 0);  // tensors that hold the storage
+  std::vector<char> held(body.tensors.size(), 0);
+  int64_t outputs = 0, now = 0, peak = 0;
+  for (const ContentUse& output : body.writes) outputs += body.storages[body[output.inside].storage.index()].bytes;
+  const auto is_own = [&](TensorId id) {
+    return body[body.storages[body[id].storage.index()].base].kind == TensorKind::Result;
+  };
+  for (size_t i = 0; i < body.calls.size(); ++i) {
+    const int64_t before = now;
+    each_tensor(body.calls[i].results, [&](TensorId id) {
+      if (!is_own(id) || held[id.index()]) return;
+      held[id.index()] = 1;
+      const size_t storage = body[id].storage.index();
+      if (views[storage]++ == 0) now += body.storages[storage].bytes;
+    });
+    peak = std::max({peak, now, i < call_peaks.size() ? before + call_peaks[i] : 0});
+    for (const TensorId id : ends[i]) {
+      if (!held[id.index()]) continue;
+      const size_t storage = body[id].storage.index();
+      if (--views[storage] == 0) now -= body.storages[storage].bytes;
+    }
+  }
+  return std::max<int64_t>(0, peak - outputs);
+}
+
+}  // namespace piper

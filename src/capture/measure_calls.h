@@ -1,0 +1,24 @@
+// What operators need while they run, beyond their results: found by running them.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "capture/operator_table.h"
+#include "capture/pass_body.h"
+
+namespace piper {
+
+/// Runs every distinct call once on the CPU, on zeros of its shapes, and remembers the most bytes it held. The number
+/// of threads must be that of later runs: some operators take memory for each.
+class CallMeter {
+ public:
+  /// By call: the most bytes it holds while it runs, its results included.
+  std::vector<int64_t> peaks(const PassBody& body, const OperatorTable& table);
+
+ private:
+  std::unordered_map<std::string, int64_t> known_;
+};
+
+}  // namespace piper

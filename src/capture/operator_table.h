@@ -1,0 +1,29 @@
+// What an OperatorGraph needs of libtorch to be executed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <vector>
+
+#include "capture/operator_graph.h"
+
+namespace piper {
+
+struct OperatorTable {
+  std::vector<c10::OperatorHandle> operators;  // by OperatorId
+  std::vector<c10::IValue> opaque;             // by Opaque::index
+  std::vector<at::Tensor> constants;           // by GraphTensor::constant
+};
+
+TensorLayout layout_of(const at::Tensor& tensor);
+/// A fresh tensor with this layout, at offset 0.
+at::Tensor empty_tensor(const TensorLayout& layout, c10::Device device);
+
+/// `aten::mm`, `aten::add.Tensor`
+std::string full_name(const c10::OperatorHandle& op);
+
+/// The value of an argument that is not a tensor; `device` stands for the target device.
+c10::IValue to_ivalue(const OperatorTable& table, const Argument& argument, c10::Device device);
+
+}  // namespace piper

@@ -1,0 +1,501 @@
+#include "capture/recorder.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/ops/ones.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "capture/shape_rules.h"
+
+namespace piper {
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+/// Where the recorder sits: below autograd, above every backend. libtorch 2.11 does not use this key.
+constexpr c10::DispatchKey capture_key = c10::DispatchKey::Fake;
+constexpr c10::DispatchKeySet below_capture(c10::DispatchKeySet::FULL_AFTER, capture_key);
+
+/// Leaves libtorch with a diagnostic; never shown itself.
+struct Refused : std::runtime_error {
+  explicit Refused(Diagnostic problem) : std::runtime_error(problem.message), diagnostic(std::move(problem)) {}
+  Diagnostic diagnostic;
+};
+
+/// What the recorder asks about an operator, found once.
+struct OperatorFacts {
+  OperatorId id;
+  ShapeRule rule = nullptr;
+  bool decomposes = false;      // into operators that are recorded instead
+  bool data_dependent = false;  // what it returns, or its shape, depends on numbers
+  int device = -1;              // index of the argument
+  std::vector<char> writes;     // by argument
+};
+
+template <class F>
+void each_tensor_of(const IValue& value, F f) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) f(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector())
+      if (tensor.defined()) f(tensor);
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+      if (tensor && tensor->defined()) f(*tensor);
+  }
+}
+
+class Recorder : public ScopeListener {
+ public:
+  Recorder() { begin_segment(ScopeId()); }
+
+  void enter(std::string_view name, const ScopeAttributes& attributes) override {
+    const int index = instances_[{scope_.value, std::string(name)}]++;
+    graph.scopes.push_back({scope_, std::string(name), index, attributes});
+    scope_ = ScopeId(graph.scopes.size() - 1);
+    begin_segment(scope_);
+  }
+  void leave() override {
+    scope_ = graph[scope_].parent;
+    begin_segment(scope_);
+  }
+
+  TensorId add_external(const at::Tensor& tensor, TensorKind kind, std::string name) {
+    const TensorId id = add_tensor(tensor, kind, CallId());
+    graph.tensors[id.index()].name = std::move(name);
+    return id;
+  }
+
+  void start_backward() {
+    backward_ = true;
+    backward_segment_ = graph.calls.empty() ? 0 : graph.calls.back().segment;  // where the loss was computed
+  }
+  /// A node of the autograd graph starts: what it calls belongs to the segment that made it.
+  void enter_node(int64_t sequence) {
+    in_node_ = true;
+    const auto after =
+        std::upper_bound(first_sequence_.begin(), first_sequence_.end(), static_cast<uint64_t>(sequence));
+    backward_segment_ = std::max<int>(0, static_cast<int>(after - first_sequence_.begin()) - 1);
+  }
+  void leave_node() { in_node_ = false; }
+
+  /// The tensor as the graph knows it; numbers the model wrote down become constants.
+  TensorId lookup(const at::Tensor& tensor) {
+    c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+    if (const auto found = storage_ids_.find(storage); found != storage_ids_.end()) {
+      const std::vector<TensorId>& known = tensors_of_[found->second.index()];
+      for (auto id = known.rbegin(); id != known.rend(); ++id)
+        if (same_layout(graph[*id].layout, tensor) && (tensor.is_meta() || version_[*id] == tensor._version()))
+          return *id;
+      if (tensor.is_meta()) refuse_unknown("shows a tensor in a way that no operator made");
+    } else if (tensor.is_meta()) {
+      refuse_unknown("uses a tensor that is no parameter, buffer or input and was not made in this forward pass");
+    }
+    const TensorId id = add_tensor(tensor, TensorKind::Constant, CallId());
+    version_[id] = tensor._version();
+    at::Tensor copy = tensor.detach().clone();
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+    graph.tensors[id.index()].constant = static_cast<int>(table.constants.size());
+    table.constants.push_back(std::move(copy));
+    return id;
+  }
+
+  void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
+    const OperatorFacts& facts = facts_of(op);
+    if (facts.decomposes) return op.redispatchBoxed(keys & below_capture, &stack);
+    const size_t count = op.schema().arguments().size(), base = stack.size() - count;
+    if (!touches_meta(facts, stack, base)) {  // numbers the model writes down: simply computed
+      const c10::impl::ExcludeDispatchKeyGuard off(capture_key);
+      return op.redispatchBoxed(keys & below_capture, &stack);
+    }
+    const c10::impl::ExcludeDispatchKeyGuard off(capture_key);
+    if (answered_by_identity(op, stack, base)) return;
+    if (facts.data_dependent && !is_plain_index(op, stack, base)) refuse_data_dependent(op);
+
+    Call call;
+    call.op = facts.id;
+    call.arguments.reserve(count);
+    for (size_t i = 0; i < count; ++i) call.arguments.push_back(to_argument(stack[base + i]));
+    tag(call);
+    for (size_t i = 0; i < count; ++i)
+      if (facts.writes[i])
+        each_tensor(call.arguments[i], [&](TensorId id) { call.writes.push_back(graph[id].storage); });
+    if (graph[call.op].random) make_reproducible(op, call);
+    run_for_shapes(op, facts, keys, stack);
+    add_results(op, call, stack);
+    graph.calls.push_back(std::move(call));
+  }
+
+  /// An operator that passes themselves put into graphs.
+  OperatorId intern(const char* name, const char* overload) {
+    return facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)).id;
+  }
+
+  std::string where() const {
+    const int segment = backward_ ? backward_segment_ : static_cast<int>(graph.segments.size()) - 1;
+    const ScopeId scope = graph.segments[static_cast<size_t>(segment)].scope;
+    return fmt::format("{}, {}", scope_name(graph, scope), backward_ ? "backward" : "forward");
+  }
+
+  OperatorGraph graph;
+  OperatorTable table;
+  bool allow_any_random = false;  // building a model draws its first weights
+
+ private:
+  void begin_segment(ScopeId scope) {
+    graph.segments.push_back({scope});
+    first_sequence_.push_back(at::sequence_number::peek());
+  }
+
+  static bool same_layout(const TensorLayout& layout, const at::Tensor& tensor) {
+    return layout.offset == tensor.storage_offset() && layout.element == static_cast<int8_t>(tensor.scalar_type()) &&
+           tensor.sizes() == c10::IntArrayRef(layout.sizes) && tensor.strides() == c10::IntArrayRef(layout.strides);
+  }
+
+  TensorId add_tensor(const at::Tensor& tensor, TensorKind kind, CallId producer) {
+    const TensorId id(graph.tensors.size());
+    const auto [found, fresh] =
+        storage_ids_.try_emplace(tensor.storage().unsafeGetStorageImpl(), StorageId(graph.storages.size()));
+    if (fresh) {
+      graph.storages.push_back({static_cast<int64_t>(tensor.storage().nbytes()), id});
+      tensors_of_.emplace_back();
+      kept_.push_back(tensor.storage());
+    }
+    graph.tensors.push_back({kind, found->second, layout_of(tensor), producer, "", -1});
+    tensors_of_[found->second.index()].push_back(id);
+    return id;
+  }
+
+  const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
+    const auto [found, fresh] = facts_.try_emplace(&op.schema());
+    OperatorFacts& facts = found->second;
+    if (!fresh) return facts;
+    Operator described;
+    described.name = full_name(op);
+    described.pointwise = op.hasTag(at::Tag::pointwise);
+    described.random = op.hasTag(at::Tag::nondeterministic_seeded);
+    const auto& arguments = op.schema().arguments();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      described.arguments.push_back(arguments[i].name());
+      if (arguments[i].name() == "device") facts.device = static_cast<int>(i);
+      const auto* alias = arguments[i].alias_info();
+      facts.writes.push_back(alias && alias->isWrite());
+    }
+    facts.rule = shape_rule(described.name);
+    facts.decomposes = !facts.rule && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+                       !op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
+    facts.data_dependent = op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);
+    facts.id = OperatorId(graph.operators.size());
+    graph.operators.push_back(std::move(described));
+    table.operators.push_back(op);
+    return facts;
+  }
+
+  /// Whether the call is about meta tensors. Factories without a device are.
+  static bool touches_meta(const OperatorFacts& facts, Stack& stack, size_t base) {
+    bool any = false, meta = false;
+    for (size_t i = base; i < stack.size(); ++i)
+      each_tensor_of(stack[i], [&](const at::Tensor& tensor) {
+        any = true;
+        meta |= tensor.is_meta();
+      });
+    if (facts.device >= 0) {
+      IValue& device = stack[base + static_cast<size_t>(facts.device)];
+      if (device.isNone() && !any) device = c10::Device(c10::kMeta);
+      meta |= device.isDevice() && device.toDevice().is_meta();
+    }
+    return meta;
+  }
+
+  /// `equal` of a tensor with itself is true whatever its numbers.
+  bool answered_by_identity(const c10::OperatorHandle& op, Stack& stack, size_t base) {
+    if (op.operator_name().name != "aten::equal") return false;
+    const at::Tensor &a = stack[base].toTensor(), &b = stack[base + 1].toTensor();
+    if (lookup(a) != lookup(b)) return false;
+    stack.resize(base);
+    stack.emplace_back(true);
+    return true;
+  }
+
+  /// Indexing by numbers has a shape that does not depend on them; by a mask it does.
+  static bool is_plain_index(const c10::OperatorHandle& op, const Stack& stack, size_t base) {
+    if (op.operator_name().name != "aten::index") return false;
+    bool plain = true;
+    each_tensor_of(stack[base + 1], [&](const at::Tensor& index) {
+      plain &= index.scalar_type() != at::kBool && index.scalar_type() != at::kByte;
+    });
+    return plain;
+  }
+
+  Argument to_argument(const IValue& value) {
+    if (value.isTensor()) return value.toTensor().defined() ? lookup(value.toTensor()) : TensorId();
+    if (value.isNone()) return None{};
+    if (value.isBool()) return value.toBool();
+    if (value.isInt()) return value.toInt();
+    if (value.isDouble()) return value.toDouble();
+    if (value.isIntList()) return value.toIntVector();
+    if (value.isTensorList()) {
+      TensorList list;
+      for (const at::Tensor& tensor : value.toTensorVector())
+        list.tensors.push_back(tensor.defined() ? lookup(tensor) : TensorId());
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      TensorList list;
+      list.optional = true;
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+        list.tensors.push_back(tensor && tensor->defined() ? lookup(*tensor) : TensorId());
+      return list;
+    }
+    if (value.isBoolList()) {
+      Bools bits;
+      for (const bool bit : value.toBoolList()) bits.push_back(bit);
+      return bits;
+    }
+    if (value.isDevice() && value.toDevice().is_meta()) return TargetDevice{};
+    table.opaque.push_back(value);
+    return Opaque{static_cast<int>(table.opaque.size()) - 1};
+  }
+
+  void tag(Call& call) {
+    call.backward = backward_;
+    call.segment = backward_ ? backward_segment_ : static_cast<int>(graph.segments.size()) - 1;
+    call.between_nodes = backward_ && !in_node_;
+  }
+
+  void run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+                      Stack& stack) {
+    if (facts.rule) return facts.rule(op, stack);
+    try {
+      op.redispatchBoxed(keys & below_capture, &stack);
+    } catch (const c10::NotImplementedError&) {
+      throw Refused(error(ErrorCode::E602, {}, fmt::format("{}: no shape rule for {}", where(), full_name(op)))
+                        .help("capture runs the model without numbers; this operator does not say there how large its "
+                              "results are")
+                        .help("write it with other operators, or add a rule to src/capture/shape_rules.cc"));
+    }
+  }
+
+  void add_results(const c10::OperatorHandle& op, Call& call, const Stack& stack) {
+    const auto& returns = op.schema().returns();
+    const CallId id(graph.calls.size());
+    for (size_t i = 0; i < returns.size(); ++i) {
+      const IValue& value = stack[stack.size() - returns.size() + i];
+      const bool in_place = returns[i].alias_info() && returns[i].alias_info()->isWrite();
+      const auto result = [&](const at::Tensor& tensor) {
+        if (!tensor.defined()) return TensorId();
+        return in_place ? lookup(tensor) : add_result(tensor, id);
+      };
+      if (value.isTensor()) {
+        call.results.emplace_back(result(value.toTensor()));
+      } else if (value.isTensorList()) {
+        TensorList list;
+        for (const at::Tensor& tensor : value.toTensorVector()) list.tensors.push_back(result(tensor));
+        call.results.emplace_back(std::move(list));
+      } else {
+        call.results.emplace_back(None{});  // numbers about shapes: already in the calls that use them
+      }
+    }
+  }
+
+  /// A view that was made before is the same tensor.
+  TensorId add_result(const at::Tensor& tensor, CallId producer) {
+    const auto found = storage_ids_.find(tensor.storage().unsafeGetStorageImpl());
+    if (found != storage_ids_.end())
+      for (const TensorId id : tensors_of_[found->second.index()])
+        if (same_layout(graph[id].layout, tensor)) return id;
+    return add_tensor(tensor, TensorKind::Result, producer);
+  }
+
+  /// A random call is numbered, and drawn from a generator of its own when it runs.
+  void make_reproducible(const c10::OperatorHandle& op, Call& call) {
+    call.random = random_calls_++;
+    const std::vector<std::string> names = graph[call.op].arguments;
+    if (std::find(names.begin(), names.end(), "generator") != names.end()) return;
+    const auto with = c10::Dispatcher::singleton().findSchema({op.operator_name().name, "generator"});
+    if (!with) {
+      if (allow_any_random) return;
+      throw Refused(
+          error(ErrorCode::E603, {},
+                fmt::format("{}: {} draws random numbers that cannot be seeded", where(), full_name(op)))
+              .help("use an operator that takes a generator: torch::dropout, bernoulli, rand, randn, normal"));
+    }
+    const OperatorId id = facts_of(*with).id;
+    std::vector<Argument> arguments;
+    for (const std::string& name : graph[id].arguments) {
+      const auto own = std::find(names.begin(), names.end(), name);
+      arguments.push_back(own == names.end() ? Argument(None{})
+                                             : call.arguments[static_cast<size_t>(own - names.begin())]);
+    }
+    call.op = id;
+    call.arguments = std::move(arguments);
+  }
+
+  [[noreturn]] void refuse_data_dependent(const c10::OperatorHandle& op) const {
+    throw Refused(
+        error(ErrorCode::E601, {},
+              fmt::format("{}: {} depends on numbers that are known only when the model runs", where(), full_name(op)))
+            .help("capture runs the model once without numbers; what it computes may depend on shapes only")
+            .help(
+                "instead of a branch on item(): torch::where on both results; instead of a mask as index or nonzero(): "
+                "multiply by the mask, or use a fixed number of slots"));
+  }
+  [[noreturn]] void refuse_unknown(std::string_view what) const {
+    throw Refused(error(ErrorCode::E604, {}, fmt::format("{}: the model {}", where(), what))
+                      .help("make it in forward, or register it: register_parameter, register_buffer"));
+  }
+
+  ScopeId scope_;
+  std::map<std::pair<int32_t, std::string>, int> instances_;
+  std::vector<uint64_t> first_sequence_;  // by segment: of the autograd nodes made in it
+  std::unordered_map<const c10::FunctionSchema*, OperatorFacts> facts_;
+  std::unordered_map<c10::StorageImpl*, StorageId> storage_ids_;
+  std::vector<std::vector<TensorId>> tensors_of_;  // by storage
+  std::unordered_map<TensorId, int64_t> version_;  // of constants: numbers that change are other numbers
+  std::vector<c10::Storage> kept_;                 // so that no address is used twice
+  bool backward_ = false, in_node_ = false;
+  int backward_segment_ = 0;
+  int random_calls_ = 0;
+};
+
+thread_local Recorder* recorder = nullptr;
+
+void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  if (recorder) return recorder->record(op, keys, *stack);
+  const c10::impl::ExcludeDispatchKeyGuard off(capture_key);
+  op.redispatchBoxed(keys & below_capture, stack);
+}
+
+/// While it lives, operators called in this thread go to the recorder.
+class CaptureMode {
+ public:
+  explicit CaptureMode(Recorder& to) : on_(capture_key), scopes_(to), previous_(std::exchange(recorder, &to)) {}
+  ~CaptureMode() { recorder = previous_; }
+  CaptureMode(const CaptureMode&) = delete;
+  CaptureMode& operator=(const CaptureMode&) = delete;
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard on_;
+  ListenToScopes scopes_;
+  Recorder* previous_;
+};
+
+/// While it lives, nodes of the autograd graph announce themselves to the recorder.
+class ListenToNodes {
+ public:
+  ListenToNodes()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(
+                [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+                  if (recorder) recorder->enter_node(function.seqNr());
+                  return nullptr;
+                },
+                [](const at::RecordFunction&, at::ObserverContext*) {
+                  if (recorder) recorder->leave_node();
+                })
+                .scopes({at::RecordScope::BACKWARD_FUNCTION}))) {}
+  ~ListenToNodes() { at::removeCallback(handle_); }
+  ListenToNodes(const ListenToNodes&) = delete;
+  ListenToNodes& operator=(const ListenToNodes&) = delete;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+/// What the user's code throws becomes a diagnostic.
+Checked run_guarded(const Recorder& of, const std::function<Checked()>& body) {
+  try {
+    return body();
+  } catch (const Refused& refused) {
+    return refused.diagnostic;
+  } catch (const InternalError&) {
+    throw;
+  } catch (const c10::Error& failure) {
+    return error(ErrorCode::E605, {}, fmt::format("{}: {}", of.where(), failure.what_without_backtrace()))
+        .help("the model's own code failed on meta tensors; does it run on the CPU with inputs of these shapes?");
+  } catch (const std::exception& failure) {
+    return error(ErrorCode::E605, {}, fmt::format("{}: {}", of.where(), failure.what()))
+        .help("the model's own code failed on meta tensors; does it run on the CPU with inputs of these shapes?");
+  }
+}
+
+Checked check_loss(const Recorder& of, const at::Tensor& loss) {
+  if (!loss.defined() || loss.numel() != 1 || loss.dim() != 0 || !loss.is_floating_point())
+    return error(ErrorCode::E605, {},
+                 fmt::format("{}: the loss is {}, it must be one number", of.where(),
+                             loss.defined() ? fmt::format("{} of shape [{}]", c10::toString(loss.scalar_type()),
+                                                          fmt::join(loss.sizes(), ", "))
+                                            : "undefined"))
+        .help("return the mean over the slice: cross_entropy does so, or use loss.mean()");
+  if (!loss.requires_grad())
+    return error(ErrorCode::E605, {}, fmt::format("{}: the loss depends on no parameter", of.where()))
+        .help("is it computed under NoGradGuard, or from detached tensors?");
+  return Ok{};
+}
+
+Checked record_step(Recorder& to, const MetaModel& model, const std::vector<NamedTensor>& inputs) {
+  std::vector<at::Tensor> batch, wanted;
+  std::vector<TensorId> wanted_ids;
+  for (const NamedTensor& parameter : model.parameters) {
+    const TensorId id = to.add_external(parameter.tensor, TensorKind::Parameter, parameter.name);
+    if (!parameter.tensor.requires_grad()) continue;
+    wanted.push_back(parameter.tensor);
+    wanted_ids.push_back(id);
+  }
+  for (const NamedTensor& buffer : model.buffers) to.add_external(buffer.tensor, TensorKind::Buffer, buffer.name);
+  for (const NamedTensor& input : inputs) {
+    to.graph.inputs.push_back(to.add_external(input.tensor, TensorKind::Input, input.name));
+    batch.push_back(input.tensor);
+  }
+  const CaptureMode mode(to);
+  at::Tensor loss = model.loss(batch);
+  PIPER_CHECK(check_loss(to, loss));
+  to.graph.loss = to.lookup(loss);
+  if (const GraphTensor& seen = to.graph[to.graph.loss];
+      seen.kind != TensorKind::Result || to.graph[seen.storage].base != to.graph.loss) {
+    loss = loss.clone();  // a number of its own, not a part of something
+    to.graph.loss = to.lookup(loss);
+  }
+  const ListenToNodes nodes;
+  to.start_backward();
+  const at::Tensor one = at::ones({}, loss.options());
+  const auto gradients = torch::autograd::grad({loss}, wanted, {one}, false, false, /*allow_unused=*/true);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (gradients[i].defined()) to.graph.gradients.push_back({wanted_ids[i], to.lookup(gradients[i])});
+  return Ok{};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, Fake, m) {  // the key named by capture_key
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_call>());
+}
+
+Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs) {
+  Recorder to;
+  PIPER_CHECK(run_guarded(to, [&] { return record_step(to, model, inputs); }));
+  to.intern("aten::clone", "");
+  to.intern("aten::add_", "Tensor");
+  return Recording{std::move(to.graph), std::move(to.table)};
+}
+
+Checked build_on_meta(const std::function<void()>& build) {
+  Recorder discarded;
+  discarded.allow_any_random = true;
+  return run_guarded(discarded, [&]() -> Checked {
+    const CaptureMode mode(discarded);
+    build();
+    return Ok{};
+  });
+}
+
+}  // namespace piper

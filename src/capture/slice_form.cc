@@ -1,0 +1,274 @@
+#include "capture/slice_form.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/invariant.h"
+#include "capture/fit_sizes.h"
+
+namespace piper {
+namespace {
+
+/// `aten::_softmax.out` -> softmax
+std::string short_name(const Operator& op) {
+  std::string name = op.name.substr(op.name.find("::") + 2);
+  name = name.substr(0, name.find('.'));
+  name.erase(0, name.find_first_not_of('_'));
+  while (!name.empty() && name.back() == '_') name.pop_back();
+  return name;
+}
+
+/// Names of values: inputs, then what passes write, by the operator that made it.
+class Values {
+ public:
+  explicit Values(const CapturedSlice& slice) : slice_(slice) {
+    for (const RegionLabels& region : slice.labels)
+      for (const auto& [site, labels] : region.bodies) {
+        const PassBody& body = *slice.chunks[site.first].find(site.second);
+        for (const auto* uses : {&body.reads, &body.writes})
+          for (const ContentUse& use : *uses) labelled_.emplace(use.content, &labels.tensors[use.inside.index()]);
+        for (const ExternalUse& use : body.parameters)
+          if (const TensorLabels& found = labels.tensors[use.inside.index()]; has(found, Mark::Divided))
+            parameters.emplace(slice.operators[use.outside].name, labelled_dims(found));
+      }
+    for (const TensorId input : slice.operators.inputs)
+      add({slice.operators[input].storage, -1}, slice.operators[input].name);
+    for (const ChunkBodies& chunk : slice.chunks)
+      for (const Pass pass : {Pass::F, Pass::B, Pass::BI})
+        if (const PassBody* body = chunk.find(pass))
+          for (const ContentUse& use : body->writes) add_written(chunk, pass, *body, use);
+  }
+
+  int operator[](const Content& content) const { return index_.at(content); }
+  std::vector<std::string> names;
+  std::vector<TensorId> base;
+  std::vector<std::vector<LabelledSize>> dims;
+  std::map<std::string, std::vector<LabelledSize>> parameters;
+
+ private:
+  /// A dimension that is a product of labelled factors is shown as several: the same elements in the same order.
+  static std::vector<LabelledSize> labelled_dims(const TensorLabels& labels) {
+    std::vector<LabelledSize> out;
+    for (const Factors& dim : labels.dims) {
+      if (!is_labelled(dim)) {
+        out.push_back({local_size(dim, 1), ""});
+        continue;
+      }
+      for (const Factor& factor : dim)
+        out.push_back({factor.size, factor.mark == Mark::Divided    ? "expert"
+                                    : factor.mark == Mark::Gathered ? "capacity"
+                                                                    : ""});
+    }
+    return out;
+  }
+  void add(const Content& content, std::string name) {
+    if (!index_.try_emplace(content, static_cast<int>(names.size())).second) return;
+    const auto labels = labelled_.find(content);
+    dims.emplace_back();
+    if (labels != labelled_.end())
+      dims.back() = labelled_dims(*labels->second);
+    else
+      for (const int64_t size : slice_.operators[slice_.operators[content.storage].base].layout.sizes)
+        dims.back().push_back({size, ""});
+    const int repeated = used_[name]++;
+    names.push_back(repeated == 0 ? name : fmt::format("{}.{}", name, repeated + 1));
+    base.push_back(slice_.operators[content.storage].base);
+  }
+  void add_written(const ChunkBodies& chunk, Pass pass, const PassBody& body, const ContentUse& use) {
+    if (pass == Pass::F && slice_.operators[content_base(use)].producer.valid() &&
+        content_base(use) == slice_.operators.loss)
+      return add(use.content, "loss");
+    const CallId producer = body[use.inside].producer;
+    add(use.content, fmt::format("{}{}.{}", pass == Pass::F ? "" : "d.", chunk.name,
+                                 short_name(slice_.operators[body.calls[producer.index()].op])));
+  }
+  TensorId content_base(const ContentUse& use) const { return slice_.operators[use.content.storage].base; }
+
+  const CapturedSlice& slice_;
+  std::map<Content, const TensorLabels*> labelled_;
+  std::map<Content, int> index_;
+  std::map<std::string, int> used_;
+};
+
+std::optional<DType> dtype_of(int8_t element) {
+  switch (static_cast<c10::ScalarType>(element)) {
+    case c10::ScalarType::Double:
+      return DType::Float64;
+    case c10::ScalarType::Float:
+      return DType::Float32;
+    case c10::ScalarType::BFloat16:
+      return DType::BFloat16;
+    case c10::ScalarType::Half:
+      return DType::Float16;
+    case c10::ScalarType::Long:
+      return DType::Int64;
+    case c10::ScalarType::Int:
+      return DType::Int32;
+    case c10::ScalarType::Char:
+    case c10::ScalarType::Byte:
+      return DType::Int8;
+    case c10::ScalarType::Bool:
+      return DType::Bool;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::vector<ScopeTag> tags_of(const OperatorGraph& graph, ScopeId scope) {
+  std::vector<ScopeTag> tags;
+  for (; scope.valid(); scope = graph[scope].parent) tags.push_back({graph[scope].name, graph[scope].index});
+  std::reverse(tags.begin(), tags.end());
+  return tags;
+}
+
+Diagnostic no_function(std::string what) {
+  return error(ErrorCode::E607, {}, std::move(what))
+      .help("sizes in a model graph are fixed or proportional to the samples (rounded up)")
+      .help("capture fewer sizes of slices, best one: then only those have to be right");
+}
+
+/// Assembles the graph from forms that are equal and sizes that are not.
+class GraphWriter {
+ public:
+  GraphWriter(const CaptureOptions& options, const std::vector<CapturedSlice>& slices,
+              const std::vector<FormedSlice>& formed, size_t exact)
+      : slices_(slices), formed_(formed), exact_(exact), builder_(options.name, options.step) {}
+
+  Result<ModelGraph> write() {
+    PIPER_CHECK(add_parameters());
+    PIPER_CHECK(add_values());
+    const SliceForm& form = formed_[0].form;
+    for (size_t c = 0; c < form.chunks.size(); ++c) add_chunk(c, form.chunks[c]);
+    return std::move(builder_).finish();
+  }
+
+ private:
+  const OperatorGraph& operators() const { return slices_[0].operators; }
+
+  /// All that some pass uses, in the order of the model.
+  Checked add_parameters() {
+    std::map<std::string, char> used;
+    for (const auto& chunk : formed_[0].form.chunks)
+      for (const auto& pass : chunk.passes)
+        if (pass)
+          for (const auto* names : {&pass->parameters, &pass->gradients})
+            for (const std::string& name : *names) used[name] = 1;
+    for (const GraphTensor& tensor : operators().tensors) {
+      if (tensor.kind != TensorKind::Parameter && tensor.kind != TensorKind::Buffer) continue;
+      if (!used.contains(tensor.name)) continue;
+      const auto dtype = dtype_of(tensor.layout.element);
+      if (!dtype) return no_function(fmt::format("parameter {} has a dtype that plans do not know", tensor.name));
+      Shape shape;
+      if (const auto labelled = formed_[0].parameters.find(tensor.name); labelled != formed_[0].parameters.end())
+        for (const LabelledSize& dim : labelled->second) shape.push_back({dim.size, false, 1, dim.label});
+      else
+        for (const int64_t size : tensor.layout.sizes) shape.push_back({size, false, 1, ""});
+      parameters_[tensor.name] = builder_.parameter(tensor.name, *dtype, std::move(shape));
+    }
+    return Ok{};
+  }
+
+  Checked add_values() {
+    const FormedSlice& first = formed_[0];
+    for (size_t v = 0; v < first.base.size(); ++v) {
+      const GraphTensor& base = operators()[first.base[v]];
+      const std::string& name = first.form.values[v];
+      const bool is_input = v < operators().inputs.size();  // they come first
+      const auto dtype = dtype_of(base.layout.element);
+      if (!dtype) return no_function(fmt::format("value {} has a dtype that plans do not know", name));
+      PIPER_TRY(Shape shape, shape_of(v, is_input));
+      const ValueKind kind = is_input                            ? ValueKind::Input
+                             : first.base[v] == operators().loss ? ValueKind::Loss
+                                                                 : ValueKind::Computed;
+      values_.push_back(builder_.value(name, kind, *dtype, std::move(shape)));
+    }
+    return Ok{};
+  }
+
+  Result<Shape> shape_of(size_t value, bool input) const {
+    Shape shape;
+    const std::vector<LabelledSize>& first = formed_[0].dims[value];
+    for (size_t d = 0; d < first.size(); ++d) {
+      std::vector<Seen> seen;
+      for (size_t s = 0; s < slices_.size(); ++s) {
+        const std::vector<LabelledSize>& dims = formed_[s].dims[value];
+        if (dims.size() != first.size() || dims[d].label != first[d].label)
+          return no_function(fmt::format("value {} has {} dimensions or {}", formed_[0].form.values[value],
+                                         first.size(), dims.size()));
+        seen.push_back({slices_[s].samples, dims[d].size});
+      }
+      std::optional<Dim> dim = fit_dim(seen);
+      if (!dim && exact_ == 1) dim = Dim{first[d].size, false, 1, ""};  // right for the one size that will run
+      if (input && d == 0) dim = Dim{1, true, 1, ""};
+      if (!dim) {
+        std::vector<std::string> sizes;
+        for (const Seen& one : seen) sizes.push_back(fmt::format("{} with {} samples", one.size, one.samples));
+        return no_function(
+            fmt::format("dimension {} of value {} is {}", d, formed_[0].form.values[value], fmt::join(sizes, ", ")));
+      }
+      dim->label = first[d].label;
+      shape.push_back(*dim);
+    }
+    return shape;
+  }
+
+  void add_chunk(size_t c, const SliceForm::FormOfChunk& form) {
+    const ChunkId chunk = builder_.chunk(form.name, tags_of(operators(), slices_[0].chunks[c].scope));
+    for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
+      const auto& of_pass = form.passes[static_cast<size_t>(pass)];
+      if (!of_pass) continue;
+      PassWork& work = builder_.work(chunk, pass);
+      for (const int value : of_pass->reads) work.reads.push_back(values_[static_cast<size_t>(value)]);
+      for (const int value : of_pass->writes) work.writes.push_back(values_[static_cast<size_t>(value)]);
+      for (const std::string& name : of_pass->parameters) work.parameters.push_back(parameters_.at(name));
+      for (const std::string& name : of_pass->gradients) work.gradients.push_back(parameters_.at(name));
+      work.flops = amount(c, pass, &PassAmounts::flops);
+      work.bytes_moved = amount(c, pass, &PassAmounts::moved);
+      work.temporaries = amount(c, pass, &PassAmounts::temporaries);
+    }
+  }
+  Amount amount(size_t chunk, Pass pass, int64_t PassAmounts::*member) const {
+    std::vector<Seen> seen;
+    for (size_t s = 0; s < slices_.size(); ++s)
+      seen.push_back({slices_[s].samples, formed_[s].amounts[chunk][static_cast<size_t>(pass)].*member});
+    return fit_amount(seen, exact_);
+  }
+
+  const std::vector<CapturedSlice>& slices_;
+  const std::vector<FormedSlice>& formed_;
+  size_t exact_;
+  ModelBuilder builder_;
+  std::map<std::string, ParameterId> parameters_;
+  std::vector<ValueId> values_;
+};
+
+}  // namespace
+
+FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<PassAmounts, 4>>& amounts) {
+  const Values values(slice);
+  FormedSlice out{{values.names, {}}, values.base, values.dims, values.parameters, amounts};
+  for (const ChunkBodies& chunk : slice.chunks) {
+    SliceForm::FormOfChunk form{chunk.name, {}};
+    for (size_t p = 0; p < chunk.passes.size(); ++p) {
+      if (!chunk.passes[p]) continue;
+      const PassBody& body = *chunk.passes[p];
+      PassForm& pass = form.passes[p].emplace();
+      for (const ContentUse& use : body.reads) pass.reads.push_back(values[use.content]);
+      for (const ContentUse& use : body.writes) pass.writes.push_back(values[use.content]);
+      for (const ExternalUse& use : body.parameters) pass.parameters.push_back(slice.operators[use.outside].name);
+      for (const ExternalUse& use : body.gradients) pass.gradients.push_back(slice.operators[use.outside].name);
+    }
+    out.form.chunks.push_back(std::move(form));
+  }
+  return out;
+}
+
+Result<ModelGraph> graph_of(const CaptureOptions& options, const std::vector<CapturedSlice>& slices,
+                            const std::vector<FormedSlice>& formed, size_t exact) {
+  return GraphWriter(options, slices, formed, exact).write();
+}
+
+}  // namespace piper

@@ -1,0 +1,56 @@
+// A captured slice in the numbering of the model graph: what of it may not depend on the number of samples, and what
+// may.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+
+namespace piper {
+
+struct PassForm {
+  std::vector<int> reads, writes;  // values
+  std::vector<std::string> parameters, gradients;
+  friend bool operator==(const PassForm&, const PassForm&) = default;
+};
+
+/// Equal for all sizes of slices.
+struct SliceForm {
+  struct FormOfChunk {
+    std::string name;
+    std::array<std::optional<PassForm>, 4> passes;
+    friend bool operator==(const FormOfChunk&, const FormOfChunk&) = default;
+  };
+  std::vector<std::string> values;
+  std::vector<FormOfChunk> chunks;
+  friend bool operator==(const SliceForm&, const SliceForm&) = default;
+};
+
+struct PassAmounts {
+  int64_t flops = 0, moved = 0, temporaries = 0;
+};
+
+/// A dimension as the model graph shows it: labelled ones stand alone.
+struct LabelledSize {
+  int64_t size = 1;
+  std::string label;
+};
+
+struct FormedSlice {
+  SliceForm form;
+  std::vector<TensorId> base;                                   // by value
+  std::vector<std::vector<LabelledSize>> dims;                  // by value
+  std::map<std::string, std::vector<LabelledSize>> parameters;  // dims of those that have labels
+  std::vector<std::array<PassAmounts, 4>> amounts;              // by chunk
+};
+FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<PassAmounts, 4>>& amounts);
+
+/// The model graph that is exact for the first `exact` slices; all have the same form.
+Result<ModelGraph> graph_of(const CaptureOptions& options, const std::vector<CapturedSlice>& slices,
+                            const std::vector<FormedSlice>& formed, size_t exact);
+
+}  // namespace piper
