@@ -228,8 +228,8 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     if (formed[s].form == formed[0].form) continue;
     if (s < exact)
       return error(ErrorCode::E607, {},
-                   fmt::format("with {} samples the model runs other operators than with {}", sizes[s], sizes[0]))
-          .help("capture one size of slices only; a dimension of size 1 is often the reason");
+                   fmt::format("with {} samples the model has other chunks or values than with {}", sizes[s], sizes[0]))
+          .help("capture one size of slices only; a branch on the size, or a dimension of size 1, is often the reason");
     slices.pop_back();  // nothing is known to grow: the graph is right for the one size it is for
     formed.pop_back();
   }

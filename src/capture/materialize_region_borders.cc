@@ -91,26 +91,32 @@ class Materializer {
         return renamed;
       });
       if (moved.empty()) continue;
-      map_tensors(graph_.calls[i].results, [&](TensorId id) { return view_of_copy(id, user, moved); });
+      map_tensors(graph_.calls[i].results, [&](TensorId id) { return view_of_copy(id, user, moved, i); });
     }
+    for (Contribution& contribution : graph_.gradients) contribution.value = made_by_producer(contribution.value);
+  }
+  /// What the call that made the tensor makes now.
+  TensorId made_by_producer(TensorId id) const {
+    const CallId producer = graph_[id].producer;
+    if (!producer.valid()) return id;
+    const auto found = renamed_.find({region(graph_[producer]), id});
+    return found == renamed_.end() ? id : found->second;
   }
   /// The tensor that a call in the region `user` sees.
   TensorId argument(TensorId id, ScopeId user, size_t call) {
     if (const auto own = renamed_.find({user, id}); own != renamed_.end()) return own->second;
-    TensorId seen = id;
-    if (const CallId producer = graph_[id].producer; producer.valid())
-      if (const auto theirs = renamed_.find({region(graph_[producer]), id}); theirs != renamed_.end())
-        seen = theirs->second;
+    TensorId seen = made_by_producer(id);
     if (crosses_in_part(seen, user)) seen = copy_of(seen, user, call);
     if (seen != id) renamed_[{user, id}] = seen;
     return seen;
   }
   /// A view of what a copy replaces is a view of the copy.
-  TensorId view_of_copy(TensorId id, ScopeId user, const std::map<StorageId, StorageId>& moved) {
+  TensorId view_of_copy(TensorId id, ScopeId user, const std::map<StorageId, StorageId>& moved, size_t call) {
     const auto to = moved.find(graph_[id].storage);
     if (to == moved.end()) return id;
     GraphTensor view = graph_[id];
     view.storage = to->second;
+    view.producer = CallId(call);
     const TensorId renamed(graph_.tensors.size());
     graph_.tensors.push_back(std::move(view));
     renamed_[{user, id}] = renamed;

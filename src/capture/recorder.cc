@@ -140,7 +140,9 @@ class Recorder : public ScopeListener {
     return facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)).id;
   }
 
+  /// Where the model is, or where it was when an operator failed.
   std::string where() const {
+    if (!failed_at_.empty()) return failed_at_;
     const int segment = backward_ ? backward_segment_ : static_cast<int>(graph.segments.size()) - 1;
     const ScopeId scope = graph.segments[static_cast<size_t>(segment)].scope;
     return fmt::format("{}, {}", scope_name(graph, scope), backward_ ? "backward" : "forward");
@@ -282,6 +284,9 @@ class Recorder : public ScopeListener {
                         .help("capture runs the model without numbers; this operator does not say there how large its "
                               "results are")
                         .help("write it with other operators, or add a rule to src/capture/shape_rules.cc"));
+    } catch (...) {
+      failed_at_ = where();  // scopes are left before anybody hears of it
+      throw;
     }
   }
 
@@ -365,6 +370,7 @@ class Recorder : public ScopeListener {
   bool backward_ = false, in_node_ = false;
   int backward_segment_ = 0;
   int random_calls_ = 0;
+  std::string failed_at_;
 };
 
 thread_local Recorder* recorder = nullptr;

@@ -54,7 +54,8 @@ struct Model : torch::nn::Module {
   Tensor finish(const Tensor& y) { return (y + bias) * scale; }
 
   Tensor experts(const Tensor& x, const Tensor& factor) {
-    const annotate scope("experts", {.experts = sizes.experts});
+    std::unique_ptr<annotate> scope;
+    if (!body.around_router) scope = std::make_unique<annotate>("experts", ScopeAttributes{sizes.experts});
     const Tensor y = body.inside(*this, x);
     return factor.defined() ? y * factor : y;
   }
@@ -247,6 +248,7 @@ std::map<std::string, Body> make_refused() {
         return (x.view({x.size(0), x.size(1) / 2, 2, x.size(2)}) * 1.5).view(x.sizes());
       },
       "a view cuts through the expert or capacity dimension");
+  out["cut_capacity"].tokens = 32;
   out["cat_experts"] = afterwards(
       [](Model&, Tensor y) {
         return torch::cat({y, torch::zeros({1, y.size(1), y.size(2)}, y.options())}, 0);

@@ -96,10 +96,14 @@ std::vector<Refusal> refusals() {
          }
          return y.sum();
        }},
-      {"E607_other_operators",
+      {"E607_other_chunks",
        [](Toy& toy, const Tensor& x) {
-         const Tensor y = product(toy, x);
-         return x.size(0) > 2 ? y.sum() : (y * 2).sum();
+         Tensor y = product(toy, x);
+         if (x.size(0) > 2) {
+           const annotate scope("extra");
+           y = y.sin();
+         }
+         return y.sum();
        },
        {2, 4}},
       {"E607_square",

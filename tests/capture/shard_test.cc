@@ -97,8 +97,7 @@ class Devices {
     }
   }
 
-  void run_on(int64_t r, const PassWork& work, bool inside,
-              const std::shared_ptr<const ChunkProgram>& program) {
+  void run_on(int64_t r, const PassWork& work, bool inside, const std::shared_ptr<const ChunkProgram>& program) {
     Values& values = (inside ? local_ : values_)[static_cast<size_t>(r)];
     std::vector<at::Tensor> reads, parameters, gradients, writes;
     for (const ValueId value : work.reads) reads.push_back(values.at(value));
