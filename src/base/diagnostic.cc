@@ -1,8 +1,12 @@
 #include "base/diagnostic.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+
+#include "base/json_string.h"
+#include "base/utf8.h"
 
 namespace piper {
 namespace {
@@ -21,25 +25,38 @@ std::string_view paint(Color color, std::string_view escape) {
   return color == Color::Always ? escape : "";
 }
 
+/// Characters of a line as a terminal shows them, one column each: tabs are blanks, what is no text is `?`.
+std::vector<std::string> shown_characters(std::string_view line) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < line.size();) {
+    const size_t length = utf8_length(line.substr(i));
+    const bool control = static_cast<unsigned char>(line[i]) < 0x20 || line[i] == 0x7f;
+    out.emplace_back(line[i] == '\t' ? " " : length == 0 || control ? "?" : std::string(line.substr(i, length)));
+    i += std::max<size_t>(1, length);
+  }
+  return out;
+}
+
 /// The line at `where` and a caret under it; long lines are cut around the caret.
 std::string excerpt(const SourceRange& where, Color color) {
   constexpr size_t widest = 160;
   const SourcePosition at = position_of(where);
-  std::string line(at.line_text);
-  if (line.ends_with('\r')) line.pop_back();
-  std::replace(line.begin(), line.end(), '\t', ' ');
-  for (char& c : line)
-    if (static_cast<unsigned char>(c) < 0x20) c = '?';
-  size_t column = static_cast<size_t>(at.column) - 1;
-  if (line.size() > widest) {
-    const size_t from = column > widest / 2 ? column - widest / 2 : 0;
-    line = line.substr(from, widest);
-    column -= from;
-  }
-  const size_t room = line.size() > column ? line.size() - column : 1;
-  const size_t length = std::clamp<size_t>(static_cast<size_t>(std::max(1, where.end - where.begin)), 1, room);
-  return fmt::format("  {}\n  {}{}{}{}\n", line, std::string(column, ' '), paint(color, "\x1b[32m"),
-                     std::string(length, '^'), paint(color, "\x1b[0m"));
+  std::string_view line = at.line_text;
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  const size_t first = std::min(static_cast<size_t>(at.column) - 1, line.size());
+  const auto bytes = static_cast<size_t>(std::max(1, where.end - where.begin));
+  const std::vector<std::string> before = shown_characters(line.substr(0, first)),
+                                 marked = shown_characters(line.substr(first, bytes));
+  std::vector<std::string> characters = shown_characters(line);
+  const size_t from = characters.size() > widest && before.size() > widest / 2 ? before.size() - widest / 2 : 0;
+  const size_t to = std::min(characters.size(), from + widest);
+  const size_t column = before.size() - from;
+  const size_t room = to - from > column ? to - from - column : 1;
+  const size_t length = std::clamp<size_t>(marked.size(), 1, room);
+  return fmt::format(
+      "  {}\n  {}{}{}{}\n",
+      fmt::join(characters.begin() + static_cast<long>(from), characters.begin() + static_cast<long>(to), ""),
+      std::string(column, ' '), paint(color, "\x1b[32m"), std::string(length, '^'), paint(color, "\x1b[0m"));
 }
 
 std::string headline(const SourceRange& where) {
@@ -48,35 +65,10 @@ std::string headline(const SourceRange& where) {
   return fmt::format("{}:{}:{}: ", where.file->name, at.line, at.column);
 }
 
-/// Bytes of the UTF-8 character at the start of `text`; 0 if there is none.
-size_t utf8_length(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-  if (length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
-  const auto second = length > 1 ? static_cast<unsigned char>(text[1]) : 0;
-  const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
-  const bool beyond = (lead == 0xED && second >= 0xA0) || (lead == 0xF4 && second >= 0x90);
-  return overlong || beyond ? 0 : length;
-}
-
 std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const size_t length = utf8_length(text.substr(i));
-    if (length == 0) {
-      out += "\\ufffd";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\u{:04x}", byte);
-    } else {
-      if (byte == '"' || byte == '\\') out += '\\';
-      out += text.substr(i, length);
-    }
-    i += std::max<size_t>(1, length);
-  }
-  return out + '"';
+  std::string out;
+  append_json_string(out, text);
+  return out;
 }
 
 std::string place_json(const SourceRange& where) {

@@ -15,7 +15,7 @@ namespace piper {
   X(E105, "argument of the wrong kind or value")                                 \
   X(E106, "bad JSON")                                                            \
   X(E107, "bad JSON directive")                                                  \
-  X(E108, "file cannot be read")                                                 \
+  X(E108, "file cannot be read or written")                                      \
   X(E109, "bad model description")                                               \
   X(E110, "unknown name in a model description")                                 \
   X(E111, "bad configuration file")                                              \
@@ -27,7 +27,7 @@ namespace piper {
   X(E203, "nothing selected")                                                    \
   X(E204, "not placed")                                                          \
   X(E205, "unknown device")                                                      \
-  X(E206, "bad split")                                                           \
+  X(E206, "name is taken")                                                       \
   X(E207, "devices are declared twice or not at all")                            \
   X(E208, "unknown mesh axis")                                                   \
   X(E209, "cannot cut the model into these stages")                              \
@@ -64,6 +64,12 @@ namespace piper {
   X(E408, "malformed plan")                                                      \
   X(E409, "devices of one template are not symmetric")                           \
   X(E410, "malformed DAG")                                                       \
+  X(E411, "cost table without an operation of the plan")                         \
+  /* E5xx: traces */                                                             \
+  X(E501, "not a trace of Piper")                                                \
+  X(E502, "trace of another version")                                            \
+  X(E503, "malformed trace")                                                     \
+  X(E504, "traces of different plans")                                           \
   /* E6xx: capture of a libtorch model */                                        \
   X(E601, "operator depends on data")                                            \
   X(E602, "operator without a shape rule")                                       \

@@ -7,7 +7,8 @@
 
 namespace piper {
 
-/// The whole file; `what` it is appears in the message if it cannot be read (E108).
-Result<SourceFilePtr> read_file(const std::string& path, std::string_view what);
+/// The whole file; `what` it is appears in the message if it cannot be read (E108) or is larger than files of its kind
+/// ever are (E113).
+Result<SourceFilePtr> read_file(const std::string& path, std::string_view what, size_t largest = 64u << 20);
 
 }  // namespace piper

@@ -63,7 +63,8 @@ Result<Scanner> Scanner::scan(SourceFilePtr file) {
   const std::string_view text = file->text;
   if (text.size() > largest_file)
     return error(ErrorCode::E113, {file, 0, 1},
-                 fmt::format("the file has {} bytes; the limit is {}", text.size(), largest_file));
+                 fmt::format("the file has {} bytes; the limit is {}", text.size(), largest_file))
+        .help("is it the file you meant?");
   bool first_on_line = true;
   const size_t byte_order_mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
   for (size_t i = byte_order_mark; i < text.size();) {
@@ -88,7 +89,8 @@ Result<Scanner> Scanner::scan(SourceFilePtr file) {
                  static_cast<int>(i + length), false};
       } else {
         return error(ErrorCode::E101, {file, static_cast<int>(i), static_cast<int>(i + 1)},
-                     fmt::format("unexpected {}", printable(c)));
+                     fmt::format("unexpected {}", printable(c)))
+            .help("other characters stand in double quotes, or in a comment after #");
       }
       token.first_on_line = first_on_line;
       first_on_line = false;
@@ -137,7 +139,9 @@ Diagnostic Scanner::unexpected(std::string_view what) const {
   const std::string found = token.kind == TokenKind::End      ? "the end of the text"
                             : token.kind == TokenKind::String ? fmt::format("\"{}\"", token.text)
                                                               : fmt::format("'{}'", token.text);
-  return error(ErrorCode::E101, range(token), fmt::format("expected {}, found {}", what, found));
+  const bool behind = token.kind == TokenKind::End && last_end_ > 0;  // the last line that says something, not the end
+  return error(ErrorCode::E101, behind ? SourceRange{file_, last_end_, last_end_ + 1} : range(token),
+               fmt::format("expected {}, found {}", what, found));
 }
 
 Checked Scanner::expect(std::string_view symbol, std::string_view what_for) {
@@ -160,7 +164,9 @@ Result<int64_t> Scanner::integer(std::string_view what) {
   const Token& token = peek(negative ? 1 : 0);
   if (token.kind != TokenKind::Number) return unexpected(what);
   const auto value = parse_integer(token.text);
-  if (!value) return error(ErrorCode::E102, range(token), fmt::format("'{}' is not a whole number", token.text));
+  if (!value)
+    return error(ErrorCode::E102, range(token), fmt::format("'{}' is not a whole number", token.text))
+        .help("write digits only, as in 12; at most 18 of them");
   if (negative) take();
   take();
   return negative ? -*value : *value;

@@ -36,7 +36,7 @@ std::string TextTable::print() const {
     for (size_t c = 0; c < columns; ++c) {
       width[c] = std::max(width[c], display_width(rows_[r][c]));
       const char first = rows_[r][c].empty() ? '0' : rows_[r][c][0];
-      if (r > 0 && !std::isdigit(static_cast<unsigned char>(first)) && first != '-') number[c] = false;
+      if (r > 0 && !std::isdigit(static_cast<unsigned char>(first)) && first != '-' && first != '+') number[c] = false;
     }
   }
   std::string out;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "cost/hash_costs.h"
 #include "directives/directives.h"
 #include "ir/verify_dag.h"
 #include "plan/lower.h"
@@ -42,7 +43,7 @@ class Pipeline {
   /// What a pass may have broken is our bug, never the user's.
   void end_phase(const TrainingDag& made) {
     if (auto sound = verify(made); !sound)
-      internal_error(fmt::format("after {}: {}", times.empty() ? "start" : times.back().pass, sound.error().message));
+      internal_error(fmt::format("after {}: {}", times.empty() ? "start" : times.back().pass, render(sound.error())));
   }
 
   TrainingDag dag;
@@ -76,7 +77,18 @@ Checked check_phases(const Schedule& schedule) {
 
 void add_origins(TrainingDag& dag, const Schedule& schedule) {
   for (const Directive& directive : schedule.directives)
-    dag.origins.push_back({print(directive.body), short_place(directive.where), directive.where, directive.body});
+    dag.origins.push_back(
+        {print(directive.body), short_place(directive.where), directive.where, directive.body, directive.arguments});
+}
+
+/// The cluster has the devices that the schedule declares, and knows the model's dtype.
+Checked check_cluster(const Cluster& cluster, const TrainingDag& dag, const Schedule& schedule) {
+  SourceRange where;
+  for (const Directive& directive : schedule.directives)
+    if (std::holds_alternative<Devices>(directive.body) || std::holds_alternative<Mesh>(directive.body))
+      where = directive.where;
+  PIPER_CHECK(check_devices(cluster, dag.devices, where));
+  return check_dtype(cluster, dag.devices, dag.model->step.weights);
 }
 
 /// Applies all directives of one kind, in file order.
@@ -92,15 +104,15 @@ Checked apply_all(Pipeline& pipeline, const Schedule& schedule) {
 }
 
 /// Orders in file order, with every `use` written out.
-Result<std::vector<SourcedOrder>> collect_orders(const TrainingDag& dag, const Schedule& schedule,
+Result<std::vector<SourcedOrder>> collect_orders(const TrainingDag& dag, const Schedule& schedule, const Costs& costs,
                                                  Schedule& written_out) {
   std::vector<SourcedOrder> orders;
   for (size_t d = 0; d < schedule.directives.size(); ++d) {
     const Directive& directive = schedule.directives[d];
     if (const auto* use = std::get_if<Use>(&directive.body)) {
-      PIPER_TRY(const std::vector<Order> expanded, expand(dag, *use, DirectiveId(d)));
+      PIPER_TRY(const std::vector<Order> expanded, expand(dag, *use, costs, DirectiveId(d)));
       for (const Order& order : expanded) {
-        written_out.directives.push_back({order, directive.where});
+        written_out.directives.push_back({order, directive.where, {}});
         orders.push_back({order, DirectiveId(d)});
       }
       continue;
@@ -147,7 +159,9 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   Compiled out;
 
   PIPER_CHECK(build_structure(pipeline, schedule));
-  PIPER_TRY(const std::vector<SourcedOrder> orders, collect_orders(pipeline.dag, schedule, out.schedule));
+  PIPER_CHECK(check_cluster(options.cluster, pipeline.dag, schedule));
+  const Costs costs{options.cluster, options.costs ? &*options.costs : nullptr};
+  PIPER_TRY(const std::vector<SourcedOrder> orders, collect_orders(pipeline.dag, schedule, costs, out.schedule));
   PIPER_CHECK(complete_structure(pipeline, schedule, orders));
 
   PIPER_CHECK(apply_all<Prefetch>(pipeline, schedule));
@@ -156,7 +170,8 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
 
   LinearDag& linear = out.linear;
   PIPER_CHECK(pipeline.timed("linearize", linear.dag, [&]() -> Checked {
-    PIPER_TRY(linear, linearize(std::move(pipeline.dag), options.cluster));
+    PIPER_TRY(const std::vector<double> seconds, node_seconds(pipeline.dag, costs));
+    PIPER_TRY(linear, linearize(std::move(pipeline.dag), seconds));
     return Ok{};
   }));
   PIPER_CHECK(pipeline.timed("place-gathers", linear.dag, [&]() -> Checked {
@@ -165,9 +180,10 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   }));
   pipeline.end_phase(linear.dag);
 
-  out.plan = pipeline.timed("lower", linear.dag, [&] { return lower(linear, options.cluster); });
+  out.plan =
+      pipeline.timed("lower", linear.dag, [&] { return lower(linear, hash_costs(costs.cluster, costs.measured)); });
   PIPER_CHECK(pipeline.timed("verify-plan", linear.dag, [&] { return verify(out.plan); }));
-  if (options.cluster.memory) PIPER_CHECK(check_capacity(out.plan, *options.cluster.memory));
+  PIPER_CHECK(check_capacity(out.plan, options.cluster));
   out.times = std::move(pipeline.times);
   return out;
 }

@@ -20,8 +20,10 @@ constexpr bool verify_every_pass_by_default = false;
 #endif
 
 struct CompileOptions {
-  /// Costs behind the order of nodes, and the memory of a device, if it is known.
+  /// Costs behind the order of nodes, and the memory of each kind of device, if it is known.
   Cluster cluster;
+  /// Measured costs of all computations, instead of formulas.
+  std::optional<CostTable> costs;
   /// Called after every pass with its name; for --dump-after.
   std::function<void(std::string_view, const TrainingDag&)> after_pass;
   /// Check the DAG after every pass instead of at the end of each phase; debug builds do.

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ir/device_classes.h"
+#include "schedule/timelines/clock.h"
 
 namespace piper {
 namespace {
@@ -80,6 +81,18 @@ std::vector<TimedRow> timed_rows(const LinearDag& linear) {
     const auto [bracket, part] = found == bracket_of.end() ? std::pair(-1, 0) : found->second;
     for (const int c : classes.of_group(node.group))
       writers[static_cast<size_t>(c)].add(op, bracket, part, linear.start[id.index()], linear.end[id.index()]);
+  }
+  return rows;
+}
+
+std::vector<TimedRow> timed_rows(const Timeline& timeline, const TimelineCosts& costs) {
+  const auto times = run_clock(timeline, costs);
+  std::vector<TimedRow> rows;
+  for (size_t r = 0; r < times.size(); ++r) {
+    TimedRow row{{static_cast<int>(r)}, {}};
+    for (size_t c = 0; c < times[r].size(); ++c)
+      row.cells.push_back({timeline.ranks[r][c], times[r][c].start, times[r][c].end});
+    rows.push_back(std::move(row));
   }
   return rows;
 }

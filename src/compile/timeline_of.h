@@ -5,6 +5,7 @@
 
 #include "passes/passes.h"
 #include "schedule/timeline.h"
+#include "schedule/timelines/library.h"
 
 namespace piper {
 
@@ -22,12 +23,10 @@ struct TimedRow {
 /// One row per class of devices. Without stages in the schedule, a chunk's stage is the number of its group.
 std::vector<TimedRow> timed_rows(const LinearDag& linear);
 
+/// One row per rank of a valid timeline, each as soon as it can.
+std::vector<TimedRow> timed_rows(const Timeline& timeline, const TimelineCosts& costs);
+
 /// `0F0 0F1 (1F0;0B0)`, a line per row.
 std::string print_timeline(const std::vector<TimedRow>& rows);
-
-enum class GridColor { None, Ansi };
-
-/// A picture of the schedule for a terminal of so many columns: time to the right, a row per class of devices, paged.
-std::string print_grid(const std::vector<TimedRow>& rows, int columns, GridColor color);
 
 }  // namespace piper

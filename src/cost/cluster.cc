@@ -1,128 +1,103 @@
 #include "cost/cluster.h"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
-
-#include "base/bytes.h"
-#include "base/suggest.h"
 
 namespace piper {
 namespace {
 
-SourceRange place_of(const SourceFilePtr& file, const toml::source_region& region) {
-  const std::string& text = file->text;
-  size_t at = 0;
-  for (uint32_t line = 1; line < region.begin.line && at < text.size(); ++line) {
-    const size_t next = text.find('\n', at);
-    at = next == std::string::npos ? text.size() : next + 1;
-  }
-  const int begin =
-      static_cast<int>(std::min(at + (region.begin.column > 0 ? region.begin.column - 1 : 0), text.size()));
-  const bool one_line = region.end.line == region.begin.line && region.end.column > region.begin.column;
-  return {file, begin, begin + (one_line ? static_cast<int>(region.end.column - region.begin.column) : 1)};
-}
-
-/// One key of a table: where its value goes.
-struct Field {
-  std::string section, key;
-  double* number = nullptr;
-  std::optional<int64_t>* bytes = nullptr;
-  std::string* text = nullptr;
-};
-
-Checked read(const SourceFilePtr& file, const Field& field, const toml::node& node) {
-  const SourceRange where = place_of(file, node.source());
-  if (field.text) {
-    if (const auto text = node.value_exact<std::string>()) {
-      *field.text = *text;
-      return Ok{};
-    }
-    return error(ErrorCode::E111, where, fmt::format("{} must be a text", field.key));
-  }
-  if (field.bytes) {
-    const auto text = node.value_exact<std::string>();
-    const auto bytes = text ? parse_bytes(*text) : node.value_exact<int64_t>();
-    if (bytes && *bytes > 0) {
-      *field.bytes = *bytes;
-      return Ok{};
-    }
-    return error(ErrorCode::E111, where, fmt::format("{} must be a size such as \"80GB\"", field.key))
-        .help("units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB, without a blank before them");
-  }
-  const auto number = node.value<double>();
-  if (number && std::isfinite(*number) && *number > 0) {
-    *field.number = *number;
-    return Ok{};
-  }
-  return error(ErrorCode::E111, where, fmt::format("{} must be a number above 0", field.key));
-}
-
-Checked read_section(const SourceFilePtr& file, const std::vector<Field>& fields, const std::string& section,
-                     const toml::table& table) {
-  for (const auto& [key, node] : table) {
-    const std::string name(key.str());
-    const auto field = std::find_if(fields.begin(), fields.end(),
-                                    [&](const Field& f) { return f.section == section && f.key == name; });
-    if (field == fields.end()) {
-      std::vector<std::string> known;
-      for (const Field& f : fields)
-        if (f.section == section) known.push_back(f.key);
-      return error(ErrorCode::E111, place_of(file, key.source()),
-                   fmt::format("unknown key \"{}\" in [{}]", name, section))
-          .help(did_you_mean(name, known));
-    }
-    PIPER_CHECK(read(file, *field, node));
-  }
-  return Ok{};
+/// Devices of a unit of the level below.
+int devices_below(const Cluster& cluster, int level) {
+  return level == 0 ? 1 : cluster.levels[static_cast<size_t>(level) - 1].joins;
 }
 
 }  // namespace
 
-Result<Cluster> parse_cluster(const SourceFilePtr& file) {
-  Cluster cluster;
-  const std::vector<Field> fields = {
-      {"cluster", "name", nullptr, nullptr, &cluster.name},
-      {"device", "memory", nullptr, &cluster.memory, nullptr},
-      {"device", "flops", &cluster.flops, nullptr, nullptr},
-      {"device", "bandwidth", &cluster.memory_bandwidth, nullptr, nullptr},
-      {"device", "launch", &cluster.launch, nullptr, nullptr},
-      {"link", "bandwidth", &cluster.link_bandwidth, nullptr, nullptr},
-      {"link", "latency", &cluster.link_latency, nullptr, nullptr},
-  };
-  try {
-    const toml::table root = toml::parse(file->text);
-    for (const auto& [key, node] : root) {
-      const std::string section(key.str());
-      if (section != "cluster" && section != "device" && section != "link")
-        return error(ErrorCode::E111, place_of(file, key.source()), fmt::format("unknown section [{}]", section))
-            .help(did_you_mean(section, {"cluster", "device", "link"}));
-      if (!node.is_table())
-        return error(ErrorCode::E111, place_of(file, key.source()), fmt::format("[{}] must be a section", section));
-      PIPER_CHECK(read_section(file, fields, section, *node.as_table()));
-    }
-  } catch (const toml::parse_error& problem) {
-    return error(ErrorCode::E111, place_of(file, problem.source()), fmt::format("not TOML: {}", problem.description()))
-        .help("texts stand in double quotes, numbers do not");
+const DeviceKind& kind_of(const Cluster& cluster, int device) {
+  int64_t end = 0;
+  for (const NodeRun& run : cluster.nodes) {
+    end += int64_t{run.count} * run.devices;
+    if (device < end || run.count == 0) return cluster.kinds[static_cast<size_t>(run.kind)];
   }
-  return cluster;
+  return cluster.kinds[cluster.nodes.empty() ? 0 : static_cast<size_t>(cluster.nodes.back().kind)];
 }
 
-double compute_seconds(const Cluster& cluster, const PassWork& work, int64_t samples) {
-  const double flops = static_cast<double>(work.flops.at(samples)) / cluster.flops;
-  const double bytes = static_cast<double>(work.bytes_moved.at(samples)) / cluster.memory_bandwidth;
-  return std::max(flops, bytes) + cluster.launch;
+int device_limit(const Cluster& cluster) {
+  if (cluster.nodes.empty() || cluster.nodes.back().count == 0) return INT_MAX;
+  int64_t devices = 0;
+  for (const NodeRun& run : cluster.nodes) devices += int64_t{run.count} * run.devices;
+  return static_cast<int>(std::min<int64_t>(devices, INT_MAX));
 }
 
-double transfer_seconds(const Cluster& cluster, int64_t bytes) {
-  return cluster.link_latency + static_cast<double>(bytes) / cluster.link_bandwidth;
+int meeting_level(const Cluster& cluster, int a, int b) {
+  for (size_t l = 0; l < cluster.levels.size(); ++l) {
+    const int joins = cluster.levels[l].joins;
+    if (joins == 0 || a / joins == b / joins) return static_cast<int>(l);
+  }
+  return -1;
 }
 
-double collective_seconds(const Cluster& cluster, int64_t bytes, int members) {
-  if (members < 2) return cluster.launch;
-  return cluster.link_latency * std::ceil(std::log2(members)) + static_cast<double>(bytes) / cluster.link_bandwidth;
+int port_of(const Cluster& cluster, int level, int device) {
+  return device / std::max(1, devices_below(cluster, level) / cluster.levels[static_cast<size_t>(level)].ports);
+}
+
+double port_bandwidth(const Cluster& cluster, int level) {
+  const LinkLevel& link = cluster.levels[static_cast<size_t>(level)];
+  return link.bandwidth * std::max(1, link.ports / devices_below(cluster, level));
+}
+
+double efficiency_at(const LinkLevel& level, double bytes) {
+  const auto& points = level.efficiency;
+  if (points.empty()) return 1;
+  const auto after = std::find_if(points.begin(), points.end(), [&](const auto& p) { return p.bytes >= bytes; });
+  if (after == points.begin()) return points.front().share;
+  if (after == points.end()) return points.back().share;
+  const EfficiencyPoint& before = *(after - 1);
+  const double along = std::log2(bytes / before.bytes) / std::log2(after->bytes / before.bytes);
+  return before.share + along * (after->share - before.share);
+}
+
+Checked check_devices(const Cluster& cluster, int devices, const SourceRange& where) {
+  if (const int limit = device_limit(cluster); devices > limit)
+    return error(ErrorCode::E205, where,
+                 fmt::format("device {} does not exist: cluster \"{}\" has {} device{}", limit, cluster.name, limit,
+                             limit == 1 ? "" : "s"))
+        .help("use fewer devices, or give the cluster more [[nodes]]");
+  const LinkLevel& outermost = cluster.levels.back();
+  if (devices > 1 && meeting_level(cluster, 0, devices - 1) < 0)
+    return error(ErrorCode::E111, outermost.where,
+                 fmt::format("no link joins devices 0 and {}: \"{}\" joins {}", outermost.joins, outermost.name,
+                             outermost.joins))
+        .note(where, fmt::format("{} devices are declared here", devices))
+        .help("add [[links]] without joins: they join all devices");
+  return Ok{};
+}
+
+Checked check_dtype(const Cluster& cluster, int devices, DType dtype) {
+  const auto check = [&](const DeviceKind& kind) -> Checked {
+    if (kind.peak[static_cast<size_t>(dtype)] > 0) return Ok{};
+    return error(ErrorCode::E111, kind.where,
+                 fmt::format("device \"{}\" does not say how fast it computes in {}, as the model does", kind.name,
+                             name(dtype)))
+        .help(fmt::format("add {} = \"100TFLOPS\", or what it is, to [device.{}.peak]", name(dtype), kind.name));
+  };
+  if (cluster.nodes.empty()) return check(cluster.kinds[0]);
+  int64_t first = 0;
+  for (const NodeRun& run : cluster.nodes) {
+    if (first < devices) PIPER_CHECK(check(cluster.kinds[static_cast<size_t>(run.kind)]));
+    first += int64_t{run.count} * run.devices;
+  }
+  return Ok{};
+}
+
+double compute_seconds(const DeviceKind& kind, DType dtype, int64_t flops, int64_t bytes) {
+  const double peak = kind.peak[static_cast<size_t>(dtype)] * kind.compute_efficiency;
+  const double computing = peak > 0 ? static_cast<double>(flops) / peak : 0;
+  const double moving = static_cast<double>(bytes) / (kind.memory_bandwidth * kind.memory_efficiency);
+  return std::max(computing, moving) + kind.launch;
 }
 
 }  // namespace piper

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/suggest.h"
@@ -34,16 +35,22 @@ Diagnostic declared_twice(const TrainingDag& dag, DirectiveId by) {
   return problem;
 }
 
-Checked check_devices(const TrainingDag& dag, const DeviceList& devices, const SourceRange& where) {
-  std::set<int> seen;
-  for (const int device : devices) {
-    if (device >= dag.devices)
-      return error(ErrorCode::E205, where,
-                   fmt::format("device {} does not exist; there are devices 0 to {}", device, dag.devices - 1))
-          .help("raise devices(n), or correct the list");
-    if (!seen.insert(device).second)
-      return error(ErrorCode::E205, where, fmt::format("device {} stands twice in one list", device))
-          .help("keep it once");
+Checked check_devices(const TrainingDag& dag, const DeviceChoice& choice, DirectiveId by) {
+  size_t number = 0;
+  for (const DeviceList& list : choice.lists) {
+    std::map<int, size_t> seen;
+    for (const int device : list) {
+      const size_t here = number++;
+      if (device >= dag.devices)
+        return error(ErrorCode::E205, dag.where_number(by, "devices", here),
+                     fmt::format("device {} does not exist; there are devices 0 to {}", device, dag.devices - 1))
+            .help("raise devices(n), or correct the list");
+      if (const auto [first, fresh] = seen.emplace(device, here); !fresh)
+        return error(ErrorCode::E205, dag.where_number(by, "devices", here),
+                     fmt::format("device {} stands twice in one list", device))
+            .note(dag.where_number(by, "devices", first->second), "first here")
+            .help("keep it once");
+    }
   }
   return Ok{};
 }
@@ -77,29 +84,29 @@ Result<DeviceGroup> mesh_slab(const TrainingDag& dag, const Filter& coordinates)
   return group;
 }
 
-Result<PartitionId> partition_of(TrainingDag& dag, GroupId id, const DeviceChoice& choice, std::string_view verb) {
+namespace {
+
+Diagnostic no_such_axis(const DeviceGroup& group, const std::string& axis, SourceRange where, std::string_view verb) {
+  const std::vector<std::string> names = axis_names(group.axes);
+  return error(ErrorCode::E208, std::move(where),
+               fmt::format("{}: the devices {} have no axis \"{}\"", verb, print_devices(group.devices), axis))
+      .help(names.empty() ? "a placement by list has no axes; give devices=[…] here too" : did_you_mean(axis, names));
+}
+
+/// Lists that together make up the group.
+Result<PartitionId> by_lists(TrainingDag& dag, GroupId id, const DeviceChoice& choice, DirectiveId by,
+                             std::string_view verb) {
+  PIPER_CHECK(check_devices(dag, choice, by));
   const DeviceGroup& group = dag.groups[id];
-  if (choice.mesh)
-    return error(ErrorCode::E105, choice.where, fmt::format("{}: say along which axis, or give lists of devices", verb))
-        .help("write along=dp or devices=[0, 1] instead of mesh={…}");
-  for (const std::string& axis : choice.along) {
-    const std::vector<std::string> names = axis_names(group.axes);
-    if (std::find(names.begin(), names.end(), axis) == names.end())
-      return error(ErrorCode::E208, choice.where,
-                   fmt::format("{}: the devices {} have no axis \"{}\"", verb, print_devices(group.devices), axis))
-          .help(names.empty() ? "a placement by list has no axes; give devices=[…] here too"
-                              : did_you_mean(axis, names));
-  }
-  if (!choice.along.empty()) return dag.groups.along(id, choice.along);
   Partition partition{id, 1, {}};
   const std::set<int> members(group.devices.begin(), group.devices.end());
-  for (const DeviceList& list : choice.lists) {
-    PIPER_CHECK(check_devices(dag, list, choice.where));
+  for (size_t l = 0; l < choice.lists.size(); ++l) {
+    const DeviceList& list = choice.lists[l];
     const bool inside = std::all_of(list.begin(), list.end(), [&](int d) { return members.contains(d); });
     const bool outside = std::none_of(list.begin(), list.end(), [&](int d) { return members.contains(d); });
     if (outside) continue;
     if (!inside || (!partition.members.empty() && static_cast<int>(list.size()) != partition.part_size))
-      return error(ErrorCode::E212, choice.where,
+      return error(ErrorCode::E212, choice.lists.size() > 1 ? dag.where_item(by, "devices", l) : choice.where,
                    fmt::format("{}: {} and the placement on {} do not fit", verb, print_devices(list),
                                print_devices(group.devices)))
           .help("lists must be of equal size and stay inside the devices given by place");
@@ -112,6 +119,23 @@ Result<PartitionId> partition_of(TrainingDag& dag, GroupId id, const DeviceChoic
                  fmt::format("{}: the lists do not cover the placement on {}", verb, print_devices(group.devices)))
         .help("every device given by place must stand in exactly one list");
   return dag.groups.intern(std::move(partition));
+}
+
+}  // namespace
+
+Result<PartitionId> partition_of(TrainingDag& dag, GroupId id, const DeviceChoice& choice, DirectiveId by) {
+  const std::string_view named = verb(dag.origins[by.index()].body);
+  if (choice.mesh)
+    return error(ErrorCode::E105, choice.where,
+                 fmt::format("{}: say along which axis, or give lists of devices", named))
+        .help("write along=dp or devices=[0, 1] instead of mesh={…}");
+  if (choice.along.empty()) return by_lists(dag, id, choice, by, named);
+  const std::vector<std::string> names = axis_names(dag.groups[id].axes);
+  for (size_t a = 0; a < choice.along.size(); ++a)
+    if (std::find(names.begin(), names.end(), choice.along[a]) == names.end())
+      return no_such_axis(dag.groups[id], choice.along[a],
+                          choice.along.size() > 1 ? dag.where_item(by, "along", a) : choice.where, named);
+  return dag.groups.along(id, choice.along);
 }
 
 }  // namespace piper

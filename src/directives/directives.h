@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "ir/compute_costs.h"
 #include "ir/training_dag.h"
 #include "schedule/schedule.h"
 
@@ -24,7 +25,7 @@ struct SourcedOrder {
 /// All orders at once: they share one index of the DAG.
 Result<TrainingDag> apply(TrainingDag dag, const std::vector<SourcedOrder>& orders);
 
-/// The orders that a timeline of the library stands for, one per rank.
-Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, DirectiveId by);
+/// The orders that a timeline of the library stands for, one per rank. Costs matter for `use list`.
+Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, const Costs& costs, DirectiveId by);
 
 }  // namespace piper

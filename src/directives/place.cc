@@ -2,9 +2,11 @@
 //   before:  %0 = compute embed F mb=0
 //   after:   %0 = compute embed F mb=0 @ [0, 1] stream compute
 // place(<filter>, along=pp, stages=n, shape=loop|v|two_way): cuts the selected chunks into n contiguous stages, tags
-// them, and gives stage s to a coordinate of the axis: s mod p, back and forth (v), or both ways at once (two_way).
+// them, and gives stage s to a coordinate of the axis: s mod p, back and forth (v), both ways at once (two_way), or
+// the s-th of ranks=[…].
+// place(<filter>, …, stage=k): what is selected is (part of) stage k.
 // Illegal: nothing selected (E203); placed elsewhere (E201); unknown device or axis (E205, E208); stages that do not
-// fit (E209).
+// fit (E209), a name for them that is taken (E206); an argument about stages without stages (E104).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 #include "base/suggest.h"
 #include "directives/device_choice.h"
 #include "directives/directives.h"
+#include "directives/new_tag.h"
 #include "ir/select.h"
 #include "schedule/schedule_text.h"
 
@@ -45,46 +48,46 @@ Instances find_instances(const ModelGraph& model, const std::vector<ChunkId>& ch
 }
 
 /// First instance of every stage.
-Result<std::vector<int>> stage_starts(const Place& place, const Instances& instances, const SourceRange& where) {
+Result<std::vector<int>> stage_starts(const TrainingDag& dag, const Place& place, const Instances& instances,
+                                      DirectiveId by) {
   std::vector<int> starts = {0};
   if (place.at.empty()) {
     if (place.stages > instances.count)
-      return error(ErrorCode::E209, where,
+      return error(ErrorCode::E209, dag.where(by, {"stages"}),
                    fmt::format("{} stages need at least {} instances of a scope; \"{}\" has {}", place.stages,
                                place.stages, instances.scope, instances.count))
-          .help("use fewer stages");
+          .help("use fewer stages, or place the parts one by one: place({embed=0}, devices=[0])");
     const int size = instances.count / place.stages, larger = instances.count % place.stages;
     for (int s = 1; s < place.stages; ++s) starts.push_back(s * size + std::min(s, larger));
     return starts;
   }
   starts.insert(starts.end(), place.at.begin(), place.at.end());
   if (static_cast<int>(starts.size()) != place.stages)
-    return error(ErrorCode::E209, where,
+    return error(ErrorCode::E209, dag.where(by, {"at"}),
                  fmt::format("{} cuts make {} stages, not {}", place.at.size(), starts.size(), place.stages))
         .help(fmt::format("give {} cut{}, or write stages={}", place.stages - 1, place.stages == 2 ? "" : "s",
                           starts.size()));
   for (size_t s = 1; s < starts.size(); ++s)
     if (starts[s] <= starts[s - 1] || starts[s] >= instances.count)
-      return error(ErrorCode::E209, where,
+      return error(ErrorCode::E209, dag.where_number(by, "at", s - 1),
                    fmt::format("cuts must rise and stay between 1 and {}: {} does not", instances.count - 1, starts[s]))
           .help(fmt::format("every cut is the first instance of \"{}\" in its stage", instances.scope));
   return starts;
 }
 
-int coordinate(StageShape shape, int stage, int ranks, bool second_direction) {
-  const int round = stage / ranks, offset = stage % ranks;
-  if (shape == StageShape::V) return round % 2 == 0 ? offset : ranks - 1 - offset;
-  if (shape == StageShape::TwoWay && second_direction) return ranks - 1 - offset;
-  return offset;
+int coordinate(const Place& place, int stage, int ranks, bool second_direction) {
+  if (!place.ranks.empty()) return place.ranks[static_cast<size_t>(stage)];
+  const int first = stage_coordinate(place.shape, stage, ranks);
+  return place.shape == StageShape::TwoWay && second_direction ? ranks - 1 - first : first;
 }
 
 Checked check_unplaced(const TrainingDag& dag, const std::vector<NodeId>& nodes, DirectiveId by) {
   for (const NodeId id : nodes)
     if (const Node& node = dag[id]; node.group.valid())
-      return error(ErrorCode::E201, dag.where(by),
+      return error(ErrorCode::E201, dag.where_filter(by),
                    fmt::format("{} is already placed on {}", name_of(dag, id),
                                print_devices(dag.groups[node.group].devices)))
-          .note(dag.where(node.placed_by), "first placed here")
+          .note(dag.where_filter(node.placed_by), "first placed here")
           .help("make the filters of the two directives exclude each other");
   return Ok{};
 }
@@ -96,46 +99,73 @@ void put(TrainingDag& dag, NodeId id, GroupId group, StreamId stream, DirectiveI
   node.placed_by = by;
 }
 
-/// The first directive that makes stages of this name.
-SourceRange first_stages(const TrainingDag& dag, const std::string& name) {
-  for (const Origin& origin : dag.origins)
-    if (const auto* place = std::get_if<Place>(&origin.body); place && place->stages > 0 && place->as == name)
-      return origin.where;
-  return {};
+/// Stages listed one by one: a coordinate for each.
+Checked check_ranks(const TrainingDag& dag, const Place& place, int ranks, DirectiveId by) {
+  const SourceRange where = dag.where(by, {"ranks"});
+  if (static_cast<int>(place.ranks.size()) != place.stages)
+    return error(ErrorCode::E209, where,
+                 fmt::format("{} ranks are given for {} stages", place.ranks.size(), place.stages))
+        .help("give one coordinate of the axis for every stage: stages=4, ranks=[0, 1, 1, 0]");
+  for (size_t s = 0; s < place.ranks.size(); ++s)
+    if (place.ranks[s] < 0 || place.ranks[s] >= ranks)
+      return error(ErrorCode::E209, where,
+                   fmt::format("stage {} is to go to rank {}; there are ranks 0 to {} along \"{}\"", s, place.ranks[s],
+                               ranks - 1, place.devices.along[0]))
+          .help("use coordinates of the axis");
+  if (place.shape != StageShape::Loop)
+    return error(ErrorCode::E104, dag.where(by, {"shape"}), "place: shape and ranks exclude each other")
+        .help("keep one of them");
+  return Ok{};
 }
 
-Checked check_stages(const TrainingDag& dag, const Place& place, int ranks, const SourceRange& where) {
-  if (place.stages % ranks != 0)
+/// The tags of this name, made if there are none yet.
+StageTags& stage_tags(TrainingDag& dag, const std::string& name) {
+  for (StageTags& tags : dag.stages)
+    if (tags.tag == name) return tags;
+  return dag.stages.emplace_back(StageTags{name, std::vector<int>(dag.model->chunks.size(), -1)});
+}
+
+/// Chunks become part of a stage; not of two.
+Checked tag_chunk(const TrainingDag& dag, StageTags& tags, ChunkId chunk, int stage, const SourceRange& where) {
+  int& of_chunk = tags.of_chunk[chunk.index()];
+  if (of_chunk >= 0 && of_chunk != stage)
     return error(ErrorCode::E209, where,
+                 fmt::format("{} is in {} {} already and cannot be in {}", (*dag.model)[chunk].name, tags.tag, of_chunk,
+                             stage))
+        .help("give one stage to all parts of the batch");
+  of_chunk = stage;
+  return Ok{};
+}
+
+Checked check_stages(const TrainingDag& dag, const Place& place, int ranks, DirectiveId by) {
+  if (!place.ranks.empty()) {
+    PIPER_CHECK(check_ranks(dag, place, ranks, by));
+  } else if (place.stages % ranks != 0)
+    return error(ErrorCode::E209, dag.where(by, {"stages"}),
                  fmt::format("{} stages do not divide among {} devices along \"{}\"", place.stages, ranks,
                              place.devices.along[0]))
-        .help(fmt::format("use a multiple of {}", ranks));
+        .help(fmt::format("use a multiple of {}, or ranks=[…]", ranks));
   if (place.shape == StageShape::TwoWay && place.stages != ranks)
-    return error(ErrorCode::E209, where,
+    return error(ErrorCode::E209, dag.where(by, {"stages"}),
                  fmt::format("two_way needs one stage per device along \"{}\": {}, not {}", place.devices.along[0],
                              ranks, place.stages))
         .help(fmt::format("write stages={}, or shape=v for two stages per device", ranks));
   if (place.shape == StageShape::TwoWay && (ranks % 2 != 0 || dag.slices() % 2 != 0))
-    return error(ErrorCode::E209, where,
+    return error(ErrorCode::E209, dag.where(by, {"shape"}),
                  fmt::format("two_way needs an even number of devices and of slices: there are {} and {}", ranks,
                              dag.slices()))
         .help("half of the microbatches go each way: split(batch, parts=8, as=mb)");
-  for (const StageTags& stages : dag.stages)
-    if (stages.tag == place.as)
-      return error(ErrorCode::E206, where, fmt::format("stages called \"{}\" exist already", place.as))
-          .note(first_stages(dag, place.as), "made here")
-          .help("give these another name: as=…");
   return Ok{};
 }
 
 Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveId by) {
-  const SourceRange where = dag.where(by);
   Selector selector(dag);
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.chunks(place.what, "place"));
   PIPER_TRY(const std::vector<NodeId> nodes, selector.nodes(place.what, "place"));
   PIPER_CHECK(check_unplaced(dag, nodes, by));
   if (place.devices.along.size() != 1)
-    return error(ErrorCode::E105, place.devices.where, "place: stages go along one axis of the mesh: along=pp");
+    return error(ErrorCode::E105, place.devices.where, "place: stages go along one axis of the mesh")
+        .help("write along=pp");
   const std::string& axis = place.devices.along[0];
   const auto found = std::find_if(dag.mesh.begin(), dag.mesh.end(), [&](const MeshAxis& a) { return a.name == axis; });
   if (found == dag.mesh.end()) {
@@ -145,29 +175,45 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
         .help(did_you_mean(axis, names));
   }
   const int ranks = found->size;
-  PIPER_CHECK(check_stages(dag, place, ranks, where));
+  PIPER_CHECK(check_new_tag(dag, place.as, by));
+  PIPER_CHECK(check_stages(dag, place, ranks, by));
   const Instances instances = find_instances(*dag.model, chunks);
-  PIPER_TRY(const std::vector<int> starts, stage_starts(place, instances, where));
+  PIPER_TRY(const std::vector<int> starts, stage_starts(dag, place, instances, by));
 
-  StageTags tags{place.as, std::vector<int>(dag.model->chunks.size(), -1)};
+  StageTags& tags = stage_tags(dag, place.as);
   for (size_t i = 0; i < chunks.size(); ++i) {
     const auto next = std::upper_bound(starts.begin(), starts.end(), instances.of_chunk[i]);
-    tags.of_chunk[chunks[i].index()] = static_cast<int>(next - starts.begin()) - 1;
+    PIPER_CHECK(tag_chunk(dag, tags, chunks[i], static_cast<int>(next - starts.begin()) - 1, dag.where(by)));
   }
   std::vector<GroupId> groups;
   for (int rank = 0; rank < ranks; ++rank) {
-    Filter coordinates{{TagCondition{axis, false, {{rank, rank}}, {}, where}}, where};
+    Filter coordinates{{TagCondition{axis, false, {{rank, rank}}, {}, {}}}, {}};
     PIPER_TRY(DeviceGroup slab, mesh_slab(dag, coordinates));
     groups.push_back(dag.groups.intern(std::move(slab)));
   }
   const StreamId stream = dag.stream(place.stream);
-  dag.stages.push_back(std::move(tags));
   for (const NodeId id : nodes) {
-    const int stage = dag.stages.back().of_chunk[dag[id].tags.chunk.index()];
+    const int stage = tags.of_chunk[dag[id].tags.chunk.index()];
     const bool second_half = dag[id].tags.slice >= dag.slices() / 2;
-    put(dag, id, groups[static_cast<size_t>(coordinate(place.shape, stage, ranks, second_half))], stream, by);
+    put(dag, id, groups[static_cast<size_t>(coordinate(place, stage, ranks, second_half))], stream, by);
   }
   return dag;
+}
+
+/// Arguments that say something about stages.
+Checked check_without_stages(const TrainingDag& dag, const Place& place, DirectiveId by) {
+  const auto needs_stages = [&](std::string_view argument) {
+    return error(ErrorCode::E104, dag.where(by, {argument}), fmt::format("place: {}=… goes with stages=n", argument));
+  };
+  const Place usual;
+  if (!place.devices.along.empty())
+    return needs_stages("along").help("for one group of devices write mesh={pp=0}, or mesh={} for all of them");
+  constexpr auto help = "add along=AXIS and stages=n, or take it out";
+  if (!place.at.empty()) return needs_stages("at").help(help);
+  if (place.shape != usual.shape) return needs_stages("shape").help(help);
+  if (!place.ranks.empty()) return needs_stages("ranks").help(help);
+  if (place.as != usual.as && !place.stage) return needs_stages("as").help(help);
+  return Ok{};
 }
 
 }  // namespace
@@ -175,24 +221,30 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
 Result<TrainingDag> apply(TrainingDag dag, const Place& place, DirectiveId by) {
   if (dag.devices == 0)
     return error(ErrorCode::E207, dag.where(by), "place: no devices are declared").help("add devices(n) or mesh(…)");
+  if (place.stages > 0 && place.stage)
+    return error(ErrorCode::E104, dag.where(by, {"stage"}), "place: stage=k and stages=n exclude each other")
+        .help("stages=n cuts into several, stage=k says that all of it is one");
   if (place.stages > 0) return place_stages(std::move(dag), place, by);
-  if (!place.at.empty()) return error(ErrorCode::E104, dag.where(by), "place: at=[…] goes with stages=n");
-  if (!place.devices.along.empty())
-    return error(ErrorCode::E104, dag.where(by), "place: along=… goes with stages=n")
-        .help("for one group of devices write mesh={pp=0}, or mesh={} for all of them");
+  PIPER_CHECK(check_without_stages(dag, place, by));
   if (place.devices.lists.size() > 1)
-    return error(ErrorCode::E105, place.devices.where, "place: takes one list of devices");
+    return error(ErrorCode::E105, place.devices.where, "place: takes one list of devices")
+        .help("what is placed together stands in one list; write one place for each");
   DeviceGroup group;
   if (place.devices.mesh) {
     PIPER_TRY(group, mesh_slab(dag, *place.devices.mesh));
   } else {
-    PIPER_CHECK(check_devices(dag, place.devices.lists[0], place.devices.where));
+    PIPER_CHECK(check_devices(dag, place.devices, by));
     group.devices = place.devices.lists[0];
     group.axes = {{"", group.size()}};
   }
   Selector selector(dag);
   PIPER_TRY(const std::vector<NodeId> nodes, selector.nodes(place.what, "place"));
   PIPER_CHECK(check_unplaced(dag, nodes, by));
+  if (place.stage) {
+    StageTags& tags = stage_tags(dag, place.as);
+    for (const NodeId node : nodes)
+      PIPER_CHECK(tag_chunk(dag, tags, dag[node].tags.chunk, *place.stage, dag.where(by)));
+  }
   const GroupId id = dag.groups.intern(std::move(group));
   const StreamId stream = dag.stream(place.stream);
   for (const NodeId node : nodes) put(dag, node, id, stream, by);

@@ -80,8 +80,8 @@ Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, Directive
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.chunks(recompute.what, "recompute"));
   PIPER_TRY(const std::vector<int> slices, selector.slices(recompute.what, "recompute"));
   if (const TagCondition* pass = recompute.what.find("pass"))
-    return error(ErrorCode::E105, pass->where,
-                 "recompute: it is always forward that is computed again; take out pass=…");
+    return error(ErrorCode::E105, pass->where, "recompute: it is always forward that is computed again")
+        .help("take out pass=…");
   if (recompute.what.find("comm")) return nothing_selected(recompute.what, "recompute", "computation");
 
   Rewrite rewrite{dag, std::vector<NodeId>(dag.nodes.size()), std::vector<int>(dag.model->chunks.size(), -1)};
@@ -94,18 +94,21 @@ Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, Directive
     for (const ChunkId chunk : chunks) {
       const std::string& name = (*dag.model)[chunk].name;
       if (const NodeId other = index.find(chunk, Pass::R, slice); other.valid())
-        return error(ErrorCode::E312, dag.where(by), fmt::format("recompute: chunk {} is recomputed already", name))
-            .note(dag.where(dag[other].made_by), "first here")
+        return error(ErrorCode::E312, recompute.what.where,
+                     fmt::format("recompute: chunk {} is recomputed already", name))
+            .note(dag.where_filter(dag[other].made_by), "first here")
             .help("make the filters of the two directives exclude each other");
       if (!(*dag.model)[chunk].find(Pass::B))
-        return error(ErrorCode::E312, dag.where(by), fmt::format("recompute: chunk {} has no backward pass", name))
+        return error(ErrorCode::E312, recompute.what.where,
+                     fmt::format("recompute: chunk {} has no backward pass", name))
             .help("nothing of it is saved, so nothing has to be computed again; leave it out of the filter");
     }
   }
   const std::vector<char> needed = needed_by_backward(rewrite, index, chunks, slices);
   if (std::find(needed.begin(), needed.end(), 1) == needed.end())
-    return error(ErrorCode::E312, dag.where(by),
-                 "recompute: backward of the selection needs nothing that forward computes inside it");
+    return error(ErrorCode::E312, recompute.what.where,
+                 "recompute: backward of the selection needs nothing that forward computes inside it")
+        .help("nothing would be dropped; leave the directive out, or select more of the model");
   for (const int slice : slices) {
     for (const ChunkId chunk : chunks) {
       const NodeId forward = index.find(chunk, Pass::F, slice);

@@ -2,7 +2,8 @@
 // different slices; gradients are reduced over them. ZeRO cuts optimiser state (1), gradients (2), parameters (3).
 //   before:  layer.0 on [0, 1]
 //   after:   layer.0 on [0, 1], replicated: one reduction per bucket, then one update
-// Illegal: nothing selected (E203); replicated twice (E301); devices that differ from the placement (E208, E212).
+// Illegal: nothing selected (E203); replicated twice (E301); devices that differ from the placement (E208, E212);
+// an argument without effect at this level (E104).
 #include <fmt/format.h>
 
 #include "directives/device_choice.h"
@@ -10,24 +11,42 @@
 #include "ir/select.h"
 
 namespace piper {
+namespace {
+
+/// Arguments that have no effect at this ZeRO level, however many devices there are.
+Checked check_arguments(const TrainingDag& dag, const Replicate& replicate, DirectiveId by) {
+  const Replicate usual;
+  if (replicate.release != usual.release && replicate.zero < 3)
+    return error(ErrorCode::E104, dag.where(by, {"release"}), "replicate: release=… goes with zero=3")
+        .help(fmt::format("with zero={} there is no gathered copy to release; take it out, or write zero=3",
+                          replicate.zero));
+  if (replicate.gather_stream != usual.gather_stream && replicate.zero == 0)
+    return error(ErrorCode::E104, dag.where(by, {"gather_stream"}),
+                 "replicate: gather_stream=… goes with zero=1, 2 or 3")
+        .help("with zero=0 no parameters are gathered; take it out, or divide something: zero=1");
+  return Ok{};
+}
+
+}  // namespace
 
 Result<TrainingDag> apply(TrainingDag dag, const Replicate& replicate, DirectiveId by) {
+  PIPER_CHECK(check_arguments(dag, replicate, by));
   Selector selector(dag);
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.whole_chunks(replicate.what, "replicate"));
   size_t fitting = 0;
   std::optional<Diagnostic> misfit;
   for (const ChunkId chunk : chunks) {
     for (Residence& residence : dag.residences[chunk.index()]) {
-      auto partition = partition_of(dag, residence.group, replicate.devices, "replicate");
+      auto partition = partition_of(dag, residence.group, replicate.devices, by);
       if (!partition) {
         if (!misfit) misfit = partition.error();
         continue;
       }
       ++fitting;
       if (residence.replicated_by.valid())
-        return error(ErrorCode::E301, dag.where(by),
+        return error(ErrorCode::E301, dag.where_filter(by),
                      fmt::format("chunk {} is already replicated", (*dag.model)[chunk].name))
-            .note(dag.where(residence.replicated_by), "first replicated here")
+            .note(dag.where_filter(residence.replicated_by), "first replicated here")
             .help("make the filters of the two directives exclude each other");
       residence.replicated_by = by;
       residence.copies = *partition;

@@ -15,14 +15,14 @@ namespace piper {
 namespace {
 
 /// Every expert dimension of the chunk divides by `parts`, and there is one.
-Checked check_divides(const TrainingDag& dag, ChunkId id, int parts, const SourceRange& where) {
+Checked check_divides(const TrainingDag& dag, ChunkId id, int parts, const Shard& shard) {
   const Chunk& chunk = (*dag.model)[id];
   bool found = false;
   const auto divides = [&](const auto& thing, std::string_view what) -> Checked {
     const Dim* dim = labelled(thing.shape, divided_label);
     found = found || dim;
     if (!dim || dim->size % parts == 0) return Ok{};
-    return error(ErrorCode::E308, where,
+    return error(ErrorCode::E308, shard.devices.where,
                  fmt::format("shard: {} {} of chunk {} has {} experts, which do not divide among {} devices", what,
                              thing.name, chunk.name, dim->size, parts))
         .help(fmt::format("use a number of devices that divides {}", dim->size));
@@ -35,7 +35,8 @@ Checked check_divides(const TrainingDag& dag, ChunkId id, int parts, const Sourc
     for (const ValueId v : work->reads) PIPER_CHECK(divides((*dag.model)[v], "value"));
   }
   if (found) return Ok{};
-  return error(ErrorCode::E308, where, fmt::format("shard: nothing in chunk {} has an expert dimension", chunk.name))
+  return error(ErrorCode::E308, shard.what.where,
+               fmt::format("shard: nothing in chunk {} has an expert dimension", chunk.name))
       .help("select the region of the experts only, as in shard({experts=*}, …)");
 }
 
@@ -47,14 +48,14 @@ Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
   const StreamId stream = dag.stream(shard.stream);
   for (const ChunkId chunk : chunks) {
     for (Residence& residence : dag.residences[chunk.index()]) {
-      PIPER_TRY(const PartitionId partition, partition_of(dag, residence.group, shard.devices, "shard"));
+      PIPER_TRY(const PartitionId partition, partition_of(dag, residence.group, shard.devices, by));
       if (residence.sharded_by.valid())
-        return error(ErrorCode::E309, dag.where(by),
+        return error(ErrorCode::E309, dag.where_filter(by),
                      fmt::format("chunk {} is already sharded", (*dag.model)[chunk].name))
-            .note(dag.where(residence.sharded_by), "first sharded here")
+            .note(dag.where_filter(residence.sharded_by), "first sharded here")
             .help("make the filters of the two directives exclude each other");
       const int parts = dag.groups[partition].part_size;
-      PIPER_CHECK(check_divides(dag, chunk, parts, dag.where(by)));
+      PIPER_CHECK(check_divides(dag, chunk, parts, shard));
       residence.sharded_by = by;
       residence.exchange_stream = stream;
       if (parts > 1) residence.layout = partition;

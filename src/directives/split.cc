@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "directives/directives.h"
+#include "directives/new_tag.h"
 
 namespace piper {
 namespace {
@@ -13,27 +14,16 @@ namespace {
 constexpr int64_t most_nodes = 5'000'000;
 
 Checked check(const TrainingDag& dag, const Split& split, DirectiveId by) {
-  for (const SliceDim& dim : dag.dims)
-    if (dim.name == split.as)
-      return error(ErrorCode::E206, dag.where(by), fmt::format("the batch is already split along \"{}\"", split.as))
-          .note(dag.where(dim.made_by), "first split here")
-          .help("use another name after as=");
-  for (const Chunk& chunk : dag.model->chunks)
-    for (const ScopeTag& tag : chunk.scopes)
-      if (tag.scope == split.as)
-        return error(ErrorCode::E206, dag.where(by), fmt::format("\"{}\" is a scope of the model", split.as))
-            .help("use another name after as=");
-  if (split.as == "pass" || split.as == "comm")
-    return error(ErrorCode::E206, dag.where(by), fmt::format("\"{}\" has a meaning of its own", split.as))
-        .help("use another name after as=");
+  PIPER_CHECK(check_new_tag(dag, split.as, by));
   const int64_t slices = int64_t{dag.slices()} * split.parts;
   if (dag.model->step.batch % slices != 0)
-    return error(ErrorCode::E213, dag.where(by),
+    return error(ErrorCode::E213, dag.where(by, {"parts"}),
                  fmt::format("a batch of {} samples does not divide into {} parts", dag.model->step.batch, slices))
         .help(fmt::format("the batch must be a multiple of {}: --batch {}, or batch in the model's step", slices,
                           slices));
   if (slices * static_cast<int64_t>(dag.nodes.size()) > most_nodes)
-    return error(ErrorCode::E113, dag.where(by), fmt::format("{} parts make more than {} nodes", slices, most_nodes))
+    return error(ErrorCode::E113, dag.where(by, {"parts"}),
+                 fmt::format("{} parts make more than {} nodes", slices, most_nodes))
         .help("use fewer parts");
   return Ok{};
 }

@@ -41,8 +41,11 @@ Result<int64_t> BoundedReader::number(std::string_view what, int64_t low, int64_
   const int64_t value = negative ? -size.value_or(0) : size.value_or(0);
   if (size && value >= low && value <= high) return value;
   const std::string written = fmt::format("{}{}", negative ? "-" : "", digits.text);
-  if (high < low) return wrong(in.range_from(first), fmt::format("{} {} does not exist: there is none", what, written));
-  return wrong(in.range_from(first), fmt::format("{} must be from {} to {}, not {}", what, low, high, written));
+  if (high < low)
+    return wrong(in.range_from(first), fmt::format("{} {} does not exist: there is none", what, written))
+        .help("declare it above");
+  return wrong(in.range_from(first), fmt::format("{} must be from {} to {}, not {}", what, low, high, written))
+      .help(fmt::format("for example {}", size && value < low ? low : high));
 }
 
 Result<int> BoundedReader::reference(char letter, std::string_view what, size_t count) {
@@ -53,21 +56,26 @@ Result<int> BoundedReader::reference(char letter, std::string_view what, size_t 
   in.take();
   const auto index = parse_integer(text.substr(1));
   if (index && static_cast<uint64_t>(*index) < count) return static_cast<int>(*index);
-  return wrong(in.range(token), fmt::format("unknown {} {}; there are {}", what, text, count));
+  return wrong(in.range(token), fmt::format("unknown {} {}; there are {}", what, text, count))
+      .help(count == 0   ? fmt::format("declare it above: {} {}0", what, letter)
+            : count == 1 ? fmt::format("the only one is {}0", letter)
+                         : fmt::format("they are called {}0 to {}{}", letter, letter, count - 1));
 }
 
 Checked BoundedReader::numbered(std::string_view what, size_t before) {
   const Token token = in.peek();
   PIPER_TRY(const int64_t index, number(what, 0, INT32_MAX));
   if (static_cast<size_t>(index) == before) return Ok{};
-  return wrong(in.range(token), fmt::format("{} {} stands where {} must", what, index, before));
+  return wrong(in.range(token), fmt::format("{} {} stands where {} must", what, index, before))
+      .help("they are numbered from 0 without gaps");
 }
 
 Checked BoundedReader::numbered(char letter, std::string_view what, size_t before) {
   const Token token = in.peek();
   PIPER_TRY(const int index, reference(letter, what, INT32_MAX));
   if (static_cast<size_t>(index) == before) return Ok{};
-  return wrong(in.range(token), fmt::format("{} {} stands where {}{} must", what, token.text, letter, before));
+  return wrong(in.range(token), fmt::format("{} {} stands where {}{} must", what, token.text, letter, before))
+      .help("they are numbered from 0 without gaps");
 }
 
 Result<int> BoundedReader::named(const NameTable& known, std::string_view what) {
@@ -95,7 +103,8 @@ Checked BoundedReader::add_range(DeviceList& list) {
   }
   const auto count = static_cast<size_t>(high - low + 1);
   if (count > devices_left_)
-    return error(ErrorCode::E113, in.range_from(first), "all lists of devices together are too long");
+    return error(ErrorCode::E113, in.range_from(first), "all lists of devices together are too long")
+        .help("use fewer devices or fewer groups");
   devices_left_ -= count;
   for (int64_t device = low; device <= high; ++device) list.push_back(static_cast<int>(device));
   return Ok{};

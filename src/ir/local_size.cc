@@ -24,6 +24,16 @@ int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
   return saturating_multiply(count, bytes_of(value.dtype));
 }
 
+int64_t moved_bytes(const TrainingDag& dag, const Node& node) {
+  if (const auto* transfer = std::get_if<Transfer>(&node.op)) return written_bytes(dag, node, transfer->value);
+  const Item item = std::get<Collective>(node.op).item;
+  if (item.is_value()) return written_bytes(dag, node, item.value_id());
+  if (item.kind == Item::Kind::Scalars) return scalar_bytes;
+  const Bucket& bucket = dag[item.bucket_id()];
+  return saturating_multiply(bucket.elements,
+                             bytes_of(item.kind == Item::Kind::Weights ? bucket.dtype : dag.model->step.gradients));
+}
+
 int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
   return holder.zero == 0 ? bucket.elements
                           : saturating_multiply(shard_elements(dag, bucket, holder), dag.groups[holder.over].part_size);
@@ -31,6 +41,23 @@ int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
 
 int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
   return ceil_divide(bucket.elements, dag.groups[holder.over].part_size);
+}
+
+int64_t optimizer_bytes(const StepConfig& step, DType weights) {
+  const int64_t precise = std::max(bytes_of(weights), step.master ? bytes_of(*step.master) : bytes_of(DType::Float32));
+  int64_t bytes = moments(step.optimizer) * precise;
+  if (step.master && *step.master != weights) bytes += bytes_of(*step.master);
+  if (step.master_gradients && *step.master_gradients != step.gradients) bytes += bytes_of(*step.master_gradients);
+  return bytes;
+}
+
+UpdateWork update_work(const TrainingDag& dag, const Node& update) {
+  constexpr int64_t flops_per_element = 16;  // AdamW with clipping
+  const Bucket& bucket = dag[std::get<Update>(update.op).bucket];
+  const StepConfig& step = dag.model->step;
+  const int64_t element = bytes_of(step.gradients) + bytes_of(bucket.dtype) + 2 * optimizer_bytes(step, bucket.dtype);
+  const int64_t elements = shard_elements(dag, bucket, holder_on(bucket, update.group));
+  return {saturating_multiply(elements, flops_per_element), saturating_multiply(elements, element)};
 }
 
 const Holder& holder_on(const Bucket& bucket, GroupId group) {

@@ -12,9 +12,24 @@ int64_t samples_on(const TrainingDag& dag, GroupId group);
 /// their capacity gathered; an exchange changes which of them are here, not how many numbers.
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId value);
 
+/// Loss, count of tokens, norm of the gradients, whether all is finite: what every update reads.
+constexpr int64_t scalar_bytes = 16;
+
+/// Bytes of a communication: the whole array of an all_reduce, reduce_scatter or all_gather, and what one receiving
+/// device gets of a transfer or all_to_all.
+int64_t moved_bytes(const TrainingDag& dag, const Node& communication);
+
 /// Elements of a bucket on one device of the holder: all of them, or its shard (padded to equal size).
 int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
 int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
+
+/// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's own.
+int64_t optimizer_bytes(const StepConfig& step, DType weights);
+/// What an update does on each device: gradients are read, weights written, the optimiser's state both.
+struct UpdateWork {
+  int64_t flops = 0, bytes = 0;
+};
+UpdateWork update_work(const TrainingDag& dag, const Node& update);
 
 /// The holder of the bucket that is this group.
 const Holder& holder_on(const Bucket& bucket, GroupId group);

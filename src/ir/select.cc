@@ -81,7 +81,9 @@ Checked Selector::check_indices(const TagCondition& condition, std::string_view 
     if (range.high > found->second)
       return error(ErrorCode::E203, condition.where,
                    fmt::format("{}: {} does not exist: \"{}\" counts from 0 to {}", verb,
-                               fmt::format("{}={}", condition.tag, range.high), condition.tag, found->second));
+                               fmt::format("{}={}", condition.tag, range.high), condition.tag, found->second))
+          .help(range.low >= found->second ? fmt::format("the last is {}={}", condition.tag, found->second)
+                                           : fmt::format("write {}={}..{}", condition.tag, range.low, found->second));
   return Ok{};
 }
 
@@ -148,7 +150,8 @@ Result<std::vector<ChunkId>> Selector::whole_chunks(const Filter& filter, std::s
   for (const TagCondition& condition : filter.conditions)
     if (condition.tag == "pass" || condition.tag == "comm" || is_dim(condition.tag))
       return error(ErrorCode::E105, condition.where,
-                   fmt::format("{}: parameters belong to all slices and passes; take out {}=…", verb, condition.tag));
+                   fmt::format("{}: parameters belong to all slices and passes", verb))
+          .help(fmt::format("take out {}=…", condition.tag));
   return selected;
 }
 

@@ -10,11 +10,6 @@
 
 namespace piper {
 
-std::string_view name(CollectiveKind kind) {
-  constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "reduce_pieces"};
-  return names[static_cast<int>(kind)];
-}
-
 NodeId TrainingDag::add(Node node) {
   nodes.push_back(std::move(node));
   return NodeId(nodes.size() - 1);
@@ -41,6 +36,30 @@ const Residence& TrainingDag::residence(ChunkId chunk, GroupId group) const {
 
 SourceRange TrainingDag::where(DirectiveId directive) const {
   return directive.valid() ? origins[directive.index()].where : SourceRange{};
+}
+
+namespace {
+
+const ArgumentPlace* find_argument(const TrainingDag& dag, DirectiveId directive, std::string_view name) {
+  return directive.valid() ? dag.origins[directive.index()].arguments.find(name) : nullptr;
+}
+
+}  // namespace
+
+SourceRange TrainingDag::where(DirectiveId directive, std::initializer_list<std::string_view> arguments) const {
+  for (const std::string_view name : arguments)
+    if (const ArgumentPlace* found = find_argument(*this, directive, name)) return found->where;
+  return where(directive);
+}
+
+SourceRange TrainingDag::where_item(DirectiveId directive, std::string_view argument, size_t index) const {
+  const ArgumentPlace* found = find_argument(*this, directive, argument);
+  return found && index < found->items.size() ? found->items[index].where : where(directive, {argument});
+}
+
+SourceRange TrainingDag::where_number(DirectiveId directive, std::string_view argument, size_t index) const {
+  const ArgumentPlace* found = find_argument(*this, directive, argument);
+  return found ? place_of_number(*found, static_cast<int64_t>(index)) : where(directive);
 }
 
 TrainingDag initial_dag(std::shared_ptr<const ModelGraph> model) {
@@ -104,6 +123,10 @@ std::string_view comm_tag(const Node& node) {
       break;
   }
   internal_error("a collective carries an item");
+}
+
+std::string bucket_name(const TrainingDag& dag, BucketId bucket) {
+  return fmt::format("bucket{}.{}", bucket.value, (*dag.model)[dag[bucket].parameters[0]].name);
 }
 
 std::string item_name(const TrainingDag& dag, Item item) {

@@ -9,6 +9,7 @@
 // edges.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/id.h"
+#include "cost/collective.h"
 #include "ir/device_group.h"
 #include "model/model_graph.h"
 #include "schedule/schedule.h"
@@ -42,15 +44,6 @@ struct Item {
   BucketId bucket_id() const { return BucketId(index); }
   friend auto operator<=>(const Item&, const Item&) = default;
 };
-
-enum class CollectiveKind {
-  AllReduce,
-  ReduceScatter,
-  AllGather,
-  AllToAll,
-  ReducePieces,  // of gradients held by several groups: the owners of each piece, one per group, add up what they have
-};
-std::string_view name(CollectiveKind kind);
 
 /// Runs the pass of the chunk that the node's tags name.
 struct Compute {
@@ -156,6 +149,7 @@ struct Origin {
   std::string place;  // file:line
   SourceRange where;
   DirectiveBody body;
+  ArgumentPlaces arguments = {};
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
@@ -198,6 +192,14 @@ struct TrainingDag {
   int slices() const;
   const Residence& residence(ChunkId chunk, GroupId group) const;
   SourceRange where(DirectiveId directive) const;
+  /// The first of these arguments that was written, else the directive itself.
+  SourceRange where(DirectiveId directive, std::initializer_list<std::string_view> arguments) const;
+  SourceRange where_filter(DirectiveId directive) const { return where(directive, {""}); }
+  SourceRange where_devices(DirectiveId directive) const { return where(directive, {"devices", "mesh", "along"}); }
+  /// The `index`-th element of an argument that is a list, or that has several lists.
+  SourceRange where_item(DirectiveId directive, std::string_view argument, size_t index) const;
+  /// The element that the `index`-th number of a list, or of several lists, comes from.
+  SourceRange where_number(DirectiveId directive, std::string_view argument, size_t index) const;
 };
 
 /// F and B of every chunk over the whole batch, joined by their values.
@@ -213,6 +215,8 @@ std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separ
 /// gather, reduce, exchange, transfer, scalars; empty for computations and updates.
 std::string_view comm_tag(const Node& node);
 std::string item_name(const TrainingDag& dag, Item item);
+/// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them, as plans and cost tables call it.
+std::string bucket_name(const TrainingDag& dag, BucketId bucket);
 
 /// Successor (or predecessor) edges of every node, as indices into dag.edges.
 struct Adjacency {

@@ -11,7 +11,7 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const TrainingDag& dag) : dag_(dag) {
+  Verifier(const TrainingDag& dag, const std::vector<SourceRange>& places) : dag_(dag), places_(places) {
     with_communication_ = std::any_of(dag.nodes.begin(), dag.nodes.end(), [](const Node& n) { return !is_compute(n); });
   }
 
@@ -26,8 +26,19 @@ class Verifier {
   static bool inside(AnyId id, size_t size) {
     return id.valid() && id.index() < size;
   }
+  /// At the node's line if it was read from text, else with the directive behind it.
   Diagnostic bad(int node, std::string_view what) const {
-    return error(ErrorCode::E410, {}, fmt::format("node %{} {}", node, what));
+    const auto index = static_cast<size_t>(node);
+    Diagnostic problem = error(ErrorCode::E410, index < places_.size() ? places_[index] : SourceRange{},
+                               fmt::format("node %{} {}", node, what))
+                             .help("print the DAG anew: piper compile MODEL SCHEDULE --emit dag");
+    const Node& culprit = dag_.nodes[index];
+    for (const auto& [by, did] : {std::pair(culprit.made_by, "made"), std::pair(culprit.placed_by, "placed")})
+      if (inside(by, dag_.origins.size())) {
+        const Origin& origin = dag_.origins[by.index()];
+        problem.notes.push_back({origin.where, fmt::format("{} by {} ({})", did, origin.text, origin.place)});
+      }
+    return problem;
   }
 
   Checked check_node(int n) const {
@@ -78,7 +89,7 @@ class Verifier {
 
   Checked check_edge(const Edge& edge) const {
     if (!inside(edge.from, dag_.nodes.size()) || !inside(edge.to, dag_.nodes.size()))
-      return error(ErrorCode::E410, {}, "an edge leads nowhere");
+      return error(ErrorCode::E410, {}, "an edge leads nowhere").help("every node that is named must be there");
     if (edge.item.kind == Item::Kind::Value) {
       if (!inside(edge.item.value_id(), dag_.model->values.size())) return bad(edge.to.value, "reads an unknown value");
       if (!writes(dag_[edge.from], edge.item.value_id()))
@@ -97,13 +108,14 @@ class Verifier {
   }
 
   const TrainingDag& dag_;
+  const std::vector<SourceRange>& places_;  // the caller's
   bool with_communication_ = false;
 };
 
 }  // namespace
 
-Checked verify(const TrainingDag& dag) {
-  return Verifier(dag).run();
+Checked verify(const TrainingDag& dag, const std::vector<SourceRange>& places) {
+  return Verifier(dag, places).run();
 }
 
 }  // namespace piper

@@ -31,7 +31,10 @@ Result<ModelGraph> from_config(const SourceFilePtr& file, const StepOverrides& o
 }
 
 Result<ModelGraph> from_text(const SourceFilePtr& file, const StepOverrides& overrides) {
-  PIPER_TRY(ModelGraph model, parse_model(file));
+  auto parsed = parse_model(file);
+  if (!parsed && file->name.ends_with(".piper"))
+    return std::move(parsed.error()).help("is this the schedule? the model comes first");
+  PIPER_TRY(ModelGraph model, std::move(parsed));
   PIPER_CHECK(apply(overrides, model.step));
   PIPER_CHECK(verify(model));  // again: values grow with the batch
   return model;

@@ -65,6 +65,10 @@ ParameterId ModelBuilder::parameter(std::string name, DType dtype, Shape shape) 
   return ParameterId(model_.parameters.size() - 1);
 }
 
+void ModelBuilder::freeze(ParameterId parameter) {
+  model_.parameters[parameter.index()].frozen = true;
+}
+
 ChunkId ModelBuilder::chunk(std::string name, std::vector<ScopeTag> scopes) {
   model_.chunks.push_back({std::move(name), std::move(scopes), {}});
   return ChunkId(model_.chunks.size() - 1);

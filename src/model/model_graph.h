@@ -52,7 +52,8 @@ struct Value {
 struct Parameter {
   std::string name;
   DType dtype = DType::Float32;
-  Shape shape;  // fixed dimensions only; a label `expert` says along which one it can be cut
+  Shape shape;          // fixed dimensions only; a label `expert` says along which one it can be cut
+  bool frozen = false;  // no pass contributes to a gradient, and it is never updated
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
 
@@ -126,6 +127,7 @@ class ModelBuilder {
   explicit ModelBuilder(std::string name, StepConfig step);
   ValueId value(std::string name, ValueKind kind, DType dtype, Shape shape);
   ParameterId parameter(std::string name, DType dtype, Shape shape);
+  void freeze(ParameterId parameter);
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);
   ModelGraph finish() &&;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/saturate.h"
 #include "base/scanner.h"
@@ -58,6 +59,7 @@ class Parser {
       if (!in_.at_line_start()) return in_.unexpected("the end of the line");
       const Token first = in_.peek();
       if (in_.accept_word("model")) {
+        PIPER_CHECK(once(said_, first));
         PIPER_TRY(model_.name, in_.name("the model's name"));
       } else if (in_.accept_word("step")) {
         PIPER_CHECK(step());
@@ -80,11 +82,19 @@ class Parser {
   }
 
  private:
+  /// What the word says is said once.
+  Checked once(std::set<std::string>& said, const Token& word) const {
+    if (said.insert(word.text).second) return Ok{};
+    return error(ErrorCode::E109, in_.range(word), fmt::format("{} is given twice", word.text))
+        .help("keep one of them");
+  }
+
   Result<int64_t> number(std::string_view what) {
     const Token token = in_.peek();
     PIPER_TRY(const int64_t value, in_.integer(what));
     if (value < 0 || value > largest_amount)
-      return error(ErrorCode::E102, in_.range(token), fmt::format("{} must be between 0 and 10^18", what));
+      return error(ErrorCode::E102, in_.range(token), fmt::format("{} must be between 0 and 10^18", what))
+          .help("write a smaller number");
     return value;
   }
 
@@ -102,11 +112,13 @@ class Parser {
                                            "master", "master_gradients", "optimizer"};
     while (!in_.at_line_start()) {
       const Token key = in_.take();
+      PIPER_CHECK(once(said_, key));
       PIPER_CHECK(in_.expect("=", "after the name of a setting"));
       if (key.text == "batch") {
         PIPER_TRY(step.batch, number("batch"));
         if (step.batch > 1'000'000'000 || step.batch < 1)
-          return error(ErrorCode::E102, in_.range_from(key), "batch must be between 1 and 10^9");
+          return error(ErrorCode::E102, in_.range_from(key), "batch must be between 1 and 10^9")
+              .help("for example batch=8");
       } else if (key.text == "sequence") {
         PIPER_TRY(step.sequence, number("sequence"));
       } else if (key.text == "weights") {
@@ -185,6 +197,7 @@ class Parser {
     PIPER_TRY(parameter.name, in_.name("the parameter's name"));
     PIPER_TRY(parameter.dtype, dtype());
     PIPER_TRY(parameter.shape, shape());
+    parameter.frozen = in_.accept_word("frozen");
     parameter_ids_.emplace(parameter.name, ParameterId(model_.parameters.size()));
     model_.parameters.push_back(std::move(parameter));
     return Ok{};
@@ -242,7 +255,9 @@ class Parser {
       PIPER_CHECK(in_.expect("=", "after the scope's name"));
       const Token token = in_.peek();
       PIPER_TRY(const int64_t index, number("the scope's index"));
-      if (index > 1'000'000'000) return error(ErrorCode::E102, in_.range(token), "a scope's index is below 10^9");
+      if (index > 1'000'000'000)
+        return error(ErrorCode::E102, in_.range(token), "a scope's index is below 10^9")
+            .help("instances are numbered from 0, in order of execution");
       tag.index = static_cast<int>(index);
       chunk.scopes.push_back(std::move(tag));
       if (!in_.accept(",")) break;
@@ -271,8 +286,10 @@ class Parser {
     PIPER_TRY(work.reads, names(value_ids_, "value"));
     PIPER_CHECK(in_.expect("->", "between what a pass reads and what it writes"));
     PIPER_TRY(work.writes, names(value_ids_, "value"));
+    std::set<std::string> said;
     while (!in_.at_line_start()) {
       const Token key = in_.take();
+      PIPER_CHECK(once(said, key));
       if (key.text == "parameters") {
         PIPER_TRY(work.parameters, names(parameter_ids_, "parameter"));
       } else if (key.text == "gradients") {
@@ -292,6 +309,7 @@ class Parser {
   Scanner in_;
   ModelGraph model_;
   ModelPlaces places_;
+  std::set<std::string> said_;  // model, and the settings of the step
   std::unordered_map<std::string, ValueId> value_ids_;
   std::unordered_map<std::string, ParameterId> parameter_ids_;
 };
@@ -303,7 +321,8 @@ std::string print(const ModelGraph& model) {
   for (const Value& v : model.values)
     out += fmt::format("{} {} {} {}\n", keyword(v.kind), as_name(v.name), name(v.dtype), print(v.shape));
   for (const Parameter& p : model.parameters)
-    out += fmt::format("parameter {} {} {}\n", as_name(p.name), name(p.dtype), print(p.shape));
+    out += fmt::format("parameter {} {} {}{}\n", as_name(p.name), name(p.dtype), print(p.shape),
+                       p.frozen ? " frozen" : "");
   for (const Chunk& chunk : model.chunks) {
     std::string tags;
     for (const ScopeTag& tag : chunk.scopes)

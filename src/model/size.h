@@ -10,6 +10,7 @@
 namespace piper {
 
 enum class DType { Float64, Float32, BFloat16, Float16, Int64, Int32, Int8, Bool };
+constexpr size_t dtype_count = 8;
 
 /// Larger numbers are refused wherever a model comes from.
 constexpr int64_t largest_amount = 1'000'000'000'000'000'000;

@@ -51,10 +51,12 @@ struct Verifier {
       const Value& value = model.values[i];
       for (const Dim& dim : value.shape)
         if (dim.size < 1 || dim.divisor < 1)
-          return bad(place(places.values, i), fmt::format("value {} has a dimension below 1", value.name));
+          return bad(place(places.values, i), fmt::format("value {} has a dimension below 1", value.name))
+              .help("dimensions are from 1 on; a number alone has the shape []");
       if (saturating_multiply(elements(value.shape, model.step.batch), bytes_of(value.dtype)) > largest_value_bytes)
         return bad(place(places.values, i),
-                   fmt::format("value {} is larger than 64 PiB for the whole batch", value.name));
+                   fmt::format("value {} is larger than 64 PiB for the whole batch", value.name))
+            .help("use smaller dimensions, or a smaller batch");
       if (value.kind == ValueKind::Input && !has_batch_dimension(value))
         return bad(place(places.values, i), fmt::format("input {} has no batch dimension", value.name))
             .help("b stands for the samples of a slice: [b, …]");
@@ -64,9 +66,11 @@ struct Verifier {
       for (const Dim& dim : parameter.shape)
         if (dim.size < 1 || dim.per_sample)
           return bad(place(places.parameters, i),
-                     fmt::format("parameter {} must have fixed dimensions of at least 1", parameter.name));
+                     fmt::format("parameter {} must have fixed dimensions of at least 1", parameter.name))
+              .help("for example [16, 16]; b is for values only");
       if (saturating_multiply(elements(parameter.shape, 0), 8) > largest_value_bytes)
-        return bad(place(places.parameters, i), fmt::format("parameter {} is larger than 64 PiB", parameter.name));
+        return bad(place(places.parameters, i), fmt::format("parameter {} is larger than 64 PiB", parameter.name))
+            .help("use smaller dimensions");
     }
     return Ok{};
   }
@@ -76,11 +80,14 @@ struct Verifier {
       std::set<std::string_view> seen;
       for (const ScopeTag& tag : model.chunks[c].scopes) {
         if (tag.scope == "pass" || tag.scope == "comm")
-          return bad_chunk(static_cast<int>(c), fmt::format("\"{}\" cannot be the name of a scope", tag.scope));
+          return bad_chunk(static_cast<int>(c), fmt::format("\"{}\" cannot be the name of a scope", tag.scope))
+              .help("filters give it a meaning of its own; use another name");
         if (tag.index < 0)
-          return bad_chunk(static_cast<int>(c), fmt::format("scope {} has a negative index", tag.scope));
+          return bad_chunk(static_cast<int>(c), fmt::format("scope {} has a negative index", tag.scope))
+              .help("instances are numbered from 0");
         if (!seen.insert(tag.scope).second)
-          return bad_chunk(static_cast<int>(c), fmt::format("scope {} is nested in itself", tag.scope));
+          return bad_chunk(static_cast<int>(c), fmt::format("scope {} is nested in itself", tag.scope))
+              .help("give the inner one another name");
       }
     }
     return Ok{};
@@ -104,8 +111,8 @@ struct Verifier {
   Checked backward_consistent(int c) const {
     const Chunk& chunk = model.chunks[static_cast<size_t>(c)];
     const PassWork *b = chunk.find(Pass::B), *bi = chunk.find(Pass::BI), *bw = chunk.find(Pass::BW);
-    if (!chunk.find(Pass::F)) return bad_chunk(c, "has no forward pass F");
-    if (!b && (bi || bw)) return bad_chunk(c, "has BI or BW but no B");
+    if (!chunk.find(Pass::F)) return bad_chunk(c, "has no forward pass F").help("add it below: F (…) -> (…)");
+    if (!b && (bi || bw)) return bad_chunk(c, "has BI or BW but no B").help("add B, which does what both do together");
     if (!bi && !bw) return Ok{};
     const auto united = [&](auto member) {
       std::set<std::remove_cvref_t<decltype((b->*member)[0])>> all;
@@ -134,7 +141,8 @@ struct Verifier {
     const std::set<ParameterId> uses = as_set(b->parameters);
     for (const ParameterId parameter : united(&PassWork::parameters))
       if (!uses.contains(parameter))
-        return bad_chunk(c, fmt::format("BI or BW uses parameter {}, B does not", model[parameter].name));
+        return bad_chunk(c, fmt::format("BI or BW uses parameter {}, B does not", model[parameter].name))
+            .help("BI and BW together do what B does; add it to B, or take it out of the part");
     return Ok{};
   }
 
@@ -151,7 +159,8 @@ struct Verifier {
         for (const ValueId id : work->writes) {
           Site& site = producer[id.index()];
           if (model[id].kind == ValueKind::Input)
-            return bad_chunk(c, fmt::format("{} writes the input {}", name(pass), model[id].name));
+            return bad_chunk(c, fmt::format("{} writes the input {}", name(pass), model[id].name))
+                .help("inputs come from the batch; declare it as a value if a pass computes it");
           if (pass == Pass::BI && site == Site{c, Pass::B}) continue;
           if (site.chunk >= 0) {
             Diagnostic problem = bad_chunk(
@@ -207,7 +216,68 @@ struct Verifier {
     if (done < all.size()) {
       const auto stuck = std::find_if(waiting.begin(), waiting.end(), [](int w) { return w > 0; });
       const Site site = all[static_cast<size_t>(stuck - waiting.begin())];
-      return bad_chunk(site.chunk, "its backward pass waits for itself through other chunks");
+      return bad_chunk(site.chunk, "its backward pass waits for itself through other chunks")
+          .help("follow what its B reads back to where it is written; some gradient goes the wrong way");
+    }
+    return Ok{};
+  }
+
+  /// All that the passes read, write, need or contribute to.
+  struct Uses {
+    std::set<ValueId> read, written, written_by_forward;
+    std::set<ParameterId> needed, with_gradient;
+  };
+  Uses find_uses() const {
+    Uses uses;
+    for (const Chunk& chunk : model.chunks)
+      for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
+        const PassWork* work = chunk.find(pass);
+        if (!work) continue;
+        uses.read.insert(work->reads.begin(), work->reads.end());
+        uses.written.insert(work->writes.begin(), work->writes.end());
+        if (pass == Pass::F) uses.written_by_forward.insert(work->writes.begin(), work->writes.end());
+        uses.needed.insert(work->parameters.begin(), work->parameters.end());
+        uses.with_gradient.insert(work->gradients.begin(), work->gradients.end());
+      }
+    return uses;
+  }
+
+  Checked values_are_used() const {
+    const Uses uses = find_uses();
+    for (size_t i = 0; i < model.values.size(); ++i) {
+      const Value& value = model.values[i];
+      const auto refuse = [&](std::string_view problem, std::string help) {
+        return bad(place(places.values, i), fmt::format("{} {}", value.name, problem)).help(std::move(help));
+      };
+      const bool read = uses.read.contains(ValueId(i)), written = uses.written.contains(ValueId(i));
+      if (value.kind == ValueKind::Input && !read) return refuse("is an input that no pass reads", "take it out");
+      if (value.kind == ValueKind::Computed && !written)
+        return refuse("is written by no pass", "let a chunk write it, or take it out");
+      if (value.kind == ValueKind::Computed && !read)
+        return refuse("is written, but no pass reads it",
+                      "take it out of the pass that writes it; what the step is for is declared as a loss");
+      if (value.kind == ValueKind::Loss && !uses.written_by_forward.contains(ValueId(i)))
+        return refuse("is a loss that no forward pass writes", "let F of a chunk write it");
+    }
+    return Ok{};
+  }
+
+  Checked parameters_are_used() const {
+    const Uses uses = find_uses();
+    for (size_t i = 0; i < model.parameters.size(); ++i) {
+      const Parameter& parameter = model.parameters[i];
+      const auto refuse = [&](std::string_view problem, std::string help) {
+        return bad(place(places.parameters, i), fmt::format("parameter {} {}", parameter.name, problem))
+            .help(std::move(help));
+      };
+      const bool trained = uses.with_gradient.contains(ParameterId(i));
+      if (!uses.needed.contains(ParameterId(i)))
+        return refuse("is needed by no pass", "name it in parameters(…) of the passes that read it, or take it out");
+      if (!trained && !parameter.frozen)
+        return refuse("never gets a gradient",
+                      "name it in gradients(…) of a backward pass; if it is not trained, write frozen after its shape");
+      if (trained && parameter.frozen)
+        return refuse("is frozen, but gets a gradient", "take out frozen, or the gradient");
     }
     return Ok{};
   }
@@ -220,14 +290,18 @@ Checked verify(const ModelGraph& model, const ModelPlaces& places) {
   if (model.chunks.empty())
     return v.bad(place(places.chunks, 0), "the model has no chunks")
         .help("add one: chunk layer.0 {layer=0}, and below it F (…) -> (…)");
-  if (model.step.batch < 1) return v.bad({}, fmt::format("the batch has {} samples", model.step.batch));
+  if (model.step.batch < 1)
+    return v.bad({}, fmt::format("the batch has {} samples", model.step.batch))
+        .help("a step has at least one sample: batch=8");
   PIPER_CHECK(v.unique_names(model.values, places.values, "value"));
   PIPER_CHECK(v.unique_names(model.parameters, places.parameters, "parameter"));
   PIPER_CHECK(v.unique_names(model.chunks, places.chunks, "chunk"));
   PIPER_CHECK(v.shapes());
   PIPER_CHECK(v.scopes());
   for (size_t c = 0; c < model.chunks.size(); ++c) PIPER_CHECK(v.backward_consistent(static_cast<int>(c)));
-  return v.producers_before_readers();
+  PIPER_CHECK(v.producers_before_readers());
+  PIPER_CHECK(v.values_are_used());
+  return v.parameters_are_used();
 }
 
 }  // namespace piper

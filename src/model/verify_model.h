@@ -15,7 +15,7 @@ struct ModelPlaces {
 };
 
 /// Names are unique, every value has one producer that runs before its readers, BI and BW together do what B does,
-/// sizes are positive and bounded.
+/// sizes are positive and bounded, and nothing is there that nothing uses.
 Checked verify(const ModelGraph& model, const ModelPlaces& places = {});
 
 }  // namespace piper

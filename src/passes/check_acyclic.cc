@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "ir/order_place.h"
 #include "passes/passes.h"
 
 namespace piper {
@@ -73,10 +74,12 @@ Result<TrainingDag> check_acyclic(TrainingDag dag) {
   const std::vector<int> waiting = stuck_counts(dag);
   if (std::all_of(waiting.begin(), waiting.end(), [](int w) { return w == 0; })) return dag;
   const std::vector<const Edge*> cycle = find_cycle(dag, waiting);
-  DirectiveId culprit;
-  for (const Edge* edge : cycle) culprit = std::max(culprit, edge->made_by);
+  const auto place = [&](const Edge& edge) { return place_in_order(dag, edge.made_by, edge.from, edge.to); };
+  const Edge* culprit = cycle[0];
+  for (const Edge* edge : cycle)
+    if (culprit->made_by < edge->made_by) culprit = edge;
   Diagnostic problem =
-      error(ErrorCode::E303, dag.where(culprit),
+      error(ErrorCode::E303, place(*culprit),
             fmt::format("the order cannot be kept: {} would have to run before itself", name_of(dag, cycle[0]->from)));
   for (size_t i = 0; i < cycle.size();) {
     const bool ordered = cycle[i]->item.kind == Item::Kind::None;
@@ -87,7 +90,7 @@ Result<TrainingDag> check_acyclic(TrainingDag dag) {
         : end == i + 1 ? fmt::format("which needs {}", item_name(dag, cycle[i]->item))
                        : fmt::format("which needs what comes out of it, through {}",
                                      end == i + 2 ? name_of(dag, cycle[i]->to) : fmt::format("{} nodes", end - i - 1));
-    const SourceRange where = ordered ? dag.where(cycle[i]->made_by) : SourceRange{};
+    const SourceRange where = ordered ? place(*cycle[i]) : SourceRange{};
     problem.notes.push_back({where, fmt::format("{} runs before {}, {}", name_of(dag, cycle[i]->from),
                                                 name_of(dag, cycle[end - 1]->to), why)});
     i = end;

@@ -17,7 +17,7 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
       const std::string& chunk = dag.model->chunks[c].name;
       const auto where = [&] {
         const DirectiveId by = residence.replicated_by.valid() ? residence.replicated_by : residence.sharded_by;
-        return dag.where(by.valid() ? by : who_placed(dag, ChunkId(c), residence.group));
+        return dag.where_devices(by.valid() ? by : who_placed(dag, ChunkId(c), residence.group));
       };
       if (size > 1 && copies != size && cut != size && !together)
         return error(ErrorCode::E211, where(),
@@ -30,7 +30,7 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
             error(ErrorCode::E213, where(),
                   fmt::format("a batch of {} samples does not divide into {} microbatches on {} devices",
                               dag.model->step.batch, dag.slices(), size));
-        for (const SliceDim& dim : dag.dims) problem.notes.push_back({dag.where(dim.made_by), "split here"});
+        for (const SliceDim& dim : dag.dims) problem.notes.push_back({dag.where(dim.made_by, {"parts"}), "split here"});
         problem.helps.push_back(fmt::format(
             "use fewer parts or devices, or a batch that is a multiple of {}: --batch {}, or batch in the model's step",
             slices, slices));

@@ -21,13 +21,13 @@ Diagnostic not_placed(const TrainingDag& dag, NodeId id) {
   const std::string message = fmt::format("{} is not placed on any device", name_of(dag, id));
   for (const Node& other : dag.nodes)
     if (other.group.valid() && other.tags.chunk == dag[id].tags.chunk && other.tags.slice == dag[id].tags.slice)
-      return error(ErrorCode::E204, dag.where(other.placed_by), message)
+      return error(ErrorCode::E204, dag.where_filter(other.placed_by), message)
           .help(
               "this filter selects other passes of it; take pass=… out: all passes of a chunk run on the same devices");
-  SourceRange last;  // a place to look at: the end of the list that lacks one
-  for (const Origin& origin : dag.origins)
-    if (std::holds_alternative<Place>(origin.body)) last = origin.where;
-  return error(ErrorCode::E204, last, message)
+  DirectiveId last;  // a place to look at: the end of the list that lacks one
+  for (size_t d = 0; d < dag.origins.size(); ++d)
+    if (std::holds_alternative<Place>(dag.origins[d].body)) last = DirectiveId(d);
+  return error(ErrorCode::E204, dag.where_filter(last), message)
       .help(fmt::format(
           "no place directive selects it; add place({}, …), or let another filter cover it: {{}} selects everything",
           filter_for((*dag.model)[dag[id].tags.chunk])));
@@ -43,11 +43,11 @@ Checked note(TrainingDag& dag, const Node& node) {
     return sizes;
   };
   if (!residences.empty() && axes(residences[0].group) != axes(node.group))
-    return error(ErrorCode::E318, dag.where(node.placed_by),
+    return error(ErrorCode::E318, dag.where_devices(node.placed_by),
                  fmt::format("chunk {} runs on {} and on {}, which differ in size", (*dag.model)[node.tags.chunk].name,
                              print_devices(dag.groups[residences[0].group].devices),
                              print_devices(dag.groups[node.group].devices)))
-        .note(dag.where(who_placed(dag, node.tags.chunk, residences[0].group)), "also placed here")
+        .note(dag.where_devices(who_placed(dag, node.tags.chunk, residences[0].group)), "also placed here")
         .help("all groups that run one chunk must have equal axes");
   Residence residence;
   residence.group = node.group;
@@ -75,11 +75,11 @@ Result<TrainingDag> collect_residences(TrainingDag dag) {
         first[node.tags.chunk.index() * static_cast<size_t>(dag.slices()) + static_cast<size_t>(node.tags.slice)];
     if (!other.valid()) other = NodeId(n);
     if (dag[other].group != node.group)
-      return error(ErrorCode::E210, dag.where(node.placed_by),
+      return error(ErrorCode::E210, dag.where_filter(node.placed_by),
                    fmt::format("{} is placed on {}, but {} on {}", name_of(dag, NodeId(n)),
                                print_devices(dag.groups[node.group].devices), name_of(dag, other),
                                print_devices(dag.groups[dag[other].group].devices)))
-          .note(dag.where(dag[other].placed_by), "placed here")
+          .note(dag.where_filter(dag[other].placed_by), "placed here")
           .help("all passes of a chunk run on the devices that hold its parameters; take pass=… out of place");
     PIPER_CHECK(note(dag, node));
   }

@@ -38,32 +38,32 @@ bool overlap(const TrainingDag& dag, GroupId a, GroupId b) {
 }
 
 /// The directive to show for a holding: its replicate, or the place that put it there.
-SourceRange where(const TrainingDag& dag, const Holding& holding) {
-  return dag.where(holding.by.valid() ? holding.by : who_placed(dag, holding.chunk, holding.group));
+DirectiveId shown(const TrainingDag& dag, const Holding& holding) {
+  return holding.by.valid() ? holding.by : who_placed(dag, holding.chunk, holding.group);
 }
 
 Checked add_holding(const TrainingDag& dag, const Parameter& parameter, ParameterUse& use, const Holding& next) {
   for (const Holding& known : use.holdings) {
     if (known.group == next.group && known.over == next.over && known.by == next.by) return Ok{};
     if (known.group == next.group && known.over != next.over)
-      return error(ErrorCode::E308, dag.where(next.divided > known.divided ? next.sharded_by : known.sharded_by),
+      return error(ErrorCode::E308, dag.where_filter(next.divided > known.divided ? next.sharded_by : known.sharded_by),
                    fmt::format("shard: parameter {} is used inside and outside the sharded region: by {} and {}",
                                parameter.name, (*dag.model)[known.chunk].name, (*dag.model)[next.chunk].name))
           .help("select all chunks that use it, or give each its own parameter");
     if (known.group == next.group)
-      return error(ErrorCode::E301, where(dag, next),
+      return error(ErrorCode::E301, dag.where_filter(shown(dag, next)),
                    fmt::format("parameter {} is replicated in two ways on the same devices", parameter.name))
-          .note(where(dag, known), "the other way")
+          .note(dag.where_filter(shown(dag, known)), "the other way")
           .help("chunks that share a parameter need the same replicate directive");
     if (overlap(dag, known.group, next.group))
-      return error(ErrorCode::E310, where(dag, next),
+      return error(ErrorCode::E310, dag.where_devices(shown(dag, next)),
                    fmt::format("parameter {} lives on {} and on {}, which overlap but are not equal", parameter.name,
                                print_devices(dag.groups[known.group].devices),
                                print_devices(dag.groups[next.group].devices)))
-          .note(where(dag, known), "the other group")
+          .note(dag.where_devices(shown(dag, known)), "the other group")
           .help("place the chunks that share it on the same devices, or on devices of their own");
     if (known.divided != next.divided)
-      return error(ErrorCode::E310, dag.where(next.sharded_by.valid() ? next.sharded_by : known.sharded_by),
+      return error(ErrorCode::E310, dag.where_devices(next.sharded_by.valid() ? next.sharded_by : known.sharded_by),
                    fmt::format("parameter {} is cut into {} parts on {} and into {} on {}", parameter.name,
                                known.divided, print_devices(dag.groups[known.group].devices), next.divided,
                                print_devices(dag.groups[next.group].devices)))

@@ -69,7 +69,7 @@ class Inserter {
     const Value& value = (*dag_.model)[id];
     const Residence& residence = dag_.residence(inside.tags.chunk, inside.group);
     if (!labelled(value.shape, divided_label) || !labelled(value.shape, gathered_label))
-      return error(ErrorCode::E308, dag_.where(residence.sharded_by),
+      return error(ErrorCode::E308, dag_.where_filter(residence.sharded_by),
                    fmt::format("shard: value {} {} crosses the border of {} and has no expert and capacity dimension",
                                value.name, print(value.shape), (*dag_.model)[inside.tags.chunk].name))
           .help("draw the scope around the experts only: what enters and leaves it is [experts, capacity, …]");
@@ -83,11 +83,11 @@ class Inserter {
   Result<NodeId> transfer(NodeId source, ValueId id, const Node& producer, const Node& reader) {
     const Value& value = (*dag_.model)[id];
     if (dag_.groups[producer.group].size() != dag_.groups[reader.group].size() && !has_batch_dimension(value))
-      return error(ErrorCode::E311, dag_.where(reader.placed_by),
+      return error(ErrorCode::E311, dag_.where_devices(reader.placed_by),
                    fmt::format("value {} {} goes from {} to {}, but has no batch dimension to cut it by", value.name,
                                print(value.shape), print_devices(dag_.groups[producer.group].devices),
                                print_devices(dag_.groups[reader.group].devices)))
-          .note(dag_.where(producer.placed_by), "its producer is placed here")
+          .note(dag_.where_devices(producer.placed_by), "its producer is placed here")
           .help("use groups of equal size on both sides");
     const Residence& residence = dag_.residence(producer.tags.chunk, producer.group);
     return once(source, id, reader.group, -1, [&] {
@@ -109,7 +109,7 @@ class Inserter {
         for (const auto& work : dag_.model->chunks[c].work)
           for (const ValueId value : work ? work->reads : std::vector<ValueId>{})
             if ((*dag_.model)[value].kind == ValueKind::Input)
-              return error(ErrorCode::E308, dag_.where(residence.sharded_by),
+              return error(ErrorCode::E308, dag_.where_filter(residence.sharded_by),
                            fmt::format("shard: chunk {} reads the input {}, which is not dispatched to experts",
                                        dag_.model->chunks[c].name, (*dag_.model)[value].name))
                   .help("read it before the region, and let what is dispatched carry it");

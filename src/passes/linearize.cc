@@ -9,39 +9,12 @@
 #include <tuple>
 #include <unordered_set>
 
-#include "base/overloaded.h"
-#include "base/saturate.h"
 #include "ir/device_classes.h"
-#include "ir/local_size.h"
+#include "ir/order_place.h"
 #include "passes/passes.h"
 
 namespace piper {
 namespace {
-
-double duration(const TrainingDag& dag, const Cluster& cluster, const Node& node) {
-  const int64_t element = bytes_of(dag.model->step.gradients);
-  const auto bytes = [&](Item item, PartitionId over) -> int64_t {
-    if (item.is_value()) return written_bytes(dag, node, item.value_id());
-    if (item.kind == Item::Kind::Scalars) return 16;
-    const Bucket& bucket = dag[item.bucket_id()];
-    const int64_t size = item.kind == Item::Kind::Weights ? bytes_of(bucket.dtype) : element;
-    return saturating_multiply(bucket.elements, size) / dag.groups[over].part_size;
-  };
-  return std::visit(
-      overloaded{
-          [&](const Compute&) { return compute_seconds(cluster, work_of(dag, node), samples_on(dag, node.group)); },
-          [&](const Transfer& t) { return transfer_seconds(cluster, written_bytes(dag, node, t.value)); },
-          [&](const Collective& c) {
-            return collective_seconds(cluster, bytes(c.item, c.over), dag.groups[c.over].part_size);
-          },
-          [&](const Update& u) {
-            const double moved =
-                16.0 * static_cast<double>(shard_elements(dag, dag[u.bucket], holder_on(dag[u.bucket], node.group)));
-            return moved / cluster.memory_bandwidth + cluster.launch;
-          },
-      },
-      node.op);
-}
 
 /// What decides between nodes that are ready at the same time.
 struct Priority {
@@ -57,13 +30,15 @@ struct Priority {
 
 class Linearizer {
  public:
-  Linearizer(const TrainingDag& dag, const Cluster& cluster)
-      : dag_(dag), classes_(device_classes(dag)), successors_(adjacency(dag, Direction::Successors)) {
+  Linearizer(const TrainingDag& dag, const std::vector<double>& seconds)
+      : dag_(dag),
+        classes_(device_classes(dag)),
+        successors_(adjacency(dag, Direction::Successors)),
+        seconds_(seconds) {
     const size_t nodes = dag.nodes.size();
     start.assign(nodes, 0);
     end.assign(nodes, 0);
     ready_at_.assign(nodes, 0);
-    for (const Node& node : dag.nodes) seconds_.push_back(duration(dag, cluster, node));
     for (size_t n = 0; n < nodes; ++n) priority_.push_back({static_cast<int>(n), 0, static_cast<int>(n)});
     for (const Bracket& bracket : dag.brackets) set_priorities(bracket);
     streams_.resize(classes_.count() * dag.streams.size() * 2);
@@ -218,7 +193,8 @@ class Linearizer {
   DeviceClasses classes_;
   Adjacency successors_;
   static constexpr double never = std::numeric_limits<double>::infinity();
-  std::vector<double> seconds_, ready_at_, free_at_;
+  const std::vector<double>& seconds_;
+  std::vector<double> ready_at_, free_at_;
   std::vector<double> wake_at_;  // by stream: the event it waits for
   std::vector<Priority> priority_;
   std::vector<StreamQueue> streams_;
@@ -255,7 +231,7 @@ Checked check_brackets(const LinearDag& linear) {
           if (position[to.index()] > last || position[to.index()] < 0 || visited[to.index()] == visit) continue;
           visited[to.index()] = visit;
           if (part_of[to.index()] >= 0 && part_of[to.index()] != static_cast<int>(p))
-            return error(ErrorCode::E305, dag.where(bracket.made_by),
+            return error(ErrorCode::E305, place_in_order(dag, bracket.made_by, end, to),
                          fmt::format("{} and {} cannot overlap: the second waits for the end of the first",
                                      name_of(dag, end), name_of(dag, to)))
                 .help("put them into the order one after the other, or overlap other microbatches");
@@ -283,10 +259,10 @@ std::vector<char> placed_later(const TrainingDag& dag) {
 
 }  // namespace
 
-Result<LinearDag> linearize(TrainingDag dag, const Cluster& cluster) {
+Result<LinearDag> linearize(TrainingDag dag, const std::vector<double>& seconds) {
   LinearDag linear;
   {
-    Linearizer linearizer(dag, cluster);
+    Linearizer linearizer(dag, seconds);
     linearizer.run(placed_later(dag));
     linear.order = std::move(linearizer.order);
     linear.start = std::move(linearizer.start);

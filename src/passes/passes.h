@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "cost/cluster.h"
+#include "ir/compute_costs.h"
 #include "ir/linear_dag.h"
 #include "schedule/schedule.h"
 
@@ -32,8 +32,12 @@ Result<TrainingDag> insert_updates(TrainingDag dag);
 /// The DAG is one: no cycle through data and orders. Shows the cycle otherwise (E303).
 Result<TrainingDag> check_acyclic(TrainingDag dag);
 
+/// Seconds of every node, alone on its devices and links. Computations: from the table, if there is one (E411: it lacks
+/// one), otherwise from their work. A node waits for the slowest device of its group.
+Result<std::vector<double>> node_seconds(const TrainingDag& dag, const Costs& costs);
+
 /// One order of all nodes, with the times behind it.
-Result<LinearDag> linearize(TrainingDag dag, const Cluster& cluster);
+Result<LinearDag> linearize(TrainingDag dag, const std::vector<double>& seconds);
 
 /// Keeps the gathers that are needed, and puts each as far before its first user as prefetch says.
 Result<LinearDag> place_gathers(LinearDag linear);

@@ -310,9 +310,9 @@ class TemplateWriter {
 
 }  // namespace
 
-Plan lower(const LinearDag& linear, const Cluster& cluster) {
+Plan lower(const LinearDag& linear, uint64_t costs) {
   const TrainingDag& dag = linear.dag;
-  PlanTables tables = make_tables(dag, linear.order, cluster);
+  PlanTables tables = make_tables(dag, linear.order, costs);
   const DeviceClasses classes = device_classes(dag);
   const Adjacency predecessors = adjacency(dag, Direction::Predecessors);
   std::vector<std::vector<NodeId>> nodes(classes.count());

@@ -1,7 +1,6 @@
 // From the ordered DAG to one plan per class of devices.
 #pragma once
 
-#include "cost/cluster.h"
 #include "ir/linear_dag.h"
 #include "plan/plan.h"
 
@@ -9,6 +8,7 @@ namespace piper {
 
 /// Every device gets the operations of its nodes in this order, with buffers, frees and the waits they need. Bytes come
 /// back when, by the costs behind the order, their last use has ended: so nobody waits for memory while the costs hold.
-Plan lower(const LinearDag& linear, const Cluster& cluster);
+/// `costs`: their hash, a part of the plan's.
+Plan lower(const LinearDag& linear, uint64_t costs);
 
 }  // namespace piper

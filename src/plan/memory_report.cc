@@ -111,16 +111,22 @@ std::string memory_table(const Plan& plan) {
   return table.print() + fmt::format("largest on device {}: {}\n", device, fmt::join(owners, ", "));
 }
 
-Checked check_capacity(const Plan& plan, int64_t capacity) {
+Checked check_capacity(const Plan& plan, const Cluster& cluster) {
   const PlanTemplate* worst = nullptr;
-  int64_t highest = capacity;
+  int device = 0;
+  int64_t lacking = 0, capacity = 0;
   size_t too_large = 0, devices = 0;
   for (const PlanTemplate& t : plan.templates) {
-    const int64_t peak = issue_order_use(t).peak;
+    const int64_t needed = issue_order_use(t).peak;
     devices += t.devices.size();
-    if (peak > capacity) too_large += t.devices.size();
-    if (peak > highest) {
-      highest = peak;
+    for (const int d : t.devices) {
+      const std::optional<int64_t>& memory = kind_of(cluster, d).memory;
+      if (!memory || needed <= *memory) continue;
+      ++too_large;
+      if (needed - *memory <= lacking) continue;
+      lacking = needed - *memory;
+      capacity = *memory;
+      device = d;
       worst = &t;
     }
   }
@@ -128,11 +134,11 @@ Checked check_capacity(const Plan& plan, int64_t capacity) {
     const PlanTemplate& t = *worst;
     const MemoryPeak peak = memory_peak(plan, t);
     Diagnostic problem = error(ErrorCode::E405, {},
-                               fmt::format("device {} needs {} at its peak; it has {}", t.devices[0],
-                                           human_bytes(peak.total), human_bytes(capacity)));
+                               fmt::format("device {} needs {} at its peak; it has {}", device, human_bytes(peak.total),
+                                           human_bytes(capacity)));
     if (devices > 1)
       problem.notes.push_back(
-          {{}, fmt::format("{} of {} devices need more than they have; this one needs most", too_large, devices)});
+          {{}, fmt::format("{} of {} devices need more than they have; this one lacks most", too_large, devices)});
     if (peak.op >= 0) problem.notes.push_back({{}, fmt::format("the peak is at {}", describe(plan, t, peak.op))});
     for (size_t i = 0; i < std::min<size_t>(4, peak.largest.size()); ++i)
       problem.notes.push_back(

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/result.h"
+#include "cost/cluster.h"
 #include "plan/plan.h"
 
 namespace piper {
@@ -26,7 +27,8 @@ MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of);
 /// A table of all templates for people, and the largest owners where the highest peak is.
 std::string memory_table(const Plan& plan);
 
-/// Every device's peak fits; otherwise the worst device, with what would help (E405).
-Checked check_capacity(const Plan& plan, int64_t capacity);
+/// Every device's peak fits into the memory of its kind, where that is known; otherwise the device that lacks most,
+/// with what would help (E405).
+Checked check_capacity(const Plan& plan, const Cluster& cluster);
 
 }  // namespace piper

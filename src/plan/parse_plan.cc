@@ -66,7 +66,8 @@ class Parser {
                    fmt::format("{} cannot stand after {}", found->word, known[section_].word))
           .help("every table comes before those that refer to it");
     if (section >= buffers && plan_.templates.empty())
-      return error(ErrorCode::E101, in_.range(first), fmt::format("{} belongs to a template", found->word));
+      return error(ErrorCode::E101, in_.range(first), fmt::format("{} belongs to a template", found->word))
+          .help("put it below a line that starts with template");
     section_ = section;
     return (this->*found->read)();
   }
@@ -209,7 +210,8 @@ class Parser {
     while (!in_.at_line_start()) {
       const Token key = in_.peek();
       if (std::find(seen.begin(), seen.end(), key.text) != seen.end())
-        return error(ErrorCode::E101, in_.range(key), fmt::format("{} stands twice in one op", key.text));
+        return error(ErrorCode::E101, in_.range(key), fmt::format("{} stands twice in one op", key.text))
+            .help("keep one of them");
       seen.push_back(key.text);
       PIPER_CHECK(property(op, t.buffers.size()));
     }

@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <tuple>
 
-#include "base/hash.h"
 #include "base/overloaded.h"
-#include "base/saturate.h"
 #include "ir/local_size.h"
 
 namespace piper {
@@ -27,21 +24,12 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     c.transfer = true;
     c.from = transfer->from.value;
     c.to = node.group.value;
-    c.bytes = written_bytes(dag, node, transfer->value);
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over.value;
-    if (collective->item.is_value())
-      c.bytes = written_bytes(dag, node, collective->item.value_id());
-    else if (collective->item.kind == Item::Kind::Scalars)
-      c.bytes = scalar_bytes;
-    else {
-      const Bucket& bucket = dag[collective->item.bucket_id()];
-      const bool weights = collective->item.kind == Item::Kind::Weights;
-      c.bytes = saturating_multiply(bucket.elements, bytes_of(weights ? bucket.dtype : dag.model->step.gradients));
-    }
   } else {
     return;
   }
+  c.bytes = moved_bytes(dag, node);
   tables.communication[id.index()] = static_cast<int>(tables.plan.communications.size());
   tables.plan.communications.push_back(c);
 }
@@ -64,26 +52,20 @@ class WorkTable {
                         work.bytes_moved.at(samples)};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
-      const Bucket& bucket = dag_[update->bucket];
-      const int64_t elements = shard_elements(dag_, bucket, holder_on(bucket, node.group));
-      return intern({update->bucket.value, -1, elements}, [&] { return update_of(update->bucket, bucket, elements); });
+      const UpdateWork work = update_work(dag_, node);
+      return intern({update->bucket.value, -1, work.bytes}, [&] {
+        return PlanWork{tables_.bucket_name[update->bucket.index()],
+                        std::nullopt,
+                        0,
+                        dag_.model->step.weights,
+                        work.flops,
+                        work.bytes};
+      });
     }
     return -1;
   }
 
  private:
-  /// Gradients are read, weights written, the optimiser's state both.
-  PlanWork update_of(BucketId id, const Bucket& bucket, int64_t elements) const {
-    constexpr int64_t flops_per_element = 16;  // AdamW with clipping
-    const StepConfig& step = dag_.model->step;
-    const int64_t moved = bytes_of(step.gradients) + bytes_of(bucket.dtype) + 2 * optimizer_bytes(step, bucket.dtype);
-    return {tables_.bucket_name[id.index()],
-            std::nullopt,
-            0,
-            DType::Float32,
-            saturating_multiply(elements, flops_per_element),
-            saturating_multiply(elements, moved)};
-  }
   template <class Make>
   int intern(const std::tuple<int, int, int64_t>& key, Make make) {
     const auto [found, fresh] = index_.try_emplace(key, static_cast<int>(tables_.plan.works.size()));
@@ -96,27 +78,7 @@ class WorkTable {
   std::map<std::tuple<int, int, int64_t>, int> index_;
 };
 
-/// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them.
-std::string bucket_name(const TrainingDag& dag, size_t bucket) {
-  return fmt::format("bucket{}.{}", bucket, (*dag.model)[dag.buckets[bucket].parameters[0]].name);
-}
-
-uint64_t hash_costs(const Cluster& cluster) {
-  StableHash hash;
-  hash.add(fmt::format("{} {} {} {} {}", cluster.flops, cluster.memory_bandwidth, cluster.link_bandwidth,
-                       cluster.link_latency, cluster.launch));
-  return hash.value();
-}
-
 }  // namespace
-
-int64_t optimizer_bytes(const StepConfig& step, DType weights) {
-  const int64_t precise = std::max(bytes_of(weights), step.master ? bytes_of(*step.master) : bytes_of(DType::Float32));
-  int64_t bytes = moments(step.optimizer) * precise;
-  if (step.master && *step.master != weights) bytes += bytes_of(*step.master);
-  if (step.master_gradients && *step.master_gradients != step.gradients) bytes += bytes_of(*step.master_gradients);
-  return bytes;
-}
 
 PlanLabel label_of(const PlanTables& tables, const Node& node) {
   const auto item_name = [&](Item item) {
@@ -134,11 +96,11 @@ PlanLabel label_of(const PlanTables& tables, const Node& node) {
   return {name, node.tags.pass, node.tags.slice};
 }
 
-PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, const Cluster& cluster) {
+PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order, uint64_t costs) {
   PlanTables tables;
   Plan& plan = tables.plan;
   plan.model = dag.model->name;
-  plan.costs = hash_costs(cluster);
+  plan.costs = costs;
   for (const SliceDim& dim : dag.dims) plan.dims.push_back({dim.name, dim.parts});
   for (const Origin& origin : dag.origins) plan.origins.push_back({origin.place, origin.text});
   for (size_t g = 0; g < dag.groups.group_count(); ++g) plan.groups.push_back(dag.groups[GroupId(g)].devices);
@@ -146,7 +108,8 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
     plan.partitions.push_back({dag.groups[PartitionId(p)].part_size, dag.groups[PartitionId(p)].members});
   for (const Chunk& chunk : dag.model->chunks) tables.chunk_name.push_back(add_name(plan, chunk.name));
   for (const Value& value : dag.model->values) tables.value_name.push_back(add_name(plan, value.name));
-  for (size_t b = 0; b < dag.buckets.size(); ++b) tables.bucket_name.push_back(add_name(plan, bucket_name(dag, b)));
+  for (size_t b = 0; b < dag.buckets.size(); ++b)
+    tables.bucket_name.push_back(add_name(plan, bucket_name(dag, BucketId(b))));
   tables.scalars_name = add_name(plan, "scalars");
   std::vector<char> moves(dag.streams.size(), 0);
   for (const Node& node : dag.nodes)

@@ -44,11 +44,26 @@ bool is_half(OpKind kind) {
   return kind == OpKind::Send || kind == OpKind::Recv;
 }
 
+/// The operations of a communication, the first of each template, with the schedule lines behind them.
+Diagnostic with_operations(Diagnostic problem, const Plan& plan, const Communication& comm) {
+  constexpr size_t most_shown = 4;
+  const int number = static_cast<int>(&comm - plan.communications.data());
+  for (const PlanTemplate& t : plan.templates) {
+    const auto found =
+        std::find_if(t.ops.begin(), t.ops.end(), [&](const PlannedOp& op) { return op.communication == number; });
+    if (found == t.ops.end()) continue;
+    problem.notes.push_back({{}, describe(plan, t, static_cast<int>(found - t.ops.begin()))});
+    if (problem.notes.size() == most_shown) break;
+  }
+  return problem;
+}
+
 Diagnostic unmatched(const Plan& plan, const Communication& comm, std::string message) {
-  return error(ErrorCode::E407, {}, fmt::format("{} ({})", message, describe(plan, comm.label)))
-      .help(
-          "every device of a communication's groups or partition issues it once, all in the same way, and no other "
-          "device does");
+  return with_operations(
+      error(ErrorCode::E407, {}, fmt::format("{} ({})", message, describe(plan, comm.label)))
+          .help("every device of a communication's groups or partition issues it once, all in the same way, and no "
+                "other device does"),
+      plan, comm);
 }
 
 /// Exactly the members issue it, each once.
@@ -58,11 +73,12 @@ Checked check_members(const Plan& plan, const Communication& comm, const Members
     return unmatched(plan, comm,
                      fmt::format("device {} takes part in a communication but has no plan", members.without_plan));
   if (members.partly >= 0)
-    return error(ErrorCode::E409, {},
-                 fmt::format("only some of the devices {} take part in {}, but they share one plan",
-                             print_devices(plan.templates[static_cast<size_t>(members.partly)].devices),
-                             describe(plan, comm.label)))
-        .help("give the others a template of their own");
+    return with_operations(error(ErrorCode::E409, {},
+                                 fmt::format("only some of the devices {} take part in {}, but they share one plan",
+                                             print_devices(plan.templates[static_cast<size_t>(members.partly)].devices),
+                                             describe(plan, comm.label)))
+                               .help("give the others a template of their own"),
+                           plan, comm);
   if (found == members.templates) return Ok{};
   for (const int t : found) {
     const int device = plan.templates[static_cast<size_t>(t)].devices[0];

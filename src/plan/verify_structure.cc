@@ -8,7 +8,8 @@ namespace piper {
 namespace {
 
 Diagnostic malformed(std::string message) {
-  return error(ErrorCode::E408, {}, std::move(message));
+  return error(ErrorCode::E408, {}, std::move(message))
+      .help("what piper has written is never malformed: print the plan anew with piper compile MODEL SCHEDULE");
 }
 
 bool inside(int index, size_t size) {
@@ -69,27 +70,45 @@ Checked check_tables(const Plan& plan) {
 
 Checked check_op(const Plan& plan, const PlanTemplate& t, int index, std::vector<char>& freed) {
   const PlannedOp& op = t.ops[static_cast<size_t>(index)];
-  const std::string what = fmt::format("op {} of device {}", index, t.devices[0]);
-  if (!inside(op.stream, plan.streams.size())) return malformed(fmt::format("{} has no stream", what));
-  PIPER_CHECK(check_label(plan, op.label, what));
+  const std::string numbered = fmt::format("op {} of device {}", index, t.devices[0]);
+  if (!inside(op.stream, plan.streams.size())) return malformed(fmt::format("{} has no stream", numbered));
+  PIPER_CHECK(check_label(plan, op.label, numbered));
   if (op.origin != -1 && !inside(op.origin, plan.origins.size()))
-    return malformed(fmt::format("{} has an unknown origin", what));
+    return malformed(fmt::format("{} has an unknown origin", numbered));
+  const auto bad = [&](const std::string& message) {
+    return malformed(fmt::format("{} {}", describe(plan, t, index), message));
+  };
   if (is_communication(op.kind) != (op.communication >= 0) ||
       (op.communication >= 0 && !inside(op.communication, plan.communications.size())))
-    return malformed(fmt::format("{} must name a communication if and only if it is one", what));
+    return bad("must name a communication if and only if it is one");
   for (const int wait : op.waits)
     if (wait < 0 || wait >= index || t.ops[static_cast<size_t>(wait)].stream == op.stream)
-      return malformed(fmt::format("{} waits for op {}, which is not an earlier one on another stream", what, wait));
+      return bad(fmt::format("waits for op {}, which is not an earlier one on another stream", wait));
   for (const auto* list : {&op.reads, &op.writes, &op.frees})
     for (const int buffer : *list)
-      if (!inside(buffer, t.buffers.size()))
-        return malformed(fmt::format("{} names buffer {}, which does not exist", what, buffer));
+      if (!inside(buffer, t.buffers.size())) return bad(fmt::format("names buffer {}, which does not exist", buffer));
   for (const int buffer : op.frees) {
     if (t.buffers[static_cast<size_t>(buffer)].persistent)
-      return malformed(fmt::format("{} frees the persistent buffer {}", what, buffer));
-    if (freed[static_cast<size_t>(buffer)])
-      return malformed(fmt::format("{} frees buffer {} a second time", what, buffer));
+      return bad(fmt::format("frees the persistent buffer {}", buffer));
+    if (freed[static_cast<size_t>(buffer)]) return bad(fmt::format("frees buffer {} a second time", buffer));
     freed[static_cast<size_t>(buffer)] = 1;
+  }
+  return Ok{};
+}
+
+/// What is used is freed, and the other way round.
+Checked check_lifetimes(const Plan& plan, const PlanTemplate& t, const std::vector<char>& freed) {
+  std::vector<int> last(t.buffers.size(), -1);  // operation that uses the buffer last
+  for (size_t i = 0; i < t.ops.size(); ++i)
+    for (const auto* list : {&t.ops[i].reads, &t.ops[i].writes})
+      for (const int buffer : *list) last[static_cast<size_t>(buffer)] = static_cast<int>(i);
+  for (size_t b = 0; b < freed.size(); ++b) {
+    if (t.buffers[b].persistent || (freed[b] != 0) == (last[b] >= 0)) continue;
+    Diagnostic problem =
+        malformed(fmt::format("buffer {} ({}) of device {} is {}", b, describe(plan, t.buffers[b].label), t.devices[0],
+                              freed[b] ? "freed but never used" : "never freed"));
+    if (last[b] >= 0) problem.notes.push_back({{}, fmt::format("last used by {}", describe(plan, t, last[b]))});
+    return problem;
   }
   return Ok{};
 }
@@ -105,14 +124,7 @@ Checked verify_structure(const Plan& plan) {
       if (buffer.bytes < 0) return malformed("a buffer has a negative size");
     }
     for (size_t i = 0; i < t.ops.size(); ++i) PIPER_CHECK(check_op(plan, t, static_cast<int>(i), freed));
-    std::vector<char> touched(t.buffers.size(), 0);
-    for (const PlannedOp& op : t.ops)
-      for (const auto* list : {&op.reads, &op.writes})
-        for (const int buffer : *list) touched[static_cast<size_t>(buffer)] = 1;
-    for (size_t b = 0; b < freed.size(); ++b)
-      if (!t.buffers[b].persistent && (freed[b] != 0) != (touched[b] != 0))
-        return malformed(fmt::format("buffer {} ({}) of device {} is {}", b, describe(plan, t.buffers[b].label),
-                                     t.devices[0], freed[b] ? "freed but never used" : "never freed"));
+    PIPER_CHECK(check_lifetimes(plan, t, freed));
   }
   return Ok{};
 }

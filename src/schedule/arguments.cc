@@ -13,13 +13,15 @@ namespace piper {
 namespace {
 
 constexpr int most_nested = 8;
-constexpr size_t most_devices = 1 << 20;
+constexpr int most_devices = 1 << 20;
 
 /// Takes the closing bracket, or says what stands there instead and where the bracket was opened.
 Checked expect_closing(Scanner& in, std::string_view bracket, std::string_view what_for, const Token& opened) {
   auto closed = in.expect(bracket, what_for);
-  if (!closed) return std::move(closed.error()).note(in.range(opened), "opened here");
-  return Ok{};
+  if (closed) return Ok{};
+  return std::move(closed.error())
+      .note(in.range(opened), "opened here")
+      .help(fmt::format("add {}, or a comma if more follows", bracket));
 }
 
 Result<IndexRange> parse_range(Scanner& in) {
@@ -31,7 +33,7 @@ Result<IndexRange> parse_range(Scanner& in) {
     PIPER_TRY(high, in.integer("the end of the range"));
   }
   if (!small(low) || !small(high))
-    return error(ErrorCode::E102, in.range_from(first), "an index is between 0 and 10^9");
+    return error(ErrorCode::E102, in.range_from(first), "an index is between 0 and 10^9").help("indices count from 0");
   if (high < low)
     return error(ErrorCode::E102, in.range_from(first), fmt::format("the range {}..{} is empty", low, high))
         .help(fmt::format("write {}..{}; both ends are included", high, low));
@@ -93,7 +95,8 @@ Result<Argument> parse_list(Scanner& in, int depth) {
 
 Result<Argument> parse_argument(Scanner& in, int depth) {
   const Token first = in.peek();
-  if (depth > most_nested) return error(ErrorCode::E101, in.here(), "lists are nested too deeply");
+  if (depth > most_nested)
+    return error(ErrorCode::E101, in.here(), "lists are nested too deeply").help("no argument needs lists in lists");
   Argument argument;
   if (in.is_symbol("{")) {
     argument.kind = Argument::Kind::Filter;
@@ -146,7 +149,8 @@ Result<Filter> parse_filter(Scanner& in) {
 Result<std::vector<Argument>> parse_arguments(Scanner& in) {
   std::vector<Argument> arguments;
   const Token bracket = in.peek();
-  PIPER_CHECK(in.expect("(", "before the arguments"));
+  if (auto opened = in.expect("(", "before the arguments"); !opened)
+    return std::move(opened.error()).help("brackets are needed also without arguments: ()");
   while (!in.is_symbol(")")) {
     const Token first = in.peek();
     std::string key;
@@ -160,8 +164,36 @@ Result<std::vector<Argument>> parse_arguments(Scanner& in) {
     arguments.push_back(std::move(argument));
     if (!in.accept(",")) break;
   }
-  PIPER_CHECK(expect_closing(in, ")", "after the arguments", bracket));
+  const Token next = in.peek();
+  if (auto closed = expect_closing(in, ")", "after the arguments", bracket); !closed) {
+    const bool unit = !arguments.empty() && next.kind == TokenKind::Word && !next.first_on_line &&
+                      parse_integer(arguments.back().text) && parse_bytes(arguments.back().text + next.text);
+    if (unit) closed.error().helps = {fmt::format("write {}{} without a blank", arguments.back().text, next.text)};
+    return std::move(closed.error());
+  }
   return arguments;
+}
+
+namespace {
+
+ArgumentPlace place_of(const Argument& argument) {
+  ArgumentPlace place{argument.key, argument.where};
+  if (argument.kind == Argument::Kind::Range) place.numbers = int64_t{1} + argument.range.high - argument.range.low;
+  if (argument.items.empty()) return place;
+  place.numbers = 0;
+  for (const Argument& item : argument.items) {
+    place.items.push_back(place_of(item));
+    place.numbers += place.items.back().numbers;
+  }
+  return place;
+}
+
+}  // namespace
+
+ArgumentPlaces places_of(const std::vector<Argument>& arguments) {
+  ArgumentPlaces places;
+  for (const Argument& argument : arguments) places.all.push_back(place_of(argument));
+  return places;
 }
 
 ArgumentReader::ArgumentReader(std::string_view verb, std::vector<Argument> arguments, SourceRange where)
@@ -204,7 +236,8 @@ Filter ArgumentReader::filter(std::string_view what) {
   }
   if (argument->kind != Argument::Kind::Filter) {
     fail(error(ErrorCode::E105, argument->where,
-               fmt::format("{}: {} must be a filter such as {{layer=0..3}}", verb_, what)));
+               fmt::format("{}: {} must be a filter such as {{layer=0..3}}", verb_, what))
+             .help("{} selects everything"));
     return {};
   }
   return std::move(argument->filter);
@@ -218,6 +251,15 @@ void ArgumentReader::keyword(std::string_view word) {
              .help(fmt::format("write {}({}, …)", verb_, word)));
 }
 
+std::string ArgumentReader::required_word(std::string_view what) {
+  const auto argument = take_positional();
+  if (argument && argument->kind == Argument::Kind::Text && !argument->text.empty()) return argument->text;
+  fail(error(argument ? ErrorCode::E105 : ErrorCode::E104, argument ? argument->where : where_,
+             fmt::format("{}: the first argument must be {}", verb_, what))
+           .help("write it in quotes"));
+  return "";
+}
+
 std::vector<Argument> ArgumentReader::rest() {
   std::vector<Argument> out;
   while (auto argument = take_positional()) out.push_back(std::move(*argument));
@@ -227,9 +269,12 @@ std::vector<Argument> ArgumentReader::rest() {
 std::optional<int> ArgumentReader::to_integer(const Argument& argument, int low, int high) {
   const auto value = argument.kind == Argument::Kind::Text ? parse_integer(argument.text) : std::nullopt;
   if (value && *value >= low && *value <= high) return static_cast<int>(*value);
+  const std::string example = fmt::format("{}", std::clamp(4, low, high));
   fail(error(ErrorCode::E105, argument.where,
              fmt::format("{}: {} must be a whole number between {} and {}", verb_,
-                         argument.key.empty() ? "the argument" : argument.key, low, high)));
+                         argument.key.empty() ? "the argument" : argument.key, low, high))
+           .help(argument.key.empty() ? fmt::format("for example {}({})", verb_, example)
+                                      : fmt::format("for example {}={}", argument.key, example)));
   return std::nullopt;
 }
 
@@ -248,11 +293,25 @@ int ArgumentReader::required_integer(const std::string& key, int low, int high) 
   return low;
 }
 
+std::optional<int> ArgumentReader::integer_unless(const std::string& key, std::string_view word, int usual, int low,
+                                                  int high) {
+  const auto argument = take(key);
+  if (!argument) return usual;
+  if (argument->kind == Argument::Kind::Text && argument->text == word) return std::nullopt;
+  const auto value = argument->kind == Argument::Kind::Text ? parse_integer(argument->text) : std::nullopt;
+  if (value && *value >= low && *value <= high) return static_cast<int>(*value);
+  fail(error(ErrorCode::E105, argument->where,
+             fmt::format("{}: {} must be a whole number between {} and {}, or {}", verb_, key, low, high, word))
+           .help(fmt::format("for example {}={}, or {}={}", key, usual, key, word)));
+  return usual;
+}
+
 std::optional<std::string> ArgumentReader::word(const std::string& key) {
   const auto argument = take(key);
   if (!argument) return std::nullopt;
   if (argument->kind == Argument::Kind::Text && !argument->text.empty()) return argument->text;
-  fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a name", verb_, key)));
+  fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a name", verb_, key))
+           .help(fmt::format("for example {}=name", key)));
   return std::nullopt;
 }
 
@@ -285,20 +344,24 @@ std::optional<int> ArgumentReader::choice(const std::string& key, const std::vec
 
 std::optional<DeviceList> ArgumentReader::to_devices(const Argument& argument) {
   DeviceList devices;
-  bool good = argument.kind == Argument::Kind::List && !argument.items.empty();
-  for (const Argument& item : argument.items) {
-    if (item.kind == Argument::Kind::Range) {
-      good = good && static_cast<size_t>(item.range.high - item.range.low) + devices.size() < most_devices;
-      for (int d = item.range.low; good && d <= item.range.high; ++d) devices.push_back(d);
-    } else {
-      const auto device = item.kind == Argument::Kind::Text ? parse_integer(item.text) : std::nullopt;
-      good = good && device && *device >= 0 && *device < 1'000'000'000;
-      if (good) devices.push_back(static_cast<int>(*device));
-    }
+  const Argument* wrong = argument.kind == Argument::Kind::List && !argument.items.empty() ? nullptr : &argument;
+  for (size_t i = 0; i < argument.items.size() && !wrong; ++i) {
+    const Argument& item = argument.items[i];
+    const int room = most_devices - static_cast<int>(devices.size());
+    const int64_t number = item.kind == Argument::Kind::Text ? parse_integer(item.text).value_or(-1) : -1;
+    if (item.kind == Argument::Kind::Range && item.range.high - item.range.low < room)
+      for (int d = item.range.low; d <= item.range.high; ++d) devices.push_back(d);
+    else if (number >= 0 && number < 1'000'000'000)
+      devices.push_back(static_cast<int>(number));
+    else
+      wrong = &item;
   }
-  if (good) return devices;
-  fail(error(ErrorCode::E105, argument.where,
-             fmt::format("{}: expected a list of numbers and ranges such as [0, 2..5]", verb_)));
+  if (!wrong) return devices;
+  const bool lonely = wrong->kind == Argument::Kind::Text && parse_integer(wrong->text) && wrong == &argument;
+  fail(error(ErrorCode::E105, wrong->where,
+             fmt::format("{}: expected a list of numbers and ranges such as [0, 2..5]", verb_))
+           .help(lonely ? fmt::format("write {}=[{}]", wrong->key, wrong->text)
+                        : fmt::format("numbers count from 0; at most {} in one list", most_devices)));
   return std::nullopt;
 }
 
@@ -315,8 +378,8 @@ DeviceChoice ArgumentReader::devices() {
   if (auto argument = take("mesh")) {
     choice.where = argument->where;
     if (argument->kind != Argument::Kind::Filter)
-      fail(
-          error(ErrorCode::E105, argument->where, fmt::format("{}: mesh must be coordinates such as {{pp=0}}", verb_)));
+      fail(error(ErrorCode::E105, argument->where, fmt::format("{}: mesh must be coordinates such as {{pp=0}}", verb_))
+               .help("mesh={} is all devices"));
     choice.mesh = std::move(argument->filter);
   }
   if (const auto argument = take("along")) {
@@ -325,7 +388,8 @@ DeviceChoice ArgumentReader::devices() {
         argument->kind == Argument::Kind::List ? argument->items : std::vector<Argument>{*argument};
     for (const Argument& axis : axes) {
       if (axis.kind != Argument::Kind::Text || axis.text.empty())
-        fail(error(ErrorCode::E105, axis.where, fmt::format("{}: along takes names of mesh axes", verb_)));
+        fail(error(ErrorCode::E105, axis.where, fmt::format("{}: along takes names of mesh axes", verb_))
+                 .help("for example along=dp, or along=[edp, ep]"));
       else
         choice.along.push_back(axis.text);
     }
@@ -335,7 +399,7 @@ DeviceChoice ArgumentReader::devices() {
     fail(error(ErrorCode::E104, where_, fmt::format("{}: does not say on which devices", verb_))
              .help("add devices=[0, 1], mesh={pp=0} or along=AXIS"));
   if (given > 1)
-    fail(error(ErrorCode::E104, where_, fmt::format("{}: devices, mesh and along exclude each other", verb_))
+    fail(error(ErrorCode::E104, choice.where, fmt::format("{}: devices, mesh and along exclude each other", verb_))
              .help("keep one of them"));
   return choice;
 }
@@ -344,12 +408,13 @@ std::vector<MeshAxis> ArgumentReader::named_integers(int low, int high) {
   std::vector<MeshAxis> out;
   for (const Argument& argument : arguments_) {
     if (argument.key.empty()) {
-      fail(error(ErrorCode::E104, argument.where,
-                 fmt::format("{}: every axis needs a name: {}(pp=2, dp=4)", verb_, verb_)));
+      fail(error(ErrorCode::E104, argument.where, fmt::format("{}: every axis needs a name", verb_))
+               .help(fmt::format("for example {}(pp=2, dp=4)", verb_)));
       continue;
     }
     if (std::any_of(out.begin(), out.end(), [&](const MeshAxis& axis) { return axis.name == argument.key; }))
-      fail(error(ErrorCode::E104, argument.where, fmt::format("{}: axis \"{}\" is given twice", verb_, argument.key)));
+      fail(error(ErrorCode::E104, argument.where, fmt::format("{}: axis \"{}\" is given twice", verb_, argument.key))
+               .help("give it another name, or take it out"));
     out.push_back({argument.key, to_integer(argument, low, high).value_or(low)});
   }
   arguments_.clear();
@@ -370,7 +435,7 @@ Checked ArgumentReader::finish() {
     return error(ErrorCode::E104, extra.where, fmt::format("{}: one argument too many", verb_))
         .help("take it out, or give it a name: NAME=VALUE");
   return error(ErrorCode::E104, extra.where, fmt::format("{}: unknown argument \"{}\"", verb_, extra.key))
-      .help(did_you_mean(extra.key, known_));
+      .help(known_.empty() ? fmt::format("{} takes no named arguments", verb_) : did_you_mean(extra.key, known_));
 }
 
 }  // namespace piper

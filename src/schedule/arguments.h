@@ -26,6 +26,9 @@ struct Argument {
 /// `verb(argument, key=argument, …)` from the opening bracket on.
 Result<std::vector<Argument>> parse_arguments(Scanner& in);
 
+/// Where they stand, for errors that are found later.
+ArgumentPlaces places_of(const std::vector<Argument>& arguments);
+
 /// Takes arguments by name; what is left at the end is an error. The first wrong argument is kept as the error.
 class ArgumentReader {
  public:
@@ -35,10 +38,13 @@ class ArgumentReader {
   Filter filter(std::string_view what);
   /// A positional word that must be this one, as in split(batch, …).
   void keyword(std::string_view word);
+  std::string required_word(std::string_view what);
   std::vector<Argument> rest();
 
   std::optional<int> integer(const std::string& key, int low, int high);
   int required_integer(const std::string& key, int low, int high);
+  /// A number, `usual` if it is not given, or this word: empty.
+  std::optional<int> integer_unless(const std::string& key, std::string_view word, int usual, int low, int high);
   std::optional<std::string> word(const std::string& key);
   std::optional<int64_t> bytes(const std::string& key);
   std::optional<std::vector<int>> integers(const std::string& key);

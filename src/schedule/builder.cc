@@ -71,7 +71,8 @@ ScheduleBuilder& ScheduleBuilder::split(int parts, std::string as) {
 
 ScheduleBuilder& ScheduleBuilder::place(const Selection& what, DeviceChoice devices, PlaceOptions options) {
   return add(Place{what, std::move(devices), options.stages, std::move(options.at), options.shape,
-                   std::move(options.as), std::move(options.stream), std::move(options.transfers)});
+                   std::move(options.ranks), options.stage, std::move(options.as), std::move(options.stream),
+                   std::move(options.transfers)});
 }
 
 ScheduleBuilder& ScheduleBuilder::replicate(const Selection& what, DeviceChoice devices, ReplicateOptions options) {
@@ -103,7 +104,7 @@ ScheduleBuilder& ScheduleBuilder::order(const std::vector<OrderStep>& steps) {
 
 ScheduleBuilder& ScheduleBuilder::use(std::string timeline, UseOptions options) {
   return add(Use{std::move(timeline), std::move(options.stages), std::move(options.microbatches), options.group,
-                 options.memory_limit});
+                 options.memory_limit, options.backward, std::move(options.file)});
 }
 
 Result<Schedule> ScheduleBuilder::checked() const {

@@ -65,6 +65,8 @@ struct PlaceOptions {
   int stages = 0;
   std::vector<int> at = {};
   StageShape shape = StageShape::Loop;
+  std::vector<int> ranks = {};
+  std::optional<int> stage = {};
   std::string as = Place{}.as;
   std::string stream = Place{}.stream;
   std::string transfers = Place{}.transfers;
@@ -85,6 +87,8 @@ struct UseOptions {
   std::string microbatches = Use{}.microbatches;
   std::optional<int> group = {};
   std::optional<int> memory_limit = {};
+  Backward backward = Backward::Split;
+  std::string file = {};  // for use("file")
 };
 
 /// One place in an order: a selection, or overlapped({…}).

@@ -29,6 +29,11 @@ const std::map<std::string, std::vector<std::string>, std::less<>> keys_of_op = 
     {"shard", {"op", "filter", "devices", "stream"}},
     {"order", {"op", "filters"}}};
 
+/// Arguments of our own text form, by the members that say the same.
+const std::map<std::string, std::string, std::less<>> our_names = {
+    {"filter", ""},          {"dim_name", "as"},       {"num_microbatches", "parts"},
+    {"shard_grads", "zero"}, {"shard_params", "zero"}, {"bucket_size", "bucket"}};
+
 /// Reads one directive object. A field that is null counts as absent, as in the original.
 class DirectiveReader {
  public:
@@ -39,10 +44,23 @@ class DirectiveReader {
     PIPER_CHECK(check_keys());
     const SourceRange where = range(*object_.find("op"));
     PIPER_TRY(DirectiveBody body, read_body());
-    return Directive{std::move(body), where};
+    return Directive{std::move(body), where, places()};
   }
 
  private:
+  /// The members, by the names that our own text form has for them.
+  ArgumentPlaces places() const {
+    ArgumentPlaces out;
+    for (const JsonValue& member : object_.items) {
+      const auto ours = our_names.find(member.key);
+      const bool sends = op_ == "place" && member.key == "stream";
+      ArgumentPlace place{sends ? "transfers" : ours == our_names.end() ? member.key : ours->second, range(member)};
+      for (const JsonValue& item : member.items) place.items.push_back({"", value_range(item)});
+      out.all.push_back(std::move(place));
+    }
+    return out;
+  }
+
   SourceRange range(const JsonValue& value) const { return {file_, value.key_begin, value.end}; }
   SourceRange value_range(const JsonValue& value) const { return {file_, value.begin, value.end}; }
 

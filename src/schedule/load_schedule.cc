@@ -7,8 +7,9 @@
 namespace piper {
 
 Result<Schedule> load_schedule(const std::string& path) {
-  PIPER_TRY(const SourceFilePtr file, read_file(path, "schedule"));
-  return path.ends_with(".json") ? parse_json_schedule(file) : parse_schedule(file);
+  auto file = read_file(path, "schedule");
+  if (!file) return std::move(file.error()).help("give a schedule as text, or as JSON in a file that ends in .json");
+  return path.ends_with(".json") ? parse_json_schedule(*file) : parse_schedule(*file);
 }
 
 }  // namespace piper

@@ -35,6 +35,8 @@ DirectiveBody read_place(ArgumentReader& in) {
   place.stages = in.integer("stages", 1, most).value_or(0);
   place.at = in.integers("at").value_or(std::vector<int>{});
   place.shape = static_cast<StageShape>(in.choice("shape", {"loop", "v", "two_way"}).value_or(0));
+  place.ranks = in.integers("ranks").value_or(std::vector<int>{});
+  place.stage = in.integer("stage", 0, most - 1);
   place.as = in.word("as").value_or(place.as);
   place.stream = in.word("stream").value_or(place.stream);
   place.transfers = in.word("transfers").value_or(place.transfers);
@@ -68,12 +70,7 @@ DirectiveBody read_recompute(ArgumentReader& in) {
 DirectiveBody read_prefetch(ArgumentReader& in) {
   Prefetch prefetch;
   prefetch.what = in.filter("which gathers to prefetch");
-  if (const auto text = in.word("distance"); text && *text != "all") {
-    const int64_t distance = parse_integer(*text).value_or(-1);
-    prefetch.distance = distance <= most ? static_cast<int>(distance) : -1;  // negative: refused below
-  } else if (!text) {
-    prefetch.distance = 1;
-  }
+  prefetch.distance = in.integer_unless("distance", "all", 1, 0, most);
   return prefetch;
 }
 
@@ -83,6 +80,16 @@ DirectiveBody read_use(ArgumentReader& in) {
   use.microbatches = in.word("microbatches").value_or(use.microbatches);
   use.group = in.integer("group", 1, most);
   use.memory_limit = in.integer("memory_limit", 1, most);
+  use.backward = static_cast<Backward>(in.choice("backward", {"split", "whole"}).value_or(0));
+  return use;
+}
+
+/// use file("NAME", …): sizes are the file's.
+DirectiveBody read_use_file(ArgumentReader& in) {
+  Use use;
+  use.file = in.required_word("the name of a file");
+  use.stages = in.word("stages").value_or(use.stages);
+  use.microbatches = in.word("microbatches").value_or(use.microbatches);
   return use;
 }
 
@@ -96,18 +103,23 @@ Result<Order> read_order(std::vector<Argument> arguments, const SourceRange& whe
   for (Argument& argument : arguments) {
     OrderElement element{{}, argument.where};
     if (!argument.key.empty())
-      return error(ErrorCode::E104, argument.where, fmt::format("order: unknown argument \"{}\"", argument.key));
+      return error(ErrorCode::E104, argument.where, fmt::format("order: unknown argument \"{}\"", argument.key))
+          .help("order takes filters, and brackets of filters, without names");
     if (argument.kind == Argument::Kind::Filter) {
       element.parts.push_back(std::move(argument.filter));
     } else if (argument.kind == Argument::Kind::List && argument.items.size() > 1) {
       for (Argument& item : argument.items) {
         if (item.kind != Argument::Kind::Filter)
-          return error(ErrorCode::E105, item.where, "order: a bracket holds filters: [{…, pass=F}, {…, pass=B}]");
+          return error(ErrorCode::E105, item.where, "order: a bracket holds filters")
+              .help("for example [{mb=1, pass=F}, {mb=0, pass=B}]");
         element.parts.push_back(std::move(item.filter));
       }
     } else {
       return error(ErrorCode::E105, argument.where,
-                   "order: an element is a filter, or a bracket of at least two filters that may run interleaved");
+                   "order: an element is a filter, or a bracket of at least two filters that may run interleaved")
+          .help(argument.kind == Argument::Kind::List && argument.items.size() == 1
+                    ? "take the bracket away"
+                    : "for example {mb=0, pass=F}, or [{mb=1, pass=F}, {mb=0, pass=B}]");
     }
     order.elements.push_back(std::move(element));
   }
@@ -121,6 +133,7 @@ Result<Directive> parse_directive(Scanner& in) {
   const Token first = in.peek();
   PIPER_TRY(const std::string verb, in.name("a directive"));
   std::string timeline;
+  const Token second = in.peek();
   if (verb == "use") {
     PIPER_TRY(timeline, in.name("the name of a timeline, as in use dualpipev(stages=stage, microbatches=mb)"));
     while (in.accept("-")) {  // zb-h1 is three tokens
@@ -131,19 +144,23 @@ Result<Directive> parse_directive(Scanner& in) {
     return error(ErrorCode::E103, in.range(first), fmt::format("unknown directive \"{}\"", verb))
         .help(did_you_mean(verb, all_verbs()));
   }
+  const SourceRange where = in.range(first), timeline_place = in.range_from(second);
   PIPER_TRY(std::vector<Argument> arguments, parse_arguments(in));
-  const SourceRange where = in.range(first);
+  ArgumentPlaces places = places_of(arguments);
   if (verb == "order") {
     PIPER_TRY(Order order, read_order(std::move(arguments), where));
-    return Directive{std::move(order), where};
+    return Directive{std::move(order), where, std::move(places)};
   }
   ArgumentReader reader(verb, std::move(arguments), where);
-  DirectiveBody body = verb == "use" ? read_use(reader) : readers.find(verb)->second(reader);
+  DirectiveBody body = timeline == "file" ? read_use_file(reader)
+                       : verb == "use"    ? read_use(reader)
+                                          : readers.find(verb)->second(reader);
   PIPER_CHECK(reader.finish());
-  if (auto* use = std::get_if<Use>(&body)) use->timeline = timeline;
-  if (const auto* prefetch = std::get_if<Prefetch>(&body); prefetch && prefetch->distance && *prefetch->distance < 0)
-    return error(ErrorCode::E105, where, "prefetch: distance must be a number of computations, or all");
-  return Directive{std::move(body), where};
+  if (auto* use = std::get_if<Use>(&body)) {
+    use->timeline = timeline;
+    places.all.push_back({"timeline", timeline_place});
+  }
+  return Directive{std::move(body), where, std::move(places)};
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ class DirectiveWriter {
   }
 
   Result<Json> write(const Place& place) const {
-    if (place.stages > 0 || !place.at.empty())
-      return refuse(where_, "stages=… cannot be written",
+    if (place.stages > 0 || !place.at.empty() || place.stage)
+      return refuse(where_, fmt::format("{}=… cannot be written", place.stage ? "stage" : "stages"),
                     "place scopes on lists of devices: place({layer=0}, devices=[0])");
     if (place.stream != Place{}.stream)
       return refuse(where_, fmt::format("computations on the stream \"{}\" cannot be written", place.stream),

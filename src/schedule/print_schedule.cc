@@ -63,6 +63,8 @@ std::string print_place(const Place& place) {
   if (!place.at.empty()) out.add(fmt::format("at=[{}]", fmt::join(place.at, ", ")));
   if (place.shape == StageShape::V) out.add("shape=v");
   if (place.shape == StageShape::TwoWay) out.add("shape=two_way");
+  if (!place.ranks.empty()) out.add(fmt::format("ranks=[{}]", fmt::join(place.ranks, ", ")));
+  if (place.stage) out.add(fmt::format("stage={}", *place.stage));
   const Place usual;
   return out.add("as", place.as, usual.as)
       .add("stream", place.stream, usual.stream)
@@ -100,9 +102,11 @@ std::string print_mesh(const Mesh& mesh) {
 
 std::string print_use(const Use& use) {
   Arguments out("use " + as_name(use.timeline));
+  if (!use.file.empty()) out.add(as_name(use.file));
   out.add("stages=" + as_name(use.stages)).add("microbatches=" + as_name(use.microbatches));
   if (use.group) out.add(fmt::format("group={}", *use.group));
   if (use.memory_limit) out.add(fmt::format("memory_limit={}", *use.memory_limit));
+  if (use.backward == Backward::Whole) out.add("backward=whole");
   return out.close();
 }
 

@@ -21,6 +21,24 @@ const TagCondition* Filter::find(std::string_view tag) const {
   return found == conditions.end() ? nullptr : &*found;
 }
 
+const ArgumentPlace* ArgumentPlaces::find(std::string_view name) const {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const ArgumentPlace& a) { return a.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+SourceRange place_of_number(const ArgumentPlace& argument, int64_t index) {
+  for (const ArgumentPlace& item : argument.items) {
+    if (index < item.numbers) return place_of_number(item, index);
+    index -= item.numbers;
+  }
+  return argument.where;
+}
+
+int stage_coordinate(StageShape shape, int stage, int ranks) {
+  const int round = stage / ranks, offset = stage % ranks;
+  return shape == StageShape::V && round % 2 != 0 ? ranks - 1 - offset : offset;
+}
+
 std::string_view verb(const DirectiveBody& body) {
   return verbs[body.index()];
 }

@@ -76,6 +76,8 @@ struct Split {
 };
 
 enum class StageShape { Loop, V, TwoWay };
+/// The coordinate of the axis that runs a stage; of TwoWay, for the first direction.
+int stage_coordinate(StageShape shape, int stage, int ranks);
 
 struct Place {
   Filter what;
@@ -83,6 +85,8 @@ struct Place {
   int stages = 0;       // 0: everything on one group
   std::vector<int> at;  // first instance of each stage after the first
   StageShape shape = StageShape::Loop;
+  std::vector<int> ranks;    // instead of a shape: the coordinate of each stage
+  std::optional<int> stage;  // without `stages`: the one stage that all of it is
   std::string as = "stage";  // the tag that stages get
   std::string stream = "compute";
   std::string transfers = "p2p";
@@ -134,21 +138,47 @@ struct Order {
   friend bool operator==(const Order&, const Order&) = default;
 };
 
-/// A timeline of the library, applied to the stages and microbatches that these tags name.
+/// Does the backward of a stage run as its two halves or as one pass? Only for use list.
+enum class Backward { Split, Whole };
+
+/// A timeline of the library, or of a file, applied to the stages and microbatches that these tags name.
 struct Use {
-  std::string timeline;
+  std::string timeline;  // `file`: the one of `file`
   std::string stages = "stage";
   std::string microbatches = "mb";
   std::optional<int> group;
   std::optional<int> memory_limit;
+  Backward backward = Backward::Split;
+  std::string file = {};  // relative to the schedule
   friend bool operator==(const Use&, const Use&) = default;
 };
 
 using DirectiveBody = std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Recompute, Prefetch, Order, Use>;
 
+/// Where an argument was written, and the elements of the list it may be.
+struct ArgumentPlace {
+  std::string name;  // empty: written without one, as filters are
+  SourceRange where;
+  int64_t numbers = 1;  // it stands for: 4 of `0..3`
+  std::vector<ArgumentPlace> items = {};
+};
+
+/// The places of all arguments of a directive; none if it was not written as text.
+struct ArgumentPlaces {
+  std::vector<ArgumentPlace> all;
+
+  const ArgumentPlace* find(std::string_view name) const;
+  /// Where something was written never makes it different from its equal.
+  friend bool operator==(const ArgumentPlaces&, const ArgumentPlaces&) { return true; }
+};
+
+/// The element that the `index`-th number of a list, or of several lists, comes from.
+SourceRange place_of_number(const ArgumentPlace& argument, int64_t index);
+
 struct Directive {
   DirectiveBody body;
   SourceRange where;
+  ArgumentPlaces arguments = {};
   friend bool operator==(const Directive&, const Directive&) = default;
 };
 

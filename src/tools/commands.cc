@@ -4,20 +4,23 @@
 
 #include <cstdio>
 #include <set>
-#include <utility>
 
 #include "base/bytes.h"
 #include "base/read_file.h"
 #include "base/suggest.h"
 #include "base/text_table.h"
 #include "compile/explain.h"
+#include "compile/grid.h"
 #include "compile/timeline_of.h"
+#include "cost/load_cluster.h"
 #include "ir/dag_text.h"
 #include "model/load_model.h"
 #include "plan/memory_report.h"
 #include "plan/plan_text.h"
 #include "schedule/load_schedule.h"
 #include "schedule/schedule_text.h"
+#include "schedule/timelines/as_schedule.h"
+#include "schedule/timelines/load_timeline.h"
 
 namespace piper {
 namespace {
@@ -38,8 +41,8 @@ Result<std::string> emit(const CompileCommand& command, const Compiled& compiled
   if (command.emit == "plan") return plan_text(compiled.plan, command.device);
   if (command.emit == "timeline") return print_timeline(timed_rows(compiled.linear));
   if (command.emit == "grid")
-    return print_grid(timed_rows(compiled.linear), command.input.columns,
-                      command.input.color ? GridColor::Ansi : GridColor::None);
+    return print_grid(timed_rows(compiled.linear),
+                      {command.input.columns, command.input.color ? GridColor::Ansi : GridColor::None});
   return summary_json(compiled);
 }
 
@@ -66,6 +69,45 @@ Checked check_dumped(const std::vector<std::string>& wanted, const std::vector<P
   return Ok{};
 }
 
+/// The time directive that a timeline would take the place of.
+const Directive* find_orders(const Schedule& schedule) {
+  for (const Directive& directive : schedule.directives)
+    if (std::holds_alternative<Use>(directive.body) || std::holds_alternative<Order>(directive.body)) return &directive;
+  return nullptr;
+}
+
+/// `use file(…)` for the stages and microbatches of a schedule.
+Use use_of(const Schedule& schedule, const std::string& file) {
+  Use use;
+  use.timeline = "file";
+  use.file = file;
+  for (const Directive& directive : schedule.directives) {
+    if (const auto* split = std::get_if<Split>(&directive.body)) use.microbatches = split->as;
+    if (const auto* place = std::get_if<Place>(&directive.body); place && (place->stages > 0 || place->stage))
+      use.stages = place->as;
+  }
+  return use;
+}
+
+/// The schedule file, ordered by the timeline file if there is one; a timeline alone is a pipeline.
+Result<Schedule> load_input_schedule(const CompileInput& input) {
+  Schedule schedule;
+  if (!input.schedule.empty()) {
+    PIPER_TRY(schedule, load_schedule(input.schedule));
+  }
+  if (input.timeline.empty()) return schedule;
+  if (input.schedule.empty()) {
+    PIPER_TRY(const ParsedTimeline parsed, load_timeline(input.timeline));
+    PIPER_TRY(schedule, pipeline_of(strip(parsed.actions), parsed.source.whole));
+  }
+  if (const Directive* orders = find_orders(schedule))
+    return error(ErrorCode::E303, orders->where,
+                 fmt::format("{} orders the step, and so does --timeline {}", verb(orders->body), input.timeline))
+        .help("take one of them out");
+  schedule.directives.push_back({use_of(schedule, input.timeline), {}});
+  return schedule;
+}
+
 }  // namespace
 
 void put(const std::string& text) {
@@ -76,18 +118,23 @@ Result<CompiledInput> compile_input(const CompileInput& input, const CompileOpti
   CompileOptions options = given;
   CompiledInput out;
   PIPER_TRY(ModelGraph model, load_model(input.model, input.step));
-  PIPER_TRY(const Schedule schedule, load_schedule(input.schedule));
+  PIPER_TRY(const Schedule schedule, load_input_schedule(input));
   if (!input.cluster.empty()) {
-    PIPER_TRY(const SourceFilePtr file, read_file(input.cluster, "cluster"));
-    PIPER_TRY(options.cluster, parse_cluster(file));
-    out.memory = std::exchange(options.cluster.memory, std::nullopt);
+    PIPER_TRY(out.cluster, load_cluster(input.cluster));
+    options.cluster = out.cluster;
+    for (DeviceKind& kind : options.cluster.kinds) kind.memory.reset();  // fits() says so when all else is shown
+  }
+  if (!input.costs.empty()) {
+    PIPER_TRY(const SourceFilePtr file, read_file(input.costs, "cost table"));
+    PIPER_TRY(options.costs, parse_cost_table(file));
+    out.costs = options.costs;
   }
   PIPER_TRY(out.compiled, compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options));
   return out;
 }
 
 Checked CompiledInput::fits() const {
-  return memory ? check_capacity(compiled.plan, *memory) : Ok{};
+  return check_capacity(compiled.plan, cluster);
 }
 
 int report_text(const Diagnostic& problem, bool color) {
@@ -95,10 +142,14 @@ int report_text(const Diagnostic& problem, bool color) {
   return refused;
 }
 
-int report(const CompileInput& input, const Diagnostic& problem) {
-  if (input.format != "json") return report_text(problem, input.color);
+int report(const std::string& format, bool color, const Diagnostic& problem) {
+  if (format != "json") return report_text(problem, color);
   std::fputs(render_json(problem).c_str(), stderr);
   return refused;
+}
+
+int report(const CompileInput& input, const Diagnostic& problem) {
+  return report(input.format, input.color, problem);
 }
 
 int run(const CompileCommand& command) {

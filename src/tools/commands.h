@@ -19,7 +19,9 @@ enum ExitCode { fine = 0, refused = 1, usage = 2, run_failed = 3, our_bug = 70 }
 struct CompileInput {
   std::string model;
   std::string schedule;
-  std::string cluster;
+  std::string timeline;  // a file whose orders the step follows
+  std::string cluster;   // name or file; empty: unspecified accelerators
+  std::string costs;     // file; empty: by formula
   StepOverrides step;
   std::string format = "text";
   bool color = false;
@@ -48,20 +50,24 @@ int run(const ExplainCommand& command);
 
 struct ScheduleCommand {
   std::string name;
+  std::string from;  // a file instead of a name
   TimelineRequest request;
-  std::string costs;  // as written: F=1,I=1,W=1,comm=0
+  std::string costs;      // as written: F=1,I=1,W=1,comm=0
+  std::string placement;  // by name; empty: the timeline's
+  std::string backward = "split";
   std::string format = "timeline";
+  bool communication = false;  // sends and receives between the passes
   bool list = false;
   bool color = false;
   int columns = 100;
 };
 int run(const ScheduleCommand& command);
 
-/// A compiled step, and the memory of a device if a cluster file says so. A plan that does not fit can still be looked
-/// at.
+/// A compiled step, and the cluster it is for. A plan that does not fit can still be looked at.
 struct CompiledInput {
   Compiled compiled;
-  std::optional<int64_t> memory;
+  Cluster cluster;
+  std::optional<CostTable> costs;
 
   Checked fits() const;  // E405
 };
@@ -69,6 +75,7 @@ struct CompiledInput {
 Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& options = {});
 /// Prints the diagnostic as the input's format wants it; the exit code.
 int report(const CompileInput& input, const Diagnostic& problem);
+int report(const std::string& format, bool color, const Diagnostic& problem);
 int report_text(const Diagnostic& problem, bool color);
 /// To the standard output.
 void put(const std::string& text);

@@ -5,7 +5,7 @@
 
 namespace piper {
 
-std::string bash_completion(const std::vector<CompletionWords>& commands) {
+std::string bash_completion(const std::vector<CompletionWords>& commands, const std::vector<std::string>& models) {
   std::vector<std::string> names;
   std::string cases;
   for (const CompletionWords& command : commands) {
@@ -25,13 +25,16 @@ _piper() {{
     COMPREPLY=($(compgen -W "schedule dag plan timeline grid json" -- "$current"))
   elif [[ $current == -* ]]; then
     COMPREPLY=($(compgen -W "$words --help" -- "$current"))
+  elif [[ ${{COMP_LINE:0:COMP_POINT}} =~ analytic:[^\ ]*$ ]]; then  # the colon makes words of its own
+    COMPREPLY=($(compgen -W "{}" -- "${{current#:}}"))
   else
-    COMPREPLY=($(compgen -f -- "$current"))
+    COMPREPLY=($(compgen -f -- "$current"; compgen -W "analytic:" -- "$current"))
+    [[ ${{COMPREPLY[*]}} != analytic: ]] || compopt -o nospace 2>/dev/null
   fi
 }}
 complete -o filenames -F _piper piper
 )",
-                     fmt::join(names, " "), cases);
+                     fmt::join(names, " "), cases, fmt::join(models, " "));
 }
 
 }  // namespace piper

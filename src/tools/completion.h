@@ -11,7 +11,7 @@ struct CompletionWords {
   std::vector<std::string> options;
 };
 
-/// A bash script: commands first, then a command's options, and files.
-std::string bash_completion(const std::vector<CompletionWords>& commands);
+/// A bash script: commands first, then a command's options, files, and `analytic:` with the names of `models`.
+std::string bash_completion(const std::vector<CompletionWords>& commands, const std::vector<std::string>& models);
 
 }  // namespace piper

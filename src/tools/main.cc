@@ -8,12 +8,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iostream>
 
 #include "base/invariant.h"
 #include "base/suggest.h"
+#include "model/analytic/builtin_models.h"
 #include "tools/commands.h"
 #include "tools/completion.h"
+#include "tools/simulate_command.h"
+#include "tools/trace_options.h"
 
 namespace piper {
 namespace {
@@ -23,15 +27,16 @@ int terminal_columns() {
   return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
 }
 
-void add_input(CLI::App& app, CompileInput& input) {
-  app.add_option("MODEL", input.model, "Model file, configuration (.toml), or analytic:NAME")->required();
-  app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json")->required();
-  app.add_option("--cluster", input.cluster, "Cluster file (.toml): costs, and the memory of a device");
+/// What a step depends on besides model and schedule, and how results are printed.
+void add_step(CLI::App& app, CompileInput& input) {
+  app.add_option("--cluster", input.cluster,
+                 "Cluster: a shipped one such as h100, or a file (.toml): costs, and the memory of a device");
+  app.add_option("--costs", input.costs, "Measured costs of all computations, instead of the cluster's formulas");
   app.add_option("--batch", input.step.batch, "Samples of a step, instead of the model's")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
   app.add_option("--sequence", input.step.sequence, "Tokens of a sample, instead of the model's")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
-  app.add_option("--format", input.format, "How results of check, and errors, are printed: text, or json for machines")
+  app.add_option("--format", input.format, "How results and errors are printed: text, or json for machines")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
@@ -39,8 +44,57 @@ void add_input(CLI::App& app, CompileInput& input) {
       ->check(CLI::Range(40, 10000));
 }
 
+CLI::Option* add_model(CLI::App& app, CompileInput& input) {
+  return app.add_option("MODEL", input.model, "Model file, configuration (.toml), or analytic:NAME");
+}
+
+void add_input(CLI::App& app, CompileInput& input) {
+  add_model(app, input)->required();
+  app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json");
+  app.add_option("--timeline", input.timeline,
+                 "File with the order of passes, such as PyTorch's CSV; without SCHEDULE also the stages");
+  add_step(app, input);
+  app.parse_complete_callback([&input] {
+    if (input.schedule.empty() && input.timeline.empty()) throw CLI::RequiredError("SCHEDULE (or --timeline)");
+  });
+}
+
+void add_simulation(CLI::App& app, SimulationInput& input) {
+  app.add_option("--what-if", input.what_if, "Another cluster: bandwidth=x2,compute=x0.5,memory=…,latency=…,issue=…");
+  app.add_flag("--all-devices", input.all_devices, "Simulate every device, not one of each kind");
+  app.add_flag("--free-links", input.free_links, "Communications that share links do not slow each other down");
+}
+
+void add_simulate(CLI::App& app, SimulateCommand& command) {
+  add_input(app, command.input);
+  app.get_option("MODEL")->required(false);
+  add_simulation(app, command.simulation);
+  app.add_option("--trace", command.trace, "Write when every operation ran: Chrome's trace events, for any viewer");
+  app.add_option("--cost", command.costs,
+                 "Times of a timeline without MODEL: F=1,I=1,W=1,comm=0; overlap=2 is the time of an overlapped pair");
+  app.callback([&] {
+    const bool bare = command.input.model.empty();
+    if (bare && command.input.timeline.empty()) throw CLI::RequiredError("MODEL (or --timeline)");
+    if (!bare && !command.costs.empty()) throw CLI::ValidationError("--cost", "goes with --timeline without MODEL");
+    if (bare && !command.trace.empty()) throw CLI::ValidationError("--trace", "needs a MODEL");
+  });
+  app.footer(
+      "Examples:\n  piper simulate examples/moe.toml examples/dualpipe.piper --cluster h100\n"
+      "  piper simulate --timeline zb.csv --cost F=1,I=1,W=1,comm=0 --format json");
+}
+
+void add_compare(CLI::App& app, CompareCommand& command) {
+  add_model(app, command.input)->required();
+  app.add_option("SCHEDULE", command.schedules, "Schedule files")->required();
+  add_step(app, command.input);
+  add_simulation(app, command.simulation);
+  app.footer("Example:\n  piper compare examples/moe.toml a.piper b.piper --cluster h100");
+}
+
 void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.add_option("NAME", command.name, "Name of a timeline; --list shows them");
+  CLI::Option* from = app.add_option("--from", command.from,
+                                     "A file instead of NAME: PyTorch's CSV, the notation, a schedule's orders");
   app.add_flag("--list", command.list, "All timelines with placement, legal sizes, bubble and memory");
   app.add_option("--ranks", command.request.ranks, "Pipeline ranks")->check(CLI::Range(1, 1'000'000));
   app.add_option("--microbatches", command.request.microbatches, "Microbatches of a step")
@@ -51,16 +105,32 @@ void add_timeline(CLI::App& app, ScheduleCommand& command) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--memory-limit", command.request.memory_limit,
                  "Most activations a rank keeps, in forwards of one stage");
-  app.add_option("--cost", command.costs, "Times such as F=1,I=1,W=1,comm=0");
+  app.add_option("--placement", command.placement,
+                 "For list: which rank runs which stage (default: line for one stage per rank, v for two, else loop)")
+      ->check(CLI::IsMember({"line", "loop", "v", "w", "two-way"}));
+  app.add_option("--backward", command.backward, "For list: I and W apart, or whole backwards")
+      ->check(CLI::IsMember({"split", "whole"}))
+      ->capture_default_str();
+  app.add_option("--cost", command.costs,
+                 "Times such as F=1,I=1,W=1,comm=0; by stage: F=1:1:1:2, or as factors: stages=1:1:1:1.5");
   app.add_option("--format", command.format, "How to print it")
       ->check(CLI::IsMember({"timeline", "csv", "piper", "json", "grid"}))
       ->capture_default_str();
+  app.add_flag("--communication", command.communication, "With sends and receives, in the formats timeline and csv");
   app.add_flag("--color,!--no-color", command.color, "Colours (default: only on a terminal)");
   app.add_option("--columns", command.columns, "Width of pictures (default: the terminal's)")
       ->check(CLI::Range(40, 10000));
-  app.footer("Examples:\n  piper schedule --list\n  piper schedule dualpipev --ranks 4 --microbatches 8 --format grid");
+  for (const char* other : {"NAME", "--ranks", "--microbatches", "--stages-per-rank", "--group", "--memory-limit"})
+    from->excludes(app.get_option(other));
+  app.footer(
+      "Examples:\n  piper schedule --list\n  piper schedule dualpipev --ranks 4 --microbatches 8 --format grid\n"
+      "  piper schedule list --ranks 4 --microbatches 8 --stages-per-rank 2 --cost stages=1:1:1:1:1:1:1:1.5\n"
+      "  piper schedule --from zb.csv --format grid");
   app.callback([&] {
-    if (!command.list && command.name.empty()) throw CLI::RequiredError("NAME (or --list)");
+    if (!command.list && command.name.empty() && command.from.empty())
+      throw CLI::RequiredError("NAME (or --from, or --list)");
+    if (command.communication && command.format != "csv" && command.format != "timeline")
+      throw CLI::ValidationError("--communication", "goes with --format csv or timeline");
   });
 }
 
@@ -88,7 +158,9 @@ int usage_error(const CLI::App& app, const CLI::ParseError& problem) {
   for (const std::string& word : deepest->remaining())
     if (const std::string meant = nearest(word, known_words(*deepest)); !meant.empty())
       std::cerr << "help: did you mean \"" << meant << "\"?\n";
-  std::cerr << "help: piper " << (deepest == &app ? "" : deepest->get_name() + " ") << "--help lists what there is\n";
+  std::string command;
+  for (const CLI::App* at = deepest; at != &app; at = at->get_parent()) command = at->get_name() + " " + command;
+  std::cerr << "help: piper " << command << "--help lists what there is\n";
   return usage;
 }
 
@@ -117,19 +189,35 @@ int run_program(int argc, char** argv) {
   CheckCommand check{usual_input()};
   CLI::App* check_app = app.add_subcommand("check", "Prove a schedule sound and show the memory of every device");
   add_input(*check_app, check.input);
-  check_app->footer("Example:\n  piper check examples/moe.toml examples/dualpipe.piper --cluster examples/h100.toml");
+  check_app->footer("Example:\n  piper check examples/moe.toml examples/dualpipe.piper --cluster h100");
 
   ExplainCommand explain{usual_input(), ""};
   CLI::App* explain_app = app.add_subcommand("explain", "Why a node is there, what made it, what waits for it");
   add_input(*explain_app, explain.input);
-  explain_app->add_option("NODE", explain.node, "Name of a node, or a filter such as '{layer=0, pass=F}'")->required();
+  explain_app->add_option("NODE", explain.node, "Name of a node, or a filter such as '{layer=0, pass=F}'");
+  explain_app->callback([&] {
+    if (explain.node.empty() && !explain.input.timeline.empty())  // without SCHEDULE the second word is the node
+      std::swap(explain.node, explain.input.schedule);
+    if (explain.node.empty()) throw CLI::RequiredError("NODE");
+  });
   explain_app->footer("Example:\n  piper explain examples/moe.toml examples/dualpipe.piper layer.0.experts.F.mb0");
 
   ScheduleCommand schedule;
   schedule.color = usual_input().color;
   schedule.columns = terminal_columns();
-  CLI::App* schedule_app = app.add_subcommand("schedule", "Print a timeline of the library");
+  CLI::App* schedule_app =
+      app.add_subcommand("schedule", "Print, draw or convert a timeline of the library or of a file");
   add_timeline(*schedule_app, schedule);
+
+  SimulateCommand simulate{usual_input(), {}, {}, {}};
+  CLI::App* simulate_app = app.add_subcommand("simulate", "How long a step takes, without running it");
+  add_simulate(*simulate_app, simulate);
+  CompareCommand compare{usual_input(), {}, {}};
+  CLI::App* compare_app = app.add_subcommand("compare", "Simulate several schedules and show them side by side");
+  add_compare(*compare_app, compare);
+  std::function<int()> chosen;
+  add_trace(app, chosen, usual_input().color);
+  add_view(app, chosen, usual_input().color);
 
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");
@@ -142,14 +230,19 @@ int run_program(int argc, char** argv) {
     if (problem.get_exit_code() == 0) return app.exit(problem);
     return usage_error(app, problem);
   }
+  if (chosen) return chosen();
   if (*compile_app) return run(compile);
   if (*check_app) return run(check);
   if (*explain_app) return run(explain);
   if (*schedule_app) return run(schedule);
+  if (*simulate_app) return run(simulate);
+  if (*compare_app) return run(compare);
   std::vector<CompletionWords> words;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     words.push_back({sub->get_name(), known_words(*sub)});
-  std::cout << bash_completion(words);
+  std::vector<std::string> models;
+  for (const std::string& name : builtin_model_names()) models.push_back(name.substr(0, name.find(' ')));
+  std::cout << bash_completion(words, models);
   return fine;
 }
 

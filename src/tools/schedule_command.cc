@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 
-#include "base/scanner.h"
-#include "base/suggest.h"
+#include <algorithm>
+
 #include "base/text_table.h"
+#include "compile/grid.h"
 #include "compile/timeline_of.h"
 #include "schedule/json_schedule.h"
 #include "schedule/schedule_text.h"
@@ -10,8 +11,12 @@
 #include "schedule/timelines/clock.h"
 #include "schedule/timelines/csv.h"
 #include "schedule/timelines/library.h"
-#include "schedule/timelines/validate.h"
+#include "schedule/timelines/list.h"
+#include "schedule/timelines/load_timeline.h"
+#include "schedule/timelines/lower.h"
+#include "schedule/timelines/notation.h"
 #include "tools/commands.h"
+#include "tools/parse_costs.h"
 
 namespace piper {
 namespace {
@@ -19,61 +24,43 @@ namespace {
 std::string library_table() {
   TextTable table({"name", "placement", "stages per rank", "sizes", "bubble", "activations kept"});
   for (const TimelineInfo& info : timeline_library())
-    table.add({info.name, std::string(name(info.placement)),
+    table.add({info.name, info.takes_placement ? "any" : std::string(name(info.placement)),
                fmt::format("{}{}", info.takes_stages_per_rank ? "v, usually " : "", info.default_stages_per_rank),
                info.sizes, info.bubble, info.memory});
   return table.print();
 }
 
-/// `F=1,I=1,W=0.5,comm=0.1`
-Result<TimelineCosts> parse_costs(const std::string& text) {
-  TimelineCosts costs;
-  const SourceFilePtr source = make_source("--cost", text);
-  PIPER_TRY(Scanner in, Scanner::scan(source));
-  do {
-    const Token key = in.take();
-    PIPER_CHECK(in.expect("=", "after the name of a cost"));
-    const Token value = in.take();
-    double* target = key.text == "F"      ? &costs.F
-                     : key.text == "I"    ? &costs.I
-                     : key.text == "W"    ? &costs.W
-                     : key.text == "comm" ? &costs.comm
-                                          : nullptr;
-    if (!target)
-      return error(ErrorCode::E105, in.range(key), fmt::format("unknown cost \"{}\"", key.text))
-          .help(did_you_mean(key.text, {"F", "I", "W", "comm"}));
-    char* end = nullptr;
-    *target = std::strtod(value.text.c_str(), &end);
-    if (value.kind != TokenKind::Number || *end != '\0' || !(*target >= 0) || *target > 1e12)
-      return error(ErrorCode::E102, in.range(value), fmt::format("{} must be a number of at least 0", key.text))
-          .help("write --cost F=1,I=1,W=1,comm=0");
-  } while (in.accept(","));
-  if (!in.at_end()) return in.unexpected("',' or the end");
-  return costs;
-}
-
-std::vector<TimedRow> timed(const Timeline& timeline, const TimelineCosts& costs) {
-  const auto times = run_clock(timeline, costs);
-  std::vector<TimedRow> rows;
-  for (size_t r = 0; r < times.size(); ++r) {
-    TimedRow row{{static_cast<int>(r)}, {}};
-    for (size_t c = 0; c < times[r].size(); ++c)
-      row.cells.push_back({timeline.ranks[r][c], times[r][c].start, times[r][c].end});
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline, const TimelineInfo& info,
-                           int stages) {
+Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline) {
+  if (command.communication)
+    return command.format == "csv" ? print_csv(lower(timeline)) : print_notation(lower(timeline));
   if (command.format == "csv") return print_csv(timeline);
-  if (command.format == "piper")
-    return print(as_schedule(timeline, info.placement, stages, command.request.microbatches));
-  if (command.format == "json")
-    return print_json_schedule(as_original_schedule(timeline, info.placement, stages, command.request.microbatches));
-  const std::vector<TimedRow> rows = timed(timeline, command.request.costs.value_or(TimelineCosts{}));
-  return command.format == "grid" ? print_grid(rows, command.columns, command.color ? GridColor::Ansi : GridColor::None)
-                                  : print_timeline(rows);
+  if (command.format == "piper") {
+    PIPER_TRY(const Schedule schedule, as_schedule(timeline, {}));
+    return print(schedule);
+  }
+  if (command.format == "json") return print_json_schedule(as_original_schedule(timeline));
+  const std::vector<TimedRow> rows = timed_rows(timeline, command.request.costs.value_or(TimelineCosts{}));
+  if (command.format == "timeline") return print_timeline(rows);
+  return print_grid(rows, {command.columns, command.color ? GridColor::Ansi : GridColor::None, GridTime::Units});
+}
+
+/// How good the search was: `makespan 120, lower bound 120 (1.000)`.
+std::string quality(const Timeline& timeline, const TimelineRequest& request) {
+  double makespan = 0;
+  for (const auto& row : run_clock(timeline, request.costs.value_or(TimelineCosts{})))
+    if (!row.empty()) makespan = std::max(makespan, row.back().end);
+  const double bound = lower_bound(timelines::ListPasses(timelines::list_problem(request)));
+  return fmt::format("makespan {:.6g}, lower bound {:.6g} ({:.3f})\n", makespan, bound,
+                     bound > 0 ? makespan / bound : 1.0);
+}
+
+/// A timeline of the library, or the passes of a file.
+Result<Timeline> timeline_for(const ScheduleCommand& command) {
+  if (command.from.empty()) return make_timeline(command.name, command.request, {});
+  PIPER_TRY(const ParsedTimeline parsed, load_timeline(command.from));
+  Timeline timeline = strip(parsed.actions);
+  if (command.request.costs) PIPER_CHECK(check_costs(timeline, *command.request.costs, {}));
+  return timeline;
 }
 
 }  // namespace
@@ -85,17 +72,26 @@ int run(const ScheduleCommand& given) {
     return fine;
   }
   if (!command.costs.empty()) {
-    auto costs = parse_costs(command.costs);
-    if (!costs) return report_text(costs.error(), command.color);
-    command.request.costs = *costs;
+    auto option = parse_costs(command.costs, OverlapCost::Refused);
+    if (!option) return report_text(option.error(), command.color);
+    command.request.costs = std::move(option->costs);
   }
-  auto timeline = make_timeline(command.name, command.request, {});
+  if (!command.placement.empty()) command.request.placement = placement_named(command.placement);
+  if (command.backward == "whole") command.request.backward = Backward::Whole;
+  auto timeline = timeline_for(command);
   if (!timeline) return report_text(timeline.error(), command.color);
-  const TimelineInfo& info = *find_timeline(command.name);
-  const int per_rank = command.request.stages_per_rank ? command.request.stages_per_rank : info.default_stages_per_rank;
-  auto text = format(command, *timeline, info, stage_count(info.placement, command.request.ranks, per_rank));
+  auto text = format(command, *timeline);
   if (!text) return report_text(text.error(), command.color);
   put(*text);
+  if (const TimelineInfo* info = find_timeline(command.name);
+      info && info->takes_placement) {  // a picture is for people; what programs read stays as it is
+    command.request.stages_per_rank = stages_per_rank(*info, command.request);
+    const std::string line = quality(*timeline, command.request);
+    if (command.format == "grid")
+      put(line);
+    else
+      fmt::print(stderr, "{}", line);
+  }
   return fine;
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,11 +26,12 @@ struct TraceEvent {
   std::string kind;           // run, send, recv, all_reduce, …, update
   std::string pass;           // F, B, BI, BW, R; empty for what belongs to no pass
   int slice = -1;             // of the batch; -1: the whole step
-  double start = 0, end = 0;  // seconds from the start of the step
+  double start = 0, end = 0;  // seconds from the start of the trace
   int64_t bytes = 0;          // of a communication, on one device
   int origin = -1;            // into Trace::origins: the schedule line behind it
   std::vector<int> waits;     // operations of the same lane that its plan makes it wait for
   TraceCause cause;
+  int step = 0;  // into Trace::steps
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
@@ -49,16 +49,25 @@ struct TraceMemory {
   friend bool operator==(const TraceMemory&, const TraceMemory&) = default;
 };
 
+struct TraceStep {
+  int64_t number = 0;  // of the training, from 0
+  double start = 0, end = 0;
+  friend bool operator==(const TraceStep&, const TraceStep&) = default;
+};
+
 struct Trace {
   std::string source;  // simulated, measured
   std::string model, cluster;
   std::string plan;                     // its hash
-  double seconds = 0;                   // of the step
+  double seconds = 0;                   // from its start to its end
   std::vector<std::vector<int>> lanes;  // devices
   std::vector<std::string> streams, categories;
   std::vector<TraceOrigin> origins;
   std::vector<TraceEvent> events;
   std::vector<TraceMemory> memory;
+  std::vector<TraceStep> steps;   // empty: one, from 0 to `seconds`
+  int64_t tokens = 0;             // of a step; 0: not known
+  std::vector<int64_t> capacity;  // bytes of a device of every lane; empty: not known
   friend bool operator==(const Trace&, const Trace&) = default;
 };
 

@@ -96,5 +96,14 @@ TEST(Diagnostic, ResultsCarryThem) {
   EXPECT_THROW(*quarter(6), InternalError);
 }
 
+TEST(Diagnostic, TheCaretCountsCharactersNotBytes) {
+  const SourceFilePtr file = make_source("f", "\xC3\xA9t\xC3\xA9 \xFF\there\n");
+  const int at = static_cast<int>(file->text.find("here"));
+  EXPECT_EQ(render(error(ErrorCode::E101, {file, at, at + 4}, "bad")),
+            "f:1:9: error[E101]: bad\n"
+            "  \xC3\xA9t\xC3\xA9 ? here\n"
+            "        ^^^^\n");
+}
+
 }  // namespace
 }  // namespace piper

@@ -7,6 +7,7 @@
 #include "base/scanner.h"
 #include "compile/compile.h"
 #include "compile/explain.h"
+#include "compile/grid.h"
 #include "compile/timeline_of.h"
 #include "ir/dag_text.h"
 #include "model/analytic/analytic_model.h"
@@ -18,6 +19,13 @@
 #include "plan/verify_plan.h"
 #include "schedule/json_schedule.h"
 #include "schedule/schedule_text.h"
+#include "schedule/timelines/as_schedule.h"
+#include "schedule/timelines/csv.h"
+#include "schedule/timelines/library.h"
+#include "schedule/timelines/load_timeline.h"
+#include "schedule/timelines/lower.h"
+#include "trace/chrome.h"
+#include "trace/compare.h"
 
 namespace piper::golden {
 namespace {
@@ -68,6 +76,10 @@ Result<Compiled> compile_case(const Case& c, const std::string& schedule_section
   options.verify_every_pass = true;
   if (c.find("cluster")) {
     PIPER_TRY(options.cluster, parse_cluster(source(c, "cluster")));
+  }
+  if (c.find("costs")) {
+    PIPER_TRY(options.costs, parse_cost_table(source(c, "costs")));
+    check_round_trip(*options.costs, [](const SourceFilePtr& file) { return parse_cost_table(file); });
   }
   options.after_pass = [&](std::string_view pass, const TrainingDag& dag) {
     if (dump && pass == dump_after) *dump = print(dag);
@@ -126,7 +138,7 @@ Outcome run_compile(const Case& c, const std::vector<std::string>& arguments) {
   if (emit == "dag") return {false, print(compiled->linear.dag)};
   if (emit == "nodes") return {false, node_lines(print(compiled->linear.dag))};
   if (emit == "timeline") return {false, print_timeline(timed_rows(compiled->linear))};
-  if (emit == "grid") return {false, print_grid(timed_rows(compiled->linear), 80, GridColor::None)};
+  if (emit == "grid") return {false, print_grid(timed_rows(compiled->linear), {.columns = 80})};
   if (emit == "memory") return {false, memory_table(compiled->plan)};
   if (emit == "ops") return {false, op_lines(print(compiled->plan))};
   return {false, print(compiled->plan)};
@@ -140,10 +152,56 @@ Outcome run_check_plan(const Case& c) {
   if (c.find("cluster")) {
     auto cluster = parse_cluster(source(c, "cluster"));
     if (!cluster) return refused(cluster.error());
-    if (cluster->memory)
-      if (auto fits = check_capacity(*plan, *cluster->memory); !fits) return refused(fits.error());
+    if (auto fits = check_capacity(*plan, *cluster); !fits) return refused(fits.error());
   }
   return {false, "sound\n"};
+}
+
+/// A timeline of the library, or one in a section `timeline` with the name of a file: `timeline t.csv`.
+Result<ParsedTimeline> read_timeline(const Case& c, const std::vector<std::string>& arguments) {
+  for (const Section& section : c.sections)
+    if (section.name.starts_with("timeline ")) return parse_timeline(make_source(section.name.substr(9), section.text));
+  TimelineRequest request;
+  request.ranks = std::stoi(after(arguments, "--ranks", "4"));
+  request.microbatches = std::stoi(after(arguments, "--microbatches", "8"));
+  request.stages_per_rank = std::stoi(after(arguments, "--stages-per-rank", "0"));
+  PIPER_TRY(const Timeline timeline, make_timeline(arguments.at(1), request, {}));
+  return ParsedTimeline{as_actions(timeline), {}};
+}
+
+/// Escape characters as \e, so that a case is plain text.
+std::string visible(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '\x1b' ? std::string("\\e") : std::string(1, c);
+  return out;
+}
+
+Outcome run_timeline(const Case& c, const std::vector<std::string>& arguments) {
+  auto parsed = read_timeline(c, arguments);
+  if (!parsed) return refused(parsed.error());
+  const Timeline timeline = strip(parsed->actions);
+  const std::string emit = after(arguments, "--emit", "grid");
+  if (emit == "csv") return {false, print_csv(timeline)};
+  if (emit == "communication") return {false, print_csv(lower(timeline))};
+  if (emit == "schedule") {
+    auto schedule = as_schedule(timeline, parsed->source.whole);
+    return schedule ? Outcome{false, print(*schedule)} : refused(schedule.error());
+  }
+  GridOptions options{.columns = std::stoi(after(arguments, "--columns", "80")), .time = GridTime::Units};
+  if (c.run.find("--color") != std::string::npos) options.color = GridColor::Ansi;
+  return {false, visible(print_grid(timed_rows(timeline, {}), options))};
+}
+
+Outcome run_trace_diff(const Case& c) {
+  std::vector<Trace> traces;
+  for (const std::string name : {"predicted", "measured"}) {
+    auto trace = parse_chrome(source(c, name));
+    if (!trace) return refused(trace.error());
+    traces.push_back(*std::move(trace));
+  }
+  auto comparison = compare(traces[0], traces[1]);
+  if (!comparison) return refused(comparison.error());
+  return {false, print(*comparison)};
 }
 
 }  // namespace
@@ -201,6 +259,13 @@ Outcome run_case(const Case& c) {
   if (arguments.empty()) throw std::runtime_error("run: names no command");
   if (arguments[0] == "compile") return run_compile(c, arguments);
   if (arguments[0] == "check-plan") return run_check_plan(c);
+  if (arguments[0] == "timeline") return run_timeline(c, arguments);
+  if (arguments[0] == "trace-diff") return run_trace_diff(c);
+  if (arguments[0] == "read-trace") {
+    auto trace = parse_chrome(source(c, "trace"));
+    if (!trace) return refused(trace.error());
+    return {false, print_chrome(*trace)};
+  }
   if (arguments[0] == "load-model") {
     auto model = load_model(arguments.size() > 1 ? arguments[1] : "");
     if (!model) return refused(model.error());

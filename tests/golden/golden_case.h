@@ -8,6 +8,7 @@
 //   …
 //   --- expect            (or expect-error: a diagnostic; expect-same-plan: a second schedule that gives the same plan)
 //   …
+// Timelines: `run: timeline NAME --ranks 4 --emit grid|csv|communication|schedule`, or a section `--- timeline t.csv`.
 #pragma once
 
 #include <string>

@@ -403,8 +403,8 @@ TEST(AnalyticConfig, RefusalsOfTheStepAndTheFile) {
   refused(step + "optimizer = \"adam\"\n", {"c.toml:4:13", "E111", "did you mean \"adamw\""});
   refused("[model\n", {"c.toml:1:", "E111"});
   refused("", {"E111", "no [model]"});
-  refused("model = 3\n", {"c.toml:1:9", "E111", "model must be a table"});
-  refused("[modl]\n", {"c.toml:1:2", "E111", "unknown key \"modl\" in the file", "did you mean \"model\""});
+  refused("model = 3\n", {"c.toml:1:9", "E111", "model must be a section"});
+  refused("[modl]\n", {"c.toml:1:2", "E111", "unknown section [modl]", "did you mean \"model\""});
   refused("# \xc3\xa4\n[model]\nname = \"\xc3\xa4\" x\n", {"c.toml:3:", "E111"});
 }
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <sstream>
 
@@ -14,6 +13,7 @@
 #include "model/model_text.h"
 #include "plan/issue_order_memory.h"
 #include "plan/memory_report.h"
+#include "read_csv.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {
@@ -27,27 +27,6 @@ T must(Result<T> result) {
 
 std::string oracle(const std::string& name) {
   return PIPER_SOURCE_DIR "/../shared/oracles/memory/" + name;
-}
-
-std::vector<std::vector<std::string>> read_csv(const std::string& path) {
-  std::ifstream in(path);
-  std::vector<std::vector<std::string>> rows;
-  for (std::string line; std::getline(in, line);) {
-    std::vector<std::string> cells;
-    std::string cell;
-    bool quoted = false;
-    for (const char c : line) {
-      if (c == '"')
-        quoted = !quoted;
-      else if (c == ',' && !quoted)
-        cells.push_back(std::exchange(cell, ""));
-      else
-        cell += c;
-    }
-    cells.push_back(cell);
-    rows.push_back(std::move(cells));
-  }
-  return rows;
 }
 
 /// One layer with so many parameters on n replicas.

@@ -269,23 +269,25 @@ std::vector<Planted> structures() {
     out.push_back({std::move(name), sound, std::move(faulty), ErrorCode::E408, std::move(culprits)});
   };
   add("WaitsForALaterOp", with(sound, "compute writes", "compute waits(1) writes"),
-      {"op 0 of device 0 waits for op 1"});
-  add("WaitsForItself", with(sound, "compute writes", "compute waits(0) writes"), {"op 0 of device 0 waits for op 0"});
-  add("WaitsOnItsOwnStream", with(sound, "on comm", "on compute"), {"op 1 of device 0 waits for op 0"});
-  add("FreedTwice", with(sound, "frees(%0)", "frees(%0, %0)"), {"op 1 of device 0 frees buffer 0 a second time"});
-  add("NeverFreed", with(sound, " frees(%0)", ""), {"buffer 0 (x) of device 0 is never freed"});
+      {"device 0: op 0 ", "waits for op 1"});
+  add("WaitsForItself", with(sound, "compute writes", "compute waits(0) writes"),
+      {"device 0: op 0 ", "waits for op 0"});
+  add("WaitsOnItsOwnStream", with(sound, "on comm", "on compute"), {"device 0: op 1 ", "waits for op 0"});
+  add("FreedTwice", with(sound, "frees(%0)", "frees(%0, %0)"), {"device 0: op 1 ", "frees buffer 0 a second time"});
+  add("NeverFreed", with(sound, " frees(%0)", ""),
+      {"buffer 0 (x) of device 0 is never freed", "last used by device 0: op 1 "});
   add("NeverUsed", with(sound, "op 0", "buffer 1 activations 8 y\nop 0") + "op 2 run a on comm frees(%1)\n",
       {"buffer 1 (y) of device 0 is freed but never used"});
-  add("PersistentFreed", with(sound, "8 x", "8 x persistent"), {"op 1 of device 0 frees the persistent buffer 0"});
+  add("PersistentFreed", with(sound, "8 x", "8 x persistent"), {"device 0: op 1 ", "frees the persistent buffer 0"});
   add("DeviceInTwoTemplates", sound + "template [1, 0]\n", {"device 0 has two plans"});
   add("DeviceTwiceInATemplate", with(sound, "[0]", "[0, 0]"), {"template 0 has a device twice"});
   add("DeviceTwiceInAGroup", with("partition 2 [0, 1]\n" + sound, "[0, 1]", "[1, 1]"),
       {"partition 2 has a device twice"});
   add("PartsDoNotDivide", "partition 2 [0, 1, 2]\n" + sound, {"partition 2 does not divide"});
   add("CommunicationWithoutNumber", with(sound, "run a on comm", "all_reduce a on comm"),
-      {"op 1 of device 0 must name a communication"});
+      {"device 0: op 1 ", "must name a communication"});
   add("NumberWithoutCommunication", x_to_1 + with(sound, "waits(0)", "communication=0 waits(0)"),
-      {"op 1 of device 0 must name a communication"});
+      {"device 0: op 1 ", "must name a communication"});
   add("NoDevices", "", {"the plan has no devices"});
   return out;
 }
@@ -353,12 +355,19 @@ TEST(VerifyPlan, IndicesOutOfRangeAreFound) {
   }
 }
 
+Cluster with_memory(int64_t bytes) {
+  Cluster cluster;
+  cluster.kinds[0].memory = bytes;
+  return cluster;
+}
+
 TEST(VerifyPlan, CapacityIsChecked) {
   const Plan plan = parse(header +
                           "template [1]\nbuffer 0 weights 100 x persistent\nbuffer 1 activations 50 y\n"
                           "op 0 run a on compute reads(%0)\nop 1 run a on compute writes(%1) frees(%1) origin=0\n");
-  EXPECT_TRUE(check_capacity(plan, 150));
-  auto result = check_capacity(plan, 149);
+  EXPECT_TRUE(check_capacity(plan, with_memory(150)));
+  EXPECT_TRUE(check_capacity(plan, Cluster{}));
+  auto result = check_capacity(plan, with_memory(149));
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::E405);
   EXPECT_NE(words_of(result).find("device 1 needs 150 B at its peak; it has 149 B"), std::string::npos)
@@ -489,7 +498,7 @@ TEST_P(CompiledPlanFaults, PeakIsWhatANaiveCountSays) {
     const MemoryPeak reported = memory_peak(plan_, t);
     EXPECT_EQ(reported.total, peak);
     EXPECT_EQ(reported.by_category, at_peak);
-    EXPECT_TRUE(check_capacity(Plan(plan_), std::numeric_limits<int64_t>::max()));
+    EXPECT_TRUE(check_capacity(Plan(plan_), with_memory(std::numeric_limits<int64_t>::max())));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Examples, CompiledPlanFaults, testing::ValuesIn(examples::all()), examples::name_of);

@@ -227,7 +227,8 @@ ReplicaChoice random_replicas(Random& random) {
   out.arguments = fmt::format(", zero={}", out.zero);
   if (random.percent(70))
     out.arguments += fmt::format(", bucket={}", random.pick<std::string>({"1", "100", "500", "2KB", "1MB"}));
-  if (random.percent(30)) out.arguments += ", gather_stream=gather, reduce_stream=reduce";
+  if (random.percent(30)) out.arguments += ", reduce_stream=reduce";
+  if (out.zero > 0 && random.percent(30)) out.arguments += ", gather_stream=gather";
   if (out.zero == 3) out.arguments += fmt::format(", release={}", random.pick<std::string>({"use", "pass", "step"}));
   return out;
 }

@@ -70,6 +70,11 @@ class Writer {
   ParameterId matrix(const std::string& name) {
     return parameter(name, {fixed(random_.between(1, 5)), fixed(random_.between(1, 40))});
   }
+  /// An input that several layers may read.
+  ValueId mask() {
+    if (!mask_.valid()) mask_ = build_.value("mask", ValueKind::Input, DType::Bool, {samples(), fixed(4)});
+    return mask_;
+  }
   /// Now and then the parameter of an earlier chunk.
   ParameterId matrix_or_tied(const std::string& name) {
     if (shareable_.empty() || !random_.percent(12)) {
@@ -96,17 +101,19 @@ class Writer {
       const int written = activation(name + ".out", plain());
       Draft& chunk = draft(name, {{"encoder", e}});
       chunk.inputs = {input};
-      chunk.parameters = {matrix_or_tied(name + ".w")};
       chunk.writes = {written};
       if (out_.encoders > 1 && e == 1 && random_.percent(40)) {  // frozen: nothing flows back
         chunk.has_backward = false;
         chunk.parameters = {matrix(name + ".frozen")};
+        build_.freeze(chunk.parameters[0]);
         activations_[static_cast<size_t>(written)].needs_gradient = false;
+      } else {
+        chunk.parameters = {matrix_or_tied(name + ".w")};
       }
       finish_forward(chunk);
       ends_.push_back(written);
     }
-    if (random_.percent(50)) extra_input_ = build_.value("mask", ValueKind::Input, DType::Bool, {samples(), fixed(4)});
+    masked_ = random_.percent(50);
   }
 
   /// What a layer reads: the previous one (the first layer: all encoders), sometimes something from further back.
@@ -127,7 +134,7 @@ class Writer {
     chunk.writes = {written};
     if (!random_.percent(15)) chunk.parameters.push_back(matrix_or_tied(name + ".w"));
     if (!chunk.parameters.empty() && random_.percent(40)) chunk.parameters.push_back(matrix(name + ".b"));
-    if (extra_input_.valid() && random_.percent(30)) chunk.inputs = {extra_input_};
+    if (masked_ && random_.percent(30)) chunk.inputs = {mask()};
     add_saved(chunk, name, plain());
     if (wish_.aux && random_.percent(10)) add_aux(chunk, name);
     finish_forward(chunk);
@@ -260,7 +267,8 @@ class Writer {
   std::vector<Draft> drafts_;
   std::vector<ParameterId> shareable_;
   std::vector<int> ends_, aux_;  // outputs of encoders and layers; values without batch dimension
-  ValueId extra_input_;
+  bool masked_ = false;
+  ValueId mask_;
 };
 
 }  // namespace

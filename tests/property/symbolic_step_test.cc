@@ -23,7 +23,7 @@ LinearDag compiled(const std::string& schedule) {
 }
 
 std::vector<std::string> faults_of(const LinearDag& linear) {
-  return run_symbolically(linear, lower(linear, Cluster{}));
+  return run_symbolically(linear, lower(linear, 0));
 }
 
 /// The n-th node of the order whose name has all these words in it.

@@ -51,7 +51,8 @@ TEST(Builder, EveryOption) {
       .prefetch_all(everything().comm("gather"))
       .order({where("mb", 0).pass("F"),
               overlapped({where("mb", 1).pass("F"), where("mb", 0).and_("layer", 0, 3).pass("B")})})
-      .use("zb-1p", {.stages = "part", .microbatches = "MB", .group = 2, .memory_limit = 5});
+      .use("zb-1p", {.stages = "part", .microbatches = "MB", .group = 2, .memory_limit = 5})
+      .use("list", {.backward = Backward::Whole});
   expect_text(
       build,
       "devices(8)\n"
@@ -66,7 +67,8 @@ TEST(Builder, EveryOption) {
       "prefetch({comm=gather}, distance=2)\n"
       "prefetch({comm=gather}, distance=all)\n"
       "order({mb=0, pass=F}, [{mb=1, pass=F}, {mb=0, layer=0..3, pass=B}])\n"
-      "use \"zb-1p\"(stages=part, microbatches=MB, group=2, memory_limit=5)\n");
+      "use \"zb-1p\"(stages=part, microbatches=MB, group=2, memory_limit=5)\n"
+      "use list(stages=stage, microbatches=mb, backward=whole)\n");
 }
 
 TEST(Builder, OrdersFromALoop) {

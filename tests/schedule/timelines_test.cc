@@ -611,7 +611,7 @@ TEST(Csv, ReadsWhatItWrites) {
 
 TEST(Csv, PointsAtWhatItCannotRead) {
   for (const std::string cell :
-       {"0X1", "F1", "0F", "0F1x", "0SEND_F1", "(0F1;0B0)", "(0F1,0B0", "(0F1;0B0", "99999999999F0", "-1F0"}) {
+       {"0X1", "F1", "0F", "0F1x", "0SEND_F", "0UNSHARD1", "(0F1;0B0)", "(0F1,0B0", "(0F1;0B0", "99999999999F0", "-1F0"}) {
     Result<Timeline> timeline = parse_csv(make_source("t.csv", "0F0,0B0\n1F0," + cell + ",1B0\n"));
     ASSERT_FALSE(timeline) << cell;
     EXPECT_EQ(timeline.error().code, ErrorCode::E101);
@@ -624,7 +624,7 @@ TEST(Csv, PointsAtWhatItCannotRead) {
 // ---- the table -----------------------------------------------------------------------------------------------------
 
 TEST(Library, EveryRowIsFilledIn) {
-  EXPECT_EQ(timeline_library().size(), 15u);
+  EXPECT_EQ(timeline_library().size(), 16u);
   for (const TimelineInfo& info : timeline_library()) {
     EXPECT_FALSE(info.title.empty() || info.paper.empty() || info.sizes.empty() || info.bubble.empty() ||
                  info.memory.empty())
@@ -634,7 +634,7 @@ TEST(Library, EveryRowIsFilledIn) {
 }
 
 TEST(Library, PlacementsAreInverse) {
-  for (const Placement placement : {Placement::Line, Placement::Loop, Placement::V, Placement::TwoWay})
+  for (const Placement placement : {Placement::Line, Placement::Loop, Placement::V, Placement::W, Placement::TwoWay})
     for (int rank = 0; rank < 6; ++rank)
       for (int chunk = 0; chunk < (placement == Placement::Line ? 1 : 2); ++chunk)
         EXPECT_EQ(rank_of(placement, stage_of(placement, rank, chunk, 6), 6, chunk), rank);

@@ -82,13 +82,30 @@ TEST(CommandLine, RefusedInputIsOne) {
 
 TEST(CommandLine, WhatDoesNotFitIsShownAndRefused) {
   const std::string folder = temporary_folder();
-  write_file(folder + "/small.toml", "[device]\nmemory = \"4GB\"\n");
+  write_file(folder + "/small.toml", "[device.small]\nmemory = \"4GB\"\n");
   for (const std::string command : {"check ", "compile --emit grid "}) {
     const ProgramResult result = run_piper(command + inputs + " --cluster " + folder + "/small.toml", root);
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(result.output, HasSubstr("[6, 7]"));
     EXPECT_THAT(result.errors, HasSubstr("error[E405]: device 6 needs 5.83 GiB"));
   }
+}
+
+TEST(CommandLine, ClustersAreFoundByName) {
+  EXPECT_EQ(run_piper("check " + inputs + " --cluster h100", root).exit_code, 0);
+  EXPECT_EQ(run_piper("check " + inputs + " --cluster examples/cluster.toml", root).exit_code, 0);
+  const ProgramResult unknown = run_piper("check " + inputs + " --cluster h10", root);
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("error[E108]: no cluster is called \"h10\""));
+  EXPECT_THAT(unknown.errors, HasSubstr("help: did you mean \"h100\"?\nhelp: shipped: a100-40, a100-80, b200"));
+}
+
+TEST(CommandLine, MeasuredCostsMustBeComplete) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/costs", "piper costs 1\n");
+  const ProgramResult result = run_piper("check " + inputs + " --costs " + folder + "/costs", root);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.errors, HasSubstr("error[E411]: the cost table has no cost of F of"));
 }
 
 TEST(CommandLine, UsageIsTwo) {
@@ -105,7 +122,7 @@ TEST(CommandLine, UsageIsTwo) {
 
 TEST(CommandLine, HelpEverywhere) {
   EXPECT_THAT(run_piper("--help", root).output, HasSubstr("explain"));
-  for (const std::string command : {"compile", "check", "explain", "schedule", "completion"}) {
+  for (const std::string command : {"compile", "check", "explain", "schedule", "trace", "trace diff", "view", "completion"}) {
     const ProgramResult result = run_piper(command + " --help", root);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr("Example"));
@@ -123,14 +140,41 @@ TEST(CommandLine, PrintsTimelines) {
               HasSubstr("unknown cost \"J\""));
 }
 
+TEST(CommandLine, ListSchedulesUnevenStages) {
+  const std::string request = "schedule list --ranks 4 --microbatches 16 --stages-per-rank 2 ";
+  const ProgramResult csv = run_piper(request + "--cost stages=1:1:1:1:1:1:1:1.5 --format csv", root);
+  EXPECT_EQ(csv.errors, "makespan 120, lower bound 120 (1.000)\n");
+  const std::string last = "F=1:1:1:1:1:1:1:1.5,I=1:1:1:1:1:1:1:1.5,W=1:1:1:1:1:1:1:1.5";
+  EXPECT_EQ(run_piper(request + "--cost " + last + " --format csv", root).output, csv.output);
+  EXPECT_THAT(run_piper("schedule list --ranks 2 --microbatches 4 --placement two-way --format grid", root).output,
+              HasSubstr("\nmakespan "));
+  EXPECT_THAT(run_piper("schedule list --ranks 2 --microbatches 2 --backward whole --format csv", root).output,
+              HasSubstr("1F0,1B0,1F1,1B1"));
+}
+
+TEST(CommandLine, RefusesWrongCosts) {
+  const auto errors = [](const std::string& arguments) {
+    return run_piper("schedule list --ranks 2 --microbatches 4 " + arguments, root).errors;
+  };
+  EXPECT_THAT(errors("--cost F=1:1:2"), HasSubstr("costs of 3 stages are given; there are 2"));
+  EXPECT_THAT(errors("--cost F=1:2,I=1:2:3"), HasSubstr("error[E104]: 3 stages here, 2 there"));
+  EXPECT_THAT(errors("--cost F=1,F=2"), HasSubstr("F is given twice"));
+  EXPECT_THAT(errors("--cost F=1:-2"), HasSubstr("F must be a number of at least 0"));
+  EXPECT_THAT(errors("--cost comm=1:2"), HasSubstr("comm is the same for all stages"));
+  EXPECT_THAT(errors("--cost overlap=1"), HasSubstr("unknown cost \"overlap\""));
+  EXPECT_THAT(run_piper("schedule 1f1b --ranks 2 --microbatches 4 --placement line", root).errors,
+              HasSubstr("its own placement"));
+}
+
 /// What `schedule` prints as a schedule compiles to the timeline it came from.
 TEST(CommandLine, TimelinesCompileToThemselves) {
   const std::string folder = temporary_folder();
   write_file(folder + "/m.toml",
              "[model]\narch = \"llama3\"\nhidden = 64\nlayers = 8\nheads = 4\nffn = 128\nvocab = 128\n[step]\nbatch = "
              "16\nsequence = 16\n");
-  for (const std::string name : {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "interleaved-zb", "zb-h2",
-                                 "zb-1p", "zb-2p", "zb-v", "dualpipe", "dualpipev", "1f1b-v", "v-half", "v-min"}) {
+  for (const std::string name :
+       {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "interleaved-zb", "zb-h2", "zb-1p", "zb-2p", "zb-v",
+        "dualpipe", "dualpipev", "1f1b-v", "v-half", "v-min", "list", "list --placement w --stages-per-rank 2"}) {
     const std::string request = "schedule " + name + " --ranks 4 --microbatches 8 --format ";
     write_file(folder + "/s.piper", run_piper(request + "piper", folder).output);
     const ProgramResult compiled = run_piper("compile m.toml s.piper --emit timeline", folder);
@@ -139,13 +183,39 @@ TEST(CommandLine, TimelinesCompileToThemselves) {
   }
 }
 
+TEST(CommandLine, ComparesTraces) {
+  const std::string trace = "tests/fuzz/corpus/trace/steps.json";
+  const ProgramResult same = run_piper("trace diff " + trace + " " + trace, root);
+  EXPECT_EQ(same.exit_code, 0) << same.errors;
+  EXPECT_THAT(same.output, HasSubstr("difference +0.000 ms (+0.0 %)"));
+  const ProgramResult none = run_piper("trace diff --format json missing.json " + trace, root);
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_EQ(nlohmann::json::parse(none.errors)["code"], "E108");
+  EXPECT_EQ(run_piper("trace", root).exit_code, 2);
+  EXPECT_THAT(run_piper("trace diff --formt json a b", root).errors, HasSubstr("piper trace diff --help"));
+}
+
 TEST(CommandLine, CompletionIsBash) {
   const std::string folder = temporary_folder();
   write_file(folder + "/completion", run_piper("completion bash", root).output);
   const std::string script =
       "bash -c 'source completion; COMP_WORDS=(piper com); COMP_CWORD=1; _piper; echo ${COMPREPLY[@]}' > words";
   ASSERT_EQ(std::system(("cd " + folder + " && " + script).c_str()), 0);
-  EXPECT_EQ(read_text(folder + "/words"), "compile completion\n");
+  EXPECT_EQ(read_text(folder + "/words"), "compile compare completion\n");
+}
+
+TEST(CommandLine, CompletionKnowsTheBuiltInModels) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/completion", run_piper("completion bash", root).output);
+  const auto completed = [&](const std::string& line, const std::string& words) {
+    const std::string script = "source completion; COMP_LINE=\"" + line + "\"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(" +
+                               words + "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _piper; echo ${COMPREPLY[@]}";
+    EXPECT_EQ(std::system(("cd " + folder + " && bash -c '" + script + "' > words").c_str()), 0);
+    return read_text(folder + "/words");
+  };
+  EXPECT_EQ(completed("piper check ana", "piper check ana"), "analytic:\n");
+  EXPECT_EQ(completed("piper check analytic:Qwen3-8", "piper check analytic : Qwen3-8"), "Qwen3-8B\n");
+  EXPECT_NE(completed("piper check analytic:", "piper check analytic :").find("Mixtral-8x7B"), std::string::npos);
 }
 
 }  // namespace

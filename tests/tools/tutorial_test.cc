@@ -61,8 +61,20 @@ TEST(Tutorial, RunsAsWritten) {
   EXPECT_GE(run_page(PIPER_SOURCE_DIR "/docs/tutorial.md", temporary_folder()), 5);
 }
 
+TEST(Timelines, AreDrawnAsShown) {
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/timelines.md", temporary_folder()), 1);
+}
+
+TEST(PublishedResults, AreSimulatedAsShown) {
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/published.md", PIPER_SOURCE_DIR), 2);
+}
+
+TEST(Simulation, IsReportedAsShown) {
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/simulate.md", PIPER_SOURCE_DIR), 1);
+}
+
 TEST(Readme, ShowsWhatThereIs) {
-  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 2);
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 3);
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ Checked apply(const StepOverrides& overrides, StepConfig& step) {
         .help("the dtypes of a model in text form are fixed; use a configuration (.toml) or analytic:NAME");
   step.batch = overrides.batch.value_or(step.batch);
   if (step.batch < 1 || step.batch > 1'000'000'000)
-    return error(ErrorCode::E105, {}, fmt::format("batch {} must be between 1 and 10^9", step.batch));
+    return error(ErrorCode::E105, {}, fmt::format("batch {} must be between 1 and 10^9", step.batch))
+        .help("for example --batch 8");
   step.gradients = overrides.gradients.value_or(step.gradients);
   step.master = overrides.master.value_or(step.master);
   step.master_gradients = overrides.master_gradients.value_or(step.master_gradients);

@@ -1,17 +1,38 @@
 #include "schedule/timelines/as_schedule.h"
 
+#include <fmt/format.h>
+
+#include "schedule/timelines/rank_table.h"
+
 namespace piper {
 namespace {
 
-TagCondition at(const std::string& tag, int low, int high) {
-  return {tag, false, {{low, high}}, {}, {}};
+TagCondition at(const std::string& tag, int index) {
+  return {tag, false, {{index, index}}, {}, {}};
+}
+
+/// The first microbatch that goes another way than microbatch 0; their number if all go one way.
+int first_on_other_way(const RankTable& ranks) {
+  for (int m = 1; m < ranks.microbatches(); ++m)
+    for (int s = 0; s < ranks.stages(); ++s)
+      if (ranks.rank(s, m) != ranks.rank(s, 0)) return m;
+  return ranks.microbatches();
+}
+
+/// The second half of the microbatches runs from the last rank to the first, one stage on each.
+bool is_two_way(const RankTable& ranks, int devices) {
+  if (ranks.stages() != devices || ranks.microbatches() % 2 != 0) return false;
+  for (int m = 0; m < ranks.microbatches(); ++m)
+    for (int s = 0; s < devices; ++s)
+      if (ranks.rank(s, m) != (m < ranks.microbatches() / 2 ? s : devices - 1 - s)) return false;
+  return true;
 }
 
 }  // namespace
 
 std::vector<Order> orders_of(const Timeline& timeline, const std::string& stage, const std::string& microbatch) {
   const auto filter = [&](const TimelineOp& op) {
-    return Filter{{at(stage, op.stage, op.stage), at(microbatch, op.microbatch, op.microbatch),
+    return Filter{{at(stage, op.stage), at(microbatch, op.microbatch),
                    TagCondition{"pass", false, {}, {std::string(name(op.pass))}, {}}},
                   {}};
   };
@@ -27,44 +48,63 @@ std::vector<Order> orders_of(const Timeline& timeline, const std::string& stage,
   return orders;
 }
 
-Schedule as_schedule(const Timeline& timeline, Placement placement, int stages, int microbatches) {
+Result<Place> place_of(const Timeline& timeline, const SourceRange& where) {
+  const RankTable ranks(timeline);
+  const int devices = static_cast<int>(timeline.ranks.size());
   Place place;
   place.devices.along = {"pp"};
-  place.stages = stages;
-  place.shape = placement == Placement::V        ? StageShape::V
-                : placement == Placement::TwoWay ? StageShape::TwoWay
-                                                 : StageShape::Loop;
+  place.stages = ranks.stages();
+  if (const int other = first_on_other_way(ranks); other < ranks.microbatches()) {
+    place.shape = StageShape::TwoWay;
+    if (is_two_way(ranks, devices)) return place;
+    return error(ErrorCode::E313, where,
+                 fmt::format("microbatches 0 and {} take different ways through the ranks, but not as shape=two_way: "
+                             "stage s on rank s, and on rank {}-s for the second half of the microbatches",
+                             other, devices - 1))
+        .help("place the stages in a schedule of your own, and order them there: use file(\"…\")");
+  }
+  for (int s = 0; s < ranks.stages(); ++s) place.ranks.push_back(ranks.rank(s, 0));
+  for (const StageShape shape : {StageShape::Loop, StageShape::V}) {
+    std::vector<int> regular;
+    for (int s = 0; s < ranks.stages(); ++s) regular.push_back(stage_coordinate(shape, s, devices));
+    if (regular != place.ranks || ranks.stages() % devices != 0) continue;
+    place.shape = shape;
+    place.ranks.clear();
+    break;
+  }
+  return place;
+}
+
+Result<Schedule> pipeline_of(const Timeline& timeline, const SourceRange& where) {
+  PIPER_TRY(Place place, place_of(timeline, where));
   Schedule schedule;
   schedule.directives.push_back({Mesh{{{"pp", static_cast<int>(timeline.ranks.size())}}}, {}});
-  schedule.directives.push_back({Split{microbatches, "mb"}, {}});
-  schedule.directives.push_back({place, {}});
+  schedule.directives.push_back({Split{RankTable(timeline).microbatches(), "mb"}, {}});
+  schedule.directives.push_back({std::move(place), {}});
+  return schedule;
+}
+
+Result<Schedule> as_schedule(const Timeline& timeline, const SourceRange& where) {
+  PIPER_TRY(Schedule schedule, pipeline_of(timeline, where));
   for (Order& order : orders_of(timeline, "stage", "mb")) schedule.directives.push_back({std::move(order), {}});
   return schedule;
 }
 
-Schedule as_original_schedule(const Timeline& timeline, Placement placement, int stages, int microbatches) {
-  const int ranks = static_cast<int>(timeline.ranks.size());
+Schedule as_original_schedule(const Timeline& timeline) {
+  const RankTable ranks(timeline);
+  const int one_way = first_on_other_way(ranks);
   Schedule schedule;
-  schedule.directives.push_back({Devices{ranks}, {}});
-  schedule.directives.push_back({Split{microbatches, "MB"}, {}});
-  const auto put = [&](int stage, int rank, int low, int high) {
-    for (int m = low; m <= high; ++m) {
+  schedule.directives.push_back({Devices{static_cast<int>(timeline.ranks.size())}, {}});
+  schedule.directives.push_back({Split{ranks.microbatches(), "MB"}, {}});
+  for (int s = 0; s < ranks.stages(); ++s)
+    for (int m = 0; m < ranks.microbatches(); ++m) {
       Place place;
-      place.what.conditions = {at("PP", stage, stage)};
-      if (low != 0 || high != microbatches - 1) place.what.conditions.push_back(at("MB", m, m));
-      place.devices.lists = {{rank}};
+      place.what.conditions = {at("PP", s)};
+      if (one_way < ranks.microbatches()) place.what.conditions.push_back(at("MB", m));
+      place.devices.lists = {{ranks.rank(s, m)}};
       schedule.directives.push_back({std::move(place), {}});
-      if (low == 0 && high == microbatches - 1) break;  // all of them at once
+      if (one_way == ranks.microbatches()) break;  // all of them at once
     }
-  };
-  for (int s = 0; s < stages; ++s) {
-    if (placement != Placement::TwoWay) {
-      put(s, rank_of(placement, s, ranks), 0, microbatches - 1);
-      continue;
-    }
-    put(s, rank_of(placement, s, ranks, 0), 0, microbatches / 2 - 1);
-    put(s, rank_of(placement, s, ranks, 1), microbatches / 2, microbatches - 1);
-  }
   for (Order& order : orders_of(timeline, "PP", "MB")) schedule.directives.push_back({std::move(order), {}});
   return schedule;
 }

@@ -1,8 +1,11 @@
 #include "schedule/timelines/clock.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "schedule/timelines/rank_table.h"
 
 namespace piper {
 namespace {
@@ -15,7 +18,8 @@ struct Done {
 
 class Clock {
  public:
-  Clock(const Timeline& timeline, const TimelineCosts& costs) : timeline_(timeline), costs_(costs) {
+  Clock(const Timeline& timeline, const TimelineCosts& costs, std::optional<double> overlap)
+      : timeline_(timeline), costs_(costs), overlap_(overlap) {
     for (const auto& row : timeline.ranks)
       for (const TimelineCell& cell : row)
         for (const auto& op : {std::optional(cell.first), cell.second}) {
@@ -41,7 +45,7 @@ class Clock {
           if (!ready(cell.first, static_cast<int>(r), start) ||
               (cell.second && !ready(*cell.second, static_cast<int>(r), start)))
             break;
-          const double end = start + duration(cell.first) + (cell.second ? duration(*cell.second) : 0);
+          const double end = start + duration(cell);
           finish(cell.first, static_cast<int>(r), end);
           if (cell.second) finish(*cell.second, static_cast<int>(r), end);
           free[r] = end;
@@ -60,17 +64,22 @@ class Clock {
     return static_cast<size_t>(stage) * static_cast<size_t>(microbatches_) + static_cast<size_t>(microbatch);
   }
 
+  double duration(const TimelineCell& cell) const {
+    if (!cell.second) return duration(cell.first);
+    return overlap_ ? *overlap_ : duration(cell.first) + duration(*cell.second);
+  }
   double duration(const TimelineOp& op) const {
+    const StageCosts costs = costs_.at(op.stage);
     switch (op.pass) {
       case Pass::F:
-        return costs_.F;
+        return costs.F;
       case Pass::BI:
-        return costs_.I;
+        return costs.I;
       case Pass::BW:
-        return costs_.W;
+        return costs.W;
       case Pass::B:
       case Pass::R:
-        return costs_.I + costs_.W;
+        return costs.I + costs.W;
     }
     return 0;
   }
@@ -97,14 +106,24 @@ class Clock {
 
   const Timeline& timeline_;
   TimelineCosts costs_;
+  std::optional<double> overlap_;
   int stages_ = 0, microbatches_ = 0;
   std::vector<Done> forward_, backward_;
 };
 
 }  // namespace
 
-std::vector<std::vector<CellTime>> run_clock(const Timeline& timeline, const TimelineCosts& costs) {
-  return Clock(timeline, costs).run();
+Checked check_costs(const Timeline& timeline, const TimelineCosts& costs, const SourceRange& where) {
+  const int stages = RankTable(timeline).stages();
+  if (costs.stages.empty() || static_cast<int>(costs.stages.size()) == stages) return Ok{};
+  return error(ErrorCode::E314, where,
+               fmt::format("costs of {} stages are given; the timeline has {}", costs.stages.size(), stages))
+      .help(fmt::format("give {} values, one for every stage", stages));
+}
+
+std::vector<std::vector<CellTime>> run_clock(const Timeline& timeline, const TimelineCosts& costs,
+                                             std::optional<double> overlap) {
+  return Clock(timeline, costs, overlap).run();
 }
 
 }  // namespace piper

@@ -29,6 +29,10 @@ Generator dualpipev();
 Generator one_f_one_b_v();
 Generator v_half();
 Generator v_min();
+Generator list();
+
+/// All of them, in the order of the table.
+const std::vector<Generator>& generators();
 
 /// The check of timelines that have no illegal sizes.
 Checked any_size(const TimelineRequest& request, const SourceRange& where);

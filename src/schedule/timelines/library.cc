@@ -8,23 +8,13 @@
 #include "base/saturate.h"
 #include "base/suggest.h"
 #include "schedule/timelines/generator.h"
+#include "schedule/timelines/list.h"
 
 namespace piper {
 namespace {
 
 using timelines::Generator;
-
-/// The order of the table: simple first, then zero bubble, two-way, and low memory.
-const std::vector<Generator>& generators() {
-  static const std::vector<Generator> all = {
-      timelines::gpipe(),         timelines::one_f_one_b(), timelines::interleaved_1f1b(),
-      timelines::looped_bfs(),    timelines::zb_h1(),       timelines::interleaved_zb(),
-      timelines::zb_h2(),         timelines::zb_1p(),       timelines::zb_2p(),
-      timelines::zb_v(),          timelines::dualpipe(),    timelines::dualpipev(),
-      timelines::one_f_one_b_v(), timelines::v_half(),      timelines::v_min(),
-  };
-  return all;
-}
+using timelines::generators;
 
 const Generator* find_generator(std::string_view name) {
   std::string wanted(name);
@@ -65,7 +55,13 @@ Checked check_options(const TimelineInfo& info, const TimelineRequest& request, 
         .help("leave the group out, or use interleaved-1f1b or interleaved-zb");
   if (!info.takes_memory && (request.memory_limit || request.memory))
     return error(ErrorCode::E314, where, fmt::format("{} does not follow a memory limit", info.name))
-        .help("leave the limit out, or use zb-1p or zb-2p");
+        .help("leave the limit out, or use zb-1p, zb-2p or list");
+  if (!info.takes_placement && request.placement)
+    return error(ErrorCode::E314, where, fmt::format("{} has its own placement, {}", info.name, name(info.placement)))
+        .help("leave the placement out, or use list");
+  if (!info.takes_placement && request.backward == Backward::Whole)
+    return error(ErrorCode::E314, where, fmt::format("{} says itself which backwards are split", info.name))
+        .help("leave backward out, or use list");
   return Ok{};
 }
 
@@ -81,10 +77,18 @@ Checked check_values(const TimelineInfo& info, const TimelineRequest& request, c
     if (!usable(memory->kept_by_F) || !usable(memory->freed_by_I) || memory->freed_by_I > memory->kept_by_F)
       return refuse(fmt::format("F keeps {} and I frees {} of it", memory->kept_by_F, memory->freed_by_I),
                     "use sizes that are 0 or more, I at most as large as F");
-  if (const auto& costs = request.costs)
-    if (!usable(costs->F) || !usable(costs->I) || !usable(costs->W) || !usable(costs->comm))
-      return refuse(fmt::format("costs F {}, I {}, W {}, transfer {}", costs->F, costs->I, costs->W, costs->comm),
-                    "use costs that are finite and 0 or more");
+  if (const auto& costs = request.costs) {
+    std::vector<StageCosts> all = costs->stages;
+    all.push_back({costs->F, costs->I, costs->W});
+    for (const StageCosts& stage : all)
+      if (!usable(stage.F) || !usable(stage.I) || !usable(stage.W) || !usable(costs->comm))
+        return refuse(fmt::format("costs F {}, I {}, W {}, transfer {}", stage.F, stage.I, stage.W, costs->comm),
+                      "use costs that are finite and 0 or more");
+    const size_t stages = stage_count(placement_of(info, request), request.ranks, request.stages_per_rank);
+    if (!costs->stages.empty() && costs->stages.size() != stages)
+      return refuse(fmt::format("costs of {} stages are given; there are {}", costs->stages.size(), stages),
+                    fmt::format("give {} values, one for every stage", stages));
+  }
   return Ok{};
 }
 
@@ -101,6 +105,15 @@ Checked check_total(const std::string& name, const TimelineRequest& request, con
 }  // namespace
 
 namespace timelines {
+
+/// Simple first, then zero bubble, two-way, low memory, and the one for stages that differ.
+const std::vector<Generator>& generators() {
+  static const std::vector<Generator> all = {
+      gpipe(), one_f_one_b(), interleaved_1f1b(), looped_bfs(), zb_h1(),         interleaved_zb(), zb_h2(), zb_1p(),
+      zb_2p(), zb_v(),        dualpipe(),         dualpipev(),  one_f_one_b_v(), v_half(),         v_min(), list(),
+  };
+  return all;
+}
 
 Checked any_size(const TimelineRequest&, const SourceRange&) {
   return Ok{};
@@ -122,16 +135,27 @@ const TimelineInfo* find_timeline(std::string_view name) {
   return generator ? &generator->info : nullptr;
 }
 
+Placement placement_of(const TimelineInfo& info, const TimelineRequest& request) {
+  if (!info.takes_placement) return info.placement;
+  return request.placement.value_or(timelines::usual_placement(stages_per_rank(info, request)));
+}
+
+int stages_per_rank(const TimelineInfo& info, const TimelineRequest& request) {
+  if (request.stages_per_rank != 0) return request.stages_per_rank;
+  if (info.takes_placement && request.placement) return timelines::usual_stages_per_rank(*request.placement);
+  return info.default_stages_per_rank;
+}
+
 Result<Timeline> make_timeline(std::string_view name, const TimelineRequest& request, const SourceRange& where) {
   const Generator* generator = find_generator(name);
   if (!generator) return unknown_timeline(name, where);
   const TimelineInfo& info = generator->info;
   TimelineRequest filled = request;
-  if (filled.stages_per_rank == 0) filled.stages_per_rank = info.default_stages_per_rank;
+  filled.stages_per_rank = stages_per_rank(info, request);
   PIPER_CHECK(check_positive(info.name, filled, where));
   PIPER_CHECK(check_options(info, filled, where));
-  PIPER_CHECK(check_values(info, filled, where));
   PIPER_CHECK(check_total(info.name, filled, where));
+  PIPER_CHECK(check_values(info, filled, where));
   PIPER_CHECK(generator->check(filled, where));
   return generator->generate(filled);
 }

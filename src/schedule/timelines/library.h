@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "schedule/schedule.h"
 #include "schedule/timeline.h"
 
 namespace piper {
@@ -20,9 +21,11 @@ enum class Placement {
   Line,    // one chunk: stage r
   Loop,    // chunk c is stage c * p + r
   V,       // two chunks: stage r and stage 2p - 1 - r
+  W,       // a V that goes on: chunk c is stage c * p + r if c is even, else c * p + p - 1 - r
   TwoWay,  // two copies of p stages: stage r for microbatches of direction 0, stage p - 1 - r for direction 1
 };
 std::string_view name(Placement placement);
+std::optional<Placement> placement_named(std::string_view text);
 
 /// How many stages the model is cut into.
 int stage_count(Placement placement, int ranks, int stages_per_rank);
@@ -33,12 +36,24 @@ int stage_of(Placement placement, int rank, int chunk, int ranks);
 /// TwoWay: the first half of the microbatches goes in direction 0, the second in direction 1. Otherwise 0.
 int direction_of(Placement placement, int microbatch, int microbatches);
 
+/// Time of the passes of one stage; any unit.
+struct StageCosts {
+  double F = 1;
+  double I = 1;
+  double W = 1;
+  friend bool operator==(const StageCosts&, const StageCosts&) = default;
+};
+
 /// Time of one pass of one stage, and of one transfer between ranks; any unit.
 struct TimelineCosts {
   double F = 1;
   double I = 1;
   double W = 1;
   double comm = 0;
+  /// Stages that differ: one entry for every stage, instead of F, I and W above. Empty: all are alike.
+  std::vector<StageCosts> stages = {};
+
+  StageCosts at(int stage) const { return stages.empty() ? StageCosts{F, I, W} : stages[stage]; }
 };
 
 /// Activations of one stage and microbatch, any unit: F keeps them, I frees one part, W the rest.
@@ -59,8 +74,12 @@ struct TimelineRequest {
   std::optional<double> memory_limit = {};
   /// Absent: all passes cost 1 and transfers nothing; zb-v then follows its rule instead of its heuristic.
   std::optional<TimelineCosts> costs = {};
-  /// Absent: I and W free half of the activations each.
+  /// Absent: I and W free half of the activations each; for list W frees them all.
   std::optional<TimelineMemory> memory = {};
+  /// Only for list; absent: the usual one for so many stages per rank.
+  std::optional<Placement> placement = {};
+  /// Whole: only for list.
+  Backward backward = Backward::Split;
 };
 
 /// One row of the table of timelines. p ranks, m microbatches, v stages per rank, r the rank; f, i, w, b per stage.
@@ -76,9 +95,14 @@ struct TimelineInfo {
   std::string memory;
   bool takes_stages_per_rank = false;
   bool takes_group = false;
-  bool takes_memory = false;  // memory_limit and memory
-  bool uses_costs = false;    // the order depends on them
+  bool takes_memory = false;     // memory_limit and memory
+  bool takes_placement = false;  // placement and backward
+  bool uses_costs = false;       // the order depends on them
 };
+
+/// Where the stages of this request stand, and how many there are on every rank.
+Placement placement_of(const TimelineInfo& info, const TimelineRequest& request);
+int stages_per_rank(const TimelineInfo& info, const TimelineRequest& request);
 
 /// All timelines, in the order of the table.
 const std::vector<TimelineInfo>& timeline_library();

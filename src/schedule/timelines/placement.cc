@@ -11,10 +11,18 @@ std::string_view name(Placement placement) {
       return "loop";
     case Placement::V:
       return "v";
+    case Placement::W:
+      return "w";
     case Placement::TwoWay:
       return "two-way";
   }
   internal_error("a placement has a name");
+}
+
+std::optional<Placement> placement_named(std::string_view text) {
+  for (const Placement placement : {Placement::Line, Placement::Loop, Placement::V, Placement::W, Placement::TwoWay})
+    if (name(placement) == text) return placement;
+  return std::nullopt;
 }
 
 int stage_count(Placement placement, int ranks, int stages_per_rank) {
@@ -22,6 +30,7 @@ int stage_count(Placement placement, int ranks, int stages_per_rank) {
     case Placement::Line:
       return ranks;
     case Placement::Loop:
+    case Placement::W:
       return ranks * stages_per_rank;
     case Placement::V:
       return 2 * ranks;
@@ -38,7 +47,8 @@ int rank_of(Placement placement, int stage, int ranks, int direction) {
     case Placement::Loop:
       return stage % ranks;
     case Placement::V:
-      return stage < ranks ? stage : 2 * ranks - 1 - stage;
+    case Placement::W:
+      return stage / ranks % 2 == 0 ? stage % ranks : ranks - 1 - stage % ranks;
     case Placement::TwoWay:
       return direction == 0 ? stage : ranks - 1 - stage;
   }
@@ -52,7 +62,8 @@ int stage_of(Placement placement, int rank, int chunk, int ranks) {
     case Placement::Loop:
       return chunk * ranks + rank;
     case Placement::V:
-      return chunk == 0 ? rank : 2 * ranks - 1 - rank;
+    case Placement::W:
+      return chunk * ranks + (chunk % 2 == 0 ? rank : ranks - 1 - rank);
     case Placement::TwoWay:
       return chunk == 0 ? rank : ranks - 1 - rank;
   }

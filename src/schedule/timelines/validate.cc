@@ -18,10 +18,6 @@ struct Place {
   explicit operator bool() const { return rank >= 0; }
 };
 
-std::string print(const Place& place) {
-  return fmt::format("rank {}, cell {}", place.rank, place.cell);
-}
-
 template <class Visit>
 void for_each_op(const TimelineCell& cell, Visit visit) {
   visit(cell.first);
@@ -37,8 +33,13 @@ void for_each_op(const Timeline& timeline, Visit visit) {
       });
 }
 
-Diagnostic refuse(const SourceRange& where, std::string message) {
-  return error(ErrorCode::E314, where, std::move(message));
+std::string print(const TimelineSource& source, const Place& place) {
+  return source.name(place.rank, place.cell);
+}
+
+/// Points at the cell, or at the whole where nothing stands.
+Diagnostic refuse(const TimelineSource& source, const Place& place, std::string message) {
+  return error(ErrorCode::E314, place ? source.at(place.rank, place.cell) : source.whole, std::move(message));
 }
 
 /// Where every pass of every stage and microbatch stands.
@@ -67,18 +68,21 @@ class PlaceTable {
 };
 
 /// The extent asked for, or what the timeline mentions; refuses passes outside of it.
-Result<TimelineExtent> find_extent(const Timeline& timeline, const SourceRange& where, const TimelineExtent& asked) {
+Result<TimelineExtent> find_extent(const Timeline& timeline, const TimelineSource& source,
+                                   const TimelineExtent& asked) {
   TimelineExtent found = {std::max(1, asked.stages), std::max(1, asked.microbatches)};
   std::optional<Diagnostic> problem;
   for_each_op(timeline, [&](const TimelineOp& op, const Place& place) {
     if (problem) return;
     if (op.stage < 0 || op.microbatch < 0 || (asked.stages > 0 && op.stage >= asked.stages) ||
         (asked.microbatches > 0 && op.microbatch >= asked.microbatches))
-      problem = refuse(where, fmt::format("{} at {} is outside of {} stages and {} microbatches", print(op),
-                                          print(place), found.stages, found.microbatches));
+      problem = refuse(source, place,
+                       fmt::format("{} at {} is outside of {} stages and {} microbatches", print(op),
+                                   print(source, place), found.stages, found.microbatches));
     else if (op.pass == Pass::R)
-      problem = refuse(where, fmt::format("{} at {} is a recomputation; a timeline has F, B, I and W only", print(op),
-                                          print(place)));
+      problem = refuse(source, place,
+                       fmt::format("{} at {} is a recomputation; a timeline has F, B, I and W only", print(op),
+                                   print(source, place)));
     found = {std::max(found.stages, op.stage == INT32_MAX ? op.stage : op.stage + 1),
              std::max(found.microbatches, op.microbatch == INT32_MAX ? op.microbatch : op.microbatch + 1)};
   });
@@ -87,7 +91,7 @@ Result<TimelineExtent> find_extent(const Timeline& timeline, const SourceRange& 
 }
 
 /// Too few passes for the extent: finds a missing forward without a table of the (perhaps huge) extent.
-Diagnostic first_missing_forward(const Timeline& timeline, const SourceRange& where, const TimelineExtent& extent) {
+Diagnostic first_missing_forward(const Timeline& timeline, const TimelineSource& source, const TimelineExtent& extent) {
   std::vector<TimelineOp> forwards;
   for_each_op(timeline, [&](const TimelineOp& op, const Place&) {
     if (op.pass == Pass::F) forwards.push_back(op);
@@ -100,19 +104,30 @@ Diagnostic first_missing_forward(const Timeline& timeline, const SourceRange& wh
     expected.microbatch += 1;
     if (expected.microbatch == extent.microbatches) expected = {expected.stage + 1, Pass::F, 0};
   }
-  return refuse(where, fmt::format("{} is missing", print(expected)));
+  Diagnostic problem = refuse(source, {}, fmt::format("{} is missing", print(expected)));
+  bool told = false;
+  for_each_op(timeline, [&](const TimelineOp& op, const Place& place) {
+    if (told || op.stage != expected.stage) return;
+    problem.notes.push_back(
+        {source.at(place.rank, place.cell),
+         fmt::format("stage {} is on rank {}: {} at {}", op.stage, place.rank, print(op), print(source, place))});
+    told = true;
+  });
+  return problem;
 }
 
-Result<PlaceTable> find_places(const Timeline& timeline, const SourceRange& where, const TimelineExtent& extent) {
+Result<PlaceTable> find_places(const Timeline& timeline, const TimelineSource& source, const TimelineExtent& extent) {
   size_t ops = 0;
   for_each_op(timeline, [&](const TimelineOp&, const Place&) { ++ops; });
-  if (size_t(extent.stages) * size_t(extent.microbatches) > ops) return first_missing_forward(timeline, where, extent);
+  if (size_t(extent.stages) * size_t(extent.microbatches) > ops) return first_missing_forward(timeline, source, extent);
   PlaceTable places(extent);
   std::optional<Diagnostic> problem;
   for_each_op(timeline, [&](const TimelineOp& op, const Place& place) {
     Place& first = places.at(op);
     if (first && !problem)
-      problem = refuse(where, fmt::format("{} at {} is there already at {}", print(op), print(place), print(first)));
+      problem =
+          refuse(source, place,
+                 fmt::format("{} at {} is there already at {}", print(op), print(source, place), print(source, first)));
     first = place;
   });
   if (problem) return *std::move(problem);
@@ -120,27 +135,34 @@ Result<PlaceTable> find_places(const Timeline& timeline, const SourceRange& wher
 }
 
 /// F, and either B or I and W, all on one rank.
-Checked check_passes(const PlaceTable& places, int stage, int microbatch, const SourceRange& where) {
+Checked check_passes(const PlaceTable& places, int stage, int microbatch, const TimelineSource& source) {
   const auto at = [&](Pass pass) { return places.at({stage, pass, microbatch}); };
   const auto text = [&](Pass pass) { return print(TimelineOp{stage, pass, microbatch}); };
-  const auto missing = [&](Pass pass) { return refuse(where, fmt::format("{} is missing", text(pass))); };
   const Place forward = at(Pass::F);
+  const auto missing = [&](Pass pass) {
+    const Pass other = forward ? Pass::F : at(Pass::B) ? Pass::B : at(Pass::BI) ? Pass::BI : Pass::BW;
+    if (!at(other)) return refuse(source, {}, fmt::format("{} is missing", text(pass)));
+    return refuse(source, at(other),
+                  fmt::format("{} is missing; {} is at {}", text(pass), text(other), print(source, at(other))));
+  };
   if (!forward) return missing(Pass::F);
   for (const Pass part : {Pass::BI, Pass::BW})
     if (at(Pass::B) && at(part))
-      return refuse(where, fmt::format("{} at {} repeats the work of {} at {}", text(part), print(at(part)),
-                                       text(Pass::B), print(at(Pass::B))));
+      return refuse(source, at(part),
+                    fmt::format("{} at {} repeats the work of {} at {}", text(part), print(source, at(part)),
+                                text(Pass::B), print(source, at(Pass::B))));
   if (!at(Pass::B) && !at(Pass::BI)) return missing(at(Pass::BW) ? Pass::BI : Pass::B);
   if (!at(Pass::B) && !at(Pass::BW)) return missing(Pass::BW);
   for (const Pass pass : {Pass::B, Pass::BI, Pass::BW})
     if (at(pass) && at(pass).rank != forward.rank)
-      return refuse(where, fmt::format("{} at {} is on another rank than {} at {}", text(pass), print(at(pass)),
-                                       text(Pass::F), print(forward)));
+      return refuse(source, at(pass),
+                    fmt::format("{} at {} is on another rank than {} at {}", text(pass), print(source, at(pass)),
+                                text(Pass::F), print(source, forward)));
   return Ok{};
 }
 
 /// Microbatches take one way through the ranks, or one of two.
-Checked check_routes(const PlaceTable& places, const SourceRange& where) {
+Checked check_routes(const PlaceTable& places, const TimelineSource& source) {
   const auto& [stages, microbatches] = places.extent();
   const auto rank_at = [&](int stage, int microbatch) { return places.at({stage, Pass::F, microbatch}).rank; };
   // The first stage at which two microbatches go to different ranks.
@@ -156,10 +178,12 @@ Checked check_routes(const PlaceTable& places, const SourceRange& where) {
     if (!other) other = microbatch;
     const int from_other = fork(*other, microbatch);
     if (from_other == stages) continue;
-    return refuse(where,
+    const Place place = places.at({from_other, Pass::F, microbatch});
+    const Place zero = places.at({from_first, Pass::F, 0});
+    return refuse(source, place,
                   fmt::format("stage {} runs on rank {} for microbatch {} but on rank {} for microbatch {}", from_other,
                               rank_at(from_other, *other), *other, rank_at(from_other, microbatch), microbatch))
-        .note(where,
+        .note(source.at(zero.rank, zero.cell),
               fmt::format("microbatch 0 goes a third way: stage {} on rank {}", from_first, rank_at(from_first, 0)))
         .help("give every stage one rank, or one for each of two directions");
   }
@@ -169,12 +193,16 @@ Checked check_routes(const PlaceTable& places, const SourceRange& where) {
 /// Runs the timeline without a clock: every rank goes on as long as what its next cell needs is done.
 class Execution {
  public:
-  Execution(const Timeline& timeline, const PlaceTable& places)
-      : timeline_(timeline), places_(places), next_(timeline.ranks.size(), 0), queued_(timeline.ranks.size(), 1) {
+  Execution(const Timeline& timeline, const PlaceTable& places, const TimelineSource& source)
+      : timeline_(timeline),
+        places_(places),
+        source_(source),
+        next_(timeline.ranks.size(), 0),
+        queued_(timeline.ranks.size(), 1) {
     for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) queue_.push_back(static_cast<int>(rank));
   }
 
-  Checked run(const SourceRange& where) {
+  Checked run() {
     while (!queue_.empty()) {
       const int rank = queue_.front();
       queue_.pop_front();
@@ -182,7 +210,7 @@ class Execution {
       advance(rank);
     }
     for (size_t rank = 0; rank < next_.size(); ++rank)
-      if (!finished(static_cast<int>(rank))) return deadlock(static_cast<int>(rank), where);
+      if (!finished(static_cast<int>(rank))) return deadlock(static_cast<int>(rank));
     return Ok{};
   }
 
@@ -239,26 +267,30 @@ class Execution {
   }
 
   /// Follows who waits for whom until a rank comes up again, and tells that circle.
-  Diagnostic deadlock(int rank, const SourceRange& where) const {
+  Diagnostic deadlock(int rank) const {
     std::vector<int> chain;
     while (std::ranges::find(chain, rank) == chain.end()) {
       chain.push_back(rank);
       rank = places_.at(waits(cell(rank))->needed).rank;
     }
     chain.erase(chain.begin(), std::ranges::find(chain, rank));
-    Diagnostic problem = refuse(where, "deadlock: " + tell(chain.front()));
-    for (size_t i = 1; i < chain.size(); ++i) problem.notes.push_back({where, tell(chain[i])});
+    const auto place = [&](int waiting) { return Place{waiting, next_[waiting]}; };
+    Diagnostic problem = refuse(source_, place(chain.front()), "deadlock: " + tell(chain.front()));
+    for (size_t i = 1; i < chain.size(); ++i)
+      problem.notes.push_back({source_.at(chain[i], next_[chain[i]]), tell(chain[i])});
     return problem;
   }
 
   std::string tell(int rank) const {
     const Wait wait = *waits(cell(rank));
     return fmt::format("{} at {} waits for {}, which comes later at {}", print(wait.op),
-                       print(Place{rank, next_[rank]}), print(wait.needed), print(places_.at(wait.needed)));
+                       print(source_, Place{rank, next_[rank]}), print(wait.needed),
+                       print(source_, places_.at(wait.needed)));
   }
 
   const Timeline& timeline_;
   const PlaceTable& places_;
+  const TimelineSource& source_;
   std::vector<int> next_;
   std::vector<char> queued_;
   std::deque<int> queue_;
@@ -266,14 +298,18 @@ class Execution {
 
 }  // namespace
 
-Checked validate(const Timeline& timeline, const SourceRange& where, const TimelineExtent& asked) {
-  PIPER_TRY(const TimelineExtent extent, find_extent(timeline, where, asked));
-  PIPER_TRY(const PlaceTable places, find_places(timeline, where, extent));
+Checked validate(const Timeline& timeline, const TimelineSource& source, const TimelineExtent& asked) {
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
+    if (timeline.ranks[rank].empty())
+      return refuse(source, {}, fmt::format("rank {} has no passes", rank))
+          .help("every rank needs a line with its passes; leave out ranks that have none");
+  PIPER_TRY(const TimelineExtent extent, find_extent(timeline, source, asked));
+  PIPER_TRY(const PlaceTable places, find_places(timeline, source, extent));
   for (int stage = 0; stage < extent.stages; ++stage)
     for (int microbatch = 0; microbatch < extent.microbatches; ++microbatch)
-      PIPER_CHECK(check_passes(places, stage, microbatch, where));
-  PIPER_CHECK(check_routes(places, where));
-  return Execution(timeline, places).run(where);
+      PIPER_CHECK(check_passes(places, stage, microbatch, source));
+  PIPER_CHECK(check_routes(places, source));
+  return Execution(timeline, places, source).run();
 }
 
 }  // namespace piper

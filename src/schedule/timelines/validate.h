@@ -3,6 +3,7 @@
 
 #include "base/result.h"
 #include "schedule/timeline.h"
+#include "schedule/timelines/timeline_source.h"
 
 namespace piper {
 
@@ -13,10 +14,10 @@ struct TimelineExtent {
 };
 
 /// Accepts a timeline (E314 otherwise, naming cell, rank and reason) if
-///  - every stage and microbatch has F, and either B or I and W, exactly once, all on one rank;
+///  - every rank has passes; every stage and microbatch has F, and either B or I and W, exactly once, all on one rank;
 ///  - every stage has one rank, or one for each of two directions that microbatches take through the ranks;
 ///  - no rank waits for ever: F needs F of the stage before; B and I need their F and B or I of the stage after;
 ///    W needs its I; a cell of two starts when both are ready.
-Checked validate(const Timeline& timeline, const SourceRange& where, const TimelineExtent& extent = {});
+Checked validate(const Timeline& timeline, const TimelineSource& source, const TimelineExtent& extent = {});
 
 }  // namespace piper

@@ -31,7 +31,9 @@ struct RankState {
 class Builder {
  public:
   Builder(const ZeroBubbleProblem& problem, const Variant& variant)
-      : p_(problem), c_(problem.costs), variant_(variant), ranks_(problem.ranks) {}
+      : p_(problem), comm_(problem.costs.comm), variant_(variant), ranks_(problem.ranks) {
+    for (int r = 0; r < p_.ranks; ++r) c_.push_back(problem.costs.at(r));
+  }
 
   void build() {
     for (int r = 0; r < p_.ranks; ++r) forward(r);
@@ -61,7 +63,6 @@ class Builder {
   double forward_size() const { return p_.memory.kept_by_F; }
   double weight_size() const { return p_.memory.kept_by_F - p_.memory.freed_by_I; }
   double limit() const { return p_.limit * p_.memory.kept_by_F; }
-  double most_idle() const { return std::ranges::max_element(ranks_, {}, &RankState::idle)->idle; }
 
   void run(int r, Pass pass, int microbatch, double ready, double duration) {
     RankState& rank = ranks_[r];
@@ -69,31 +70,31 @@ class Builder {
     if (rank.row.empty())
       rank.first_start = start;
     else
-      rank.idle += start - rank.end;
+      most_idle_ = std::max(most_idle_, rank.idle += start - rank.end);
     rank.end = start + duration;
     rank.row.push_back({{r, pass, microbatch}, {}});
   }
 
   /// When the next F (I) of a rank can start at the earliest, seen from its neighbour.
-  double forward_ready(int r) const { return r == 0 ? 0 : ranks_[r - 1].forward_ends[ranks_[r].forwards()] + c_.comm; }
+  double forward_ready(int r) const { return r == 0 ? 0 : ranks_[r - 1].forward_ends[ranks_[r].forwards()] + comm_; }
   double input_ready(int r) const {
-    return r == p_.ranks - 1 ? 0 : ranks_[r + 1].input_ends[ranks_[r].inputs()] + c_.comm;
+    return r == p_.ranks - 1 ? 0 : ranks_[r + 1].input_ends[ranks_[r].inputs()] + comm_;
   }
 
   void forward(int r) {
-    run(r, Pass::F, ranks_[r].forwards(), forward_ready(r), c_.F);
+    run(r, Pass::F, ranks_[r].forwards(), forward_ready(r), c_[r].F);
     ranks_[r].forward_ends.push_back(ranks_[r].end);
     ranks_[r].memory += forward_size();
   }
 
   void input(int r) {
-    run(r, Pass::BI, ranks_[r].inputs(), input_ready(r), c_.I);
+    run(r, Pass::BI, ranks_[r].inputs(), input_ready(r), c_[r].I);
     ranks_[r].input_ends.push_back(ranks_[r].end);
     ranks_[r].memory -= p_.memory.freed_by_I;
   }
 
   void weight(int r) {
-    run(r, Pass::BW, ranks_[r].weights, 0, c_.W);
+    run(r, Pass::BW, ranks_[r].weights, 0, c_[r].W);
     ranks_[r].weights += 1;
     ranks_[r].memory -= weight_size();
   }
@@ -105,8 +106,8 @@ class Builder {
   /// Uses the time until `t` for W; the last one may end later where the rank can afford it.
   void fill(int r, double t) {
     const RankState& rank = ranks_[r];
-    while (rank.weights_due() > 0 && rank.end + c_.W <= t) weight(r);
-    if (rank.weights_due() > 0 && rank.end < t && (variant_.fill_every_gap || t - rank.end > most_idle() - rank.idle))
+    while (rank.weights_due() > 0 && rank.end + c_[r].W <= t) weight(r);
+    if (rank.weights_due() > 0 && rank.end < t && (variant_.fill_every_gap || t - rank.end > most_idle_ - rank.idle))
       weight(r);
   }
 
@@ -120,16 +121,16 @@ class Builder {
 
   std::vector<int> warm_up_forwards() const {
     std::vector<int> more(p_.ranks, 0);
-    double t = ranks_.back().end + c_.I;
+    double t = ranks_.back().end + c_.back().I;
     for (int r = p_.ranks - 2; r >= 0; --r) {
-      const double until = t + c_.comm;
+      const double until = t + comm_;
       double x = ranks_[r].end;
       while (1 + more[r] < p_.microbatches && ranks_[r].memory + (more[r] + 1) * forward_size() <= limit() &&
-             (variant_.start_early_only ? x + c_.F <= until : x < until)) {
-        x += c_.F;
+             (variant_.start_early_only ? x + c_[r].F <= until : x < until)) {
+        x += c_[r].F;
         more[r] += 1;
       }
-      t = std::max(x, until) + c_.I;
+      t = std::max(x, until) + c_[r].I;
     }
     for (int r = 1; r < p_.ranks; ++r) {
       while (more[r] > 0 && more[r] >= more[r - 1] && 1 + more[r] < p_.microbatches) more[r] -= 1;
@@ -151,10 +152,10 @@ class Builder {
   bool would_delay_next(int r) const {
     if (r + 1 == p_.ranks || ranks_[r].forwards() < ranks_[r + 1].forwards() + 2) return false;
     const RankState& rank = ranks_[r];
-    const double next_input = ranks_[r + 1].end + c_.F + c_.I + c_.comm;
+    const double next_input = ranks_[r + 1].end + c_[r + 1].F + c_[r + 1].I + comm_;
     if (rank.end >= next_input) return true;
-    return rank.end + c_.F + weights_to_make_room(rank) * c_.W > next_input &&
-           next_input - rank.end <= most_idle() - rank.idle;
+    return rank.end + c_[r].F + weights_to_make_room(rank) * c_[r].W > next_input &&
+           next_input - rank.end <= most_idle_ - rank.idle;
   }
 
   int weights_to_make_room(const RankState& rank) const {
@@ -170,15 +171,17 @@ class Builder {
   }
 
   void steady_input(int r, int microbatch) {
-    if (r < p_.ranks - 1) fill(r, ranks_[r + 1].input_ends[microbatch] + c_.comm);
+    if (r < p_.ranks - 1) fill(r, ranks_[r + 1].input_ends[microbatch] + comm_);
     if (r == 0 && ranks_[r].forwards() == p_.microbatches) all_due_weights(r);
     input(r);
   }
 
   const ZeroBubbleProblem& p_;
-  const TimelineCosts& c_;
+  std::vector<StageCosts> c_;  // by rank
+  const double comm_;
   const Variant variant_;
   std::vector<RankState> ranks_;
+  double most_idle_ = 0;  // of all ranks
 };
 
 }  // namespace

@@ -64,7 +64,10 @@ Timeline follow_rule(const TimelineRequest& request) {
 }
 
 Timeline generate(const TimelineRequest& request) {
-  return request.costs ? zb_v_heuristic(request.ranks, request.microbatches, *request.costs) : follow_rule(request);
+  if (request.costs)
+    if (auto timeline = zb_v_heuristic(request.ranks, request.microbatches, *request.costs))
+      return *std::move(timeline);
+  return follow_rule(request);
 }
 
 }  // namespace

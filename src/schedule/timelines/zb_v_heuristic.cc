@@ -4,8 +4,6 @@
 #include <array>
 #include <deque>
 
-#include "base/invariant.h"
-
 namespace piper::timelines {
 namespace {
 
@@ -34,17 +32,25 @@ class Builder {
   /// `previous_idle`: per rank, of the attempt before; zeros in the first.
   Builder(int ranks, int microbatches, const TimelineCosts& costs, const Variant& variant,
           const std::vector<double>& previous_idle)
-      : p_(ranks), m_(microbatches), c_(costs), variant_(variant), previous_idle_(previous_idle), ranks_(ranks) {}
+      : p_(ranks),
+        m_(microbatches),
+        c_(costs),
+        variant_(variant),
+        previous_idle_(previous_idle),
+        most_previous_idle_(std::ranges::max(previous_idle)),
+        ranks_(ranks) {}
 
-  void build() {
+  /// False: with these costs a rank would need what its neighbour has not placed yet.
+  bool build() {
     warm_up();
     even_out();
-    for (int i = 0; i < 2 * m_; ++i) {
+    for (int i = 0; i < 2 * m_ && !stuck_; ++i) {
       one_input_each();
       for (int r = 0; r < p_; ++r) one_forward(r);
     }
     for (int r = 0; r < p_; ++r)
       while (!ranks_[r].due.empty()) weight(r);
+    return !stuck_;
   }
 
   std::vector<double> idle() const {
@@ -63,6 +69,9 @@ class Builder {
   static constexpr double forward_size = 2, input_size = 1, weight_size = 1;
   double limit() const { return 2.0 * p_ * forward_size; }
   int stage(int r, int chunk) const { return stage_of(Placement::V, r, chunk, p_); }
+  StageCosts costs(int r, int chunk) const { return c_.at(stage(r, chunk)); }
+  /// Time of the W that is next on a rank.
+  double due_time(int r) const { return c_.at(ranks_[r].due.front().stage).W; }
 
   /// The rank that the next F (I) of a chunk hears from, or none at the ends of the V.
   std::optional<int> forward_source(int r, int chunk) const { return neighbour(chunk == 0 ? r - 1 : r + 1); }
@@ -73,13 +82,11 @@ class Builder {
   std::optional<double> forward_ready(int r, int chunk) const {
     const std::optional<int> source = forward_source(r, chunk);
     if (!source) return std::nullopt;
-    invariant(ranks_[r].forwards(chunk) < ranks_[*source].forwards(chunk), "a forward follows that of its neighbour");
     return ranks_[*source].forward_ends[chunk][ranks_[r].forwards(chunk)] + c_.comm;
   }
   std::optional<double> input_ready(int r, int chunk) const {
     const std::optional<int> source = input_source(r, chunk);
     if (!source) return std::nullopt;
-    invariant(ranks_[r].inputs(chunk) < ranks_[*source].inputs(chunk), "a backward follows that of its neighbour");
     return ranks_[*source].input_ends[chunk][ranks_[r].inputs(chunk)] + c_.comm;
   }
   bool forward_placed(int r, int chunk) const {
@@ -94,46 +101,44 @@ class Builder {
   void run(int r, const TimelineOp& op, double ready, double duration) {
     RankState& rank = ranks_[r];
     const double start = std::max(rank.end, ready);
-    if (!rank.row.empty()) rank.idle += start - rank.end;
+    if (!rank.row.empty()) most_idle_ = std::max(most_idle_, rank.idle += start - rank.end);
     rank.end = start + duration;
     rank.row.push_back({op, {}});
   }
 
   void forward(int r, int chunk) {
+    if (stuck_ = stuck_ || !forward_placed(r, chunk); stuck_) return;
     const std::optional<double> ready = forward_ready(r, chunk);
     if (ready) fill(r, *ready, variant_.before_forward);
-    run(r, {stage(r, chunk), Pass::F, ranks_[r].forwards(chunk)}, ready.value_or(0), c_.F);
+    run(r, {stage(r, chunk), Pass::F, ranks_[r].forwards(chunk)}, ready.value_or(0), costs(r, chunk).F);
     ranks_[r].forward_ends[chunk].push_back(ranks_[r].end);
     ranks_[r].memory += forward_size;
   }
 
   void input(int r, int chunk) {
+    if (stuck_ = stuck_ || !input_placed(r, chunk); stuck_) return;
     const std::optional<double> ready = input_ready(r, chunk);
     if (ready) fill(r, *ready, chunk == 0 || variant_.before_second_input);
     const TimelineOp op = {stage(r, chunk), Pass::BI, ranks_[r].inputs(chunk)};
-    run(r, op, ready.value_or(0), c_.I);
+    run(r, op, ready.value_or(0), costs(r, chunk).I);
     ranks_[r].input_ends[chunk].push_back(ranks_[r].end);
     ranks_[r].due.push_back({op.stage, Pass::BW, op.microbatch});
     ranks_[r].memory -= input_size;
   }
 
   void weight(int r) {
-    run(r, ranks_[r].due.front(), 0, c_.W);
+    run(r, ranks_[r].due.front(), 0, due_time(r));
     ranks_[r].due.pop_front();
     ranks_[r].memory -= weight_size;
   }
 
   /// How much longer a rank may idle without idling more than the worst.
-  double slack(int r) const {
-    double most = *std::ranges::max_element(previous_idle_) - previous_idle_[r];
-    for (const RankState& rank : ranks_) most = std::max(most, rank.idle);
-    return most - ranks_[r].idle;
-  }
+  double slack(int r) const { return std::max(most_idle_, most_previous_idle_ - previous_idle_[r]) - ranks_[r].idle; }
 
   /// Uses the time until `t` for W; the last one may end later if `may_delay` and the rank cannot afford the gap.
   void fill(int r, double t, bool may_delay) {
     const RankState& rank = ranks_[r];
-    while (!rank.due.empty() && t >= rank.end + c_.W) weight(r);
+    while (!rank.due.empty() && t >= rank.end + due_time(r)) weight(r);
     if (!rank.due.empty() && may_delay && t - rank.end > slack(r)) weight(r);
   }
 
@@ -141,8 +146,8 @@ class Builder {
   void warm_up() {
     for (int r = 0; r < p_; ++r) forward(r, 0);
     for (int r = p_ - 1; r >= 0; --r) {
-      while (r < p_ - 1 && ranks_[r].memory + forward_size * (2 + 2 * r) <= limit() &&
-             ranks_[r].end + c_.F <= ranks_[r + 1].forward_ends[1][0] + c_.comm && ranks_[r].forwards(0) < m_)
+      while (!stuck_ && r < p_ - 1 && ranks_[r].memory + forward_size * (2 + 2 * r) <= limit() &&
+             ranks_[r].end + costs(r, 0).F <= ranks_[r + 1].forward_ends[1][0] + c_.comm && ranks_[r].forwards(0) < m_)
         for (int above = 0; above <= r; ++above) forward(above, 0);
       forward(r, 1);
     }
@@ -157,7 +162,7 @@ class Builder {
     };
     int chunk = 0;
     for (int r = 1; r < p_; ++r)
-      for (; behind(r); chunk = 1 - chunk)
+      for (; !stuck_ && behind(r); chunk = 1 - chunk)
         for (int below = p_ - 1; below >= r; --below)
           if (ranks_[below].forwards(chunk) < m_) forward(below, chunk);
   }
@@ -198,7 +203,10 @@ class Builder {
   const TimelineCosts c_;
   const Variant variant_;
   const std::vector<double> previous_idle_;
+  const double most_previous_idle_;
   std::vector<RankState> ranks_;
+  double most_idle_ = 0;  // of all ranks
+  bool stuck_ = false;
 };
 
 /// The best order found so far and the longest idle time of a rank in it.
@@ -209,7 +217,7 @@ struct Best {
 
 }  // namespace
 
-Timeline zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs) {
+std::optional<Timeline> zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs) {
   Best best;
   for (const bool before_second_input : {true, false})
     for (const bool before_forward : {true, false}) {
@@ -217,7 +225,7 @@ Timeline zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs)
       std::optional<double> shortest;
       while (true) {
         Builder builder(ranks, microbatches, costs, {before_second_input, before_forward}, idle);
-        builder.build();
+        if (!builder.build()) break;
         idle = builder.idle();
         const double longest = *std::ranges::max_element(idle);
         if (shortest && longest >= *shortest) break;
@@ -225,6 +233,7 @@ Timeline zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs)
         if (!best.idle || longest < *best.idle) best = {longest, builder.take()};
       }
     }
+  if (!best.idle) return std::nullopt;
   return std::move(best.timeline);
 }
 

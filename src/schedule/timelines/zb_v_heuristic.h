@@ -6,7 +6,8 @@
 namespace piper::timelines {
 
 /// Grows the order pass by pass on a clock, puts W where a rank would wait, and repeats with what it learnt about the
-/// ranks' idle times as long as that helps. Any size.
-Timeline zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs);
+/// ranks' idle times as long as that helps. Any size; nothing if stages differ so much that it does not know how to go
+/// on.
+std::optional<Timeline> zb_v_heuristic(int ranks, int microbatches, const TimelineCosts& costs);
 
 }  // namespace piper::timelines

@@ -1,0 +1,13 @@
+// Files that users want written.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace piper {
+
+/// All of it or an error that says why not (E108): a full disk is noticed.
+Checked write_file(const std::string& path, std::string_view text);
+
+}  // namespace piper

@@ -1,0 +1,58 @@
+// Communication between devices: what the operations of a plan need, whatever carries it.
+//
+// A circle is a list of devices that communicate with each other; circles are made once, in the same order everywhere.
+// Every exchange has a number that is the same on all its members and unique among those under way, so that several may
+// be under way at once. A call blocks its caller until the data is there and may be overwritten; a stream's thread
+// makes it, so computation goes on beside it. Sums are taken in the order of the circle's members, whoever comes first:
+// a run is reproducible bit for bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace piper {
+
+/// What sums are taken of.
+enum class Number { Float64, Float32, BFloat16 };
+int64_t bytes_of(Number number);
+
+/// A peer did not come in time, or the job has been stopped.
+struct CommunicationError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// One device's end of all communication. Members are called from several threads, one per exchange.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int device() const = 0;
+
+  /// Of the plan: all devices make the same circles in the same order, also those they do not belong to.
+  virtual int make_circle(std::vector<int> members) = 0;
+
+  virtual void send(int to, int64_t number, std::span<const std::byte> data) = 0;
+  virtual void receive(int from, int64_t number, std::span<std::byte> data) = 0;
+
+  /// Everybody ends up with the sum of all `data`.
+  virtual void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) = 0;
+  /// `whole` is as many equal parts as there are members; the sum of everybody's part i ends up in `part` of member i.
+  /// With `add` it is added to what is there.
+  enum class Into { Replace, Add };
+  virtual void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, std::span<std::byte> part,
+                              Number of, Into into) = 0;
+  /// `part` of member i ends up as part i of everybody's `whole`. It may lie there already.
+  virtual void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) = 0;
+  /// Part j of member i's `out` ends up as part i of member j's `in`.
+  virtual void all_to_all(int circle, int64_t number, std::span<const std::byte> out, std::span<std::byte> in) = 0;
+
+  /// Ends every call that waits, here and on all other devices, with an error that gives this reason.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+}  // namespace piper

@@ -1,0 +1,204 @@
+#include "comm/local/local_world.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "comm/numbers.h"
+
+namespace piper {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What a member brings to an exchange.
+struct Offer {
+  const std::byte* out = nullptr;
+  std::byte* in = nullptr;
+  size_t bytes = 0;
+};
+
+/// One exchange under way. Members come, work and leave; the last to leave takes it from the board.
+struct Exchange {
+  explicit Exchange(size_t members) : offers(members) {}
+  std::vector<Offer> offers;
+  size_t come = 0, done = 0;
+  Clock::time_point complete;  // when the last one came
+  std::condition_variable changed;
+};
+
+/// What all devices share.
+class Board {
+ public:
+  Board(int devices, LocalOptions options) : devices_(devices), options_(std::move(options)) {}
+
+  int devices() const { return devices_; }
+  const LocalOptions& options() const { return options_; }
+
+  /// `key`: the circle and the number, or the two ends of a transfer and the number. `work` runs when all members have
+  /// come, on every member at the same time.
+  template <class Work>
+  void exchange(const std::vector<int64_t>& key, size_t position, size_t members, const Offer& offer, int64_t number,
+                Work work) {
+    const std::shared_ptr<Exchange> meeting = come(key, position, members, offer);
+    work(std::as_const(meeting->offers));
+    leave(key, *meeting, members, number);
+  }
+
+  void abort(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (reason_.empty()) reason_ = reason.empty() ? "stopped" : reason;
+    for (auto& [key, meeting] : board_) meeting->changed.notify_all();
+  }
+
+ private:
+  std::shared_ptr<Exchange> come(const std::vector<int64_t>& key, size_t position, size_t members, const Offer& offer) {
+    std::unique_lock lock(mutex_);
+    std::shared_ptr<Exchange>& entry = board_[key];
+    if (!entry) entry = std::make_shared<Exchange>(members);
+    const std::shared_ptr<Exchange> meeting = entry;
+    meeting->offers[position] = offer;
+    if (++meeting->come == members) {
+      meeting->complete = Clock::now();
+      meeting->changed.notify_all();
+    }
+    wait(lock, *meeting, [&] { return meeting->come == members; });
+    return meeting;
+  }
+
+  void leave(const std::vector<int64_t>& key, Exchange& meeting, size_t members, int64_t number) {
+    {
+      std::unique_lock lock(mutex_);
+      if (++meeting.done == members) {
+        board_.erase(key);
+        meeting.changed.notify_all();
+      }
+      wait(lock, meeting, [&] { return meeting.done == members; });
+    }
+    if (options_.seconds)
+      std::this_thread::sleep_until(meeting.complete + std::chrono::duration_cast<Clock::duration>(
+                                                           std::chrono::duration<double>(options_.seconds(number))));
+  }
+
+  template <class Ready>
+  void wait(std::unique_lock<std::mutex>& lock, Exchange& meeting, Ready ready) {
+    const auto deadline = Clock::now() + options_.patience;
+    while (!ready()) {
+      if (!reason_.empty()) throw CommunicationError(reason_);
+      if (meeting.changed.wait_until(lock, deadline) == std::cv_status::timeout && !ready())
+        throw CommunicationError("a peer did not come in time");
+    }
+  }
+
+  const int devices_;
+  const LocalOptions options_;
+  std::mutex mutex_;
+  std::map<std::vector<int64_t>, std::shared_ptr<Exchange>> board_;
+  std::string reason_;  // not empty: aborted
+};
+
+class LocalCommunicator : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Board> board, int device) : board_(std::move(board)), device_(device) {}
+
+  int device() const override { return device_; }
+
+  int make_circle(std::vector<int> members) override {
+    circles_.push_back(std::move(members));
+    return static_cast<int>(circles_.size()) - 1;
+  }
+
+  void send(int to, int64_t number, std::span<const std::byte> data) override {
+    board_->exchange({-1, device_, to, number}, 0, 2, {data.data(), nullptr, data.size()}, number,
+                     [](const std::vector<Offer>&) {});
+  }
+  void receive(int from, int64_t number, std::span<std::byte> data) override {
+    board_->exchange({-1, from, device_, number}, 1, 2, {nullptr, data.data(), data.size()}, number,
+                     [&](const std::vector<Offer>& offers) {
+                       check_equal(offers);
+                       std::copy_n(offers[0].out, data.size(), data.data());
+                     });
+  }
+
+  /// Every member adds up a share of the numbers and hands the sums to all.
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
+    const auto size = static_cast<size_t>(bytes_of(of));
+    meet(circle, number, {data.data(), data.data(), data.size()}, [&](const std::vector<Offer>& offers, size_t me) {
+      const size_t numbers = data.size() / size, members = offers.size();
+      const size_t begin = numbers * me / members * size, end = numbers * (me + 1) / members * size;
+      std::vector<const std::byte*> from;
+      for (const Offer& offer : offers) from.push_back(offer.out + begin);
+      sum(from, data.data() + begin, end - begin, of);
+      for (const Offer& offer : offers)
+        if (offer.in != data.data()) std::copy_n(data.data() + begin, end - begin, offer.in + begin);
+    });
+  }
+
+  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, std::span<std::byte> part,
+                      Number of, Into into) override {
+    meet(circle, number, {whole.data(), part.data(), whole.size()}, [&](const std::vector<Offer>& offers, size_t me) {
+      std::vector<const std::byte*> from;
+      for (const Offer& offer : offers) from.push_back(offer.out + me * part.size());
+      if (into == Into::Replace) {
+        sum(from, part.data(), part.size(), of);
+        return;
+      }
+      std::vector<std::byte> total(part.size());
+      sum(from, total.data(), part.size(), of);
+      add(total.data(), part.data(), part.size(), of);
+    });
+  }
+
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) override {
+    meet(circle, number, {part.data(), whole.data(), whole.size()}, [&](const std::vector<Offer>& offers, size_t) {
+      for (size_t m = 0; m < offers.size(); ++m)
+        if (std::byte* to = whole.data() + m * part.size(); to != offers[m].out)
+          std::copy_n(offers[m].out, part.size(), to);
+    });
+  }
+
+  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, std::span<std::byte> in) override {
+    meet(circle, number, {out.data(), in.data(), in.size()}, [&](const std::vector<Offer>& offers, size_t me) {
+      const size_t part = in.size() / offers.size();
+      for (size_t m = 0; m < offers.size(); ++m) std::copy_n(offers[m].out + me * part, part, in.data() + m * part);
+    });
+  }
+
+  void abort(const std::string& reason) override { board_->abort(reason); }
+
+ private:
+  template <class Work>
+  void meet(int circle, int64_t number, const Offer& offer, Work work) {
+    const std::vector<int>& members = circles_[static_cast<size_t>(circle)];
+    const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), device_) - members.begin());
+    if (me == members.size()) throw CommunicationError("a device communicates in a circle of others");
+    std::vector<int64_t> key(members.begin(), members.end());
+    key.push_back(number);
+    board_->exchange(key, me, members.size(), offer, number, [&](const std::vector<Offer>& offers) {
+      check_equal(offers);
+      work(offers, me);
+    });
+  }
+  static void check_equal(const std::vector<Offer>& offers) {
+    for (const Offer& offer : offers)
+      if (offer.bytes != offers[0].bytes) throw CommunicationError("the members of an exchange bring different sizes");
+  }
+
+  std::shared_ptr<Board> board_;
+  int device_;
+  std::vector<std::vector<int>> circles_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_local_world(int devices, LocalOptions options) {
+  const auto board = std::make_shared<Board>(devices, std::move(options));
+  std::vector<std::unique_ptr<Communicator>> world;
+  for (int d = 0; d < devices; ++d) world.push_back(std::make_unique<LocalCommunicator>(board, d));
+  return world;
+}
+
+}  // namespace piper

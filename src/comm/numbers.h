@@ -1,0 +1,17 @@
+// Sums of numbers in memory.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "comm/communicator.h"
+
+namespace piper {
+
+/// `to` becomes the sum of all `from`, element by element, in their order; `to` may be one of them. bfloat16 is summed
+/// in float32 and rounded once.
+void sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of);
+/// `to` += `from`.
+void add(const std::byte* from, std::byte* to, size_t bytes, Number of);
+
+}  // namespace piper

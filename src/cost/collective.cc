@@ -1,0 +1,10 @@
+#include "cost/collective.h"
+
+namespace piper {
+
+std::string_view name(CollectiveKind kind) {
+  constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "reduce_pieces"};
+  return names[static_cast<int>(kind)];
+}
+
+}  // namespace piper

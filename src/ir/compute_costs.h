@@ -1,0 +1,41 @@
+// How long computations and messages of a DAG take alone: by the cluster's formulas, or as measured.
+#pragma once
+
+#include <map>
+
+#include "base/result.h"
+#include "cost/cost_table.h"
+#include "cost/traffic.h"
+#include "ir/training_dag.h"
+
+namespace piper {
+
+/// What is known about time. Measured costs, if there are any, are those of all computations.
+struct Costs {
+  const Cluster& cluster;
+  const CostTable* measured = nullptr;
+};
+
+/// What groups have in common is looked up once, so that many devices cost little. Valid while DAG and costs are.
+class ComputeCosts {
+ public:
+  ComputeCosts(const TrainingDag& dag, const Costs& costs) : dag_(dag), costs_(costs) {}
+
+  /// Seconds of a pass of a chunk on the slowest device of a group. E411: it was not measured.
+  Result<double> pass(ChunkId chunk, Pass pass, const PassWork& work, GroupId group);
+  Result<double> update(const Node& node);
+  /// Seconds until `bytes` bytes have come to every device of a group from another group.
+  double transfer(GroupId from, GroupId to, int64_t bytes);
+
+ private:
+  double by_formula(GroupId group, int64_t flops, int64_t bytes);
+  const std::vector<const DeviceKind*>& kinds(GroupId group);
+  int meeting(GroupId from, GroupId to);
+
+  const TrainingDag& dag_;
+  Costs costs_;
+  std::map<GroupId, std::vector<const DeviceKind*>> kinds_;
+  std::map<std::pair<GroupId, GroupId>, int> meetings_;
+};
+
+}  // namespace piper

@@ -1,0 +1,352 @@
+#include "sim/engine.h"
+
+#include <algorithm>
+#include <queue>
+
+#include "sim/shared_links.h"
+
+namespace piper::sim {
+namespace {
+
+/// Who waits for whom inside one template.
+struct LocalOrder {
+  std::vector<int> pending;                  // by op: how many it waits for
+  std::vector<int> next;                     // by op: the one after it on its stream, -1
+  std::vector<int> waiter_offsets, waiters;  // by op: those that wait for it
+};
+
+LocalOrder local_order(const Plan& plan, const PlanTemplate& of) {
+  LocalOrder order;
+  const size_t ops = of.ops.size();
+  order.pending.assign(ops, 0);
+  order.next.assign(ops, -1);
+  order.waiter_offsets.assign(ops + 1, 0);
+  std::vector<int> last(plan.streams.size(), -1);
+  for (size_t i = 0; i < ops; ++i) {
+    int& before = last[static_cast<size_t>(of.ops[i].stream)];
+    if (before >= 0) {
+      order.next[static_cast<size_t>(before)] = static_cast<int>(i);
+      ++order.pending[i];
+    }
+    before = static_cast<int>(i);
+    order.pending[i] += static_cast<int>(of.ops[i].waits.size());
+    for (const int wait : of.ops[i].waits) ++order.waiter_offsets[static_cast<size_t>(wait) + 1];
+  }
+  for (size_t i = 0; i < ops; ++i) order.waiter_offsets[i + 1] += order.waiter_offsets[i];
+  order.waiters.resize(static_cast<size_t>(order.waiter_offsets[ops]));
+  std::vector<int> at = order.waiter_offsets;
+  for (size_t i = 0; i < ops; ++i)
+    for (const int wait : of.ops[i].waits)
+      order.waiters[static_cast<size_t>(at[static_cast<size_t>(wait)]++)] = static_cast<int>(i);
+  return order;
+}
+
+/// A communication in one circle: starts when the last of its operations is ready, and ends for all of them at once.
+struct Meeting {
+  int missing = 0;
+  int first = 0;  // into Engine::participants_
+  int count = 0;
+  double ready = 0;
+  int cause = -1;
+};
+
+/// An activity whose speed may change while it runs.
+struct Activity {
+  double left = 0;  // seconds at full speed
+  double since = 0;
+  double speed = 1;
+  uint32_t version = 0;  // of the event that announces its end
+};
+
+class Engine {
+ public:
+  explicit Engine(const EngineInput& input)
+      : in_(input), links_(input.flows.ports.size(), input.shared_links ? meeting_count() : 0) {
+    for (const PlanTemplate& t : in_.plan.templates) orders_.push_back(local_order(in_.plan, t));
+    add_devices();
+    add_meetings();
+    out_.start.assign(total(), 0);
+    out_.end.assign(total(), -1);
+    out_.cause.assign(total(), -1);
+    if (in_.shared_links) transfers_.resize(meetings_.size());
+    if (slowed()) {
+      computations_.resize(total());
+      running_.resize(kinds_.size());
+      flying_.assign(kinds_.size(), 0);
+    }
+  }
+
+  std::optional<OpTimes> run() {
+    for (size_t d = 0; d < kinds_.size(); ++d)
+      for (int i = 0; i < kinds_[d].ops; ++i)
+        if (pending_[static_cast<size_t>(out_.first[d] + i)] == 0) arrive(static_cast<int>(d), i, 0, -1);
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      handle(event);
+    }
+    if (ended_ != total()) return std::nullopt;
+    return std::move(out_);
+  }
+
+ private:
+  struct DeviceKindState {
+    const PlanTemplate* plan = nullptr;
+    const LocalOrder* order = nullptr;
+    const std::vector<double>* seconds = nullptr;  // by work
+    double issue = 0;
+    int ops = 0;
+  };
+  enum class What : uint8_t { EndOp, EndMeeting, BeginMeeting, BeginOp };
+  struct Event {
+    double time;
+    int id;  // an operation or a meeting
+    uint32_t version;
+    What what;
+    friend bool operator<(const Event& a, const Event& b) {  // the earliest on top
+      if (a.time != b.time) return a.time > b.time;
+      if (a.what != b.what) return a.what > b.what;
+      return a.id > b.id;
+    }
+  };
+
+  size_t total() const { return static_cast<size_t>(out_.first.back()); }
+  size_t meeting_count() const {
+    size_t count = 0;
+    for (const int place : in_.places.of_communication)
+      count += in_.symmetry.circles[static_cast<size_t>(place)].count();
+    return count;
+  }
+  bool slowed() const { return in_.cluster.slowdown > 0; }
+
+  void add_devices() {
+    const std::vector<int> template_of = template_of_device(in_.plan);
+    out_.first.push_back(0);
+    for (const int device : in_.symmetry.devices.first) {
+      const DeviceKind& kind = kind_of(in_.cluster, device);
+      const auto t = static_cast<size_t>(template_of[static_cast<size_t>(device)]);
+      const int ops = static_cast<int>(in_.plan.templates[t].ops.size());
+      kinds_.push_back({&in_.plan.templates[t], &orders_[t],
+                        &in_.seconds[static_cast<size_t>(&kind - in_.cluster.kinds.data())], kind.issue, ops});
+      out_.first.push_back(out_.first.back() + ops);
+      pending_.insert(pending_.end(), orders_[t].pending.begin(), orders_[t].pending.end());
+      device_of_.insert(device_of_.end(), static_cast<size_t>(ops), static_cast<int>(kinds_.size()) - 1);
+    }
+  }
+
+  /// Meetings of one communication follow each other, one for every kind of circle.
+  void add_meetings() {
+    int next = 0;
+    for (const int place : in_.places.of_communication) {
+      first_meeting_.push_back(next);
+      next += static_cast<int>(in_.symmetry.circles[static_cast<size_t>(place)].count());
+    }
+    meetings_.resize(static_cast<size_t>(next));
+    flow_.assign(meetings_.size(), nullptr);
+    for (size_t c = 0; c < in_.places.of_communication.size(); ++c) {
+      const auto place = static_cast<size_t>(in_.places.of_communication[c]);
+      for (size_t k = 0; k < in_.symmetry.circles[place].count(); ++k)
+        flow_[static_cast<size_t>(first_meeting_[c]) + k] = &in_.flows.of(static_cast<int>(c), static_cast<int>(k));
+    }
+    meeting_of_.assign(total(), -1);
+    const auto each = [&](auto visit) {
+      for (size_t d = 0; d < kinds_.size(); ++d)
+        for (int i = 0; i < kinds_[d].ops; ++i)
+          if (kinds_[d].plan->ops[static_cast<size_t>(i)].communication >= 0)
+            visit(d, kinds_[d].plan->ops[static_cast<size_t>(i)], out_.first[d] + i);
+    };
+    each([&](size_t d, const PlannedOp& op, int global) {
+      const auto c = static_cast<size_t>(op.communication);
+      const auto p = static_cast<size_t>(in_.places.of_communication[c]);
+      const Place& place = in_.places.all[p];
+      const auto device = static_cast<size_t>(in_.symmetry.devices.first[d]);
+      const int circle = op.kind == OpKind::Recv ? place.of_receiver[device] : place.of_member[device];
+      const int meeting = first_meeting_[c] + in_.symmetry.circles[p].of[static_cast<size_t>(circle)];
+      meeting_of_[static_cast<size_t>(global)] = meeting;
+      ++meetings_[static_cast<size_t>(meeting)].count;
+    });
+    int begin = 0;
+    for (Meeting& meeting : meetings_) {
+      meeting.first = begin;
+      begin += meeting.count;
+    }
+    participants_.resize(static_cast<size_t>(begin));
+    each([&](size_t, const PlannedOp&, int global) {
+      Meeting& meeting = meetings_[static_cast<size_t>(meeting_of_[static_cast<size_t>(global)])];
+      participants_[static_cast<size_t>(meeting.first + meeting.missing++)] = global;
+    });
+  }
+
+  int device_of(int global) const { return device_of_[static_cast<size_t>(global)]; }
+
+  /// Everything that the operation waits for on its own device has ended.
+  void arrive(int device, int op, double now, int cause) {
+    const DeviceKindState& kind = kinds_[static_cast<size_t>(device)];
+    const int global = out_.first[static_cast<size_t>(device)] + op;
+    const double issued = kind.issue * (op + 1);
+    const double start = std::max(now, issued);
+    if (issued >= now && issued > 0) cause = -1;
+    if (const int meeting = meeting_of_[static_cast<size_t>(global)]; meeting >= 0) {
+      join(meeting, start, cause);
+      return;
+    }
+    out_.start[static_cast<size_t>(global)] = start;
+    out_.cause[static_cast<size_t>(global)] = cause;
+    const double seconds = (*kind.seconds)[static_cast<size_t>(kind.plan->ops[static_cast<size_t>(op)].work)];
+    if (!slowed()) {
+      events_.push({start + seconds, global, 0, What::EndOp});
+      return;
+    }
+    computations_[static_cast<size_t>(global)].left = seconds;
+    events_.push({start, global, 0, What::BeginOp});
+  }
+
+  void join(int id, double time, int cause) {
+    Meeting& meeting = meetings_[static_cast<size_t>(id)];
+    if (meeting.missing == meeting.count || time > meeting.ready) {
+      meeting.ready = time;
+      meeting.cause = cause;
+    }
+    if (--meeting.missing > 0) return;
+    for (int k = 0; k < meeting.count; ++k) {
+      const auto op = static_cast<size_t>(participants_[static_cast<size_t>(meeting.first + k)]);
+      out_.start[op] = meeting.ready;
+      out_.cause[op] = meeting.cause;
+    }
+    if (in_.shared_links || slowed())
+      events_.push({meeting.ready, id, 0, What::BeginMeeting});
+    else
+      events_.push({meeting.ready + flow_[static_cast<size_t>(id)]->seconds, id, 0, What::EndMeeting});
+  }
+
+  void handle(const Event& event) {
+    switch (event.what) {
+      case What::EndOp:
+        if (slowed()) {
+          if (computations_[static_cast<size_t>(event.id)].version != event.version) return;
+          auto& running = running_[static_cast<size_t>(device_of(event.id))];
+          running.erase(std::find(running.begin(), running.end(), event.id));
+        }
+        finish(event.id, event.time);
+        return;
+      case What::BeginOp:
+        begin_computation(event.id, event.time);
+        return;
+      case What::BeginMeeting:
+        begin_meeting(event.id, event.time);
+        return;
+      case What::EndMeeting:
+        if (in_.shared_links && transfers_[static_cast<size_t>(event.id)].version != event.version) return;
+        end_meeting(event.id, event.time);
+        return;
+    }
+  }
+
+  void begin_meeting(int id, double now) {
+    if (slowed()) count_flying(id, now, +1);
+    const Flow& flow = *flow_[static_cast<size_t>(id)];
+    if (!in_.shared_links) {
+      events_.push({now + flow.seconds, id, 0, What::EndMeeting});
+      return;
+    }
+    Activity& activity = transfers_[static_cast<size_t>(id)];
+    activity.left = flow.seconds;
+    activity.since = now;
+    links_.add(id, flow);
+    activity.speed = links_.speed(id);
+    announce(activity, id, What::EndMeeting);
+    adjust_changed(now, id);
+  }
+
+  void end_meeting(int id, double now) {
+    if (in_.shared_links) {
+      links_.remove(id);
+      adjust_changed(now, id);
+    }
+    if (slowed()) count_flying(id, now, -1);
+    const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+    for (int k = 0; k < meeting.count; ++k) finish(participants_[static_cast<size_t>(meeting.first + k)], now);
+  }
+
+  /// Flows whose speed changed because another one came or went.
+  void adjust_changed(double now, int except) {
+    for (const int id : links_.changed())
+      if (id != except) adjust(transfers_[static_cast<size_t>(id)], links_.speed(id), now, id, What::EndMeeting);
+  }
+
+  void adjust(Activity& activity, double speed, double now, int id, What what) {
+    activity.left = std::max(0.0, activity.left - (now - activity.since) * activity.speed);
+    activity.since = now;
+    activity.speed = speed;
+    announce(activity, id, what);
+  }
+  void announce(Activity& activity, int id, What what) {
+    events_.push({activity.since + activity.left / activity.speed, id, ++activity.version, what});
+  }
+
+  double computing_speed(int device) const {
+    return flying_[static_cast<size_t>(device)] > 0 ? 1 - in_.cluster.slowdown : 1;
+  }
+  void begin_computation(int global, double now) {
+    const int device = device_of(global);
+    Activity& activity = computations_[static_cast<size_t>(global)];
+    activity.since = now;
+    activity.speed = computing_speed(device);
+    running_[static_cast<size_t>(device)].push_back(global);
+    announce(activity, global, What::EndOp);
+  }
+  /// Computations beside communication are slower.
+  void count_flying(int id, double now, int change) {
+    const Meeting& meeting = meetings_[static_cast<size_t>(id)];
+    for (int k = 0; k < meeting.count; ++k) {
+      const int device = device_of(participants_[static_cast<size_t>(meeting.first + k)]);
+      const double before = computing_speed(device);
+      flying_[static_cast<size_t>(device)] += change;
+      if (const double after = computing_speed(device); after != before)
+        for (const int op : running_[static_cast<size_t>(device)])
+          adjust(computations_[static_cast<size_t>(op)], after, now, op, What::EndOp);
+    }
+  }
+
+  void finish(int global, double now) {
+    const int device = device_of(global);
+    const int first = out_.first[static_cast<size_t>(device)], op = global - first;
+    out_.end[static_cast<size_t>(global)] = now;
+    ++ended_;
+    const LocalOrder& order = *kinds_[static_cast<size_t>(device)].order;
+    const auto release = [&](int successor) {
+      if (--pending_[static_cast<size_t>(first + successor)] == 0) arrive(device, successor, now, global);
+    };
+    if (const int next = order.next[static_cast<size_t>(op)]; next >= 0) release(next);
+    for (int w = order.waiter_offsets[static_cast<size_t>(op)]; w < order.waiter_offsets[static_cast<size_t>(op) + 1];
+         ++w)
+      release(order.waiters[static_cast<size_t>(w)]);
+  }
+
+  const EngineInput& in_;
+  std::vector<LocalOrder> orders_;  // by template
+  std::vector<DeviceKindState> kinds_;
+  std::vector<int> pending_;
+  std::vector<int> device_of_;      // kind of device, by operation
+  std::vector<int> first_meeting_;  // by communication
+  std::vector<Meeting> meetings_;
+  std::vector<const Flow*> flow_;  // by meeting
+  std::vector<int> meeting_of_;    // by operation, -1
+  std::vector<int> participants_;
+  SharedLinks links_;
+  std::vector<Activity> transfers_;        // by meeting
+  std::vector<Activity> computations_;     // by operation
+  std::vector<std::vector<int>> running_;  // computations, by kind of device
+  std::vector<int> flying_;                // communications, by kind of device
+  std::priority_queue<Event> events_;
+  OpTimes out_;
+  size_t ended_ = 0;
+};
+
+}  // namespace
+
+std::optional<OpTimes> run_engine(const EngineInput& input) {
+  return Engine(input).run();
+}
+
+}  // namespace piper::sim

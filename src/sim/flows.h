@@ -1,0 +1,40 @@
+// What each communication puts on the links, for one circle of every kind.
+#pragma once
+
+#include "sim/symmetry.h"
+
+namespace piper::sim {
+
+/// One direction of a kind of port.
+struct Port {
+  int level = 0;
+  bool outward = true;
+  int kind = 0;  // into Symmetry::ports of the level
+};
+
+/// How busy one port is with all circles of a kind that pass it, while they run at full speed.
+struct PortUse {
+  int port = 0;      // into FlowTable::ports
+  double share = 0;  // of its time
+  double bytes = 0;  // in all
+};
+
+/// A communication inside one circle.
+struct Flow {
+  double seconds = 0;  // with the links to itself
+  std::vector<PortUse> uses;
+};
+
+struct FlowTable {
+  std::vector<Port> ports;
+  std::vector<Flow> flows;
+  std::vector<int> first;  // by communication: the flow of its first kind of circle
+
+  const Flow& of(int communication, int circle_kind) const {
+    return flows[static_cast<size_t>(first[static_cast<size_t>(communication)] + circle_kind)];
+  }
+};
+
+FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Places& places, const Symmetry& symmetry);
+
+}  // namespace piper::sim

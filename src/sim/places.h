@@ -1,0 +1,43 @@
+// Where communications take place: who meets whom.
+//
+// A communication is one thing on all its devices, but falls into circles that do not wait for each other: the parts of
+// a collective's partition; the senders and receivers of a transfer that share samples. Many communications of a plan
+// have the same circles; a place is what they share.
+#pragma once
+
+#include <vector>
+
+#include "cost/traffic.h"
+#include "plan/plan.h"
+
+namespace piper::sim {
+
+/// What one device sends to another in a transfer.
+struct Piece {
+  int from = 0, to = 0;
+  int level = -1;    // at which they meet; -1: it stays on the device
+  double share = 1;  // of what the receiver gets in all
+};
+
+struct Circle {
+  std::vector<int> members;    // of a collective, or those who send
+  std::vector<int> receivers;  // of a transfer
+  std::vector<Piece> pieces;   // of a transfer
+  Spread spread;               // of a collective
+};
+
+struct Place {
+  bool transfer = false;
+  std::vector<Circle> circles;
+  std::vector<int> of_member, of_receiver;  // circle by device, -1: not there
+};
+
+struct Places {
+  std::vector<Place> all;
+  std::vector<int> of_communication;
+};
+
+/// All devices of the plan must be in the cluster (check_devices).
+Places find_places(const Plan& plan, const Cluster& cluster);
+
+}  // namespace piper::sim

@@ -1,0 +1,226 @@
+#include "sim/symmetry.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <unordered_map>
+
+#include "base/hash.h"
+
+namespace piper::sim {
+namespace {
+
+/// Numbers things by their signatures, in order of first appearance. Signature 0: not part of the plan.
+Kinds number(const std::vector<uint64_t>& signatures) {
+  Kinds kinds;
+  std::unordered_map<uint64_t, int> index;
+  for (size_t i = 0; i < signatures.size(); ++i) {
+    if (signatures[i] == 0) {
+      kinds.of.push_back(-1);
+      continue;
+    }
+    const auto [found, fresh] = index.try_emplace(signatures[i], static_cast<int>(kinds.first.size()));
+    if (fresh) kinds.first.push_back(static_cast<int>(i));
+    kinds.of.push_back(found->second);
+  }
+  return kinds;
+}
+
+uint64_t signature(uint64_t what, std::vector<uint64_t>& parts) {
+  std::sort(parts.begin(), parts.end());
+  StableHash hash;
+  hash.add(what);
+  for (const uint64_t part : parts) hash.add(part);
+  return hash.value() | 1;
+}
+
+uint64_t pair_of(uint64_t a, uint64_t b) {
+  StableHash hash;
+  hash.add(a);
+  hash.add(b);
+  return hash.value() | 1;
+}
+
+uint64_t size_of(const Piece& piece) {
+  return pair_of(static_cast<uint64_t>(piece.level), std::bit_cast<uint64_t>(piece.share));
+}
+
+uint64_t hash_of(const Spread& spread) {
+  StableHash hash;
+  hash.add(static_cast<uint64_t>(spread.members));
+  hash.add(static_cast<uint64_t>(spread.top));
+  for (const LevelSpread& level : spread.levels)
+    for (const auto word : {level.units, level.largest, level.children, level.ports, static_cast<int>(level.crossing)})
+      hash.add(static_cast<uint64_t>(word));
+  return hash.value();
+}
+
+/// Signatures grow round by round until no kind falls apart any more.
+class Refinement {
+ public:
+  Refinement(const Plan& plan, const Cluster& cluster, const Places& places) : cluster_(cluster), places_(places) {
+    const std::vector<int> templates = template_of_device(plan);
+    for (size_t d = 0; d < templates.size(); ++d)
+      device_.push_back(templates[d] < 0 ? 0
+                                         : pair_of(static_cast<uint64_t>(templates[d]),
+                                                   static_cast<uint64_t>(&kind_of(cluster, static_cast<int>(d)) -
+                                                                         &cluster.kinds[0])));
+    for (size_t level = 0; level < cluster.levels.size(); ++level) {
+      behind_.push_back(devices_behind(plan, cluster, static_cast<int>(level)));
+      port_.emplace_back(behind_.back().size(), 1);
+    }
+    for (const Place& place : places.all) circle_.emplace_back(place.circles.size(), 0);
+  }
+
+  Symmetry run() {
+    for (size_t kinds = 0;;) {
+      refine_circles();
+      refine_ports();
+      refine_devices();
+      Symmetry symmetry = numbered();
+      size_t now = symmetry.devices.count();
+      for (const auto* things : {&symmetry.circles, &symmetry.ports})
+        for (const Kinds& each : *things) now += each.count();
+      if (now == kinds) return symmetry;
+      kinds = now;
+    }
+  }
+
+ private:
+  Symmetry numbered() const {
+    Symmetry symmetry;
+    symmetry.devices = number(device_);
+    for (const auto& circles : circle_) symmetry.circles.push_back(number(circles));
+    for (const auto& ports : port_) symmetry.ports.push_back(number(ports));
+    return symmetry;
+  }
+  uint64_t device(int d) const { return device_[static_cast<size_t>(d)]; }
+  uint64_t port(size_t level, int d) const {
+    return port_[level][static_cast<size_t>(port_of(cluster_, static_cast<int>(level), d))];
+  }
+
+  void refine_circles() {
+    std::vector<uint64_t> parts;
+    for (size_t p = 0; p < places_.all.size(); ++p) {
+      for (size_t c = 0; c < circle_[p].size(); ++c) {
+        const Circle& circle = places_.all[p].circles[c];
+        parts.clear();
+        for (const auto* devices : {&circle.members, &circle.receivers})
+          for (const int d : *devices) {
+            parts.push_back(pair_of(devices == &circle.members, device(d)));
+            for (size_t level = 0; level < port_.size(); ++level) parts.push_back(pair_of(level, port(level, d)));
+          }
+        for (const Piece& piece : circle.pieces)
+          parts.push_back(pair_of(pair_of(device(piece.from), device(piece.to)), size_of(piece)));
+        parts.push_back(hash_of(circle.spread));
+        circle_[p][c] = signature(p, parts);
+      }
+    }
+  }
+
+  void refine_ports() {
+    std::vector<uint64_t> parts;
+    std::vector<int> met;
+    for (size_t level = 0; level < port_.size(); ++level) {
+      for (size_t q = 0; q < port_[level].size(); ++q) {
+        if (behind_[level][q].empty()) {
+          port_[level][q] = 0;
+          continue;
+        }
+        parts.clear();
+        for (const int d : behind_[level][q]) parts.push_back(device(d));
+        for (size_t p = 0; p < places_.all.size(); ++p)
+          for (const auto* of : {&places_.all[p].of_member, &places_.all[p].of_receiver}) {
+            if (of->empty()) continue;
+            met.clear();
+            for (const int d : behind_[level][q])
+              if (const int c = (*of)[static_cast<size_t>(d)]; c >= 0) met.push_back(c);
+            std::sort(met.begin(), met.end());
+            met.erase(std::unique(met.begin(), met.end()), met.end());
+            for (const int c : met) parts.push_back(circle_[p][static_cast<size_t>(c)]);
+          }
+        port_[level][q] = signature(level, parts);
+      }
+    }
+  }
+
+  /// By device: what it sends to whom and gets from whom, as a sum, so that no order matters.
+  std::vector<uint64_t> piece_signatures() const {
+    std::vector<uint64_t> out(device_.size(), 0);
+    for (size_t p = 0; p < places_.all.size(); ++p)
+      for (const Circle& circle : places_.all[p].circles)
+        for (const Piece& piece : circle.pieces) {
+          const uint64_t what = pair_of(p, size_of(piece));
+          out[static_cast<size_t>(piece.from)] += pair_of(what, device(piece.to));
+          out[static_cast<size_t>(piece.to)] += pair_of(device(piece.from), what);
+        }
+    return out;
+  }
+
+  void refine_devices() {
+    const std::vector<uint64_t> pieces = piece_signatures();
+    std::vector<uint64_t> parts;
+    std::vector<uint64_t> next(device_.size(), 0);
+    for (size_t d = 0; d < device_.size(); ++d) {
+      if (device_[d] == 0) continue;
+      parts.clear();
+      for (size_t level = 0; level < port_.size(); ++level)
+        parts.push_back(pair_of(level, port(level, static_cast<int>(d))));
+      parts.push_back(pieces[d]);
+      for (size_t p = 0; p < places_.all.size(); ++p) {
+        const Place& place = places_.all[p];
+        if (place.of_member[d] >= 0) parts.push_back(circle_[p][static_cast<size_t>(place.of_member[d])]);
+        if (place.transfer && place.of_receiver[d] >= 0)
+          parts.push_back(pair_of(p, circle_[p][static_cast<size_t>(place.of_receiver[d])]));
+      }
+      next[d] = signature(device_[d], parts);
+    }
+    device_ = std::move(next);
+  }
+
+  const Cluster& cluster_;
+  const Places& places_;
+  std::vector<uint64_t> device_;
+  std::vector<std::vector<uint64_t>> circle_, port_;
+  std::vector<std::vector<std::vector<int>>> behind_;  // by level and port
+};
+
+Kinds each_its_own(size_t count) {
+  Kinds kinds;
+  kinds.of.resize(count);
+  std::iota(kinds.of.begin(), kinds.of.end(), 0);
+  kinds.first = kinds.of;
+  return kinds;
+}
+
+Symmetry no_symmetry(const Plan& plan, const Cluster& cluster, const Places& places) {
+  Symmetry symmetry;
+  std::vector<uint64_t> devices;
+  const std::vector<int> templates = template_of_device(plan);
+  for (size_t d = 0; d < templates.size(); ++d) devices.push_back(templates[d] < 0 ? 0 : d + 1);
+  symmetry.devices = number(devices);
+  for (const Place& place : places.all) symmetry.circles.push_back(each_its_own(place.circles.size()));
+  for (size_t level = 0; level < cluster.levels.size(); ++level)
+    symmetry.ports.push_back(each_its_own(devices_behind(plan, cluster, static_cast<int>(level)).size()));
+  return symmetry;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> devices_behind(const Plan& plan, const Cluster& cluster, int level) {
+  std::vector<std::vector<int>> behind;
+  const std::vector<int> templates = template_of_device(plan);
+  for (size_t d = 0; d < templates.size(); ++d) {
+    if (templates[d] < 0) continue;
+    const auto port = static_cast<size_t>(port_of(cluster, level, static_cast<int>(d)));
+    if (behind.size() <= port) behind.resize(port + 1);
+    behind[port].push_back(static_cast<int>(d));
+  }
+  return behind;
+}
+
+Symmetry find_symmetry(const Plan& plan, const Cluster& cluster, const Places& places, Reduce reduce) {
+  return reduce == Reduce::Nothing ? no_symmetry(plan, cluster, places) : Refinement(plan, cluster, places).run();
+}
+
+}  // namespace piper::sim

@@ -1,0 +1,32 @@
+// Which devices, circles and ports are alike, so that one of each kind stands for all.
+//
+// Devices are alike if they have the same plan and hardware, meet alike devices in alike circles, and reach them
+// through alike ports; circles and ports are alike if those are. This is the coarsest such division: what happens on
+// one of a kind happens on all of it at the same time.
+#pragma once
+
+#include "sim/places.h"
+
+namespace piper::sim {
+
+struct Kinds {
+  std::vector<int> of;     // kind of each thing, -1: not part of the plan
+  std::vector<int> first;  // the first thing of each kind
+
+  size_t count() const { return first.size(); }
+};
+
+struct Symmetry {
+  Kinds devices;
+  std::vector<Kinds> circles;  // by place
+  std::vector<Kinds> ports;    // by level
+};
+
+enum class Reduce { AlikeDevices, Nothing };
+
+Symmetry find_symmetry(const Plan& plan, const Cluster& cluster, const Places& places, Reduce reduce);
+
+/// Devices with a plan behind each port of a level.
+std::vector<std::vector<int>> devices_behind(const Plan& plan, const Cluster& cluster, int level);
+
+}  // namespace piper::sim

@@ -1,0 +1,230 @@
+#include "tools/pack_trace.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <unordered_map>
+
+#include "base/invariant.h"
+#include "trace/summary.h"
+#include "trace/trace_index.h"
+
+namespace piper {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// Every text once, by number.
+class Strings {
+ public:
+  int number(const std::string& text) {
+    const auto [at, added] = numbers_.emplace(text, static_cast<int>(all_.size()));
+    if (added) all_.push_back(text);
+    return at->second;
+  }
+  const std::vector<std::string>& all() const { return all_; }
+
+ private:
+  std::unordered_map<std::string, int> numbers_;
+  std::vector<std::string> all_;
+};
+
+/// Columns one after the other. The bytes of a column are sorted by significance: equal ones come together and deflate
+/// well.
+class Columns {
+ public:
+  void integers(const std::string& name, const std::vector<int>& values) {
+    std::vector<int> differences(values);
+    for (size_t i = values.size(); i-- > 1;)
+      differences[i] = static_cast<int>(static_cast<uint32_t>(values[i]) - static_cast<uint32_t>(values[i - 1]));
+    add(name, "integer", differences);
+  }
+  void reals(const std::string& name, const std::vector<double>& values) { add(name, "real", values); }
+
+  const std::string& bytes() const { return bytes_; }
+  const ordered_json& names() const { return names_; }
+
+ private:
+  template <class Number>
+  void add(const std::string& name, const char* type, const std::vector<Number>& values) {
+    names_.push_back({name, type, values.size()});
+    const size_t count = values.size(), begin = bytes_.size();
+    bytes_.resize(begin + count * sizeof(Number));
+    for (size_t i = 0; i < count; ++i) {
+      char of_one[sizeof(Number)];
+      std::memcpy(of_one, &values[i], sizeof(Number));
+      for (size_t plane = 0; plane < sizeof(Number); ++plane) bytes_[begin + plane * count + i] = of_one[plane];
+    }
+  }
+
+  std::string bytes_;
+  ordered_json names_ = ordered_json::array();
+};
+
+/// Numbers of the events, sorted by row and start.
+std::vector<int> page_order(const Trace& trace) {
+  std::vector<int> order(trace.events.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    const TraceEvent &x = trace.events[static_cast<size_t>(a)], &y = trace.events[static_cast<size_t>(b)];
+    return std::tie(x.lane, x.stream, x.start, x.end, a) < std::tie(y.lane, y.stream, y.start, y.end, b);
+  });
+  return order;
+}
+
+/// `[lane, stream, first, last]` of every row.
+ordered_json rows_of(const Trace& trace, const std::vector<int>& order) {
+  ordered_json rows = ordered_json::array();
+  for (size_t i = 0; i < order.size(); ++i) {
+    const TraceEvent& event = trace.events[static_cast<size_t>(order[i])];
+    if (rows.empty() || rows.back()[0] != event.lane || rows.back()[1] != event.stream)
+      rows.push_back({event.lane, event.stream, i, i});
+    rows.back()[3] = i + 1;
+  }
+  return rows;
+}
+
+/// How far before the operation at `from` the one at `to` stands; never 0.
+struct Places {
+  std::vector<int> at;  // by event
+  int distance(int from, int to) const { return at[static_cast<size_t>(from)] - at[static_cast<size_t>(to)]; }
+};
+
+void add_events(const Trace& trace, const std::vector<int>& order, Columns& columns, ordered_json& header) {
+  Strings names, kinds, passes;
+  Places places{std::vector<int>(order.size())};
+  for (size_t i = 0; i < order.size(); ++i) places.at[static_cast<size_t>(order[i])] = static_cast<int>(i);
+  const TraceIndex index(trace.events);
+  std::vector<double> start, end, bytes;
+  std::map<std::string, std::vector<int>> of;
+  std::vector<int> waits;
+  for (const int number : order) {
+    const TraceEvent& event = trace.events[static_cast<size_t>(number)];
+    start.push_back(event.start);
+    end.push_back(event.end);
+    bytes.push_back(static_cast<double>(event.bytes));
+    of["op"].push_back(event.op);
+    of["name"].push_back(names.number(event.name));
+    of["kind"].push_back(kinds.number(event.kind));
+    of["pass"].push_back(passes.number(event.pass));
+    of["slice"].push_back(event.slice);
+    of["origin"].push_back(event.origin);
+    of["step"].push_back(event.step);
+    const int cause = event.cause.lane < 0 ? -1 : index.find(event.step, event.cause.lane, event.cause.op);
+    of["cause"].push_back(cause < 0 ? 0 : places.distance(number, cause));
+    of["waitCount"].push_back(static_cast<int>(event.waits.size()));
+    for (const int op : event.waits) waits.push_back(places.distance(number, index.find(event.step, event.lane, op)));
+  }
+  columns.reals("start", start);
+  columns.reals("end", end);
+  columns.reals("bytes", bytes);
+  for (const char* name : {"op", "name", "kind", "pass", "slice", "origin", "step", "cause", "waitCount"})
+    columns.integers(name, of[name]);
+  columns.integers("waitList", waits);
+  header["names"] = names.all();
+  header["kinds"] = kinds.all();
+  header["passes"] = passes.all();
+}
+
+void add_memory(const Trace& trace, Columns& columns) {
+  std::vector<const TraceMemory*> order;
+  for (const TraceMemory& memory : trace.memory) order.push_back(&memory);
+  std::stable_sort(order.begin(), order.end(), [](const TraceMemory* a, const TraceMemory* b) {
+    return std::tie(a->lane, a->time) < std::tie(b->lane, b->time);
+  });
+  std::vector<int> lanes;
+  std::vector<double> times;
+  std::vector<std::vector<double>> bytes(trace.categories.size());
+  for (const TraceMemory* memory : order) {
+    lanes.push_back(memory->lane);
+    times.push_back(memory->time);
+    for (size_t c = 0; c < bytes.size(); ++c) bytes[c].push_back(static_cast<double>(memory->bytes[c]));
+  }
+  columns.integers("memoryLane", lanes);
+  columns.reals("memoryTime", times);
+  for (size_t c = 0; c < bytes.size(); ++c) columns.reals(fmt::format("memory{}", c), bytes[c]);
+}
+
+ordered_json numbers_of(const Trace& trace) {
+  ordered_json out = ordered_json::array();
+  for (const TraceSummary& s : summarize(trace)) {
+    ordered_json lanes = ordered_json::array();
+    for (const LaneSummary& lane : s.lanes)
+      lanes.push_back({{"compute", lane.compute},
+                       {"exposed", lane.exposed},
+                       {"idle", lane.idle},
+                       {"peak_bytes", lane.peak_bytes},
+                       {"peak_time", lane.peak_time}});
+    out.push_back({{"seconds", s.seconds},
+                   {"tokens_per_second", s.tokens_per_second},
+                   {"bubble", s.bubble},
+                   {"exposed", s.exposed},
+                   {"peak_bytes", s.peak_bytes},
+                   {"lanes", std::move(lanes)}});
+  }
+  return out;
+}
+
+std::string deflated(const std::string& bytes) {
+  uLongf size = compressBound(bytes.size());
+  std::string out(size, '\0');
+  const int result = compress2(reinterpret_cast<Bytef*>(out.data()), &size,
+                               reinterpret_cast<const Bytef*>(bytes.data()), bytes.size(), 6);
+  invariant(result == Z_OK, "zlib deflates whatever fits in memory");
+  out.resize(size);
+  return out;
+}
+
+}  // namespace
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t word = 0;
+    for (size_t k = 0; k < 3; ++k)
+      word = word << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k) out += i + k > bytes.size() ? '=' : letters[word >> (18 - 6 * k) & 63];
+  }
+  return out;
+}
+
+std::string pack(const PageTrace& page) {
+  const Trace& trace = page.trace;
+  const std::vector<int> order = page_order(trace);
+  Columns columns;
+  ordered_json header;
+  header["label"] = page.label;
+  header["source"] = trace.source;
+  header["model"] = trace.model;
+  header["cluster"] = trace.cluster;
+  header["plan"] = trace.plan;
+  header["seconds"] = trace.seconds;
+  header["lanes"] = trace.lanes;
+  header["capacity"] = trace.capacity;
+  header["streams"] = trace.streams;
+  header["categories"] = trace.categories;
+  header["origins"] = ordered_json::array();
+  for (const TraceOrigin& origin : trace.origins) header["origins"].push_back({origin.place, origin.text});
+  header["steps"] = ordered_json::array();
+  for (const TraceStep& step : steps_of(trace)) header["steps"].push_back({step.number, step.start, step.end});
+  header["rows"] = rows_of(trace, order);
+  header["summary"] = numbers_of(trace);
+  header["comparison"] = ordered_json::parse(page.comparison);
+  add_events(trace, order, columns, header);
+  add_memory(trace, columns);
+  header["columns"] = columns.names();
+  const std::string text = header.dump();
+  const auto length = static_cast<uint32_t>(text.size());
+  std::string bytes(4, '\0');
+  for (size_t i = 0; i < 4; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xFF);
+  return base64(deflated(bytes + text + columns.bytes()));
+}
+
+}  // namespace piper

@@ -1,0 +1,230 @@
+#include "tools/simulate_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/text_table.h"
+#include "base/time_text.h"
+#include "base/write_file.h"
+#include "cost/what_if.h"
+#include "schedule/timelines/load_timeline.h"
+#include "sim/as_trace.h"
+#include "sim/bare_timeline.h"
+#include "sim/step_report.h"
+#include "tools/parse_costs.h"
+#include "trace/chrome.h"
+
+namespace piper {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// A schedule that was compiled and run on paper.
+struct Simulated {
+  CompiledInput input;
+  Cluster cluster;
+  Simulation simulation;
+  StepReport report;
+};
+
+Result<Simulated> simulate_input(const CompileInput& input, const SimulationInput& how) {
+  Simulated out;
+  PIPER_TRY(out.input, compile_input(input));
+  out.cluster = out.input.cluster;
+  std::optional<CostTable> costs = out.input.costs;
+  if (!how.what_if.empty()) {
+    PIPER_TRY(const WhatIf what_if, parse_what_if(how.what_if));
+    out.cluster = changed(std::move(out.cluster), what_if);
+    if (costs)
+      for (auto& [key, seconds] : costs->seconds) seconds /= what_if.compute;
+  }
+  const Plan& plan = out.input.compiled.plan;
+  PIPER_TRY(out.simulation, simulate(plan, out.cluster, costs ? &*costs : nullptr, {how.all_devices, !how.free_links}));
+  out.report = step_report(*out.input.compiled.linear.dag.model, plan, out.cluster, out.simulation);
+  return out;
+}
+
+ordered_json as_json(const StepReport& report, const Plan& plan) {
+  ordered_json out;
+  out["seconds"] = report.seconds;
+  out["tokens_per_second"] = report.tokens_per_second;
+  out["mfu"] = report.mfu;
+  out["bubble"] = report.bubble;
+  out["exposed_communication"] = report.exposed;
+  out["peak_bytes"] = report.peak_bytes;
+  for (const DeviceReport& d : report.devices) {
+    ordered_json entry;
+    entry["devices"] = d.devices;
+    entry["compute_seconds"] = d.use.compute;
+    entry["exposed_seconds"] = d.use.exposed;
+    entry["idle_seconds"] = d.use.idle;
+    entry["communication_seconds"] = d.use.communication;
+    for (size_t s = 0; s < plan.streams.size(); ++s) entry["busy_seconds"][plan.streams[s]] = d.use.busy[s];
+    entry["peak_bytes"] = d.peak_bytes;
+    out["devices"].push_back(std::move(entry));
+  }
+  for (const LevelUse& level : report.levels)
+    out["links"].push_back(
+        {{"name", level.name}, {"sent_bytes", level.bytes}, {"busiest_port_seconds", level.busiest}});
+  for (const PathShare& share : report.path)
+    out["critical_path"].push_back({{"what", share.what}, {"seconds", share.seconds}, {"steps", share.steps}});
+  for (const PathShare& share : report.path_operations)
+    out["critical_operations"].push_back({{"what", share.what}, {"seconds", share.seconds}, {"steps", share.steps}});
+  return out;
+}
+
+std::string print_json(const Simulated& simulated) {
+  ordered_json out;
+  out["version"] = 1;
+  out["model"] = simulated.input.compiled.plan.model;
+  out["cluster"] = simulated.cluster.name;
+  out["hash"] = fmt::format("{:016x}", hash(simulated.input.compiled.plan));
+  out.update(as_json(simulated.report, simulated.input.compiled.plan));
+  return out.dump(2) + "\n";
+}
+
+/// One schedule of a comparison: its report, or why there is none.
+struct Row {
+  std::string schedule;
+  std::optional<Simulated> simulated;
+  std::optional<Diagnostic> refused;  // also of a plan that runs but does not fit
+};
+
+std::vector<Row> simulate_all(const CompareCommand& command) {
+  std::vector<Row> rows;
+  for (const std::string& schedule : command.schedules) {
+    Row row{schedule, {}, {}};
+    CompileInput input = command.input;
+    input.schedule = schedule;
+    auto simulated = simulate_input(input, command.simulation);
+    if (!simulated) {
+      row.refused = simulated.error();
+    } else {
+      if (auto fits = simulated->input.fits(); !fits) row.refused = fits.error();
+      row.simulated = std::move(*simulated);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+/// The fastest of those that fit, or -1.
+int best_of(const std::vector<Row>& rows) {
+  int best = -1;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].simulated && !rows[i].refused &&
+        (best < 0 || rows[i].simulated->report.seconds < rows[static_cast<size_t>(best)].simulated->report.seconds))
+      best = static_cast<int>(i);
+  return best;
+}
+
+std::string comparison_table(const std::vector<Row>& rows) {
+  std::vector<std::string> header = {"", "schedule", "step", "tokens/s", "MFU", "bubble", "exposed", "peak memory"};
+  for (const Row& row : rows)
+    if (row.simulated) {
+      for (const LevelUse& level : row.simulated->report.levels) header.push_back("sent by " + level.name);
+      break;
+    }
+  header.emplace_back("");
+  TextTable table(header);
+  const int best = best_of(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = rows[i];
+    std::vector<std::string> cells = {static_cast<int>(i) == best ? "*" : "", row.schedule};
+    if (row.simulated) {
+      const StepReport& r = row.simulated->report;
+      for (std::string cell : {human_seconds(r.seconds), fmt::format("{:.0f}", r.tokens_per_second),
+                               fmt::format("{:.1f} %", 100 * r.mfu), fmt::format("{:.1f} %", 100 * r.bubble),
+                               fmt::format("{:.1f} %", 100 * r.exposed), human_bytes(r.peak_bytes)})
+        cells.push_back(std::move(cell));
+      for (const LevelUse& level : r.levels) cells.push_back(human_bytes(static_cast<int64_t>(level.bytes)));
+    }
+    cells.resize(header.size() - 1);
+    cells.push_back(row.refused ? fmt::format("{}: {}", name(row.refused->code), row.refused->message) : "");
+    table.add(std::move(cells));
+  }
+  std::string out = table.print();
+  if (best >= 0) out += "* the fastest that fits\n";
+  return out;
+}
+
+std::string comparison_json(const std::vector<Row>& rows) {
+  ordered_json out;
+  out["version"] = 1;
+  const int best = best_of(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ordered_json entry;
+    entry["schedule"] = rows[i].schedule;
+    entry["best"] = static_cast<int>(i) == best;
+    entry["fits"] = !rows[i].refused;
+    if (rows[i].refused) entry["refused"] = ordered_json::parse(render_json(*rows[i].refused));
+    if (rows[i].simulated) entry.update(as_json(rows[i].simulated->report, rows[i].simulated->input.compiled.plan));
+    out["schedules"].push_back(std::move(entry));
+  }
+  return out.dump(2) + "\n";
+}
+
+Result<std::string> simulate_bare(const SimulateCommand& command) {
+  PIPER_TRY(const ParsedTimeline parsed, load_timeline(command.input.timeline));
+  CostOption costs;
+  if (!command.costs.empty()) {
+    PIPER_TRY(costs, parse_costs(command.costs, OverlapCost::Taken));
+  }
+  const Timeline timeline = strip(parsed.actions);
+  PIPER_CHECK(check_costs(timeline, costs.costs, {}));
+  const TimelineReport report = timeline_report(timeline, costs.costs, costs.overlap);
+  if (command.input.format == "json") {
+    ordered_json out;
+    out["version"] = 1;
+    out["makespan"] = report.makespan;
+    out["busy"] = report.busy;
+    out["idle"] = report.idle;
+    out["span"] = report.span;
+    out["span_bubble"] = report.span_bubble;
+    out["peak_until_w"] = report.peak_until_w;
+    out["peak_until_i"] = report.peak_until_i;
+    return out.dump(2) + "\n";
+  }
+  TextTable table({"rank", "busy", "idle", "span", "bubble in span", "peak until W", "peak until I"});
+  for (size_t r = 0; r < report.busy.size(); ++r)
+    table.add({fmt::format("{}", r), fmt::format("{:.6g}", report.busy[r]), fmt::format("{:.6g}", report.idle[r]),
+               fmt::format("{:.6g}", report.span[r]), fmt::format("{:.6g}", report.span_bubble[r]),
+               fmt::format("{}", report.peak_until_w[r]), fmt::format("{}", report.peak_until_i[r])});
+  return fmt::format("makespan {:.6g}\n{}", report.makespan, table.print());
+}
+
+}  // namespace
+
+int run(const SimulateCommand& command) {
+  if (command.input.model.empty()) {
+    auto text = simulate_bare(command);
+    if (!text) return report(command.input, text.error());
+    put(*text);
+    return fine;
+  }
+  auto simulated = simulate_input(command.input, command.simulation);
+  if (!simulated) return report(command.input, simulated.error());
+  put(command.input.format == "json" ? print_json(*simulated) : print(simulated->report));
+  if (!command.trace.empty()) {
+    Trace trace = as_trace(simulated->input.compiled.plan, simulated->cluster, simulated->simulation);
+    const StepConfig& step = simulated->input.compiled.linear.dag.model->step;
+    trace.tokens = step.batch * step.sequence;
+    if (auto written = write_file(command.trace, print_chrome(trace)); !written) {
+      report(command.input, written.error());
+      return run_failed;
+    }
+  }
+  if (auto fits = simulated->input.fits(); !fits) return report(command.input, fits.error());
+  return fine;
+}
+
+int run(const CompareCommand& command) {
+  const std::vector<Row> rows = simulate_all(command);
+  put(command.input.format == "json" ? comparison_json(rows) : comparison_table(rows));
+  return best_of(rows) >= 0 ? fine : refused;
+}
+
+}  // namespace piper

@@ -1,0 +1,52 @@
+#include "tools/trace_options.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tools/trace_command.h"
+#include "tools/view_command.h"
+
+namespace piper {
+namespace {
+
+/// Options live as long as the command line that fills them.
+template <class Command>
+std::shared_ptr<Command> on_choice(CLI::App& app, std::function<int()>& chosen, Command usual) {
+  auto command = std::make_shared<Command>(std::move(usual));
+  app.callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+  return command;
+}
+
+}  // namespace
+
+void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
+  CLI::App* trace = program.add_subcommand("trace", "Compare traces");
+  trace->require_subcommand(1);
+  trace->footer("Example:\n  piper trace diff predicted.json measured.json");
+  CLI::App* diff = trace->add_subcommand("diff", "Where a prediction and a run of the same plan differ");
+  const auto command = on_choice(*diff, chosen, TraceDiffCommand{"", "", "text", color});
+  diff->add_option("PREDICTED", command->predicted, "Trace that the simulator wrote")->required();
+  diff->add_option("MEASURED", command->measured, "Trace that the runtime wrote")->required();
+  diff->add_option("--format", command->format, "How it is printed: text, or json for machines")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  diff->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
+  diff->footer("Example:\n  piper trace diff predicted.json measured.json --format json");
+}
+
+void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {
+  CLI::App* view = program.add_subcommand("view", "Make a page that shows traces: timeline, memory, differences");
+  const auto command = on_choice(*view, chosen, ViewCommand{{}, "", false, color});
+  view->add_option("TRACE", command->traces, "Traces; several stand one above the other, compared with the first")
+      ->required();
+  view->add_option("-o,--output", command->output, "File to write; - is the standard output")->required();
+  CLI::Option* svg = view->add_flag("--svg", command->svg, "A static picture of the schedule instead (one trace)");
+  view->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
+  view->footer(
+      "Examples:\n  piper view predicted.json measured.json -o page.html\n  piper view trace.json --svg -o grid.svg");
+  view->parse_complete_callback([command, svg] {
+    if (*svg && command->traces.size() > 1) throw CLI::ValidationError("--svg", "takes one trace");
+  });
+}
+
+}  // namespace piper

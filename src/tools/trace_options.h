@@ -1,0 +1,16 @@
+// The command line of what reads traces.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace piper {
+
+/// Adds the command to the program. If the user chooses it, `chosen` becomes what runs it and returns the exit code.
+void add_trace(CLI::App& program, std::function<int()>& chosen, bool color);
+void add_view(CLI::App& program, std::function<int()>& chosen, bool color);
+
+}  // namespace piper

@@ -1,0 +1,272 @@
+// Plans run on paper: times by hand, what must hold for every plan, and links that are shared.
+#include "sim/simulate.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "compiled_examples.h"
+#include "plan/memory_report.h"
+#include "plan/plan_text.h"
+#include "sim/critical_path.h"
+#include "sim/device_use.h"
+#include "sim/memory_curve.h"
+
+namespace piper {
+namespace {
+
+/// Flops take nanoseconds, bytes of messages too; nothing else costs anything.
+Cluster simple_cluster() {
+  Cluster cluster;
+  DeviceKind& kind = cluster.kinds[0];
+  kind.peak.fill(1e9);
+  kind.memory_bandwidth = 1e30;
+  kind.launch = kind.issue = 0;
+  cluster.levels[0].bandwidth = 1e9;
+  cluster.levels[0].latency = 0;
+  return cluster;
+}
+
+/// Nodes of two devices; inside a node links are fast, and each node has one port to the others.
+Cluster two_levels() {
+  Cluster cluster = simple_cluster();
+  cluster.kinds[0].issue = 1e-8;
+  cluster.levels = {LinkLevel{}, LinkLevel{}};
+  cluster.levels[0].joins = 2;
+  cluster.levels[0].bandwidth = 4e9;
+  cluster.levels[0].latency = 1e-7;
+  cluster.levels[1].bandwidth = 1e9;
+  cluster.levels[1].latency = 5e-7;
+  return cluster;
+}
+
+Plan plan_of(const std::string& text) {
+  auto plan = parse_plan(make_source("plan", text));
+  EXPECT_TRUE(plan) << render(plan.error());
+  return *plan;
+}
+
+Simulation must(Result<Simulation> simulation) {
+  if (!simulation) throw std::runtime_error(render(simulation.error()));
+  return *std::move(simulation);
+}
+
+/// Both ends of a transfer run beside a computation on each device.
+const std::string transfer_plan = R"(plan small costs=0
+stream compute
+stream p2p
+name work
+name x
+group [0]
+group [1]
+work work F samples=1 float32 flops=100 bytes=0
+work work F samples=2 float32 flops=200 bytes=0
+communication x transfer 0 -> 1 bytes=50
+template [0]
+  buffer 0 activations 50 x
+  op 0 run work on compute work=0 writes(%0)
+  op 1 send x on p2p communication=0 waits(0) reads(%0) frees(%0)
+  op 2 run work on compute work=1
+template [1]
+  buffer 0 activations 50 x
+  op 0 recv x on p2p communication=0 writes(%0)
+  op 1 run work on compute work=1
+  op 2 run work on compute work=0 waits(0) reads(%0) frees(%0)
+)";
+
+TEST(Simulate, TimesOfASmallPlan) {
+  const Plan plan = plan_of(transfer_plan);
+  const Simulation s = must(simulate(plan, simple_cluster()));
+  const std::vector<double> start = {0, 100e-9, 100e-9, 100e-9, 0, 200e-9};
+  const std::vector<double> end = {100e-9, 150e-9, 300e-9, 150e-9, 200e-9, 300e-9};
+  ASSERT_EQ(s.times.start.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_DOUBLE_EQ(s.times.start[i], start[i]) << i;
+    EXPECT_DOUBLE_EQ(s.times.end[i], end[i]) << i;
+  }
+  EXPECT_DOUBLE_EQ(s.seconds, 300e-9);
+  EXPECT_EQ(s.times.cause, (std::vector<int>{-1, 0, 0, 0, -1, 4}));
+  const auto use = device_use(plan, s);
+  EXPECT_DOUBLE_EQ(use[1].compute, 300e-9);
+  EXPECT_DOUBLE_EQ(use[1].exposed, 0);
+  EXPECT_DOUBLE_EQ(s.levels[0].bytes, 50);
+  EXPECT_DOUBLE_EQ(s.levels[0].busiest, 50e-9);
+}
+
+TEST(Simulate, TheHostIssuesOneOperationAfterTheOther) {
+  Cluster cluster = simple_cluster();
+  cluster.kinds[0].issue = 150e-9;
+  const Simulation s = must(simulate(plan_of(transfer_plan), cluster));
+  EXPECT_DOUBLE_EQ(s.times.start[0], 150e-9);
+  EXPECT_DOUBLE_EQ(s.times.start[1], 300e-9);  // issued second, though the first has ended at 250
+  EXPECT_DOUBLE_EQ(s.times.start[2], 450e-9);
+}
+
+TEST(Simulate, ComputationIsSlowerBesideCommunication) {
+  Cluster cluster = simple_cluster();
+  cluster.slowdown = 0.5;
+  const Simulation s = must(simulate(plan_of(transfer_plan), cluster));
+  EXPECT_NEAR(s.times.end[2], 325e-9, 1e-15);  // 50 of its 200 ns at half speed
+  EXPECT_NEAR(s.times.end[4], 225e-9, 1e-15);
+}
+
+/// Two all-reduces on two streams of a pair of devices, and one of them alone.
+std::string reduces(const std::string& streams) {
+  return fmt::format(R"(plan small costs=0
+stream a
+stream b
+name x
+partition 2 [0, 1]
+communication x over 0 bytes=100
+communication x over 0 bytes=100
+template [0, 1]
+  buffer 0 gradients 100 x persistent
+  buffer 1 gradients 100 x persistent
+  op 0 all_reduce x on a communication=0 writes(%0)
+  op 1 all_reduce x on {} communication=1 writes(%1)
+)",
+                     streams);
+}
+
+TEST(Simulate, FlowsThatShareALinkShareItsBandwidth) {
+  const Simulation apart = must(simulate(plan_of(reduces("b")), simple_cluster()));
+  EXPECT_NEAR(apart.times.end[0], 200e-9, 1e-15);  // 100 ns each if alone
+  EXPECT_NEAR(apart.times.end[1], 200e-9, 1e-15);
+  const Simulation one_stream = must(simulate(plan_of(reduces("a")), simple_cluster()));
+  EXPECT_NEAR(one_stream.times.end[0], 100e-9, 1e-15);
+  EXPECT_NEAR(one_stream.times.end[1], 200e-9, 1e-15);
+  const Simulation free = must(simulate(plan_of(reduces("b")), simple_cluster(), nullptr, {false, false}));
+  EXPECT_NEAR(free.times.end[1], 100e-9, 1e-15);
+}
+
+TEST(Simulate, APlanThatSaysNothingAboutItsWorkIsRefused) {
+  const Plan plan = plan_of("plan small costs=0\nstream a\nname x\ntemplate [0]\n  op 0 run x on a\n");
+  auto s = simulate(plan, simple_cluster());
+  ASSERT_FALSE(s);
+  EXPECT_EQ(s.error().code, ErrorCode::E408);
+}
+
+class Examples : public testing::TestWithParam<examples::Example> {
+ protected:
+  Plan plan() const {
+    auto compiled = examples::compile(GetParam());
+    EXPECT_TRUE(compiled) << render(compiled.error());
+    return compiled->plan;
+  }
+};
+
+/// Waits, streams and the host's order are kept; busy and idle time make up the step.
+void expect_sound(const Plan& plan, const Simulation& s) {
+  const auto use = device_use(plan, s);
+  for (size_t d = 0; d < s.devices.size(); ++d) {
+    const PlanTemplate& t = plan.templates[static_cast<size_t>(s.plan_of[d])];
+    const auto first = static_cast<size_t>(s.times.first[d]);
+    std::vector<double> free(plan.streams.size(), 0);
+    for (size_t i = 0; i < t.ops.size(); ++i) {
+      const double start = s.times.start[first + i], end = s.times.end[first + i];
+      EXPECT_LE(start, end);
+      EXPECT_GE(start, free[static_cast<size_t>(t.ops[i].stream)]);
+      free[static_cast<size_t>(t.ops[i].stream)] = end;
+      for (const int wait : t.ops[i].waits) EXPECT_GE(start, s.times.end[first + static_cast<size_t>(wait)]);
+    }
+    EXPECT_NEAR(use[d].compute + use[d].exposed + use[d].idle, s.seconds, 1e-12 * s.seconds);
+    EXPECT_LE(use[d].exposed, use[d].communication * (1 + 1e-12));
+    int64_t highest = 0;
+    const auto curve = memory_curve(plan, s, d);
+    for (const MemoryPoint& point : curve) highest = std::max(highest, point.total());
+    EXPECT_EQ(highest, memory_peak(plan, t).total);
+    EXPECT_EQ(curve.front().bytes, curve.back().bytes) << "memory returns to its start";
+  }
+}
+
+/// Every operation at the same time, whether alike devices are simulated once or all of them.
+void expect_same(const Plan& plan, const Simulation& reduced, const Simulation& full) {
+  ASSERT_NEAR(reduced.seconds, full.seconds, 1e-9 * full.seconds);
+  for (size_t d = 0; d < reduced.devices.size(); ++d)
+    for (const int device : reduced.devices[d]) {
+      const auto found = std::find_if(full.devices.begin(), full.devices.end(),
+                                      [&](const DeviceList& list) { return list[0] == device; });
+      const auto k = static_cast<size_t>(found - full.devices.begin());
+      for (size_t i = 0; i < plan.templates[static_cast<size_t>(reduced.plan_of[d])].ops.size(); ++i) {
+        const size_t a = static_cast<size_t>(reduced.times.first[d]) + i,
+                     b = static_cast<size_t>(full.times.first[k]) + i;
+        ASSERT_NEAR(reduced.times.end[a], full.times.end[b], 1e-9 * full.seconds) << device << " op " << i;
+      }
+    }
+  for (size_t l = 0; l < full.levels.size(); ++l) {
+    EXPECT_NEAR(reduced.levels[l].bytes, full.levels[l].bytes, 1e-9 * (1 + full.levels[l].bytes));
+    EXPECT_NEAR(reduced.levels[l].busiest, full.levels[l].busiest, 1e-9 * full.seconds);
+  }
+}
+
+TEST_P(Examples, AreSoundAndEqualWithAllDevices) {
+  const Plan compiled = plan();
+  for (const Cluster& cluster : {simple_cluster(), two_levels()}) {
+    const Simulation reduced = must(simulate(compiled, cluster));
+    expect_sound(compiled, reduced);
+    expect_same(compiled, reduced, must(simulate(compiled, cluster, nullptr, {true, true})));
+    const Simulation free = must(simulate(compiled, cluster, nullptr, {false, false}));
+    EXPECT_LE(free.seconds, reduced.seconds * (1 + 1e-12)) << "shared links only slow down";
+    Cluster slow = cluster;
+    slow.slowdown = 0.2;
+    const Simulation slowed = must(simulate(compiled, slow));
+    expect_sound(compiled, slowed);
+    EXPECT_GE(slowed.seconds, reduced.seconds * (1 - 1e-12));
+    expect_same(compiled, slowed, must(simulate(compiled, slow, nullptr, {true, true})));
+  }
+}
+
+TEST_P(Examples, TheCriticalPathExplainsTheStep) {
+  const Plan compiled = plan();
+  const Simulation s = must(simulate(compiled, two_levels()));
+  const auto path = critical_path(s);
+  double at = 0, sum = 0;
+  for (const CriticalStep& step : path) {
+    EXPECT_DOUBLE_EQ(step.start - step.issued, at);
+    at = step.end;
+  }
+  EXPECT_DOUBLE_EQ(at, s.seconds);
+  for (const PathShare& share : path_shares(compiled, s, path)) sum += share.seconds;
+  EXPECT_NEAR(sum, s.seconds, 1e-12 * s.seconds);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Examples, testing::ValuesIn(examples::all()), examples::name_of);
+
+TEST(Symmetry, ReplicasAreSimulatedOnceOnlyWhereTheClusterIsSymmetric) {
+  auto plan = examples::compile({"dp",
+                                 "devices(4)\nsplit(batch, parts=2, as=mb)\nplace({}, devices=[0..3])\n"
+                                 "replicate({}, devices=[0..3], zero=1, bucket=8KB)\n"});
+  ASSERT_TRUE(plan) << render(plan.error());
+  EXPECT_EQ(must(simulate(plan->plan, simple_cluster())).devices.size(), 1u);
+  EXPECT_EQ(must(simulate(plan->plan, two_levels())).devices.size(), 1u);
+  Cluster uneven = two_levels();
+  uneven.levels[0].joins = 3;  // a node of three, a node of one
+  const Simulation reduced = must(simulate(plan->plan, uneven));
+  EXPECT_EQ(reduced.devices.size(), 2u);
+  expect_same(plan->plan, reduced, must(simulate(plan->plan, uneven, nullptr, {true, true})));
+}
+
+/// The original work's Figure 3: all-to-alls of experts beside all-reduces of gradients. Where both run decides.
+TEST(Simulate, StreamChoicesGiveDifferentAnswers) {
+  std::set<double> answers;
+  for (const std::string reduce :
+       {"reduce_stream=dp, bucket=20KB", "reduce_stream=ep, bucket=20KB", "reduce_stream=ep, bucket=4KB"}) {
+    auto compiled = examples::compile(
+        {"figure 3", fmt::format("mesh(dp=2)\nsplit(batch, parts=4, as=mb)\nplace({{}}, mesh={{}})\n"
+                                 "replicate({{}}, along=dp, zero=2, {})\nshard({{experts=*}}, along=dp, stream=ep)\n",
+                                 reduce)});
+    ASSERT_TRUE(compiled) << render(compiled.error());
+    Cluster cluster = simple_cluster();
+    cluster.kinds[0].peak.fill(1e10);
+    cluster.levels[0].latency = 1e-6;
+    cluster.levels[0].bandwidth = 1e8;
+    answers.insert(must(simulate(compiled->plan, cluster)).seconds);
+  }
+  EXPECT_EQ(answers.size(), 3u);
+}
+
+}  // namespace
+}  // namespace piper

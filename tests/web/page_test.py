@@ -1,0 +1,516 @@
+"""The page of `piper view` in a real browser: what is shown is what the trace says.
+
+    python3 page_test.py PIPER ARTEFACTS [unittest arguments]     screenshots go to ARTEFACTS
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import browser
+import make_trace
+
+PIPER = ARTEFACTS = FOLDER = None
+BLUE = [86, 180, 233]  # forward
+GUTTER = 160  # pixels left of the time axis, as in web/timeline.js
+
+
+def piper(*arguments):
+    return subprocess.run([PIPER, *arguments], capture_output=True, text=True)
+
+
+def page_of(name, *traces):
+    path = os.path.join(FOLDER, name + ".html")
+    result = piper("view", *traces, "-o", path)
+    assert result.returncode == 0, result.stderr
+    return path
+
+
+def trace_file(name, *arguments, change=None):
+    """Writes a trace; the header and the events it has."""
+    path = os.path.join(FOLDER, name + ".json")
+    options = make_trace.options_of(arguments)
+    header, events = make_trace.write(path, options)
+    if change:
+        with open(path) as file:
+            text = file.read()
+        with open(path, "w") as file:
+            file.write(change(text))
+    return path, header, events
+
+
+def milliseconds(text):
+    """12.35 ms, 600.0 µs -> seconds"""
+    value, unit = text.split(" ")
+    return float(value) * {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+
+
+class BrowserCase(unittest.TestCase):
+    """A browser, and what tests ask of a page. No error may be left on its console."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.driver = browser.open_browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.driver.quit()
+
+    def setUp(self):
+        self.driver.get_log("browser")
+
+    def tearDown(self):
+        errors = [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+        self.assertEqual(errors, [])
+
+    def js(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def open(self, page):
+        browser.open_page(self.driver, page)
+
+    def shot(self, name):
+        time.sleep(0.15)  # two frames
+        self.driver.save_screenshot(os.path.join(ARTEFACTS, name + ".png"))
+
+    def find(self, id_):
+        return self.driver.find_element("id", id_)
+
+    def actions(self):
+        from selenium.webdriver.common.action_chains import ActionChains
+        return ActionChains(self.driver)
+
+    def number(self, name, trace=0):
+        return self.driver.find_element("css selector", f'[data-trace="{trace}"] [data-number="{name}"]').text
+
+    def event_at(self, lane, op, trace=0, step=0):
+        """Number of an operation on the page."""
+        return self.js("""const t = piper.state.traces[arguments[0]];
+            for (let e = 0; e < t.count; e++)
+              if (t.rows[t.rowOf[e]].lane === arguments[1] && t.op[e] === arguments[2] && t.step[e] === arguments[3]) return e;
+            return -1;""", trace, lane, op, step)
+
+    def block(self, event, trace=0):
+        return self.js("return piper.blockOf(arguments[0], arguments[1])", trace, event)
+
+    def pixel(self, x, y):
+        """Colour on the canvas, in pixels of the page."""
+        return self.js("""const c = document.getElementById('canvas'), r = piper.timeline.ratio;
+            piper.draw();
+            return [...c.getContext('2d').getImageData(Math.round(arguments[0] * r), Math.round(arguments[1] * r), 1, 1).data].slice(0, 3);""", x, y)
+
+    def click_block(self, event, trace=0):
+        block, canvas = self.block(event, trace), self.find("canvas")
+        x, y = block["x"] + block["width"] / 2, block["y"] + block["height"] / 2
+        self.actions().move_to_element_with_offset(
+            canvas, round(x - canvas.size["width"] / 2), round(y - canvas.size["height"] / 2)).click().perform()
+
+    def details(self):
+        """The table of the panel."""
+        return self.js("""const out = {};
+            for (const dt of document.querySelectorAll('#view-operation dt')) out[dt.textContent] = dt.nextElementSibling.textContent;
+            return out;""")
+
+    def view(self):
+        return self.js("const v = piper.state.view; return [v.from, v.to]")
+
+    def search(self, text):
+        box = self.find("search")
+        box.clear()
+        box.send_keys(text)
+        return self.find("matches").text
+
+
+class Simulated(BrowserCase):
+    """Pages of real simulations."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.path = os.path.join(FOLDER, "simulated.json")
+        inputs = ["examples/moe.toml", "examples/dualpipe.piper", "--cluster", "clusters/h100.toml"]
+        result = subprocess.run([PIPER, "simulate", *inputs, "--trace", cls.path, "--format", "json"], capture_output=True, text=True, cwd=browser.ROOT)
+        assert result.returncode == 0, result.stderr
+        cls.report = json.loads(result.stdout)
+        with open(cls.path) as file:
+            cls.trace = json.load(file)
+        cls.page = page_of("simulated", cls.path)
+
+    def test_numbers_equal_the_simulators(self):
+        self.open(self.page)
+        shown, report = self.js("return piper.state.traces[0].summary[0]"), self.report
+        self.assertEqual(shown["seconds"], report["seconds"])
+        self.assertEqual(shown["tokens_per_second"], report["tokens_per_second"])
+        self.assertEqual(shown["bubble"], report["bubble"])
+        self.assertEqual(shown["exposed"], report["exposed_communication"])
+        self.assertEqual(shown["peak_bytes"], report["peak_bytes"])
+        self.assertEqual(len(shown["lanes"]), len(report["devices"]))
+        for lane, device in zip(shown["lanes"], report["devices"]):
+            self.assertEqual(lane["compute"], device["compute_seconds"])
+            self.assertEqual(lane["exposed"], device["exposed_seconds"])
+            self.assertEqual(lane["idle"], device["idle_seconds"])
+            self.assertEqual(lane["peak_bytes"], device["peak_bytes"])
+        self.assertEqual(self.number("bubble"), f"{100 * report['bubble']:.1f} %")
+        self.shot("simulated")
+
+    def test_operations_are_the_traces(self):
+        self.open(self.page)
+        spans = [e for e in self.trace["traceEvents"] if e["ph"] == "X"]
+        self.assertEqual(self.js("return piper.state.traces[0].count"), len(spans))
+        wanted = next(e for e in spans if e["cat"] == "all_to_all" and e["args"].get("waits"))
+        event = self.event_at(wanted["pid"] - 1, wanted["args"]["op"])
+        self.assertEqual(self.js("return piper.state.traces[0].end[arguments[0]]", event), wanted["args"]["end"])
+        self.js("piper.select({trace: piper.state.traces[0], event: arguments[0]})", event)
+        self.assertEqual(self.details()["kind"], "all_to_all")
+        self.shot("simulated_selection")
+
+    def test_path_lasts_as_long_as_the_step(self):
+        self.open(self.page)
+        self.find("path").click()
+        begin, end = self.js("const {trace, events} = piper.state.path[0]; return [trace.start[events[0]], trace.end[events.at(-1)]]")
+        self.assertAlmostEqual(end, self.report["seconds"], places=12)
+        self.assertLess(begin, self.report["seconds"] * 0.01)
+        self.shot("simulated_path")
+
+
+class Page(BrowserCase):
+    """Pages of traces whose every number the test knows."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.small, cls.header, cls.events = trace_file("small", "--ranks", "4", "--microbatches", "8")
+        cls.measured, _, cls.measured_events = trace_file(
+            "measured", "--ranks", "4", "--microbatches", "8", "--slow", "1.1", "--noise", "0.2", "--source", "measured")
+        cls.page = page_of("small", cls.small)
+        cls.two = page_of("two", cls.small, cls.measured)
+
+    # ---- what is drawn
+
+    def test_blocks_stand_where_the_trace_says(self):
+        self.open(self.page)
+        self.js("document.querySelector('#theme').textContent === 'Light' && document.querySelector('#theme').click()")
+        begin, end = self.view()
+        width = self.js("return piper.state.view.width")
+        rows = {}
+        for e in self.events:
+            block = self.block(self.event_at(e["lane"], e["op"]))
+            left = GUTTER + (e["start"] - begin) / (end - begin) * width
+            self.assertAlmostEqual(block["x"], left, places=6)
+            self.assertAlmostEqual(block["width"], (e["end"] - e["start"]) / (end - begin) * width, places=6)
+            rows.setdefault((e["lane"], e["stream"]), set()).add(block["y"])
+        self.assertTrue(all(len(ys) == 1 for ys in rows.values()), "a row has one height")
+        tops = [min(rows[key]) for key in sorted(rows)]
+        self.assertEqual(tops, sorted(tops), "rows stand in the order of lanes and streams")
+
+    def test_pixels_have_the_colour_of_the_pass(self):
+        self.open(self.page)
+        forward = self.block(self.event_at(0, 0))
+        self.assertEqual(self.pixel(forward["x"] + 3, forward["y"] + 3), BLUE)
+        idle = self.pixel(forward["x"] - 4, forward["y"] + 3)
+        track = self.js("return piper.timeline.palettes.get(piper.state.traces[0]).trackColor")
+        self.assertEqual(idle, track)
+
+    def test_narrow_operations_show_their_density(self):
+        """A thousand operations in ten pixels that fill half of the time are half of the colour."""
+        def squeeze(text):
+            head, _ = text.split('"traceEvents": [\n')
+            event = ('{"ph": "X", "pid": 1, "tid": 1, "name": "a F", "cat": "run", "ts": %.6f, "dur": 1, "args": {"op": %d, "end": %.9f, "pass": "F"}}')
+            lines = [event % (i * 1e-2, i, i * 1e-8 + 5e-9) for i in range(1000)]
+            lines.append(event % (1000, 1000, 0.00101))
+            return head + '"traceEvents": [\n' + ",\n".join(lines) + "\n]}\n"
+        path, _, _ = trace_file("dense", "--ranks", "1", "--microbatches", "1", change=squeeze)
+        self.open(page_of("dense", path))
+        self.js("const v = piper.state.view; v.begin = 0; v.end = 1e-3; v.from = 0; v.to = 1e-3; piper.draw()")
+        block = self.block(0)
+        track = self.js("return piper.timeline.palettes.get(piper.state.traces[0]).trackColor")
+        for found, blue, grey in zip(self.pixel(GUTTER + 4, block["y"] + 2), BLUE, track):
+            self.assertAlmostEqual(found, (blue + grey) / 2, delta=4)
+
+    def test_numbers_are_those_of_the_trace(self):
+        self.open(self.page)
+        step = max(e["end"] for e in self.events)
+        self.assertAlmostEqual(milliseconds(self.number("step")), step, delta=1e-5)
+        computing = sum(e["end"] - e["start"] for e in self.events if e["kind"] in ("run", "update"))
+        self.assertEqual(self.number("bubble"), f"{100 * (1 - computing / (4 * step)):.1f} %")
+        self.assertEqual(self.number("tokens/s"), f"{8 * 4096 / step:,.0f}")
+        peak = max(self.js("return piper.state.traces[0].summary[0].lanes.map((l) => l.peak_bytes)"))
+        self.assertEqual(peak, (9 << 30) + 4 * (3 << 28))
+        self.assertEqual(self.number("peak memory"), "12.0 GiB")
+        self.find("tab-devices").click()
+        rows = self.driver.find_elements("css selector", "#view-devices tbody tr")
+        self.assertEqual(len(rows), 4)
+        busy = sum(e["end"] - e["start"] for e in self.events if e["lane"] == 2 and e["kind"] in ("run", "update"))
+        self.assertEqual(rows[2].find_elements("tag name", "td")[1].text, f"{100 * busy / step:.1f} %")
+        self.shot("devices")
+
+    # ---- moving about
+
+    def test_zooms_pans_and_fits(self):
+        self.open(self.page)
+        whole = self.view()
+        canvas = self.find("canvas")
+        self.js("""document.getElementById('canvas').dispatchEvent(new WheelEvent('wheel',
+            {deltaY: -240, clientX: arguments[0] + piper.state.view.width / 2, clientY: 300, bubbles: true, cancelable: true}))""", GUTTER)
+        near = self.view()
+        self.assertLess(near[1] - near[0], (whole[1] - whole[0]) * 0.8)
+        self.assertAlmostEqual(sum(near) / 2, sum(whole) / 2, delta=(whole[1] - whole[0]) * 0.01, msg="the moment under the pointer stays")
+        self.actions().move_to_element(canvas).click_and_hold().move_by_offset(-100, 0).release().perform()
+        self.assertGreater(self.view()[0], near[0])
+        canvas.send_keys("0")
+        self.assertEqual(self.view(), whole)
+        canvas.send_keys("+")
+        self.assertLess(self.view()[1] - self.view()[0], whole[1] - whole[0])
+        from selenium.webdriver.common.keys import Keys
+        before = self.view()
+        canvas.send_keys(Keys.ARROW_RIGHT)
+        self.assertGreater(self.view()[0], before[0])
+        self.find("fit").click()
+        self.assertEqual(self.view(), whole)
+
+    def test_search_finds_by_tags(self):
+        self.open(self.page)
+        wanted = [e for e in self.events if e["name"].startswith("layer.3.") and e["slice"] == 2 and e["pass_"] == "BI"]
+        self.assertEqual(self.search("layer=3 mb=2 pass=BI"), f"{len(wanted)} operation")
+        self.shot("search")
+        self.find("search").send_keys("\n")
+        self.assertEqual(self.details()["plan operation"], f"{wanted[0]['op']}")
+        backward = [e for e in self.events if e["pass_"] in ("BI", "BW") and e["kind"] == "run"]
+        self.assertEqual(self.search("pass=B kind=run"), f"{len(backward)} operations")
+        layers = [e for e in self.events if e["name"].split(".")[0] == "layer" and int(e["name"].split(".")[1]) <= 2 and e["slice"] in (0, 5)]
+        self.assertEqual(self.search("layer=0..2 mb=[0, 5]"), f"{len(layers)} operations")
+        self.assertEqual(self.search("device=1 stream=p2p.send"), f"{sum(e['lane'] == 1 and e['stream'] == 1 for e in self.events)} operations")
+        self.assertEqual(self.search("layer=77"), "no operation")
+        self.assertEqual(self.search("attention"), f"{sum('attention' in e['name'] for e in self.events)} operations")
+
+    def test_filters_hide(self):
+        self.open(self.page)
+        self.find("device-menu").click()
+        self.shot("filter")
+        self.driver.find_elements("css selector", "#devices input")[1].click()
+        self.assertIsNone(self.block(self.event_at(1, 0)))
+        self.assertIsNotNone(self.block(self.event_at(2, 0)))
+        self.find("stream-menu").click()
+        self.driver.find_elements("css selector", "#streams input")[0].click()
+        self.assertIsNone(self.block(self.event_at(2, self.first_op(2, 0))))
+        self.find("kind-menu").click()
+        kinds = self.js("return piper.state.traces[0].kinds")
+        self.driver.find_elements("css selector", "#kinds input")[kinds.index("send")].click()
+        self.assertEqual(self.js("const t = piper.state.traces[0]; return piper.state.emphasis[0][t.kind.indexOf(t.kinds.indexOf('send'))]"), 0)
+
+    def first_op(self, lane, stream):
+        return next(e["op"] for e in self.events if e["lane"] == lane and e["stream"] == stream)
+
+    # ---- one operation
+
+    def test_selection_tells_everything(self):
+        self.open(self.page)
+        wanted = next(e for e in self.events if e["lane"] == 1 and e["kind"] == "send" and e["pass_"] == "F" and e["slice"] == 1)
+        self.click_block(self.event_at(1, wanted["op"]))
+        details = self.details()
+        self.assertEqual(details["kind"], "send")
+        self.assertEqual(details["device"], "1")
+        self.assertEqual(details["stream"], "p2p.send")
+        self.assertEqual(details["plan operation"], f"{wanted['op']}")
+        self.assertAlmostEqual(milliseconds(details["start"]), wanted["start"], delta=1e-6)
+        self.assertAlmostEqual(milliseconds(details["duration"]), wanted["end"] - wanted["start"], delta=1e-7)
+        self.assertEqual(details["bytes"], "16.0 MiB (16,777,216)")
+        panel = self.find("view-operation").text
+        self.assertIn("pipeline.piper:3", panel)
+        self.assertIn("place({}, along=pp", panel)
+        self.assertIn("mb=1", panel)
+        self.assertIn("Its stream was free for", panel)
+        cause = next(e for e in self.events if [e["lane"], e["op"]] == wanted["cause"])
+        self.assertIn(f"run {cause['name']}", panel)
+        self.shot("selection")
+        self.driver.find_element("css selector", "#view-operation .link").click()
+        self.assertEqual(self.details()["plan operation"], f"{cause['op']}", "a link leads there")
+        self.assertIn(wanted["name"], self.find("view-operation").text, "and it says who waits for it")
+
+    def test_selection_by_keys_is_spoken(self):
+        self.open(self.page)
+        canvas = self.find("canvas")
+        canvas.send_keys(".")
+        self.assertIn("run layer.0.attention F mb=0", self.find("selected-text").get_attribute("textContent"))
+        canvas.send_keys(".")
+        canvas.send_keys("j")
+        self.assertIn("device 0, stream p2p.send", self.find("selected-text").get_attribute("textContent"))
+        canvas.send_keys("?")
+        self.assertTrue(self.js("return document.getElementById('keys').open"))
+        self.shot("keys")
+
+    def test_critical_path_reaches_from_start_to_end(self):
+        self.open(self.page)
+        self.find("path").click()
+        path = self.js("const {trace, events} = piper.state.path[0]; return events.map((e) => [trace.rows[trace.rowOf[e]].lane, trace.op[e]])")
+        events = {(e["lane"], e["op"]): e for e in self.events}
+        self.assertAlmostEqual(events[tuple(path[-1])]["end"], max(e["end"] for e in self.events))
+        self.assertEqual(events[tuple(path[0])]["start"], 0)
+        for before, after in zip(path, path[1:]):
+            self.assertEqual(events[tuple(after)]["cause"], before)
+        self.shot("critical_path")
+
+    def test_hovering_memory_shows_what_is_alive(self):
+        self.open(self.page)
+        band = self.js("const b = piper.timeline.bands.find((b) => b.type === 'memory'); return [b.y, b.h]")
+        canvas = self.find("canvas")
+        self.actions().move_to_element_with_offset(canvas, 0, round(26 + band[0] + band[1] / 2 - canvas.size["height"] / 2)).perform()
+        text = self.find("tip").text
+        self.assertIn("weights 6.00 GiB", text)
+        self.assertIn("gradients 3.00 GiB", text)
+        self.assertIn("alive at", text)
+        self.shot("memory")
+
+    # ---- several traces, several steps
+
+    def test_comparison(self):
+        self.open(self.two)
+        self.assertLess(milliseconds(self.number("step", 0)), milliseconds(self.number("step", 1)))
+        self.find("tab-compare").click()
+        rows = self.driver.find_elements("css selector", "#view-compare tr[tabindex]")
+        self.assertEqual(len(rows), 40)
+        self.shot("comparison")
+        name = rows[0].text
+        rows[0].click()
+        self.assertIn(self.find("view-operation").find_element("tag name", "h2").text, name)
+        self.assertIn("measured", self.details())
+        self.assertEqual(self.js("return piper.state.matched.length"), 1)
+        self.find("pair").click()
+        order = self.js("return piper.timeline.bands.filter((b) => b.opens).map((b) => [b.trace.lanes[b.lane][0], b.trace.index])")
+        self.assertEqual(order, [[d, t] for d in range(4) for t in range(2)])
+        self.find("theme").click()
+        self.shot("comparison_paired")
+
+    def test_other_plans_are_shown_but_not_matched(self):
+        other, _, _ = trace_file("other", "--ranks", "4", "--microbatches", "6", change=lambda text: text.replace("00000000000000aa", "00000000000000bb"))
+        self.open(page_of("plans", self.small, other))
+        self.find("tab-compare").click()
+        self.assertIn("Operations are not compared", self.find("view-compare").text)
+        self.assertIn("other", self.find("numbers").text)
+
+    def test_steps_can_be_picked(self):
+        path, header, events = trace_file("steps", "--ranks", "2", "--microbatches", "4", "--steps", "3", "--noise", "0.5")
+        self.open(page_of("steps", path))
+        self.assertEqual(self.find("step").text.split(), ["10", "11", "12", "all"])
+        for number, (_, begin, end) in enumerate(header["steps"]):
+            self.js("const s = document.getElementById('step'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))", f"{number}")
+            self.assertAlmostEqual(milliseconds(self.number("step")), end - begin, delta=1e-5)
+            first = self.block(self.event_at(0, 0, step=number))
+            self.assertAlmostEqual(first["x"], self.js("return arguments[0] + (0 - piper.state.view.from) / (piper.state.view.to - piper.state.view.from) * piper.state.view.width", GUTTER), places=3)
+        self.shot("steps")
+
+    def test_light_and_dark(self):
+        self.open(self.page)
+        before = self.js("return document.documentElement.dataset.theme")
+        self.find("theme").click()
+        self.assertNotEqual(self.js("return document.documentElement.dataset.theme"), before)
+        self.shot("dark" if before == "light" else "light")
+
+    # ---- safety
+
+    def test_names_are_text(self):
+        evil = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">'
+        quoted = json.dumps(evil)[1:-1]
+        def change(text):
+            return text.replace("attention", quoted).replace("Qwen3-1.7B", quoted).replace("place({}", quoted).replace("p2p.send", quoted)
+        path, _, events = trace_file("evil", "--ranks", "2", "--microbatches", "2", change=change)
+        self.open(page_of("evil", path))
+        self.click_block(self.event_at(0, 0))
+        self.assertIn("<script>", self.find("view-operation").find_element("tag name", "h2").text)
+        self.assertEqual(self.find("title").text, evil)
+        self.search("<script>")
+        time.sleep(0.2)
+        self.assertIsNone(self.js("return window.hacked ?? null"))
+        self.assertEqual(self.js("return document.querySelectorAll('img').length"), 0)
+        self.shot("evil")
+
+    def test_loads_nothing(self):
+        self.open(self.page)
+        loaded = self.js("return performance.getEntriesByType('resource').map((entry) => entry.name).filter((name) => !name.startsWith('data:'))")
+        self.assertEqual(loaded, [])
+        with open(self.page) as file:
+            self.assertNotIn("http://", file.read())
+
+    def test_controls_can_be_reached_and_have_names(self):
+        self.open(self.page)
+        unnamed = self.js("""return [...document.querySelectorAll('button, input:not([type=checkbox]), select, canvas')]
+            .filter((e) => !(e.textContent.trim() || e.getAttribute('aria-label') || e.closest('label'))).map((e) => e.id)""")
+        self.assertEqual(unnamed, [])
+        from selenium.webdriver.common.keys import Keys
+        reached = set()
+        for _ in range(30):
+            self.actions().send_keys(Keys.TAB).perform()
+            reached.add(self.js("return document.activeElement.id"))
+        self.assertLessEqual({"search", "fit", "path", "memory", "theme", "help", "canvas", "tab-operation", "tab-devices"}, reached)
+
+    def test_empty_trace_says_so(self):
+        path, _, _ = trace_file("empty", "--ranks", "1", "--microbatches", "1", change=lambda text: text.split('"traceEvents"')[0] + '"traceEvents": []}')
+        self.open(page_of("empty", path))
+        self.assertTrue(self.find("empty").is_displayed())
+
+    def test_narrow_window_cuts_nothing_off(self):
+        self.driver.set_window_size(1000, 700)
+        try:
+            self.open(self.two)
+            outside = self.js("""return [...document.querySelectorAll('header *, nav > *, nav button')].filter((e) => {
+                const box = e.getBoundingClientRect(); return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1); }).map((e) => e.id || e.className)""")
+            self.assertEqual(outside, [])
+            self.shot("narrow")
+        finally:
+            self.driver.set_window_size(1500, 1000)
+
+
+class Program(unittest.TestCase):
+    """What `piper view` refuses, and its picture. Needs no browser."""
+
+    def refused(self, name, text, code):
+        path, page = os.path.join(FOLDER, name), os.path.join(FOLDER, name + ".html")
+        with open(path, "w") as file:
+            file.write(text)
+        result = piper("view", path, "-o", page)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(f"error[{code}]", result.stderr)
+        self.assertFalse(os.path.exists(page), "no broken page is left")
+
+    def test_refuses_what_is_no_trace(self):
+        path, _, _ = trace_file("whole", "--ranks", "2", "--microbatches", "2")
+        with open(path) as file:
+            whole = file.read()
+        self.refused("nothing.json", "", "E501")
+        self.refused("other_tool.json", '{"traceEvents": []}', "E501")
+        self.refused("old.json", whole.replace('"version": 1', '"version": 0'), "E502")
+        self.refused("cut.json", whole[:len(whole) // 2], "E106")
+        self.refused("negative.json", whole.replace('"ts": 0.0', '"ts": -5'), "E503")
+        self.refused("no_lanes.json", '{"otherData": {"format": "piper-trace", "version": 1, "source": "", "model": "", "cluster": "", "plan": "", '
+                     '"seconds": 0, "lanes": [], "streams": [], "categories": [], "origins": []}, "traceEvents": []}', "E503")
+        self.assertEqual(piper("view", os.path.join(FOLDER, "missing.json"), "-o", "x.html").returncode, 1)
+        self.assertEqual(piper("view", path, "-o", os.path.join(FOLDER, "no", "such", "folder.html")).returncode, 3)
+
+    def test_picture_for_papers(self):
+        path, _, _ = trace_file("sixteen", "--ranks", "16", "--microbatches", "64")
+        picture = os.path.join(ARTEFACTS, "sixteen.svg")
+        self.assertEqual(piper("view", path, "--svg", "-o", picture).returncode, 0)
+        self.assertLess(os.path.getsize(picture), 300_000)
+        root = ElementTree.parse(picture).getroot()
+        space = "{http://www.w3.org/2000/svg}"
+        numbers = [text.text for text in root.iter(space + "text")]
+        self.assertEqual(sum(text.startswith("device ") for text in numbers), 16)
+        blocks = sum(path.get("d").count("M") for path in root.iter(space + "path") if path.get("fill") == "#56b4e9")
+        self.assertEqual(blocks, 16 * 64, "a block for every forward")
+
+
+if __name__ == "__main__":
+    PIPER, ARTEFACTS = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    no_browser = browser.missing()
+    os.makedirs(ARTEFACTS, exist_ok=True)
+    with tempfile.TemporaryDirectory() as FOLDER:
+        chosen = ["Program"] if no_browser else sys.argv[3:]
+        passed = unittest.main(argv=[sys.argv[0], *chosen], exit=False).result.wasSuccessful()
+    if passed:
+        browser.require()
+    sys.exit(not passed)
