@@ -33,6 +33,9 @@ class Parser {
     PIPER_CHECK(in_.expect_word("costs"));
     PIPER_CHECK(in_.expect("=", "before the hash of the costs"));
     PIPER_CHECK(costs());
+    if (in_.is_word("losses")) {
+      PIPER_TRY(plan_.losses, amount("losses", most));
+    }
     while (!in_.at_end()) {
       PIPER_CHECK(in_.end_of_line());
       PIPER_CHECK(line());
@@ -46,7 +49,7 @@ class Parser {
     Checked (Parser::*read)();
   };
   /// In the order in which they must stand; the last two belong to a template.
-  static constexpr std::array<Line, 11> lines();
+  static constexpr std::array<Line, 14> lines();
 
   Checked line() {
     const Token first = in_.peek();
@@ -55,12 +58,13 @@ class Parser {
     if (found == known.end()) {
       std::vector<std::string> words;
       for (const Line& l : known) words.emplace_back(l.word);
-      return in_.unexpected("dim, stream, name, origin, group, partition, work, communication, template, buffer or op")
+      return in_.unexpected(
+                    "dim, stream, name, origin, group, partition, bucket, work, communication, template, buffer or op")
           .help(did_you_mean(first.text, words));
     }
     in_.take();
     const auto section = static_cast<size_t>(found - known.begin());
-    const bool again = found->word == "template";
+    const bool again = found->word == "template" || (section == bucket_lines && section_ < bucket_lines + 3);
     if (section < section_ && !again)
       return error(ErrorCode::E101, in_.range(first),
                    fmt::format("{} cannot stand after {}", found->word, known[section_].word))
@@ -68,6 +72,9 @@ class Parser {
     if (section >= buffers && plan_.templates.empty())
       return error(ErrorCode::E101, in_.range(first), fmt::format("{} belongs to a template", found->word))
           .help("put it below a line that starts with template");
+    if (section > bucket_lines && section < bucket_lines + 3 && plan_.buckets.empty())
+      return error(ErrorCode::E101, in_.range(first), fmt::format("{} belongs to a bucket", found->word))
+          .help("put it below a line that starts with bucket");
     section_ = section;
     return (this->*found->read)();
   }
@@ -140,16 +147,52 @@ class Parser {
     return Ok{};
   }
 
+  Result<DType> dtype(std::string_view what) {
+    const std::vector<std::string> words = dtype_names();
+    PIPER_TRY(const int found, one_of(words, what));
+    return *dtype_named(words[static_cast<size_t>(found)]);
+  }
+
+  Checked bucket() {
+    PlanBucket bucket;
+    PIPER_TRY(bucket.name, reader_.named(names_, "name"));
+    PIPER_TRY(bucket.weights, dtype("the type of its weights"));
+    PIPER_TRY(bucket.gradients, dtype("the type of its gradients"));
+    plan_.buckets.push_back(std::move(bucket));
+    return Ok{};
+  }
+
+  Checked parameter() {
+    PlanParameter parameter;
+    PIPER_TRY(parameter.name, reader_.named(names_, "name"));
+    PIPER_TRY(parameter.elements, amount("elements", largest_amount));
+    parameter.ordered = in_.accept_word("ordered");
+    plan_.buckets.back().parameters.push_back(parameter);
+    return Ok{};
+  }
+
+  Checked holder() {
+    PlanHolder holder;
+    PIPER_TRY(holder.group, index("a group", plan_.groups.size()));
+    PIPER_CHECK(in_.expect_word("over"));
+    PIPER_TRY(holder.copies, index("a partition", plan_.partitions.size()));
+    holder.cut = in_.accept_word("cut");
+    plan_.buckets.back().holders.push_back(holder);
+    return Ok{};
+  }
+
   Checked work() {
     PlanWork work;
     PIPER_TRY(work.name, reader_.named(names_, "name"));
     work.pass = reader_.pass();
     PIPER_TRY(work.samples, amount("samples", most));
-    std::vector<std::string> words = dtype_names();
-    PIPER_TRY(const int dtype, one_of(words, "the type of its numbers"));
-    work.dtype = *dtype_named(words[static_cast<size_t>(dtype)]);
+    PIPER_TRY(work.dtype, dtype("the type of its numbers"));
     PIPER_TRY(work.flops, amount("flops", largest_amount));
     PIPER_TRY(work.bytes, amount("bytes", largest_amount));
+    PIPER_TRY(work.group, key_index("group", "a group", plan_.groups.size()));
+    if (in_.is_word("layout")) {
+      PIPER_TRY(work.layout, key_index("layout", "a partition", plan_.partitions.size()));
+    }
     plan_.works.push_back(work);
     return Ok{};
   }
@@ -159,6 +202,13 @@ class Parser {
     PIPER_CHECK(in_.expect_word(key));
     PIPER_CHECK(in_.expect("=", fmt::format("after {}", key)));
     return reader_.number(fmt::format("the number of {}", key), 0, largest);
+  }
+
+  /// KEY=INDEX
+  Result<int> key_index(std::string_view key, std::string_view what, size_t count) {
+    PIPER_CHECK(in_.expect_word(key));
+    PIPER_CHECK(in_.expect("=", fmt::format("after {}", key)));
+    return index(what, count);
   }
 
   Checked communication() {
@@ -175,6 +225,8 @@ class Parser {
       return in_.unexpected("'transfer' or 'over'");
     }
     PIPER_TRY(c.bytes, amount("bytes", largest_amount));
+    for (const Exchange exchange : {Exchange::Divide, Exchange::Gather})
+      if (!c.transfer && in_.accept_word(piper::name(exchange))) c.exchange = exchange;
     plan_.communications.push_back(c);
     return Ok{};
   }
@@ -296,7 +348,7 @@ class Parser {
     return label;
   }
 
-  static constexpr size_t buffers = 9;  // position of `buffer` in lines()
+  static constexpr size_t bucket_lines = 6, buffers = 12;  // positions of `bucket` and `buffer` in lines()
 
   BoundedReader reader_;
   Scanner& in_;  // reader_'s
@@ -308,13 +360,16 @@ class Parser {
   int64_t bytes_ = 0;
 };
 
-constexpr std::array<Parser::Line, 11> Parser::lines() {
+constexpr std::array<Parser::Line, 14> Parser::lines() {
   return {{{"dim", &Parser::dim},
            {"stream", &Parser::stream},
            {"name", &Parser::name},
            {"origin", &Parser::origin},
            {"group", &Parser::group},
            {"partition", &Parser::partition},
+           {"bucket", &Parser::bucket},
+           {"parameter", &Parser::parameter},
+           {"holder", &Parser::holder},
            {"work", &Parser::work},
            {"communication", &Parser::communication},
            {"template", &Parser::device_template},

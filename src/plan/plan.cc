@@ -38,10 +38,16 @@ std::string_view name(Category category) {
   return names[static_cast<int>(category)];
 }
 
+std::string_view name(Exchange exchange) {
+  constexpr std::string_view names[] = {"", "divide", "gather"};
+  return names[static_cast<int>(exchange)];
+}
+
 uint64_t hash(const Plan& plan) {
   StableHash hash;
   hash.add(plan.model);
   hash.add(plan.costs);
+  hash.add(static_cast<uint64_t>(plan.losses));
   for (const PlanDim& dim : plan.dims) {
     hash.add(dim.name);
     hash.add(static_cast<uint64_t>(dim.parts));
@@ -53,14 +59,26 @@ uint64_t hash(const Plan& plan) {
     hash.add(static_cast<uint64_t>(partition.part_size));
     add(hash, partition.members);
   }
+  for (const PlanBucket& bucket : plan.buckets) {
+    for (const int64_t word :
+         {int64_t{bucket.name}, static_cast<int64_t>(bucket.weights), static_cast<int64_t>(bucket.gradients)})
+      hash.add(static_cast<uint64_t>(word));
+    for (const PlanParameter& parameter : bucket.parameters)
+      for (const int64_t word : {int64_t{parameter.name}, parameter.elements, int64_t{parameter.ordered}})
+        hash.add(static_cast<uint64_t>(word));
+    for (const PlanHolder& holder : bucket.holders)
+      for (const int word : {holder.group, holder.copies, int{holder.cut}}) hash.add(static_cast<uint64_t>(word));
+  }
   for (const PlanWork& work : plan.works) {
     add(hash, {work.name, work.pass, -1});
-    for (const int64_t word : {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes})
+    for (const int64_t word : {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes,
+                               int64_t{work.group}, int64_t{work.layout}})
       hash.add(static_cast<uint64_t>(word));
   }
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
-    for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from}, int64_t{c.to}, int64_t{c.over}, c.bytes})
+    for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from}, int64_t{c.to}, int64_t{c.over}, c.bytes,
+                               static_cast<int64_t>(c.exchange)})
       hash.add(static_cast<uint64_t>(word));
   }
   for (const PlanTemplate& t : plan.templates) {

@@ -48,8 +48,15 @@ struct PlanWork {
   int64_t samples = 0;       // of the slice, on one device
   DType dtype = DType::Float32;
   int64_t flops = 0, bytes = 0;  // computed, and moved through memory
+  int group = -1;                // a device's position in it says which samples of the slice it has
+  int layout = -1;               // partition among whose members the values it works on are divided
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
+
+/// What an exchange does to a value: divides among the devices what each has whole, and gathers what each has of its
+/// own slice; or the reverse.
+enum class Exchange { None, Divide, Gather };
+std::string_view name(Exchange exchange);
 
 struct PlannedOp {
   OpKind kind = OpKind::Run;
@@ -70,6 +77,7 @@ struct Communication {
   int from = -1, to = -1;  // groups of a transfer
   int over = -1;           // partition of a collective
   int64_t bytes = 0;       // on one receiving device
+  Exchange exchange = Exchange::None;
   friend bool operator==(const Communication&, const Communication&) = default;
 };
 
@@ -77,6 +85,31 @@ struct PlanPartition {
   int part_size = 1;
   DeviceList members;
   friend bool operator==(const PlanPartition&, const PlanPartition&) = default;
+};
+
+/// Where a parameter lies in the buffers of its bucket: behind those before it.
+struct PlanParameter {
+  int name = -1;
+  int64_t elements = 0;  // on one device that has all of its part
+  bool ordered = false;  // its gradient is summed in the order of one device that runs all slices in turn
+  friend bool operator==(const PlanParameter&, const PlanParameter&) = default;
+};
+
+/// Devices that hold the parameters of a bucket.
+struct PlanHolder {
+  int group = -1;
+  int copies = -1;   // partition: copies in a part are equal; each part has its own piece of every parameter, in order
+  bool cut = false;  // each of the equal copies updates its own range of the bucket
+  friend bool operator==(const PlanHolder&, const PlanHolder&) = default;
+};
+
+/// Parameters that are reduced, gathered and updated together, one behind the other in flat buffers.
+struct PlanBucket {
+  int name = -1;
+  DType weights = DType::Float32, gradients = DType::Float32;
+  std::vector<PlanParameter> parameters;
+  std::vector<PlanHolder> holders;
+  friend bool operator==(const PlanBucket&, const PlanBucket&) = default;
 };
 
 /// The plan of all devices in the list.
@@ -102,11 +135,13 @@ struct PlanOrigin {
 struct Plan {
   std::string model;
   uint64_t costs = 0;  // hash of the costs the order was made with
+  int64_t losses = 0;  // parts of the batch whose losses are averaged
   std::vector<PlanDim> dims;
   std::vector<std::string> streams, names;
   std::vector<PlanOrigin> origins;
   std::vector<DeviceList> groups;
   std::vector<PlanPartition> partitions;
+  std::vector<PlanBucket> buckets;
   std::vector<PlanWork> works;
   std::vector<Communication> communications;
   std::vector<PlanTemplate> templates;

@@ -16,6 +16,14 @@ int add_name(Plan& plan, std::string name) {
   return static_cast<int>(plan.names.size()) - 1;
 }
 
+/// What comes from inside a region that is divided leaves it; everything else goes into one.
+Exchange exchange_of(const TrainingDag& dag, const Node& node) {
+  if (!node.made_from.valid()) return Exchange::Divide;
+  const Node& source = dag[node.made_from];
+  return is_compute(source) && dag.residence(source.tags.chunk, source.group).layout ? Exchange::Gather
+                                                                                     : Exchange::Divide;
+}
+
 void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
   const Node& node = dag[id];
   Communication c;
@@ -26,12 +34,61 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     c.to = node.group.value;
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over.value;
+    if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node);
   } else {
     return;
   }
   c.bytes = moved_bytes(dag, node);
   tables.communication[id.index()] = static_cast<int>(tables.plan.communications.size());
   tables.plan.communications.push_back(c);
+}
+
+/// Whether gradients are summed as one device does that runs all slices in turn: slice by slice, last chunk first.
+std::vector<bool> sums_in_order(const TrainingDag& dag, const std::vector<NodeId>& order) {
+  std::vector<bool> ordered(dag.model->parameters.size(), true);
+  std::vector<std::pair<int, int>> last(ordered.size(), {-1, 0});
+  for (const NodeId id : order) {
+    const Node& node = dag[id];
+    if (!is_compute(node)) continue;
+    for (const ParameterId p : work_of(dag, node).gradients) {
+      const std::pair<int, int> next{node.tags.slice, -node.tags.chunk.value};
+      if (next < last[p.index()]) ordered[p.index()] = false;
+      last[p.index()] = next;
+    }
+  }
+  for (const Bucket& bucket : dag.buckets)
+    if (bucket.holders.size() > 1 || dag.groups[bucket.holders[0].group].size() > 1)
+      for (const ParameterId p : bucket.parameters) ordered[p.index()] = false;
+  return ordered;
+}
+
+void add_buckets(PlanTables& tables, const TrainingDag& dag, const std::vector<NodeId>& order) {
+  const std::vector<bool> ordered = sums_in_order(dag, order);
+  for (size_t b = 0; b < dag.buckets.size(); ++b) {
+    const Bucket& bucket = dag.buckets[b];
+    PlanBucket out{tables.bucket_name[b], bucket.dtype, dag.model->step.gradients, {}, {}};
+    const int pieces = dag.groups[bucket.holders[0].over].parts();
+    for (const ParameterId p : bucket.parameters)
+      out.parameters.push_back({add_name(tables.plan, (*dag.model)[p].name),
+                                elements((*dag.model)[p].shape, 0) / pieces, bucket.trainable && ordered[p.index()]});
+    for (const Holder& holder : bucket.holders)
+      out.holders.push_back({holder.group.value, holder.over.value, holder.zero > 0});
+    tables.plan.buckets.push_back(std::move(out));
+  }
+}
+
+/// Every device that computes a loss does so for its part of every slice; several values of one slice are one loss.
+int64_t count_losses(const TrainingDag& dag) {
+  std::map<int, int64_t> parts;  // by slice
+  for (const Node& node : dag.nodes) {
+    if (!is_compute(node) || node.tags.pass != Pass::F) continue;
+    for (const ValueId value : work_of(dag, node).writes)
+      if ((*dag.model)[value].kind == ValueKind::Loss)
+        parts[node.tags.slice] = std::max<int64_t>(parts[node.tags.slice], dag.groups[node.group].size());
+  }
+  int64_t count = 0;
+  for (const auto& [slice, size] : parts) count += size;
+  return count;
 }
 
 /// Works of a plan, each stored once.
@@ -41,7 +98,7 @@ class WorkTable {
 
   int of(const Node& node) {
     if (is_compute(node))
-      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), samples_on(dag_, node.group)}, [&] {
+      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value}, [&] {
         const PassWork& work = work_of(dag_, node);
         const int64_t samples = samples_on(dag_, node.group);
         return PlanWork{tables_.chunk_name[node.tags.chunk.index()],
@@ -49,17 +106,20 @@ class WorkTable {
                         samples,
                         dag_.model->step.weights,
                         work.flops.at(samples),
-                        work.bytes_moved.at(samples)};
+                        work.bytes_moved.at(samples),
+                        node.group.value,
+                        dag_.residence(node.tags.chunk, node.group).layout.value_or(PartitionId()).value};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
       const UpdateWork work = update_work(dag_, node);
-      return intern({update->bucket.value, -1, work.bytes}, [&] {
+      return intern({update->bucket.value, -1, node.group.value}, [&] {
         return PlanWork{tables_.bucket_name[update->bucket.index()],
                         std::nullopt,
                         0,
                         dag_.model->step.weights,
                         work.flops,
-                        work.bytes};
+                        work.bytes,
+                        node.group.value};
       });
     }
     return -1;
@@ -67,7 +127,7 @@ class WorkTable {
 
  private:
   template <class Make>
-  int intern(const std::tuple<int, int, int64_t>& key, Make make) {
+  int intern(const std::tuple<int, int, int>& key, Make make) {
     const auto [found, fresh] = index_.try_emplace(key, static_cast<int>(tables_.plan.works.size()));
     if (fresh) tables_.plan.works.push_back(make());
     return found->second;
@@ -75,7 +135,7 @@ class WorkTable {
 
   PlanTables& tables_;
   const TrainingDag& dag_;
-  std::map<std::tuple<int, int, int64_t>, int> index_;
+  std::map<std::tuple<int, int, int>, int> index_;
 };
 
 }  // namespace
@@ -110,6 +170,8 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   for (const Value& value : dag.model->values) tables.value_name.push_back(add_name(plan, value.name));
   for (size_t b = 0; b < dag.buckets.size(); ++b)
     tables.bucket_name.push_back(add_name(plan, bucket_name(dag, BucketId(b))));
+  add_buckets(tables, dag, order);
+  plan.losses = count_losses(dag);
   tables.scalars_name = add_name(plan, "scalars");
   std::vector<char> moves(dag.streams.size(), 0);
   for (const Node& node : dag.nodes)

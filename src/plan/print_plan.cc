@@ -33,6 +33,7 @@ class Printer {
 
  private:
   std::string label(const PlanLabel& label) const;
+  std::string bucket(const PlanBucket& bucket) const;
 
   const Plan& plan_;
   std::vector<std::string> names_, streams_;
@@ -63,8 +64,21 @@ std::string Printer::op(size_t index, const PlannedOp& op) const {
   return out;
 }
 
+std::string Printer::bucket(const PlanBucket& bucket) const {
+  const auto named = [&](int name) { return names_[static_cast<size_t>(name)]; };
+  std::string out = fmt::format("bucket {} {} {}\n", named(bucket.name), name(bucket.weights), name(bucket.gradients));
+  for (const PlanParameter& parameter : bucket.parameters)
+    out += fmt::format("parameter {} elements={}{}\n", named(parameter.name), parameter.elements,
+                       parameter.ordered ? " ordered" : "");
+  for (const PlanHolder& holder : bucket.holders)
+    out += fmt::format("holder {} over {}{}\n", holder.group, holder.copies, holder.cut ? " cut" : "");
+  return out;
+}
+
 std::string Printer::header() const {
-  std::string out = fmt::format("plan {} costs={}\n", as_name(plan_.model), plan_.costs);
+  std::string out = fmt::format("plan {} costs={}", as_name(plan_.model), plan_.costs);
+  if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
+  out += "\n";
   for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);
   for (const std::string& stream : plan_.streams) out += fmt::format("stream {}\n", as_name(stream));
   for (const std::string& name : plan_.names) out += fmt::format("name {}\n", as_name(name));
@@ -73,13 +87,19 @@ std::string Printer::header() const {
   for (const DeviceList& group : plan_.groups) out += fmt::format("group {}\n", print_devices(group));
   for (const PlanPartition& partition : plan_.partitions)
     out += fmt::format("partition {} {}\n", partition.part_size, print_devices(partition.members));
-  for (const PlanWork& work : plan_.works)
-    out += fmt::format("work {} samples={} {} flops={} bytes={}\n", label({work.name, work.pass, -1}), work.samples,
-                       name(work.dtype), work.flops, work.bytes);
+  for (const PlanBucket& bucket : plan_.buckets) out += this->bucket(bucket);
+  for (const PlanWork& work : plan_.works) {
+    out += fmt::format("work {} samples={} {} flops={} bytes={} group={}", label({work.name, work.pass, -1}),
+                       work.samples, name(work.dtype), work.flops, work.bytes, work.group);
+    if (work.layout >= 0) out += fmt::format(" layout={}", work.layout);
+    out += "\n";
+  }
   for (const Communication& c : plan_.communications) {
     const std::string who =
         c.transfer ? fmt::format("transfer {} -> {}", c.from, c.to) : fmt::format("over {}", c.over);
-    out += fmt::format("communication {} {} bytes={}\n", label(c.label), who, c.bytes);
+    out += fmt::format("communication {} {} bytes={}", label(c.label), who, c.bytes);
+    if (c.exchange != Exchange::None) out += fmt::format(" {}", name(c.exchange));
+    out += "\n";
   }
   return out;
 }

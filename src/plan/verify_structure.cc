@@ -48,6 +48,13 @@ Checked check_tables(const Plan& plan) {
     if (partition.part_size < 1 || partition.members.size() % static_cast<size_t>(partition.part_size) != 0)
       return malformed(fmt::format("partition {} does not divide into parts of {}", p, partition.part_size));
   }
+  for (const PlanBucket& bucket : plan.buckets)
+    for (const PlanHolder& holder : bucket.holders)
+      if (!inside(holder.group, plan.groups.size()) || !inside(holder.copies, plan.partitions.size()))
+        return malformed("a bucket is held by groups that do not exist");
+  for (const PlanWork& work : plan.works)
+    if (!inside(work.group, plan.groups.size()) || (work.layout != -1 && !inside(work.layout, plan.partitions.size())))
+      return malformed("a work is done by groups that do not exist");
   for (size_t c = 0; c < plan.communications.size(); ++c) {
     const Communication& comm = plan.communications[c];
     const std::string what = fmt::format("communication {}", c);

@@ -1,8 +1,5 @@
 // A region of experts on several devices computes what one device computes that runs the slices in turn; or is refused.
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/empty_strided.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -39,8 +39,14 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
   plan.origins = {{"file:1", "place({}, devices=[0])"}, {"", ""}};
   plan.groups = {{0}, {7, 3, 4, 5, 6, 1}};
   plan.partitions = {{2, {0, 2, 1, 3}}};
-  plan.works = {{2, Pass::BI, 3, DType::BFloat16, 12, 0}, {5, std::nullopt, 0, DType::Float32, 0, 7}};
-  plan.communications = {{{2, Pass::B, 5}, true, 0, 1, -1, 12}, {{4, std::nullopt, -1}, false, -1, -1, 0, 0}};
+  plan.losses = 12;
+  plan.buckets = {{7, DType::BFloat16, DType::Float32, {{0, 12, true}, {5, 0, false}}, {{0, 0, true}, {1, 0, false}}},
+                  {2, DType::Float64, DType::Float64, {}, {}}};
+  plan.works = {{2, Pass::BI, 3, DType::BFloat16, 12, 0, 1, 0}, {5, std::nullopt, 0, DType::Float32, 0, 7, 0}};
+  plan.communications = {{{2, Pass::B, 5}, true, 0, 1, -1, 12},
+                         {{4, std::nullopt, -1}, false, -1, -1, 0, 0},
+                         {{4, std::nullopt, -1}, false, -1, -1, 0, 8, Exchange::Divide},
+                         {{4, std::nullopt, -1}, false, -1, -1, 0, 8, Exchange::Gather}};
   PlanTemplate t{{0, 1, 2}, {}, {}};
   for (int n = 0; n < 8; ++n)
     for (const bool persistent : {false, true}) {
@@ -104,6 +110,11 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"", ErrorCode::E101, 1, "expected 'plan'"},
         Malformed{"plan m", ErrorCode::E101, 1, "expected 'costs'"},
         Malformed{"plan m costs=x", ErrorCode::E101, 1, "hash"},
+        Malformed{header + "parameter x elements=3", ErrorCode::E101, 7, "belongs to a bucket"},
+        Malformed{header + "holder 0 over 0", ErrorCode::E101, 7, "belongs to a bucket"},
+        Malformed{header + "bucket x float31 float32", ErrorCode::E101, 7, "type of its weights"},
+        Malformed{header + "bucket x float32 float32\nholder 1 over 0", ErrorCode::E408, 8, "a group"},
+        Malformed{header + "work x F samples=1 float32 flops=0 bytes=0", ErrorCode::E101, 7, "group"},
         Malformed{"plan m costs=99999999999999999999999", ErrorCode::E408, 1, "64 bits"},
         Malformed{"plan m costs=1 dim mb 2", ErrorCode::E101, 1, "end of the line"},
         Malformed{"plan m costs=1\ndims mb 2", ErrorCode::E101, 2, "expected dim"},

@@ -62,8 +62,8 @@ name work
 name x
 group [0]
 group [1]
-work work F samples=1 float32 flops=100 bytes=0
-work work F samples=2 float32 flops=200 bytes=0
+work work F samples=1 float32 flops=100 bytes=0 group=0
+work work F samples=2 float32 flops=200 bytes=0 group=0
 communication x transfer 0 -> 1 bytes=50
 template [0]
   buffer 0 activations 50 x
