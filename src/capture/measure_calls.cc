@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/overloaded.h"
-#include "capture/memory_meter.h"
+#include "runtime/memory_meter.h"
 
 namespace piper {
 namespace {

@@ -48,8 +48,10 @@ class Communicator {
                               Number of, Into into) = 0;
   /// `part` of member i ends up as part i of everybody's `whole`. It may lie there already.
   virtual void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) = 0;
-  /// Part j of member i's `out` ends up as part i of member j's `in`.
-  virtual void all_to_all(int circle, int64_t number, std::span<const std::byte> out, std::span<std::byte> in) = 0;
+  /// Part j of member i's `out` ends up as part i of member j's `in`. Parts may lie interleaved, as those of an array
+  /// that is cut along an inner dimension: part i of n is bytes [i * run, (i + 1) * run) of every n * run bytes.
+  virtual void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out,
+                          std::span<std::byte> in, int64_t run_in) = 0;
 
   /// Ends every call that waits, here and on all other devices, with an error that gives this reason.
   virtual void abort(const std::string& reason) = 0;

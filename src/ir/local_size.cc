@@ -35,8 +35,10 @@ int64_t moved_bytes(const TrainingDag& dag, const Node& node) {
 }
 
 int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
-  return holder.zero == 0 ? bucket.elements
-                          : saturating_multiply(shard_elements(dag, bucket, holder), dag.groups[holder.over].part_size);
+  // several groups reduce with each other what each device has summed up of its own group's copies
+  const bool padded = holder.zero > 0 || bucket.holders.size() > 1;
+  return padded ? saturating_multiply(shard_elements(dag, bucket, holder), dag.groups[holder.over].part_size)
+                : bucket.elements;
 }
 
 int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {

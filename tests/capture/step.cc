@@ -9,7 +9,7 @@
 
 #include <optional>
 
-#include "capture/memory_meter.h"
+#include "runtime/memory_meter.h"
 
 namespace piper {
 namespace {

@@ -30,6 +30,18 @@ struct Exchange {
   std::condition_variable changed;
 };
 
+/// Copies part `i` of one array to part `j` of another; both have `n` interleaved parts of `bytes` bytes.
+void copy_part(const std::byte* from, size_t i, size_t run_from, std::byte* to, size_t j, size_t run_to, size_t n,
+               size_t bytes) {
+  for (size_t done = 0; done < bytes;) {
+    const size_t in_from = done % run_from, in_to = done % run_to;
+    const size_t together = std::min({run_from - in_from, run_to - in_to, bytes - done});
+    std::copy_n(from + (done / run_from * n + i) * run_from + in_from, together,
+                to + (done / run_to * n + j) * run_to + in_to);
+    done += together;
+  }
+}
+
 /// What all devices share.
 class Board {
  public:
@@ -160,10 +172,13 @@ class LocalCommunicator : public Communicator {
     });
   }
 
-  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, std::span<std::byte> in) override {
+  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out,
+                  std::span<std::byte> in, int64_t run_in) override {
     meet(circle, number, {out.data(), in.data(), in.size()}, [&](const std::vector<Offer>& offers, size_t me) {
-      const size_t part = in.size() / offers.size();
-      for (size_t m = 0; m < offers.size(); ++m) std::copy_n(offers[m].out + me * part, part, in.data() + m * part);
+      const size_t n = offers.size();
+      for (size_t m = 0; m < n; ++m)
+        copy_part(offers[m].out, me, static_cast<size_t>(run_out), in.data(), m, static_cast<size_t>(run_in), n,
+                  in.size() / n);
     });
   }
 

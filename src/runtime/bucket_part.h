@@ -1,0 +1,49 @@
+// Which part of a bucket's parameters a device holds, and which range of it the device updates.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace piper {
+
+/// A range of the elements of a bucket, as they lie one behind the other.
+struct ElementRange {
+  int64_t begin = 0, count = 0;
+  int64_t end() const { return begin + count; }
+};
+
+struct BucketPart {
+  int holder = 0;               // into PlanBucket::holders
+  int piece = 0, pieces = 1;    // of every parameter
+  int copy = 0, copies = 1;     // of equal ones
+  bool cut = false;             // every copy updates its own range
+  int64_t elements = 0;         // of the piece
+  int64_t padded = 0;           // the same, so that the copies can have equal ranges
+  ElementRange range() const {  // of this copy
+    const int64_t size = padded / copies;
+    return cut ? ElementRange{copy * size, size} : ElementRange{0, padded};
+  }
+  /// Its sum is finished by one device of each group: the first copy, or every copy in its range.
+  ElementRange owned() const {
+    const int64_t size = padded / copies;
+    return {copy * size, size};
+  }
+};
+
+/// Nothing if the device does not hold the bucket.
+std::optional<BucketPart> part_of(const Plan& plan, const PlanBucket& bucket, int device);
+
+/// A range of the bucket that the same devices own, one of each group, in the order of the groups.
+struct OwnedPiece {
+  ElementRange range;
+  std::vector<int> owners;
+};
+/// The common refinement of the ranges that the copies of all groups own, piece by piece.
+std::vector<OwnedPiece> owned_pieces(const Plan& plan, const PlanBucket& bucket);
+
+/// Where a range of elements lies in a buffer that holds the whole bucket, or only the range of this copy.
+int64_t offset_in(const BucketPart& part, int64_t buffer_elements, ElementRange range);
+
+}  // namespace piper

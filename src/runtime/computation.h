@@ -1,0 +1,85 @@
+// What the computations of a plan do, and how the tensors between them lie in memory: the model's side of a run.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/model_graph.h"
+
+namespace piper {
+
+/// The tensor behind a value: a whole storage.
+struct TensorForm {
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  std::vector<int64_t> sizes, strides;
+};
+
+/// One computation of the plan on one device.
+struct ComputationSite {
+  std::string_view name;  // of the chunk
+  Pass pass = Pass::F;
+  int64_t samples = 0;          // of the slice, on this device
+  int64_t parts = 1, part = 0;  // of the values it works on, if they are divided among devices
+  int device = 0;
+};
+
+/// Names of what a computation takes and gives, in the order of its arguments.
+struct ComputationForm {
+  std::vector<std::string> reads, writes;  // values
+  std::vector<std::string> parameters, gradients;
+};
+
+/// What random numbers depend on: never where or when they are drawn.
+struct SliceKey {
+  uint64_t seed = 0;         // of the step
+  int64_t first_sample = 0;  // of the slice, in the batch of the whole step
+  std::vector<int64_t> gathered_samples = {};  // of all slices whose values are here, where those are divided
+};
+
+struct ComputationArguments {
+  const std::vector<at::Tensor>& reads;
+  const std::vector<at::Tensor>& parameters;
+  const std::vector<at::Tensor>& gradients;  // added to
+  std::vector<at::Tensor>& writes;           // set
+  const SliceKey& slice;
+};
+
+class Computation {
+ public:
+  virtual ~Computation() = default;
+  virtual void run(const ComputationArguments& arguments) = 0;
+};
+
+/// How a value is exchanged among `parts` devices.
+struct ExchangeForm {
+  TensorForm before, after;
+  int64_t run_before = 0, run_after = 0;  // bytes that lie together of what one device sends to, or gets from, another
+};
+
+/// How a parameter is cut into pieces.
+struct ParameterForm {
+  DType dtype = DType::Float32;
+  std::vector<int64_t> sizes;
+  int64_t divided_dim = 0;
+};
+
+class Computations {
+ public:
+  virtual ~Computations() = default;
+  virtual ComputationForm form(std::string_view name, Pass pass) const = 0;
+  /// Called while a run is prepared. What cannot run is thrown.
+  virtual std::unique_ptr<Computation> make(const ComputationSite& site) = 0;
+  virtual TensorForm value(std::string_view name, int64_t samples) const = 0;
+  /// The dimension of the value that grows with the samples; what crosses between groups of different size has one.
+  virtual int64_t sample_dim(std::string_view value) const = 0;
+  /// `inwards`: each device has the whole before, and its part afterwards.
+  virtual ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const = 0;
+  virtual ParameterForm parameter(std::string_view name) const = 0;
+};
+
+}  // namespace piper

@@ -1,0 +1,89 @@
+// One executor per operation of a device's plan: what to do is decided once, before the first step.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "plan/plan.h"
+#include "runtime/bucket_part.h"
+#include "runtime/computation.h"
+#include "runtime/frame.h"
+
+namespace piper {
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  /// On the thread of the operation's stream, when all it waits for has ended.
+  virtual void run(Frame& frame) = 0;
+};
+
+/// The circles in which a plan's devices communicate, by their members.
+using Circles = std::map<std::vector<int>, int>;
+/// Makes them, in the same order on every device.
+Circles make_circles(const Plan& plan, Communicator& communicator);
+
+/// What executors are made from.
+struct Preparation {
+  const Plan& plan;
+  const PlanTemplate& program;
+  const StepConfig& step;
+  int device;
+  Computations& computations;
+  Communicator& communicator;
+  const Circles& circles;
+  Frame& frame;  // what lasts is there
+
+  const PlannedOp& op(int index) const { return program.ops[static_cast<size_t>(index)]; }
+  const PlanBuffer& buffer(int index) const { return program.buffers[static_cast<size_t>(index)]; }
+  const Communication& communication(const PlannedOp& op) const {
+    return plan.communications[static_cast<size_t>(op.communication)];
+  }
+  const std::string& name(const PlanLabel& label) const { return plan.names[static_cast<size_t>(label.name)]; }
+  /// The bucket that an operation or a buffer is about, if it is about one.
+  const PlanBucket* bucket(const PlanLabel& label) const;
+  /// The first of the buffers with this category.
+  std::optional<int> find(const std::vector<int>& buffers, Category category) const;
+  /// The members of the part of a collective to which the device belongs.
+  std::vector<int> members(const Communication& communication) const;
+  int circle(const std::vector<int>& members) const { return circles.at(members); }
+  /// The number of an exchange in a step.
+  int64_t number(int communication, const Frame& frame) const {
+    return frame.settings().step * static_cast<int64_t>(plan.communications.size()) + communication;
+  }
+};
+
+std::unique_ptr<Executor> make_run(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_send(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_receive(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_all_reduce(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_reduce_scatter(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_reduce_pieces(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_all_gather(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_update(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op);
+
+/// What a device contributes to the step's scalars: its losses, and the gradients that nobody else counts.
+class LocalScalars {
+ public:
+  LocalScalars(const Preparation& prepare, const std::vector<int>& reads);
+  StepScalars sum(Frame& frame) const;
+
+ private:
+  struct Counted {
+    int buffer;
+    DType dtype;
+    int64_t offset, count;
+  };
+  std::vector<int> losses_;
+  std::vector<Counted> gradients_;
+};
+
+Number number_type(DType dtype);
+
+}  // namespace piper

@@ -1,0 +1,52 @@
+// Divides a value among devices along one dimension and gathers their slices along another, or the reverse.
+#include <algorithm>
+
+#include "runtime/executor.h"
+
+namespace piper {
+namespace {
+
+class AllToAll : public Executor {
+ public:
+  AllToAll(const Preparation& prepare, int index)
+      : prepare_(prepare), communication_(prepare.op(index).communication) {
+    const PlannedOp& op = prepare.op(index);
+    const Communication& communication = prepare.communication(op);
+    const std::vector<int> members = prepare.members(communication);
+    circle_ = prepare.circle(members);
+    from_ = op.reads[0];
+    to_ = op.writes[0];
+    form_ = prepare.computations.exchange(prepare.name(op.label), samples(prepare, communication),
+                                          static_cast<int64_t>(members.size()),
+                                          communication.exchange == Exchange::Divide);
+  }
+
+  void run(Frame& frame) override {
+    const at::Tensor& from = frame[from_];
+    at::Tensor& to = frame[to_];
+    to = make_tensor(form_.after);
+    prepare_.communicator.all_to_all(circle_, prepare_.number(communication_, frame), {bytes_of(from), from.nbytes()},
+                                     form_.run_before, {bytes_of(to), to.nbytes()}, form_.run_after);
+  }
+
+ private:
+  /// Of a slice on one device: what the computations have that are divided in the same way.
+  static int64_t samples(const Preparation& prepare, const Communication& communication) {
+    for (const PlanWork& work : prepare.plan.works)
+      if (work.layout == communication.over) return work.samples;
+    throw std::runtime_error("nothing is computed on the values of an exchange");
+  }
+
+  Preparation prepare_;
+  int communication_, circle_ = -1;
+  int from_ = -1, to_ = -1;
+  ExchangeForm form_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, int op) {
+  return std::make_unique<AllToAll>(prepare, op);
+}
+
+}  // namespace piper

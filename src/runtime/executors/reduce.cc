@@ -1,0 +1,148 @@
+// Sums of gradients over devices: whole buckets, ranges of them, and pieces that several groups hold.
+#include "base/invariant.h"
+#include "runtime/executor.h"
+
+namespace piper {
+namespace {
+
+/// What all reductions of a bucket have in common.
+struct Reduction {
+  Reduction(const Preparation& p, int index)
+      : prepare(p), communication(p.op(index).communication), gradients(*p.find(p.op(index).writes, Category::Gradients)) {
+    const PlanBucket* bucket = prepare.bucket(prepare.op(index).label);
+    invariant(bucket, "a reduction is about a bucket");
+    dtype = bucket->gradients;
+    size = piper::bytes_of(dtype);
+    part = *part_of(prepare.plan, *bucket, prepare.device);
+  }
+  /// A range of the bucket in a buffer that holds all of it, or this copy's range.
+  std::span<std::byte> range(const at::Tensor& buffer, ElementRange range) const {
+    return {bytes_of(buffer) + offset_in(part, buffer.numel(), range) * size, static_cast<size_t>(range.count * size)};
+  }
+  static std::span<std::byte> all(const at::Tensor& buffer) { return {bytes_of(buffer), buffer.nbytes()}; }
+
+  Preparation prepare;
+  int communication;
+  int gradients;
+  DType dtype;
+  int64_t size;
+  BucketPart part;
+};
+
+class AllReduce : public Executor, Reduction {
+ public:
+  AllReduce(const Preparation& prepare, int op)
+      : Reduction(prepare, op), circle_(prepare.circle(prepare.members(prepare.communication(prepare.op(op))))) {}
+  void run(Frame& frame) override {
+    prepare.communicator.all_reduce(circle_, prepare.number(communication, frame), all(frame[gradients]),
+                                    number_type(dtype));
+  }
+
+ private:
+  int circle_;
+};
+
+/// Of what a slice contributes, added to the sum so far; or of the sums of the whole step, in place.
+class ReduceScatter : public Executor, Reduction {
+ public:
+  ReduceScatter(const Preparation& prepare, int op)
+      : Reduction(prepare, op),
+        circle_(prepare.circle(prepare.members(prepare.communication(prepare.op(op))))),
+        contribution_(prepare.find(prepare.op(op).reads, Category::Communication)) {}
+  void run(Frame& frame) override {
+    const at::Tensor &from = frame[contribution_.value_or(gradients)], &to = frame[gradients];
+    prepare.communicator.reduce_scatter(circle_, prepare.number(communication, frame), all(from),
+                                        range(to, part.owned()), number_type(dtype),
+                                        contribution_ ? Communicator::Into::Add : Communicator::Into::Replace);
+  }
+
+ private:
+  int circle_;
+  std::optional<int> contribution_;
+};
+
+/// The owners of each piece, one of every group, add up what the groups have.
+class ReducePieces : public Executor, Reduction {
+ public:
+  ReducePieces(const Preparation& prepare, int op) : Reduction(prepare, op) {
+    for (const OwnedPiece& piece : owned_pieces(prepare.plan, *prepare.bucket(prepare.op(op).label)))
+      if (std::find(piece.owners.begin(), piece.owners.end(), prepare.device) != piece.owners.end())
+        pieces_.push_back({prepare.circle(piece.owners), piece.range});
+  }
+  void run(Frame& frame) override {
+    // pieces of one circle come one after the other, so that they may share the number
+    for (const auto& [circle, piece] : pieces_)
+      prepare.communicator.all_reduce(circle, prepare.number(communication, frame), range(frame[gradients], piece),
+                                      number_type(dtype));
+  }
+
+ private:
+  std::vector<std::pair<int, ElementRange>> pieces_;
+};
+
+/// The step's scalars, which every update needs.
+class ReduceScalars : public Executor {
+ public:
+  ReduceScalars(const Preparation& prepare, int op)
+      : prepare_(prepare),
+        communication_(prepare.op(op).communication),
+        circle_(prepare.circle(prepare.members(prepare.communication(prepare.op(op))))),
+        buffer_(prepare.op(op).writes[0]),
+        local_(prepare, prepare.op(op).reads) {}
+  void run(Frame& frame) override {
+    const StepScalars mine = local_.sum(frame);
+    at::Tensor& buffer = frame[buffer_];
+    buffer = make_flat(DType::Float64, 2);
+    auto* numbers = buffer.mutable_data_ptr<double>();
+    numbers[0] = mine.loss;
+    numbers[1] = mine.squares;
+    prepare_.communicator.all_reduce(circle_, prepare_.number(communication_, frame), {bytes_of(buffer), buffer.nbytes()},
+                                     Number::Float64);
+    frame.scalars = {numbers[0], numbers[1]};
+    frame.scalars_known = true;
+  }
+
+ private:
+  Preparation prepare_;
+  int communication_, circle_, buffer_;
+  LocalScalars local_;
+};
+
+}  // namespace
+
+LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<int>& reads) {
+  for (const int buffer : reads)
+    if (prepare.buffer(buffer).category == Category::Activations) losses_.push_back(buffer);
+  for (size_t b = 0; b < prepare.program.buffers.size(); ++b) {
+    const PlanBuffer& buffer = prepare.program.buffers[b];
+    if (!buffer.persistent || buffer.category != Category::Gradients) continue;
+    const PlanBucket* bucket = prepare.bucket(buffer.label);
+    const BucketPart part = *part_of(prepare.plan, *bucket, prepare.device);
+    if (part.holder != 0 || (!part.cut && part.copy != 0)) continue;  // somebody else counts them
+    const int64_t elements = buffer.bytes / piper::bytes_of(bucket->gradients);
+    gradients_.push_back(
+        {static_cast<int>(b), bucket->gradients, offset_in(part, elements, part.range()), part.range().count});
+  }
+}
+
+StepScalars LocalScalars::sum(Frame& frame) const {
+  StepScalars out;
+  for (const int loss : losses_) out.loss += frame[loss].item<double>();
+  for (const Counted& counted : gradients_)
+    out.squares += sum_of_squares(
+        counted.dtype, bytes_of(frame[counted.buffer]) + counted.offset * piper::bytes_of(counted.dtype), counted.count);
+  return out;
+}
+
+std::unique_ptr<Executor> make_all_reduce(const Preparation& prepare, int op) {
+  if (prepare.find(prepare.op(op).writes, Category::Gradients)) return std::make_unique<AllReduce>(prepare, op);
+  return std::make_unique<ReduceScalars>(prepare, op);
+}
+std::unique_ptr<Executor> make_reduce_scatter(const Preparation& prepare, int op) {
+  return std::make_unique<ReduceScatter>(prepare, op);
+}
+std::unique_ptr<Executor> make_reduce_pieces(const Preparation& prepare, int op) {
+  return std::make_unique<ReducePieces>(prepare, op);
+}
+
+}  // namespace piper

@@ -1,0 +1,154 @@
+// Runs a pass of a chunk on the device's part of a slice.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/invariant.h"
+#include "runtime/executor.h"
+
+namespace piper {
+namespace {
+
+/// A parameter, or its gradient, inside the flat buffer of its bucket.
+struct FlatView {
+  int buffer = -1;
+  int64_t offset = 0, elements = 0;
+  std::vector<int64_t> sizes;
+  at::Tensor lasting;  // the view itself, where the buffer lasts
+
+  at::Tensor in(Frame& frame) const { return lasting.defined() ? lasting : of(frame[buffer]); }
+  at::Tensor of(const at::Tensor& flat) const { return flat.narrow(0, offset, elements).view(sizes); }
+};
+
+struct Input {
+  size_t argument;
+  int buffer;
+  std::string name;
+  TensorForm form;
+};
+
+class Run : public Executor {
+ public:
+  Run(const Preparation& prepare, int index) : plan_(prepare.plan) {
+    const PlannedOp& op = prepare.op(index);
+    const PlanWork& work = prepare.plan.works[static_cast<size_t>(op.work)];
+    ComputationSite site{prepare.name(op.label), *work.pass, work.samples, 1, 0, prepare.device};
+    place_slice(prepare, op, work, site);
+    const ComputationForm form = prepare.computations.form(site.name, site.pass);
+    for (const std::string& value : form.reads) {
+      reads_.push_back(value_in(prepare, op.reads, value));
+      if (!is_written(prepare, reads_.back()))
+        inputs_.push_back({reads_.size() - 1, reads_.back(), value, prepare.computations.value(value, work.samples)});
+    }
+    for (const std::string& value : form.writes) writes_.push_back(value_in(prepare, op.writes, value));
+    for (const std::string& name : form.parameters) parameters_.push_back(view(prepare, op.reads, name));
+    for (const std::string& name : form.gradients) {
+      gradients_.push_back(view(prepare, op.writes, name));
+      if (const PlanBuffer& buffer = prepare.buffer(gradients_.back().buffer); !buffer.persistent)
+        contributions_.push_back({gradients_.back().buffer, prepare.step.gradients, buffer.bytes});
+    }
+    for (const int buffer : writes_) planned_bytes_.push_back(prepare.buffer(buffer).bytes);
+    computation_ = prepare.computations.make(site);
+  }
+
+  void run(Frame& frame) override {
+    std::vector<at::Tensor> reads, parameters, gradients, writes;
+    for (const Input& input : inputs_) frame.load_input(input.buffer, input.name, slice_.first_sample, input.form);
+    for (const int buffer : reads_) reads.push_back(frame[buffer]);
+    for (const FlatView& view : parameters_) parameters.push_back(view.in(frame));
+    for (const Contribution& contribution : contributions_)
+      if (at::Tensor& flat = frame[contribution.buffer]; !flat.defined())
+        flat = make_flat(contribution.dtype, contribution.bytes / piper::bytes_of(contribution.dtype)).fill_(0);
+    for (const FlatView& view : gradients_) gradients.push_back(view.in(frame));
+    slice_.seed = frame.settings().seed;
+    computation_->run({reads, parameters, gradients, writes, slice_});
+    if (frame.settings().step == 0) check_bytes(writes);
+    for (size_t i = 0; i < writes_.size(); ++i) frame[writes_[i]] = std::move(writes[i]);
+  }
+
+ private:
+  struct Contribution {
+    int buffer;
+    DType dtype;
+    int64_t bytes;
+  };
+
+  void place_slice(const Preparation& prepare, const PlannedOp& op, const PlanWork& work, ComputationSite& site) {
+    const DeviceList& group = prepare.plan.groups[static_cast<size_t>(work.group)];
+    const auto first_sample = [&](int device) {
+      const auto position = std::find(group.begin(), group.end(), device) - group.begin();
+      return (std::max(op.label.slice, 0) * static_cast<int64_t>(group.size()) + position) * work.samples;
+    };
+    slice_.first_sample = first_sample(prepare.device);
+    if (work.layout < 0) return;
+    Communication inside;
+    inside.over = work.layout;
+    const std::vector<int> members = prepare.members(inside);
+    site.parts = static_cast<int64_t>(members.size());
+    site.part = std::find(members.begin(), members.end(), prepare.device) - members.begin();
+    for (const int member : members) slice_.gathered_samples.push_back(first_sample(member));
+  }
+
+  static int value_in(const Preparation& prepare, const std::vector<int>& buffers, const std::string& value) {
+    for (const int buffer : buffers)
+      if (prepare.buffer(buffer).category == Category::Activations &&
+          prepare.name(prepare.buffer(buffer).label) == value)
+        return buffer;
+    throw std::runtime_error(fmt::format("the plan has no buffer for value {}", value));
+  }
+
+  static bool is_written(const Preparation& prepare, int buffer) {
+    return std::any_of(prepare.program.ops.begin(), prepare.program.ops.end(), [&](const PlannedOp& op) {
+      return std::find(op.writes.begin(), op.writes.end(), buffer) != op.writes.end();
+    });
+  }
+
+  /// Where a parameter lies in that of the buffers which is its bucket's.
+  static FlatView view(const Preparation& prepare, const std::vector<int>& buffers, const std::string& name) {
+    for (const int index : buffers) {
+      const PlanBuffer& buffer = prepare.buffer(index);
+      if (buffer.category == Category::Activations || buffer.category == Category::Temporaries) continue;
+      const PlanBucket* bucket = prepare.bucket(buffer.label);
+      if (!bucket) continue;
+      FlatView out{index, 0, 0, {}, {}};
+      for (const PlanParameter& parameter : bucket->parameters) {
+        if (prepare.plan.names[static_cast<size_t>(parameter.name)] != name) {
+          out.offset += parameter.elements;
+          continue;
+        }
+        const ParameterForm form = prepare.computations.parameter(name);
+        out.elements = parameter.elements;
+        out.sizes = form.sizes;
+        const int64_t pieces = part_of(prepare.plan, *bucket, prepare.device)->pieces;
+        if (pieces > 1) out.sizes[static_cast<size_t>(form.divided_dim)] /= pieces;
+        if (buffer.persistent) out.lasting = out.of(prepare.frame[index]);
+        return out;
+      }
+    }
+    throw std::runtime_error(fmt::format("the plan has no buffer for parameter {}", name));
+  }
+
+  void check_bytes(const std::vector<at::Tensor>& writes) const {
+    for (size_t i = 0; i < writes.size(); ++i)
+      if (static_cast<int64_t>(writes[i].storage().nbytes()) != planned_bytes_[i])
+        internal_error(fmt::format("output {} has {} bytes, the plan says {}", i, writes[i].storage().nbytes(),
+                                   planned_bytes_[i]));
+  }
+
+  const Plan& plan_;
+  SliceKey slice_;
+  std::vector<int> reads_, writes_;
+  std::vector<int64_t> planned_bytes_;
+  std::vector<Input> inputs_;
+  std::vector<FlatView> parameters_, gradients_;
+  std::vector<Contribution> contributions_;
+  std::unique_ptr<Computation> computation_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_run(const Preparation& prepare, int op) {
+  return std::make_unique<Run>(prepare, op);
+}
+
+}  // namespace piper

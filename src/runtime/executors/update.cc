@@ -1,0 +1,63 @@
+// The optimiser on this device's range of a bucket.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/invariant.h"
+#include "runtime/executor.h"
+
+namespace piper {
+namespace {
+
+class UpdateBucket : public Executor {
+ public:
+  UpdateBucket(const Preparation& prepare, int index)
+      : local_(prepare, prepare.op(index).reads), losses_(static_cast<double>(prepare.plan.losses)) {
+    const PlannedOp& op = prepare.op(index);
+    const PlanBucket* bucket = prepare.bucket(op.label);
+    invariant(bucket, "an update is about a bucket");
+    part_ = *part_of(prepare.plan, *bucket, prepare.device);
+    types_ = element_types(prepare.step, bucket->weights);
+    weights_ = *prepare.find(op.writes, Category::Weights);
+    gradients_ = *prepare.find(op.reads, Category::Gradients);
+    state_ = prepare.find(op.writes, Category::Optimizer).value_or(-1);
+  }
+
+  void run(Frame& frame) override {
+    if (!frame.scalars_known) {
+      frame.scalars = local_.sum(frame);
+      frame.scalars_known = true;
+    }
+    const StepSettings& settings = frame.settings();
+    const double norm = std::sqrt(frame.scalars.squares) / losses_;
+    if (!std::isfinite(frame.scalars.loss) || !std::isfinite(norm)) {
+      if (settings.not_finite == NotFinite::Skip) return;
+      throw std::runtime_error(fmt::format("the step is not finite: loss {}, norm of the gradients {}",
+                                           frame.scalars.loss / losses_, norm));
+    }
+    double scale = 1 / losses_;
+    if (settings.clip && norm > *settings.clip) scale *= *settings.clip / (norm + 1e-6);
+    const ElementRange range = part_.range();
+    update(settings.optimizer, types_, settings.updates + 1, scale, place(frame[weights_], types_.weights, range),
+           place(frame[gradients_], types_.gradients, range), state_ < 0 ? nullptr : bytes_of(frame[state_]), range.count);
+  }
+
+ private:
+  std::byte* place(const at::Tensor& buffer, DType dtype, ElementRange range) const {
+    return bytes_of(buffer) + offset_in(part_, buffer.numel(), range) * piper::bytes_of(dtype);
+  }
+
+  LocalScalars local_;
+  double losses_;
+  BucketPart part_;
+  ElementTypes types_;
+  int weights_ = -1, gradients_ = -1, state_ = -1;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_update(const Preparation& prepare, int op) {
+  return std::make_unique<UpdateBucket>(prepare, op);
+}
+
+}  // namespace piper

@@ -1,0 +1,28 @@
+#include "runtime/flight_recorder.h"
+
+#include <algorithm>
+
+namespace piper {
+
+FlightRecorder::FlightRecorder(size_t ops, size_t steps)
+    : ops_(ops), steps_(std::max<size_t>(steps, 1)), records_(std::make_unique<Record[]>(ops_ * steps_)) {}
+
+void FlightRecorder::begin(int64_t step) {
+  for (size_t op = 0; op < ops_; ++op) {
+    Record& record = at(step, static_cast<int>(op));
+    for (auto* time : {&record.launched, &record.started, &record.ended}) time->store(0, std::memory_order_relaxed);
+  }
+  step_ = step;
+}
+
+int64_t FlightRecorder::oldest() const {
+  return std::max<int64_t>(0, step_ - static_cast<int64_t>(steps_) + 1);
+}
+
+OpTimes FlightRecorder::times(int64_t step, int op) const {
+  const Record& record = at(step, op);
+  return {record.launched.load(std::memory_order_relaxed), record.started.load(std::memory_order_relaxed),
+          record.ended.load(std::memory_order_relaxed)};
+}
+
+}  // namespace piper

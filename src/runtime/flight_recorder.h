@@ -1,0 +1,55 @@
+// When every operation of a device was launched, started and ended, for the last steps.
+//
+// One record per operation and step, each written by one thread at a time. Readers may come at any moment (the watchdog
+// does): times are atomic.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace piper {
+
+/// Nanoseconds since the clock began.
+using Nanoseconds = int64_t;
+inline Nanoseconds now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+struct OpTimes {
+  Nanoseconds launched = 0, started = 0, ended = 0;  // 0: not yet
+};
+
+class FlightRecorder {
+ public:
+  /// Keeps the last `steps` steps.
+  FlightRecorder(size_t ops, size_t steps);
+
+  void begin(int64_t step);  // steps count from 0
+  void launched(int op) { at(step_, op).launched.store(now(), std::memory_order_relaxed); }
+  void started(int op) { at(step_, op).started.store(now(), std::memory_order_relaxed); }
+  void ended(int op) { at(step_, op).ended.store(now(), std::memory_order_relaxed); }
+
+  size_t ops() const { return ops_; }
+  /// The last step begun, and the oldest that is still here.
+  int64_t step() const { return step_; }
+  int64_t oldest() const;
+  OpTimes times(int64_t step, int op) const;
+
+ private:
+  struct Record {
+    std::atomic<Nanoseconds> launched = 0, started = 0, ended = 0;
+  };
+  Record& at(int64_t step, int op) const {
+    return records_[static_cast<size_t>(step) % steps_ * ops_ + static_cast<size_t>(op)];
+  }
+
+  size_t ops_, steps_;
+  std::atomic<int64_t> step_ = 0;
+  std::unique_ptr<Record[]> records_;
+};
+
+}  // namespace piper

@@ -1,0 +1,99 @@
+#include "runtime/frame.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/invariant.h"
+
+namespace piper {
+
+Frame::Frame(const Plan&, const PlanTemplate& program)
+    : program_(program),
+      buffers_(program.buffers.size()),
+      uses_(program.ops.size()),
+      holds_at_start_(program.buffers.size(), 1),
+      holds_(std::make_unique<std::atomic<int>[]>(program.buffers.size())) {
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    for (const auto* list : {&program.ops[i].reads, &program.ops[i].writes})
+      for (const int buffer : *list)
+        if (!program.buffers[static_cast<size_t>(buffer)].persistent &&
+            std::find(uses_[i].begin(), uses_[i].end(), buffer) == uses_[i].end())
+          uses_[i].push_back(buffer);
+    for (const int buffer : uses_[i]) ++holds_at_start_[static_cast<size_t>(buffer)];
+  }
+}
+
+void Frame::begin(const StepSettings& settings) {
+  settings_ = &settings;
+  scalars = {};
+  scalars_known = false;
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    const PlanBuffer& buffer = program_.buffers[b];
+    if (buffer.persistent && buffer.category == Category::Gradients) buffers_[b].fill_(0);
+    if (!buffer.persistent) buffers_[b].reset();
+    holds_[b].store(holds_at_start_[b], std::memory_order_relaxed);
+  }
+}
+
+void Frame::issued(int op) {
+  for (const int buffer : program_.ops[static_cast<size_t>(op)].frees) let_go(buffer);
+}
+
+void Frame::ended(int op) {
+  for (const int buffer : uses_[static_cast<size_t>(op)]) let_go(buffer);
+}
+
+void Frame::let_go(int index) {
+  if (holds_[static_cast<size_t>(index)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  at::Tensor& buffer = buffers_[static_cast<size_t>(index)];
+  if (poison_freed && buffer.defined() && buffer.is_floating_point())
+    buffer.fill_(std::numeric_limits<double>::quiet_NaN());
+  buffer.reset();
+}
+
+void Frame::load_input(int buffer, std::string_view name, int64_t first_sample, const TensorForm& form) {
+  const std::lock_guard lock(inputs_);
+  at::Tensor& tensor = (*this)[buffer];
+  if (tensor.defined()) return;
+  tensor = make_tensor(form);
+  settings_->fill(name, first_sample, tensor);
+}
+
+c10::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::Float64:
+      return c10::ScalarType::Double;
+    case DType::Float32:
+      return c10::ScalarType::Float;
+    case DType::BFloat16:
+      return c10::ScalarType::BFloat16;
+    case DType::Float16:
+      return c10::ScalarType::Half;
+    case DType::Int64:
+      return c10::ScalarType::Long;
+    case DType::Int32:
+      return c10::ScalarType::Int;
+    case DType::Int8:
+      return c10::ScalarType::Char;
+    case DType::Bool:
+      return c10::ScalarType::Bool;
+  }
+  internal_error("a type of numbers");
+}
+
+at::Tensor make_tensor(const TensorForm& form) {
+  return at::empty_strided(form.sizes, form.strides, c10::TensorOptions().dtype(form.dtype));
+}
+
+at::Tensor make_flat(DType dtype, int64_t elements) {
+  return at::empty({elements}, c10::TensorOptions().dtype(scalar_type(dtype)));
+}
+
+std::byte* bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+}  // namespace piper

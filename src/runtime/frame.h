@@ -1,0 +1,83 @@
+// All that changes while a device executes its plan: buffers, the step's inputs and its scalars.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "plan/plan.h"
+#include "runtime/computation.h"
+#include "runtime/optimizer/optimizer.h"
+
+namespace piper {
+
+/// What happens to a step whose loss or gradients are not finite.
+enum class NotFinite { Stop, Skip };
+
+/// What a step is given.
+struct StepSettings {
+  int64_t step = 0;   // from 0
+  uint64_t seed = 0;  // of its random numbers
+  OptimizerSettings optimizer;
+  int64_t updates = 0;         // made before this step: fewer than steps where some were skipped
+  std::optional<double> clip;  // the largest norm of all gradients together
+  NotFinite not_finite = NotFinite::Stop;
+  /// Fills a tensor with the samples of an input from `first_sample` on. Called from several threads.
+  std::function<void(std::string_view input, int64_t first_sample, at::Tensor& into)> fill;
+};
+
+/// Sums over the whole step, equal on all devices.
+struct StepScalars {
+  double loss = 0;     // of all parts of the batch
+  double squares = 0;  // of all gradients
+};
+
+class Frame {
+ public:
+  Frame(const Plan& plan, const PlanTemplate& program);
+
+  at::Tensor& operator[](int buffer) { return buffers_[static_cast<size_t>(buffer)]; }
+
+  /// Before a step: gradients are 0, and all that does not last is gone.
+  void begin(const StepSettings& settings);
+  /// The operation has been issued: what it frees may go when nobody uses it any more.
+  void issued(int op);
+  /// The operation has ended.
+  void ended(int op);
+  /// Makes an input if it is not there yet; operations that read it may come at the same time.
+  void load_input(int buffer, std::string_view name, int64_t first_sample, const TensorForm& form);
+
+  const StepSettings& settings() const { return *settings_; }
+  StepScalars scalars;
+  bool scalars_known = false;  // on a single device nobody sums them up before the first update
+  /// What freed buffers are filled with before they go: for the search of premature frees.
+  bool poison_freed = false;
+
+ private:
+  void let_go(int buffer);
+
+  const PlanTemplate& program_;
+  const StepSettings* settings_ = nullptr;
+  std::vector<at::Tensor> buffers_;
+  std::vector<std::vector<int>> uses_;  // by operation: buffers that do not last
+  std::vector<int> holds_at_start_;     // by buffer: operations that use it, and the one that frees it
+  std::unique_ptr<std::atomic<int>[]> holds_;
+  std::mutex inputs_;
+};
+
+/// An empty tensor of this form, or a flat one.
+at::Tensor make_tensor(const TensorForm& form);
+at::Tensor make_flat(DType dtype, int64_t elements);
+c10::ScalarType scalar_type(DType dtype);
+
+/// The memory of a tensor that fills its storage.
+std::byte* bytes_of(const at::Tensor& tensor);
+
+}  // namespace piper

@@ -1,0 +1,53 @@
+// Counts the bytes of tensors, through libtorch's reporting hook. The CPU allocator reports what was asked for, without
+// rounding.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace piper {
+
+/// What the threads that listen to it allocate and free.
+class MemoryCounter {
+ public:
+  MemoryCounter();
+  ~MemoryCounter();
+  MemoryCounter(const MemoryCounter&) = delete;
+  MemoryCounter& operator=(const MemoryCounter&) = delete;
+
+  int64_t now() const;   // allocated less freed since it was made
+  int64_t peak() const;  // the most that was, since the last reset
+  void reset_peak();
+
+ private:
+  friend class CountMemory;
+  struct Hook;
+  std::shared_ptr<Hook> hook_;
+};
+
+/// While it lives, what this thread allocates and frees is counted there.
+class CountMemory {
+ public:
+  explicit CountMemory(MemoryCounter& counter);
+  ~CountMemory();
+  CountMemory(const CountMemory&) = delete;
+  CountMemory& operator=(const CountMemory&) = delete;
+
+ private:
+  struct Guard;
+  std::unique_ptr<Guard> guard_;
+};
+
+/// Counts what this thread allocates and frees while it lives.
+class MemoryMeter {
+ public:
+  int64_t now() const { return counter_.now(); }
+  int64_t peak() const { return counter_.peak(); }
+  void reset_peak() { counter_.reset_peak(); }
+
+ private:
+  MemoryCounter counter_;
+  CountMemory counting_{counter_};
+};
+
+}  // namespace piper

@@ -1,0 +1,72 @@
+#include "runtime/stream.h"
+
+#include <iterator>
+#include <utility>
+
+namespace piper {
+
+Stream::Stream(std::function<void(const std::function<void()>&)> on_thread,
+               std::function<void(std::exception_ptr)> failed)
+    : failed_(std::move(failed)), thread_([this, on_thread = std::move(on_thread)] { on_thread([this] { run(); }); }) {}
+
+Stream::~Stream() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void Stream::wait(const Event& event, uint32_t step) {
+  filling_.push_back({{}, &event, nullptr, step});
+}
+void Stream::launch(std::function<void()> work) {
+  filling_.push_back({std::move(work), nullptr, nullptr, 0});
+}
+void Stream::record(Event& event, uint32_t step) {
+  filling_.push_back({{}, nullptr, &event, step});
+}
+
+void Stream::flush() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (handed_.empty())
+      std::swap(handed_, filling_);
+    else
+      std::move(filling_.begin(), filling_.end(), std::back_inserter(handed_));
+  }
+  filling_.clear();
+  changed_.notify_one();
+}
+
+void Stream::run() {
+  std::vector<Command> commands;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return ended_ || !handed_.empty(); });
+      if (handed_.empty()) return;
+      std::swap(commands, handed_);
+    }
+    for (Command& command : commands) execute(command);
+    commands.clear();
+  }
+}
+
+void Stream::execute(Command& command) {
+  if (command.awaited) {
+    command.awaited->wait(command.step);
+  } else if (command.recorded) {
+    command.recorded->signal(command.step);
+  } else if (!stopped_) {
+    try {
+      command.work();
+    } catch (...) {
+      stopped_ = true;
+      failed_(std::current_exception());
+    }
+  }
+}
+
+}  // namespace piper

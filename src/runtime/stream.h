@@ -1,0 +1,49 @@
+// An in-order queue of a device: a thread that does what was put in, one after the other.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "runtime/event.h"
+
+namespace piper {
+
+class Stream {
+ public:
+  /// `on_thread` runs first and last on the stream's thread, around everything else. `failed` gets what a piece of work
+  /// throws; afterwards nothing runs any more.
+  Stream(std::function<void(const std::function<void()>&)> on_thread, std::function<void(std::exception_ptr)> failed);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void wait(const Event& event, uint32_t step);
+  void launch(std::function<void()> work);
+  void record(Event& event, uint32_t step);
+  /// Hands everything put in so far to the thread.
+  void flush();
+
+ private:
+  struct Command {
+    std::function<void()> work;  // none: an event
+    const Event* awaited = nullptr;
+    Event* recorded = nullptr;
+    uint32_t step = 0;
+  };
+  void run();
+  void execute(Command& command);
+
+  std::function<void(std::exception_ptr)> failed_;
+  bool stopped_ = false;            // of the stream's thread
+  std::vector<Command> filling_;    // of the thread that puts in
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Command> handed_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace piper
