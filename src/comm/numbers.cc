@@ -1,26 +1,12 @@
 #include "comm/numbers.h"
 
-#include <bit>
-#include <cmath>
+#include <algorithm>
 #include <cstring>
+
+#include "base/bfloat.h"
 
 namespace piper {
 namespace {
-
-/// bfloat16 as it lies in memory.
-struct BFloat {
-  uint16_t bits;
-};
-
-float load(const BFloat& x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
-}
-/// To the nearest, ties to even.
-BFloat store(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  if (std::isnan(x)) return {static_cast<uint16_t>(0x7FC0)};
-  return {static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)};
-}
 
 template <class T>
 void sum_plain(std::span<const std::byte* const> from, std::byte* to, size_t bytes) {
@@ -42,8 +28,8 @@ void sum_bfloat(std::span<const std::byte* const> from, std::byte* to, size_t by
   const size_t count = bytes / sizeof(BFloat);
   for (size_t i = 0; i < count; ++i) {
     float total = 0;
-    for (const std::byte* member : from) total += load(reinterpret_cast<const BFloat*>(member)[i]);
-    reinterpret_cast<BFloat*>(to)[i] = store(total);
+    for (const std::byte* member : from) total += to_float(reinterpret_cast<const BFloat*>(member)[i]);
+    reinterpret_cast<BFloat*>(to)[i] = to_bfloat(total);
   }
 }
 
