@@ -11,6 +11,7 @@
 #include "capture/label_region.h"
 #include "capture/recorder.h"
 #include "model/model_graph.h"
+#include "runtime/computation.h"
 
 namespace piper {
 
@@ -29,12 +30,6 @@ struct CaptureOptions {
   std::vector<int64_t> samples = {1};
   /// Run each distinct operator once to see how much memory it takes. Without, temporaries are those between operators.
   bool measure_operators = true;
-};
-
-/// The tensor behind a value, parameter or gradient of the model.
-struct TensorForm {
-  c10::ScalarType dtype = c10::ScalarType::Float;
-  std::vector<int64_t> sizes, strides;
 };
 
 /// The model captured for one size of slices.

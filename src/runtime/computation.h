@@ -61,11 +61,18 @@ struct ExchangeForm {
   int64_t run_before = 0, run_after = 0;  // bytes that lie together of what one device sends to, or gets from, another
 };
 
-/// How a parameter is cut into pieces.
+/// A parameter, and how it is cut into pieces: along one factor of one of its dimensions.
 struct ParameterForm {
   DType dtype = DType::Float32;
-  std::vector<int64_t> sizes;
-  int64_t divided_dim = 0;
+  std::vector<int64_t> sizes, factors;
+  size_t divided_dim = 0, divided_factor = 0;
+
+  /// Sizes of one of so many pieces.
+  std::vector<int64_t> piece_sizes(int64_t pieces) const {
+    std::vector<int64_t> out = sizes;
+    if (pieces > 1) out[divided_dim] /= pieces;
+    return out;
+  }
 };
 
 class Computations {

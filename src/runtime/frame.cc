@@ -10,7 +10,7 @@
 
 namespace piper {
 
-Frame::Frame(const Plan&, const PlanTemplate& program)
+Frame::Frame(const PlanTemplate& program)
     : program_(program),
       buffers_(program.buffers.size()),
       uses_(program.ops.size()),

@@ -41,7 +41,7 @@ struct StepScalars {
 
 class Frame {
  public:
-  Frame(const Plan& plan, const PlanTemplate& program);
+  explicit Frame(const PlanTemplate& program);
 
   at::Tensor& operator[](int buffer) { return buffers_[static_cast<size_t>(buffer)]; }
 

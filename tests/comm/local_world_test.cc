@@ -90,7 +90,8 @@ TEST(LocalWorld, EveryCollective) {
                        for (size_t m = 0; m < n; ++m)
                          for (size_t i = 0; i < part; ++i)
                            ASSERT_EQ(whole[m * part + i], value(static_cast<size_t>(order[m]), i));
-                       world[d]->all_to_all(0, 4, bytes(out), bytes(in));
+                       const auto run = static_cast<int64_t>(part * sizeof(double));
+                       world[d]->all_to_all(0, 4, bytes(out), run, bytes(in), run);
                        for (size_t m = 0; m < n; ++m)
                          for (size_t i = 0; i < part; ++i)
                            ASSERT_EQ(in[m * part + i], value(static_cast<size_t>(order[m]), position[d] * part + i));

@@ -118,9 +118,7 @@ class Run : public Executor {
         }
         const ParameterForm form = prepare.computations.parameter(name);
         out.elements = parameter.elements;
-        out.sizes = form.sizes;
-        const int64_t pieces = part_of(prepare.plan, *bucket, prepare.device)->pieces;
-        if (pieces > 1) out.sizes[static_cast<size_t>(form.divided_dim)] /= pieces;
+        out.sizes = form.piece_sizes(part_of(prepare.plan, *bucket, prepare.device)->pieces);
         if (buffer.persistent) out.lasting = out.of(prepare.frame[index]);
         return out;
       }

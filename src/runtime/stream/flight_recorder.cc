@@ -1,4 +1,4 @@
-#include "runtime/flight_recorder.h"
+#include "runtime/stream/flight_recorder.h"
 
 #include <algorithm>
 

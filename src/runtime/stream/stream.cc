@@ -1,4 +1,4 @@
-#include "runtime/stream.h"
+#include "runtime/stream/stream.h"
 
 #include <iterator>
 #include <utility>
@@ -31,6 +31,7 @@ void Stream::record(Event& event, uint32_t step) {
 void Stream::flush() {
   {
     const std::lock_guard lock(mutex_);
+    idle_ = false;
     if (handed_.empty())
       std::swap(handed_, filling_);
     else
@@ -45,6 +46,7 @@ void Stream::run() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
+      idle_ = handed_.empty();
       changed_.wait(lock, [&] { return ended_ || !handed_.empty(); });
       if (handed_.empty()) return;
       std::swap(commands, handed_);

@@ -1,13 +1,14 @@
 // An in-order queue of a device: a thread that does what was put in, one after the other.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "runtime/event.h"
+#include "runtime/stream/event.h"
 
 namespace piper {
 
@@ -25,6 +26,8 @@ class Stream {
   void record(Event& event, uint32_t step);
   /// Hands everything put in so far to the thread.
   void flush();
+  /// Everything that was handed over has been done.
+  bool idle() const { return idle_.load(); }
 
  private:
   struct Command {
@@ -43,6 +46,7 @@ class Stream {
   std::condition_variable changed_;
   std::vector<Command> handed_;
   bool ended_ = false;
+  std::atomic<bool> idle_ = true;
   std::thread thread_;
 };
 

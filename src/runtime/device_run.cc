@@ -1,0 +1,146 @@
+#include "runtime/device_run.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/invariant.h"
+
+namespace piper {
+
+const PlanTemplate& program_of(const Plan& plan, int device) {
+  for (const PlanTemplate& t : plan.templates)
+    if (std::find(t.devices.begin(), t.devices.end(), device) != t.devices.end()) return t;
+  internal_error(fmt::format("the plan has no device {}", device));
+}
+
+std::string describe_op(const Plan& plan, int device, int op) {
+  const std::string text = describe(plan, program_of(plan, device), op);
+  return fmt::format("device {}{}", device, text.substr(text.find(':')));
+}
+
+DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Computations& computations,
+                     Communicator& communicator, Failure& failure, const RunOptions& options)
+    : plan_(plan),
+      program_(program_of(plan, device)),
+      device_(device),
+      step_config_(step),
+      computations_(computations),
+      communicator_(communicator),
+      failure_(failure),
+      options_(options),
+      frame_(program_),
+      recorder_(program_.ops.size(), options.recorded_steps),
+      events_(std::make_unique<Event[]>(program_.ops.size())),
+      ends_(std::make_unique<Event[]>(plan.streams.size() + 1)),
+      streams_(plan.streams.size()) {
+  frame_.poison_freed = options.poison_freed;
+  failure.stop_with([this](const std::string& reason) {
+    for (size_t i = 0; i < program_.ops.size(); ++i) events_[i].release();
+    for (size_t s = 0; s <= plan_.streams.size(); ++s) ends_[s].release();
+    communicator_.abort(reason);
+  });
+  const auto on_thread = [this](const std::function<void()>& run) {
+    const CountMemory counting(memory_);
+    const at::NoGradGuard no_grad;
+    at::init_num_threads();
+    run();
+  };
+  const auto failed = [this](const std::exception_ptr& what) {
+    try {
+      std::rethrow_exception(what);
+    } catch (const std::exception& problem) {
+      failure_.report(problem.what());
+    }
+  };
+  for (const PlannedOp& op : program_.ops)
+    if (auto& stream = streams_[static_cast<size_t>(op.stream)]; !stream)
+      stream = std::make_unique<Stream>(on_thread, failed);
+  host_ = std::make_unique<Stream>(on_thread, failed);
+}
+
+DeviceRun::~DeviceRun() {
+  host_.reset();
+  streams_.clear();
+}
+
+void DeviceRun::prepare() {
+  const CountMemory counting(memory_);
+  for (size_t b = 0; b < program_.buffers.size(); ++b) {
+    const PlanBuffer& buffer = program_.buffers[b];
+    if (!buffer.persistent) continue;
+    for (const PlanBucket& bucket : plan_.buckets) {
+      if (bucket.name != buffer.label.name) continue;
+      const DType dtype = buffer.category == Category::Weights     ? bucket.weights
+                          : buffer.category == Category::Gradients ? bucket.gradients
+                                                                   : DType::Int8;  // state is of several types
+      frame_[static_cast<int>(b)] = make_flat(dtype, buffer.bytes / bytes_of(dtype)).fill_(0);
+    }
+  }
+  circles_ = make_circles(plan_, communicator_);
+  const Preparation preparation{plan_,         program_,      step_config_, device_,
+                                computations_, communicator_, circles_,     frame_};
+  for (size_t i = 0; i < program_.ops.size(); ++i)
+    executors_.push_back(make_executor(preparation, static_cast<int>(i)));
+}
+
+void DeviceRun::start(const StepSettings& settings) {
+  ++step_;
+  host_->launch([this, &settings] {
+    recorder_.begin(settings.step);
+    frame_.begin(settings);
+    issue();
+  });
+  host_->record(ends_[plan_.streams.size()], step_);
+  host_->flush();
+}
+
+void DeviceRun::issue() {
+  for (size_t i = 0; i < program_.ops.size(); ++i) {
+    const PlannedOp& op = program_.ops[i];
+    Stream& stream = *streams_[static_cast<size_t>(op.stream)];
+    for (const int awaited : op.waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
+    recorder_.launched(static_cast<int>(i));
+    stream.launch([this, i] { execute(static_cast<int>(i)); });
+    stream.record(events_[i], step_);
+    if (options_.issue == Issue::Serial) {
+      stream.flush();
+      events_[i].wait(step_);
+    }
+    frame_.issued(static_cast<int>(i));
+  }
+  for (size_t s = 0; s < streams_.size(); ++s)
+    if (streams_[s]) {
+      streams_[s]->record(ends_[s], step_);
+      streams_[s]->flush();
+    }
+}
+
+void DeviceRun::execute(int op) {
+  if (failure_.happened()) return;
+  if (options_.before_op) options_.before_op(device_, op);
+  recorder_.started(op);
+  try {
+    executors_[static_cast<size_t>(op)]->run(frame_);
+  } catch (const std::exception& problem) {
+    throw RunError(fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
+  }
+  recorder_.ended(op);
+  frame_.ended(op);
+  progress_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void DeviceRun::wait() {
+  ends_[plan_.streams.size()].wait(step_);
+  for (size_t s = 0; s < streams_.size(); ++s)
+    if (streams_[s]) ends_[s].wait(step_);
+}
+
+bool DeviceRun::idle() const {
+  return host_->idle() && std::all_of(streams_.begin(), streams_.end(),
+                                      [](const auto& stream) { return !stream || stream->idle(); });
+}
+
+}  // namespace piper

@@ -1,0 +1,84 @@
+// One device executing its plan, step after step.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/executor.h"
+#include "runtime/stream/failure.h"
+#include "runtime/stream/flight_recorder.h"
+#include "runtime/memory_meter.h"
+#include "runtime/stream/stream.h"
+
+namespace piper {
+
+/// How the operations of a device follow each other.
+enum class Issue {
+  Ahead,  // all are issued at once; streams run side by side
+  Serial  // each ends before the next is issued: memory is exactly what the plan says
+};
+
+struct RunOptions {
+  Issue issue = Issue::Ahead;
+  size_t recorded_steps = 2;  // kept by the flight recorder
+  /// Called before every operation, on the thread that runs it: tests delay operations and plant faults here.
+  std::function<void(int device, int op)> before_op;
+  bool poison_freed = false;
+};
+
+class DeviceRun {
+ public:
+  DeviceRun(const Plan& plan, int device, const StepConfig& step, Computations& computations,
+            Communicator& communicator, Failure& failure, const RunOptions& options);
+  ~DeviceRun();
+
+  int device() const { return device_; }
+  const PlanTemplate& program() const { return program_; }
+  Frame& frame() { return frame_; }
+  const FlightRecorder& recorder() const { return recorder_; }
+  MemoryCounter& memory() { return memory_; }
+  /// Operations ended since the beginning.
+  int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+
+  /// Makes buffers that last, and executors.
+  void prepare();
+  /// Starts a step; returns at once.
+  void start(const StepSettings& settings);
+  /// Waits until it has ended everywhere on this device.
+  void wait();
+  /// No thread of the device does anything.
+  bool idle() const;
+
+ private:
+  void issue();
+  void execute(int op);
+
+  const Plan& plan_;
+  const PlanTemplate& program_;
+  const int device_;
+  const StepConfig& step_config_;
+  Computations& computations_;
+  Communicator& communicator_;
+  Failure& failure_;
+  const RunOptions& options_;
+  MemoryCounter memory_;
+  Frame frame_;
+  Circles circles_;
+  FlightRecorder recorder_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::unique_ptr<Event[]> events_;      // by operation
+  std::unique_ptr<Event[]> ends_;        // by stream, then the host
+  uint32_t step_ = 0;                    // of the events
+  std::atomic<int64_t> progress_ = 0;
+  std::vector<std::unique_ptr<Stream>> streams_;  // none where the device does not use one
+  std::unique_ptr<Stream> host_;
+};
+
+/// The template that is the device's plan.
+const PlanTemplate& program_of(const Plan& plan, int device);
+/// `device 4: op 17 all_to_all x.3 F mb=2 on ep (dualpipe.piper:5)`
+std::string describe_op(const Plan& plan, int device, int op);
+
+}  // namespace piper

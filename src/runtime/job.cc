@@ -1,0 +1,112 @@
+#include "runtime/job.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <thread>
+
+namespace piper {
+
+using namespace std::chrono_literals;
+
+/// Looks from time to time whether anything has ended.
+class Job::Watchdog {
+ public:
+  Watchdog(const Plan& plan, const std::vector<DeviceRun*>& devices, Failure& failure, double patience)
+      : plan_(plan), devices_(devices), failure_(failure), patience_(patience), thread_([this] { watch(); }) {}
+  ~Watchdog() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  void set_busy(bool busy) {
+    const std::lock_guard lock(mutex_);
+    busy_ = busy;
+    last_change_ = now();
+  }
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::duration<double>(std::min(patience_ / 4, 0.25)), [&] { return ended_; })) {
+      int64_t progress = 0;
+      for (const DeviceRun* device : devices_) progress += device->progress();
+      if (progress != progress_) {
+        progress_ = progress;
+        last_change_ = now();
+      }
+      const double seconds = static_cast<double>(now() - last_change_) * 1e-9;
+      if (!busy_ || seconds < patience_ || failure_.happened()) continue;
+      failure_.report(fmt::format("nothing has ended for {:.1f} s\n{}", seconds, describe_progress(plan_, devices_)));
+    }
+  }
+
+  const Plan& plan_;
+  const std::vector<DeviceRun*>& devices_;
+  Failure& failure_;
+  const double patience_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false, busy_ = false;
+  int64_t progress_ = -1;
+  Nanoseconds last_change_ = 0;
+  std::thread thread_;
+};
+
+Job::Job(std::shared_ptr<const Plan> plan, const StepConfig& step, Computations& computations,
+         std::vector<std::unique_ptr<Communicator>> communicators, JobOptions options)
+    : plan_(std::move(plan)),
+      step_(step),
+      computations_(computations),
+      options_(std::move(options)),
+      communicators_(std::move(communicators)) {
+  for (const auto& communicator : communicators_)
+    devices_.push_back(std::make_unique<DeviceRun>(*plan_, communicator->device(), step_, computations_, *communicator,
+                                                   failure_, options_.run));
+  for (const auto& device : devices_) {
+    device->prepare();
+    device_pointers_.push_back(device.get());
+  }
+  watchdog_ = std::make_unique<Watchdog>(*plan_, device_pointers_, failure_, options_.patience_seconds);
+}
+
+Job::~Job() = default;
+
+void Job::set_parameters(const std::function<void(const std::string& name, at::Tensor& whole)>& fill) {
+  piper::set_parameters(*plan_, step_, computations_, device_pointers_, fill);
+}
+
+at::Tensor Job::parameter(const std::string& name, Kept kept) {
+  return get_parameter(*plan_, step_, computations_, device_pointers_, name, kept);
+}
+
+StepOutcome Job::step(const StepSettings& settings) {
+  const Nanoseconds start = now();
+  watchdog_->set_busy(true);
+  for (const auto& device : devices_) device->start(settings);
+  for (const auto& device : devices_) device->wait();
+  watchdog_->set_busy(false);
+  if (failure_.happened()) {
+    const auto all_idle = [&] {
+      return std::all_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->idle(); });
+    };
+    for (int i = 0; i < 200 && !all_idle(); ++i) std::this_thread::sleep_for(25ms);
+    stuck_ = !all_idle();
+    throw RunError(failure_.message());
+  }
+  const StepScalars& scalars = devices_[0]->frame().scalars;
+  StepOutcome outcome;
+  const auto losses = static_cast<double>(std::max<int64_t>(plan_->losses, 1));
+  outcome.loss = scalars.loss / losses;
+  outcome.gradient_norm = std::sqrt(scalars.squares) / losses;
+  outcome.skipped = !std::isfinite(outcome.loss) || !std::isfinite(outcome.gradient_norm);
+  outcome.seconds = static_cast<double>(now() - start) * 1e-9;
+  return outcome;
+}
+
+}  // namespace piper

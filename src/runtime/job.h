@@ -1,0 +1,65 @@
+// The devices of this process, executing one plan together, step after step.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/device_run.h"
+#include "runtime/parameters.h"
+
+namespace piper {
+
+struct JobOptions {
+  RunOptions run;
+  /// If nothing ends for so long, the job is stopped and says what every device waits for.
+  double patience_seconds = 300;
+};
+
+struct StepOutcome {
+  double loss = 0;           // mean over all parts of the batch
+  double gradient_norm = 0;  // before clipping
+  bool skipped = false;      // not finite: nothing was updated
+  double seconds = 0;
+};
+
+class Job {
+ public:
+  /// One communicator for each device of the plan that runs here. All outlive the job.
+  Job(std::shared_ptr<const Plan> plan, const StepConfig& step, Computations& computations,
+      std::vector<std::unique_ptr<Communicator>> communicators, JobOptions options = {});
+  ~Job();
+
+  const Plan& plan() const { return *plan_; }
+  const StepConfig& step_config() const { return step_; }
+  const std::vector<DeviceRun*>& devices() const { return device_pointers_; }
+
+  void set_parameters(const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
+  at::Tensor parameter(const std::string& name, Kept kept);
+
+  /// Throws RunError, with what the devices did last. The job is over then.
+  StepOutcome step(const StepSettings& settings);
+  /// After an error: some operation never came back, so the threads of the job cannot end.
+  bool stuck() const { return stuck_; }
+
+ private:
+  class Watchdog;
+
+  std::shared_ptr<const Plan> plan_;
+  const StepConfig step_;
+  Computations& computations_;
+  const JobOptions options_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;
+  Failure failure_;
+  std::vector<std::unique_ptr<DeviceRun>> devices_;
+  std::vector<DeviceRun*> device_pointers_;
+  std::unique_ptr<Watchdog> watchdog_;
+  bool stuck_ = false;
+};
+
+/// What every device does and waits for, in the user's words.
+std::string describe_progress(const Plan& plan, const std::vector<DeviceRun*>& devices);
+/// The operations that ended last on every device, and those under way.
+std::string describe_flight(const Plan& plan, const std::vector<DeviceRun*>& devices, size_t operations);
+
+}  // namespace piper

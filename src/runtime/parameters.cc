@@ -1,0 +1,143 @@
+#include "runtime/parameters.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "base/invariant.h"
+
+namespace piper {
+namespace {
+
+std::optional<int> lasting(const DeviceRun& device, const PlanBucket& bucket, Category category) {
+  const auto& buffers = device.program().buffers;
+  for (size_t b = 0; b < buffers.size(); ++b)
+    if (buffers[b].persistent && buffers[b].category == category && buffers[b].label.name == bucket.name)
+      return static_cast<int>(b);
+  return std::nullopt;
+}
+
+/// The piece of a parameter that devices of one part hold.
+at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
+  if (part.pieces == 1) return whole;
+  const int64_t size = form.factors[form.divided_factor] / part.pieces;
+  return whole.view(form.factors).narrow(static_cast<int64_t>(form.divided_factor), part.piece * size, size);
+}
+
+ElementRange common(ElementRange a, ElementRange b) {
+  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end(), b.end());
+  return {begin, std::max<int64_t>(end - begin, 0)};
+}
+
+/// Elements of a bucket that a buffer of this many holds.
+ElementRange held(const BucketPart& part, int64_t elements) {
+  return elements == part.padded ? ElementRange{0, part.padded} : part.owned();
+}
+
+/// A flat view of what is kept for the bucket on the device.
+at::Tensor kept_in(DeviceRun& device, const PlanBucket& bucket, const BucketPart& part, const StepConfig& step,
+                   Kept kept) {
+  if (kept == Kept::Weight || kept == Kept::Gradient) {
+    const auto buffer = lasting(device, bucket, kept == Kept::Weight ? Category::Weights : Category::Gradients);
+    return buffer ? device.frame()[*buffer] : at::Tensor();
+  }
+  const auto buffer = lasting(device, bucket, Category::Optimizer);
+  const ElementTypes types = element_types(step, bucket.weights);
+  const int64_t moments = piper::moments(step.optimizer);
+  const int64_t index = kept == Kept::Moment1 ? 0 : kept == Kept::Moment2 ? 1 : moments;
+  if (!buffer || (kept == Kept::Master ? !types.master : index >= moments)) return {};
+  const int64_t count = part.range().count;
+  const int64_t begin = std::min(index, moments) * count * bytes_of(types.moments);
+  const DType dtype = kept == Kept::Master ? *types.master : types.moments;
+  return device.frame()[*buffer].narrow(0, begin, count * bytes_of(dtype)).view(scalar_type(dtype));
+}
+
+}  // namespace
+
+void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
+                    const std::vector<DeviceRun*>& devices,
+                    const std::function<void(const std::string& name, at::Tensor& whole)>& fill) {
+  for (const PlanBucket& bucket : plan.buckets) {
+    int64_t offset = 0;
+    for (const PlanParameter& parameter : bucket.parameters) {
+      const std::string& name = plan.names[static_cast<size_t>(parameter.name)];
+      const ParameterForm form = computations.parameter(name);
+      at::Tensor whole = at::empty(form.sizes, c10::TensorOptions().dtype(scalar_type(form.dtype)));
+      fill(name, whole);
+      for (DeviceRun* device : devices) {
+        const auto part = part_of(plan, bucket, device->device());
+        if (!part) continue;
+        const at::Tensor flat = device->frame()[*lasting(*device, bucket, Category::Weights)];
+        const ElementRange here = held(*part, flat.numel());
+        const ElementRange range = common({offset, parameter.elements}, here);
+        if (range.count == 0) continue;
+        const at::Tensor piece = piece_of(whole, form, *part).reshape({-1});
+        flat.narrow(0, range.begin - here.begin, range.count)
+            .copy_(piece.narrow(0, range.begin - offset, range.count));
+      }
+      offset += parameter.elements;
+    }
+    for (DeviceRun* device : devices) {
+      const auto part = part_of(plan, bucket, device->device());
+      const auto state = part ? lasting(*device, bucket, Category::Optimizer) : std::nullopt;
+      if (!state) continue;
+      const at::Tensor weights = device->frame()[*lasting(*device, bucket, Category::Weights)];
+      const ElementRange range = part->range();
+      initialize_state(element_types(step, bucket.weights), step.optimizer,
+                       bytes_of(weights) + offset_in(*part, weights.numel(), range) * bytes_of(bucket.weights),
+                       bytes_of(device->frame()[*state]), range.count);
+    }
+  }
+}
+
+at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
+                         const std::vector<DeviceRun*>& devices, const std::string& name, Kept kept) {
+  for (const PlanBucket& bucket : plan.buckets) {
+    int64_t offset = 0;
+    for (const PlanParameter& parameter : bucket.parameters) {
+      if (plan.names[static_cast<size_t>(parameter.name)] != name) {
+        offset += parameter.elements;
+        continue;
+      }
+      const ParameterForm form = computations.parameter(name);
+      at::Tensor whole;
+      for (DeviceRun* device : devices) {
+        const auto part = part_of(plan, bucket, device->device());
+        if (!part || part->holder != 0) continue;
+        const at::Tensor flat = kept_in(*device, bucket, *part, step, kept);
+        if (!flat.defined()) return {};
+        if (!whole.defined()) whole = at::zeros(form.sizes, flat.options());
+        const ElementRange here = held(*part, flat.numel());
+        const ElementRange range = common(common({offset, parameter.elements}, here), part->range());
+        if (range.count == 0) continue;
+        const at::Tensor target = piece_of(whole, form, *part);
+        const at::Tensor piece = target.contiguous();  // a copy where the piece is not
+        piece.view({-1})
+            .narrow(0, range.begin - offset, range.count)
+            .copy_(flat.narrow(0, range.begin - here.begin, range.count));
+        if (piece.data_ptr() != target.data_ptr()) target.copy_(piece);
+      }
+      return whole;
+    }
+  }
+  internal_error("the plan has no parameter " + name);
+}
+
+std::vector<std::pair<std::string, at::Tensor>> weights_of(const Plan& plan, DeviceRun& device) {
+  std::vector<std::pair<std::string, at::Tensor>> out;
+  for (const PlanBucket& bucket : plan.buckets) {
+    const auto part = part_of(plan, bucket, device.device());
+    if (!part || part->pieces > 1) continue;
+    const at::Tensor flat = device.frame()[*lasting(device, bucket, Category::Weights)];
+    if (flat.numel() != part->padded) continue;
+    int64_t offset = 0;
+    for (const PlanParameter& parameter : bucket.parameters) {
+      out.emplace_back(plan.names[static_cast<size_t>(parameter.name)], flat.narrow(0, offset, parameter.elements));
+      offset += parameter.elements;
+    }
+  }
+  return out;
+}
+
+}  // namespace piper

@@ -1,0 +1,26 @@
+// Whole parameters, in and out of the flat buffers that devices hold.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "runtime/device_run.h"
+
+namespace piper {
+
+/// What is kept for every element of a parameter.
+enum class Kept { Weight, Gradient, Moment1, Moment2, Master };
+
+/// Gives every device its part. `fill` gets an empty tensor of the whole parameter, each once.
+void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
+                    const std::vector<DeviceRun*>& devices,
+                    const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
+
+/// The whole of what is kept for a parameter, from the devices that hold it first. Undefined where nothing is kept.
+at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
+                         const std::vector<DeviceRun*>& devices, const std::string& name, Kept kept);
+
+/// The weights of all parameters that a device has whole, by name: equal on all devices that hold them.
+std::vector<std::pair<std::string, at::Tensor>> weights_of(const Plan& plan, DeviceRun& device);
+
+}  // namespace piper

@@ -1,0 +1,43 @@
+// A captured model as the runtime sees it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "capture/capture.h"
+#include "runtime/computation.h"
+
+namespace piper {
+
+class CapturedComputations : public Computations {
+ public:
+  /// `model` outlives it. `initial` fills model buffers that passes write: each device has its own.
+  CapturedComputations(const CapturedModel& model,
+                       std::function<void(const std::string& name, at::Tensor& whole)> initial);
+
+  ComputationForm form(std::string_view name, Pass pass) const override;
+  std::unique_ptr<Computation> make(const ComputationSite& site) override;
+  TensorForm value(std::string_view name, int64_t samples) const override;
+  int64_t sample_dim(std::string_view value) const override;
+  ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const override;
+  ParameterForm parameter(std::string_view name) const override;
+
+ private:
+  ChunkId chunk(std::string_view name) const;
+  ValueId value_id(std::string_view name) const;
+  const GraphTensor& tensor(std::string_view name) const;
+  at::Tensor state(int device, const std::string& name);
+
+  const CapturedModel& model_;
+  const ModelGraph& graph_;
+  std::function<void(const std::string& name, at::Tensor& whole)> initial_;
+  std::map<std::tuple<int, Pass, int64_t, int64_t>, std::shared_ptr<const ChunkProgram>> programs_;
+  std::map<std::pair<int, std::string>, at::Tensor> states_;
+  std::map<std::string, ChunkId, std::less<>> chunks_;
+  std::map<std::string, ValueId, std::less<>> values_;
+};
+
+}  // namespace piper
