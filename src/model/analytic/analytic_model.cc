@@ -75,6 +75,9 @@ ModelGraph build(const ModelConfig& config, const StepConfig& step) {
 }  // namespace
 
 Result<ModelGraph> analytic_model(const ModelConfig& config, const StepConfig& step) {
+  if (config.arch == Architecture::TwoBranch)
+    return error(ErrorCode::E111, {}, "architecture two-branch has no analytic form")
+        .help("it can be captured and trained (docs/models.md)");
   auto problem = find_problem(config);
   if (!problem) problem = find_problem(config, step);
   if (problem) return error(ErrorCode::E111, {}, std::move(problem->message)).help(std::move(problem->help));

@@ -27,7 +27,7 @@ Heads plain_projections(WorkTally& tally, const ModelConfig& c) {
     tally.keep(q + kv, NeededBy::Both);  // the norms' inputs
     tally.hand(q + kv);
   }
-  if (c.arch != Architecture::Gpt) tally.pointwise(q + kv, q + kv);  // rotary positions
+  if (!has_learned_positions(c.arch)) tally.pointwise(q + kv, q + kv);  // rotary positions
   return {width, width, q + 2 * kv};
 }
 

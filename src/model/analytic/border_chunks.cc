@@ -15,7 +15,7 @@ void add_embed(ChunkWriter& writer, ValueId tokens, const Flow& out) {
   draft.weight_reads.push_back(tokens);
   WorkTally tally(draft.name, writer.per_sample());
   tally.lookup("weight", c.vocab, c.hidden);
-  if (c.arch == Architecture::Gpt) tally.lookup("positions", c.seq, c.hidden);
+  if (has_learned_positions(c.arch)) tally.lookup("positions", c.seq, c.hidden);
   if (c.dropout) tally.keep_bytes(c.hidden, NeededBy::Weight);  // mask
   writer.add(std::move(draft), tally);
 }

@@ -38,16 +38,18 @@ Problem check_integer(const ModelConfig& config, const IntegerField& field) {
 }
 
 Problem check_fields(const ModelConfig& config) {
+  const ModelConfig usual = usual_config(config.arch);
   for (const IntegerField& field : integer_fields())
     if (Problem found = check_integer(config, field)) return found;
   for (const NumberField& field : number_fields()) {
     const double value = config.*field.member;
     if (!(value >= field.least && value <= field.most)) return outside(field.key, value, field.least, field.most);
-    if (value != ModelConfig{}.*field.member && !applies(field.applies_to, config.arch))
+    if (value != usual.*field.member && !applies(field.applies_to, config.arch))
       return meaningless(field.key, config.arch);
   }
   for (const SwitchField& field : switch_fields())
-    if (config.*field.member && !applies(field.applies_to, config.arch)) return meaningless(field.key, config.arch);
+    if (config.*field.member != usual.*field.member && !applies(field.applies_to, config.arch))
+      return meaningless(field.key, config.arch);
   return std::nullopt;
 }
 
@@ -104,9 +106,12 @@ Problem find_problem(const ModelConfig& config) {
     return problem("name", "the model's name must be printable and have at most 200 characters",
                    "give it a shorter, plain name");
   if (Problem found = check_fields(config)) return found;
-  if (config.arch == Architecture::Gpt && config.seq == 0)
-    return problem("seq", "seq is missing; architecture gpt needs it for its learned positions",
+  if (has_learned_positions(config.arch) && config.seq == 0)
+    return problem("seq",
+                   fmt::format("seq is missing; architecture {} needs it for its learned positions", name(config.arch)),
                    "add seq = 2048, or another number");
+  if (is_reference(config.arch) && config.act != Activation::Swiglu) return meaningless("act", config.arch);
+  if (is_reference(config.arch) && config.norm != Norm::RmsNorm) return meaningless("norm", config.arch);
   if (Problem found = check_attention(config)) return found;
   return check_mixture(config);
 }
@@ -114,7 +119,7 @@ Problem find_problem(const ModelConfig& config) {
 Problem find_problem(const ModelConfig& config, const StepConfig& step) {
   if (step.batch < 1 || step.batch > 1'000'000'000) return outside("batch", step.batch, 1, 1'000'000'000);
   if (step.sequence < 1 || step.sequence > (1 << 24)) return outside("sequence", step.sequence, 1, 1 << 24);
-  if (config.arch == Architecture::Gpt && step.sequence > config.seq)
+  if (has_learned_positions(config.arch) && step.sequence > config.seq)
     return problem("sequence",
                    fmt::format("sequence = {} is longer than the {} positions (seq) the model has learned",
                                step.sequence, config.seq),

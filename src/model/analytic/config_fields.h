@@ -11,7 +11,16 @@
 namespace piper {
 
 /// Architectures for which a field means something.
-enum class AppliesTo { All, Dense, Mixture, Latent, NotLatent };
+enum class AppliesTo {
+  All,
+  Adjustable,           // all but the reference
+  AdjustableAttention,  // with heads of queries, keys and values
+  Latent,
+  Dense,
+  Mixture,
+  AdjustableMixture,
+  TwoBranch,
+};
 bool applies(AppliesTo which, Architecture arch);
 
 enum class Need { Required, Optional };

@@ -94,6 +94,7 @@ Result<ModelConfig> read_model(const TomlSection& section) {
       read_word<Activation>(section, "act", {{"swiglu", Activation::Swiglu}, {"gelu", Activation::Gelu}}, config.act));
   PIPER_CHECK(
       read_word<Norm>(section, "norm", {{"rmsnorm", Norm::RmsNorm}, {"layernorm", Norm::LayerNorm}}, config.norm));
+  complete(config);
   if (auto problem = find_problem(config)) {
     Diagnostic diagnostic = at_key(section, std::move(*problem));
     if (section.has("arch") && section.has("name") && builtin_model(config.name))
@@ -140,10 +141,12 @@ Result<StepOverrides> read_step(const TomlSection& section) {
 
 }  // namespace
 
-Result<ConfigFile> parse_config(const SourceFilePtr& file) {
+Result<ConfigFile> parse_config(const SourceFilePtr& file, const std::vector<std::string>& other_sections) {
   PIPER_TRY(const TomlValue root, parse_toml(file));
   const TomlSection whole("the file", root);
-  PIPER_CHECK(whole.only({"model", "step"}));
+  std::vector<std::string> sections = {"model", "step"};
+  sections.insert(sections.end(), other_sections.begin(), other_sections.end());
+  PIPER_CHECK(whole.only(sections));
   PIPER_TRY(const auto model, whole.section("model"));
   PIPER_TRY(const auto step, whole.section("step"));
   if (!model)

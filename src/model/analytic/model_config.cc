@@ -5,8 +5,8 @@
 namespace piper {
 namespace {
 
-constexpr std::array<std::string_view, 6> architectures = {"gpt",       "llama3",  "qwen3-dense",
-                                                           "qwen3-moe", "mixtral", "deepseek_v3"};
+constexpr std::array<std::string_view, 9> architectures = {
+    "gpt", "llama3", "qwen3-dense", "qwen3-moe", "mixtral", "deepseek_v3", "reference", "reference-moe", "two-branch"};
 
 }  // namespace
 
@@ -25,11 +25,20 @@ std::vector<std::string> architecture_names() {
 }
 
 bool has_experts(Architecture arch) {
-  return arch == Architecture::Qwen3Moe || arch == Architecture::Mixtral || arch == Architecture::DeepSeekV3;
+  return arch == Architecture::Qwen3Moe || arch == Architecture::Mixtral || arch == Architecture::DeepSeekV3 ||
+         arch == Architecture::ReferenceMoe;
 }
 
 bool has_latent_attention(Architecture arch) {
   return arch == Architecture::DeepSeekV3;
+}
+
+bool has_learned_positions(Architecture arch) {
+  return arch == Architecture::Gpt || is_reference(arch);
+}
+
+bool is_reference(Architecture arch) {
+  return arch == Architecture::Reference || arch == Architecture::ReferenceMoe;
 }
 
 ModelConfig usual_config(Architecture arch) {
@@ -44,7 +53,18 @@ ModelConfig usual_config(Architecture arch) {
     config.act = Activation::Gelu;
     config.norm = Norm::LayerNorm;
   }
+  if (arch == Architecture::ReferenceMoe) {
+    config.top_k = 2;
+    config.capacity_factor = 1.25;
+  }
   return config;
+}
+
+void complete(ModelConfig& config) {
+  if (!is_reference(config.arch)) return;
+  const int64_t width = (8 * config.hidden + 191) / 192 * 64;  // 8/3 of hidden, rounded up to a multiple of 64
+  if (!has_experts(config.arch) && config.ffn == 0) config.ffn = width;
+  if (has_experts(config.arch) && config.moe_ffn == 0) config.moe_ffn = width / 2;
 }
 
 int64_t key_value_heads(const ModelConfig& config) {

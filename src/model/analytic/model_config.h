@@ -9,14 +9,19 @@
 
 namespace piper {
 
-enum class Architecture { Gpt, Llama3, Qwen3Dense, Qwen3Moe, Mixtral, DeepSeekV3 };
-std::string_view name(Architecture arch);  // gpt, llama3, qwen3-dense, qwen3-moe, mixtral, deepseek_v3
+enum class Architecture { Gpt, Llama3, Qwen3Dense, Qwen3Moe, Mixtral, DeepSeekV3, Reference, ReferenceMoe, TwoBranch };
+/// gpt, llama3, qwen3-dense, qwen3-moe, mixtral, deepseek_v3, reference, reference-moe, two-branch
+std::string_view name(Architecture arch);
 std::optional<Architecture> architecture_named(std::string_view text);
 std::vector<std::string> architecture_names();
 /// Layers (after the first `dense_layers`) route tokens to experts.
 bool has_experts(Architecture arch);
 /// Queries, keys and values pass through low-rank projections.
 bool has_latent_attention(Architecture arch);
+/// Positions are a table with `seq` rows, added to the tokens; otherwise queries and keys are rotated.
+bool has_learned_positions(Architecture arch);
+/// All but its sizes is laid down, because its losses are published.
+bool is_reference(Architecture arch);
 
 enum class Activation { Swiglu, Gelu };
 enum class Norm { RmsNorm, LayerNorm };
@@ -29,7 +34,8 @@ struct ModelConfig {
   int64_t hidden = 0;
   int64_t layers = 0;
   int64_t vocab = 0;
-  int64_t seq = 0;  // default tokens of a sample; for gpt also the number of learned positions; 0: not given
+  int64_t seq = 0;             // default tokens of a sample, and the number of learned positions; 0: not given
+  int64_t encoder_layers = 0;  // layers of each of the two encoders of two-branch; `layers` are its decoder's
 
   int64_t heads = 0;
   int64_t kv_heads = 0;     // 0: as many as heads
@@ -50,11 +56,13 @@ struct ModelConfig {
   int64_t n_group = 0;           // routing is restricted to topk_group of n_group groups of experts: changes no size
   int64_t topk_group = 0;        // see n_group
   double capacity_factor = 1.0;  // slots of an expert, relative to an even distribution of tokens
+  double router_aux_loss_coef = 0.001;  // weight of the load-balance loss when trained; changes no size
 
   bool tie_embeddings = false;
   bool qk_norm = false;
   bool bias = false;
   bool dropout = false;
+  double dropout_rate = 0.1;    // where there is dropout; changes no size
   bool flash_attention = true;  // attention scores are never stored
   Activation act = Activation::Swiglu;
   Norm norm = Norm::RmsNorm;
@@ -65,6 +73,8 @@ struct ModelConfig {
 
 /// An empty configuration with what is usual for the architecture: act, norm, bias, dropout, flash_attention, …
 ModelConfig usual_config(Architecture arch);
+/// Fills in what follows from the sizes for the architecture, where it is not given.
+void complete(ModelConfig& config);
 
 /// The values that follow from others if not given.
 int64_t key_value_heads(const ModelConfig& config);

@@ -39,7 +39,8 @@ int64_t attention(const ModelConfig& c) {
 int64_t count(const ModelConfig& c, int64_t experts) {
   const int64_t mixtures = has_experts(c.arch) ? c.layers - c.dense_layers : 0;
   int64_t total = saturating_multiply(c.vocab, c.tie_embeddings ? c.hidden : 2 * c.hidden);
-  total += c.arch == Architecture::Gpt ? c.seq * c.hidden : norm(c, c.hidden);
+  if (has_learned_positions(c.arch)) total += c.seq * c.hidden;
+  if (c.arch != Architecture::Gpt) total += norm(c, c.hidden);
   total = saturating_add(total, saturating_multiply(c.layers, attention(c) + 2 * norm(c, c.hidden)));
   total = saturating_add(total, saturating_multiply(c.layers - mixtures, feed_forward(c, dense_width(c))));
   if (mixtures == 0) return total;

@@ -28,7 +28,7 @@ StepConfig resolve(const StepOverrides& overrides, const ModelConfig& config) {
   StepConfig step;
   step.batch = overrides.batch.value_or(1);
   step.sequence = overrides.sequence.value_or(config.seq > 0 ? config.seq : usual_sequence);
-  step.weights = overrides.weights.value_or(DType::BFloat16);
+  step.weights = overrides.weights.value_or(is_reference(config.arch) ? DType::Float32 : DType::BFloat16);
   step.gradients = overrides.gradients.value_or(DType::Float32);
   const std::optional<DType> usual_master =
       bytes_of(step.weights) < bytes_of(DType::Float32) ? std::optional(DType::Float32) : std::nullopt;

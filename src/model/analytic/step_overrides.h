@@ -20,8 +20,8 @@ struct StepOverrides {
 /// `first` where it says something, else `second`.
 StepOverrides merge(const StepOverrides& first, const StepOverrides& second);
 
-/// What is not asked for: batch 1, the model's sequence or 4096, bfloat16 weights, float32 gradients, adamw, and a
-/// float32 master copy unless the weights are float32 or wider.
+/// What is not asked for: batch 1, the model's sequence or 4096, bfloat16 weights (reference: float32), float32
+/// gradients, adamw, and a float32 master copy unless the weights are float32 or wider.
 StepConfig resolve(const StepOverrides& overrides, const ModelConfig& config);
 
 /// Applies to a model that is already built. Its sequence and weights are fixed: asking for others is refused (E105).

@@ -1,0 +1,20 @@
+// Pieces of computation that all models share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace piper {
+
+enum class Mask { None, Causal };
+
+/// softmax(q k^T / sqrt(width)) v, where scores are never stored. [samples, heads, tokens, width]; keys and values may
+/// have fewer heads, each of which then serves several heads of queries.
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask);
+
+/// The same with stored scores, which dropout thins out.
+at::Tensor attend_with_scores(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask, double dropout);
+
+/// Logits [samples, tokens, words], targets [samples, tokens]; in float32 or wider.
+at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
+
+}  // namespace piper

@@ -1,0 +1,37 @@
+// A model that can be trained, from the same configuration file from which its analytic form is computed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "model/analytic/config_file.h"
+
+namespace piper {
+
+struct TrainableModel {
+  std::string name;
+  StepConfig step;  // what the configuration asks for, and what follows from it
+  /// Parameters and buffers by qualified name, and the loss of a slice. Keeps the module alive.
+  MetaModel meta;
+  /// In the order in which `meta.loss` takes them: one dimension of samples, then `sample_sizes`.
+  std::vector<InputSpec> inputs;
+  /// Fills a real tensor with the first value of the whole parameter or buffer `name`. Depends on the seed given to
+  /// build_model, the name and the configuration; not on how or where the tensor is placed.
+  std::function<void(const std::string& name, at::Tensor& whole)> initialize;
+};
+
+enum class BuildOn {
+  Meta,  // for capture: shapes without numbers, of any size
+  Cpu,   // for eager training: real tensors with their first values
+};
+
+/// Refused, with the place of [model]: what has an analytic form only (E111).
+Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on = BuildOn::Meta);
+
+/// The same from the text of a file with [model] and [step].
+Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on = BuildOn::Meta);
+
+}  // namespace piper

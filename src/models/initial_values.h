@@ -1,0 +1,19 @@
+// First values of tensors: functions of a name, a seed and the place in the tensor alone, so that they are the same
+// however a model is cut and on whichever machine a part of it is filled.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+
+namespace piper {
+
+/// Nearly normal with mean zero: the sum of four uniform numbers, never farther than 3.5 deviations from zero. Only
+/// whole numbers and one product in float32: equal bit by bit everywhere.
+void fill_normal(at::Tensor& whole, uint64_t seed, std::string_view name, double deviation);
+
+/// The weights of the reference decoder: uniform in [-0.04, 0.04), no seed.
+void fill_reference(at::Tensor& whole, std::string_view name);
+
+}  // namespace piper

@@ -1,0 +1,31 @@
+// What every ready model is: a module that computes the loss of a slice and knows the first value of each of its
+// tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "model/analytic/model_config.h"
+
+namespace piper {
+
+/// How the tensors of a model are made: meta ones for capture, real ones for eager training. Never filled.
+struct TensorMaker {
+  c10::ScalarType dtype = c10::kFloat;
+  c10::Device device = c10::kMeta;
+  at::Tensor operator()(c10::IntArrayRef sizes) const;
+};
+
+struct ModelModule : torch::nn::Module {
+  /// In the order of `inputs`; the mean over the slice.
+  virtual at::Tensor loss(const std::vector<at::Tensor>& inputs) = 0;
+  virtual std::vector<InputSpec> inputs() const = 0;
+  /// Fills a real tensor of the whole parameter or buffer; depends on the seed and the name alone.
+  virtual void initialize(uint64_t seed, const std::string& name, at::Tensor& whole) const = 0;
+};
+
+}  // namespace piper

@@ -1,0 +1,49 @@
+#include "models/routing.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+namespace piper {
+
+int64_t expert_capacity(double factor, int64_t tokens, int64_t top_k, int64_t experts) {
+  const int64_t slots = std::llround(factor * 10'000) * tokens * top_k, share = 10'000 * experts;
+  return (slots + share - 1) / share;
+}
+
+Routing route(const at::Tensor& logits, int64_t top_k, double capacity_factor) {
+  Routing r;
+  r.experts = logits.size(1), r.top_k = top_k;
+  r.capacity = expert_capacity(capacity_factor, logits.size(0), top_k, r.experts);
+  r.probabilities = at::softmax(logits.to(at::promote_types(logits.scalar_type(), at::kFloat)), -1);
+  const auto [best, chosen] = r.probabilities.topk(top_k, -1);
+  r.weights = (best / best.sum(-1, true)).t().reshape({-1, 1});
+  r.choices = chosen.t().reshape({-1});
+  const at::Tensor hot = r.choices.unsqueeze(-1) == at::arange(r.experts, r.choices.options());
+  const at::Tensor place = hot.cumsum(0, at::kInt).gather(1, r.choices.unsqueeze(-1)).squeeze(1) - 1;
+  r.slots = at::where(place < r.capacity, r.choices * r.capacity + place, r.experts * r.capacity);
+  return r;
+}
+
+at::Tensor dispatch(const at::Tensor& x, const Routing& r) {
+  const int64_t tokens = x.size(0), dim = x.size(1), rows = r.experts * r.capacity;
+  const at::Tensor copies = x.unsqueeze(0).expand({r.top_k, tokens, dim}).reshape({-1, dim});
+  const at::Tensor all = at::zeros({rows + 1, dim}, x.options()).index_copy(0, r.slots, copies);
+  return all.narrow(0, 0, rows).view({r.experts, r.capacity, dim});
+}
+
+at::Tensor combine(const at::Tensor& y, const Routing& r) {
+  const int64_t dim = y.size(2), rows = r.experts * r.capacity;
+  const at::Tensor all = at::cat({y.reshape({rows, dim}), at::zeros({1, dim}, y.options())});
+  const at::Tensor back = all.index_select(0, r.slots) * r.weights.to(y.scalar_type());
+  return back.view({r.top_k, -1, dim}).sum(0);
+}
+
+at::Tensor imbalance(const Routing& r, int64_t samples) {
+  const at::Tensor hot = r.choices.unsqueeze(-1) == at::arange(r.experts, r.choices.options());
+  const at::Tensor shares = hot.to(r.probabilities.scalar_type()).mean(0);
+  const at::Tensor means = r.probabilities.view({samples, -1, r.experts}).mean(1);
+  return (means * shares).sum(-1) * static_cast<double>(r.experts);
+}
+
+}  // namespace piper
