@@ -80,8 +80,7 @@ void DeviceRun::prepare() {
     }
   }
   circles_ = make_circles(plan_, communicator_);
-  const Preparation preparation{plan_,         program_,      step_config_, device_,
-                                computations_, communicator_, circles_,     frame_};
+  const Preparation preparation{plan_, program_, step_config_, device_, computations_, communicator_, circles_, frame_};
   for (size_t i = 0; i < program_.ops.size(); ++i)
     executors_.push_back(make_executor(preparation, static_cast<int>(i)));
 }
@@ -139,8 +138,8 @@ void DeviceRun::wait() {
 }
 
 bool DeviceRun::idle() const {
-  return host_->idle() && std::all_of(streams_.begin(), streams_.end(),
-                                      [](const auto& stream) { return !stream || stream->idle(); });
+  return host_->idle() &&
+         std::all_of(streams_.begin(), streams_.end(), [](const auto& stream) { return !stream || stream->idle(); });
 }
 
 }  // namespace piper

@@ -33,7 +33,8 @@ class Job::Watchdog {
  private:
   void watch() {
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::duration<double>(std::min(patience_ / 4, 0.25)), [&] { return ended_; })) {
+    while (!changed_.wait_for(lock, std::chrono::duration<double>(std::min(patience_ / 4, 0.25)),
+                              [&] { return ended_; })) {
       int64_t progress = 0;
       for (const DeviceRun* device : devices_) progress += device->progress();
       if (progress != progress_) {

@@ -1,0 +1,143 @@
+#include "train/trained.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "comm/local/local_world.h"
+#include "models/reference_tokens.h"
+#include "plan/memory_report.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) throw std::runtime_error(render(result.error()));
+  return *std::move(result);
+}
+
+/// Tokens of a sample depend on the step and its place in the batch; targets are the same, one ahead.
+void fill(const StepConfig& step, int64_t at, int64_t vocabulary, std::string_view input, int64_t first_sample,
+          at::Tensor& into) {
+  const int64_t length = into.size(1);
+  std::vector<int64_t> row(static_cast<size_t>(length + 1));
+  for (int64_t s = 0; s < into.size(0); ++s) {
+    reference_tokens(at, step.batch, first_sample + s, vocabulary, row);
+    const int64_t* from = row.data() + (input == "targets" ? 1 : 0);
+    std::copy_n(from, length, into.mutable_data_ptr<int64_t>() + s * length);
+  }
+}
+
+bool copies_equal(Job& job) {
+  std::map<std::string, at::Tensor> first;
+  for (DeviceRun* device : job.devices())
+    for (const auto& [name, weights] : weights_of(job.plan(), *device))
+      if (const auto [found, fresh] = first.try_emplace(name, weights); !fresh && !at::equal(found->second, weights))
+        return false;
+  return true;
+}
+
+}  // namespace
+
+std::string in_turn(int64_t slices) {
+  return fmt::format("devices(1)\nsplit(batch, parts={}, as=mb)\nplace({{}}, devices=[0])\n", slices);
+}
+
+Trained train(const TrainableModel& model, const std::string& schedule, const TrainSettings& settings) {
+  const Schedule parsed = must(parse_schedule(make_source("schedule.piper", schedule)));
+  PreparedTraining prepared = must(prepare_training(model, parsed));
+  if (settings.plant) {
+    Plan changed = *prepared.plan;
+    settings.plant(changed);
+    prepared.plan = std::make_shared<const Plan>(std::move(changed));
+  }
+  const Plan& plan = *prepared.plan;
+  CapturedComputations computations(*prepared.captured, model.initialize);
+  Trained out;
+  for (const int t : template_of_device(plan)) out.devices += t >= 0;
+  Job job(prepared.plan, model.step, computations, make_local_world(static_cast<int>(template_of_device(plan).size())),
+          settings.job);
+  job.set_parameters(model.initialize);
+  out.copies_equal = copies_equal(job);
+  for (int64_t step = 0; step < settings.steps; ++step) {
+    StepSettings at;
+    at.step = step;
+    at.updates = step;
+    at.seed = 1000 + static_cast<uint64_t>(step);
+    at.optimizer = settings.optimizer;
+    at.clip = settings.clip;
+    at.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
+      fill(model.step, step, 61, input, first_sample, into);
+    };
+    const StepOutcome outcome = job.step(at);
+    out.losses.push_back(outcome.loss);
+    out.norms.push_back(outcome.gradient_norm);
+    Tensors& gradients = out.gradients.emplace_back();
+    for (const PlanBucket& bucket : plan.buckets)
+      for (const PlanParameter& parameter : bucket.parameters) {
+        const std::string& name = plan.names[static_cast<size_t>(parameter.name)];
+        out.ordered[name] = parameter.ordered;
+        if (const at::Tensor gradient = job.parameter(name, Kept::Gradient); gradient.defined())
+          gradients[name] = gradient / static_cast<double>(plan.losses);
+      }
+  }
+  for (const auto& [name, ordered] : out.ordered) {
+    out.weights[name] = job.parameter(name, Kept::Weight).clone();
+    for (const auto& [kept, into] : {std::pair{Kept::Moment1, &out.moment1}, std::pair{Kept::Moment2, &out.moment2}})
+      if (const at::Tensor moment = job.parameter(name, kept); moment.defined()) (*into)[name] = moment.clone();
+  }
+  out.copies_equal &= copies_equal(job);
+  for (DeviceRun* device : job.devices()) out.peak_bytes.push_back(device->memory().peak());
+  for (const int t : template_of_device(plan))
+    out.planned_bytes.push_back(memory_peak(plan, plan.templates[static_cast<size_t>(t)]).total);
+  return out;
+}
+
+Difference compare(const Trained& run, const Trained& reference) {
+  Difference worst;
+  const auto note = [&](double error, const std::string& where) {
+    if (!(error <= worst.error)) worst = {error, where};  // NaN too
+  };
+  const auto compare_all = [&](const Tensors& a, const Tensors& b, const std::string& what) {
+    if (a.size() != b.size()) note(INFINITY, fmt::format("{}: {} tensors, not {}", what, a.size(), b.size()));
+    for (const auto& [name, expected] : b) {
+      const auto found = a.find(name);
+      if (found == a.end()) {
+        note(INFINITY, what + " " + name + " is missing");
+        continue;
+      }
+      const at::Tensor wide = expected.to(at::kDouble);
+      const double scale = wide.abs().max().item<double>();
+      const double error = (found->second.to(at::kDouble) - wide).abs().max().item<double>();
+      note(scale > 0 ? error / scale : error, what + " " + name);
+    }
+  };
+  if (run.losses.size() != reference.losses.size()) note(INFINITY, "steps");
+  for (size_t s = 0; s < reference.losses.size() && s < run.losses.size(); ++s) {
+    note(std::abs(run.losses[s] - reference.losses[s]) / std::abs(reference.losses[s]), fmt::format("loss {}", s));
+    note(std::abs(run.norms[s] - reference.norms[s]) / reference.norms[s], fmt::format("norm {}", s));
+    compare_all(run.gradients[s], reference.gradients[s], fmt::format("gradient in step {}:", s));
+  }
+  compare_all(run.weights, reference.weights, "weight");
+  compare_all(run.moment1, reference.moment1, "first moment");
+  compare_all(run.moment2, reference.moment2, "second moment");
+  return worst;
+}
+
+std::vector<std::string> wrongly_ordered(const Trained& run, const Trained& reference) {
+  std::vector<std::string> out;
+  for (const auto& [name, ordered] : run.ordered)
+    if (ordered)
+      for (size_t s = 0; s < run.gradients.size(); ++s)
+        if (const auto found = run.gradients[s].find(name);
+            found != run.gradients[s].end() && !at::equal(found->second, reference.gradients[s].at(name))) {
+          out.push_back(fmt::format("{} in step {}", name, s));
+          break;
+        }
+  return out;
+}
+
+}  // namespace piper

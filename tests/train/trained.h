@@ -1,0 +1,50 @@
+// Trains a small model under a schedule, on devices that are threads, and keeps everything that can be compared.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/build_model.h"
+#include "runtime/job.h"
+#include "train/prepare_training.h"
+
+namespace piper {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+struct TrainSettings {
+  int64_t steps = 3;
+  OptimizerSettings optimizer;
+  std::optional<double> clip;
+  JobOptions job;
+  std::function<void(Plan&)> plant;  // a fault
+};
+
+struct Trained {
+  std::vector<double> losses, norms;  // by step
+  std::vector<Tensors> gradients;     // by step, of the mean loss
+  Tensors weights, moment1, moment2;  // after the last step
+  std::map<std::string, bool> ordered;
+  std::vector<int64_t> peak_bytes, planned_bytes;  // by device
+  bool copies_equal = true;                        // devices with the same parameters have the same bits
+  int devices = 0;
+};
+
+/// Throws what is refused, and what fails.
+Trained train(const TrainableModel& model, const std::string& schedule, const TrainSettings& settings);
+
+/// One device that runs so many slices of the batch one after the other.
+std::string in_turn(int64_t slices);
+
+/// max |a - b| / max |b|, the largest of all tensors of all steps; and which it is.
+struct Difference {
+  double error = 0;
+  std::string where;
+};
+Difference compare(const Trained& run, const Trained& reference);
+/// Names of the parameters whose gradients the plan calls ordered but that are not equal bit by bit.
+std::vector<std::string> wrongly_ordered(const Trained& run, const Trained& reference);
+
+}  // namespace piper
