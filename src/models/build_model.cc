@@ -36,6 +36,7 @@ Result<std::shared_ptr<ModelModule>> make_module(const ConfigFile& config, const
 Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on) {
   TrainableModel out;
   out.name = config.model.name;
+  out.vocabulary = config.model.vocab;
   out.step = resolve(config.step, config.model);
   TensorMaker make;
   make.device = on == BuildOn::Meta ? c10::kMeta : c10::kCPU;

@@ -1,6 +1,7 @@
 #include "train/prepare_training.h"
 
 #include <algorithm>
+#include <set>
 
 namespace piper {
 namespace {
@@ -12,6 +13,14 @@ std::vector<int64_t> sizes_of_slices(const Plan& plan) {
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
+}
+
+/// Among how many devices regions are divided.
+std::vector<int64_t> parts_of_regions(const Plan& plan) {
+  std::set<int64_t> parts;
+  for (const PlanWork& work : plan.works)
+    if (work.layout >= 0) parts.insert(plan.partitions[static_cast<size_t>(work.layout)].part_size);
+  return {parts.begin(), parts.end()};
 }
 
 }  // namespace
@@ -30,6 +39,7 @@ Result<PreparedTraining> prepare_training(const TrainableModel& model, const Sch
   PIPER_TRY(const Compiled sketched, compile(sketch.graph(), schedule, sketching));
 
   capturing.samples = sizes_of_slices(sketched.plan);
+  capturing.parts = parts_of_regions(sketched.plan);
   capturing.measure_operators = true;
   PreparedTraining out;
   PIPER_TRY(CapturedModel captured, capture(model.meta, capturing));
