@@ -8,7 +8,7 @@
 
 #include "models/build_model.h"
 #include "runtime/job.h"
-#include "train/prepare_training.h"
+#include "train/loop/prepare_training.h"
 
 namespace piper {
 

@@ -1,4 +1,4 @@
-#include "train/emulated_network.h"
+#include "train/loop/emulated_network.h"
 
 #include <algorithm>
 #include <span>

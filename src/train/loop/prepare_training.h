@@ -7,7 +7,7 @@
 #include "capture/capture.h"
 #include "compile/compile.h"
 #include "models/build_model.h"
-#include "train/captured_computations.h"
+#include "train/loop/captured_computations.h"
 
 namespace piper {
 

@@ -2,7 +2,7 @@
 // turn.
 #include <gtest/gtest.h>
 
-#include "train/trained.h"
+#include "train_loop/trained.h"
 
 namespace piper {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/prepare_training.h"
+#include "train/loop/prepare_training.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "train/measured.h"
+#include "train/loop/measured.h"
 
 #include <algorithm>
 #include <limits>

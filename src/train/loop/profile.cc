@@ -1,4 +1,4 @@
-#include "train/profile.h"
+#include "train/loop/profile.h"
 
 #include <algorithm>
 

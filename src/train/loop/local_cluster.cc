@@ -1,4 +1,4 @@
-#include "train/local_cluster.h"
+#include "train/loop/local_cluster.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "comm/local/local_world.h"
-#include "train/profile.h"
+#include "train/loop/profile.h"
 
 namespace piper {
 namespace {

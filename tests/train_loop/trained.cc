@@ -1,4 +1,4 @@
-#include "train/trained.h"
+#include "train_loop/trained.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
