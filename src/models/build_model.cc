@@ -56,7 +56,7 @@ Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, Buil
 }
 
 Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on) {
-  PIPER_TRY(const ConfigFile config, parse_config(file));
+  PIPER_TRY(const ConfigFile config, parse_config(file, training_sections));
   return build_model(config, seed, on);
 }
 
