@@ -140,10 +140,12 @@ Result<StepOverrides> read_step(const TomlSection& section) {
 
 }  // namespace
 
-Result<ConfigFile> parse_config(const SourceFilePtr& file) {
+Result<ConfigFile> parse_config(const SourceFilePtr& file, const std::vector<std::string>& other_sections) {
   PIPER_TRY(const TomlValue root, parse_toml(file));
   const TomlSection whole("the file", root);
-  PIPER_CHECK(whole.only({"model", "step"}));
+  std::vector<std::string> sections = {"model", "step"};
+  sections.insert(sections.end(), other_sections.begin(), other_sections.end());
+  PIPER_CHECK(whole.only(sections));
   PIPER_TRY(const auto model, whole.section("model"));
   PIPER_TRY(const auto step, whole.section("step"));
   if (!model)
