@@ -132,13 +132,13 @@ int Combination::stages() const {
 }
 
 int Combination::layers() const {
-  return std::max(4, stages());
+  return std::max(timeline.empty() ? 4 : 2, stages());
 }
 
-/// 8 slices where the timeline lets them be so few, else 16: few references serve all.
+/// Few, so that few references serve all: 4, 8 or 16 slices together with replicas.
 int Combination::microbatches() const {
-  const int least = timeline.starts_with("dualpipe") ? 2 * grid.ranks : std::max(2, grid.ranks);
-  return std::max(least, 8 / (grid.replicas * grid.experts));
+  const int least = timeline.starts_with("dualpipe") ? 2 * grid.ranks : grid.ranks;
+  return std::max(least, grid.replicas * grid.experts <= 2 ? 4 : 2);
 }
 
 std::string Combination::describe() const {
@@ -174,18 +174,20 @@ std::string Combination::schedule() const {
 
 bool Combination::must_be_ordered() const {
   static const std::vector<std::string> in_order = {
-      "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-h1", "zb-h2", "zb-1p", "zb-2p"};
+      "gpipe", "1f1b", "interleaved-1f1b", "interleaved-zb", "zb-h1", "zb-h2", "zb-1p", "zb-2p"};
   return grid.replicas * grid.experts == 1 && !has_tied_weights(kind) &&
          std::find(in_order.begin(), in_order.end(), timeline) != in_order.end();
 }
 
 std::optional<Exclusion> exclusion(const Combination& c) {
+  if (!c.timeline.empty() && c.grid.ranks == 1) {
+    if (placement(c) == Placement::TwoWay) return Exclusion{ErrorCode::E209, "one rank has no two directions"};
+    return Exclusion{{}, "on one rank the timelines do not differ from what the unordered combinations do"};
+  }
   if (c.grid.experts > 1 && !has_experts(c.kind)) return Exclusion{ErrorCode::E202, "the model has no experts"};
   if (c.grid.experts > subject_experts) return Exclusion{ErrorCode::E308, "fewer experts than devices"};
   if (!c.dividing.prefetch.empty() && c.grid.replicas * c.grid.experts == 1)
-    return Exclusion{ErrorCode::E316, "nothing is gathered on one device"};
-  if (!c.timeline.empty() && c.grid.ranks == 1)
-    return Exclusion{{}, "on one rank the timelines do not differ from what the unordered combinations do"};
+    return Exclusion{ErrorCode::E203, "nothing is gathered on one device"};
   return {};
 }
 

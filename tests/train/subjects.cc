@@ -87,7 +87,10 @@ const CapturedModel& captured(const Subject& subject, const std::vector<int64_t>
 TrainSettings usual_settings(const Subject& subject) {
   TrainSettings settings;
   settings.optimizer.kind = subject.optimizer;
-  if (subject.optimizer != Optimizer::AdamW) settings.optimizer.learning_rate = 0.1;
+  if (subject.optimizer != Optimizer::AdamW) {
+    settings.steps = 2;
+    settings.optimizer.learning_rate = 0.1;
+  }
   return settings;
 }
 

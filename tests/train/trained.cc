@@ -7,6 +7,7 @@
 
 #include "comm/local/local_world.h"
 #include "models/reference_tokens.h"
+#include "plan/issue_order_memory.h"
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 
@@ -26,6 +27,25 @@ bool copies_equal(Job& job) {
       if (const auto [found, fresh] = first.try_emplace(name, weights); !fresh && !at::equal(found->second, weights))
         return false;
   return true;
+}
+
+/// What lives only inside an operation is gone when the operation ends; streams side by side hold it for longer.
+int64_t serial_peak(const PlanTemplate& of) {
+  const FirstTouches touches(of);
+  int64_t now = 0, peak = 0;
+  for (const PlanBuffer& buffer : of.buffers) now += buffer.persistent ? buffer.bytes : 0;
+  for (size_t i = 0; i < of.ops.size(); ++i) {
+    int64_t inside = 0;
+    for (const int b : touches.of(i)) {
+      const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)];
+      (buffer.category == Category::Temporaries ? inside : now) += buffer.bytes;
+    }
+    peak = std::max(peak, now + inside);
+    for (const int b : of.ops[i].frees)
+      if (const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)]; buffer.category != Category::Temporaries)
+        now -= buffer.bytes;
+  }
+  return peak;
 }
 
 }  // namespace
@@ -104,8 +124,11 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
   }
   out.copies_equal &= copies_equal(job);
   for (DeviceRun* device : job.devices()) out.peak_bytes.push_back(device->memory().peak());
-  for (const int t : template_of_device(plan))
-    out.planned_bytes.push_back(memory_peak(plan, plan.templates[static_cast<size_t>(t)]).total);
+  for (const int t : template_of_device(plan)) {
+    const PlanTemplate& program = plan.templates[static_cast<size_t>(t)];
+    out.planned_bytes.push_back(memory_peak(plan, program).total);
+    out.serial_bytes.push_back(serial_peak(program));
+  }
   return out;
 }
 

@@ -30,8 +30,10 @@ struct Trained {
   std::vector<Tensors> gradients;     // by step, of the mean loss
   Tensors weights, moment1, moment2;  // after the last step
   std::map<std::string, bool> ordered;
-  std::vector<int64_t> peak_bytes, planned_bytes;  // by device
-  bool copies_equal = true;                        // devices with the same parameters have the same bits
+  std::vector<int64_t> peak_bytes;     // by device
+  std::vector<int64_t> planned_bytes;  // the plan's peak, with streams side by side
+  std::vector<int64_t> serial_bytes;   // the plan's peak if every operation ends before the next one starts
+  bool copies_equal = true;            // devices with the same parameters have the same bits
   int devices = 0;
 };
 
