@@ -52,7 +52,7 @@ void expect_equal(const std::string& config, const std::string& schedule, int64_
   settings.job.run.issue = Issue::Serial;
   const Trained serial = train(model, schedule, settings);
   EXPECT_EQ(compare(serial, run).error, 0) << compare(serial, run).where;
-  EXPECT_EQ(serial.peak_bytes, serial.planned_bytes);
+  EXPECT_EQ(serial.peak_bytes, serial.serial_bytes);
 }
 
 TEST(Equality, OneDevice) {

@@ -7,6 +7,7 @@
 
 #include "comm/local/local_world.h"
 #include "models/reference_tokens.h"
+#include "plan/issue_order_memory.h"
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 
@@ -19,18 +20,6 @@ T must(Result<T> result) {
   return *std::move(result);
 }
 
-/// Tokens of a sample depend on the step and its place in the batch; targets are the same, one ahead.
-void fill(const StepConfig& step, int64_t at, int64_t vocabulary, std::string_view input, int64_t first_sample,
-          at::Tensor& into) {
-  const int64_t length = into.size(1);
-  std::vector<int64_t> row(static_cast<size_t>(length + 1));
-  for (int64_t s = 0; s < into.size(0); ++s) {
-    reference_tokens(at, step.batch, first_sample + s, vocabulary, row);
-    const int64_t* from = row.data() + (input == "targets" ? 1 : 0);
-    std::copy_n(from, length, into.mutable_data_ptr<int64_t>() + s * length);
-  }
-}
-
 bool copies_equal(Job& job) {
   std::map<std::string, at::Tensor> first;
   for (DeviceRun* device : job.devices())
@@ -40,7 +29,42 @@ bool copies_equal(Job& job) {
   return true;
 }
 
+/// What lives only inside an operation is gone when the operation ends; streams side by side hold it for longer.
+int64_t serial_peak(const PlanTemplate& of) {
+  const FirstTouches touches(of);
+  int64_t now = 0, peak = 0;
+  for (const PlanBuffer& buffer : of.buffers) now += buffer.persistent ? buffer.bytes : 0;
+  for (size_t i = 0; i < of.ops.size(); ++i) {
+    int64_t inside = 0;
+    for (const int b : touches.of(i)) {
+      const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)];
+      (buffer.category == Category::Temporaries ? inside : now) += buffer.bytes;
+    }
+    peak = std::max(peak, now + inside);
+    for (const int b : of.ops[i].frees)
+      if (const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)]; buffer.category != Category::Temporaries)
+        now -= buffer.bytes;
+  }
+  return peak;
+}
+
 }  // namespace
+
+void fill_input(const StepConfig& config, int64_t step, std::string_view input, int64_t first_sample,
+                at::Tensor& into) {
+  constexpr int64_t vocabulary = 31;  // of the smallest model
+  const int64_t length = into.size(1), ahead = input == "targets" ? 1 : 0;
+  const int64_t stream = input == "left" ? 1000 : input == "right" ? 2000 : 0;  // others are predicted from themselves
+  std::vector<int64_t> row(static_cast<size_t>(length + 1));
+  for (int64_t s = 0; s < into.size(0); ++s) {
+    reference_tokens(stream + step, config.batch, first_sample + s, vocabulary, row);
+    std::copy_n(row.data() + ahead, length, into.mutable_data_ptr<int64_t>() + s * length);
+  }
+}
+
+uint64_t seed_of_step(int64_t step) {
+  return 1000 + static_cast<uint64_t>(step);
+}
 
 std::string in_turn(int64_t slices) {
   return fmt::format("devices(1)\nsplit(batch, parts={}, as=mb)\nplace({{}}, devices=[0])\n", slices);
@@ -48,29 +72,38 @@ std::string in_turn(int64_t slices) {
 
 Trained train(const TrainableModel& model, const std::string& schedule, const TrainSettings& settings) {
   const Schedule parsed = must(parse_schedule(make_source("schedule.piper", schedule)));
-  PreparedTraining prepared = must(prepare_training(model, parsed));
+  const PreparedTraining prepared = must(prepare_training(model, parsed));
+  return train(model, *prepared.captured, prepared.plan, settings);
+}
+
+Trained train(const TrainableModel& model, const CapturedModel& captured, std::shared_ptr<const Plan> shared,
+              const TrainSettings& settings) {
   if (settings.plant) {
-    Plan changed = *prepared.plan;
+    Plan changed = *shared;
     settings.plant(changed);
-    prepared.plan = std::make_shared<const Plan>(std::move(changed));
+    shared = std::make_shared<const Plan>(std::move(changed));
   }
-  const Plan& plan = *prepared.plan;
-  CapturedComputations computations(*prepared.captured, model.initialize);
+  const Plan& plan = *shared;
+  CapturedComputations real(captured, model.initialize);
+  const std::unique_ptr<Computations> wrapped = settings.computations ? settings.computations(real) : nullptr;
+  std::vector<std::unique_ptr<Communicator>> world =
+      make_local_world(static_cast<int>(template_of_device(plan).size()));
+  if (settings.communicator)
+    for (auto& communicator : world) communicator = settings.communicator(std::move(communicator));
   Trained out;
   for (const int t : template_of_device(plan)) out.devices += t >= 0;
-  Job job(prepared.plan, model.step, computations, make_local_world(static_cast<int>(template_of_device(plan).size())),
-          settings.job);
+  Job job(shared, model.step, wrapped ? *wrapped : real, std::move(world), settings.job);
   job.set_parameters(model.initialize);
   out.copies_equal = copies_equal(job);
   for (int64_t step = 0; step < settings.steps; ++step) {
     StepSettings at;
     at.step = step;
     at.updates = step;
-    at.seed = 1000 + static_cast<uint64_t>(step);
+    at.seed = seed_of_step(step);
     at.optimizer = settings.optimizer;
     at.clip = settings.clip;
     at.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
-      fill(model.step, step, 61, input, first_sample, into);
+      fill_input(model.step, step, input, first_sample, into);
     };
     const StepOutcome outcome = job.step(at);
     out.losses.push_back(outcome.loss);
@@ -91,8 +124,11 @@ Trained train(const TrainableModel& model, const std::string& schedule, const Tr
   }
   out.copies_equal &= copies_equal(job);
   for (DeviceRun* device : job.devices()) out.peak_bytes.push_back(device->memory().peak());
-  for (const int t : template_of_device(plan))
-    out.planned_bytes.push_back(memory_peak(plan, plan.templates[static_cast<size_t>(t)]).total);
+  for (const int t : template_of_device(plan)) {
+    const PlanTemplate& program = plan.templates[static_cast<size_t>(t)];
+    out.planned_bytes.push_back(memory_peak(plan, program).total);
+    out.serial_bytes.push_back(serial_peak(program));
+  }
   return out;
 }
 

@@ -19,7 +19,10 @@ struct TrainSettings {
   OptimizerSettings optimizer;
   std::optional<double> clip;
   JobOptions job;
-  std::function<void(Plan&)> plant;  // a fault
+  /// Faults: in the plan, in what computations do, in what is communicated.
+  std::function<void(Plan&)> plant;
+  std::function<std::unique_ptr<Computations>(Computations&)> computations;
+  std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> communicator;
 };
 
 struct Trained {
@@ -27,16 +30,26 @@ struct Trained {
   std::vector<Tensors> gradients;     // by step, of the mean loss
   Tensors weights, moment1, moment2;  // after the last step
   std::map<std::string, bool> ordered;
-  std::vector<int64_t> peak_bytes, planned_bytes;  // by device
-  bool copies_equal = true;                        // devices with the same parameters have the same bits
+  std::vector<int64_t> peak_bytes;     // by device
+  std::vector<int64_t> planned_bytes;  // the plan's peak, with streams side by side
+  std::vector<int64_t> serial_bytes;   // the plan's peak if every operation ends before the next one starts
+  bool copies_equal = true;            // devices with the same parameters have the same bits
   int devices = 0;
 };
 
 /// Throws what is refused, and what fails.
 Trained train(const TrainableModel& model, const std::string& schedule, const TrainSettings& settings);
+/// The same with a plan that was made from this capture.
+Trained train(const TrainableModel& model, const CapturedModel& captured, std::shared_ptr<const Plan> plan,
+              const TrainSettings& settings);
 
 /// One device that runs so many slices of the batch one after the other.
 std::string in_turn(int64_t slices);
+
+/// Of the whole batch of a step, what an input has from this sample on. Depends on nothing else.
+void fill_input(const StepConfig& config, int64_t step, std::string_view input, int64_t first_sample, at::Tensor& into);
+/// Seed of the step's random numbers.
+uint64_t seed_of_step(int64_t step);
 
 /// max |a - b| / max |b|, the largest of all tensors of all steps; and which it is.
 struct Difference {
