@@ -1,4 +1,4 @@
-#include "train/covering.h"
+#include "train_loop/covering.h"
 
 #include <optional>
 #include <random>

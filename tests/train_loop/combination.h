@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "schedule/timelines/library.h"
-#include "train/subjects.h"
+#include "train_loop/subjects.h"
 
 namespace piper {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "train/combination.h"
+#include "train_loop/combination.h"
 
 namespace piper {
 

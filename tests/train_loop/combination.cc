@@ -1,4 +1,4 @@
-#include "train/combination.h"
+#include "train_loop/combination.h"
 
 #include <fmt/format.h>
 

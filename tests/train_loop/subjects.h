@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/trained.h"
+#include "train_loop/trained.h"
 
 namespace piper {
 

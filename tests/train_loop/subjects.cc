@@ -1,4 +1,4 @@
-#include "train/subjects.h"
+#include "train_loop/subjects.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "plan/plan.h"
-#include "train/covering.h"
+#include "train_loop/covering.h"
 
 namespace piper {
 namespace {
