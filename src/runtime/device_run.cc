@@ -121,9 +121,9 @@ void DeviceRun::issue() {
 
 void DeviceRun::execute(int op) {
   if (failure_.happened()) return;
-  if (options_.before_op) options_.before_op(device_, op);
   recorder_.started(op);
   try {
+    if (options_.before_op) options_.before_op(device_, op);
     executors_[static_cast<size_t>(op)]->run(frame_);
   } catch (const RunError& problem) {
     throw RunError(problem.problem, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));

@@ -102,6 +102,7 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
     at.seed = seed_of_step(step);
     at.optimizer = settings.optimizer;
     at.clip = settings.clip;
+    at.not_finite = settings.not_finite;
     at.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
       fill_input(model.step, step, input, first_sample, into);
     };

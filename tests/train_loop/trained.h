@@ -18,6 +18,7 @@ struct TrainSettings {
   int64_t steps = 3;
   OptimizerSettings optimizer;
   std::optional<double> clip;
+  NotFinite not_finite = NotFinite::Stop;
   JobOptions job;
   /// Faults: in the plan, in what computations do, in what is communicated.
   std::function<void(Plan&)> plant;

@@ -19,8 +19,9 @@
 #include "train/loop/local_cluster.h"
 #include "train/loop/measured.h"
 #include "train/loop/profile.h"
-#include "train/progress.h"
 #include "train/loop/training.h"
+#include "train/progress.h"
+#include "train/run_problems.h"
 
 namespace piper {
 namespace {
@@ -68,24 +69,9 @@ Result<Loaded> load(const TrainInput& input) {
   return out;
 }
 
-ErrorCode code_of(RunProblem problem) {
-  switch (problem) {
-    case RunProblem::Operation:
-      return ErrorCode::E801;
-    case RunProblem::Stalled:
-      return ErrorCode::E802;
-    case RunProblem::NotFinite:
-      return ErrorCode::E803;
-  }
-  internal_error("a problem of a run");
-}
-
 /// Says what went wrong and what the devices did last. Threads that never come back are left behind.
 int report_failure(Training& training, const RunError& problem, bool color) {
-  Diagnostic diagnostic = error(code_of(problem.problem), {}, problem.what());
-  if (problem.problem == RunProblem::NotFinite)
-    diagnostic.helps.emplace_back("a lower learning rate, clip, or on_nan = \"skip\" in [run]");
-  report_text(diagnostic, color);
+  report_text(as_diagnostic(problem), color);
   fmt::print(stderr, "the last operations of every device:\n{}",
              describe_flight(training.plan(), training.job().devices(), 3));
   std::fflush(stdout);
@@ -212,10 +198,11 @@ int run(const ProfileCommand& command) {
       report_text(written.error(), color);
       return run_failed;
     }
-  const std::string schedule = !command.input.schedule.empty()     ? command.input.schedule
-                               : loaded->config.run.schedule ? loaded->config.run.schedule->path
-                                                             : "SCHEDULE";
-  put(fmt::format("{} computations and updates, messages: {} + {}/s\n"
+  const std::string schedule = !command.input.schedule.empty() ? command.input.schedule
+                               : loaded->config.run.schedule   ? loaded->config.run.schedule->path
+                                                               : "SCHEDULE";
+  put(
+      fmt::format("{} computations and updates, messages: {} + {}/s\n"
                   "predict a step: piper simulate {}/model.piper {} --costs {}/costs.txt --cluster {}\n",
                   costs.seconds.size(), human_seconds(link.latency), human_bytes(static_cast<int64_t>(link.bandwidth)),
                   command.output, schedule, command.output,

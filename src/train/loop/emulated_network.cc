@@ -59,8 +59,8 @@ std::vector<double> communication_seconds(const Plan& plan, const Cluster& clust
     double longest = 0;
     for (size_t first = 0; first < members.size(); first += static_cast<size_t>(over.part_size)) {
       const Spread spread = spread_of(cluster, members.subspan(first, static_cast<size_t>(over.part_size)));
-      longest = std::max(longest, alone_seconds(collective_traffic(cluster, collective_of(kinds[c]), spread,
-                                                                   communication.bytes)));
+      longest = std::max(
+          longest, alone_seconds(collective_traffic(cluster, collective_of(kinds[c]), spread, communication.bytes)));
     }
     out.push_back(longest);
   }

@@ -18,8 +18,7 @@ Nanoseconds beginning(const std::vector<DeviceRun*>& devices, int64_t step) {
 }
 
 /// For every operation: what ended last of all that it waits for.
-void find_causes(const std::vector<DeviceRun*>& devices, sim::OpTimes& times,
-                 const std::map<int, int>& last_to_come) {
+void find_causes(const std::vector<DeviceRun*>& devices, sim::OpTimes& times, const std::map<int, int>& last_to_come) {
   times.cause.assign(times.start.size(), -1);
   for (size_t lane = 0; lane < devices.size(); ++lane) {
     const auto& ops = devices[lane]->program().ops;
@@ -77,9 +76,8 @@ Simulation measured_step(const Plan& plan, const std::vector<DeviceRun*>& device
       if (last == last_to_come.end()) continue;
       // devices of other parts of a partition do not wait for each other: never later than the own end
       const auto index = static_cast<size_t>(out.times.first[lane]) + i;
-      out.times.start[index] =
-          std::min(out.times.end[index],
-                   std::max(out.times.start[index], out.times.start[static_cast<size_t>(last->second)]));
+      out.times.start[index] = std::min(
+          out.times.end[index], std::max(out.times.start[index], out.times.start[static_cast<size_t>(last->second)]));
     }
   }
   out.limited_by.assign(plan.communications.size(), -1);

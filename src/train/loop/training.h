@@ -7,8 +7,8 @@
 #include "runtime/job.h"
 #include "train/config.h"
 #include "train/data/token_source.h"
-#include "train/metrics.h"
 #include "train/loop/prepare_training.h"
+#include "train/metrics.h"
 
 namespace piper {
 
