@@ -1,5 +1,6 @@
 #include "train/loop/training.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
@@ -35,6 +36,7 @@ BatchShape shape_of(const TrainableModel& model) {
 Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, const TrainConfig& train,
                                                  const std::optional<Schedule>& schedule,
                                                  const TrainingOptions& options) {
+  at::set_num_threads(options.threads);  // before capture: temporaries of some operators depend on it
   PIPER_TRY(TrainableModel model, build_model(config, train.run.seed));
   Schedule chosen;
   if (schedule) {

@@ -18,6 +18,7 @@ struct TrainingOptions {
   std::optional<Cluster> emulate;
   /// Computations run one at a time and are timed.
   bool timed = false;
+  int threads = 1;  // of every device inside one operator
 };
 
 class TimedComputations;

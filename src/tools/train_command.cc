@@ -1,6 +1,5 @@
 #include "tools/train_command.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <csignal>
@@ -104,7 +103,6 @@ double seconds_now() {
 
 int run(const TrainCommand& command) {
   const bool color = command.input.color;
-  at::set_num_threads(command.input.threads);
   auto loaded = load(command.input);
   if (!loaded) return report_text(loaded.error(), color);
   TrainConfig& config = loaded->config;
@@ -113,6 +111,7 @@ int run(const TrainCommand& command) {
   options.job.patience_seconds = command.patience;
   options.job.run.recorded_steps = 3;
   options.emulate = loaded->emulate;
+  options.threads = command.input.threads;
   auto made = Training::make(loaded->file, config, loaded->schedule, options);
   if (!made) return report_text(made.error(), color);
   Training& training = **made;
@@ -167,12 +166,12 @@ int run(const TrainCommand& command) {
 
 int run(const ProfileCommand& command) {
   const bool color = command.input.color;
-  at::set_num_threads(command.input.threads);
   auto loaded = load(command.input);
   if (!loaded) return report_text(loaded.error(), color);
   const int64_t steps = command.input.steps.value_or(5);
   TrainingOptions options;
   options.timed = true;
+  options.threads = command.input.threads;
   options.job.run.recorded_steps = static_cast<size_t>(steps);
   auto made = Training::make(loaded->file, loaded->config, loaded->schedule, options);
   if (!made) return report_text(made.error(), color);
