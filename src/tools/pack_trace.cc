@@ -155,9 +155,9 @@ ordered_json numbers_of(const Trace& trace) {
   for (const TraceSummary& s : summarize(trace)) {
     ordered_json lanes = ordered_json::array();
     for (const LaneSummary& lane : s.lanes)
-      lanes.push_back({{"compute", lane.compute},
-                       {"exposed", lane.exposed},
-                       {"idle", lane.idle},
+      lanes.push_back({{"compute", lane.use.compute},
+                       {"exposed", lane.use.exposed},
+                       {"idle", lane.use.idle},
                        {"peak_bytes", lane.peak_bytes},
                        {"peak_time", lane.peak_time}});
     out.push_back({{"seconds", s.seconds},
