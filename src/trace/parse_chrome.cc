@@ -23,9 +23,11 @@ const std::string write_again = "write the trace again instead of changing it by
 
 using Names = std::span<const std::string_view>;
 
-constexpr std::string_view header_names[] = {"source",  "model",      "cluster", "plan",   "seconds",  "lanes",
-                                             "streams", "categories", "origins", "tokens", "capacity", "steps"};
+constexpr std::string_view header_names[] = {"source",   "model",   "cluster",    "plan",    "seconds",
+                                             "lanes",    "streams", "categories", "origins", "tokens",
+                                             "capacity", "steps",   "buffers"};
 constexpr std::string_view event_names[] = {"pid", "ts", "args", "name", "tid", "cat"};
+constexpr std::string_view counter_names[] = {"pid", "ts", "args", "name", "op"};
 constexpr std::string_view argument_names[] = {"op",     "end",  "pass",  "slice", "bytes",
                                                "origin", "step", "waits", "cause"};
 
@@ -78,6 +80,10 @@ class TraceReader {
   void counter();
   void counter_arguments(TraceMemory& memory);
   void check_operations();
+  void check_samples();
+  void buffers();
+  void buffer();
+  bool has_event(int lane, int op) const;
 
   double time(std::string_view what, int shift = 0);
   int index(std::string_view what, size_t count) {
@@ -97,7 +103,9 @@ class TraceReader {
 
   JsonReader in_;
   Trace trace_;
-  std::vector<size_t> places_;  // of the events
+  std::vector<size_t> places_, memory_places_;   // of events and samples
+  std::vector<std::pair<int, int>> operations_;  // lane and number, sorted
+  size_t buffers_at_ = std::string::npos;
 };
 
 double TraceReader::time(std::string_view what, int shift) {
@@ -200,6 +208,7 @@ void TraceReader::header() {
             [&] { origin.text = in_.text("text of an origin"); });
       });
     } else {
+      if (key == "buffers") buffers_at_ = in_.next();  // read when everything they refer to is known
       in_.skip();
     }
   }
@@ -296,8 +305,9 @@ void TraceReader::counter_arguments(TraceMemory& memory) {
 void TraceReader::counter() {
   TraceMemory memory;
   bool ours = false;
-  size_t arguments = 0;
-  Members members(in_, "the counter", event_names, 4);
+  const size_t begin = in_.next();
+  size_t arguments = 0, op = 0;
+  Members members(in_, "the counter", counter_names, 4);
   for (std::string_view key; members.next(key);) {
     if (key == "pid") {
       memory.lane = number_of("pid (the lane)", trace_.lanes.size());
@@ -307,6 +317,7 @@ void TraceReader::counter() {
       ours = in_.text("name") == "memory";
     } else {
       if (key == "args") arguments = in_.next();
+      if (key == "op") op = in_.next();
       in_.skip();
     }
   }
@@ -314,8 +325,13 @@ void TraceReader::counter() {
   const size_t behind = in_.next();
   in_.jump(arguments);
   counter_arguments(memory);
+  if (op > 0 && !in_.failed()) {
+    in_.jump(op);
+    memory.op = static_cast<int>(in_.integer("op", 0, most));
+  }
   if (!in_.failed()) in_.jump(behind);
   trace_.memory.push_back(std::move(memory));
+  memory_places_.push_back(begin);
 }
 
 /// Members come in any order, so the kind of an event is looked up first.
@@ -361,6 +377,59 @@ void TraceReader::check_operations() {
     for (const int op : event.waits) need(event.lane, op);
     if (event.cause.lane >= 0) need(event.cause.lane, event.cause.op);
   }
+  for (const TraceEvent& event : trace_.events) operations_.emplace_back(event.lane, event.op);
+  if (!std::is_sorted(operations_.begin(), operations_.end())) std::sort(operations_.begin(), operations_.end());
+  check_samples();
+  buffers();
+}
+
+/// In some step: memory is taken and returned alike in all of them.
+bool TraceReader::has_event(int lane, int op) const {
+  return std::binary_search(operations_.begin(), operations_.end(), std::pair(lane, op));
+}
+
+void TraceReader::check_samples() {
+  for (size_t i = 0; i < trace_.memory.size() && !in_.failed(); ++i)
+    if (const TraceMemory& memory = trace_.memory[i]; memory.op >= 0 && !has_event(memory.lane, memory.op))
+      in_.refuse(ErrorCode::E503, memory_places_[i],
+                 fmt::format("operation {} of lane {} takes memory but has no event", memory.op, memory.lane),
+                 write_again);
+}
+
+/// `[lane, category, bytes, name, taken, returned]`, without the last two if it outlives the step.
+void TraceReader::buffer() {
+  const size_t begin = in_.next();
+  const auto wrong = [&](std::string message) { in_.refuse(ErrorCode::E503, begin, std::move(message), write_again); };
+  TraceBuffer buffer;
+  int count = 0;
+  bool more = true;
+  const auto part = [&] {
+    more = more && in_.element();
+    count += more;
+    return more;
+  };
+  in_.open_array("a buffer");
+  if (part()) buffer.lane = index("lane of a buffer", trace_.lanes.size());
+  if (part()) buffer.category = index("category of a buffer", trace_.categories.size());
+  if (part()) buffer.bytes = in_.integer("bytes of a buffer", 0, most_bytes);
+  if (part()) buffer.name = in_.text("name of a buffer");
+  if (part()) buffer.taken = static_cast<int>(in_.integer("operation that takes a buffer", 0, most));
+  if (part()) buffer.returned = static_cast<int>(in_.integer("operation that returns a buffer", 0, most));
+  while (part()) in_.skip();
+  if (count != 4 && count != 6) return wrong(fmt::format("a buffer has 4 or 6 parts, not {}", count));
+  for (const int op : {buffer.taken, buffer.returned})
+    if (op >= 0 && !has_event(buffer.lane, op))
+      return wrong(fmt::format("a buffer belongs to operation {} of lane {}, which has no event", op, buffer.lane));
+  if (buffer.returned < buffer.taken)
+    return wrong(fmt::format("a buffer is taken by operation {} and returned before that, after operation {}",
+                             buffer.taken, buffer.returned));
+  trace_.buffers.push_back(std::move(buffer));
+}
+
+void TraceReader::buffers() {
+  if (in_.failed() || buffers_at_ == std::string::npos) return;
+  in_.jump(buffers_at_);
+  list("buffers", [&] { buffer(); });
 }
 
 Result<Trace> TraceReader::read() {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "base/invariant.h"
 #include "base/json_string.h"
@@ -38,23 +39,23 @@ class Writer {
 
   template <class Items, class Each>
   Writer& list(const Items& items, Each each) {
-    out_ += '[';
-    bool first = true;
-    for (const auto& item : items) {
-      if (!first) out_ += ", ";
-      first = false;
-      each(item);
-    }
-    out_ += ']';
-    return *this;
+    return enumerate(items, each, "", ", ");
+  }
+  /// The same, every item on a line of its own.
+  template <class Items, class Each>
+  Writer& lines(const Items& items, Each each) {
+    return enumerate(items, each, "\n", ",\n");
   }
 
   /// Starts the next line of the list of events.
   Writer& line() {
-    if (out_.size() >= piece) hand_on();
+    hand_on_if_large();
     out_ += first_ ? "\n" : ",\n";
     first_ = false;
     return *this;
+  }
+  void hand_on_if_large() {
+    if (out_.size() >= piece) hand_on();
   }
   void hand_on() {
     fine_ = fine_ && take_(out_);
@@ -63,6 +64,18 @@ class Writer {
   bool fine() const { return fine_; }
 
  private:
+  template <class Items, class Each>
+  Writer& enumerate(const Items& items, Each each, std::string_view before, std::string_view between) {
+    out_ += '[';
+    for (const auto& item : items) {
+      hand_on_if_large();
+      out_ += std::exchange(before, between);
+      each(item);
+    }
+    out_ += ']';
+    return *this;
+  }
+
   std::function<bool(const std::string&)> take_;
   std::string out_;
   bool first_ = true, fine_ = true;
@@ -93,6 +106,15 @@ Writer& Writer::exact(double number, int shift) {
   return *this;
 }
 
+void put_buffers(Writer& out, const std::vector<TraceBuffer>& buffers) {
+  const auto put = [&](const TraceBuffer& buffer) {
+    (out << "[" << buffer.lane << ", " << buffer.category << ", " << buffer.bytes << ", ").quote(buffer.name);
+    if (buffer.taken >= 0) out << ", " << buffer.taken << ", " << buffer.returned;
+    out << "]";
+  };
+  out.lines(buffers, put);
+}
+
 void put_header(Writer& out, const Trace& trace) {
   const auto quote = [&](const std::string& text) { out.quote(text); };
   out << "{\n\"displayTimeUnit\": \"ms\",\n\"otherData\": {\n\"format\": \"piper-trace\",\n\"version\": 1,\n";
@@ -111,9 +133,11 @@ void put_header(Writer& out, const Trace& trace) {
   (out << ",\n\"steps\": ").list(trace.steps, [&](const TraceStep& step) {
     (((out << "[" << step.number << ", ").exact(step.start) << ", ").exact(step.end)) << "]";
   });
-  (out << ",\n\"origins\": ").list(trace.origins, [&](const TraceOrigin& origin) {
-    ((out << "\n[").quote(origin.place) << ", ").quote(origin.text) << "]";
-  });
+  const auto put_origin = [&](const TraceOrigin& origin) {
+    ((out << "[").quote(origin.place) << ", ").quote(origin.text) << "]";
+  };
+  (out << ",\n\"origins\": ").lines(trace.origins, put_origin);
+  if (!trace.buffers.empty()) put_buffers(out << ",\n\"buffers\": ", trace.buffers);
   out << "\n},\n\"traceEvents\": [";
 }
 
@@ -175,6 +199,7 @@ void put_memory(Writer& out, const Trace& trace, const TraceMemory& memory) {
   invariant(memory.bytes.size() == trace.categories.size(), "memory of a trace has a number for every category");
   (out.line() << "{\"ph\": \"C\", \"pid\": " << memory.lane + 1 << ", \"name\": \"memory\", \"ts\": ")
       .exact(memory.time, 6);
+  if (memory.op >= 0) out << ", \"op\": " << memory.op;  // not in args: viewers would draw it
   out << ", \"args\": {";
   for (size_t c = 0; c < memory.bytes.size(); ++c)
     (out << (c == 0 ? "" : ", ")).quote(trace.categories[c]) << ": " << memory.bytes[c];

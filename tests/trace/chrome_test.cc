@@ -28,7 +28,8 @@ Trace small_trace() {
   trace.events = {{0, 0, 0, "a F", "run", "F", 0, 0, 0.1, 0, 0, {}, {}, 0},
                   {1, 1, 4, "g", "all_reduce", "", -1, 0.1, 0.3, 64, -1, {}, {0, 0}, 0},
                   {1, 0, 5, "a B", "run", "B", 0, 0.3, 0.5, 0, 0, {4}, {1, 4}, 0}};
-  trace.memory = {{0, 0, {10, 0}}, {0, 0.1, {10, 5}}};
+  trace.memory = {{0, 0, {10, 0}}, {0, 0.1, {10, 5}, 0}};
+  trace.buffers = {{0, "a", 0, 10}, {0, "a.out F mb=0", 1, 5, 0, 0}, {1, "a.out B mb=0", 1, 7, 4, 5}};
   return trace;
 }
 
@@ -151,6 +152,18 @@ TEST(Chrome, SaysWhatIsWrong) {
       {"\"capacity\": []", "\"capacity\": [1]", "E503", "1 numbers for 2 lanes"},
       {"\"steps\": []", "\"steps\": [[0, 2, 1]]", "E503", "a step ends before it starts"},
       {"\"weights\", \"activations\"", "\"weights\", \"weights\"", "E503", "a category stands twice"},
+      {"\"op\": 0, \"args\": {\"weights\"", "\"op\": 3, \"args\": {\"weights\"", "E503",
+       "operation 3 of lane 0 takes memory but has no event"},
+      {"[0, 0, 10, \"a\"]", "[2, 0, 10, \"a\"]", "E503", "lane of a buffer is 2"},
+      {"[0, 0, 10, \"a\"]", "[0, 2, 10, \"a\"]", "E503", "category of a buffer is 2"},
+      {"[0, 0, 10, \"a\"]", "[0, 0, -1, \"a\"]", "E503", "bytes of a buffer is -1"},
+      {"[0, 0, 10, \"a\"]", "[0, 0, 10, 5]", "E503", "name of a buffer must be a text"},
+      {"[0, 0, 10, \"a\"]", "[0, 0, 10]", "E503", "a buffer has 4 or 6 parts, not 3"},
+      {"[0, 0, 10, \"a\"]", "[0, 0, 10, \"a\", 0]", "E503", "a buffer has 4 or 6 parts, not 5"},
+      {"[0, 0, 10, \"a\"]", "[0, 0, 10, \"a\", 0, 0, []]", "E503", "a buffer has 4 or 6 parts, not 7"},
+      {"[0, 0, 10, \"a\"]", "{}", "E503", "a buffer must be a list"},
+      {"7, \"a.out B mb=0\", 4, 5]", "7, \"a.out B mb=0\", 4, 6]", "E503", "operation 6 of lane 1, which has no event"},
+      {"7, \"a.out B mb=0\", 4, 5]", "7, \"a.out B mb=0\", 5, 4]", "E503", "taken by operation 5 and returned before"},
       {"{\"weights\": 10,", "{", "E503", "has no \"weights\""},
       {"{\"weights\": 10,", "{\"weight\": 10,", "E503", "did you mean \"weights\""},
       {"\"version\": 1", "\"version\": 12", "E502", "version of the trace is 12"},
