@@ -23,10 +23,10 @@ const std::string write_again = "write the trace again instead of changing it by
 
 using Names = std::span<const std::string_view>;
 
-constexpr std::string_view header_names[] = {"source",   "model",   "cluster",    "plan",    "seconds",
-                                             "lanes",    "streams", "categories", "origins", "tokens",
-                                             "capacity", "steps",   "buffers"};
+constexpr std::string_view header_names[] = {"source",  "model",      "cluster", "plan",   "seconds",  "lanes",
+                                             "streams", "categories", "origins", "tokens", "capacity", "steps"};
 constexpr std::string_view event_names[] = {"pid", "ts", "args", "name", "tid", "cat"};
+constexpr std::string_view metadata_names[] = {"pid", "args", "name"};
 constexpr std::string_view counter_names[] = {"pid", "ts", "args", "name", "op"};
 constexpr std::string_view argument_names[] = {"op",     "end",  "pass",  "slice", "bytes",
                                                "origin", "step", "waits", "cause"};
@@ -79,10 +79,11 @@ class TraceReader {
   void event_arguments(TraceEvent& event);
   void counter();
   void counter_arguments(TraceMemory& memory);
+  void metadata();
+  void buffer(int lane);
   void check_operations();
   void check_samples();
-  void buffers();
-  void buffer();
+  void check_buffers();
   bool has_event(int lane, int op) const;
 
   double time(std::string_view what, int shift = 0);
@@ -103,9 +104,8 @@ class TraceReader {
 
   JsonReader in_;
   Trace trace_;
-  std::vector<size_t> places_, memory_places_;   // of events and samples
-  std::vector<std::pair<int, int>> operations_;  // lane and number, sorted
-  size_t buffers_at_ = std::string::npos;
+  std::vector<size_t> places_, memory_places_, buffer_places_;  // of events, samples and buffers
+  std::vector<std::pair<int, int>> operations_;                 // lane and number, sorted
 };
 
 double TraceReader::time(std::string_view what, int shift) {
@@ -208,7 +208,6 @@ void TraceReader::header() {
             [&] { origin.text = in_.text("text of an origin"); });
       });
     } else {
-      if (key == "buffers") buffers_at_ = in_.next();  // read when everything they refer to is known
       in_.skip();
     }
   }
@@ -334,11 +333,67 @@ void TraceReader::counter() {
   memory_places_.push_back(begin);
 }
 
+/// `[category, bytes, name, taken, returned]`, without the last two if it outlives the step.
+void TraceReader::buffer(int lane) {
+  const size_t begin = in_.next();
+  TraceBuffer buffer;
+  buffer.lane = lane;
+  int count = 0;
+  bool more = true;
+  const auto part = [&] {
+    more = more && in_.element();
+    count += more;
+    return more;
+  };
+  in_.open_array("a buffer");
+  if (part()) buffer.category = index("category of a buffer", trace_.categories.size());
+  if (part()) buffer.bytes = in_.integer("bytes of a buffer", 0, most_bytes);
+  if (part()) buffer.name = in_.text("name of a buffer");
+  if (part()) buffer.taken = static_cast<int>(in_.integer("operation that takes a buffer", 0, most));
+  if (part()) buffer.returned = static_cast<int>(in_.integer("operation that returns a buffer", 0, most));
+  while (part()) in_.skip();
+  if (count != 3 && count != 5)
+    in_.refuse(ErrorCode::E503, begin, fmt::format("a buffer has 3 or 5 parts, not {}", count), write_again);
+  trace_.buffers.push_back(std::move(buffer));
+  buffer_places_.push_back(begin);
+}
+
+/// Names of lanes and streams are for viewers; buffers are ours.
+void TraceReader::metadata() {
+  const size_t begin = in_.next();
+  size_t lane = 0, arguments = 0;  // where they stand
+  bool ours = false;
+  Members members(in_, "the metadata", metadata_names, 0);
+  for (std::string_view key; members.next(key);) {
+    if (key == "pid") lane = in_.next();
+    if (key == "args") arguments = in_.next();
+    if (key == "name" && in_.looking_at("\"piper_buffers\"")) ours = true;
+    in_.skip();
+  }
+  if (!ours || in_.failed()) return;
+  if (lane == 0 || arguments == 0)
+    return in_.refuse(ErrorCode::E503, begin, "the buffers have no \"pid\" or no \"args\"", write_again);
+  const size_t behind = in_.next();
+  in_.jump(lane);
+  const int of = number_of("pid (the lane)", trace_.lanes.size());
+  in_.jump(arguments);
+  in_.open_object("args");
+  for (std::string_view key; in_.member(key);) {
+    if (key == "buffers")
+      list("buffers", [&] { buffer(of); });
+    else
+      in_.skip();
+  }
+  if (!in_.failed()) in_.jump(behind);
+}
+
 /// Members come in any order, so the kind of an event is looked up first.
 void TraceReader::events() {
   list("traceEvents", [&] {
     const size_t begin = in_.next();
-    std::string phase = in_.looking_at("{\"ph\": \"X\",") ? "X" : "";  // as we write most of them
+    std::string phase = in_.looking_at("{\"ph\": \"X\",")   ? "X"
+                        : in_.looking_at("{\"ph\": \"M\",") ? "M"
+                                                            : "";  // as we write them
     if (phase.empty()) {
       in_.open_object("an event");
       for (std::string_view key; in_.member(key);) {
@@ -349,9 +404,9 @@ void TraceReader::events() {
       }
       if (phase.empty()) in_.refuse(ErrorCode::E503, begin, "the event has no \"ph\"", write_again);
     }
-    if (in_.failed() || (phase != "X" && phase != "C")) return;  // names of lanes, and what other tools add
+    if (in_.failed() || (phase != "X" && phase != "C" && phase != "M")) return;  // what other tools add
     in_.jump(begin);
-    phase == "X" ? event() : counter();
+    phase == "X" ? event() : phase == "C" ? counter() : metadata();
   });
 }
 
@@ -380,7 +435,7 @@ void TraceReader::check_operations() {
   for (const TraceEvent& event : trace_.events) operations_.emplace_back(event.lane, event.op);
   if (!std::is_sorted(operations_.begin(), operations_.end())) std::sort(operations_.begin(), operations_.end());
   check_samples();
-  buffers();
+  check_buffers();
 }
 
 /// In some step: memory is taken and returned alike in all of them.
@@ -396,40 +451,19 @@ void TraceReader::check_samples() {
                  write_again);
 }
 
-/// `[lane, category, bytes, name, taken, returned]`, without the last two if it outlives the step.
-void TraceReader::buffer() {
-  const size_t begin = in_.next();
-  const auto wrong = [&](std::string message) { in_.refuse(ErrorCode::E503, begin, std::move(message), write_again); };
-  TraceBuffer buffer;
-  int count = 0;
-  bool more = true;
-  const auto part = [&] {
-    more = more && in_.element();
-    count += more;
-    return more;
-  };
-  in_.open_array("a buffer");
-  if (part()) buffer.lane = index("lane of a buffer", trace_.lanes.size());
-  if (part()) buffer.category = index("category of a buffer", trace_.categories.size());
-  if (part()) buffer.bytes = in_.integer("bytes of a buffer", 0, most_bytes);
-  if (part()) buffer.name = in_.text("name of a buffer");
-  if (part()) buffer.taken = static_cast<int>(in_.integer("operation that takes a buffer", 0, most));
-  if (part()) buffer.returned = static_cast<int>(in_.integer("operation that returns a buffer", 0, most));
-  while (part()) in_.skip();
-  if (count != 4 && count != 6) return wrong(fmt::format("a buffer has 4 or 6 parts, not {}", count));
-  for (const int op : {buffer.taken, buffer.returned})
-    if (op >= 0 && !has_event(buffer.lane, op))
-      return wrong(fmt::format("a buffer belongs to operation {} of lane {}, which has no event", op, buffer.lane));
-  if (buffer.returned < buffer.taken)
-    return wrong(fmt::format("a buffer is taken by operation {} and returned before that, after operation {}",
-                             buffer.taken, buffer.returned));
-  trace_.buffers.push_back(std::move(buffer));
-}
-
-void TraceReader::buffers() {
-  if (in_.failed() || buffers_at_ == std::string::npos) return;
-  in_.jump(buffers_at_);
-  list("buffers", [&] { buffer(); });
+void TraceReader::check_buffers() {
+  for (size_t i = 0; i < trace_.buffers.size() && !in_.failed(); ++i) {
+    const TraceBuffer& buffer = trace_.buffers[i];
+    const auto wrong = [&](std::string message) {
+      in_.refuse(ErrorCode::E503, buffer_places_[i], std::move(message), write_again);
+    };
+    for (const int op : {buffer.taken, buffer.returned})
+      if (op >= 0 && !has_event(buffer.lane, op))
+        wrong(fmt::format("a buffer belongs to operation {} of lane {}, which has no event", op, buffer.lane));
+    if (buffer.returned < buffer.taken)
+      wrong(fmt::format("a buffer is taken by operation {} and returned before that, after operation {}", buffer.taken,
+                        buffer.returned));
+  }
 }
 
 Result<Trace> TraceReader::read() {

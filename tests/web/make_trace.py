@@ -144,11 +144,12 @@ def make(options):
                            ["pipeline.piper:4", "replicate({}, along=dp, zero=1, bucket=25MB, reduce_stream=dp)"]])
     if options.steps > 1:
         header["steps"] = steps
-    header["buffers"] = [list(b[:4] if b[4] is None else b) for b in buffers]
-    return header, events, memory
+    return header, events, memory, buffers
 
 
-def lines(header, events, memory):
+def lines(events, memory, buffers):
+    for b in buffers:
+        yield dict(ph="M", pid=b[0] + 1, name="piper_buffers", args=dict(buffers=[b[1:4] if b[4] is None else b[1:]]))
     for e in events:
         args = dict(op=e["op"], end=e["end"], origin=e["origin"])
         args.update({k: v for k, v in (("pass", e["pass_"]), ("bytes", e["bytes"]), ("waits", e["waits"]), ("cause", e["cause"]), ("step", e["step"])) if v})
@@ -162,10 +163,10 @@ def lines(header, events, memory):
 
 
 def write(path, options):
-    header, events, memory = make(options)
+    header, events, memory, buffers = make(options)
     with open(path, "w") as out:
         out.write('{"otherData": %s,\n"traceEvents": [\n' % json.dumps(header))
-        out.write(",\n".join(json.dumps(line) for line in lines(header, events, memory)))
+        out.write(",\n".join(json.dumps(line) for line in lines(events, memory, buffers)))
         out.write("\n]}\n")
     return header, events
 

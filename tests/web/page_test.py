@@ -68,7 +68,8 @@ class Memory:
         header = trace["otherData"]
         self.categories = header["categories"]
         self.samples = [(e["ts"] * 1e-6, e["args"], e.get("op", -1)) for e in trace["traceEvents"] if e["ph"] == "C" and e["pid"] == lane + 1]
-        self.buffers = [b + [-1, -1][:6 - len(b)] for b in header.get("buffers", []) if b[0] == lane]
+        lists = [e["args"]["buffers"] for e in trace["traceEvents"] if e["name"] == "piper_buffers" and e["pid"] == lane + 1]
+        self.buffers = [[lane, *b, *[-1, -1][:5 - len(b)]] for b in sum(lists, [])]
 
     def fullest(self, begin, end):
         before = [s for s in self.samples if s[0] < begin][-1:]
@@ -511,7 +512,7 @@ class Page(BrowserCase):
         self.assertEqual(self.details()["device"], "3")
 
     def test_traces_without_buffers_show_categories(self):
-        path, _, _ = trace_file("no_buffers", "--ranks", "2", "--microbatches", "4", change=lambda text: text.replace('"buffers":', '"other":'))
+        path, _, _ = trace_file("no_buffers", "--ranks", "2", "--microbatches", "4", change=lambda text: text.replace("piper_buffers", "other"))
         self.open(page_of("no_buffers", path))
         self.point_at_memory(0, 500)
         self.await_text("tip", "weights6.00 GiB")
@@ -616,7 +617,7 @@ class Page(BrowserCase):
         self.assertLessEqual({"search", "fit", "path", "memory", "theme", "help", "canvas", "tab-operation", "tab-devices"}, reached)
 
     def test_empty_trace_says_so(self):
-        path, _, _ = trace_file("empty", "--ranks", "1", "--microbatches", "1", change=lambda text: text.replace('"buffers":', '"other":').split('"traceEvents"')[0] + '"traceEvents": []}')
+        path, _, _ = trace_file("empty", "--ranks", "1", "--microbatches", "1", change=lambda text: text.split('"traceEvents"')[0] + '"traceEvents": []}')
         self.open(page_of("empty", path))
         self.assertTrue(self.find("empty").is_displayed())
 
