@@ -119,7 +119,7 @@ StepMetrics Training::step() {
 
 std::string device_table(const Plan& plan, const std::vector<DeviceRun*>& devices, int64_t step) {
   const Simulation measured = measured_step(plan, devices, step);
-  const std::vector<DeviceUse> uses = device_use(plan, measured);
+  const std::vector<TimeUse> uses = device_use(plan, measured);
   TextTable table({"device", "compute", "exposed communication", "idle", "memory planned", "measured"});
   for (size_t d = 0; d < devices.size(); ++d) {
     const auto share = [&](double seconds) {
