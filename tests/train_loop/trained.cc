@@ -165,15 +165,28 @@ Difference compare(const Trained& run, const Trained& reference) {
 }
 
 std::vector<std::string> wrongly_ordered(const Trained& run, const Trained& reference) {
+  // after the first update all weights depend on all gradients, whatever their order
+  const bool all = std::all_of(run.ordered.begin(), run.ordered.end(), [](const auto& item) { return item.second; });
   std::vector<std::string> out;
-  for (const auto& [name, ordered] : run.ordered)
-    if (ordered)
-      for (size_t s = 0; s < run.gradients.size(); ++s)
-        if (const auto found = run.gradients[s].find(name);
-            found != run.gradients[s].end() && !at::equal(found->second, reference.gradients[s].at(name))) {
-          out.push_back(fmt::format("{} in step {}", name, s));
-          break;
-        }
+  const auto check = [&](const Tensors& ours, const Tensors& theirs, const std::string& what) {
+    for (const auto& [name, tensor] : ours)
+      if (run.ordered.at(name) && !at::equal(tensor, theirs.at(name))) out.push_back(what + " " + name);
+  };
+  for (size_t s = 0; s < (all ? run.gradients.size() : 1); ++s)
+    check(run.gradients[s], reference.gradients[s], fmt::format("gradient in step {}:", s));
+  if (!all) return out;
+  check(run.weights, reference.weights, "weight");
+  check(run.moment1, reference.moment1, "first moment");
+  check(run.moment2, reference.moment2, "second moment");
+  return out;
+}
+
+std::vector<std::string> complaints(const Trained& run, const Trained& reference, double tolerance) {
+  std::vector<std::string> out;
+  if (const Difference worst = compare(run, reference); !(worst.error <= tolerance))
+    out.push_back(fmt::format("{}: {:.3g}", worst.where, worst.error));
+  for (const std::string& name : wrongly_ordered(run, reference)) out.push_back("not in order: " + name);
+  if (!run.copies_equal) out.push_back("copies differ");
   return out;
 }
 

@@ -58,7 +58,10 @@ struct Difference {
   std::string where;
 };
 Difference compare(const Trained& run, const Trained& reference);
-/// Names of the parameters whose gradients the plan calls ordered but that are not equal bit by bit.
+/// Gradients of the first step that the plan calls ordered but that are not equal bit by bit; where all are ordered,
+/// everything else that is not equal.
 std::vector<std::string> wrongly_ordered(const Trained& run, const Trained& reference);
+/// All of the above, and copies that differ: nothing where a run is right.
+std::vector<std::string> complaints(const Trained& run, const Trained& reference, double tolerance);
 
 }  // namespace piper
