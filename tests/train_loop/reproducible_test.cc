@@ -8,8 +8,8 @@
 
 #include "plan/verify_plan.h"
 #include "runtime/stream/failure.h"
-#include "train/combination.h"
-#include "train/wrappers.h"
+#include "train_loop/combination.h"
+#include "train_loop/wrappers.h"
 
 namespace piper {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/wrappers.h"
+#include "train_loop/wrappers.h"
 
 namespace piper {
 namespace {

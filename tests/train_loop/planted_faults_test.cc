@@ -6,8 +6,8 @@
 #include <map>
 #include <mutex>
 
-#include "train/combination.h"
-#include "train/wrappers.h"
+#include "train_loop/combination.h"
+#include "train_loop/wrappers.h"
 
 namespace piper {
 namespace {
