@@ -1,5 +1,6 @@
 // The reference decoder, trained eagerly, has the losses that PyTorch has in Python.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -44,6 +45,7 @@ class AdamW {
 };
 
 std::vector<double> train(const ReferenceSize& size, int64_t steps) {
+  at::set_num_threads(1);  // small operators gain nothing, and lose much where other programs run
   const TrainableModel model = built(size.config(), BuildOn::Cpu);
   std::vector<at::Tensor> parameters;
   for (const NamedTensor& item : model.meta.parameters) parameters.push_back(item.tensor);
