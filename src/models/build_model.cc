@@ -51,6 +51,7 @@ std::shared_ptr<ModelModule> make_module(const ModelConfig& config, int64_t sequ
 Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on) {
   TrainableModel out;
   out.name = config.model.name;
+  out.vocabulary = config.model.vocab;
   out.step = resolve(config.step, config.model);
   TensorMaker make;
   make.device = on == BuildOn::Meta ? c10::kMeta : c10::kCPU;
@@ -71,7 +72,7 @@ Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, Buil
 }
 
 Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on) {
-  PIPER_TRY(const ConfigFile config, parse_config(file));
+  PIPER_TRY(const ConfigFile config, parse_config(file, training_sections));
   return build_model(config, seed, on);
 }
 

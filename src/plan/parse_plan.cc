@@ -58,8 +58,9 @@ class Parser {
     if (found == known.end()) {
       std::vector<std::string> words;
       for (const Line& l : known) words.emplace_back(l.word);
-      return in_.unexpected(
-                    "dim, stream, name, origin, group, partition, bucket, work, communication, template, buffer or op")
+      return in_
+          .unexpected(
+              "dim, stream, name, origin, group, partition, bucket, work, communication, template, buffer or op")
           .help(did_you_mean(first.text, words));
     }
     in_.take();

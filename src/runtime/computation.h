@@ -36,8 +36,8 @@ struct ComputationForm {
 
 /// What random numbers depend on: never where or when they are drawn.
 struct SliceKey {
-  uint64_t seed = 0;         // of the step
-  int64_t first_sample = 0;  // of the slice, in the batch of the whole step
+  uint64_t seed = 0;                           // of the step
+  int64_t first_sample = 0;                    // of the slice, in the batch of the whole step
   std::vector<int64_t> gathered_samples = {};  // of all slices whose values are here, where those are divided
 };
 

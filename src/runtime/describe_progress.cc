@@ -44,7 +44,8 @@ std::string describe_progress(const Plan& plan, const std::vector<DeviceRun*>& d
       busy = true;
       const PlannedOp& op = device->program().ops[i];
       const std::string what = describe_op(plan, device->device(), static_cast<int>(i));
-      const std::vector<int> missing = is_communication(op.kind) ? missing_from(devices, op.communication) : std::vector<int>{};
+      const std::vector<int> missing =
+          is_communication(op.kind) ? missing_from(devices, op.communication) : std::vector<int>{};
       out += fmt::format("  {} since {:.1f} s", what, seconds_since(times.started));
       if (!missing.empty())
         out += fmt::format("; device{} {} {} not reached it", missing.size() > 1 ? "s" : "", fmt::join(missing, ", "),
@@ -72,11 +73,13 @@ std::string describe_flight(const Plan& plan, const std::vector<DeviceRun*>& dev
         started.push_back({times, static_cast<int>(i)});
     std::sort(started.begin(), started.end(),
               [](const Entry& a, const Entry& b) { return a.times.started < b.times.started; });
-    if (started.size() > operations) started.erase(started.begin(), started.end() - static_cast<std::ptrdiff_t>(operations));
+    if (started.size() > operations)
+      started.erase(started.begin(), started.end() - static_cast<std::ptrdiff_t>(operations));
     for (const Entry& entry : started) {
       const std::string ended =
-          entry.times.ended == 0 ? std::string("under way")
-                                 : fmt::format("{:.3f} ms", static_cast<double>(entry.times.ended - entry.times.started) * 1e-6);
+          entry.times.ended == 0
+              ? std::string("under way")
+              : fmt::format("{:.3f} ms", static_cast<double>(entry.times.ended - entry.times.started) * 1e-6);
       out += fmt::format("  {}: {}\n", describe_op(plan, device->device(), entry.op), ended);
     }
   }

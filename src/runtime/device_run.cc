@@ -51,8 +51,10 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
   const auto failed = [this](const std::exception_ptr& what) {
     try {
       std::rethrow_exception(what);
+    } catch (const RunError& problem) {
+      failure_.report(problem);
     } catch (const std::exception& problem) {
-      failure_.report(problem.what());
+      failure_.report({RunProblem::Operation, fmt::format("device {}: {}", device_, problem.what())});
     }
   };
   for (const PlannedOp& op : program_.ops)
@@ -80,8 +82,7 @@ void DeviceRun::prepare() {
     }
   }
   circles_ = make_circles(plan_, communicator_);
-  const Preparation preparation{plan_,         program_,      step_config_, device_,
-                                computations_, communicator_, circles_,     frame_};
+  const Preparation preparation{plan_, program_, step_config_, device_, computations_, communicator_, circles_, frame_};
   for (size_t i = 0; i < program_.ops.size(); ++i)
     executors_.push_back(make_executor(preparation, static_cast<int>(i)));
 }
@@ -120,12 +121,14 @@ void DeviceRun::issue() {
 
 void DeviceRun::execute(int op) {
   if (failure_.happened()) return;
-  if (options_.before_op) options_.before_op(device_, op);
   recorder_.started(op);
   try {
+    if (options_.before_op) options_.before_op(device_, op);
     executors_[static_cast<size_t>(op)]->run(frame_);
+  } catch (const RunError& problem) {
+    throw RunError(problem.problem, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   } catch (const std::exception& problem) {
-    throw RunError(fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
+    throw RunError(RunProblem::Operation, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   }
   recorder_.ended(op);
   frame_.ended(op);
@@ -139,8 +142,8 @@ void DeviceRun::wait() {
 }
 
 bool DeviceRun::idle() const {
-  return host_->idle() && std::all_of(streams_.begin(), streams_.end(),
-                                      [](const auto& stream) { return !stream || stream->idle(); });
+  return host_->idle() &&
+         std::all_of(streams_.begin(), streams_.end(), [](const auto& stream) { return !stream || stream->idle(); });
 }
 
 }  // namespace piper

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "runtime/executor.h"
+#include "runtime/memory_meter.h"
 #include "runtime/stream/failure.h"
 #include "runtime/stream/flight_recorder.h"
-#include "runtime/memory_meter.h"
 #include "runtime/stream/stream.h"
 
 namespace piper {
@@ -68,9 +68,9 @@ class DeviceRun {
   Circles circles_;
   FlightRecorder recorder_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  std::unique_ptr<Event[]> events_;      // by operation
-  std::unique_ptr<Event[]> ends_;        // by stream, then the host
-  uint32_t step_ = 0;                    // of the events
+  std::unique_ptr<Event[]> events_;  // by operation
+  std::unique_ptr<Event[]> ends_;    // by stream, then the host
+  uint32_t step_ = 0;                // of the events
   std::atomic<int64_t> progress_ = 0;
   std::vector<std::unique_ptr<Stream>> streams_;  // none where the device does not use one
   std::unique_ptr<Stream> host_;
@@ -78,7 +78,7 @@ class DeviceRun {
 
 /// The template that is the device's plan.
 const PlanTemplate& program_of(const Plan& plan, int device);
-/// `device 4: op 17 all_to_all x.3 F mb=2 on ep (dualpipe.piper:5)`
+/// `device 4: op 17 all_to_all x.3 F mb=2 on ep (step.piper:5)`
 std::string describe_op(const Plan& plan, int device, int op);
 
 }  // namespace piper

@@ -73,8 +73,7 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
         const ElementRange range = common({offset, parameter.elements}, here);
         if (range.count == 0) continue;
         const at::Tensor piece = piece_of(whole, form, *part).reshape({-1});
-        flat.narrow(0, range.begin - here.begin, range.count)
-            .copy_(piece.narrow(0, range.begin - offset, range.count));
+        flat.narrow(0, range.begin - here.begin, range.count).copy_(piece.narrow(0, range.begin - offset, range.count));
       }
       offset += parameter.elements;
     }

@@ -172,8 +172,8 @@ class LocalCommunicator : public Communicator {
     });
   }
 
-  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out,
-                  std::span<std::byte> in, int64_t run_in) override {
+  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
+                  int64_t run_in) override {
     meet(circle, number, {out.data(), in.data(), in.size()}, [&](const std::vector<Offer>& offers, size_t me) {
       const size_t n = offers.size();
       for (size_t m = 0; m < n; ++m)

@@ -8,17 +8,16 @@ namespace {
 
 class AllToAll : public Executor {
  public:
-  AllToAll(const Preparation& prepare, int index)
-      : prepare_(prepare), communication_(prepare.op(index).communication) {
+  AllToAll(const Preparation& prepare, int index) : prepare_(prepare), communication_(prepare.op(index).communication) {
     const PlannedOp& op = prepare.op(index);
     const Communication& communication = prepare.communication(op);
     const std::vector<int> members = prepare.members(communication);
     circle_ = prepare.circle(members);
     from_ = op.reads[0];
     to_ = op.writes[0];
-    form_ = prepare.computations.exchange(prepare.name(op.label), samples(prepare, communication),
-                                          static_cast<int64_t>(members.size()),
-                                          communication.exchange == Exchange::Divide);
+    form_ =
+        prepare.computations.exchange(prepare.name(op.label), samples(prepare, communication),
+                                      static_cast<int64_t>(members.size()), communication.exchange == Exchange::Divide);
   }
 
   void run(Frame& frame) override {

@@ -8,7 +8,9 @@ namespace {
 /// What all reductions of a bucket have in common.
 struct Reduction {
   Reduction(const Preparation& p, int index)
-      : prepare(p), communication(p.op(index).communication), gradients(*p.find(p.op(index).writes, Category::Gradients)) {
+      : prepare(p),
+        communication(p.op(index).communication),
+        gradients(*p.find(p.op(index).writes, Category::Gradients)) {
     const PlanBucket* bucket = prepare.bucket(prepare.op(index).label);
     invariant(bucket, "a reduction is about a bucket");
     dtype = bucket->gradients;
@@ -96,8 +98,8 @@ class ReduceScalars : public Executor {
     auto* numbers = buffer.mutable_data_ptr<double>();
     numbers[0] = mine.loss;
     numbers[1] = mine.squares;
-    prepare_.communicator.all_reduce(circle_, prepare_.number(communication_, frame), {bytes_of(buffer), buffer.nbytes()},
-                                     Number::Float64);
+    prepare_.communicator.all_reduce(circle_, prepare_.number(communication_, frame),
+                                     {bytes_of(buffer), buffer.nbytes()}, Number::Float64);
     frame.scalars = {numbers[0], numbers[1]};
     frame.scalars_known = true;
   }
@@ -129,8 +131,9 @@ StepScalars LocalScalars::sum(Frame& frame) const {
   StepScalars out;
   for (const int loss : losses_) out.loss += frame[loss].item<double>();
   for (const Counted& counted : gradients_)
-    out.squares += sum_of_squares(
-        counted.dtype, bytes_of(frame[counted.buffer]) + counted.offset * piper::bytes_of(counted.dtype), counted.count);
+    out.squares +=
+        sum_of_squares(counted.dtype, bytes_of(frame[counted.buffer]) + counted.offset * piper::bytes_of(counted.dtype),
+                       counted.count);
   return out;
 }
 

@@ -15,8 +15,7 @@ struct Piece {
 
 class Transfer : public Executor {
  public:
-  Transfer(const Preparation& prepare, int index)
-      : prepare_(prepare), communication_(prepare.op(index).communication) {
+  Transfer(const Preparation& prepare, int index) : prepare_(prepare), communication_(prepare.op(index).communication) {
     const PlannedOp& op = prepare.op(index);
     const Communication& communication = prepare.communication(op);
     const bool sends = op.kind == OpKind::Send;

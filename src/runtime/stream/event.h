@@ -15,7 +15,8 @@ class Event {
     step_.notify_all();
   }
   void wait(uint32_t step) const {
-    for (uint32_t seen = step_.load(std::memory_order_acquire); seen < step; seen = step_.load(std::memory_order_acquire))
+    for (uint32_t seen = step_.load(std::memory_order_acquire); seen < step;
+         seen = step_.load(std::memory_order_acquire))
       step_.wait(seen, std::memory_order_acquire);
   }
   bool has_ended(uint32_t step) const { return step_.load(std::memory_order_acquire) >= step; }

@@ -40,8 +40,8 @@ class Stream {
   void execute(Command& command);
 
   std::function<void(std::exception_ptr)> failed_;
-  bool stopped_ = false;            // of the stream's thread
-  std::vector<Command> filling_;    // of the thread that puts in
+  bool stopped_ = false;          // of the stream's thread
+  std::vector<Command> filling_;  // of the thread that puts in
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Command> handed_;

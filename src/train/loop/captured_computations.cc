@@ -1,4 +1,4 @@
-#include "train/captured_computations.h"
+#include "train/loop/captured_computations.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

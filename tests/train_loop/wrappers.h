@@ -1,0 +1,42 @@
+// Computations and communicators that do what they should, except where a test has them do something else.
+#pragma once
+
+#include "comm/communicator.h"
+#include "runtime/computation.h"
+
+namespace piper {
+
+/// What runs instead of a computation; `as_usual` runs it.
+using Intervention = std::function<void(const ComputationSite& site, const ComputationArguments& arguments,
+                                        const std::function<void(const ComputationArguments&)>& as_usual)>;
+std::unique_ptr<Computations> intervene(Computations& in, Intervention intervention);
+
+/// Passes everything on.
+class PassingCommunicator : public Communicator {
+ public:
+  explicit PassingCommunicator(std::unique_ptr<Communicator> to) : to_(std::move(to)) {}
+  int device() const override { return to_->device(); }
+  int make_circle(std::vector<int> members) override { return to_->make_circle(std::move(members)); }
+  void send(int to, int64_t number, std::span<const std::byte> data) override { to_->send(to, number, data); }
+  void receive(int from, int64_t number, std::span<std::byte> data) override { to_->receive(from, number, data); }
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
+    to_->all_reduce(circle, number, data, of);
+  }
+  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, std::span<std::byte> part,
+                      Number of, Into into) override {
+    to_->reduce_scatter(circle, number, whole, part, of, into);
+  }
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) override {
+    to_->all_gather(circle, number, part, whole);
+  }
+  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
+                  int64_t run_in) override {
+    to_->all_to_all(circle, number, out, run_out, in, run_in);
+  }
+  void abort(const std::string& reason) override { to_->abort(reason); }
+
+ protected:
+  std::unique_ptr<Communicator> to_;
+};
+
+}  // namespace piper
