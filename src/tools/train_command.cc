@@ -10,6 +10,7 @@
 #include "base/read_file.h"
 #include "base/time_text.h"
 #include "base/write_file.h"
+#include "cost/cost_table.h"
 #include "cost/load_cluster.h"
 #include "model/model_text.h"
 #include "schedule/load_schedule.h"
@@ -68,6 +69,18 @@ Result<Loaded> load(const TrainInput& input) {
   return out;
 }
 
+/// What the plan is compiled for, so that it is the plan of a simulation with the same options.
+Checked read_costs(const TrainCommand& command, TrainingOptions& options) {
+  if (!command.cluster.empty()) {
+    PIPER_TRY(options.cluster, load_cluster(command.cluster));
+  }
+  if (!command.costs.empty()) {
+    PIPER_TRY(const SourceFilePtr file, read_file(command.costs, "cost table"));
+    PIPER_TRY(options.costs, parse_cost_table(file));
+  }
+  return Ok{};
+}
+
 /// What cannot be written is a failure of the run, not of its input.
 int report_unwritable(const Diagnostic& problem, bool color) {
   report_text(problem, color);
@@ -118,6 +131,7 @@ int run(const TrainCommand& command) {
   options.job.run.recorded_steps = 3;
   options.emulate = loaded->emulate;
   options.threads = command.input.threads;
+  if (auto read = read_costs(command, options); !read) return report_text(read.error(), color);
   auto made = Training::make(loaded->file, config, loaded->schedule, options);
   if (!made) return report_text(made.error(), color);
   Training& training = **made;
@@ -160,8 +174,9 @@ int run(const TrainCommand& command) {
   put(fmt::format("loss {:.6f} -> {:.6f}\n", seen.front().loss, seen.back().loss));
   put(device_table(training.plan(), training.job().devices(), seen.back().step));
   if (!trace.empty()) {
-    const Trace measured = measured_trace(training.plan(), training.job().devices(),
-                                          loaded->emulate.value_or(Cluster{}), training.tokens_per_step());
+    const Cluster cluster = options.cluster.value_or(options.emulate.value_or(Cluster{}));
+    const Trace measured =
+        measured_trace(training.plan(), training.job().devices(), cluster, training.tokens_per_step());
     if (auto written = write_file(trace, print_chrome(measured)); !written)
       return report_unwritable(written.error(), color);
     put(fmt::format("trace of the last steps: {}\n", trace));

@@ -37,6 +37,9 @@ void add_train(CLI::App& program, std::function<int()>& chosen, bool color) {
   add_input(*app, command->input, "Steps, instead of the configuration's");
   app->add_option("--trace", command->trace, "Write when every operation of the last steps ran");
   app->add_option("--metrics", command->metrics, "Write loss and speed of every step, one JSON object a line");
+  app->add_option("--cluster", command->cluster,
+                  "Cluster that the plan is compiled for, as in `piper simulate`: a shipped one, or a file (.toml)");
+  app->add_option("--costs", command->costs, "Measured costs that the plan is compiled for, as in `piper simulate`");
   app->add_option("--patience", command->patience, "Seconds without any progress after which the run is ended")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
