@@ -15,11 +15,18 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  static const std::string llama = "arch = \"reference\"\n";
-  static const std::string qwen = "arch = \"reference-moe\"\nexperts = 4\n";
+  static const std::string llama = "arch = \"llama3\"\nkv_heads = 1\nffn = 12\n";
+  static const std::string qwen =
+      "arch = \"qwen3-moe\"\nkv_heads = 1\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n"
+      "router_aux_loss_coef = 0.01\n";
+  static const std::string dropout = "dropout = true\ndropout_rate = 0.2\n";
   static const std::vector<Kind> all = {
       {"dense", llama},
+      {"tied", llama + "tie_embeddings = true\n"},
+      {"dropout", llama + dropout},
       {"mixture", qwen},
+      {"mixture_dropout", qwen + dropout + "shared_experts = 1\ntie_embeddings = true\n"},
+      {"two_branch", "arch = \"two-branch\"\nffn = 12\nencoder_layers = 2\n" + dropout},
   };
   return all;
 }
@@ -63,7 +70,7 @@ bool has_experts(const std::string& kind) {
   return kind.starts_with("mixture");
 }
 bool has_tied_weights(const std::string& kind) {
-  return kind == "tied";
+  return kind == "tied" || kind == "mixture_dropout";
 }
 
 const TrainableModel& model_of(const Subject& subject) {
