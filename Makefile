@@ -15,7 +15,7 @@ build: setup     ## the program, at build/release/piper
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release --target piper
 
-demo: build      ## compile and check an example: a mixture of experts on 8 devices
+demo: build      ## train a small mixture of experts on 4 devices, and show what it did
 	@scripts/demo
 
 test:            ## all tests, and the core again under sanitizers

@@ -1,4 +1,5 @@
-"""How fast the timeline page opens and pans: milliseconds until it is drawn, and between frames while it pans.
+"""How fast the timeline page opens and pans: milliseconds until it is drawn, until it can say what is alive, and between frames
+while it pans.
 
     .venv/bin/python bench/page_bench.py build/release/piper [--large]     --large: also a million operations
 """
@@ -31,6 +32,12 @@ requestAnimationFrame(frame);
 """
 
 
+ALIVE = """
+const done = arguments[arguments.length - 1], begin = performance.now(), trace = piper.state.traces[0];
+piper.selectMoment({trace, lane: 0, sample: trace.memory.lanes[0].first}).then(() => done(performance.now() - begin));
+"""
+
+
 def quantiles(values):
     ordered = sorted(values)
     return f"median {ordered[len(ordered) // 2]:6.1f}  95th percentile {ordered[int(len(ordered) * 0.95)]:6.1f}"
@@ -45,6 +52,8 @@ def measure(piper, name, arguments, folder):
     try:
         opened = sorted(browser.open_page(driver, page, 300) for _ in range(3))
         print(f"{name}: {len(events):,} operations, page {os.path.getsize(page) / 1e6:.1f} MB, opens in {opened[1]} ms")
+        asked = driver.execute_async_script(ALIVE)
+        print(f"  what is alive: {asked:.0f} ms when first asked for")
         for share, what in ((1.0, "all in view"), (0.01, "1 % in view")):
             frames, draws = driver.execute_async_script(FRAMES, share)
             print(f"  {what}: between frames {quantiles(frames)} ms; drawing {quantiles(draws)} ms")
@@ -56,9 +65,9 @@ def main():
     browser.require()
     piper = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
-        measure(piper, "64 devices, 256 microbatches", ["--ranks", "64", "--microbatches", "256", "--chunks", "1"], folder)
+        measure(piper, "64 devices, 256 microbatches", ["--ranks", "64", "--microbatches", "256", "--chunks", "1", "--buffers", "8"], folder)
         if "--large" in sys.argv:
-            measure(piper, "64 devices, 1024 microbatches", ["--ranks", "64", "--microbatches", "1024", "--chunks", "4", "--noise", "0.1"], folder)
+            measure(piper, "64 devices, 1024 microbatches", ["--ranks", "64", "--microbatches", "1024", "--chunks", "4", "--noise", "0.1", "--buffers", "8"], folder)
 
 
 if __name__ == "__main__":

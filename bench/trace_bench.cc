@@ -2,16 +2,19 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trace/chrome.h"
 
 namespace {
 
-/// 64 devices that compute and send in turn.
+/// 64 devices that compute and send in turn, with two buffers for every operation.
 piper::Trace trace_of(int events) {
   piper::Trace trace;
   trace.lanes.resize(64);
   for (int lane = 0; lane < 64; ++lane) trace.lanes[static_cast<size_t>(lane)] = {lane};
   trace.streams = {"compute", "p2p.send"};
+  trace.categories = {"activations"};
   trace.origins = {{"s.piper:3", "place({}, devices=[0])"}};
   for (int i = 0; i < events; ++i) {
     const int lane = i % 64, op = i / 64;
@@ -29,6 +32,9 @@ piper::Trace trace_of(int events) {
     event.origin = 0;
     if (op > 0) event.waits = {op - 1}, event.cause = {lane, op - 1};
     trace.events.push_back(std::move(event));
+    for (const char* what : {"saved", "out"})
+      trace.buffers.push_back({lane, fmt::format("layer.{}.attention.{} F mb={}", op % 8, what, op / 8), 0, 1 << 26, op,
+                               std::min(op + 40, (events - 1 - lane) / 64)});
   }
   trace.seconds = trace.events.back().end;
   return trace;

@@ -30,7 +30,7 @@ export function addTabs(names) {
 const keys = [
   ['wheel, + −', 'zoom'], ['drag, ← →', 'pan'], ['Shift + wheel, ↑ ↓', 'scroll the lanes'], ['0', 'the whole step'], ['[ ]', 'lower, higher lanes'],
   ['/', 'search: layer=3 mb=2 pass=BI, layer=0..3, kind=send, device=4'], ['Enter, n p', 'next match, the one before'],
-  [', .', 'operation before, after in the row'], ['j k', 'operation in the row below, above'], ['s', 'zoom to the selected operation'], ['Esc', 'select nothing'],
+  [', .', 'operation (or change of memory) before, after in the row'], ['j k', 'operation (or memory) in the row below, above'], ['a', 'what is alive at the peak of memory'], ['s', 'zoom to what is selected'], ['Esc', 'select nothing'],
   ['c', 'critical path'], ['m', 'memory'], ['d', 'lanes of the same devices below each other'], ['t', 'light or dark'],
 ];
 

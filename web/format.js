@@ -25,11 +25,17 @@ export function tick(seconds, step) {
   return `${(seconds / scale).toFixed(Math.min(digits, 9))} ${unit}`;
 }
 
+/** As the program rounds: of two neighbours equally far away, the even one. */
+function fixed(value, digits) {
+  const scaled = value * 10 ** digits, below = Math.floor(scaled);
+  return (scaled - below === 0.5 ? (below + (below % 2)) / 10 ** digits : value).toFixed(digits);
+}
+
 export function bytes(count) {
   const names = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
   let value = count, unit = 0;
   while (Math.abs(value) >= 1024 && unit + 1 < names.length) { value /= 1024; unit++; }
-  return unit === 0 ? `${count} B` : `${value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2)} ${names[unit]}`;
+  return unit === 0 ? `${count} B` : `${fixed(value, Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2)} ${names[unit]}`;
 }
 
 export function percent(share) {

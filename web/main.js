@@ -1,14 +1,16 @@
 // The page: reads the traces it carries, keeps the state, and connects controls, keys and pointer with the drawing.
+import { describeMoment, showMoment, spokenMoment, timeOf } from 'piper/alive';
 import { categoryColor, classColor, classOrder, css, describeClass } from 'piper/colors';
 import { decode } from 'piper/decode';
 import { byId, element, fill } from 'piper/dom';
 import { addChoices, addTabs, showKeys } from 'piper/controls';
 import * as format from 'piper/format';
 import { axisHeight } from 'piper/layout';
+import { fullest, loadBuffers, nextChange, peakOf } from 'piper/memory';
 import { showOperation, spoken } from 'piper/panel';
 import { parseQuery, search } from 'piper/search';
 import { showDevices, showDifferences, showNumbers } from 'piper/summary';
-import { arrange, blockOf, draw, gutter, hit, makeTimeline } from 'piper/timeline';
+import { arrange, blockOf, draw, gutter, hit, makeTimeline, momentAt } from 'piper/timeline';
 import { criticalPath, findOperation, kindOf, laneOf, makeTrace, nameOf } from 'piper/trace';
 import * as viewport from 'piper/viewport';
 
@@ -20,7 +22,8 @@ function makeState(traces) {
   const state = {
     traces, dark: matchMedia('(prefers-color-scheme: dark)').matches, memory: true, pair: false, scale: 1,
     hiddenDevices: new Set(), hiddenStreams: new Set(), hiddenKinds: new Set(),
-    terms: [], found: traces.map(() => null), emphasis: traces.map(() => null), path: null, selected: null, matched: [],
+    terms: [], found: traces.map(() => null), emphasis: traces.map(() => null), path: null,
+    selected: null, matched: [], moment: null,  // an operation and its likes in other traces, or {trace, lane, sample} of memory
     step: 0,  // -1: all of them
     stepOf: (trace) => Math.min(Math.max(0, state.step), trace.steps.length - 1),
     offset: (trace) => (state.step < 0 ? 0 : trace.steps[state.stepOf(trace)][1]),
@@ -38,8 +41,12 @@ export async function start() {
   const loading = byId('loading');
   try {
     const blocks = [...document.querySelectorAll('script[type="application/x-piper-trace"]')];
-    const traces = await Promise.all(blocks.map(async (block, index) => makeTrace(await decode(block.textContent.trim()), index)));
-    blocks.forEach((block) => block.remove());
+    const traces = await Promise.all(blocks.map(async (block, index) => {
+      const trace = makeTrace(await decode(block.textContent), index);
+      trace.packedBuffers = block.nextElementSibling.textContent;
+      return trace;
+    }));
+    blocks.forEach((block) => { block.nextElementSibling.remove(); block.remove(); });
     run(makeState(traces));
     loading.remove();
   } catch (problem) {
@@ -67,7 +74,7 @@ function run(state) {
 
   const refreshNumbers = () => {
     showNumbers(byId('numbers'), traces, state.stepOf, state.titleOf);
-    showDevices(byId('view-devices'), traces, state.stepOf, state.titleOf);
+    showDevices(byId('view-devices'), traces, state.stepOf, state.titleOf, (trace, lane) => selectMoment({ trace, lane, sample: peakOf(trace, lane, state.stepOf(trace)) }));
   };
 
   const refreshEmphasis = () => {
@@ -95,6 +102,7 @@ function run(state) {
   const select = (selected, move = true) => {
     state.selected = selected;
     state.matched = [];
+    state.moment = null;
     if (selected) {
       const { trace, event } = selected;
       for (const other of traces)
@@ -113,14 +121,33 @@ function run(state) {
     redraw();
   };
 
+  const selectMoment = async (moment) => {
+    state.selected = null;
+    state.matched = [];
+    state.moment = moment;
+    const { trace, lane } = moment, offset = state.offset(trace);
+    const band = timeline.bands.find((b) => b.type === 'memory' && b.trace === trace && b.lane === lane);
+    viewport.center(state.view, timeOf(moment) - offset);
+    if (band) revealBand(axisHeight + band.y - state.view.scroll, band.h);
+    redraw();
+    await loadBuffers(trace);
+    if (state.moment !== moment) return;
+    byId('selected-text').textContent = spokenMoment(moment, state.stepOf(trace), offset);
+    showMoment(byId('view-operation'), moment, state.stepOf(trace), offset, select);
+    tabs.open('operation');
+  };
+
+  const revealBand = (y, height) => {
+    const above = y - axisHeight, below = y + height - axisHeight - state.view.height;
+    if (above < 0) viewport.scroll(state.view, above - 10);
+    else if (below > 0) viewport.scroll(state.view, below + 10);
+  };
+
   const reveal = ({ trace, event }) => {
     const offset = state.offset(trace);
     viewport.show(state.view, trace.start[event] - offset, trace.end[event] - offset);
     const block = blockOf(timeline, trace, event);
-    if (!block) return;
-    const above = block.y - axisHeight, below = block.y + block.height - axisHeight - state.view.height;
-    if (above < 0) viewport.scroll(state.view, above - 10);
-    else if (below > 0) viewport.scroll(state.view, below + 10);
+    if (block) revealBand(block.y, block.height);
   };
 
   const setQuery = (text) => {
@@ -144,8 +171,13 @@ function run(state) {
     select(all[(at + direction + all.length + (at < 0 && direction < 0 ? 1 : 0)) % all.length]);
   };
 
-  /** The operation before or after the selected one in its row. */
+  /** The operation before or after the selected one in its row, or the change of memory. */
   const stepRow = (direction) => {
+    if (state.moment) {
+      const { trace, lane, sample } = state.moment;
+      selectMoment({ trace, lane, sample: nextChange(trace, lane, sample, direction) });
+      return;
+    }
     if (!state.selected) {
       const trace = traces.find((t) => t.count > 0);
       if (trace) select({ trace, event: trace.rows[0].first });
@@ -155,14 +187,22 @@ function run(state) {
     if (next >= row.first && next < row.last) select({ trace, event: next });
   };
 
-  /** The operation at about the same time in the row above or below. */
+  /** The operation, or the memory, at about the same time in the row above or below. */
   const stepLane = (direction) => {
-    if (!state.selected) { stepRow(1); return; }
-    const { trace, event } = state.selected, time = trace.start[event] - state.offset(trace);
-    const rows = timeline.bands.filter((band) => band.type === 'row');
-    let at = rows.findIndex((band) => band.trace === trace && band.row === trace.rowOf[event]) + direction;
-    for (; at >= 0 && at < rows.length; at += direction) {
-      const other = rows[at].trace, row = other.rows[rows[at].row], offset = state.offset(other);
+    const { selected, moment } = state;
+    if (!selected && !moment) { stepRow(1); return; }
+    const { trace } = selected ?? moment, time = (selected ? trace.start[selected.event] : timeOf(moment)) - state.offset(trace);
+    const rows = timeline.bands.filter((band) => band.h > 0 && (band.type === 'row' || band.type === 'memory'));
+    const here = (band) => band.trace === trace && (selected ? band.row === trace.rowOf[selected.event] : band.type === 'memory' && band.lane === moment.lane);
+    for (let at = rows.findIndex(here) + direction; at >= 0 && at < rows.length; at += direction) {
+      const other = rows[at].trace, offset = state.offset(other);
+      if (rows[at].type === 'memory') {
+        const sample = fullest(other, rows[at].lane, time + offset, time + offset);
+        if (sample < 0) continue;
+        selectMoment({ trace: other, lane: rows[at].lane, sample });
+        return;
+      }
+      const row = other.rows[rows[at].row];
       let best = -1;
       for (let e = row.first; e < row.last; e++)
         if (best < 0 || Math.abs(other.start[e] - offset - time) < Math.abs(other.start[best] - offset - time)) best = e;
@@ -170,7 +210,17 @@ function run(state) {
     }
   };
 
+  /** The peak of the selected lane, or of the fullest one. */
+  const selectPeak = () => {
+    const { trace } = state.selected ?? state.moment ?? { trace: traces[0] };
+    const { lanes } = trace.summary[state.stepOf(trace)], peaks = lanes.map((lane) => lane.peak_bytes);
+    const lane = state.selected ? laneOf(trace, state.selected.event) : state.moment ? state.moment.lane : peaks.indexOf(Math.max(...peaks));
+    const sample = peakOf(trace, lane, state.stepOf(trace));
+    if (sample >= 0) selectMoment({ trace, lane, sample });
+  };
+
   const setStep = (step) => {
+    if (state.moment) select(null);
     state.step = step;
     byId('step').value = `${step}`;
     state.view.end = span(state);
@@ -270,7 +320,8 @@ function run(state) {
     n: () => stepMatch(1), p: () => stepMatch(-1), '.': () => stepRow(1), ',': () => stepRow(-1), j: () => stepLane(1), k: () => stepLane(-1),
     c: () => setPath(!state.path), m: () => toggle('memory', 'memory'), t: () => setTheme(!state.dark),
     d: () => { if (traces.length > 1) toggle('pair', 'pair'); },
-    s: () => { if (state.selected) { const { trace, event } = state.selected, o = state.offset(trace); viewport.fit(state.view, trace.start[event] - o - (trace.end[event] - trace.start[event]), trace.end[event] - o + (trace.end[event] - trace.start[event])); redraw(); } },
+    s: () => { if (state.moment) zoomBy(1 / 8, viewport.xOf(state.view, timeOf(state.moment) - state.offset(state.moment.trace))); else if (state.selected) { const { trace, event } = state.selected, o = state.offset(trace); viewport.fit(state.view, trace.start[event] - o - (trace.end[event] - trace.start[event]), trace.end[event] - o + (trace.end[event] - trace.start[event])); redraw(); } },
+    a: selectPeak,
     ']': () => setScale(state.scale * 1.25), '[': () => setScale(state.scale / 1.25),
     '/': () => byId('search').focus(), '?': showKeys, Escape: () => select(null),
   };
@@ -287,13 +338,19 @@ function run(state) {
   // ---- pointer
 
   const tip = byId('tip');
-  const showTip = (e) => {
+  let pointed = null;  // where the pointer is; buffers may be ready only when it has gone on
+  const hideTip = () => { pointed = null; tip.hidden = true; };
+  const showTip = async (e) => {
+    pointed = e;
     const box = canvas.getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
     const found = x >= gutter ? hit(timeline, x, y) : null;
-    const text = found && describe(state, found);
-    tip.hidden = !text;
-    if (!text) return;
-    tip.textContent = text;
+    const moment = found?.band.type === 'memory' ? momentAt(timeline, found.band, x) : null;
+    if (moment) await loadBuffers(moment.trace);
+    if (pointed !== e) return;
+    const contents = moment ? describeMoment(moment, state.stepOf(moment.trace), state.offset(moment.trace)) : found && found.event >= 0 ? describe(state, found) : null;
+    tip.hidden = !contents;
+    if (!contents) return;
+    fill(tip, ...contents);
     const size = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(4, Math.min(x + 14, box.width - size.width - 6))}px`;
     tip.style.top = `${y + 18 + size.height > box.height ? y - size.height - 10 : y + 18}px`;
@@ -310,7 +367,7 @@ function run(state) {
     if (!drag.moved && Math.hypot(dx, dy) < 4) return;
     drag = { x: e.clientX, y: e.clientY, moved: true };
     canvas.classList.add('dragging');
-    tip.hidden = true;
+    hideTip();
     viewport.pan(state.view, -dx);
     viewport.scroll(state.view, -dy);
     redraw();
@@ -320,13 +377,15 @@ function run(state) {
     if (drag && !drag.moved && e.type === 'pointerup') {
       const box = canvas.getBoundingClientRect();
       const found = hit(timeline, e.clientX - box.left, e.clientY - box.top);
-      select(found && found.event >= 0 ? { trace: found.band.trace, event: found.event } : null, false);
+      const moment = found?.band.type === 'memory' ? momentAt(timeline, found.band, e.clientX - box.left) : null;
+      if (moment) selectMoment(moment);
+      else select(found && found.event >= 0 ? { trace: found.band.trace, event: found.event } : null, false);
     }
     drag = null;
   };
   canvas.addEventListener('pointerup', release);
   canvas.addEventListener('pointercancel', release);
-  canvas.addEventListener('pointerleave', () => { tip.hidden = true; });
+  canvas.addEventListener('pointerleave', hideTip);
   canvas.addEventListener('wheel', (e) => {
     e.preventDefault();
     const x = e.clientX - canvas.getBoundingClientRect().left - gutter;
@@ -334,7 +393,7 @@ function run(state) {
     if (e.shiftKey || x < 0) viewport.scroll(state.view, amount || e.deltaX);
     else if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) viewport.pan(state.view, e.deltaX);
     else viewport.zoom(state.view, Math.exp(Math.max(-240, Math.min(240, amount)) * 0.0016), x);
-    tip.hidden = true;
+    hideTip();
     redraw();
   }, { passive: false });
 
@@ -343,26 +402,13 @@ function run(state) {
   setTheme(state.dark);
   draw(timeline);
   select(null);
-  window.piper = { state, timeline, select, blockOf: (trace, event) => blockOf(timeline, traces[trace], event), draw: () => draw(timeline), viewport };
+  window.piper = { state, timeline, select, selectMoment, blockOf: (trace, event) => blockOf(timeline, traces[trace], event), draw: () => draw(timeline), viewport };
   document.body.dataset.ready = `${Math.round(performance.now())}`;
 }
 
-/** What the pointer is over. */
-function describe(state, { band, time, event }) {
-  const { trace } = band;
-  if (band.type === 'memory') {
-    const { memory } = trace, { first, last } = memory.lanes[band.lane];
-    let at = first;
-    for (let low = first, high = last; low < high;) {
-      const middle = (low + high) >> 1;
-      if (memory.time[middle] <= time) { at = middle; low = middle + 1; } else high = middle;
-    }
-    if (memory.time[at] > time) return '';
-    const alive = memory.categories.map((column, c) => [trace.categories[c], column[at]]).filter(([, bytes]) => bytes > 0);
-    const total = alive.reduce((sum, [, bytes]) => sum + bytes, 0);
-    return [`${format.bytes(total)} alive at ${format.duration(time - state.offset(trace))}`, ...alive.map(([name, bytes]) => `${name} ${format.bytes(bytes)}`).reverse()].join('\n');
-  }
-  if (event < 0) return '';
+/** The operation that the pointer is over. */
+function describe(state, { band: { trace }, event }) {
   const bytes = trace.bytes[event] > 0 ? `, ${format.bytes(trace.bytes[event])}` : '';
-  return `${kindOf(trace, event)} ${nameOf(trace, event)}\n${format.duration(trace.end[event] - trace.start[event])} from ${format.duration(trace.start[event] - state.offset(trace))}${bytes}`;
+  return [element('div', {}, `${kindOf(trace, event)} ${nameOf(trace, event)}`),
+    element('div', {}, `${format.duration(trace.end[event] - trace.start[event])} from ${format.duration(trace.start[event] - state.offset(trace))}${bytes}`)];
 }

@@ -26,12 +26,13 @@ function table(head, rows) {
     element('tbody', {}, ...rows));
 }
 
-export function showDevices(place, traces, stepOf, titleOf) {
+/** `select`: shows what is alive at the peak of a lane. */
+export function showDevices(place, traces, stepOf, titleOf, select) {
   fill(place, ...traces.flatMap((trace) => {
     const s = trace.summary[stepOf(trace)], total = s.seconds || 1;
     const rows = s.lanes.map((lane, i) => element('tr', {}, ...[
       format.ranges(trace.lanes[i]), format.percent(lane.compute / total), format.percent(lane.exposed / total), format.percent(lane.idle / total),
-      lane.peak_bytes > 0 ? format.bytes(lane.peak_bytes) : '–',
+      lane.peak_bytes > 0 ? element('button', { class: 'inline', title: 'What is alive then', onclick: () => select(trace, i) }, format.bytes(lane.peak_bytes)) : '–',
     ].map((text) => element('td', {}, text))));
     return [traces.length > 1 ? element('h2', {}, titleOf(trace)) : null, table(['devices', 'computes', 'exposed', 'idle', 'peak'], rows)];
   }));

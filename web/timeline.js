@@ -2,6 +2,7 @@
 import { categoryColor, theme as themeOf } from 'piper/colors';
 import * as format from 'piper/format';
 import { axisHeight, layOut } from 'piper/layout';
+import { fullest, peakOf } from 'piper/memory';
 import { clear, drawMemory, drawRow, makePalette, makeRaster } from 'piper/raster';
 import { dependencies, dependents, firstAfter, nameOf } from 'piper/trace';
 import { timeAt, xOf } from 'piper/viewport';
@@ -59,6 +60,21 @@ export function hit(timeline, x, y) {
   }
   return { band, time, event: best };
 }
+
+const peakReach = 5;  // pixels on both sides of its mark
+
+/** The moment of memory at a point of its band: the peak near its mark, elsewhere the fullest in the column of pixels; null if there is none. */
+export function momentAt(timeline, { trace, lane, h }, x) {
+  const { state } = timeline, { view } = state, offset = state.offset(trace), step = state.stepOf(trace);
+  const peak = peakOf(trace, lane, step);
+  if (h >= markedFrom && peak >= 0 && Math.abs(gutter + xOf(view, peakTime(trace, lane, step) - offset) - x) <= peakReach) return { trace, lane, sample: peak };
+  const column = Math.floor(x - gutter), from = timeAt(view, column) + offset;
+  const sample = from > trace.steps[trace.steps.length - 1][2] ? -1 : fullest(trace, lane, from, timeAt(view, column + 1) + offset);
+  return sample < 0 ? null : { trace, lane, sample };
+}
+
+const markedFrom = 24;  // pixels of height
+const peakTime = (trace, lane, step) => trace.summary[step].lanes[lane].peak_time;
 
 /** Pixels that stay free below a row, so that rows do not run together. */
 const airOf = (band) => (band.h >= 16 ? 2 : band.h >= 7 ? 1 : 0);
@@ -134,7 +150,7 @@ function drawMemoryMarks(timeline, theme) {
   const { context, state } = timeline;
   context.font = font(10.5);
   for (const band of timeline.bands) {
-    if (band.type !== 'memory' || band.h < 24) continue;
+    if (band.type !== 'memory' || band.h < markedFrom) continue;
     const y = axisHeight + band.y - state.view.scroll;
     if (y + band.h < axisHeight || y > axisHeight + state.view.height) continue;
     const { trace, lane } = band, most = memoryTop(state, trace, lane), lanes = trace.summary[state.stepOf(trace)].lanes;
@@ -164,8 +180,23 @@ function drawMemoryMarks(timeline, theme) {
     const right = x > gutter + state.view.width - 170;
     const most_text = capacity > most ? ` of ${format.bytes(capacity)}` : '';
     label(context, `peak ${format.bytes(lanes[lane].peak_bytes)}${most_text}`, right ? x - 8 : x + 8, Math.max(top - 1, y + 7), theme, right ? 'right' : 'left');
+    if (state.moment?.trace === trace && state.moment.lane === lane) drawMoment(timeline, theme, band, y);
     context.restore();
   }
+}
+
+function drawMoment(timeline, theme, band, y) {
+  const { context, state } = timeline, { trace, sample } = state.moment;
+  const x = gutter + xOf(state.view, trace.memory.time[sample] - state.offset(trace));
+  for (const [color, width] of [[theme.halo, 4], [theme.strong, 2]]) {
+    context.strokeStyle = color;
+    context.lineWidth = width;
+    context.beginPath();
+    context.moveTo(x, y);
+    context.lineTo(x, y + band.h);
+    context.stroke();
+  }
+  context.lineWidth = 1;
 }
 
 /** Text with a halo, legible on any colour. */

@@ -44,6 +44,15 @@ export function scroll(view, pixels) {
   view.scroll = Math.min(Math.max(0, view.scroll + pixels), Math.max(0, view.content - view.height));
 }
 
+/** Moves only if the moment is out of view. */
+export function center(view, time) {
+  if (time >= view.from && time <= view.to) return;
+  const half = (view.to - view.from) / 2;
+  view.from = time - half;
+  view.to = time + half;
+  clamp(view);
+}
+
 /** Moves only as far as needed to see the operation. */
 export function show(view, start, end) {
   const length = view.to - view.from;

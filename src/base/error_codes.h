@@ -77,7 +77,16 @@ namespace piper {
   X(E604, "tensor the model does not own")                                       \
   X(E605, "model code failed")                                                   \
   X(E606, "state written in one place and used in another")                      \
-  X(E607, "sizes that are no function of the samples")
+  X(E607, "sizes that are no function of the samples")                           \
+  /* E7xx: training */                                                           \
+  X(E701, "data too short for one sample")                                       \
+  X(E702, "token that the model does not know")                                  \
+  X(E703, "not a file of tokens")                                                \
+  /* E8xx: the run */                                                            \
+  X(E801, "an operation failed")                                                 \
+  X(E802, "the run stalled")                                                     \
+  X(E803, "loss or gradients are not finite")                                    \
+  X(E804, "built without libtorch")
 // clang-format on
 
 enum class ErrorCode {

@@ -15,7 +15,19 @@ namespace piper {
 
 namespace {
 
-/// `did you mean "x"?` if there is a file of such a name beside.
+/// Programs, images and files in other encodings are told apart here, before a parser wonders.
+Result<SourceFilePtr> check_text(SourceFilePtr file, std::string_view what) {
+  const auto bad = first_not_utf8(file->text);
+  if (!bad) return file;
+  const int at = static_cast<int>(*bad);
+  return error(ErrorCode::E108, {file, at, at + 1},
+               fmt::format("the {} is not text: byte 0x{:02x} is not UTF-8", what,
+                           static_cast<unsigned char>(file->text[*bad])))
+      .help("save the file as UTF-8, if it is the one you meant");
+}
+
+}  // namespace
+
 std::string similar_file(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path asked(path);
@@ -29,19 +41,6 @@ std::string similar_file(const std::string& path) {
   const std::string found = nearest(asked.filename().string(), names);
   return found.empty() ? "" : fmt::format("did you mean \"{}\"?", (asked.parent_path() / found).string());
 }
-
-/// Programs, images and files in other encodings are told apart here, before a parser wonders.
-Result<SourceFilePtr> check_text(SourceFilePtr file, std::string_view what) {
-  const auto bad = first_not_utf8(file->text);
-  if (!bad) return file;
-  const int at = static_cast<int>(*bad);
-  return error(ErrorCode::E108, {file, at, at + 1},
-               fmt::format("the {} is not text: byte 0x{:02x} is not UTF-8", what,
-                           static_cast<unsigned char>(file->text[*bad])))
-      .help("save the file as UTF-8, if it is the one you meant");
-}
-
-}  // namespace
 
 Result<SourceFilePtr> read_file(const std::string& path, std::string_view what, size_t largest) {
   errno = 0;

@@ -11,4 +11,7 @@ namespace piper {
 /// ever are (E113).
 Result<SourceFilePtr> read_file(const std::string& path, std::string_view what, size_t largest = 64u << 20);
 
+/// `did you mean "x"?` if there is a file of such a name beside. For Diagnostic::help.
+std::string similar_file(const std::string& path);
+
 }  // namespace piper

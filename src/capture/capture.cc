@@ -102,14 +102,31 @@ void label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
   }
 }
 
-std::vector<std::array<PassAmounts, 4>> amounts_of(const CapturedSlice& slice, CallMeter* meter) {
+int64_t temporaries(const PassBody& body, const CapturedSlice& slice, CallMeter* meter) {
+  return temporary_bytes(body, meter ? meter->peaks(body, *slice.table) : std::vector<int64_t>{});
+}
+
+/// Of a pass in a region, for the numbers of devices that divide it.
+std::map<int64_t, int64_t> divided_temporaries(const CapturedSlice& slice, size_t chunk, Pass pass,
+                                               const std::vector<int64_t>& parts, CallMeter* meter) {
+  std::map<int64_t, int64_t> out;
+  for (const RegionLabels& region : slice.labels)
+    if (const auto site = region.bodies.find({chunk, pass}); site != region.bodies.end())
+      for (const int64_t n : parts)
+        if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, site->second, n))
+          out[n] = temporaries(*body, slice, meter);
+  return out;
+}
+
+std::vector<std::array<PassAmounts, 4>> amounts_of(const CapturedSlice& slice, const std::vector<int64_t>& parts,
+                                                   CallMeter* meter) {
   std::vector<std::array<PassAmounts, 4>> amounts(slice.chunks.size());
   for (size_t c = 0; c < slice.chunks.size(); ++c)
     for (size_t p = 0; p < 4; ++p) {
       if (!slice.chunks[c].passes[p]) continue;
       const PassBody& body = *slice.chunks[c].passes[p];
-      const std::vector<int64_t> peaks = meter ? meter->peaks(body, *slice.table) : std::vector<int64_t>{};
-      amounts[c][p] = {count_flops(slice.operators, body), count_moved_bytes(body), temporary_bytes(body, peaks)};
+      amounts[c][p] = {count_flops(slice.operators, body), count_moved_bytes(body), temporaries(body, slice, meter),
+                       divided_temporaries(slice, c, static_cast<Pass>(p), parts, meter)};
     }
   return amounts;
 }
@@ -222,7 +239,7 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     label_regions(slice, unshardable);
     if (s == 0) out.unshardable_ = std::move(unshardable);
     const bool measured = options.measure_operators && s < exact;
-    formed.push_back(form_of(slice, amounts_of(slice, measured ? &meter : nullptr)));
+    formed.push_back(form_of(slice, amounts_of(slice, options.parts, measured ? &meter : nullptr)));
     slice.base = formed.back().base;
     slices.push_back(std::move(slice));
     if (formed[s].form == formed[0].form) continue;

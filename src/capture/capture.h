@@ -28,6 +28,8 @@ struct CaptureOptions {
   std::vector<InputSpec> inputs;
   /// Sizes of slices for which chunks can be run; there every size in the graph is exact.
   std::vector<int64_t> samples = {1};
+  /// Numbers of devices among which regions will be divided: there temporaries are exact too.
+  std::vector<int64_t> parts = {};
   /// Run each distinct operator once to see how much memory it takes. Without, temporaries are those between operators.
   bool measure_operators = true;
 };

@@ -129,7 +129,7 @@ class Recorder : public ScopeListener {
     for (size_t i = 0; i < count; ++i)
       if (facts.writes[i])
         each_tensor(call.arguments[i], [&](TensorId id) { call.writes.push_back(graph[id].storage); });
-    if (graph[call.op].random && !draws_nothing(call)) make_reproducible(op, call);
+    if (graph[call.op].random && !drops_nothing(call)) make_reproducible(op, call);
     run_for_shapes(op, facts, keys, stack);
     add_results(op, call, stack);
     graph.calls.push_back(std::move(call));
@@ -321,13 +321,13 @@ class Recorder : public ScopeListener {
     return add_tensor(tensor, TensorKind::Result, producer);
   }
 
-  /// Attention without dropout is random by its tag only.
-  bool draws_nothing(const Call& call) const {
+  /// Fused attention counts as random even where it is told to drop nothing.
+  bool drops_nothing(const Call& call) const {
     const std::vector<std::string>& names = graph[call.op].arguments;
     const auto found = std::find(names.begin(), names.end(), "dropout_p");
     if (found == names.end()) return false;
-    const auto* probability = std::get_if<double>(&call.arguments[static_cast<size_t>(found - names.begin())]);
-    return probability && *probability == 0;
+    const double* const rate = std::get_if<double>(&call.arguments[static_cast<size_t>(found - names.begin())]);
+    return rate && *rate == 0;
   }
 
   /// A random call is numbered, and drawn from a generator of its own when it runs.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/invariant.h"
 #include "capture/fit_sizes.h"
@@ -148,14 +149,16 @@ class GraphWriter {
  private:
   const OperatorGraph& operators() const { return slices_[0].operators; }
 
-  /// All that some pass uses, in the order of the model.
+  /// All that some pass uses, in the order of the model; what gets no gradient is frozen.
   Checked add_parameters() {
-    std::map<std::string, char> used;
+    std::set<std::string> used, trained;
     for (const auto& chunk : formed_[0].form.chunks)
-      for (const auto& pass : chunk.passes)
-        if (pass)
-          for (const auto* names : {&pass->parameters, &pass->gradients})
-            for (const std::string& name : *names) used[name] = 1;
+      for (const auto& pass : chunk.passes) {
+        if (!pass) continue;
+        used.insert(pass->parameters.begin(), pass->parameters.end());
+        trained.insert(pass->gradients.begin(), pass->gradients.end());
+      }
+    used.insert(trained.begin(), trained.end());
     for (const GraphTensor& tensor : operators().tensors) {
       if (tensor.kind != TensorKind::Parameter && tensor.kind != TensorKind::Buffer) continue;
       if (!used.contains(tensor.name)) continue;
@@ -166,7 +169,9 @@ class GraphWriter {
         for (const LabelledSize& dim : labelled->second) shape.push_back({dim.size, false, 1, dim.label});
       else
         for (const int64_t size : tensor.layout.sizes) shape.push_back({size, false, 1, ""});
-      parameters_[tensor.name] = builder_.parameter(tensor.name, *dtype, std::move(shape));
+      const ParameterId parameter = builder_.parameter(tensor.name, *dtype, std::move(shape));
+      if (!trained.contains(tensor.name)) builder_.freeze(parameter);
+      parameters_[tensor.name] = parameter;
     }
     return Ok{};
   }
@@ -228,12 +233,21 @@ class GraphWriter {
       work.flops = amount(c, pass, &PassAmounts::flops);
       work.bytes_moved = amount(c, pass, &PassAmounts::moved);
       work.temporaries = amount(c, pass, &PassAmounts::temporaries);
+      for (const auto& [parts, bytes] : formed_[0].amounts[c][static_cast<size_t>(pass)].divided)
+        work.divided[parts] = divided_amount(c, pass, parts);
     }
   }
   Amount amount(size_t chunk, Pass pass, int64_t PassAmounts::*member) const {
     std::vector<Seen> seen;
     for (size_t s = 0; s < slices_.size(); ++s)
       seen.push_back({slices_[s].samples, formed_[s].amounts[chunk][static_cast<size_t>(pass)].*member});
+    return fit_amount(seen, exact_);
+  }
+
+  Amount divided_amount(size_t chunk, Pass pass, int64_t parts) const {
+    std::vector<Seen> seen;
+    for (size_t s = 0; s < slices_.size(); ++s)
+      seen.push_back({slices_[s].samples, formed_[s].amounts[chunk][static_cast<size_t>(pass)].divided.at(parts)});
     return fit_amount(seen, exact_);
   }
 

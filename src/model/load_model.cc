@@ -24,7 +24,7 @@ Result<SourceFilePtr> read_model(const std::string& path) {
 }
 
 Result<ModelGraph> from_config(const SourceFilePtr& file, const StepOverrides& overrides) {
-  PIPER_TRY(const ConfigFile config, parse_config(file));
+  PIPER_TRY(const ConfigFile config, parse_config(file, training_sections));
   auto model = analytic_model(config.model, resolve(merge(overrides, config.step), config.model));
   if (!model && !model.error().where) model.error().where = config.model_table;
   return model;

@@ -24,6 +24,11 @@ int64_t moments(Optimizer optimizer) {
   return static_cast<int64_t>(optimizer);
 }
 
+const Amount& PassWork::temporaries_on(int64_t parts) const {
+  const auto known = divided.find(parts);
+  return known == divided.end() ? temporaries : known->second;
+}
+
 const PassWork* Chunk::find(Pass pass) const {
   const auto& slot = work[static_cast<size_t>(pass == Pass::R ? Pass::F : pass)];
   return slot ? &*slot : nullptr;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,6 +67,10 @@ struct PassWork {
   Amount flops;
   Amount bytes_moved;
   Amount temporaries;  // peak of bytes that live only while it runs
+  std::map<int64_t, Amount> divided;  // the same where its values are divided among so many devices, if it is known
+
+  /// On one of `parts` devices.
+  const Amount& temporaries_on(int64_t parts) const;
   friend bool operator==(const PassWork&, const PassWork&) = default;
 };
 

@@ -32,6 +32,9 @@ std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work)
   amount("flops", work.flops);
   amount("moves", work.bytes_moved);
   amount("temporaries", work.temporaries);
+  for (const auto& [parts, temporaries] : work.divided)
+    out += fmt::format("{}{}={}", parts == work.divided.begin()->first ? " divided(" : ", ", parts, print(temporaries));
+  if (!work.divided.empty()) out += ")";
   return out + "\n";
 }
 
@@ -281,6 +284,21 @@ class Parser {
     return Ok{};
   }
 
+  /// (2=80*b, 4=64*b)
+  Checked divided(PassWork& work) {
+    PIPER_CHECK(in_.expect("(", "before temporaries on several devices"));
+    do {
+      const Token token = in_.peek();
+      PIPER_TRY(const int64_t parts, number("a number of devices"));
+      PIPER_CHECK(in_.expect("=", "before an amount"));
+      PIPER_TRY(const Amount temporaries, amount());
+      if (!work.divided.try_emplace(parts, temporaries).second)
+        return error(ErrorCode::E109, in_.range(token), fmt::format("temporaries on {} devices are given twice", parts))
+            .help("keep one of them");
+    } while (in_.accept(","));
+    return in_.expect(")", "after temporaries on several devices");
+  }
+
   Result<PassWork> work() {
     PassWork work;
     PIPER_TRY(work.reads, names(value_ids_, "value"));
@@ -298,9 +316,11 @@ class Parser {
         PIPER_CHECK(in_.expect("=", "before an amount"));
         Amount& target = key.text == "flops" ? work.flops : key.text == "moves" ? work.bytes_moved : work.temporaries;
         PIPER_TRY(target, amount());
+      } else if (key.text == "divided") {
+        PIPER_CHECK(divided(work));
       } else {
         return error(ErrorCode::E110, in_.range(key), fmt::format("unknown property \"{}\" of a pass", key.text))
-            .help(did_you_mean(key.text, {"parameters", "gradients", "flops", "moves", "temporaries"}));
+            .help(did_you_mean(key.text, {"parameters", "gradients", "flops", "moves", "temporaries", "divided"}));
       }
     }
     return work;

@@ -15,6 +15,10 @@ using Kind = TomlValue::Kind;
 
 constexpr int64_t least_without_unit = 1'000'000;  // bytes: below it a unit was forgotten
 
+bool is_number(const TomlValue& value) {
+  return (value.kind == Kind::Integer || value.kind == Kind::Number) && std::isfinite(value.number);
+}
+
 }  // namespace
 
 SourceRange TomlSection::place(std::string_view key) const {
@@ -58,8 +62,7 @@ Result<std::optional<int64_t>> TomlSection::integer(std::string_view key) const 
 Result<std::optional<double>> TomlSection::number(std::string_view key) const {
   const TomlValue* value = table_->find(key);
   if (!value) return std::optional<double>();
-  if ((value->kind == Kind::Integer || value->kind == Kind::Number) && std::isfinite(value->number))
-    return std::optional(value->number);
+  if (is_number(*value)) return std::optional(value->number);
   return wrong_kind(*value, "a number", "1.5");
 }
 
@@ -85,6 +88,27 @@ Result<std::optional<int64_t>> TomlSection::bytes(std::string_view key) const {
     return bad(key, fmt::format("{} = {} without a unit is {} bytes", key, *bytes, *bytes))
         .help(fmt::format("write {} = \"{}{}\"", key, *bytes, *bytes < 4096 ? "GB" : "MB"));
   return bytes;
+}
+
+Result<std::vector<const TomlValue*>> TomlSection::texts(std::string_view key) const {
+  const TomlValue* value = table_->find(key);
+  std::vector<const TomlValue*> out;
+  if (!value) return out;
+  if (value->kind == Kind::Text) return std::vector{value};
+  for (const TomlValue& item : value->items)
+    if (item.kind == Kind::Text) out.push_back(&item);
+  if (value->kind == Kind::List && out.size() == value->items.size()) return out;
+  return wrong_kind(*value, "a text in quotes or a list of them", "[\"one\", \"two\"]");
+}
+
+Result<std::optional<std::vector<double>>> TomlSection::numbers(std::string_view key) const {
+  const TomlValue* value = table_->find(key);
+  if (!value) return std::optional<std::vector<double>>();
+  std::vector<double> out;
+  for (const TomlValue& item : value->items)
+    if (is_number(item)) out.push_back(item.number);
+  if (value->kind == Kind::List && out.size() == value->items.size()) return std::optional(std::move(out));
+  return wrong_kind(*value, "a list of numbers", "[0.9, 0.95]");
 }
 
 Result<std::optional<TomlSection>> TomlSection::section(std::string_view key) const {

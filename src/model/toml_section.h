@@ -34,6 +34,10 @@ class TomlSection {
   Result<std::optional<bool>> flag(std::string_view key) const;
   /// `"80GB"`, or bytes without a unit from 1 MB on: `memory = 80` is a forgotten unit.
   Result<std::optional<int64_t>> bytes(std::string_view key) const;
+  /// A list of texts, each with its place; also a single text. Nothing if the key is missing.
+  Result<std::vector<const TomlValue*>> texts(std::string_view key) const;
+  /// A list of finite numbers.
+  Result<std::optional<std::vector<double>>> numbers(std::string_view key) const;
   /// The table `[key]`.
   Result<std::optional<TomlSection>> section(std::string_view key) const;
   /// The tables `[[key]]`; also a single `[key]`.

@@ -2,12 +2,31 @@
 
 #include <fmt/format.h>
 
+#include "models/decoder.h"
 #include "models/reference_decoder.h"
+#include "models/two_branch.h"
 
 namespace piper {
 namespace {
 
-Result<c10::ScalarType> scalar_type(DType weights, const ConfigFile& config) {
+/// What an analytic model may have and a model that runs may not.
+Checked check_trainable(const ModelConfig& c, const SourceRange& where) {
+  const auto refused = [&](std::string what, std::string help) {
+    return error(ErrorCode::E111, where, std::move(what)).help(std::move(help));
+  };
+  if (has_latent_attention(c.arch))
+    return refused(fmt::format("there is no libtorch model of architecture {}: latent attention", name(c.arch)),
+                   "its analytic form can be compiled, checked and simulated; for training choose another arch");
+  if (c.n_group > 0)
+    return refused(fmt::format("routing restricted to groups of experts (n_group = {}) cannot be trained", c.n_group),
+                   "leave out n_group and topk_group");
+  if (!has_learned_positions(c.arch) && head_width(c) % 2 != 0)
+    return refused(fmt::format("heads of width {} cannot be rotated: the width must be even", head_width(c)),
+                   "change head_dim");
+  return Ok{};
+}
+
+Result<c10::ScalarType> scalar_type(DType weights, const SourceRange& where) {
   switch (weights) {
     case DType::Float64:
       return c10::kDouble;
@@ -16,19 +35,15 @@ Result<c10::ScalarType> scalar_type(DType weights, const ConfigFile& config) {
     case DType::BFloat16:
       return c10::kBFloat16;
     default:
-      return error(ErrorCode::E111, config.model_table,
-                   fmt::format("models with weights {} cannot be trained", name(weights)))
-          .help("weights = \"bfloat16\", \"float32\" or \"float64\" in [step]");
+      return error(ErrorCode::E111, where, fmt::format("weights = \"{}\" cannot be trained with", name(weights)))
+          .help("one of bfloat16, float32, float64");
   }
 }
 
-Result<std::shared_ptr<ModelModule>> make_module(const ConfigFile& config, const StepConfig& step,
-                                                 const TensorMaker& make) {
-  const ModelConfig& c = config.model;
-  if (c.arch == Architecture::Reference || c.arch == Architecture::ReferenceMoe)
-    return make_reference_decoder(c, step.sequence, make);
-  return error(ErrorCode::E111, config.model_table, fmt::format("architecture {} cannot be trained", name(c.arch)))
-      .help("its analytic form can be compiled, checked and simulated");
+std::shared_ptr<ModelModule> make_module(const ModelConfig& config, int64_t sequence, const TensorMaker& make) {
+  if (is_reference(config.arch)) return make_reference_decoder(config, sequence, make);
+  if (config.arch == Architecture::TwoBranch) return make_two_branch(config, sequence, make);
+  return make_decoder(config, sequence, make);
 }
 
 }  // namespace
@@ -36,11 +51,13 @@ Result<std::shared_ptr<ModelModule>> make_module(const ConfigFile& config, const
 Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on) {
   TrainableModel out;
   out.name = config.model.name;
+  out.vocabulary = config.model.vocab;
   out.step = resolve(config.step, config.model);
   TensorMaker make;
   make.device = on == BuildOn::Meta ? c10::kMeta : c10::kCPU;
-  PIPER_TRY(make.dtype, scalar_type(out.step.weights, config));
-  PIPER_TRY(const std::shared_ptr<ModelModule> module, make_module(config, out.step, make));
+  PIPER_TRY(make.dtype, scalar_type(out.step.weights, config.model_table));
+  PIPER_CHECK(check_trainable(config.model, config.model_table));
+  const std::shared_ptr<ModelModule> module = make_module(config.model, out.step.sequence, make);
   for (const auto& item : module->named_parameters()) out.meta.parameters.push_back({item.key(), item.value()});
   for (const auto& item : module->named_buffers()) out.meta.buffers.push_back({item.key(), item.value()});
   out.meta.loss = [module](const std::vector<at::Tensor>& inputs) { return module->loss(inputs); };
@@ -55,7 +72,7 @@ Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, Buil
 }
 
 Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on) {
-  PIPER_TRY(const ConfigFile config, parse_config(file));
+  PIPER_TRY(const ConfigFile config, parse_config(file, training_sections));
   return build_model(config, seed, on);
 }
 

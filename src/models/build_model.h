@@ -13,6 +13,7 @@ namespace piper {
 
 struct TrainableModel {
   std::string name;
+  int64_t vocabulary = 0;
   StepConfig step;  // what the configuration asks for, and what follows from it
   /// Parameters and buffers by qualified name, and the loss of a slice. Keeps the module alive.
   MetaModel meta;

@@ -16,12 +16,12 @@ Routing route(const at::Tensor& logits, int64_t top_k, double capacity_factor) {
   r.experts = logits.size(1), r.top_k = top_k;
   r.capacity = expert_capacity(capacity_factor, logits.size(0), top_k, r.experts);
   r.probabilities = at::softmax(logits.to(at::promote_types(logits.scalar_type(), at::kFloat)), -1);
-  const auto [best, chosen] = r.probabilities.topk(top_k, -1);
+  const auto [best, experts] = r.probabilities.topk(top_k, -1);
   r.weights = (best / best.sum(-1, true)).t().reshape({-1, 1});
-  r.choices = chosen.t().reshape({-1});
-  const at::Tensor hot = r.choices.unsqueeze(-1) == at::arange(r.experts, r.choices.options());
-  const at::Tensor place = hot.cumsum(0, at::kInt).gather(1, r.choices.unsqueeze(-1)).squeeze(1) - 1;
-  r.slots = at::where(place < r.capacity, r.choices * r.capacity + place, r.experts * r.capacity);
+  const at::Tensor choices = experts.t().reshape({-1, 1});
+  r.chosen = choices == at::arange(r.experts, choices.options());
+  const at::Tensor place = r.chosen.cumsum(0, at::kInt).gather(1, choices) - 1;
+  r.slots = at::where(place < r.capacity, choices * r.capacity + place, r.experts * r.capacity).squeeze(1);
   return r;
 }
 
@@ -40,8 +40,7 @@ at::Tensor combine(const at::Tensor& y, const Routing& r) {
 }
 
 at::Tensor imbalance(const Routing& r, int64_t samples) {
-  const at::Tensor hot = r.choices.unsqueeze(-1) == at::arange(r.experts, r.choices.options());
-  const at::Tensor shares = hot.to(r.probabilities.scalar_type()).mean(0);
+  const at::Tensor shares = r.chosen.to(r.probabilities.scalar_type()).mean(0);
   const at::Tensor means = r.probabilities.view({samples, -1, r.experts}).mean(1);
   return (means * shares).sum(-1) * static_cast<double>(r.experts);
 }

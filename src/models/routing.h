@@ -12,7 +12,7 @@ namespace piper {
 struct Routing {
   int64_t experts = 0, capacity = 0, top_k = 0;
   at::Tensor probabilities;  // [tokens, experts]
-  at::Tensor choices;        // [top_k * tokens]: the expert; all first choices before all second ones
+  at::Tensor chosen;         // [top_k * tokens, experts]: whether it is the choice; all first choices come first
   at::Tensor slots;          // [top_k * tokens]: row of [experts * capacity], or the row behind for what is dropped
   at::Tensor weights;        // [top_k * tokens, 1]: of what comes back; those of a token add up to one
 };

@@ -151,7 +151,9 @@ class TemplateWriter {
     const PassWork& work = work_of(dag_, node);
     const int op = add_op(OpKind::Run, tables_.send_stream[node.stream.index()], node, id);
     follow_edges(id, op);
-    if (const int64_t bytes = work.temporaries.at(samples_on(dag_, node.group)); bytes > 0)
+    const auto layout = dag_.residence(node.tags.chunk, node.group).layout;
+    const Amount& temporaries = work.temporaries_on(layout ? dag_.groups[*layout].part_size : 1);
+    if (const int64_t bytes = temporaries.at(samples_on(dag_, node.group)); bytes > 0)
       write(op, add_buffer(out_.ops[static_cast<size_t>(op)].label, Category::Temporaries, bytes));
     for (const ValueId value : work.reads)
       if ((*dag_.model)[value].kind == ValueKind::Input) read(op, input(value, node));

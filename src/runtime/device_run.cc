@@ -51,8 +51,10 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
   const auto failed = [this](const std::exception_ptr& what) {
     try {
       std::rethrow_exception(what);
+    } catch (const RunError& problem) {
+      failure_.report(problem);
     } catch (const std::exception& problem) {
-      failure_.report(problem.what());
+      failure_.report({RunProblem::Operation, fmt::format("device {}: {}", device_, problem.what())});
     }
   };
   for (const PlannedOp& op : program_.ops)
@@ -119,12 +121,14 @@ void DeviceRun::issue() {
 
 void DeviceRun::execute(int op) {
   if (failure_.happened()) return;
-  if (options_.before_op) options_.before_op(device_, op);
   recorder_.started(op);
   try {
+    if (options_.before_op) options_.before_op(device_, op);
     executors_[static_cast<size_t>(op)]->run(frame_);
+  } catch (const RunError& problem) {
+    throw RunError(problem.problem, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   } catch (const std::exception& problem) {
-    throw RunError(fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
+    throw RunError(RunProblem::Operation, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   }
   recorder_.ended(op);
   frame_.ended(op);

@@ -78,7 +78,7 @@ class DeviceRun {
 
 /// The template that is the device's plan.
 const PlanTemplate& program_of(const Plan& plan, int device);
-/// `device 4: op 17 all_to_all x.3 F mb=2 on ep (dualpipe.piper:5)`
+/// `device 4: op 17 all_to_all x.3 F mb=2 on ep (step.piper:5)`
 std::string describe_op(const Plan& plan, int device, int op);
 
 }  // namespace piper

@@ -43,7 +43,8 @@ class Job::Watchdog {
       }
       const double seconds = static_cast<double>(now() - last_change_) * 1e-9;
       if (!busy_ || seconds < patience_ || failure_.happened()) continue;
-      failure_.report(fmt::format("nothing has ended for {:.1f} s\n{}", seconds, describe_progress(plan_, devices_)));
+      failure_.report({RunProblem::Stalled,
+                       fmt::format("nothing has ended for {:.1f} s\n{}", seconds, describe_progress(plan_, devices_))});
     }
   }
 
@@ -98,7 +99,7 @@ StepOutcome Job::step(const StepSettings& settings) {
     };
     for (int i = 0; i < 200 && !all_idle(); ++i) std::this_thread::sleep_for(25ms);
     stuck_ = !all_idle();
-    throw RunError(failure_.message());
+    throw failure_.error();
   }
   const StepScalars& scalars = devices_[0]->frame().scalars;
   StepOutcome outcome;

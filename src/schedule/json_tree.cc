@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 constexpr size_t largest_file = 64u << 20;
 constexpr size_t most_values = 2'000'000;
-constexpr size_t most_nested = 16;
+constexpr size_t most_json_brackets = 16;
 constexpr size_t most_keys = 64;
 
 struct Extent {
@@ -147,9 +147,9 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   bool open(JsonValue::Kind kind) {
     JsonValue* value = add(kind);
     if (!value) return false;
-    if (open_.size() == most_nested)
+    if (open_.size() == most_json_brackets)
       return refuse(ErrorCode::E106, {value->begin, value->end},
-                    fmt::format("brackets are nested more than {} deep", most_nested));
+                    fmt::format("brackets are nested more than {} deep", most_json_brackets));
     open_.push_back(value);  // stays valid: only the innermost open value grows
     return true;
   }

@@ -4,9 +4,27 @@
 
 #include <algorithm>
 
+#include "plan/issue_order_memory.h"
 #include "sim/memory_curve.h"
 
 namespace piper {
+namespace {
+
+/// Lifetimes in issue order, as the plan's proof counts them.
+void add_buffers(const Plan& plan, const PlanTemplate& t, int lane, std::vector<TraceBuffer>& out) {
+  const FirstTouches touches(t);
+  std::vector<int> taken(t.buffers.size(), -1), returned(t.buffers.size(), -1);
+  for (size_t i = 0; i < t.ops.size(); ++i) {
+    for (const int b : touches.of(i)) taken[static_cast<size_t>(b)] = static_cast<int>(i);
+    for (const int b : t.ops[i].frees) returned[static_cast<size_t>(b)] = static_cast<int>(i);
+  }
+  for (size_t b = 0; b < t.buffers.size(); ++b)
+    if (const PlanBuffer& buffer = t.buffers[b]; buffer.persistent || taken[b] >= 0)
+      out.push_back(
+          {lane, describe(plan, buffer.label), static_cast<int>(buffer.category), buffer.bytes, taken[b], returned[b]});
+}
+
+}  // namespace
 
 Trace as_trace(const Plan& plan, const Cluster& cluster, const Simulation& simulation) {
   Trace trace;
@@ -47,7 +65,8 @@ Trace as_trace(const Plan& plan, const Cluster& cluster, const Simulation& simul
     }
     for (const MemoryPoint& point : memory_curve(plan, simulation, lane))
       trace.memory.push_back(
-          {static_cast<int>(lane), point.time, std::vector<int64_t>(point.bytes.begin(), point.bytes.end())});
+          {static_cast<int>(lane), point.time, std::vector<int64_t>(point.bytes.begin(), point.bytes.end()), point.op});
+    add_buffers(plan, t, static_cast<int>(lane), trace.buffers);
   }
   return trace;
 }

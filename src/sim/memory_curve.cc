@@ -26,12 +26,14 @@ std::vector<MemoryPoint> memory_curve(const Plan& plan, const Simulation& simula
   curve.push_back(now);
   for (size_t i = 0; i < t.ops.size(); ++i) {
     now.time = std::max(now.time, start[i]);
+    now.op = static_cast<int>(i);
     for (const int b : touches.of(i))
       if (!t.buffers[static_cast<size_t>(b)].persistent) add(b, +1);
     curve.push_back(now);
     for (const int b : t.ops[i].frees) add(b, -1);
   }
   now.time = simulation.seconds;
+  now.op = -1;
   curve.push_back(now);
   return curve;
 }

@@ -13,6 +13,7 @@ namespace piper {
 struct MemoryPoint {
   double time = 0;
   std::array<int64_t, category_count> bytes{};  // from then on
+  int op = -1;                                  // that has just taken its bytes; -1: before the first, after the last
 
   int64_t total() const;
 };

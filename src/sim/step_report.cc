@@ -35,7 +35,7 @@ StepReport step_report(const ModelGraph& model, const Plan& plan, const Cluster&
                        const Simulation& simulation) {
   StepReport report;
   report.seconds = simulation.seconds;
-  const std::vector<DeviceUse> uses = device_use(plan, simulation);
+  const std::vector<TimeUse> uses = device_use(plan, simulation);
   double time = 0, computing = 0, exposed = 0, peak_flops = 0;
   for (size_t d = 0; d < simulation.devices.size(); ++d) {
     const DeviceList& devices = simulation.devices[d];

@@ -9,7 +9,7 @@ namespace piper {
 
 struct DeviceReport {
   DeviceList devices;
-  DeviceUse use;
+  TimeUse use;
   int64_t peak_bytes = 0;
 };
 

@@ -18,6 +18,7 @@
 #include "tools/completion.h"
 #include "tools/simulate_command.h"
 #include "tools/trace_options.h"
+#include "tools/train_options.h"
 
 namespace piper {
 namespace {
@@ -218,6 +219,8 @@ int run_program(int argc, char** argv) {
   std::function<int()> chosen;
   add_trace(app, chosen, usual_input().color);
   add_view(app, chosen, usual_input().color);
+  add_train(app, chosen, usual_input().color);
+  add_profile(app, chosen, usual_input().color);
 
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");

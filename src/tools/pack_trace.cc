@@ -137,15 +137,17 @@ void add_memory(const Trace& trace, Columns& columns) {
   std::stable_sort(order.begin(), order.end(), [](const TraceMemory* a, const TraceMemory* b) {
     return std::tie(a->lane, a->time) < std::tie(b->lane, b->time);
   });
-  std::vector<int> lanes;
+  std::vector<int> lanes, ops;
   std::vector<double> times;
   std::vector<std::vector<double>> bytes(trace.categories.size());
   for (const TraceMemory* memory : order) {
     lanes.push_back(memory->lane);
     times.push_back(memory->time);
+    ops.push_back(memory->op);
     for (size_t c = 0; c < bytes.size(); ++c) bytes[c].push_back(static_cast<double>(memory->bytes[c]));
   }
   columns.integers("memoryLane", lanes);
+  columns.integers("memoryOp", ops);
   columns.reals("memoryTime", times);
   for (size_t c = 0; c < bytes.size(); ++c) columns.reals(fmt::format("memory{}", c), bytes[c]);
 }
@@ -155,9 +157,9 @@ ordered_json numbers_of(const Trace& trace) {
   for (const TraceSummary& s : summarize(trace)) {
     ordered_json lanes = ordered_json::array();
     for (const LaneSummary& lane : s.lanes)
-      lanes.push_back({{"compute", lane.compute},
-                       {"exposed", lane.exposed},
-                       {"idle", lane.idle},
+      lanes.push_back({{"compute", lane.use.compute},
+                       {"exposed", lane.use.exposed},
+                       {"idle", lane.use.idle},
                        {"peak_bytes", lane.peak_bytes},
                        {"peak_time", lane.peak_time}});
     out.push_back({{"seconds", s.seconds},
@@ -180,6 +182,15 @@ std::string deflated(const std::string& bytes) {
   return out;
 }
 
+std::string packed(ordered_json header, const Columns& columns) {
+  header["columns"] = columns.names();
+  const std::string text = header.dump();
+  const auto length = static_cast<uint32_t>(text.size());
+  std::string bytes(4, '\0');
+  for (size_t i = 0; i < 4; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xFF);
+  return base64(deflated(bytes + text + columns.bytes()));
+}
+
 }  // namespace
 
 std::string base64(std::string_view bytes) {
@@ -193,6 +204,31 @@ std::string base64(std::string_view bytes) {
     for (size_t k = 0; k < 4; ++k) out += i + k > bytes.size() ? '=' : letters[word >> (18 - 6 * k) & 63];
   }
   return out;
+}
+
+std::string pack_buffers(const Trace& trace) {
+  std::vector<const TraceBuffer*> order;
+  for (const TraceBuffer& buffer : trace.buffers) order.push_back(&buffer);
+  std::stable_sort(order.begin(), order.end(), [](const TraceBuffer* a, const TraceBuffer* b) {
+    return std::tie(a->lane, a->taken) < std::tie(b->lane, b->taken);
+  });
+  Strings names;
+  std::map<std::string, std::vector<int>> of;
+  std::vector<double> bytes;
+  for (const TraceBuffer* buffer : order) {
+    of["lane"].push_back(buffer->lane);
+    of["category"].push_back(buffer->category);
+    of["name"].push_back(names.number(buffer->name));
+    of["taken"].push_back(buffer->taken);
+    of["returned"].push_back(buffer->returned);
+    bytes.push_back(static_cast<double>(buffer->bytes));
+  }
+  Columns columns;
+  for (const char* name : {"lane", "category", "name", "taken", "returned"}) columns.integers(name, of[name]);
+  columns.reals("bytes", bytes);
+  ordered_json header;
+  header["names"] = names.all();
+  return packed(std::move(header), columns);
 }
 
 std::string pack(const PageTrace& page) {
@@ -219,12 +255,7 @@ std::string pack(const PageTrace& page) {
   header["comparison"] = ordered_json::parse(page.comparison);
   add_events(trace, order, columns, header);
   add_memory(trace, columns);
-  header["columns"] = columns.names();
-  const std::string text = header.dump();
-  const auto length = static_cast<uint32_t>(text.size());
-  std::string bytes(4, '\0');
-  for (size_t i = 0; i < 4; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xFF);
-  return base64(deflated(bytes + text + columns.bytes()));
+  return packed(std::move(header), columns);
 }
 
 }  // namespace piper

@@ -19,6 +19,9 @@ struct PageTrace {
 /// web/decode.js reads it.
 std::string pack(const PageTrace& page);
 
+/// What memory consists of, in the same form. It stands alone, because the page unpacks it only when somebody asks.
+std::string pack_buffers(const Trace& trace);
+
 std::string base64(std::string_view bytes);
 
 }  // namespace piper

@@ -39,8 +39,13 @@ void put_in(std::string& page, std::string_view mark, const std::string& text) {
 std::string make_page(const std::vector<PageTrace>& traces) {
   std::string page(web_file("index.html"));
   std::string packed;
-  for (const PageTrace& trace : traces)
-    packed += "<script type=\"application/x-piper-trace\">" + pack(trace) + "</script>\n";
+  const auto add = [&](std::string_view type, const std::string& text) {
+    packed += fmt::format("<script type=\"application/x-piper-{}\">{}</script>\n", type, text);
+  };
+  for (const PageTrace& trace : traces) {
+    add("trace", pack(trace));
+    add("buffers", pack_buffers(trace.trace));
+  }
   put_in(page, "{{style}}", std::string(web_file("style.css")));
   put_in(page, "{{importmap}}", import_map());
   put_in(page, "{{traces}}", packed);

@@ -1,24 +1,12 @@
 #include "tools/trace_options.h"
 
 #include <CLI/CLI.hpp>
-#include <memory>
 
+#include "tools/on_choice.h"
 #include "tools/trace_command.h"
 #include "tools/view_command.h"
 
 namespace piper {
-namespace {
-
-/// Options live as long as the command line that fills them.
-template <class Command>
-std::shared_ptr<Command> on_choice(CLI::App& app, std::function<int()>& chosen, Command usual) {
-  auto command = std::make_shared<Command>(std::move(usual));
-  app.callback([command, &chosen] { chosen = [command] { return run(*command); }; });
-  return command;
-}
-
-}  // namespace
-
 void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
   CLI::App* trace = program.add_subcommand("trace", "Compare traces");
   trace->require_subcommand(1);

@@ -26,6 +26,8 @@ using Names = std::span<const std::string_view>;
 constexpr std::string_view header_names[] = {"source",  "model",      "cluster", "plan",   "seconds",  "lanes",
                                              "streams", "categories", "origins", "tokens", "capacity", "steps"};
 constexpr std::string_view event_names[] = {"pid", "ts", "args", "name", "tid", "cat"};
+constexpr std::string_view metadata_names[] = {"pid", "args", "name"};
+constexpr std::string_view counter_names[] = {"pid", "ts", "args", "name", "op"};
 constexpr std::string_view argument_names[] = {"op",     "end",  "pass",  "slice", "bytes",
                                                "origin", "step", "waits", "cause"};
 
@@ -77,7 +79,12 @@ class TraceReader {
   void event_arguments(TraceEvent& event);
   void counter();
   void counter_arguments(TraceMemory& memory);
+  void metadata();
+  void buffer(int lane);
   void check_operations();
+  void check_samples();
+  void check_buffers();
+  bool has_event(int lane, int op) const;
 
   double time(std::string_view what, int shift = 0);
   int index(std::string_view what, size_t count) {
@@ -97,7 +104,8 @@ class TraceReader {
 
   JsonReader in_;
   Trace trace_;
-  std::vector<size_t> places_;  // of the events
+  std::vector<size_t> places_, memory_places_, buffer_places_;  // of events, samples and buffers
+  std::vector<std::pair<int, int>> operations_;                 // lane and number, sorted
 };
 
 double TraceReader::time(std::string_view what, int shift) {
@@ -296,8 +304,9 @@ void TraceReader::counter_arguments(TraceMemory& memory) {
 void TraceReader::counter() {
   TraceMemory memory;
   bool ours = false;
-  size_t arguments = 0;
-  Members members(in_, "the counter", event_names, 4);
+  const size_t begin = in_.next();
+  size_t arguments = 0, op = 0;
+  Members members(in_, "the counter", counter_names, 4);
   for (std::string_view key; members.next(key);) {
     if (key == "pid") {
       memory.lane = number_of("pid (the lane)", trace_.lanes.size());
@@ -307,6 +316,7 @@ void TraceReader::counter() {
       ours = in_.text("name") == "memory";
     } else {
       if (key == "args") arguments = in_.next();
+      if (key == "op") op = in_.next();
       in_.skip();
     }
   }
@@ -314,15 +324,76 @@ void TraceReader::counter() {
   const size_t behind = in_.next();
   in_.jump(arguments);
   counter_arguments(memory);
+  if (op > 0 && !in_.failed()) {
+    in_.jump(op);
+    memory.op = static_cast<int>(in_.integer("op", 0, most));
+  }
   if (!in_.failed()) in_.jump(behind);
   trace_.memory.push_back(std::move(memory));
+  memory_places_.push_back(begin);
+}
+
+/// `[category, bytes, name, taken, returned]`, without the last two if it outlives the step.
+void TraceReader::buffer(int lane) {
+  const size_t begin = in_.next();
+  TraceBuffer buffer;
+  buffer.lane = lane;
+  int count = 0;
+  bool more = true;
+  const auto part = [&] {
+    more = more && in_.element();
+    count += more;
+    return more;
+  };
+  in_.open_array("a buffer");
+  if (part()) buffer.category = index("category of a buffer", trace_.categories.size());
+  if (part()) buffer.bytes = in_.integer("bytes of a buffer", 0, most_bytes);
+  if (part()) buffer.name = in_.text("name of a buffer");
+  if (part()) buffer.taken = static_cast<int>(in_.integer("operation that takes a buffer", 0, most));
+  if (part()) buffer.returned = static_cast<int>(in_.integer("operation that returns a buffer", 0, most));
+  while (part()) in_.skip();
+  if (count != 3 && count != 5)
+    in_.refuse(ErrorCode::E503, begin, fmt::format("a buffer has 3 or 5 parts, not {}", count), write_again);
+  trace_.buffers.push_back(std::move(buffer));
+  buffer_places_.push_back(begin);
+}
+
+/// Names of lanes and streams are for viewers; buffers are ours.
+void TraceReader::metadata() {
+  const size_t begin = in_.next();
+  size_t lane = 0, arguments = 0;  // where they stand
+  bool ours = false;
+  Members members(in_, "the metadata", metadata_names, 0);
+  for (std::string_view key; members.next(key);) {
+    if (key == "pid") lane = in_.next();
+    if (key == "args") arguments = in_.next();
+    if (key == "name" && in_.looking_at("\"piper_buffers\"")) ours = true;
+    in_.skip();
+  }
+  if (!ours || in_.failed()) return;
+  if (lane == 0 || arguments == 0)
+    return in_.refuse(ErrorCode::E503, begin, "the buffers have no \"pid\" or no \"args\"", write_again);
+  const size_t behind = in_.next();
+  in_.jump(lane);
+  const int of = number_of("pid (the lane)", trace_.lanes.size());
+  in_.jump(arguments);
+  in_.open_object("args");
+  for (std::string_view key; in_.member(key);) {
+    if (key == "buffers")
+      list("buffers", [&] { buffer(of); });
+    else
+      in_.skip();
+  }
+  if (!in_.failed()) in_.jump(behind);
 }
 
 /// Members come in any order, so the kind of an event is looked up first.
 void TraceReader::events() {
   list("traceEvents", [&] {
     const size_t begin = in_.next();
-    std::string phase = in_.looking_at("{\"ph\": \"X\",") ? "X" : "";  // as we write most of them
+    std::string phase = in_.looking_at("{\"ph\": \"X\",")   ? "X"
+                        : in_.looking_at("{\"ph\": \"M\",") ? "M"
+                                                            : "";  // as we write them
     if (phase.empty()) {
       in_.open_object("an event");
       for (std::string_view key; in_.member(key);) {
@@ -333,9 +404,9 @@ void TraceReader::events() {
       }
       if (phase.empty()) in_.refuse(ErrorCode::E503, begin, "the event has no \"ph\"", write_again);
     }
-    if (in_.failed() || (phase != "X" && phase != "C")) return;  // names of lanes, and what other tools add
+    if (in_.failed() || (phase != "X" && phase != "C" && phase != "M")) return;  // what other tools add
     in_.jump(begin);
-    phase == "X" ? event() : counter();
+    phase == "X" ? event() : phase == "C" ? counter() : metadata();
   });
 }
 
@@ -360,6 +431,38 @@ void TraceReader::check_operations() {
     };
     for (const int op : event.waits) need(event.lane, op);
     if (event.cause.lane >= 0) need(event.cause.lane, event.cause.op);
+  }
+  for (const TraceEvent& event : trace_.events) operations_.emplace_back(event.lane, event.op);
+  if (!std::is_sorted(operations_.begin(), operations_.end())) std::sort(operations_.begin(), operations_.end());
+  check_samples();
+  check_buffers();
+}
+
+/// In some step: memory is taken and returned alike in all of them.
+bool TraceReader::has_event(int lane, int op) const {
+  return std::binary_search(operations_.begin(), operations_.end(), std::pair(lane, op));
+}
+
+void TraceReader::check_samples() {
+  for (size_t i = 0; i < trace_.memory.size() && !in_.failed(); ++i)
+    if (const TraceMemory& memory = trace_.memory[i]; memory.op >= 0 && !has_event(memory.lane, memory.op))
+      in_.refuse(ErrorCode::E503, memory_places_[i],
+                 fmt::format("operation {} of lane {} takes memory but has no event", memory.op, memory.lane),
+                 write_again);
+}
+
+void TraceReader::check_buffers() {
+  for (size_t i = 0; i < trace_.buffers.size() && !in_.failed(); ++i) {
+    const TraceBuffer& buffer = trace_.buffers[i];
+    const auto wrong = [&](std::string message) {
+      in_.refuse(ErrorCode::E503, buffer_places_[i], std::move(message), write_again);
+    };
+    for (const int op : {buffer.taken, buffer.returned})
+      if (op >= 0 && !has_event(buffer.lane, op))
+        wrong(fmt::format("a buffer belongs to operation {} of lane {}, which has no event", op, buffer.lane));
+    if (buffer.returned < buffer.taken)
+      wrong(fmt::format("a buffer is taken by operation {} and returned before that, after operation {}", buffer.taken,
+                        buffer.returned));
   }
 }
 

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <span>
+#include <utility>
 
 #include "base/invariant.h"
 #include "base/json_string.h"
@@ -33,28 +35,28 @@ class Writer {
     append_json_string(out_, text);
     return *this;
   }
-  /// The shortest decimal that reads back as the same number, times 10^shift.
+  /// The shortest decimal that reads back as the same number, times 10^shift. No exponent: viewers stop at the e.
   Writer& exact(double number, int shift = 0);
 
   template <class Items, class Each>
   Writer& list(const Items& items, Each each) {
-    out_ += '[';
-    bool first = true;
-    for (const auto& item : items) {
-      if (!first) out_ += ", ";
-      first = false;
-      each(item);
-    }
-    out_ += ']';
-    return *this;
+    return enumerate(items, each, "", ", ");
+  }
+  /// The same, every item on a line of its own.
+  template <class Items, class Each>
+  Writer& lines(const Items& items, Each each) {
+    return enumerate(items, each, "\n", ",\n");
   }
 
   /// Starts the next line of the list of events.
   Writer& line() {
-    if (out_.size() >= piece) hand_on();
+    hand_on_if_large();
     out_ += first_ ? "\n" : ",\n";
     first_ = false;
     return *this;
+  }
+  void hand_on_if_large() {
+    if (out_.size() >= piece) hand_on();
   }
   void hand_on() {
     fine_ = fine_ && take_(out_);
@@ -63,6 +65,18 @@ class Writer {
   bool fine() const { return fine_; }
 
  private:
+  template <class Items, class Each>
+  Writer& enumerate(const Items& items, Each each, std::string_view before, std::string_view between) {
+    out_ += '[';
+    for (const auto& item : items) {
+      hand_on_if_large();
+      out_ += std::exchange(before, between);
+      each(item);
+    }
+    out_ += ']';
+    return *this;
+  }
+
   std::function<bool(const std::string&)> take_;
   std::string out_;
   bool first_ = true, fine_ = true;
@@ -81,8 +95,6 @@ Writer& Writer::exact(double number, int shift) {
   if (number < 0) out_ += '-';
   if (number == 0) {
     out_ += '0';
-  } else if (point < -20 || point > 40) {
-    out_ += fmt::format("{}.{}e{}", digits[0], count > 1 ? digits.substr(1) : "0", point - 1);
   } else if (point <= 0) {
     out_.append("0.").append(static_cast<size_t>(-point), '0').append(digits);
   } else if (point >= count) {
@@ -111,9 +123,10 @@ void put_header(Writer& out, const Trace& trace) {
   (out << ",\n\"steps\": ").list(trace.steps, [&](const TraceStep& step) {
     (((out << "[" << step.number << ", ").exact(step.start) << ", ").exact(step.end)) << "]";
   });
-  (out << ",\n\"origins\": ").list(trace.origins, [&](const TraceOrigin& origin) {
-    ((out << "\n[").quote(origin.place) << ", ").quote(origin.text) << "]";
-  });
+  const auto put_origin = [&](const TraceOrigin& origin) {
+    ((out << "[").quote(origin.place) << ", ").quote(origin.text) << "]";
+  };
+  (out << ",\n\"origins\": ").lines(trace.origins, put_origin);
   out << "\n},\n\"traceEvents\": [";
 }
 
@@ -149,9 +162,37 @@ void put_names(Writer& out, const Trace& trace) {
   }
 }
 
-/// Whole nanoseconds inside the event, so that a viewer that rounds never sees two events of a stream overlap.
+/// Many on a line, but not all: viewers read the file a piece at a time and start a line again that is cut.
+void put_buffers(Writer& out, const std::vector<TraceBuffer>& buffers) {
+  constexpr size_t most = 256;
+  for (auto from = buffers.begin(); from != buffers.end();) {
+    auto to = from;
+    while (to != buffers.end() && to->lane == from->lane && static_cast<size_t>(to - from) < most) ++to;
+    out.line() << "{\"ph\": \"M\", \"pid\": " << from->lane + 1
+               << ", \"name\": \"piper_buffers\", \"args\": {\"buffers\": ";
+    out.list(std::span(from, to), [&](const TraceBuffer& buffer) {
+      (out << "[" << buffer.category << ", " << buffer.bytes << ", ").quote(buffer.name);
+      if (buffer.taken >= 0) out << ", " << buffer.taken << ", " << buffer.returned;
+      out << "]";
+    });
+    out << "}}";
+    from = to;
+  }
+}
+
+/// The nanoseconds at which viewers may put a moment: some round, others read microseconds as a double and cut off.
+struct SeenAt {
+  double first, last;
+};
+SeenAt seen_at(double seconds) {
+  const double microseconds = seconds * 1e6;
+  if (microseconds == std::floor(microseconds)) return {microseconds * 1e3, microseconds * 1e3};
+  return {std::floor(std::nextafter(microseconds, 0) * 1e3), std::ceil(std::nextafter(microseconds, 1e300) * 1e3)};
+}
+
+/// Whole nanoseconds inside the event, however a viewer rounds: events of a stream that overlap by one are dropped.
 int64_t inner_nanoseconds(const TraceEvent& event) {
-  return static_cast<int64_t>(std::max(0.0, std::floor(event.end * 1e9) - std::ceil(event.start * 1e9)));
+  return static_cast<int64_t>(std::max(0.0, seen_at(event.end).first - seen_at(event.start).last));
 }
 
 void put_event(Writer& out, const TraceEvent& event) {
@@ -175,6 +216,7 @@ void put_memory(Writer& out, const Trace& trace, const TraceMemory& memory) {
   invariant(memory.bytes.size() == trace.categories.size(), "memory of a trace has a number for every category");
   (out.line() << "{\"ph\": \"C\", \"pid\": " << memory.lane + 1 << ", \"name\": \"memory\", \"ts\": ")
       .exact(memory.time, 6);
+  if (memory.op >= 0) out << ", \"op\": " << memory.op;  // not in args: viewers would draw it
   out << ", \"args\": {";
   for (size_t c = 0; c < memory.bytes.size(); ++c)
     (out << (c == 0 ? "" : ", ")).quote(trace.categories[c]) << ": " << memory.bytes[c];
@@ -185,6 +227,7 @@ bool put_all(const Trace& trace, std::function<bool(const std::string&)> take) {
   Writer out(std::move(take));
   put_header(out, trace);
   put_names(out, trace);
+  put_buffers(out, trace.buffers);
   for (const TraceEvent& event : trace.events) put_event(out, event);
   for (const TraceMemory& memory : trace.memory) put_memory(out, trace, memory);
   out << "\n]\n}\n";

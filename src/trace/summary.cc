@@ -5,38 +5,6 @@
 namespace piper {
 namespace {
 
-struct Interval {
-  double start, end;
-};
-
-/// Sorted and without overlap.
-std::vector<Interval> united(std::vector<Interval> all) {
-  std::sort(all.begin(), all.end(), [](const Interval& a, const Interval& b) { return a.start < b.start; });
-  std::vector<Interval> out;
-  for (const Interval& next : all) {
-    if (!out.empty() && next.start <= out.back().end)
-      out.back().end = std::max(out.back().end, next.end);
-    else
-      out.push_back(next);
-  }
-  return out;
-}
-
-double length(const std::vector<Interval>& intervals) {
-  double sum = 0;
-  for (const Interval& i : intervals) sum += i.end - i.start;
-  return sum;
-}
-
-double common(const std::vector<Interval>& a, const std::vector<Interval>& b) {
-  double sum = 0;
-  for (size_t i = 0, k = 0; i < a.size() && k < b.size();) {
-    sum += std::max(0.0, std::min(a[i].end, b[k].end) - std::max(a[i].start, b[k].start));
-    a[i].end < b[k].end ? ++i : ++k;
-  }
-  return sum;
-}
-
 /// The largest sum of the samples in force during the step.
 void find_peaks(const Trace& trace, const TraceStep& step, std::vector<LaneSummary>& lanes) {
   std::vector<const TraceMemory*> before(lanes.size(), nullptr);
@@ -59,20 +27,6 @@ void find_peaks(const Trace& trace, const TraceStep& step, std::vector<LaneSumma
     if (memory) take(*memory, step.start);
 }
 
-void find_use(const std::vector<const TraceEvent*>& events, double seconds, LaneSummary& lane) {
-  std::vector<Interval> computing, communicating;
-  for (const TraceEvent* event : events) {
-    lane.busy[static_cast<size_t>(event->stream)] += event->end - event->start;
-    (is_communication(*event) ? communicating : computing).push_back({event->start, event->end});
-  }
-  computing = united(std::move(computing));
-  communicating = united(std::move(communicating));
-  lane.compute = length(computing);
-  lane.communication = length(communicating);
-  lane.exposed = lane.communication - common(computing, communicating);
-  lane.idle = seconds - lane.compute - lane.exposed;
-}
-
 }  // namespace
 
 bool is_communication(const TraceEvent& event) {
@@ -86,9 +40,10 @@ std::vector<TraceStep> steps_of(const Trace& trace) {
 std::vector<TraceSummary> summarize(const Trace& trace) {
   const std::vector<TraceStep> steps = steps_of(trace);
   const size_t lanes = trace.lanes.size();
-  std::vector<std::vector<const TraceEvent*>> events(steps.size() * lanes);
+  std::vector<std::vector<Activity>> activities(steps.size() * lanes);
   for (const TraceEvent& event : trace.events)
-    events[static_cast<size_t>(event.step) * lanes + static_cast<size_t>(event.lane)].push_back(&event);
+    activities[static_cast<size_t>(event.step) * lanes + static_cast<size_t>(event.lane)].push_back(
+        {event.stream, is_communication(event), event.start, event.end});
   std::vector<TraceSummary> out(steps.size());
   for (size_t s = 0; s < steps.size(); ++s) {
     TraceSummary& summary = out[s];
@@ -98,12 +53,11 @@ std::vector<TraceSummary> summarize(const Trace& trace) {
     find_peaks(trace, steps[s], summary.lanes);
     for (size_t l = 0; l < lanes; ++l) {
       LaneSummary& lane = summary.lanes[l];
-      lane.busy.assign(trace.streams.size(), 0);
-      find_use(events[s * lanes + l], summary.seconds, lane);
+      lane.use = time_use(activities[s * lanes + l], trace.streams.size(), summary.seconds);
       const auto count = static_cast<double>(trace.lanes[l].size());
       time += count * summary.seconds;
-      computing += count * lane.compute;
-      exposed += count * lane.exposed;
+      computing += count * lane.use.compute;
+      exposed += count * lane.use.exposed;
       summary.peak_bytes = std::max(summary.peak_bytes, lane.peak_bytes);
     }
     if (time <= 0) continue;

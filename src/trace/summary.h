@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trace/time_use.h"
 #include "trace/trace.h"
 
 namespace piper {
@@ -11,13 +12,9 @@ namespace piper {
 /// Communication is every kind but `run` and `update`.
 bool is_communication(const TraceEvent& event);
 
-/// One device of a lane during a step; compute + exposed + idle is the step.
+/// One device of a lane during a step.
 struct LaneSummary {
-  double compute = 0;        // computing or updating on some stream
-  double exposed = 0;        // not computing while a communication is under way
-  double idle = 0;           // neither
-  double communication = 0;  // a communication is under way, hidden or not
-  std::vector<double> busy;  // by stream
+  TimeUse use;
   int64_t peak_bytes = 0;
   double peak_time = 0;  // seconds from the start of the trace
 };

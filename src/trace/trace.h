@@ -46,7 +46,22 @@ struct TraceMemory {
   int lane = 0;
   double time = 0;
   std::vector<int64_t> bytes;  // as Trace::categories
+  int op = -1;                 // that has just taken its bytes; -1: only what outlives the step is there
   friend bool operator==(const TraceMemory&, const TraceMemory&) = default;
+};
+
+/// A piece of memory of one device of a lane. Operations take and return memory in the order in which they are issued,
+/// in every step the same, so times follow from the samples of TraceMemory.
+struct TraceBuffer {
+  int lane = 0;
+  std::string name;  // whose it is: layer.3.attention.saved F mb=2
+  int category = 0;  // into Trace::categories
+  int64_t bytes = 0;
+  int taken = -1, returned = -1;  // by this operation, after that one; both -1: it outlives the step
+
+  /// When `op` has just taken its bytes.
+  bool alive_at(int op) const { return taken < 0 || (taken <= op && op <= returned); }
+  friend bool operator==(const TraceBuffer&, const TraceBuffer&) = default;
 };
 
 struct TraceStep {
@@ -65,9 +80,10 @@ struct Trace {
   std::vector<TraceOrigin> origins;
   std::vector<TraceEvent> events;
   std::vector<TraceMemory> memory;
-  std::vector<TraceStep> steps;   // empty: one, from 0 to `seconds`
-  int64_t tokens = 0;             // of a step; 0: not known
-  std::vector<int64_t> capacity;  // bytes of a device of every lane; empty: not known
+  std::vector<TraceBuffer> buffers;  // empty: not known
+  std::vector<TraceStep> steps;      // empty: one, from 0 to `seconds`
+  int64_t tokens = 0;                // of a step; 0: not known
+  std::vector<int64_t> capacity;     // bytes of a device of every lane; empty: not known
   friend bool operator==(const Trace&, const Trace&) = default;
 };
 

@@ -1,5 +1,6 @@
 // The reference decoder, trained eagerly, has the losses that PyTorch has in Python.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -44,6 +45,7 @@ class AdamW {
 };
 
 std::vector<double> train(const ReferenceSize& size, int64_t steps) {
+  at::set_num_threads(1);  // small operators gain nothing, and lose much where other programs run
   const TrainableModel model = built(size.config(), BuildOn::Cpu);
   std::vector<at::Tensor> parameters;
   for (const NamedTensor& item : model.meta.parameters) parameters.push_back(item.tensor);
@@ -88,7 +90,7 @@ TEST_P(ReferenceLosses, AreThePublishedOnes) {
 // PyTorch 2.11, eager, float32 on a CPU; losses of steps 0 to 4
 INSTANTIATE_TEST_SUITE_P(Sizes, ReferenceLosses,
                          testing::Values(Published{"tiny", {5.554103, 5.533968, 5.510856, 5.481331, 5.463065}, 2},
-                                         Published{"S", {7.682309, 7.655912, 7.643335, 7.631905, 7.576662}, 1},
+                                         Published{"S", {7.682309, 7.655912, 7.643335, 7.631905, 7.576662}, 2},
                                          Published{"MoE-S", {7.680203, 7.665099, 7.641267, 7.609153, 7.560047}, 1},
                                          Published{"M", {7.755185, 7.679451, 7.610933, 7.410651, 7.461823}, 0}));
 

@@ -69,7 +69,17 @@ inline Trace random_trace() {
     TraceMemory memory{*rc::gen::inRange(0, lanes), random_time(), {}};
     for (size_t c = 0; c < trace.categories.size(); ++c)
       memory.bytes.push_back(*rc::gen::inRange<int64_t>(0, 1LL << 50));
+    memory.op = *rc::gen::inRange(-1, ops);
     trace.memory.push_back(std::move(memory));
+  }
+  for (int i = trace.categories.empty() ? 0 : *rc::gen::inRange(0, 4); i > 0; --i) {
+    TraceBuffer buffer{*rc::gen::inRange(0, lanes), random_text(), 0, *rc::gen::inRange<int64_t>(0, 1LL << 50)};
+    buffer.category = *rc::gen::inRange(0, static_cast<int>(trace.categories.size()));
+    if (ops > 0 && *rc::gen::arbitrary<bool>()) {
+      buffer.taken = *rc::gen::inRange(0, ops);
+      buffer.returned = *rc::gen::inRange(buffer.taken, ops);
+    }
+    trace.buffers.push_back(std::move(buffer));
   }
   return trace;
 }

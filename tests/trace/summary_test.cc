@@ -37,11 +37,11 @@ TEST(Summary, CountsTimeOfDevices) {
   const std::vector<TraceSummary> all = summarize(hand_made());
   ASSERT_EQ(all.size(), 1u);
   const TraceSummary& summary = all[0];
-  EXPECT_DOUBLE_EQ(summary.lanes[0].compute, 6);
-  EXPECT_DOUBLE_EQ(summary.lanes[0].communication, 4);
-  EXPECT_DOUBLE_EQ(summary.lanes[0].exposed, 2);
-  EXPECT_DOUBLE_EQ(summary.lanes[0].idle, 2);
-  EXPECT_DOUBLE_EQ(summary.lanes[0].busy[1], 4);
+  EXPECT_DOUBLE_EQ(summary.lanes[0].use.compute, 6);
+  EXPECT_DOUBLE_EQ(summary.lanes[0].use.communication, 4);
+  EXPECT_DOUBLE_EQ(summary.lanes[0].use.exposed, 2);
+  EXPECT_DOUBLE_EQ(summary.lanes[0].use.idle, 2);
+  EXPECT_DOUBLE_EQ(summary.lanes[0].use.busy[1], 4);
   EXPECT_DOUBLE_EQ(summary.bubble, 1 - (2 * 6 + 5) / 30.0);
   EXPECT_DOUBLE_EQ(summary.exposed, 4 / 30.0);
   EXPECT_DOUBLE_EQ(summary.tokens_per_second, 50);
@@ -63,10 +63,10 @@ TEST(Summary, StepsAreSeparate) {
   trace.events[2].start = 6;
   const std::vector<TraceSummary> all = summarize(trace);
   ASSERT_EQ(all.size(), 2u);
-  EXPECT_DOUBLE_EQ(all[0].lanes[0].compute, 4);
+  EXPECT_DOUBLE_EQ(all[0].lanes[0].use.compute, 4);
   EXPECT_DOUBLE_EQ(all[1].seconds, 4.5);
-  EXPECT_DOUBLE_EQ(all[1].lanes[0].compute, 2);
-  EXPECT_DOUBLE_EQ(all[1].lanes[0].exposed, 0);
+  EXPECT_DOUBLE_EQ(all[1].lanes[0].use.compute, 2);
+  EXPECT_DOUBLE_EQ(all[1].lanes[0].use.exposed, 0);
   EXPECT_EQ(all[1].lanes[0].peak_bytes, 11);
   EXPECT_EQ(all[1].lanes[0].peak_time, 5.5);
 }

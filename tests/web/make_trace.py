@@ -1,6 +1,6 @@
 """Traces for the tests of the page: a pipeline of ranks in one-forward-one-backward order, run by the clock.
 
-    python3 make_trace.py OUT [--ranks P] [--microbatches M] [--chunks C] [--steps S] [--slow X] [--name TEXT] [--replicas R]
+    python3 make_trace.py OUT [--ranks P] [--microbatches M] [--chunks C] [--steps S] [--slow X] [--name TEXT] [--replicas R] [--buffers B]
 """
 import argparse
 import json
@@ -9,6 +9,9 @@ import random
 COMPUTE, SEND, RECV, REDUCE = range(4)
 STREAMS = ["compute", "p2p.send", "p2p.recv", "dp"]
 CATEGORIES = ["weights", "gradients", "activations"]
+WEIGHTS, GRADIENTS, ACTIVATIONS = range(3)
+KEPT = [(6 << 30, WEIGHTS), (3 << 30, GRADIENTS)]  # on every rank, during all of the step
+SAVED = 3 << 28  # by the forward of a microbatch, until its weights' gradients are there
 SECONDS = {"F": 1.0e-3, "BI": 1.1e-3, "BW": 0.8e-3}
 
 
@@ -41,7 +44,7 @@ class Lane:
         return event
 
 
-def step(options, begin, rng, memory):
+def step(options, begin, rng):
     lanes = [Lane() for _ in range(options.ranks)]
     for lane in lanes:
         lane.free = [begin] * len(STREAMS)
@@ -59,7 +62,7 @@ def step(options, begin, rng, memory):
                     break
                 todo[rank].pop(0)
                 moved = True
-                compute(options, lanes, rank, pass_, m, here, arrived, rng, memory, begin)
+                compute(options, lanes, rank, pass_, m, here, arrived, rng, begin)
     assert not any(todo), "the pipeline stands still"
     for rank, lane in enumerate(lanes):
         last = lane.last[COMPUTE]
@@ -69,18 +72,14 @@ def step(options, begin, rng, memory):
     return lanes
 
 
-def compute(options, lanes, rank, pass_, m, here, arrived, rng, memory, begin):
+def compute(options, lanes, rank, pass_, m, here, arrived, rng, begin):
     lane = lanes[rank]
     ready = here[0] if here else begin
     for c in range(options.chunks):
         layer = rank * options.chunks + (c if pass_ == "F" else options.chunks - 1 - c)
         seconds = SECONDS[pass_] / options.chunks * options.slow * (1 + options.noise * rng.random())
-        if pass_ == "F":
-            memory.append((rank, max(ready, lane.free[COMPUTE]), +(3 << 28) // options.chunks))
         event = lane.add(rank, COMPUTE, "run", f"layer.{layer}.{options.name} {pass_} mb={m}", pass_, m, ready, seconds,
                          [here[2]] if here and c == 0 else [], [here] if c == 0 else [])
-        if pass_ == "BW":
-            memory.append((rank, event["end"], -(3 << 28) // options.chunks))
     to = rank + 1 if pass_ == "F" else rank - 1
     if pass_ == "BW" or not 0 <= to < options.ranks:
         return
@@ -92,11 +91,47 @@ def compute(options, lanes, rank, pass_, m, here, arrived, rng, memory, begin):
     arrived[(pass_, to, m)] = (recv["end"], to, recv["op"])
 
 
+def buffers_of(options, lanes):
+    """(lane, category, bytes, name, taken, returned) of a step; in all steps the same."""
+    out = []
+    for rank, lane in enumerate(lanes):
+        for bytes_, category in KEPT:
+            out += [(rank, category, bytes_ // 2, f"stage.{rank}.{half}", None, None) for half in ("attention", "experts")]
+        ops = {e["name"]: e["op"] for e in lane.events if e["kind"] == "run"}
+        for e in lane.events:
+            if e["kind"] == "run" and e["pass_"] == "F":
+                until, mean = ops[e["name"].replace(" F ", " BW ")], SAVED // options.chunks // options.buffers
+                for i in range(options.buffers):  # of different sizes, for a power of two of them
+                    bytes_ = mean + (2 * i + 1 - options.buffers) * mean // (2 * options.buffers)
+                    out.append((rank, ACTIVATIONS, bytes_, e["name"].replace(" F ", f".saved.{i} F "), e["op"], until))
+    return out
+
+
+def memory_of(buffers, lanes, begin):
+    """(lane, time, bytes by category, op) where something changes: an operation has its bytes when all before it have started."""
+    out = []
+    changes = [{} for _ in lanes]  # by operation
+    for rank, category, bytes_, _, taken, returned in buffers:
+        for op, sign in ((-1, 1),) if taken is None else ((taken, 1), (returned + 1, -1)):
+            changes[rank].setdefault(op, [0] * len(CATEGORIES))[category] += sign * bytes_
+    for rank, lane in enumerate(lanes):
+        alive, time = changes[rank].get(-1, [0] * len(CATEGORIES)), begin
+        out.append((rank, begin, list(alive), None))
+        for e in lane.events:
+            time = max(time, e["start"])
+            if e["op"] in changes[rank]:
+                alive = [a + b for a, b in zip(alive, changes[rank][e["op"]])]
+                out.append((rank, time, alive, e["op"]))
+    return out
+
+
 def make(options):
     rng, memory, events, steps = random.Random(options.seed), [], [], []
     begin = 0.0
     for number in range(options.steps):
-        lanes = step(options, begin, rng, memory)
+        lanes = step(options, begin, rng)
+        buffers = buffers_of(options, lanes)
+        memory += memory_of(buffers, lanes, begin)
         end = max(e["end"] for lane in lanes for e in lane.events)
         events += [dict(e, step=number) for lane in lanes for e in lane.events]
         steps.append([number + 10, begin, end])
@@ -109,10 +144,12 @@ def make(options):
                            ["pipeline.piper:4", "replicate({}, along=dp, zero=1, bucket=25MB, reduce_stream=dp)"]])
     if options.steps > 1:
         header["steps"] = steps
-    return header, events, memory
+    return header, events, memory, buffers
 
 
-def lines(header, events, memory):
+def lines(events, memory, buffers):
+    for b in buffers:
+        yield dict(ph="M", pid=b[0] + 1, name="piper_buffers", args=dict(buffers=[b[1:4] if b[4] is None else b[1:]]))
     for e in events:
         args = dict(op=e["op"], end=e["end"], origin=e["origin"])
         args.update({k: v for k, v in (("pass", e["pass_"]), ("bytes", e["bytes"]), ("waits", e["waits"]), ("cause", e["cause"]), ("step", e["step"])) if v})
@@ -120,26 +157,23 @@ def lines(header, events, memory):
             args["slice"] = e["slice"]
         yield dict(ph="X", pid=e["lane"] + 1, tid=e["stream"] + 1, name=e["name"], cat=e["kind"], ts=e["start"] * 1e6,
                    dur=(e["end"] - e["start"]) * 1e6, args=args)
-    for rank in range(len(header["lanes"])):
-        alive = 0
-        changes = [(0.0, 0)] + sorted((time, change) for lane, time, change in memory if lane == rank)
-        for time, change in changes:
-            alive += change
-            yield dict(ph="C", pid=rank + 1, name="memory", ts=time * 1e6, args=dict(weights=6 << 30, gradients=3 << 30, activations=alive))
+    for lane, time, alive, op in memory:
+        sample = dict(ph="C", pid=lane + 1, name="memory", ts=time * 1e6, args=dict(zip(CATEGORIES, alive)))
+        yield sample if op is None else dict(sample, op=op)
 
 
 def write(path, options):
-    header, events, memory = make(options)
+    header, events, memory, buffers = make(options)
     with open(path, "w") as out:
         out.write('{"otherData": %s,\n"traceEvents": [\n' % json.dumps(header))
-        out.write(",\n".join(json.dumps(line) for line in lines(header, events, memory)))
+        out.write(",\n".join(json.dumps(line) for line in lines(events, memory, buffers)))
         out.write("\n]}\n")
     return header, events
 
 
 def options_of(arguments=()):
     parser = argparse.ArgumentParser()
-    for name, usual in (("ranks", 8), ("microbatches", 16), ("chunks", 2), ("steps", 1), ("replicas", 1), ("seed", 1)):
+    for name, usual in (("ranks", 8), ("microbatches", 16), ("chunks", 2), ("steps", 1), ("replicas", 1), ("buffers", 2), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     parser.add_argument("--slow", type=float, default=1.0)
     parser.add_argument("--noise", type=float, default=0.0)

@@ -50,6 +50,53 @@ def milliseconds(text):
     return float(value) * {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
 
 
+def bytes_text(count):
+    """1536 -> 1.50 KiB, as the page writes it"""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            break
+        count /= 1024
+    return f"{count} B" if unit == "B" else f"{count:.{0 if count >= 100 else 1 if count >= 10 else 2}f} {unit}"
+
+
+class Memory:
+    """What a trace file says about the memory of a lane."""
+
+    def __init__(self, path, lane):
+        with open(path) as file:
+            trace = json.load(file)
+        header = trace["otherData"]
+        self.categories = header["categories"]
+        self.samples = [(e["ts"] * 1e-6, e["args"], e.get("op", -1)) for e in trace["traceEvents"] if e["ph"] == "C" and e["pid"] == lane + 1]
+        lists = [e["args"]["buffers"] for e in trace["traceEvents"] if e["name"] == "piper_buffers" and e["pid"] == lane + 1]
+        self.buffers = [[lane, *b, *[-1, -1][:5 - len(b)]] for b in sum(lists, [])]
+
+    def fullest(self, begin, end):
+        before = [s for s in self.samples if s[0] < begin][-1:]
+        return max(before + [s for s in self.samples if begin <= s[0] <= end], key=lambda s: sum(s[1].values()))
+
+    def alive(self, op):
+        """The largest first; of equal size, those taken first."""
+        taken_first = sorted((b for b in self.buffers if b[4] < 0 or b[4] <= op <= b[5]), key=lambda b: b[4])
+        return sorted(taken_first, key=lambda b: -b[2])
+
+    def rows_of_categories(self, sample):
+        return [[c, bytes_text(sample[1][c])] for c in reversed(self.categories) if sample[1][c] > 0]
+
+    def rows_of_buffers(self, op, most):
+        alive = self.alive(op)
+        rows = [[f"{self.categories[b[1]]} {b[3]}", bytes_text(b[2])] for b in alive[:most]]
+        rest = alive[most:]
+        return rows + ([[f"and {len(rest)} more", bytes_text(sum(b[2] for b in rest))]] if rest else [])
+
+    def owners(self, op):
+        out = {}
+        for _, category, bytes_, name, _, _ in self.alive(op):
+            count, sum_ = out.get((self.categories[category], name.split(" ")[0]), (0, 0))
+            out[(self.categories[category], name.split(" ")[0])] = (count + 1, sum_ + bytes_)
+        return sorted(([f"{category} {name}", f"{count}", bytes_text(sum_)] for (category, name), (count, sum_) in out.items()))
+
+
 class BrowserCase(unittest.TestCase):
     """A browser, and what tests ask of a page. No error may be left on its console."""
 
@@ -116,6 +163,30 @@ class BrowserCase(unittest.TestCase):
             for (const dt of document.querySelectorAll('#view-operation dt')) out[dt.textContent] = dt.nextElementSibling.textContent;
             return out;""")
 
+    def table(self, selector):
+        """Rows of text; those of a buffer's lifetime left out."""
+        return self.js("""return [...document.querySelectorAll(arguments[0] + ' tbody tr')].map((row) => [...row.cells].map(
+            (cell) => [...cell.childNodes].filter((node) => node.nodeName !== 'DIV').map((node) => node.textContent).join('')));""", selector)
+
+    def memory_band(self, lane):
+        """Top and height of a lane's memory on the canvas."""
+        return self.js("""const b = piper.timeline.bands.find((b) => b.type === 'memory' && b.lane === arguments[0]);
+            return [26 + b.y - piper.state.view.scroll, b.h]""", lane)
+
+    def point_at(self, x, y):
+        canvas = self.find("canvas")
+        self.actions().move_to_element_with_offset(canvas, round(x - canvas.size["width"] / 2), round(y - canvas.size["height"] / 2)).perform()
+
+    def point_at_memory(self, lane, x):
+        top, height = self.memory_band(lane)
+        self.point_at(x, top + height / 2)
+
+    def await_text(self, id_, text):
+        end = time.monotonic() + 5
+        while text not in self.find(id_).get_attribute("textContent") and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertIn(text, self.find(id_).get_attribute("textContent"))
+
     def view(self):
         return self.js("const v = piper.state.view; return [v.from, v.to]")
 
@@ -168,6 +239,19 @@ class Simulated(BrowserCase):
         self.js("piper.select({trace: piper.state.traces[0], event: arguments[0]})", event)
         self.assertEqual(self.details()["kind"], "all_to_all")
         self.shot("simulated_selection")
+
+    def test_owners_at_the_peak_are_those_of_the_plans_report(self):
+        result = subprocess.run([PIPER, "check", "examples/moe.toml", "examples/dualpipe.piper", "--cluster", "clusters/h100.toml"],
+                                capture_output=True, text=True, cwd=browser.ROOT)
+        line = next(line for line in result.stdout.splitlines() if line.startswith("largest on device "))
+        device, owners = line.removeprefix("largest on device ").split(": ")
+        self.open(self.page)
+        self.find("canvas").send_keys("a")  # of the fullest device
+        self.await_text("view-operation", "Peak of")
+        self.assertIn(f"devices {device}, ", self.find("view-operation").find_element("tag name", "h2").text)
+        rows = {f"{bytes_} {owner}" for owner, _, bytes_ in self.table("#view-operation .owners")[:-1]}
+        self.assertLessEqual(set(owners.split(", ")), rows)
+        self.shot("simulated_peak")
 
     def test_path_lasts_as_long_as_the_step(self):
         self.open(self.page)
@@ -355,16 +439,96 @@ class Page(BrowserCase):
             self.assertEqual(events[tuple(after)]["cause"], before)
         self.shot("critical_path")
 
+    # ---- memory
+
     def test_hovering_memory_shows_what_is_alive(self):
         self.open(self.page)
-        band = self.js("const b = piper.timeline.bands.find((b) => b.type === 'memory'); return [b.y, b.h]")
-        canvas = self.find("canvas")
-        self.actions().move_to_element_with_offset(canvas, 0, round(26 + band[0] + band[1] / 2 - canvas.size["height"] / 2)).perform()
-        text = self.find("tip").text
-        self.assertIn("weights 6.00 GiB", text)
-        self.assertIn("gradients 3.00 GiB", text)
-        self.assertIn("alive at", text)
-        self.shot("memory")
+        begin, end = self.view()
+        width = self.js("return piper.state.view.width")
+        lane, memory = 1, Memory(self.small, 1)
+        for share in (0.05, 0.35, 0.5, 0.7, 0.93):
+            x = GUTTER + round(share * width)
+            self.point_at_memory(lane, x)
+            column = [begin + (x - GUTTER + i) / width * (end - begin) for i in (0, 1)]
+            sample = memory.fullest(*column)
+            self.await_text("tip", "Memory of device 1 at ")
+            title = self.driver.find_element("css selector", "#tip .head").text
+            self.assertAlmostEqual(milliseconds(title.split(" at ")[1]), sample[0], delta=1e-5)
+            self.assertIn("alive " + bytes_text(sum(sample[1].values())), self.find("tip").text)
+            self.assertEqual(self.table("#tip .categories"), memory.rows_of_categories(sample))
+            self.assertEqual(self.table("#tip .buffers"), memory.rows_of_buffers(sample[2], 8))
+            self.assertEqual(sum(b[2] for b in memory.alive(sample[2])), sum(sample[1].values()), "nothing is missing")
+            if share == 0.5:
+                self.shot("memory")
+
+    def test_the_marked_peak_lists_its_owners(self):
+        self.open(self.page)
+        peak = self.js("return piper.state.traces[0].summary[0].lanes[2].peak_time")
+        begin, end = self.view()
+        x = GUTTER + (peak - begin) / (end - begin) * self.js("return piper.state.view.width")
+        self.point_at_memory(2, x + 3)
+        self.await_text("tip", "Peak of device 2 at ")
+        memory = Memory(self.small, 2)
+        sample = memory.fullest(0, 1)
+        owners = self.table("#tip .owners")
+        self.assertIn("alive " + bytes_text(sum(sample[1].values())), self.find("tip").text)
+        self.assertEqual(sorted(owners), memory.owners(sample[2]), "with few owners all of them are listed")
+        self.assertGreater(len(owners), 3)
+        self.shot("memory_peak")
+
+    def test_memory_can_be_reached_by_keys(self):
+        self.open(self.page)
+        canvas, memory = self.find("canvas"), Memory(self.small, 0)
+        canvas.send_keys("a")
+        sample = memory.fullest(0, 1)
+        self.await_text("selected-text", f"{bytes_text(sum(sample[1].values()))} alive, activations {bytes_text(sample[1]['activations'])}")
+        self.assertIn(f"largest: weights {memory.alive(sample[2])[0][3]} 3.00 GiB", self.find("selected-text").get_attribute("textContent"))
+        self.assertEqual(self.find("view-operation").find_element("tag name", "h2").text.split(" at ")[0], "Peak of device 0")
+        self.assertEqual(self.table("#view-operation .buffers"), memory.rows_of_buffers(sample[2], 30))
+        self.shot("memory_panel")
+        canvas.send_keys(".")
+        after = memory.samples[memory.samples.index(sample) + 1]
+        self.await_text("selected-text", f"{bytes_text(sum(after[1].values()))} alive")
+        self.assertEqual(self.table("#view-operation .categories"), memory.rows_of_categories(after))
+        canvas.send_keys(",")
+        self.await_text("selected-text", "Peak of device 0")
+        canvas.send_keys("k")
+        self.assertIn("device 0, stream ", self.find("selected-text").get_attribute("textContent"))
+        canvas.send_keys("j")
+        self.await_text("selected-text", "of device 0 at ")
+        canvas.send_keys("j")
+        self.assertIn("device 1, stream compute", self.find("selected-text").get_attribute("textContent"))
+
+    def test_selected_memory_leads_to_its_operations(self):
+        self.open(self.page)
+        self.find("tab-devices").click()
+        self.driver.find_elements("css selector", "#view-devices tbody button")[3].click()
+        self.await_text("view-operation", "Peak of device 3")
+        memory = Memory(self.small, 3)
+        held = next(b for b in memory.alive(memory.fullest(0, 1)[2]) if b[4] >= 0)
+        self.assertIn("outlives the step", self.find("view-operation").text)
+        self.driver.find_elements("css selector", "#view-operation .buffers button")[0].click()
+        self.assertEqual(self.details()["plan operation"], f"{held[4]}", "the operation that takes the largest activation")
+        self.assertEqual(self.details()["device"], "3")
+
+    def test_traces_without_buffers_show_categories(self):
+        path, _, _ = trace_file("no_buffers", "--ranks", "2", "--microbatches", "4", change=lambda text: text.replace("piper_buffers", "other"))
+        self.open(page_of("no_buffers", path))
+        self.point_at_memory(0, 500)
+        self.await_text("tip", "weights6.00 GiB")
+        self.assertEqual(self.table("#tip .buffers"), [])
+        self.find("canvas").send_keys("a")
+        self.await_text("view-operation", "The trace does not say which buffers are alive.")
+
+    def test_damaged_buffers_say_so(self):
+        with open(self.page) as file:
+            head, tail = file.read().split('x-piper-buffers">')
+        path = os.path.join(FOLDER, "damaged.html")
+        with open(path, "w") as file:
+            file.write(head + 'x-piper-buffers">AAAA' + tail[4:])
+        self.open(path)
+        self.find("canvas").send_keys("a")
+        self.await_text("view-operation", "The buffers in this page cannot be read")
 
     # ---- several traces, several steps
 
@@ -424,6 +588,10 @@ class Page(BrowserCase):
         self.assertIn("<script>", self.find("view-operation").find_element("tag name", "h2").text)
         self.assertEqual(self.find("title").text, evil)
         self.search("<script>")
+        self.point_at_memory(0, 700)
+        self.await_text("tip", "<script>")
+        self.find("canvas").send_keys("a")
+        self.await_text("view-operation", f"activations layer.0.{evil.split(' ')[0]}")
         time.sleep(0.2)
         self.assertIsNone(self.js("return window.hacked ?? null"))
         self.assertEqual(self.js("return document.querySelectorAll('img').length"), 0)

@@ -17,4 +17,7 @@ struct ConfigFile {
 /// E111 at the key or value it is about; an unknown model or architecture is E112.
 Result<ConfigFile> parse_config(const SourceFilePtr& file, const std::vector<std::string>& other_sections = {});
 
+/// What a configuration says about training: read by src/train, passed over by whoever wants the model only.
+inline const std::vector<std::string> training_sections = {"optimizer", "rate", "data", "run"};
+
 }  // namespace piper

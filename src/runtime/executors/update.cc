@@ -5,6 +5,7 @@
 
 #include "base/invariant.h"
 #include "runtime/executor.h"
+#include "runtime/stream/failure.h"
 
 namespace piper {
 namespace {
@@ -32,8 +33,8 @@ class UpdateBucket : public Executor {
     const double norm = std::sqrt(frame.scalars.squares) / losses_;
     if (!std::isfinite(frame.scalars.loss) || !std::isfinite(norm)) {
       if (settings.not_finite == NotFinite::Skip) return;
-      throw std::runtime_error(
-          fmt::format("the step is not finite: loss {}, norm of the gradients {}", frame.scalars.loss / losses_, norm));
+      throw RunError(RunProblem::NotFinite, fmt::format("step {} is not finite: loss {}, norm of the gradients {}",
+                                                        settings.step, frame.scalars.loss / losses_, norm));
     }
     double scale = 1 / losses_;
     if (settings.clip && norm > *settings.clip) scale *= *settings.clip / (norm + 1e-6);

@@ -10,25 +10,28 @@
 
 namespace piper {
 
+enum class RunProblem { Operation, Stalled, NotFinite };
+
 /// A run ended early. The message names device, operation and the line of the schedule behind it.
 struct RunError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  RunError(RunProblem what_kind, const std::string& message) : std::runtime_error(message), problem(what_kind) {}
+  RunProblem problem;
 };
 
 class Failure {
  public:
   /// Only the first report counts.
-  void report(const std::string& message) {
+  void report(const RunError& error) {
     const std::lock_guard lock(mutex_);
     if (happened_.load()) return;
-    message_ = message;
+    error_ = error;
     happened_.store(true);
-    for (const auto& stop : stops_) stop(message_);
+    for (const auto& stop : stops_) stop(error.what());
   }
   bool happened() const { return happened_.load(std::memory_order_relaxed); }
-  std::string message() const {
+  RunError error() const {
     const std::lock_guard lock(mutex_);
-    return message_;
+    return error_;
   }
   /// What to do when something goes wrong: wake up whoever waits.
   void stop_with(std::function<void(const std::string&)> stop) {
@@ -39,7 +42,7 @@ class Failure {
  private:
   mutable std::mutex mutex_;
   std::atomic<bool> happened_ = false;
-  std::string message_;
+  RunError error_{RunProblem::Operation, ""};
   std::vector<std::function<void(const std::string&)>> stops_;
 };
 

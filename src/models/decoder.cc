@@ -1,0 +1,71 @@
+#include "models/decoder.h"
+
+#include <ATen/ATen.h>
+
+#include "capture/annotate.h"
+#include "models/mixture.h"
+
+namespace piper {
+namespace {
+
+using at::Tensor;
+
+struct DecoderLayer : torch::nn::Module {
+  DecoderLayer(const ModelConfig& c, int64_t index, const TensorMaker& make)
+      : attention(register_module("attention", std::make_shared<Attention>(c, make))) {
+    if (is_mixture_layer(c, index))
+      mixture = std::make_unique<Mixture>(*this, c, make);
+    else
+      mlp = register_module("mlp", std::make_shared<Mlp>(c, dense_width(c), make));
+  }
+  Stream forward(Stream in, const Rotation* rotation) const {
+    const annotate scope("layer");
+    in.x = attention->forward(in.x, rotation, Mask::Causal);
+    if (mixture) return mixture->forward(in);
+    return {mlp->forward(in.x), in.imbalance};
+  }
+  std::shared_ptr<Attention> attention;
+  std::shared_ptr<Mlp> mlp;
+  std::unique_ptr<Mixture> mixture;
+};
+
+struct Decoder : ModelModule {
+  Decoder(const ModelConfig& c, int64_t sequence, const TensorMaker& make)
+      : config(c),
+        sequence(sequence),
+        embed(register_module("embed", std::make_shared<Embedding>(c, make))),
+        layers(register_module("layer",
+                               std::make_shared<LayerList<DecoderLayer>>(
+                                   c.layers, [&](int64_t i) { return std::make_shared<DecoderLayer>(c, i, make); }))),
+        head(register_module("head", std::make_shared<Head>(c, make))) {
+    if (!has_learned_positions(c.arch))
+      rotation = register_module("rope", std::make_shared<Rotation>(sequence, head_width(c), make));
+  }
+  std::vector<InputSpec> inputs() const override {
+    return {{"tokens", DType::Int64, {sequence}}, {"targets", DType::Int64, {sequence}}};
+  }
+  Tensor loss(const std::vector<Tensor>& inputs) override {
+    Stream stream{embed->forward(inputs[0]), {}};
+    for (const auto& layer : layers->all) stream = layer->forward(std::move(stream), rotation.get());
+    const annotate scope("head");
+    const Tensor loss = mean_cross_entropy(head->forward(stream.x, embed->weight), inputs[1]);
+    return stream.imbalance.defined() ? loss + config.router_aux_loss_coef * stream.imbalance.mean() : loss;
+  }
+  void initialize(uint64_t seed, const std::string& name, Tensor& whole) const override {
+    initialize_by_name(seed, name, config.rope_theta, 2 * config.layers, whole);
+  }
+  ModelConfig config;
+  int64_t sequence;
+  std::shared_ptr<Embedding> embed;
+  std::shared_ptr<LayerList<DecoderLayer>> layers;
+  std::shared_ptr<Head> head;
+  std::shared_ptr<Rotation> rotation;
+};
+
+}  // namespace
+
+std::shared_ptr<ModelModule> make_decoder(const ModelConfig& config, int64_t sequence, const TensorMaker& make) {
+  return std::make_shared<Decoder>(config, sequence, make);
+}
+
+}  // namespace piper

@@ -1,0 +1,36 @@
+// Training, and the measuring of what the simulator needs: commands that need libtorch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace piper {
+
+/// What both have in common: a configuration, and what the command line says instead of it.
+struct TrainInput {
+  std::string config;
+  std::string schedule;
+  std::string emulate;  // cluster: name or file
+  std::optional<int64_t> steps;
+  std::optional<uint64_t> seed;
+  std::optional<int64_t> devices;
+  std::string backend = "local";
+  int threads = 1;  // of every device
+  bool color = false;
+};
+
+struct TrainCommand {
+  TrainInput input;
+  std::string trace, metrics;
+  double patience = 300;  // seconds
+};
+int run(const TrainCommand& command);
+
+struct ProfileCommand {
+  TrainInput input;
+  std::string output;  // a folder
+};
+int run(const ProfileCommand& command);
+
+}  // namespace piper

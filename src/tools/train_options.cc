@@ -1,0 +1,58 @@
+#include "tools/train_options.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tools/on_choice.h"
+#include "tools/train_command.h"
+
+namespace piper {
+namespace {
+
+void add_input(CLI::App& app, TrainInput& input) {
+  app.add_option("CONFIG", input.config, "Configuration (.toml): model, step, optimizer, data, run")->required();
+  app.add_option("--schedule", input.schedule, "Schedule file, instead of the configuration's");
+  app.add_option("--steps", input.steps, "Steps, instead of the configuration's")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000'000}));
+  app.add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's");
+  app.add_option("--devices", input.devices, "Devices, if the schedule should be refused when it has others")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--backend", input.backend, "What carries messages: local, threads of this process")
+      ->check(CLI::IsMember({"local"}))
+      ->capture_default_str();
+  app.add_option("--emulate", input.emulate,
+                 "Messages take the time that the links of this cluster say: a shipped one, or a file (.toml)");
+  app.add_option("--threads", input.threads, "Threads of every device inside one operator")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, std::function<int()>& chosen, bool color) {
+  CLI::App* app = program.add_subcommand("train", "Train a model under a schedule");
+  TrainCommand usual;
+  usual.input.color = color;
+  const auto command = on_choice(*app, chosen, std::move(usual));
+  add_input(*app, command->input);
+  app->add_option("--trace", command->trace, "Write when every operation of the last steps ran");
+  app->add_option("--metrics", command->metrics, "Write loss and speed of every step, one JSON object a line");
+  app->add_option("--patience", command->patience, "Seconds without any progress after which the run is ended")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+  app->footer("Example:\n  piper train examples/train_moe.toml --steps 20 --trace measured.json");
+}
+
+void add_profile(CLI::App& program, std::function<int()>& chosen, bool color) {
+  CLI::App* app =
+      program.add_subcommand("profile", "Measure computations and messages: what the simulator needs to predict a run");
+  ProfileCommand usual;
+  usual.input.color = color;
+  const auto command = on_choice(*app, chosen, std::move(usual));
+  add_input(*app, command->input);
+  app->add_option("-o,--output", command->output, "Folder for the model, its costs and the cluster")->required();
+  app->footer("Example:\n  piper profile examples/train_moe.toml -o profile");
+}
+
+}  // namespace piper

@@ -1,0 +1,200 @@
+#include "train/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cost/load_cluster.h"
+#include "model/analytic/config_file.h"
+#include "model/toml_section.h"
+
+namespace piper {
+namespace {
+
+constexpr int64_t most_steps = 1'000'000'000'000;
+constexpr int64_t most_devices = 1 << 24;
+constexpr double usual_floor = 0.1;  // where there is a [rate]
+
+/// Which numbers make sense.
+struct Domain {
+  bool (*has)(double);
+  std::string_view words;
+};
+constexpr Domain positive = {[](double x) { return x > 0; }, "above 0"};
+constexpr Domain not_negative = {[](double x) { return x >= 0; }, "0 or more"};
+constexpr Domain below_one = {[](double x) { return x >= 0 && x < 1; }, "at least 0 and below 1"};
+constexpr Domain share = {[](double x) { return x >= 0 && x <= 1; }, "a share from 0 to 1"};
+
+Checked read(const TomlSection& section, std::string_view key, const Domain& domain, double& into) {
+  PIPER_TRY(const auto number, section.number(key));
+  if (number && !domain.has(*number))
+    return section.bad(key, fmt::format("{} = {} must be {}", key, *number, domain.words))
+        .help(fmt::format("without the key it is {}", into));
+  into = number.value_or(into);
+  return Ok{};
+}
+
+Result<std::optional<int64_t>> read_count(const TomlSection& section, std::string_view key, int64_t least,
+                                          int64_t most) {
+  PIPER_TRY(const auto count, section.integer(key));
+  if (count && (*count < least || *count > most))
+    return section.bad(key, fmt::format("{} = {} must be between {} and {}", key, *count, least, most))
+        .help(fmt::format("for example {} = {}", key, *count < least ? least : most));
+  return count;
+}
+
+/// Names are relative to the folder of the configuration.
+NamedFile named_file(const TomlValue& value) {
+  const std::filesystem::path folder = std::filesystem::path(value.place.file->name).parent_path();
+  return {(folder / value.text).lexically_normal().string(), value.place};
+}
+
+Checked read_file_name(const TomlSection& section, std::string_view key, std::optional<NamedFile>& into) {
+  PIPER_TRY(const auto text, section.text(key));
+  if (text && text->empty())
+    return section.bad(key, fmt::format("{} is empty", key)).help("name a file, or leave the key out");
+  if (text) into = named_file(*section.table().find(key));
+  return Ok{};
+}
+
+// ---- [optimizer]
+
+/// A key that the chosen optimiser does not look at would be ignored.
+Checked check_key(const TomlSection& section, std::string_view key, Optimizer means, Optimizer chosen,
+                  const SourceRange& choice) {
+  if (!section.has(key) || means == chosen) return Ok{};
+  Diagnostic problem = section.bad(key, fmt::format("{} means nothing for optimizer = \"{}\"", key, name(chosen)));
+  if (choice) problem.notes.push_back({choice, "chosen here"});
+  return std::move(problem).help(fmt::format("leave it out, or write optimizer = \"{}\" in [step]", name(means)));
+}
+
+Checked read_betas(const TomlSection& section, OptimizerSettings& settings) {
+  PIPER_TRY(const auto betas, section.numbers("betas"));
+  if (!betas) return Ok{};
+  if (betas->size() != 2 || !std::all_of(betas->begin(), betas->end(), below_one.has))
+    return section.bad("betas", fmt::format("betas must be two numbers, each {}", below_one.words))
+        .help("for example betas = [0.9, 0.95]");
+  settings.beta1 = (*betas)[0];
+  settings.beta2 = (*betas)[1];
+  return Ok{};
+}
+
+Checked read_optimizer(const TomlSection& section, const SourceRange& choice, TrainConfig& config) {
+  OptimizerSettings& settings = config.optimizer;
+  PIPER_CHECK(section.only({"learning_rate", "betas", "eps", "weight_decay", "momentum", "clip"}));
+  PIPER_CHECK(check_key(section, "betas", Optimizer::AdamW, settings.kind, choice));
+  PIPER_CHECK(check_key(section, "eps", Optimizer::AdamW, settings.kind, choice));
+  PIPER_CHECK(check_key(section, "momentum", Optimizer::Momentum, settings.kind, choice));
+  PIPER_CHECK(read(section, "learning_rate", positive, settings.learning_rate));
+  PIPER_CHECK(read_betas(section, settings));
+  PIPER_CHECK(read(section, "eps", positive, settings.epsilon));
+  PIPER_CHECK(read(section, "weight_decay", not_negative, settings.weight_decay));
+  PIPER_CHECK(read(section, "momentum", below_one, settings.momentum));
+  PIPER_TRY(config.clip, section.number("clip"));
+  if (config.clip && *config.clip <= 0)
+    return section.bad("clip", fmt::format("clip = {} must be above 0", *config.clip))
+        .help("it is the largest norm of all gradients together; leave it out for none");
+  return Ok{};
+}
+
+/// The optimiser is part of [step], because memory depends on it; a wrong word there is parse_config's to refuse.
+Optimizer chosen_optimizer(const std::optional<TomlSection>& step) {
+  if (!step) return Optimizer::AdamW;
+  const auto text = step->text("optimizer");
+  return text && *text ? optimizer_named(**text).value_or(Optimizer::AdamW) : Optimizer::AdamW;
+}
+
+// ---- [rate]
+
+Checked read_rate(const TomlSection& section, int64_t steps, RateConfig& rate) {
+  PIPER_CHECK(section.only({"warmup", "total", "floor"}));
+  PIPER_TRY(const auto warmup, read_count(section, "warmup", 0, most_steps));
+  PIPER_TRY(const auto total, read_count(section, "total", 1, most_steps));
+  rate.warmup = warmup.value_or(rate.warmup);
+  rate.total = total.value_or(rate.total);
+  rate.floor = usual_floor;
+  PIPER_CHECK(read(section, "floor", share, rate.floor));
+  const int64_t until_floor = total.value_or(steps);
+  if (rate.warmup > until_floor)
+    return section
+        .bad("warmup", fmt::format("warmup = {} steps, but the floor is reached after {}", rate.warmup, until_floor))
+        .help(total ? "raise total, or warm up for fewer steps" : "without total it is reached at the end of the run");
+  return Ok{};
+}
+
+// ---- [data]
+
+Checked read_data(const TomlSection& section, DataConfig& data) {
+  PIPER_CHECK(section.only({"kind", "paths", "dtype"}));
+  PIPER_TRY(const auto kind, section.choice<DataKind>("kind", {{"synthetic", DataKind::Synthetic},
+                                                               {"reference", DataKind::Reference},
+                                                               {"text", DataKind::Text},
+                                                               {"tokens", DataKind::Tokens}}));
+  PIPER_TRY(const auto width,
+            section.choice<TokenWidth>("dtype", {{"uint16", TokenWidth::Bits16}, {"uint32", TokenWidth::Bits32}}));
+  PIPER_TRY(const auto paths, section.texts("paths"));
+  if (!kind)
+    return section.bad("kind", "[data] needs kind").help("it is \"synthetic\", \"reference\", \"text\" or \"tokens\"");
+  data.kind = *kind;
+  data.width = width.value_or(data.width);
+  for (const TomlValue* path : paths) data.paths.push_back(named_file(*path));
+  const bool from_files = *kind == DataKind::Text || *kind == DataKind::Tokens;
+  if (from_files && paths.empty())
+    return section.bad("paths", "[data] does not say which files")
+        .help("for example paths = [\"docs/**/*.md\", \"more.txt\"], relative to this file");
+  if (!from_files && section.has("paths"))
+    return section.bad("paths", "paths means nothing for data that is not read from files")
+        .help("leave it out, or write kind = \"text\"");
+  if (width && *kind != DataKind::Tokens)
+    return section.bad("dtype", "dtype means nothing unless kind = \"tokens\"").help("leave it out");
+  return Ok{};
+}
+
+// ---- [run]
+
+Checked read_run(const TomlSection& section, RunConfig& run) {
+  PIPER_CHECK(section.only({"steps", "seed", "schedule", "devices", "emulate", "trace", "metrics", "on_nan"}));
+  PIPER_TRY(const auto steps, read_count(section, "steps", 1, most_steps));
+  PIPER_TRY(const auto seed, read_count(section, "seed", 0, INT64_MAX));
+  PIPER_TRY(run.devices, read_count(section, "devices", 1, most_devices));
+  run.steps = steps.value_or(run.steps);
+  run.seed = static_cast<uint64_t>(seed.value_or(0));
+  PIPER_CHECK(read_file_name(section, "schedule", run.schedule));
+  PIPER_CHECK(read_file_name(section, "emulate", run.emulate));
+  PIPER_CHECK(read_file_name(section, "trace", run.trace));
+  PIPER_CHECK(read_file_name(section, "metrics", run.metrics));
+  for (const ShippedCluster& shipped : shipped_clusters())  // no files
+    if (run.emulate && section.table().find("emulate")->text == shipped.name) run.emulate->path = shipped.name;
+  PIPER_TRY(const auto on_nan, section.choice<OnNan>("on_nan", {{"stop", OnNan::Stop}, {"skip", OnNan::Skip}}));
+  run.on_nan = on_nan.value_or(run.on_nan);
+  return Ok{};
+}
+
+}  // namespace
+
+Result<TrainConfig> parse_train_config(const SourceFilePtr& file) {
+  PIPER_TRY(const TomlValue root, parse_toml(file));
+  const TomlSection whole("the file", root);
+  std::vector<std::string> sections = {"model", "step"};
+  sections.insert(sections.end(), training_sections.begin(), training_sections.end());
+  PIPER_CHECK(whole.only(sections));
+  PIPER_TRY(const auto step, whole.section("step"));
+  PIPER_TRY(const auto optimizer, whole.section("optimizer"));
+  PIPER_TRY(const auto rate, whole.section("rate"));
+  PIPER_TRY(const auto data, whole.section("data"));
+  PIPER_TRY(const auto run, whole.section("run"));
+
+  TrainConfig config;
+  config.optimizer.kind = chosen_optimizer(step);
+  if (config.optimizer.kind != Optimizer::AdamW) config.optimizer.weight_decay = 0;  // as torch.optim.SGD
+  const SourceRange choice = step && step->has("optimizer") ? step->place("optimizer") : SourceRange();
+  if (optimizer) PIPER_CHECK(read_optimizer(*optimizer, choice, config));
+  if (run) PIPER_CHECK(read_run(*run, config.run));
+  if (rate) PIPER_CHECK(read_rate(*rate, config.run.steps, config.rate));
+  if (data) PIPER_CHECK(read_data(*data, config.data));
+  config.data.seed = config.run.seed;
+  return config;
+}
+
+}  // namespace piper

@@ -1,0 +1,51 @@
+// What a training run is besides its model: the sections [optimizer], [rate], [data] and [run] of a configuration. All
+// keys: docs/training.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/result.h"
+#include "runtime/optimizer/optimizer.h"
+#include "train/data/token_source.h"
+
+namespace piper {
+
+/// How the learning rate changes over the steps; as it stands, not at all.
+struct RateConfig {
+  int64_t warmup = 0;  // steps until the peak
+  int64_t total = 0;   // steps until the floor; 0: those of the run
+  double floor = 1;    // share of the peak that is left in the end
+};
+
+enum class OnNan {
+  Stop,  // end the run before the weights are touched
+  Skip,  // leave the weights as they are and go on
+};
+
+struct RunConfig {
+  int64_t steps = 100;
+  uint64_t seed = 0;
+  std::optional<NamedFile> schedule;
+  std::optional<int64_t> devices;    // as many as the schedule declares if not given
+  std::optional<NamedFile> emulate;  // a cluster: messages take the time that its links say
+  std::optional<NamedFile> trace;    // written
+  std::optional<NamedFile> metrics;  // written
+  OnNan on_nan = OnNan::Stop;
+};
+
+struct TrainConfig {
+  OptimizerSettings optimizer;  // `learning_rate` is the peak, `kind` as [step] says
+  std::optional<double> clip;   // the largest norm that all gradients together keep
+  RateConfig rate;
+  DataConfig data;
+  RunConfig run;
+};
+
+/// Anything wrong is E111 at the key or value it is about. [model] and [step] are left to parse_config.
+Result<TrainConfig> parse_train_config(const SourceFilePtr& file);
+
+/// Linear up to the peak, then a cosine down to the floor. Steps count from 0.
+double learning_rate(const TrainConfig& config, int64_t step);
+
+}  // namespace piper

@@ -1,0 +1,21 @@
+#include "base/invariant.h"
+#include "train/data/sources.h"
+
+namespace piper {
+
+Result<TokenSourcePtr> open_tokens(const DataConfig& config, const BatchShape& shape) {
+  invariant(shape.batch > 0 && shape.sequence > 0 && shape.vocabulary > 0, "the sizes of a batch are positive");
+  switch (config.kind) {
+    case DataKind::Synthetic:
+      return synthetic_tokens(config.seed, shape);
+    case DataKind::Reference:
+      return reference_tokens(shape);
+    case DataKind::Text:
+      return text_bytes(config, shape);
+    case DataKind::Tokens:
+      return token_files(config, shape);
+  }
+  internal_error("every kind of data can be opened");
+}
+
+}  // namespace piper

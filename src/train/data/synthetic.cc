@@ -1,0 +1,45 @@
+#include <algorithm>
+#include <bit>
+
+#include "train/data/mix.h"
+#include "train/data/sources.h"
+
+namespace piper {
+namespace {
+
+constexpr int last_choice = 3;
+
+class SyntheticTokens final : public TokenSource {
+ public:
+  SyntheticTokens(uint64_t seed, const BatchShape& shape)
+      : words_(mix64(seed, 1)), choices_(mix64(seed, 2)), shape_(shape) {}
+
+  Checked sample(int64_t step, int64_t index, std::span<int64_t> tokens) const override {
+    const auto vocabulary = static_cast<uint64_t>(shape_.vocabulary);
+    const uint64_t number =
+        static_cast<uint64_t>(step) * static_cast<uint64_t>(shape_.batch) + static_cast<uint64_t>(index);
+    uint64_t draw = mix64(choices_, number);
+    uint64_t token = draw % vocabulary;
+    for (int64_t& out : tokens) {
+      out = static_cast<int64_t>(token);
+      draw = mix64(draw);
+      const int choice = std::min(std::countr_zero(draw), last_choice);  // 1/2, 1/4, 1/8, 1/8
+      token = mix64(words_ + static_cast<uint64_t>(choice), token) % vocabulary;
+    }
+    return Ok{};
+  }
+  int64_t vocabulary() const override { return shape_.vocabulary; }
+  std::string describe() const override { return "synthetic tokens"; }
+
+ private:
+  uint64_t words_, choices_;
+  BatchShape shape_;
+};
+
+}  // namespace
+
+TokenSourcePtr synthetic_tokens(uint64_t seed, const BatchShape& shape) {
+  return std::make_unique<SyntheticTokens>(seed, shape);
+}
+
+}  // namespace piper

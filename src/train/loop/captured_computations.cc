@@ -1,0 +1,171 @@
+#include "train/loop/captured_computations.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include "base/invariant.h"
+#include "ir/local_size.h"
+
+namespace piper {
+namespace {
+
+/// What was refused is an error of the run: the schedule asks for something that this model cannot do.
+template <class T>
+T must(Result<T> result) {
+  if (!result) throw std::runtime_error(render(result.error()));
+  return *std::move(result);
+}
+
+class CapturedComputation : public Computation {
+ public:
+  CapturedComputation(std::shared_ptr<const ChunkProgram> program, int64_t part, std::vector<at::Tensor> states)
+      : runner_(std::move(program), part), states_(std::move(states)) {}
+
+  void run(const ComputationArguments& arguments) override {
+    runner_.run({arguments.reads,
+                 arguments.parameters,
+                 states_,
+                 arguments.gradients,
+                 arguments.writes,
+                 {arguments.slice.seed, arguments.slice.first_sample, arguments.slice.gathered_samples}},
+                checked_ ? Check::None : Check::Layouts);
+    checked_ = true;
+  }
+
+ private:
+  ChunkRunner runner_;
+  std::vector<at::Tensor> states_;
+  bool checked_ = false;  // in the first step every result is compared with what was recorded
+};
+
+/// Extents of a value's dimensions as the model graph shows them: finer than the tensor's where labels divide one.
+std::vector<int64_t> extents(const Value& value, int64_t samples, int64_t parts) {
+  std::vector<int64_t> out;
+  for (const Dim& dim : value.shape) {
+    out.push_back(dim.extent(samples));
+    if (dim.label == divided_label) out.back() /= parts;
+    if (dim.label == gathered_label) out.back() *= parts;
+  }
+  return out;
+}
+
+/// Bytes that lie together of one of `parts` along the dimension with the label.
+int64_t run_bytes(const Value& value, const std::vector<int64_t>& extents, const TensorForm& form,
+                  std::string_view label, int64_t parts) {
+  size_t at = 0;
+  while (value.shape[at].label != label) ++at;
+  int64_t stride = 0;
+  if (extents.size() == form.sizes.size()) {
+    stride = form.strides[at];
+  } else {  // finer than the tensor's own: then it is dense in the usual order
+    stride = 1;
+    for (size_t d = at + 1; d < extents.size(); ++d) stride *= extents[d];
+  }
+  return stride * (extents[at] / parts) * static_cast<int64_t>(c10::elementSize(form.dtype));
+}
+
+}  // namespace
+
+CapturedComputations::CapturedComputations(const CapturedModel& model,
+                                           std::function<void(const std::string& name, at::Tensor& whole)> initial)
+    : model_(model), graph_(*model.graph()), initial_(std::move(initial)) {
+  for (size_t c = 0; c < graph_.chunks.size(); ++c) chunks_[graph_.chunks[c].name] = ChunkId(c);
+  for (size_t v = 0; v < graph_.values.size(); ++v) values_[graph_.values[v].name] = ValueId(v);
+}
+
+ChunkId CapturedComputations::chunk(std::string_view name) const {
+  const auto found = chunks_.find(name);
+  invariant(found != chunks_.end(), "a plan's chunks are those of its model");
+  return found->second;
+}
+
+ValueId CapturedComputations::value_id(std::string_view name) const {
+  const auto found = values_.find(name);
+  invariant(found != values_.end(), "a plan's values are those of its model");
+  return found->second;
+}
+
+const GraphTensor& CapturedComputations::tensor(std::string_view name) const {
+  for (const GraphTensor& tensor : model_.slices()[0].operators.tensors)
+    if ((tensor.kind == TensorKind::Parameter || tensor.kind == TensorKind::Buffer) && tensor.name == name)
+      return tensor;
+  internal_error(fmt::format("the model has no parameter {}", name));
+}
+
+ComputationForm CapturedComputations::form(std::string_view name, Pass pass) const {
+  const PassWork* work = graph_[chunk(name)].find(pass);
+  invariant(work, "a plan runs passes that the chunk has");
+  ComputationForm out;
+  for (const ValueId value : work->reads) out.reads.push_back(graph_[value].name);
+  for (const ValueId value : work->writes) out.writes.push_back(graph_[value].name);
+  for (const ParameterId parameter : work->parameters) out.parameters.push_back(graph_[parameter].name);
+  for (const ParameterId parameter : work->gradients) out.gradients.push_back(graph_[parameter].name);
+  return out;
+}
+
+std::unique_ptr<Computation> CapturedComputations::make(const ComputationSite& site) {
+  const ChunkId id = chunk(site.name);
+  auto& program = programs_[{id.value, site.pass, site.samples, site.parts}];
+  if (!program) program = must(model_.program(id, site.pass, site.samples, site.parts));
+  std::vector<at::Tensor> states;
+  for (const std::string& name : model_.states(id, site.pass)) states.push_back(state(site.device, name));
+  return std::make_unique<CapturedComputation>(program, site.part, std::move(states));
+}
+
+at::Tensor CapturedComputations::state(int device, const std::string& name) {
+  at::Tensor& out = states_[{device, name}];
+  if (!out.defined()) {
+    const TensorLayout& layout = tensor(name).layout;
+    out = at::empty(layout.sizes, c10::TensorOptions().dtype(static_cast<c10::ScalarType>(layout.element)));
+    initial_(name, out);
+  }
+  return out;
+}
+
+TensorForm CapturedComputations::value(std::string_view name, int64_t samples) const {
+  return must(model_.form(value_id(name), samples));
+}
+
+int64_t CapturedComputations::sample_dim(std::string_view name) const {
+  const Shape& shape = graph_[value_id(name)].shape;
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (shape[d].per_sample && shape[d].label.empty()) return static_cast<int64_t>(d);
+  internal_error(fmt::format("value {} has no dimension of samples", name));
+}
+
+ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t samples, int64_t parts, bool inwards) const {
+  const ValueId id = value_id(name);
+  const Value& value = graph_[id];
+  const TensorForm whole = must(model_.form(id, samples)), divided = must(model_.form(id, samples, parts));
+  const int64_t run_whole = run_bytes(value, extents(value, samples, 1), whole, divided_label, parts);
+  const int64_t run_divided = run_bytes(value, extents(value, samples, parts), divided, gathered_label, parts);
+  return inwards ? ExchangeForm{whole, divided, run_whole, run_divided}
+                 : ExchangeForm{divided, whole, run_divided, run_whole};
+}
+
+ParameterForm CapturedComputations::parameter(std::string_view name) const {
+  for (const Parameter& parameter : graph_.parameters) {
+    if (parameter.name != name) continue;
+    ParameterForm out;
+    out.dtype = parameter.dtype;
+    out.sizes = tensor(name).layout.sizes;
+    int64_t product = 1;
+    size_t dim = 0;
+    for (const Dim& factor : parameter.shape) {
+      while (dim < out.sizes.size() && product == out.sizes[dim] && factor.size != 1) {
+        ++dim;
+        product = 1;
+      }
+      if (factor.label == divided_label) {
+        out.divided_dim = dim;
+        out.divided_factor = out.factors.size();
+      }
+      out.factors.push_back(factor.size);
+      product *= factor.size;
+    }
+    return out;
+  }
+  internal_error(fmt::format("the model has no parameter {}", name));
+}
+
+}  // namespace piper

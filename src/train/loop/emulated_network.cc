@@ -1,0 +1,70 @@
+#include "train/loop/emulated_network.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/invariant.h"
+#include "cost/traffic.h"
+
+namespace piper {
+namespace {
+
+CollectiveKind collective_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::AllReduce:
+      return CollectiveKind::AllReduce;
+    case OpKind::ReduceScatter:
+      return CollectiveKind::ReduceScatter;
+    case OpKind::AllGather:
+      return CollectiveKind::AllGather;
+    case OpKind::AllToAll:
+      return CollectiveKind::AllToAll;
+    case OpKind::ReducePieces:
+      return CollectiveKind::ReducePieces;
+    default:
+      internal_error("a collective has one of the kinds above");
+  }
+}
+
+double transfer_seconds(const Plan& plan, const Cluster& cluster, const Communication& communication) {
+  const DeviceList& from = plan.groups[static_cast<size_t>(communication.from)];
+  const DeviceList& to = plan.groups[static_cast<size_t>(communication.to)];
+  const auto fine = static_cast<int64_t>(from.size() * to.size());
+  double longest = 0;
+  for (size_t i = 0; i < to.size(); ++i)
+    for (const TransferPiece& piece : transfer_pieces(static_cast<int>(i), to, from, fine)) {
+      const int level = meeting_level(cluster, piece.peer, to[i]);
+      const int64_t bytes = communication.bytes * piece.samples / static_cast<int64_t>(from.size());
+      longest = std::max(longest, alone_seconds(transfer_traffic(cluster, level, bytes)));
+    }
+  return longest;
+}
+
+}  // namespace
+
+std::vector<double> communication_seconds(const Plan& plan, const Cluster& cluster) {
+  std::vector<OpKind> kinds(plan.communications.size(), OpKind::Send);
+  for (const PlanTemplate& t : plan.templates)
+    for (const PlannedOp& op : t.ops)
+      if (op.communication >= 0) kinds[static_cast<size_t>(op.communication)] = op.kind;
+  std::vector<double> out;
+  for (size_t c = 0; c < plan.communications.size(); ++c) {
+    const Communication& communication = plan.communications[c];
+    if (communication.transfer) {
+      out.push_back(transfer_seconds(plan, cluster, communication));
+      continue;
+    }
+    const PlanPartition& over = plan.partitions[static_cast<size_t>(communication.over)];
+    const std::span<const int> members(over.members);
+    double longest = 0;
+    for (size_t first = 0; first < members.size(); first += static_cast<size_t>(over.part_size)) {
+      const Spread spread = spread_of(cluster, members.subspan(first, static_cast<size_t>(over.part_size)));
+      longest = std::max(
+          longest, alone_seconds(collective_traffic(cluster, collective_of(kinds[c]), spread, communication.bytes)));
+    }
+    out.push_back(longest);
+  }
+  return out;
+}
+
+}  // namespace piper

@@ -1,0 +1,24 @@
+// From a model and a schedule to something that can be trained: captured for exactly the slices that the schedule
+// makes.
+#pragma once
+
+#include <memory>
+
+#include "capture/capture.h"
+#include "compile/compile.h"
+#include "models/build_model.h"
+#include "train/loop/captured_computations.h"
+
+namespace piper {
+
+struct PreparedTraining {
+  std::shared_ptr<const CapturedModel> captured;
+  std::shared_ptr<const Plan> plan;
+  Compiled compiled;
+};
+
+/// Captures the model, compiles the schedule, and captures again for the sizes of slices that it needs.
+Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
+                                          const CompileOptions& options = {});
+
+}  // namespace piper

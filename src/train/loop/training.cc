@@ -1,0 +1,135 @@
+#include "train/loop/training.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/text_table.h"
+#include "base/time_text.h"
+#include "comm/local/local_world.h"
+#include "plan/memory_report.h"
+#include "schedule/schedule_text.h"
+#include "sim/device_use.h"
+#include "train/loop/emulated_network.h"
+#include "train/loop/measured.h"
+#include "train/loop/profile.h"
+
+namespace piper {
+namespace {
+
+constexpr std::string_view one_device = "devices(1)\nplace({}, devices=[0])\n";
+
+int device_count(const Plan& plan) {
+  return static_cast<int>(template_of_device(plan).size());
+}
+
+/// Tokens below the vocabulary, as the inputs of the model want them.
+BatchShape shape_of(const TrainableModel& model) {
+  return {model.step.batch, model.step.sequence, model.vocabulary};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, const TrainConfig& train,
+                                                 const std::optional<Schedule>& schedule,
+                                                 const TrainingOptions& options) {
+  at::set_num_threads(options.threads);  // before capture: temporaries of some operators depend on it
+  PIPER_TRY(TrainableModel model, build_model(config, train.run.seed));
+  Schedule chosen;
+  if (schedule) {
+    chosen = *schedule;
+  } else {
+    PIPER_TRY(chosen, parse_schedule(make_source("one device", std::string(one_device))));
+  }
+  CompileOptions compiling;
+  if (options.emulate) compiling.cluster = *options.emulate;
+  PIPER_TRY(PreparedTraining prepared, prepare_training(model, chosen, compiling));
+  PIPER_CHECK(check_types(element_types(model.step, model.step.weights)));
+  if (train.run.devices && *train.run.devices != device_count(*prepared.plan))
+    return error(ErrorCode::E205, {},
+                 fmt::format("the schedule is for {} devices, the run for {}", device_count(*prepared.plan),
+                             *train.run.devices))
+        .help("leave `devices` out, or change the mesh of the schedule");
+  if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
+  PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
+  return std::unique_ptr<Training>(
+      new Training(std::move(model), std::move(prepared), train, std::move(tokens), options));
+}
+
+Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig train,
+                   std::unique_ptr<TokenSource> tokens, const TrainingOptions& options)
+    : model_(std::move(model)),
+      prepared_(std::move(prepared)),
+      train_(std::move(train)),
+      tokens_(std::move(tokens)),
+      computations_(*prepared_.captured, model_.initialize) {
+  LocalOptions local;
+  if (options.emulate)
+    local.seconds = [seconds = communication_seconds(plan(), *options.emulate)](int64_t number) {
+      return seconds[static_cast<size_t>(number) % seconds.size()];
+    };
+  if (options.timed) timed_ = std::make_unique<TimedComputations>(computations_);
+  Computations& computations = timed_ ? static_cast<Computations&>(*timed_) : computations_;
+  job_ = std::make_unique<Job>(prepared_.plan, model_.step, computations,
+                               make_local_world(device_count(plan()), std::move(local)), options.job);
+  job_->set_parameters(model_.initialize);
+}
+
+Training::~Training() = default;
+
+void Training::fill(std::string_view input, int64_t step, int64_t first_sample, at::Tensor& into) const {
+  const int64_t length = into.numel() / into.size(0);
+  std::vector<int64_t> row(static_cast<size_t>(model_.step.sequence + 1));
+  const int64_t shift = input == "targets" ? 1 : 0;
+  for (int64_t s = 0; s < into.size(0); ++s) {
+    if (auto sampled = tokens_->sample(step, first_sample + s, row); !sampled)
+      throw std::runtime_error(render(sampled.error()));
+    std::copy_n(row.data() + shift, length, into.mutable_data_ptr<int64_t>() + s * length);
+  }
+}
+
+StepMetrics Training::step() {
+  StepSettings settings;
+  settings.step = next_;
+  settings.seed = train_.run.seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(next_);
+  settings.optimizer = train_.optimizer;
+  settings.optimizer.kind = model_.step.optimizer;
+  settings.optimizer.learning_rate = learning_rate(train_, next_);
+  settings.updates = updates_;
+  settings.clip = train_.clip;
+  settings.not_finite = train_.run.on_nan == OnNan::Skip ? NotFinite::Skip : NotFinite::Stop;
+  settings.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
+    fill(input, settings.step, first_sample, into);
+  };
+  const StepOutcome outcome = job_->step(settings);
+  StepMetrics metrics;
+  metrics.step = next_++;
+  updates_ += outcome.skipped ? 0 : 1;
+  metrics.loss = outcome.loss;
+  metrics.gradient_norm = outcome.gradient_norm;
+  metrics.learning_rate = settings.optimizer.learning_rate;
+  metrics.seconds = outcome.seconds;
+  metrics.tokens = tokens_per_step();
+  metrics.skipped = outcome.skipped;
+  return metrics;
+}
+
+std::string device_table(const Plan& plan, const std::vector<DeviceRun*>& devices, int64_t step) {
+  const Simulation measured = measured_step(plan, devices, step);
+  const std::vector<TimeUse> uses = device_use(plan, measured);
+  TextTable table({"device", "compute", "exposed communication", "idle", "memory planned", "measured"});
+  for (size_t d = 0; d < devices.size(); ++d) {
+    const auto share = [&](double seconds) {
+      return fmt::format("{} ({:.0f} %)", human_seconds(seconds), 100 * seconds / measured.seconds);
+    };
+    table.add({fmt::format("{}", devices[d]->device()), share(uses[d].compute), share(uses[d].exposed),
+               share(uses[d].idle), human_bytes(memory_peak(plan, devices[d]->program()).total),
+               human_bytes(devices[d]->memory().peak())});
+  }
+  return table.print();
+}
+
+}  // namespace piper

@@ -1,0 +1,63 @@
+// A run of training: a model, a schedule, data and an optimiser, step by step.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "runtime/job.h"
+#include "train/config.h"
+#include "train/data/token_source.h"
+#include "train/loop/prepare_training.h"
+#include "train/metrics.h"
+
+namespace piper {
+
+struct TrainingOptions {
+  JobOptions job;
+  /// Messages take the time that the links of this cluster say.
+  std::optional<Cluster> emulate;
+  /// Computations run one at a time and are timed.
+  bool timed = false;
+  int threads = 1;  // of every device inside one operator
+};
+
+class TimedComputations;
+
+class Training {
+ public:
+  /// `config`: a configuration with all its sections. `schedule`: none is one device that runs the batch at once.
+  static Result<std::unique_ptr<Training>> make(const SourceFilePtr& config, const TrainConfig& train,
+                                                const std::optional<Schedule>& schedule,
+                                                const TrainingOptions& options);
+  ~Training();
+
+  const TrainableModel& model() const { return model_; }
+  const ModelGraph& graph() const { return *prepared_.captured->graph(); }
+  const Plan& plan() const { return *prepared_.plan; }
+  const TokenSource& data() const { return *tokens_; }
+  Job& job() { return *job_; }
+  TimedComputations* timed() { return timed_.get(); }
+  int64_t tokens_per_step() const { return model_.step.batch * model_.step.sequence; }
+
+  /// The next step. Throws RunError.
+  StepMetrics step();
+
+ private:
+  Training(TrainableModel model, PreparedTraining prepared, TrainConfig train, std::unique_ptr<TokenSource> tokens,
+           const TrainingOptions& options);
+  void fill(std::string_view input, int64_t step, int64_t first_sample, at::Tensor& into) const;
+
+  TrainableModel model_;
+  PreparedTraining prepared_;
+  TrainConfig train_;
+  std::unique_ptr<TokenSource> tokens_;
+  CapturedComputations computations_;
+  std::unique_ptr<TimedComputations> timed_;
+  std::unique_ptr<Job> job_;
+  int64_t next_ = 0, updates_ = 0;
+};
+
+/// What the devices did with the last step, and their memory: a table for people.
+std::string device_table(const Plan& plan, const std::vector<DeviceRun*>& devices, int64_t step);
+
+}  // namespace piper

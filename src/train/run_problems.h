@@ -1,0 +1,15 @@
+// What can go wrong with a run, besides its input.
+#pragma once
+
+#include "base/result.h"
+#include "runtime/stream/failure.h"
+
+namespace piper {
+
+/// E801, E802 or E803.
+Diagnostic as_diagnostic(const RunError& problem);
+
+/// E804: said by a program that cannot train.
+Diagnostic built_without_libtorch();
+
+}  // namespace piper

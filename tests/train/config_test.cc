@@ -1,0 +1,218 @@
+// The sections of a configuration that training reads: every key arrives, every mistake is refused at its place.
+#include "train/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/read_file.h"
+#include "model/analytic/config_file.h"
+
+namespace piper {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string model = "[model]\nname = \"Qwen3-0.6B\"\n";
+
+Result<TrainConfig> parse(const std::string& text, const std::string& name = "config.toml") {
+  return parse_train_config(make_source(name, text));
+}
+std::string refusal(const std::string& text) {
+  auto config = parse(text);
+  return config ? "" : render(config.error());
+}
+
+TEST(TrainConfig, EveryKeyArrives) {
+  const auto config = parse(model + R"(
+[step]
+batch = 8
+[optimizer]
+learning_rate = 3e-4
+betas = [0.8, 0.9]
+eps = 1e-6
+weight_decay = 0.2
+clip = 1
+[rate]
+warmup = 10
+total = 200
+floor = 0.25
+[data]
+kind = "tokens"
+paths = ["a.bin", "/abs/b.bin"]
+dtype = "uint32"
+[run]
+steps = 150
+seed = 7
+schedule = "../dualpipe.piper"
+devices = 4
+emulate = "net.toml"
+trace = "out/trace.json"
+metrics = "metrics.jsonl"
+on_nan = "skip"
+)",
+                            "runs/one/config.toml");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->optimizer, (OptimizerSettings{Optimizer::AdamW, 3e-4, 0.8, 0.9, 1e-6, 0.2, 0.9}));
+  EXPECT_EQ(config->clip, 1.0);
+  EXPECT_EQ(config->rate.warmup, 10);
+  EXPECT_EQ(config->rate.total, 200);
+  EXPECT_EQ(config->rate.floor, 0.25);
+  EXPECT_EQ(config->data.kind, DataKind::Tokens);
+  EXPECT_EQ(config->data.width, TokenWidth::Bits32);
+  EXPECT_EQ(config->data.seed, 7u);
+  ASSERT_EQ(config->data.paths.size(), 2u);
+  EXPECT_EQ(config->data.paths[0].path, "runs/one/a.bin");
+  EXPECT_EQ(short_place(config->data.paths[0].where), "runs/one/config.toml:18");
+  EXPECT_EQ(config->data.paths[1].path, "/abs/b.bin");
+  EXPECT_EQ(config->run.steps, 150);
+  EXPECT_EQ(config->run.seed, 7u);
+  EXPECT_EQ(config->run.schedule->path, "runs/dualpipe.piper");
+  EXPECT_EQ(config->run.devices, 4);
+  EXPECT_EQ(config->run.emulate->path, "runs/one/net.toml");
+  EXPECT_EQ(config->run.trace->path, "runs/one/out/trace.json");
+  EXPECT_EQ(config->run.metrics->path, "runs/one/metrics.jsonl");
+  EXPECT_EQ(config->run.on_nan, OnNan::Skip);
+}
+
+TEST(TrainConfig, Defaults) {
+  const auto config = parse(model);
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->optimizer, (OptimizerSettings{Optimizer::AdamW, 1e-3, 0.9, 0.95, 1e-8, 0.1, 0.9}));
+  EXPECT_FALSE(config->clip);
+  EXPECT_EQ(config->data.kind, DataKind::Synthetic);
+  EXPECT_EQ(config->run.steps, 100);
+  EXPECT_EQ(config->run.on_nan, OnNan::Stop);
+  EXPECT_FALSE(config->run.schedule || config->run.devices || config->run.emulate || config->run.trace);
+  for (const int64_t step : {0, 50, 99, 1000}) EXPECT_EQ(learning_rate(*config, step), 1e-3);
+}
+
+TEST(TrainConfig, TheOptimizerIsPartOfTheStep) {
+  const auto config = parse("[step]\noptimizer = \"momentum\"\n[optimizer]\nmomentum = 0.5\n");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->optimizer.kind, Optimizer::Momentum);
+  EXPECT_EQ(config->optimizer.momentum, 0.5);
+  EXPECT_EQ(config->optimizer.weight_decay, 0);  // as torch.optim.SGD
+  EXPECT_EQ(refusal("[step]\noptimizer = \"sgd\"\n[optimizer]\nbetas = [0.9, 0.95]\n"),
+            "config.toml:4:9: error[E111]: betas means nothing for optimizer = \"sgd\"\n"
+            "  betas = [0.9, 0.95]\n"
+            "          ^^^^^^^^^^^\n"
+            "config.toml:2:13: note: chosen here\n"
+            "  optimizer = \"sgd\"\n"
+            "              ^^^^^\n"
+            "help: leave it out, or write optimizer = \"adamw\" in [step]\n");
+  EXPECT_THAT(refusal("[optimizer]\nmomentum = 0.5\n"), HasSubstr("means nothing for optimizer = \"adamw\""));
+}
+
+TEST(TrainConfig, ShippedClustersAreNoFiles) {
+  const auto shipped = parse("[run]\nemulate = \"h100\"\n", "runs/c.toml"),
+             own = parse("[run]\nemulate = \"h100.toml\"\n", "runs/c.toml");
+  EXPECT_EQ(shipped->run.emulate->path, "h100");
+  EXPECT_EQ(own->run.emulate->path, "runs/h100.toml");
+}
+
+TEST(TrainConfig, MistakesAreShownWhereTheyAre) {
+  EXPECT_EQ(refusal("[optimizer]\nlearning_rat = 1\n"),
+            "config.toml:2:1: error[E111]: unknown key \"learning_rat\" in [optimizer]\n"
+            "  learning_rat = 1\n"
+            "  ^^^^^^^^^^^^\n"
+            "help: did you mean \"learning_rate\"?\n");
+  EXPECT_EQ(refusal("[optimiser]\n"),
+            "config.toml:1:2: error[E111]: unknown section [optimiser]\n"
+            "  [optimiser]\n"
+            "   ^^^^^^^^^\n"
+            "help: did you mean \"optimizer\"?\n");
+  EXPECT_EQ(refusal("[rate]\nwarmup = 200\n[run]\nsteps = 100\n"),
+            "config.toml:2:10: error[E111]: warmup = 200 steps, but the floor is reached after 100\n"
+            "  warmup = 200\n"
+            "           ^^^\n"
+            "help: without total it is reached at the end of the run\n");
+}
+
+TEST(TrainConfig, NumbersThatMakeNoSense) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"[optimizer]\nlearning_rate = 0\n", "learning_rate = 0 must be above 0"},
+      {"[optimizer]\nlearning_rate = \"fast\"\n", "learning_rate must be a number"},
+      {"[optimizer]\nlearning_rate = nan\n", "learning_rate must be a number"},
+      {"[optimizer]\nbetas = 0.9\n", "betas must be a list of numbers"},
+      {"[optimizer]\nbetas = [0.9]\n", "betas must be two numbers"},
+      {"[optimizer]\nbetas = [0.9, 1]\n", "betas must be two numbers"},
+      {"[optimizer]\neps = -1\n", "eps = -1 must be above 0"},
+      {"[optimizer]\nweight_decay = -0.1\n", "weight_decay = -0.1 must be 0 or more"},
+      {"[step]\noptimizer = \"momentum\"\n[optimizer]\nmomentum = 1\n", "momentum = 1 must be at least 0 and below 1"},
+      {"[optimizer]\nclip = 0\n", "clip = 0 must be above 0"},
+      {"[rate]\nfloor = 1.5\n", "floor = 1.5 must be a share from 0 to 1"},
+      {"[rate]\nwarmup = -1\n", "warmup = -1 must be between 0"},
+      {"[rate]\nwarmup = 20\ntotal = 10\n", "raise total"},
+      {"[run]\nsteps = 0\n", "steps = 0 must be between 1"},
+      {"[run]\nseed = -1\n", "seed = -1 must be between 0"},
+      {"[run]\ndevices = 0\n", "devices = 0 must be between 1"},
+      {"[run]\nschedule = 3\n", "schedule must be a text in quotes"},
+      {"[run]\nmetrics = \"\"\n", "metrics is empty"},
+      {"[run]\non_nan = \"skipp\"\n", "did you mean \"skip\"?"},
+      {"[data]\npaths = \"x\"\n", "[data] needs kind"},
+      {"[data]\nkind = \"txt\"\n", "did you mean \"text\"?"},
+      {"[data]\nkind = \"text\"\n", "[data] does not say which files"},
+      {"[data]\nkind = \"text\"\npaths = []\n", "[data] does not say which files"},
+      {"[data]\nkind = \"text\"\npaths = [1]\n", "paths must be a text in quotes or a list of them"},
+      {"[data]\nkind = \"synthetic\"\npaths = \"x\"\n", "paths means nothing"},
+      {"[data]\nkind = \"text\"\npaths = \"x\"\ndtype = \"uint16\"\n", "dtype means nothing"},
+      {"run = 3\n", "run must be a section"},
+      {"steps = 3\n", "unknown key \"steps\" in the file"},
+  };
+  for (const auto& [text, message] : cases) {
+    EXPECT_THAT(refusal(text), HasSubstr(message)) << text;
+    EXPECT_THAT(refusal(text), HasSubstr("error[E111]")) << text;
+    EXPECT_THAT(refusal(text), HasSubstr("help: ")) << text;
+  }
+}
+
+TEST(TrainConfig, OneFileHoldsTheModelToo) {
+  const auto file =
+      make_source("config.toml", model + "[step]\nbatch = 4\n[run]\nsteps = 3\n[data]\nkind = \"reference\"\n");
+  EXPECT_TRUE(parse_train_config(file));
+  const auto read = parse_config(file, training_sections);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->step.batch, 4);
+  EXPECT_FALSE(parse_config(file));
+}
+
+TEST(TrainConfig, TheExampleOfTheDocumentation) {
+  const auto page = read_file(std::string(PIPER_SOURCE_DIR) + "/docs/training.md", "page");
+  ASSERT_TRUE(page);
+  const std::string& text = (*page)->text;
+  const size_t begin = text.find("```toml\n") + 8, end = text.find("```", begin);
+  const auto example = make_source("docs/training.md", text.substr(begin, end - begin));
+  auto config = parse_train_config(example);
+  ASSERT_TRUE(config) << render(config.error());
+  EXPECT_EQ(config->run.steps, 200);
+  auto read = parse_config(example, training_sections);
+  ASSERT_TRUE(read) << render(read.error());
+  EXPECT_EQ(read->model.vocab, 256);
+}
+
+TEST(LearningRate, UpThenDownACosine) {
+  TrainConfig config;
+  config.optimizer.learning_rate = 8;
+  config.rate = {.warmup = 4, .total = 12, .floor = 0.25};
+  EXPECT_EQ(learning_rate(config, 0), 2);
+  EXPECT_EQ(learning_rate(config, 3), 8);
+  EXPECT_EQ(learning_rate(config, 4), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 8), 5);  // half way between 8 and 2
+  EXPECT_EQ(learning_rate(config, 12), 2);
+  EXPECT_EQ(learning_rate(config, 1'000'000), 2);
+  for (int64_t step = 4; step < 12; ++step) EXPECT_GT(learning_rate(config, step), learning_rate(config, step + 1));
+}
+
+TEST(LearningRate, EndsWithTheRunUnlessToldOtherwise) {
+  TrainConfig config;
+  config.optimizer.learning_rate = 1;
+  config.run.steps = 10;
+  config.rate.floor = 0;
+  EXPECT_EQ(learning_rate(config, 10), 0);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 5), 0.5);
+  config.rate.warmup = 20;  // more than there is left: --steps can ask for that
+  EXPECT_DOUBLE_EQ(learning_rate(config, 9), 0.5);
+}
+
+}  // namespace
+}  // namespace piper

@@ -1,0 +1,163 @@
+#include "train_loop/covering.h"
+
+#include <optional>
+#include <random>
+#include <set>
+
+namespace piper {
+namespace {
+
+// A grid with more devices, and a timeline with more stages, costs more.
+enum MatrixFactor : size_t {
+  AtKind,
+  AtTimeline,
+  AtGrid,
+  AtDividing,
+  AtBuckets,
+  AtRecompute,
+  AtHalves,
+  AtPairs,
+  AtLegs
+};
+static_assert(AtLegs + 1 == factor_count);
+
+class OpenPairs {
+ public:
+  OpenPairs() {
+    const Point sizes = factor_sizes();
+    for (size_t a = 0; a < factor_count; ++a)
+      for (size_t b = a + 1; b < factor_count; ++b)
+        for (int x = 0; x < sizes[a]; ++x)
+          for (int y = 0; y < sizes[b]; ++y) open_.insert(key({a, b, x, y}));
+  }
+  static std::array<int, 4> key(const FactorPair& p) {
+    return {static_cast<int>(p.a), static_cast<int>(p.b), p.value_a, p.value_b};
+  }
+  std::optional<FactorPair> first() const {
+    if (open_.empty()) return {};
+    const auto& k = *open_.begin();
+    return FactorPair{static_cast<size_t>(k[0]), static_cast<size_t>(k[1]), k[2], k[3]};
+  }
+  template <class Visit>
+  static void each(const Point& point, Visit visit) {
+    for (size_t a = 0; a < factor_count; ++a)
+      for (size_t b = a + 1; b < factor_count; ++b) visit(key({a, b, point[a], point[b]}));
+  }
+  int fresh(const Point& point) const {
+    int count = 0;
+    each(point, [&](const auto& key) { count += open_.contains(key); });
+    return count;
+  }
+  void cover(const Point& point) {
+    each(point, [&](const auto& key) { open_.erase(key); });
+  }
+  void give_up(const FactorPair& pair) { open_.erase(key(pair)); }
+
+ private:
+  std::set<std::array<int, 4>> open_;
+};
+
+/// Exclusions depend on the first four factors alone: all values of the others are tried with the first.
+std::optional<Point> any_with(const FactorPair& pair, bool excluded) {
+  const Point sizes = factor_sizes();
+  Point point{};
+  for (point[AtKind] = 0; point[AtKind] < sizes[AtKind]; ++point[AtKind])
+    for (point[AtTimeline] = 0; point[AtTimeline] < sizes[AtTimeline]; ++point[AtTimeline])
+      for (point[AtGrid] = 0; point[AtGrid] < sizes[AtGrid]; ++point[AtGrid])
+        for (point[AtDividing] = 0; point[AtDividing] < sizes[AtDividing]; ++point[AtDividing]) {
+          Point chosen = point;
+          chosen[pair.a] = pair.value_a;
+          chosen[pair.b] = pair.value_b;
+          if (exclusion(combination_at(chosen)).has_value() == excluded) return chosen;
+        }
+  return {};
+}
+
+double cost(const Combination& c) {
+  return c.layers() * c.slices();
+}
+
+}  // namespace
+
+Point factor_sizes() {
+  return {static_cast<int>(subject_kinds().size()),
+          static_cast<int>(timeline_names().size()),
+          static_cast<int>(device_grids().size()),
+          static_cast<int>(dividings().size()),
+          2,
+          2,
+          3,
+          3,
+          2};
+}
+
+Combination combination_at(const Point& point) {
+  const auto at = [&](MatrixFactor factor) { return static_cast<size_t>(point[factor]); };
+  Combination out;
+  out.kind = subject_kinds()[at(AtKind)];
+  out.timeline = timeline_names()[at(AtTimeline)];
+  out.grid = device_grids()[at(AtGrid)];
+  out.dividing = dividings()[at(AtDividing)];
+  out.small_buckets = at(AtBuckets) == 1;
+  out.recompute = at(AtRecompute) == 1;
+  out.halves = static_cast<Halves>(at(AtHalves));
+  out.pairs = static_cast<Pairs>(at(AtPairs));
+  out.legs = static_cast<Legs>(at(AtLegs));
+  return out;
+}
+
+Covering pairwise_covering() {
+  constexpr int tries = 60;
+  const Point sizes = factor_sizes();
+  std::mt19937 random(1);
+  Covering out;
+  OpenPairs pairs;
+  while (const auto pair = pairs.first()) {
+    const std::optional<Point> start = any_with(*pair, false);
+    if (!start) {
+      out.excluded.push_back(combination_at(any_with(*pair, true).value()));
+      pairs.give_up(*pair);
+      continue;
+    }
+    Point best = *start;
+    double best_score = 0;
+    for (int i = 0; i < tries; ++i) {
+      Point point = *start;
+      for (size_t f = 0; i > 0 && f < factor_count; ++f)
+        if (f != pair->a && f != pair->b) point[f] = static_cast<int>(random() % static_cast<unsigned>(sizes[f]));
+      const Combination combination = combination_at(point);
+      if (exclusion(combination)) continue;
+      const double score = pairs.fresh(point) / (100 + cost(combination));
+      if (score > best_score) {
+        best_score = score;
+        best = point;
+      }
+    }
+    pairs.cover(best);
+    out.trained.push_back(combination_at(best));
+  }
+  return out;
+}
+
+void for_full_product(const std::function<void(const Combination&)>& visit) {
+  const Point sizes = factor_sizes();
+  int count = 0;
+  Point point{};
+  for (point[AtKind] = 0; point[AtKind] < sizes[AtKind]; ++point[AtKind])
+    for (point[AtTimeline] = 0; point[AtTimeline] < sizes[AtTimeline]; ++point[AtTimeline])
+      for (point[AtGrid] = 0; point[AtGrid] < sizes[AtGrid]; ++point[AtGrid])
+        for (int zero = 0; zero <= 3; ++zero)
+          for (point[AtRecompute] = 0; point[AtRecompute] < 2; ++point[AtRecompute])
+            for (point[AtHalves] = 0; point[AtHalves] < 3; ++point[AtHalves])
+              for (point[AtPairs] = 0; point[AtPairs] < 3; ++point[AtPairs]) {
+                const DeviceGrid& grid = device_grids()[static_cast<size_t>(point[AtGrid])];
+                const bool gathers = zero == 3 && grid.replicas * grid.experts > 1;
+                point[AtDividing] = gathers ? 3 + count % 3 : zero;
+                point[AtBuckets] = count / 3 % 2;
+                point[AtLegs] = count / 6 % 2;
+                ++count;
+                visit(combination_at(point));
+              }
+}
+
+}  // namespace piper

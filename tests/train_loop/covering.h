@@ -1,0 +1,35 @@
+// Which combinations are trained: all of them, or so few that every two values of two factors still meet.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "train_loop/combination.h"
+
+namespace piper {
+
+/// One value of every factor, by its number.
+constexpr size_t factor_count = 9;
+using Point = std::array<int, factor_count>;
+Point factor_sizes();
+Combination combination_at(const Point& point);
+
+/// A value of each of two factors.
+struct FactorPair {
+  size_t a = 0, b = 0;  // factors, a < b
+  int value_a = 0, value_b = 0;
+};
+
+struct Covering {
+  std::vector<Combination> trained;
+  std::vector<Combination> excluded;  // one for every pair that no combination without exclusion has
+};
+/// Pairwise and deterministic: the same on every machine.
+Covering pairwise_covering();
+
+/// All combinations of model, timeline, grid, level of ZeRO, recomputation, halves and pairs. Buckets, release and legs
+/// change from one to the next.
+void for_full_product(const std::function<void(const Combination&)>& visit);
+
+}  // namespace piper

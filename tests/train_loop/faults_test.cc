@@ -1,0 +1,92 @@
+// What goes wrong in a run ends it everywhere, and the message names the culprit.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <regex>
+#include <thread>
+
+#include "models/configurations.h"
+#include "train/golden_text.h"
+#include "train/run_problems.h"
+#include "train_loop/trained.h"
+
+namespace piper {
+namespace {
+
+const std::string config = R"([model]
+arch = "reference"
+layers = 2
+hidden = 16
+heads = 2
+vocab = 64
+seq = 8
+[step]
+batch = 4
+)";
+const std::string schedule =
+    "mesh(pp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, along=pp, stages=2)\nuse 1f1b(stages=stage, "
+    "microbatches=mb)\n";
+
+/// The error of a run, as the program prints it; times are replaced by T.
+std::string failure_of(const TrainSettings& settings) {
+  try {
+    train(built(config, BuildOn::Meta), schedule, settings);
+  } catch (const RunError& problem) {
+    return std::regex_replace(render(as_diagnostic(problem)), std::regex("[0-9]+\\.[0-9] s"), "T s");
+  }
+  return "the run ended well";
+}
+
+TEST(Faults, AnOperationThatThrows) {
+  TrainSettings settings;
+  settings.job.run.before_op = [](int device, int op) {
+    if (device == 1 && op == 4) throw std::runtime_error("planted");
+  };
+  expect_golden("E801_operation", failure_of(settings));
+}
+
+/// A device that does not go on: the others say what they wait for.
+TEST(Faults, ADeviceThatStalls) {
+  TrainSettings settings;
+  settings.job.patience_seconds = 0.5;
+  std::atomic<bool> released = false;
+  settings.job.run.before_op = [&](int device, int op) {
+    for (int i = 0; device == 0 && op == 1 && i < 20 && !released; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  };
+  expect_golden("E802_stalled", failure_of(settings));
+}
+
+/// A rate so large that the second step is not finite any more.
+TrainSettings exploding() {
+  TrainSettings settings;
+  settings.steps = 4;
+  settings.optimizer.learning_rate = 1e30;
+  settings.optimizer.weight_decay = 0;
+  return settings;
+}
+
+TEST(Faults, AStepThatIsNotFiniteStopsTheRun) {
+  const std::string message = failure_of(exploding());
+  EXPECT_NE(message.find("error[E803]"), std::string::npos) << message;
+  EXPECT_NE(message.find("step 1 is not finite"), std::string::npos) << message;
+  EXPECT_NE(message.find("update"), std::string::npos) << message;
+}
+
+TEST(Faults, AStepThatIsNotFiniteIsSkippedIfAskedFor) {
+  TrainSettings settings = exploding();
+  settings.not_finite = NotFinite::Skip;
+  const Trained run = train(built(config, BuildOn::Meta), schedule, settings);
+  EXPECT_EQ(run.losses.size(), 4u);
+  EXPECT_FALSE(std::isfinite(run.losses[3]) && std::isfinite(run.norms[3]));
+  settings.steps = 1;
+  const Trained first = train(built(config, BuildOn::Meta), schedule, settings);
+  Trained weights, weights_of_first;  // nothing else: the moments would not be there
+  weights.weights = run.weights;
+  weights_of_first.weights = first.weights;
+  EXPECT_EQ(compare(weights, weights_of_first).error, 0);
+}
+
+}  // namespace
+}  // namespace piper

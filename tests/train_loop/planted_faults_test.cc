@@ -1,0 +1,165 @@
+// Negative controls: faults that a compiler or a runtime might have are caught by what the equality matrix compares.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "train_loop/combination.h"
+#include "train_loop/wrappers.h"
+
+namespace piper {
+namespace {
+
+struct Bed {
+  Combination combination;
+  Subject subject;
+  const CapturedModel* model = nullptr;
+  std::shared_ptr<const Plan> plan;
+
+  explicit Bed(const Combination& c) : combination(c), subject{c.kind, c.layers()} {
+    model = &captured(subject, {subject_batch / c.slices()});
+    auto compiled = compile_for(*model, c.schedule());
+    if (!compiled) throw std::runtime_error(render(compiled.error()));
+    plan = std::make_shared<const Plan>(compiled->plan);
+  }
+  std::vector<std::string> complaints(const std::function<void(TrainSettings&)>& plant) const {
+    TrainSettings settings = usual_settings(subject);
+    plant(settings);
+    const Trained run = train(model_of(subject), *model, plan, settings);
+    return piper::complaints(run, reference(subject, combination.slices()), 1e-12);
+  }
+  /// Right without the fault, wrong with it.
+  void expect_caught(const std::function<void(TrainSettings&)>& plant) const {
+    EXPECT_THAT(complaints([](TrainSettings&) {}), testing::IsEmpty());
+    EXPECT_THAT(complaints(plant), testing::Not(testing::IsEmpty()));
+  }
+};
+
+Combination combine(const std::string& kind, const std::string& timeline, DeviceGrid grid, int zero = 0) {
+  Combination out;
+  out.kind = kind;
+  out.timeline = timeline;
+  out.grid = grid;
+  out.dividing = {zero, Release::Use, ""};
+  return out;
+}
+
+template <class T, class... Args>
+void communicate_with(TrainSettings& settings, Args... args) {
+  settings.communicator = [=](std::unique_ptr<Communicator> to) { return std::make_unique<T>(std::move(to), args...); };
+}
+
+TEST(PlantedFault, MissingScale) {
+  const Bed bed(combine("dense", "1f1b", {2, 1, 1}));
+  bed.expect_caught([](TrainSettings& settings) { settings.plant = [](Plan& plan) { plan.losses = 1; }; });
+}
+
+TEST(PlantedFault, SwappedSlices) {
+  for (const char* timeline : {"", "1f1b"}) {
+    const Bed bed(combine("dense", timeline, {timeline[0] == 0 ? 1 : 2, 1, 1}));
+    bed.expect_caught([](TrainSettings& settings) {
+      settings.plant = [](Plan& plan) {  // the first chunk reads the tokens of another slice
+        for (PlannedOp& op : plan.templates[0].ops)
+          if (op.kind == OpKind::Run && op.label.pass == Pass::F &&
+              op.label.name == plan.templates[0].ops[0].label.name && op.label.slice < 2)
+            op.label.slice = 1 - op.label.slice;
+      };
+    });
+  }
+}
+
+/// Sums of gradients that everybody keeps to himself; those of the step's scalars are 16 bytes.
+class SkipsReductions : public PassingCommunicator {
+ public:
+  using PassingCommunicator::PassingCommunicator;
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
+    if (data.size() <= 16) PassingCommunicator::all_reduce(circle, number, data, of);
+  }
+};
+TEST(PlantedFault, SkippedReduction) {
+  for (const Combination& c :
+       {combine("dense", "", {1, 2, 1}), combine("tied", "1f1b", {2, 1, 1}), combine("dense", "dualpipe", {2, 1, 1})})
+    Bed(c).expect_caught([](TrainSettings& settings) { communicate_with<SkipsReductions>(settings); });
+}
+
+class CountsTwice : public PassingCommunicator {
+ public:
+  using PassingCommunicator::PassingCommunicator;
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
+    PassingCommunicator::all_reduce(circle, number, data, of);
+    if (data.size() > 16) PassingCommunicator::all_reduce(circle, number + 1'000'000, data, of);
+  }
+};
+TEST(PlantedFault, TiedGradientsCountedTwice) {
+  Bed(combine("tied", "1f1b", {2, 1, 1})).expect_caught([](TrainSettings& settings) {
+    communicate_with<CountsTwice>(settings);
+  });
+}
+
+/// From the second step on, every gather brings what it brought in the first.
+class GathersStale : public PassingCommunicator {
+ public:
+  GathersStale(std::unique_ptr<Communicator> to, int64_t per_step)
+      : PassingCommunicator(std::move(to)), per_step_(per_step) {}
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) override {
+    PassingCommunicator::all_gather(circle, number, part, whole);
+    const std::lock_guard lock(mutex_);
+    const auto [first, fresh] =
+        first_.try_emplace({circle, number % per_step_}, std::vector<std::byte>(whole.begin(), whole.end()));
+    if (!fresh) std::memcpy(whole.data(), first->second.data(), whole.size());
+  }
+
+ private:
+  int64_t per_step_;
+  std::mutex mutex_;
+  std::map<std::pair<int, int64_t>, std::vector<std::byte>> first_;
+};
+TEST(PlantedFault, StaleGather) {
+  for (const int zero : {1, 3}) {
+    const Bed bed(combine("dense", "", {1, 2, 1}, zero));
+    bed.expect_caught([&](TrainSettings& settings) {
+      communicate_with<GathersStale>(settings, static_cast<int64_t>(bed.plan->communications.size()));
+    });
+  }
+}
+
+TEST(PlantedFault, WrongExperts) {
+  Bed(combine("mixture", "", {1, 1, 2})).expect_caught([](TrainSettings& settings) {
+    settings.plant = [](Plan& plan) {
+      for (PlanBucket& bucket : plan.buckets)
+        for (PlanHolder& holder : bucket.holders) {
+          PlanPartition swapped = plan.partitions[static_cast<size_t>(holder.copies)];
+          if (swapped.part_size != 1) continue;  // of equal copies: only experts have one copy on two devices
+          std::swap(swapped.members[0], swapped.members[1]);
+          holder.copies = static_cast<int>(plan.partitions.size());
+          plan.partitions.push_back(swapped);
+        }
+    };
+  });
+}
+
+/// Slots of experts for the tokens of both devices together: what one device computes with slices twice as large.
+TEST(PlantedFault, CapacityAfterTheExchange) {
+  const Bed bed(combine("mixture", "", {1, 1, 2}));
+  EXPECT_THAT(bed.complaints([](TrainSettings&) {}), testing::IsEmpty());
+  const int64_t slices = bed.combination.slices();
+  EXPECT_THAT(complaints(reference(bed.subject, slices / 2), reference(bed.subject, slices), 1e-12),
+              testing::Not(testing::IsEmpty()));
+}
+
+TEST(PlantedFault, WrongRandomNumbers) {
+  for (const DeviceGrid grid : {DeviceGrid{1, 2, 1}, DeviceGrid{2, 1, 1}})
+    Bed(combine("dropout", grid.ranks > 1 ? "1f1b" : "", grid)).expect_caught([](TrainSettings& settings) {
+      settings.computations = [](Computations& in) {
+        return intervene(in, [](const ComputationSite&, const ComputationArguments& given, const auto& as_usual) {
+          const SliceKey everywhere{given.slice.seed, 0, {}};
+          as_usual({given.reads, given.parameters, given.gradients, given.writes, everywhere});
+        });
+      };
+    });
+}
+
+}  // namespace
+}  // namespace piper

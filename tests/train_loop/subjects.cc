@@ -1,0 +1,118 @@
+#include "train_loop/subjects.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "models/configurations.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+struct Kind {
+  std::string name;
+  std::string config;  // of [model], without sizes that all share
+};
+
+const std::vector<Kind>& kinds() {
+  static const std::string llama = "arch = \"llama3\"\nkv_heads = 1\nffn = 12\n";
+  static const std::string qwen =
+      "arch = \"qwen3-moe\"\nkv_heads = 1\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n"
+      "router_aux_loss_coef = 0.01\n";
+  static const std::string dropout = "dropout = true\ndropout_rate = 0.2\n";
+  static const std::vector<Kind> all = {
+      {"dense", llama},
+      {"tied", llama + "tie_embeddings = true\n"},
+      {"dropout", llama + dropout},
+      {"mixture", qwen},
+      {"mixture_dropout", qwen + dropout + "shared_experts = 1\ntie_embeddings = true\n"},
+      {"two_branch", "arch = \"two-branch\"\nffn = 12\nencoder_layers = 2\n" + dropout},
+  };
+  return all;
+}
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) throw std::runtime_error(render(result.error()));
+  return *std::move(result);
+}
+
+TrainableModel make(const Subject& subject) {
+  for (const Kind& kind : kinds())
+    if (kind.name == subject.kind)
+      return built(fmt::format("[model]\nhidden = 8\nheads = 2\nvocab = 32\nseq = 4\nlayers = {}\n{}\n[step]\n"
+                               "batch = {}\nweights = \"{}\"\ngradients = \"{}\"\noptimizer = \"{}\"\n",
+                               subject.layers, kind.config, subject_batch, name(subject.dtype), name(subject.dtype),
+                               name(subject.optimizer)),
+                   BuildOn::Meta);
+  throw std::runtime_error("no kind of model " + subject.kind);
+}
+
+/// Made when first wanted, and kept.
+template <class Key, class Value, class Make>
+const Value& kept(std::map<Key, Value>& all, const Key& key, Make make) {
+  const auto found = all.find(key);
+  return found != all.end() ? found->second : all.emplace(key, make()).first->second;
+}
+
+}  // namespace
+
+const std::vector<std::string>& subject_kinds() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const Kind& kind : kinds()) out.push_back(kind.name);
+    return out;
+  }();
+  return names;
+}
+
+bool has_experts(const std::string& kind) {
+  return kind.starts_with("mixture");
+}
+bool has_tied_weights(const std::string& kind) {
+  return kind == "tied" || kind == "mixture_dropout";
+}
+
+const TrainableModel& model_of(const Subject& subject) {
+  static std::map<Subject, TrainableModel> all;
+  return kept(all, subject, [&] { return make(subject); });
+}
+
+const CapturedModel& captured(const Subject& subject, const std::vector<int64_t>& samples) {
+  static std::map<std::pair<Subject, std::vector<int64_t>>, CapturedModel> all;
+  return kept(all, {subject, samples}, [&] {
+    const TrainableModel& model = model_of(subject);
+    CaptureOptions options;
+    options.name = model.name;
+    options.step = model.step;
+    options.inputs = model.inputs;
+    options.samples = samples;
+    return must(capture(model.meta, options));
+  });
+}
+
+TrainSettings usual_settings(const Subject& subject) {
+  TrainSettings settings;
+  settings.optimizer.kind = subject.optimizer;
+  if (subject.optimizer != Optimizer::AdamW) {
+    settings.steps = 2;
+    settings.optimizer.learning_rate = 0.1;
+  }
+  return settings;
+}
+
+const Trained& reference(const Subject& subject, int64_t slices) {
+  static std::map<std::pair<Subject, int64_t>, Trained> all;
+  return kept(all, {subject, slices}, [&] {
+    const CapturedModel& model = captured(subject, {subject_batch / slices});
+    const Compiled compiled = must(compile_for(model, in_turn(slices)));
+    return train(model_of(subject), model, std::make_shared<const Plan>(compiled.plan), usual_settings(subject));
+  });
+}
+
+Result<Compiled> compile_for(const CapturedModel& captured, const std::string& schedule) {
+  PIPER_TRY(const Schedule parsed, parse_schedule(make_source("schedule.piper", schedule)));
+  return compile(captured.graph(), parsed);
+}
+
+}  // namespace piper

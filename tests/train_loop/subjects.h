@@ -1,0 +1,36 @@
+// The models of the equality matrix: small, captured once for each size of slices, trained once for each reference.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train_loop/trained.h"
+
+namespace piper {
+
+/// A small model of a kind. Every step has a batch of `subject_batch` samples.
+struct Subject {
+  std::string kind;  // of `subject_kinds`
+  int layers = 4;
+  DType dtype = DType::Float64;
+  Optimizer optimizer = Optimizer::AdamW;
+  friend auto operator<=>(const Subject&, const Subject&) = default;
+};
+constexpr int64_t subject_batch = 16;
+constexpr int subject_experts = 4;
+
+const std::vector<std::string>& subject_kinds();
+bool has_experts(const std::string& kind);
+/// Tied weights are on two stages, so that their sums are never in the order of one device.
+bool has_tied_weights(const std::string& kind);
+
+const TrainableModel& model_of(const Subject& subject);
+const CapturedModel& captured(const Subject& subject, const std::vector<int64_t>& samples);
+/// What training with this optimiser means here: three steps of AdamW, two of others.
+TrainSettings usual_settings(const Subject& subject);
+/// One device that runs so many slices in turn.
+const Trained& reference(const Subject& subject, int64_t slices);
+
+Result<Compiled> compile_for(const CapturedModel& captured, const std::string& schedule);
+
+}  // namespace piper

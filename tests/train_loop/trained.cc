@@ -1,0 +1,195 @@
+#include "train_loop/trained.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "comm/local/local_world.h"
+#include "models/reference_tokens.h"
+#include "plan/issue_order_memory.h"
+#include "plan/memory_report.h"
+#include "schedule/schedule_text.h"
+
+namespace piper {
+namespace {
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) throw std::runtime_error(render(result.error()));
+  return *std::move(result);
+}
+
+bool copies_equal(Job& job) {
+  std::map<std::string, at::Tensor> first;
+  for (DeviceRun* device : job.devices())
+    for (const auto& [name, weights] : weights_of(job.plan(), *device))
+      if (const auto [found, fresh] = first.try_emplace(name, weights); !fresh && !at::equal(found->second, weights))
+        return false;
+  return true;
+}
+
+/// What lives only inside an operation is gone when the operation ends; streams side by side hold it for longer.
+int64_t serial_peak(const PlanTemplate& of) {
+  const FirstTouches touches(of);
+  int64_t now = 0, peak = 0;
+  for (const PlanBuffer& buffer : of.buffers) now += buffer.persistent ? buffer.bytes : 0;
+  for (size_t i = 0; i < of.ops.size(); ++i) {
+    int64_t inside = 0;
+    for (const int b : touches.of(i)) {
+      const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)];
+      (buffer.category == Category::Temporaries ? inside : now) += buffer.bytes;
+    }
+    peak = std::max(peak, now + inside);
+    for (const int b : of.ops[i].frees)
+      if (const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)]; buffer.category != Category::Temporaries)
+        now -= buffer.bytes;
+  }
+  return peak;
+}
+
+}  // namespace
+
+void fill_input(const StepConfig& config, int64_t step, std::string_view input, int64_t first_sample,
+                at::Tensor& into) {
+  constexpr int64_t vocabulary = 31;  // of the smallest model
+  const int64_t length = into.size(1), ahead = input == "targets" ? 1 : 0;
+  const int64_t stream = input == "left" ? 1000 : input == "right" ? 2000 : 0;  // others are predicted from themselves
+  std::vector<int64_t> row(static_cast<size_t>(length + 1));
+  for (int64_t s = 0; s < into.size(0); ++s) {
+    reference_tokens(stream + step, config.batch, first_sample + s, vocabulary, row);
+    std::copy_n(row.data() + ahead, length, into.mutable_data_ptr<int64_t>() + s * length);
+  }
+}
+
+uint64_t seed_of_step(int64_t step) {
+  return 1000 + static_cast<uint64_t>(step);
+}
+
+std::string in_turn(int64_t slices) {
+  return fmt::format("devices(1)\nsplit(batch, parts={}, as=mb)\nplace({{}}, devices=[0])\n", slices);
+}
+
+Trained train(const TrainableModel& model, const std::string& schedule, const TrainSettings& settings) {
+  const Schedule parsed = must(parse_schedule(make_source("schedule.piper", schedule)));
+  const PreparedTraining prepared = must(prepare_training(model, parsed));
+  return train(model, *prepared.captured, prepared.plan, settings);
+}
+
+Trained train(const TrainableModel& model, const CapturedModel& captured, std::shared_ptr<const Plan> shared,
+              const TrainSettings& settings) {
+  if (settings.plant) {
+    Plan changed = *shared;
+    settings.plant(changed);
+    shared = std::make_shared<const Plan>(std::move(changed));
+  }
+  const Plan& plan = *shared;
+  CapturedComputations real(captured, model.initialize);
+  const std::unique_ptr<Computations> wrapped = settings.computations ? settings.computations(real) : nullptr;
+  std::vector<std::unique_ptr<Communicator>> world =
+      make_local_world(static_cast<int>(template_of_device(plan).size()));
+  if (settings.communicator)
+    for (auto& communicator : world) communicator = settings.communicator(std::move(communicator));
+  Trained out;
+  for (const int t : template_of_device(plan)) out.devices += t >= 0;
+  Job job(shared, model.step, wrapped ? *wrapped : real, std::move(world), settings.job);
+  job.set_parameters(model.initialize);
+  out.copies_equal = copies_equal(job);
+  for (int64_t step = 0; step < settings.steps; ++step) {
+    StepSettings at;
+    at.step = step;
+    at.updates = step;
+    at.seed = seed_of_step(step);
+    at.optimizer = settings.optimizer;
+    at.clip = settings.clip;
+    at.not_finite = settings.not_finite;
+    at.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
+      fill_input(model.step, step, input, first_sample, into);
+    };
+    const StepOutcome outcome = job.step(at);
+    out.losses.push_back(outcome.loss);
+    out.norms.push_back(outcome.gradient_norm);
+    Tensors& gradients = out.gradients.emplace_back();
+    for (const PlanBucket& bucket : plan.buckets)
+      for (const PlanParameter& parameter : bucket.parameters) {
+        const std::string& name = plan.names[static_cast<size_t>(parameter.name)];
+        out.weights.try_emplace(name);
+        const at::Tensor gradient = job.parameter(name, Kept::Gradient);
+        if (!gradient.defined()) continue;  // frozen
+        out.ordered[name] = parameter.ordered;
+        gradients[name] = gradient / static_cast<double>(plan.losses);
+      }
+  }
+  for (auto& [name, weight] : out.weights) {
+    weight = job.parameter(name, Kept::Weight).clone();
+    for (const auto& [kept, into] : {std::pair{Kept::Moment1, &out.moment1}, std::pair{Kept::Moment2, &out.moment2}})
+      if (const at::Tensor moment = job.parameter(name, kept); moment.defined()) (*into)[name] = moment.clone();
+  }
+  out.copies_equal &= copies_equal(job);
+  for (DeviceRun* device : job.devices()) out.peak_bytes.push_back(device->memory().peak());
+  for (const int t : template_of_device(plan)) {
+    const PlanTemplate& program = plan.templates[static_cast<size_t>(t)];
+    out.planned_bytes.push_back(memory_peak(plan, program).total);
+    out.serial_bytes.push_back(serial_peak(program));
+  }
+  return out;
+}
+
+Difference compare(const Trained& run, const Trained& reference) {
+  Difference worst;
+  const auto note = [&](double error, const std::string& where) {
+    if (!(error <= worst.error)) worst = {error, where};  // NaN too
+  };
+  const auto compare_all = [&](const Tensors& a, const Tensors& b, const std::string& what) {
+    if (a.size() != b.size()) note(INFINITY, fmt::format("{}: {} tensors, not {}", what, a.size(), b.size()));
+    for (const auto& [name, expected] : b) {
+      const auto found = a.find(name);
+      if (found == a.end()) {
+        note(INFINITY, what + " " + name + " is missing");
+        continue;
+      }
+      const at::Tensor wide = expected.to(at::kDouble);
+      const double scale = wide.abs().max().item<double>();
+      const double error = (found->second.to(at::kDouble) - wide).abs().max().item<double>();
+      note(scale > 0 ? error / scale : error, what + " " + name);
+    }
+  };
+  if (run.losses.size() != reference.losses.size()) note(INFINITY, "steps");
+  for (size_t s = 0; s < reference.losses.size() && s < run.losses.size(); ++s) {
+    note(std::abs(run.losses[s] - reference.losses[s]) / std::abs(reference.losses[s]), fmt::format("loss {}", s));
+    note(std::abs(run.norms[s] - reference.norms[s]) / reference.norms[s], fmt::format("norm {}", s));
+    compare_all(run.gradients[s], reference.gradients[s], fmt::format("gradient in step {}:", s));
+  }
+  compare_all(run.weights, reference.weights, "weight");
+  compare_all(run.moment1, reference.moment1, "first moment");
+  compare_all(run.moment2, reference.moment2, "second moment");
+  return worst;
+}
+
+std::vector<std::string> wrongly_ordered(const Trained& run, const Trained& reference) {
+  // after the first update all weights depend on all gradients, whatever their order
+  const bool all = std::all_of(run.ordered.begin(), run.ordered.end(), [](const auto& item) { return item.second; });
+  std::vector<std::string> out;
+  const auto check = [&](const Tensors& ours, const Tensors& theirs, const std::string& what) {
+    for (const auto& [name, tensor] : ours)
+      if (run.ordered.contains(name) && run.ordered.at(name) && !at::equal(tensor, theirs.at(name))) out.push_back(what + " " + name);
+  };
+  for (size_t s = 0; s < (all ? run.gradients.size() : 1); ++s)
+    check(run.gradients[s], reference.gradients[s], fmt::format("gradient in step {}:", s));
+  if (!all) return out;
+  check(run.weights, reference.weights, "weight");
+  check(run.moment1, reference.moment1, "first moment");
+  check(run.moment2, reference.moment2, "second moment");
+  return out;
+}
+
+std::vector<std::string> complaints(const Trained& run, const Trained& reference, double tolerance) {
+  std::vector<std::string> out;
+  if (const Difference worst = compare(run, reference); !(worst.error <= tolerance))
+    out.push_back(fmt::format("{}: {:.3g}", worst.where, worst.error));
+  for (const std::string& name : wrongly_ordered(run, reference)) out.push_back("not in order: " + name);
+  if (!run.copies_equal) out.push_back("copies differ");
+  return out;
+}
+
+}  // namespace piper
