@@ -113,13 +113,15 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
     for (const PlanBucket& bucket : plan.buckets)
       for (const PlanParameter& parameter : bucket.parameters) {
         const std::string& name = plan.names[static_cast<size_t>(parameter.name)];
+        out.weights.try_emplace(name);
+        const at::Tensor gradient = job.parameter(name, Kept::Gradient);
+        if (!gradient.defined()) continue;  // frozen
         out.ordered[name] = parameter.ordered;
-        if (const at::Tensor gradient = job.parameter(name, Kept::Gradient); gradient.defined())
-          gradients[name] = gradient / static_cast<double>(plan.losses);
+        gradients[name] = gradient / static_cast<double>(plan.losses);
       }
   }
-  for (const auto& [name, ordered] : out.ordered) {
-    out.weights[name] = job.parameter(name, Kept::Weight).clone();
+  for (auto& [name, weight] : out.weights) {
+    weight = job.parameter(name, Kept::Weight).clone();
     for (const auto& [kept, into] : {std::pair{Kept::Moment1, &out.moment1}, std::pair{Kept::Moment2, &out.moment2}})
       if (const at::Tensor moment = job.parameter(name, kept); moment.defined()) (*into)[name] = moment.clone();
   }
@@ -170,7 +172,7 @@ std::vector<std::string> wrongly_ordered(const Trained& run, const Trained& refe
   std::vector<std::string> out;
   const auto check = [&](const Tensors& ours, const Tensors& theirs, const std::string& what) {
     for (const auto& [name, tensor] : ours)
-      if (run.ordered.at(name) && !at::equal(tensor, theirs.at(name))) out.push_back(what + " " + name);
+      if (run.ordered.contains(name) && run.ordered.at(name) && !at::equal(tensor, theirs.at(name))) out.push_back(what + " " + name);
   };
   for (size_t s = 0; s < (all ? run.gradients.size() : 1); ++s)
     check(run.gradients[s], reference.gradients[s], fmt::format("gradient in step {}:", s));
