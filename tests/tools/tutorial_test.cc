@@ -35,7 +35,7 @@ std::vector<Block> read_blocks(const std::string& page) {
 std::string first_words(const std::string& text) {
   std::istringstream in(text);
   std::string line;
-  while (std::getline(in, line) && line.starts_with("step ")) {
+  while (std::getline(in, line) && std::regex_search(line, std::regex("^step +[0-9]+/"))) {
   }
   return std::regex_replace(line, std::regex("[0-9][0-9.]* *(ns|us|ms|s|B|KiB|MiB|GiB)?"), "N");
 }
@@ -45,7 +45,6 @@ void expect_as_shown(const std::string& kind, const ProgramResult& result, const
     EXPECT_EQ(result.errors + result.output, expected);
     return;
   }
-  if (result.errors.find("error[E804]") != std::string::npos) return;  // built without libtorch
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(first_words(result.output), first_words(expected));
 }
@@ -53,6 +52,7 @@ void expect_as_shown(const std::string& kind, const ProgramResult& result, const
 /// Runs the commands of a page in a folder; how many there were.
 int run_page(const std::string& page, const std::string& folder) {
   int commands = 0;
+  bool can_train = true;
   for (const Block& block : read_blocks(read_text(page))) {
     if (block.kind.starts_with("file ")) write_file(folder + "/" + block.kind.substr(5), block.text);
     if (!block.kind.starts_with("console")) continue;
@@ -60,10 +60,13 @@ int run_page(const std::string& page, const std::string& folder) {
     std::string line, command, expected;
     const auto check = [&] {
       if (command.empty()) return;
+      ++commands;
+      if (block.kind != "console" && !can_train) return;
       const ProgramResult result = run_piper(command, folder);
+      can_train = can_train && result.errors.find("error[E804]") == std::string::npos;  // built without libtorch
+      if (block.kind != "console" && !can_train) return;
       SCOPED_TRACE("$ piper " + command);
       expect_as_shown(block.kind, result, expected);
-      ++commands;
     };
     while (std::getline(in, line)) {
       if (line.starts_with("$ piper ")) {
@@ -96,7 +99,7 @@ TEST(Simulation, IsReportedAsShown) {
 }
 
 TEST(Readme, ShowsWhatThereIs) {
-  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 3);
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 2);
 }
 
 }  // namespace
