@@ -20,6 +20,7 @@ T convert(From x) {
 
 template <class Element, class T>
 void load_as(const std::byte* from, int64_t begin, int64_t end, Block<T>& to) {
+  if (begin == end) return;  // of nothing, which may lie nowhere
   const auto n = static_cast<size_t>(end - begin);
   from += begin * static_cast<int64_t>(sizeof(Element));
   if constexpr (std::is_same_v<Element, T>) {
@@ -33,6 +34,7 @@ void load_as(const std::byte* from, int64_t begin, int64_t end, Block<T>& to) {
 
 template <class Element, class T>
 void store_as(const Block<T>& from, std::byte* to, int64_t begin, int64_t end) {
+  if (begin == end) return;
   const auto n = static_cast<size_t>(end - begin);
   to += begin * static_cast<int64_t>(sizeof(Element));
   if constexpr (std::is_same_v<Element, T>) {
