@@ -2,7 +2,7 @@
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: help setup build demo test test-quick test-full test-compilers bench format clean
+.PHONY: help setup build demo test test-quick test-full test-compilers bench bench-peers format clean
 .DEFAULT_GOAL := help
 
 help:            ## this list
@@ -34,6 +34,10 @@ bench: setup     ## all benchmarks
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release
 	@for program in build/release/*_bench; do [ ! -x $$program ] || $$program || exit 1; done
+
+bench-peers: build  ## training beside PyTorch itself
+	@scripts/setup --peers
+	@.venv-peers/bin/python bench/train_bench.py build/release/piper
 
 format:          ## clang-format on all C++ files
 	@find src tests bench -name '*.h' -o -name '*.cc' | xargs clang-format -i

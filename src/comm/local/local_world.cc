@@ -1,18 +1,22 @@
 #include "comm/local/local_world.h"
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
 
+#include "comm/exact_sleep.h"
 #include "comm/numbers.h"
 
 namespace piper {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Which exchange: the circle and the number, or -1, the two ends of a transfer and the number.
+using Key = std::array<int64_t, 4>;
 
 /// What a member brings to an exchange.
 struct Offer {
@@ -50,14 +54,21 @@ class Board {
   int devices() const { return devices_; }
   const LocalOptions& options() const { return options_; }
 
-  /// `key`: the circle and the number, or the two ends of a transfer and the number. `work` runs when all members have
-  /// come, on every member at the same time.
+  /// `work` runs when all members have come, on every member at the same time.
   template <class Work>
-  void exchange(const std::vector<int64_t>& key, size_t position, size_t members, const Offer& offer, int64_t number,
-                Work work) {
+  void exchange(const Key& key, size_t position, size_t members, const Offer& offer, Work work) {
+    std::unique_lock lock(mutex_);
     const std::shared_ptr<Exchange> meeting = come(key, position, members, offer);
+    wait(lock, *meeting, [&] { return meeting->come == members; });
+    lock.unlock();
     work(std::as_const(meeting->offers));
-    leave(key, *meeting, members, number);
+    lock.lock();
+    leave(lock, key, *meeting, members);
+  }
+  /// The same for a member that leaves all work to the others: it waits only once.
+  void offer(const Key& key, size_t position, size_t members, const Offer& offer) {
+    std::unique_lock lock(mutex_);
+    leave(lock, key, *come(key, position, members, offer), members);
   }
 
   void abort(const std::string& reason) {
@@ -67,8 +78,7 @@ class Board {
   }
 
  private:
-  std::shared_ptr<Exchange> come(const std::vector<int64_t>& key, size_t position, size_t members, const Offer& offer) {
-    std::unique_lock lock(mutex_);
+  std::shared_ptr<Exchange> come(const Key& key, size_t position, size_t members, const Offer& offer) {
     std::shared_ptr<Exchange>& entry = board_[key];
     if (!entry) entry = std::make_shared<Exchange>(members);
     const std::shared_ptr<Exchange> meeting = entry;
@@ -77,22 +87,19 @@ class Board {
       meeting->complete = Clock::now();
       meeting->changed.notify_all();
     }
-    wait(lock, *meeting, [&] { return meeting->come == members; });
     return meeting;
   }
 
-  void leave(const std::vector<int64_t>& key, Exchange& meeting, size_t members, int64_t number) {
-    {
-      std::unique_lock lock(mutex_);
-      if (++meeting.done == members) {
-        board_.erase(key);
-        meeting.changed.notify_all();
-      }
-      wait(lock, meeting, [&] { return meeting.done == members; });
+  void leave(std::unique_lock<std::mutex>& lock, const Key& key, Exchange& meeting, size_t members) {
+    if (++meeting.done == members) {
+      board_.erase(key);
+      meeting.changed.notify_all();
     }
+    wait(lock, meeting, [&] { return meeting.done == members; });
+    lock.unlock();
     if (options_.seconds)
-      std::this_thread::sleep_until(meeting.complete + std::chrono::duration_cast<Clock::duration>(
-                                                           std::chrono::duration<double>(options_.seconds(number))));
+      sleep_exactly(meeting.complete + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(options_.seconds(key.back()))));
   }
 
   template <class Ready>
@@ -108,7 +115,7 @@ class Board {
   const int devices_;
   const LocalOptions options_;
   std::mutex mutex_;
-  std::map<std::vector<int64_t>, std::shared_ptr<Exchange>> board_;
+  std::map<Key, std::shared_ptr<Exchange>> board_;
   std::string reason_;  // not empty: aborted
 };
 
@@ -124,11 +131,10 @@ class LocalCommunicator : public Communicator {
   }
 
   void send(int to, int64_t number, std::span<const std::byte> data) override {
-    board_->exchange({-1, device_, to, number}, 0, 2, {data.data(), nullptr, data.size()}, number,
-                     [](const std::vector<Offer>&) {});
+    board_->offer({-1, device_, to, number}, 0, 2, {data.data(), nullptr, data.size()});
   }
   void receive(int from, int64_t number, std::span<std::byte> data) override {
-    board_->exchange({-1, from, device_, number}, 1, 2, {nullptr, data.data(), data.size()}, number,
+    board_->exchange({-1, from, device_, number}, 1, 2, {nullptr, data.data(), data.size()},
                      [&](const std::vector<Offer>& offers) {
                        check_equal(offers);
                        std::copy_n(offers[0].out, data.size(), data.data());
@@ -190,9 +196,7 @@ class LocalCommunicator : public Communicator {
     const std::vector<int>& members = circles_[static_cast<size_t>(circle)];
     const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), device_) - members.begin());
     if (me == members.size()) throw CommunicationError("a device communicates in a circle of others");
-    std::vector<int64_t> key(members.begin(), members.end());
-    key.push_back(number);
-    board_->exchange(key, me, members.size(), offer, number, [&](const std::vector<Offer>& offers) {
+    board_->exchange({circle, 0, 0, number}, me, members.size(), offer, [&](const std::vector<Offer>& offers) {
       check_equal(offers);
       work(offers, me);
     });

@@ -14,10 +14,28 @@ struct FlatView {
   int buffer = -1;
   int64_t offset = 0, elements = 0;
   std::vector<int64_t> sizes;
-  at::Tensor lasting;  // the view itself, where the buffer lasts
+  bool lasting = false;  // so does its buffer
 
-  at::Tensor in(Frame& frame) const { return lasting.defined() ? lasting : of(frame[buffer]); }
   at::Tensor of(const at::Tensor& flat) const { return flat.narrow(0, offset, elements).view(sizes); }
+};
+
+/// Views in the order of the computation's arguments. Those of buffers that last are made once.
+struct FlatViews {
+  std::vector<FlatView> views;
+  std::vector<at::Tensor> tensors;
+
+  void add(const FlatView& view, Frame& frame) {
+    views.push_back(view);
+    tensors.push_back(view.lasting ? view.of(frame[view.buffer]) : at::Tensor());
+  }
+  void look(Frame& frame) {
+    for (size_t i = 0; i < views.size(); ++i)
+      if (!views[i].lasting) tensors[i] = views[i].of(frame[views[i].buffer]);
+  }
+  void look_away() {
+    for (size_t i = 0; i < views.size(); ++i)
+      if (!views[i].lasting) tensors[i].reset();
+  }
 };
 
 struct Input {
@@ -41,29 +59,33 @@ class Run : public Executor {
         inputs_.push_back({reads_.size() - 1, reads_.back(), value, prepare.computations.value(value, work.samples)});
     }
     for (const std::string& value : form.writes) writes_.push_back(value_in(prepare, op.writes, value));
-    for (const std::string& name : form.parameters) parameters_.push_back(view(prepare, op.reads, name));
+    for (const std::string& name : form.parameters) parameters_.add(view(prepare, op.reads, name), prepare.frame);
     for (const std::string& name : form.gradients) {
-      gradients_.push_back(view(prepare, op.writes, name));
-      if (const PlanBuffer& buffer = prepare.buffer(gradients_.back().buffer); !buffer.persistent)
-        contributions_.push_back({gradients_.back().buffer, prepare.step.gradients, buffer.bytes});
+      const FlatView gradient = view(prepare, op.writes, name);
+      gradients_.add(gradient, prepare.frame);
+      if (!gradient.lasting)
+        contributions_.push_back({gradient.buffer, prepare.step.gradients, prepare.buffer(gradient.buffer).bytes});
     }
     for (const int buffer : writes_) planned_bytes_.push_back(prepare.buffer(buffer).bytes);
     computation_ = prepare.computations.make(site);
   }
 
   void run(Frame& frame) override {
-    std::vector<at::Tensor> reads, parameters, gradients, writes;
     for (const Input& input : inputs_) frame.load_input(input.buffer, input.name, slice_.first_sample, input.form);
-    for (const int buffer : reads_) reads.push_back(frame[buffer]);
-    for (const FlatView& view : parameters_) parameters.push_back(view.in(frame));
+    for (const int buffer : reads_) read_tensors_.push_back(frame[buffer]);
+    parameters_.look(frame);
     for (const Contribution& contribution : contributions_)
       if (at::Tensor& flat = frame[contribution.buffer]; !flat.defined())
         flat = make_flat(contribution.dtype, contribution.bytes / piper::bytes_of(contribution.dtype)).fill_(0);
-    for (const FlatView& view : gradients_) gradients.push_back(view.in(frame));
+    gradients_.look(frame);
     slice_.seed = frame.settings().seed;
-    computation_->run({reads, parameters, gradients, writes, slice_});
-    if (frame.settings().step == 0) check_bytes(writes);
-    for (size_t i = 0; i < writes_.size(); ++i) frame[writes_[i]] = std::move(writes[i]);
+    computation_->run({read_tensors_, parameters_.tensors, gradients_.tensors, write_tensors_, slice_});
+    if (frame.settings().step == 0) check_bytes(write_tensors_);
+    for (size_t i = 0; i < writes_.size(); ++i) frame[writes_[i]] = std::move(write_tensors_[i]);
+    read_tensors_.clear();
+    write_tensors_.clear();
+    parameters_.look_away();
+    gradients_.look_away();
   }
 
  private:
@@ -110,7 +132,7 @@ class Run : public Executor {
       if (buffer.category == Category::Activations || buffer.category == Category::Temporaries) continue;
       const PlanBucket* bucket = prepare.bucket(buffer.label);
       if (!bucket) continue;
-      FlatView out{index, 0, 0, {}, {}};
+      FlatView out{index, 0, 0, {}, buffer.persistent};
       for (const PlanParameter& parameter : bucket->parameters) {
         if (prepare.plan.names[static_cast<size_t>(parameter.name)] != name) {
           out.offset += parameter.elements;
@@ -119,7 +141,6 @@ class Run : public Executor {
         const ParameterForm form = prepare.computations.parameter(name);
         out.elements = parameter.elements;
         out.sizes = form.piece_sizes(part_of(prepare.plan, *bucket, prepare.device)->pieces);
-        if (buffer.persistent) out.lasting = out.of(prepare.frame[index]);
         return out;
       }
     }
@@ -138,8 +159,9 @@ class Run : public Executor {
   std::vector<int> reads_, writes_;
   std::vector<int64_t> planned_bytes_;
   std::vector<Input> inputs_;
-  std::vector<FlatView> parameters_, gradients_;
+  FlatViews parameters_, gradients_;
   std::vector<Contribution> contributions_;
+  std::vector<at::Tensor> read_tensors_, write_tensors_;  // empty between steps; kept for their memory
   std::unique_ptr<Computation> computation_;
 };
 

@@ -1,0 +1,151 @@
+// How much of an all-to-all that takes half as long as computation the overlapped pairs of DualPipeV hide, on two
+// devices. Exposed is the time of a pair less its computation.
+#include <map>
+
+#include "sim/simulate.h"
+#include "train/loop/measured.h"
+#include "waiting_job.h"
+
+namespace {
+
+using namespace piper;
+
+constexpr const char* model_text = R"([model]
+name = "mixture"
+arch = "reference-moe"
+layers = 8
+hidden = 128
+heads = 4
+vocab = 256
+experts = 4
+seq = 64
+
+[step]
+batch = 16
+)";
+
+constexpr const char* schedule_text = R"(mesh(pp=1, ep=2)
+split(batch, parts=8, as=mb)
+place({}, along=pp, stages=2, shape=v)
+replicate({}, along=ep)
+shard({experts=*}, along=ep)
+use dualpipev(stages=stage, microbatches=mb)
+)";
+
+/// One of the two sides of a pair: the computations of a pass of a stage for a microbatch.
+struct Side {
+  Pass pass = Pass::F;
+  int slice = -1, stage = 0;
+  friend auto operator<=>(const Side&, const Side&) = default;
+};
+
+int stage_of(const std::string& chunk) {
+  if (chunk == "embed") return 0;
+  return chunk == "head" || chunk >= "layer.4" ? 1 : 0;
+}
+
+struct SideTimes {
+  size_t first = SIZE_MAX, last = 0;  // operations
+  double start = 1e9, end = 0, computation = 0;
+};
+
+struct Hidden {
+  std::vector<double> shares;  // of every pair
+  double computation = 0, exchange = 0;
+};
+
+/// The pairs of one device: sides whose computations alternate.
+Hidden hidden_on(const Plan& plan, const PlanTemplate& program, const sim::OpTimes& times, size_t first,
+                 const std::vector<double>& exchange_seconds) {
+  std::map<Side, SideTimes> sides;
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const PlannedOp& op = program.ops[i];
+    if (op.kind != OpKind::Run) continue;
+    SideTimes& side = sides[{*op.label.pass, op.label.slice, stage_of(plan.names[static_cast<size_t>(op.label.name)])}];
+    side.first = std::min(side.first, i);
+    side.last = i;
+    side.start = std::min(side.start, times.start[first + i]);
+    side.end = std::max(side.end, times.end[first + i]);
+    side.computation += times.end[first + i] - times.start[first + i];
+  }
+  Hidden out;
+  for (const auto& [forward, f] : sides)
+    for (const auto& [backward, b] : sides) {
+      if (forward.pass != Pass::F || backward.pass == Pass::F || f.last < b.first || b.last < f.first) continue;
+      double exchange = 0;
+      for (size_t i = std::min(f.first, b.first); i < std::max(f.last, b.last); ++i)
+        if (program.ops[i].kind == OpKind::AllToAll)
+          exchange += exchange_seconds[static_cast<size_t>(program.ops[i].communication)];
+      const double computation = f.computation + b.computation;
+      const double time = std::max(f.end, b.end) - std::min(f.start, b.start);
+      out.shares.push_back(1 - (time - computation) / exchange);
+      out.computation += computation;
+      out.exchange += exchange;
+    }
+  return out;
+}
+
+double total_computation(const Plan& plan, const PlanTemplate& program, const CostTable& costs) {
+  double total = 0;
+  for (const PlannedOp& op : program.ops)
+    if (op.kind == OpKind::Run) {
+      const PlanWork& work = plan.works[static_cast<size_t>(op.work)];
+      total += must(measured_seconds(costs, plan.names[static_cast<size_t>(work.name)], work.pass, work.samples));
+    }
+  return total;
+}
+
+/// Links on which the exchanges of the plan take half as long as its computations.
+Cluster half_as_long(const Plan& plan, const CostTable& costs) {
+  const PlanTemplate& program = plan.templates[0];
+  constexpr double latency = 10e-6;
+  double bytes = 0, count = 0;
+  for (const PlannedOp& op : program.ops)
+    if (op.kind == OpKind::AllToAll) {
+      bytes += static_cast<double>(plan.communications[static_cast<size_t>(op.communication)].bytes) / 2;
+      ++count;
+    }
+  return one_level(latency, bytes / (total_computation(plan, program, costs) / 2 - count * latency));
+}
+
+void print(const char* what, const Hidden& hidden) {
+  const Sample sample = sample_of(hidden.shares);
+  fmt::print("{:<10} {:>6} {:>24.2f} {:>14.1f} {:>12.1f} .. {:.1f}\n", what, hidden.shares.size(),
+             hidden.exchange / hidden.computation, 100 * sample.median, 100 * sample.least, 100 * sample.most);
+}
+
+}  // namespace
+
+int main() {
+  const TrainableModel model = model_of(model_text);
+  const Schedule schedule = schedule_of(schedule_text);
+  CompileOptions options;
+  {
+    const PreparedTraining first = must(prepare_training(model, schedule, options));
+    options.costs = profiled(model, first);
+    options.cluster = half_as_long(*first.plan, *options.costs);
+  }
+  const PreparedTraining prepared = must(prepare_training(model, schedule, options));
+  const Plan& plan = *prepared.plan;
+  const std::vector<double> seconds = communication_seconds(plan, options.cluster);
+  SimOptions alone;
+  alone.shared_links = false;
+  const Simulation predicted = must(simulate(plan, options.cluster, &*options.costs, alone));
+  WaitingJob job(model, prepared, &*options.costs, &options.cluster);
+  for (int i = 0; i < 2; ++i) job.step();
+  Hidden measured;
+  for (int64_t step = 2; step < 7; ++step) {
+    job.step();
+    const Simulation times = measured_step(plan, job.job().devices(), step);
+    for (size_t d = 0; d < job.job().devices().size(); ++d) {
+      const Hidden one = hidden_on(plan, job.job().devices()[d]->program(), times.times,
+                                   static_cast<size_t>(times.times.first[d]), seconds);
+      measured.shares.insert(measured.shares.end(), one.shares.begin(), one.shares.end());
+      measured.computation += one.computation;
+      measured.exchange += one.exchange;
+    }
+  }
+  fmt::print("{:<10} {:>6} {:>24} {:>14} {:>20}\n", "", "pairs", "exchange / computation", "hidden %", "least .. most");
+  print("predicted", hidden_on(plan, plan.templates[0], predicted.times, 0, seconds));
+  print("measured", measured);
+}
