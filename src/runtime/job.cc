@@ -105,7 +105,7 @@ StepOutcome Job::step(const StepSettings& settings) {
   StepOutcome outcome;
   const auto losses = static_cast<double>(std::max<int64_t>(plan_->losses, 1));
   outcome.loss = scalars.loss / losses;
-  outcome.gradient_norm = std::sqrt(scalars.squares) / losses;
+  outcome.gradient_norm = std::abs(std::sqrt(scalars.squares) / losses);  // a NaN has a sign
   outcome.skipped = !std::isfinite(outcome.loss) || !std::isfinite(outcome.gradient_norm);
   outcome.seconds = static_cast<double>(now() - start) * 1e-9;
   return outcome;

@@ -10,6 +10,7 @@
 #include "base/read_file.h"
 #include "base/time_text.h"
 #include "base/write_file.h"
+#include "cost/cost_table.h"
 #include "cost/load_cluster.h"
 #include "model/model_text.h"
 #include "schedule/load_schedule.h"
@@ -68,6 +69,24 @@ Result<Loaded> load(const TrainInput& input) {
   return out;
 }
 
+/// What the plan is compiled for, so that it is the plan of a simulation with the same options.
+Checked read_costs(const TrainCommand& command, TrainingOptions& options) {
+  if (!command.cluster.empty()) {
+    PIPER_TRY(options.cluster, load_cluster(command.cluster));
+  }
+  if (!command.costs.empty()) {
+    PIPER_TRY(const SourceFilePtr file, read_file(command.costs, "cost table"));
+    PIPER_TRY(options.costs, parse_cost_table(file));
+  }
+  return Ok{};
+}
+
+/// What cannot be written is a failure of the run, not of its input.
+int report_unwritable(const Diagnostic& problem, bool color) {
+  report_text(problem, color);
+  return run_failed;
+}
+
 /// Says what went wrong and what the devices did last. Threads that never come back are left behind.
 int report_failure(Training& training, const RunError& problem, bool color) {
   report_text(as_diagnostic(problem), color);
@@ -112,6 +131,7 @@ int run(const TrainCommand& command) {
   options.job.run.recorded_steps = 3;
   options.emulate = loaded->emulate;
   options.threads = command.input.threads;
+  if (auto read = read_costs(command, options); !read) return report_text(read.error(), color);
   auto made = Training::make(loaded->file, config, loaded->schedule, options);
   if (!made) return report_text(made.error(), color);
   Training& training = **made;
@@ -120,9 +140,11 @@ int run(const TrainCommand& command) {
   if (!command.metrics.empty()) config.run.metrics = NamedFile{command.metrics, {}};
   if (config.run.metrics) {
     auto file = MetricsFile::create(*config.run.metrics, description);
-    if (!file) return report_text(file.error(), color);
+    if (!file) return report_unwritable(file.error(), color);
     metrics = std::move(*file);
   }
+  if (!trace.empty())  // a long run is not lost because of a name
+    if (auto writable = check_writable(trace); !writable) return report_unwritable(writable.error(), color);
   put(fmt::format("{}: {} parameters, {} device{}, batch {} x {} tokens; data: {}\n", description.model,
                   description.parameters, description.devices, description.devices == 1 ? "" : "s", description.batch,
                   description.sequence, training.data().describe()));
@@ -139,8 +161,7 @@ int run(const TrainCommand& command) {
       if (metrics)
         if (auto written = metrics->add(step); !written) {
           progress.finish();
-          report_text(written.error(), color);
-          return run_failed;
+          return report_unwritable(written.error(), color);
         }
     }
   } catch (const RunError& problem) {
@@ -153,12 +174,11 @@ int run(const TrainCommand& command) {
   put(fmt::format("loss {:.6f} -> {:.6f}\n", seen.front().loss, seen.back().loss));
   put(device_table(training.plan(), training.job().devices(), seen.back().step));
   if (!trace.empty()) {
-    const Trace measured = measured_trace(training.plan(), training.job().devices(),
-                                          loaded->emulate.value_or(Cluster{}), training.tokens_per_step());
-    if (auto written = write_file(trace, print_chrome(measured)); !written) {
-      report_text(written.error(), color);
-      return run_failed;
-    }
+    const Cluster cluster = options.cluster.value_or(options.emulate.value_or(Cluster{}));
+    const Trace measured =
+        measured_trace(training.plan(), training.job().devices(), cluster, training.tokens_per_step());
+    if (auto written = write_file(trace, print_chrome(measured)); !written)
+      return report_unwritable(written.error(), color);
     put(fmt::format("trace of the last steps: {}\n", trace));
   }
   return fine;
@@ -193,19 +213,19 @@ int run(const ProfileCommand& command) {
   for (const auto& [name, text] : {std::pair<std::string, std::string>{"model.piper", print(training.graph())},
                                    {"costs.txt", print(costs)},
                                    {"cluster.toml", local_cluster_text(link)}})
-    if (auto written = write_file((folder / name).string(), text); !written) {
-      report_text(written.error(), color);
-      return run_failed;
-    }
+    if (auto written = write_file((folder / name).string(), text); !written)
+      return report_unwritable(written.error(), color);
   const std::string schedule = !command.input.schedule.empty() ? command.input.schedule
                                : loaded->config.run.schedule   ? loaded->config.run.schedule->path
                                                                : "SCHEDULE";
+  const std::string cluster = !command.input.emulate.empty() ? command.input.emulate
+                              : loaded->config.run.emulate   ? loaded->config.run.emulate->path
+                                                             : command.output + "/cluster.toml";
   put(
       fmt::format("{} computations and updates, messages: {} + {}/s\n"
                   "predict a step: piper simulate {}/model.piper {} --costs {}/costs.txt --cluster {}\n",
                   costs.seconds.size(), human_seconds(link.latency), human_bytes(static_cast<int64_t>(link.bandwidth)),
-                  command.output, schedule, command.output,
-                  command.input.emulate.empty() ? command.output + "/cluster.toml" : command.input.emulate));
+                  command.output, schedule, command.output, cluster));
   return fine;
 }
 

@@ -23,7 +23,8 @@ struct TrainInput {
 struct TrainCommand {
   TrainInput input;
   std::string trace, metrics;
-  double patience = 300;  // seconds
+  std::string cluster, costs;  // what the compiler orders operations by; empty: the emulated cluster, formulas
+  double patience = 300;       // seconds
 };
 int run(const TrainCommand& command);
 

@@ -9,11 +9,10 @@
 namespace piper {
 namespace {
 
-void add_input(CLI::App& app, TrainInput& input) {
+void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
   app.add_option("CONFIG", input.config, "Configuration (.toml): model, step, optimizer, data, run")->required();
   app.add_option("--schedule", input.schedule, "Schedule file, instead of the configuration's");
-  app.add_option("--steps", input.steps, "Steps, instead of the configuration's")
-      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000'000}));
+  app.add_option("--steps", input.steps, steps)->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000'000}));
   app.add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's");
   app.add_option("--devices", input.devices, "Devices, if the schedule should be refused when it has others")
       ->check(CLI::Range(1, 1'000'000));
@@ -35,9 +34,12 @@ void add_train(CLI::App& program, std::function<int()>& chosen, bool color) {
   TrainCommand usual;
   usual.input.color = color;
   const auto command = on_choice(*app, chosen, std::move(usual));
-  add_input(*app, command->input);
+  add_input(*app, command->input, "Steps, instead of the configuration's");
   app->add_option("--trace", command->trace, "Write when every operation of the last steps ran");
   app->add_option("--metrics", command->metrics, "Write loss and speed of every step, one JSON object a line");
+  app->add_option("--cluster", command->cluster,
+                  "Cluster that the plan is compiled for, as in `piper simulate`: a shipped one, or a file (.toml)");
+  app->add_option("--costs", command->costs, "Measured costs that the plan is compiled for, as in `piper simulate`");
   app->add_option("--patience", command->patience, "Seconds without any progress after which the run is ended")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
@@ -50,7 +52,7 @@ void add_profile(CLI::App& program, std::function<int()>& chosen, bool color) {
   ProfileCommand usual;
   usual.input.color = color;
   const auto command = on_choice(*app, chosen, std::move(usual));
-  add_input(*app, command->input);
+  add_input(*app, command->input, "Steps that are measured, after one that is not (default: 5)");
   app->add_option("-o,--output", command->output, "Folder for the model, its costs and the cluster")->required();
   app->footer("Example:\n  piper profile examples/train_moe.toml -o profile");
 }

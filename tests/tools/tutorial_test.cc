@@ -1,6 +1,7 @@
 // The tutorial and the README run: files are written, commands executed, and what they print is what the page shows.
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <sstream>
 
 #include "run_piper.h"
@@ -8,7 +9,8 @@
 namespace piper::testing {
 namespace {
 
-/// A fenced block: ```file NAME, or ```console with `$ piper …` lines and their output.
+/// A fenced block: ```file NAME, or ```console with `$ piper …` lines and their output. ```console measured: the output
+/// has measured times, so only the words of its first line are compared, progress left out.
 struct Block {
   std::string kind;
   std::string text;
@@ -29,19 +31,42 @@ std::vector<Block> read_blocks(const std::string& page) {
   return blocks;
 }
 
+/// The words of the first line that is no progress.
+std::string first_words(const std::string& text) {
+  std::istringstream in(text);
+  std::string line;
+  while (std::getline(in, line) && std::regex_search(line, std::regex("^step +[0-9]+/"))) {
+  }
+  return std::regex_replace(line, std::regex("[0-9][0-9.]* *(ns|us|ms|s|B|KiB|MiB|GiB)?"), "N");
+}
+
+void expect_as_shown(const std::string& kind, const ProgramResult& result, const std::string& expected) {
+  if (kind == "console") {
+    EXPECT_EQ(result.errors + result.output, expected);
+    return;
+  }
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(first_words(result.output), first_words(expected));
+}
+
 /// Runs the commands of a page in a folder; how many there were.
 int run_page(const std::string& page, const std::string& folder) {
   int commands = 0;
+  bool can_train = true;
   for (const Block& block : read_blocks(read_text(page))) {
     if (block.kind.starts_with("file ")) write_file(folder + "/" + block.kind.substr(5), block.text);
-    if (block.kind != "console") continue;
+    if (!block.kind.starts_with("console")) continue;
     std::istringstream in(block.text);
     std::string line, command, expected;
     const auto check = [&] {
       if (command.empty()) return;
-      const ProgramResult result = run_piper(command, folder);
-      EXPECT_EQ(result.errors + result.output, expected) << "$ piper " << command;
       ++commands;
+      if (block.kind != "console" && !can_train) return;
+      const ProgramResult result = run_piper(command, folder);
+      can_train = can_train && result.errors.find("error[E804]") == std::string::npos;  // built without libtorch
+      if (block.kind != "console" && !can_train) return;
+      SCOPED_TRACE("$ piper " + command);
+      expect_as_shown(block.kind, result, expected);
     };
     while (std::getline(in, line)) {
       if (line.starts_with("$ piper ")) {
@@ -74,7 +99,7 @@ TEST(Simulation, IsReportedAsShown) {
 }
 
 TEST(Readme, ShowsWhatThereIs) {
-  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 3);
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 2);
 }
 
 }  // namespace

@@ -33,8 +33,9 @@ class UpdateBucket : public Executor {
     const double norm = std::sqrt(frame.scalars.squares) / losses_;
     if (!std::isfinite(frame.scalars.loss) || !std::isfinite(norm)) {
       if (settings.not_finite == NotFinite::Skip) return;
-      throw RunError(RunProblem::NotFinite, fmt::format("step {} is not finite: loss {}, norm of the gradients {}",
-                                                        settings.step, frame.scalars.loss / losses_, norm));
+      throw RunError(RunProblem::NotFinite,
+                     fmt::format("step {} is not finite: loss {}, norm of the gradients {}", settings.step,
+                                 frame.scalars.loss / losses_, std::abs(norm)));  // a NaN has a sign
     }
     double scale = 1 / losses_;
     if (settings.clip && norm > *settings.clip) scale *= *settings.clip / (norm + 1e-6);

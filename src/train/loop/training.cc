@@ -46,6 +46,8 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   }
   CompileOptions compiling;
   if (options.emulate) compiling.cluster = *options.emulate;
+  if (options.cluster) compiling.cluster = *options.cluster;
+  compiling.costs = options.costs;
   PIPER_TRY(PreparedTraining prepared, prepare_training(model, chosen, compiling));
   PIPER_CHECK(check_types(element_types(model.step, model.step.weights)));
   if (train.run.devices && *train.run.devices != device_count(*prepared.plan))

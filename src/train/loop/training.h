@@ -16,6 +16,9 @@ struct TrainingOptions {
   JobOptions job;
   /// Messages take the time that the links of this cluster say.
   std::optional<Cluster> emulate;
+  /// What the compiler orders operations by: the emulated cluster and formulas, if not given.
+  std::optional<Cluster> cluster;
+  std::optional<CostTable> costs;
   /// Computations run one at a time and are timed.
   bool timed = false;
   int threads = 1;  // of every device inside one operator
