@@ -57,8 +57,9 @@ class OpenPairs {
   std::set<std::array<int, 4>> open_;
 };
 
-/// Exclusions depend on the first four factors alone: all values of the others are tried with the first.
-std::optional<Point> any_with(const FactorPair& pair, bool excluded) {
+/// The first combination with the pair that is of this sort. What sorts it depends on the first four factors alone.
+template <class IsWanted>
+std::optional<Point> any_with(const FactorPair& pair, IsWanted is_wanted) {
   const Point sizes = factor_sizes();
   Point point{};
   for (point[AtKind] = 0; point[AtKind] < sizes[AtKind]; ++point[AtKind])
@@ -68,9 +69,13 @@ std::optional<Point> any_with(const FactorPair& pair, bool excluded) {
           Point chosen = point;
           chosen[pair.a] = pair.value_a;
           chosen[pair.b] = pair.value_b;
-          if (exclusion(combination_at(chosen)).has_value() == excluded) return chosen;
+          if (is_wanted(combination_at(chosen))) return chosen;
         }
   return {};
+}
+
+bool is_trained(const Combination& c) {
+  return !exclusion(c) && !is_too_long(c);
 }
 
 double cost(const Combination& c) {
@@ -106,6 +111,10 @@ Combination combination_at(const Point& point) {
   return out;
 }
 
+bool is_too_long(const Combination& combination) {
+  return combination.stages() > 8;
+}
+
 Covering pairwise_covering() {
   constexpr int tries = 60;
   const Point sizes = factor_sizes();
@@ -113,9 +122,13 @@ Covering pairwise_covering() {
   Covering out;
   OpenPairs pairs;
   while (const auto pair = pairs.first()) {
-    const std::optional<Point> start = any_with(*pair, false);
+    const std::optional<Point> start = any_with(*pair, is_trained);
     if (!start) {
-      out.excluded.push_back(combination_at(any_with(*pair, true).value()));
+      const auto only_too_long = any_with(*pair, [](const Combination& c) { return !exclusion(c); });
+      if (only_too_long)
+        out.too_long.push_back(combination_at(*only_too_long));
+      else
+        out.excluded.push_back(combination_at(any_with(*pair, [](const Combination&) { return true; }).value()));
       pairs.give_up(*pair);
       continue;
     }
@@ -126,7 +139,7 @@ Covering pairwise_covering() {
       for (size_t f = 0; i > 0 && f < factor_count; ++f)
         if (f != pair->a && f != pair->b) point[f] = static_cast<int>(random() % static_cast<unsigned>(sizes[f]));
       const Combination combination = combination_at(point);
-      if (exclusion(combination)) continue;
+      if (!is_trained(combination)) continue;
       const double score = pairs.fresh(point) / (100 + cost(combination));
       if (score > best_score) {
         best_score = score;
@@ -139,25 +152,21 @@ Covering pairwise_covering() {
   return out;
 }
 
-void for_full_product(const std::function<void(const Combination&)>& visit) {
-  const Point sizes = factor_sizes();
-  int count = 0;
-  Point point{};
-  for (point[AtKind] = 0; point[AtKind] < sizes[AtKind]; ++point[AtKind])
-    for (point[AtTimeline] = 0; point[AtTimeline] < sizes[AtTimeline]; ++point[AtTimeline])
-      for (point[AtGrid] = 0; point[AtGrid] < sizes[AtGrid]; ++point[AtGrid])
-        for (int zero = 0; zero <= 3; ++zero)
-          for (point[AtRecompute] = 0; point[AtRecompute] < 2; ++point[AtRecompute])
-            for (point[AtHalves] = 0; point[AtHalves] < 3; ++point[AtHalves])
-              for (point[AtPairs] = 0; point[AtPairs] < 3; ++point[AtPairs]) {
-                const DeviceGrid& grid = device_grids()[static_cast<size_t>(point[AtGrid])];
-                const bool gathers = zero == 3 && grid.replicas * grid.experts > 1;
-                point[AtDividing] = gathers ? 3 + count % 3 : zero;
-                point[AtBuckets] = count / 3 % 2;
-                point[AtLegs] = count / 6 % 2;
-                ++count;
-                visit(combination_at(point));
-              }
+std::vector<Combination> full_product(const std::string& kind, const std::string& timeline) {
+  std::vector<Combination> out;
+  size_t count = 0;
+  for (const DeviceGrid& grid : device_grids())
+    for (size_t zero = 0; zero <= 3; ++zero)
+      for (const bool recompute : {false, true})
+        for (const Halves halves : {Halves::AsPublished, Halves::Split, Halves::Whole})
+          for (const Pairs pairs : {Pairs::AsPublished, Pairs::None, Pairs::All}) {
+            const bool gathers = zero == 3 && grid.replicas * grid.experts > 1;
+            const Dividing& dividing = dividings()[gathers ? 3 + count % 3 : zero];
+            const Legs legs = count / 6 % 2 == 0 ? Legs::AdamWInFloat64 : Legs::AdamWInFloat32;
+            out.push_back({kind, timeline, grid, dividing, count / 3 % 2 == 1, recompute, halves, pairs, legs});
+            ++count;
+          }
+  return out;
 }
 
 }  // namespace piper

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <vector>
 
 #include "train_loop/combination.h"
@@ -24,12 +23,15 @@ struct FactorPair {
 struct Covering {
   std::vector<Combination> trained;
   std::vector<Combination> excluded;  // one for every pair that no combination without exclusion has
+  std::vector<Combination> too_long;  // one for every pair that only the full product has
 };
+/// More than eight stages: too many layers for a test that everybody runs.
+bool is_too_long(const Combination& combination);
 /// Pairwise and deterministic: the same on every machine.
 Covering pairwise_covering();
 
-/// All combinations of model, timeline, grid, level of ZeRO, recomputation, halves and pairs. Buckets, release and legs
-/// change from one to the next.
-void for_full_product(const std::function<void(const Combination&)>& visit);
+/// All combinations of this model and timeline: grids, levels of ZeRO, recomputation, halves and pairs. Buckets,
+/// release and legs change from one to the next.
+std::vector<Combination> full_product(const std::string& kind, const std::string& timeline);
 
 }  // namespace piper

@@ -85,7 +85,49 @@ TEST(Excluded, ForTheReasonThatIsGiven) {
     ASSERT_TRUE(why);
     expect_refused(c, *why);
   }
+  for (const Combination& c : covering().too_long) EXPECT_TRUE(is_too_long(c) && !exclusion(c)) << c.describe();
 }
+
+/// Equal whatever lines of the schedule are behind it.
+uint64_t hash_without_origins(Plan plan) {
+  plan.origins.clear();
+  for (PlanTemplate& t : plan.templates)
+    for (PlannedOp& op : t.ops) op.origin = -1;
+  return hash(plan);
+}
+
+/// All of them, model by model and timeline by timeline. Combinations with equal plans are trained once.
+class Product : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(Product, EqualsOneDevice) {
+  if (!std::getenv("PIPER_LONG")) GTEST_SKIP() << "takes long: PIPER_LONG=1";
+  std::set<std::pair<DeviceGrid, uint64_t>> trained;
+  const auto [kind, timeline] = GetParam();
+  int all = 0, excluded = 0;
+  for (const Combination& c : full_product(kind, timeline)) {
+    SCOPED_TRACE(c.describe() + "\n" + c.schedule());
+    ++all;
+    if (const auto why = exclusion(c)) {
+      ++excluded;
+      expect_refused(c, *why);
+      continue;
+    }
+    auto compiled = compile_for(captured({kind, c.layers()}, {subject_batch / c.slices()}), c.schedule());
+    ASSERT_TRUE(compiled) << render(compiled.error());
+    if (!trained.insert({c.grid, hash_without_origins(compiled->plan)}).second) continue;
+    for (const Leg& leg : legs_of(c)) expect_equal(c, leg);
+  }
+  RecordProperty("combinations", all);
+  RecordProperty("excluded", excluded);
+  RecordProperty("trained", static_cast<int>(trained.size()));
+}
+INSTANTIATE_TEST_SUITE_P(Full, Product,
+                         testing::Combine(testing::ValuesIn(subject_kinds()), testing::ValuesIn(timeline_names())),
+                         [](const auto& info) {
+                           std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace piper

@@ -10,7 +10,7 @@ namespace piper {
 
 /// A small model of a kind. Every step has a batch of `subject_batch` samples.
 struct Subject {
-  std::string kind;  // of `subject_kinds`
+  std::string kind;
   int layers = 4;
   DType dtype = DType::Float64;
   Optimizer optimizer = Optimizer::AdamW;
@@ -19,6 +19,7 @@ struct Subject {
 constexpr int64_t subject_batch = 16;
 constexpr int subject_experts = 4;
 
+/// Those of the matrix.
 const std::vector<std::string>& subject_kinds();
 bool has_experts(const std::string& kind);
 /// Tied weights are on two stages, so that their sums are never in the order of one device.

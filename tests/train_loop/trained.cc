@@ -172,7 +172,8 @@ std::vector<std::string> wrongly_ordered(const Trained& run, const Trained& refe
   std::vector<std::string> out;
   const auto check = [&](const Tensors& ours, const Tensors& theirs, const std::string& what) {
     for (const auto& [name, tensor] : ours)
-      if (run.ordered.contains(name) && run.ordered.at(name) && !at::equal(tensor, theirs.at(name))) out.push_back(what + " " + name);
+      if (run.ordered.contains(name) && run.ordered.at(name) && !at::equal(tensor, theirs.at(name)))
+        out.push_back(what + " " + name);
   };
   for (size_t s = 0; s < (all ? run.gradients.size() : 1); ++s)
     check(run.gradients[s], reference.gradients[s], fmt::format("gradient in step {}:", s));
