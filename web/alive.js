@@ -37,7 +37,7 @@ function listed(entries, most, bytesOfOne, cells, width) {
   return rows;
 }
 
-const bufferName = (trace, i) => `${trace.categories[trace.buffers.category[i]]} ${trace.buffers.names[trace.buffers.name[i]]}`;
+const bufferName = (trace, i) => `${trace.categories[trace.buffers.category[i]]} ${trace.buffers.stems[trace.buffers.stem[i]]}${trace.buffers.rests[trace.buffers.rest[i]]}`;
 
 /** `lifetimeOf`: what stands below the name of a buffer. */
 function bufferTable({ trace }, alive, most, lifetimeOf = () => null) {

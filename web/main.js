@@ -353,7 +353,7 @@ function run(state) {
     fill(tip, ...contents);
     const size = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(4, Math.min(x + 14, box.width - size.width - 6))}px`;
-    tip.style.top = `${y + 18 + size.height > box.height ? y - size.height - 10 : y + 18}px`;
+    tip.style.top = `${y + 18 + size.height > box.height ? Math.max(4, y - size.height - 10) : y + 18}px`;
   };
   let drag = null;
   canvas.addEventListener('pointerdown', (e) => {

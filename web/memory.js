@@ -58,7 +58,7 @@ async function unpackBuffers(trace) {
       if (i === 0 || lane[i] !== lane[i - 1]) lanes[lane[i]].first = i;
       lanes[lane[i]].last = i + 1;
     }
-    trace.buffers = { ...columns, names: header.names, lanes, why: 'The trace does not say which buffers are alive.' };
+    trace.buffers = { ...columns, ...header, lanes, why: 'The trace does not say which buffers are alive.' };
   } catch (problem) {
     trace.buffers = { lanes, why: `The buffers in this page cannot be read: ${problem.message}. Make the page again with piper view.` };
   }
@@ -77,8 +77,8 @@ export function aliveIn({ buffers, memoryOp }, lane, sample) {
 export function ownersOf({ buffers }, alive) {
   const owners = new Map();
   for (const i of alive) {
-    const name = buffers.names[buffers.name[i]].split(' ')[0], key = `${buffers.category[i]} ${name}`;
-    const owner = owners.get(key) ?? { name, category: buffers.category[i], bytes: 0, count: 0 };
+    const category = buffers.category[i], key = category * buffers.stems.length + buffers.stem[i];
+    const owner = owners.get(key) ?? { name: buffers.stems[buffers.stem[i]], category, bytes: 0, count: 0 };
     owner.bytes += buffers.bytes[i];
     owner.count++;
     owners.set(key, owner);

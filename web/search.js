@@ -1,5 +1,5 @@
 // Queries: `layer=3 mb=2 pass=BI`, ranges `layer=0..3`, lists `mb=[0,2]`, and plain words that a name contains.
-import { laneOf, streamOf, tagsOfName } from 'piper/trace';
+import { laneOf, streamOf, tagsOfName, textOf } from 'piper/trace';
 
 function valueTest(text) {
   if (text === '*') return () => true;
@@ -38,11 +38,11 @@ const passTest = (value) => (value.toUpperCase() === 'B' ? valueTest('B,BI,BW') 
 export function search(trace, terms) {
   if (terms.length === 0) return null;
   const ofName = terms.filter((term) => term.word !== undefined || !(term.key in fields || term.key === 'device'));
-  const names = new Uint8Array(trace.names.length).fill(1);
+  const names = new Uint8Array(trace.nameStem.length).fill(1);
   for (let n = 0; n < names.length; n++)
     for (const term of ofName) {
       const fits = term.word !== undefined
-        ? trace.names[n].toLowerCase().includes(term.word)
+        ? textOf(trace, n).toLowerCase().includes(term.word)
         : tagsOfName(trace, n).some(([key, value]) => key.toLowerCase() === term.key && term.test(value));
       if (!fits) { names[n] = 0; break; }
     }

@@ -61,7 +61,9 @@ export function makeTrace({ header, columns }, index) {
   };
 }
 
-export const nameOf = (trace, event) => trace.names[trace.name[event]];
+/** The text of a name; names are stored in two parts. */
+export const textOf = (trace, name) => trace.stems[trace.nameStem[name]] + trace.rests[trace.nameRest[name]];
+export const nameOf = (trace, event) => textOf(trace, trace.name[event]);
 export const kindOf = (trace, event) => trace.kinds[trace.kind[event]];
 export const passOf = (trace, event) => trace.passes[trace.pass[event]];
 export const laneOf = (trace, event) => trace.rows[trace.rowOf[event]].lane;
@@ -72,7 +74,7 @@ export function tagsOfName(trace, name) {
   let tags = trace.tagCache.get(name);
   if (tags) return tags;
   tags = [];
-  const words = trace.names[name].split(' ');
+  const words = textOf(trace, name).split(' ');
   const parts = (words[0] ?? '').split('.');
   for (let i = 0; i < parts.length; i++) {
     const numbered = i + 1 < parts.length && /^\d+$/.test(parts[i + 1]);

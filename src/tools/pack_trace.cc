@@ -34,6 +34,25 @@ class Strings {
   std::vector<std::string> all_;
 };
 
+/// Names in two parts, cut at the first blank (`layer.3.attention`, `F mb=2`): few parts make up a great many names.
+class Names {
+ public:
+  struct Parts {
+    int stem, rest;
+  };
+  Parts parts(const std::string& name) {
+    const size_t blank = std::min(name.find(' '), name.size());
+    return {stems_.number(name.substr(0, blank)), rests_.number(name.substr(blank))};
+  }
+  void put(ordered_json& header) const {
+    header["stems"] = stems_.all();
+    header["rests"] = rests_.all();
+  }
+
+ private:
+  Strings stems_, rests_;
+};
+
 /// Columns one after the other. The bytes of a column are sorted by significance: equal ones come together and deflate
 /// well.
 class Columns {
@@ -42,23 +61,27 @@ class Columns {
     std::vector<int> differences(values);
     for (size_t i = values.size(); i-- > 1;)
       differences[i] = static_cast<int>(static_cast<uint32_t>(values[i]) - static_cast<uint32_t>(values[i - 1]));
-    add(name, "integer", differences);
+    const auto [least, most] = std::minmax_element(differences.begin(), differences.end());
+    const bool none = values.empty();
+    const size_t width = none || (*least >= -128 && *most < 128) ? 1 : *least >= -32768 && *most < 32768 ? 2 : 4;
+    add(name, "integer", differences, width);
   }
-  void reals(const std::string& name, const std::vector<double>& values) { add(name, "real", values); }
+  void reals(const std::string& name, const std::vector<double>& values) { add(name, "real", values, sizeof(double)); }
 
   const std::string& bytes() const { return bytes_; }
   const ordered_json& names() const { return names_; }
 
  private:
+  /// The lowest `width` bytes of every number.
   template <class Number>
-  void add(const std::string& name, const char* type, const std::vector<Number>& values) {
-    names_.push_back({name, type, values.size()});
+  void add(const std::string& name, const char* type, const std::vector<Number>& values, size_t width) {
+    names_.push_back({name, type, values.size(), width});
     const size_t count = values.size(), begin = bytes_.size();
-    bytes_.resize(begin + count * sizeof(Number));
+    bytes_.resize(begin + count * width);
     for (size_t i = 0; i < count; ++i) {
       char of_one[sizeof(Number)];
       std::memcpy(of_one, &values[i], sizeof(Number));
-      for (size_t plane = 0; plane < sizeof(Number); ++plane) bytes_[begin + plane * count + i] = of_one[plane];
+      for (size_t plane = 0; plane < width; ++plane) bytes_[begin + plane * count + i] = of_one[plane];
     }
   }
 
@@ -96,7 +119,18 @@ struct Places {
 };
 
 void add_events(const Trace& trace, const std::vector<int>& order, Columns& columns, ordered_json& header) {
-  Strings names, kinds, passes;
+  Strings texts, kinds, passes;
+  Names names;
+  std::vector<int> stems, rests;  // by name
+  const auto name_of = [&](const TraceEvent& event) {
+    const int number = texts.number(event.name);
+    if (static_cast<size_t>(number) == stems.size()) {
+      const auto [stem, rest] = names.parts(event.name);
+      stems.push_back(stem);
+      rests.push_back(rest);
+    }
+    return number;
+  };
   Places places{std::vector<int>(order.size())};
   for (size_t i = 0; i < order.size(); ++i) places.at[static_cast<size_t>(order[i])] = static_cast<int>(i);
   const TraceIndex index(trace.events);
@@ -109,7 +143,7 @@ void add_events(const Trace& trace, const std::vector<int>& order, Columns& colu
     end.push_back(event.end);
     bytes.push_back(static_cast<double>(event.bytes));
     of["op"].push_back(event.op);
-    of["name"].push_back(names.number(event.name));
+    of["name"].push_back(name_of(event));
     of["kind"].push_back(kinds.number(event.kind));
     of["pass"].push_back(passes.number(event.pass));
     of["slice"].push_back(event.slice);
@@ -126,7 +160,9 @@ void add_events(const Trace& trace, const std::vector<int>& order, Columns& colu
   for (const char* name : {"op", "name", "kind", "pass", "slice", "origin", "step", "cause", "waitCount"})
     columns.integers(name, of[name]);
   columns.integers("waitList", waits);
-  header["names"] = names.all();
+  columns.integers("nameStem", stems);
+  columns.integers("nameRest", rests);
+  names.put(header);
   header["kinds"] = kinds.all();
   header["passes"] = passes.all();
 }
@@ -212,22 +248,24 @@ std::string pack_buffers(const Trace& trace) {
   std::stable_sort(order.begin(), order.end(), [](const TraceBuffer* a, const TraceBuffer* b) {
     return std::tie(a->lane, a->taken) < std::tie(b->lane, b->taken);
   });
-  Strings names;
+  Names names;
   std::map<std::string, std::vector<int>> of;
   std::vector<double> bytes;
   for (const TraceBuffer* buffer : order) {
     of["lane"].push_back(buffer->lane);
     of["category"].push_back(buffer->category);
-    of["name"].push_back(names.number(buffer->name));
+    const auto [stem, rest] = names.parts(buffer->name);
+    of["stem"].push_back(stem);
+    of["rest"].push_back(rest);
     of["taken"].push_back(buffer->taken);
     of["returned"].push_back(buffer->returned);
     bytes.push_back(static_cast<double>(buffer->bytes));
   }
   Columns columns;
-  for (const char* name : {"lane", "category", "name", "taken", "returned"}) columns.integers(name, of[name]);
+  for (const char* name : {"lane", "category", "stem", "rest", "taken", "returned"}) columns.integers(name, of[name]);
   columns.reals("bytes", bytes);
   ordered_json header;
-  header["names"] = names.all();
+  names.put(header);
   return packed(std::move(header), columns);
 }
 

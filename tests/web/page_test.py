@@ -628,6 +628,11 @@ class Page(BrowserCase):
             outside = self.js("""return [...document.querySelectorAll('header *, nav > *, nav button')].filter((e) => {
                 const box = e.getBoundingClientRect(); return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1); }).map((e) => e.id || e.className)""")
             self.assertEqual(outside, [])
+            self.point_at_memory(1, 500)
+            self.await_text("tip", "of device 1 at ")
+            inside = self.js("""const tip = document.getElementById('tip').getBoundingClientRect(), plot = document.getElementById('plot').getBoundingClientRect();
+                return tip.left >= plot.left && tip.right <= plot.right && tip.top >= plot.top && tip.bottom <= innerHeight;""")
+            self.assertTrue(inside, "what is alive is not cut off")
             self.shot("narrow")
         finally:
             self.driver.set_window_size(1500, 1000)
