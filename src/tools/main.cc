@@ -18,6 +18,7 @@
 #include "tools/completion.h"
 #include "tools/simulate_command.h"
 #include "tools/trace_options.h"
+#include "tools/train_command.h"
 #include "tools/train_options.h"
 
 namespace piper {
@@ -219,8 +220,11 @@ int run_program(int argc, char** argv) {
   std::function<int()> chosen;
   add_trace(app, chosen, usual_input().color);
   add_view(app, chosen, usual_input().color);
-  add_train(app, chosen, usual_input().color);
-  add_profile(app, chosen, usual_input().color);
+  TrainInput train;
+  train.command_line.assign(argv, argv + argc);
+  train.color = usual_input().color;
+  add_train(app, chosen, train);
+  add_profile(app, chosen, train);
 
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace piper {
 
 /// What both have in common: a configuration, and what the command line says instead of it.
 struct TrainInput {
+  std::vector<std::string> command_line;  // as it was typed
   std::string config;
   std::string schedule;
   std::string emulate;  // cluster: name or file

@@ -29,11 +29,9 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
 
 }  // namespace
 
-void add_train(CLI::App& program, std::function<int()>& chosen, bool color) {
+void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
   CLI::App* app = program.add_subcommand("train", "Train a model under a schedule");
-  TrainCommand usual;
-  usual.input.color = color;
-  const auto command = on_choice(*app, chosen, std::move(usual));
+  const auto command = on_choice(*app, chosen, TrainCommand{usual, {}, {}, {}, {}});
   add_input(*app, command->input, "Steps, instead of the configuration's");
   app->add_option("--trace", command->trace, "Write when every operation of the last steps ran");
   app->add_option("--metrics", command->metrics, "Write loss and speed of every step, one JSON object a line");
@@ -46,12 +44,10 @@ void add_train(CLI::App& program, std::function<int()>& chosen, bool color) {
   app->footer("Example:\n  piper train examples/train_moe.toml --steps 20 --trace measured.json");
 }
 
-void add_profile(CLI::App& program, std::function<int()>& chosen, bool color) {
+void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
   CLI::App* app =
       program.add_subcommand("profile", "Measure computations and messages: what the simulator needs to predict a run");
-  ProfileCommand usual;
-  usual.input.color = color;
-  const auto command = on_choice(*app, chosen, std::move(usual));
+  const auto command = on_choice(*app, chosen, ProfileCommand{usual, {}});
   add_input(*app, command->input, "Steps that are measured, after one that is not (default: 5)");
   app->add_option("-o,--output", command->output, "Folder for the model, its costs and the cluster")->required();
   app->footer("Example:\n  piper profile examples/train_moe.toml -o profile");

@@ -9,8 +9,11 @@ class App;
 
 namespace piper {
 
+struct TrainInput;
+
 /// Adds the command to the program. If the user chooses it, `chosen` becomes what runs it and returns the exit code.
-void add_train(CLI::App& program, std::function<int()>& chosen, bool color);
-void add_profile(CLI::App& program, std::function<int()>& chosen, bool color);
+/// `usual`: what holds if the user says nothing else.
+void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual);
+void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual);
 
 }  // namespace piper
