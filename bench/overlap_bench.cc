@@ -1,5 +1,6 @@
 // How much of an all-to-all that takes half as long as computation the overlapped pairs of DualPipeV hide, on two
-// devices. Exposed is the time of a pair less its computation.
+// devices: as simulated, with computations that only wait, and with real ones. Exposed is the time of a pair less its
+// computation.
 #include <map>
 
 #include "sim/simulate.h"
@@ -10,15 +11,15 @@ namespace {
 
 using namespace piper;
 
-constexpr const char* model_text = R"([model]
+constexpr const char model_text[] = R"([model]
 name = "mixture"
 arch = "reference-moe"
 layers = 8
-hidden = 128
+hidden = {}
 heads = 4
 vocab = 256
 experts = 4
-seq = 64
+seq = {}
 
 [step]
 batch = 16
@@ -40,8 +41,7 @@ struct Side {
 };
 
 int stage_of(const std::string& chunk) {
-  if (chunk == "embed") return 0;
-  return chunk == "head" || chunk >= "layer.4" ? 1 : 0;
+  return chunk.starts_with("head") || chunk >= "layer.4" ? 1 : 0;
 }
 
 struct SideTimes {
@@ -108,16 +108,36 @@ Cluster half_as_long(const Plan& plan, const CostTable& costs) {
   return one_level(latency, bytes / (total_computation(plan, program, costs) / 2 - count * latency));
 }
 
-void print(const char* what, const Hidden& hidden) {
+/// Of all pairs of five steps.
+Hidden measured(const TrainableModel& model, const PreparedTraining& prepared, const CostTable& costs,
+                const Cluster& cluster, Computing how) {
+  const std::vector<double> seconds = communication_seconds(*prepared.plan, cluster);
+  WaitingJob job(model, prepared, &costs, &cluster, how);
+  for (int i = 0; i < 2; ++i) job.step();
+  Hidden out;
+  for (int64_t step = 2; step < 7; ++step) {
+    job.step();
+    const Simulation times = measured_step(*prepared.plan, job.job().devices(), step);
+    for (size_t d = 0; d < job.job().devices().size(); ++d) {
+      const Hidden one = hidden_on(*prepared.plan, job.job().devices()[d]->program(), times.times,
+                                   static_cast<size_t>(times.times.first[d]), seconds);
+      out.shares.insert(out.shares.end(), one.shares.begin(), one.shares.end());
+      out.computation += one.computation;
+      out.exchange += one.exchange;
+    }
+  }
+  return out;
+}
+
+void print(const char* what, int width, const Hidden& hidden) {
   const Sample sample = sample_of(hidden.shares);
-  fmt::print("{:<10} {:>6} {:>24.2f} {:>14.1f} {:>12.1f} .. {:.1f}\n", what, hidden.shares.size(),
+  fmt::print("{:<10} {:>6} {:>6} {:>24.2f} {:>14.1f} {:>12.1f} .. {:.1f}\n", what, width, hidden.shares.size(),
              hidden.exchange / hidden.computation, 100 * sample.median, 100 * sample.least, 100 * sample.most);
 }
 
-}  // namespace
-
-int main() {
-  const TrainableModel model = model_of(model_text);
+/// With this width and length of samples.
+void measure(int hidden, int length) {
+  const TrainableModel model = model_of(fmt::format(model_text, hidden, length));
   const Schedule schedule = schedule_of(schedule_text);
   CompileOptions options;
   {
@@ -131,21 +151,16 @@ int main() {
   SimOptions alone;
   alone.shared_links = false;
   const Simulation predicted = must(simulate(plan, options.cluster, &*options.costs, alone));
-  WaitingJob job(model, prepared, &*options.costs, &options.cluster);
-  for (int i = 0; i < 2; ++i) job.step();
-  Hidden measured;
-  for (int64_t step = 2; step < 7; ++step) {
-    job.step();
-    const Simulation times = measured_step(plan, job.job().devices(), step);
-    for (size_t d = 0; d < job.job().devices().size(); ++d) {
-      const Hidden one = hidden_on(plan, job.job().devices()[d]->program(), times.times,
-                                   static_cast<size_t>(times.times.first[d]), seconds);
-      measured.shares.insert(measured.shares.end(), one.shares.begin(), one.shares.end());
-      measured.computation += one.computation;
-      measured.exchange += one.exchange;
-    }
-  }
-  fmt::print("{:<10} {:>6} {:>24} {:>14} {:>20}\n", "", "pairs", "exchange / computation", "hidden %", "least .. most");
-  print("predicted", hidden_on(plan, plan.templates[0], predicted.times, 0, seconds));
-  print("measured", measured);
+  print("simulated", hidden, hidden_on(plan, plan.templates[0], predicted.times, 0, seconds));
+  for (const Computing how : {Computing::Waits, Computing::Computes})
+    print(how == Computing::Waits ? "waiting" : "computing", hidden,
+          measured(model, prepared, *options.costs, options.cluster, how));
+}
+
+}  // namespace
+
+int main() {
+  fmt::print("{:<10} {:>6} {:>6} {:>24} {:>14} {:>20}\n", "", "hidden", "pairs", "exchange / computation", "hidden %",
+             "least .. most");
+  for (const int size : {1, 2}) measure(128 * size, 64 * size);
 }

@@ -105,19 +105,22 @@ inline CostTable profiled(const TrainableModel& model, const PreparedTraining& p
   return costs;
 }
 
-/// A plan on waiting devices.
+enum class Computing { Waits, Computes };
+
+/// A plan on waiting devices, or on computing ones to compare with.
 class WaitingJob {
  public:
   /// All outlive it. `costs`: none: computations take no time; `emulate`: none: messages are as fast as memory.
   WaitingJob(const TrainableModel& model, const PreparedTraining& prepared, const CostTable* costs,
-             const Cluster* emulate)
+             const Cluster* emulate, Computing how = Computing::Waits)
       : real_(*prepared.captured, model.initialize), waiting_(real_, costs) {
     LocalOptions local;
     if (emulate)
       local.seconds = [seconds = communication_seconds(*prepared.plan, *emulate)](int64_t number) {
         return seconds[static_cast<size_t>(number) % seconds.size()];
       };
-    job_ = std::make_unique<Job>(prepared.plan, model.step, waiting_,
+    Computations& computations = how == Computing::Waits ? static_cast<Computations&>(waiting_) : real_;
+    job_ = std::make_unique<Job>(prepared.plan, model.step, computations,
                                  make_local_world(device_count(*prepared.plan), std::move(local)));
     job_->set_parameters(model.initialize);
   }

@@ -5,7 +5,7 @@
 
 namespace piper {
 
-/// Without the slack that the system otherwise allows itself (50 us on Linux).
+/// Asleep until shortly before, and then awake, so that it does not end late.
 void sleep_exactly(std::chrono::steady_clock::time_point until);
 
 }  // namespace piper

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "runtime/stream/prompt_thread.h"
 
 namespace piper {
 
@@ -57,10 +58,18 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
       failure_.report({RunProblem::Operation, fmt::format("device {}: {}", device_, problem.what())});
     }
   };
+  const auto promptly = [on_thread](const std::function<void()>& run) {
+    make_thread_prompt();
+    on_thread(run);
+  };
+  std::vector<bool> computes(plan.streams.size());
+  for (const PlannedOp& op : program_.ops)
+    if (!is_communication(op.kind)) computes[static_cast<size_t>(op.stream)] = true;
   for (const PlannedOp& op : program_.ops)
     if (auto& stream = streams_[static_cast<size_t>(op.stream)]; !stream)
-      stream = std::make_unique<Stream>(on_thread, failed);
-  host_ = std::make_unique<Stream>(on_thread, failed);
+      stream = computes[static_cast<size_t>(op.stream)] ? std::make_unique<Stream>(on_thread, failed)
+                                                        : std::make_unique<Stream>(promptly, failed);
+  host_ = std::make_unique<Stream>(promptly, failed);
 }
 
 DeviceRun::~DeviceRun() {
