@@ -14,9 +14,9 @@ namespace {
 
 using namespace piper;
 
-zoo::Config config(bool mixture) {
+zoo::Config config(bool mixture, int64_t layers = 4) {
   zoo::Config out;
-  out.layers = 4;
+  out.layers = layers;
   if (mixture) out.mixture = zoo::Mixture::IndexAdd;
   return out;
 }
@@ -38,7 +38,8 @@ void per_operator(benchmark::State& state, double calls) {
 /// Recording alone, then everything up to the graph, without measuring operators.
 void record_model(benchmark::State& state) {
   MetaModel meta;
-  if (!build_on_meta([&] { meta = zoo::make(config(state.range(0))); })) return state.SkipWithError("refused");
+  if (!build_on_meta([&] { meta = zoo::make(config(state.range(0), state.range(1))); }))
+    return state.SkipWithError("refused");
   const auto options = at::TensorOptions(c10::kMeta).dtype(c10::ScalarType::Long);
   double calls = 0;
   for (auto _ : state) {
@@ -50,8 +51,9 @@ void record_model(benchmark::State& state) {
 
 void capture_model(benchmark::State& state) {
   MetaModel meta;
-  if (!build_on_meta([&] { meta = zoo::make(config(state.range(0))); })) return state.SkipWithError("refused");
-  CaptureOptions options = zoo::options(config(state.range(0)), {2, 4});
+  if (!build_on_meta([&] { meta = zoo::make(config(state.range(0), state.range(1))); }))
+    return state.SkipWithError("refused");
+  CaptureOptions options = zoo::options(config(state.range(0), state.range(1)), {2, 4});
   options.measure_operators = false;
   double calls = 0;
   for (auto _ : state) {
@@ -120,8 +122,14 @@ void eager_step_(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(eager_step(model, inputs, {1, 0}));
 }
 
-BENCHMARK(record_model)->ArgName("mixture")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
-BENCHMARK(capture_model)->ArgName("mixture")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+BENCHMARK(record_model)
+    ->ArgNames({"mixture", "layers"})
+    ->ArgsProduct({{0, 1}, {4, 8, 32}})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(capture_model)
+    ->ArgNames({"mixture", "layers"})
+    ->ArgsProduct({{0, 1}, {4, 8, 32}})
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(replay_step)->ArgName("mixture")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 BENCHMARK(eager_step_)->ArgName("mixture")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
