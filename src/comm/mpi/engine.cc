@@ -26,6 +26,12 @@ constexpr auto farewell = seconds(10);  // how long leaving waits for the others
 constexpr size_t longest_reason = 8 << 10;
 constexpr int about_news = 1;  // use of a note
 
+/// Without destructors: other threads are in the middle of something.
+[[noreturn]] void end_process(int code) {
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
 }  // namespace
 
 /// Fixed part of every note; what follows depends on the kind.
@@ -38,6 +44,7 @@ struct Engine::Note {
     DifferentSizes,  // id: of an announcement
     Abort,           // key.world; the reason
     News,            // id: counts them; the block
+    End,             // id: this process ends with that code
     Goodbye,         // nothing follows from this rank
   } kind;
   int32_t tag = 0;
@@ -73,6 +80,7 @@ void Engine::tell(std::function<void()> order) {
 
 std::shared_ptr<Batch> Engine::open(int world) {
   const std::lock_guard lock(calls_mutex_);
+  if (hangs_) throw CommunicationError("MPI does not return from a call");
   if (!broken_.empty()) throw CommunicationError(broken_);
   if (const auto stopped = stopped_.find(world); stopped != stopped_.end()) throw CommunicationError(stopped->second);
   return *open_.insert(std::make_shared<Batch>(world)).first;
@@ -82,7 +90,7 @@ void Engine::close(const std::shared_ptr<Batch>& batch) {
   if (!batch->all_complete()) {
     neighbours_.withdraw(batch);
     tell([this, batch] { withdraw(batch); });
-    batch->wait_for_release(2 * grace);
+    if (!hangs_ && !batch->wait_for_release(2 * grace)) hangs_ = true;
   }
   const std::lock_guard lock(calls_mutex_);
   open_.erase(batch);
@@ -155,10 +163,17 @@ std::vector<Heard> Engine::heard() {
 }
 
 void Engine::end_everywhere(int code) {
-  std::fflush(nullptr);
-  tell([this, code] { wire_->abort(code); });
+  tell([this, code] {
+    for (int to = 0; to < ranks_; ++to)
+      if (to != rank_) write(to, {.kind = Note::Kind::End, .key = {}, .id = code});
+    for (const auto until = Clock::now() + milliseconds(50); broken_.empty() && Clock::now() < until;) {
+      wire_->poll(events_);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    wire_->abort(code);
+  });
   std::this_thread::sleep_for(seconds(3));
-  std::_Exit(code);  // the engine hangs in MPI
+  end_process(code);  // the engine hangs in MPI
 }
 
 // ---- The thread
@@ -234,7 +249,7 @@ void Engine::nap(bool moved) {
 void Engine::handle(const Wire::Event& event) {
   switch (event.kind) {
     case Wire::Event::Kind::NoteCame:
-      if (event.problem.empty()) handle_note(event.rank, event.note);
+      handle_note(event.rank, event.note);
       break;
     case Wire::Event::Kind::NoteSent:
       if (event.use == about_news) {
@@ -285,6 +300,8 @@ void Engine::handle_note(int from, std::span<const std::byte> bytes) {
       heard_[static_cast<size_t>(from)] = {text(), Clock::now()};
       return;
     }
+    case Note::Kind::End:
+      end_process(static_cast<int>(note.id));
     case Note::Kind::Goodbye:
       ++goodbyes_;
   }

@@ -114,6 +114,7 @@ class Engine {
   std::map<int, std::string> stopped_;  // worlds, with the reason
   std::string broken_;                  // not empty: nothing can be carried any more
   std::vector<Heard> heard_;
+  std::atomic<bool> hangs_ = false;  // the engine, in MPI
 
   // The engine's thread only.
   std::unique_ptr<Wire> wire_;

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <map>
+#include <utility>
 
 #include "comm/communicator.h"
 
@@ -39,7 +42,6 @@ struct Slot {
   int use = 0;
   void* piece = nullptr;
   size_t bytes = 0;             // of the piece
-  int64_t posted = 0;           // NoteIn: when, counted
   std::vector<std::byte> note;  // NoteIn, NoteOut
 };
 
@@ -47,19 +49,33 @@ struct Wire::Mpi {
   MPI_Comm communicator = MPI_COMM_NULL;
   bool initialised_here = false, finished = false;
   std::vector<MPI_Request> requests;
-  std::vector<Slot> slots;  // of the requests
-  size_t others = 0;        // slots that are not NoteIn
-  int64_t posted = 0;
-  std::vector<Slot> read;  // notes of the last poll: their memory is reused in the next
+  std::vector<Slot> slots;                   // of the requests
+  size_t others = 0;                         // slots that are not NoteIn
+  std::vector<std::vector<std::byte>> read;  // memory of the notes of the last poll: reused in the next
+  std::vector<int64_t> sent, came;           // notes, by rank
+  struct Held {
+    std::vector<std::byte> memory;
+    Event event;
+  };
+  std::map<std::pair<int, int64_t>, Held> held;  // notes that MPI reported before an earlier one, by rank and number
   std::vector<int> indices;
   std::vector<MPI_Status> statuses;
 
+  /// As many as always; those that are held do not count.
+  void expect_notes() {
+    while (requests.size() - others < notes_expected) {
+      if (read.empty()) read.emplace_back(longest_note + sizeof(int64_t));
+      expect_note(std::move(read.back()));
+      read.pop_back();
+    }
+    read.clear();
+  }
   void expect_note(std::vector<std::byte> memory) {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Irecv(memory.data(), static_cast<int>(memory.size()), MPI_BYTE, MPI_ANY_SOURCE, note_tag, communicator,
                     &request),
           "receive");
-    keep(request, {.kind = Slot::Kind::NoteIn, .posted = posted++, .note = std::move(memory)});
+    keep(request, {.kind = Slot::Kind::NoteIn, .note = std::move(memory)});
   }
   void keep(MPI_Request request, Slot slot) {
     if (slot.kind != Slot::Kind::NoteIn) ++others;
@@ -93,6 +109,7 @@ Wire::Wire() : mpi_(std::make_unique<Mpi>()) {
     mpi_->initialised_here = true;
     if (provided < MPI_THREAD_FUNNELED) throw CommunicationError("this MPI cannot be used in a program with threads");
   }
+  if (mpi_->initialised_here) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH reports some there
   check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi_->communicator), "join");
   check(MPI_Comm_set_errhandler(mpi_->communicator, MPI_ERRORS_RETURN), "join");
   MPI_Comm_rank(mpi_->communicator, &rank_);
@@ -106,7 +123,8 @@ Wire::Wire() : mpi_(std::make_unique<Mpi>()) {
   MPI_Get_library_version(text, &length);
   library_.assign(text, static_cast<size_t>(length));
   library_ = library_.substr(0, library_.find('\n'));
-  for (size_t i = 0; i < notes_expected; ++i) mpi_->expect_note(std::vector<std::byte>(longest_note));
+  mpi_->sent.resize(static_cast<size_t>(ranks_));
+  mpi_->came.resize(static_cast<size_t>(ranks_));
 }
 
 Wire::~Wire() {
@@ -121,6 +139,9 @@ Wire::~Wire() {
 
 void Wire::send_note(int to, std::vector<std::byte> note, int use) {
   if (note.size() > longest_note) throw std::length_error("a note is too long");
+  const int64_t number = mpi_->sent[static_cast<size_t>(to)]++;
+  const auto bytes = std::as_bytes(std::span(&number, 1));
+  note.insert(note.end(), bytes.begin(), bytes.end());
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Isend(note.data(), static_cast<int>(note.size()), MPI_BYTE, to, note_tag, mpi_->communicator, &request),
         "send");
@@ -151,8 +172,7 @@ bool Wire::busy() const {
 
 void Wire::poll(std::vector<Event>& events) {
   Mpi& mpi = *mpi_;
-  for (Slot& slot : mpi.read) mpi.expect_note(std::move(slot.note));
-  mpi.read.clear();
+  mpi.expect_notes();
   int count = 0;
   mpi.indices.resize(mpi.requests.size());
   mpi.statuses.resize(mpi.requests.size());
@@ -170,12 +190,6 @@ void Wire::poll(std::vector<Event>& events) {
     done.push_back({static_cast<size_t>(mpi.indices[static_cast<size_t>(i)]), mpi.statuses[static_cast<size_t>(i)]});
   std::sort(done.begin(), done.end(), [](const Done& a, const Done& b) { return a.index > b.index; });
 
-  struct Note {
-    int64_t posted;
-    Event event;
-  };
-  std::vector<Note> notes;
-  mpi.read.reserve(done.size());
   for (Done& item : done) {  // the highest index first: `take` moves only what lies behind
     Slot slot = mpi.take(item.index);
     Event event{.kind = Event::Kind::PieceDone,
@@ -189,14 +203,16 @@ void Wire::poll(std::vector<Event>& events) {
       event.problem = text_of(item.status.MPI_ERROR);
     switch (slot.kind) {
       case Slot::Kind::NoteIn: {
-        int bytes = 0;
-        MPI_Get_count(&item.status, MPI_BYTE, &bytes);
+        if (!event.problem.empty()) throw CommunicationError("MPI lost a message: " + event.problem);
+        int size = 0;
+        MPI_Get_count(&item.status, MPI_BYTE, &size);
         event.kind = Event::Kind::NoteCame;
         event.rank = item.status.MPI_SOURCE;
-        const int64_t posted = slot.posted;
-        mpi.read.push_back(std::move(slot));
-        event.note = std::span(mpi.read.back().note).first(static_cast<size_t>(bytes));
-        notes.push_back({posted, std::move(event)});
+        const auto bytes = static_cast<size_t>(size) - sizeof(int64_t);
+        int64_t number = 0;
+        std::memcpy(&number, slot.note.data() + bytes, sizeof number);
+        event.note = std::span(slot.note).first(bytes);
+        mpi.held[{event.rank, number}] = {std::move(slot.note), std::move(event)};
         break;
       }
       case Slot::Kind::NoteOut:
@@ -213,8 +229,17 @@ void Wire::poll(std::vector<Event>& events) {
         events.push_back(std::move(event));
     }
   }
-  std::sort(notes.begin(), notes.end(), [](const Note& a, const Note& b) { return a.posted < b.posted; });
-  for (Note& note : notes) events.push_back(std::move(note.event));
+  for (auto next = mpi.held.begin(); next != mpi.held.end();) {
+    int64_t& expected = mpi.came[static_cast<size_t>(next->first.first)];
+    if (next->first.second != expected) {
+      ++next;
+      continue;
+    }
+    ++expected;
+    mpi.read.push_back(std::move(next->second.memory));
+    events.push_back(std::move(next->second.event));
+    next = mpi.held.erase(next);
+  }
 }
 
 void Wire::finish() {
