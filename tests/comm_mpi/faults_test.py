@@ -26,6 +26,8 @@ FAULTS = {
 
 
 def problems(fault, code, output, seconds):
+    if "running" not in output:
+        yield "the job did not start"
     if fault == "none":
         if code != 0:
             yield f"exit code {code} instead of 0"

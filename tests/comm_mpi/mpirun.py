@@ -13,7 +13,7 @@ SKIPPED = 77
 
 
 def is_open_mpi(mpirun):
-    return "Open MPI" in subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout
+    return "HYDRA" not in subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout
 
 
 def command(mpirun, processes, program):
