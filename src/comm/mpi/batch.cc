@@ -1,0 +1,55 @@
+#include "comm/mpi/batch.h"
+
+#include "comm/communicator.h"
+
+namespace piper {
+
+void Batch::add() {
+  const std::lock_guard lock(mutex_);
+  ++left_;
+}
+
+void Batch::moved() {
+  const std::lock_guard lock(mutex_);
+  moved_ = Clock::now();
+}
+
+void Batch::complete() {
+  const std::lock_guard lock(mutex_);
+  moved_ = Clock::now();
+  if (--left_ == 0) changed_.notify_all();
+}
+
+void Batch::fail(const std::string& problem) {
+  const std::lock_guard lock(mutex_);
+  if (problem_.empty()) problem_ = problem.empty() ? "stopped" : problem;
+  changed_.notify_all();
+}
+
+void Batch::release() {
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  changed_.notify_all();
+}
+
+void Batch::wait(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  moved_ = Clock::now();
+  while (left_ > 0) {
+    if (!problem_.empty()) throw CommunicationError(problem_);
+    if (Clock::now() >= moved_ + patience) throw CommunicationError("a peer did not come in time");
+    changed_.wait_until(lock, moved_ + patience);
+  }
+}
+
+bool Batch::wait_for_release(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, patience, [&] { return released_; });
+}
+
+bool Batch::all_complete() {
+  const std::lock_guard lock(mutex_);
+  return left_ == 0;
+}
+
+}  // namespace piper

@@ -1,0 +1,46 @@
+// The messages that one call has under way: filled by the caller, emptied by whoever carries them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+namespace piper {
+
+class Batch {
+ public:
+  explicit Batch(int world) : world_(world) {}
+
+  int world() const { return world_; }
+
+  /// One more message, before it is handed to its carrier.
+  void add();
+  /// Something of a message has moved.
+  void moved();
+  /// A message is complete.
+  void complete();
+  /// The call cannot succeed any more. The first problem stays.
+  void fail(const std::string& problem);
+  /// Nobody uses the caller's memory any more.
+  void release();
+
+  /// Until all is complete. Throws CommunicationError.
+  void wait(std::chrono::milliseconds patience);
+  /// Until `release`; false: not in time.
+  bool wait_for_release(std::chrono::milliseconds patience);
+  bool all_complete();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const int world_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int left_ = 0;
+  bool released_ = false;
+  std::string problem_;
+  Clock::time_point moved_ = Clock::now();
+};
+
+}  // namespace piper

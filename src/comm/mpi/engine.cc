@@ -1,0 +1,482 @@
+#include "comm/mpi/engine.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "comm/communicator.h"
+#include "comm/mpi/prompt_thread.h"
+
+namespace piper {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr size_t inline_bytes = 64 << 10;  // messages up to here travel in a note
+constexpr size_t piece_bytes = 256 << 10;
+constexpr size_t window_bytes = 2 << 20;  // that may be on their way to this process at once
+constexpr auto shortest_nap = microseconds(5), longest_nap = microseconds(50);  // while somebody waits
+constexpr auto idle_nap = milliseconds(1);                                      // while nobody does
+constexpr auto grace = seconds(3);      // for pieces under way when their call is given up
+constexpr auto farewell = seconds(10);  // how long leaving waits for the others
+constexpr size_t longest_reason = 8 << 10;
+constexpr int about_news = 1;  // use of a note
+
+/// Without destructors: other threads are in the middle of something.
+[[noreturn]] void end_process(int code) {
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+}  // namespace
+
+/// Fixed part of every note; what follows depends on the kind.
+struct Engine::Note {
+  enum class Kind : int32_t {
+    Data,            // key, bytes, whole; the message
+    Announcement,    // key, id, bytes, whole: a message that is too long for a note
+    Grant,           // id, tag, offset, bytes: the receiver waits for this piece
+    Refusal,         // id, tag: the message of a grant has been withdrawn
+    DifferentSizes,  // id: of an announcement
+    Abort,           // key.world; the reason
+    News,            // id: counts them; the block
+    End,             // id: this process ends with that code
+    Goodbye,         // nothing follows from this rank
+  } kind;
+  int32_t tag = 0;
+  MessageKey key;
+  int64_t id = 0;
+  uint64_t offset = 0, bytes = 0, whole = 0;
+};
+
+Engine::Engine() {
+  std::promise<void> joined;
+  auto ready = joined.get_future();
+  thread_ = std::thread([&] { run(joined); });
+  try {
+    ready.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+Engine::~Engine() {
+  tell([this] { say_goodbye(); });
+  thread_.join();
+}
+
+// ---- Callers
+
+void Engine::tell(std::function<void()> order) {
+  const std::lock_guard lock(orders_mutex_);
+  orders_.push_back(std::move(order));
+  ordered_.notify_one();
+}
+
+std::shared_ptr<Batch> Engine::open(int world) {
+  const std::lock_guard lock(calls_mutex_);
+  if (hangs_) throw CommunicationError("MPI does not return from a call");
+  if (!broken_.empty()) throw CommunicationError(broken_);
+  if (const auto stopped = stopped_.find(world); stopped != stopped_.end()) throw CommunicationError(stopped->second);
+  return *open_.insert(std::make_shared<Batch>(world)).first;
+}
+
+void Engine::close(const std::shared_ptr<Batch>& batch) {
+  if (!batch->all_complete()) {
+    neighbours_.withdraw(batch);
+    tell([this, batch] { withdraw(batch); });
+    if (!hangs_ && !batch->wait_for_release(2 * grace)) hangs_ = true;
+  }
+  const std::lock_guard lock(calls_mutex_);
+  open_.erase(batch);
+}
+
+void Engine::send(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key, std::span<const std::byte> data,
+                  size_t whole) {
+  batch->add();
+  if (rank == rank_) return neighbours_.send(batch, key, data, whole);
+  auto message = std::make_shared<Message>();
+  message->batch = batch;
+  message->key = key;
+  message->rank = rank;
+  message->data = const_cast<std::byte*>(data.data());
+  message->bytes = data.size();
+  message->whole = whole;
+  tell([this, message] { start_send(message); });
+}
+
+void Engine::receive(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key, std::span<std::byte> data,
+                     size_t whole) {
+  batch->add();
+  if (rank == rank_) return neighbours_.receive(batch, key, data, whole);
+  auto message = std::make_shared<Message>();
+  message->batch = batch;
+  message->key = key;
+  message->rank = rank;
+  message->data = data.data();
+  message->bytes = data.size();
+  message->whole = whole;
+  tell([this, message] { start_receive(message); });
+}
+
+void Engine::abort(int world, const std::string& reason) {
+  stop_world(world, reason);
+  tell([this, world, reason = reason.substr(0, longest_reason)] {
+    Note note{.kind = Note::Kind::Abort, .key = {}};
+    note.key.world = world;
+    for (int to = 0; to < ranks_; ++to)
+      if (to != rank_) write(to, note, std::as_bytes(std::span(reason)));
+  });
+}
+
+void Engine::stop_world(int world, const std::string& reason) {
+  const std::lock_guard lock(calls_mutex_);
+  if (!stopped_.emplace(world, reason.empty() ? "stopped" : reason).second) return;
+  for (const auto& batch : open_)
+    if (batch->world() == world) batch->fail(reason);
+}
+
+void Engine::post(std::string block, MpiWorld::To to) {
+  if (block.size() > inline_bytes) throw std::length_error("a block about a process is too long");
+  {
+    const std::lock_guard lock(calls_mutex_);
+    heard_[static_cast<size_t>(rank_)] = {block, Clock::now()};
+  }
+  tell([this, block = std::move(block), to] {
+    ++posts_;
+    for (int rank = 0; rank < (to == MpiWorld::To::Everybody ? ranks_ : 1); ++rank)
+      if (rank != rank_) {
+        news_[static_cast<size_t>(rank)].next = block;
+        send_news(rank);
+      }
+  });
+}
+
+std::vector<Heard> Engine::heard() {
+  const std::lock_guard lock(calls_mutex_);
+  return heard_;
+}
+
+void Engine::end_everywhere(int code) {
+  tell([this, code] {
+    for (int to = 0; to < ranks_; ++to)
+      if (to != rank_) write(to, {.kind = Note::Kind::End, .key = {}, .id = code});
+    for (const auto until = Clock::now() + milliseconds(50); broken_.empty() && Clock::now() < until;) {
+      wire_->poll(events_);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    wire_->abort(code);
+  });
+  std::this_thread::sleep_for(seconds(3));
+  end_process(code);  // the engine hangs in MPI
+}
+
+// ---- The thread
+
+void Engine::run(std::promise<void>& joined) {
+  make_prompt();
+  try {
+    wire_ = std::make_unique<Wire>();
+    rank_ = wire_->rank();
+    ranks_ = wire_->ranks();
+    library_ = wire_->library();
+    heard_.assign(static_cast<size_t>(ranks_), {"", Clock::now()});
+    news_.resize(static_cast<size_t>(ranks_));
+    news_heard_.resize(static_cast<size_t>(ranks_));
+  } catch (...) {
+    joined.set_exception(std::current_exception());
+    return;
+  }
+  joined.set_value();
+  work();
+  wire_.reset();
+}
+
+void Engine::work() {
+  Clock::time_point leave_by = Clock::time_point::max();
+  while (true) {
+    bool moved = false;
+    try {
+      moved = do_as_told();
+      if (broken_.empty()) {
+        events_.clear();
+        wire_->poll(events_);
+        for (const Wire::Event& event : events_) handle(event);
+        moved |= !events_.empty();
+        grant();
+      }
+    } catch (const std::exception& problem) {
+      break_off(problem.what());
+    }
+    const auto now = Clock::now();
+    for (const auto& [batch, since] : leaving_)
+      if (now > since + grace) {
+        break_off("a peer cannot be reached");
+        break;
+      }
+    if (leaving_job_) {
+      if (broken_.empty() && goodbyes_ == ranks_ - 1 && !wire_->busy()) return wire_->finish();
+      leave_by = std::min(leave_by, now + farewell);
+      if (!broken_.empty() || now > leave_by) return;
+    }
+    nap(moved);
+  }
+}
+
+bool Engine::do_as_told() {
+  std::vector<std::function<void()>> orders;
+  {
+    const std::lock_guard lock(orders_mutex_);
+    orders.swap(orders_);
+  }
+  for (const auto& order : orders) order();
+  return !orders.empty();
+}
+
+/// Longer and longer while nothing happens; an order ends it.
+void Engine::nap(bool moved) {
+  const bool waiting = wire_->busy() || !expected_.empty() || !announced_.empty() || !incoming_.empty() || leaving_job_;
+  nap_ = moved ? shortest_nap : std::min<Clock::duration>(2 * nap_, waiting ? Clock::duration(longest_nap) : idle_nap);
+  std::unique_lock lock(orders_mutex_);
+  ordered_.wait_until(lock, Clock::now() + nap_, [&] { return !orders_.empty(); });
+}
+
+void Engine::handle(const Wire::Event& event) {
+  switch (event.kind) {
+    case Wire::Event::Kind::NoteCame:
+      handle_note(event.rank, event.note);
+      break;
+    case Wire::Event::Kind::NoteSent:
+      if (event.use == about_news) {
+        news_[static_cast<size_t>(event.rank)].sending = false;
+        send_news(event.rank);
+      }
+      break;
+    case Wire::Event::Kind::PieceDone:
+    case Wire::Event::Kind::PieceCancelled:
+      end_piece(*static_cast<Message*>(event.piece), event);
+  }
+}
+
+void Engine::write(int to, const Note& note, std::span<const std::byte> data, int use) {
+  if (!broken_.empty()) return;
+  std::vector<std::byte> bytes(sizeof note + data.size());
+  std::memcpy(bytes.data(), &note, sizeof note);
+  std::copy(data.begin(), data.end(), bytes.begin() + sizeof note);
+  wire_->send_note(to, std::move(bytes), use);
+}
+
+void Engine::handle_note(int from, std::span<const std::byte> bytes) {
+  static_assert(sizeof(Note) + inline_bytes <= Wire::longest_note);
+  Note note;
+  std::memcpy(&note, bytes.data(), sizeof note);
+  const auto data = bytes.subspan(sizeof note);
+  const auto text = [&] { return std::string(reinterpret_cast<const char*>(data.data()), data.size()); };
+  switch (note.kind) {
+    case Note::Kind::Data:
+      return arrive(note.key, {from, 0, note.bytes, note.whole, std::vector(data.begin(), data.end())});
+    case Note::Kind::Announcement:
+      return arrive(note.key, {from, note.id, note.bytes, note.whole, {}});
+    case Note::Kind::Grant:
+      return granted(from, note);
+    case Note::Kind::Refusal:
+      return refused(from, note);
+    case Note::Kind::DifferentSizes:
+      if (const auto found = announced_.find(note.id); found != announced_.end())
+        found->second->batch->fail(different_sizes);
+      return;
+    case Note::Kind::Abort:
+      return stop_world(note.key.world, text());
+    case Note::Kind::News: {
+      int64_t& newest = news_heard_[static_cast<size_t>(from)];
+      if (note.id <= newest) return;
+      newest = note.id;
+      const std::lock_guard lock(calls_mutex_);
+      heard_[static_cast<size_t>(from)] = {text(), Clock::now()};
+      return;
+    }
+    case Note::Kind::End:
+      end_process(static_cast<int>(note.id));
+    case Note::Kind::Goodbye:
+      ++goodbyes_;
+  }
+}
+
+// ---- Messages
+
+void Engine::start_send(const MessagePointer& message) {
+  Note note{.kind = Note::Kind::Data, .key = message->key, .bytes = message->bytes, .whole = message->whole};
+  if (message->bytes <= inline_bytes) {
+    write(message->rank, note, {message->data, message->bytes});
+    message->batch->complete();
+    return;
+  }
+  note.kind = Note::Kind::Announcement;
+  note.id = message->id = ++next_id_;
+  announced_[message->id] = message;
+  write(message->rank, note);
+}
+
+void Engine::start_receive(const MessagePointer& message) {
+  const auto found = arrived_.find(message->key);
+  if (found == arrived_.end()) {
+    expected_[message->key].push_back(message);
+    return;
+  }
+  const Arrival arrival = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) arrived_.erase(found);
+  meet(message, arrival);
+}
+
+void Engine::arrive(const MessageKey& key, Arrival arrival) {
+  const auto found = expected_.find(key);
+  if (found == expected_.end()) {
+    arrived_[key].push_back(std::move(arrival));
+    return;
+  }
+  const MessagePointer message = found->second.front();
+  found->second.pop_front();
+  if (found->second.empty()) expected_.erase(found);
+  meet(message, arrival);
+}
+
+void Engine::meet(const MessagePointer& message, const Arrival& arrival) {
+  if (arrival.bytes != message->bytes || arrival.whole != message->whole) {
+    message->batch->fail(different_sizes);
+    if (!arrival.data) write(arrival.rank, {.kind = Note::Kind::DifferentSizes, .key = {}, .id = arrival.id});
+    return;
+  }
+  if (arrival.data) {
+    std::copy(arrival.data->begin(), arrival.data->end(), message->data);
+    message->batch->complete();
+    return;
+  }
+  message->id = arrival.id;
+  do next_tag_ = next_tag_ % wire_->highest_tag() + 1;
+  while (incoming_.contains(next_tag_));
+  message->tag = next_tag_;
+  incoming_[message->tag] = message;
+  to_grant_.push_back(message);
+}
+
+/// Messages take turns, so that all senders are kept busy; what is under way is limited, so that they do not crowd the
+/// last link.
+void Engine::grant() {
+  while (!to_grant_.empty() && granted_ < window_bytes) {
+    const MessagePointer message = to_grant_.front();
+    to_grant_.pop_front();
+    const size_t bytes = std::min(piece_bytes, message->bytes - message->granted);
+    wire_->receive_piece(message->rank, message->tag, {message->data + message->granted, bytes}, message.get());
+    write(message->rank, {.kind = Note::Kind::Grant,
+                          .tag = message->tag,
+                          .key = {},
+                          .id = message->id,
+                          .offset = message->granted,
+                          .bytes = bytes});
+    ++message->pieces;
+    in_use_[message.get()] = message;
+    granted_ += bytes;
+    message->granted += bytes;
+    if (message->granted < message->bytes) to_grant_.push_back(message);
+  }
+}
+
+void Engine::granted(int from, const Note& note) {
+  const auto found = announced_.find(note.id);
+  if (found == announced_.end())
+    return write(from, {.kind = Note::Kind::Refusal, .tag = note.tag, .key = {}, .id = note.id});
+  const MessagePointer message = found->second;
+  wire_->send_piece(from, note.tag, {message->data + note.offset, note.bytes}, message.get());
+  ++message->pieces;
+  in_use_[message.get()] = message;
+}
+
+void Engine::refused(int from, const Note& note) {
+  const auto found = incoming_.find(note.tag);
+  if (found == incoming_.end() || found->second->rank != from || found->second->id != note.id) return;
+  std::erase(to_grant_, found->second);
+  wire_->cancel_receives(found->second.get());
+}
+
+void Engine::end_piece(Message& message, const Wire::Event& event) {
+  const MessagePointer keep = in_use_.at(&message);
+  const bool receives = message.tag != 0;
+  if (receives) granted_ -= event.bytes;
+  if (--message.pieces == 0) in_use_.erase(&message);
+  if (!event.problem.empty()) {
+    message.batch->fail("the connection to rank " + std::to_string(message.rank) + " failed: " + event.problem);
+  } else if (event.kind == Wire::Event::Kind::PieceDone) {
+    message.moved += event.bytes;
+    if (message.moved == message.bytes) {
+      forget(keep);
+      if (!message.withdrawn) message.batch->complete();
+    } else {
+      message.batch->moved();
+    }
+  }
+  if (message.withdrawn && message.pieces == 0) {
+    forget(keep);
+    release_if_unused(message.batch);
+  }
+}
+
+void Engine::forget(const MessagePointer& message) {
+  if (message->tag != 0)
+    incoming_.erase(message->tag);
+  else
+    announced_.erase(message->id);
+}
+
+/// The call has given up: whatever is not under way stays where it is, the rest ends soon.
+void Engine::withdraw(const std::shared_ptr<Batch>& batch) {
+  const auto of_batch = [&](const MessagePointer& message) { return message->batch == batch; };
+  for (auto& [key, messages] : expected_) std::erase_if(messages, of_batch);
+  std::erase_if(expected_, [](const auto& entry) { return entry.second.empty(); });
+  std::erase_if(announced_, [&](const auto& entry) { return of_batch(entry.second); });
+  std::erase_if(to_grant_, of_batch);
+  std::erase_if(incoming_, [&](const auto& entry) { return of_batch(entry.second) && entry.second->pieces == 0; });
+  for (auto& [address, message] : in_use_)
+    if (of_batch(message)) message->withdrawn = true;
+  leaving_[batch] = Clock::now();
+  release_if_unused(batch);
+}
+
+void Engine::release_if_unused(const std::shared_ptr<Batch>& batch) {
+  for (const auto& [address, message] : in_use_)
+    if (message->batch == batch) return;
+  leaving_.erase(batch);
+  batch->release();
+}
+
+void Engine::send_news(int to) {
+  News& news = news_[static_cast<size_t>(to)];
+  if (news.sending || !news.next) return;
+  write(to, {.kind = Note::Kind::News, .key = {}, .id = posts_}, std::as_bytes(std::span(*news.next)), about_news);
+  news.sending = true;
+  news.next.reset();
+}
+
+/// MPI is not called any more, so it does not touch memory that callers take back.
+void Engine::break_off(const std::string& reason) {
+  const std::lock_guard lock(calls_mutex_);
+  if (broken_.empty()) broken_ = reason;
+  for (const auto& batch : open_) {
+    batch->fail(reason);
+    batch->release();
+  }
+  leaving_.clear();
+}
+
+void Engine::say_goodbye() {
+  leaving_job_ = true;
+  for (int to = 0; to < ranks_; ++to)
+    if (to != rank_) write(to, {.kind = Note::Kind::Goodbye, .key = {}});
+}
+
+}  // namespace piper

@@ -1,0 +1,164 @@
+// The thread that carries the messages of a process: it makes all calls of MPI and knows the protocol (README.md).
+#pragma once
+
+#include <atomic>
+#include <compare>
+#include <deque>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "comm/mpi/batch.h"
+#include "comm/mpi/mpi_world.h"
+#include "comm/mpi/neighbours.h"
+#include "comm/mpi/wire.h"
+
+namespace piper {
+
+class Engine {
+ public:
+  /// Returns when all processes have joined.
+  Engine();
+  ~Engine();
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const std::string& library() const { return library_; }
+
+  /// Throws if the world has been aborted.
+  std::shared_ptr<Batch> open(int world);
+  /// Afterwards nothing uses the caller's memory any more, complete or not.
+  void close(const std::shared_ptr<Batch>& batch);
+  void send(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key, std::span<const std::byte> data,
+            size_t whole);
+  void receive(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key, std::span<std::byte> data,
+               size_t whole);
+
+  /// Ends all calls of a world, on all ranks.
+  void abort(int world, const std::string& reason);
+
+  void post(std::string block, MpiWorld::To to);
+  std::vector<Heard> heard();
+  [[noreturn]] void end_everywhere(int code);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Note;
+  struct Message {
+    std::shared_ptr<Batch> batch;
+    MessageKey key;
+    int rank = 0;
+    std::byte* data = nullptr;  // of a send only read
+    size_t bytes = 0, whole = 0;
+    int64_t id = 0;      // the sender's
+    int tag = 0;         // the receiver's choice
+    size_t granted = 0;  // of a receive
+    size_t moved = 0;
+    int pieces = 0;  // under way: MPI uses the memory
+    bool withdrawn = false;
+  };
+  using MessagePointer = std::shared_ptr<Message>;
+  /// A message that has come, or could, before its receive was posted.
+  struct Arrival {
+    int rank = 0;
+    int64_t id = 0;
+    size_t bytes = 0, whole = 0;
+    std::optional<std::vector<std::byte>> data;  // none: announced
+  };
+  struct News {
+    std::optional<std::string> next;  // to be sent when the last one is on its way
+    bool sending = false;
+  };
+
+  void run(std::promise<void>& joined);
+  void work();
+  bool do_as_told();
+  void nap(bool moved);
+  void handle(const Wire::Event& event);
+  void handle_note(int from, std::span<const std::byte> bytes);
+  void write(int to, const Note& note, std::span<const std::byte> data = {}, int use = 0);
+
+  void start_send(const MessagePointer& message);
+  void start_receive(const MessagePointer& message);
+  void arrive(const MessageKey& key, Arrival arrival);
+  void meet(const MessagePointer& message, const Arrival& arrival);
+  void grant();
+  void granted(int from, const Note& note);
+  void refused(int from, const Note& note);
+  void end_piece(Message& message, const Wire::Event& event);
+  void forget(const MessagePointer& message);
+  void withdraw(const std::shared_ptr<Batch>& batch);
+  void release_if_unused(const std::shared_ptr<Batch>& batch);
+  void send_news(int to);
+  void stop_world(int world, const std::string& reason);
+  void break_off(const std::string& reason);
+  void say_goodbye();
+
+  void tell(std::function<void()> order);
+
+  int rank_ = 0, ranks_ = 1;
+  std::string library_;
+  Neighbours neighbours_;
+
+  std::mutex orders_mutex_;
+  std::condition_variable ordered_;
+  std::vector<std::function<void()>> orders_;
+
+  std::mutex calls_mutex_;  // what callers and the engine share
+  std::set<std::shared_ptr<Batch>> open_;
+  std::map<int, std::string> stopped_;  // worlds, with the reason
+  std::string broken_;                  // not empty: nothing can be carried any more
+  std::vector<Heard> heard_;
+  std::atomic<bool> hangs_ = false;  // the engine, in MPI
+
+  // The engine's thread only.
+  std::unique_ptr<Wire> wire_;
+  std::vector<Wire::Event> events_;
+  std::map<MessageKey, std::deque<MessagePointer>> expected_;
+  std::map<MessageKey, std::deque<Arrival>> arrived_;
+  std::map<int64_t, MessagePointer> announced_;                  // sends, by id
+  std::map<int, MessagePointer> incoming_;                       // by tag, until the last piece is here
+  std::deque<MessagePointer> to_grant_;                          // the next piece of the first is granted next
+  std::map<Message*, MessagePointer> in_use_;                    // with pieces under way
+  std::map<std::shared_ptr<Batch>, Clock::time_point> leaving_;  // withdrawn while memory is in use, since when
+  size_t granted_ = 0;                                           // bytes that may arrive now
+  int64_t next_id_ = 0, posts_ = 0;
+  int next_tag_ = 0;
+  std::vector<News> news_;
+  std::vector<int64_t> news_heard_;  // the newest number, by rank
+  int goodbyes_ = 0;
+  bool leaving_job_ = false;
+  Clock::duration nap_{};
+  std::thread thread_;
+};
+
+/// A call's messages. When it ends, complete or not, its memory is the caller's again.
+class Messages {
+ public:
+  Messages(Engine& engine, int world, std::chrono::milliseconds patience)
+      : engine_(engine), patience_(patience), batch_(engine.open(world)) {}
+  ~Messages() { engine_.close(batch_); }
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
+  /// `whole` is the size of what the message is a part of; it must be the same at both ends too.
+  void send(int rank, const MessageKey& key, std::span<const std::byte> data, size_t whole) {
+    engine_.send(batch_, rank, key, data, whole);
+  }
+  void receive(int rank, const MessageKey& key, std::span<std::byte> data, size_t whole) {
+    engine_.receive(batch_, rank, key, data, whole);
+  }
+  void wait() { batch_->wait(patience_); }
+
+ private:
+  Engine& engine_;
+  std::chrono::milliseconds patience_;
+  std::shared_ptr<Batch> batch_;
+};
+
+}  // namespace piper

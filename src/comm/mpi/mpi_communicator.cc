@@ -1,0 +1,219 @@
+#include "comm/mpi/mpi_communicator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/numbers.h"
+#include "comm/parts.h"
+
+namespace piper {
+namespace {
+
+constexpr size_t small_bytes = 16 << 10;   // sums up to here: everybody gets everything and adds up itself
+constexpr size_t block_bytes = 256 << 10;  // of a sum: the next one travels while this one is added up
+constexpr size_t blocks_ahead = 4;
+
+using Bytes = std::span<std::byte>;
+using ConstBytes = std::span<const std::byte>;
+
+/// The part of an array that a member adds up, in blocks.
+struct Range {
+  size_t begin = 0, end = 0;
+  size_t blocks() const { return std::max<size_t>(1, (end - begin + block_bytes - 1) / block_bytes); }
+  Range block(size_t b) const {
+    return {std::min(end, begin + b * block_bytes), std::min(end, begin + (b + 1) * block_bytes)};
+  }
+  size_t size() const { return end - begin; }
+  template <class Span>
+  Span of(Span whole) const {
+    return whole.subspan(begin, size());
+  }
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  MpiCommunicator(std::shared_ptr<Engine> engine, int world, int devices, int device,
+                  std::chrono::milliseconds patience)
+      : engine_(std::move(engine)), world_(world), devices_(devices), device_(device), patience_(patience) {}
+
+  int device() const override { return device_; }
+
+  int make_circle(std::vector<int> members) override {
+    circles_.push_back(std::move(members));
+    return static_cast<int>(circles_.size()) - 1;
+  }
+
+  void send(int to, int64_t number, ConstBytes data) override {
+    Messages messages(*engine_, world_, patience_);
+    messages.send(rank(to), key(-1, number, device_, to), data, data.size());
+    messages.wait();
+  }
+  void receive(int from, int64_t number, Bytes data) override {
+    Messages messages(*engine_, world_, patience_);
+    messages.receive(rank(from), key(-1, number, from, device_), data, data.size());
+    messages.wait();
+  }
+
+  void all_reduce(int circle, int64_t number, Bytes data, Number of) override {
+    const Exchange exchange = begin(circle, number, data.size());
+    if (data.size() <= small_bytes) return all_reduce_small(exchange, data, of);
+    const auto size = static_cast<size_t>(bytes_of(of));
+    const size_t numbers = data.size() / size, n = exchange.members.size();
+    std::vector<Range> ranges;
+    for (size_t m = 0; m < n; ++m) ranges.push_back({numbers * m / n * size, numbers * (m + 1) / n * size});
+    Messages sums(*engine_, world_, patience_);
+    for (const size_t m : exchange.others())
+      for (size_t b = 0; b < ranges[m].blocks(); ++b)
+        exchange.receive(sums, m, sum_step(b), ranges[m].block(b).of(data));
+    add_up(exchange, data, ranges, [&](size_t b, std::span<const std::byte* const> from) {
+      const Bytes block = ranges[exchange.me].block(b).of(data);
+      sum(from, block.data(), block.size(), of);
+      for (const size_t m : exchange.others()) exchange.send(sums, m, sum_step(b), block);
+    });
+    sums.wait();
+  }
+
+  void reduce_scatter(int circle, int64_t number, ConstBytes whole, Bytes part, Number of, Into into) override {
+    const Exchange exchange = begin(circle, number, whole.size());
+    std::vector<Range> ranges;
+    for (size_t m = 0; m < exchange.members.size(); ++m) ranges.push_back({m * part.size(), (m + 1) * part.size()});
+    std::vector<std::byte> total(into == Into::Add ? std::min(block_bytes, part.size()) : 0);
+    add_up(exchange, whole, ranges, [&](size_t b, std::span<const std::byte* const> from) {
+      const Bytes block = Range{0, part.size()}.block(b).of(part);
+      sum(from, into == Into::Add ? total.data() : block.data(), block.size(), of);
+      if (into == Into::Add) add(total.data(), block.data(), block.size(), of);
+    });
+  }
+
+  void all_gather(int circle, int64_t number, ConstBytes part, Bytes whole) override {
+    const Exchange exchange = begin(circle, number, whole.size());
+    Messages messages(*engine_, world_, patience_);
+    for (const size_t m : exchange.others())
+      exchange.receive(messages, m, 0, whole.subspan(m * part.size(), part.size()));
+    for (const size_t m : exchange.others()) exchange.send(messages, m, 0, part);
+    if (std::byte* mine = whole.data() + exchange.me * part.size(); mine != part.data())
+      std::copy(part.begin(), part.end(), mine);
+    messages.wait();
+  }
+
+  void all_to_all(int circle, int64_t number, ConstBytes out, int64_t run_out, Bytes in, int64_t run_in) override {
+    const Exchange exchange = begin(circle, number, in.size());
+    const size_t n = exchange.members.size(), part = in.size() / n, me = exchange.me;
+    const auto run_from = static_cast<size_t>(run_out), run_to = static_cast<size_t>(run_in);
+    const bool packs = run_from != part, unpacks = run_to != part;
+    std::vector<std::byte> packed(packs ? n * part : 0), unpacked(unpacks ? n * part : 0);
+    Messages messages(*engine_, world_, patience_);
+    for (const size_t m : exchange.others())
+      exchange.receive(messages, m, 0, (unpacks ? Bytes(unpacked) : in).subspan(m * part, part));
+    for (const size_t m : exchange.others()) {
+      if (packs) copy_part(out.data(), m, run_from, packed.data(), m, part, n, part);
+      exchange.send(messages, m, 0, (packs ? ConstBytes(packed) : out).subspan(m * part, part));
+    }
+    copy_part(out.data(), me, run_from, in.data(), me, run_to, n, part);
+    messages.wait();
+    if (unpacks)
+      for (const size_t m : exchange.others()) copy_part(unpacked.data(), m, part, in.data(), m, run_to, n, part);
+  }
+
+  void abort(const std::string& reason) override { engine_->abort(world_, reason); }
+
+ private:
+  /// One exchange in a circle, as this device sees it.
+  struct Exchange {
+    const MpiCommunicator& from;
+    const std::vector<int>& members;
+    int circle;
+    int64_t number;
+    size_t whole;
+    size_t me;
+
+    /// The members after this one first, so that not everybody sends to the same.
+    std::vector<size_t> others() const {
+      std::vector<size_t> result;
+      for (size_t i = 1; i < members.size(); ++i) result.push_back((me + i) % members.size());
+      return result;
+    }
+    void send(Messages& messages, size_t to, size_t step, ConstBytes data) const {
+      messages.send(from.rank(members[to]), from.key(circle, number, from.device_, members[to], step), data, whole);
+    }
+    void receive(Messages& messages, size_t sender, size_t step, Bytes data) const {
+      messages.receive(from.rank(members[sender]), from.key(circle, number, members[sender], from.device_, step), data,
+                       whole);
+    }
+  };
+
+  static size_t block_step(size_t block) { return 2 * block; }
+  static size_t sum_step(size_t block) { return 2 * block + 1; }
+
+  Exchange begin(int circle, int64_t number, size_t whole) const {
+    const std::vector<int>& members = circles_[static_cast<size_t>(circle)];
+    const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), device_) - members.begin());
+    if (me == members.size()) throw CommunicationError("a device communicates in a circle of others");
+    return {*this, members, circle, number, whole, me};
+  }
+
+  void all_reduce_small(const Exchange& exchange, Bytes data, Number of) {
+    const size_t n = exchange.members.size();
+    std::vector<std::byte> all(n * data.size());
+    std::vector<const std::byte*> from;
+    for (size_t m = 0; m < n; ++m) from.push_back(m == exchange.me ? data.data() : all.data() + m * data.size());
+    Messages messages(*engine_, world_, patience_);
+    for (const size_t m : exchange.others())
+      exchange.receive(messages, m, 0, Bytes(all).subspan(m * data.size(), data.size()));
+    for (const size_t m : exchange.others()) exchange.send(messages, m, 0, data);
+    messages.wait();
+    sum(from, data.data(), data.size(), of);
+  }
+
+  /// Sends every member its range of `whole` and receives everybody's numbers of this one's: `added(b, from)` gets
+  /// those of block b, by member, while the next blocks are on their way.
+  template <class Added>
+  void add_up(const Exchange& exchange, ConstBytes whole, const std::vector<Range>& ranges, Added added) {
+    const size_t n = exchange.members.size(), me = exchange.me;
+    const Range& mine = ranges[me];
+    const size_t longest = std::min(block_bytes, mine.size()), ahead = std::min(blocks_ahead, mine.blocks());
+    std::vector<std::byte> memory(ahead * n * longest);
+    const auto place = [&](size_t b, size_t m) {
+      return Bytes(memory).subspan((b % ahead * n + m) * longest, mine.block(b).size());
+    };
+    std::vector<std::unique_ptr<Messages>> coming(ahead);
+    const auto expect = [&](size_t b) {
+      coming[b % ahead] = std::make_unique<Messages>(*engine_, world_, patience_);
+      for (const size_t m : exchange.others()) exchange.receive(*coming[b % ahead], m, block_step(b), place(b, m));
+    };
+    Messages going(*engine_, world_, patience_);
+    for (size_t b = 0; b < ahead; ++b) expect(b);
+    size_t most = 0;
+    for (const Range& range : ranges) most = std::max(most, range.blocks());
+    for (size_t b = 0; b < most; ++b)
+      for (const size_t m : exchange.others())
+        if (b < ranges[m].blocks()) exchange.send(going, m, block_step(b), ranges[m].block(b).of(whole));
+    std::vector<const std::byte*> from(n);
+    for (size_t b = 0; b < mine.blocks(); ++b) {
+      coming[b % ahead]->wait();
+      for (size_t m = 0; m < n; ++m) from[m] = m == me ? mine.block(b).of(whole).data() : place(b, m).data();
+      added(b, from);
+      if (b + ahead < mine.blocks()) expect(b + ahead);
+    }
+    going.wait();
+  }
+
+  int rank(int device) const { return rank_of(device, engine_->ranks(), devices_); }
+  MessageKey key(int circle, int64_t number, int from, int to, size_t step = 0) const {
+    return {world_, circle, from, to, static_cast<int32_t>(step), number};
+  }
+
+  const std::shared_ptr<Engine> engine_;
+  const int world_, devices_, device_;
+  const std::chrono::milliseconds patience_;
+  std::vector<std::vector<int>> circles_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<Engine> engine, int world, int devices, int device,
+                                                    std::chrono::milliseconds patience) {
+  return std::make_unique<MpiCommunicator>(std::move(engine), world, devices, device, patience);
+}
+
+}  // namespace piper

@@ -1,0 +1,253 @@
+#include "comm/mpi/wire.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "comm/communicator.h"
+
+namespace piper {
+namespace {
+
+constexpr int note_tag = 0;
+constexpr size_t notes_expected = 16;  // receives that are always posted
+
+std::string text_of(int error) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  return MPI_Error_string(error, text, &length) == MPI_SUCCESS ? std::string(text, static_cast<size_t>(length))
+                                                               : "error " + std::to_string(error);
+}
+
+void check(int error, const char* what) {
+  if (error != MPI_SUCCESS) throw CommunicationError(std::string("MPI cannot ") + what + ": " + text_of(error));
+}
+
+/// Settings that matter, unless somebody has made them: read by Open MPI when it starts, unknown to others.
+void prefer_settings() {
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);  // joining and leaving spin: not on the core that a peer needs
+  setenv("OMPI_MCA_btl_tcp_flags", "0x1", 0);      // plain sends; with puts both directions of a link take turns
+}
+
+}  // namespace
+
+/// What a request of MPI is about.
+struct Slot {
+  enum class Kind { NoteIn, NoteOut, PieceIn, PieceOut } kind;
+  int rank = 0;
+  int use = 0;
+  void* piece = nullptr;
+  size_t bytes = 0;             // of the piece
+  std::vector<std::byte> note;  // NoteIn, NoteOut
+};
+
+struct Wire::Mpi {
+  MPI_Comm communicator = MPI_COMM_NULL;
+  bool initialised_here = false, finished = false;
+  std::vector<MPI_Request> requests;
+  std::vector<Slot> slots;                   // of the requests
+  size_t others = 0;                         // slots that are not NoteIn
+  std::vector<std::vector<std::byte>> read;  // memory of the notes of the last poll: reused in the next
+  std::vector<int64_t> sent, came;           // notes, by rank
+  struct Held {
+    std::vector<std::byte> memory;
+    Event event;
+  };
+  std::map<std::pair<int, int64_t>, Held> held;  // notes that MPI reported before an earlier one, by rank and number
+  std::vector<int> indices;
+  std::vector<MPI_Status> statuses;
+
+  /// As many as always; those that are held do not count.
+  void expect_notes() {
+    while (requests.size() - others < notes_expected) {
+      if (read.empty()) read.emplace_back(longest_note + sizeof(int64_t));
+      expect_note(std::move(read.back()));
+      read.pop_back();
+    }
+    read.clear();
+  }
+  void expect_note(std::vector<std::byte> memory) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Irecv(memory.data(), static_cast<int>(memory.size()), MPI_BYTE, MPI_ANY_SOURCE, note_tag, communicator,
+                    &request),
+          "receive");
+    keep(request, {.kind = Slot::Kind::NoteIn, .note = std::move(memory)});
+  }
+  void keep(MPI_Request request, Slot slot) {
+    if (slot.kind != Slot::Kind::NoteIn) ++others;
+    requests.push_back(request);
+    slots.push_back(std::move(slot));
+  }
+  Slot take(size_t index) {
+    Slot slot = std::move(slots[index]);
+    if (slot.kind != Slot::Kind::NoteIn) --others;
+    if (index + 1 < slots.size()) {
+      slots[index] = std::move(slots.back());
+      requests[index] = requests.back();
+    }
+    slots.pop_back();
+    requests.pop_back();
+    return slot;
+  }
+};
+
+Wire::Wire() : mpi_(std::make_unique<Mpi>()) {
+  int initialised = 0, provided = MPI_THREAD_SINGLE;
+  check(MPI_Initialized(&initialised), "start");
+  if (initialised) {
+    check(MPI_Query_thread(&provided), "start");
+    if (provided < MPI_THREAD_MULTIPLE)
+      throw CommunicationError(
+          "MPI was initialised for calls of one thread only; initialise it with MPI_THREAD_MULTIPLE");
+  } else {
+    prefer_settings();
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "start");
+    mpi_->initialised_here = true;
+    if (provided < MPI_THREAD_FUNNELED) throw CommunicationError("this MPI cannot be used in a program with threads");
+  }
+  if (mpi_->initialised_here) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH reports some there
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi_->communicator), "join");
+  check(MPI_Comm_set_errhandler(mpi_->communicator, MPI_ERRORS_RETURN), "join");
+  MPI_Comm_rank(mpi_->communicator, &rank_);
+  MPI_Comm_size(mpi_->communicator, &ranks_);
+  int* tag = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag, &found);
+  highest_tag_ = found ? *tag : 32767;  // what the standard promises
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  library_.assign(text, static_cast<size_t>(length));
+  library_ = library_.substr(0, library_.find('\n'));
+  mpi_->sent.resize(static_cast<size_t>(ranks_));
+  mpi_->came.resize(static_cast<size_t>(ranks_));
+}
+
+Wire::~Wire() {
+  if (!mpi_->finished) return;
+  for (size_t i = 0; i < mpi_->requests.size(); ++i) {
+    MPI_Cancel(&mpi_->requests[i]);
+    MPI_Wait(&mpi_->requests[i], MPI_STATUS_IGNORE);
+  }
+  MPI_Comm_free(&mpi_->communicator);
+  if (mpi_->initialised_here) MPI_Finalize();
+}
+
+void Wire::send_note(int to, std::vector<std::byte> note, int use) {
+  if (note.size() > longest_note) throw std::length_error("a note is too long");
+  const int64_t number = mpi_->sent[static_cast<size_t>(to)]++;
+  const auto bytes = std::as_bytes(std::span(&number, 1));
+  note.insert(note.end(), bytes.begin(), bytes.end());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(note.data(), static_cast<int>(note.size()), MPI_BYTE, to, note_tag, mpi_->communicator, &request),
+        "send");
+  mpi_->keep(request, {.kind = Slot::Kind::NoteOut, .rank = to, .use = use, .note = std::move(note)});
+}
+
+void Wire::send_piece(int to, int tag, std::span<const std::byte> data, void* piece) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_BYTE, to, tag, mpi_->communicator, &request), "send");
+  mpi_->keep(request, {.kind = Slot::Kind::PieceOut, .rank = to, .piece = piece, .bytes = data.size(), .note = {}});
+}
+
+void Wire::receive_piece(int from, int tag, std::span<std::byte> data, void* piece) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Irecv(data.data(), static_cast<int>(data.size()), MPI_BYTE, from, tag, mpi_->communicator, &request),
+        "receive");
+  mpi_->keep(request, {.kind = Slot::Kind::PieceIn, .rank = from, .piece = piece, .bytes = data.size(), .note = {}});
+}
+
+void Wire::cancel_receives(const void* piece) {
+  for (size_t i = 0; i < mpi_->slots.size(); ++i)
+    if (mpi_->slots[i].kind == Slot::Kind::PieceIn && mpi_->slots[i].piece == piece) MPI_Cancel(&mpi_->requests[i]);
+}
+
+bool Wire::busy() const {
+  return mpi_->others > 0;
+}
+
+void Wire::poll(std::vector<Event>& events) {
+  Mpi& mpi = *mpi_;
+  mpi.expect_notes();
+  int count = 0;
+  mpi.indices.resize(mpi.requests.size());
+  mpi.statuses.resize(mpi.requests.size());
+  const int error = MPI_Testsome(static_cast<int>(mpi.requests.size()), mpi.requests.data(), &count, mpi.indices.data(),
+                                 mpi.statuses.data());
+  if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) check(error, "make progress");
+  if (count == MPI_UNDEFINED || count == 0) return;
+
+  struct Done {
+    size_t index;
+    MPI_Status status;
+  };
+  std::vector<Done> done;
+  for (int i = 0; i < count; ++i)
+    done.push_back({static_cast<size_t>(mpi.indices[static_cast<size_t>(i)]), mpi.statuses[static_cast<size_t>(i)]});
+  std::sort(done.begin(), done.end(), [](const Done& a, const Done& b) { return a.index > b.index; });
+
+  for (Done& item : done) {  // the highest index first: `take` moves only what lies behind
+    Slot slot = mpi.take(item.index);
+    Event event{.kind = Event::Kind::PieceDone,
+                .rank = slot.rank,
+                .note = {},
+                .piece = slot.piece,
+                .bytes = slot.bytes,
+                .use = slot.use,
+                .problem = {}};
+    if (error == MPI_ERR_IN_STATUS && item.status.MPI_ERROR != MPI_SUCCESS)
+      event.problem = text_of(item.status.MPI_ERROR);
+    switch (slot.kind) {
+      case Slot::Kind::NoteIn: {
+        if (!event.problem.empty()) throw CommunicationError("MPI lost a message: " + event.problem);
+        int size = 0;
+        MPI_Get_count(&item.status, MPI_BYTE, &size);
+        event.kind = Event::Kind::NoteCame;
+        event.rank = item.status.MPI_SOURCE;
+        const auto bytes = static_cast<size_t>(size) - sizeof(int64_t);
+        int64_t number = 0;
+        std::memcpy(&number, slot.note.data() + bytes, sizeof number);
+        event.note = std::span(slot.note).first(bytes);
+        mpi.held[{event.rank, number}] = {std::move(slot.note), std::move(event)};
+        break;
+      }
+      case Slot::Kind::NoteOut:
+        event.kind = Event::Kind::NoteSent;
+        events.push_back(std::move(event));
+        break;
+      case Slot::Kind::PieceIn: {
+        int cancelled = 0;
+        MPI_Test_cancelled(&item.status, &cancelled);
+        if (cancelled) event.kind = Event::Kind::PieceCancelled;
+        [[fallthrough]];
+      }
+      case Slot::Kind::PieceOut:
+        events.push_back(std::move(event));
+    }
+  }
+  for (auto next = mpi.held.begin(); next != mpi.held.end();) {
+    int64_t& expected = mpi.came[static_cast<size_t>(next->first.first)];
+    if (next->first.second != expected) {
+      ++next;
+      continue;
+    }
+    ++expected;
+    mpi.read.push_back(std::move(next->second.memory));
+    events.push_back(std::move(next->second.event));
+    next = mpi.held.erase(next);
+  }
+}
+
+void Wire::finish() {
+  mpi_->finished = true;
+}
+
+void Wire::abort(int code) {
+  MPI_Abort(mpi_->communicator, code);
+}
+
+}  // namespace piper

@@ -1,0 +1,12 @@
+// Arrays of equal parts that lie interleaved, as those of an array that is cut along an inner dimension.
+#pragma once
+
+#include <cstddef>
+
+namespace piper {
+
+/// Copies part `i` of one array to part `j` of another; both have `n` interleaved parts of `bytes` bytes, in runs.
+void copy_part(const std::byte* from, size_t i, size_t run_from, std::byte* to, size_t j, size_t run_to, size_t n,
+               size_t bytes);
+
+}  // namespace piper

@@ -1,0 +1,10 @@
+#include "comm/local/local_world.h"
+#include "devices.h"
+
+namespace piper {
+
+World make_world(int devices, std::chrono::milliseconds patience) {
+  return make_local_world(devices, {.patience = patience, .seconds = {}});
+}
+
+}  // namespace piper

@@ -1,0 +1,10 @@
+// The processes of this test program.
+#pragma once
+
+#include "comm/mpi/mpi_world.h"
+
+namespace piper {
+
+MpiWorld& processes();
+
+}  // namespace piper

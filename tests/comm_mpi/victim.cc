@@ -1,0 +1,45 @@
+// A job in which something goes wrong: all-reduces until one fails, then the process ends all others.
+//   victim FAULT RANK PATIENCE_MS    FAULT of process RANK in the 20th exchange: kill stop exit hang abort none;
+//                                    cut: runs until somebody pulls a cable
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "comm/mpi/mpi_world.h"
+
+int main(int argc, char** argv) {
+  using namespace piper;
+  if (argc != 4) return 2;
+  const std::string fault = argv[1];
+  const int rank = std::atoi(argv[2]);
+  const std::chrono::milliseconds patience(std::atoi(argv[3]));
+  MpiWorld world;
+  const auto devices = world.make(world.ranks(), patience);
+  Communicator& device = *devices[0];
+  std::vector<int> members;
+  for (int d = 0; d < world.ranks(); ++d) members.push_back(d);
+  const int circle = device.make_circle(members);
+  std::vector<float> x(300'000, 1);
+  auto last = std::chrono::steady_clock::now();
+  try {
+    for (int64_t k = 0; fault == "cut" || k < 40; ++k) {
+      if (k == 20 && world.rank() == rank) {
+        if (fault == "kill") std::raise(SIGKILL);
+        if (fault == "stop") std::raise(SIGSTOP);
+        if (fault == "exit") std::_Exit(9);
+        if (fault == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+        if (fault == "abort") device.abort("process " + std::to_string(rank) + " has had enough");
+      }
+      device.all_reduce(circle, k, std::as_writable_bytes(std::span(x)), Number::Float32);
+      if (k == 10 && world.rank() == 0) std::cout << "running" << std::endl;
+      last = std::chrono::steady_clock::now();
+    }
+  } catch (const CommunicationError& problem) {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - last;
+    std::cout << "process " << world.rank() << " after " << waited.count() << " s: " << problem.what() << std::endl;
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // for the others to tell it too
+    world.end_everywhere(3);
+  }
+  if (world.rank() == 0) std::cout << "all is well" << std::endl;
+}
