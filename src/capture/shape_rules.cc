@@ -139,6 +139,7 @@ ShapeRule shape_rule(std::string_view full_name) {
       {"aten::native_layer_norm_backward", on_stack<native_layer_norm_backward>},
       {"aten::where.self", on_stack<where_self>},
       {"aten::flip", on_stack<like_self>},
+      {"aten::relu", on_stack<like_self>},
       {"aten::roll", on_stack<contiguous_like_self>},
       {"aten::max", on_stack<scalar>},
       {"aten::min", on_stack<scalar>},

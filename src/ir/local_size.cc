@@ -9,6 +9,12 @@ int64_t samples_on(const TrainingDag& dag, GroupId group) {
   return dag.model->step.batch / dag.slices() / dag.groups[group].size();
 }
 
+std::optional<size_t> sample_dimension(const Shape& shape) {
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (shape[d] == Dim{1, true, 1, ""}) return d;
+  return std::nullopt;
+}
+
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
   const Value& value = (*dag.model)[id];
   std::optional<PartitionId> layout;

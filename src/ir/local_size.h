@@ -8,6 +8,10 @@ namespace piper {
 /// Samples of one slice on one device of the group.
 int64_t samples_on(const TrainingDag& dag, GroupId group);
 
+/// The dimension whose elements are the samples of the slice, one after the other, if a value of this shape has one.
+/// Where samples share a dimension with tokens or slots nothing says in which order they lie.
+std::optional<size_t> sample_dimension(const Shape& shape);
+
 /// Bytes of a value as the node writes it on each device of its group. Inside a sharded region experts are divided and
 /// their capacity gathered; an exchange changes which of them are here, not how many numbers.
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId value);

@@ -68,6 +68,11 @@ Checked Selector::check_tags(const Filter& filter, std::string_view verb) const 
 }
 
 Checked Selector::check_indices(const TagCondition& condition, std::string_view verb) const {
+  if (!condition.words.empty() && is_dim(condition.tag))
+    return error(ErrorCode::E203, condition.where,
+                 fmt::format("{}: {}=none selects nothing: everything is part of some {}", verb, condition.tag,
+                             condition.tag))
+        .help(fmt::format("leave {} out: that selects all of them", condition.tag));
   if (condition.indices.empty()) return Ok{};
   auto found = highest_.find(condition.tag);
   if (found == highest_.end()) {
@@ -96,7 +101,7 @@ bool Selector::chunk_matches(ChunkId id, const Filter& filter) const {
     int index = scope == chunk.scopes.end() ? -1 : scope->index;
     for (const StageTags& stages : dag_.stages)
       if (stages.tag == condition.tag) index = stages.of_chunk[id.index()];
-    if (index < 0 || !condition.matches(index)) return false;
+    if (index < 0 ? condition.words.empty() : !condition.matches(index)) return false;  // none is the only word
   }
   return true;
 }
@@ -105,7 +110,7 @@ std::string Selector::chunk_key(const Filter& filter) const {
   std::string key;
   for (const TagCondition& condition : filter.conditions) {
     if (condition.tag == "pass" || condition.tag == "comm" || is_dim(condition.tag)) continue;
-    key += condition.tag + (condition.any ? "*" : "=");
+    key += condition.tag + (condition.any ? "*" : condition.words.empty() ? "=" : "!");
     for (const IndexRange& range : condition.indices) {
       key.append(reinterpret_cast<const char*>(&range), sizeof range);
     }
@@ -128,7 +133,9 @@ Result<std::vector<ChunkId>> Selector::chunks(const Filter& filter, std::string_
   Diagnostic problem = nothing_selected(filter, verb, "part of the model");
   for (const TagCondition& condition : filter.conditions) {
     const std::set<int> known = indices(condition.tag);
-    if (known.empty() || std::any_of(known.begin(), known.end(), [&](int i) { return condition.matches(i); })) continue;
+    if (known.empty() || !condition.words.empty() ||
+        std::any_of(known.begin(), known.end(), [&](int i) { return condition.matches(i); }))
+      continue;
     problem.helps.push_back(fmt::format("\"{}\" counts from {} to {}", condition.tag, *known.begin(), *known.rbegin()));
   }
   return problem;

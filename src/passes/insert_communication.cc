@@ -82,13 +82,18 @@ class Inserter {
 
   Result<NodeId> transfer(NodeId source, ValueId id, const Node& producer, const Node& reader) {
     const Value& value = (*dag_.model)[id];
-    if (dag_.groups[producer.group].size() != dag_.groups[reader.group].size() && !has_batch_dimension(value))
+    if (dag_.groups[producer.group].size() != dag_.groups[reader.group].size() && !sample_dimension(value.shape))
       return error(ErrorCode::E311, dag_.where_devices(reader.placed_by),
-                   fmt::format("value {} {} goes from {} to {}, but has no batch dimension to cut it by", value.name,
-                               print(value.shape), print_devices(dag_.groups[producer.group].devices),
-                               print_devices(dag_.groups[reader.group].devices)))
+                   fmt::format("value {} {} goes from {} to {}, but {}", value.name, print(value.shape),
+                               print_devices(dag_.groups[producer.group].devices),
+                               print_devices(dag_.groups[reader.group].devices),
+                               has_batch_dimension(value) ? "its samples have no dimension of their own to cut it by"
+                                                          : "has no batch dimension to cut it by"))
           .note(dag_.where_devices(producer.placed_by), "its producer is placed here")
-          .help("use groups of equal size on both sides");
+          .help("use groups of equal size on both sides")
+          .help(has_batch_dimension(value)
+                    ? "or keep them apart from tokens and slots where the value leaves its scope: [samples, tokens, …]"
+                    : "");
     const Residence& residence = dag_.residence(producer.tags.chunk, producer.group);
     return once(source, id, reader.group, -1, [&] {
       return Node{Transfer{id, producer.group},

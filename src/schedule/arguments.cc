@@ -69,11 +69,13 @@ Result<TagCondition> parse_condition(Scanner& in) {
     return error(ErrorCode::E105, condition.where, fmt::format("{} takes a word, not a number", condition.tag))
         .help(condition.tag == "pass" ? "pass=F, B, BI, BW or R"
                                       : "comm=gather, reduce, exchange, transfer or scalars");
-  if (!worded && !condition.words.empty())
+  const bool none = condition.words == std::vector<std::string>{"none"} && condition.indices.empty();
+  if (!worded && !none && !condition.words.empty())
     return error(ErrorCode::E105, condition.where,
-                 fmt::format("{} takes an index, a range, a list or *, not \"{}\"", condition.tag, condition.words[0]))
-        .help(fmt::format("write {}=0, {}=0..3, {}=[0, 2] or {}=*", condition.tag, condition.tag, condition.tag,
-                          condition.tag));
+                 fmt::format("{} takes an index, a range, a list, * or none, not \"{}\"", condition.tag,
+                             condition.words[0]))
+        .help(fmt::format("write {}=0, {}=0..3, {}=[0, 2], {}=* or {}=none", condition.tag, condition.tag,
+                          condition.tag, condition.tag, condition.tag));
   return condition;
 }
 

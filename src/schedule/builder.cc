@@ -28,6 +28,10 @@ Selection Selection::and_(std::string tag, const std::vector<int>& list) const {
   return with({std::move(tag), false, std::move(indices), {}, {}});
 }
 
+Selection Selection::outside(std::string tag) const {
+  return with({std::move(tag), false, {}, {"none"}, {}});
+}
+
 Selection Selection::pass(std::string word) const {
   return with({"pass", false, {}, {std::move(word)}, {}});
 }

@@ -28,6 +28,7 @@ class Selection {
   Selection and_(std::string tag, int index) const;                     // tag=3
   Selection and_(std::string tag, int first, int last) const;           // tag=0..3, both included
   Selection and_(std::string tag, const std::vector<int>& list) const;  // tag=[0, 2]
+  Selection outside(std::string tag) const;                             // tag=none
   Selection pass(std::string word) const;                               // pass=F
   Selection comm(std::string word) const;                               // comm=gather
 

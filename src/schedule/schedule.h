@@ -25,7 +25,7 @@ struct TagCondition {
   std::string tag;
   bool any = false;
   std::vector<IndexRange> indices;  // for scopes, stages and dims
-  std::vector<std::string> words;   // for pass and comm
+  std::vector<std::string> words;   // for pass and comm; for others `none`: what has no such tag
   SourceRange where;
 
   bool matches(int index) const;

@@ -50,7 +50,7 @@ TEST(Builder, EveryOption) {
       .prefetch(everything().comm("gather"), 2)
       .prefetch_all(everything().comm("gather"))
       .order({where("mb", 0).pass("F"),
-              overlapped({where("mb", 1).pass("F"), where("mb", 0).and_("layer", 0, 3).pass("B")})})
+              overlapped({where("mb", 1).pass("F"), where("mb", 0).and_("layer", 0, 3).outside("left").pass("B")})})
       .use("zb-1p", {.stages = "part", .microbatches = "MB", .group = 2, .memory_limit = 5})
       .use("list", {.backward = Backward::Whole});
   expect_text(
@@ -66,7 +66,7 @@ TEST(Builder, EveryOption) {
       "recompute({layer=*})\n"
       "prefetch({comm=gather}, distance=2)\n"
       "prefetch({comm=gather}, distance=all)\n"
-      "order({mb=0, pass=F}, [{mb=1, pass=F}, {mb=0, layer=0..3, pass=B}])\n"
+      "order({mb=0, pass=F}, [{mb=1, pass=F}, {mb=0, layer=0..3, left=none, pass=B}])\n"
       "use \"zb-1p\"(stages=part, microbatches=MB, group=2, memory_limit=5)\n"
       "use list(stages=stage, microbatches=mb, backward=whole)\n");
 }

@@ -224,7 +224,7 @@ TEST(ScheduleText, ArgumentsOfTheWrongKindOrValue) {
   expect_refused({"place({}, devices=[0], stream=[a])", "E105", 1, 24, "place: stream must be a name"});
   expect_refused(
       {"order({pass=1}, {pass=B})", "E105", 1, 8, "pass takes a word, not a number", "pass=F, B, BI, BW or R"});
-  expect_refused({"order({mb=F}, {mb=1})", "E105", 1, 8, "mb takes an index, a range, a list or *, not \"F\""});
+  expect_refused({"order({mb=F}, {mb=1})", "E105", 1, 8, "mb takes an index, a range, a list, * or none, not \"F\""});
   expect_refused({"order(a, {mb=1})", "E105", 1, 7,
                   "order: an element is a filter, or a bracket of at least two filters that may run interleaved"});
   expect_refused({"order([{mb=0}, 1], {mb=1})", "E105", 1, 16, "order: a bracket holds filters"});

@@ -20,11 +20,27 @@ class OneByOne {
       at::Tensor& weight = weights_[parameter.name];
       weight = at::empty(form.sizes, c10::TensorOptions().dtype(scalar_type(form.dtype)));
       model.initialize(parameter.name, weight);
-      gradients_[parameter.name] = at::zeros_like(weight);
+      if (parameter.frozen) continue;
+      out_.moment1[parameter.name] = at::zeros_like(weight);
+      out_.moment2[parameter.name] = at::zeros_like(weight);
     }
   }
 
-  Trained run() {
+  Trained run(const TrainSettings& settings) {
+    for (step_ = 0; step_ < settings.steps; ++step_) {
+      compute();
+      update(settings.optimizer);
+    }
+    out_.weights = weights_;
+    return out_;
+  }
+
+ private:
+  /// Loss, norm and gradients of a step.
+  void compute() {
+    loss_ = 0;
+    losses_ = 0;
+    for (const auto& [name, moment] : out_.moment1) gradients_[name] = at::zeros_like(moment);
     for (part_ = 0; part_ < parts_; ++part_) {
       values_.clear();
       for (const Chunk& chunk : graph_.chunks) run(chunk, Pass::F);
@@ -33,29 +49,35 @@ class OneByOne {
         if (chunk->find(Pass::B)) run(*chunk, Pass::B);
     }
     const auto losses = static_cast<double>(losses_);
-    Trained out;
-    out.losses = {loss_ / losses};
-    out.gradients.emplace_back();
     double squares = 0;
-    for (const Chunk& chunk : graph_.chunks)
-      if (const PassWork* backward = chunk.find(Pass::B))
-        for (const ParameterId parameter : backward->gradients) {
-          const std::string& name = graph_[parameter].name;
-          out.gradients[0][name] = gradients_.at(name) / losses;
-        }
-    for (const auto& [name, gradient] : out.gradients[0]) squares += gradient.square().sum().item<double>();
-    out.norms = {std::sqrt(squares)};
-    return out;
+    for (auto& [name, gradient] : gradients_) {
+      gradient = gradient / losses;
+      squares += gradient.square().sum().item<double>();
+    }
+    out_.losses.push_back(loss_ / losses);
+    out_.norms.push_back(std::sqrt(squares));
+    out_.gradients.push_back(gradients_);
   }
 
- private:
+  void update(const OptimizerSettings& with) {
+    const auto count = static_cast<double>(step_ + 1);
+    for (const auto& [name, gradient] : gradients_) {
+      at::Tensor &weight = weights_[name], &mean = out_.moment1[name], &square = out_.moment2[name];
+      mean = with.beta1 * mean + (1 - with.beta1) * gradient;
+      square = with.beta2 * square + (1 - with.beta2) * gradient.square();
+      const at::Tensor root = (square / (1 - std::pow(with.beta2, count))).sqrt() + with.epsilon;
+      weight = weight * (1 - with.learning_rate * with.weight_decay) -
+               with.learning_rate * mean / (1 - std::pow(with.beta1, count)) / root;
+    }
+  }
+
   void run(const Chunk& chunk, Pass pass) {
     const int64_t samples = samples_.at(chunk.name), slices = part_samples_ / samples;
     const ComputationForm form = computations_.form(chunk.name, pass);
     const auto computation = computations_.make({chunk.name, pass, samples, 1, 0, 0});
     std::map<std::string, std::vector<at::Tensor>> written;
     for (int64_t slice = 0; slice < slices; ++slice) {
-      const SliceKey key{seed_of_step(0), part_ * part_samples_ + slice * samples, {}};
+      const SliceKey key{seed_of_step(step_), part_ * part_samples_ + slice * samples, {}};
       std::vector<at::Tensor> reads, parameters, gradients, writes;
       for (const std::string& value : form.reads) reads.push_back(read(value, samples, slice, key.first_sample));
       for (const std::string& name : form.parameters) parameters.push_back(weights_.at(name));
@@ -74,7 +96,7 @@ class OneByOne {
     if (found != values_.end() && found->second.size() == slices) return found->second[at];
     at::Tensor out = make_tensor(computations_.value(value, samples));
     if (found == values_.end()) {
-      fill_input(model_.step, 0, value, first_sample, out);
+      fill_input(model_.step, step_, value, first_sample, out);
     } else {
       const int64_t dim = computations_.sample_dim(value);
       out.copy_(at::cat(found->second, dim).chunk(static_cast<int64_t>(slices), dim)[at]);
@@ -98,21 +120,15 @@ class OneByOne {
   std::map<std::string, std::vector<at::Tensor>> values_;  // of the part, slice by slice
   Tensors weights_, gradients_;
   double loss_ = 0;
-  int64_t losses_ = 0;
+  int64_t losses_ = 0, step_ = 0;
+  Trained out_;
 };
 
 }  // namespace
 
-Trained step_one_by_one(const TrainableModel& model, const CapturedModel& captured, const Plan& plan) {
-  return OneByOne(model, captured, plan).run();
-}
-
-Trained first_step(const Trained& run) {
-  Trained out;
-  out.losses = {run.losses.at(0)};
-  out.norms = {run.norms.at(0)};
-  out.gradients = {run.gradients.at(0)};
-  return out;
+Trained train_one_by_one(const TrainableModel& model, const CapturedModel& captured, const Plan& plan,
+                         const TrainSettings& settings) {
+  return OneByOne(model, captured, plan).run(settings);
 }
 
 }  // namespace piper

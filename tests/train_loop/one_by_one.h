@@ -6,11 +6,9 @@
 
 namespace piper {
 
-/// Loss, norm and gradients of the first step. From the plan only what is cut how: parts of the batch, and samples of
-/// every chunk.
-Trained step_one_by_one(const TrainableModel& model, const CapturedModel& captured, const Plan& plan);
-
-/// The same of a run.
-Trained first_step(const Trained& run);
+/// Steps of AdamW, written down anew. From the plan only what is cut how: parts of the batch, and samples of every
+/// chunk.
+Trained train_one_by_one(const TrainableModel& model, const CapturedModel& captured, const Plan& plan,
+                         const TrainSettings& settings);
 
 }  // namespace piper

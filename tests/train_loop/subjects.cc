@@ -58,7 +58,7 @@ TrainableModel make(const Subject& subject) {
     TrainableModel model =
         built(fmt::format("[model]\nhidden = 8\nheads = 2\nvocab = 32\nseq = 4\nlayers = {}\n{}\n[step]\n"
                           "batch = {}\nweights = \"{}\"\ngradients = \"{}\"\noptimizer = \"{}\"\n",
-                          subject.layers, kind.config, subject_batch, name(subject.dtype), name(subject.dtype),
+                          subject.layers, kind.config, subject.batch, name(subject.dtype), name(subject.dtype),
                           name(subject.optimizer)),
               BuildOn::Meta);
     enlarge_weights(model);
@@ -127,7 +127,7 @@ TrainSettings usual_settings(const Subject& subject) {
 const Trained& reference(const Subject& subject, int64_t slices) {
   static std::map<std::pair<Subject, int64_t>, Trained> all;
   return kept(all, {subject, slices}, [&] {
-    const CapturedModel& model = captured(subject, {subject_batch / slices});
+    const CapturedModel& model = captured(subject, {subject.batch / slices});
     const Compiled compiled = must(compile_for(model, in_turn(slices)));
     return train(model_of(subject), model, std::make_shared<const Plan>(compiled.plan), usual_settings(subject));
   });

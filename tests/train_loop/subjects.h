@@ -8,17 +8,18 @@
 
 namespace piper {
 
-/// A small model of a kind. Every step has a batch of `subject_batch` samples.
+constexpr int64_t subject_batch = 16;
+constexpr int subject_experts = 4;
+
+/// A small model of a kind, and what a step of it is.
 struct Subject {
   std::string kind;
   int layers = 4;
   DType dtype = DType::Float64;
   Optimizer optimizer = Optimizer::AdamW;
+  int64_t batch = subject_batch;
   friend auto operator<=>(const Subject&, const Subject&) = default;
 };
-constexpr int64_t subject_batch = 16;
-constexpr int subject_experts = 4;
-
 /// Those of the matrix.
 const std::vector<std::string>& subject_kinds();
 bool has_experts(const std::string& kind);

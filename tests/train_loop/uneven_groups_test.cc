@@ -1,11 +1,12 @@
 // Groups of different size: every chunk on slices of its own group, values cut anew between them; and the reference
 // itself against chunks that run without any plan.
+#include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "capture/annotate.h"
 #include "train_loop/one_by_one.h"
 #include "train_loop/subjects.h"
 
@@ -22,9 +23,10 @@ TEST(OneDevice, IsTheChunksOneAfterTheOther) {
       const CapturedModel& model = captured(subject, {subject_batch / slices});
       auto compiled = compile_for(model, in_turn(slices));
       ASSERT_TRUE(compiled) << render(compiled.error());
-      EXPECT_THAT(complaints(first_step(reference(subject, slices)),
-                             step_one_by_one(model_of(subject), model, compiled->plan), 1e-14),
-                  testing::IsEmpty());
+      const Difference worst =
+          compare(reference(subject, slices),
+                  train_one_by_one(model_of(subject), model, compiled->plan, usual_settings(subject)));
+      EXPECT_LE(worst.error, 1e-13) << worst.where;
     }
 }
 
@@ -43,6 +45,7 @@ struct Uneven {
   std::string more;  // directives
   /// Its chunks compute every sample by itself, so that slices of any size give the same sums.
   bool sample_by_sample = true;
+  int64_t batch = subject_batch;
 
   std::string schedule() const {
     std::string out = fmt::format("devices({})\nsplit(batch, parts={}, as=mb)\n", devices, microbatches);
@@ -55,9 +58,10 @@ struct Uneven {
           out += fmt::format("replicate({{{}}}, devices={}, zero={}, bucket=1KB)\n", scope, part.devices, part.zero);
     return out + more;
   }
+  Subject subject() const { return {kind, layers, DType::Float64, Optimizer::AdamW, batch}; }
   std::vector<int64_t> samples() const {
     std::set<int64_t> out;
-    for (const Part& part : parts) out.insert(subject_batch / microbatches / part.size);
+    for (const Part& part : parts) out.insert(batch / microbatches / part.size);
     return {out.begin(), out.end()};
   }
 };
@@ -78,13 +82,30 @@ std::vector<Uneven> all() {
   const std::vector<Part> belly = {{{"embed=*", "layer=0"}, "[0, 1]", 2, 1},
                                    {{"layer=1..2"}, "[2..5]", 4, 2},
                                    {{"layer=3", "head=*"}, "[6, 7]", 2, 3}};
+  // three devices cut a part of the batch into three slices: see the batch of these
+  const std::vector<Part> one_to_four = {{{"embed=*", "layer=0"}, "[0]", 1, 0},
+                                         {{"layer=1"}, "[1, 2]", 2, 1},
+                                         {{"layer=2"}, "[3..5]", 3, 2},
+                                         {{"layer=3", "head=*"}, "[6..9]", 4, 3}};
+  const std::vector<Part> three_to_one = {
+      {{"embed=*", "layer=0"}, "[0..2]", 3, 3}, {{"layer=1..2"}, "[3, 4]", 2, 0}, {{"layer=3", "head=*"}, "[5]", 1, 0}};
+  const std::string decoder = ", left=none, right=none";
   const std::vector<Part> branches = {{{"left=*"}, "[0]", 1, 0},
                                       {{"right=*"}, "[1]", 1, 0},
-                                      {{"embed=*", "layer=*"}, "[2, 3]", 2, 1},
+                                      {{"join=*", "embed=*" + decoder, "layer=*" + decoder}, "[2, 3]", 2, 1},
                                       {{"head=*"}, "[4]", 1, 0}};
+  const std::vector<Part> wide_branches = {{{"left=*"}, "[0, 1]", 2, 2},
+                                           {{"right=*", "join=*"}, "[2..5]", 4, 1},
+                                           {{"embed=*" + decoder, "layer=*" + decoder, "head=*"}, "[6]", 1, 0}};
   return {
       {"branches", "two_branch", 5, 4, branches, "", false},
       {"branches_1f1b", "two_branch", 5, 4, branches, pipelined, false},
+      {"wide_branches", "two_branch", 7, 2, wide_branches, "recompute({left=*})\n", false},
+      {"one_to_four", "dense", 10, 2, one_to_four, "", true, 24},
+      {"one_to_four_1f1b", "tied", 10, 2, one_to_four, pipelined, true, 24},
+      {"three_to_one", "tied", 6, 4, three_to_one, pipelined, true, 24},
+      {"narrowing_mixture", "mixture", 4, 4, narrowing, pipelined, false},
+      {"widening_mixture", "mixture", 4, 4, widening, "", false},
       {"narrowing", "dense", 4, 4, narrowing, ""},
       {"narrowing_1f1b", "dense", 4, 4, narrowing, pipelined},
       {"widening", "dense", 4, 4, widening, ""},
@@ -105,7 +126,7 @@ class UnevenGroups : public testing::TestWithParam<Uneven> {};
 TEST_P(UnevenGroups, EqualTheReference) {
   const Uneven& uneven = GetParam();
   SCOPED_TRACE(uneven.schedule());
-  const Subject subject{uneven.kind, layers};
+  const Subject subject = uneven.subject();
   const CapturedModel& model = captured(subject, uneven.samples());
   auto compiled = compile_for(model, uneven.schedule());
   ASSERT_TRUE(compiled) << render(compiled.error());
@@ -115,11 +136,11 @@ TEST_P(UnevenGroups, EqualTheReference) {
   const Trained run = train(model_of(subject), model, plan, settings);
   EXPECT_EQ(run.devices, uneven.devices);
   EXPECT_TRUE(run.copies_equal);
-  const Difference first = compare(first_step(run), step_one_by_one(model_of(subject), model, *plan));
-  EXPECT_LE(first.error, 1e-12) << first.where;
+  const Difference worst = compare(run, train_one_by_one(model_of(subject), model, *plan, settings));
+  EXPECT_LE(worst.error, 1e-12) << worst.where;
   if (uneven.sample_by_sample) {
-    const Difference all = compare(run, reference(subject, uneven.microbatches));
-    EXPECT_LE(all.error, 1e-12) << all.where;
+    const Difference usual = compare(run, reference(subject, uneven.microbatches));
+    EXPECT_LE(usual.error, 1e-12) << usual.where;
   }
   settings.job.run.issue = Issue::Serial;
   const Trained serial = train(model_of(subject), model, plan, settings);
@@ -128,13 +149,62 @@ TEST_P(UnevenGroups, EqualTheReference) {
 }
 INSTANTIATE_TEST_SUITE_P(All, UnevenGroups, testing::ValuesIn(all()), [](const auto& info) { return info.param.name; });
 
-/// A value without samples, here what a mixture adds to the loss, cannot be cut anew.
-TEST(UnevenGroups, ValueWithoutSamplesIsRefused) {
-  const Uneven uneven{"", "mixture", 4, 4, {{{"embed=*", "layer=*"}, "[0, 1]", 2, 0}, {{"head=*"}, "[2]", 1, 0}}, ""};
-  const Subject subject{uneven.kind, layers};
-  auto compiled = compile_for(captured(subject, uneven.samples()), uneven.schedule());
+void expect_not_cut(const CapturedModel& model, const std::string& schedule) {
+  auto compiled = compile_for(model, schedule);
   ASSERT_FALSE(compiled);
   EXPECT_EQ(name(compiled.error().code), "E311") << render(compiled.error());
+}
+
+/// Two scopes, the first on twice as many devices, and what goes from one to the other.
+void expect_not_cut(const std::function<at::Tensor(const at::Tensor& x)>& leave,
+                    const std::function<at::Tensor(const at::Tensor& value)>& enter) {
+  const at::Tensor weight = at::empty({4, 4}, at::TensorOptions(at::kMeta)).set_requires_grad(true);
+  const MetaModel meta{{{"weight", weight}}, {}, [&](const std::vector<at::Tensor>& inputs) {
+                         at::Tensor value;
+                         {
+                           const annotate scope("first");
+                           value = leave(inputs[0].matmul(weight));
+                         }
+                         const annotate scope("second");
+                         return enter(value).square().mean();
+                       }};
+  CaptureOptions options;
+  options.step.batch = 8;
+  options.inputs = {{"x", DType::Float32, {3, 4}}};
+  options.samples = {2, 4};
+  auto model = capture(meta, options);
+  ASSERT_TRUE(model) << render(model.error());
+  expect_not_cut(*model,
+                 "devices(3)\nsplit(batch, parts=2, as=mb)\nplace({first=*}, devices=[0, 1])\n"
+                 "place({second=*}, devices=[2])\nreplicate({first=*}, devices=[0, 1])\n");
+}
+
+/// A sum over the samples of a slice.
+TEST(UnevenGroups, ValueWithoutSamplesIsRefused) {
+  expect_not_cut([](const at::Tensor& x) { return x.mean(0); }, [](const at::Tensor& mean) { return mean; });
+}
+
+/// Tokens of all samples, one behind the other: the first of all samples, then the second of all.
+TEST(UnevenGroups, MergedSamplesAreRefused) {
+  expect_not_cut(
+      [](const at::Tensor& x) {
+        return x.transpose(0, 1).reshape({-1, 4}).relu();
+      },
+      [](const at::Tensor& tokens) {
+        return tokens.view({3, -1, 4}).cumsum(0);
+      });
+}
+
+/// What experts get has slots, in which tokens of any sample may be.
+TEST(UnevenGroups, SlotsOfExpertsAreRefused) {
+  const Uneven uneven{
+      "",
+      "mixture",
+      3,
+      4,
+      {{{"embed=*", "layer=*, experts=none"}, "[0, 1]", 2, 0}, {{"layer=*, experts=*", "head=*"}, "[2]", 1, 0}},
+      ""};
+  expect_not_cut(captured(uneven.subject(), uneven.samples()), uneven.schedule());
 }
 
 }  // namespace

@@ -127,10 +127,9 @@ TensorForm CapturedComputations::value(std::string_view name, int64_t samples) c
 }
 
 int64_t CapturedComputations::sample_dim(std::string_view name) const {
-  const Shape& shape = graph_[value_id(name)].shape;
-  for (size_t d = 0; d < shape.size(); ++d)
-    if (shape[d].per_sample && shape[d].label.empty()) return static_cast<int64_t>(d);
-  internal_error(fmt::format("value {} has no dimension of samples", name));
+  const auto found = sample_dimension(graph_[value_id(name)].shape);
+  invariant(found.has_value(), "only values with a dimension of samples are cut anew");
+  return static_cast<int64_t>(*found);
 }
 
 ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t samples, int64_t parts, bool inwards) const {
