@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/invariant.h"
-#include "runtime/stream/prompt_thread.h"
+#include "base/prompt_thread.h"
 
 namespace piper {
 

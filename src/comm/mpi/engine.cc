@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/prompt_thread.h"
 #include "comm/communicator.h"
-#include "comm/mpi/prompt_thread.h"
 
 namespace piper {
 namespace {
@@ -179,7 +179,7 @@ void Engine::end_everywhere(int code) {
 // ---- The thread
 
 void Engine::run(std::promise<void>& joined) {
-  make_prompt();
+  make_thread_prompt();
   try {
     wire_ = std::make_unique<Wire>();
     rank_ = wire_->rank();

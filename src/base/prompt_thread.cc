@@ -1,7 +1,8 @@
-#include "runtime/stream/prompt_thread.h"
+#include "base/prompt_thread.h"
 
 #ifdef __linux__
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,7 +13,9 @@
 namespace piper {
 
 void make_thread_prompt() {
-#if defined(__linux__) && defined(SYS_sched_setattr)
+#ifdef __linux__
+  prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds
+#ifdef SYS_sched_setattr
   struct {  // sched_attr of the kernel, which the library does not declare
     uint32_t size = 48, policy = SCHED_OTHER;
     uint64_t flags = 0;
@@ -23,6 +26,7 @@ void make_thread_prompt() {
   } wanted;
   static_assert(sizeof wanted == 48);
   syscall(SYS_sched_setattr, 0, &wanted, 0);
+#endif
 #endif
 }
 
