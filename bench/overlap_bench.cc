@@ -117,7 +117,7 @@ Hidden measured(const TrainableModel& model, const PreparedTraining& prepared, c
   Hidden out;
   for (int64_t step = 2; step < 7; ++step) {
     job.step();
-    const Simulation times = measured_step(*prepared.plan, job.job().devices(), step);
+    const Simulation times = measured_step(*prepared.plan, flights_of(job.job().devices()), step);
     for (size_t d = 0; d < job.job().devices().size(); ++d) {
       const Hidden one = hidden_on(*prepared.plan, job.job().devices()[d]->program(), times.times,
                                    static_cast<size_t>(times.times.first[d]), seconds);

@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
     if (argc > 1) {
       const std::string stem = fmt::format("{}/{}", argv[1], c.name);
       write(stem + ".predicted.json", as_trace(*prepared.plan, cluster, predicted));
-      write(stem + ".measured.json", measured_trace(*prepared.plan, job.job().devices(), cluster, 0));
+      write(stem + ".measured.json", measured_trace(*prepared.plan, flights_of(job.job().devices()), cluster, 0));
     }
   }
 }

@@ -14,8 +14,8 @@ using namespace std::chrono_literals;
 /// Looks from time to time whether anything has ended.
 class Job::Watchdog {
  public:
-  Watchdog(const Plan& plan, const std::vector<DeviceRun*>& devices, Failure& failure, double patience)
-      : plan_(plan), devices_(devices), failure_(failure), patience_(patience), thread_([this] { watch(); }) {}
+  Watchdog(const Plan& plan, const std::vector<DeviceRun*>& devices, Failure& failure, const JobOptions& options)
+      : plan_(plan), devices_(devices), failure_(failure), options_(options), thread_([this] { watch(); }) {}
   ~Watchdog() {
     {
       const std::lock_guard lock(mutex_);
@@ -33,25 +33,32 @@ class Job::Watchdog {
  private:
   void watch() {
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::duration<double>(std::min(patience_ / 4, 0.25)),
-                              [&] { return ended_; })) {
+    const double patience = options_.patience_seconds;
+    while (
+        !changed_.wait_for(lock, std::chrono::duration<double>(std::min(patience / 4, 0.25)), [&] { return ended_; })) {
+      const std::vector<DeviceProgress> devices = look();
       int64_t progress = 0;
-      for (const DeviceRun* device : devices_) progress += device->progress();
+      for (const DeviceProgress& device : devices) progress += device.ended;
       if (progress != progress_) {
         progress_ = progress;
         last_change_ = now();
       }
       const double seconds = static_cast<double>(now() - last_change_) * 1e-9;
-      if (!busy_ || seconds < patience_ || failure_.happened()) continue;
+      if (!busy_ || seconds < patience || failure_.happened()) continue;
       failure_.report({RunProblem::Stalled,
-                       fmt::format("nothing has ended for {:.1f} s\n{}", seconds, describe_progress(plan_, devices_))});
+                       fmt::format("nothing has ended for {:.1f} s\n{}", seconds, describe_progress(plan_, devices))});
     }
+  }
+  std::vector<DeviceProgress> look() const {
+    std::vector<DeviceProgress> devices;
+    for (const DeviceRun* device : devices_) devices.push_back(progress_of(*device));
+    return options_.share_progress ? options_.share_progress(std::move(devices)) : devices;
   }
 
   const Plan& plan_;
   const std::vector<DeviceRun*>& devices_;
   Failure& failure_;
-  const double patience_;
+  const JobOptions& options_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ended_ = false, busy_ = false;
@@ -74,7 +81,7 @@ Job::Job(std::shared_ptr<const Plan> plan, const StepConfig& step, Computations&
     device->prepare();
     device_pointers_.push_back(device.get());
   }
-  watchdog_ = std::make_unique<Watchdog>(*plan_, device_pointers_, failure_, options_.patience_seconds);
+  watchdog_ = std::make_unique<Watchdog>(*plan_, device_pointers_, failure_, options_);
 }
 
 Job::~Job() = default;

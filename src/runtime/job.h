@@ -7,6 +7,7 @@
 
 #include "runtime/device_run.h"
 #include "runtime/parameters.h"
+#include "runtime/progress.h"
 
 namespace piper {
 
@@ -14,6 +15,9 @@ struct JobOptions {
   RunOptions run;
   /// If nothing ends for so long, the job is stopped and says what every device waits for.
   double patience_seconds = 300;
+  /// If the plan has devices in other processes: tells them what the devices here do, and returns what all do. Called
+  /// several times a second.
+  std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> share_progress;
 };
 
 struct StepOutcome {
@@ -56,10 +60,5 @@ class Job {
   std::unique_ptr<Watchdog> watchdog_;
   bool stuck_ = false;
 };
-
-/// What every device does and waits for, in the user's words.
-std::string describe_progress(const Plan& plan, const std::vector<DeviceRun*>& devices);
-/// The operations that ended last on every device, and those under way.
-std::string describe_flight(const Plan& plan, const std::vector<DeviceRun*>& devices, size_t operations);
 
 }  // namespace piper

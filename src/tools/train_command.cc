@@ -91,7 +91,7 @@ int report_unwritable(const Diagnostic& problem, bool color) {
 int report_failure(Training& training, const RunError& problem, bool color) {
   report_text(as_diagnostic(problem), color);
   fmt::print(stderr, "the last operations of every device:\n{}",
-             describe_flight(training.plan(), training.job().devices(), 3));
+             describe_flight(training.plan(), flights_of(training.job().devices()), 3));
   std::fflush(stdout);
   std::fflush(stderr);
   if (training.job().stuck()) std::_Exit(run_failed);
@@ -172,11 +172,11 @@ int run(const TrainCommand& command) {
   if (interrupted) put(fmt::format("stopped after {} of {} steps\n", seen.size(), config.run.steps));
   if (seen.empty()) return fine;
   put(fmt::format("loss {:.6f} -> {:.6f}\n", seen.front().loss, seen.back().loss));
-  put(device_table(training.plan(), training.job().devices(), seen.back().step));
+  put(device_table(training.plan(), flights_of(training.job().devices()), seen.back().step));
   if (!trace.empty()) {
     const Cluster cluster = options.cluster.value_or(options.emulate.value_or(Cluster{}));
     const Trace measured =
-        measured_trace(training.plan(), training.job().devices(), cluster, training.tokens_per_step());
+        measured_trace(training.plan(), flights_of(training.job().devices()), cluster, training.tokens_per_step());
     if (auto written = write_file(trace, print_chrome(measured)); !written)
       return report_unwritable(written.error(), color);
     put(fmt::format("trace of the last steps: {}\n", trace));

@@ -4,24 +4,25 @@
 #include <limits>
 #include <map>
 
+#include "runtime/device_run.h"
 #include "sim/as_trace.h"
 
 namespace piper {
 namespace {
 
-Nanoseconds beginning(const std::vector<DeviceRun*>& devices, int64_t step) {
+Nanoseconds beginning(const std::vector<DeviceFlight>& flights, int64_t step) {
   Nanoseconds first = std::numeric_limits<Nanoseconds>::max();
-  for (const DeviceRun* device : devices)
-    for (size_t i = 0; i < device->recorder().ops(); ++i)
-      first = std::min(first, device->recorder().times(step, static_cast<int>(i)).launched);
+  for (const DeviceFlight& flight : flights)
+    for (const OpTimes& times : flight.step(step)) first = std::min(first, times.launched);
   return first;
 }
 
 /// For every operation: what ended last of all that it waits for.
-void find_causes(const std::vector<DeviceRun*>& devices, sim::OpTimes& times, const std::map<int, int>& last_to_come) {
+void find_causes(const Plan& plan, const std::vector<DeviceFlight>& flights, sim::OpTimes& times,
+                 const std::map<int, int>& last_to_come) {
   times.cause.assign(times.start.size(), -1);
-  for (size_t lane = 0; lane < devices.size(); ++lane) {
-    const auto& ops = devices[lane]->program().ops;
+  for (size_t lane = 0; lane < flights.size(); ++lane) {
+    const auto& ops = program_of(plan, flights[lane].device).ops;
     std::map<int, int> last_on;  // by stream
     const auto first = static_cast<size_t>(times.first[lane]);
     for (size_t i = 0; i < ops.size(); ++i) {
@@ -36,8 +37,8 @@ void find_causes(const std::vector<DeviceRun*>& devices, sim::OpTimes& times, co
   }
   // what a communication waited for is what its last device waited for
   std::vector<int> own = times.cause;
-  for (size_t lane = 0; lane < devices.size(); ++lane) {
-    const auto& ops = devices[lane]->program().ops;
+  for (size_t lane = 0; lane < flights.size(); ++lane) {
+    const auto& ops = program_of(plan, flights[lane].device).ops;
     for (size_t i = 0; i < ops.size(); ++i)
       if (const auto last = last_to_come.find(ops[i].communication); last != last_to_come.end())
         times.cause[static_cast<size_t>(times.first[lane]) + i] = own[static_cast<size_t>(last->second)];
@@ -46,31 +47,32 @@ void find_causes(const std::vector<DeviceRun*>& devices, sim::OpTimes& times, co
 
 }  // namespace
 
-Simulation measured_step(const Plan& plan, const std::vector<DeviceRun*>& devices, int64_t step) {
+Simulation measured_step(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step) {
   Simulation out;
-  const Nanoseconds zero = beginning(devices, step);
+  const Nanoseconds zero = beginning(flights, step);
   const std::vector<int> template_of = template_of_device(plan);
   std::map<int, int> last_to_come;  // by communication
   out.times.first.push_back(0);
-  for (const DeviceRun* device : devices) {
-    out.devices.push_back({device->device()});
-    out.plan_of.push_back(template_of[static_cast<size_t>(device->device())]);
-    for (size_t i = 0; i < device->recorder().ops(); ++i) {
-      const OpTimes times = device->recorder().times(step, static_cast<int>(i));
+  for (const DeviceFlight& flight : flights) {
+    out.devices.push_back({flight.device});
+    out.plan_of.push_back(template_of[static_cast<size_t>(flight.device)]);
+    const PlanTemplate& program = program_of(plan, flight.device);
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      const OpTimes& times = flight.step(step)[i];
       const int index = static_cast<int>(out.times.start.size());
       out.times.start.push_back(static_cast<double>(times.started - zero) * 1e-9);
       out.times.end.push_back(static_cast<double>(times.ended - zero) * 1e-9);
       out.seconds = std::max(out.seconds, out.times.end.back());
-      const int communication = device->program().ops[i].communication;
+      const int communication = program.ops[i].communication;
       if (communication < 0) continue;
       const auto [found, fresh] = last_to_come.try_emplace(communication, index);
       if (out.times.start[static_cast<size_t>(found->second)] < out.times.start.back()) found->second = index;
     }
     out.times.first.push_back(static_cast<int>(out.times.start.size()));
   }
-  find_causes(devices, out.times, last_to_come);
-  for (size_t lane = 0; lane < devices.size(); ++lane) {
-    const auto& ops = devices[lane]->program().ops;
+  find_causes(plan, flights, out.times, last_to_come);
+  for (size_t lane = 0; lane < flights.size(); ++lane) {
+    const auto& ops = program_of(plan, flights[lane].device).ops;
     for (size_t i = 0; i < ops.size(); ++i) {
       const auto last = last_to_come.find(ops[i].communication);
       if (last == last_to_come.end()) continue;
@@ -84,14 +86,14 @@ Simulation measured_step(const Plan& plan, const std::vector<DeviceRun*>& device
   return out;
 }
 
-Trace measured_trace(const Plan& plan, const std::vector<DeviceRun*>& devices, const Cluster& cluster, int64_t tokens) {
+Trace measured_trace(const Plan& plan, const std::vector<DeviceFlight>& flights, const Cluster& cluster,
+                     int64_t tokens) {
   Trace out;
-  if (devices.empty()) return out;
-  const FlightRecorder& recorder = devices[0]->recorder();
-  const Nanoseconds zero = beginning(devices, recorder.oldest());
-  for (int64_t step = recorder.oldest(); step <= recorder.step(); ++step) {
-    Trace one = as_trace(plan, cluster, measured_step(plan, devices, step));
-    const double offset = static_cast<double>(beginning(devices, step) - zero) * 1e-9;
+  if (flights.empty()) return out;
+  const Nanoseconds zero = beginning(flights, flights[0].oldest);
+  for (int64_t step = flights[0].oldest; step <= flights[0].newest(); ++step) {
+    Trace one = as_trace(plan, cluster, measured_step(plan, flights, step));
+    const double offset = static_cast<double>(beginning(flights, step) - zero) * 1e-9;
     const int index = static_cast<int>(out.steps.size());
     for (TraceEvent& event : one.events) {
       event.start += offset;

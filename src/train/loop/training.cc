@@ -119,17 +119,17 @@ StepMetrics Training::step() {
   return metrics;
 }
 
-std::string device_table(const Plan& plan, const std::vector<DeviceRun*>& devices, int64_t step) {
-  const Simulation measured = measured_step(plan, devices, step);
+std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step) {
+  const Simulation measured = measured_step(plan, flights, step);
   const std::vector<TimeUse> uses = device_use(plan, measured);
   TextTable table({"device", "compute", "exposed communication", "idle", "memory planned", "measured"});
-  for (size_t d = 0; d < devices.size(); ++d) {
+  for (size_t d = 0; d < flights.size(); ++d) {
     const auto share = [&](double seconds) {
       return fmt::format("{} ({:.0f} %)", human_seconds(seconds), 100 * seconds / measured.seconds);
     };
-    table.add({fmt::format("{}", devices[d]->device()), share(uses[d].compute), share(uses[d].exposed),
-               share(uses[d].idle), human_bytes(memory_peak(plan, devices[d]->program()).total),
-               human_bytes(devices[d]->memory().peak())});
+    table.add({fmt::format("{}", flights[d].device), share(uses[d].compute), share(uses[d].exposed),
+               share(uses[d].idle), human_bytes(memory_peak(plan, program_of(plan, flights[d].device)).total),
+               human_bytes(flights[d].peak_bytes)});
   }
   return table.print();
 }

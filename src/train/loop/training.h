@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/flight.h"
 #include "runtime/job.h"
 #include "train/config.h"
 #include "train/data/token_source.h"
@@ -61,6 +62,6 @@ class Training {
 };
 
 /// What the devices did with the last step, and their memory: a table for people.
-std::string device_table(const Plan& plan, const std::vector<DeviceRun*>& devices, int64_t step);
+std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step);
 
 }  // namespace piper

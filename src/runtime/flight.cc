@@ -1,0 +1,88 @@
+#include "runtime/flight.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/device_run.h"
+#include "runtime/packed.h"
+
+namespace piper {
+
+DeviceFlight flight_of(DeviceRun& device) {
+  const FlightRecorder& recorder = device.recorder();
+  DeviceFlight out{device.device(), recorder.oldest(), {}, device.memory().peak()};
+  for (int64_t step = recorder.oldest(); step <= recorder.step(); ++step) {
+    std::vector<OpTimes>& times = out.steps.emplace_back();
+    for (size_t i = 0; i < recorder.ops(); ++i) times.push_back(recorder.times(step, static_cast<int>(i)));
+  }
+  return out;
+}
+
+std::vector<DeviceFlight> flights_of(const std::vector<DeviceRun*>& devices) {
+  std::vector<DeviceFlight> out;
+  for (DeviceRun* device : devices) out.push_back(flight_of(*device));
+  return out;
+}
+
+std::string pack(const std::vector<DeviceFlight>& flights) {
+  Packing out;
+  out.add(flights.size());
+  for (const DeviceFlight& flight : flights) {
+    out.add(flight.device);
+    out.add(flight.oldest);
+    out.add(flight.steps);
+    out.add(flight.peak_bytes);
+  }
+  return out.take();
+}
+
+std::vector<DeviceFlight> unpack_flights(std::string_view bytes) {
+  Unpacking in(bytes);
+  std::vector<DeviceFlight> out;
+  for (size_t left = in.count(); left > 0 && in.complete(); --left) {
+    DeviceFlight& flight = out.emplace_back();
+    in.take(flight.device);
+    in.take(flight.oldest);
+    in.take(flight.steps);
+    in.take(flight.peak_bytes);
+  }
+  if (!in.complete()) out.clear();
+  return out;
+}
+
+void shift(std::vector<DeviceFlight>& flights, Nanoseconds ahead) {
+  for (DeviceFlight& flight : flights)
+    for (std::vector<OpTimes>& step : flight.steps)
+      for (OpTimes& times : step)
+        for (Nanoseconds* time : {&times.launched, &times.started, &times.ended})
+          if (*time != 0) *time -= ahead;
+}
+
+std::string describe_flight(const Plan& plan, const std::vector<DeviceFlight>& flights, size_t operations) {
+  std::string out;
+  for (const DeviceFlight& flight : flights) {
+    struct Entry {
+      OpTimes times;
+      int op;
+    };
+    std::vector<Entry> started;
+    const std::vector<OpTimes>& step = flight.steps.back();
+    for (size_t i = 0; i < step.size(); ++i)
+      if (step[i].started != 0) started.push_back({step[i], static_cast<int>(i)});
+    std::sort(started.begin(), started.end(),
+              [](const Entry& a, const Entry& b) { return a.times.started < b.times.started; });
+    if (started.size() > operations)
+      started.erase(started.begin(), started.end() - static_cast<std::ptrdiff_t>(operations));
+    for (const Entry& entry : started) {
+      const std::string ended =
+          entry.times.ended == 0
+              ? std::string("under way")
+              : fmt::format("{:.3f} ms", static_cast<double>(entry.times.ended - entry.times.started) * 1e-6);
+      out += fmt::format("  {}: {}\n", describe_op(plan, flight.device, entry.op), ended);
+    }
+  }
+  return out;
+}
+
+}  // namespace piper

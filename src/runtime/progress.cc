@@ -1,0 +1,111 @@
+#include "runtime/progress.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "runtime/device_run.h"
+#include "runtime/packed.h"
+
+namespace piper {
+namespace {
+
+bool has_started(const PlanTemplate& program, const DeviceProgress& device, size_t op) {
+  return static_cast<int>(op) <= device.streams[static_cast<size_t>(program.ops[op].stream)].op;
+}
+
+/// Devices that take part in a communication and have not reached it.
+std::vector<int> missing_from(const Plan& plan, const std::vector<DeviceProgress>& devices, int communication) {
+  std::vector<int> missing;
+  for (const DeviceProgress& device : devices) {
+    const PlanTemplate& program = program_of(plan, device.device);
+    for (size_t i = 0; i < program.ops.size(); ++i)
+      if (program.ops[i].communication == communication && !has_started(program, device, i))
+        missing.push_back(device.device);
+  }
+  return missing;
+}
+
+std::string and_silent(const DeviceProgress& device) {
+  std::string out = device.where.empty() ? "" : fmt::format(" [{}", device.where);
+  if (device.silent > 2) out += fmt::format("; no sign of life for {:.1f} s", device.silent);
+  return out.empty() ? out : out + "]";
+}
+
+}  // namespace
+
+DeviceProgress progress_of(const DeviceRun& device) {
+  const FlightRecorder& recorder = device.recorder();
+  DeviceProgress out;
+  out.device = device.device();
+  out.step = recorder.step();
+  out.ended = device.progress();
+  for (size_t i = 0; i < recorder.ops(); ++i) {
+    const auto stream = static_cast<size_t>(device.program().ops[i].stream);
+    if (out.streams.size() <= stream) out.streams.resize(stream + 1);
+    const OpTimes times = recorder.times(out.step, static_cast<int>(i));
+    if (times.started != 0)
+      out.streams[stream] = {static_cast<int>(i), static_cast<double>(now() - times.started) * 1e-9, times.ended != 0};
+  }
+  return out;
+}
+
+std::string pack(const std::vector<DeviceProgress>& devices) {
+  Packing out;
+  out.add(devices.size());
+  for (const DeviceProgress& device : devices) {
+    out.add(device.device);
+    out.add(device.step);
+    out.add(device.ended);
+    out.add(device.streams);
+    out.add(std::string_view(device.where));
+  }
+  return out.take();
+}
+
+std::vector<DeviceProgress> unpack_progress(std::string_view bytes) {
+  Unpacking in(bytes);
+  std::vector<DeviceProgress> out;
+  for (size_t left = in.count(); left > 0 && in.complete(); --left) {
+    DeviceProgress& device = out.emplace_back();
+    in.take(device.device);
+    in.take(device.step);
+    in.take(device.ended);
+    in.take(device.streams);
+    in.take(device.where);
+  }
+  if (!in.complete()) out.clear();
+  return out;
+}
+
+std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress>& devices) {
+  std::string out;
+  for (const DeviceProgress& device : devices) {
+    const PlanTemplate& program = program_of(plan, device.device);
+    bool busy = false;
+    for (const DeviceProgress::Last& last : device.streams) {
+      if (last.op < 0 || last.ended) continue;
+      busy = true;
+      const PlannedOp& op = program.ops[static_cast<size_t>(last.op)];
+      const std::vector<int> missing =
+          is_communication(op.kind) ? missing_from(plan, devices, op.communication) : std::vector<int>{};
+      out += fmt::format("  {} since {:.1f} s{}", describe_op(plan, device.device, last.op), last.since + device.silent,
+                         and_silent(device));
+      if (!missing.empty())
+        out += fmt::format("; device{} {} {} not reached it", missing.size() > 1 ? "s" : "", fmt::join(missing, ", "),
+                           missing.size() > 1 ? "have" : "has");
+      out += "\n";
+    }
+    if (busy) continue;
+    size_t next = 0;
+    while (next < program.ops.size() && has_started(program, device, next)) ++next;
+    out += next == program.ops.size()
+               ? fmt::format("  device {} has ended the step{}\n", device.device, and_silent(device))
+               : fmt::format("  {} has not started{}\n", describe_op(plan, device.device, static_cast<int>(next)),
+                             and_silent(device));
+  }
+  return out;
+}
+
+}  // namespace piper
