@@ -18,7 +18,7 @@ using std::chrono::seconds;
 
 constexpr size_t inline_bytes = 64 << 10;  // messages up to here travel in a note
 constexpr size_t piece_bytes = 256 << 10;
-constexpr size_t window_bytes = 2 << 20;  // that may be on their way to this process at once
+constexpr size_t window_bytes = 1 << 20;  // that may be on their way to this process at once
 constexpr auto shortest_nap = microseconds(5), longest_nap = microseconds(50);  // while somebody waits
 constexpr auto idle_nap = milliseconds(1);                                      // while nobody does
 constexpr auto grace = seconds(3);      // for pieces under way when their call is given up
@@ -279,9 +279,8 @@ void Engine::handle_note(int from, std::span<const std::byte> bytes) {
   const auto text = [&] { return std::string(reinterpret_cast<const char*>(data.data()), data.size()); };
   switch (note.kind) {
     case Note::Kind::Data:
-      return arrive(note.key, {from, 0, note.bytes, note.whole, std::vector(data.begin(), data.end())});
     case Note::Kind::Announcement:
-      return arrive(note.key, {from, note.id, note.bytes, note.whole, {}});
+      return arrive({note.key, from, note.id, note.bytes, note.whole}, note.kind == Note::Kind::Data, data);
     case Note::Kind::Grant:
       return granted(from, note);
     case Note::Kind::Refusal:
@@ -328,32 +327,33 @@ void Engine::start_receive(const MessagePointer& message) {
     expected_[message->key].push_back(message);
     return;
   }
-  const Arrival arrival = std::move(found->second.front());
+  const Early early = std::move(found->second.front());
   found->second.pop_front();
   if (found->second.empty()) arrived_.erase(found);
-  meet(message, arrival);
+  meet(message, early.arrival, early.complete, early.data);
 }
 
-void Engine::arrive(const MessageKey& key, Arrival arrival) {
-  const auto found = expected_.find(key);
+void Engine::arrive(const Arrival& arrival, bool complete, std::span<const std::byte> data) {
+  const auto found = expected_.find(arrival.key);
   if (found == expected_.end()) {
-    arrived_[key].push_back(std::move(arrival));
+    arrived_[arrival.key].push_back({arrival, complete, {data.begin(), data.end()}});
     return;
   }
   const MessagePointer message = found->second.front();
   found->second.pop_front();
   if (found->second.empty()) expected_.erase(found);
-  meet(message, arrival);
+  meet(message, arrival, complete, data);
 }
 
-void Engine::meet(const MessagePointer& message, const Arrival& arrival) {
+void Engine::meet(const MessagePointer& message, const Arrival& arrival, bool complete,
+                  std::span<const std::byte> data) {
   if (arrival.bytes != message->bytes || arrival.whole != message->whole) {
     message->batch->fail(different_sizes);
-    if (!arrival.data) write(arrival.rank, {.kind = Note::Kind::DifferentSizes, .key = {}, .id = arrival.id});
+    if (!complete) write(arrival.rank, {.kind = Note::Kind::DifferentSizes, .key = {}, .id = arrival.id});
     return;
   }
-  if (arrival.data) {
-    std::copy(arrival.data->begin(), arrival.data->end(), message->data);
+  if (complete) {
+    std::copy(data.begin(), data.end(), message->data);
     message->batch->complete();
     return;
   }
