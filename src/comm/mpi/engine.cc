@@ -12,6 +12,7 @@
 namespace piper {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -19,10 +20,13 @@ using std::chrono::seconds;
 constexpr size_t inline_bytes = 64 << 10;  // messages up to here travel in a note
 constexpr size_t piece_bytes = 256 << 10;
 constexpr size_t window_bytes = 1 << 20;  // that may be on their way to this process at once
-constexpr auto shortest_nap = microseconds(5), longest_nap = microseconds(50);  // while somebody waits
-constexpr auto idle_nap = milliseconds(1);                                      // while nobody does
-constexpr auto grace = seconds(3);      // for pieces under way when their call is given up
-constexpr auto farewell = seconds(10);  // how long leaving waits for the others
+/// How long the engine sleeps between looks, by how long nothing has happened.
+constexpr struct {
+  microseconds quiet, nap;
+} naps[] = {{microseconds(300), microseconds(10)}, {milliseconds(5), microseconds(50)}, {hours(1), microseconds(100)}};
+constexpr auto idle_nap = milliseconds(1);  // while nobody waits
+constexpr auto grace = seconds(3);          // for pieces under way when their call is given up
+constexpr auto farewell = seconds(10);      // how long leaving waits for the others
 constexpr size_t longest_reason = 8 << 10;
 constexpr int about_news = 1;  // use of a note
 
@@ -238,12 +242,17 @@ bool Engine::do_as_told() {
   return !orders.empty();
 }
 
-/// Longer and longer while nothing happens; an order ends it.
+/// An order ends it.
 void Engine::nap(bool moved) {
+  const auto now = Clock::now();
+  if (moved) moved_ = now;
   const bool waiting = wire_->busy() || !expected_.empty() || !announced_.empty() || !incoming_.empty() || leaving_job_;
-  nap_ = moved ? shortest_nap : std::min<Clock::duration>(2 * nap_, waiting ? Clock::duration(longest_nap) : idle_nap);
+  Clock::duration length = idle_nap;
+  if (waiting)
+    length =
+        std::find_if(std::begin(naps), std::end(naps) - 1, [&](const auto& n) { return now - moved_ < n.quiet; })->nap;
   std::unique_lock lock(orders_mutex_);
-  ordered_.wait_until(lock, Clock::now() + nap_, [&] { return !orders_.empty(); });
+  ordered_.wait_until(lock, now + length, [&] { return !orders_.empty(); });
 }
 
 void Engine::handle(const Wire::Event& event) {

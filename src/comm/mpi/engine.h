@@ -139,7 +139,7 @@ class Engine {
   std::vector<int64_t> news_heard_;  // the newest number, by rank
   int goodbyes_ = 0;
   bool leaving_job_ = false;
-  Clock::duration nap_{};
+  Clock::time_point moved_;  // when something happened last
   std::thread thread_;
 };
 
