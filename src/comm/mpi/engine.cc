@@ -318,6 +318,7 @@ void Engine::handle_note(int from, std::span<const std::byte> bytes) {
 // ---- Messages
 
 void Engine::start_send(const MessagePointer& message) {
+  if (!broken_.empty()) return;  // its batch has failed
   Note note{.kind = Note::Kind::Data, .key = message->key, .bytes = message->bytes, .whole = message->whole};
   if (message->bytes <= inline_bytes) {
     write(message->rank, note, {message->data, message->bytes});
@@ -331,6 +332,7 @@ void Engine::start_send(const MessagePointer& message) {
 }
 
 void Engine::start_receive(const MessagePointer& message) {
+  if (!broken_.empty()) return;
   const auto found = arrived_.find(message->key);
   if (found == arrived_.end()) {
     expected_[message->key].push_back(message);
