@@ -12,17 +12,21 @@
 namespace piper {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr size_t inline_bytes = 64 << 10;  // messages up to here travel in a note
 constexpr size_t piece_bytes = 256 << 10;
-constexpr size_t window_bytes = 2 << 20;  // that may be on their way to this process at once
-constexpr auto shortest_nap = microseconds(5), longest_nap = microseconds(50);  // while somebody waits
-constexpr auto idle_nap = milliseconds(1);                                      // while nobody does
-constexpr auto grace = seconds(3);      // for pieces under way when their call is given up
-constexpr auto farewell = seconds(10);  // how long leaving waits for the others
+constexpr size_t window_bytes = 1 << 20;  // that may be on their way to this process at once
+/// How long the engine sleeps between looks, by how long nothing has happened.
+constexpr struct {
+  microseconds quiet, nap;
+} naps[] = {{microseconds(300), microseconds(10)}, {milliseconds(5), microseconds(50)}, {hours(1), microseconds(100)}};
+constexpr auto idle_nap = milliseconds(1);  // while nobody waits
+constexpr auto grace = seconds(3);          // for pieces under way when their call is given up
+constexpr auto farewell = seconds(10);      // how long leaving waits for the others
 constexpr size_t longest_reason = 8 << 10;
 constexpr int about_news = 1;  // use of a note
 
@@ -238,12 +242,17 @@ bool Engine::do_as_told() {
   return !orders.empty();
 }
 
-/// Longer and longer while nothing happens; an order ends it.
+/// An order ends it.
 void Engine::nap(bool moved) {
+  const auto now = Clock::now();
+  if (moved) moved_ = now;
   const bool waiting = wire_->busy() || !expected_.empty() || !announced_.empty() || !incoming_.empty() || leaving_job_;
-  nap_ = moved ? shortest_nap : std::min<Clock::duration>(2 * nap_, waiting ? Clock::duration(longest_nap) : idle_nap);
+  Clock::duration length = idle_nap;
+  if (waiting)
+    length =
+        std::find_if(std::begin(naps), std::end(naps) - 1, [&](const auto& n) { return now - moved_ < n.quiet; })->nap;
   std::unique_lock lock(orders_mutex_);
-  ordered_.wait_until(lock, Clock::now() + nap_, [&] { return !orders_.empty(); });
+  ordered_.wait_until(lock, now + length, [&] { return !orders_.empty(); });
 }
 
 void Engine::handle(const Wire::Event& event) {
@@ -279,9 +288,8 @@ void Engine::handle_note(int from, std::span<const std::byte> bytes) {
   const auto text = [&] { return std::string(reinterpret_cast<const char*>(data.data()), data.size()); };
   switch (note.kind) {
     case Note::Kind::Data:
-      return arrive(note.key, {from, 0, note.bytes, note.whole, std::vector(data.begin(), data.end())});
     case Note::Kind::Announcement:
-      return arrive(note.key, {from, note.id, note.bytes, note.whole, {}});
+      return arrive({note.key, from, note.id, note.bytes, note.whole}, note.kind == Note::Kind::Data, data);
     case Note::Kind::Grant:
       return granted(from, note);
     case Note::Kind::Refusal:
@@ -310,6 +318,7 @@ void Engine::handle_note(int from, std::span<const std::byte> bytes) {
 // ---- Messages
 
 void Engine::start_send(const MessagePointer& message) {
+  if (!broken_.empty()) return;  // its batch has failed
   Note note{.kind = Note::Kind::Data, .key = message->key, .bytes = message->bytes, .whole = message->whole};
   if (message->bytes <= inline_bytes) {
     write(message->rank, note, {message->data, message->bytes});
@@ -323,37 +332,39 @@ void Engine::start_send(const MessagePointer& message) {
 }
 
 void Engine::start_receive(const MessagePointer& message) {
+  if (!broken_.empty()) return;
   const auto found = arrived_.find(message->key);
   if (found == arrived_.end()) {
     expected_[message->key].push_back(message);
     return;
   }
-  const Arrival arrival = std::move(found->second.front());
+  const Early early = std::move(found->second.front());
   found->second.pop_front();
   if (found->second.empty()) arrived_.erase(found);
-  meet(message, arrival);
+  meet(message, early.arrival, early.complete, early.data);
 }
 
-void Engine::arrive(const MessageKey& key, Arrival arrival) {
-  const auto found = expected_.find(key);
+void Engine::arrive(const Arrival& arrival, bool complete, std::span<const std::byte> data) {
+  const auto found = expected_.find(arrival.key);
   if (found == expected_.end()) {
-    arrived_[key].push_back(std::move(arrival));
+    arrived_[arrival.key].push_back({arrival, complete, {data.begin(), data.end()}});
     return;
   }
   const MessagePointer message = found->second.front();
   found->second.pop_front();
   if (found->second.empty()) expected_.erase(found);
-  meet(message, arrival);
+  meet(message, arrival, complete, data);
 }
 
-void Engine::meet(const MessagePointer& message, const Arrival& arrival) {
+void Engine::meet(const MessagePointer& message, const Arrival& arrival, bool complete,
+                  std::span<const std::byte> data) {
   if (arrival.bytes != message->bytes || arrival.whole != message->whole) {
     message->batch->fail(different_sizes);
-    if (!arrival.data) write(arrival.rank, {.kind = Note::Kind::DifferentSizes, .key = {}, .id = arrival.id});
+    if (!complete) write(arrival.rank, {.kind = Note::Kind::DifferentSizes, .key = {}, .id = arrival.id});
     return;
   }
-  if (arrival.data) {
-    std::copy(arrival.data->begin(), arrival.data->end(), message->data);
+  if (complete) {
+    std::copy(data.begin(), data.end(), message->data);
     message->batch->complete();
     return;
   }

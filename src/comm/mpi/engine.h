@@ -63,12 +63,18 @@ class Engine {
     bool withdrawn = false;
   };
   using MessagePointer = std::shared_ptr<Message>;
-  /// A message that has come, or could, before its receive was posted.
+  /// What a sender says about a message.
   struct Arrival {
+    MessageKey key;
     int rank = 0;
     int64_t id = 0;
     size_t bytes = 0, whole = 0;
-    std::optional<std::vector<std::byte>> data;  // none: announced
+  };
+  /// Before its receive was posted.
+  struct Early {
+    Arrival arrival;
+    bool complete = false;  // otherwise announced
+    std::vector<std::byte> data;
   };
   struct News {
     std::optional<std::string> next;  // to be sent when the last one is on its way
@@ -85,8 +91,8 @@ class Engine {
 
   void start_send(const MessagePointer& message);
   void start_receive(const MessagePointer& message);
-  void arrive(const MessageKey& key, Arrival arrival);
-  void meet(const MessagePointer& message, const Arrival& arrival);
+  void arrive(const Arrival& arrival, bool complete, std::span<const std::byte> data);
+  void meet(const MessagePointer& message, const Arrival& arrival, bool complete, std::span<const std::byte> data);
   void grant();
   void granted(int from, const Note& note);
   void refused(int from, const Note& note);
@@ -120,7 +126,7 @@ class Engine {
   std::unique_ptr<Wire> wire_;
   std::vector<Wire::Event> events_;
   std::map<MessageKey, std::deque<MessagePointer>> expected_;
-  std::map<MessageKey, std::deque<Arrival>> arrived_;
+  std::map<MessageKey, std::deque<Early>> arrived_;
   std::map<int64_t, MessagePointer> announced_;                  // sends, by id
   std::map<int, MessagePointer> incoming_;                       // by tag, until the last piece is here
   std::deque<MessagePointer> to_grant_;                          // the next piece of the first is granted next
@@ -133,7 +139,7 @@ class Engine {
   std::vector<int64_t> news_heard_;  // the newest number, by rank
   int goodbyes_ = 0;
   bool leaving_job_ = false;
-  Clock::duration nap_{};
+  Clock::time_point moved_;  // when something happened last
   std::thread thread_;
 };
 

@@ -9,9 +9,9 @@
 namespace piper {
 namespace {
 
-constexpr size_t small_bytes = 16 << 10;   // sums up to here: everybody gets everything and adds up itself
-constexpr size_t block_bytes = 256 << 10;  // of a sum: the next one travels while this one is added up
-constexpr size_t blocks_ahead = 4;
+constexpr size_t small_bytes = 16 << 10;  // sums up to here: everybody gets everything and adds up itself
+constexpr size_t block_bytes = 60 << 10;  // of a sum: travels at once, while earlier ones are added up
+constexpr size_t blocks_ahead = 8;        // as many are sent to a member before anything has come from it
 
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
@@ -182,19 +182,23 @@ class MpiCommunicator : public Communicator {
       for (const size_t m : exchange.others()) exchange.receive(*coming[b % ahead], m, block_step(b), place(b, m));
     };
     Messages going(*engine_, world_, patience_);
-    for (size_t b = 0; b < ahead; ++b) expect(b);
-    size_t most = 0;
-    for (const Range& range : ranges) most = std::max(most, range.blocks());
-    for (size_t b = 0; b < most; ++b)
+    const auto send = [&](size_t b) {
       for (const size_t m : exchange.others())
         if (b < ranges[m].blocks()) exchange.send(going, m, block_step(b), ranges[m].block(b).of(whole));
+    };
+    size_t most = 0;
+    for (const Range& range : ranges) most = std::max(most, range.blocks());
+    for (size_t b = 0; b < ahead; ++b) expect(b);
+    for (size_t b = 0; b < blocks_ahead; ++b) send(b);
     std::vector<const std::byte*> from(n);
     for (size_t b = 0; b < mine.blocks(); ++b) {
       coming[b % ahead]->wait();
       for (size_t m = 0; m < n; ++m) from[m] = m == me ? mine.block(b).of(whole).data() : place(b, m).data();
+      send(b + blocks_ahead);
       added(b, from);
       if (b + ahead < mine.blocks()) expect(b + ahead);
     }
+    for (size_t b = mine.blocks() + blocks_ahead; b < most; ++b) send(b);  // ranges differ by a number
     going.wait();
   }
 

@@ -1,7 +1,7 @@
 // Processes that MPI has started, on any number of hosts, each with some of the devices.
 //
 // One thread per process, the engine, makes all calls of MPI: computation never waits for progress, and waiting uses
-// little of a core. All members may be called from any thread.
+// little of a core. Calls may come from any thread.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ struct Heard {
   std::chrono::steady_clock::time_point when;  // it came; nothing yet: when the job was joined
 };
 
-/// This process among the others. One at a time; MPI is initialised and finalised with the first, unless it is already.
+/// This process among the others. One per process: MPI is initialised and finalised with it, unless it is already.
 class MpiWorld {
  public:
   /// Returns when all processes have joined. Throws CommunicationError.
