@@ -86,7 +86,9 @@ namespace piper {
   X(E801, "an operation failed")                                                 \
   X(E802, "the run stalled")                                                     \
   X(E803, "loss or gradients are not finite")                                    \
-  X(E804, "built without libtorch")
+  X(E804, "built without libtorch")                                              \
+  X(E805, "the processes of a job do not fit together")                          \
+  X(E806, "built without MPI")
 // clang-format on
 
 enum class ErrorCode {

@@ -26,6 +26,11 @@ struct CommunicationError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Another device has ended the job, for this reason.
+struct JobStopped : CommunicationError {
+  using CommunicationError::CommunicationError;
+};
+
 /// One device's end of all communication. Members are called from several threads, one per exchange.
 class Communicator {
  public:
@@ -53,7 +58,7 @@ class Communicator {
   virtual void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out,
                           std::span<std::byte> in, int64_t run_in) = 0;
 
-  /// Ends every call that waits, here and on all other devices, with an error that gives this reason.
+  /// Ends every call that waits, here and on all other devices, and all later ones, with JobStopped.
   virtual void abort(const std::string& reason) = 0;
 };
 

@@ -134,6 +134,8 @@ void DeviceRun::execute(int op) {
   try {
     if (options_.before_op) options_.before_op(device_, op);
     executors_[static_cast<size_t>(op)]->run(frame_);
+  } catch (const JobStopped& problem) {
+    throw RunError(RunProblem::Elsewhere, problem.what());
   } catch (const RunError& problem) {
     throw RunError(problem.problem, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   } catch (const std::exception& problem) {

@@ -12,7 +12,8 @@ namespace piper {
 namespace {
 
 bool has_started(const PlanTemplate& program, const DeviceProgress& device, size_t op) {
-  return static_cast<int>(op) <= device.streams[static_cast<size_t>(program.ops[op].stream)].op;
+  const auto stream = static_cast<size_t>(program.ops[op].stream);
+  return stream < device.streams.size() && static_cast<int>(op) <= device.streams[stream].op;
 }
 
 /// Devices that take part in a communication and have not reached it.

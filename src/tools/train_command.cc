@@ -1,13 +1,16 @@
 #include "tools/train_command.h"
 
 #include <fmt/format.h>
+#include <torch/version.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "base/bytes.h"
 #include "base/read_file.h"
+#include "base/hash.h"
 #include "base/time_text.h"
 #include "base/write_file.h"
 #include "cost/cost_table.h"
@@ -15,6 +18,7 @@
 #include "model/model_text.h"
 #include "schedule/load_schedule.h"
 #include "tools/commands.h"
+#include "tools/join_mpi.h"
 #include "trace/chrome.h"
 #include "train/loop/local_cluster.h"
 #include "train/loop/measured.h"
@@ -87,6 +91,42 @@ int report_unwritable(const Diagnostic& problem, bool color) {
   return run_failed;
 }
 
+/// The processes of the job, or none if this one is all.
+Result<std::unique_ptr<World>> join(const TrainInput& input, const Loaded& loaded) {
+  if (input.backend == "local") return std::unique_ptr<World>();
+  if (loaded.emulate)
+    return error(ErrorCode::E805, {}, "a network is emulated between threads of one process only")
+        .help("leave --emulate out, or --backend mpi");
+  return join_mpi();
+}
+
+/// What the processes of a job must have in common.
+Identity identity_of(const TrainInput& input, const Loaded& loaded, const World& world) {
+  StableHash text;
+  text.add(loaded.file->text);
+  return {{"piper", PIPER_VERSION},
+          {"libtorch", TORCH_VERSION},
+          {"MPI", world.library()},
+          {"the configuration", fmt::format("{} ({:016x})", input.config, text.value())},
+          {"the seed", fmt::format("{}", loaded.config.run.seed)},
+          {"the number of steps", fmt::format("{}", loaded.config.run.steps)},
+          {"the number of threads", fmt::format("{}", input.threads)}};
+}
+
+/// In a job of several processes: the one that knows what went wrong has said so and ends them all; the others wait for
+/// that.
+[[noreturn]] void end_together(World& world, const RunError& problem) {
+  std::fflush(stdout);
+  std::fflush(stderr);
+  if (problem.problem == RunProblem::Elsewhere) {
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // others write what they have
+    world.end_everywhere(run_failed);
+  }
+  std::_Exit(run_failed);
+}
+
 /// Says what went wrong and what the devices did last. Threads that never come back are left behind.
 int report_failure(Training& training, const RunError& problem, bool color) {
   report_text(as_diagnostic(problem), color);
@@ -106,7 +146,7 @@ RunDescription describe(const Training& training, const TrainCommand& command, c
                                                  : "";
   out.plan_hash = fmt::format("{:016x}", hash(training.plan()));
   out.parameters = parameter_count(training.graph());
-  out.devices = static_cast<int64_t>(const_cast<Training&>(training).job().devices().size());
+  out.devices = static_cast<int64_t>(template_of_device(training.plan()).size());
   out.batch = training.model().step.batch;
   out.sequence = training.model().step.sequence;
   out.steps = config.run.steps;
@@ -132,31 +172,46 @@ int run(const TrainCommand& command) {
   options.emulate = loaded->emulate;
   options.threads = command.input.threads;
   if (auto read = read_costs(command, options); !read) return report_text(read.error(), color);
+  auto joined = join(command.input, *loaded);
+  if (!joined) return report_text(joined.error(), color);
+  World* const world = joined->get();
+  const bool speaks = !world || world->rank() == 0;
+  if (world) {
+    options.world = world;
+    options.identity = identity_of(command.input, *loaded, *world);
+  }
   auto made = Training::make(loaded->file, config, loaded->schedule, options);
-  if (!made) return report_text(made.error(), color);
+  if (!made) return speaks ? report_text(made.error(), color) : refused;
   Training& training = **made;
+  std::optional<Together> together;
+  if (world) together.emplace(*world);
   const RunDescription description = describe(training, command, config);
   std::optional<MetricsFile> metrics;
   if (!command.metrics.empty()) config.run.metrics = NamedFile{command.metrics, {}};
-  if (config.run.metrics) {
+  if (config.run.metrics && speaks) {
     auto file = MetricsFile::create(*config.run.metrics, description);
     if (!file) return report_unwritable(file.error(), color);
     metrics = std::move(*file);
   }
-  if (!trace.empty())  // a long run is not lost because of a name
+  if (!trace.empty() && speaks)  // a long run is not lost because of a name
     if (auto writable = check_writable(trace); !writable) return report_unwritable(writable.error(), color);
-  put(fmt::format("{}: {} parameters, {} device{}, batch {} x {} tokens; data: {}\n", description.model,
-                  description.parameters, description.devices, description.devices == 1 ? "" : "s", description.batch,
-                  description.sequence, training.data().describe()));
+  if (speaks)
+    put(fmt::format("{}: {} parameters, {} device{}{}, batch {} x {} tokens; data: {}\n", description.model,
+                    description.parameters, description.devices, description.devices == 1 ? "" : "s",
+                    world ? fmt::format(" in {} processes", world->ranks()) : "", description.batch,
+                    description.sequence, training.data().describe()));
   std::fflush(stdout);
 
   const WatchInterrupts watching;
   ProgressLine progress(stderr, progress_style(stderr), config.run.steps);
   std::vector<StepMetrics> seen;
   try {
-    while (static_cast<int64_t>(seen.size()) < config.run.steps && !interrupted) {
+    bool stop = false;
+    while (static_cast<int64_t>(seen.size()) < config.run.steps && !stop) {
       const StepMetrics step = training.step();
       seen.push_back(step);
+      stop = together ? together->anywhere(interrupted != 0) : interrupted != 0;
+      if (!speaks) continue;
       progress.show(step, seconds_now());
       if (metrics)
         if (auto written = metrics->add(step); !written) {
@@ -166,20 +221,27 @@ int run(const TrainCommand& command) {
     }
   } catch (const RunError& problem) {
     progress.finish();
-    return report_failure(training, problem, color);
+    const int code = problem.problem == RunProblem::Elsewhere ? run_failed : report_failure(training, problem, color);
+    if (world) end_together(*world, problem);
+    return code;
   }
   progress.finish();
-  if (interrupted) put(fmt::format("stopped after {} of {} steps\n", seen.size(), config.run.steps));
+  std::vector<DeviceFlight> flights = flights_of(training.job().devices());
+  if (together) flights = together->gather(flights);
+  if (!speaks) return fine;
+  if (static_cast<int64_t>(seen.size()) < config.run.steps)
+    put(fmt::format("stopped after {} of {} steps\n", seen.size(), config.run.steps));
   if (seen.empty()) return fine;
   put(fmt::format("loss {:.6f} -> {:.6f}\n", seen.front().loss, seen.back().loss));
-  put(device_table(training.plan(), flights_of(training.job().devices()), seen.back().step));
+  put(device_table(training.plan(), flights, seen.back().step));
   if (!trace.empty()) {
     const Cluster cluster = options.cluster.value_or(options.emulate.value_or(Cluster{}));
-    const Trace measured =
-        measured_trace(training.plan(), flights_of(training.job().devices()), cluster, training.tokens_per_step());
+    const Trace measured = measured_trace(training.plan(), flights, cluster, training.tokens_per_step());
     if (auto written = write_file(trace, print_chrome(measured)); !written)
       return report_unwritable(written.error(), color);
     put(fmt::format("trace of the last steps: {}\n", trace));
+    if (together)
+      put(fmt::format("clocks of other processes are known to {}\n", human_seconds(together->clock_error())));
   }
   return fine;
 }

@@ -16,8 +16,9 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
   app.add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's");
   app.add_option("--devices", input.devices, "Devices, if the schedule should be refused when it has others")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--backend", input.backend, "What carries messages: local, threads of this process")
-      ->check(CLI::IsMember({"local"}))
+  app.add_option("--backend", input.backend,
+                 "Where devices are: local, threads of this process; mpi, processes that mpirun started")
+      ->check(CLI::IsMember({"local", "mpi"}))
       ->capture_default_str();
   app.add_option("--emulate", input.emulate,
                  "Messages take the time that the links of this cluster say: a shipped one, or a file (.toml)");

@@ -1,5 +1,7 @@
 #include "train/run_problems.h"
 
+#include <fmt/format.h>
+
 namespace piper {
 
 Diagnostic as_diagnostic(const RunError& problem) {
@@ -14,6 +16,9 @@ Diagnostic as_diagnostic(const RunError& problem) {
       return error(ErrorCode::E803, {}, problem.what())
           .help("no weight was changed by this step")
           .help("lower the learning rate, set clip in [optimizer], or on_nan = \"skip\" in [run]");
+    case RunProblem::Elsewhere:
+      return error(ErrorCode::E801, {}, fmt::format("another process ended the job: {}", problem.what()))
+          .help("that process says more");
   }
   internal_error("a problem of a run");
 }

@@ -95,7 +95,7 @@ class Board {
   void wait(std::unique_lock<std::mutex>& lock, Exchange& meeting, Ready ready) {
     const auto deadline = Clock::now() + options_.patience;
     while (!ready()) {
-      if (!reason_.empty()) throw CommunicationError(reason_);
+      if (!reason_.empty()) throw JobStopped(reason_);
       if (meeting.changed.wait_until(lock, deadline) == std::cv_status::timeout && !ready())
         throw CommunicationError("a peer did not come in time");
     }

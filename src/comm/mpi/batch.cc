@@ -26,6 +26,14 @@ void Batch::fail(const std::string& problem) {
   changed_.notify_all();
 }
 
+void Batch::stop(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (!problem_.empty()) return;
+  problem_ = reason.empty() ? "stopped" : reason;
+  stopped_ = true;
+  changed_.notify_all();
+}
+
 void Batch::release() {
   const std::lock_guard lock(mutex_);
   released_ = true;
@@ -36,6 +44,7 @@ void Batch::wait(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   moved_ = Clock::now();
   while (left_ > 0) {
+    if (stopped_) throw JobStopped(problem_);
     if (!problem_.empty()) throw CommunicationError(problem_);
     if (Clock::now() >= moved_ + patience) throw CommunicationError("a peer did not come in time");
     changed_.wait_until(lock, moved_ + patience);

@@ -22,6 +22,8 @@ class Batch {
   void complete();
   /// The call cannot succeed any more. The first problem stays.
   void fail(const std::string& problem);
+  /// The same, because the job has been ended.
+  void stop(const std::string& reason);
   /// Nobody uses the caller's memory any more.
   void release();
 
@@ -40,6 +42,7 @@ class Batch {
   int left_ = 0;
   bool released_ = false;
   std::string problem_;
+  bool stopped_ = false;
   Clock::time_point moved_ = Clock::now();
 };
 

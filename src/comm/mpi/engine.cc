@@ -86,7 +86,7 @@ std::shared_ptr<Batch> Engine::open(int world) {
   const std::lock_guard lock(calls_mutex_);
   if (hangs_) throw CommunicationError("MPI does not return from a call");
   if (!broken_.empty()) throw CommunicationError(broken_);
-  if (const auto stopped = stopped_.find(world); stopped != stopped_.end()) throw CommunicationError(stopped->second);
+  if (const auto stopped = stopped_.find(world); stopped != stopped_.end()) throw JobStopped(stopped->second);
   return *open_.insert(std::make_shared<Batch>(world)).first;
 }
 
@@ -142,7 +142,7 @@ void Engine::stop_world(int world, const std::string& reason) {
   const std::lock_guard lock(calls_mutex_);
   if (!stopped_.emplace(world, reason.empty() ? "stopped" : reason).second) return;
   for (const auto& batch : open_)
-    if (batch->world() == world) batch->fail(reason);
+    if (batch->world() == world) batch->stop(reason);
 }
 
 void Engine::post(std::string block, MpiWorld::To to) {

@@ -10,7 +10,12 @@
 
 namespace piper {
 
-enum class RunProblem { Operation, Stalled, NotFinite };
+enum class RunProblem {
+  Operation,
+  Stalled,
+  NotFinite,
+  Elsewhere  // another process has said what
+};
 
 /// A run ended early. The message names device, operation and the line of the schedule behind it.
 struct RunError : std::runtime_error {

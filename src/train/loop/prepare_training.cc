@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "plan/plan_text.h"
+
 namespace piper {
 namespace {
 
@@ -23,14 +25,29 @@ std::vector<int64_t> parts_of_regions(const Plan& plan) {
   return {parts.begin(), parts.end()};
 }
 
+CaptureOptions capture_options(const TrainableModel& model) {
+  CaptureOptions out;
+  out.name = model.name;
+  out.step = model.step;
+  out.inputs = model.inputs;
+  return out;
+}
+
+/// For the sizes of slices and the divided regions of the plan.
+Result<std::shared_ptr<const CapturedModel>> capture_for(const TrainableModel& model, const Plan& plan) {
+  CaptureOptions capturing = capture_options(model);
+  capturing.samples = sizes_of_slices(plan);
+  capturing.parts = parts_of_regions(plan);
+  capturing.measure_operators = true;
+  PIPER_TRY(CapturedModel captured, capture(model.meta, capturing));
+  return std::make_shared<const CapturedModel>(std::move(captured));
+}
+
 }  // namespace
 
 Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options) {
-  CaptureOptions capturing;
-  capturing.name = model.name;
-  capturing.step = model.step;
-  capturing.inputs = model.inputs;
+  CaptureOptions capturing = capture_options(model);
   capturing.samples = {std::min<int64_t>(model.step.batch, 2)};
   capturing.measure_operators = false;
   PIPER_TRY(const CapturedModel sketch, capture(model.meta, capturing));
@@ -38,14 +55,18 @@ Result<PreparedTraining> prepare_training(const TrainableModel& model, const Sch
   sketching.after_pass = nullptr;
   PIPER_TRY(const Compiled sketched, compile(sketch.graph(), schedule, sketching));
 
-  capturing.samples = sizes_of_slices(sketched.plan);
-  capturing.parts = parts_of_regions(sketched.plan);
-  capturing.measure_operators = true;
   PreparedTraining out;
-  PIPER_TRY(CapturedModel captured, capture(model.meta, capturing));
-  out.captured = std::make_shared<const CapturedModel>(std::move(captured));
-  PIPER_TRY(out.compiled, compile(out.captured->graph(), schedule, options));
-  out.plan = std::make_shared<const Plan>(out.compiled.plan);
+  PIPER_TRY(out.captured, capture_for(model, sketched.plan));
+  PIPER_TRY(Compiled compiled, compile(out.captured->graph(), schedule, options));
+  out.plan = std::make_shared<const Plan>(std::move(compiled.plan));
+  return out;
+}
+
+Result<PreparedTraining> prepare_for_plan(const TrainableModel& model, const SourceFilePtr& plan) {
+  PreparedTraining out;
+  PIPER_TRY(Plan parsed, parse_plan(plan));
+  out.plan = std::make_shared<const Plan>(std::move(parsed));
+  PIPER_TRY(out.captured, capture_for(model, *out.plan));
   return out;
 }
 

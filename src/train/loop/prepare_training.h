@@ -14,11 +14,12 @@ namespace piper {
 struct PreparedTraining {
   std::shared_ptr<const CapturedModel> captured;
   std::shared_ptr<const Plan> plan;
-  Compiled compiled;
 };
 
 /// Captures the model, compiles the schedule, and captures again for the sizes of slices that it needs.
 Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options = {});
+/// Captures the model for a plan that another process has made.
+Result<PreparedTraining> prepare_for_plan(const TrainableModel& model, const SourceFilePtr& plan);
 
 }  // namespace piper

@@ -48,13 +48,20 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   if (options.emulate) compiling.cluster = *options.emulate;
   if (options.cluster) compiling.cluster = *options.cluster;
   compiling.costs = options.costs;
-  PIPER_TRY(PreparedTraining prepared, prepare_training(model, chosen, compiling));
+  PIPER_TRY(PreparedTraining prepared,
+            options.world ? prepare_together(*options.world, model, chosen, compiling, options.identity)
+                          : prepare_training(model, chosen, compiling));
   PIPER_CHECK(check_types(element_types(model.step, model.step.weights)));
   if (train.run.devices && *train.run.devices != device_count(*prepared.plan))
     return error(ErrorCode::E205, {},
                  fmt::format("the schedule is for {} devices, the run for {}", device_count(*prepared.plan),
                              *train.run.devices))
         .help("leave `devices` out, or change the mesh of the schedule");
+  if (options.world && options.world->ranks() > device_count(*prepared.plan))
+    return error(ErrorCode::E805, {},
+                 fmt::format("the job has {} processes, the schedule {} device{}", options.world->ranks(),
+                             device_count(*prepared.plan), device_count(*prepared.plan) == 1 ? "" : "s"))
+        .help("start at most as many processes as there are devices; a process may have several");
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
   return std::unique_ptr<Training>(
@@ -75,8 +82,18 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
     };
   if (options.timed) timed_ = std::make_unique<TimedComputations>(computations_);
   Computations& computations = timed_ ? static_cast<Computations&>(*timed_) : computations_;
-  job_ = std::make_unique<Job>(prepared_.plan, model_.step, computations,
-                               make_local_world(device_count(plan()), std::move(local)), options.job);
+  JobOptions job = options.job;
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  if (options.world) {
+    // the watchdog, which knows the plan, speaks before a call loses its patience; rank 0, which knows most, first
+    communicators = options.world->make(
+        device_count(plan()), std::chrono::milliseconds(static_cast<int64_t>(2000 * job.patience_seconds + 30'000)));
+    job.share_progress = progress_shared_in(*options.world);
+    if (options.world->rank() != 0) job.patience_seconds += 5;
+  } else {
+    communicators = make_local_world(device_count(plan()), std::move(local));
+  }
+  job_ = std::make_unique<Job>(prepared_.plan, model_.step, computations, std::move(communicators), std::move(job));
   job_->set_parameters(model_.initialize);
 }
 

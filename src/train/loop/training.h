@@ -9,6 +9,7 @@
 #include "train/config.h"
 #include "train/data/token_source.h"
 #include "train/loop/prepare_training.h"
+#include "train/loop/together.h"
 #include "train/metrics.h"
 
 namespace piper {
@@ -23,6 +24,10 @@ struct TrainingOptions {
   /// Computations run one at a time and are timed.
   bool timed = false;
   int threads = 1;  // of every device inside one operator
+  /// The processes that run the job together, and what they must have in common; none: all devices are threads of this
+  /// one. It outlives the training.
+  World* world = nullptr;
+  Identity identity;
 };
 
 class TimedComputations;

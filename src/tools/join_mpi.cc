@@ -1,0 +1,24 @@
+#include "tools/join_mpi.h"
+
+#include <fmt/format.h>
+
+#include "comm/mpi/mpi_world.h"
+
+namespace piper {
+
+Result<std::unique_ptr<World>> join_mpi() {
+  try {
+    auto world = std::make_unique<MpiWorld>();
+    const int launched = launched_ranks().value_or(1);
+    if (launched > world->ranks())
+      return error(ErrorCode::E805, {},
+                   fmt::format("the launcher has started {} processes, but each of them is alone", launched))
+          .help(fmt::format("the launcher belongs to another MPI than this program, which has {}", world->library()))
+          .help("use the mpirun of that one, or piper launch, which finds it");
+    return std::unique_ptr<World>(std::move(world));
+  } catch (const CommunicationError& problem) {
+    return error(ErrorCode::E805, {}, problem.what()).help("start the program with mpirun or piper launch");
+  }
+}
+
+}  // namespace piper

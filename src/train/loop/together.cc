@@ -1,0 +1,187 @@
+#include "train/loop/together.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "plan/plan_text.h"
+#include "runtime/packed.h"
+
+namespace piper {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto patience = 600s;  // for the slowest of them to capture
+
+/// What rank 0 hands out.
+struct Handout {
+  Identity identity;
+  std::string plan;  // empty: there is none
+};
+
+std::string pack(const Handout& handout) {
+  Packing out;
+  out.add(handout.identity.size());
+  for (const auto& [name, value] : handout.identity) {
+    out.add(std::string_view(name));
+    out.add(std::string_view(value));
+  }
+  out.add(std::string_view(handout.plan));
+  return out.take();
+}
+
+Handout unpack(std::string_view bytes) {
+  Unpacking in(bytes);
+  Handout out;
+  for (size_t left = in.count(); left > 0 && in.complete(); --left) {
+    auto& [name, value] = out.identity.emplace_back();
+    in.take(name);
+    in.take(value);
+  }
+  in.take(out.plan);
+  return out;
+}
+
+/// What differs, in words; empty: nothing.
+std::string difference(const Identity& mine, const Identity& of_rank_0) {
+  for (size_t i = 0; i < std::min(mine.size(), of_rank_0.size()); ++i)
+    if (mine[i] != of_rank_0[i])
+      return fmt::format("{} is {}, but {} at rank 0", mine[i].first, mine[i].second, of_rank_0[i].second);
+  return mine.size() == of_rank_0.size() ? "" : "it is another build";
+}
+
+Diagnostic rank_0_failed() {
+  return error(ErrorCode::E805, {}, "rank 0 cannot start the job").help("rank 0 says why");
+}
+
+/// After everybody has said what is wrong with it, if anything is.
+Checked all_fine(World& world, const std::string& complaint) {
+  const auto complaints = world.gather(complaint, patience);
+  std::string all;
+  for (size_t rank = 0; rank < complaints.size(); ++rank)
+    if (!complaints[rank])
+      all += fmt::format("\n  rank {} does not answer", rank);
+    else if (!complaints[rank]->empty())
+      all += fmt::format("\n  {}", *complaints[rank]);
+  const std::string verdict = world.broadcast(all, patience);
+  if (verdict.empty()) return Ok{};
+  return error(ErrorCode::E805, {}, "the processes of the job do not fit together:" + verdict)
+      .help("start the same build with the same configuration on every host");
+}
+
+}  // namespace
+
+std::string name_of_process(const World& world) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return fmt::format("rank {} on {}", world.rank(), host.data());
+}
+
+Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
+                                          const CompileOptions& options, const Identity& identity) {
+  if (world.rank() == 0) {
+    auto prepared = prepare_training(model, schedule, options);
+    world.broadcast(pack(Handout{identity, prepared ? print(*prepared->plan) : ""}), patience);
+    if (!prepared) return prepared;
+    PIPER_CHECK(all_fine(world, ""));
+    return prepared;
+  }
+  const Handout handout = unpack(world.broadcast("", patience));
+  if (handout.plan.empty()) return rank_0_failed();
+  std::string complaint = difference(identity, handout.identity);
+  Result<PreparedTraining> prepared = rank_0_failed();
+  if (complaint.empty()) {
+    prepared = prepare_for_plan(model, make_source("the plan of rank 0", handout.plan));
+    if (!prepared) complaint = render(prepared.error());
+  }
+  PIPER_CHECK(all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint)));
+  return prepared;
+}
+
+Together::Together(World& world) : world_(world), ranks_(std::move(world.make(world.ranks(), patience).at(0))) {
+  std::vector<int> all(static_cast<size_t>(world.ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  circle_ = ranks_->make_circle(all);
+  at_start_ = compare_clocks();
+}
+
+bool Together::anywhere(bool here) {
+  double votes = here ? 1 : 0;
+  ranks_->all_reduce(circle_, number_++, std::as_writable_bytes(std::span(&votes, 1)), Number::Float64);
+  return votes > 0;
+}
+
+/// Rank 0 asks everybody for the time, several times; the answer that came soonest counts.
+std::vector<Together::Clock> Together::compare_clocks() {
+  constexpr int questions = 10;
+  std::vector<Clock> out(static_cast<size_t>(world_.ranks()));
+  const int64_t first = number_;
+  number_ += questions;
+  Nanoseconds time = 0;
+  const auto bytes = std::as_writable_bytes(std::span(&time, 1));
+  if (world_.rank() != 0) {
+    for (int64_t number = first; number < number_; ++number) {
+      ranks_->receive(0, number, bytes);
+      time = now();
+      ranks_->send(0, number, bytes);
+    }
+    return out;
+  }
+  for (int rank = 1; rank < world_.ranks(); ++rank) {
+    Clock& clock = out[static_cast<size_t>(rank)];
+    clock.error = std::numeric_limits<Nanoseconds>::max();
+    for (int64_t number = first; number < number_; ++number) {
+      const Nanoseconds asked = now();
+      ranks_->send(rank, number, bytes);
+      ranks_->receive(rank, number, bytes);
+      const Nanoseconds answered = now();
+      if ((answered - asked) / 2 >= clock.error) continue;
+      clock = {time - (asked + answered) / 2, (answered - asked) / 2};
+    }
+  }
+  return out;
+}
+
+std::vector<DeviceFlight> Together::gather(const std::vector<DeviceFlight>& mine) {
+  const std::vector<Clock> at_end = compare_clocks();
+  const auto all = world_.gather(pack(mine), patience);
+  std::vector<DeviceFlight> out;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank]) continue;
+    std::vector<DeviceFlight> flights = unpack_flights(*all[rank]);
+    const Clock &start = at_start_[rank], &end = at_end[rank];
+    shift(flights, (start.ahead + end.ahead) / 2);
+    const Nanoseconds error = std::max(start.error, end.error) + std::abs(start.ahead - end.ahead) / 2;
+    clock_error_ = std::max(clock_error_, static_cast<double>(error) * 1e-9);
+    out.insert(out.end(), flights.begin(), flights.end());
+  }
+  return out;
+}
+
+std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress_shared_in(World& world) {
+  return [&world, where = name_of_process(world)](std::vector<DeviceProgress> mine) {
+    for (DeviceProgress& device : mine) device.where = where;
+    world.post(pack(mine), world.rank() == 0 ? World::To::Everybody : World::To::RankZero);
+    const std::vector<Heard> heard = world.heard();
+    std::vector<DeviceProgress> all;
+    for (size_t rank = 0; rank < heard.size(); ++rank) {
+      if (static_cast<int>(rank) == world.rank()) {
+        all.insert(all.end(), mine.begin(), mine.end());
+        continue;
+      }
+      for (DeviceProgress& device : unpack_progress(heard[rank].block)) {
+        device.silent = std::chrono::duration<double>(std::chrono::steady_clock::now() - heard[rank].when).count();
+        all.push_back(std::move(device));
+      }
+    }
+    return all;
+  };
+}
+
+}  // namespace piper
