@@ -28,9 +28,11 @@ std::vector<int> missing_from(const Plan& plan, const std::vector<DeviceProgress
   return missing;
 }
 
+constexpr double long_silence = 2;  // seconds; processes speak several times a second
+
 std::string and_silent(const DeviceProgress& device) {
   std::string out = device.where.empty() ? "" : fmt::format(" [{}", device.where);
-  if (device.silent > 2) out += fmt::format("; no sign of life for {:.1f} s", device.silent);
+  if (device.silent > long_silence) out += fmt::format("; no sign of life for {:.1f} s", device.silent);
   return out.empty() ? out : out + "]";
 }
 
@@ -78,6 +80,19 @@ std::vector<DeviceProgress> unpack_progress(std::string_view bytes) {
   }
   if (!in.complete()) out.clear();
   return out;
+}
+
+std::string describe_culprits(const Plan& plan, const std::vector<DeviceProgress>& devices) {
+  std::vector<std::string> silent, busy;
+  for (const DeviceProgress& device : devices) {
+    if (device.silent > long_silence)
+      silent.push_back(fmt::format("device {} ({}) gives no sign of life", device.device, device.where));
+    const PlanTemplate& program = program_of(plan, device.device);
+    for (const DeviceProgress::Last& last : device.streams)
+      if (last.op >= 0 && !last.ended && !is_communication(program.ops[static_cast<size_t>(last.op)].kind))
+        busy.push_back(fmt::format("{} does not end", describe_op(plan, device.device, last.op)));
+  }
+  return fmt::format("{}", fmt::join(silent.empty() ? busy : silent, "; "));
 }
 
 std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress>& devices) {

@@ -33,7 +33,10 @@ std::string pack(const std::vector<DeviceProgress>& devices);
 /// Nothing if they are not what `pack` gives.
 std::vector<DeviceProgress> unpack_progress(std::string_view bytes);
 
-/// What every device does and waits for, in the user's words; those that others wait for are told apart.
+/// Who keeps the others waiting: processes without a sign of life, or else devices that are busy with something that
+/// needs nobody else. Empty: nobody in particular.
+std::string describe_culprits(const Plan& plan, const std::vector<DeviceProgress>& devices);
+/// What every device does and waits for, in the user's words.
 std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress>& devices);
 
 }  // namespace piper

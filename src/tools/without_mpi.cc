@@ -1,10 +1,11 @@
 #include "tools/join_mpi.h"
 
+#include "train/run_problems.h"
+
 namespace piper {
 
 Result<std::unique_ptr<World>> join_mpi() {
-  return error(ErrorCode::E806, {}, "this program was built without MPI")
-      .help("make build installs Open MPI and builds with it; --backend local needs none");
+  return built_without_mpi();
 }
 
 }  // namespace piper

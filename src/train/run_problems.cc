@@ -28,4 +28,14 @@ Diagnostic built_without_libtorch() {
       .help("make build installs libtorch and builds the whole program; the log of CMake says why it was not found");
 }
 
+Diagnostic do_not_fit(const std::string& what) {
+  return error(ErrorCode::E805, {}, "the processes of the job do not fit together:" + what)
+      .help("start the same build with the same configuration on every host");
+}
+
+Diagnostic built_without_mpi() {
+  return error(ErrorCode::E806, {}, "this program was built without MPI, so all devices must be in one process")
+      .help("--backend local needs none; make build installs Open MPI and builds with it");
+}
+
 }  // namespace piper

@@ -12,4 +12,9 @@ Diagnostic as_diagnostic(const RunError& problem);
 /// E804: said by a program that cannot train.
 Diagnostic built_without_libtorch();
 
+/// E805: `what` says why the processes of a job cannot train together.
+Diagnostic do_not_fit(const std::string& what);
+/// E806.
+Diagnostic built_without_mpi();
+
 }  // namespace piper

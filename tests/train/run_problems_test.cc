@@ -18,5 +18,15 @@ TEST(RunProblems, WithoutLibtorch) {
   expect_golden("E804_without_libtorch", render(built_without_libtorch()));
 }
 
+TEST(RunProblems, DoNotFit) {
+  expect_golden(
+      "E805_do_not_fit",
+      render(do_not_fit("\n  rank 2 on node7: libtorch is 2.10.0, but 2.11.0 at rank 0\n  rank 3 does not answer")));
+}
+
+TEST(RunProblems, WithoutMpi) {
+  expect_golden("E806_without_mpi", render(built_without_mpi()));
+}
+
 }  // namespace
 }  // namespace piper

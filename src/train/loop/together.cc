@@ -11,6 +11,7 @@
 
 #include "plan/plan_text.h"
 #include "runtime/packed.h"
+#include "train/run_problems.h"
 
 namespace piper {
 namespace {
@@ -71,8 +72,7 @@ Checked all_fine(World& world, const std::string& complaint) {
       all += fmt::format("\n  {}", *complaints[rank]);
   const std::string verdict = world.broadcast(all, patience);
   if (verdict.empty()) return Ok{};
-  return error(ErrorCode::E805, {}, "the processes of the job do not fit together:" + verdict)
-      .help("start the same build with the same configuration on every host");
+  return do_not_fit(verdict);
 }
 
 }  // namespace

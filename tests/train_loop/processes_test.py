@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""piper train in several processes: the numbers of one process bit by bit, and faults that name their culprit.
+
+    processes_test.py [--mpirun=PROGRAM] PIPER    exit 77 where there is no mpirun
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+root = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(root / "tests" / "comm_mpi"))
+import mpirun  # noqa: E402
+
+PIPER = LAUNCHER = None
+
+CONFIG = """[model]
+name = "small"
+arch = "reference-moe"
+layers = 8
+hidden = 32
+heads = 4
+vocab = 64
+experts = 4
+seq = 16
+
+[step]
+batch = 16
+
+[optimizer]
+clip = 1.0
+
+[run]
+steps = 3
+"""
+
+# Pipelines, replicas with every ZeRO level, divided experts, split backwards, recomputation, groups of different size.
+SCHEDULES = {
+    "1f1b": """mesh(pp=4)
+split(batch, parts=8, as=mb)
+place({}, along=pp, stages=4)
+use 1f1b(stages=stage, microbatches=mb)
+""",
+    "zero_bubble": """mesh(pp=4)
+split(batch, parts=8, as=mb)
+place({}, along=pp, stages=8, shape=v)
+use zb-v(stages=stage, microbatches=mb)
+""",
+    "dualpipev_experts": """mesh(pp=2, dp=2)
+split(batch, parts=4, as=mb)
+place({}, along=pp, stages=4, shape=v)
+replicate({}, along=dp, zero=1)
+shard({experts=*}, along=dp)
+use dualpipev(stages=stage, microbatches=mb)
+""",
+    "zero3": """mesh(pp=1, dp=4)
+split(batch, parts=2, as=mb)
+place({}, along=pp, stages=1)
+replicate({}, along=dp, zero=3)
+recompute({layer=*})
+""",
+    "zero2": """mesh(pp=2, dp=2)
+split(batch, parts=4, as=mb)
+place({}, along=pp, stages=2)
+replicate({}, along=dp, zero=2)
+use gpipe(stages=stage, microbatches=mb)
+""",
+    "uneven": """devices(4)
+split(batch, parts=4, as=mb)
+place({embed=*}, devices=[0], stage=0)
+place({layer=*}, devices=[1, 2], stage=1)
+place({head=*}, devices=[3], stage=2)
+replicate({layer=*}, devices=[1, 2], zero=1)
+use 1f1b(stages=stage, microbatches=mb)
+""",
+}
+
+
+class Processes(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+        (self.path / "c.toml").write_text(CONFIG)
+        for name, text in SCHEDULES.items():
+            (self.path / f"{name}.piper").write_text(text)
+
+    def command(self, processes, schedule, *more):
+        train = [PIPER, "train", "c.toml", "--schedule", f"{schedule}.piper", *more]
+        return mpirun.command(LAUNCHER, processes, [*train, "--backend", "mpi"]) if processes else train
+
+    def run_command(self, line):
+        return subprocess.run(line, cwd=self.path, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"})
+
+    def numbers(self, processes, schedule):
+        """Loss and norm of every step, as exactly as the metrics have them, and the memory of every device."""
+        result = self.run_command(self.command(processes, schedule, "--metrics", "m.jsonl"))
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        lines = [json.loads(line) for line in (self.path / "m.jsonl").read_text().splitlines()]
+        steps = [(line["loss"], line["gradient_norm"]) for line in lines if "loss" in line]
+        self.assertEqual(len(steps), 3)
+        memory = re.findall(r"^ +(\d+) .* (\S+ \S+) +\S+ \S+$", result.stdout, re.M)
+        self.assertEqual([device for device, _ in memory], ["0", "1", "2", "3"], result.stdout)
+        return steps, memory
+
+    def test_numbers_of_one_process(self):
+        for schedule in SCHEDULES:
+            local = self.numbers(0, schedule)
+            for processes in (2, 3, 4):
+                with self.subTest(schedule=schedule, processes=processes):
+                    self.assertEqual(self.numbers(processes, schedule), local)
+
+    def test_trace_of_all(self):
+        result = self.run_command(self.command(2, "dualpipev_experts", "--trace", "t.json"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"clocks of other processes are known to [\d.]+ ")
+        shown = subprocess.run([PIPER, "view", "t.json", "-o", "t.html"], cwd=self.path, capture_output=True, text=True)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+
+    def ended_by(self, what, victim_rank):
+        """A long job in which one process gets a signal: code, output, seconds until the end."""
+        job = subprocess.Popen(self.command(4, "dualpipev_experts", "--steps", "100000", "--patience", "3"), cwd=self.path,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}, start_new_session=True)
+        self.addCleanup(lambda: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
+        deadline = time.time() + 60
+        victim = None
+        while victim is None and time.time() < deadline:
+            time.sleep(0.2)
+            for process in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    if os.readlink(process / "cwd") != str(self.path) or b"piper" not in (process / "cmdline").read_bytes():
+                        continue
+                    words = (process / "environ").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if any(word in words for word in (f"OMPI_COMM_WORLD_RANK={victim_rank}".encode(), f"PMI_RANK={victim_rank}".encode())):
+                    victim = int(process.name)
+        self.assertIsNotNone(victim)
+        time.sleep(4)  # it trains by then
+        start = time.time()
+        os.kill(victim, what)
+        output = job.communicate(timeout=60)[0]
+        return job.returncode, output, time.time() - start
+
+    def test_stopped_process_is_named(self):
+        code, output, seconds = self.ended_by(signal.SIGSTOP, 2)
+        self.assertNotEqual(code, 0)
+        self.assertRegex(output, r"E802\]: nothing has ended for [\d.]+ s: device 2 \(rank 2 on \S+\) gives no sign of life")
+        self.assertIn("dualpipev_experts.piper:", output)
+        self.assertLess(seconds, 3 + 10)
+
+    def test_killed_process_ends_all(self):
+        code, output, seconds = self.ended_by(signal.SIGKILL, 1)
+        self.assertNotEqual(code, 0)
+        self.assertLess(seconds, 3 + 10)
+
+    def test_interrupted(self):
+        code, output, seconds = self.ended_by(signal.SIGINT, 3)
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, r"stopped after \d+ of 100000 steps")
+
+    def test_other_configuration_is_refused(self):
+        (self.path / "d.toml").write_text(CONFIG.replace("seq = 16", "seq = 8"))
+        one = self.command(1, "1f1b")
+        other = [word.replace("c.toml", "d.toml") for word in one[one.index(PIPER):]]
+        result = self.run_command([*one, ":", *(["-n", "1"]), *other])
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertRegex(result.stderr, r"E805\]: .*\n +rank 1 on \S+: the configuration is d.toml")
+
+    def test_more_processes_than_devices(self):
+        (self.path / "one.piper").write_text("devices(1)\nplace({}, devices=[0])\n")
+        result = self.run_command(self.command(2, "one"))
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertIn("the job has 2 processes, the schedule 1 device", result.stderr)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("piper")
+    arguments, rest = parser.parse_known_args()
+    PIPER = str(pathlib.Path(arguments.piper).resolve())
+    LAUNCHER = mpirun.find(arguments.mpirun)
+    unittest.main(argv=[sys.argv[0], *rest])
