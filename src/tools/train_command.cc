@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "base/bytes.h"
-#include "base/read_file.h"
 #include "base/hash.h"
+#include "base/read_file.h"
 #include "base/time_text.h"
 #include "base/write_file.h"
 #include "cost/cost_table.h"

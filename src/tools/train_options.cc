@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "tools/launch_command.h"
 #include "tools/on_choice.h"
 #include "tools/train_command.h"
 
@@ -43,6 +44,23 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
   app->footer("Example:\n  piper train examples/train_moe.toml --steps 20 --trace measured.json");
+}
+
+void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
+  CLI::App* app = program.add_subcommand("launch", "Train in several processes, on one host or many");
+  LaunchCommand nothing;
+  nothing.color = usual.color;
+  const auto command = on_choice(*app, chosen, nothing);
+  app->add_option("-n,--processes", command->processes, "Processes; every one gets as many devices as the others")
+      ->required()
+      ->check(CLI::Range(1, 1'000'000));
+  app->add_option("--hosts", command->hosts, "File with a host a line, as mpirun wants it (default: all on this host)");
+  app->add_option("--launcher", command->launcher,
+                  "Program that starts processes (default: the one of this build's MPI)");
+  app->add_option("TRAIN", command->train, "What `piper train` gets: CONFIG and its options")->required();
+  app->positionals_at_end();
+  app->prefix_command();
+  app->footer("Example:\n  piper launch -n 2 examples/train_moe.toml --steps 20");
 }
 
 void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {

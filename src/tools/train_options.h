@@ -14,6 +14,8 @@ struct TrainInput;
 /// Adds the command to the program. If the user chooses it, `chosen` becomes what runs it and returns the exit code.
 /// `usual`: what holds if the user says nothing else.
 void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual);
+/// `launch` becomes the launcher of MPI, which starts `train` in several processes.
+void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual);
 void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual);
 
 }  // namespace piper

@@ -1,0 +1,71 @@
+#include "tools/launch_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/read_file.h"
+#include "tools/commands.h"
+
+namespace piper {
+namespace {
+
+Diagnostic no_launcher(const std::string& launcher, const std::string& why) {
+  return error(ErrorCode::E805, {}, fmt::format("the launcher \"{}\" cannot be started: {}", launcher, why))
+      .help("install Open MPI (Debian: openmpi-bin), or name another with --launcher");
+}
+
+/// What it says about itself.
+Result<std::string> version_of(const std::string& launcher) {
+  std::string out;
+  std::FILE* pipe = popen(fmt::format("'{}' --version 2>&1", launcher).c_str(), "r");
+  if (!pipe) return no_launcher(launcher, std::strerror(errno));
+  std::array<char, 4096> bytes{};
+  while (const size_t count = std::fread(bytes.data(), 1, bytes.size(), pipe)) out.append(bytes.data(), count);
+  if (pclose(pipe) != 0) return no_launcher(launcher, out.substr(0, out.find('\n')));
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher, bool open_mpi,
+                                     const std::string& program) {
+  std::vector<std::string> line = {launcher, "-n", fmt::format("{}", command.processes)};
+  if (open_mpi) {
+    line.insert(line.end(), {"--bind-to", "none"});                   // threads of a process may use all cores
+    if (command.hosts.empty()) line.emplace_back("--oversubscribe");  // also with fewer cores than processes
+    if (geteuid() == 0) line.emplace_back("--allow-run-as-root");
+  }
+  if (!command.hosts.empty()) line.insert(line.end(), {open_mpi ? "--hostfile" : "-f", command.hosts});
+  line.insert(line.end(), {program, "train"});
+  line.insert(line.end(), command.train.begin(), command.train.end());
+  line.insert(line.end(), {"--backend", "mpi"});
+  return line;
+}
+
+int run(const LaunchCommand& command) {
+  const std::string launcher = command.launcher.empty() ? PIPER_LAUNCHER : command.launcher;
+  if (!command.hosts.empty())
+    if (auto hosts = read_file(command.hosts, "the list of hosts"); !hosts)
+      return report_text(hosts.error(), command.color);
+  auto version = version_of(launcher);
+  if (!version) return report_text(version.error(), command.color);
+  std::error_code none;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", none).string();
+  const std::vector<std::string> line =
+      launch_line(command, launcher, version->find("HYDRA") == std::string::npos, program);
+  fmt::print(stderr, "{}\n", fmt::join(line, " "));
+  std::vector<char*> words;
+  for (const std::string& word : line) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execvp(words[0], words.data());
+  return report_text(no_launcher(launcher, std::strerror(errno)), command.color);
+}
+
+}  // namespace piper

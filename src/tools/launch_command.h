@@ -1,0 +1,23 @@
+// Starting a job of several processes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace piper {
+
+struct LaunchCommand {
+  int processes = 0;
+  std::string hosts;               // a file for the launcher; empty: all on this host
+  std::string launcher;            // empty: the mpirun of the MPI that this program was built with
+  std::vector<std::string> train;  // what `piper train` gets
+  bool color = false;
+};
+/// Becomes the launcher.
+int run(const LaunchCommand& command);
+
+/// The command line for Open MPI, or for those with MPICH's launcher.
+std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher, bool open_mpi,
+                                     const std::string& program);
+
+}  // namespace piper
