@@ -7,6 +7,8 @@
 #include <condition_variable>
 #include <thread>
 
+#include "runtime/plain_allocator.h"
+
 namespace piper {
 
 using namespace std::chrono_literals;
@@ -76,6 +78,7 @@ Job::Job(std::shared_ptr<const Plan> plan, const StepConfig& step, Computations&
       computations_(computations),
       options_(std::move(options)),
       communicators_(std::move(communicators)) {
+  show_tensors_to_sanitizer();
   for (const auto& communicator : communicators_)
     devices_.push_back(std::make_unique<DeviceRun>(*plan_, communicator->device(), step_, computations_, *communicator,
                                                    failure_, options_.run));

@@ -107,7 +107,8 @@ Placement placement(const Combination& c) {
 
 /// What orders the passes: nothing, a library timeline, or the orders of a changed one.
 std::string ordering(const Combination& c) {
-  const bool as_published = c.halves == Halves::AsPublished && c.pairs == Pairs::AsPublished;
+  const bool refused = c.grid.ranks == 1 && placement(c) == Placement::TwoWay;  // there is no timeline to change
+  const bool as_published = refused || (c.halves == Halves::AsPublished && c.pairs == Pairs::AsPublished);
   if (as_published) return c.timeline.empty() ? "" : fmt::format("use {}(stages=stage, microbatches=mb)\n", c.timeline);
   // without a timeline, ranks of a pipeline get the simplest one
   const Timeline published = c.timeline.empty() && c.grid.ranks == 1

@@ -58,8 +58,8 @@ TrainableModel make(const Subject& subject) {
     TrainableModel model =
         built(fmt::format("[model]\nhidden = 8\nheads = 2\nvocab = 32\nseq = 4\nlayers = {}\n{}\n[step]\n"
                           "batch = {}\nweights = \"{}\"\ngradients = \"{}\"\noptimizer = \"{}\"\n",
-                          subject.layers, kind.config, subject.batch, name(subject.dtype), name(subject.dtype),
-                          name(subject.optimizer)),
+                          subject.layers, kind.config, subject.batch, name(subject.dtype),
+                          name(subject.gradients.value_or(subject.dtype)), name(subject.optimizer)),
               BuildOn::Meta);
     enlarge_weights(model);
     return model;

@@ -18,6 +18,7 @@ struct Subject {
   DType dtype = DType::Float64;
   Optimizer optimizer = Optimizer::AdamW;
   int64_t batch = subject_batch;
+  std::optional<DType> gradients = {};  // where they are not of the same type
   friend auto operator<=>(const Subject&, const Subject&) = default;
 };
 /// Those of the matrix.

@@ -122,7 +122,8 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
   }
   for (auto& [name, weight] : out.weights) {
     weight = job.parameter(name, Kept::Weight).clone();
-    for (const auto& [kept, into] : {std::pair{Kept::Moment1, &out.moment1}, std::pair{Kept::Moment2, &out.moment2}})
+    for (const auto& [kept, into] : {std::pair{Kept::Moment1, &out.moment1}, std::pair{Kept::Moment2, &out.moment2},
+                                     std::pair{Kept::Master, &out.masters}})
       if (const at::Tensor moment = job.parameter(name, kept); moment.defined()) (*into)[name] = moment.clone();
   }
   out.copies_equal &= copies_equal(job);
@@ -161,6 +162,7 @@ Difference compare(const Trained& run, const Trained& reference) {
     compare_all(run.gradients[s], reference.gradients[s], fmt::format("gradient in step {}:", s));
   }
   compare_all(run.weights, reference.weights, "weight");
+  compare_all(run.masters, reference.masters, "master copy of");
   compare_all(run.moment1, reference.moment1, "first moment");
   compare_all(run.moment2, reference.moment2, "second moment");
   return worst;
@@ -179,6 +181,7 @@ std::vector<std::string> wrongly_ordered(const Trained& run, const Trained& refe
     check(run.gradients[s], reference.gradients[s], fmt::format("gradient in step {}:", s));
   if (!all) return out;
   check(run.weights, reference.weights, "weight");
+  check(run.masters, reference.masters, "master copy of");
   check(run.moment1, reference.moment1, "first moment");
   check(run.moment2, reference.moment2, "second moment");
   return out;

@@ -47,7 +47,7 @@ struct Input {
 
 class Run : public Executor {
  public:
-  Run(const Preparation& prepare, int index) : plan_(prepare.plan) {
+  Run(const Preparation& prepare, int index) {
     const PlannedOp& op = prepare.op(index);
     const PlanWork& work = prepare.plan.works[static_cast<size_t>(op.work)];
     ComputationSite site{prepare.name(op.label), *work.pass, work.samples, 1, 0, prepare.device};
@@ -154,7 +154,6 @@ class Run : public Executor {
                                    planned_bytes_[i]));
   }
 
-  const Plan& plan_;
   SliceKey slice_;
   std::vector<int> reads_, writes_;
   std::vector<int64_t> planned_bytes_;
