@@ -119,7 +119,8 @@ TrainSettings usual_settings(const Subject& subject) {
     settings.optimizer.learning_rate = subject.dtype == DType::Float64 ? 1e-4 : 1e-5;
   } else {
     settings.steps = 2;
-    settings.optimizer.learning_rate = 0.1;
+    // after a longer step gradients may be so small that float32 is farther from float64 than the bound allows
+    settings.optimizer.learning_rate = 0.01;
   }
   return settings;
 }
