@@ -31,7 +31,7 @@ class Packing {
   std::string bytes_;
 };
 
-/// Reads what was packed, in the same order. Where there is too little, values are zero and `complete` is false.
+/// Reads what was packed, in the same order. Where there is too little, values stay as they are and `complete` is false.
 class Unpacking {
  public:
   explicit Unpacking(std::string_view bytes) : rest_(bytes) {}

@@ -1,7 +1,6 @@
 #include "tools/train_command.h"
 
 #include <fmt/format.h>
-#include <torch/version.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -105,7 +104,7 @@ Identity identity_of(const TrainInput& input, const Loaded& loaded, const World&
   StableHash text;
   text.add(loaded.file->text);
   return {{"piper", PIPER_VERSION},
-          {"libtorch", TORCH_VERSION},
+          {"libtorch", libtorch_version()},
           {"MPI", world.library()},
           {"the configuration", fmt::format("{} ({:016x})", input.config, text.value())},
           {"the seed", fmt::format("{}", loaded.config.run.seed)},

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
+#include <torch/version.h>
 
 #include <algorithm>
 
@@ -134,6 +135,10 @@ StepMetrics Training::step() {
   metrics.tokens = tokens_per_step();
   metrics.skipped = outcome.skipped;
   return metrics;
+}
+
+std::string libtorch_version() {
+  return TORCH_VERSION;
 }
 
 std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step) {

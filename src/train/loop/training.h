@@ -66,6 +66,8 @@ class Training {
   int64_t next_ = 0, updates_ = 0;
 };
 
+std::string libtorch_version();
+
 /// What the devices did with the last step, and their memory: a table for people.
 std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step);
 
