@@ -13,6 +13,16 @@ namespace piper {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+std::vector<DeviceProgress> progress_shared(const std::vector<DeviceRun*>& devices, const JobOptions& options) {
+  std::vector<DeviceProgress> out;
+  for (const DeviceRun* device : devices) out.push_back(progress_of(*device));
+  return options.share_progress ? options.share_progress(std::move(out)) : out;
+}
+
+}  // namespace
+
 /// Looks from time to time whether anything has ended.
 class Job::Watchdog {
  public:
@@ -38,7 +48,7 @@ class Job::Watchdog {
     const double patience = options_.patience_seconds;
     while (
         !changed_.wait_for(lock, std::chrono::duration<double>(std::min(patience / 4, 0.25)), [&] { return ended_; })) {
-      const std::vector<DeviceProgress> devices = look();
+      const std::vector<DeviceProgress> devices = progress_shared(devices_, options_);
       int64_t progress = 0;
       for (const DeviceProgress& device : devices) progress += device.ended;
       if (progress != progress_) {
@@ -52,11 +62,6 @@ class Job::Watchdog {
                        fmt::format("nothing has ended for {:.1f} s{}{}\n{}", seconds, culprits.empty() ? "" : ": ",
                                    culprits, describe_progress(plan_, devices))});
     }
-  }
-  std::vector<DeviceProgress> look() const {
-    std::vector<DeviceProgress> devices;
-    for (const DeviceRun* device : devices_) devices.push_back(progress_of(*device));
-    return options_.share_progress ? options_.share_progress(std::move(devices)) : devices;
   }
 
   const Plan& plan_;
@@ -90,6 +95,10 @@ Job::Job(std::shared_ptr<const Plan> plan, const StepConfig& step, Computations&
 }
 
 Job::~Job() = default;
+
+std::vector<DeviceProgress> Job::progress() const {
+  return progress_shared(device_pointers_, options_);
+}
 
 void Job::set_parameters(const std::function<void(const std::string& name, at::Tensor& whole)>& fill) {
   piper::set_parameters(*plan_, step_, computations_, device_pointers_, fill);

@@ -41,6 +41,10 @@ class Job {
   void set_parameters(const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
   at::Tensor parameter(const std::string& name, Kept kept);
 
+  double patience() const { return options_.patience_seconds; }
+  /// Of all devices of the plan, as far as it is known here.
+  std::vector<DeviceProgress> progress() const;
+
   /// Throws RunError, with what the devices did last. The job is over then.
   StepOutcome step(const StepSettings& settings);
   /// After an error: some operation never came back, so the threads of the job cannot end.

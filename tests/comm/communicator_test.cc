@@ -18,7 +18,7 @@ using testing::HasSubstr;
 const std::vector<size_t> sizes = {0, 1, 3, 5000, 100'000, 1'000'003};
 
 TEST(Communicator, TransfersMeet) {
-  const World world = make_world(2);
+  const Communicators world = make_world(2);
   for (const size_t size : sizes) {
     std::vector<int> sent(size), received(size);
     std::iota(sent.begin(), sent.end(), 1);
@@ -35,7 +35,7 @@ TEST(Communicator, TransfersMeet) {
 TEST(Communicator, EveryCollective) {
   constexpr size_t n = 4;
   const std::vector<int> order = {2, 0, 3, 1};  // positions differ from device numbers
-  const World world = make_world(n);
+  const Communicators world = make_world(n);
   make_circles(world, {order});
   std::vector<size_t> position(n);
   for (size_t i = 0; i < n; ++i) position[static_cast<size_t>(order[i])] = i;
@@ -67,7 +67,7 @@ TEST(Communicator, EveryCollective) {
 
 TEST(Communicator, PartsMayLieInterleaved) {
   constexpr size_t n = 3, run = 2, runs = 5;
-  const World world = make_world(n);
+  const Communicators world = make_world(n);
   make_circles(world, {{0, 1, 2}});
   const auto value = [](size_t from, size_t to, size_t i) { return static_cast<int>(from * 100 + to * 20 + i); };
   EXPECT_THAT(on_all(world,
@@ -92,7 +92,7 @@ TEST(Communicator, PartsMayLieInterleaved) {
 /// Sums of floats depend on their order; here it is always the circle's, whoever comes first.
 TEST(Communicator, SumsAreReproducible) {
   constexpr size_t n = 3;
-  const World world = make_world(n);
+  const Communicators world = make_world(n);
   make_circles(world, {{0, 1, 2}});
   int run = 0;
   for (const size_t size : {1000, 300'000}) {
@@ -116,7 +116,7 @@ TEST(Communicator, SumsAreReproducible) {
 }
 
 TEST(Communicator, SeveralExchangesAtOnce) {
-  const World world = make_world(4);
+  const Communicators world = make_world(4);
   make_circles(world, {{0, 1, 2, 3}, {0, 1}, {2, 3}});
   const auto two_streams = [&](Communicator& device, size_t d, size_t stream) {
     const int circle = stream == 0 ? 0 : d < 2 ? 1 : 2;
@@ -133,7 +133,7 @@ TEST(Communicator, SeveralExchangesAtOnce) {
 }
 
 TEST(Communicator, WaitsEndAtTheDeadline) {
-  const World world = make_world(2, milliseconds(50));
+  const Communicators world = make_world(2, milliseconds(50));
   for (const size_t size : {1, 1'000'000}) {
     std::vector<int> x(size);
     for (const auto& [device, problem] : on_all(world, [&](Communicator&device, size_t d, size_t) {
@@ -144,7 +144,7 @@ TEST(Communicator, WaitsEndAtTheDeadline) {
 }
 
 TEST(Communicator, AbortEndsAllWaits) {
-  const World world = make_world(3);
+  const Communicators world = make_world(3);
   make_circles(world, {{0, 1, 2}});
   const auto problems = on_all(world, [&](Communicator& device, size_t d, size_t) {
     if (d == 2) {
@@ -161,7 +161,7 @@ TEST(Communicator, AbortEndsAllWaits) {
 /// What is on its way when a job is stopped touches no memory afterwards, and the next world works.
 TEST(Communicator, AbortInTheMiddleOfLargeTransfers) {
   for (int time = 0; time < 5; ++time) {
-    const World world = make_world(3, std::chrono::seconds(20));
+    const Communicators world = make_world(3, std::chrono::seconds(20));
     const auto problems = on_all(
         world,
         [&](Communicator& device, size_t d, size_t thread) {
@@ -179,7 +179,7 @@ TEST(Communicator, AbortInTheMiddleOfLargeTransfers) {
         2);
     for (const auto& [device, problem] : problems) EXPECT_EQ(problem, device == 2 ? "" : "enoughenough");
   }
-  const World world = make_world(3);
+  const Communicators world = make_world(3);
   make_circles(world, {{0, 1, 2}});
   EXPECT_THAT(on_all(world,
                      [&](Communicator& device, size_t, size_t) {
@@ -192,7 +192,7 @@ TEST(Communicator, AbortInTheMiddleOfLargeTransfers) {
 
 TEST(Communicator, DifferentSizesAreRefused) {
   for (const size_t size : {1, 10'000, 1'000'000}) {
-    const World world = make_world(2);
+    const Communicators world = make_world(2);
     make_circles(world, {{0, 1}});
     const auto problems = on_all(world, [&](Communicator& device, size_t d, size_t) {
       std::vector<double> x(size + d);

@@ -17,10 +17,10 @@
 namespace piper {
 
 /// The communicators of those devices that this process has: all of them, or some.
-using World = std::vector<std::unique_ptr<Communicator>>;
+using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 /// A new world. Every test program has its own; all processes of a job make the same.
-World make_world(int devices, std::chrono::milliseconds patience = std::chrono::minutes(1));
+Communicators make_world(int devices, std::chrono::milliseconds patience = std::chrono::minutes(1));
 
 inline std::span<std::byte> bytes(auto& values) {
   return std::as_writable_bytes(std::span(values));
@@ -31,7 +31,7 @@ inline std::span<const std::byte> bytes(const auto& values) {
 
 /// Runs `work(communicator, device, thread)` on so many threads per device; what was thrown, by device and thread.
 template <class Work>
-std::map<int, std::string> on_all(const World& world, Work work, int threads = 1) {
+std::map<int, std::string> on_all(const Communicators& world, Work work, int threads = 1) {
   std::vector<std::string> problems(world.size() * static_cast<size_t>(threads));
   std::vector<std::thread> running;
   for (size_t i = 0; i < problems.size(); ++i)
@@ -50,7 +50,7 @@ std::map<int, std::string> on_all(const World& world, Work work, int threads = 1
   return by_device;
 }
 
-inline void make_circles(const World& world, const std::vector<std::vector<int>>& circles) {
+inline void make_circles(const Communicators& world, const std::vector<std::vector<int>>& circles) {
   for (const auto& communicator : world)
     for (const auto& circle : circles) communicator->make_circle(circle);
 }

@@ -3,7 +3,7 @@
 
 namespace piper {
 
-World make_world(int devices, std::chrono::milliseconds patience) {
+Communicators make_world(int devices, std::chrono::milliseconds patience) {
   return make_local_world(devices, {.patience = patience, .seconds = {}});
 }
 

@@ -9,7 +9,7 @@ namespace piper {
 namespace {
 
 TEST(LocalWorld, AnEmulatedNetworkTakesItsTime) {
-  const World world =
+  const Communicators world =
       make_local_world(2, {.patience = std::chrono::minutes(1), .seconds = [](int64_t) { return 0.02; }});
   std::vector<int> x(1);
   const auto start = std::chrono::steady_clock::now();

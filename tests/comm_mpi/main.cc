@@ -17,7 +17,7 @@ MpiWorld& processes() {
   return *joined;
 }
 
-World make_world(int devices, std::chrono::milliseconds patience) {
+Communicators make_world(int devices, std::chrono::milliseconds patience) {
   return processes().make(devices, patience);
 }
 

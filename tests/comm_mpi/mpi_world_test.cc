@@ -148,7 +148,7 @@ TEST(MpiWorld, EqualToLocal) {
     std::vector<std::vector<Step>> steps;
     for (unsigned thread = 0; thread < threads; ++thread)
       steps.push_back(random_steps(10 * seed + thread, circles.size()));
-    const auto run = [&](const World& world) {
+    const auto run = [&](const Communicators& world) {
       Results results;
       for (const auto& device : world)
         for (size_t t = 0; t < threads; ++t) results[{static_cast<size_t>(device->device()), t}] = {};
@@ -179,7 +179,7 @@ TEST(MpiWorld, EqualToLocal) {
 TEST(MpiWorld, MoreThanTwoGigabytes) {
   if (!std::getenv("PIPER_LONG")) GTEST_SKIP() << "only with PIPER_LONG=1 in the environment";
   constexpr size_t count = (size_t{1} << 29) + 1000;
-  const World world = make_world(2);
+  const Communicators world = make_world(2);
   make_circles(world, {{0, 1}});
   const auto value = [](size_t i) { return static_cast<uint32_t>(i * 2654435761u); };
   EXPECT_THAT(on_all(world,

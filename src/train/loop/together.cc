@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 600s;  // for the slowest of them to capture
+constexpr auto patience = 600s;  // for the slowest to capture
 
 /// What rank 0 hands out.
 struct Handout {
@@ -84,7 +84,7 @@ std::string name_of_process(const World& world) {
 }
 
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
-                                          const CompileOptions& options, const Identity& identity) {
+                                          const CompileOptions& options, const Identity& identity) try {
   if (world.rank() == 0) {
     auto prepared = prepare_training(model, schedule, options);
     world.broadcast(pack(Handout{identity, prepared ? print(*prepared->plan) : ""}), patience);
@@ -102,9 +102,15 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
   }
   PIPER_CHECK(all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint)));
   return prepared;
+} catch (const CommunicationError& problem) {
+  return error(ErrorCode::E805, {}, fmt::format("the processes of the job cannot begin: {}", problem.what()))
+      .help("look whether all of them are alive and can reach each other");
 }
 
-Together::Together(World& world) : world_(world), ranks_(std::move(world.make(world.ranks(), patience).at(0))) {
+Together::Together(World& world, double patience)
+    : world_(world),
+      patience_(static_cast<int64_t>(patience * 1000)),
+      ranks_(std::move(world.make(world.ranks(), patience_).at(0))) {
   std::vector<int> all(static_cast<size_t>(world.ranks()));
   std::iota(all.begin(), all.end(), 0);
   circle_ = ranks_->make_circle(all);
@@ -150,7 +156,7 @@ std::vector<Together::Clock> Together::compare_clocks() {
 
 std::vector<DeviceFlight> Together::gather(const std::vector<DeviceFlight>& mine) {
   const std::vector<Clock> at_end = compare_clocks();
-  const auto all = world_.gather(pack(mine), patience);
+  const auto all = world_.gather(pack(mine), patience_);
   std::vector<DeviceFlight> out;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank]) continue;

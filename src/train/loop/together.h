@@ -26,7 +26,10 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
 class Together {
  public:
   /// All processes make it, and call its members in the same order.
-  explicit Together(World& world);
+  /// `patience`: seconds that anything may take.
+  Together(World& world, double patience);
+
+  int processes() const { return world_.ranks(); }
 
   /// Whether it is true anywhere.
   bool anywhere(bool here);
@@ -44,6 +47,7 @@ class Together {
   std::vector<Clock> compare_clocks();
 
   World& world_;
+  std::chrono::milliseconds patience_;
   std::unique_ptr<Communicator> ranks_;  // one device for each process
   int circle_ = -1;
   int64_t number_ = 0;

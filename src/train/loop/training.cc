@@ -74,6 +74,7 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
     : model_(std::move(model)),
       prepared_(std::move(prepared)),
       train_(std::move(train)),
+      cluster_(options.cluster.value_or(options.emulate.value_or(Cluster{}))),
       tokens_(std::move(tokens)),
       computations_(*prepared_.captured, model_.initialize) {
   LocalOptions local;

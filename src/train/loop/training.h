@@ -46,6 +46,8 @@ class Training {
   const TokenSource& data() const { return *tokens_; }
   Job& job() { return *job_; }
   TimedComputations* timed() { return timed_.get(); }
+  /// What the plan was compiled for.
+  const Cluster& cluster() const { return cluster_; }
   int64_t tokens_per_step() const { return model_.step.batch * model_.step.sequence; }
 
   /// The next step. Throws RunError.
@@ -59,6 +61,7 @@ class Training {
   TrainableModel model_;
   PreparedTraining prepared_;
   TrainConfig train_;
+  Cluster cluster_;
   std::unique_ptr<TokenSource> tokens_;
   CapturedComputations computations_;
   std::unique_ptr<TimedComputations> timed_;

@@ -1,0 +1,50 @@
+#include "tools/load_training.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/read_file.h"
+#include "cost/load_cluster.h"
+#include "schedule/load_schedule.h"
+#include "tools/commands.h"
+#include "train/run_problems.h"
+
+namespace piper {
+
+Result<LoadedTraining> load(const TrainInput& input) {
+  LoadedTraining out;
+  PIPER_TRY(out.file, read_file(input.config, "the configuration"));
+  PIPER_TRY(out.config, parse_train_config(out.file));
+  RunConfig& run = out.config.run;
+  if (input.steps) run.steps = *input.steps;
+  if (input.seed) run.seed = *input.seed;
+  if (input.devices) run.devices = *input.devices;
+  const std::string schedule = !input.schedule.empty() ? input.schedule : run.schedule ? run.schedule->path : "";
+  if (!schedule.empty()) {
+    PIPER_TRY(out.schedule, load_schedule(schedule));
+  }
+  const std::string emulate = !input.emulate.empty() ? input.emulate : run.emulate ? run.emulate->path : "";
+  if (!emulate.empty()) {
+    PIPER_TRY(out.emulate, load_cluster(emulate));
+  }
+  return out;
+}
+
+int report_unwritable(const Diagnostic& problem, bool color) {
+  report_text(problem, color);
+  return run_failed;
+}
+
+int report_failure(Training& training, const RunError& problem, bool color) {
+  report_text(as_diagnostic(problem), color);
+  fmt::print(stderr, "the last operations of every device:\n{}",
+             describe_flight(training.plan(), flights_of(training.job().devices()), 3));
+  std::fflush(stdout);
+  std::fflush(stderr);
+  if (training.job().stuck()) std::_Exit(run_failed);
+  return run_failed;
+}
+
+}  // namespace piper

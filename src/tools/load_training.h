@@ -1,0 +1,31 @@
+// What `piper train` and `piper profile` read, and how they report.
+#pragma once
+
+#include <optional>
+
+#include "cost/cluster.h"
+#include "runtime/stream/failure.h"
+#include "schedule/schedule.h"
+#include "tools/train_command.h"
+#include "train/config.h"
+#include "train/loop/training.h"
+
+namespace piper {
+
+struct LoadedTraining {
+  SourceFilePtr file;
+  TrainConfig config;
+  std::optional<Schedule> schedule;
+  std::optional<Cluster> emulate;
+};
+
+/// The configuration, with what the command line says instead.
+Result<LoadedTraining> load(const TrainInput& input);
+
+/// What cannot be written is a failure of the run, not of its input.
+int report_unwritable(const Diagnostic& problem, bool color);
+/// Says what went wrong and what the devices did last. Threads that never come back are left behind, by ending the
+/// program.
+int report_failure(Training& training, const RunError& problem, bool color);
+
+}  // namespace piper
