@@ -154,7 +154,8 @@ class Processes(unittest.TestCase):
     def test_stopped_process_is_named(self):
         code, output, seconds = self.ended_by(signal.SIGSTOP, 2)
         self.assertNotEqual(code, 0)
-        self.assertRegex(output, r"E802\]: nothing has ended for [\d.]+ s: device 2 \(rank 2 on \S+\) gives no sign of life")
+        # in a step nothing ends; between steps a peer does not come
+        self.assertRegex(output, r"E802\]: .+: device 2 \(rank 2 on \S+\) gives no sign of life")
         self.assertIn("dualpipev_experts.piper:", output)
         self.assertLess(seconds, 3 + 10)
 
