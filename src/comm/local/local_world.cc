@@ -30,7 +30,8 @@ struct Offer {
 struct Exchange {
   explicit Exchange(size_t members) : offers(members) {}
   std::vector<Offer> offers;
-  size_t come = 0, done = 0;
+  size_t come = 0, working = 0, done = 0;
+  bool abandoned = false;      // somebody has left before the end
   Clock::time_point complete;  // when the last one came
   std::condition_variable changed;
 };
@@ -49,9 +50,20 @@ class Board {
     std::unique_lock lock(mutex_);
     const std::shared_ptr<Exchange> meeting = come(key, position, members, offer);
     wait(lock, *meeting, [&] { return meeting->come == members; });
+    if (meeting->abandoned) give_up(lock, *meeting, CommunicationError("a peer did not stay"));
+    ++meeting->working;
     lock.unlock();
-    work(std::as_const(meeting->offers));
+    try {
+      work(std::as_const(meeting->offers));
+    } catch (...) {
+      lock.lock();
+      --meeting->working;
+      meeting->changed.notify_all();
+      throw;
+    }
     lock.lock();
+    --meeting->working;
+    meeting->changed.notify_all();
     leave(lock, key, *meeting, members);
   }
   /// The same for a member that leaves all work to the others: it waits only once.
@@ -95,10 +107,18 @@ class Board {
   void wait(std::unique_lock<std::mutex>& lock, Exchange& meeting, Ready ready) {
     const auto deadline = Clock::now() + options_.patience;
     while (!ready()) {
-      if (!reason_.empty()) throw JobStopped(reason_);
+      if (!reason_.empty()) give_up(lock, meeting, JobStopped(reason_));
       if (meeting.changed.wait_until(lock, deadline) == std::cv_status::timeout && !ready())
-        throw CommunicationError("a peer did not come in time");
+        give_up(lock, meeting, CommunicationError("a peer did not come in time"));
     }
+  }
+
+  /// Not before others have ended their work with the memory of the one who leaves; nobody begins any more.
+  template <class Problem>
+  [[noreturn]] static void give_up(std::unique_lock<std::mutex>& lock, Exchange& meeting, const Problem& problem) {
+    meeting.abandoned = true;
+    meeting.changed.wait(lock, [&] { return meeting.working == 0; });
+    throw problem;
   }
 
   const int devices_;
