@@ -50,7 +50,10 @@ class Board {
     std::unique_lock lock(mutex_);
     const std::shared_ptr<Exchange> meeting = come(key, position, members, offer);
     wait(lock, *meeting, [&] { return meeting->come == members; });
-    if (meeting->abandoned) give_up(lock, *meeting, CommunicationError("a peer did not stay"));
+    if (meeting->abandoned) {
+      if (!reason_.empty()) give_up(lock, *meeting, JobStopped(reason_));
+      give_up(lock, *meeting, CommunicationError("a peer did not come in time"));
+    }
     ++meeting->working;
     lock.unlock();
     try {
