@@ -57,10 +57,8 @@ class Job::Watchdog {
       }
       const double seconds = static_cast<double>(now() - last_change_) * 1e-9;
       if (!busy_ || seconds < patience || failure_.happened()) continue;
-      const std::string culprits = describe_culprits(plan_, devices);
       failure_.report({RunProblem::Stalled,
-                       fmt::format("nothing has ended for {:.1f} s{}{}\n{}", seconds, culprits.empty() ? "" : ": ",
-                                   culprits, describe_progress(plan_, devices))});
+                       describe_stall(plan_, fmt::format("nothing has ended for {:.1f} s", seconds), devices)});
     }
   }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "runtime/device_run.h"
-#include "runtime/packed.h"
 
 namespace piper {
 namespace {
@@ -36,52 +35,7 @@ std::string and_silent(const DeviceProgress& device) {
   return out.empty() ? out : out + "]";
 }
 
-}  // namespace
-
-DeviceProgress progress_of(const DeviceRun& device) {
-  const FlightRecorder& recorder = device.recorder();
-  DeviceProgress out;
-  out.device = device.device();
-  out.step = recorder.step();
-  out.ended = device.progress();
-  for (size_t i = 0; i < recorder.ops(); ++i) {
-    const auto stream = static_cast<size_t>(device.program().ops[i].stream);
-    if (out.streams.size() <= stream) out.streams.resize(stream + 1);
-    const OpTimes times = recorder.times(out.step, static_cast<int>(i));
-    if (times.started != 0)
-      out.streams[stream] = {static_cast<int>(i), static_cast<double>(now() - times.started) * 1e-9, times.ended != 0};
-  }
-  return out;
-}
-
-std::string pack(const std::vector<DeviceProgress>& devices) {
-  Packing out;
-  out.add(devices.size());
-  for (const DeviceProgress& device : devices) {
-    out.add(device.device);
-    out.add(device.step);
-    out.add(device.ended);
-    out.add(device.streams);
-    out.add(std::string_view(device.where));
-  }
-  return out.take();
-}
-
-std::vector<DeviceProgress> unpack_progress(std::string_view bytes) {
-  Unpacking in(bytes);
-  std::vector<DeviceProgress> out;
-  for (size_t left = in.count(); left > 0 && in.complete(); --left) {
-    DeviceProgress& device = out.emplace_back();
-    in.take(device.device);
-    in.take(device.step);
-    in.take(device.ended);
-    in.take(device.streams);
-    in.take(device.where);
-  }
-  if (!in.complete()) out.clear();
-  return out;
-}
-
+/// Empty: nobody in particular.
 std::string describe_culprits(const Plan& plan, const std::vector<DeviceProgress>& devices) {
   std::vector<std::string> silent, busy;
   for (const DeviceProgress& device : devices) {
@@ -122,6 +76,29 @@ std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress
                              and_silent(device));
   }
   return out;
+}
+
+}  // namespace
+
+DeviceProgress progress_of(const DeviceRun& device) {
+  const FlightRecorder& recorder = device.recorder();
+  DeviceProgress out;
+  out.device = device.device();
+  out.step = recorder.step();
+  out.ended = device.progress();
+  for (size_t i = 0; i < recorder.ops(); ++i) {
+    const auto stream = static_cast<size_t>(device.program().ops[i].stream);
+    if (out.streams.size() <= stream) out.streams.resize(stream + 1);
+    const OpTimes times = recorder.times(out.step, static_cast<int>(i));
+    if (times.started != 0)
+      out.streams[stream] = {static_cast<int>(i), static_cast<double>(now() - times.started) * 1e-9, times.ended != 0};
+  }
+  return out;
+}
+
+std::string describe_stall(const Plan& plan, const std::string& what, const std::vector<DeviceProgress>& devices) {
+  const std::string culprits = describe_culprits(plan, devices);
+  return fmt::format("{}{}{}\n{}", what, culprits.empty() ? "" : ": ", culprits, describe_progress(plan, devices));
 }
 
 }  // namespace piper

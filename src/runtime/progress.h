@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "plan/plan.h"
@@ -24,19 +23,22 @@ struct DeviceProgress {
   std::vector<Last> streams;
   double silent = 0;       // seconds since this was known; of another process
   std::string where = {};  // the process, if there are several
+
+  /// All that other processes are told (`packed.h`).
+  template <class Self, class Each>
+  static void each_field(Self& self, Each each) {
+    each(self.device);
+    each(self.step);
+    each(self.ended);
+    each(self.streams);
+    each(self.where);
+  }
 };
 
 DeviceProgress progress_of(const DeviceRun& device);
 
-/// As bytes, for processes of the same build.
-std::string pack(const std::vector<DeviceProgress>& devices);
-/// Nothing if they are not what `pack` gives.
-std::vector<DeviceProgress> unpack_progress(std::string_view bytes);
-
-/// Who keeps the others waiting: processes without a sign of life, or else devices that are busy with something that
-/// needs nobody else. Empty: nobody in particular.
-std::string describe_culprits(const Plan& plan, const std::vector<DeviceProgress>& devices);
-/// What every device does and waits for, in the user's words.
-std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress>& devices);
+/// Why nothing goes on, in the user's words: `what` was seen; who keeps the others waiting (processes without a sign of
+/// life, or else operations that need nobody and do not end); and what every device does and waits for.
+std::string describe_stall(const Plan& plan, const std::string& what, const std::vector<DeviceProgress>& devices);
 
 }  // namespace piper

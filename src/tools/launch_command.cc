@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 
 #include "base/read_file.h"
+#include "tools/become.h"
 #include "tools/commands.h"
 
 namespace piper {
@@ -32,10 +32,8 @@ Result<std::string> version_of(const std::string& launcher) {
   return out;
 }
 
-}  // namespace
-
-std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher, bool open_mpi,
-                                     const std::string& program) {
+/// The command line for Open MPI, or for those with MPICH's launcher.
+std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher, bool open_mpi) {
   std::vector<std::string> line = {launcher, "-n", fmt::format("{}", command.processes)};
   if (open_mpi) {
     line.insert(line.end(), {"--bind-to", "none"});                   // threads of a process may use all cores
@@ -43,11 +41,13 @@ std::vector<std::string> launch_line(const LaunchCommand& command, const std::st
     if (geteuid() == 0) line.emplace_back("--allow-run-as-root");
   }
   if (!command.hosts.empty()) line.insert(line.end(), {open_mpi ? "--hostfile" : "-f", command.hosts});
-  line.insert(line.end(), {program, "train"});
+  line.insert(line.end(), {own_program().string(), "train"});
   line.insert(line.end(), command.train.begin(), command.train.end());
   line.insert(line.end(), {"--backend", "mpi"});
   return line;
 }
+
+}  // namespace
 
 int run(const LaunchCommand& command) {
   const std::string launcher = command.launcher.empty() ? PIPER_LAUNCHER : command.launcher;
@@ -56,15 +56,9 @@ int run(const LaunchCommand& command) {
       return report_text(hosts.error(), command.color);
   auto version = version_of(launcher);
   if (!version) return report_text(version.error(), command.color);
-  std::error_code none;
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe", none).string();
-  const std::vector<std::string> line =
-      launch_line(command, launcher, version->find("HYDRA") == std::string::npos, program);
+  const std::vector<std::string> line = launch_line(command, launcher, version->find("HYDRA") == std::string::npos);
   fmt::print(stderr, "{}\n", fmt::join(line, " "));
-  std::vector<char*> words;
-  for (const std::string& word : line) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  execvp(words[0], words.data());
+  become(launcher, line);
   return report_text(no_launcher(launcher, std::strerror(errno)), command.color);
 }
 

@@ -92,19 +92,17 @@ struct Ending {
   std::_Exit(ending.code);
 }
 
-RunDescription describe(const Training& training, const TrainCommand& command, const TrainConfig& config) {
+RunDescription describe(const Training& training, const LoadedTraining& loaded) {
   RunDescription out;
   out.model = training.model().name;
-  out.schedule = !command.input.schedule.empty() ? command.input.schedule
-                 : config.run.schedule           ? config.run.schedule->path
-                                                 : "";
+  out.schedule = loaded.schedule_path;
   out.plan_hash = fmt::format("{:016x}", hash(training.plan()));
   out.parameters = parameter_count(training.graph());
   out.devices = static_cast<int64_t>(template_of_device(training.plan()).size());
   out.batch = training.model().step.batch;
   out.sequence = training.model().step.sequence;
-  out.steps = config.run.steps;
-  out.seed = config.run.seed;
+  out.steps = loaded.config.run.steps;
+  out.seed = loaded.config.run.seed;
   return out;
 }
 
@@ -115,24 +113,22 @@ double seconds_now() {
 /// Messages that did not come, outside of steps: who is to blame is seen from what everybody does.
 RunError as_run_error(Training& training, const CommunicationError& problem) {
   if (dynamic_cast<const JobStopped*>(&problem)) return {RunProblem::Elsewhere, problem.what()};
-  const std::vector<DeviceProgress> devices = training.job().progress();
-  const std::string culprits = describe_culprits(training.plan(), devices);
-  return {RunProblem::Stalled, fmt::format("{}{}{}\n{}", problem.what(), culprits.empty() ? "" : ": ", culprits,
-                                           describe_progress(training.plan(), devices))};
+  return {RunProblem::Stalled, describe_stall(training.plan(), problem.what(), training.job().progress())};
 }
 
 /// A run in this process: the only one, or one of several, of which rank 0 speaks.
 class TrainRun {
  public:
-  TrainRun(const TrainCommand& command, const TrainConfig& config, Training& training, World* world)
+  TrainRun(const TrainCommand& command, const LoadedTraining& loaded, Training& training, World* world)
       : command_(command),
-        config_(config),
+        loaded_(loaded),
+        config_(loaded.config),
         training_(training),
         world_(world),
         speaks_(!world || world->rank() == 0),
         color_(command.input.color),
         trace_(!command.trace.empty() ? command.trace
-               : config.run.trace     ? config.run.trace->path
+               : config_.run.trace    ? config_.run.trace->path
                                       : "") {}
 
   Ending run() {
@@ -158,7 +154,7 @@ class TrainRun {
 
   /// A long run is not lost because of a name.
   int prepare_files() {
-    const RunDescription description = describe(training_, command_, config_);
+    const RunDescription description = describe(training_, loaded_);
     if (const auto file = !command_.metrics.empty() ? NamedFile{command_.metrics, {}} : config_.run.metrics) {
       auto created = MetricsFile::create(*file, description);
       if (!created) return report_unwritable(created.error(), color_);
@@ -210,6 +206,7 @@ class TrainRun {
   }
 
   const TrainCommand& command_;
+  const LoadedTraining& loaded_;
   const TrainConfig& config_;
   Training& training_;
   World* const world_;
@@ -235,7 +232,7 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   auto made = Training::make(loaded.file, loaded.config, loaded.schedule, options);
   const bool speaks = !world || world->rank() == 0;
   if (!made) return {speaks ? report_text(made.error(), color) : refused, speaks};
-  return TrainRun(command, loaded.config, **made, world).run();
+  return TrainRun(command, loaded, **made, world).run();
 }
 
 }  // namespace
