@@ -10,12 +10,12 @@ struct BFloat {
   uint16_t bits;
 };
 
-inline float to_float(BFloat x) {
+constexpr float to_float(BFloat x) {
   return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
 }
 
 /// To the nearest, ties to even.
-inline BFloat to_bfloat(float x) {
+constexpr BFloat to_bfloat(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if (x != x) return {0x7FC0};
   return {static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)};

@@ -5,26 +5,12 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 
-#include "base/bfloat.h"
 #include "ir/local_size.h"
+#include "optimizer/samples.h"
 
 namespace piper {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-Bytes bytes_from(DType dtype, const std::vector<double>& numbers) {
-  Bytes out(numbers.size() * static_cast<size_t>(bytes_of(dtype)));
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    const auto put = [&](auto x) { std::memcpy(out.data() + i * sizeof(x), &x, sizeof(x)); };
-    if (dtype == DType::Float64) put(numbers[i]);
-    if (dtype == DType::Float32) put(static_cast<float>(numbers[i]));
-    if (dtype == DType::BFloat16) put(to_bfloat(static_cast<float>(numbers[i])));
-  }
-  return out;
-}
 
 std::vector<double> numbers_in(DType dtype, const Bytes& bytes) {
   std::vector<double> out(bytes.size() / static_cast<size_t>(bytes_of(dtype)));
@@ -37,14 +23,6 @@ std::vector<double> numbers_in(DType dtype, const Bytes& bytes) {
     if (dtype == DType::Float32) out[i] = get(float{});
     if (dtype == DType::BFloat16) out[i] = to_float(get(BFloat{}));
   }
-  return out;
-}
-
-std::vector<double> random_numbers(size_t count, unsigned seed, double scale = 1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal(0, scale);
-  std::vector<double> out(count);
-  for (double& x : out) x = normal(random);
   return out;
 }
 
@@ -73,23 +51,6 @@ struct Elements {
 
 ElementTypes all_of(DType dtype) {
   return {dtype, dtype, std::nullopt, dtype == DType::BFloat16 ? DType::Float32 : dtype, std::nullopt};
-}
-
-std::vector<ElementTypes> all_types() {
-  const std::vector<DType> types = {DType::Float64, DType::Float32, DType::BFloat16};
-  std::vector<ElementTypes> out;
-  for (const DType weights : types)
-    for (const DType gradients : types)
-      for (const std::optional<DType>& master :
-           std::vector<std::optional<DType>>{{}, DType::Float64, DType::Float32, DType::BFloat16})
-        for (const std::optional<DType>& copy :
-             std::vector<std::optional<DType>>{{}, DType::Float64, DType::Float32, DType::BFloat16}) {
-          StepConfig step;
-          step.weights = weights, step.gradients = gradients, step.master = master, step.master_gradients = copy;
-          const ElementTypes found = element_types(step, weights);
-          if (check_types(found)) out.push_back(found);
-        }
-  return out;
 }
 
 /// The paper's AdamW: corrected moments by name.

@@ -1,0 +1,177 @@
+#include "runtime/cuda/optimizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/invariant.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda/numbers.cuh"
+#include "runtime/optimizer/element_steps.h"
+
+namespace piper::cuda {
+namespace {
+
+constexpr int threads = 256;
+constexpr int most_blocks = 132 * 16;  // enough to fill every GPU; threads go on with what is left
+
+/// The arrays of a range, of any types and anywhere.
+struct AnyArrays {
+  Numbers weights, gradients, moments[2], master, master_gradients;
+  int kept = 0;  // moments
+
+  template <class T>
+  __device__ void read(int64_t first, int n, T (&w)[together], T (&g)[together], T (&m)[2][together]) const {
+    load(master.data ? master : weights, first, n, w);
+    load(gradients, first, n, g);
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+      if (k < kept) load(moments[k], first, n, m[k]);
+  }
+  template <class T>
+  __device__ void round(int64_t first, int n, T (&g)[together]) const {
+    if (!master_gradients.data) return;
+    store(g, master_gradients, first, n);
+    load(master_gradients, first, n, g);
+  }
+  template <class T>
+  __device__ void write(int64_t first, int n, const T (&w)[together], const T (&m)[2][together]) const {
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+      if (k < kept) store(m[k], moments[k], first, n);
+    if (master.data) store(w, master, first, n);
+    store(w, weights, first, n);
+  }
+};
+
+/// What large models have: whole groups, two moments and a master copy, if there is one, in float32. All loads are on
+/// their way before the first is needed.
+template <class Weight, class Gradient>
+struct UsualArrays {
+  Weight* weights;
+  const Gradient* gradients;
+  float* moments[2];
+  float* master;  // the weights themselves if they are float32
+
+  __device__ void read(int64_t first, int, float (&w)[together], float (&g)[together], float (&m)[2][together]) const {
+    load_group(master + first, w);
+    load_group(gradients + first, g);
+    load_group(moments[0] + first, m[0]);
+    load_group(moments[1] + first, m[1]);
+  }
+  __device__ void round(int64_t, int, float (&)[together]) const {}
+  __device__ void write(int64_t first, int, const float (&w)[together], const float (&m)[2][together]) const {
+    store_group(m[0], moments[0] + first);
+    store_group(m[1], moments[1] + first);
+    store_group(w, master + first);
+    if constexpr (!std::is_same_v<Weight, float>) store_group(w, weights + first);
+  }
+};
+
+AnyArrays arrays_of(const ElementTypes& types, int64_t kept, const ElementPlaces& at) {
+  AnyArrays arrays;
+  arrays.weights = numbers(types.weights, at.weights);
+  arrays.gradients = numbers(types.gradients, at.gradients);
+  for (int64_t k = 0; k < kept; ++k) arrays.moments[k] = numbers(types.moments, at.moments[k]);
+  if (types.master) arrays.master = numbers(*types.master, at.master);
+  if (types.master_gradients) arrays.master_gradients = numbers(*types.master_gradients, at.master_gradients);
+  arrays.kept = static_cast<int>(kept);
+  return arrays;
+}
+
+bool is_usual(const AnyArrays& arrays, int64_t count) {
+  const Numbers& precise = arrays.master.data ? arrays.master : arrays.weights;
+  return arrays.kept == 2 && !arrays.master_gradients.data && count % together == 0 &&
+         precise.dtype == DType::Float32 && arrays.moments[0].dtype == DType::Float32 && precise.aligned &&
+         arrays.weights.aligned && arrays.gradients.aligned && arrays.moments[0].aligned && arrays.moments[1].aligned;
+}
+
+/// Calls `use` with the arrays in their own types, if they are usual.
+template <class Use>
+bool with_usual(const AnyArrays& arrays, int64_t count, const Use& use) {
+  if (!is_usual(arrays, count)) return false;
+  const auto as = [&]<class Weight, class Gradient>(Weight* weights, const Gradient* gradients) {
+    const auto floats = [](const Numbers& x) { return reinterpret_cast<float*>(x.data); };
+    use(UsualArrays<Weight, Gradient>{weights,
+                                      gradients,
+                                      {floats(arrays.moments[0]), floats(arrays.moments[1])},
+                                      floats(arrays.master.data ? arrays.master : arrays.weights)});
+    return true;
+  };
+  auto* const f32 = reinterpret_cast<float*>(arrays.weights.data);
+  auto* const bf16 = reinterpret_cast<BFloat*>(arrays.weights.data);
+  const auto* const f32_gradients = reinterpret_cast<const float*>(arrays.gradients.data);
+  const auto* const bf16_gradients = reinterpret_cast<const BFloat*>(arrays.gradients.data);
+  const std::pair types = {arrays.weights.dtype, arrays.gradients.dtype};
+  if (types == std::pair{DType::Float32, DType::Float32}) return as(f32, f32_gradients);
+  if (types == std::pair{DType::BFloat16, DType::Float32}) return as(bf16, f32_gradients);
+  if (types == std::pair{DType::BFloat16, DType::BFloat16}) return as(bf16, bf16_gradients);
+  return false;
+}
+
+int blocks_for(int64_t groups) {
+  return static_cast<int>(std::clamp<int64_t>((groups + threads - 1) / threads, 1, most_blocks));
+}
+
+template <class T, class Step, class Arrays>
+__global__ void update_elements(Step step, Arrays arrays, T scale, int64_t count) {
+  const int64_t groups = (count + together - 1) / together;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t group = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; group < groups; group += stride) {
+    const int64_t first = group * together;
+    const int n = count - first < together ? static_cast<int>(count - first) : together;
+    T w[together] = {}, g[together] = {}, m[2][together] = {};
+    arrays.read(first, n, w, g, m);
+#pragma unroll
+    for (T& x : g) x *= scale;
+    arrays.round(first, n, g);
+#pragma unroll
+    for (int i = 0; i < together; ++i) step(w[i], g[i], m[0][i], m[1][i]);
+    arrays.write(first, n, w, m);
+  }
+}
+
+__global__ void convert_elements(Numbers from, Numbers to, int64_t count) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * together; first < count;
+       first += stride * together) {
+    const int n = count - first < together ? static_cast<int>(count - first) : together;
+    double x[together];
+    load(from, first, n, x);
+    store(x, to, first, n);
+  }
+}
+
+}  // namespace
+
+void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
+                      int64_t count, cudaStream_t stream) {
+  if (count == 0) return;
+  const auto bytes = static_cast<size_t>(state_bytes(types, kind, count));
+  if (bytes > 0) check_cuda(cudaMemsetAsync(state, 0, bytes, stream), "clear the state of the optimiser");
+  if (!types.master) return;
+  const ElementPlaces at = places_of(types, kind, nullptr, nullptr, state, count);
+  convert_elements<<<blocks_for(count / together + 1), threads, 0, stream>>>(numbers(types.weights, weights),
+                                                                             numbers(*types.master, at.master), count);
+  check_cuda(cudaGetLastError(), "copy weights to their master copy");
+}
+
+void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
+            std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count, cudaStream_t stream) {
+  invariant(step >= 1, "the steps of an optimiser count from 1");
+  if (count == 0) return;
+  const ElementPlaces at = places_of(types, settings.kind, weights, gradients, state, count);
+  const AnyArrays arrays = arrays_of(types, moments(settings.kind), at);
+  const int blocks = blocks_for(count / together + 1);
+  const auto launch = [&]<class T>(T scale, const auto& of) {
+    with_step<T>(settings, step,
+                 [&](const auto& one) { update_elements<T><<<blocks, threads, 0, stream>>>(one, of, scale, count); });
+  };
+  const auto scale = static_cast<float>(gradient_scale);
+  if (types.moments == DType::Float64)
+    launch(gradient_scale, arrays);
+  else if (!with_usual(arrays, count, [&](const auto& usual) { launch(scale, usual); }))
+    launch(scale, arrays);
+  check_cuda(cudaGetLastError(), "update weights");
+}
+
+}  // namespace piper::cuda
