@@ -8,6 +8,7 @@
 
 #include "model/load_model.h"
 #include "model/model_text.h"
+#include "models/build_model.h"
 #include "python/bind.h"
 #include "python/errors.h"
 #include "python/model.h"
@@ -151,6 +152,15 @@ Model capture_model(const py::object& frontend, const std::string& name, const N
   return out;
 }
 
+/// A ready libtorch model of a configuration, captured like any other.
+Model capture_config(const std::string& text, const std::string& name) {
+  Model out;
+  out.trainable = unwrap(build_model(make_source(name, text), 0));
+  out.sketch = unwrap(sketch(*out.trainable));
+  out.graph = out.sketch->graph();
+  return out;
+}
+
 /// For tests: the calls of one recording, as they were made.
 std::string record_text(const py::object& frontend, const NamedTensors& parameters, const NamedTensors& buffers,
                         const NamedTensors& inputs) {
@@ -192,6 +202,7 @@ void bind_models(py::module_& module) {
             return Model{std::make_shared<const ModelGraph>(unwrap(parse_model(make_source(name, text)))), {}, {}};
           })
       .def_static("capture", &capture_model)
+      .def_static("capture_config", &capture_config)
       .def_property_readonly("name", [](const Model& model) { return model.graph->name; })
       .def_property_readonly("batch", [](const Model& model) { return model.graph->step.batch; })
       .def_property_readonly("captured", [](const Model& model) { return model.trainable.has_value(); })

@@ -12,9 +12,8 @@ from piper.capturing import _Frontend
 
 
 def parse(text):
-    """Lines of the C++ graph, with the numbers of its tensors in order of first appearance. Constants stand for Python's numbers."""
-    numbers, storages, calls = {}, {}, []
-    number = lambda text: numbers.setdefault(text, len(numbers))
+    """Lines of the C++ graph. Its constants stand for Python's numbers, which are no tensors there."""
+    calls = []
     for line in text.splitlines():
         backward, scope, results, name, arguments = re.fullmatch(r"([FB]) (\S+): (.*?) = (\w+::[\w.]+)\((.*)\)", line).groups()
         given = [n for n, named in re.findall(r"%(\d+)(:[\w.]*)?", arguments) if named != ":"]
@@ -25,15 +24,18 @@ def parse(text):
 
 
 def renumbered(calls):
+    """Tensors and storages numbered in order of first appearance."""
     tensors, storages, out = {}, {}, []
     for backward, scope, name, given, made in calls:
+        if name.startswith("aten::detach") and made[0][0] == given[0]:
+            continue  # the same tensor: what autograd saves of results goes through Python, not through the dispatcher
         given = tuple(tensors.setdefault(n, len(tensors)) for n in given)
         made = tuple((tensors.setdefault(n, len(tensors)), sizes, storages.setdefault(s, len(storages))) for n, sizes, s in made)
         out.append((backward, scope, name.removesuffix(".default"), given, made))
     return out
 
 
-RENAMED = {"aten::lift_fresh": "aten::lift_fresh_copy", "aten::bernoulli_.float": "aten::bernoulli_.float"}
+RENAMED = {"aten::lift_fresh": "aten::lift_fresh_copy"}  # so that nobody writes to the constant
 
 
 def same_calls(model, batch, loss):

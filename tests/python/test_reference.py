@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 import piper
 import plain
+from piper import _piper
 import schedules
 from conftest import ROOT
 
@@ -58,3 +59,49 @@ def test_equals_plain_pytorch(reference, mixture, dtype, limit, title):
         _cases[mixture, dtype] = Case(reference, mixture, dtype)
     difference, where = _cases[mixture, dtype].difference(*schedules.dense()[title])
     assert difference < limit, where
+
+
+TWIN = """
+[model]
+name = "Decoder"
+arch = "reference"
+layers = 4
+hidden = 32
+heads = 4
+vocab = 64
+seq = 16
+
+[step]
+batch = 8
+"""
+
+
+def annotated_loss(model, batch):
+    """The decoder again, with the scopes that its twin in C++ has."""
+    with piper.annotate("embed"):
+        h = F.embedding(batch[0], model.tok_emb) + model.pos_emb[:batch[0].shape[1]]
+    for block in model.layers.values():
+        with piper.annotate("layer"):
+            with piper.annotate("attention"):
+                b, t, d = h.shape
+                q, k, v = block.wqkv(block.norm1(h)).view(b, t, 3, block.heads, d // block.heads).permute(2, 0, 3, 1, 4)
+                mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                h = h + block.wo(mixed.transpose(1, 2).reshape(b, t, d))
+            h = h + block.mlp(block.norm2(h))
+    with piper.annotate("head"):
+        return F.cross_entropy(model.head(model.norm(h)).flatten(0, 1), batch[1].flatten())
+
+
+def test_plan_of_the_twin_in_cpp(reference):
+    """The same model written in C++ gives the same chunks, the same parameters, and plans with the same memory."""
+    case = Case(reference, False, torch.float32)
+    graph = piper.capture(case.model, case.batches[0], loss=annotated_loss, name="Decoder")
+    twin = piper.Model(_piper.Model.capture_config(TWIN, "twin.toml"))
+    assert graph.chunks == twin.chunks
+    theirs = {name.removesuffix(".weight"): sizes for name, (_, sizes, _) in graph.parameters.items()}
+    assert theirs == {name: sizes for name, (_, sizes, _) in twin.parameters.items()}
+    for title in ("1f1b", "zero 2"):
+        ours, other = (piper.compile(model, schedules.dense()[title][0]) for model in (graph, twin))
+        assert ours.order() == other.order()
+        for row, twin_row in zip(ours.memory(), other.memory(), strict=True):
+            assert row == twin_row, title

@@ -1,6 +1,9 @@
 """transformers models as they are, against plain PyTorch; mixtures of experts against their own loop over experts."""
+import copy
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import piper
 
@@ -85,6 +88,53 @@ def test_equals_plain_pytorch_in_float64(name):
     ours = plain.train_piper(captured(name, torch.float64), schedule, batches())
     difference, where = plain.worst(ours, plain_run(name, torch.float64, slices))
     assert difference < 1e-10, where
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_one_device_is_bit_equal(name, dtype):
+    graph, batch = captured(name, dtype), batches(1)[0]
+    model = copy.deepcopy(graph.module)
+    value = loss(model, batch)
+    value.backward()
+    torch.optim.SGD(model.parameters(), lr=0.5).step()
+    with piper.Trainer(graph, optimizer=piper.SGD(lr=0.5)) as trainer:
+        assert trainer.step(batch).loss == value.item()
+        for key, weight in trainer.state_dict().items():
+            assert torch.equal(weight, model.state_dict()[key]), key
+
+
+def test_dropout_is_the_same_under_every_schedule():
+    """And it is that of PyTorch, if its generator is set to what Piper's is, call by call."""
+    config = transformers.GPT2Config(vocab_size=61, n_embd=32, n_layer=4, n_head=4, n_positions=32)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).train()
+    integration.use(model)
+    integration.annotate(model)
+    graph = piper.capture(model, batches(1)[0], loss=loss)
+    runs = [plain.train_piper(graph, schedule, batches(3)) for schedule in (
+        piper.Schedule().devices(1).split(4).place({}, devices=[0]), piper.schedules.dualpipev(ranks=2, microbatches=4),
+        piper.Schedule().devices(1).split(4).place({}, devices=[0]).recompute({"layer": "*"}))]
+    for run in runs[1:]:
+        assert plain.worst(run, runs[0])[0] < 1e-10
+    expected = []
+    for number, part in enumerate(plain.slices_of(batches(1)[0], 4)):
+        with Seeded(step=0, first_sample=2 * number):
+            expected.append(loss(model, part).item())
+    assert abs(sum(expected) / 4 - runs[0][0][0]) < 1e-12
+
+
+class Seeded(TorchDispatchMode):
+    """Every random call draws what it draws in a trainer with seed 0."""
+
+    def __init__(self, step, first_sample):
+        super().__init__()
+        self.key, self.calls = (step, first_sample), 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.name().startswith("aten::bernoulli"):
+            torch.manual_seed(piper._piper.random_seed(*self.key, self.calls))
+            self.calls += 1
+        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
