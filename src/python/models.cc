@@ -202,7 +202,7 @@ void bind_models(py::module_& module) {
             return Model{std::make_shared<const ModelGraph>(unwrap(parse_model(make_source(name, text)))), {}, {}};
           })
       .def_static("capture", &capture_model)
-      .def_static("capture_config", &capture_config)
+      .def_static("capture_config", &capture_config, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("name", [](const Model& model) { return model.graph->name; })
       .def_property_readonly("batch", [](const Model& model) { return model.graph->step.batch; })
       .def_property_readonly("captured", [](const Model& model) { return model.trainable.has_value(); })

@@ -95,6 +95,7 @@ def annotated_loss(model, batch):
 def test_plan_of_the_twin_in_cpp(reference):
     """The same model written in C++ gives the same chunks, the same parameters, and plans with the same memory."""
     case = Case(reference, False, torch.float32)
+    piper.annotate_modules(case.model, {})
     graph = piper.capture(case.model, case.batches[0], loss=annotated_loss, name="Decoder")
     twin = piper.Model(_piper.Model.capture_config(TWIN, "twin.toml"))
     assert graph.chunks == twin.chunks

@@ -94,7 +94,8 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
         handle = _piper.Model.capture(frontend, name or type(model).__name__, frontend.parameters, frontend.buffers,
                                       frontend.specs, batch or frontend.samples, frontend.sequence, frontend.weights)
     except Error as error:
-        raise frontend.failure_behind(error)
+        problem = frontend.failure_behind(error)
+        raise problem from problem.__cause__
     return Model(handle, model, frontend)
 
 

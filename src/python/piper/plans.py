@@ -34,7 +34,8 @@ def compile(model: Model, schedule: Union[Schedule, str], cluster: Union[str, os
         handle = _piper.Plan.compile(model._handle, schedule._schedule(), text(cluster), text(costs), described.get("kind", ""),
                                      described.get("gradients", ""), described.get("master", ""), measure)
     except Error as error:
-        raise model._frontend.failure_behind(error) if model._frontend else error
+        problem = model._frontend.failure_behind(error) if model._frontend else error
+        raise problem from problem.__cause__
     return Plan(handle, model)
 
 
