@@ -3,7 +3,13 @@
 # installation of scripts/setup --torch cannot be imported, and its own CMake package insists on a CUDA toolkit.
 function(find_libtorch)
   set(wanted 2.11.0)
-  set(python $ENV{PIPER_PYTHON})
+  if(DEFINED ENV{PIPER_PYTHON})  # kept, so that building does not depend on the environment
+    set(PIPER_PYTHON $ENV{PIPER_PYTHON} CACHE FILEPATH "Interpreter whose PyTorch is used; none: .venv" FORCE)
+  endif()
+  set(python ${PIPER_PYTHON})
+  if(NOT python AND SKBUILD)  # pip builds for the interpreter it runs in
+    set(python ${Python_EXECUTABLE})
+  endif()
   if(NOT python)
     set(python ${CMAKE_SOURCE_DIR}/.venv/bin/python)
   endif()

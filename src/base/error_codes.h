@@ -78,6 +78,7 @@ namespace piper {
   X(E605, "model code failed")                                                   \
   X(E606, "state written in one place and used in another")                      \
   X(E607, "sizes that are no function of the samples")                           \
+  X(E608, "parameter without a gradient")                                        \
   /* E7xx: training */                                                           \
   X(E701, "data too short for one sample")                                       \
   X(E702, "token that the model does not know")                                  \

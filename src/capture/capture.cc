@@ -40,11 +40,13 @@ void set_accumulators(PassBody& body, DType dtype) {
 
 Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions& options, int64_t samples) {
   std::vector<NamedTensor> inputs;
-  for (const InputSpec& spec : options.inputs) {
-    std::vector<int64_t> sizes = {samples};
-    sizes.insert(sizes.end(), spec.sample_sizes.begin(), spec.sample_sizes.end());
-    inputs.push_back({spec.name, at::empty(sizes, at::TensorOptions(c10::kMeta).dtype(scalar_type(spec.dtype)))});
-  }
+  run_around(model, [&] {
+    for (const InputSpec& spec : options.inputs) {
+      std::vector<int64_t> sizes = {samples};
+      sizes.insert(sizes.end(), spec.sample_sizes.begin(), spec.sample_sizes.end());
+      inputs.push_back({spec.name, at::empty(sizes, at::TensorOptions(model.device).dtype(scalar_type(spec.dtype)))});
+    }
+  });
   PIPER_TRY(Recording recording, record(model, inputs));
   CapturedSlice slice;
   slice.samples = samples;

@@ -78,7 +78,7 @@ class CapturedModel {
   std::vector<Diagnostic> unshardable_;
 };
 
-/// Runs the model once for each size of slices, on meta tensors.
+/// Runs the model once for each size of slices, without numbers.
 Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& options);
 
 }  // namespace piper

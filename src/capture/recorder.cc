@@ -24,12 +24,8 @@ using torch::jit::Stack;
 /// Where the recorder sits: below autograd, above every backend. libtorch 2.11 does not use this key.
 constexpr c10::DispatchKey capture_key = c10::DispatchKey::Fake;
 constexpr c10::DispatchKeySet below_capture(c10::DispatchKeySet::FULL_AFTER, capture_key);
-
-/// Leaves libtorch with a diagnostic; never shown itself.
-struct Refused : std::runtime_error {
-  explicit Refused(Diagnostic problem) : std::runtime_error(problem.message), diagnostic(std::move(problem)) {}
-  Diagnostic diagnostic;
-};
+/// Without them nothing is fake.
+constexpr c10::DispatchKeySet python_keys({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
 
 /// What the recorder asks about an operator, found once.
 struct OperatorFacts {
@@ -56,7 +52,7 @@ void each_tensor_of(const IValue& value, F f) {
 
 class Recorder : public ScopeListener {
  public:
-  Recorder() { begin_segment(ScopeId()); }
+  explicit Recorder(c10::Device device = c10::kMeta) : device_(device) { begin_segment(ScopeId()); }
 
   void enter(std::string_view name, const ScopeAttributes& attributes) override {
     const int index = instances_[{scope_.value, std::string(name)}]++;
@@ -94,14 +90,15 @@ class Recorder : public ScopeListener {
     if (const auto found = storage_ids_.find(storage); found != storage_ids_.end()) {
       const std::vector<TensorId>& known = tensors_of_[found->second.index()];
       for (auto id = known.rbegin(); id != known.rend(); ++id)
-        if (same_layout(graph[*id].layout, tensor) && (tensor.is_meta() || version_[*id] == tensor._version()))
+        if (same_layout(graph[*id].layout, tensor) && (is_traced(tensor) || version_[*id] == tensor._version()))
           return *id;
-      if (tensor.is_meta()) refuse_unknown("shows a tensor in a way that no operator made");
-    } else if (tensor.is_meta()) {
+      if (is_traced(tensor)) refuse_unknown("shows a tensor in a way that no operator made");
+    } else if (is_traced(tensor) || tensor.is_meta()) {
       refuse_unknown("uses a tensor that is no parameter, buffer or input and was not made in this forward pass");
     }
     const TensorId id = add_tensor(tensor, TensorKind::Constant, CallId());
     version_[id] = tensor._version();
+    const c10::impl::ExcludeDispatchKeyGuard real(python_keys);
     at::Tensor copy = tensor.detach().clone();
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
     graph.tensors[id.index()].constant = static_cast<int>(table.constants.size());
@@ -110,34 +107,38 @@ class Recorder : public ScopeListener {
   }
 
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
+    if (running_) return op.redispatchBoxed(keys & below_capture, &stack);  // a part of a recorded call
+    failed_at_.clear();                                                     // the model goes on
     const OperatorFacts& facts = facts_of(op);
     if (facts.decomposes) return op.redispatchBoxed(keys & below_capture, &stack);
     const size_t count = op.schema().arguments().size(), base = stack.size() - count;
-    if (!touches_meta(facts, stack, base)) {  // numbers the model writes down: simply computed
-      const c10::impl::ExcludeDispatchKeyGuard off(capture_key);
-      return op.redispatchBoxed(keys & below_capture, &stack);
-    }
     const c10::impl::ExcludeDispatchKeyGuard off(capture_key);
-    if (answered_by_identity(op, stack, base)) return;
-    if (facts.data_dependent && !is_plain_index(op, stack, base)) refuse_data_dependent(op);
-
-    Call call;
-    call.op = facts.id;
-    call.arguments.reserve(count);
-    for (size_t i = 0; i < count; ++i) call.arguments.push_back(to_argument(stack[base + i]));
-    tag(call);
-    for (size_t i = 0; i < count; ++i)
-      if (facts.writes[i])
-        each_tensor(call.arguments[i], [&](TensorId id) { call.writes.push_back(graph[id].storage); });
-    if (graph[call.op].random && !drops_nothing(call)) make_reproducible(op, call);
+    if (touches_traced(facts, stack, base)) {
+      if (answered_by_identity(op, stack, base)) return;
+      if (facts.data_dependent && !is_fake() && !is_plain_index(op, stack, base)) refuse_data_dependent(op);
+      Call call = describe(op, facts, stack, base);
+      run_for_shapes(op, facts, keys, stack);
+      return add(op, std::move(call), stack);
+    }
+    if (!is_fake()) return op.redispatchBoxed(keys & below_capture, &stack);  // numbers the model writes down
+    if (changes_numbers(facts, stack, base)) refuse_foreign_change();
+    Stack given(stack.begin() + static_cast<long>(base), stack.end());
     run_for_shapes(op, facts, keys, stack);
-    add_results(op, call, stack);
-    graph.calls.push_back(std::move(call));
+    if (!has_traced(stack, stack.size() - op.schema().returns().size())) return;
+    add(op, describe(op, facts, given, 0), stack);  // it makes a fake tensor of nothing, or of numbers
   }
 
   /// An operator that passes themselves put into graphs.
   OperatorId intern(const char* name, const char* overload) {
     return facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)).id;
+  }
+
+  void note_failure() {
+    if (failed_at_.empty()) failed_at_ = where();
+  }
+  [[noreturn]] void refuse(Diagnostic problem) {
+    refused = problem;
+    throw Refused(std::move(problem));
   }
 
   /// Where the model is, or where it was when an operator failed.
@@ -150,7 +151,8 @@ class Recorder : public ScopeListener {
 
   OperatorGraph graph;
   OperatorTable table;
-  bool allow_any_random = false;  // building a model draws its first weights
+  bool allow_any_random = false;      // building a model draws its first weights
+  std::optional<Diagnostic> refused;  // kept: other languages make other exceptions of it
 
  private:
   void begin_segment(ScopeId scope) {
@@ -192,7 +194,7 @@ class Recorder : public ScopeListener {
       const auto* alias = arguments[i].alias_info();
       facts.writes.push_back(alias && alias->isWrite());
     }
-    facts.rule = shape_rule(described.name);
+    if (!is_fake()) facts.rule = shape_rule(described.name);
     facts.decomposes = !facts.rule && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                        !op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
     facts.data_dependent = op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);
@@ -202,20 +204,57 @@ class Recorder : public ScopeListener {
     return facts;
   }
 
-  /// Whether the call is about meta tensors. Factories without a device are.
-  static bool touches_meta(const OperatorFacts& facts, Stack& stack, size_t base) {
-    bool any = false, meta = false;
+  bool is_fake() const { return !device_.is_meta(); }
+  /// Has no numbers, only a shape.
+  bool is_traced(const at::Tensor& tensor) const {
+    return is_fake() ? tensor.key_set().has(c10::DispatchKey::Python) : tensor.is_meta();
+  }
+  bool has_traced(const Stack& stack, size_t from) const {
+    bool any = false;
+    for (size_t i = from; i < stack.size(); ++i)
+      each_tensor_of(stack[i], [&](const at::Tensor& tensor) { any |= is_traced(tensor); });
+    return any;
+  }
+
+  /// Whether the call is about tensors without numbers. On meta, factories without a device are.
+  bool touches_traced(const OperatorFacts& facts, Stack& stack, size_t base) const {
+    if (has_traced(stack, base)) return true;
+    if (is_fake() || facts.device < 0) return false;
+    bool any = false;
+    for (size_t i = base; i < stack.size(); ++i) each_tensor_of(stack[i], [&](const at::Tensor&) { any = true; });
+    IValue& device = stack[base + static_cast<size_t>(facts.device)];
+    if (device.isNone() && !any) device = c10::Device(c10::kMeta);
+    return device.isDevice() && device.toDevice().is_meta();
+  }
+
+  /// A tensor with numbers would be changed for good, while everything else is fake.
+  static bool changes_numbers(const OperatorFacts& facts, const Stack& stack, size_t base) {
+    if (c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::Python)) return false;
+    bool any = false;
     for (size_t i = base; i < stack.size(); ++i)
-      each_tensor_of(stack[i], [&](const at::Tensor& tensor) {
-        any = true;
-        meta |= tensor.is_meta();
-      });
-    if (facts.device >= 0) {
-      IValue& device = stack[base + static_cast<size_t>(facts.device)];
-      if (device.isNone() && !any) device = c10::Device(c10::kMeta);
-      meta |= device.isDevice() && device.toDevice().is_meta();
-    }
-    return meta;
+      if (facts.writes[i - base]) each_tensor_of(stack[i], [&](const at::Tensor& tensor) { any |= !tensor.is_meta(); });
+    return any;
+  }
+
+  Call describe(const c10::OperatorHandle& op, const OperatorFacts& facts, const Stack& stack, size_t base) {
+    Call call;
+    call.op = facts.id;
+    const size_t count = stack.size() - base;
+    call.arguments.reserve(count);
+    for (size_t i = 0; i < count; ++i) call.arguments.push_back(to_argument(stack[base + i]));
+    tag(call);
+    for (size_t i = 0; i < count; ++i)
+      if (facts.writes[i])
+        each_tensor(call.arguments[i], [&](TensorId id) {
+          if (graph[id].kind == TensorKind::Constant) refuse_foreign_change();
+          call.writes.push_back(graph[id].storage);
+        });
+    if (graph[call.op].random && !drops_nothing(call)) make_reproducible(op, call);
+    if (is_lift(op)) call.op = intern("aten::lift_fresh_copy", "");  // so that nobody writes to the constant
+    return call;
+  }
+  static bool is_lift(const c10::OperatorHandle& op) {
+    return op.operator_name().name == "aten::lift_fresh" || op.operator_name().name == "aten::lift";
   }
 
   /// `equal` of a tensor with itself is true whatever its numbers.
@@ -263,7 +302,7 @@ class Recorder : public ScopeListener {
       for (const bool bit : value.toBoolList()) bits.push_back(bit);
       return bits;
     }
-    if (value.isDevice() && value.toDevice().is_meta()) return TargetDevice{};
+    if (value.isDevice() && value.toDevice().type() == device_.type()) return TargetDevice{};
     table.opaque.push_back(value);
     return Opaque{static_cast<int>(table.opaque.size()) - 1};
   }
@@ -277,17 +316,34 @@ class Recorder : public ScopeListener {
   void run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                       Stack& stack) {
     if (facts.rule) return facts.rule(op, stack);
+    const Running running(running_);
     try {
       op.redispatchBoxed(keys & below_capture, &stack);
+      if (is_fake()) mend_shapes(op, stack);
     } catch (const c10::NotImplementedError&) {
-      throw Refused(error(ErrorCode::E602, {}, fmt::format("{}: no shape rule for {}", where(), full_name(op)))
-                        .help("capture runs the model without numbers; this operator does not say there how large its "
-                              "results are")
-                        .help("write it with other operators, or add a rule to src/capture/shape_rules.cc"));
+      refuse(error(ErrorCode::E602, {}, fmt::format("{}: no shape rule for {}", where(), full_name(op)))
+                 .help("capture runs the model without numbers; this operator does not say there how large its "
+                       "results are")
+                 .help("write it with other operators, or add a rule to src/capture/shape_rules.cc"));
     } catch (...) {
       failed_at_ = where();  // scopes are left before anybody hears of it
+      if (is_fake() && facts.data_dependent) refuse_data_dependent(op);
       throw;
     }
+  }
+
+  /// Where fake tensors are not what the kernel returns: PyTorch 2.11 thinks that attention always sums in float32.
+  static void mend_shapes(const c10::OperatorHandle& op, Stack& stack) {
+    if (op.operator_name().name != "aten::_scaled_dot_product_flash_attention_for_cpu") return;
+    const c10::ScalarType computed = stack[stack.size() - 2].toTensor().scalar_type();
+    if (computed == at::kDouble) stack.back() = stack.back().toTensor().to(computed);
+  }
+
+  void add(const c10::OperatorHandle& op, Call call, const Stack& stack) {
+    add_results(op, call, stack);
+    const auto makes = [](const Argument& result) { return !std::holds_alternative<None>(result); };
+    if (call.writes.empty() && std::none_of(call.results.begin(), call.results.end(), makes)) return;  // only asks
+    graph.calls.push_back(std::move(call));
   }
 
   void add_results(const c10::OperatorHandle& op, Call& call, const Stack& stack) {
@@ -338,10 +394,9 @@ class Recorder : public ScopeListener {
     const auto with = c10::Dispatcher::singleton().findSchema({op.operator_name().name, "generator"});
     if (!with) {
       if (allow_any_random) return;
-      throw Refused(
-          error(ErrorCode::E603, {},
-                fmt::format("{}: {} draws random numbers that cannot be seeded", where(), full_name(op)))
-              .help("use an operator that takes a generator: torch::dropout, bernoulli, rand, randn, normal"));
+      refuse(error(ErrorCode::E603, {},
+                   fmt::format("{}: {} draws random numbers that cannot be seeded", where(), full_name(op)))
+                 .help("use an operator that takes a generator: torch::dropout, bernoulli, rand, randn, normal"));
     }
     const OperatorId id = facts_of(*with).id;
     std::vector<Argument> arguments;
@@ -354,8 +409,8 @@ class Recorder : public ScopeListener {
     call.arguments = std::move(arguments);
   }
 
-  [[noreturn]] void refuse_data_dependent(const c10::OperatorHandle& op) const {
-    throw Refused(
+  [[noreturn]] void refuse_data_dependent(const c10::OperatorHandle& op) {
+    refuse(
         error(ErrorCode::E601, {},
               fmt::format("{}: {} depends on numbers that are known only when the model runs", where(), full_name(op)))
             .help("capture runs the model once without numbers; what it computes may depend on shapes only")
@@ -363,11 +418,25 @@ class Recorder : public ScopeListener {
                 "instead of a branch on item(): torch::where on both results; instead of a mask as index or nonzero(): "
                 "multiply by the mask, or use a fixed number of slots"));
   }
-  [[noreturn]] void refuse_unknown(std::string_view what) const {
-    throw Refused(error(ErrorCode::E604, {}, fmt::format("{}: the model {}", where(), what))
-                      .help("make it in forward, or register it: register_parameter, register_buffer"));
+  [[noreturn]] void refuse_foreign_change() {
+    refuse_unknown("changes a tensor that is no parameter or buffer and was not made in this forward pass");
+  }
+  [[noreturn]] void refuse_unknown(std::string_view what) {
+    refuse(error(ErrorCode::E604, {}, fmt::format("{}: the model {}", where(), what))
+               .help("make it in forward, or register it: register_parameter, register_buffer"));
   }
 
+  /// While it lives, calls belong to one that is being recorded.
+  struct Running {
+    explicit Running(bool& set) : flag(set) { flag = true; }
+    ~Running() { flag = false; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    bool& flag;
+  };
+
+  const c10::Device device_;  // of tensors without numbers
+  bool running_ = false;
   ScopeId scope_;
   std::map<std::pair<int32_t, std::string>, int> instances_;
   std::vector<uint64_t> first_sequence_;  // by segment: of the autograd nodes made in it
@@ -495,9 +564,24 @@ TORCH_LIBRARY_IMPL(_, Fake, m) {  // the key named by capture_key
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_call>());
 }
 
+void run_around(const MetaModel& model, const std::function<void()>& run) {
+  model.around ? model.around(run) : run();
+}
+
+RecordingState recording_state() {
+  invariant(recorder, "asked while a model is recorded");
+  return {recorder->where(), recorder->refused};
+}
+
+void note_failure() {
+  if (recorder) recorder->note_failure();
+}
+
 Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs) {
-  Recorder to;
-  PIPER_CHECK(run_guarded(to, [&] { return record_step(to, model, inputs); }));
+  Recorder to(model.device);
+  Checked recorded = Ok{};
+  run_around(model, [&] { recorded = run_guarded(to, [&] { return record_step(to, model, inputs); }); });
+  PIPER_CHECK(std::move(recorded));
   to.intern("aten::clone", "");
   to.intern("aten::add_", "Tensor");
   return Recording{std::move(to.graph), std::move(to.table)};

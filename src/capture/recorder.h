@@ -1,9 +1,11 @@
-// Runs a training step on meta tensors and writes down every operator call.
+// Runs a training step on tensors without numbers and writes down every operator call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,10 +19,23 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// A model as capture sees it: tensors on meta, and what computes the loss of a slice from the inputs.
+/// A model as capture sees it: tensors without numbers, and what computes the loss of a slice from the inputs.
 struct MetaModel {
   std::vector<NamedTensor> parameters, buffers;
   std::function<at::Tensor(const std::vector<at::Tensor>& inputs)> loss;
+  /// Where its tensors say they are. Meta: libtorch's own tensors without numbers. Anything else: Python's fake
+  /// tensors, which `around` makes of everything and which know all shapes.
+  c10::Device device = c10::kMeta;
+  /// Called with what makes the inputs, and with forward and backward; runs it once. None: simply run.
+  std::function<void(const std::function<void()>& run)> around = {};
+};
+/// Runs it as the model wants it.
+void run_around(const MetaModel& model, const std::function<void()>& run);
+
+/// What `loss` throws to be refused in its own words.
+struct Refused : std::runtime_error {
+  explicit Refused(Diagnostic problem) : std::runtime_error(problem.message), diagnostic(std::move(problem)) {}
+  Diagnostic diagnostic;
 };
 
 struct Recording {
@@ -28,8 +43,17 @@ struct Recording {
   OperatorTable table;
 };
 
-/// Forward and backward over the given inputs (meta tensors). Gradients are those of the loss, a scalar.
+/// Forward and backward over the given inputs (without numbers). Gradients are those of the loss, a scalar.
 Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs);
+
+/// While `loss` runs: what the recorder knows about an exception that came through it.
+struct RecordingState {
+  std::string where;                  // the scope and the pass
+  std::optional<Diagnostic> refused;  // by the recorder itself, whatever became of the exception on its way
+};
+RecordingState recording_state();
+/// Said where an exception leaves a scope: the innermost is where it came from.
+void note_failure();
 
 /// Runs `build` so that every tensor it makes is a meta tensor: how a model of any size is constructed.
 Checked build_on_meta(const std::function<void()>& build);

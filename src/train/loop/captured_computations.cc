@@ -122,6 +122,12 @@ at::Tensor CapturedComputations::state(int device, const std::string& name) {
   return out;
 }
 
+at::Tensor CapturedComputations::find_state(const std::string& name) const {
+  for (const auto& [site, tensor] : states_)
+    if (site.second == name) return tensor;
+  return {};
+}
+
 TensorForm CapturedComputations::value(std::string_view name, int64_t samples) const {
   return must(model_.form(value_id(name), samples));
 }

@@ -25,6 +25,9 @@ class CapturedComputations : public Computations {
   ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const override;
   ParameterForm parameter(std::string_view name) const override;
 
+  /// A model buffer that passes write, as the first device that does has it; undefined if none does.
+  at::Tensor find_state(const std::string& name) const;
+
  private:
   ChunkId chunk(std::string_view name) const;
   ValueId value_id(std::string_view name) const;

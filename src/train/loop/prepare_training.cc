@@ -34,29 +34,37 @@ CaptureOptions capture_options(const TrainableModel& model) {
 }
 
 /// For the sizes of slices and the divided regions of the plan.
-Result<std::shared_ptr<const CapturedModel>> capture_for(const TrainableModel& model, const Plan& plan) {
+Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan, bool measure) {
   CaptureOptions capturing = capture_options(model);
   capturing.samples = sizes_of_slices(plan);
   capturing.parts = parts_of_regions(plan);
-  capturing.measure_operators = true;
-  PIPER_TRY(CapturedModel captured, capture(model.meta, capturing));
-  return std::make_shared<const CapturedModel>(std::move(captured));
+  capturing.measure_operators = measure;
+  return capture(model.meta, capturing);
 }
 
 }  // namespace
 
-Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
-                                          const CompileOptions& options) {
+Result<CapturedModel> sketch(const TrainableModel& model) {
   CaptureOptions capturing = capture_options(model);
   capturing.samples = {std::min<int64_t>(model.step.batch, 2)};
   capturing.measure_operators = false;
-  PIPER_TRY(const CapturedModel sketch, capture(model.meta, capturing));
+  return capture(model.meta, capturing);
+}
+
+Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& sketch, const Schedule& schedule,
+                                  const CompileOptions& options, bool measure) {
   CompileOptions sketching = options;
   sketching.after_pass = nullptr;
   PIPER_TRY(const Compiled sketched, compile(sketch.graph(), schedule, sketching));
+  return capture_for(model, sketched.plan, measure);
+}
 
+Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
+                                          const CompileOptions& options) {
+  PIPER_TRY(const CapturedModel sketched, sketch(model));
+  PIPER_TRY(CapturedModel captured, capture_for(model, sketched, schedule, options, true));
   PreparedTraining out;
-  PIPER_TRY(out.captured, capture_for(model, sketched.plan));
+  out.captured = std::make_shared<const CapturedModel>(std::move(captured));
   PIPER_TRY(Compiled compiled, compile(out.captured->graph(), schedule, options));
   out.plan = std::make_shared<const Plan>(std::move(compiled.plan));
   return out;
@@ -66,7 +74,8 @@ Result<PreparedTraining> prepare_for_plan(const TrainableModel& model, const Sou
   PreparedTraining out;
   PIPER_TRY(Plan parsed, parse_plan(plan));
   out.plan = std::make_shared<const Plan>(std::move(parsed));
-  PIPER_TRY(out.captured, capture_for(model, *out.plan));
+  PIPER_TRY(CapturedModel captured, capture_for(model, *out.plan, true));
+  out.captured = std::make_shared<const CapturedModel>(std::move(captured));
   return out;
 }
 

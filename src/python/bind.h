@@ -1,0 +1,13 @@
+// What the module is made of: one function per noun.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace piper::python {
+
+void bind_schedules(pybind11::module_& module);  // Schedule, Timeline
+void bind_models(pybind11::module_& module);     // Model, Scope
+void bind_plans(pybind11::module_& module);      // Plan, Simulation
+void bind_trainers(pybind11::module_& module);   // Trainer
+
+}  // namespace piper::python

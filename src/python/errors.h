@@ -1,0 +1,28 @@
+// Diagnostics as Python exceptions: piper.Error, with code, place, notes and help, printed as the program prints them.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "base/result.h"
+
+namespace piper::python {
+
+/// Becomes a piper.Error when it reaches Python.
+struct Raised : std::runtime_error {
+  explicit Raised(Diagnostic problem) : std::runtime_error(problem.message), diagnostic(std::move(problem)) {}
+  Diagnostic diagnostic;
+};
+
+/// The value, or the exception.
+template <class T>
+T unwrap(Result<T> result) {
+  if (!result) throw Raised(std::move(result.error()));
+  return *std::move(result);
+}
+
+void bind_errors(pybind11::module_& module);
+
+}  // namespace piper::python

@@ -1,0 +1,31 @@
+"""Piper: pipeline, data, expert parallelism and ZeRO for PyTorch models, as lines of a schedule that is proved before it runs.
+
+    import piper, torch
+
+    piper.annotate_modules(model, {"layer": "layers.*"})            # regions that schedules speak about
+    graph = piper.capture(model, example_batch, loss=my_loss)       # runs the model once, without numbers
+    schedule = piper.schedules.dualpipev(ranks=2, microbatches=8)
+    plan = piper.compile(graph, schedule)
+    print(plan.check(), plan.memory(), plan.simulate("h100"), sep="\\n")
+    with piper.Trainer(graph, schedule, optimizer=piper.AdamW(lr=1e-3)) as trainer:
+        for batch in batches:
+            print(trainer.step(batch).loss)
+        model.load_state_dict(trainer.state_dict())
+
+docs/python.md has the rest.
+"""
+from . import _torch  # first: it says clearly if this is not the PyTorch that Piper was built for
+from . import schedules
+from .annotation import annotate, annotate_modules
+from .capturing import Model, capture, load_model
+from .errors import CaptureError, Error, PlanError, RunError, ScheduleError
+from .plans import Plan, Simulation, clusters, compare, compile
+from .schedule import Schedule, overlapped
+from .training import SGD, AdamW, StepResult, Trainer
+from ._piper import __version__
+
+__all__ = [
+    "AdamW", "CaptureError", "Error", "Model", "Plan", "PlanError", "RunError", "SGD", "Schedule", "ScheduleError", "Simulation",
+    "StepResult", "Trainer", "annotate", "annotate_modules", "capture", "clusters", "compare", "compile", "load_model", "overlapped",
+    "schedules", "__version__",
+]

@@ -1,0 +1,57 @@
+"""All that Piper uses of PyTorch besides its documented interface, and the only file that knows about it.
+
+The C++ side of capture uses one more: the dispatch key `Fake`, which PyTorch 2.11 does not use itself (src/capture/recorder.cc).
+"""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+WANTED = "2.11.0"
+
+if torch.__version__.split("+")[0] != WANTED:
+    raise ImportError(
+        f"piper was built for PyTorch {WANTED}, this is {torch.__version__}: pip install torch=={WANTED}, or build piper for another "
+        "version after tests/python/test_torch.py passes with it")
+
+try:
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+except ImportError as problem:
+    raise ImportError("this PyTorch has no torch._subclasses.fake_tensor.FakeTensorMode, which piper.capture needs") from problem
+
+import torch.utils.checkpoint
+
+
+def fake_mode() -> FakeTensorMode:
+    """Everything made while it is on has a shape and no numbers. Real tensors may meet fake ones: they become constants."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    """Its shape on the CPU, dense; nothing is copied, and what it has may be on the meta device."""
+    with mode:
+        out = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+    return out.requires_grad_(tensor.requires_grad)
+
+
+@contextlib.contextmanager
+def recording(mode: FakeTensorMode):
+    """Around forward and backward: one thread, and functions under torch.utils.checkpoint simply called."""
+    module = torch.utils.checkpoint
+    originals = module._checkpoint_without_reentrant_generator, module.CheckpointFunction
+
+    def nothing_saved(*args, **kwargs):
+        yield  # the function is called here
+
+    class Called:
+        @staticmethod
+        def apply(function, preserve, *args):
+            return function(*args)
+
+    module._checkpoint_without_reentrant_generator, module.CheckpointFunction = nothing_saved, Called
+    try:
+        with torch.autograd.set_multithreading_enabled(False), torch.enable_grad(), mode:
+            yield
+    finally:
+        module._checkpoint_without_reentrant_generator, module.CheckpointFunction = originals

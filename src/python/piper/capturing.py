@@ -1,0 +1,226 @@
+"""From a torch.nn.Module to a graph that can be compiled and run."""
+from __future__ import annotations
+
+import linecache
+import os
+import traceback
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
+
+import torch
+
+from . import _piper, _torch
+from .annotation import watched
+from .errors import CaptureError, Error
+
+Batch = Union[Mapping[str, torch.Tensor], Sequence[torch.Tensor], torch.Tensor]
+Loss = Callable[[torch.nn.Module, Any], torch.Tensor]
+
+
+class Model:
+    """A model as the compiler sees it: chunks, the values between them, parameters. Made by `capture` and `load_model`."""
+
+    def __init__(self, handle: "_piper.Model", module: Optional[torch.nn.Module] = None, frontend: Optional["_Frontend"] = None):
+        self._handle = handle
+        self.module = module
+        self._frontend = frontend
+
+    @property
+    def name(self) -> str:
+        return self._handle.name
+
+    @property
+    def batch(self) -> int:
+        """Samples of one step."""
+        return self._handle.batch
+
+    @property
+    def chunks(self) -> list[str]:
+        """Maximal runs of operators of one scope, in order of execution: what schedules place and order."""
+        return self._handle.chunks()
+
+    @property
+    def parameters(self) -> dict[str, tuple[str, tuple[int, ...], bool]]:
+        """By name: dtype, shape, and whether it is trained."""
+        return {name: (dtype, tuple(sizes), trained) for name, dtype, sizes, trained in self._handle.parameters()}
+
+    @property
+    def unshardable(self) -> list[str]:
+        """Why regions of experts cannot be divided, as the program would print it; empty if all can."""
+        return self._handle.unshardable()
+
+    def text(self) -> str:
+        """The text form, which `piper compile` and `load_model` read."""
+        return self._handle.text()
+
+    def operators(self) -> str:
+        """Every recorded operator call of one slice, a line each."""
+        return self._handle.operators()
+
+    def inputs_of(self, batch: Batch) -> list[torch.Tensor]:
+        """The tensors of a batch, in the order in which the graph takes them."""
+        return self._frontend.flatten(batch)
+
+    def __repr__(self) -> str:
+        return f"<piper.Model {self.name}: {len(self.chunks)} chunks, batch {self.batch}>"
+
+
+def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int] = None) -> Model:
+    """A model that is compiled and simulated but not trained here: "analytic:NAME", a configuration (.toml) or a text form.
+
+    `batch`, `sequence`: samples of a step and tokens of a sample, if not those of the model.
+
+        piper.load_model("analytic:qwen3-0.6b", batch=64, sequence=4096)
+    """
+    return Model(_piper.Model.load(os.fspath(spec), batch, sequence))
+
+
+def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] = None, *, batch: Optional[int] = None,
+            name: Optional[str] = None) -> Model:
+    """Runs the model once, forward and backward, on tensors without numbers, and writes down every operator.
+
+    `example_batch`: a dictionary, a sequence or one tensor; the first dimension of every tensor is the samples. The numbers do not matter.
+    `loss`: from the model and a batch to the mean loss of the batch, one number. Without it the model is called with the batch
+    (`model(**batch)` or `model(*batch)`), and its result is the loss, or has it as `.loss`, `["loss"]` or first item.
+    `batch`: samples of one step, if not those of the example.
+
+    The model may be on the meta device; its weights are never copied. Gradients of all parameters that require one are captured.
+    What the model computes may depend on shapes, not on numbers (E601).
+
+        graph = piper.capture(model, {"input_ids": ids, "labels": ids})
+        graph = piper.capture(model, (x, y), loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]))
+    """
+    frontend = _Frontend(model, example_batch, loss)
+    try:
+        handle = _piper.Model.capture(frontend, name or type(model).__name__, frontend.parameters, frontend.buffers,
+                                      frontend.specs, batch or frontend.samples, frontend.sequence, frontend.weights)
+    except Error as error:
+        problem = frontend.failure_behind(error)
+        raise problem from problem.__cause__
+    return Model(handle, model, frontend)
+
+
+class _Frontend:
+    """The Python side of recordings: what C++ calls to run the model."""
+
+    def __init__(self, model: torch.nn.Module, example: Batch, loss: Optional[Loss]):
+        self.model = _WithLoss(model, loss)
+        self._fake = _torch.fake_mode()
+        self._example = example
+        tensors = self.flatten(example)
+        self.samples = tensors[0].shape[0]
+        for name, tensor in zip(self._names(), tensors):
+            if tensor.dim() == 0 or tensor.shape[0] != self.samples:
+                raise _refused(f"input {name} has shape {list(tensor.shape)}: the first dimension of every input is the samples, here "
+                               f"{self.samples}")
+        self.specs = [(name, _dtype(tensor), list(tensor.shape[1:])) for name, tensor in zip(self._names(), tensors)]
+        self.sequence = max((tensor.shape[1] for tensor in tensors if tensor.dim() == 2 and not tensor.is_floating_point()), default=1)
+        self.parameters = [(name, _torch.fake_like(self._fake, value)) for name, value in model.named_parameters()]
+        self.buffers = [(name, _torch.fake_like(self._fake, value)) for name, value in model.named_buffers()]
+        self._rebound = {"model." + name: value for name, value in self.parameters + self.buffers}
+        trained = [value for _, value in self.parameters if value.requires_grad]
+        self.weights = _dtype(max(trained, key=torch.Tensor.numel)) if trained else "float32"
+        self._failure: Optional[BaseException] = None
+
+    def _names(self) -> list[str]:
+        if isinstance(self._example, Mapping):
+            return [str(name) for name in self._example]
+        count = 1 if isinstance(self._example, torch.Tensor) else len(self._example)
+        return [f"input{i}" for i in range(count)]
+
+    def flatten(self, batch: Batch) -> list[torch.Tensor]:
+        if isinstance(self._example, Mapping):
+            if not isinstance(batch, Mapping) or set(batch) != set(self._example):
+                raise _refused(f"a batch is a dictionary with {', '.join(map(str, self._example))}, as in the example")
+            tensors = [batch[name] for name in self._example]
+        elif isinstance(self._example, torch.Tensor):
+            tensors = [batch]
+        else:
+            if isinstance(batch, (Mapping, torch.Tensor)) or len(batch) != len(self._example):
+                raise _refused(f"a batch is a sequence of {len(self._example)} tensors, as in the example")
+            tensors = list(batch)
+        if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+            raise _refused("a batch consists of tensors only",
+                           "give what does not change from batch to batch to the model in `loss`: loss=lambda model, batch: model(**batch, "
+                           "use_cache=False).loss")
+        return tensors
+
+    def _batch(self, tensors: list[torch.Tensor]):
+        if isinstance(self._example, Mapping):
+            return dict(zip(self._example, tensors))
+        return tensors[0] if isinstance(self._example, torch.Tensor) else tuple(tensors)
+
+    def loss(self, tensors: list[torch.Tensor]) -> torch.Tensor:
+        """Called while every operator is recorded."""
+        self._failure = None
+        try:
+            with watched(self.model.model):
+                return torch.func.functional_call(self.model, self._rebound, (self._batch(tensors),))
+        except BaseException as failure:
+            self._failure = failure
+            raise
+
+    def mode(self):
+        """In which everything is fake, forward and backward."""
+        return _torch.recording(self._fake)
+
+    def place(self, failure: BaseException):
+        """The last line of somebody's own code: file, its text, first and last byte of the line."""
+        ours = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+        frames = [frame for frame in traceback.extract_tb(failure.__traceback__) if not frame.filename.startswith(ours)]
+        if not frames:
+            return None
+        file, line = frames[-1].filename, frames[-1].lineno
+        lines = linecache.getlines(file)
+        if not lines or line > len(lines):
+            return None
+        begin = sum(len(text.encode()) for text in lines[:line - 1])
+        text = lines[line - 1]
+        indent = len(text) - len(text.lstrip())
+        return file, "".join(lines), begin + indent, begin + len(text.rstrip().encode())
+
+    def failure_behind(self, error: Error) -> BaseException:
+        """What to raise: our refusal, because of what the model's code threw; or that itself."""
+        if isinstance(self._failure, Error) or (self._failure is not None and not isinstance(self._failure, Exception)):
+            return self._failure
+        error.__cause__ = self._failure
+        return error
+
+
+class _WithLoss(torch.nn.Module):
+    """So that functional_call gives the model its fake parameters wherever the loss uses it."""
+
+    def __init__(self, model: torch.nn.Module, loss: Optional[Loss]):
+        super().__init__()
+        self.model = model
+        self._compute = loss
+
+    def forward(self, batch):
+        if self._compute is not None:
+            out = self._compute(self.model, batch)
+        elif isinstance(batch, Mapping):
+            out = self.model(**batch)
+        else:
+            out = self.model(batch) if isinstance(batch, torch.Tensor) else self.model(*batch)
+        return _loss_in(out)
+
+
+def _loss_in(out) -> torch.Tensor:
+    if isinstance(out, torch.Tensor):
+        return out
+    found = getattr(out, "loss", None)
+    if found is None and isinstance(out, Mapping):
+        found = out.get("loss")
+    if found is None and isinstance(out, (tuple, list)) and out:
+        found = out[0]
+    if not isinstance(found, torch.Tensor):
+        raise _refused(f"the model returns {type(out).__name__}, in which there is no loss",
+                       "give loss=lambda model, batch: ..., which returns the mean loss of the batch")
+    return found
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _refused(message: str, help: str = "the batches of all steps look like the example that the model was captured with") -> CaptureError:
+    return CaptureError(f"\npiper: error[E605]: {message}\nhelp: {help}\n", "E605", "model code failed", message, None, (), (help,))

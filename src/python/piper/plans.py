@@ -1,0 +1,203 @@
+"""Plans: a schedule compiled for a model, proved, with its exact memory; and steps on paper."""
+from __future__ import annotations
+
+import os
+from typing import Optional, Sequence, Union
+
+from . import _piper
+from .capturing import Model
+from .errors import Error
+from .schedule import Schedule
+
+
+def clusters() -> list[str]:
+    """Clusters that Piper knows by name; others are files (docs/cluster.md)."""
+    return _piper.clusters()
+
+
+def compile(model: Model, schedule: Union[Schedule, str], cluster: Union[str, os.PathLike, None] = None, *,
+            costs: Union[str, os.PathLike, None] = None, optimizer=None, measure: Optional[bool] = None) -> "Plan":
+    """Applies the schedule to the model and proves the result: no deadlock, no race, no use after free. What cannot be is refused.
+
+    `cluster`: what the order of operations and the simulation go by, and the memory that `check` compares with; a name or a file.
+    `costs`: measured times of computations, a file of `piper profile`. `optimizer`: whose state is counted, default AdamW.
+    `measure`: run every distinct operator once on zeros to see how much memory it takes for itself; default: yes, unless the model is
+    on the meta device.
+    """
+    if isinstance(schedule, str):
+        schedule = Schedule(schedule)
+    if measure is None:
+        measure = model.module is None or not any(value.is_meta for value in model.module.parameters())
+    described = optimizer.describe() if optimizer is not None else {}
+    text = lambda value: "" if value is None else os.fspath(value)
+    try:
+        handle = _piper.Plan.compile(model._handle, schedule._schedule(), text(cluster), text(costs), described.get("kind", ""),
+                                     described.get("gradients", ""), described.get("master", ""), measure)
+    except Error as error:
+        problem = model._frontend.failure_behind(error) if model._frontend else error
+        raise problem from problem.__cause__
+    return Plan(handle, model)
+
+
+class Plan:
+    """What every device does in one step, proved to be sound."""
+
+    def __init__(self, handle: "_piper.Plan", model: Model):
+        self._handle = handle
+        self.model = model
+
+    @property
+    def devices(self) -> int:
+        return self._handle.devices
+
+    @property
+    def hash(self) -> str:
+        """Equal plans have equal hashes."""
+        return self._handle.hash
+
+    def check(self) -> str:
+        """Says what was proved; raises a PlanError (E405) if a device of the cluster has too little memory."""
+        return self._handle.check()
+
+    def memory(self) -> "Table":
+        """The peak of every kind of device, to the byte, by category."""
+        return Table(self._handle.memory(), self._handle.memory_table())
+
+    def simulate(self, cluster: Union[str, os.PathLike, None] = None) -> "Simulation":
+        """A step on paper: time, bubbles, traffic. `cluster`: a name, a file, or the one it was compiled for."""
+        return Simulation(self._handle.simulate("" if cluster is None else os.fspath(cluster)), self.model.name)
+
+    def timeline(self, cluster: Union[str, os.PathLike, None] = None) -> "Page":
+        """The timeline page of a simulated step; shown in a notebook."""
+        return self.simulate(cluster).page()
+
+    def explain(self, node: str) -> str:
+        """Why a node is there, what made it, what it waits for. `node`: a name, or a filter such as "{layer=3, pass=F, mb=0}"."""
+        return self._handle.explain(node)
+
+    def schedule(self) -> Schedule:
+        """The schedule with its timelines written out as orders."""
+        return Schedule()._take(self._handle.schedule())
+
+    def order(self) -> str:
+        """`0F0 0F1 (1F0;0B0)`: the passes of every kind of device."""
+        return self._handle.timeline()
+
+    def grid(self, columns: int = 100) -> str:
+        """The same as a picture for the terminal."""
+        return self._handle.grid(columns)
+
+    def text(self, device: Optional[int] = None) -> str:
+        """The plan itself, of one device or of all (docs/plan.md)."""
+        return self._handle.text(device)
+
+    def dag(self) -> str:
+        """The training DAG behind it (docs/dag.md)."""
+        return self._handle.dag()
+
+    def __repr__(self) -> str:
+        return f"<piper.Plan {self.hash} of {self.model.name} on {self.devices} devices>"
+
+
+class Simulation:
+    """A step on paper: `seconds`, `tokens_per_second`, `mfu`, `bubble`, `exposed` (communication that nothing hides), `peak` bytes."""
+
+    def __init__(self, handle: "_piper.Simulation", label: str):
+        self._handle = handle
+        self._label = label
+
+    def __getattr__(self, name: str):
+        if name in ("seconds", "tokens_per_second", "mfu", "bubble", "exposed", "peak", "devices"):
+            return getattr(self._handle, name)
+        raise AttributeError(name)
+
+    def page(self) -> "Page":
+        return Page(self._handle.page(self._label))
+
+    def trace(self) -> str:
+        """Chrome's trace events, for Perfetto, `piper view` and `piper trace diff`."""
+        return self._handle.trace()
+
+    def __str__(self) -> str:
+        return self._handle.text().rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<piper.Simulation: {self.seconds:.6g} s>"
+
+
+class Table:
+    """Rows of numbers: a list of dictionaries that prints as a table; `frame()` is a pandas.DataFrame."""
+
+    def __init__(self, rows: Sequence[dict], text: str):
+        self.rows = list(rows)
+        self._text = text
+
+    def frame(self):
+        import pandas
+
+        return pandas.DataFrame(self.rows)
+
+    def __iter__(self):
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+    def __str__(self) -> str:
+        return self._text.rstrip("\n")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        import html
+
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+class Page:
+    """The timeline page: one HTML file that needs nothing else. Shown in a notebook; `save` writes it."""
+
+    def __init__(self, html: str):
+        self.html = html
+
+    def save(self, path: Union[str, os.PathLike]) -> None:
+        with open(path, "w") as file:
+            file.write(self.html)
+
+    def _repr_html_(self) -> str:
+        import html
+
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="width: 100%; height: 600px; border: 0"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<piper.Page of {len(self.html)} bytes: save it, or show it in a notebook>"
+
+
+def compare(model: Model, schedules: dict[str, Union[Schedule, str]], cluster: Union[str, os.PathLike]) -> Table:
+    """Schedules side by side on a cluster, the fastest first; those that are refused say why.
+
+        print(piper.compare(graph, {"1F1B": one, "DualPipeV": two}, "h100"))
+    """
+    rows = []
+    for name, schedule in schedules.items():
+        try:
+            plan = compile(model, schedule, cluster, measure=False)
+            plan.check()
+            step = plan.simulate()
+            rows.append({"schedule": name, "seconds": step.seconds, "tokens_per_second": step.tokens_per_second, "bubble": step.bubble,
+                         "exposed": step.exposed, "peak": step.peak, "refused": ""})
+        except Error as error:
+            rows.append({"schedule": name, "seconds": float("inf"), "refused": f"{error.code}: {error.message}"})
+    rows.sort(key=lambda row: row["seconds"])
+    width = max(len(row["schedule"]) for row in rows)
+    lines = [f"{'schedule':{width}}  milliseconds   bubble  exposed       peak"]
+    for row in rows:
+        if row["refused"]:
+            lines.append(f"{row['schedule']:{width}}  {row['refused']}")
+        else:
+            lines.append(f"{row['schedule']:{width}}  {row['seconds'] * 1e3:12.3f}  {row['bubble']:6.1%}  {row['exposed']:6.1%}  "
+                         f"{row['peak'] / 2**20:6.1f} MiB")
+    return Table(rows, "\n".join(lines))

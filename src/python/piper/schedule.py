@@ -1,0 +1,197 @@
+"""Schedules: how one training step runs on many devices. The verbs and their arguments are those of docs/schedule.md."""
+from __future__ import annotations
+
+import os
+from typing import Mapping, Optional, Sequence, Union
+
+from . import _piper
+
+Indices = Union[int, str, range, Sequence[Union[int, str]], None]
+Filter = Union[str, Mapping[str, Indices]]
+Devices = Union[Sequence[int], Sequence[Sequence[int]]]
+
+
+class overlapped:
+    """A place in an order whose parts may run interleaved: `[{…}, {…}]` in the text form."""
+
+    def __init__(self, *parts: Filter):
+        self.parts = parts
+
+
+class Schedule:
+    """A list of directives. Every verb adds one, checks it, and returns the schedule itself.
+
+    >>> s = piper.Schedule().mesh(pp=2, dp=2).split(4).place({}, along="pp", stages=2).replicate({}, along="dp", zero=1).use("1f1b")
+    >>> print(s)
+    mesh(pp=2, dp=2)
+    split(batch, parts=4, as=mb)
+    place({}, along=pp, stages=2)
+    replicate({}, along=dp, zero=1)
+    use 1f1b(stages=stage, microbatches=mb)
+
+    Filters are dictionaries, or text: `{"layer": range(0, 4), "pass": "F"}` is `{layer=0..3, pass=F}`; `"*"` is any instance, `None` none.
+    """
+
+    def __init__(self, text: str = "", *, name: str = "schedule"):
+        self._lines: list[str] = []
+        self._whole: Optional[_piper.Schedule] = None  # of the lines, until one is added
+        if text.strip():
+            self._take(_piper.Schedule.parse(text, name))
+
+    @classmethod
+    def load(cls, path: Union[str, os.PathLike]) -> "Schedule":
+        """From a file in text form, or in the JSON of the original Piper if its name ends in `.json`."""
+        return cls()._take(_piper.Schedule.load(os.fspath(path)))
+
+    @classmethod
+    def from_json(cls, text: str, *, name: str = "schedule.json") -> "Schedule":
+        return cls()._take(_piper.Schedule.parse_json(text, name))
+
+    @classmethod
+    def from_csv(cls, text: str, *, name: str = "timeline.csv") -> "Schedule":
+        """From a timeline of torch.distributed.pipelining: its stages placed as it has them, and one order per rank."""
+        return cls()._take(_piper.Timeline.parse(text, name).schedule())
+
+    # structure
+
+    def devices(self, count: int) -> "Schedule":
+        return self._add("devices", [str(count)])
+
+    def mesh(self, **axes: int) -> "Schedule":
+        """The devices are the product of the axes; the last varies fastest."""
+        return self._add("mesh", [f"{name}={size}" for name, size in axes.items()])
+
+    def split(self, parts: int, as_: str = "mb") -> "Schedule":
+        """Cuts the batch into microbatches."""
+        return self._add("split", ["batch", f"parts={parts}", f"as={as_}"])
+
+    def place(self, what: Filter = "{}", *, devices: Optional[Devices] = None, mesh: Optional[Filter] = None, along: Optional[str] = None,
+              stages: Optional[int] = None, at: Optional[Sequence[int]] = None, shape: Optional[str] = None,
+              ranks: Optional[Sequence[int]] = None, stage: Optional[int] = None, as_: Optional[str] = None, stream: Optional[str] = None,
+              transfers: Optional[str] = None) -> "Schedule":
+        """Where the selected computations run; `stages` cuts them into stages along an axis."""
+        return self._add("place", [_filter(what), *_where(devices, along, mesh), *_named(
+            stages=stages, at=at, shape=shape, ranks=ranks, stage=stage, **{"as": as_}, stream=stream, transfers=transfers)])
+
+    def replicate(self, what: Filter = "{}", *, devices: Optional[Devices] = None, along: Union[str, Sequence[str], None] = None,
+                  zero: Optional[int] = None, bucket: Union[int, str, None] = None, gather_stream: Optional[str] = None,
+                  reduce_stream: Optional[str] = None, release: Optional[str] = None) -> "Schedule":
+        """Data parallelism, and what of the state is divided (`zero`)."""
+        return self._add("replicate", [_filter(what), *_where(devices, along), *_named(
+            zero=zero, bucket=bucket, gather_stream=gather_stream, reduce_stream=reduce_stream, release=release)])
+
+    def shard(self, what: Filter, *, devices: Optional[Devices] = None, along: Union[str, Sequence[str], None] = None,
+              stream: Optional[str] = None) -> "Schedule":
+        """Divides experts among devices."""
+        return self._add("shard", [_filter(what), *_where(devices, along), *_named(stream=stream)])
+
+    def recompute(self, what: Filter = "{}") -> "Schedule":
+        return self._add("recompute", [_filter(what)])
+
+    # time
+
+    def prefetch(self, what: Filter, *, distance: Union[int, str, None] = None) -> "Schedule":
+        """When parameters of `zero=3` may be gathered; `distance="all"`: as soon as the step starts."""
+        return self._add("prefetch", [_filter(what), *_named(distance=distance)])
+
+    def order(self, *elements: Union[Filter, overlapped]) -> "Schedule":
+        """On every device each element starts after all of the previous one has ended."""
+        return self._add("order", [_list(map(_filter, element.parts)) if isinstance(element, overlapped) else _filter(element)
+                                   for element in elements])
+
+    def use(self, timeline: str, *, stages: Optional[str] = None, microbatches: Optional[str] = None, group: Optional[int] = None,
+            memory_limit: Optional[int] = None, backward: Optional[str] = None) -> "Schedule":
+        """A published timeline (`piper.schedules.names()`), or `file("zb.csv")`."""
+        name, bracket, argument = timeline.partition("(")
+        first = [argument.rstrip(")")] if bracket else []
+        return self._add(f"use {name.strip()}", [*first, *_named(
+            stages=stages, microbatches=microbatches, group=group, memory_limit=memory_limit, backward=backward)])
+
+    # what it is
+
+    def text(self) -> str:
+        """The text form, as the program prints it."""
+        return self._schedule().text()
+
+    def json(self) -> str:
+        """The JSON of the original Piper; what it has no words for is refused (E107)."""
+        return self._schedule().json()
+
+    def csv(self, *, communication: bool = False) -> str:
+        """The timeline that its orders spell out, for torch.distributed.pipelining."""
+        return self._schedule().timeline().csv(communication)
+
+    def save(self, path: Union[str, os.PathLike]) -> None:
+        with open(path, "w") as file:
+            file.write(self.json() if os.fspath(path).endswith(".json") else self.text())
+
+    def copy(self) -> "Schedule":
+        out = Schedule()
+        out._lines, out._whole = list(self._lines), self._whole
+        return out
+
+    def __str__(self) -> str:
+        return self.text() if self._lines else ""
+
+    def __repr__(self) -> str:
+        return f"<piper.Schedule of {len(self._lines)} directives>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self.text() == other.text()
+
+    __hash__ = None
+
+    def _add(self, verb: str, arguments: Sequence[str]) -> "Schedule":
+        line = f"{verb}({', '.join(arguments)})"
+        self._lines.append(_piper.Schedule.parse(line, "schedule").text().rstrip("\n"))
+        self._whole = None
+        return self
+
+    def _take(self, schedule: "_piper.Schedule") -> "Schedule":
+        self._lines = schedule.text().rstrip("\n").split("\n")
+        self._whole = schedule
+        return self
+
+    def _schedule(self) -> "_piper.Schedule":
+        if self._whole is None:
+            self._whole = _piper.Schedule.parse("\n".join(self._lines) + "\n", "schedule")
+        return self._whole
+
+
+def _list(items) -> str:
+    return "[" + ", ".join(items) + "]"
+
+
+def _index(index) -> str:
+    if isinstance(index, range):
+        if index.step != 1 or len(index) == 0:
+            return _list(map(str, index))
+        return f"{index.start}..{index.stop - 1}"
+    return "none" if index is None else str(index)
+
+
+def _filter(what: Filter) -> str:
+    if isinstance(what, str):
+        return what
+    conditions = []
+    for tag, indices in what.items():
+        many = isinstance(indices, Sequence) and not isinstance(indices, (str, range))
+        conditions.append(f"{tag}={_list(map(_index, indices)) if many else _index(indices)}")
+    return "{" + ", ".join(conditions) + "}"
+
+
+def _where(devices, along, mesh=None) -> list[str]:
+    out = []
+    if devices is not None:
+        lists = [devices] if all(isinstance(device, int) for device in devices) else devices
+        out.append("devices=" + " | ".join(_list(map(str, one)) for one in lists))
+    if mesh is not None:
+        out.append(f"mesh={_filter(mesh)}")
+    if along is not None:
+        out.append(f"along={along if isinstance(along, str) else _list(along)}")
+    return out
+
+
+def _named(**arguments) -> list[str]:
+    return [f"{name}={value if isinstance(value, (int, str)) else _list(map(str, value))}" for name, value in arguments.items()
+            if value is not None]

@@ -1,0 +1,79 @@
+"""The library of published pipeline timelines, as complete schedules: `piper.schedules.dualpipev(ranks=4, microbatches=8)`.
+
+Every timeline is a function of this module, by its name with `_` for `-`; names that start with a digit are also there with the
+digits in words: `one_f_one_b`, `interleaved_one_f_one_b`. `names()` lists them. All take
+
+    ranks           pipeline ranks
+    microbatches    parts of the batch
+    stages_per_rank where the timeline leaves that open
+    group, memory_limit  for those that have them (docs/timelines.md)
+    replicas        copies of the pipeline, each on its own devices: data parallelism
+    zero, bucket    what of the state is divided among the replicas
+    experts         the scope whose experts are divided among the replicas
+
+and give the mesh, the split, the placement and the `use` line. For anything else write the lines yourself.
+"""
+from __future__ import annotations
+
+from typing import Optional, Union
+
+from . import _piper
+from .schedule import Schedule
+
+_TABLE = {row["name"]: row for row in _piper.timelines()}
+
+
+def names() -> list[str]:
+    """All timelines, as `use` names them."""
+    return list(_TABLE)
+
+
+def info(name: str) -> dict:
+    """Title, paper, legal sizes, bubble and memory of a timeline."""
+    return dict(_TABLE[_resolve(name)])
+
+
+def timeline(name: str, *, ranks: int, microbatches: int, stages_per_rank: int = 0, group: Optional[int] = None,
+             memory_limit: Optional[float] = None) -> "_piper.Timeline":
+    """The order of passes on every rank: `.text()`, `.grid(columns)`, `.csv(communication)`."""
+    return _piper.Timeline.make(name, ranks, microbatches, stages_per_rank, group, memory_limit)
+
+
+def make(name: str, *, ranks: int, microbatches: int, stages_per_rank: int = 0, group: Optional[int] = None,
+         memory_limit: Optional[int] = None, replicas: int = 1, zero: Optional[int] = None, bucket: Union[int, str, None] = None,
+         experts: Optional[str] = None) -> Schedule:
+    """The schedule of a timeline; arguments as above."""
+    shape = timeline(name, ranks=ranks, microbatches=microbatches, stages_per_rank=stages_per_rank, group=group,
+                     memory_limit=memory_limit).pipeline()
+    mesh, *rest = shape.text().rstrip("\n").split("\n")
+    out = Schedule("\n".join([mesh if replicas == 1 else f"mesh(pp={ranks}, dp={replicas})", *rest]))
+    if replicas > 1:
+        out.replicate({}, along="dp", zero=zero, bucket=bucket)
+        if experts is not None:
+            out.shard({experts: "*"}, along="dp")
+    return out.use(_resolve(name), group=group, memory_limit=memory_limit)
+
+
+_WORDS = {"one_f_one_b": "1f1b", "interleaved_one_f_one_b": "interleaved-1f1b", "one_f_one_b_v": "1f1b-v"}
+
+
+def _resolve(name: str) -> str:
+    name = _WORDS.get(name, name)
+    return name if name in _TABLE else name.replace("_", "-")
+
+
+def __getattr__(name: str):
+    if name.startswith("__") or _resolve(name) not in _TABLE:
+        raise AttributeError(f"there is no timeline {name}; there are {', '.join(_TABLE)}")
+
+    def schedule(**arguments) -> Schedule:
+        return make(_resolve(name), **arguments)
+
+    row = _TABLE[_resolve(name)]
+    schedule.__name__ = name
+    schedule.__doc__ = f"{row['title']} ({row['paper']}). Sizes: {row['sizes']}. Idle: {row['bubble']}. Memory: {row['memory']}."
+    return schedule
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *(name.replace("-", "_") for name in _TABLE if name[0].isalpha()), *_WORDS])

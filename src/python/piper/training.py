@@ -1,0 +1,223 @@
+"""Training: a captured model, a schedule and an optimiser, a batch at a time."""
+from __future__ import annotations
+
+import atexit
+import weakref
+from dataclasses import dataclass, field
+from typing import Mapping, Optional, Union
+
+import torch
+
+from . import _piper
+from .capturing import Batch, Loss, Model, capture
+from .errors import CaptureError, RunError, ScheduleError
+from .plans import Page, Plan, compile
+from .schedule import Schedule
+
+
+@dataclass
+class AdamW:
+    """As torch.optim.AdamW, to the bit where the order of sums allows it. Fields may be changed between steps: `trainer.optimizer.lr = …`.
+
+    `gradients`, `master`: dtypes in which gradients are summed and the optimiser keeps its own copy of the weights, if not those of the
+    weights. For bfloat16 weights: `AdamW(gradients="float32", master="float32")`.
+    """
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 1e-2
+    gradients: Optional[str] = None
+    master: Optional[str] = None
+
+    def describe(self) -> dict:
+        return {"kind": "adamw", "lr": self.lr, "beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps,
+                "weight_decay": self.weight_decay, "gradients": self.gradients or "", "master": self.master or ""}
+
+
+@dataclass
+class SGD:
+    """As torch.optim.SGD, with or without momentum."""
+
+    lr: float = 1e-3
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    gradients: Optional[str] = None
+    master: Optional[str] = None
+
+    def describe(self) -> dict:
+        return {"kind": "momentum" if self.momentum else "sgd", "lr": self.lr, "momentum": self.momentum,
+                "weight_decay": self.weight_decay, "gradients": self.gradients or "", "master": self.master or ""}
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step gave: the mean loss, the loss of every microbatch, the norm of all gradients before clipping."""
+
+    loss: float
+    microbatches: list[float] = field(repr=False)
+    gradient_norm: float
+    skipped: bool
+    seconds: float
+
+    def __float__(self) -> float:
+        return self.loss
+
+
+class Trainer:
+    """Trains a model under a schedule, on devices that are threads of this process. No Python runs inside a step.
+
+        with piper.Trainer(graph, schedule, optimizer=piper.AdamW(lr=1e-3), devices=4) as trainer:
+            for batch in batches:
+                loss = trainer.step(batch).loss
+            model.load_state_dict(trainer.state_dict())
+
+    `model`: what `capture` gave, or a module (then with `example_batch` and `loss`, as for `capture`). Its weights are copied once, to the
+    devices; the module itself does not change until you load the trainer's state back.
+    `schedule`: default: one device. `devices`: checked against the schedule. `threads`: of every device inside one operator; this is
+    PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep. `on_nan`: "stop" or
+    "skip" a step whose loss or gradients are not finite. `patience`: seconds without progress after which a step is given up.
+    """
+
+    def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
+                 optimizer: Union[AdamW, SGD, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
+                 loss: Optional[Loss] = None, cluster: Optional[str] = None, seed: int = 0, clip: Optional[float] = None,
+                 on_nan: str = "stop", threads: int = 1, patience: float = 300):
+        if isinstance(model, torch.nn.Module):
+            if example_batch is None:
+                raise _refused(CaptureError, "E605", "a module is captured first, and that needs an example of a batch",
+                               "piper.Trainer(model, schedule, example_batch=batch, loss=...), or piper.Trainer(piper.capture(...), schedule)")
+            model = capture(model, example_batch, loss)
+        if model.module is None:
+            raise _refused(CaptureError, "E605", f"{model.name} has no code to run: it was read from a file",
+                           "capture a torch.nn.Module: piper.capture(model, example_batch, loss=...)")
+        if on_nan not in ("stop", "skip"):
+            raise _refused(ScheduleError, "E105", f'on_nan is "{on_nan}"', 'one of "stop", "skip"')
+        values = _values(model.module)
+        on_meta = [name for name, value in values.items() if value.is_meta]
+        if on_meta:
+            raise _refused(CaptureError, "E605", f"{len(on_meta)} of the model's tensors are on the meta device and have no values: "
+                           f"{', '.join(on_meta[:3])}", "give it weights first: model.to_empty(device=\"cpu\"), then initialise or load them")
+        self.model = model
+        self.optimizer = optimizer if optimizer is not None else AdamW()
+        _piper.set_threads(threads)
+        self.plan: Plan = compile(model, schedule if schedule is not None else "devices(1)\nplace({}, devices=[0])\n", cluster,
+                                  optimizer=self.optimizer)
+        if devices is not None and devices != self.plan.devices:
+            raise _refused(ScheduleError, "E205", f"the schedule is for {self.plan.devices} devices, the trainer for {devices}",
+                           "leave `devices` out, or change the mesh of the schedule")
+        self._kind = self.optimizer.describe()["kind"]
+        self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", patience)
+        _open.add(self)
+
+    def step(self, batch: Batch) -> StepResult:
+        """One step on a whole batch, which must look like the example. Raises a RunError if it fails; the trainer is over then."""
+        described = self.optimizer.describe()
+        if described["kind"] != self._kind:
+            raise _refused(ScheduleError, "E105", f"the plan is for {self._kind}, the optimiser is {described['kind']} now",
+                           "make a new trainer for another kind of optimiser")
+        handle = self._running()
+        try:
+            return StepResult(*handle.step(self.model.inputs_of(batch), described))
+        except RunError:
+            self.close()
+            raise
+
+    @property
+    def steps(self) -> int:
+        """Taken so far."""
+        return self._running().steps
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The weights and buffers as they are now, with the names and shapes of the module's own `state_dict()`: copies."""
+        handle, out, own = self._running(), {}, _canonical(self.model.module)
+        for name, value in self.model.module.state_dict(keep_vars=True).items():
+            if not isinstance(value, torch.Tensor):
+                out[name] = value
+                continue
+            trained = handle.weight(own.get(id(value), name))
+            out[name] = value.detach().clone() if trained is None else trained.reshape(value.shape)
+        return out
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Sets the weights; the optimiser starts anew. `state` has the names of `module.state_dict()`; tied weights may stand once."""
+        values, missing = _values(self.model.module), []
+        names = _aliases(self.model.module)
+        for name, value in values.items():
+            given = next((state[alias] for alias in names[name] if alias in state), None)
+            if given is None:
+                if names[name] & set(self.model.module.state_dict()):
+                    missing.append(name)
+                continue
+            if given.shape != value.shape:
+                raise _refused(ScheduleError, "E105", f"{name} has shape {list(given.shape)}, the model's is {list(value.shape)}",
+                               "load the state of the same model")
+            values[name] = given.detach()
+        if missing:
+            raise _refused(ScheduleError, "E105", f"the state has no {', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}",
+                           "load the state of the same model")
+        self._running().set_parameters(values)
+
+    def table(self) -> str:
+        """What the devices did with the last step, and their memory, planned and measured."""
+        return self._running().table()
+
+    def timeline(self) -> Page:
+        """The timeline page of the last steps, as they were measured."""
+        return Page(self._running().page(self.model.name))
+
+    def trace(self) -> str:
+        """The same as Chrome's trace events."""
+        return self._running().trace()
+
+    def close(self) -> None:
+        """Ends the threads of the devices and frees their memory. Done at the end of `with`, and at exit."""
+        self._handle = None
+        _open.discard(self)
+
+    def __enter__(self) -> "Trainer":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _running(self) -> "_piper.Trainer":
+        if self._handle is None:
+            raise _refused(RunError, "E801", "this trainer is over: it was closed, or a step failed", "make a new one")
+        return self._handle
+
+
+_open: "weakref.WeakSet[Trainer]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Threads end before the interpreter does."""
+    for trainer in list(_open):
+        trainer.close()
+
+
+def _values(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers under the names that the graph has for them."""
+    return {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}
+
+
+def _canonical(module: torch.nn.Module) -> dict[int, str]:
+    """From tensors to those names: tied weights have one."""
+    return {id(value): name for name, value in (*module.named_parameters(), *module.named_buffers())}
+
+
+def _aliases(module: torch.nn.Module) -> dict[str, set[str]]:
+    """By that name: all names under which the tensor stands in a state_dict."""
+    own = _canonical(module)
+    out: dict[str, set[str]] = {name: {name} for name in own.values()}
+    for name, value in module.state_dict(keep_vars=True).items():
+        if id(value) in own:
+            out[own[id(value)]].add(name)
+    return out
+
+
+def _refused(kind, code: str, message: str, help: str):
+    titles = {"E105": "argument of the wrong kind or value", "E205": "unknown device", "E605": "model code failed",
+              "E801": "an operation failed"}
+    return kind(f"\npiper: error[{code}]: {message}\nhelp: {help}\n", code, titles[code], message, None, (), (help,))

@@ -1,0 +1,200 @@
+// Plans: compiled, proved, looked at and run on paper.
+#include <fmt/format.h>
+#include <pybind11/stl.h>
+
+#include "python/plan.h"
+
+#include "base/bytes.h"
+#include "base/read_file.h"
+#include "compile/explain.h"
+#include "compile/grid.h"
+#include "cost/load_cluster.h"
+#include "ir/dag_text.h"
+#include "plan/memory_report.h"
+#include "plan/plan_text.h"
+#include "python/bind.h"
+#include "python/errors.h"
+#include "python/model.h"
+#include "schedule/schedule_text.h"
+#include "sim/as_trace.h"
+#include "sim/step_report.h"
+#include "tools/page.h"
+#include "trace/chrome.h"
+
+namespace piper::python {
+namespace {
+
+namespace py = pybind11;
+
+int devices_of(const piper::Plan& plan) {
+  return static_cast<int>(template_of_device(plan).size());
+}
+
+/// What the optimiser asks for.
+StepConfig with_optimizer(StepConfig step, const std::string& kind, const std::string& gradients,
+                          const std::string& master) {
+  const auto dtype = [](const std::string& name) {
+    const std::optional<DType> found = dtype_named(name);
+    if (!found)
+      throw Raised(error(ErrorCode::E105, {}, fmt::format("there is no dtype {}", name))
+                       .help("one of float64, float32, bfloat16"));
+    return *found;
+  };
+  step.optimizer = *optimizer_named(kind);
+  if (!gradients.empty()) step.gradients = dtype(gradients);
+  if (!master.empty()) step.master = dtype(master);
+  return step;
+}
+
+struct CompileRequest {
+  std::string cluster, costs;
+  std::string optimizer, gradients, master;  // empty: as the model says
+  bool measure = true;
+};
+
+Plan compile_plan(const Model& model, const Schedule& schedule, const CompileRequest& request) {
+  const py::gil_scoped_release unlocked;
+  Plan out;
+  CompileOptions options;
+  if (!request.cluster.empty()) {
+    out.cluster = unwrap(load_cluster(request.cluster));
+    options.cluster = out.cluster;
+    for (DeviceKind& kind : options.cluster.kinds) kind.memory.reset();  // check() says so when all else can be seen
+  }
+  if (!request.costs.empty())
+    out.costs = options.costs = unwrap(parse_cost_table(unwrap(read_file(request.costs, "cost table"))));
+  std::shared_ptr<const ModelGraph> graph = model.graph;
+  if (model.trainable) {
+    TrainableModel trained = *model.trainable;
+    if (!request.optimizer.empty())
+      trained.step = with_optimizer(trained.step, request.optimizer, request.gradients, request.master);
+    out.captured = std::make_shared<const CapturedModel>(
+        unwrap(capture_for(trained, *model.sketch, schedule, options, request.measure)));
+    graph = out.captured->graph();
+    out.trainable = std::move(trained);
+  }
+  out.compiled = std::make_shared<const Compiled>(unwrap(compile(std::move(graph), schedule, options)));
+  return out;
+}
+
+std::string check(const Plan& of) {
+  unwrap(check_capacity(of.plan(), of.cluster));
+  size_t devices = 0, ops = 0;
+  int64_t peak = 0;
+  for (const PlanTemplate& t : of.plan().templates) {
+    devices += t.devices.size();
+    ops += t.ops.size();
+    peak = std::max(peak, memory_peak(of.plan(), t).total);
+  }
+  return fmt::format(
+      "sound: {} device{} in {} kind{}, {} nodes, {} operations, plan {:016x}; peak memory of a device: {}", devices,
+      devices == 1 ? "" : "s", of.plan().templates.size(), of.plan().templates.size() == 1 ? "" : "s",
+      of.compiled->linear.dag.nodes.size(), ops, hash(of.plan()), human_bytes(peak));
+}
+
+py::list memory_rows(const Plan& of) {
+  py::list rows;
+  for (const PlanTemplate& t : of.plan().templates) {
+    const MemoryPeak peak = memory_peak(of.plan(), t);
+    py::dict row;
+    row["devices"] = t.devices;
+    row["peak"] = peak.total;
+    for (int c = 0; c < category_count; ++c)
+      row[py::str(std::string(name(static_cast<Category>(c))))] = peak.by_category[static_cast<size_t>(c)];
+    row["at"] = peak.op < 0 ? std::string() : describe(of.plan(), t.ops[static_cast<size_t>(peak.op)].label);
+    rows.append(std::move(row));
+  }
+  return rows;
+}
+
+/// A step on paper.
+struct Simulated {
+  StepReport report;
+  Trace trace;
+};
+
+Simulated simulate_plan(const Plan& of, const std::string& on) {
+  const py::gil_scoped_release unlocked;
+  const Cluster cluster = on.empty() ? of.cluster : unwrap(load_cluster(on));
+  const Simulation simulation = unwrap(simulate(of.plan(), cluster, of.costs ? &*of.costs : nullptr));
+  const ModelGraph& model = *of.compiled->linear.dag.model;
+  Simulated out{step_report(model, of.plan(), cluster, simulation), as_trace(of.plan(), cluster, simulation)};
+  out.trace.tokens = model.step.batch * model.step.sequence;
+  return out;
+}
+
+py::list device_rows(const StepReport& report) {
+  py::list rows;
+  for (const DeviceReport& device : report.devices) {
+    py::dict row;
+    row["devices"] = device.devices;
+    row["compute"] = device.use.compute;
+    row["exposed"] = device.use.exposed;
+    row["idle"] = device.use.idle;
+    row["peak"] = device.peak_bytes;
+    rows.append(std::move(row));
+  }
+  return rows;
+}
+
+void bind_simulation(py::module_& module) {
+  py::class_<Simulated>(module, "Simulation")
+      .def_property_readonly("seconds", [](const Simulated& s) { return s.report.seconds; })
+      .def_property_readonly("tokens_per_second", [](const Simulated& s) { return s.report.tokens_per_second; })
+      .def_property_readonly("mfu", [](const Simulated& s) { return s.report.mfu; })
+      .def_property_readonly("bubble", [](const Simulated& s) { return s.report.bubble; })
+      .def_property_readonly("exposed", [](const Simulated& s) { return s.report.exposed; })
+      .def_property_readonly("peak", [](const Simulated& s) { return s.report.peak_bytes; })
+      .def_property_readonly("devices", [](const Simulated& s) { return device_rows(s.report); })
+      .def("text", [](const Simulated& s) { return print(s.report); })
+      .def("trace", [](const Simulated& s) { return print_chrome(s.trace); })
+      .def("page", [](const Simulated& s, const std::string& label) {
+        return make_page({{label, s.trace, "null"}});
+      });
+}
+
+std::string plan_text(const Plan& of, std::optional<int> device) {
+  if (!device) return print(of.plan());
+  const std::vector<int> templates = template_of_device(of.plan());
+  if (*device < 0 || *device >= devices_of(of.plan()) || templates[static_cast<size_t>(*device)] < 0)
+    throw Raised(error(ErrorCode::E205, {},
+                       fmt::format("device {} has no plan; there are devices 0 to {}", *device, templates.size() - 1)));
+  return print_device(of.plan(), *device);
+}
+
+}  // namespace
+
+void bind_plans(py::module_& module) {
+  bind_simulation(module);
+  py::class_<Plan>(module, "Plan")
+      .def_static(
+          "compile",
+          [](const Model& model, const Schedule& schedule, const std::string& cluster, const std::string& costs,
+             const std::string& optimizer, const std::string& gradients, const std::string& master, bool measure) {
+            return compile_plan(model, schedule, {cluster, costs, optimizer, gradients, master, measure});
+          })
+      .def_property_readonly("devices", [](const Plan& of) { return devices_of(of.plan()); })
+      .def_property_readonly("hash", [](const Plan& of) { return fmt::format("{:016x}", hash(of.plan())); })
+      .def_property_readonly("losses", [](const Plan& of) { return of.plan().losses; })
+      .def_property_readonly("captured", [](const Plan& of) { return of.trainable.has_value(); })
+      .def("text", &plan_text)
+      .def("schedule", [](const Plan& of) { return of.compiled->schedule; })
+      .def("dag", [](const Plan& of) { return print(of.compiled->linear.dag); })
+      .def("timeline", [](const Plan& of) { return print_timeline(timed_rows(of.compiled->linear)); })
+      .def("grid",
+           [](const Plan& of, int columns) {
+             return print_grid(timed_rows(of.compiled->linear), {columns, GridColor::None, GridTime::Seconds});
+           })
+      .def("check", &check)
+      .def("memory", &memory_rows)
+      .def("memory_table", [](const Plan& of) { return memory_table(of.plan()); })
+      .def("explain", [](const Plan& of, const std::string& node) { return unwrap(explain(*of.compiled, node)); })
+      .def("simulate", &simulate_plan);
+  module.def("clusters", [] {
+    std::vector<std::string> names;
+    for (const ShippedCluster& cluster : shipped_clusters()) names.emplace_back(cluster.name);
+    return names;
+  });
+}
+
+}  // namespace piper::python

@@ -1,0 +1,85 @@
+// Trains a captured model, a batch at a time. No Python runs inside a step.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "python/plan.h"
+#include "runtime/flight.h"
+#include "runtime/job.h"
+
+namespace piper::python {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+/// The computations of another, and the losses that they gave.
+class ObservedLosses : public Computations {
+ public:
+  ObservedLosses(Computations& inner, const ModelGraph& model);
+
+  ComputationForm form(std::string_view name, Pass pass) const override { return inner_.form(name, pass); }
+  std::unique_ptr<Computation> make(const ComputationSite& site) override;
+  TensorForm value(std::string_view name, int64_t samples) const override { return inner_.value(name, samples); }
+  int64_t sample_dim(std::string_view value) const override { return inner_.sample_dim(value); }
+  ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const override {
+    return inner_.exchange(value, samples, parts, inwards);
+  }
+  ParameterForm parameter(std::string_view name) const override { return inner_.parameter(name); }
+
+  void forget();
+  /// By the first sample of the slice.
+  std::map<int64_t, double> losses() const;
+
+ private:
+  friend class ObservedComputation;
+  Computations& inner_;
+  std::string loss_;  // the value
+  mutable std::mutex mutex_;
+  std::map<int64_t, double> seen_;
+};
+
+struct TrainerOptions {
+  uint64_t seed = 0;
+  std::optional<double> clip;
+  bool skip_not_finite = false;
+  double patience = 300;
+};
+
+struct Step {
+  StepOutcome outcome;
+  std::vector<double> microbatches;  // losses
+};
+
+class Trainer {
+ public:
+  /// `initial`: first values of all parameters and buffers, by name.
+  Trainer(Plan plan, Tensors initial, const TrainerOptions& options);
+  ~Trainer();
+
+  const Plan& plan() const { return plan_; }
+  int64_t steps() const { return next_; }
+  /// Inputs in the order in which the model takes them: the whole batch.
+  Step step(const std::vector<at::Tensor>& inputs, const OptimizerSettings& optimizer);
+
+  void set_parameters(const Tensors& values);
+  /// The weight of a parameter, or a buffer as it is now. Undefined: the graph does not have it.
+  at::Tensor weight(const std::string& name);
+
+  std::vector<DeviceFlight> flights();
+
+ private:
+  void check_inputs(const std::vector<at::Tensor>& inputs) const;
+  std::vector<double> microbatch_losses() const;
+
+  Plan plan_;
+  Tensors initial_;
+  TrainerOptions options_;
+  CapturedComputations computations_;
+  ObservedLosses observed_;
+  std::unique_ptr<Job> job_;
+  int64_t next_ = 0, updates_ = 0;
+};
+
+}  // namespace piper::python

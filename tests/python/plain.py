@@ -1,0 +1,51 @@
+"""Training in plain PyTorch, as Piper promises to equal it: the slices of a batch one after the other, gradients averaged."""
+import copy
+
+import torch
+
+import piper
+
+
+def slices_of(batch, count):
+    if isinstance(batch, dict):
+        cut = {name: tensor.chunk(count) for name, tensor in batch.items()}
+        return [{name: parts[i] for name, parts in cut.items()} for i in range(count)]
+    cut = [tensor.chunk(count) for tensor in batch]
+    return [tuple(parts[i] for parts in cut) for i in range(count)]
+
+
+def train(model, batches, slices, loss, *, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1):
+    """Losses of all steps, and the weights after them. The model itself does not change."""
+    model = copy.deepcopy(model).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        total = 0.0
+        for part in slices_of(batch, slices):
+            value = loss(model, part) / slices
+            value.backward()
+            total += value.item()
+        optimizer.step()
+        losses.append(total)
+    return losses, {name: value.detach() for name, value in model.state_dict().items()}
+
+
+def train_piper(graph, schedule, batches):
+    with piper.Trainer(graph, schedule, optimizer=piper.AdamW(lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)) as trainer:
+        losses = [trainer.step(batch).loss for batch in batches]
+        return losses, trainer.state_dict(), trainer.plan
+
+
+def worst(ours, theirs):
+    """The largest difference of losses and weights, and which it is. After five steps a weight has moved by 5e-3 at most."""
+    out = (0.0, "")
+    for step, (a, b) in enumerate(zip(ours[0], theirs[0], strict=True)):
+        out = max(out, (abs(a - b), f"loss {step}"))
+    assert ours[1].keys() == theirs[1].keys()
+    for name, value in theirs[1].items():
+        if value.is_floating_point():
+            out = max(out, ((ours[1][name].double() - value.double()).abs().max().item(), name))
+        else:
+            assert torch.equal(ours[1][name], value), name
+    return out

@@ -1,0 +1,275 @@
+"""Annotation and capture: scopes, what is recorded, what is refused and how."""
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import piper
+import plain
+import small
+
+
+def capture(forward, **modules):
+    """Of a model whose forward is given, with a linear layer `linear` and other modules; its loss is the mean of its result."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            for name, module in modules.items():
+                setattr(self, name, module)
+
+        def forward(self, x):
+            return forward(self, x)
+
+    return piper.capture(Model(), torch.zeros(4, 3), loss=lambda model, batch: model(batch).mean())
+
+
+def test_scopes_from_inside():
+    def forward(self, x):
+        for _ in range(2):
+            with piper.annotate("layer"):
+                x = self.linear(x)
+                with piper.annotate("inner"):
+                    x = torch.tanh(x)
+        return x
+
+    assert capture(forward).chunks == ["layer.0", "layer.0.inner.0", "layer.1", "layer.1.inner.0", "model"]
+
+
+def test_scopes_from_outside():
+    model = small.Stack(layers=3)
+    piper.annotate_modules(model, {"layer": "layers.*", "head": "head"})
+    graph = piper.capture(model, small.batch(), loss=small.loss)
+    assert graph.chunks == ["model", "layer.0", "layer.1", "layer.2", "head.0", "model.part2"]
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_outside_encloses_inside():
+    class Inner(nn.Module):
+        def forward(self, x):
+            with piper.annotate("inside"):
+                return torch.tanh(x)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.inner = nn.Linear(3, 3), Inner()
+
+        def forward(self, x):
+            return self.inner(self.linear(x)).mean()
+
+    model = Model()
+    piper.annotate_modules(model, {"outside": "inner"})
+    assert "outside.0.inside.0" in piper.capture(model, torch.zeros(4, 3)).chunks
+
+
+def test_module_called_twice_has_two_instances():
+    model = nn.Sequential(shared := nn.Linear(3, 3), nn.Tanh(), shared)
+    piper.annotate_modules(model, {"layer": "0"})
+    chunks = piper.capture(model, torch.zeros(4, 3), loss=lambda model, batch: model(batch).mean()).chunks
+    assert [chunk for chunk in chunks if chunk.startswith("layer")] == ["layer.0", "layer.1"]
+
+
+def test_pattern_without_module():
+    with pytest.raises(piper.ScheduleError) as caught:
+        piper.annotate_modules(small.Stack(), {"layer": "blocks.*"})
+    assert caught.value.code == "E203" and "blocks.*" in caught.value.message
+
+
+def test_module_that_never_runs():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.linear.forward(x).mean()  # past the hooks
+
+    model = Model()
+    piper.annotate_modules(model, {"layer": "linear"})
+    with pytest.raises(piper.CaptureError, match="linear never ran"):
+        piper.capture(model, torch.zeros(4, 3))
+
+
+def test_on_the_meta_device():
+    with torch.device("meta"):
+        model = small.Stack()
+    real = piper.capture(small.Stack(), small.batch(), loss=small.loss)
+    graph = piper.capture(model, small.batch(), loss=small.loss)
+    assert graph.text() == real.text()
+    assert "sound" in piper.compile(graph, "devices(1)\nplace({}, devices=[0])\n").check()
+    with pytest.raises(piper.CaptureError, match="meta device"):
+        piper.Trainer(graph)
+
+
+def same_as_plain(model, batch, loss, slices=2, steps=3):
+    graph = piper.capture(model, batch, loss=loss)
+    schedule = piper.Schedule().devices(1).split(slices).place({}, devices=[0])
+    ours = plain.train_piper(graph, schedule, [batch] * steps)
+    difference, where = plain.worst(ours, plain.train(model, [batch] * steps, slices, loss))
+    assert difference < 1e-5, where
+
+
+def test_constants_and_scalars():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            self.factor = torch.tensor([1.0, 2.0, 3.0])  # neither parameter nor buffer
+
+        def forward(self, x):
+            table = torch.tensor([0.5, 0.25, 2.0])
+            return 3 * self.linear(x) * self.factor * table + torch.arange(3) / 7
+
+    same_as_plain(Model(), (torch.randn(4, 3),), lambda model, batch: model(batch[0]).square().mean())
+
+
+def test_tensor_made_from_numbers_and_written():
+    def forward(model, batch):
+        sums = torch.tensor([0.0, 0.0, 0.0])
+        sums += model(batch[0]).sum(0)
+        return sums.square().mean()
+
+    same_as_plain(nn.Linear(3, 3), (torch.randn(4, 3),), forward, slices=2, steps=3)
+
+
+def test_buffers_that_forward_writes():
+    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+    same_as_plain(model, (torch.randn(8, 3),), lambda model, batch: model(batch[0]).square().mean())
+
+
+def test_tied_weights():
+    model = small.Stack(dim=16)
+    model.head.weight = model.embedding.weight
+    same_as_plain(model, small.batch(), small.loss)
+
+
+def test_frozen_parameters_stay():
+    model = small.Stack()
+    model.embedding.weight.requires_grad_(False)
+    graph = piper.capture(model, small.batch(), loss=small.loss)
+    before = model.embedding.weight.clone()
+    with piper.Trainer(graph) as trainer:
+        trainer.step(small.batch())
+        state = trainer.state_dict()
+    assert torch.equal(state["embedding.weight"], before) and not torch.equal(state["head.weight"], model.head.weight)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint_is_run_through(reentrant):
+    class Model(small.Stack):
+        def forward(self, tokens):
+            x = self.embedding(tokens)
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=reentrant) if self.checkpointed else layer(x)
+            return self.head(x)
+
+    model = Model()
+    texts = []
+    for model.checkpointed in (False, True):
+        texts.append(piper.capture(model, small.batch(), loss=small.loss).operators())
+    assert texts[0] == texts[1]
+
+
+def refusals():
+    def item(self, x):
+        y = self.linear(x)
+        with piper.annotate("layer"):
+            return y * y.sum().item()
+
+    def branch(self, x):
+        y = self.linear(x)
+        if y.sum() > 0:
+            y = -y
+        return y
+
+    def nonzero(self, x):
+        return self.linear(x)[self.linear(x) > 0]
+
+    def numpy(self, x):
+        return self.linear(x) * float(self.linear(x).detach().numpy().sum())
+
+    return [item, branch, nonzero, numpy]
+
+
+@pytest.mark.parametrize("forward", refusals(), ids=lambda forward: forward.__name__)
+def test_data_dependence_is_refused_with_its_line(forward):
+    with pytest.raises(piper.CaptureError) as caught:
+        capture(forward)
+    assert caught.value.place.file == __file__
+    lines = open(__file__).read().splitlines()
+    first = forward.__code__.co_firstlineno
+    assert first < caught.value.place.line <= first + 5, lines[caught.value.place.line - 1]
+    if forward.__name__ != "numpy":
+        assert caught.value.code == "E601"
+
+
+def test_a_refusal_as_it_is_printed(golden):
+    source = "def forward(self, x):\n    y = self.linear(x)\n    return y[y > 0].mean()\n"
+    import linecache
+
+    linecache.cache["model.py"] = (len(source), None, source.splitlines(True), "model.py")
+    scope = {}
+    exec(compile(source, "model.py", "exec"), scope)
+    with pytest.raises(piper.CaptureError) as caught:
+        capture(scope["forward"])
+    golden("E601_index.txt", str(caught.value))
+
+
+def test_failing_code_keeps_its_exception():
+    def forward(self, x):
+        with piper.annotate("layer"):
+            raise KeyError("weights")
+
+    with pytest.raises(piper.CaptureError) as caught:
+        capture(forward)
+    assert caught.value.code == "E605" and "layer.0, forward: KeyError" in caught.value.message
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_interrupt_passes_through():
+    def forward(self, x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        capture(forward)
+
+
+def test_parameter_without_gradient(golden):
+    with pytest.raises(piper.CaptureError) as caught:
+        capture(lambda self, x: self.linear(x), unused=nn.Linear(2, 2))
+    golden("E608_unused.txt", str(caught.value))
+
+
+def test_changing_a_foreign_tensor_is_refused():
+    counter = torch.zeros(3)
+
+    def forward(self, x):
+        counter.add_(1)
+        return self.linear(x) * counter
+
+    with pytest.raises(piper.CaptureError) as caught:
+        capture(forward)
+    assert caught.value.code == "E604" and torch.equal(counter, torch.zeros(3))
+
+
+def test_loss_must_be_one_number():
+    with pytest.raises(piper.CaptureError, match="it must be one number"):
+        piper.capture(nn.Linear(3, 3), torch.zeros(4, 3))
+
+
+def test_batch_of_something_else():
+    with pytest.raises(piper.CaptureError, match="tensors only"):
+        piper.capture(nn.Linear(3, 3), {"input": torch.zeros(4, 3), "flag": True})
+    with pytest.raises(piper.CaptureError, match="first dimension"):
+        piper.capture(nn.Linear(3, 3), (torch.zeros(4, 3), torch.zeros(3)))
+
+
+def test_eager_code_is_as_before_after_a_failed_capture():
+    with pytest.raises(piper.CaptureError):
+        capture(lambda self, x: self.linear(x)[x > 0])
+    x = torch.ones(2, requires_grad=True)
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0] and type(torch.empty(1)) is torch.Tensor

@@ -1,0 +1,42 @@
+"""What Piper uses of PyTorch besides its documented interface still works as it did. Run this first with another version."""
+import torch
+
+from piper import _torch
+
+
+def test_version():
+    assert torch.__version__.split("+")[0] == _torch.WANTED
+
+
+def test_fake_tensors_have_shapes_and_no_numbers():
+    mode = _torch.fake_mode()
+    real = torch.nn.Parameter(torch.randn(2, 3).t())
+    fake = _torch.fake_like(mode, real)
+    assert isinstance(fake, _torch.FakeTensor) and fake.shape == (3, 2) and fake.is_contiguous() and fake.requires_grad
+    assert fake.device.type == "cpu" and fake.untyped_storage().nbytes() == 24
+    with mode:
+        assert isinstance(torch.zeros(2), _torch.FakeTensor)
+        assert isinstance(fake + torch.ones(2), _torch.FakeTensor)
+
+
+def test_fake_mode_refuses_what_depends_on_numbers():
+    mode = _torch.fake_mode()
+    fake = _torch.fake_like(mode, torch.randn(3))
+    for dependent in (torch.nonzero, torch.Tensor.item, bool):
+        try:
+            with mode:
+                dependent(fake.sum())
+        except Exception as problem:
+            assert "DataDependent" in type(problem).__name__ or "DynamicOutputShape" in type(problem).__name__
+        else:
+            raise AssertionError(dependent)
+
+
+def test_checkpoint_is_called_through_and_put_back():
+    module = torch.utils.checkpoint
+    before = module._checkpoint_without_reentrant_generator, module.CheckpointFunction
+    with _torch.recording(_torch.fake_mode()):
+        for reentrant in (False, True):
+            assert module.checkpoint(lambda x: x + 1, 1, use_reentrant=reentrant) == 2
+        assert module.checkpoint_sequential([lambda x: x + 1] * 4, 2, 1, use_reentrant=False) == 5
+    assert (module._checkpoint_without_reentrant_generator, module.CheckpointFunction) == before

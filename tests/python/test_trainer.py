@@ -1,0 +1,199 @@
+"""Trainers: steps, state, failures, and how they end."""
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+import torch
+
+import piper
+import plain
+import small
+
+
+def make(schedule=None, **options):
+    model = small.Stack()
+    piper.annotate_modules(model, {"layer": "layers.*"})
+    graph = piper.capture(model, small.batch(), loss=small.loss)
+    return model, piper.Trainer(graph, schedule, **options)
+
+
+def test_a_step():
+    model, trainer = make(piper.schedules.one_f_one_b(ranks=2, microbatches=4), devices=2)
+    with trainer:
+        result = trainer.step(small.batch())
+        parts = plain.slices_of(small.batch(), 4)
+        expected = [small.loss(model, part).item() for part in parts]
+        assert result.microbatches == pytest.approx(expected, rel=1e-5)
+        assert result.loss == pytest.approx(sum(expected) / 4, rel=1e-5) == float(result)
+        assert result.gradient_norm > 0 and not result.skipped and trainer.steps == 1
+        assert "memory planned" in trainer.table() and "traceEvents" in trainer.trace()
+
+
+def test_losses_of_microbatches_under_data_parallelism():
+    model, trainer = make(piper.Schedule().mesh(dp=2).split(2).place({}, mesh={}).replicate({}, along="dp"))
+    with trainer:
+        result = trainer.step(small.batch())
+    expected = [small.loss(model, part).item() for part in plain.slices_of(small.batch(), 2)]
+    assert result.microbatches == pytest.approx(expected, rel=1e-5)
+
+
+def test_state_there_and_back():
+    model, trainer = make()
+    with trainer:
+        for seed in range(3):
+            trainer.step(small.batch(seed=seed))
+        state = trainer.state_dict()
+        model.load_state_dict(state)
+        loss = trainer.step(small.batch(seed=9)).loss
+        assert loss == pytest.approx(small.loss(model, small.batch(seed=9)).item(), rel=1e-6)
+        trainer.load_state_dict(state)
+        assert trainer.step(small.batch(seed=9)).loss == loss
+        with pytest.raises(piper.ScheduleError, match="has no"):
+            trainer.load_state_dict({})
+        with pytest.raises(piper.ScheduleError, match="shape"):
+            trainer.load_state_dict({**state, "head.bias": torch.zeros(2)})
+
+
+def test_learning_rate_may_change():
+    model, trainer = make(optimizer=piper.SGD(lr=0.0))
+    with trainer:
+        trainer.step(small.batch())
+        assert torch.equal(trainer.state_dict()["head.weight"], model.head.weight)
+        trainer.optimizer.lr = 0.1
+        trainer.step(small.batch())
+        assert not torch.equal(trainer.state_dict()["head.weight"], model.head.weight)
+
+
+def test_wrong_number_of_devices():
+    with pytest.raises(piper.ScheduleError) as caught:
+        make(devices=2)
+    assert caught.value.code == "E205"
+
+
+def test_wrong_batches_change_nothing():
+    _, trainer = make()
+    with trainer:
+        with pytest.raises(piper.ScheduleError, match="input tokens is Long of shape"):
+            trainer.step(small.batch(samples=4))
+        with pytest.raises(piper.CaptureError, match="dictionary"):
+            trainer.step((torch.zeros(8, 6),))
+        assert trainer.steps == 0
+        trainer.step(small.batch())
+
+
+def test_not_finite():
+    model, trainer = make(on_nan="skip")
+    with torch.no_grad():
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        state["head.bias"][0] = float("nan")
+    with trainer:
+        trainer.load_state_dict(state)
+        assert trainer.step(small.batch()).skipped
+    _, trainer = make()
+    trainer.load_state_dict(state)
+    with pytest.raises(piper.RunError) as caught:
+        trainer.step(small.batch())
+    assert caught.value.code == "E803"
+    with pytest.raises(piper.RunError, match="is over"):
+        trainer.step(small.batch())
+
+
+def test_an_operator_that_fails_ends_the_step():
+    _, trainer = make(piper.schedules.one_f_one_b(ranks=2, microbatches=4))
+    wrong = small.batch()
+    wrong["tokens"][0, 0] = 1000  # no such row of the embedding
+    with pytest.raises(piper.RunError) as caught:
+        trainer.step(wrong)
+    assert caught.value.code == "E801" and "device 0" in caught.value.message
+
+
+def test_python_runs_beside_a_step():
+    _, trainer = make()
+    seen, done = [], threading.Event()
+
+    def count():
+        while not done.is_set():
+            seen.append(time.perf_counter())
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    with trainer:
+        start = time.perf_counter()
+        for _ in range(20):
+            trainer.step(small.batch())
+        end = time.perf_counter()
+    done.set()
+    thread.join()
+    assert sum(start < at < end for at in seen) > 20
+
+
+def rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_nothing_leaks():
+    _, trainer = make(piper.schedules.one_f_one_b(ranks=2, microbatches=4))
+    batch = small.batch()
+    with trainer:
+        for _ in range(200):
+            trainer.step(batch)
+        gc.collect()
+        before = rss()
+        for _ in range(1000):
+            trainer.step(batch)
+        gc.collect()
+        assert rss() - before < 4 << 20
+    threads = threading.active_count(), len(os.listdir("/proc/self/task"))
+    for _ in range(3):
+        make(piper.schedules.one_f_one_b(ranks=2, microbatches=4))[1].close()
+    assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == threads
+
+
+PROGRAM = """
+    import sys, threading, time
+    sys.path.insert(0, {tests!r})
+    import piper, small, torch
+    model = small.Stack()
+    piper.annotate_modules(model, {{"layer": "layers.*"}})
+    graph = piper.capture(model, small.batch(), loss=small.loss)
+    trainer = piper.Trainer(graph, piper.schedules.one_f_one_b(ranks=2, microbatches=4))
+    trainer.step(small.batch())
+    print("started", flush=True)
+"""
+
+
+def program(rest):
+    text = textwrap.dedent(PROGRAM).format(tests=os.path.dirname(__file__)) + textwrap.dedent(rest)
+    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("rest, code", [("", 0), ("raise SystemExit(5)", 5), ("1 / 0", 1), ("sys.trainer = trainer", 0)],
+                         ids=["end", "exit", "exception", "kept"])
+def test_the_interpreter_ends_cleanly(rest, code):
+    running = program(rest)
+    out, errors = running.communicate(timeout=120)
+    assert running.returncode == code and "terminate" not in errors, errors
+
+
+def test_control_c_ends_a_run():
+    running = program("""
+        try:
+            while True:
+                trainer.step(small.batch())
+        except KeyboardInterrupt:
+            trainer.step(small.batch())   # the step was finished: the trainer is as good as before
+            print("stopped", flush=True)
+    """)
+    assert running.stdout.readline() == "started\n"
+    time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+    out, errors = running.communicate(timeout=60)
+    assert out == "stopped\n" and running.returncode == 0, errors

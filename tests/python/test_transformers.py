@@ -1,0 +1,192 @@
+"""transformers models as they are, against plain PyTorch; mixtures of experts against their own loop over experts."""
+import copy
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import piper
+
+transformers = pytest.importorskip("transformers")
+from piper.integrations import transformers as integration  # noqa: E402
+
+import plain  # noqa: E402
+import schedules  # noqa: E402
+
+transformers.logging.set_verbosity_error()
+
+SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=32)
+CONFIGS = {
+    "llama": lambda: transformers.LlamaConfig(**SIZES),
+    "qwen3": lambda: transformers.Qwen3Config(**SIZES, head_dim=8),
+    "gpt2": lambda: transformers.GPT2Config(vocab_size=61, n_embd=32, n_layer=4, n_head=4, n_positions=32, resid_pdrop=0.0, embd_pdrop=0.0,
+                                            attn_pdrop=0.0),
+    "qwen3-moe": lambda: transformers.Qwen3MoeConfig(**SIZES, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
+    "mixtral": lambda: transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
+}
+MIXTURES = ("qwen3-moe", "mixtral")
+
+
+def build(name, dtype=torch.float32):
+    config = CONFIGS[name]()
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=dtype)
+    if name in MIXTURES:
+        model.set_experts_implementation("eager")
+    return model.train()
+
+
+def batches(steps=5):
+    generator = torch.Generator().manual_seed(2)
+    out = []
+    for _ in range(steps):
+        ids = torch.randint(0, 61, (8, 16), generator=generator)
+        out.append({"input_ids": ids, "labels": ids})
+    return out
+
+
+def loss(model, batch):
+    return model(**batch, use_cache=False).loss
+
+
+_plain, _graphs = {}, {}
+
+
+def plain_run(name, dtype, slices):
+    if (name, dtype, slices) not in _plain:
+        _plain[name, dtype, slices] = plain.train(build(name, dtype), batches(), slices, loss)
+    return _plain[name, dtype, slices]
+
+
+def captured(name, dtype):
+    if (name, dtype) not in _graphs:
+        model = build(name, dtype)
+        integration.use(model)
+        integration.annotate(model)
+        _graphs[name, dtype] = piper.capture(model, batches(1)[0], loss=loss)
+    return _graphs[name, dtype]
+
+
+def cases():
+    for name in CONFIGS:
+        for title, (schedule, slices) in {**schedules.dense(), **(schedules.experts() if name in MIXTURES else {})}.items():
+            yield pytest.param(name, schedule, slices, id=f"{name}: {title}")
+
+
+@pytest.mark.parametrize("name, schedule, slices", list(cases()))
+def test_equals_plain_pytorch(name, schedule, slices):
+    ours = plain.train_piper(captured(name, torch.float32), schedule, batches())
+    difference, where = plain.worst(ours, plain_run(name, torch.float32, slices))
+    assert difference < 1e-5, where
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_equals_plain_pytorch_in_float64(name):
+    schedule, slices = (schedules.experts() if name in MIXTURES else schedules.dense())["1f1b, experts, zero 1" if name in MIXTURES
+                                                                                       else "1f1b, zero 1"]
+    ours = plain.train_piper(captured(name, torch.float64), schedule, batches())
+    difference, where = plain.worst(ours, plain_run(name, torch.float64, slices))
+    assert difference < 1e-10, where
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_one_device_is_bit_equal(name, dtype):
+    graph, batch = captured(name, dtype), batches(1)[0]
+    model = copy.deepcopy(graph.module)
+    value = loss(model, batch)
+    value.backward()
+    torch.optim.SGD(model.parameters(), lr=0.5).step()
+    with piper.Trainer(graph, optimizer=piper.SGD(lr=0.5)) as trainer:
+        assert trainer.step(batch).loss == value.item()
+        for key, weight in trainer.state_dict().items():
+            assert torch.equal(weight, model.state_dict()[key]), key
+
+
+def test_dropout_is_the_same_under_every_schedule():
+    """And it is that of PyTorch, if its generator is set to what Piper's is, call by call."""
+    config = transformers.GPT2Config(vocab_size=61, n_embd=32, n_layer=4, n_head=4, n_positions=32)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).train()
+    integration.use(model)
+    integration.annotate(model)
+    graph = piper.capture(model, batches(1)[0], loss=loss)
+    runs = [plain.train_piper(graph, schedule, batches(3)) for schedule in (
+        piper.Schedule().devices(1).split(4).place({}, devices=[0]), piper.schedules.dualpipev(ranks=2, microbatches=4),
+        piper.Schedule().devices(1).split(4).place({}, devices=[0]).recompute({"layer": "*"}))]
+    for run in runs[1:]:
+        assert plain.worst(run, runs[0])[0] < 1e-10
+    expected = []
+    for number, part in enumerate(plain.slices_of(batches(1)[0], 4)):
+        with Seeded(step=0, first_sample=2 * number):
+            expected.append(loss(model, part).item())
+    assert abs(sum(expected) / 4 - runs[0][0][0]) < 1e-12
+
+
+class Seeded(TorchDispatchMode):
+    """Every random call draws what it draws in a trainer with seed 0."""
+
+    def __init__(self, step, first_sample):
+        super().__init__()
+        self.key, self.calls = (step, first_sample), 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.name().startswith("aten::bernoulli"):
+            torch.manual_seed(piper._piper.random_seed(*self.key, self.calls))
+            self.calls += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_operator_has_a_scope(name):
+    chunks = captured(name, torch.float32).chunks
+    assert [c for c in chunks if c.startswith("layer.")][0].startswith("layer.0")
+    assert {int(c.split(".")[1]) for c in chunks if c.startswith("layer.")} == {0, 1, 2, 3}
+
+
+def test_loop_over_experts_is_refused_with_its_line():
+    model = build("qwen3-moe")
+    integration.annotate(model)
+    with pytest.raises(piper.CaptureError) as caught:
+        piper.capture(model, batches(1)[0], loss=loss)
+    assert caught.value.code == "E601"
+    assert "nonzero" in caught.value.message and "layer.0.experts" in caught.value.message
+    assert caught.value.place.file.endswith("modeling_qwen3_moe.py")
+
+
+def test_batched_mm_is_captured_but_not_divided():
+    model = build("qwen3-moe")
+    model.set_experts_implementation("batched_mm")
+    integration.annotate(model)
+    graph = piper.capture(model, batches(1)[0], loss=loss)
+    schedule = piper.Schedule().mesh(dp=2).place({}, mesh={}).replicate({}, along="dp").shard({"experts": "*"}, along="dp")
+    with pytest.raises(piper.ScheduleError) as caught:
+        piper.compile(graph, schedule)
+    assert caught.value.code == "E308"
+
+
+def test_padding_is_refused():
+    model = build("llama")
+    integration.use(model)
+    batch = batches(1)[0]
+    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    with pytest.raises(piper.CaptureError, match="padding"):
+        piper.capture(model, batch, loss=loss)
+
+
+def test_sliding_window_is_refused():
+    config = transformers.MixtralConfig(**SIZES, num_local_experts=4, sliding_window=8)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with pytest.raises(piper.CaptureError, match="sliding window"):
+        integration.use(model)
+
+
+def test_capacity_factor_drops_tokens():
+    model = build("qwen3-moe")
+    integration.use(model, capacity_factor=0.5)
+    integration.annotate(model)
+    graph = piper.capture(model, batches(1)[0], loss=loss)
+    assert graph.unshardable == []
+    dropless = plain.train_piper(captured("qwen3-moe", torch.float32), schedules.ONE, batches(1))
+    dropping = plain.train_piper(graph, schedules.ONE, batches(1))
+    assert dropless[0] != dropping[0]
