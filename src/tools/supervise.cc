@@ -159,9 +159,8 @@ class Supervisor {
   void hear_end(std::string_view text) {
     int code = run_failed;
     std::from_chars(text.data(), text.data() + text.size(), code);
-    if (ended_at_) return;  // the first knows why
-    code_ = code;
-    ended_at_ = Clock::now();
+    if (!code_) code_ = code;  // the first knows why
+    if (!ended_at_) ended_at_ = Clock::now();
   }
 
   static void pass_on(std::string_view text) {

@@ -125,8 +125,9 @@ std::string describe(const std::vector<FlightFile>& files, size_t operations) {
     out += fmt::format("rank {} on {}: {}\n", file.rank, file.host, file.reason.substr(0, file.reason.find('\n')));
     for (const auto& [device, events] : by_device(file)) {
       out += fmt::format("  device {}\n", device);
-      for (size_t i = events.size() > operations ? events.size() - operations : 0; i < events.size(); ++i) {
+      for (size_t i = 0; i < events.size(); ++i) {
         const FlightEvent& event = *events[i];
+        if (i + operations < events.size() && !event.under_way) continue;
         out +=
             fmt::format("  {:>12.3f} s  {}: {}\n", event.started - end, label(event),
                         event.under_way ? "under way" : fmt::format("{:.3f} ms", (event.ended - event.started) * 1e3));

@@ -61,10 +61,10 @@ def survivors():
 
 
 class Job:
-    def __init__(self, piper, folder, *options):
+    def __init__(self, piper, folder):
         self.output = tempfile.TemporaryFile("w+")
         line = [CLUSTER, "launch", piper, "launch", "-n", str(HOSTS), "--hosts", "/run/hostfile", "c.toml", "--schedule", "s.piper",
-                "--steps", "1000000", "--patience", str(PATIENCE), "--metrics", "m.jsonl", *options]
+                "--steps", "1000000", "--patience", str(PATIENCE), "--metrics", "m.jsonl"]
         self.process = subprocess.Popen(line, cwd=folder, stdout=self.output, stderr=subprocess.STDOUT,
                                         env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"})
 
@@ -103,7 +103,7 @@ def on_host(host, name):
 
 def named(host):
     """Rank and host are numbered alike: one slot on every host."""
-    return rf"rank {host} on host{host}\) gives no sign of life|process rank {host} |a planted fault in rank {host}"
+    return rf"rank {host} on host{host}\) gives no sign of life|process rank {host} |Remote daemon: .* on node host{host}\b"
 
 
 def cut(host):
@@ -147,6 +147,36 @@ def run_fault(piper, folder, fault, host, after):
     # a host that is cut off ends by itself, but has nobody to tell
     if not re.search(named(host), text) and not (host == 0 and "gives no sign of life" in text):
         problems.append(f"host{host} is not named")
+    left_behind(problems)
+    repair()
+    print(f"  {fault} host{host}: {seconds:.1f} s", flush=True)
+    return [f"{problem}\n{text}" for problem in problems]
+
+
+def run_slow(piper, folder):
+    """Links that become five hundred times slower, and steps with them: no fault."""
+    job = Job(piper, folder)
+    if not job.wait_for(r"step +\d", 120):
+        return [f"it did not start:\n{job.text()}"]
+    cluster("rate", "all", "2mbit")
+    time.sleep(30)
+    alive = job.process.poll() is None
+    cluster("rate", "all", "1gbit")
+    job.process.send_signal(signal.SIGINT)
+    ended = job.end(60)
+    if not ended:
+        job.process.kill()
+    problems = [] if ended and job.process.returncode == 0 else [f"exit code {job.process.returncode}"]
+    if "E802" in job.text():
+        problems.append("a false alarm")
+    if not alive:
+        problems.append("it ended while links were slow")
+    print(f"  slow links: {len((Path(folder) / 'm.jsonl').read_text().splitlines()) - 1} steps", flush=True)
+    return [f"{problem}\n{job.text()}" for problem in problems]
+
+
+def left_behind(problems):
+    """After a while: what is left, which is removed."""
     until = time.monotonic() + 20
     while survivors() and time.monotonic() < until:
         time.sleep(0.2)
@@ -154,28 +184,35 @@ def run_fault(piper, folder, fault, host, after):
         problems.append(f"left: {left}")
         for pid, _ in left:
             os.kill(pid, signal.SIGKILL)
-    repair()
-    print(f"  {fault} host{host}: {seconds:.1f} s", flush=True)
-    return [f"{problem}\n{text}" for problem in problems]
 
 
-def run_slow(piper, folder):
-    """Links that become hundred times slower, and steps with them: no fault."""
-    job = Job(piper, folder, "--steps", "400")
+def run_stopped_launcher(piper, folder, host):
+    """The launcher is stopped at the head: code 3. Its daemon on a host: nobody needs it until Ctrl-C, after which all ends as usual."""
+    job = Job(piper, folder)
     if not job.wait_for(r"step +\d", 120):
-        return [f"it did not start:\n{job.text()}"]
-    cluster("rate", "all", "2mbit")
-    time.sleep(30)
-    alive = job.process.poll() is None
-    cluster("rate", "all", "1gbit")
-    ended = job.end(200)
-    if not ended:
         job.process.kill()
-    problems = [] if ended and job.process.returncode == 0 else [f"exit code {job.process.returncode}"]
-    if "E802" in job.text():
-        problems.append("a false alarm")
-    print(f"  slow: {'still running' if alive else 'ended'} while slow", flush=True)
-    return [f"{problem}\n{job.text()}" for problem in problems]
+        return [f"it did not start:\n{job.text()}"]
+    problems, start = [], time.monotonic()
+    if host is None:
+        os.kill(next(pid for pid, name in survivors() if re.match("mpi|orterun", name)), signal.SIGSTOP)
+    else:
+        os.kill(on_host(host, "orted"), signal.SIGSTOP)
+        time.sleep(5)
+        if job.process.poll() is not None:
+            problems.append("a stopped daemon has ended the job")
+        job.process.send_signal(signal.SIGINT)
+    if not job.end(60):
+        problems.append("it does not end")
+        job.process.kill()
+        job.process.wait()
+    seconds, text = time.monotonic() - start, job.text()
+    if job.process.returncode != (3 if host is None else 0):
+        problems.append(f"exit code {job.process.returncode}")
+    if host is not None and not re.search(r"stopped after \d+ of", text):
+        problems.append("the run did not end after its step")
+    left_behind(problems)
+    print(f"  stop the launcher {'at the head' if host is None else f'on host{host}'}: {seconds:.1f} s", flush=True)
+    return [f"{problem}\n{text}" for problem in problems]
 
 
 def main():
@@ -200,6 +237,8 @@ def main():
         (Path(folder) / "c.toml").write_text(CONFIG)
         (Path(folder) / "s.piper").write_text(SCHEDULE)
         runs = [lambda t=trial: run_fault(piper, folder, *t) for trial in trials]
+        if arguments.only in (None, "stopped launcher"):
+            runs += [lambda h=host: run_stopped_launcher(piper, folder, h) for host in (None, 2)]
         if arguments.only in (None, "slow"):
             runs.append(lambda: run_slow(piper, folder))
         for run in runs:
