@@ -28,7 +28,11 @@ std::string pack(const Trained& run) {
   Packing out;
   out.add(run.losses);
   out.add(run.norms);
-  out.add(std::vector<std::pair<int, uint64_t>>(run.bits.begin(), run.bits.end()));
+  out.add(run.bits.size());
+  for (const auto& [device, bits] : run.bits) {
+    out.add(device);
+    out.add(bits);
+  }
   return out.take();
 }
 Trained unpack(const std::string& bytes) {
@@ -36,9 +40,11 @@ Trained unpack(const std::string& bytes) {
   Trained out;
   in.take(out.losses);
   in.take(out.norms);
-  std::vector<std::pair<int, uint64_t>> bits;
-  in.take(bits);
-  out.bits.insert(bits.begin(), bits.end());
+  for (size_t left = in.count(); left > 0 && in.complete(); --left) {
+    int device = -1;
+    in.take(device);
+    in.take(out.bits[device]);
+  }
   return out;
 }
 
