@@ -2,7 +2,7 @@
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: help setup build demo test test-quick test-full test-compilers bench bench-peers format clean
+.PHONY: help setup build demo test test-quick test-full test-product test-compilers bench bench-peers format clean
 .DEFAULT_GOAL := help
 
 help:            ## this list
@@ -27,11 +27,14 @@ test-quick:      ## tests labelled quick, debug build
 test-full:       ## the long versions too, and the fuzzers
 	@scripts/test full
 
+test-product:    ## every legal combination of the equality matrix: hours
+	@scripts/test product
+
 test-compilers:  ## tests labelled quick with g++, clang 16 and the newest clang
 	@scripts/test compilers
 
 bench: setup     ## all benchmarks
-	@cmake --preset release >/dev/null
+	@cmake --preset release -DPIPER_BENCH=ON >/dev/null
 	@cmake --build --preset release
 	@for program in build/release/*_bench; do [ ! -x $$program ] || $$program || exit 1; done
 

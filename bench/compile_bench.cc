@@ -11,6 +11,7 @@
 #include "compile/compile.h"
 #include "model/analytic/analytic_model.h"
 #include "model/analytic/config_file.h"
+#include "must.h"
 #include "schedule/schedule_text.h"
 
 namespace {
@@ -48,15 +49,6 @@ shard({{experts=*}}, along=ep, stream=ep)
 use dualpipev(stages=stage, microbatches=mb)
 )",
                      replicas / 16, microbatches);
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    fmt::print(stderr, "{}", render(result.error()));
-    std::exit(1);
-  }
-  return *std::move(result);
 }
 
 Compiled compile_once(int replicas, int microbatches) {

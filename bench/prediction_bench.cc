@@ -27,31 +27,18 @@ batch = 16
 )";
 
 struct Case {
-  const char* name;
-  const char* schedule;
+  const char* timeline;
+  const char* placement;
 };
 constexpr Case cases[] = {
-    {"1f1b", R"(mesh(pp=4)
-split(batch, parts=8, as=mb)
-place({}, along=pp, stages=4)
-use 1f1b(stages=stage, microbatches=mb)
-)"},
-    {"interleaved-1f1b", R"(mesh(pp=4)
-split(batch, parts=8, as=mb)
-place({}, along=pp, stages=8)
-use interleaved-1f1b(stages=stage, microbatches=mb)
-)"},
-    {"zb-h1", R"(mesh(pp=4)
-split(batch, parts=8, as=mb)
-place({}, along=pp, stages=4)
-use zb-h1(stages=stage, microbatches=mb)
-)"},
-    {"dualpipev", R"(mesh(pp=4)
-split(batch, parts=8, as=mb)
-place({}, along=pp, stages=8, shape=v)
-use dualpipev(stages=stage, microbatches=mb)
-)"},
-};
+    {"1f1b", "stages=4"}, {"interleaved-1f1b", "stages=8"}, {"zb-h1", "stages=4"}, {"dualpipev", "stages=8, shape=v"}};
+
+Schedule schedule_with(const Case& c) {
+  return schedule_of(
+      fmt::format("mesh(pp=4)\nsplit(batch, parts=8, as=mb)\nplace({{}}, along=pp, {})\n"
+                  "use {}(stages=stage, microbatches=mb)\n",
+                  c.placement, c.timeline));
+}
 
 void write(const std::string& path, const Trace& trace) {
   if (auto written = write_file(path, print_chrome(trace)); !written) fmt::print(stderr, "{}", render(written.error()));
@@ -67,8 +54,8 @@ int main(int argc, char** argv) {
   for (const Case& c : cases) {
     CompileOptions options;
     options.cluster = cluster;
-    options.costs = profiled(model, must(prepare_training(model, schedule_of(c.schedule), options)));
-    const PreparedTraining prepared = must(prepare_training(model, schedule_of(c.schedule), options));
+    options.costs = profiled(model, must(prepare_training(model, schedule_with(c), options)));
+    const PreparedTraining prepared = must(prepare_training(model, schedule_with(c), options));
     SimOptions alone;  // as emulated: every message has its links to itself
     alone.shared_links = false;
     const Simulation predicted = must(simulate(*prepared.plan, cluster, &*options.costs, alone));
@@ -77,10 +64,10 @@ int main(int argc, char** argv) {
     std::vector<double> seconds;
     for (int i = 0; i < 5; ++i) seconds.push_back(job.step());
     const Sample measured = sample_of(std::move(seconds));
-    fmt::print("{:<18} {:>12.2f} {:>12.2f} {:>10.2f} .. {:.2f} {:>18.3f}\n", c.name, predicted.seconds * 1e3,
+    fmt::print("{:<18} {:>12.2f} {:>12.2f} {:>10.2f} .. {:.2f} {:>18.3f}\n", c.timeline, predicted.seconds * 1e3,
                measured.median * 1e3, measured.least * 1e3, measured.most * 1e3, predicted.seconds / measured.median);
     if (argc > 1) {
-      const std::string stem = fmt::format("{}/{}", argv[1], c.name);
+      const std::string stem = fmt::format("{}/{}", argv[1], c.timeline);
       write(stem + ".predicted.json", as_trace(*prepared.plan, cluster, predicted));
       write(stem + ".measured.json", measured_trace(*prepared.plan, flights_of(job.job().devices()), cluster, 0));
     }

@@ -10,21 +10,13 @@
 #include "compile/compile.h"
 #include "cost/load_cluster.h"
 #include "model/load_model.h"
+#include "must.h"
 #include "schedule/schedule_text.h"
 #include "sim/step_report.h"
 
 namespace {
 
 using namespace piper;
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    fmt::print(stderr, "{}", render(result.error()));
-    std::exit(1);
-  }
-  return *std::move(result);
-}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -14,7 +14,9 @@
 #include "comm/exact_sleep.h"
 #include "comm/local/local_world.h"
 #include "cost/cost_table.h"
+#include "must.h"
 #include "runtime/job.h"
+#include "runtime/passing_computations.h"
 #include "schedule/schedule_text.h"
 #include "train/loop/emulated_network.h"
 #include "train/loop/local_cluster.h"
@@ -23,32 +25,16 @@
 
 namespace piper {
 
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    fmt::print(stderr, "{}", render(result.error()));
-    std::exit(1);
-  }
-  return *std::move(result);
-}
-
 /// The computations of another. They compute in their first step; afterwards they give the same tensors again, after as
 /// long as the table says. No table: at once.
-class WaitingComputations : public Computations {
+class WaitingComputations : public PassingComputations {
  public:
-  WaitingComputations(Computations& inner, const CostTable* costs) : inner_(inner), costs_(costs) {}
+  WaitingComputations(Computations& to, const CostTable* costs) : PassingComputations(to), costs_(costs) {}
 
-  ComputationForm form(std::string_view name, Pass pass) const override { return inner_.form(name, pass); }
   std::unique_ptr<Computation> make(const ComputationSite& site) override {
-    return std::make_unique<Waiting>(inner_.make(site),
+    return std::make_unique<Waiting>(to_.make(site),
                                      costs_ ? must(measured_seconds(*costs_, site.name, site.pass, site.samples)) : 0);
   }
-  TensorForm value(std::string_view name, int64_t samples) const override { return inner_.value(name, samples); }
-  int64_t sample_dim(std::string_view value) const override { return inner_.sample_dim(value); }
-  ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const override {
-    return inner_.exchange(value, samples, parts, inwards);
-  }
-  ParameterForm parameter(std::string_view name) const override { return inner_.parameter(name); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -73,7 +59,6 @@ class WaitingComputations : public Computations {
     std::vector<at::Tensor> given_;
   };
 
-  Computations& inner_;
   const CostTable* costs_;
 };
 

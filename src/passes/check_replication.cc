@@ -32,8 +32,9 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
                               dag.model->step.batch, dag.slices(), size));
         for (const SliceDim& dim : dag.dims) problem.notes.push_back({dag.where(dim.made_by, {"parts"}), "split here"});
         problem.helps.push_back(fmt::format(
-            "use fewer parts or devices, or a batch that is a multiple of {}: --batch {}, or batch in the model's step",
-            slices, slices));
+            "use fewer parts or devices, or a batch that is a multiple of {0}: batch = {0} in the model's [step], or "
+            "--batch {0}",
+            slices));
         return problem;
       }
     }

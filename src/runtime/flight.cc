@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "runtime/device_run.h"
-#include "runtime/packed.h"
 
 namespace piper {
 
@@ -22,32 +21,6 @@ DeviceFlight flight_of(DeviceRun& device) {
 std::vector<DeviceFlight> flights_of(const std::vector<DeviceRun*>& devices) {
   std::vector<DeviceFlight> out;
   for (DeviceRun* device : devices) out.push_back(flight_of(*device));
-  return out;
-}
-
-std::string pack(const std::vector<DeviceFlight>& flights) {
-  Packing out;
-  out.add(flights.size());
-  for (const DeviceFlight& flight : flights) {
-    out.add(flight.device);
-    out.add(flight.oldest);
-    out.add(flight.steps);
-    out.add(flight.peak_bytes);
-  }
-  return out.take();
-}
-
-std::vector<DeviceFlight> unpack_flights(std::string_view bytes) {
-  Unpacking in(bytes);
-  std::vector<DeviceFlight> out;
-  for (size_t left = in.count(); left > 0 && in.complete(); --left) {
-    DeviceFlight& flight = out.emplace_back();
-    in.take(flight.device);
-    in.take(flight.oldest);
-    in.take(flight.steps);
-    in.take(flight.peak_bytes);
-  }
-  if (!in.complete()) out.clear();
   return out;
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "plan/plan.h"
@@ -18,6 +17,13 @@ struct DeviceFlight {
   std::vector<std::vector<OpTimes>> steps;  // by operation
   int64_t peak_bytes = 0;                   // of memory
 
+  template <class Self, class Each>
+  static void each_field(Self& self, Each each) {
+    each(self.device);
+    each(self.oldest);
+    each(self.steps);
+    each(self.peak_bytes);
+  }
   int64_t newest() const { return oldest + static_cast<int64_t>(steps.size()) - 1; }
   const std::vector<OpTimes>& step(int64_t number) const { return steps.at(static_cast<size_t>(number - oldest)); }
 };
@@ -25,10 +31,6 @@ struct DeviceFlight {
 DeviceFlight flight_of(DeviceRun& device);
 std::vector<DeviceFlight> flights_of(const std::vector<DeviceRun*>& devices);
 
-/// As bytes, for processes of the same build.
-std::string pack(const std::vector<DeviceFlight>& flights);
-/// Nothing if they are not what `pack` gives.
-std::vector<DeviceFlight> unpack_flights(std::string_view bytes);
 /// Times of another clock as those of ours: `ahead` is what the other shows more.
 void shift(std::vector<DeviceFlight>& flights, Nanoseconds ahead);
 

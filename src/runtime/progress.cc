@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "runtime/device_run.h"
-#include "runtime/packed.h"
 
 namespace piper {
 namespace {
@@ -50,36 +49,6 @@ DeviceProgress progress_of(const DeviceRun& device) {
       out.streams[stream] = {static_cast<int>(i), static_cast<double>(now() - times.started) * 1e-9, times.ended != 0,
                              static_cast<double>(recorder.longest(static_cast<int>(i))) * 1e-9};
   }
-  return out;
-}
-
-std::string pack(const std::vector<DeviceProgress>& devices) {
-  Packing out;
-  out.add(devices.size());
-  for (const DeviceProgress& device : devices) {
-    out.add(device.device);
-    out.add(device.step);
-    out.add(device.ended);
-    out.add(device.streams);
-    out.add(device.moved);
-    out.add(std::string_view(device.where));
-  }
-  return out.take();
-}
-
-std::vector<DeviceProgress> unpack_progress(std::string_view bytes) {
-  Unpacking in(bytes);
-  std::vector<DeviceProgress> out;
-  for (size_t left = in.count(); left > 0 && in.complete(); --left) {
-    DeviceProgress& device = out.emplace_back();
-    in.take(device.device);
-    in.take(device.step);
-    in.take(device.ended);
-    in.take(device.streams);
-    in.take(device.moved);
-    in.take(device.where);
-  }
-  if (!in.complete()) out.clear();
   return out;
 }
 

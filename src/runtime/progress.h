@@ -3,7 +3,6 @@
 
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,14 +27,20 @@ struct DeviceProgress {
   int64_t moved = 0;       // grows while messages of its process move
   double silent = 0;       // seconds since this was known; of another process
   std::string where = {};  // the process, if there are several
+
+  /// All that other processes are told (`packed.h`).
+  template <class Self, class Each>
+  static void each_field(Self& self, Each each) {
+    each(self.device);
+    each(self.step);
+    each(self.ended);
+    each(self.streams);
+    each(self.moved);
+    each(self.where);
+  }
 };
 
 DeviceProgress progress_of(const DeviceRun& device);
-
-/// As bytes, for processes of the same build.
-std::string pack(const std::vector<DeviceProgress>& devices);
-/// Nothing if they are not what `pack` gives.
-std::vector<DeviceProgress> unpack_progress(std::string_view bytes);
 
 /// Who takes part in what: made once, because plans are long.
 class Partners {

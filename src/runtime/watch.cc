@@ -23,9 +23,13 @@ Watch::Watch(const Plan& plan, const Patience& patience, Predictions predictions
     : plan_(plan), patience_(patience), predictions_(std::move(predictions)), judges_(judges), partners_(plan) {}
 
 std::optional<std::string> Watch::look(const std::vector<DeviceProgress>& devices, double now) {
-  if (!last_look_ || now > *last_look_ + long_pause) {
+  if (!last_look_) {
     awake_since_ = quiet_since_ = now;
     under_way_.clear();
+  } else if (const double lost = now - *last_look_; lost > long_pause) {
+    awake_since_ = now;  // what others have said in the meantime is still to be heard
+    quiet_since_ += lost;
+    for (auto& [where, here] : under_way_) here.since += lost;
   }
   last_look_ = now;
   remember_silence(devices);
@@ -94,7 +98,7 @@ std::optional<std::string> Watch::too_long_under_way(const std::vector<DevicePro
     progress_ = progress;
     quiet_since_ = now;
   }
-  if (now - quiet_since_ <= patience_.first + patience_.factor * longest_quiet_) return {};
+  if (now - quiet_since_ <= patience_.limit(0, longest_quiet_)) return {};
   const std::string silent = describe_silent(devices);
   return fmt::format("nothing has ended for {:.1f} s{}{}", now - quiet_since_, silent.empty() ? "" : ": ", silent);
 }

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 
 #include "base/read_file.h"
+#include "tools/become.h"
 #include "tools/commands.h"
 #include "tools/supervise.h"
 
@@ -43,10 +43,8 @@ Result<std::string> version_of(const std::string& launcher) {
   return out;
 }
 
-}  // namespace
-
-std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher, bool open_mpi,
-                                     const std::string& program) {
+/// The command line for Open MPI, or for those with MPICH's launcher.
+std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher, bool open_mpi) {
   std::vector<std::string> line = {launcher, "-n", fmt::format("{}", command.processes)};
   if (open_mpi) {
     line.insert(line.end(), {"--bind-to", "none"});                   // threads of a process may use all cores
@@ -55,11 +53,13 @@ std::vector<std::string> launch_line(const LaunchCommand& command, const std::st
     line.insert(line.end(), {"-x", supervised_variable});
   }
   if (!command.hosts.empty()) line.insert(line.end(), {open_mpi ? "--hostfile" : "-f", command.hosts});
-  line.insert(line.end(), {program, "train"});
+  line.insert(line.end(), {own_program().string(), "train"});
   line.insert(line.end(), command.train.begin(), command.train.end());
   line.insert(line.end(), {"--backend", "mpi"});
   return line;
 }
+
+}  // namespace
 
 int run(const LaunchCommand& command) {
   const std::string launcher = command.launcher.empty() ? PIPER_LAUNCHER : command.launcher;
@@ -68,10 +68,7 @@ int run(const LaunchCommand& command) {
       return report_text(hosts.error(), command.color);
   auto version = version_of(launcher);
   if (!version) return report_text(version.error(), command.color);
-  std::error_code none;
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe", none).string();
-  const std::vector<std::string> line =
-      launch_line(command, launcher, version->find("HYDRA") == std::string::npos, program);
+  const std::vector<std::string> line = launch_line(command, launcher, version->find("HYDRA") == std::string::npos);
   fmt::print(stderr, "{}\n", fmt::join(line, " "));
   std::fflush(stderr);
   const Supervised job = supervise(line);

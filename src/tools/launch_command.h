@@ -16,8 +16,4 @@ struct LaunchCommand {
 /// Starts the launcher and sees to its end.
 int run(const LaunchCommand& command);
 
-/// The command line for Open MPI, or for those with MPICH's launcher.
-std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher, bool open_mpi,
-                                     const std::string& program);
-
 }  // namespace piper

@@ -21,13 +21,13 @@ Result<LoadedTraining> load(const TrainInput& input) {
   if (input.steps) run.steps = *input.steps;
   if (input.seed) run.seed = *input.seed;
   if (input.devices) run.devices = *input.devices;
-  const std::string schedule = !input.schedule.empty() ? input.schedule : run.schedule ? run.schedule->path : "";
-  if (!schedule.empty()) {
-    PIPER_TRY(out.schedule, load_schedule(schedule));
+  out.schedule_path = !input.schedule.empty() ? input.schedule : run.schedule ? run.schedule->path : "";
+  if (!out.schedule_path.empty()) {
+    PIPER_TRY(out.schedule, load_schedule(out.schedule_path));
   }
-  const std::string emulate = !input.emulate.empty() ? input.emulate : run.emulate ? run.emulate->path : "";
-  if (!emulate.empty()) {
-    PIPER_TRY(out.emulate, load_cluster(emulate));
+  out.emulate_path = !input.emulate.empty() ? input.emulate : run.emulate ? run.emulate->path : "";
+  if (!out.emulate_path.empty()) {
+    PIPER_TRY(out.emulate, load_cluster(out.emulate_path));
   }
   return out;
 }

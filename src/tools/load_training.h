@@ -15,7 +15,9 @@ namespace piper {
 struct LoadedTraining {
   SourceFilePtr file;
   TrainConfig config;
+  std::string schedule_path;  // empty: none is given
   std::optional<Schedule> schedule;
+  std::string emulate_path;  // or the name of a shipped cluster
   std::optional<Cluster> emulate;
 };
 

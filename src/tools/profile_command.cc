@@ -47,19 +47,13 @@ int run(const ProfileCommand& command) {
                                    {"cluster.toml", local_cluster_text(link)}})
     if (auto written = write_file((folder / name).string(), text); !written)
       return report_unwritable(written.error(), color);
-  const std::string schedule = !command.input.schedule.empty() ? command.input.schedule
-                               : loaded->config.run.schedule   ? loaded->config.run.schedule->path
-                                                               : "SCHEDULE";
-  const std::string emulated = !command.input.emulate.empty() ? command.input.emulate
-                               : loaded->config.run.emulate   ? loaded->config.run.emulate->path
-                                                              : "";
   // an emulated network gives every message its links alone
   put(
       fmt::format("{} computations and updates, messages: {} + {}/s\n"
                   "predict a step: piper simulate {}/model.piper {} --costs {}/costs.txt --cluster {}\n",
                   costs.seconds.size(), human_seconds(link.latency), human_bytes(static_cast<int64_t>(link.bandwidth)),
-                  command.output, schedule, command.output,
-                  emulated.empty() ? command.output + "/cluster.toml" : emulated + " --free-links"));
+                  command.output, loaded->schedule ? loaded->schedule_path : "SCHEDULE", command.output,
+                  loaded->emulate ? loaded->emulate_path + " --free-links" : command.output + "/cluster.toml"));
   return fine;
 }
 

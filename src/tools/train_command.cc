@@ -105,19 +105,17 @@ struct Ending {
   std::_Exit(ending.code);
 }
 
-RunDescription describe(const Training& training, const TrainCommand& command, const TrainConfig& config) {
+RunDescription describe(const Training& training, const LoadedTraining& loaded) {
   RunDescription out;
   out.model = training.model().name;
-  out.schedule = !command.input.schedule.empty() ? command.input.schedule
-                 : config.run.schedule           ? config.run.schedule->path
-                                                 : "";
+  out.schedule = loaded.schedule_path;
   out.plan_hash = fmt::format("{:016x}", hash(training.plan()));
   out.parameters = parameter_count(training.graph());
   out.devices = static_cast<int64_t>(template_of_device(training.plan()).size());
   out.batch = training.model().step.batch;
   out.sequence = training.model().step.sequence;
-  out.steps = config.run.steps;
-  out.seed = config.run.seed;
+  out.steps = loaded.config.run.steps;
+  out.seed = loaded.config.run.seed;
   return out;
 }
 
@@ -157,18 +155,19 @@ class OnTerminate {
 /// A run in this process: the only one, or one of several, of which rank 0 speaks.
 class TrainRun {
  public:
-  TrainRun(const TrainCommand& command, const TrainConfig& config, Training& training, World* world)
+  TrainRun(const TrainCommand& command, const LoadedTraining& loaded, Training& training, World* world)
       : command_(command),
-        config_(config),
+        loaded_(loaded),
+        config_(loaded.config),
         training_(training),
         world_(world),
         speaks_(!world || world->rank() == 0),
         color_(command.input.color),
         trace_(!command.trace.empty() ? command.trace
-               : config.run.trace     ? config.run.trace->path
+               : config_.run.trace    ? config_.run.trace->path
                                       : ""),
         metrics_name_(!command.metrics.empty() ? command.metrics
-                      : config.run.metrics     ? config.run.metrics->path
+                      : config_.run.metrics    ? config_.run.metrics->path
                                                : "") {}
 
   Ending run() {
@@ -218,7 +217,7 @@ class TrainRun {
 
   /// A long run is not lost because of a name.
   int prepare_files() {
-    const RunDescription description = describe(training_, command_, config_);
+    const RunDescription description = describe(training_, loaded_);
     if (const auto file = !command_.metrics.empty() ? NamedFile{command_.metrics, {}} : config_.run.metrics) {
       auto created = MetricsFile::create(*file, description);
       if (!created) return report_unwritable(created.error(), color_);
@@ -271,6 +270,7 @@ class TrainRun {
   }
 
   const TrainCommand& command_;
+  const LoadedTraining& loaded_;
   const TrainConfig& config_;
   Training& training_;
   World* const world_;
@@ -302,7 +302,7 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   auto made = Training::make(loaded.file, loaded.config, loaded.schedule, options);
   const bool speaks = !world || world->rank() == 0;
   if (!made) return {speaks ? report_text(made.error(), color) : refused, speaks};
-  const Ending ending = TrainRun(command, loaded.config, **made, world).run();
+  const Ending ending = TrainRun(command, loaded, **made, world).run();
   if (world && ending.code != fine) end_together(*world, ending);  // while threads are stuck nothing can be destroyed
   return ending;
 }

@@ -85,7 +85,7 @@ def run_fault(piper, folder, dice, kind):
     schedule = dice.choice(list(jobs.SCHEDULES))
     code, culprit = FAULTS[kind]
     job = Trial(piper, folder, schedule, "--steps", "1000000", "--fault", f"{kind}:{rank}:{operation}")
-    job.end(120)
+    job.end(30 * PATIENCE + 60)  # in the first step anything may take 30 times the patience
     problems = []
     planted = [when for when, line in job.lines if "a planted fault in rank" in line]
     seconds = job.ended - planted[0] if planted else 0

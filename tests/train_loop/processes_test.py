@@ -119,6 +119,18 @@ class Processes(unittest.TestCase):
                 with self.subTest(schedule=schedule, processes=processes):
                     self.assertEqual(self.numbers(processes, schedule), local)
 
+    def test_launch(self):
+        steps, _ = self.numbers(0, "1f1b")
+        result = self.run_command([PIPER, "launch", "-n", "2", "--launcher", LAUNCHER, "c.toml", "--schedule", "1f1b.piper"])
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("c.toml --schedule 1f1b.piper --backend mpi", result.stderr)
+        self.assertIn(f"loss {steps[0][0]:.6f} -> {steps[-1][0]:.6f}", result.stdout)
+
+    def test_launch_without_launcher(self):
+        result = self.run_command([PIPER, "launch", "-n", "2", "--launcher", "no-such-launcher", "c.toml"])
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"E805\]: the launcher \"no-such-launcher\" cannot be started")
+
     def test_trace_of_all(self):
         result = self.run_command(self.command(2, "dualpipev_experts", "--trace", "t.json"))
         self.assertEqual(result.returncode, 0, result.stderr)

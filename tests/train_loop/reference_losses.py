@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The reference decoder, trained by the program under the schedules of examples/reference, has the losses that PyTorch prints.
 
-    tests/train_loop/reference_losses.py PROGRAM quick|full     exit 1 if a loss differs
+    tests/train_loop/reference_losses.py PROGRAM quick|full|long     exit 1 if a loss differs
 """
 import json
 import subprocess
@@ -26,6 +26,10 @@ def cases(which):
     """(size, schedule, steps) of every run."""
     if which == "quick":
         return [("tiny", schedule, 5) for schedule in QUICK]
+    if which == "long":
+        return [(size, path.stem, 5) for size, slices in SLICES.items()
+                for path in sorted((REFERENCE / f"slices{slices}").glob("*.piper"))
+                if size == "MoE-S" or not path.stem.startswith("ep_")]
     others = sorted(path.stem for path in (REFERENCE / "slices16").glob("*.piper") if path.stem not in QUICK)
     return [("tiny", schedule, 5) for schedule in others] + [
         ("S", "one_device", 2),

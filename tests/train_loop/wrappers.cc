@@ -20,23 +20,15 @@ class IntervenedComputation : public Computation {
   const Intervention& intervention_;
 };
 
-class IntervenedComputations : public Computations {
+class IntervenedComputations : public PassingComputations {
  public:
   IntervenedComputations(Computations& in, Intervention intervention)
-      : in_(in), intervention_(std::move(intervention)) {}
-  ComputationForm form(std::string_view name, Pass pass) const override { return in_.form(name, pass); }
+      : PassingComputations(in), intervention_(std::move(intervention)) {}
   std::unique_ptr<Computation> make(const ComputationSite& site) override {
-    return std::make_unique<IntervenedComputation>(in_.make(site), site, intervention_);
+    return std::make_unique<IntervenedComputation>(to_.make(site), site, intervention_);
   }
-  TensorForm value(std::string_view name, int64_t samples) const override { return in_.value(name, samples); }
-  int64_t sample_dim(std::string_view value) const override { return in_.sample_dim(value); }
-  ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const override {
-    return in_.exchange(value, samples, parts, inwards);
-  }
-  ParameterForm parameter(std::string_view name) const override { return in_.parameter(name); }
 
  private:
-  Computations& in_;
   Intervention intervention_;
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "comm/communicator.h"
-#include "runtime/computation.h"
+#include "runtime/passing_computations.h"
 
 namespace piper {
 

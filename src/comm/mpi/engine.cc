@@ -103,32 +103,31 @@ void Engine::close(const std::shared_ptr<Batch>& batch) {
   open_.erase(batch);
 }
 
+Engine::MessagePointer Engine::message(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key,
+                                       std::span<std::byte> data, size_t whole) {
+  auto out = std::make_shared<Message>();
+  out->batch = batch;
+  out->key = key;
+  out->rank = rank;
+  out->data = data.data();
+  out->bytes = data.size();
+  out->whole = whole;
+  return out;
+}
+
 void Engine::send(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key, std::span<const std::byte> data,
                   size_t whole) {
   batch->add();
   if (rank == rank_) return neighbours_.send(batch, key, data, whole);
-  auto message = std::make_shared<Message>();
-  message->batch = batch;
-  message->key = key;
-  message->rank = rank;
-  message->data = const_cast<std::byte*>(data.data());
-  message->bytes = data.size();
-  message->whole = whole;
-  tell([this, message] { start_send(message); });
+  const std::span<std::byte> only_read(const_cast<std::byte*>(data.data()), data.size());
+  tell([this, sent = message(batch, rank, key, only_read, whole)] { start_send(sent); });
 }
 
 void Engine::receive(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key, std::span<std::byte> data,
                      size_t whole) {
   batch->add();
   if (rank == rank_) return neighbours_.receive(batch, key, data, whole);
-  auto message = std::make_shared<Message>();
-  message->batch = batch;
-  message->key = key;
-  message->rank = rank;
-  message->data = data.data();
-  message->bytes = data.size();
-  message->whole = whole;
-  tell([this, message] { start_receive(message); });
+  tell([this, received = message(batch, rank, key, data, whole)] { start_receive(received); });
 }
 
 void Engine::abort(int world, const std::string& reason) {

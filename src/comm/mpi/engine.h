@@ -91,6 +91,8 @@ class Engine {
   void handle_note(int from, std::span<const std::byte> bytes);
   void write(int to, const Note& note, std::span<const std::byte> data = {}, int use = 0);
 
+  static MessagePointer message(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key,
+                                std::span<std::byte> data, size_t whole);
   void start_send(const MessagePointer& message);
   void start_receive(const MessagePointer& message);
   void arrive(const Arrival& arrival, bool complete, std::span<const std::byte> data);

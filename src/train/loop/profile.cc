@@ -24,7 +24,7 @@ class TimedComputation : public Computation {
 };
 
 std::unique_ptr<Computation> TimedComputations::make(const ComputationSite& site) {
-  return std::make_unique<TimedComputation>(*this, inner_.make(site),
+  return std::make_unique<TimedComputation>(*this, to_.make(site),
                                             CostTable::Key{std::string(site.name), site.pass, site.samples});
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -25,32 +24,14 @@ struct Handout {
   Identity identity;
   std::string plan;  // empty: there is none
   uint64_t hash = 0;
+
+  template <class Self, class Each>
+  static void each_field(Self& self, Each each) {
+    each(self.identity);
+    each(self.plan);
+    each(self.hash);
+  }
 };
-
-std::string pack(const Handout& handout) {
-  Packing out;
-  out.add(handout.identity.size());
-  for (const auto& [name, value] : handout.identity) {
-    out.add(std::string_view(name));
-    out.add(std::string_view(value));
-  }
-  out.add(std::string_view(handout.plan));
-  out.add(handout.hash);
-  return out.take();
-}
-
-Handout unpack(std::string_view bytes) {
-  Unpacking in(bytes);
-  Handout out;
-  for (size_t left = in.count(); left > 0 && in.complete(); --left) {
-    auto& [name, value] = out.identity.emplace_back();
-    in.take(name);
-    in.take(value);
-  }
-  in.take(out.plan);
-  in.take(out.hash);
-  return out;
-}
 
 /// What differs, in words; empty: nothing.
 std::string difference(const Identity& mine, const Identity& of_rank_0) {
@@ -102,13 +83,14 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
     auto prepared = prepare_training(model, schedule, options);
     Handout handout{identity, {}, 0};
     if (prepared) handout = {identity, print(*prepared->plan), hash(*prepared->plan) ^ (other_plan ? 1 : 0)};
-    world.broadcast(pack(handout), patience);
+    world.broadcast(pack_all(std::vector{handout}), patience);
     if (!prepared) return prepared;
     PIPER_CHECK(all_fine(world, ""));
     return prepared;
   }
-  const Handout handout = unpack(world.broadcast("", patience));
-  if (handout.plan.empty()) return rank_0_failed();
+  const std::vector<Handout> handed = unpack_all<Handout>(world.broadcast("", patience));
+  if (handed.empty() || handed[0].plan.empty()) return rank_0_failed();
+  const Handout& handout = handed[0];
   std::string complaint = difference(identity, handout.identity);
   Result<PreparedTraining> prepared = rank_0_failed();
   if (complaint.empty()) {
@@ -177,11 +159,11 @@ std::vector<Together::Clock> Together::compare_clocks() {
 
 std::vector<DeviceFlight> Together::gather(const std::vector<DeviceFlight>& mine) {
   const std::vector<Clock> at_end = compare_clocks();
-  const auto all = world_.gather(pack(mine), patience);
+  const auto all = world_.gather(pack_all(mine), patience);
   std::vector<DeviceFlight> out;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank]) continue;
-    std::vector<DeviceFlight> flights = unpack_flights(*all[rank]);
+    std::vector<DeviceFlight> flights = unpack_all<DeviceFlight>(*all[rank]);
     const Clock &start = at_start_[rank], &end = at_end[rank];
     shift(flights, (start.ahead + end.ahead) / 2);
     const Nanoseconds error = std::max(start.error, end.error) + std::abs(start.ahead - end.ahead) / 2;
@@ -197,7 +179,7 @@ std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress
       device.where = where;
       device.moved = world.moved();
     }
-    world.post(pack(mine), world.rank() == 0 ? World::To::Everybody : World::To::RankZero);
+    world.post(pack_all(mine), world.rank() == 0 ? World::To::Everybody : World::To::RankZero);
     const std::vector<Heard> heard = world.heard();
     std::vector<DeviceProgress> all;
     for (size_t rank = 0; rank < heard.size(); ++rank) {
@@ -205,7 +187,7 @@ std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress
         all.insert(all.end(), mine.begin(), mine.end());
         continue;
       }
-      for (DeviceProgress& device : unpack_progress(heard[rank].block)) {
+      for (DeviceProgress& device : unpack_all<DeviceProgress>(heard[rank].block)) {
         device.silent = std::chrono::duration<double>(std::chrono::steady_clock::now() - heard[rank].when).count();
         all.push_back(std::move(device));
       }
