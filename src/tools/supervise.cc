@@ -61,6 +61,7 @@ class Supervisor {
   Supervised run(const std::vector<std::string>& line) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // what loses its parent becomes a child of this process
     signals_ = signals_of_interest();
+    std::signal(SIGPIPE, SIG_IGN);  // nobody reads the output any more: the job still has to be ended
     if (!start(line)) return {run_failed, false};
     while (!status_) {
       wait(milliseconds(100));
@@ -86,6 +87,8 @@ class Supervisor {
     launcher_ = fork();
     if (launcher_ == 0) {
       setpgid(0, 0);
+      prctl(PR_SET_PDEATHSIG, SIGTERM);  // it does not outlive this process, whatever ends that
+      std::signal(SIGPIPE, SIG_DFL);
       sigset_t none;
       sigemptyset(&none);
       sigprocmask(SIG_SETMASK, &none, nullptr);
