@@ -14,7 +14,7 @@ namespace piper {
 /// The newest that a process has told about itself.
 struct Heard {
   std::string block;                           // empty: nothing yet
-  std::chrono::steady_clock::time_point when;  // it came; nothing yet: when the job was joined
+  std::chrono::steady_clock::time_point when;  // anything came from it; nothing yet: when the job was joined
 };
 
 /// This process among the others. All members may be called from any thread.
@@ -43,6 +43,8 @@ class World {
   virtual void post(std::string block, To to) = 0;
   /// By rank; of this process what it posted last.
   virtual std::vector<Heard> heard() const = 0;
+  /// Grows while messages of this process move, blocks about processes aside.
+  virtual int64_t moved() const = 0;
 
   /// Ends all processes of the job at once, with this code.
   [[noreturn]] virtual void end_everywhere(int code) = 0;

@@ -23,11 +23,16 @@ std::vector<DeviceProgress> progress_shared(const std::vector<DeviceRun*>& devic
 
 }  // namespace
 
-/// Looks from time to time whether anything has ended.
+/// Tells the others how far the devices are and, during steps, looks whether the run goes on.
 class Job::Watchdog {
  public:
   Watchdog(const Plan& plan, const std::vector<DeviceRun*>& devices, Failure& failure, const JobOptions& options)
-      : plan_(plan), devices_(devices), failure_(failure), options_(options), thread_([this] { watch(); }) {}
+      : plan_(plan),
+        devices_(devices),
+        failure_(failure),
+        options_(options),
+        watch_(plan, options.patience, options.predictions, options.judges),
+        thread_([this] { watch(); }) {}
   ~Watchdog() {
     {
       const std::lock_guard lock(mutex_);
@@ -39,26 +44,18 @@ class Job::Watchdog {
   void set_busy(bool busy) {
     const std::lock_guard lock(mutex_);
     busy_ = busy;
-    last_change_ = now();
+    watch_.rest();
   }
 
  private:
   void watch() {
     std::unique_lock lock(mutex_);
-    const double patience = options_.patience_seconds;
-    while (
-        !changed_.wait_for(lock, std::chrono::duration<double>(std::min(patience / 4, 0.25)), [&] { return ended_; })) {
+    const auto pause = std::chrono::duration<double>(std::min(options_.patience.least / 4, 0.25));
+    while (!changed_.wait_for(lock, pause, [&] { return ended_; })) {
       const std::vector<DeviceProgress> devices = progress_shared(devices_, options_);
-      int64_t progress = 0;
-      for (const DeviceProgress& device : devices) progress += device.ended;
-      if (progress != progress_) {
-        progress_ = progress;
-        last_change_ = now();
-      }
-      const double seconds = static_cast<double>(now() - last_change_) * 1e-9;
-      if (!busy_ || seconds < patience || failure_.happened()) continue;
-      failure_.report({RunProblem::Stalled,
-                       describe_stall(plan_, fmt::format("nothing has ended for {:.1f} s", seconds), devices)});
+      if (!busy_ || failure_.happened()) continue;
+      if (const auto complaint = watch_.look(devices, static_cast<double>(now()) * 1e-9))
+        failure_.report({RunProblem::Stalled, fmt::format("{}\n{}", *complaint, describe_progress(plan_, devices))});
     }
   }
 
@@ -66,11 +63,10 @@ class Job::Watchdog {
   const std::vector<DeviceRun*>& devices_;
   Failure& failure_;
   const JobOptions& options_;
+  Watch watch_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ended_ = false, busy_ = false;
-  int64_t progress_ = -1;
-  Nanoseconds last_change_ = 0;
   std::thread thread_;
 };
 
@@ -104,6 +100,18 @@ void Job::set_parameters(const std::function<void(const std::string& name, at::T
 
 at::Tensor Job::parameter(const std::string& name, Kept kept) {
   return get_parameter(*plan_, step_, computations_, device_pointers_, name, kept);
+}
+
+void Job::watched(const std::function<void()>& wait) {
+  watchdog_->set_busy(true);
+  try {
+    wait();
+  } catch (const CommunicationError&) {
+    watchdog_->set_busy(false);
+    if (failure_.happened()) throw failure_.error();
+    throw;
+  }
+  watchdog_->set_busy(false);
 }
 
 StepOutcome Job::step(const StepSettings& settings) {

@@ -7,14 +7,16 @@
 
 #include "runtime/device_run.h"
 #include "runtime/parameters.h"
-#include "runtime/progress.h"
+#include "runtime/watch.h"
 
 namespace piper {
 
 struct JobOptions {
   RunOptions run;
-  /// If nothing ends for so long, the job is stopped and says what every device waits for.
-  double patience_seconds = 300;
+  /// When something takes too long, the job is stopped and says what every device waits for.
+  Patience patience;
+  Predictions predictions;
+  Judges judges = Judges::All;
   /// If the plan has devices in other processes: tells them what the devices here do, and returns what all do. Called
   /// several times a second.
   std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> share_progress;
@@ -41,12 +43,15 @@ class Job {
   void set_parameters(const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
   at::Tensor parameter(const std::string& name, Kept kept);
 
-  double patience() const { return options_.patience_seconds; }
   /// Of all devices of the plan, as far as it is known here.
   std::vector<DeviceProgress> progress() const;
 
   /// Throws RunError, with what the devices did last. The job is over then.
   StepOutcome step(const StepSettings& settings);
+  /// Waits for other processes between steps, watched like a step. Throws RunError too.
+  void watched(const std::function<void()>& wait);
+  /// What to do, besides, when the job fails: end what `watched` waits for.
+  void when_it_fails(std::function<void(const std::string& reason)> stop) { failure_.stop_with(std::move(stop)); }
   /// After an error: some operation never came back, so the threads of the job cannot end.
   bool stuck() const { return stuck_; }
 

@@ -15,51 +15,116 @@ bool has_started(const PlanTemplate& program, const DeviceProgress& device, size
   return stream < device.streams.size() && static_cast<int>(op) <= device.streams[stream].op;
 }
 
-/// Devices that take part in a communication and have not reached it.
-std::vector<int> missing_from(const Plan& plan, const std::vector<DeviceProgress>& devices, int communication) {
-  std::vector<int> missing;
-  for (const DeviceProgress& device : devices) {
-    const PlanTemplate& program = program_of(plan, device.device);
-    for (size_t i = 0; i < program.ops.size(); ++i)
-      if (program.ops[i].communication == communication && !has_started(program, device, i))
-        missing.push_back(device.device);
-  }
-  return missing;
+/// Processes speak several times a second; whoever was silent half as long as the most silent one is as suspicious.
+double long_silence(const std::vector<DeviceProgress>& devices) {
+  double most = 0;
+  for (const DeviceProgress& device : devices) most = std::max(most, device.silent);
+  return std::max(2.0, most / 2);
 }
 
-constexpr double long_silence = 2;  // seconds; processes speak several times a second
+const DeviceProgress* find(const std::vector<DeviceProgress>& devices, int device) {
+  const auto found = std::find_if(devices.begin(), devices.end(), [&](const auto& d) { return d.device == device; });
+  return found == devices.end() ? nullptr : &*found;
+}
 
 std::string and_silent(const DeviceProgress& device) {
   std::string out = device.where.empty() ? "" : fmt::format(" [{}", device.where);
-  if (device.silent > long_silence) out += fmt::format("; no sign of life for {:.1f} s", device.silent);
+  if (device.silent > 2) out += fmt::format("; no sign of life for {:.1f} s", device.silent);
   return out.empty() ? out : out + "]";
 }
 
-/// Empty: nobody in particular.
-std::string describe_culprits(const Plan& plan, const std::vector<DeviceProgress>& devices) {
-  std::vector<std::string> silent, busy;
-  for (const DeviceProgress& device : devices) {
-    if (device.silent > long_silence)
-      silent.push_back(fmt::format("device {} ({}) gives no sign of life", device.device, device.where));
-    const PlanTemplate& program = program_of(plan, device.device);
-    for (const DeviceProgress::Last& last : device.streams)
-      if (last.op >= 0 && !last.ended && !is_communication(program.ops[static_cast<size_t>(last.op)].kind))
-        busy.push_back(fmt::format("{} does not end", describe_op(plan, device.device, last.op)));
+}  // namespace
+
+DeviceProgress progress_of(const DeviceRun& device) {
+  const FlightRecorder& recorder = device.recorder();
+  DeviceProgress out;
+  out.device = device.device();
+  out.step = recorder.step();
+  out.ended = device.progress();
+  for (size_t i = 0; i < recorder.ops(); ++i) {
+    const auto stream = static_cast<size_t>(device.program().ops[i].stream);
+    if (out.streams.size() <= stream) out.streams.resize(stream + 1);
+    const OpTimes times = recorder.times(out.step, static_cast<int>(i));
+    if (times.started != 0)
+      out.streams[stream] = {static_cast<int>(i), static_cast<double>(now() - times.started) * 1e-9, times.ended != 0,
+                             static_cast<double>(recorder.longest(static_cast<int>(i))) * 1e-9};
   }
-  return fmt::format("{}", fmt::join(silent.empty() ? busy : silent, "; "));
+  return out;
+}
+
+Partners::Partners(const Plan& plan) : plan_(plan) {
+  for (const PlanTemplate& program : plan.templates) {
+    for (const int device : program.devices) programs_[device] = &program;
+    auto& operations = operations_[&program];
+    for (size_t i = 0; i < program.ops.size(); ++i)
+      if (is_communication(program.ops[i].kind))
+        operations[{program.ops[i].communication, program.ops[i].kind}] = static_cast<int>(i);
+  }
+}
+
+std::vector<int> Partners::of(int device, int op) const {
+  const PlannedOp& operation = programs_.at(device)->ops[static_cast<size_t>(op)];
+  const Communication& communication = plan_.communications[static_cast<size_t>(operation.communication)];
+  std::vector<int> out;
+  if (communication.transfer) {
+    const bool sends = operation.kind == OpKind::Send;
+    const DeviceList& mine = plan_.groups[static_cast<size_t>(sends ? communication.from : communication.to)];
+    const DeviceList& theirs = plan_.groups[static_cast<size_t>(sends ? communication.to : communication.from)];
+    const auto position = static_cast<int>(std::find(mine.begin(), mine.end(), device) - mine.begin());
+    for (const TransferPiece& piece :
+         transfer_pieces(position, mine, theirs, static_cast<int64_t>(mine.size() * theirs.size())))
+      out.push_back(piece.peer);
+  } else if (operation.kind == OpKind::ReducePieces) {  // who needs whom depends on the cuts: all that take part
+    for (const auto& [other, program] : programs_)
+      if (operations_.at(program).contains({operation.communication, operation.kind})) out.push_back(other);
+  } else {
+    const PlanPartition& over = plan_.partitions[static_cast<size_t>(communication.over)];
+    const auto position = std::find(over.members.begin(), over.members.end(), device) - over.members.begin();
+    const auto first = over.members.begin() + position / over.part_size * over.part_size;
+    out.assign(first, first + over.part_size);
+  }
+  return out;
+}
+
+std::vector<int> Partners::missing(const std::vector<DeviceProgress>& devices, const DeviceProgress& device,
+                                   int op) const {
+  const PlannedOp& operation = programs_.at(device.device)->ops[static_cast<size_t>(op)];
+  if (!is_communication(operation.kind)) return {};
+  const OpKind other_end = operation.kind == OpKind::Send   ? OpKind::Recv
+                           : operation.kind == OpKind::Recv ? OpKind::Send
+                                                            : operation.kind;
+  std::vector<int> out;
+  for (const int partner : of(device.device, op)) {
+    if (partner == device.device) continue;
+    const DeviceProgress* found = find(devices, partner);
+    const PlanTemplate& program = *programs_.at(partner);
+    const int theirs = operations_.at(&program).at({operation.communication, other_end});
+    if (!found || found->step < device.step ||
+        (found->step == device.step && !has_started(program, *found, static_cast<size_t>(theirs))))
+      out.push_back(partner);
+  }
+  return out;
+}
+
+std::string describe_silent(const std::vector<DeviceProgress>& devices) {
+  std::vector<std::string> out;
+  for (const DeviceProgress& device : devices)
+    if (device.silent > long_silence(devices))
+      out.push_back(fmt::format("device {} ({}) gives no sign of life", device.device, device.where));
+  return fmt::format("{}", fmt::join(out, "; "));
 }
 
 std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress>& devices) {
   std::string out;
+  const Partners partners(plan);
   for (const DeviceProgress& device : devices) {
     const PlanTemplate& program = program_of(plan, device.device);
     bool busy = false;
     for (const DeviceProgress::Last& last : device.streams) {
       if (last.op < 0 || last.ended) continue;
       busy = true;
-      const PlannedOp& op = program.ops[static_cast<size_t>(last.op)];
-      const std::vector<int> missing =
-          is_communication(op.kind) ? missing_from(plan, devices, op.communication) : std::vector<int>{};
+      std::vector<int> missing = partners.missing(devices, device, last.op);
+      std::erase_if(missing, [&](int other) { return !find(devices, other); });
       out += fmt::format("  {} since {:.1f} s{}", describe_op(plan, device.device, last.op), last.since + device.silent,
                          and_silent(device));
       if (!missing.empty())
@@ -76,29 +141,6 @@ std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress
                              and_silent(device));
   }
   return out;
-}
-
-}  // namespace
-
-DeviceProgress progress_of(const DeviceRun& device) {
-  const FlightRecorder& recorder = device.recorder();
-  DeviceProgress out;
-  out.device = device.device();
-  out.step = recorder.step();
-  out.ended = device.progress();
-  for (size_t i = 0; i < recorder.ops(); ++i) {
-    const auto stream = static_cast<size_t>(device.program().ops[i].stream);
-    if (out.streams.size() <= stream) out.streams.resize(stream + 1);
-    const OpTimes times = recorder.times(out.step, static_cast<int>(i));
-    if (times.started != 0)
-      out.streams[stream] = {static_cast<int>(i), static_cast<double>(now() - times.started) * 1e-9, times.ended != 0};
-  }
-  return out;
-}
-
-std::string describe_stall(const Plan& plan, const std::string& what, const std::vector<DeviceProgress>& devices) {
-  const std::string culprits = describe_culprits(plan, devices);
-  return fmt::format("{}{}{}\n{}", what, culprits.empty() ? "" : ": ", culprits, describe_progress(plan, devices));
 }
 
 }  // namespace piper

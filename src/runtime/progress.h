@@ -1,7 +1,9 @@
 // What devices are doing now, in a form that can be told to other processes, and reports of a run that does not go on.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/plan.h"
@@ -19,8 +21,10 @@ struct DeviceProgress {
     int op = -1;         // none: -1
     double since = 0;    // seconds it has been under way
     bool ended = false;  // it is not any more
+    double longest = 0;  // seconds that it took in an earlier step; 0: there was none
   };
   std::vector<Last> streams;
+  int64_t moved = 0;       // grows while messages of its process move
   double silent = 0;       // seconds since this was known; of another process
   std::string where = {};  // the process, if there are several
 
@@ -31,14 +35,32 @@ struct DeviceProgress {
     each(self.step);
     each(self.ended);
     each(self.streams);
+    each(self.moved);
     each(self.where);
   }
 };
 
 DeviceProgress progress_of(const DeviceRun& device);
 
-/// Why nothing goes on, in the user's words: `what` was seen; who keeps the others waiting (processes without a sign of
-/// life, or else operations that need nobody and do not end); and what every device does and waits for.
-std::string describe_stall(const Plan& plan, const std::string& what, const std::vector<DeviceProgress>& devices);
+/// Who takes part in what: made once, because plans are long.
+class Partners {
+ public:
+  explicit Partners(const Plan& plan);
+
+  /// Devices that a communication of this one needs and that have not reached it, or that nothing is known of.
+  std::vector<int> missing(const std::vector<DeviceProgress>& devices, const DeviceProgress& of, int op) const;
+
+ private:
+  std::vector<int> of(int device, int op) const;
+
+  const Plan& plan_;
+  std::map<int, const PlanTemplate*> programs_;                                      // by device
+  std::map<const PlanTemplate*, std::map<std::pair<int, OpKind>, int>> operations_;  // by communication
+};
+
+/// Devices of processes that give no sign of life; empty: there are none.
+std::string describe_silent(const std::vector<DeviceProgress>& devices);
+/// What every device does and waits for, in the user's words.
+std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress>& devices);
 
 }  // namespace piper

@@ -12,6 +12,7 @@
 #include "base/read_file.h"
 #include "tools/become.h"
 #include "tools/commands.h"
+#include "tools/supervise.h"
 
 namespace piper {
 namespace {
@@ -19,6 +20,16 @@ namespace {
 Diagnostic no_launcher(const std::string& launcher, const std::string& why) {
   return error(ErrorCode::E805, {}, fmt::format("the launcher \"{}\" cannot be started: {}", launcher, why))
       .help("install Open MPI (Debian: openmpi-bin), or name another with --launcher");
+}
+
+Diagnostic did_not_begin(const LaunchCommand& command) {
+  return error(ErrorCode::E805, {}, "the processes of the job have not begun; the launcher says why, above")
+      .help(command.hosts.empty()
+                ? ""
+                : fmt::format("look at the names in \"{}\": `ssh HOST true` must work for each of them, "
+                              "and the program must be at the same place on all",
+                              command.hosts))
+      .help("the line that was started stands at the top");
 }
 
 /// What it says about itself.
@@ -39,6 +50,7 @@ std::vector<std::string> launch_line(const LaunchCommand& command, const std::st
     line.insert(line.end(), {"--bind-to", "none"});                   // threads of a process may use all cores
     if (command.hosts.empty()) line.emplace_back("--oversubscribe");  // also with fewer cores than processes
     if (geteuid() == 0) line.emplace_back("--allow-run-as-root");
+    line.insert(line.end(), {"-x", supervised_variable});
   }
   if (!command.hosts.empty()) line.insert(line.end(), {open_mpi ? "--hostfile" : "-f", command.hosts});
   line.insert(line.end(), {own_program().string(), "train"});
@@ -58,8 +70,10 @@ int run(const LaunchCommand& command) {
   if (!version) return report_text(version.error(), command.color);
   const std::vector<std::string> line = launch_line(command, launcher, version->find("HYDRA") == std::string::npos);
   fmt::print(stderr, "{}\n", fmt::join(line, " "));
-  become(launcher, line);
-  return report_text(no_launcher(launcher, std::strerror(errno)), command.color);
+  std::fflush(stderr);
+  const Supervised job = supervise(line);
+  if (job.code != fine && job.code != usage && !job.began) report_text(did_not_begin(command), command.color);
+  return job.code;
 }
 
 }  // namespace piper

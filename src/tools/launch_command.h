@@ -13,7 +13,7 @@ struct LaunchCommand {
   std::vector<std::string> train;  // what `piper train` gets
   bool color = false;
 };
-/// Becomes the launcher.
+/// Starts the launcher and sees to its end.
 int run(const LaunchCommand& command);
 
 }  // namespace piper

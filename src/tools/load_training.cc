@@ -41,10 +41,13 @@ int report_failure(Training& training, const RunError& problem, bool color) {
   report_text(as_diagnostic(problem), color);
   fmt::print(stderr, "the last operations of every device:\n{}",
              describe_flight(training.plan(), flights_of(training.job().devices()), 3));
+  return run_failed;
+}
+
+void end_if_stuck(Training& training) {
   std::fflush(stdout);
   std::fflush(stderr);
   if (training.job().stuck()) std::_Exit(run_failed);
-  return run_failed;
 }
 
 }  // namespace piper

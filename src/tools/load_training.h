@@ -26,8 +26,9 @@ Result<LoadedTraining> load(const TrainInput& input);
 
 /// What cannot be written is a failure of the run, not of its input.
 int report_unwritable(const Diagnostic& problem, bool color);
-/// Says what went wrong and what the devices did last. Threads that never come back are left behind, by ending the
-/// program.
+/// Says what went wrong and what the devices did last.
 int report_failure(Training& training, const RunError& problem, bool color);
+/// Threads that never come back are left behind, by ending the program.
+void end_if_stuck(Training& training);
 
 }  // namespace piper

@@ -31,7 +31,9 @@ int run(const ProfileCommand& command) {
     training.timed()->forget();
     for (int64_t s = 0; s < steps; ++s) training.step();
   } catch (const RunError& problem) {
-    return report_failure(training, problem, color);
+    report_failure(training, problem, color);
+    end_if_stuck(training);
+    return run_failed;
   }
   CostTable costs = training.timed()->costs();
   add_update_costs(costs, training.plan(), training.job().devices());

@@ -8,7 +8,7 @@
 
 namespace piper {
 void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
-  CLI::App* trace = program.add_subcommand("trace", "Compare traces");
+  CLI::App* trace = program.add_subcommand("trace", "Compare traces, and see what a run did last that failed");
   trace->require_subcommand(1);
   trace->footer("Example:\n  piper trace diff predicted.json measured.json");
   CLI::App* diff = trace->add_subcommand("diff", "Where a prediction and a run of the same plan differ");
@@ -20,6 +20,17 @@ void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
       ->capture_default_str();
   diff->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
   diff->footer("Example:\n  piper trace diff predicted.json measured.json --format json");
+
+  CLI::App* flight = trace->add_subcommand("flight", "The last operations of every process of a job that failed");
+  const auto flights = on_choice(*flight, chosen, TraceFlightCommand{{}, "", 8, color});
+  flight->add_option("FILE", flights->files, "Records of one run: METRICS.rank0.flight, METRICS.rank1.flight, ...")
+      ->required();
+  flight->add_option("-n,--operations", flights->operations, "How many of every device")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  flight->add_option("-o,--output", flights->output, "Write all of them as one trace, for `piper view` and Perfetto");
+  flight->add_flag("--color,!--no-color", flights->color, "Colours (default: only on a terminal)");
+  flight->footer("Example:\n  piper trace flight metrics.jsonl.rank*.flight -o last.json");
 }
 
 void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {

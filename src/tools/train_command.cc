@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 #include "base/hash.h"
@@ -15,32 +18,41 @@
 #include "tools/commands.h"
 #include "tools/join_mpi.h"
 #include "tools/load_training.h"
+#include "tools/supervise.h"
 #include "trace/chrome.h"
+#include "train/loop/flight_record.h"
 #include "train/loop/measured.h"
+#include "train/loop/plant_fault.h"
 #include "train/progress.h"
 
 namespace piper {
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t interrupted = 0, terminated = 0;
 
-/// While it lives, the first Ctrl-C (or SIGTERM, which launchers make of it) only asks for the end; the second ends the
-/// program at once.
+/// While it lives, the first Ctrl-C (or SIGTERM, which launchers make of it, or SIGUSR1, of `piper launch`) only asks
+/// for the end; the second ends the program at once.
 class WatchInterrupts {
  public:
-  WatchInterrupts() : interrupt_(std::signal(SIGINT, note)), terminate_(std::signal(SIGTERM, note)) {}
+  WatchInterrupts()
+      : interrupt_(std::signal(SIGINT, note)),
+        terminate_(std::signal(SIGTERM, note)),
+        user_(std::signal(SIGUSR1, note)) {}
   ~WatchInterrupts() {
     std::signal(SIGINT, interrupt_);
     std::signal(SIGTERM, terminate_);
+    std::signal(SIGUSR1, user_);
   }
 
  private:
   static void note(int which) {
     interrupted = 1;
+    if (which == SIGTERM) terminated = 1;
     std::signal(which, SIG_DFL);
   }
   void (*interrupt_)(int);
   void (*terminate_)(int);
+  void (*user_)(int);
 };
 
 /// What the plan is compiled for, so that it is the plan of a simulation with the same options.
@@ -86,6 +98,7 @@ struct Ending {
 /// In a job of several processes that has failed: the one that has said why ends them all; the others wait for that.
 [[noreturn]] void end_together(World& world, const Ending& ending) {
   std::fflush(stdout);
+  if (ending.said) say_end(ending.code);
   std::fflush(stderr);
   std::this_thread::sleep_for(ending.said ? std::chrono::milliseconds(500) : std::chrono::seconds(10));
   if (ending.said) world.end_everywhere(ending.code);
@@ -113,8 +126,31 @@ double seconds_now() {
 /// Messages that did not come, outside of steps: who is to blame is seen from what everybody does.
 RunError as_run_error(Training& training, const CommunicationError& problem) {
   if (dynamic_cast<const JobStopped*>(&problem)) return {RunProblem::Elsewhere, problem.what()};
-  return {RunProblem::Stalled, describe_stall(training.plan(), problem.what(), training.job().progress())};
+  const std::vector<DeviceProgress> devices = training.job().progress();
+  const std::string silent = describe_silent(devices);
+  return {RunProblem::Stalled, fmt::format("{}{}{}\n{}", problem.what(), silent.empty() ? "" : ": ", silent,
+                                           describe_progress(training.plan(), devices))};
 }
+
+/// Looks often, on a thread of its own, whether the launcher wants this process to end. It may do so because another
+/// one is gone, and kills soon.
+class OnTerminate {
+ public:
+  explicit OnTerminate(std::function<void()> act) : act_(std::move(act)), thread_([this] { look(); }) {}
+  ~OnTerminate() {
+    ended_ = true;
+    thread_.join();
+  }
+
+ private:
+  void look() {
+    while (!ended_ && !terminated) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (terminated) act_();
+  }
+  std::function<void()> act_;
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
 
 /// A run in this process: the only one, or one of several, of which rank 0 speaks.
 class TrainRun {
@@ -129,15 +165,24 @@ class TrainRun {
         color_(command.input.color),
         trace_(!command.trace.empty() ? command.trace
                : config_.run.trace    ? config_.run.trace->path
-                                      : "") {}
+                                      : ""),
+        metrics_name_(!command.metrics.empty() ? command.metrics
+                      : config_.run.metrics    ? config_.run.metrics->path
+                                               : "") {}
 
   Ending run() {
     try {
-      // rank 0, which knows most, loses its patience first
-      if (world_) together_.emplace(*world_, training_.job().patience() + (speaks_ ? 0 : 5));
+      if (world_) training_.job().watched([&] { together_.emplace(*world_, training_.job()); });
+      std::optional<OnTerminate> on_terminate;
+      if (keeps_record()) {
+        std::remove(record_name().c_str());  // of an earlier run
+        on_terminate.emplace([this] { leave_record("the launcher ended this process"); });
+      }
       int code = speaks_ ? prepare_files() : fine;
       if (code == fine) code = take_steps();
       if (code == fine) code = finish();
+      on_terminate.reset();
+      if (code == fine && keeps_record()) std::remove(record_name().c_str());
       return {code, true};
     } catch (const RunError& problem) {
       return failed(problem);
@@ -147,9 +192,27 @@ class TrainRun {
   }
 
  private:
+  bool keeps_record() const { return world_ && !metrics_name_.empty(); }
+  std::string record_name() const { return fmt::format("{}.rank{}.flight", metrics_name_, world_->rank()); }
+
+  /// What this process did last, next to the metrics: others may be gone, so nobody collects it.
+  void leave_record(const std::string& reason) {
+    const std::lock_guard lock(recording_);
+    FlightFile file;
+    file.rank = world_->rank();
+    file.host = host_name();
+    file.reason = reason;
+    file.clock_error = together_ ? together_->clock_error_here() : 0;
+    add_events(file, training_.plan(), flights_of(training_.job().devices()), together_ ? together_->clock_ahead() : 0);
+    if (auto written = write_file(record_name(), print(file)); !written) report_unwritable(written.error(), color_);
+  }
+
   Ending failed(const RunError& problem) {
+    if (keeps_record()) leave_record(problem.what());
     if (problem.problem == RunProblem::Elsewhere) return {run_failed, false};
-    return {report_failure(training_, problem, color_), true};
+    report_failure(training_, problem, color_);
+    if (!world_) end_if_stuck(training_);
+    return {run_failed, true};
   }
 
   /// A long run is not lost because of a name.
@@ -182,14 +245,15 @@ class TrainRun {
       seen_.push_back(training_.step());
       if (speaks_)
         if (auto shown = show(seen_.back()); !shown) return report_unwritable(shown.error(), color_);
-      stop = together_ ? together_->anywhere(interrupted != 0) : interrupted != 0;
+      stop = interrupted != 0;
+      if (together_) training_.job().watched([&] { stop = together_->anywhere(stop); });
     }
     return fine;
   }
 
   int finish() {
     std::vector<DeviceFlight> flights = flights_of(training_.job().devices());
-    if (together_) flights = together_->gather(flights);
+    if (together_) training_.job().watched([&] { flights = together_->gather(flights); });
     if (!speaks_) return fine;
     if (static_cast<int64_t>(seen_.size()) < config_.run.steps)
       put(fmt::format("stopped after {} of {} steps\n", seen_.size(), config_.run.steps));
@@ -211,7 +275,8 @@ class TrainRun {
   Training& training_;
   World* const world_;
   const bool speaks_, color_;
-  const std::string trace_;
+  const std::string trace_, metrics_name_;
+  std::mutex recording_;
   std::optional<Together> together_;
   std::optional<MetricsFile> metrics_;
   std::vector<StepMetrics> seen_;
@@ -220,7 +285,7 @@ class TrainRun {
 Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* world) {
   const bool color = command.input.color;
   TrainingOptions options;
-  options.job.patience_seconds = command.patience;
+  options.job.patience = {.least = command.patience, .first = 30 * command.patience};
   options.job.run.recorded_steps = 3;
   options.emulate = loaded.emulate;
   options.threads = command.input.threads;
@@ -229,16 +294,24 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
     options.world = world;
     options.identity = identity_of(command.input, loaded, *world);
   }
+  const auto fault = parse_planted_fault(command.fault);
+  if (fault && fault->rank == (world ? world->rank() : 0)) {
+    options.job.run.before_op = plant(*fault);
+    options.other_plan = fault->kind == PlantedFault::Kind::Plan;
+  }
   auto made = Training::make(loaded.file, loaded.config, loaded.schedule, options);
   const bool speaks = !world || world->rank() == 0;
   if (!made) return {speaks ? report_text(made.error(), color) : refused, speaks};
-  return TrainRun(command, loaded, **made, world).run();
+  const Ending ending = TrainRun(command, loaded, **made, world).run();
+  if (world && ending.code != fine) end_together(*world, ending);  // while threads are stuck nothing can be destroyed
+  return ending;
 }
 
 }  // namespace
 
 int run(const TrainCommand& command) {
   const bool color = command.input.color;
+  if (command.input.backend == "mpi") say_begin();
   auto loaded = load(command.input);
   if (!loaded) return report_text(loaded.error(), color);
   auto joined = join(command.input, *loaded);
@@ -246,6 +319,7 @@ int run(const TrainCommand& command) {
   World* const world = joined->get();
   const Ending ending = train(command, *loaded, world);
   if (world && ending.code != fine) end_together(*world, ending);
+  if (world && world->rank() == 0) say_end(fine);
   return ending.code;
 }
 

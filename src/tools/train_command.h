@@ -26,7 +26,8 @@ struct TrainCommand {
   TrainInput input;
   std::string trace, metrics;
   std::string cluster, costs;  // what the compiler orders operations by; empty: the emulated cluster, formulas
-  double patience = 300;       // seconds
+  double patience = 10;        // seconds
+  std::string fault;           // on purpose; empty: none
 };
 int run(const TrainCommand& command);
 

@@ -6,6 +6,7 @@
 #include "tools/launch_command.h"
 #include "tools/on_choice.h"
 #include "tools/train_command.h"
+#include "train/planted_fault.h"
 
 namespace piper {
 namespace {
@@ -33,16 +34,26 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
 
 void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
   CLI::App* app = program.add_subcommand("train", "Train a model under a schedule");
-  const auto command = on_choice(*app, chosen, TrainCommand{usual, {}, {}, {}, {}});
+  TrainCommand nothing;
+  nothing.input = usual;
+  const auto command = on_choice(*app, chosen, nothing);
   add_input(*app, command->input, "Steps, instead of the configuration's");
   app->add_option("--trace", command->trace, "Write when every operation of the last steps ran");
   app->add_option("--metrics", command->metrics, "Write loss and speed of every step, one JSON object a line");
   app->add_option("--cluster", command->cluster,
                   "Cluster that the plan is compiled for, as in `piper simulate`: a shipped one, or a file (.toml)");
   app->add_option("--costs", command->costs, "Measured costs that the plan is compiled for, as in `piper simulate`");
-  app->add_option("--patience", command->patience, "Seconds without any progress after which the run is ended")
+  app->add_option("--patience", command->patience,
+                  "Seconds that anything may take, in addition to ten times what is expected of it")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
+  app->add_option("--fault", command->fault, "Fails on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
+      ->check([](const std::string& text) {
+        return parse_planted_fault(text)
+                   ? ""
+                   : "a fault is KIND:RANK:OPERATION, where KIND is kill, stop, throw, memory, hang "
+                     "or plan: stop:2:137";
+      });
   app->footer("Example:\n  piper train examples/train_moe.toml --steps 20 --trace measured.json");
 }
 

@@ -11,7 +11,7 @@ Diagnostic as_diagnostic(const RunError& problem) {
           .help("the line of the schedule behind the operation stands in brackets; all other devices were stopped");
     case RunProblem::Stalled:
       return error(ErrorCode::E802, {}, problem.what())
-          .help("look at the device that others wait for; --patience says how long to wait");
+          .help("look at the device that others wait for; --patience gives everything more time");
     case RunProblem::NotFinite:
       return error(ErrorCode::E803, {}, problem.what())
           .help("no weight was changed by this step")

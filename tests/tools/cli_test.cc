@@ -122,7 +122,8 @@ TEST(CommandLine, UsageIsTwo) {
 
 TEST(CommandLine, HelpEverywhere) {
   EXPECT_THAT(run_piper("--help", root).output, HasSubstr("explain"));
-  for (const std::string command : {"compile", "check", "explain", "schedule", "trace", "trace diff", "view", "completion"}) {
+  for (const std::string command :
+       {"compile", "check", "explain", "schedule", "trace", "trace diff", "trace flight", "view", "completion"}) {
     const ProgramResult result = run_piper(command + " --help", root);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr("Example"));

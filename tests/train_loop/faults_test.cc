@@ -49,7 +49,7 @@ TEST(Faults, AnOperationThatThrows) {
 /// A device that does not go on: the others say what they wait for.
 TEST(Faults, ADeviceThatStalls) {
   TrainSettings settings;
-  settings.job.patience_seconds = 0.5;
+  settings.job.patience = {.least = 0.5, .first = 0.5};
   std::atomic<bool> released = false;
   settings.job.run.before_op = [&](int device, int op) {
     for (int i = 0; device == 0 && op == 1 && i < 20 && !released; ++i)

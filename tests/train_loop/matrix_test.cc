@@ -8,6 +8,7 @@
 
 #include "plan/plan.h"
 #include "train_loop/covering.h"
+#include "train_loop/legs.h"
 
 namespace piper {
 namespace {
@@ -16,17 +17,6 @@ namespace {
 /// place where less may be used than was planned.
 bool planned_too_large(const Plan& plan) {
   return std::any_of(plan.works.begin(), plan.works.end(), [](const PlanWork& work) { return work.layout >= 0; });
-}
-
-struct Leg {
-  DType dtype;
-  Optimizer optimizer;
-  Issue issue;
-};
-std::vector<Leg> legs_of(const Combination& c) {
-  if (c.legs == Legs::AdamWInFloat64)
-    return {{DType::Float64, Optimizer::AdamW, Issue::Ahead}, {DType::Float32, Optimizer::Momentum, Issue::Serial}};
-  return {{DType::Float32, Optimizer::AdamW, Issue::Serial}, {DType::Float64, Optimizer::Momentum, Issue::Ahead}};
 }
 
 void expect_memory_as_planned(const Trained& run, const Plan& plan, Issue issue) {
@@ -45,7 +35,7 @@ void expect_equal(const Combination& c, const Leg& leg) {
   ASSERT_TRUE(compiled) << render(compiled.error());
   TrainSettings settings = usual_settings(subject);
   settings.job.run.issue = leg.issue;
-  settings.job.patience_seconds = 60;
+  settings.job.patience.first = 60;
   const auto plan = std::make_shared<const Plan>(compiled->plan);
   const Trained run = train(model_of(subject), model, plan, settings);
   const Trained& expected = reference(subject, c.slices());

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/hash.h"
 #include "comm/local/local_world.h"
 #include "models/reference_tokens.h"
 #include "plan/issue_order_memory.h"
@@ -27,6 +28,19 @@ bool copies_equal(Job& job) {
       if (const auto [found, fresh] = first.try_emplace(name, weights); !fresh && !at::equal(found->second, weights))
         return false;
   return true;
+}
+
+/// After those before it.
+uint64_t bits_of(DeviceRun& device, uint64_t before) {
+  StableHash hash;
+  hash.add(before);
+  const auto& buffers = device.program().buffers;
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    if (!buffers[b].persistent) continue;
+    const at::Tensor& flat = device.frame()[static_cast<int>(b)];
+    hash.add(std::string_view(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes()));
+  }
+  return hash.value();
 }
 
 /// What lives only inside an operation is gone when the operation ends; streams side by side hold it for longer.
@@ -86,8 +100,9 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
   const Plan& plan = *shared;
   CapturedComputations real(captured, model.initialize);
   const std::unique_ptr<Computations> wrapped = settings.computations ? settings.computations(real) : nullptr;
+  const auto devices = static_cast<int>(template_of_device(plan).size());
   std::vector<std::unique_ptr<Communicator>> world =
-      make_local_world(static_cast<int>(template_of_device(plan).size()));
+      settings.world ? settings.world->make(devices, std::chrono::minutes(5)) : make_local_world(devices);
   if (settings.communicator)
     for (auto& communicator : world) communicator = settings.communicator(std::move(communicator));
   Trained out;
@@ -109,6 +124,11 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
     const StepOutcome outcome = job.step(at);
     out.losses.push_back(outcome.loss);
     out.norms.push_back(outcome.gradient_norm);
+    for (DeviceRun* device : job.devices()) {
+      uint64_t& bits = out.bits[device->device()];
+      bits = bits_of(*device, bits);
+    }
+    if (settings.world) continue;
     Tensors& gradients = out.gradients.emplace_back();
     for (const PlanBucket& bucket : plan.buckets)
       for (const PlanParameter& parameter : bucket.parameters) {

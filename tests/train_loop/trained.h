@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/world.h"
 #include "models/build_model.h"
 #include "runtime/job.h"
 #include "train/loop/prepare_training.h"
@@ -24,6 +25,8 @@ struct TrainSettings {
   std::function<void(Plan&)> plant;
   std::function<std::unique_ptr<Computations>(Computations&)> computations;
   std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> communicator;
+  /// Processes that train together; none: devices are threads of this one. Of others' devices nothing is kept.
+  World* world = nullptr;
 };
 
 struct Trained {
@@ -36,6 +39,7 @@ struct Trained {
   std::vector<int64_t> planned_bytes;  // the plan's peak, with streams side by side
   std::vector<int64_t> serial_bytes;   // the plan's peak if every operation ends before the next one starts
   bool copies_equal = true;            // devices with the same parameters have the same bits
+  std::map<int, uint64_t> bits;        // by device: hash of all that outlives a step, after every step
   int devices = 0;
 };
 

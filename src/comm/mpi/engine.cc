@@ -28,13 +28,8 @@ constexpr auto idle_nap = milliseconds(1);  // while nobody waits
 constexpr auto grace = seconds(3);          // for pieces under way when their call is given up
 constexpr auto farewell = seconds(10);      // how long leaving waits for the others
 constexpr size_t longest_reason = 8 << 10;
+constexpr int launcher_gone_code = 3;
 constexpr int about_news = 1;  // use of a note
-
-/// Without destructors: other threads are in the middle of something.
-[[noreturn]] void end_process(int code) {
-  std::fflush(nullptr);
-  std::_Exit(code);
-}
 
 }  // namespace
 
@@ -58,9 +53,13 @@ struct Engine::Note {
 };
 
 Engine::Engine() {
-  std::promise<void> joined;
+  std::promise<void> joined, left;
   auto ready = joined.get_future();
-  thread_ = std::thread([&] { run(joined); });
+  left_ = left.get_future();
+  thread_ = std::thread([&, left = std::move(left)]() mutable {
+    run(joined);
+    left.set_value();
+  });
   try {
     ready.get();
   } catch (...) {
@@ -71,6 +70,10 @@ Engine::Engine() {
 
 Engine::~Engine() {
   tell([this] { say_goodbye(); });
+  if (left_.wait_for(2 * farewell) == std::future_status::timeout) {
+    std::fputs("piper: MPI does not end; this process ends without it\n", stderr);
+    end_process(0);
+  }
   thread_.join();
 }
 
@@ -176,7 +179,15 @@ void Engine::end_everywhere(int code) {
     wire_->abort(code);
   });
   std::this_thread::sleep_for(seconds(3));
-  end_process(code);  // the engine hangs in MPI
+  launcher_.end(true);  // it cannot reach the others
+  end_process(code);    // the engine hangs in MPI
+}
+
+/// Without destructors: other threads are in the middle of something.
+void Engine::end_process(int code) {
+  launcher_.end(false);
+  std::fflush(nullptr);
+  std::_Exit(code);
 }
 
 // ---- The thread
@@ -217,6 +228,13 @@ void Engine::work() {
       break_off(problem.what());
     }
     const auto now = Clock::now();
+    if (now > launcher_seen_ + milliseconds(500)) {
+      launcher_seen_ = now;
+      if (launcher_.gone()) {
+        std::fputs("piper: what has started this process is gone; it ends too\n", stderr);
+        end_process(launcher_gone_code);
+      }
+    }
     for (const auto& [batch, since] : leaving_)
       if (now > since + grace) {
         break_off("a peer cannot be reached");
@@ -257,6 +275,7 @@ void Engine::nap(bool moved) {
 void Engine::handle(const Wire::Event& event) {
   switch (event.kind) {
     case Wire::Event::Kind::NoteCame:
+      is_alive(event.rank);
       handle_note(event.rank, event.note);
       break;
     case Wire::Event::Kind::NoteSent:
@@ -344,6 +363,7 @@ void Engine::start_receive(const MessagePointer& message) {
 }
 
 void Engine::arrive(const Arrival& arrival, bool complete, std::span<const std::byte> data) {
+  pieces_moved_.fetch_add(1, std::memory_order_relaxed);
   const auto found = expected_.find(arrival.key);
   if (found == expected_.end()) {
     arrived_[arrival.key].push_back({arrival, complete, {data.begin(), data.end()}});
@@ -417,7 +437,11 @@ void Engine::refused(int from, const Note& note) {
 void Engine::end_piece(Message& message, const Wire::Event& event) {
   const MessagePointer keep = in_use_.at(&message);
   const bool receives = message.tag != 0;
-  if (receives) granted_ -= event.bytes;
+  if (receives) {
+    granted_ -= event.bytes;
+    is_alive(message.rank);
+  }
+  pieces_moved_.fetch_add(1, std::memory_order_relaxed);
   if (--message.pieces == 0) in_use_.erase(&message);
   if (!event.problem.empty()) {
     message.batch->fail("the connection to rank " + std::to_string(message.rank) + " failed: " + event.problem);
@@ -462,6 +486,11 @@ void Engine::release_if_unused(const std::shared_ptr<Batch>& batch) {
     if (message->batch == batch) return;
   leaving_.erase(batch);
   batch->release();
+}
+
+void Engine::is_alive(int rank) {
+  const std::lock_guard lock(calls_mutex_);
+  heard_[static_cast<size_t>(rank)].when = Clock::now();
 }
 
 void Engine::send_news(int to) {

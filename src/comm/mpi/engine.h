@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/mpi/batch.h"
+#include "comm/mpi/launcher.h"
 #include "comm/mpi/mpi_world.h"
 #include "comm/mpi/neighbours.h"
 #include "comm/mpi/wire.h"
@@ -44,6 +45,7 @@ class Engine {
 
   void post(std::string block, MpiWorld::To to);
   std::vector<Heard> heard();
+  int64_t moved() const { return pieces_moved_.load(std::memory_order_relaxed); }
   [[noreturn]] void end_everywhere(int code);
 
  private:
@@ -103,14 +105,17 @@ class Engine {
   void withdraw(const std::shared_ptr<Batch>& batch);
   void release_if_unused(const std::shared_ptr<Batch>& batch);
   void send_news(int to);
+  void is_alive(int rank);
   void stop_world(int world, const std::string& reason);
   void break_off(const std::string& reason);
   void say_goodbye();
+  [[noreturn]] void end_process(int code);
 
   void tell(std::function<void()> order);
 
   int rank_ = 0, ranks_ = 1;
   std::string library_;
+  const Launcher launcher_;
   Neighbours neighbours_;
 
   std::mutex orders_mutex_;
@@ -123,6 +128,7 @@ class Engine {
   std::string broken_;                  // not empty: nothing can be carried any more
   std::vector<Heard> heard_;
   std::atomic<bool> hangs_ = false;  // the engine, in MPI
+  std::atomic<int64_t> pieces_moved_ = 0;
 
   // The engine's thread only.
   std::unique_ptr<Wire> wire_;
@@ -142,6 +148,8 @@ class Engine {
   int goodbyes_ = 0;
   bool leaving_job_ = false;
   Clock::time_point moved_;  // when something happened last
+  Clock::time_point launcher_seen_;
+  std::future<void> left_;
   std::thread thread_;
 };
 

@@ -129,6 +129,9 @@ void MpiWorld::post(std::string block, To to) {
 std::vector<Heard> MpiWorld::heard() const {
   return engine_->heard();
 }
+int64_t MpiWorld::moved() const {
+  return engine_->moved();
+}
 void MpiWorld::end_everywhere(int code) {
   engine_->end_everywhere(code);
 }

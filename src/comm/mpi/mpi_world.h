@@ -41,6 +41,7 @@ class MpiWorld : public World {
   std::vector<std::optional<std::string>> gather(const std::string& bytes, std::chrono::milliseconds patience) override;
   void post(std::string block, To to) override;
   std::vector<Heard> heard() const override;
+  int64_t moved() const override;
   [[noreturn]] void end_everywhere(int code) override;
 
  private:

@@ -5,7 +5,10 @@
 namespace piper {
 
 FlightRecorder::FlightRecorder(size_t ops, size_t steps)
-    : ops_(ops), steps_(std::max<size_t>(steps, 1)), records_(std::make_unique<Record[]>(ops_ * steps_)) {}
+    : ops_(ops),
+      steps_(std::max<size_t>(steps, 1)),
+      records_(std::make_unique<Record[]>(ops_ * steps_)),
+      longest_(std::make_unique<std::atomic<Nanoseconds>[]>(ops_)) {}
 
 void FlightRecorder::begin(int64_t step) {
   for (size_t op = 0; op < ops_; ++op) {
@@ -13,6 +16,15 @@ void FlightRecorder::begin(int64_t step) {
     for (auto* time : {&record.launched, &record.started, &record.ended}) time->store(0, std::memory_order_relaxed);
   }
   step_ = step;
+}
+
+void FlightRecorder::ended(int op) {
+  Record& record = at(step_, op);
+  const Nanoseconds time = now();
+  record.ended.store(time, std::memory_order_relaxed);
+  std::atomic<Nanoseconds>& longest = longest_[static_cast<size_t>(op)];  // written by one thread at a time
+  const Nanoseconds took = time - record.started.load(std::memory_order_relaxed);
+  if (took > longest.load(std::memory_order_relaxed)) longest.store(took, std::memory_order_relaxed);
 }
 
 int64_t FlightRecorder::oldest() const {

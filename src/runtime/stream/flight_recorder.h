@@ -31,13 +31,15 @@ class FlightRecorder {
   void begin(int64_t step);  // steps count from 0
   void launched(int op) { at(step_, op).launched.store(now(), std::memory_order_relaxed); }
   void started(int op) { at(step_, op).started.store(now(), std::memory_order_relaxed); }
-  void ended(int op) { at(step_, op).ended.store(now(), std::memory_order_relaxed); }
+  void ended(int op);
 
   size_t ops() const { return ops_; }
   /// The last step begun, and the oldest that is still here.
   int64_t step() const { return step_; }
   int64_t oldest() const;
   OpTimes times(int64_t step, int op) const;
+  /// The longest that an operation took in any step; 0: it has not ended yet.
+  Nanoseconds longest(int op) const { return longest_[static_cast<size_t>(op)].load(std::memory_order_relaxed); }
 
  private:
   struct Record {
@@ -50,6 +52,7 @@ class FlightRecorder {
   size_t ops_, steps_;
   std::atomic<int64_t> step_ = 0;
   std::unique_ptr<Record[]> records_;
+  std::unique_ptr<std::atomic<Nanoseconds>[]> longest_;
 };
 
 }  // namespace piper

@@ -17,17 +17,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 600s;  // for the slowest to capture
+constexpr auto patience = 600s;  // for the slowest to capture, and for what everybody keeps of a run
 
 /// What rank 0 hands out.
 struct Handout {
   Identity identity;
   std::string plan;  // empty: there is none
+  uint64_t hash = 0;
 
   template <class Self, class Each>
   static void each_field(Self& self, Each each) {
     each(self.identity);
     each(self.plan);
+    each(self.hash);
   }
 };
 
@@ -37,6 +39,11 @@ std::string difference(const Identity& mine, const Identity& of_rank_0) {
     if (mine[i] != of_rank_0[i])
       return fmt::format("{} is {}, but {} at rank 0", mine[i].first, mine[i].second, of_rank_0[i].second);
   return mine.size() == of_rank_0.size() ? "" : "it is another build";
+}
+
+std::string difference_of_plans(uint64_t mine, uint64_t of_rank_0) {
+  if (mine == of_rank_0) return "";
+  return fmt::format("the hash of the plan is {:016x}, but {:016x} at rank 0", mine, of_rank_0);
 }
 
 Diagnostic rank_0_failed() {
@@ -59,17 +66,24 @@ Checked all_fine(World& world, const std::string& complaint) {
 
 }  // namespace
 
-std::string name_of_process(const World& world) {
+std::string host_name() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  return fmt::format("rank {} on {}", world.rank(), host.data());
+  return host.data();
+}
+
+std::string name_of_process(const World& world) {
+  return fmt::format("rank {} on {}", world.rank(), host_name());
 }
 
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
-                                          const CompileOptions& options, const Identity& identity) try {
+                                          const CompileOptions& options, const Identity& identity,
+                                          bool other_plan) try {
   if (world.rank() == 0) {
     auto prepared = prepare_training(model, schedule, options);
-    world.broadcast(pack_all(std::vector{Handout{identity, prepared ? print(*prepared->plan) : ""}}), patience);
+    Handout handout{identity, {}, 0};
+    if (prepared) handout = {identity, print(*prepared->plan), hash(*prepared->plan) ^ (other_plan ? 1 : 0)};
+    world.broadcast(pack_all(std::vector{handout}), patience);
     if (!prepared) return prepared;
     PIPER_CHECK(all_fine(world, ""));
     return prepared;
@@ -81,7 +95,8 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
   Result<PreparedTraining> prepared = rank_0_failed();
   if (complaint.empty()) {
     prepared = prepare_for_plan(model, make_source("the plan of rank 0", handout.plan));
-    if (!prepared) complaint = render(prepared.error());
+    complaint = prepared ? difference_of_plans(hash(*prepared->plan) ^ (other_plan ? 1 : 0), handout.hash)
+                         : render(prepared.error());
   }
   PIPER_CHECK(all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint)));
   return prepared;
@@ -90,14 +105,19 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
       .help("look whether all of them are alive and can reach each other");
 }
 
-Together::Together(World& world, double patience)
-    : world_(world),
-      patience_(static_cast<int64_t>(patience * 1000)),
-      ranks_(std::move(world.make(world.ranks(), patience_).at(0))) {
+Together::Together(World& world, Job& job)
+    : world_(world), ranks_(std::move(world.make(world.ranks(), until_the_job_fails).at(0))) {
+  job.when_it_fails([ranks = ranks_](const std::string& reason) { ranks->abort(reason); });
   std::vector<int> all(static_cast<size_t>(world.ranks()));
   std::iota(all.begin(), all.end(), 0);
   circle_ = ranks_->make_circle(all);
   at_start_ = compare_clocks();
+  Packing packed;
+  packed.add(at_start_);
+  const std::string clocks = world.broadcast(packed.take(), patience);
+  std::vector<Clock> by_rank;
+  Unpacking(clocks).take(by_rank);
+  mine_ = by_rank.at(static_cast<size_t>(world.rank()));
 }
 
 bool Together::anywhere(bool here) {
@@ -139,7 +159,7 @@ std::vector<Together::Clock> Together::compare_clocks() {
 
 std::vector<DeviceFlight> Together::gather(const std::vector<DeviceFlight>& mine) {
   const std::vector<Clock> at_end = compare_clocks();
-  const auto all = world_.gather(pack_all(mine), patience_);
+  const auto all = world_.gather(pack_all(mine), patience);
   std::vector<DeviceFlight> out;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank]) continue;
@@ -155,7 +175,10 @@ std::vector<DeviceFlight> Together::gather(const std::vector<DeviceFlight>& mine
 
 std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress_shared_in(World& world) {
   return [&world, where = name_of_process(world)](std::vector<DeviceProgress> mine) {
-    for (DeviceProgress& device : mine) device.where = where;
+    for (DeviceProgress& device : mine) {
+      device.where = where;
+      device.moved = world.moved();
+    }
     world.post(pack_all(mine), world.rank() == 0 ? World::To::Everybody : World::To::RankZero);
     const std::vector<Heard> heard = world.heard();
     std::vector<DeviceProgress> all;

@@ -1,6 +1,7 @@
 // A job in several processes: what they tell each other besides the messages of the plan.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,7 +11,7 @@
 #include "base/result.h"
 #include "comm/world.h"
 #include "runtime/flight.h"
-#include "runtime/progress.h"
+#include "runtime/job.h"
 #include "train/loop/prepare_training.h"
 
 namespace piper {
@@ -19,15 +20,16 @@ namespace piper {
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
 /// Rank 0 captures, compiles and hands out the plan; all others capture what it needs. All check that they are alike.
-/// E805 at every rank if one of them is not, or fails.
+/// E805 at every rank if one of them is not, or fails. `other_plan`: a planted fault.
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
-                                          const CompileOptions& options, const Identity& identity);
+                                          const CompileOptions& options, const Identity& identity,
+                                          bool other_plan = false);
 
 class Together {
  public:
-  /// All processes make it, and call its members in the same order.
-  /// `patience`: seconds that anything may take.
-  Together(World& world, double patience);
+  /// All processes make it, and call its members in the same order, under the watchdog of the job: the calls wait until
+  /// all have come, or the job fails.
+  Together(World& world, Job& job);
 
   int processes() const { return world_.ranks(); }
 
@@ -36,6 +38,10 @@ class Together {
   /// At rank 0 those of all processes, on its clock; elsewhere nothing. Those of processes that do not answer are
   /// missing.
   std::vector<DeviceFlight> gather(const std::vector<DeviceFlight>& mine);
+  /// What the clock of this process shows more than that of rank 0, and how far that may be off, in seconds: as it was
+  /// when the job began.
+  double clock_ahead() const { return static_cast<double>(mine_.ahead) * 1e-9; }
+  double clock_error_here() const { return static_cast<double>(mine_.error) * 1e-9; }
   /// How far the clocks of others may be off what `gather` takes them for, in seconds.
   double clock_error() const { return clock_error_; }
 
@@ -47,17 +53,21 @@ class Together {
   std::vector<Clock> compare_clocks();
 
   World& world_;
-  std::chrono::milliseconds patience_;
-  std::unique_ptr<Communicator> ranks_;  // one device for each process
+  std::shared_ptr<Communicator> ranks_;  // one device for each process
   int circle_ = -1;
   int64_t number_ = 0;
   std::vector<Clock> at_start_;  // by rank, at rank 0
+  Clock mine_;
   double clock_error_ = 0;
 };
+
+/// Patience of calls that the watchdog of a job ends: it knows how long they may take.
+constexpr std::chrono::milliseconds until_the_job_fails = std::chrono::hours(24 * 365);
 
 /// For JobOptions: everybody tells rank 0, which tells everybody. The world outlives it.
 std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress_shared_in(World& world);
 
+std::string host_name();
 /// `rank 3 on node7`
 std::string name_of_process(const World& world);
 

@@ -16,6 +16,7 @@
 #include "sim/device_use.h"
 #include "train/loop/emulated_network.h"
 #include "train/loop/measured.h"
+#include "train/loop/predictions.h"
 #include "train/loop/profile.h"
 
 namespace piper {
@@ -49,9 +50,9 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   if (options.emulate) compiling.cluster = *options.emulate;
   if (options.cluster) compiling.cluster = *options.cluster;
   compiling.costs = options.costs;
-  PIPER_TRY(PreparedTraining prepared,
-            options.world ? prepare_together(*options.world, model, chosen, compiling, options.identity)
-                          : prepare_training(model, chosen, compiling));
+  PIPER_TRY(PreparedTraining prepared, options.world ? prepare_together(*options.world, model, chosen, compiling,
+                                                                        options.identity, options.other_plan)
+                                                     : prepare_training(model, chosen, compiling));
   PIPER_CHECK(check_types(element_types(model.step, model.step.weights)));
   if (train.run.devices && *train.run.devices != device_count(*prepared.plan))
     return error(ErrorCode::E205, {},
@@ -78,6 +79,7 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
       tokens_(std::move(tokens)),
       computations_(*prepared_.captured, model_.initialize) {
   LocalOptions local;
+  local.patience = until_the_job_fails;
   if (options.emulate)
     local.seconds = [seconds = communication_seconds(plan(), *options.emulate)](int64_t number) {
       return seconds[static_cast<size_t>(number) % seconds.size()];
@@ -85,13 +87,12 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
   if (options.timed) timed_ = std::make_unique<TimedComputations>(computations_);
   Computations& computations = timed_ ? static_cast<Computations&>(*timed_) : computations_;
   JobOptions job = options.job;
+  job.predictions = predictions(plan(), options.costs, options.emulate ? options.emulate : options.cluster);
   std::vector<std::unique_ptr<Communicator>> communicators;
   if (options.world) {
-    // the watchdog, which knows the plan, speaks before a call loses its patience; rank 0, which knows most, first
-    communicators = options.world->make(
-        device_count(plan()), std::chrono::milliseconds(static_cast<int64_t>(2000 * job.patience_seconds + 30'000)));
+    communicators = options.world->make(device_count(plan()), until_the_job_fails);
     job.share_progress = progress_shared_in(*options.world);
-    if (options.world->rank() != 0) job.patience_seconds += 5;
+    if (options.world->rank() != 0) job.judges = Judges::Silence;
   } else {
     communicators = make_local_world(device_count(plan()), std::move(local));
   }

@@ -28,6 +28,8 @@ struct TrainingOptions {
   /// one. It outlives the training.
   World* world = nullptr;
   Identity identity;
+  /// A planted fault: this process believes that its plan is another one.
+  bool other_plan = false;
 };
 
 class TimedComputations;

@@ -1,0 +1,226 @@
+#include "tools/supervise.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "tools/commands.h"
+
+namespace piper {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::string_view begin_mark = "piper-job-begins", end_mark = "piper-job-ends-with ";
+constexpr auto after_failure = seconds(5), after_success = seconds(15);  // for the launcher to end
+constexpr auto after_terminate = seconds(3);
+constexpr auto stopped_patience = seconds(5);
+constexpr auto drain = milliseconds(500);  // for output of what has ended
+
+/// Children, theirs, and those whose parents are gone: all that a job has left on this host.
+std::vector<pid_t> descendants(pid_t of) {
+  std::vector<pid_t> out;
+  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", of));
+  for (pid_t child = 0; children >> child;) {
+    out.push_back(child);
+    const std::vector<pid_t> more = descendants(child);
+    out.insert(out.end(), more.begin(), more.end());
+  }
+  return out;
+}
+
+int signals_of_interest() {
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&mask, signal);
+  sigprocmask(SIG_BLOCK, &mask, nullptr);
+  return signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+class Supervisor {
+ public:
+  Supervised run(const std::vector<std::string>& line) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // what loses its parent becomes a child of this process
+    signals_ = signals_of_interest();
+    std::signal(SIGPIPE, SIG_IGN);  // nobody reads the output any more: the job still has to be ended
+    if (!start(line)) return {run_failed, false};
+    while (!status_) {
+      wait(milliseconds(100));
+      const auto now = Clock::now();
+      if (ended_at_ && now > *ended_at_ + (code_ == 0 ? after_success : after_failure))
+        end("it does not end by itself");
+      if (stopped_at_ && now > *stopped_at_ + stopped_patience) end("it was stopped");
+      if (terminated_at_ && now > *terminated_at_ + after_terminate) kill_all();
+    }
+    for (const auto until = Clock::now() + drain; errors_ >= 0 && Clock::now() < until;) wait(milliseconds(50));
+    if (!line_.empty()) pass_on(line_);
+    kill_all();
+    return {code(), began_};
+  }
+
+ private:
+  bool start(const std::vector<std::string>& line) {
+    std::vector<char*> words;
+    for (const std::string& word : line) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    std::array<int, 2> pipe_ends{};
+    if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) return false;
+    launcher_ = fork();
+    if (launcher_ == 0) {
+      setpgid(0, 0);
+      prctl(PR_SET_PDEATHSIG, SIGTERM);  // it does not outlive this process, whatever ends that
+      std::signal(SIGPIPE, SIG_DFL);
+      sigset_t none;
+      sigemptyset(&none);
+      sigprocmask(SIG_SETMASK, &none, nullptr);
+      dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);  // the terminal belongs to this process
+      dup2(pipe_ends[1], STDERR_FILENO);
+      setenv(supervised_variable, "1", 1);
+      execvp(words[0], words.data());
+      fmt::print(stderr, "piper: {} cannot be started: {}\n", line[0], std::strerror(errno));
+      _exit(run_failed);
+    }
+    close(pipe_ends[1]);
+    errors_ = pipe_ends[0];
+    return launcher_ > 0;
+  }
+
+  /// For something to happen.
+  void wait(milliseconds longest) {
+    std::array<pollfd, 2> files = {pollfd{signals_, POLLIN, 0}, pollfd{errors_, POLLIN, 0}};
+    poll(files.data(), errors_ >= 0 ? 2 : 1, static_cast<int>(longest.count()));
+    signalfd_siginfo info{};
+    while (read(signals_, &info, sizeof info) == sizeof info) handle(static_cast<int>(info.ssi_signo));
+    if (errors_ >= 0 && files[1].revents != 0) read_errors();
+  }
+
+  void handle(int signal) {
+    if (signal == SIGCHLD) return reap();
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      kill(launcher_, signal);
+    } else if (++interrupts_ == 1) {
+      kill(launcher_, SIGUSR1);
+    } else {
+      terminate();
+    }
+  }
+
+  void reap() {
+    int status = 0;
+    for (pid_t child = 0; (child = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
+      if (child != launcher_) continue;
+      if (WIFSTOPPED(status))
+        stopped_at_ = Clock::now();
+      else if (WIFCONTINUED(status))
+        stopped_at_.reset();
+      else
+        status_ = status;
+    }
+  }
+
+  /// Line by line; what the processes say to this one is not passed on.
+  void read_errors() {
+    std::array<char, 65536> bytes{};
+    const ssize_t count = read(errors_, bytes.data(), bytes.size());
+    if (count <= 0) {
+      close(errors_);
+      errors_ = -1;
+      return;
+    }
+    line_.append(bytes.data(), static_cast<size_t>(count));
+    for (size_t end = 0; (end = line_.find_first_of("\r\n")) != std::string::npos;) {
+      const std::string whole = line_.substr(0, end + 1);
+      line_.erase(0, end + 1);
+      if (const size_t mark = whole.find(end_mark); mark != std::string::npos)
+        hear_end(std::string_view(whole).substr(mark + end_mark.size()));
+      else if (whole.find(begin_mark) != std::string::npos)
+        began_ = true;
+      else
+        pass_on(whole);
+    }
+  }
+
+  void hear_end(std::string_view text) {
+    int code = run_failed;
+    std::from_chars(text.data(), text.data() + text.size(), code);
+    if (!code_) code_ = code;  // the first knows why
+    if (!ended_at_) ended_at_ = Clock::now();
+  }
+
+  static void pass_on(std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
+  }
+
+  void end(std::string_view why) {
+    if (terminated_at_) return;
+    fmt::print(stderr, "piper: the launcher is ended: {}\n", why);
+    if (!code_) code_ = run_failed;
+    terminate();
+  }
+
+  void terminate() {
+    if (!terminated_at_) terminated_at_ = Clock::now();
+    kill(launcher_, SIGTERM);
+    kill(launcher_, SIGCONT);
+  }
+
+  void kill_all() {
+    for (int i = 0; i < 20; ++i) {
+      reap();
+      const std::vector<pid_t> left = descendants(getpid());
+      if (left.empty()) return;
+      for (const pid_t process : left) kill(process, SIGKILL);
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+  }
+
+  int code() const {
+    if (code_) return *code_;
+    const int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : run_failed;
+    return code == fine || code == refused || code == usage || code == our_bug ? code : run_failed;
+  }
+
+  int signals_ = -1, errors_ = -1;
+  pid_t launcher_ = -1;
+  std::optional<int> status_, code_;  // the launcher's, the job's
+  std::optional<Clock::time_point> ended_at_, stopped_at_, terminated_at_;
+  int interrupts_ = 0;
+  bool began_ = false;
+  std::string line_;
+};
+
+}  // namespace
+
+void say_begin() {
+  if (std::getenv(supervised_variable)) fmt::print(stderr, "{}\n", begin_mark);
+}
+
+void say_end(int code) {
+  if (std::getenv(supervised_variable)) fmt::print(stderr, "{}{}\n", end_mark, code);
+}
+
+Supervised supervise(const std::vector<std::string>& line) {
+  return Supervisor().run(line);
+}
+
+}  // namespace piper

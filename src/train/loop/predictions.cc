@@ -1,0 +1,20 @@
+#include "train/loop/predictions.h"
+
+#include "cost/cluster.h"
+#include "train/loop/emulated_network.h"
+
+namespace piper {
+
+Predictions predictions(const Plan& plan, const std::optional<CostTable>& costs,
+                        const std::optional<Cluster>& cluster) {
+  Predictions out;
+  if (costs)
+    for (const PlanWork& work : plan.works)
+      out.works.push_back(
+          find(*costs, plan.names[static_cast<size_t>(work.name)], work.pass, work.samples).value_or(0));
+  if (cluster && check_devices(*cluster, static_cast<int>(template_of_device(plan).size()), {}))
+    out.communications = communication_seconds(plan, *cluster);
+  return out;
+}
+
+}  // namespace piper

@@ -1,0 +1,27 @@
+// A fault that is planted on purpose, to see how a job ends.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace piper {
+
+/// `stop:2:137`: process 2 stops itself before the 137th operation that it runs.
+struct PlantedFault {
+  enum class Kind {
+    Kill,    // SIGKILL
+    Stop,    // SIGSTOP
+    Throw,   // the operation fails
+    Memory,  // it asks for more memory than there is
+    Hang,    // it never comes back
+    Plan     // the process has another plan than the others, from the beginning
+  } kind = Kind::Kill;
+  int rank = 0;
+  int64_t operation = 1;
+};
+
+/// Nothing if the text is no fault.
+std::optional<PlantedFault> parse_planted_fault(std::string_view text);
+
+}  // namespace piper
