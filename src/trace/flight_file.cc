@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr int version = 1;
-const std::string write_again = "use the file as the run has written it";
+const std::string as_written = "use the file as the run has written it";
 
 Json as_json(const FlightEvent& event) {
   Json out = {{"device", event.device}, {"step", event.step}, {"op", event.op},           {"stream", event.stream},
@@ -85,7 +85,7 @@ Result<FlightFile> parse_flight_file(const SourceFilePtr& file) {
     const size_t end = std::min(file->text.find('\n', begin), file->text.size());
     const Json json = Json::parse(file->text.begin() + static_cast<std::ptrdiff_t>(begin),
                                   file->text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (json.is_discarded()) return refuse(ErrorCode::E106, begin, "this line is no JSON", write_again);
+    if (json.is_discarded()) return refuse(ErrorCode::E106, begin, "this line is no JSON", as_written);
     if (number == 0 && (!json.is_object() || json.value("format", Json()) != "piper-flight"))
       return refuse(ErrorCode::E501, begin, "this is no record of a run that failed",
                     "a job of several processes writes them next to its metrics: METRICS.rank0.flight");
@@ -106,13 +106,13 @@ Result<FlightFile> parse_flight_file(const SourceFilePtr& file) {
         json.at("clock_error").get_to(out.clock_error);
       }
     } catch (const Json::exception& problem) {
-      return refuse(ErrorCode::E503, begin, fmt::format("this line misses something: {}", problem.what()), write_again);
+      return refuse(ErrorCode::E503, begin, fmt::format("this line misses something: {}", problem.what()), as_written);
     }
     if (number > 0 && !(out.events.back().ended >= out.events.back().started))
-      return refuse(ErrorCode::E503, begin, "an operation ends before it starts", write_again);
+      return refuse(ErrorCode::E503, begin, "an operation ends before it starts", as_written);
     begin = end + 1;
   }
-  if (begin == 0) return refuse(ErrorCode::E501, 0, "this is no record of a run that failed: it is empty", write_again);
+  if (begin == 0) return refuse(ErrorCode::E501, 0, "this is no record of a run that failed: it is empty", as_written);
   return out;
 }
 
