@@ -61,7 +61,7 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options)
   const StepConfig& step = plan_.trainable->step;
   unwrap(check_types(element_types(step, step.weights)));
   JobOptions job;
-  job.patience_seconds = options.patience;
+  job.patience = patience_of(options.patience);
   const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
   job_ = std::make_unique<Job>(shared, step, observed_,
                                make_local_world(static_cast<int>(template_of_device(*shared).size())), std::move(job));

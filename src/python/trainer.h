@@ -44,7 +44,7 @@ struct TrainerOptions {
   uint64_t seed = 0;
   std::optional<double> clip;
   bool skip_not_finite = false;
-  double patience = 300;
+  double patience = 10;
 };
 
 struct Step {

@@ -21,6 +21,10 @@ struct Patience {
 
   double limit(double longest, double predicted) const;
 };
+/// Of users who say one number: the least.
+inline Patience patience_of(double least) {
+  return {.least = least, .first = 30 * least};
+}
 
 /// Seconds, as costs and a cluster say; 0 or nothing: not known.
 struct Predictions {

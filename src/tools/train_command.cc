@@ -285,7 +285,7 @@ class TrainRun {
 Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* world) {
   const bool color = command.input.color;
   TrainingOptions options;
-  options.job.patience = {.least = command.patience, .first = 30 * command.patience};
+  options.job.patience = patience_of(command.patience);
   options.job.run.recorded_steps = 3;
   options.emulate = loaded.emulate;
   options.threads = command.input.threads;

@@ -76,13 +76,14 @@ class Trainer:
     devices; the module itself does not change until you load the trainer's state back.
     `schedule`: default: one device. `devices`: checked against the schedule. `threads`: of every device inside one operator; this is
     PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep. `on_nan`: "stop" or
-    "skip" a step whose loss or gradients are not finite. `patience`: seconds without progress after which a step is given up.
+    "skip" a step whose loss or gradients are not finite. `patience`: seconds that an operation may
+    take besides ten times its longest before (30 times as many if it has never ended); then the step is given up.
     """
 
     def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
                  optimizer: Union[AdamW, SGD, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
                  loss: Optional[Loss] = None, cluster: Optional[str] = None, seed: int = 0, clip: Optional[float] = None,
-                 on_nan: str = "stop", threads: int = 1, patience: float = 300):
+                 on_nan: str = "stop", threads: int = 1, patience: float = 10):
         if isinstance(model, torch.nn.Module):
             if example_batch is None:
                 raise _refused(CaptureError, "E605", "a module is captured first, and that needs an example of a batch",
