@@ -13,9 +13,38 @@ using Json = nlohmann::ordered_json;
 constexpr int version = 1;
 const std::string as_written = "use the file as the run has written it";
 
+/// Calls `each` with the name and the value of everything that an operation must have, and of what a process must have.
+template <class Event, class Each>
+void each_of_event(Event& event, const Each& each) {
+  each("device", event.device);
+  each("step", event.step);
+  each("op", event.op);
+  each("stream", event.stream);
+  each("kind", event.kind);
+  each("name", event.name);
+  each("started", event.started);
+  each("ended", event.ended);
+}
+template <class File, class Each>
+void each_of_head(File& file, const Each& each) {
+  each("rank", file.rank);
+  each("host", file.host);
+  each("model", file.model);
+  each("plan", file.plan);
+  each("reason", file.reason);
+  each("written", file.written);
+  each("clock_error", file.clock_error);
+}
+auto put_into(Json& json) {
+  return [&json](const char* name, const auto& value) { json[name] = value; };
+}
+auto get_from(const Json& json) {
+  return [&json](const char* name, auto& value) { json.at(name).get_to(value); };
+}
+
 Json as_json(const FlightEvent& event) {
-  Json out = {{"device", event.device}, {"step", event.step}, {"op", event.op},           {"stream", event.stream},
-              {"kind", event.kind},     {"name", event.name}, {"started", event.started}, {"ended", event.ended}};
+  Json out;
+  each_of_event(event, put_into(out));
   if (!event.pass.empty()) out["pass"] = event.pass;
   if (event.slice >= 0) out["slice"] = event.slice;
   if (!event.place.empty()) out["place"] = event.place;
@@ -26,14 +55,7 @@ Json as_json(const FlightEvent& event) {
 
 FlightEvent event_of(const Json& json) {
   FlightEvent out;
-  json.at("device").get_to(out.device);
-  json.at("step").get_to(out.step);
-  json.at("op").get_to(out.op);
-  json.at("stream").get_to(out.stream);
-  json.at("kind").get_to(out.kind);
-  json.at("name").get_to(out.name);
-  json.at("started").get_to(out.started);
-  json.at("ended").get_to(out.ended);
+  each_of_event(out, get_from(json));
   out.pass = json.value("pass", "");
   out.slice = json.value("slice", -1);
   out.place = json.value("place", "");
@@ -66,9 +88,8 @@ std::map<int, std::vector<const FlightEvent*>> by_device(const FlightFile& file)
 }  // namespace
 
 std::string print(const FlightFile& file) {
-  const Json head = {{"format", "piper-flight"}, {"version", version},      {"rank", file.rank},
-                     {"host", file.host},        {"model", file.model},     {"plan", file.plan},
-                     {"reason", file.reason},    {"written", file.written}, {"clock_error", file.clock_error}};
+  Json head = {{"format", "piper-flight"}, {"version", version}};
+  each_of_head(file, put_into(head));
   const auto line = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; };
   std::string out = line(head);
   for (const FlightEvent& event : file.events) out += line(as_json(event));
@@ -97,13 +118,7 @@ Result<FlightFile> parse_flight_file(const SourceFilePtr& file) {
           return refuse(ErrorCode::E502, begin,
                         fmt::format("it has version {}, this program knows {}", json.at("version").dump(), version),
                         "read it with the program that wrote it");
-        json.at("rank").get_to(out.rank);
-        json.at("host").get_to(out.host);
-        json.at("model").get_to(out.model);
-        json.at("plan").get_to(out.plan);
-        json.at("reason").get_to(out.reason);
-        json.at("written").get_to(out.written);
-        json.at("clock_error").get_to(out.clock_error);
+        each_of_head(out, get_from(json));
       }
     } catch (const Json::exception& problem) {
       return refuse(ErrorCode::E503, begin, fmt::format("this line misses something: {}", problem.what()), as_written);

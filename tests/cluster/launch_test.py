@@ -16,30 +16,12 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "train_loop"))
+import processes_test as jobs  # noqa: E402
+
 CLUSTER = str(HERE / "cluster")
 HOSTS = 4
 PATIENCE = 3
-
-CONFIG = """[model]
-name = "small"
-arch = "reference-moe"
-layers = 8
-hidden = 32
-heads = 4
-vocab = 64
-experts = 4
-seq = 16
-
-[step]
-batch = 16
-"""
-SCHEDULE = """mesh(pp=2, dp=2)
-split(batch, parts=4, as=mb)
-place({}, along=pp, stages=4, shape=v)
-replicate({}, along=dp, zero=1)
-shard({experts=*}, along=dp)
-use dualpipev(stages=stage, microbatches=mb)
-"""
 
 
 def cluster(*arguments):
@@ -234,8 +216,8 @@ def main():
         trials = [(fault, host, 0.5) for fault, host in zip(FAULTS, (1, 2, 3, 1)) if fault in faults]
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "c.toml").write_text(CONFIG)
-        (Path(folder) / "s.piper").write_text(SCHEDULE)
+        (Path(folder) / "c.toml").write_text(jobs.MODEL)
+        (Path(folder) / "s.piper").write_text(jobs.SCHEDULES["dualpipev_experts"])
         runs = [lambda t=trial: run_fault(piper, folder, *t) for trial in trials]
         if arguments.only in (None, "stopped launcher"):
             runs += [lambda h=host: run_stopped_launcher(piper, folder, h) for host in (None, 2)]

@@ -10,28 +10,15 @@
 #include "train/golden_text.h"
 #include "train/run_problems.h"
 #include "train_loop/trained.h"
+#include "train_loop/two_stages.h"
 
 namespace piper {
 namespace {
 
-const std::string config = R"([model]
-arch = "reference"
-layers = 2
-hidden = 16
-heads = 2
-vocab = 64
-seq = 8
-[step]
-batch = 4
-)";
-const std::string schedule =
-    "mesh(pp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, along=pp, stages=2)\nuse 1f1b(stages=stage, "
-    "microbatches=mb)\n";
-
 /// The error of a run, as the program prints it; times are replaced by T.
 std::string failure_of(const TrainSettings& settings) {
   try {
-    train(built(config, BuildOn::Meta), schedule, settings);
+    train(built(two_stages_config, BuildOn::Meta), two_stages_schedule, settings);
   } catch (const RunError& problem) {
     return std::regex_replace(render(as_diagnostic(problem)), std::regex("[0-9]+\\.[0-9] s"), "T s");
   }
@@ -77,11 +64,11 @@ TEST(Faults, AStepThatIsNotFiniteStopsTheRun) {
 TEST(Faults, AStepThatIsNotFiniteIsSkippedIfAskedFor) {
   TrainSettings settings = exploding();
   settings.not_finite = NotFinite::Skip;
-  const Trained run = train(built(config, BuildOn::Meta), schedule, settings);
+  const Trained run = train(built(two_stages_config, BuildOn::Meta), two_stages_schedule, settings);
   EXPECT_EQ(run.losses.size(), 4u);
   EXPECT_FALSE(std::isfinite(run.losses[3]) && std::isfinite(run.norms[3]));
   settings.steps = 1;
-  const Trained first = train(built(config, BuildOn::Meta), schedule, settings);
+  const Trained first = train(built(two_stages_config, BuildOn::Meta), two_stages_schedule, settings);
   Trained weights, weights_of_first;  // nothing else: the moments would not be there
   weights.weights = run.weights;
   weights_of_first.weights = first.weights;

@@ -22,7 +22,7 @@ import mpirun  # noqa: E402
 
 PIPER = LAUNCHER = None
 
-CONFIG = """[model]
+MODEL = """[model]
 name = "small"
 arch = "reference-moe"
 layers = 8
@@ -34,7 +34,8 @@ seq = 16
 
 [step]
 batch = 16
-
+"""
+CONFIG = MODEL + """
 [optimizer]
 clip = 1.0
 

@@ -11,32 +11,17 @@
 #include "runtime/device_run.h"
 #include "schedule/schedule_text.h"
 #include "train/loop/prepare_training.h"
+#include "train_loop/two_stages.h"
 
 namespace piper {
 namespace {
 
 using testing::HasSubstr;
 
-/// A pipeline of two devices: the second receives what the first computes.
 const Plan& two_stages() {
-  static const auto plan = [] {
-    const TrainableModel model = built(R"([model]
-arch = "reference"
-layers = 2
-hidden = 16
-heads = 2
-vocab = 64
-seq = 8
-[step]
-batch = 4
-)",
-                                       BuildOn::Meta);
-    const auto schedule = parse_schedule(make_source("s.piper",
-                                                     "mesh(pp=2)\nsplit(batch, parts=2, as=mb)\n"
-                                                     "place({}, along=pp, stages=2)\n"
-                                                     "use 1f1b(stages=stage, microbatches=mb)\n"));
-    return prepare_training(model, *schedule)->plan;
-  }();
+  static const auto plan = prepare_training(built(two_stages_config, BuildOn::Meta),
+                                            *parse_schedule(make_source("s.piper", two_stages_schedule)))
+                               ->plan;
   return *plan;
 }
 
