@@ -16,7 +16,6 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
-constexpr int most = 1'000'000;  // devices, microbatches: as in the text form
 constexpr int largest_index = 1'000'000'000;
 constexpr double largest_bucket = 9e12;  // MB
 
@@ -191,8 +190,8 @@ class DirectiveReader {
     out.where = range(*value);
     DeviceList list;
     for (const JsonValue& item : value->items) {
-      if (item.kind != Kind::Integer || item.integer < 0 || item.integer >= most)
-        return refuse(item, fmt::format("a device is a whole number from 0 to {}", most - 1),
+      if (item.kind != Kind::Integer || item.integer < 0 || item.integer >= most_parts)
+        return refuse(item, fmt::format("a device is a whole number from 0 to {}", most_parts - 1),
                       "write \"devices\": [0, 1]");
       list.push_back(static_cast<int>(item.integer));
     }
@@ -211,8 +210,8 @@ class DirectiveReader {
     if (as == "PASS")
       return refuse(*dim, "\"PASS\" has a meaning of its own", "use another \"dim_name\", such as \"MB\"");
     PIPER_TRY(const JsonValue* parts, required("num_microbatches", "4"));
-    if (parts->kind != Kind::Integer || parts->integer < 1 || parts->integer > most)
-      return refuse(*parts, fmt::format("\"num_microbatches\" must be a whole number from 1 to {}", most),
+    if (parts->kind != Kind::Integer || parts->integer < 1 || parts->integer > most_parts)
+      return refuse(*parts, fmt::format("\"num_microbatches\" must be a whole number from 1 to {}", most_parts),
                     "1 leaves the batch in one piece");
     return DirectiveBody(Split{static_cast<int>(parts->integer), std::move(as)});
   }

@@ -10,20 +10,18 @@
 namespace piper {
 namespace {
 
-constexpr int most = 1'000'000;
-
 DirectiveBody read_devices(ArgumentReader& in) {
-  return Devices{in.required_integer("", 1, most)};
+  return Devices{in.required_integer("", 1, most_parts)};
 }
 
 DirectiveBody read_mesh(ArgumentReader& in) {
-  return Mesh{in.named_integers(1, most)};
+  return Mesh{in.named_integers(1, most_parts)};
 }
 
 DirectiveBody read_split(ArgumentReader& in) {
   Split split;
   in.keyword("batch");
-  split.parts = in.required_integer("parts", 1, most);
+  split.parts = in.required_integer("parts", 1, most_parts);
   split.as = in.word("as").value_or("mb");
   return split;
 }
@@ -32,11 +30,11 @@ DirectiveBody read_place(ArgumentReader& in) {
   Place place;
   place.what = in.filter("what to place");
   place.devices = in.devices();
-  place.stages = in.integer("stages", 1, most).value_or(0);
+  place.stages = in.integer("stages", 1, most_parts).value_or(0);
   place.at = in.integers("at").value_or(std::vector<int>{});
   place.shape = static_cast<StageShape>(in.choice("shape", {"loop", "v", "two_way"}).value_or(0));
   place.ranks = in.integers("ranks").value_or(std::vector<int>{});
-  place.stage = in.integer("stage", 0, most - 1);
+  place.stage = in.integer("stage", 0, most_parts - 1);
   place.as = in.word("as").value_or(place.as);
   place.stream = in.word("stream").value_or(place.stream);
   place.transfers = in.word("transfers").value_or(place.transfers);
@@ -70,7 +68,7 @@ DirectiveBody read_recompute(ArgumentReader& in) {
 DirectiveBody read_prefetch(ArgumentReader& in) {
   Prefetch prefetch;
   prefetch.what = in.filter("which gathers to prefetch");
-  prefetch.distance = in.integer_unless("distance", "all", 1, 0, most);
+  prefetch.distance = in.integer_unless("distance", "all", 1, 0, most_parts);
   return prefetch;
 }
 
@@ -78,8 +76,8 @@ DirectiveBody read_use(ArgumentReader& in) {
   Use use;
   use.stages = in.word("stages").value_or(use.stages);
   use.microbatches = in.word("microbatches").value_or(use.microbatches);
-  use.group = in.integer("group", 1, most);
-  use.memory_limit = in.integer("memory_limit", 1, most);
+  use.group = in.integer("group", 1, most_parts);
+  use.memory_limit = in.integer("memory_limit", 1, most_parts);
   use.backward = static_cast<Backward>(in.choice("backward", {"split", "whole"}).value_or(0));
   return use;
 }

@@ -10,32 +10,33 @@
 namespace piper {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// Writes one directive, or says what in it the format has no words for.
 class DirectiveWriter {
  public:
   explicit DirectiveWriter(const Directive& directive) : where_(directive.where), verb_(verb(directive.body)) {}
 
-  Result<Json> write(const Split& split) const {
+  Result<OrderedJson> write(const Split& split) const {
     if (split.as == "PASS")
       return refuse(where_, "\"PASS\" has a meaning of its own there", "use another name after as=");
-    return Json{{"op", "split"}, {"filter", Json::object()}, {"dim_name", split.as}, {"num_microbatches", split.parts}};
+    return OrderedJson{
+        {"op", "split"}, {"filter", OrderedJson::object()}, {"dim_name", split.as}, {"num_microbatches", split.parts}};
   }
 
-  Result<Json> write(const Place& place) const {
+  Result<OrderedJson> write(const Place& place) const {
     if (place.stages > 0 || !place.at.empty() || place.stage)
       return refuse(where_, fmt::format("{}=… cannot be written", place.stage ? "stage" : "stages"),
                     "place scopes on lists of devices: place({layer=0}, devices=[0])");
     if (place.stream != Place{}.stream)
       return refuse(where_, fmt::format("computations on the stream \"{}\" cannot be written", place.stream),
                     "take out stream=…; \"stream\" there is that of transfers");
-    PIPER_TRY(Json out, begin(place.what, place.devices));
+    PIPER_TRY(OrderedJson out, begin(place.what, place.devices));
     out["stream"] = place.transfers;
     return out;
   }
 
-  Result<Json> write(const Replicate& replicate) const {
+  Result<OrderedJson> write(const Replicate& replicate) const {
     if (replicate.zero == 1)
       return refuse(where_, "zero=1 cannot be written", "use zero=0, or zero=2, which also shards the gradients");
     if (replicate.release != Release::Use)
@@ -43,7 +44,7 @@ class DirectiveWriter {
     const double megabytes = static_cast<double>(replicate.bucket) / 1e6;
     if (std::llround(megabytes * 1e6) != replicate.bucket)
       return refuse(where_, "a bucket of this size cannot be written exactly", "use a round number of MB");
-    PIPER_TRY(Json out, begin(replicate.what, replicate.devices));
+    PIPER_TRY(OrderedJson out, begin(replicate.what, replicate.devices));
     out["gather_stream"] = replicate.gather_stream;
     out["reduce_stream"] = replicate.reduce_stream;
     out["shard_grads"] = replicate.zero >= 2;
@@ -55,34 +56,38 @@ class DirectiveWriter {
     return out;
   }
 
-  Result<Json> write(const Shard& shard) const {
-    PIPER_TRY(Json out, begin(shard.what, shard.devices));
+  Result<OrderedJson> write(const Shard& shard) const {
+    PIPER_TRY(OrderedJson out, begin(shard.what, shard.devices));
     out["stream"] = shard.stream;
     return out;
   }
 
-  Result<Json> write(const Order& order) const {
-    Json groups = Json::array();
+  Result<OrderedJson> write(const Order& order) const {
+    OrderedJson groups = OrderedJson::array();
     for (const OrderElement& element : order.elements) {
-      Json group = Json::array();
+      OrderedJson group = OrderedJson::array();
       for (const Filter& part : element.parts) {
-        PIPER_TRY(Json one, filter(part));
+        PIPER_TRY(OrderedJson one, filter(part));
         group.push_back(std::move(one));
       }
       groups.push_back(std::move(group));
     }
-    return Json{{"op", "order"}, {"filters", std::move(groups)}};
+    return OrderedJson{{"op", "order"}, {"filters", std::move(groups)}};
   }
 
-  Result<Json> write(const Mesh&) const { return no_words("use devices(n), and devices=[…] in every directive"); }
-  Result<Json> write(const Recompute&) const {
+  Result<OrderedJson> write(const Mesh&) const {
+    return no_words("use devices(n), and devices=[…] in every directive");
+  }
+  Result<OrderedJson> write(const Recompute&) const {
     return no_words("leave it out, or keep this schedule in the text form");
   }
-  Result<Json> write(const Prefetch&) const { return no_words("leave it out, or keep this schedule in the text form"); }
-  Result<Json> write(const Use&) const {
+  Result<OrderedJson> write(const Prefetch&) const {
+    return no_words("leave it out, or keep this schedule in the text form");
+  }
+  Result<OrderedJson> write(const Use&) const {
     return no_words("write the orders it stands for; --emit schedule shows them");
   }
-  Result<Json> write(const Devices&) const { return Json(); }
+  Result<OrderedJson> write(const Devices&) const { return OrderedJson(); }
 
  private:
   Diagnostic refuse(const SourceRange& where, std::string_view what, std::string help) const {
@@ -91,23 +96,23 @@ class DirectiveWriter {
   }
   Diagnostic no_words(std::string help) const { return refuse(where_, "does not exist", std::move(help)); }
 
-  Result<Json> begin(const Filter& what, const DeviceChoice& devices) const {
+  Result<OrderedJson> begin(const Filter& what, const DeviceChoice& devices) const {
     if (devices.mesh || !devices.along.empty())
       return refuse(devices.where, "axes of a mesh cannot be written", "give lists of devices: devices=[0, 1]");
     if (devices.lists.size() != 1)
       return refuse(devices.where, "several lists of devices cannot be written",
                     "write one directive for each list, with filters that exclude each other");
-    PIPER_TRY(Json selected, filter(what));
-    return Json{{"op", verb_}, {"filter", std::move(selected)}, {"devices", devices.lists[0]}};
+    PIPER_TRY(OrderedJson selected, filter(what));
+    return OrderedJson{{"op", verb_}, {"filter", std::move(selected)}, {"devices", devices.lists[0]}};
   }
 
-  Result<Json> filter(const Filter& filter) const {
-    Json out = Json::object();
+  Result<OrderedJson> filter(const Filter& filter) const {
+    OrderedJson out = OrderedJson::object();
     for (const TagCondition& condition : filter.conditions) PIPER_CHECK(add(condition, out));
     return out;
   }
 
-  Checked add(const TagCondition& condition, Json& out) const {
+  Checked add(const TagCondition& condition, OrderedJson& out) const {
     const auto cannot = [&](std::string help) {
       return refuse(condition.where, fmt::format("{} cannot be written", print(Filter{{condition}, {}})),
                     std::move(help));
@@ -150,11 +155,11 @@ Result<std::string> print_json_schedule(const Schedule& schedule) {
   std::string out;
   for (const Directive& directive : schedule.directives) {
     const DirectiveWriter writer(directive);
-    PIPER_TRY(const Json json, std::visit([&](const auto& body) { return writer.write(body); }, directive.body));
+    PIPER_TRY(const OrderedJson json, std::visit([&](const auto& body) { return writer.write(body); }, directive.body));
     if (json.is_null()) continue;  // devices: implied
     try {
       out += (out.empty() ? "  " : ",\n  ") + json.dump();
-    } catch (const Json::type_error&) {
+    } catch (const OrderedJson::type_error&) {
       return error(ErrorCode::E107, directive.where, fmt::format("{}: a name is not UTF-8", verb(directive.body)))
           .help("JSON is UTF-8; rename it");
     }

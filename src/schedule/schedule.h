@@ -12,6 +12,8 @@
 
 namespace piper {
 
+constexpr int most_parts = 1'000'000;  // devices, coordinates of a mesh, microbatches
+
 /// Inclusive, as written: `3` is 3..3.
 struct IndexRange {
   int low = 0;

@@ -19,16 +19,16 @@ struct Place {
 };
 
 template <class Visit>
-void for_each_op(const TimelineCell& cell, Visit visit) {
+void for_each_placed_op(const TimelineCell& cell, Visit visit) {
   visit(cell.first);
   if (cell.second) visit(*cell.second);
 }
 
 template <class Visit>
-void for_each_op(const Timeline& timeline, Visit visit) {
+void for_each_placed_op(const Timeline& timeline, Visit visit) {
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
     for (size_t cell = 0; cell < timeline.ranks[rank].size(); ++cell)
-      for_each_op(timeline.ranks[rank][cell], [&](const TimelineOp& op) {
+      for_each_placed_op(timeline.ranks[rank][cell], [&](const TimelineOp& op) {
         visit(op, Place{static_cast<int>(rank), static_cast<int>(cell)});
       });
 }
@@ -72,7 +72,7 @@ Result<TimelineExtent> find_extent(const Timeline& timeline, const TimelineSourc
                                    const TimelineExtent& asked) {
   TimelineExtent found = {std::max(1, asked.stages), std::max(1, asked.microbatches)};
   std::optional<Diagnostic> problem;
-  for_each_op(timeline, [&](const TimelineOp& op, const Place& place) {
+  for_each_placed_op(timeline, [&](const TimelineOp& op, const Place& place) {
     if (problem) return;
     if (op.stage < 0 || op.microbatch < 0 || (asked.stages > 0 && op.stage >= asked.stages) ||
         (asked.microbatches > 0 && op.microbatch >= asked.microbatches))
@@ -93,7 +93,7 @@ Result<TimelineExtent> find_extent(const Timeline& timeline, const TimelineSourc
 /// Too few passes for the extent: finds a missing forward without a table of the (perhaps huge) extent.
 Diagnostic first_missing_forward(const Timeline& timeline, const TimelineSource& source, const TimelineExtent& extent) {
   std::vector<TimelineOp> forwards;
-  for_each_op(timeline, [&](const TimelineOp& op, const Place&) {
+  for_each_placed_op(timeline, [&](const TimelineOp& op, const Place&) {
     if (op.pass == Pass::F) forwards.push_back(op);
   });
   std::ranges::sort(forwards);
@@ -106,7 +106,7 @@ Diagnostic first_missing_forward(const Timeline& timeline, const TimelineSource&
   }
   Diagnostic problem = refuse(source, {}, fmt::format("{} is missing", print(expected)));
   bool told = false;
-  for_each_op(timeline, [&](const TimelineOp& op, const Place& place) {
+  for_each_placed_op(timeline, [&](const TimelineOp& op, const Place& place) {
     if (told || op.stage != expected.stage) return;
     problem.notes.push_back(
         {source.at(place.rank, place.cell),
@@ -118,11 +118,11 @@ Diagnostic first_missing_forward(const Timeline& timeline, const TimelineSource&
 
 Result<PlaceTable> find_places(const Timeline& timeline, const TimelineSource& source, const TimelineExtent& extent) {
   size_t ops = 0;
-  for_each_op(timeline, [&](const TimelineOp&, const Place&) { ++ops; });
+  for_each_placed_op(timeline, [&](const TimelineOp&, const Place&) { ++ops; });
   if (size_t(extent.stages) * size_t(extent.microbatches) > ops) return first_missing_forward(timeline, source, extent);
   PlaceTable places(extent);
   std::optional<Diagnostic> problem;
-  for_each_op(timeline, [&](const TimelineOp& op, const Place& place) {
+  for_each_placed_op(timeline, [&](const TimelineOp& op, const Place& place) {
     Place& first = places.at(op);
     if (first && !problem)
       problem =
@@ -249,7 +249,7 @@ class Execution {
     while (!finished(rank) && !waits(cell(rank))) {
       const TimelineCell& ran = cell(rank);
       next_[rank] += 1;
-      for_each_op(ran, [&](const TimelineOp& op) { wake_neighbours(op); });
+      for_each_placed_op(ran, [&](const TimelineOp& op) { wake_neighbours(op); });
     }
   }
 
