@@ -41,13 +41,24 @@ class Job::Watchdog {
     changed_.notify_one();
     thread_.join();
   }
+
+  /// While it lives, something is expected to go on.
+  class Watching {
+   public:
+    explicit Watching(Watchdog& watchdog) : watchdog_(watchdog) { watchdog_.set_busy(true); }
+    ~Watching() { watchdog_.set_busy(false); }
+
+   private:
+    Watchdog& watchdog_;
+  };
+
+ private:
   void set_busy(bool busy) {
     const std::lock_guard lock(mutex_);
     busy_ = busy;
     watch_.rest();
   }
 
- private:
   void watch() {
     std::unique_lock lock(mutex_);
     const auto pause = std::chrono::duration<double>(std::min(options_.patience.least / 4, 0.25));
@@ -103,23 +114,22 @@ at::Tensor Job::parameter(const std::string& name, Kept kept) {
 }
 
 void Job::watched(const std::function<void()>& wait) {
-  watchdog_->set_busy(true);
   try {
+    const Watchdog::Watching watching(*watchdog_);
     wait();
   } catch (const CommunicationError&) {
-    watchdog_->set_busy(false);
     if (failure_.happened()) throw failure_.error();
     throw;
   }
-  watchdog_->set_busy(false);
 }
 
 StepOutcome Job::step(const StepSettings& settings) {
   const Nanoseconds start = now();
-  watchdog_->set_busy(true);
-  for (const auto& device : devices_) device->start(settings);
-  for (const auto& device : devices_) device->wait();
-  watchdog_->set_busy(false);
+  {
+    const Watchdog::Watching watching(*watchdog_);
+    for (const auto& device : devices_) device->start(settings);
+    for (const auto& device : devices_) device->wait();
+  }
   if (failure_.happened()) {
     const auto all_idle = [&] {
       return std::all_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->idle(); });

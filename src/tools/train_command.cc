@@ -166,9 +166,7 @@ class TrainRun {
         trace_(!command.trace.empty() ? command.trace
                : config_.run.trace    ? config_.run.trace->path
                                       : ""),
-        metrics_name_(!command.metrics.empty() ? command.metrics
-                      : config_.run.metrics    ? config_.run.metrics->path
-                                               : "") {}
+        metrics_file_(!command.metrics.empty() ? NamedFile{command.metrics, {}} : config_.run.metrics) {}
 
   Ending run() {
     try {
@@ -192,8 +190,8 @@ class TrainRun {
   }
 
  private:
-  bool keeps_record() const { return world_ && !metrics_name_.empty(); }
-  std::string record_name() const { return fmt::format("{}.rank{}.flight", metrics_name_, world_->rank()); }
+  bool keeps_record() const { return world_ && metrics_file_; }
+  std::string record_name() const { return fmt::format("{}.rank{}.flight", metrics_file_->path, world_->rank()); }
 
   /// What this process did last, next to the metrics: others may be gone, so nobody collects it.
   void leave_record(const std::string& reason) {
@@ -218,8 +216,8 @@ class TrainRun {
   /// A long run is not lost because of a name.
   int prepare_files() {
     const RunDescription description = describe(training_, loaded_);
-    if (const auto file = !command_.metrics.empty() ? NamedFile{command_.metrics, {}} : config_.run.metrics) {
-      auto created = MetricsFile::create(*file, description);
+    if (metrics_file_) {
+      auto created = MetricsFile::create(*metrics_file_, description);
       if (!created) return report_unwritable(created.error(), color_);
       metrics_ = std::move(*created);
     }
@@ -275,7 +273,8 @@ class TrainRun {
   Training& training_;
   World* const world_;
   const bool speaks_, color_;
-  const std::string trace_, metrics_name_;
+  const std::string trace_;
+  const std::optional<NamedFile> metrics_file_;
   std::mutex recording_;
   std::optional<Together> together_;
   std::optional<MetricsFile> metrics_;

@@ -175,7 +175,6 @@ class Processes(unittest.TestCase):
             self.fail(f"the job does not end; it said:\n{job.communicate()[0]}")
         return job.returncode, output, time.time() - start
 
-    @unittest.skipUnless(os.environ.get("PIPER_LONG"), "sometimes found only after 30 x patience; in make test-full until the cause is known")
     def test_stopped_process_is_named(self):
         code, output, seconds = self.ended_by(signal.SIGSTOP, 2)
         self.assertNotEqual(code, 0)

@@ -7,6 +7,7 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 #include "plan/plan_text.h"
 #include "runtime/packed.h"
@@ -118,6 +119,20 @@ Together::Together(World& world, Job& job)
   std::vector<Clock> by_rank;
   Unpacking(clocks).take(by_rank);
   mine_ = by_rank.at(static_cast<size_t>(world.rank()));
+  hear_of_each_other(job);
+}
+
+/// From now on the silence of a process is noticed where it is watched for: at rank 0, and of rank 0 everywhere.
+void Together::hear_of_each_other(const Job& job) {
+  const auto somebody_is_missing = [&] {
+    std::vector<Heard> heard = world_.heard();
+    if (world_.rank() != 0) heard.resize(1);
+    return std::any_of(heard.begin(), heard.end(), [](const Heard& of) { return of.block.empty(); });
+  };
+  do {
+    job.progress();  // which tells the others
+    std::this_thread::sleep_for(5ms);
+  } while (anywhere(somebody_is_missing()));
 }
 
 bool Together::anywhere(bool here) {

@@ -51,6 +51,7 @@ class Together {
     Nanoseconds error = 0;
   };
   std::vector<Clock> compare_clocks();
+  void hear_of_each_other(const Job& job);
 
   World& world_;
   std::shared_ptr<Communicator> ranks_;  // one device for each process
