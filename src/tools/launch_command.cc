@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/read_file.h"
 #include "tools/become.h"
 #include "tools/commands.h"
+#include "tools/host_list.h"
 #include "tools/supervise.h"
 
 namespace piper {
@@ -43,16 +43,29 @@ Result<std::string> version_of(const std::string& launcher) {
   return out;
 }
 
-/// The command line for Open MPI, or for those with MPICH's launcher.
-std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher, bool open_mpi) {
+/// What Open MPI's launcher is told.
+std::vector<std::string> open_mpi_options(const LaunchCommand& command) {
+  std::vector<std::string> options = {"--bind-to", "none"};            // threads of a process may use all cores
+  if (command.hosts.empty()) options.emplace_back("--oversubscribe");  // also with fewer cores than processes
+  if (geteuid() == 0) options.emplace_back("--allow-run-as-root");
+  options.insert(options.end(), {"-x", supervised_variable});
+  if (!command.hosts.empty()) options.insert(options.end(), {"--hostfile", command.hosts});
+  return options;
+}
+
+/// MPICH's. It would kill all when one process ends; they find out by themselves, and leave a record.
+std::vector<std::string> mpich_options(const std::vector<Host>& hosts) {
+  std::vector<std::string> options = {"-disable-auto-cleanup"};
+  std::vector<std::string> names;
+  for (const Host& host : hosts) names.push_back(host.name + (host.processes.empty() ? "" : ":" + host.processes));
+  if (!names.empty()) options.insert(options.end(), {"-hosts", fmt::format("{}", fmt::join(names, ","))});
+  return options;
+}
+
+std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher,
+                                     const std::vector<std::string>& options) {
   std::vector<std::string> line = {launcher, "-n", fmt::format("{}", command.processes)};
-  if (open_mpi) {
-    line.insert(line.end(), {"--bind-to", "none"});                   // threads of a process may use all cores
-    if (command.hosts.empty()) line.emplace_back("--oversubscribe");  // also with fewer cores than processes
-    if (geteuid() == 0) line.emplace_back("--allow-run-as-root");
-    line.insert(line.end(), {"-x", supervised_variable});
-  }
-  if (!command.hosts.empty()) line.insert(line.end(), {open_mpi ? "--hostfile" : "-f", command.hosts});
+  line.insert(line.end(), options.begin(), options.end());
   line.insert(line.end(), {own_program().string(), "train"});
   line.insert(line.end(), command.train.begin(), command.train.end());
   line.insert(line.end(), {"--backend", "mpi"});
@@ -63,12 +76,16 @@ std::vector<std::string> launch_line(const LaunchCommand& command, const std::st
 
 int run(const LaunchCommand& command) {
   const std::string launcher = command.launcher.empty() ? PIPER_LAUNCHER : command.launcher;
-  if (!command.hosts.empty())
-    if (auto hosts = read_file(command.hosts, "the list of hosts"); !hosts)
-      return report_text(hosts.error(), command.color);
+  std::vector<Host> hosts;
+  if (!command.hosts.empty()) {
+    auto read = read_hosts(command.hosts);
+    if (!read) return report_text(read.error(), command.color);
+    hosts = std::move(*read);
+  }
   auto version = version_of(launcher);
   if (!version) return report_text(version.error(), command.color);
-  const std::vector<std::string> line = launch_line(command, launcher, version->find("HYDRA") == std::string::npos);
+  const bool open_mpi = version->find("HYDRA") == std::string::npos;
+  const auto line = launch_line(command, launcher, open_mpi ? open_mpi_options(command) : mpich_options(hosts));
   fmt::print(stderr, "{}\n", fmt::join(line, " "));
   std::fflush(stderr);
   const Supervised job = supervise(line);

@@ -22,7 +22,6 @@
 #include "trace/chrome.h"
 #include "train/loop/flight_record.h"
 #include "train/loop/measured.h"
-#include "train/loop/plant_fault.h"
 #include "train/progress.h"
 
 namespace piper {
@@ -294,10 +293,7 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
     options.identity = identity_of(command.input, loaded, *world);
   }
   const auto fault = parse_planted_fault(command.fault);
-  if (fault && fault->rank == (world ? world->rank() : 0)) {
-    options.job.run.before_op = plant(*fault);
-    options.other_plan = fault->kind == PlantedFault::Kind::Plan;
-  }
+  if (fault && fault->rank == (world ? world->rank() : 0)) options.fault = fault;
   auto made = Training::make(loaded.file, loaded.config, loaded.schedule, options);
   const bool speaks = !world || world->rank() == 0;
   if (!made) return {speaks ? report_text(made.error(), color) : refused, speaks};

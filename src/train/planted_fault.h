@@ -14,7 +14,7 @@ struct PlantedFault {
     Stop,    // SIGSTOP
     Throw,   // the operation fails
     Memory,  // it asks for more memory than there is
-    Hang,    // it never comes back
+    Hang,    // the next computation never comes back
     Plan     // the process has another plan than the others, from the beginning
   } kind = Kind::Kill;
   int rank = 0;

@@ -261,11 +261,14 @@ class Processes(unittest.TestCase):
         self.assertIn("--launcher", result.stderr)
 
     def test_hosts_that_do_not_exist(self):
-        (self.path / "hosts").write_text("no-such-host.invalid\n")
+        (self.path / "hosts").write_text("# those of the first rack\nlocalhost slots=1\nno-such-host.invalid slots=2\n")
         result = self.launch("-n", "1", "--hosts", "hosts", "c.toml")
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn("error[E805]: the processes of the job have not begun", result.stderr)
-        self.assertIn('look at the names in "hosts"', result.stderr)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r'^hosts:3:1: error\[E805\]: there is no host "no-such-host.invalid": ')
+        (self.path / "hosts").write_text("# none yet\n")
+        result = self.launch("-n", "1", "--hosts", "hosts", "c.toml")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("E805]: the list of hosts is empty", result.stderr)
         result = self.launch("-n", "1", "--hosts", "none", "c.toml")
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"error\[E108\].*none")

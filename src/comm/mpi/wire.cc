@@ -23,8 +23,11 @@ std::string text_of(int error) {
                                                                : "error " + std::to_string(error);
 }
 
-void check(int error, const char* what) {
-  if (error != MPI_SUCCESS) throw CommunicationError(std::string("MPI cannot ") + what + ": " + text_of(error));
+void check(int error, const std::string& what) {
+  if (error != MPI_SUCCESS) throw CommunicationError("MPI cannot " + what + ": " + text_of(error));
+}
+void check(int error, const char* what, int rank) {
+  if (error != MPI_SUCCESS) check(error, what + std::to_string(rank));
 }
 
 /// Settings that matter, unless somebody has made them: read by Open MPI when it starts, unknown to others.
@@ -144,20 +147,21 @@ void Wire::send_note(int to, std::vector<std::byte> note, int use) {
   note.insert(note.end(), bytes.begin(), bytes.end());
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Isend(note.data(), static_cast<int>(note.size()), MPI_BYTE, to, note_tag, mpi_->communicator, &request),
-        "send");
+        "send to rank ", to);
   mpi_->keep(request, {.kind = Slot::Kind::NoteOut, .rank = to, .use = use, .note = std::move(note)});
 }
 
 void Wire::send_piece(int to, int tag, std::span<const std::byte> data, void* piece) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_BYTE, to, tag, mpi_->communicator, &request), "send");
+  check(MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_BYTE, to, tag, mpi_->communicator, &request),
+        "send to rank ", to);
   mpi_->keep(request, {.kind = Slot::Kind::PieceOut, .rank = to, .piece = piece, .bytes = data.size(), .note = {}});
 }
 
 void Wire::receive_piece(int from, int tag, std::span<std::byte> data, void* piece) {
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Irecv(data.data(), static_cast<int>(data.size()), MPI_BYTE, from, tag, mpi_->communicator, &request),
-        "receive");
+        "receive from rank ", from);
   mpi_->keep(request, {.kind = Slot::Kind::PieceIn, .rank = from, .piece = piece, .bytes = data.size(), .note = {}});
 }
 

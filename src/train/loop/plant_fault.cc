@@ -9,11 +9,16 @@
 #include <stdexcept>
 #include <thread>
 
+#include "runtime/device_run.h"
+
 namespace piper {
 
-std::function<void(int device, int op)> plant(const PlantedFault& fault) {
-  return [fault, run = std::make_shared<std::atomic<int64_t>>(0)](int, int) {
-    if (++*run != fault.operation || fault.kind == PlantedFault::Kind::Plan) return;
+std::function<void(int device, int op)> plant(const PlantedFault& fault, const Plan& plan) {
+  return [fault, &plan, run = std::make_shared<std::atomic<int64_t>>(0),
+          done = std::make_shared<std::atomic<bool>>(fault.kind == PlantedFault::Kind::Plan)](int device, int op) {
+    const OpKind kind = program_of(plan, device).ops[static_cast<size_t>(op)].kind;
+    if (++*run < fault.operation || (fault.kind == PlantedFault::Kind::Hang && kind != OpKind::Run)) return;
+    if (done->exchange(true)) return;
     std::fprintf(stderr, "piper: a planted fault in rank %d\n", fault.rank);
     std::fflush(stderr);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // for the message to be on its way

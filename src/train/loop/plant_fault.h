@@ -3,11 +3,12 @@
 
 #include <functional>
 
+#include "plan/plan.h"
 #include "train/planted_fault.h"
 
 namespace piper {
 
-/// For RunOptions::before_op.
-std::function<void(int device, int op)> plant(const PlantedFault& fault);
+/// For RunOptions::before_op. The plan outlives it.
+std::function<void(int device, int op)> plant(const PlantedFault& fault, const Plan& plan);
 
 }  // namespace piper

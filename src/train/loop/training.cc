@@ -16,6 +16,7 @@
 #include "sim/device_use.h"
 #include "train/loop/emulated_network.h"
 #include "train/loop/measured.h"
+#include "train/loop/plant_fault.h"
 #include "train/loop/predictions.h"
 #include "train/loop/profile.h"
 
@@ -50,9 +51,10 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   if (options.emulate) compiling.cluster = *options.emulate;
   if (options.cluster) compiling.cluster = *options.cluster;
   compiling.costs = options.costs;
-  PIPER_TRY(PreparedTraining prepared, options.world ? prepare_together(*options.world, model, chosen, compiling,
-                                                                        options.identity, options.other_plan)
-                                                     : prepare_training(model, chosen, compiling));
+  PIPER_TRY(PreparedTraining prepared,
+            options.world ? prepare_together(*options.world, model, chosen, compiling, options.identity,
+                                             options.fault && options.fault->kind == PlantedFault::Kind::Plan)
+                          : prepare_training(model, chosen, compiling));
   PIPER_CHECK(check_types(element_types(model.step, model.step.weights)));
   if (train.run.devices && *train.run.devices != device_count(*prepared.plan))
     return error(ErrorCode::E205, {},
@@ -87,6 +89,7 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
   if (options.timed) timed_ = std::make_unique<TimedComputations>(computations_);
   Computations& computations = timed_ ? static_cast<Computations&>(*timed_) : computations_;
   JobOptions job = options.job;
+  if (options.fault) job.run.before_op = plant(*options.fault, plan());
   job.predictions = predictions(plan(), options.costs, options.emulate ? options.emulate : options.cluster);
   std::vector<std::unique_ptr<Communicator>> communicators;
   if (options.world) {

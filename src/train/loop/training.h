@@ -11,6 +11,7 @@
 #include "train/loop/prepare_training.h"
 #include "train/loop/together.h"
 #include "train/metrics.h"
+#include "train/planted_fault.h"
 
 namespace piper {
 
@@ -28,8 +29,8 @@ struct TrainingOptions {
   /// one. It outlives the training.
   World* world = nullptr;
   Identity identity;
-  /// A planted fault: this process believes that its plan is another one.
-  bool other_plan = false;
+  /// Planted in this process.
+  std::optional<PlantedFault> fault;
 };
 
 class TimedComputations;

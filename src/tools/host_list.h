@@ -1,0 +1,20 @@
+// The hosts of a job, as users list them for mpirun.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace piper {
+
+struct Host {
+  std::string name;
+  std::string processes;  // that it takes, as written; empty: not said
+  SourceRange where;
+};
+/// A host a line, in the form of Open MPI (`node3 slots=4`) or of MPICH (`node3:4`); `#` begins a comment.
+/// E805: there is none, or one that no name service knows.
+Result<std::vector<Host>> read_hosts(const std::string& path);
+
+}  // namespace piper
