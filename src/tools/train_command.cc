@@ -226,6 +226,10 @@ class TrainRun {
                     description.parameters, description.devices, description.devices == 1 ? "" : "s",
                     together_ ? fmt::format(" in {} processes", together_->processes()) : "", description.batch,
                     description.sequence, training_.data().describe()));
+    const StartUp& start_up = training_.start_up();
+    put(fmt::format("ready after {}: {} for the plan, {} for the devices\n",
+                    human_seconds(start_up.plan + start_up.devices), human_seconds(start_up.plan),
+                    human_seconds(start_up.devices)));
     std::fflush(stdout);
     return fine;
   }

@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 600s;  // for the slowest to capture, and for what everybody keeps of a run
+constexpr auto patience = 600s;  // for the clocks of all, and what everybody keeps of a run
 
 /// What rank 0 hands out.
 struct Handout {
@@ -52,15 +52,15 @@ Diagnostic rank_0_failed() {
 }
 
 /// After everybody has said what is wrong with it, if anything is.
-Checked all_fine(World& world, const std::string& complaint) {
-  const auto complaints = world.gather(complaint, patience);
+Checked all_fine(World& world, const std::string& complaint, std::chrono::milliseconds limit) {
+  const auto complaints = world.gather(complaint, limit);
   std::string all;
   for (size_t rank = 0; rank < complaints.size(); ++rank)
     if (!complaints[rank])
       all += fmt::format("\n  rank {} does not answer", rank);
     else if (!complaints[rank]->empty())
       all += fmt::format("\n  {}", *complaints[rank]);
-  const std::string verdict = world.broadcast(all, patience);
+  const std::string verdict = world.broadcast(all, limit);
   if (verdict.empty()) return Ok{};
   return do_not_fit(verdict);
 }
@@ -79,17 +79,17 @@ std::string name_of_process(const World& world) {
 
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Identity& identity,
-                                          bool other_plan) try {
+                                          std::chrono::milliseconds limit, bool other_plan) try {
   if (world.rank() == 0) {
     auto prepared = prepare_training(model, schedule, options);
     Handout handout{identity, {}, 0};
     if (prepared) handout = {identity, print(*prepared->plan), hash(*prepared->plan) ^ (other_plan ? 1 : 0)};
-    world.broadcast(pack_all(std::vector{handout}), patience);
+    world.broadcast(pack_all(std::vector{handout}), limit);
     if (!prepared) return prepared;
-    PIPER_CHECK(all_fine(world, ""));
+    PIPER_CHECK(all_fine(world, "", limit));
     return prepared;
   }
-  const std::vector<Handout> handed = unpack_all<Handout>(world.broadcast("", patience));
+  const std::vector<Handout> handed = unpack_all<Handout>(world.broadcast("", limit));
   if (handed.empty() || handed[0].plan.empty()) return rank_0_failed();
   const Handout& handout = handed[0];
   std::string complaint = difference(identity, handout.identity);
@@ -99,7 +99,8 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
     complaint = prepared ? difference_of_plans(hash(*prepared->plan) ^ (other_plan ? 1 : 0), handout.hash)
                          : render(prepared.error());
   }
-  PIPER_CHECK(all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint)));
+  PIPER_CHECK(
+      all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint), limit));
   return prepared;
 } catch (const CommunicationError& problem) {
   return error(ErrorCode::E805, {}, fmt::format("the processes of the job cannot begin: {}", problem.what()))

@@ -20,10 +20,10 @@ namespace piper {
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
 /// Rank 0 captures, compiles and hands out the plan; all others capture what it needs. All check that they are alike.
-/// E805 at every rank if one of them is not, or fails. `other_plan`: a planted fault.
+/// E805 at every rank if one of them is not, fails, or does not come within the limit. `other_plan`: a planted fault.
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Identity& identity,
-                                          bool other_plan = false);
+                                          std::chrono::milliseconds limit, bool other_plan = false);
 
 class Together {
  public:

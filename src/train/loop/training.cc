@@ -39,6 +39,7 @@ BatchShape shape_of(const TrainableModel& model) {
 Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, const TrainConfig& train,
                                                  const std::optional<Schedule>& schedule,
                                                  const TrainingOptions& options) {
+  const Nanoseconds start = now();
   at::set_num_threads(options.threads);  // before capture: temporaries of some operators depend on it
   PIPER_TRY(TrainableModel model, build_model(config, train.run.seed));
   Schedule chosen;
@@ -51,10 +52,12 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   if (options.emulate) compiling.cluster = *options.emulate;
   if (options.cluster) compiling.cluster = *options.cluster;
   compiling.costs = options.costs;
+  const std::chrono::milliseconds limit(static_cast<int64_t>(1e3 * options.job.patience.first));
   PIPER_TRY(PreparedTraining prepared,
-            options.world ? prepare_together(*options.world, model, chosen, compiling, options.identity,
+            options.world ? prepare_together(*options.world, model, chosen, compiling, options.identity, limit,
                                              options.fault && options.fault->kind == PlantedFault::Kind::Plan)
                           : prepare_training(model, chosen, compiling));
+  const Nanoseconds planned = now();
   PIPER_CHECK(check_types(element_types(model.step, model.step.weights)));
   if (train.run.devices && *train.run.devices != device_count(*prepared.plan))
     return error(ErrorCode::E205, {},
@@ -68,8 +71,9 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
         .help("start at most as many processes as there are devices; a process may have several");
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
-  return std::unique_ptr<Training>(
-      new Training(std::move(model), std::move(prepared), train, std::move(tokens), options));
+  std::unique_ptr<Training> out(new Training(std::move(model), std::move(prepared), train, std::move(tokens), options));
+  out->start_up_ = {static_cast<double>(planned - start) * 1e-9, static_cast<double>(now() - planned) * 1e-9};
+  return out;
 }
 
 Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig train,

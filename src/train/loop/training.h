@@ -33,6 +33,12 @@ struct TrainingOptions {
   std::optional<PlantedFault> fault;
 };
 
+/// Seconds until training could begin.
+struct StartUp {
+  double plan = 0;     // captured, compiled and, among several processes, handed out and checked by all
+  double devices = 0;  // memory, executors, communicators, weights
+};
+
 class TimedComputations;
 
 class Training {
@@ -49,6 +55,7 @@ class Training {
   const TokenSource& data() const { return *tokens_; }
   Job& job() { return *job_; }
   TimedComputations* timed() { return timed_.get(); }
+  const StartUp& start_up() const { return start_up_; }
   /// What the plan was compiled for.
   const Cluster& cluster() const { return cluster_; }
   int64_t tokens_per_step() const { return model_.step.batch * model_.step.sequence; }
@@ -69,6 +76,7 @@ class Training {
   CapturedComputations computations_;
   std::unique_ptr<TimedComputations> timed_;
   std::unique_ptr<Job> job_;
+  StartUp start_up_;
   int64_t next_ = 0, updates_ = 0;
 };
 
