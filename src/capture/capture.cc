@@ -190,10 +190,10 @@ Result<PassBody> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pas
 }
 
 Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk, Pass pass, int64_t samples,
-                                                                   int64_t parts) const {
+                                                                   int64_t parts, c10::Device device) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   PIPER_TRY(PassBody made, body(*of, chunk, pass, parts));
-  return std::make_shared<const ChunkProgram>(std::move(made), of->table);
+  return std::make_shared<const ChunkProgram>(std::move(made), of->table, device);
 }
 
 std::vector<std::string> CapturedModel::states(ChunkId chunk, Pass pass) const {

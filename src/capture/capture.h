@@ -54,8 +54,8 @@ class CapturedModel {
   /// sizes are those of one of them.
   /// Refused: a size of slices that was not captured (E607); R of a chunk that needs what it wrote to a buffer (E606);
   /// parts of what cannot be divided so (E308).
-  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples,
-                                                      int64_t parts = 1) const;
+  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples, int64_t parts = 1,
+                                                      c10::Device device = c10::kCPU) const;
 
   /// Qualified names of the model buffers that the pass writes. They are no part of the plan: one copy on each device.
   std::vector<std::string> states(ChunkId chunk, Pass pass) const;

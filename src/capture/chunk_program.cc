@@ -1,6 +1,7 @@
 #include "capture/chunk_program.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -20,6 +21,11 @@ uint64_t mix(uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
+at::Generator new_generator(c10::Device device) {
+  if (device.is_cpu()) return at::make_generator<at::CPUGeneratorImpl>();
+  return at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
+}
+
 }  // namespace
 
 uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call) {
@@ -30,7 +36,11 @@ uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, 
 }
 
 ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device)
-    : body_(std::move(body)), table_(std::move(table)) {
+    : body_(std::move(body)), table_(std::move(table)), device_(device) {
+  for (const ExternalUse& use : body_.constants) {
+    const at::Tensor& constant = table_->constants[static_cast<size_t>(body_[use.inside].constant)];
+    constants_.push_back(constant.dim() == 0 ? constant : constant.to(device));  // every operator takes a single number
+  }
   const std::vector<std::vector<TensorId>> ends = last_uses(body_);
   instructions_.reserve(body_.calls.size());
   for (size_t i = 0; i < body_.calls.size(); ++i) {
@@ -78,16 +88,17 @@ ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, int64_t pa
     : program_(std::move(program)), part_(part) {
   slots_.resize(program_->body_.tensors.size());
   stack_.reserve(32);
-  for (const ExternalUse& use : program_->body_.constants) {
+  for (size_t i = 0; i < program_->constants_.size(); ++i) {
+    const ExternalUse& use = program_->body_.constants[i];
     const GraphTensor& tensor = program_->body_[use.inside];
-    at::Tensor constant = program_->table_->constants[static_cast<size_t>(tensor.constant)];
+    at::Tensor constant = program_->constants_[i];
     if (!tensor.layout.sizes.empty() && constant.size(0) != tensor.layout.sizes[0])  // a part of it
       constant = constant.narrow(0, part * tensor.layout.sizes[0], tensor.layout.sizes[0]);
     slots_[use.inside.index()] = std::move(constant);
   }
   const auto& all = program_->instructions_;
   if (std::any_of(all.begin(), all.end(), [](const auto& instruction) { return instruction.random >= 0; }))
-    generator_ = at::make_generator<at::CPUGeneratorImpl>();
+    generator_ = new_generator(program_->device_);
 }
 
 void ChunkRunner::run(const ChunkArguments& arguments, Check check) {

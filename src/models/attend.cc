@@ -9,7 +9,8 @@ namespace piper {
 
 using at::Tensor;
 
-Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) {
+Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask, c10::DeviceType target) {
+  if (target != c10::kCPU) return attend_with_scores(q, k, v, mask, 0);
   // the operator that the CPU would choose, by name: on meta tensors torch would choose another
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, mask == Mask::Causal));
 }

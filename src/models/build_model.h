@@ -30,9 +30,12 @@ enum class BuildOn {
 };
 
 /// Refused, with the place of [model]: what has an analytic form only (E111).
-Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on = BuildOn::Meta);
+/// `target`: what a captured model will run on; operators are chosen for it.
+Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on = BuildOn::Meta,
+                                   c10::DeviceType target = c10::kCPU);
 
 /// The same from the text of a file with [model] and [step].
-Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on = BuildOn::Meta);
+Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on = BuildOn::Meta,
+                                   c10::DeviceType target = c10::kCPU);
 
 }  // namespace piper

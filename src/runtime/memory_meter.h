@@ -1,6 +1,8 @@
 // Counts the bytes of tensors, through libtorch's reporting hook. The CPU allocator reports what was asked for, without
-// rounding.
+// rounding; that of GPUs rounds up to 512 bytes.
 #pragma once
+
+#include <c10/core/DeviceType.h>
 
 #include <cstdint>
 #include <memory>
@@ -10,7 +12,8 @@ namespace piper {
 /// What the threads that listen to it allocate and free.
 class MemoryCounter {
  public:
-  MemoryCounter();
+  /// Of this kind of memory.
+  explicit MemoryCounter(c10::DeviceType of = c10::DeviceType::CPU);
   ~MemoryCounter();
   MemoryCounter(const MemoryCounter&) = delete;
   MemoryCounter& operator=(const MemoryCounter&) = delete;
