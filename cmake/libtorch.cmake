@@ -38,15 +38,12 @@ function(find_libtorch)
   target_compile_definitions(libtorch::cpu INTERFACE FMT_HEADER_ONLY)
   target_link_libraries(libtorch::cpu INTERFACE libtorch::torch_cpu libtorch::c10)
   if(EXISTS ${root}/lib/libtorch_cuda.so AND TARGET CUDA::cudart)  # the small installation has no GPU side
-    foreach(library c10_cuda torch_cuda)
-      add_library(libtorch::${library} SHARED IMPORTED GLOBAL)
-      set_target_properties(libtorch::${library} PROPERTIES IMPORTED_LOCATION ${root}/lib/lib${library}.so)
-    endforeach()
     add_library(libtorch::cuda INTERFACE IMPORTED GLOBAL)
-    # nothing refers to it by name: it brings operators, which only have to be there. Its own libraries are found when it runs
-    target_link_options(libtorch::cuda INTERFACE LINKER:--no-as-needed,${root}/lib/libtorch_cuda.so,--as-needed
-      LINKER:--allow-shlib-undefined)
-    target_link_libraries(libtorch::cuda INTERFACE libtorch::cpu libtorch::c10_cuda CUDA::cudart)
+    # nothing refers to torch_cuda by name: it brings operators, which only have to be there. What these libraries need
+    # themselves is found when they run
+    target_link_options(libtorch::cuda INTERFACE LINKER:--no-as-needed LINKER:--allow-shlib-undefined)
+    target_link_libraries(libtorch::cuda INTERFACE libtorch::cpu ${root}/lib/libc10_cuda.so
+      ${root}/lib/libtorch_cuda.so CUDA::cudart)
     set(gpu " with GPUs")
   endif()
   message(STATUS "libtorch: ${version}${gpu} in ${root}")

@@ -232,7 +232,7 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
   if (exact == 1) sizes.push_back(2 * sizes[0]);  // to see what grows
 
   CapturedModel out;
-  CallMeter meter;
+  CallMeter meter(options.target);
   std::vector<CapturedSlice> slices;
   std::vector<FormedSlice> formed;
   for (size_t s = 0; s < sizes.size(); ++s) {

@@ -30,6 +30,8 @@ struct CaptureOptions {
   std::vector<int64_t> samples = {1};
   /// Numbers of devices among which regions will be divided: there temporaries are exact too.
   std::vector<int64_t> parts = {};
+  /// What chunks will run on. Operators are measured there.
+  c10::Device target = c10::kCPU;
   /// Run each distinct operator once to see how much memory it takes. Without, temporaries are those between operators.
   bool measure_operators = true;
 };

@@ -1,7 +1,6 @@
 #include "capture/chunk_program.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -21,11 +20,6 @@ uint64_t mix(uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-at::Generator new_generator(c10::Device device) {
-  if (device.is_cpu()) return at::make_generator<at::CPUGeneratorImpl>();
-  return at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
-}
-
 }  // namespace
 
 uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call) {
@@ -37,10 +31,8 @@ uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, 
 
 ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device)
     : body_(std::move(body)), table_(std::move(table)), device_(device) {
-  for (const ExternalUse& use : body_.constants) {
-    const at::Tensor& constant = table_->constants[static_cast<size_t>(body_[use.inside].constant)];
-    constants_.push_back(constant.dim() == 0 ? constant : constant.to(device));  // every operator takes a single number
-  }
+  for (const ExternalUse& use : body_.constants)
+    constants_.push_back(placed_constant(*table_, body_[use.inside].constant, device));
   const std::vector<std::vector<TensorId>> ends = last_uses(body_);
   instructions_.reserve(body_.calls.size());
   for (size_t i = 0; i < body_.calls.size(); ++i) {

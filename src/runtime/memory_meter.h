@@ -44,6 +44,7 @@ class CountMemory {
 /// Counts what this thread allocates and frees while it lives.
 class MemoryMeter {
  public:
+  explicit MemoryMeter(c10::DeviceType of = c10::DeviceType::CPU) : counter_(of) {}
   int64_t now() const { return counter_.now(); }
   int64_t peak() const { return counter_.peak(); }
   void reset_peak() { counter_.reset_peak(); }

@@ -60,7 +60,7 @@ TrainableModel make(const Subject& subject) {
                           "batch = {}\nweights = \"{}\"\ngradients = \"{}\"\noptimizer = \"{}\"\n",
                           subject.layers, kind.config, subject.batch, name(subject.dtype),
                           name(subject.gradients.value_or(subject.dtype)), name(subject.optimizer)),
-              BuildOn::Meta, 1, (subject.on ? *subject.on : host_processor()).place().type());
+              BuildOn::Meta, 1, (subject.on ? *subject.on : host_processor()).place());
     enlarge_weights(model);
     return model;
   }
@@ -107,6 +107,7 @@ const CapturedModel& captured(const Subject& subject, const std::vector<int64_t>
     options.step = model.step;
     options.inputs = model.inputs;
     options.samples = samples;
+    options.target = model.target;
     return must(capture(model.meta, options));
   });
 }

@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <cstdlib>
+
 #include "comm/gpu/check.h"
 #include "comm/gpu/gpu_world.h"
 #include "runtime/cuda/optimizer.h"
@@ -88,10 +90,11 @@ class GpuProcessor : public Processor {
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options) {
   int gpus = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&gpus); status != cudaSuccess || gpus == 0)
-    return error(ErrorCode::E804, {},
+    return error(ErrorCode::E807, {},
                  std::string("there is no GPU that can be used here: ") +
                      (status == cudaSuccess ? "none was found" : cudaGetErrorString(status)))
         .help("--on cpu trains on the processors of this machine");
+  if (options.deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when it is loaded
   at::globalContext().lazyInitDevice(c10::kCUDA);
   if (options.deterministic) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
