@@ -1,5 +1,5 @@
-# find_libtorch(): headers and libraries of the PyTorch wheel, for the CPU. Defines the target libtorch::cpu, or only says
-# why not. The wheel is found through the interpreter that PIPER_PYTHON names, or .venv, without importing it: the small
+# find_libtorch(): headers and libraries of the PyTorch wheel. Defines the target libtorch::cpu, or only says why not; and
+# libtorch::cuda where the wheel has it and CUDA's compiler is here. The wheel is found through the interpreter that PIPER_PYTHON names, or .venv, without importing it: the small
 # installation of scripts/setup --torch cannot be imported, and its own CMake package insists on a CUDA toolkit.
 function(find_libtorch)
   set(wanted 2.11.0)
@@ -37,5 +37,14 @@ function(find_libtorch)
   # the wheel brings its own, newer fmt headers; without the library of that version they must stand alone
   target_compile_definitions(libtorch::cpu INTERFACE FMT_HEADER_ONLY)
   target_link_libraries(libtorch::cpu INTERFACE libtorch::torch_cpu libtorch::c10)
-  message(STATUS "libtorch: ${version} in ${root}")
+  if(EXISTS ${root}/lib/libtorch_cuda.so AND TARGET CUDA::cudart)  # the small installation has no GPU side
+    add_library(libtorch::cuda INTERFACE IMPORTED GLOBAL)
+    # nothing refers to torch_cuda by name: it brings operators, which only have to be there. What these libraries need
+    # themselves is found when they run
+    target_link_options(libtorch::cuda INTERFACE LINKER:--no-as-needed LINKER:--allow-shlib-undefined)
+    target_link_libraries(libtorch::cuda INTERFACE libtorch::cpu ${root}/lib/libc10_cuda.so
+      ${root}/lib/libtorch_cuda.so CUDA::cudart)
+    set(gpu " with GPUs")
+  endif()
+  message(STATUS "libtorch: ${version}${gpu} in ${root}")
 endfunction()

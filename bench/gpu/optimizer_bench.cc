@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/cuda/check.h"
+#include "comm/gpu/check.h"
 #include "runtime/cuda/optimizer.h"
 
 namespace {

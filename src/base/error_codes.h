@@ -89,7 +89,8 @@ namespace piper {
   X(E803, "loss or gradients are not finite")                                    \
   X(E804, "built without libtorch")                                              \
   X(E805, "the processes of a job do not fit together")                          \
-  X(E806, "built without MPI")
+  X(E806, "built without MPI")                                                   \
+  X(E807, "no GPU can be used")
 // clang-format on
 
 enum class ErrorCode {

@@ -190,10 +190,10 @@ Result<PassBody> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pas
 }
 
 Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk, Pass pass, int64_t samples,
-                                                                   int64_t parts) const {
+                                                                   int64_t parts, c10::Device device) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   PIPER_TRY(PassBody made, body(*of, chunk, pass, parts));
-  return std::make_shared<const ChunkProgram>(std::move(made), of->table);
+  return std::make_shared<const ChunkProgram>(std::move(made), of->table, device);
 }
 
 std::vector<std::string> CapturedModel::states(ChunkId chunk, Pass pass) const {
@@ -232,7 +232,7 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
   if (exact == 1) sizes.push_back(2 * sizes[0]);  // to see what grows
 
   CapturedModel out;
-  CallMeter meter;
+  CallMeter meter(options.target);
   std::vector<CapturedSlice> slices;
   std::vector<FormedSlice> formed;
   for (size_t s = 0; s < sizes.size(); ++s) {

@@ -30,6 +30,8 @@ struct CaptureOptions {
   std::vector<int64_t> samples = {1};
   /// Numbers of devices among which regions will be divided: there temporaries are exact too.
   std::vector<int64_t> parts = {};
+  /// What chunks will run on. Operators are measured there.
+  c10::Device target = c10::kCPU;
   /// Run each distinct operator once to see how much memory it takes. Without, temporaries are those between operators.
   bool measure_operators = true;
 };
@@ -54,8 +56,8 @@ class CapturedModel {
   /// sizes are those of one of them.
   /// Refused: a size of slices that was not captured (E607); R of a chunk that needs what it wrote to a buffer (E606);
   /// parts of what cannot be divided so (E308).
-  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples,
-                                                      int64_t parts = 1) const;
+  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples, int64_t parts = 1,
+                                                      c10::Device device = c10::kCPU) const;
 
   /// Qualified names of the model buffers that the pass writes. They are no part of the plan: one copy on each device.
   std::vector<std::string> states(ChunkId chunk, Pass pass) const;

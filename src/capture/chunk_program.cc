@@ -30,7 +30,9 @@ uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, 
 }
 
 ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device)
-    : body_(std::move(body)), table_(std::move(table)) {
+    : body_(std::move(body)), table_(std::move(table)), device_(device) {
+  for (const ExternalUse& use : body_.constants)
+    constants_.push_back(placed_constant(*table_, body_[use.inside].constant, device));
   const std::vector<std::vector<TensorId>> ends = last_uses(body_);
   instructions_.reserve(body_.calls.size());
   for (size_t i = 0; i < body_.calls.size(); ++i) {
@@ -78,16 +80,17 @@ ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, int64_t pa
     : program_(std::move(program)), part_(part) {
   slots_.resize(program_->body_.tensors.size());
   stack_.reserve(32);
-  for (const ExternalUse& use : program_->body_.constants) {
+  for (size_t i = 0; i < program_->constants_.size(); ++i) {
+    const ExternalUse& use = program_->body_.constants[i];
     const GraphTensor& tensor = program_->body_[use.inside];
-    at::Tensor constant = program_->table_->constants[static_cast<size_t>(tensor.constant)];
+    at::Tensor constant = program_->constants_[i];
     if (!tensor.layout.sizes.empty() && constant.size(0) != tensor.layout.sizes[0])  // a part of it
       constant = constant.narrow(0, part * tensor.layout.sizes[0], tensor.layout.sizes[0]);
     slots_[use.inside.index()] = std::move(constant);
   }
   const auto& all = program_->instructions_;
   if (std::any_of(all.begin(), all.end(), [](const auto& instruction) { return instruction.random >= 0; }))
-    generator_ = at::make_generator<at::CPUGeneratorImpl>();
+    generator_ = new_generator(program_->device_);
 }
 
 void ChunkRunner::run(const ChunkArguments& arguments, Check check) {

@@ -28,7 +28,7 @@ uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call);
 /// The same inside a region, where each part (an expert) of each slice is drawn apart.
 uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, int64_t part);
 
-/// Immutable; one for all devices.
+/// Immutable; one for all devices that compute in the same place.
 class ChunkProgram {
  public:
   ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device = c10::kCPU);
@@ -65,6 +65,8 @@ class ChunkProgram {
 
   PassBody body_;
   std::shared_ptr<const OperatorTable> table_;
+  c10::Device device_;
+  std::vector<at::Tensor> constants_;  // of the body, on the device
   std::vector<Instruction> instructions_;
 };
 

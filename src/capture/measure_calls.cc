@@ -45,7 +45,7 @@ std::string signature(const PassBody& body, const Call& call) {
   return out;
 }
 
-int64_t measure(const PassBody& body, const Call& call, const OperatorTable& table) {
+int64_t measure(const PassBody& body, const Call& call, const OperatorTable& table, c10::Device device) {
   if (call.divided_dim >= 0) {  // drawn block by block
     const TensorLayout& layout = body[std::get<TensorId>(call.arguments[0])].layout;
     return element_count(layout) * layout.element_bytes /
@@ -54,8 +54,8 @@ int64_t measure(const PassBody& body, const Call& call, const OperatorTable& tab
   const c10::OperatorHandle& op = table.operators[call.op.index()];
   const auto make = [&](TensorId id) {
     if (!id.valid()) return at::Tensor();
-    if (body[id].kind == TensorKind::Constant) return table.constants[static_cast<size_t>(body[id].constant)];
-    at::Tensor tensor = empty_tensor(body[id].layout, c10::kCPU);
+    if (body[id].kind == TensorKind::Constant) return placed_constant(table, body[id].constant, device);
+    at::Tensor tensor = empty_tensor(body[id].layout, device);
     return tensor.zero_();
   };
   torch::jit::Stack stack;
@@ -74,13 +74,17 @@ int64_t measure(const PassBody& body, const Call& call, const OperatorTable& tab
         stack.emplace_back(std::move(tensors));
       }
     } else if (call.random >= 0 && op.schema().arguments()[i].name() == "generator") {
-      stack.emplace_back(at::make_generator<at::CPUGeneratorImpl>(0));
+      stack.emplace_back(new_generator(device));
     } else {
-      stack.push_back(to_ivalue(table, argument, c10::kCPU));
+      stack.push_back(to_ivalue(table, argument, device));
     }
   }
   const torch::jit::Stack kept = stack;  // arguments stay alive, as they do when a chunk runs
-  const MemoryMeter meter;
+  if (!device.is_cpu()) {  // what libraries of GPUs take for themselves at their first call is no part of it
+    op.callBoxed(&stack);
+    stack = kept;
+  }
+  const MemoryMeter meter(device.type());
   op.callBoxed(&stack);
   return meter.peak();
 }
@@ -92,7 +96,7 @@ std::vector<int64_t> CallMeter::peaks(const PassBody& body, const OperatorTable&
   std::vector<int64_t> out;
   for (const Call& call : body.calls) {
     const auto [found, fresh] = known_.try_emplace(signature(body, call), 0);
-    if (fresh) found->second = measure(body, call, table);
+    if (fresh) found->second = measure(body, call, table, device_);
     out.push_back(found->second);
   }
   return out;

@@ -1,6 +1,7 @@
 // What an OperatorGraph needs of libtorch to be executed.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -22,6 +23,11 @@ at::Tensor empty_tensor(const TensorLayout& layout, c10::Device device);
 
 /// `aten::mm`, `aten::add.Tensor`
 std::string full_name(const c10::OperatorHandle& op);
+
+/// A constant where it is used. Single numbers stay where they are: every operator takes them.
+at::Tensor placed_constant(const OperatorTable& table, int constant, c10::Device device);
+/// For random numbers there.
+at::Generator new_generator(c10::Device device);
 
 /// The value of an argument that is not a tensor; `device` stands for the target device.
 c10::IValue to_ivalue(const OperatorTable& table, const Argument& argument, c10::Device device);

@@ -115,12 +115,22 @@ void attention_for_cpu(const Arguments& call) {
   call.give({result, meta({batch, length, heads}, query, wide).toTensor().transpose(1, 2)});
 }
 
-void attention_for_cpu_backward(const Arguments& call) {
+void attention_backward(const Arguments& call) {
   const auto gradient_of = [&](const char* name) -> IValue {
     const at::Tensor& t = call.tensor(name);
     return meta({t.size(0), t.size(2), t.size(1), t.size(3)}, t).toTensor().transpose(1, 2);
   };
   call.give({gradient_of("query"), gradient_of("key"), gradient_of("value")});
+}
+
+/// The one of GPUs: stored in the same order, with what backward would need to drop the same again.
+void attention_for_gpu(const Arguments& call) {
+  const at::Tensor& query = call.tensor("query");
+  const int64_t batch = query.size(0), heads = query.size(1), length = query.size(2);
+  const at::Tensor result = meta({batch, length, heads, query.size(3)}, query).toTensor().transpose(1, 2);
+  call.give({result, meta({batch, heads, length}, query, at::kFloat), undefined(), undefined(), length,
+             call.tensor("key").size(2), meta({2}, query, at::kUInt64), meta({}, query, at::kUInt64),
+             meta({0}, query)});
 }
 
 template <void (*rule)(const Arguments&)>
@@ -145,7 +155,9 @@ ShapeRule shape_rule(std::string_view full_name) {
       {"aten::min", on_stack<scalar>},
       {"aten::prod", on_stack<scalar>},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", on_stack<attention_for_cpu>},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", on_stack<attention_for_cpu_backward>},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", on_stack<attention_backward>},
+      {"aten::_scaled_dot_product_flash_attention", on_stack<attention_for_gpu>},
+      {"aten::_scaled_dot_product_flash_attention_backward", on_stack<attention_backward>},
   };
   const auto found = rules.find(full_name);
   return found == rules.end() ? nullptr : found->second;

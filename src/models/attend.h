@@ -7,9 +7,10 @@ namespace piper {
 
 enum class Mask { None, Causal };
 
-/// softmax(q k^T / sqrt(width)) v, where scores are never stored. [samples, heads, tokens, width]; keys and values may
-/// have fewer heads, each of which then serves several heads of queries.
-at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask);
+/// softmax(q k^T / sqrt(width)) v, where scores are not stored if the target has such an operator for these numbers.
+/// [samples, heads, tokens, width]; keys and values may have fewer heads, each of which then serves several heads of
+/// queries.
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask, c10::DeviceType target);
 
 /// The same with stored scores, which dropout thins out.
 at::Tensor attend_with_scores(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask, double dropout);

@@ -48,13 +48,15 @@ std::shared_ptr<ModelModule> make_module(const ModelConfig& config, int64_t sequ
 
 }  // namespace
 
-Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on) {
+Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on, c10::Device target) {
   TrainableModel out;
   out.name = config.model.name;
   out.vocabulary = config.model.vocab;
   out.step = resolve(config.step, config.model);
   TensorMaker make;
   make.device = on == BuildOn::Meta ? c10::kMeta : c10::kCPU;
+  make.target = target.type();
+  out.target = target;
   PIPER_TRY(make.dtype, scalar_type(out.step.weights, config.model_table));
   PIPER_CHECK(check_trainable(config.model, config.model_table));
   const std::shared_ptr<ModelModule> module = make_module(config.model, out.step.sequence, make);
@@ -71,9 +73,9 @@ Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, Buil
   return out;
 }
 
-Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on) {
+Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on, c10::Device target) {
   PIPER_TRY(const ConfigFile config, parse_config(file, training_sections));
-  return build_model(config, seed, on);
+  return build_model(config, seed, on, target);
 }
 
 }  // namespace piper

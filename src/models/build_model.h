@@ -14,7 +14,8 @@ namespace piper {
 struct TrainableModel {
   std::string name;
   int64_t vocabulary = 0;
-  StepConfig step;  // what the configuration asks for, and what follows from it
+  StepConfig step;                 // what the configuration asks for, and what follows from it
+  c10::Device target = c10::kCPU;  // what it will run on
   /// Parameters and buffers by qualified name, and the loss of a slice. Keeps the module alive.
   MetaModel meta;
   /// In the order in which `meta.loss` takes them: one dimension of samples, then `sample_sizes`.
@@ -30,9 +31,12 @@ enum class BuildOn {
 };
 
 /// Refused, with the place of [model]: what has an analytic form only (E111).
-Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on = BuildOn::Meta);
+/// `target`: what a captured model will run on; operators are chosen for it.
+Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on = BuildOn::Meta,
+                                   c10::Device target = c10::kCPU);
 
 /// The same from the text of a file with [model] and [step].
-Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on = BuildOn::Meta);
+Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on = BuildOn::Meta,
+                                   c10::Device target = c10::kCPU);
 
 }  // namespace piper

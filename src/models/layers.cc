@@ -46,7 +46,7 @@ Tensor Rotation::apply(const Tensor& x) const {
   return at::cat({first * c - second * s, second * c + first * s}, -1);
 }
 
-Attention::Attention(const ModelConfig& c, const TensorMaker& make) : config_(c) {
+Attention::Attention(const ModelConfig& c, const TensorMaker& make) : config_(c), target_(make.target) {
   const int64_t width = head_width(c), queries = c.heads * width, keys = key_value_heads(c) * width;
   norm_ = register_module("norm", std::make_shared<NormLayer>(c.norm, c.hidden, make));
   q_ = register_module("q", std::make_shared<Linear>(c.hidden, queries, c.bias, make));
@@ -65,7 +65,7 @@ Tensor Attention::project(const Linear& linear, const Tensor& x, int64_t heads) 
 
 Tensor Attention::mix(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const {
   const Tensor queries = q.transpose(1, 2), keys = k.transpose(1, 2), values = v.transpose(1, 2);
-  if (config_.flash_attention) return attend(queries, keys, values, mask);
+  if (config_.flash_attention) return attend(queries, keys, values, mask, target_);
   return attend_with_scores(queries, keys, values, mask, config_.dropout ? config_.dropout_rate : 0);
 }
 

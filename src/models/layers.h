@@ -54,6 +54,7 @@ struct Attention : torch::nn::Module {
   at::Tensor out(const at::Tensor& x, const at::Tensor& mixed) const;
 
   ModelConfig config_;
+  c10::DeviceType target_;
   std::shared_ptr<NormLayer> norm_, q_norm_, k_norm_;
   std::shared_ptr<Linear> q_, k_, v_, out_;
 };

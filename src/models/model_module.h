@@ -17,6 +17,7 @@ namespace piper {
 struct TensorMaker {
   c10::ScalarType dtype = c10::kFloat;
   c10::Device device = c10::kMeta;
+  c10::DeviceType target = c10::kCPU;  // what the model will run on
   at::Tensor operator()(c10::IntArrayRef sizes) const;
 };
 

@@ -50,6 +50,7 @@ struct ReferenceMixture : torch::nn::Module {
 struct ReferenceLayer : torch::nn::Module {
   ReferenceLayer(const ModelConfig& c, const TensorMaker& make)
       : heads(c.heads),
+        target(make.target),
         norm1(register_parameter("norm1", make({c.hidden}))),
         norm2(register_parameter("norm2", make({c.hidden}))),
         wqkv(register_parameter("wqkv", make({3 * c.hidden, c.hidden}))),
@@ -63,7 +64,7 @@ struct ReferenceLayer : torch::nn::Module {
     const annotate scope("attention");
     const int64_t b = h.size(0), t = h.size(1), d = h.size(2);
     const Tensor qkv = at::linear(rms(h, norm1), wqkv).view({b, t, 3, heads, d / heads}).permute({2, 0, 3, 1, 4});
-    const Tensor mixed = attend(qkv[0], qkv[1], qkv[2], Mask::Causal);
+    const Tensor mixed = attend(qkv[0], qkv[1], qkv[2], Mask::Causal, target);
     return h + at::linear(mixed.transpose(1, 2).reshape({b, t, d}), wo);
   }
   Tensor forward(const Tensor& x) const {
@@ -72,6 +73,7 @@ struct ReferenceLayer : torch::nn::Module {
     return h + (mlp ? mlp->forward(normed) : mixture->forward(normed));
   }
   int64_t heads;
+  c10::DeviceType target;
   Tensor norm1, norm2, wqkv, wo;
   std::shared_ptr<ReferenceMlp> mlp;
   std::shared_ptr<ReferenceMixture> mixture;

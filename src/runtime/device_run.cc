@@ -8,6 +8,7 @@
 
 #include "base/invariant.h"
 #include "base/prompt_thread.h"
+#include "runtime/stream/thread_stream.h"
 
 namespace piper {
 
@@ -32,8 +33,13 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
       communicator_(communicator),
       failure_(failure),
       options_(options),
-      frame_(program_),
+      processor_(options.processor ? *options.processor : host_processor()),
+      memory_(processor_.place().type()),
+      frame_(program_, processor_.place()),
       recorder_(program_.ops.size(), options.recorded_steps),
+      inputs_(program_.ops.size()),
+      releases_(program_.ops.size()),
+      clock_(processor_.make_clock(program_.ops.size())),
       events_(std::make_unique<Event[]>(program_.ops.size())),
       ends_(std::make_unique<Event[]>(plan.streams.size() + 1)),
       streams_(plan.streams.size()) {
@@ -67,9 +73,42 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
     if (!is_communication(op.kind)) computes[static_cast<size_t>(op.stream)] = true;
   for (const PlannedOp& op : program_.ops)
     if (auto& stream = streams_[static_cast<size_t>(op.stream)]; !stream)
-      stream = computes[static_cast<size_t>(op.stream)] ? std::make_unique<Stream>(on_thread, failed)
-                                                        : std::make_unique<Stream>(promptly, failed);
-  host_ = std::make_unique<Stream>(promptly, failed);
+      stream = computes[static_cast<size_t>(op.stream)] ? processor_.make_stream({on_thread, failed})
+                                                        : processor_.make_stream({promptly, failed});
+  host_ = std::make_unique<ThreadStream>(promptly, failed);
+  if (processor_.memory_belongs_to_streams()) order_memory();
+}
+
+/// Memory is taken on the stream of the first operation that touches it. When it goes that stream waits for the last
+/// uses on others, and for devices that still read what was sent to them; whoever reads an input waits for the
+/// operation that has loaded it.
+void DeviceRun::order_memory() {
+  struct Uses {
+    int first = -1;
+    bool written = false;
+    std::map<int, int> last;  // by stream
+  };
+  std::vector<Uses> all(program_.buffers.size());
+  const auto stream_of = [&](int op) { return program_.ops[static_cast<size_t>(op)].stream; };
+  for (size_t i = 0; i < program_.ops.size(); ++i) {
+    const PlannedOp& op = program_.ops[i];
+    for (const int b : op.writes) all[static_cast<size_t>(b)].written = true;
+    for (const auto* list : {&op.reads, &op.writes})
+      for (const int b : *list) {
+        Uses& uses = all[static_cast<size_t>(b)];
+        if (uses.first < 0) uses.first = static_cast<int>(i);
+        uses.last[op.stream] = static_cast<int>(i);
+        if (!uses.written && !program_.buffers[static_cast<size_t>(b)].persistent && stream_of(uses.first) != op.stream)
+          inputs_[i].push_back(uses.first);
+      }
+    for (const int b : op.frees) {
+      const Uses& uses = all[static_cast<size_t>(b)];
+      Release& release = releases_[i].emplace_back(Release{b, stream_of(uses.first), {}});
+      for (const auto& [stream, last] : uses.last)
+        if (stream != release.stream || program_.ops[static_cast<size_t>(last)].kind == OpKind::Send)
+          release.awaited.push_back(last);
+    }
+  }
 }
 
 DeviceRun::~DeviceRun() {
@@ -87,11 +126,12 @@ void DeviceRun::prepare() {
       const DType dtype = buffer.category == Category::Weights     ? bucket.weights
                           : buffer.category == Category::Gradients ? bucket.gradients
                                                                    : DType::Int8;  // state is of several types
-      frame_[static_cast<int>(b)] = make_flat(dtype, buffer.bytes / bytes_of(dtype)).fill_(0);
+      frame_[static_cast<int>(b)] = make_flat(dtype, buffer.bytes / bytes_of(dtype), frame_.place()).fill_(0);
     }
   }
   circles_ = make_circles(plan_, communicator_);
-  const Preparation preparation{plan_, program_, step_config_, device_, computations_, communicator_, circles_, frame_};
+  const Preparation preparation{plan_,         program_,   step_config_, device_, computations_,
+                                communicator_, processor_, circles_,     frame_};
   for (size_t i = 0; i < program_.ops.size(); ++i)
     executors_.push_back(make_executor(preparation, static_cast<int>(i)));
 }
@@ -101,7 +141,10 @@ void DeviceRun::start(const StepSettings& settings) {
   host_->launch([this, &settings] {
     recorder_.begin(settings.step);
     frame_.begin(settings);
+    processor_.finish();
+    if (clock_) clock_->begin();
     issue();
+    if (clock_ && !failure_.happened()) clock_->correct(recorder_);
   });
   host_->record(ends_[plan_.streams.size()], step_);
   host_->flush();
@@ -112,6 +155,7 @@ void DeviceRun::issue() {
     const PlannedOp& op = program_.ops[i];
     Stream& stream = *streams_[static_cast<size_t>(op.stream)];
     for (const int awaited : op.waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
+    for (const int loader : inputs_[i]) stream.wait(events_[static_cast<size_t>(loader)], step_);
     recorder_.launched(static_cast<int>(i));
     stream.launch([this, i] { execute(static_cast<int>(i)); });
     stream.record(events_[i], step_);
@@ -119,7 +163,7 @@ void DeviceRun::issue() {
       stream.flush();
       events_[i].wait(step_);
     }
-    frame_.issued(static_cast<int>(i));
+    free_after(i);
   }
   for (size_t s = 0; s < streams_.size(); ++s)
     if (streams_[s]) {
@@ -128,9 +172,27 @@ void DeviceRun::issue() {
     }
 }
 
+void DeviceRun::free_after(size_t op) {
+  if (!processor_.memory_belongs_to_streams()) return frame_.issued(static_cast<int>(op));
+  // where both ends of a transfer are here, what was sent goes after the second: the other device may come to its own
+  // second only then
+  const auto same = [&](size_t a, size_t b) {
+    return b < program_.ops.size() && program_.ops[a].kind == OpKind::Send && program_.ops[b].kind == OpKind::Recv &&
+           program_.ops[a].communication == program_.ops[b].communication;
+  };
+  if (same(op, op + 1)) return;
+  for (size_t i = op > 0 && same(op - 1, op) ? op - 1 : op; i <= op; ++i)
+    for (const Release& release : releases_[i]) {
+      Stream& stream = *streams_[static_cast<size_t>(release.stream)];
+      for (const int user : release.awaited) stream.wait(events_[static_cast<size_t>(user)], step_);
+      stream.launch([&] { frame_.release(release.buffer); });
+    }
+}
+
 void DeviceRun::execute(int op) {
   if (failure_.happened()) return;
   recorder_.started(op);
+  if (clock_) clock_->started(op);
   try {
     if (options_.before_op) options_.before_op(device_, op);
     executors_[static_cast<size_t>(op)]->run(frame_);
@@ -141,6 +203,7 @@ void DeviceRun::execute(int op) {
   } catch (const std::exception& problem) {
     throw RunError(RunProblem::Operation, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   }
+  if (clock_) clock_->ended(op);
   recorder_.ended(op);
   frame_.ended(op);
   progress_.fetch_add(1, std::memory_order_relaxed);

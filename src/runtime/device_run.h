@@ -26,6 +26,7 @@ struct RunOptions {
   /// Called before every operation, on the thread that runs it: tests delay operations and plant faults here.
   std::function<void(int device, int op)> before_op;
   bool poison_freed = false;
+  Processor* processor = nullptr;  // none: that of this machine
 };
 
 class DeviceRun {
@@ -36,6 +37,7 @@ class DeviceRun {
 
   int device() const { return device_; }
   const PlanTemplate& program() const { return program_; }
+  Processor& processor() { return processor_; }
   Frame& frame() { return frame_; }
   const FlightRecorder& recorder() const { return recorder_; }
   MemoryCounter& memory() { return memory_; }
@@ -52,7 +54,14 @@ class DeviceRun {
   bool idle() const;
 
  private:
+  /// A buffer goes, on a processor whose memory belongs to streams.
+  struct Release {
+    int buffer, stream;
+    std::vector<int> awaited;  // operations that used it on other streams
+  };
+  void order_memory();
   void issue();
+  void free_after(size_t op);
   void execute(int op);
 
   const Plan& plan_;
@@ -63,11 +72,15 @@ class DeviceRun {
   Communicator& communicator_;
   Failure& failure_;
   const RunOptions& options_;
+  Processor& processor_;
   MemoryCounter memory_;
   Frame frame_;
   Circles circles_;
   FlightRecorder recorder_;
   std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::vector<int>> inputs_;        // by operation: those that loaded its inputs on other streams
+  std::vector<std::vector<Release>> releases_;  // by operation
+  std::unique_ptr<DeviceClock> clock_;
   std::unique_ptr<Event[]> events_;  // by operation
   std::unique_ptr<Event[]> ends_;    // by stream, then the host
   uint32_t step_ = 0;                // of the events

@@ -12,13 +12,14 @@
 #include "runtime/bucket_part.h"
 #include "runtime/computation.h"
 #include "runtime/frame.h"
+#include "runtime/processor.h"
 
 namespace piper {
 
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// On the thread of the operation's stream, when all it waits for has ended.
+  /// On the operation's stream, when all it waits for has ended: on its thread, or on one that puts work there.
   virtual void run(Frame& frame) = 0;
 };
 
@@ -35,6 +36,7 @@ struct Preparation {
   int device;
   Computations& computations;
   Communicator& communicator;
+  Processor& processor;
   const Circles& circles;
   Frame& frame;  // what lasts is there
 
@@ -80,6 +82,7 @@ class LocalScalars {
     DType dtype;
     int64_t offset, count;
   };
+  Processor& processor_;
   std::vector<int> losses_;
   std::vector<Counted> gradients_;
 };

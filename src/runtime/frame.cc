@@ -10,8 +10,9 @@
 
 namespace piper {
 
-Frame::Frame(const PlanTemplate& program)
+Frame::Frame(const PlanTemplate& program, c10::Device place)
     : program_(program),
+      place_(place),
       buffers_(program.buffers.size()),
       uses_(program.ops.size()),
       holds_at_start_(program.buffers.size(), 1),
@@ -39,14 +40,14 @@ void Frame::begin(const StepSettings& settings) {
 }
 
 void Frame::issued(int op) {
-  for (const int buffer : program_.ops[static_cast<size_t>(op)].frees) let_go(buffer);
+  for (const int buffer : program_.ops[static_cast<size_t>(op)].frees) release(buffer);
 }
 
 void Frame::ended(int op) {
-  for (const int buffer : uses_[static_cast<size_t>(op)]) let_go(buffer);
+  for (const int buffer : uses_[static_cast<size_t>(op)]) release(buffer);
 }
 
-void Frame::let_go(int index) {
+void Frame::release(int index) {
   if (holds_[static_cast<size_t>(index)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   at::Tensor& buffer = buffers_[static_cast<size_t>(index)];
   if (poison_freed && buffer.defined() && buffer.is_floating_point())
@@ -58,8 +59,13 @@ void Frame::load_input(int buffer, std::string_view name, int64_t first_sample, 
   const std::lock_guard lock(inputs_);
   at::Tensor& tensor = (*this)[buffer];
   if (tensor.defined()) return;
-  tensor = make_tensor(form);
-  settings_->fill(name, first_sample, tensor);
+  tensor = make_tensor(form, place_);
+  if (place_.is_cpu()) return settings_->fill(name, first_sample, tensor);
+  // from memory that a GPU can read by itself, and that libtorch keeps until then
+  at::Tensor here =
+      at::empty_strided(form.sizes, form.strides, c10::TensorOptions().dtype(form.dtype).pinned_memory(true));
+  settings_->fill(name, first_sample, here);
+  tensor.copy_(here, /*non_blocking=*/true);
 }
 
 c10::ScalarType scalar_type(DType dtype) {
@@ -84,12 +90,12 @@ c10::ScalarType scalar_type(DType dtype) {
   internal_error("a type of numbers");
 }
 
-at::Tensor make_tensor(const TensorForm& form) {
-  return at::empty_strided(form.sizes, form.strides, c10::TensorOptions().dtype(form.dtype));
+at::Tensor make_tensor(const TensorForm& form, c10::Device place) {
+  return at::empty_strided(form.sizes, form.strides, c10::TensorOptions(place).dtype(form.dtype));
 }
 
-at::Tensor make_flat(DType dtype, int64_t elements) {
-  return at::empty({elements}, c10::TensorOptions().dtype(scalar_type(dtype)));
+at::Tensor make_flat(DType dtype, int64_t elements, c10::Device place) {
+  return at::empty({elements}, c10::TensorOptions(place).dtype(scalar_type(dtype)));
 }
 
 std::byte* bytes_of(const at::Tensor& tensor) {

@@ -41,7 +41,10 @@ struct StepScalars {
 
 class Frame {
  public:
-  explicit Frame(const PlanTemplate& program);
+  /// `place`: of its tensors.
+  Frame(const PlanTemplate& program, c10::Device place);
+
+  c10::Device place() const { return place_; }
 
   at::Tensor& operator[](int buffer) { return buffers_[static_cast<size_t>(buffer)]; }
 
@@ -49,6 +52,7 @@ class Frame {
   void begin(const StepSettings& settings);
   /// The operation has been issued: what it frees may go when nobody uses it any more.
   void issued(int op);
+  void release(int buffer);
   /// The operation has ended.
   void ended(int op);
   /// Makes an input if it is not there yet; operations that read it may come at the same time.
@@ -61,9 +65,8 @@ class Frame {
   bool poison_freed = false;
 
  private:
-  void let_go(int buffer);
-
   const PlanTemplate& program_;
+  const c10::Device place_;
   const StepSettings* settings_ = nullptr;
   std::vector<at::Tensor> buffers_;
   std::vector<std::vector<int>> uses_;  // by operation: buffers that do not last
@@ -73,8 +76,8 @@ class Frame {
 };
 
 /// An empty tensor of this form, or a flat one.
-at::Tensor make_tensor(const TensorForm& form);
-at::Tensor make_flat(DType dtype, int64_t elements);
+at::Tensor make_tensor(const TensorForm& form, c10::Device place = c10::kCPU);
+at::Tensor make_flat(DType dtype, int64_t elements, c10::Device place = c10::kCPU);
 c10::ScalarType scalar_type(DType dtype);
 
 /// The memory of a tensor that fills its storage.

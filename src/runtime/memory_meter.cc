@@ -9,18 +9,21 @@
 namespace piper {
 
 struct MemoryCounter::Hook : c10::MemoryReportingInfoBase {
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+  explicit Hook(c10::DeviceType counted) : of(counted) {}
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device device) override {
+    if (device.type() != of) return;
     const std::lock_guard lock(mutex);
     now += bytes;
     peak = std::max(peak, now);
   }
   bool memoryProfilingEnabled() const override { return true; }
 
+  const c10::DeviceType of;
   std::mutex mutex;
   int64_t now = 0, peak = 0;
 };
 
-MemoryCounter::MemoryCounter() : hook_(std::make_shared<Hook>()) {}
+MemoryCounter::MemoryCounter(c10::DeviceType of) : hook_(std::make_shared<Hook>(of)) {}
 MemoryCounter::~MemoryCounter() = default;
 
 int64_t MemoryCounter::now() const {

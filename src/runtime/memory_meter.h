@@ -1,6 +1,8 @@
 // Counts the bytes of tensors, through libtorch's reporting hook. The CPU allocator reports what was asked for, without
-// rounding.
+// rounding; that of GPUs rounds up to 512 bytes.
 #pragma once
+
+#include <c10/core/DeviceType.h>
 
 #include <cstdint>
 #include <memory>
@@ -10,7 +12,8 @@ namespace piper {
 /// What the threads that listen to it allocate and free.
 class MemoryCounter {
  public:
-  MemoryCounter();
+  /// Of this kind of memory.
+  explicit MemoryCounter(c10::DeviceType of = c10::DeviceType::CPU);
   ~MemoryCounter();
   MemoryCounter(const MemoryCounter&) = delete;
   MemoryCounter& operator=(const MemoryCounter&) = delete;
@@ -41,6 +44,7 @@ class CountMemory {
 /// Counts what this thread allocates and frees while it lives.
 class MemoryMeter {
  public:
+  explicit MemoryMeter(c10::DeviceType of = c10::DeviceType::CPU) : counter_(of) {}
   int64_t now() const { return counter_.now(); }
   int64_t peak() const { return counter_.peak(); }
   void reset_peak() { counter_.reset_peak(); }

@@ -83,11 +83,13 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
       if (!state) continue;
       const at::Tensor weights = device->frame()[*lasting(*device, bucket, Category::Weights)];
       const ElementRange range = part->range();
-      initialize_state(element_types(step, bucket.weights), step.optimizer,
-                       bytes_of(weights) + offset_in(*part, weights.numel(), range) * bytes_of(bucket.weights),
-                       bytes_of(device->frame()[*state]), range.count);
+      device->processor().initialize_state(
+          element_types(step, bucket.weights), step.optimizer,
+          bytes_of(weights) + offset_in(*part, weights.numel(), range) * bytes_of(bucket.weights),
+          bytes_of(device->frame()[*state]), range.count);
     }
   }
+  for (DeviceRun* device : devices) device->processor().finish();
 }
 
 at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
@@ -106,7 +108,7 @@ at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations&
         if (!part || part->holder != 0) continue;
         const at::Tensor flat = kept_in(*device, bucket, *part, step, kept);
         if (!flat.defined()) return {};
-        if (!whole.defined()) whole = at::zeros(form.sizes, flat.options());
+        if (!whole.defined()) whole = at::zeros(form.sizes, flat.options().device(c10::kCPU));
         const ElementRange here = held(*part, flat.numel());
         const ElementRange range = common(common({offset, parameter.elements}, here), part->range());
         if (range.count == 0) continue;

@@ -21,6 +21,8 @@ Result<LoadedTraining> load(const TrainInput& input) {
   if (input.steps) run.steps = *input.steps;
   if (input.seed) run.seed = *input.seed;
   if (input.devices) run.devices = *input.devices;
+  if (!input.on.empty()) run.on = input.on == "cuda" ? RunOn::Cuda : RunOn::Cpu;
+  run.deterministic |= input.deterministic;
   out.schedule_path = !input.schedule.empty() ? input.schedule : run.schedule ? run.schedule->path : "";
   if (!out.schedule_path.empty()) {
     PIPER_TRY(out.schedule, load_schedule(out.schedule_path));
@@ -29,6 +31,10 @@ Result<LoadedTraining> load(const TrainInput& input) {
   if (!out.emulate_path.empty()) {
     PIPER_TRY(out.emulate, load_cluster(out.emulate_path));
   }
+  if (run.on == RunOn::Cuda && (out.emulate || input.backend != "local"))
+    return error(ErrorCode::E805, {},
+                 "on a GPU all devices are in one process, and no network is emulated between them")
+        .help("leave --emulate and --backend out, or train with --on cpu");
   return out;
 }
 

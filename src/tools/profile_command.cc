@@ -18,6 +18,10 @@ int run(const ProfileCommand& command) {
   const bool color = command.input.color;
   auto loaded = load(command.input);
   if (!loaded) return report_text(loaded.error(), color);
+  if (loaded->config.run.on == RunOn::Cuda)
+    return report_text(error(ErrorCode::E807, {}, "so far only computations on processors are measured")
+                           .help("--on cpu measures those; piper train --on cuda --trace shows times of a GPU"),
+                       color);
   const int64_t steps = command.input.steps.value_or(5);
   TrainingOptions options;
   options.timed = true;

@@ -19,6 +19,7 @@
 #include "tools/join_mpi.h"
 #include "tools/load_training.h"
 #include "tools/supervise.h"
+#include "tools/use_gpu.h"
 #include "trace/chrome.h"
 #include "train/loop/flight_record.h"
 #include "train/loop/measured.h"
@@ -287,6 +288,13 @@ class TrainRun {
 Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* world) {
   const bool color = command.input.color;
   TrainingOptions options;
+  std::unique_ptr<Processor> gpu;
+  if (loaded.config.run.on == RunOn::Cuda) {
+    auto found = use_gpu(loaded.config.run.deterministic);
+    if (!found) return {report_text(found.error(), color), true};
+    gpu = std::move(*found);
+    options.processor = gpu.get();
+  }
   options.job.patience = patience_of(command.patience);
   options.job.run.recorded_steps = 3;
   options.emulate = loaded.emulate;

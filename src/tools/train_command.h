@@ -18,6 +18,8 @@ struct TrainInput {
   std::optional<uint64_t> seed;
   std::optional<int64_t> devices;
   std::string backend = "local";
+  std::string on;  // what computes; empty: as the configuration says
+  bool deterministic = false;
   int threads = 1;  // of every device
   bool color = false;
 };

@@ -154,7 +154,8 @@ Checked read_data(const TomlSection& section, DataConfig& data) {
 // ---- [run]
 
 Checked read_run(const TomlSection& section, RunConfig& run) {
-  PIPER_CHECK(section.only({"steps", "seed", "schedule", "devices", "emulate", "trace", "metrics", "on_nan"}));
+  PIPER_CHECK(section.only(
+      {"steps", "seed", "schedule", "devices", "emulate", "trace", "metrics", "on_nan", "on", "deterministic"}));
   PIPER_TRY(const auto steps, read_count(section, "steps", 1, most_steps));
   PIPER_TRY(const auto seed, read_count(section, "seed", 0, INT64_MAX));
   PIPER_TRY(run.devices, read_count(section, "devices", 1, most_devices));
@@ -168,6 +169,10 @@ Checked read_run(const TomlSection& section, RunConfig& run) {
     if (run.emulate && section.table().find("emulate")->text == shipped.name) run.emulate->path = shipped.name;
   PIPER_TRY(const auto on_nan, section.choice<OnNan>("on_nan", {{"stop", OnNan::Stop}, {"skip", OnNan::Skip}}));
   run.on_nan = on_nan.value_or(run.on_nan);
+  PIPER_TRY(const auto on, section.choice<RunOn>("on", {{"cpu", RunOn::Cpu}, {"cuda", RunOn::Cuda}}));
+  run.on = on.value_or(run.on);
+  PIPER_TRY(const auto deterministic, section.flag("deterministic"));
+  run.deterministic = deterministic.value_or(false);
   return Ok{};
 }
 

@@ -18,6 +18,12 @@ struct RateConfig {
   double floor = 1;    // share of the peak that is left in the end
 };
 
+/// What computes.
+enum class RunOn {
+  Cpu,   // the processors of this machine
+  Cuda,  // its GPU, which all devices share
+};
+
 enum class OnNan {
   Stop,  // end the run before the weights are touched
   Skip,  // leave the weights as they are and go on
@@ -32,6 +38,8 @@ struct RunConfig {
   std::optional<NamedFile> trace;    // written
   std::optional<NamedFile> metrics;  // written
   OnNan on_nan = OnNan::Stop;
+  RunOn on = RunOn::Cpu;
+  bool deterministic = false;  // on a GPU: the same bits in every run
 };
 
 struct TrainConfig {

@@ -38,4 +38,10 @@ Diagnostic built_without_mpi() {
       .help("--backend local needs none; make build installs Open MPI and builds with it");
 }
 
+Diagnostic built_without_gpus() {
+  return error(ErrorCode::E807, {}, "this program was built without what GPUs need, so it cannot train there")
+      .help("--on cpu trains on the processors of this machine")
+      .help("GPUs need nvcc and a PyTorch with CUDA when the program is built: docs/gpu.md");
+}
+
 }  // namespace piper

@@ -16,5 +16,6 @@ Diagnostic built_without_libtorch();
 Diagnostic do_not_fit(const std::string& what);
 /// E806.
 Diagnostic built_without_mpi();
+Diagnostic built_without_gpus();
 
 }  // namespace piper

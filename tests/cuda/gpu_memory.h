@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "runtime/cuda/check.h"
+#include "comm/gpu/check.h"
 
 namespace piper {
 

@@ -6,8 +6,8 @@
 
 namespace piper {
 
-TrainableModel built(const std::string& config, BuildOn on, uint64_t seed) {
-  auto model = build_model(make_source("model.toml", config), seed, on);
+TrainableModel built(const std::string& config, BuildOn on, uint64_t seed, c10::Device target) {
+  auto model = build_model(make_source("model.toml", config), seed, on, target);
   if (!model) throw std::runtime_error(render(model.error()));
   return *std::move(model);
 }

@@ -8,7 +8,7 @@
 namespace piper {
 
 /// Throws what is refused.
-TrainableModel built(const std::string& config, BuildOn on, uint64_t seed = 1);
+TrainableModel built(const std::string& config, BuildOn on, uint64_t seed = 1, c10::Device target = c10::kCPU);
 
 /// The sizes with published losses: tiny, S, M, MoE-S.
 struct ReferenceSize {

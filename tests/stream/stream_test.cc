@@ -1,5 +1,5 @@
 // Queues, events and the recorder, from several threads at once: run under the thread sanitizer too.
-#include "runtime/stream/stream.h"
+#include "runtime/stream/thread_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ void no_failure(const std::exception_ptr&) {
 TEST(Stream, WorkRunsInOrder) {
   std::vector<int> seen;
   Event end;
-  Stream stream(plainly, no_failure);
+  ThreadStream stream(plainly, no_failure);
   for (int i = 0; i < 1000; ++i) {
     stream.launch([&seen, i] { seen.push_back(i); });
     if (i % 97 == 0) stream.flush();
@@ -36,7 +36,7 @@ TEST(Stream, EventsOrderStreams) {
   constexpr int rounds = 500;
   int number = 0;
   std::vector<Event> events(2 * rounds + 1);
-  Stream a(plainly, no_failure), b(plainly, no_failure);
+  ThreadStream a(plainly, no_failure), b(plainly, no_failure);
   for (uint32_t step = 1; step <= 3; ++step) {
     for (int i = 0; i < 2 * rounds; ++i) {
       Stream& stream = i % 2 == 0 ? a : b;
@@ -60,11 +60,11 @@ TEST(Stream, AfterAFailureNothingRunsAndNobodyWaits) {
   });
   bool ran = false;
   {
-    Stream failing(plainly,
-                   [&](const std::exception_ptr&) {
-                     failure.report({RunProblem::Operation, "first"});
-                     failure.report({RunProblem::Stalled, "second"});
-                   }),
+    ThreadStream failing(plainly,
+                         [&](const std::exception_ptr&) {
+                           failure.report({RunProblem::Operation, "first"});
+                           failure.report({RunProblem::Stalled, "second"});
+                         }),
         waiting(plainly, no_failure);
     waiting.wait(never, 1);
     waiting.flush();
@@ -98,7 +98,7 @@ TEST(FlightRecorder, KeepsTheLastSteps) {
 /// Somebody looks while operations run, as the watchdog does.
 TEST(FlightRecorder, MayBeReadAtAnyTime) {
   FlightRecorder recorder(10, 2);
-  Stream writer(plainly, no_failure);
+  ThreadStream writer(plainly, no_failure);
   Event end;
   writer.launch([&] {
     for (int64_t step = 0; step < 200; ++step) {

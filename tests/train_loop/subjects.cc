@@ -60,7 +60,7 @@ TrainableModel make(const Subject& subject) {
                           "batch = {}\nweights = \"{}\"\ngradients = \"{}\"\noptimizer = \"{}\"\n",
                           subject.layers, kind.config, subject.batch, name(subject.dtype),
                           name(subject.gradients.value_or(subject.dtype)), name(subject.optimizer)),
-              BuildOn::Meta);
+              BuildOn::Meta, 1, (subject.on ? *subject.on : host_processor()).place());
     enlarge_weights(model);
     return model;
   }
@@ -107,12 +107,14 @@ const CapturedModel& captured(const Subject& subject, const std::vector<int64_t>
     options.step = model.step;
     options.inputs = model.inputs;
     options.samples = samples;
+    options.target = model.target;
     return must(capture(model.meta, options));
   });
 }
 
 TrainSettings usual_settings(const Subject& subject) {
   TrainSettings settings;
+  settings.job.run.processor = subject.on;
   settings.optimizer.kind = subject.optimizer;
   if (subject.optimizer == Optimizer::AdamW) {
     // where a gradient nearly vanishes rounding decides on the direction of a step, which is as long as this
@@ -128,7 +130,8 @@ TrainSettings usual_settings(const Subject& subject) {
 const Trained& reference(const Subject& subject, int64_t slices) {
   static std::map<std::pair<Subject, int64_t>, Trained> all;
   return kept(all, {subject, slices}, [&] {
-    const CapturedModel& model = captured(subject, {subject.batch / slices});
+    const std::vector<int64_t> samples = {subject.batch / slices};
+    const CapturedModel& model = captured(subject, samples);
     const Compiled compiled = must(compile_for(model, in_turn(slices)));
     return train(model_of(subject), model, std::make_shared<const Plan>(compiled.plan), usual_settings(subject));
   });

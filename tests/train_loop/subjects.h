@@ -19,6 +19,7 @@ struct Subject {
   Optimizer optimizer = Optimizer::AdamW;
   int64_t batch = subject_batch;
   std::optional<DType> gradients = {};  // where they are not of the same type
+  Processor* on = nullptr;              // none: that of this machine
   friend auto operator<=>(const Subject&, const Subject&) = default;
 };
 /// Those of the matrix.

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/hash.h"
-#include "comm/local/local_world.h"
 #include "models/reference_tokens.h"
 #include "plan/issue_order_memory.h"
 #include "plan/memory_report.h"
@@ -37,7 +36,7 @@ uint64_t bits_of(DeviceRun& device, uint64_t before) {
   const auto& buffers = device.program().buffers;
   for (size_t b = 0; b < buffers.size(); ++b) {
     if (!buffers[b].persistent) continue;
-    const at::Tensor& flat = device.frame()[static_cast<int>(b)];
+    const at::Tensor flat = device.frame()[static_cast<int>(b)].cpu();
     hash.add(std::string_view(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes()));
   }
   return hash.value();
@@ -98,11 +97,12 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
     shared = std::make_shared<const Plan>(std::move(changed));
   }
   const Plan& plan = *shared;
-  CapturedComputations real(captured, model.initialize);
+  Processor& processor = settings.job.run.processor ? *settings.job.run.processor : host_processor();
+  CapturedComputations real(captured, model.initialize, processor.place());
   const std::unique_ptr<Computations> wrapped = settings.computations ? settings.computations(real) : nullptr;
   const auto devices = static_cast<int>(template_of_device(plan).size());
   std::vector<std::unique_ptr<Communicator>> world =
-      settings.world ? settings.world->make(devices, std::chrono::minutes(5)) : make_local_world(devices);
+      settings.world ? settings.world->make(devices, std::chrono::minutes(5)) : processor.make_world(devices, {});
   if (settings.communicator)
     for (auto& communicator : world) communicator = settings.communicator(std::move(communicator));
   Trained out;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/invariant.h"
-#include "runtime/cuda/check.h"
+#include "comm/gpu/check.h"
 #include "runtime/cuda/numbers.cuh"
 #include "runtime/optimizer/element_steps.h"
 

@@ -4,7 +4,7 @@
 // where a path has ended a sum of 0 stands beside it, which changes nothing.
 #include <bit>
 
-#include "runtime/cuda/check.h"
+#include "comm/gpu/check.h"
 #include "runtime/cuda/numbers.cuh"
 #include "runtime/cuda/optimizer.h"
 #include "runtime/optimizer/element_blocks.h"

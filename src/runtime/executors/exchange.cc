@@ -23,7 +23,7 @@ class AllToAll : public Executor {
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
     at::Tensor& to = frame[to_];
-    to = make_tensor(form_.after);
+    to = make_tensor(form_.after, frame.place());
     prepare_.communicator.all_to_all(circle_, prepare_.number(communication_, frame), {bytes_of(from), from.nbytes()},
                                      form_.run_before, {bytes_of(to), to.nbytes()}, form_.run_after);
   }

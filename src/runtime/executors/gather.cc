@@ -21,7 +21,7 @@ class AllGather : public Executor {
   }
 
   void run(Frame& frame) override {
-    if (from_ != to_) frame[to_] = make_flat(dtype_, part_.padded);
+    if (from_ != to_) frame[to_] = make_flat(dtype_, part_.padded, frame.place());
     const at::Tensor &from = frame[from_], &to = frame[to_];
     const int64_t size = piper::bytes_of(dtype_);
     const ElementRange mine = part_.owned();

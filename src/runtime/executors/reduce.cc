@@ -1,4 +1,6 @@
 // Sums of gradients over devices: whole buckets, ranges of them, and pieces that several groups hold.
+#include <ATen/ops/from_blob.h>
+
 #include "base/invariant.h"
 #include "runtime/executor.h"
 
@@ -93,13 +95,14 @@ class ReduceScalars : public Executor {
         local_(prepare, prepare.op(op).reads) {}
   void run(Frame& frame) override {
     const StepScalars mine = local_.sum(frame);
+    double numbers[] = {mine.loss, mine.squares};
+    const at::Tensor here = at::from_blob(numbers, {2}, c10::kDouble);
     at::Tensor& buffer = frame[buffer_];
-    buffer = make_flat(DType::Float64, 2);
-    auto* numbers = buffer.mutable_data_ptr<double>();
-    numbers[0] = mine.loss;
-    numbers[1] = mine.squares;
+    buffer = make_flat(DType::Float64, 2, frame.place());
+    buffer.copy_(here);
     prepare_.communicator.all_reduce(circle_, prepare_.number(communication_, frame),
                                      {bytes_of(buffer), buffer.nbytes()}, Number::Float64);
+    here.copy_(buffer);
     frame.scalars = {numbers[0], numbers[1]};
     frame.scalars_known = true;
   }
@@ -112,7 +115,7 @@ class ReduceScalars : public Executor {
 
 }  // namespace
 
-LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<int>& reads) {
+LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<int>& reads) : processor_(prepare.processor) {
   for (const int buffer : reads)
     if (prepare.buffer(buffer).category == Category::Activations) losses_.push_back(buffer);
   for (size_t b = 0; b < prepare.program.buffers.size(); ++b) {
@@ -128,12 +131,16 @@ LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<int>& r
 }
 
 StepScalars LocalScalars::sum(Frame& frame) const {
-  StepScalars out;
-  for (const int loss : losses_) out.loss += frame[loss].item<double>();
+  std::vector<at::Tensor> losses;
+  for (const int loss : losses_) losses.push_back(frame[loss]);
+  std::vector<NumberRange> gradients;
   for (const Counted& counted : gradients_)
-    out.squares +=
-        sum_of_squares(counted.dtype, bytes_of(frame[counted.buffer]) + counted.offset * piper::bytes_of(counted.dtype),
-                       counted.count);
+    gradients.push_back({counted.dtype,
+                         bytes_of(frame[counted.buffer]) + counted.offset * piper::bytes_of(counted.dtype),
+                         counted.count});
+  const std::vector<double> numbers = processor_.read(losses, gradients);
+  StepScalars out;
+  for (size_t i = 0; i < numbers.size(); ++i) (i < losses.size() ? out.loss : out.squares) += numbers[i];
   return out;
 }
 

@@ -76,7 +76,8 @@ class Run : public Executor {
     parameters_.look(frame);
     for (const Contribution& contribution : contributions_)
       if (at::Tensor& flat = frame[contribution.buffer]; !flat.defined())
-        flat = make_flat(contribution.dtype, contribution.bytes / piper::bytes_of(contribution.dtype)).fill_(0);
+        flat = make_flat(contribution.dtype, contribution.bytes / piper::bytes_of(contribution.dtype), frame.place())
+                   .fill_(0);
     gradients_.look(frame);
     slice_.seed = frame.settings().seed;
     computation_->run({read_tensors_, parameters_.tensors, gradients_.tensors, write_tensors_, slice_});

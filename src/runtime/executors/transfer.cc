@@ -71,12 +71,17 @@ class Send : public Transfer {
  public:
   using Transfer::Transfer;
   void run(Frame& frame) override {
+    kept_.clear();
     for (const Piece& piece : pieces_) {
       at::Tensor data = part(frame[buffer_], piece);
       if (piece.size > 0) data = data.contiguous();
       prepare_.communicator.send(piece.peer, number(frame), span_of(data));
+      if (piece.size > 0 && prepare_.processor.memory_belongs_to_streams()) kept_.push_back(data);
     }
   }
+
+ private:
+  std::vector<at::Tensor> kept_;  // copies that the receiver reads when it comes to it: until the next step
 };
 
 class Receive : public Transfer {
@@ -84,7 +89,7 @@ class Receive : public Transfer {
   using Transfer::Transfer;
   void run(Frame& frame) override {
     at::Tensor& value = frame[buffer_];
-    value = make_tensor(form_);
+    value = make_tensor(form_, frame.place());
     for (const Piece& piece : pieces_) {
       at::Tensor place = part(value, piece);
       at::Tensor data = piece.size > 0 ? place.contiguous() : place;

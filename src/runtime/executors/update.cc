@@ -13,7 +13,9 @@ namespace {
 class UpdateBucket : public Executor {
  public:
   UpdateBucket(const Preparation& prepare, int index)
-      : local_(prepare, prepare.op(index).reads), losses_(static_cast<double>(prepare.plan.losses)) {
+      : processor_(prepare.processor),
+        local_(prepare, prepare.op(index).reads),
+        losses_(static_cast<double>(prepare.plan.losses)) {
     const PlannedOp& op = prepare.op(index);
     const PlanBucket* bucket = prepare.bucket(op.label);
     invariant(bucket, "an update is about a bucket");
@@ -40,9 +42,9 @@ class UpdateBucket : public Executor {
     double scale = 1 / losses_;
     if (settings.clip && norm > *settings.clip) scale *= *settings.clip / (norm + 1e-6);
     const ElementRange range = part_.range();
-    update(settings.optimizer, types_, settings.updates + 1, scale, place(frame[weights_], types_.weights, range),
-           place(frame[gradients_], types_.gradients, range), state_ < 0 ? nullptr : bytes_of(frame[state_]),
-           range.count);
+    processor_.update(settings.optimizer, types_, settings.updates + 1, scale,
+                      place(frame[weights_], types_.weights, range), place(frame[gradients_], types_.gradients, range),
+                      state_ < 0 ? nullptr : bytes_of(frame[state_]), range.count);
   }
 
  private:
@@ -50,6 +52,7 @@ class UpdateBucket : public Executor {
     return bytes_of(buffer) + offset_in(part_, buffer.numel(), range) * piper::bytes_of(dtype);
   }
 
+  Processor& processor_;
   LocalScalars local_;
   double losses_;
   BucketPart part_;

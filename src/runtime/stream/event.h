@@ -4,8 +4,14 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <memory>
 
 namespace piper {
+
+/// What a device that is no thread records in the event's place.
+struct DeviceEvent {
+  virtual ~DeviceEvent() = default;
+};
 
 class Event {
  public:
@@ -22,6 +28,8 @@ class Event {
   bool has_ended(uint32_t step) const { return step_.load(std::memory_order_acquire) >= step; }
   /// Lets everybody go who waits, now and later.
   void release() { signal(std::numeric_limits<uint32_t>::max()); }
+
+  std::unique_ptr<DeviceEvent> on_device;  // of the streams that record it; here it then says only that they have
 
  private:
   std::atomic<uint32_t> step_ = 0;

@@ -22,8 +22,18 @@ void FlightRecorder::ended(int op) {
   Record& record = at(step_, op);
   const Nanoseconds time = now();
   record.ended.store(time, std::memory_order_relaxed);
+  note_length(op, time - record.started.load(std::memory_order_relaxed));
+}
+
+void FlightRecorder::correct(int op, Nanoseconds started, Nanoseconds ended) {
+  Record& record = at(step_, op);
+  record.started.store(started, std::memory_order_relaxed);
+  record.ended.store(ended, std::memory_order_relaxed);
+  note_length(op, ended - started);
+}
+
+void FlightRecorder::note_length(int op, Nanoseconds took) {
   std::atomic<Nanoseconds>& longest = longest_[static_cast<size_t>(op)];  // written by one thread at a time
-  const Nanoseconds took = time - record.started.load(std::memory_order_relaxed);
   if (took > longest.load(std::memory_order_relaxed)) longest.store(took, std::memory_order_relaxed);
 }
 

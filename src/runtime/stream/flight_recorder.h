@@ -32,6 +32,8 @@ class FlightRecorder {
   void launched(int op) { at(step_, op).launched.store(now(), std::memory_order_relaxed); }
   void started(int op) { at(step_, op).started.store(now(), std::memory_order_relaxed); }
   void ended(int op);
+  /// What a device's own clock says of an operation that has ended.
+  void correct(int op, Nanoseconds started, Nanoseconds ended);
 
   size_t ops() const { return ops_; }
   /// The last step begun, and the oldest that is still here.
@@ -42,6 +44,8 @@ class FlightRecorder {
   Nanoseconds longest(int op) const { return longest_[static_cast<size_t>(op)].load(std::memory_order_relaxed); }
 
  private:
+  void note_length(int op, Nanoseconds took);
+
   struct Record {
     std::atomic<Nanoseconds> launched = 0, started = 0, ended = 0;
   };

@@ -1,12 +1,7 @@
-// An in-order queue of a device: a thread that does what was put in, one after the other.
+// An in-order queue of a device. What it is given is done one after the other, beside what other streams do.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 #include "runtime/stream/event.h"
 
@@ -14,40 +9,20 @@ namespace piper {
 
 class Stream {
  public:
-  /// `on_thread` runs first and last on the stream's thread, around everything else. `failed` gets what a piece of work
-  /// throws; afterwards nothing runs any more.
-  Stream(std::function<void(const std::function<void()>&)> on_thread, std::function<void(std::exception_ptr)> failed);
-  ~Stream();
+  Stream() = default;
+  virtual ~Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  void wait(const Event& event, uint32_t step);
-  void launch(std::function<void()> work);
-  void record(Event& event, uint32_t step);
-  /// Hands everything put in so far to the thread.
-  void flush();
-  /// Everything that was handed over has been done.
-  bool idle() const { return idle_.load(); }
-
- private:
-  struct Command {
-    std::function<void()> work;  // none: an event
-    const Event* awaited = nullptr;
-    Event* recorded = nullptr;
-    uint32_t step = 0;
-  };
-  void run();
-  void execute(Command& command);
-
-  std::function<void(std::exception_ptr)> failed_;
-  bool stopped_ = false;          // of the stream's thread
-  std::vector<Command> filling_;  // of the thread that puts in
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Command> handed_;
-  bool ended_ = false;
-  std::atomic<bool> idle_ = true;
-  std::thread thread_;
+  /// What is put in from now on begins when the event has come.
+  virtual void wait(const Event& event, uint32_t step) = 0;
+  virtual void launch(std::function<void()> work) = 0;
+  /// The event comes when everything put in so far has been done.
+  virtual void record(Event& event, uint32_t step) = 0;
+  /// Sees to it that everything put in so far is done.
+  virtual void flush() = 0;
+  /// Everything that was flushed has been done.
+  virtual bool idle() const = 0;
 };
 
 }  // namespace piper

@@ -67,8 +67,9 @@ int64_t run_bytes(const Value& value, const std::vector<int64_t>& extents, const
 }  // namespace
 
 CapturedComputations::CapturedComputations(const CapturedModel& model,
-                                           std::function<void(const std::string& name, at::Tensor& whole)> initial)
-    : model_(model), graph_(*model.graph()), initial_(std::move(initial)) {
+                                           std::function<void(const std::string& name, at::Tensor& whole)> initial,
+                                           c10::Device place)
+    : model_(model), graph_(*model.graph()), initial_(std::move(initial)), place_(place) {
   for (size_t c = 0; c < graph_.chunks.size(); ++c) chunks_[graph_.chunks[c].name] = ChunkId(c);
   for (size_t v = 0; v < graph_.values.size(); ++v) values_[graph_.values[v].name] = ValueId(v);
 }
@@ -106,7 +107,7 @@ ComputationForm CapturedComputations::form(std::string_view name, Pass pass) con
 std::unique_ptr<Computation> CapturedComputations::make(const ComputationSite& site) {
   const ChunkId id = chunk(site.name);
   auto& program = programs_[{id.value, site.pass, site.samples, site.parts}];
-  if (!program) program = must(model_.program(id, site.pass, site.samples, site.parts));
+  if (!program) program = must(model_.program(id, site.pass, site.samples, site.parts, place_));
   std::vector<at::Tensor> states;
   for (const std::string& name : model_.states(id, site.pass)) states.push_back(state(site.device, name));
   return std::make_unique<CapturedComputation>(program, site.part, std::move(states));
@@ -118,6 +119,7 @@ at::Tensor CapturedComputations::state(int device, const std::string& name) {
     const TensorLayout& layout = tensor(name).layout;
     out = at::empty(layout.sizes, c10::TensorOptions().dtype(static_cast<c10::ScalarType>(layout.element)));
     initial_(name, out);
+    out = out.to(place_);
   }
   return out;
 }

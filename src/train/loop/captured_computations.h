@@ -14,9 +14,11 @@ namespace piper {
 
 class CapturedComputations : public Computations {
  public:
-  /// `model` outlives it. `initial` fills model buffers that passes write: each device has its own.
+  /// `model` outlives it. `initial` fills model buffers that passes write: each device has its own. All tensors are at
+  /// `place`.
   CapturedComputations(const CapturedModel& model,
-                       std::function<void(const std::string& name, at::Tensor& whole)> initial);
+                       std::function<void(const std::string& name, at::Tensor& whole)> initial,
+                       c10::Device place = c10::kCPU);
 
   ComputationForm form(std::string_view name, Pass pass) const override;
   std::unique_ptr<Computation> make(const ComputationSite& site) override;
@@ -37,6 +39,7 @@ class CapturedComputations : public Computations {
   const CapturedModel& model_;
   const ModelGraph& graph_;
   std::function<void(const std::string& name, at::Tensor& whole)> initial_;
+  c10::Device place_;
   std::map<std::tuple<int, Pass, int64_t, int64_t>, std::shared_ptr<const ChunkProgram>> programs_;
   std::map<std::pair<int, std::string>, at::Tensor> states_;
   std::map<std::string, ChunkId, std::less<>> chunks_;

@@ -30,6 +30,7 @@ CaptureOptions capture_options(const TrainableModel& model) {
   out.name = model.name;
   out.step = model.step;
   out.inputs = model.inputs;
+  out.target = model.target;
   return out;
 }
 

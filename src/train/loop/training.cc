@@ -10,7 +10,6 @@
 #include "base/bytes.h"
 #include "base/text_table.h"
 #include "base/time_text.h"
-#include "comm/local/local_world.h"
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 #include "sim/device_use.h"
@@ -29,6 +28,10 @@ int device_count(const Plan& plan) {
   return static_cast<int>(template_of_device(plan).size());
 }
 
+Processor& processor_of(const TrainingOptions& options) {
+  return options.processor ? *options.processor : host_processor();
+}
+
 /// Tokens below the vocabulary, as the inputs of the model want them.
 BatchShape shape_of(const TrainableModel& model) {
   return {model.step.batch, model.step.sequence, model.vocabulary};
@@ -41,7 +44,7 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
                                                  const TrainingOptions& options) {
   const Nanoseconds start = now();
   at::set_num_threads(options.threads);  // before capture: temporaries of some operators depend on it
-  PIPER_TRY(TrainableModel model, build_model(config, train.run.seed));
+  PIPER_TRY(TrainableModel model, build_model(config, train.run.seed, BuildOn::Meta, processor_of(options).place()));
   Schedule chosen;
   if (schedule) {
     chosen = *schedule;
@@ -83,7 +86,8 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
       train_(std::move(train)),
       cluster_(options.cluster.value_or(options.emulate.value_or(Cluster{}))),
       tokens_(std::move(tokens)),
-      computations_(*prepared_.captured, model_.initialize) {
+      processor_(processor_of(options)),
+      computations_(*prepared_.captured, model_.initialize, processor_.place()) {
   LocalOptions local;
   local.patience = until_the_job_fails;
   if (options.emulate)
@@ -93,6 +97,7 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
   if (options.timed) timed_ = std::make_unique<TimedComputations>(computations_);
   Computations& computations = timed_ ? static_cast<Computations&>(*timed_) : computations_;
   JobOptions job = options.job;
+  job.run.processor = &processor_;
   if (options.fault) job.run.before_op = plant(*options.fault, plan());
   job.predictions = predictions(plan(), options.costs, options.emulate ? options.emulate : options.cluster);
   std::vector<std::unique_ptr<Communicator>> communicators;
@@ -101,7 +106,7 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
     job.share_progress = progress_shared_in(*options.world);
     if (options.world->rank() != 0) job.judges = Judges::Silence;
   } else {
-    communicators = make_local_world(device_count(plan()), std::move(local));
+    communicators = processor_.make_world(device_count(plan()), std::move(local));
   }
   job_ = std::make_unique<Job>(prepared_.plan, model_.step, computations, std::move(communicators), std::move(job));
   job_->set_parameters(model_.initialize);

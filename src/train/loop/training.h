@@ -25,6 +25,8 @@ struct TrainingOptions {
   /// Computations run one at a time and are timed.
   bool timed = false;
   int threads = 1;  // of every device inside one operator
+  /// What computes for all devices; none: the processor of this machine. It outlives the training.
+  Processor* processor = nullptr;
   /// The processes that run the job together, and what they must have in common; none: all devices are threads of this
   /// one. It outlives the training.
   World* world = nullptr;
@@ -73,6 +75,7 @@ class Training {
   TrainConfig train_;
   Cluster cluster_;
   std::unique_ptr<TokenSource> tokens_;
+  Processor& processor_;
   CapturedComputations computations_;
   std::unique_ptr<TimedComputations> timed_;
   std::unique_ptr<Job> job_;

@@ -1,4 +1,4 @@
-#include "runtime/cuda/check.h"
+#include "comm/gpu/check.h"
 
 #include <fmt/format.h>
 

@@ -1,15 +1,15 @@
-#include "runtime/stream/stream.h"
+#include "runtime/stream/thread_stream.h"
 
 #include <iterator>
 #include <utility>
 
 namespace piper {
 
-Stream::Stream(std::function<void(const std::function<void()>&)> on_thread,
-               std::function<void(std::exception_ptr)> failed)
+ThreadStream::ThreadStream(std::function<void(const std::function<void()>&)> on_thread,
+                           std::function<void(std::exception_ptr)> failed)
     : failed_(std::move(failed)), thread_([this, on_thread = std::move(on_thread)] { on_thread([this] { run(); }); }) {}
 
-Stream::~Stream() {
+ThreadStream::~ThreadStream() {
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -18,17 +18,17 @@ Stream::~Stream() {
   thread_.join();
 }
 
-void Stream::wait(const Event& event, uint32_t step) {
+void ThreadStream::wait(const Event& event, uint32_t step) {
   filling_.push_back({{}, &event, nullptr, step});
 }
-void Stream::launch(std::function<void()> work) {
+void ThreadStream::launch(std::function<void()> work) {
   filling_.push_back({std::move(work), nullptr, nullptr, 0});
 }
-void Stream::record(Event& event, uint32_t step) {
+void ThreadStream::record(Event& event, uint32_t step) {
   filling_.push_back({{}, nullptr, &event, step});
 }
 
-void Stream::flush() {
+void ThreadStream::flush() {
   {
     const std::lock_guard lock(mutex_);
     idle_ = false;
@@ -41,7 +41,7 @@ void Stream::flush() {
   changed_.notify_one();
 }
 
-void Stream::run() {
+void ThreadStream::run() {
   std::vector<Command> commands;
   for (;;) {
     {
@@ -56,7 +56,7 @@ void Stream::run() {
   }
 }
 
-void Stream::execute(Command& command) {
+void ThreadStream::execute(Command& command) {
   if (command.awaited) {
     command.awaited->wait(command.step);
   } else if (command.recorded) {

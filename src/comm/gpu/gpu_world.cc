@@ -1,0 +1,234 @@
+#include "comm/gpu/gpu_world.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "comm/gpu/check.h"
+#include "comm/gpu/kernels.h"
+#include "comm/gpu/queue.h"
+
+namespace piper {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Which exchange: the circle and the number, or -1, the two ends of a transfer and the number.
+using Key = std::array<int64_t, 4>;
+
+/// What a member brings to an exchange, and when its own work before it, and in it, has ended.
+struct Offer {
+  const std::byte* out = nullptr;
+  std::byte* in = nullptr;
+  size_t bytes = 0;
+  std::unique_ptr<GpuEvent> ready, done;
+};
+
+/// One exchange under way.
+struct Meeting {
+  explicit Meeting(size_t members) : offers(members) {}
+  std::vector<Offer> offers;
+  size_t come = 0, worked = 0;
+  std::condition_variable changed;
+};
+
+/// What all devices share. Who gives up leaves at once: memory of the GPU stays where it is for whoever reads it.
+class Board {
+ public:
+  explicit Board(std::chrono::milliseconds patience) : patience_(patience) {}
+
+  /// `work` puts the member's share on its queue, behind what all members did before.
+  template <class Work>
+  void exchange(const Key& key, size_t position, size_t members, Offer offer, Work work) {
+    const cudaStream_t stream = current_queue().stream;
+    const std::shared_ptr<Meeting> meeting = come(key, position, members, std::move(offer));
+    Offer& mine = meeting->offers[position];
+    wait(*meeting, [&] { return meeting->come == members; });
+    for (const Offer& other : meeting->offers)
+      if (&other != &mine) other.ready->hold(stream);
+    work(meeting->offers, stream);
+    mine.done->record(stream);
+    {
+      const std::lock_guard lock(mutex_);
+      if (++meeting->worked == members) board_.erase(key);
+      meeting->changed.notify_all();
+    }
+    wait(*meeting, [&] { return meeting->worked == members; });
+    for (const Offer& other : meeting->offers)
+      if (&other != &mine) other.done->hold(stream);
+  }
+
+  void send(const Key& key, Offer offer) {
+    const std::shared_ptr<Meeting> meeting = come(key, 0, 2, std::move(offer));
+    current_queue().readers.push_back([this, meeting](cudaStream_t stream) {
+      wait(*meeting, [&] { return meeting->worked == 1; });
+      meeting->offers[1].done->hold(stream);
+    });
+  }
+  template <class Work>
+  void receive(const Key& key, Offer offer, Work work) {
+    const cudaStream_t stream = current_queue().stream;
+    const std::shared_ptr<Meeting> meeting = come(key, 1, 2, std::move(offer));
+    wait(*meeting, [&] { return meeting->come == 2; });
+    meeting->offers[0].ready->hold(stream);
+    work(meeting->offers, stream);
+    meeting->offers[1].done->record(stream);
+    const std::lock_guard lock(mutex_);
+    meeting->worked = 1;
+    board_.erase(key);
+    meeting->changed.notify_all();
+  }
+
+  void abort(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (reason_.empty()) reason_ = reason.empty() ? "stopped" : reason;
+    for (auto& [key, meeting] : board_) meeting->changed.notify_all();
+  }
+
+ private:
+  std::shared_ptr<Meeting> come(const Key& key, size_t position, size_t members, Offer offer) {
+    offer.ready = std::make_unique<GpuEvent>();
+    offer.done = std::make_unique<GpuEvent>();
+    offer.ready->record(current_queue().stream);
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Meeting>& entry = board_[key];
+    if (!entry) entry = std::make_shared<Meeting>(members);
+    entry->offers[position] = std::move(offer);
+    ++entry->come;
+    entry->changed.notify_all();
+    return entry;
+  }
+
+  template <class Ready>
+  void wait(Meeting& meeting, Ready ready) {
+    std::unique_lock lock(mutex_);
+    const auto deadline = Clock::now() + patience_;
+    while (!ready()) {
+      if (!reason_.empty()) throw JobStopped(reason_);
+      if (meeting.changed.wait_until(lock, deadline) == std::cv_status::timeout && !ready())
+        throw CommunicationError("a peer did not come in time");
+    }
+  }
+
+  const std::chrono::milliseconds patience_;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<Meeting>> board_;
+  std::string reason_;  // not empty: aborted
+};
+
+void check_equal(const std::vector<Offer>& offers) {
+  for (const Offer& offer : offers)
+    if (offer.bytes != offers[0].bytes) throw CommunicationError("the members of an exchange bring different sizes");
+}
+
+void copy(std::byte* to, const std::byte* from, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0 || to == from) return;
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copy between devices");
+}
+
+class GpuCommunicator : public Communicator {
+ public:
+  GpuCommunicator(std::shared_ptr<Board> board, int device) : board_(std::move(board)), device_(device) {}
+
+  int device() const override { return device_; }
+
+  int make_circle(std::vector<int> members) override {
+    circles_.push_back(std::move(members));
+    return static_cast<int>(circles_.size()) - 1;
+  }
+
+  void send(int to, int64_t number, std::span<const std::byte> data) override {
+    board_->send({-1, device_, to, number}, offer(data.data(), nullptr, data.size()));
+  }
+  void receive(int from, int64_t number, std::span<std::byte> data) override {
+    board_->receive({-1, from, device_, number}, offer(nullptr, data.data(), data.size()),
+                    [&](const std::vector<Offer>& offers, cudaStream_t stream) {
+                      check_equal(offers);
+                      copy(data.data(), offers[0].out, data.size(), stream);
+                    });
+  }
+
+  /// Every member adds up a share of the numbers and hands the sums to all.
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
+    const auto size = static_cast<size_t>(bytes_of(of));
+    meet(circle, number, offer(data.data(), data.data(), data.size()),
+         [&](const std::vector<Offer>& offers, size_t me, cudaStream_t stream) {
+           const size_t numbers = data.size() / size, members = offers.size();
+           const size_t begin = numbers * me / members * size, end = numbers * (me + 1) / members * size;
+           std::vector<std::byte*> to;
+           for (const Offer& offer : offers) to.push_back(offer.in + begin);
+           gpu::sum(from(offers, begin), to, end - begin, of, stream);
+         });
+  }
+
+  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, std::span<std::byte> part,
+                      Number of, Into into) override {
+    meet(circle, number, offer(whole.data(), part.data(), whole.size()),
+         [&](const std::vector<Offer>& offers, size_t me, cudaStream_t stream) {
+           const auto members = from(offers, me * part.size());
+           std::byte* const to[] = {part.data()};
+           if (into == Into::Replace)
+             gpu::sum(members, to, part.size(), of, stream);
+           else
+             gpu::add_sum(members, part.data(), part.size(), of, stream);
+         });
+  }
+
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) override {
+    meet(circle, number, offer(part.data(), whole.data(), whole.size()),
+         [&](const std::vector<Offer>& offers, size_t, cudaStream_t stream) {
+           for (size_t m = 0; m < offers.size(); ++m)
+             copy(whole.data() + m * part.size(), offers[m].out, part.size(), stream);
+         });
+  }
+
+  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
+                  int64_t run_in) override {
+    meet(circle, number, offer(out.data(), in.data(), in.size()),
+         [&](const std::vector<Offer>& offers, size_t me, cudaStream_t stream) {
+           gpu::copy_parts(from(offers, 0), me, static_cast<size_t>(run_out), in.data(), static_cast<size_t>(run_in),
+                           in.size() / offers.size(), stream);
+         });
+  }
+
+  void abort(const std::string& reason) override { board_->abort(reason); }
+
+ private:
+  static Offer offer(const std::byte* out, std::byte* in, size_t bytes) { return {out, in, bytes, nullptr, nullptr}; }
+  static std::vector<const std::byte*> from(const std::vector<Offer>& offers, size_t begin) {
+    std::vector<const std::byte*> out;
+    for (const Offer& offer : offers) out.push_back(offer.out + begin);
+    return out;
+  }
+
+  template <class Work>
+  void meet(int circle, int64_t number, Offer offer, Work work) {
+    const std::vector<int>& members = circles_[static_cast<size_t>(circle)];
+    const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), device_) - members.begin());
+    if (me == members.size()) throw CommunicationError("a device communicates in a circle of others");
+    board_->exchange({circle, 0, 0, number}, me, members.size(), std::move(offer),
+                     [&](const std::vector<Offer>& offers, cudaStream_t stream) {
+                       check_equal(offers);
+                       work(offers, me, stream);
+                     });
+  }
+
+  std::shared_ptr<Board> board_;
+  int device_;
+  std::vector<std::vector<int>> circles_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_gpu_world(int devices, std::chrono::milliseconds patience) {
+  if (devices > static_cast<int>(gpu::most_members))
+    throw CommunicationError("more than 64 devices cannot share one GPU");
+  const auto board = std::make_shared<Board>(patience);
+  std::vector<std::unique_ptr<Communicator>> world;
+  for (int d = 0; d < devices; ++d) world.push_back(std::make_unique<GpuCommunicator>(board, d));
+  return world;
+}
+
+}  // namespace piper

@@ -1,0 +1,84 @@
+#include "runtime/gpu/gpu_stream.h"
+
+#include <c10/cuda/CUDAGuard.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/invariant.h"
+#include "comm/gpu/check.h"
+
+namespace piper {
+namespace {
+
+struct RecordedOnGpu : DeviceEvent {
+  GpuEvent event;
+  std::vector<AwaitReader> readers;
+};
+
+/// Streams are never destroyed but used again: libtorch keeps memory that belongs to them.
+class StreamPool {
+ public:
+  cudaStream_t take(c10::DeviceIndex gpu) {
+    const std::lock_guard lock(mutex_);
+    std::vector<cudaStream_t>& free = free_[gpu];
+    cudaStream_t stream = nullptr;
+    if (free.empty()) {
+      const c10::cuda::CUDAGuard on(gpu);
+      check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+    } else {
+      stream = free.back();
+      free.pop_back();
+    }
+    return stream;
+  }
+  void give_back(c10::DeviceIndex gpu, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    free_[gpu].push_back(stream);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<c10::DeviceIndex, std::vector<cudaStream_t>> free_;
+};
+StreamPool& pool() {
+  static StreamPool all;
+  return all;
+}
+
+}  // namespace
+
+GpuStream::GpuStream(c10::DeviceIndex gpu)
+    : queue_{pool().take(gpu), {}}, stream_(c10::cuda::getStreamFromExternal(queue_.stream, gpu)) {}
+
+GpuStream::~GpuStream() {
+  pool().give_back(stream_.device_index(), queue_.stream);
+}
+
+void GpuStream::wait(const Event& event, uint32_t step) {
+  invariant(event.has_ended(step) && event.on_device, "a plan waits for earlier operations");
+  const auto& recorded = static_cast<const RecordedOnGpu&>(*event.on_device);
+  recorded.event.hold(queue_.stream);
+  for (const AwaitReader& reader : recorded.readers) reader(queue_.stream);
+}
+
+void GpuStream::launch(std::function<void()> work) {
+  const c10::cuda::CUDAStreamGuard on(stream_);
+  const OnQueue communicating(queue_);
+  work();
+}
+
+void GpuStream::record(Event& event, uint32_t step) {
+  if (!event.on_device) event.on_device = std::make_unique<RecordedOnGpu>();
+  auto& recorded = static_cast<RecordedOnGpu&>(*event.on_device);
+  recorded.event.record(queue_.stream);
+  recorded.readers = std::exchange(queue_.readers, {});
+  event.signal(step);
+}
+
+void GpuStream::flush() {
+  check_cuda(cudaStreamSynchronize(queue_.stream), "wait for a stream of the GPU");
+}
+
+}  // namespace piper

@@ -1,0 +1,44 @@
+#include "runtime/processor.h"
+
+#include "runtime/stream/thread_stream.h"
+
+namespace piper {
+namespace {
+
+class HostProcessor : public Processor {
+ public:
+  c10::Device place() const override { return c10::kCPU; }
+  std::unique_ptr<Stream> make_stream(const StreamMaking& making) override {
+    return std::make_unique<ThreadStream>(making.on_thread, making.failed);
+  }
+  std::unique_ptr<DeviceClock> make_clock(size_t) override { return nullptr; }
+  bool memory_belongs_to_streams() const override { return false; }
+  std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
+    return make_local_world(devices, std::move(options));
+  }
+
+  void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
+                        int64_t count) override {
+    piper::initialize_state(types, kind, weights, state, count);
+  }
+  void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
+              std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count) override {
+    piper::update(settings, types, step, gradient_scale, weights, gradients, state, count);
+  }
+  std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const NumberRange> ranges) override {
+    std::vector<double> out;
+    for (const at::Tensor& scalar : scalars) out.push_back(scalar.item<double>());
+    for (const NumberRange& range : ranges) out.push_back(sum_of_squares(range.dtype, range.numbers, range.count));
+    return out;
+  }
+  void finish() override {}
+};
+
+}  // namespace
+
+Processor& host_processor() {
+  static HostProcessor processor;
+  return processor;
+}
+
+}  // namespace piper

@@ -1,0 +1,73 @@
+// What computes for a device: the processor of this machine, or a GPU. Several devices may share one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/local/local_world.h"
+#include "runtime/optimizer/optimizer.h"
+#include "runtime/stream/flight_recorder.h"
+#include "runtime/stream/stream.h"
+
+namespace piper {
+
+/// When operations ran, on a device whose streams are no threads. It is known after the step.
+class DeviceClock {
+ public:
+  virtual ~DeviceClock() = default;
+  /// The streams are idle.
+  virtual void begin() = 0;
+  /// On the stream that the calling thread uses now.
+  virtual void started(int op) = 0;
+  virtual void ended(int op) = 0;
+  /// Everything has ended: corrects what the recorder has of the step.
+  virtual void correct(FlightRecorder& recorder) = 0;
+};
+
+/// What a thread is made ready with, and who hears of what goes wrong on it.
+struct StreamMaking {
+  std::function<void(const std::function<void()>&)> on_thread;
+  std::function<void(std::exception_ptr)> failed;
+};
+
+/// Numbers whose squares are summed up.
+struct NumberRange {
+  DType dtype = DType::Float32;
+  const std::byte* numbers = nullptr;
+  int64_t count = 0;
+};
+
+class Processor {
+ public:
+  virtual ~Processor() = default;
+
+  /// Where its tensors are.
+  virtual c10::Device place() const = 0;
+  virtual std::unique_ptr<Stream> make_stream(const StreamMaking& making) = 0;
+  /// None: streams are threads, and so are their clocks.
+  virtual std::unique_ptr<DeviceClock> make_clock(size_t ops) = 0;
+  /// Memory belongs to the stream on which it was taken, and may be used there again as soon as it is free: that stream
+  /// has to wait for the others that used it.
+  virtual bool memory_belongs_to_streams() const = 0;
+  /// Communicators of devices that all are here.
+  virtual std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) = 0;
+
+  // On memory of the place, and on the stream that the calling thread uses now.
+  virtual void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
+                                int64_t count) = 0;
+  virtual void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
+                      std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count) = 0;
+  /// Every scalar as it is, then the sum of squares of every range: the same bits everywhere.
+  virtual std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const NumberRange> ranges) = 0;
+  /// Everything that the calling thread has put there outside of streams has been done.
+  virtual void finish() = 0;
+};
+
+/// Of this machine: streams are threads.
+Processor& host_processor();
+
+}  // namespace piper

@@ -1,0 +1,15 @@
+// Where training on a GPU begins.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "runtime/processor.h"
+
+namespace piper {
+
+/// The GPU of this machine, for all devices. `deterministic`: operators give the same bits in every run. E807: there is
+/// none, or this program was built without what GPUs need.
+Result<std::unique_ptr<Processor>> use_gpu(bool deterministic);
+
+}  // namespace piper

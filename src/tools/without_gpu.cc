@@ -1,0 +1,11 @@
+#include "tools/use_gpu.h"
+
+#include "train/run_problems.h"
+
+namespace piper {
+
+Result<std::unique_ptr<Processor>> use_gpu(bool) {
+  return built_without_gpus();
+}
+
+}  // namespace piper

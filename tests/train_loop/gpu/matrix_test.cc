@@ -1,0 +1,78 @@
+// The equality matrix on a GPU: all devices share one, and compute what one device there computes that runs all slices
+// in turn.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/gpu/gpu_processor.h"
+#include "train_loop/covering.h"
+#include "train_loop/legs.h"
+
+namespace piper {
+namespace {
+
+/// Operators give the same bits in every run. None: there is no GPU.
+Processor* gpu() {
+  static const std::unique_ptr<Processor> found = [] {
+    auto made = make_gpu_processor({.deterministic = true});
+    return made ? std::move(*made) : nullptr;
+  }();
+  return found.get();
+}
+
+const Covering& covering() {
+  static const Covering out = pairwise_covering();
+  return out;
+}
+
+Trained trained(const Combination& c, const Leg& leg, bool poison_freed) {
+  const Subject subject{
+      .kind = c.kind, .layers = c.layers(), .dtype = leg.dtype, .optimizer = leg.optimizer, .on = gpu()};
+  const std::vector<int64_t> samples = {subject_batch / c.slices()};
+  const CapturedModel& model = captured(subject, samples);
+  Result<Compiled> compiled = compile_for(model, c.schedule());
+  if (!compiled) throw std::runtime_error(render(compiled.error()));
+  TrainSettings settings = usual_settings(subject);
+  settings.job.run.issue = leg.issue;
+  settings.job.run.poison_freed = poison_freed;
+  settings.job.patience.first = 60;
+  return train(model_of(subject), model, std::make_shared<const Plan>(compiled->plan), settings);
+}
+
+class GpuMatrix : public testing::TestWithParam<size_t> {};
+
+TEST_P(GpuMatrix, EqualsOneDevice) {
+  if (!gpu()) GTEST_SKIP() << "there is no GPU here";
+  const Combination& c = covering().trained[GetParam()];
+  SCOPED_TRACE(c.describe() + "\n" + c.schedule());
+  for (Leg leg : legs_of(c)) {
+    const Subject subject{
+        .kind = c.kind, .layers = c.layers(), .dtype = leg.dtype, .optimizer = leg.optimizer, .on = gpu()};
+    const Trained& expected = reference(subject, c.slices());
+    const Trained run = trained(c, leg, false);
+    EXPECT_THAT(complaints(run, expected, leg.dtype == DType::Float64 ? 1e-12 : 1e-5), testing::IsEmpty());
+    EXPECT_EQ(run.devices, c.grid.devices());
+    // again, the other way round: what depends on when something runs would give other bits
+    leg.issue = leg.issue == Issue::Ahead ? Issue::Serial : Issue::Ahead;
+    const Trained again = trained(c, leg, true);
+    EXPECT_EQ(again.losses, run.losses);
+    EXPECT_EQ(again.norms, run.norms);
+    EXPECT_EQ(again.bits, run.bits);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Pairwise, GpuMatrix, testing::Range(size_t{0}, covering().trained.size()),
+                         [](const auto& info) { return fmt::format("{:03}", info.param); });
+
+/// Without random numbers, which differ, a GPU computes what a processor does.
+TEST(Gpu, EqualsTheProcessor) {
+  if (!gpu()) GTEST_SKIP() << "there is no GPU here";
+  for (const std::string kind : {"dense", "tied", "mixture"}) {
+    SCOPED_TRACE(kind);
+    const Subject there{.kind = kind, .on = gpu()}, here{.kind = kind};
+    EXPECT_THAT(complaints(reference(there, 4), reference(here, 4), 1e-10),
+                testing::Each(testing::StartsWith("not in order")));  // other kernels add up in another order
+  }
+}
+
+}  // namespace
+}  // namespace piper
