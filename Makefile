@@ -40,7 +40,7 @@ bench: setup     ## all benchmarks
 
 bench-peers: build  ## training beside PyTorch itself
 	@scripts/setup --peers
-	@.venv-peers/bin/python bench/train_bench.py build/release/piper
+	@.venv/bin/python bench/train_bench.py build/release/piper
 
 format:          ## clang-format on all C++ files
 	@find src tests bench -name '*.h' -o -name '*.cc' | xargs clang-format -i

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What Python costs: per step, beside the C++ runtime; and the capture of a 32-layer model of 0.6 G parameters on the meta device.
 
-    PYTHONPATH=build/python/python .venv-peers/bin/python bench/python_bench.py
+    PYTHONPATH=build/release/python .venv/bin/python bench/python_bench.py
 """
 import os
 import resource

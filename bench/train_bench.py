@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training the reference decoder on one device beside eager PyTorch, one thread each.
 
-    .venv-peers/bin/python bench/train_bench.py build/release/piper [--config tiny|S|M|MoE-S] [--rounds 5] [--steps 5]
+    .venv/bin/python bench/train_bench.py build/release/piper [--config tiny|S|M|MoE-S] [--rounds 5] [--steps 5]
 
 Both take turns, a few steps each per round, so that they see the same noise; a round gives one ratio of CPU times and one
 of wall times. CPU time is the fairer one on a machine that others use too: of a run of many steps less that of a run of few.

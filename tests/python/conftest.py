@@ -1,4 +1,4 @@
-"""Tests of the Python package. From the build tree: PYTHONPATH=build/python/python pytest tests/python"""
+"""Tests of the Python package. From the build tree: PYTHONPATH=build/release/python pytest tests/python"""
 import os
 from pathlib import Path
 

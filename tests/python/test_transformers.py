@@ -70,8 +70,9 @@ def captured(name, dtype):
 
 def cases():
     for name in CONFIGS:
+        usual = "dualpipev, experts" if name in MIXTURES else "dualpipev, zero 2"  # the others take minutes
         for title, (schedule, slices) in {**schedules.dense(), **(schedules.experts() if name in MIXTURES else {})}.items():
-            yield pytest.param(name, schedule, slices, id=f"{name}: {title}")
+            yield pytest.param(name, schedule, slices, id=f"{name}: {title}", marks=() if title == usual else pytest.mark.long)
 
 
 @pytest.mark.parametrize("name, schedule, slices", list(cases()))
