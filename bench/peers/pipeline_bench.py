@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The reference decoder under the same schedules here and in torch.distributed.pipelining: two processes, one thread each.
 
-    .venv-peers/bin/python bench/peers/pipeline_bench.py build/release/piper [--config tiny|S|MoE-S|M] [--only NAME] [--rounds 5] [--steps 5]
+    .venv/bin/python bench/peers/pipeline_bench.py build/release/piper [--config tiny|S|MoE-S|M] [--only NAME] [--rounds 5] [--steps 5]
 
 Both take turns, a few steps each per round, so that they see the same noise; a round gives one ratio of wall times of a step (the median of
 its steps) and one of CPU times of all processes. Piper's processes talk over MPI, PyTorch's over gloo. PyTorch's side is the kit in
