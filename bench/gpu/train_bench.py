@@ -89,7 +89,7 @@ def pytorch_seconds(shape, steps):
     return statistics.median(seconds[steps // 3 :]), peak
 
 
-def piper_seconds(program, shape, devices, steps):
+def piper_seconds(program, shape, devices, graphs, steps):
     hidden, layers, heads, width, tokens, samples = shape
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -104,7 +104,7 @@ def piper_seconds(program, shape, devices, steps):
             else f"mesh(pp={devices})\nsplit(batch, parts={MICROBATCHES}, as=mb)\nplace({{}}, along=pp, stages={devices}, transfers=p2p)\n"
             "use 1f1b(stages=stage, microbatches=mb)\n"
         )
-        command = [program, "train", folder / "model.toml", "--on", "cuda", "--steps", steps, "--metrics", folder / "m.jsonl"]
+        command = [program, "train", folder / "model.toml", "--on", "cuda", "--graphs", graphs, "--steps", steps, "--metrics", folder / "m.jsonl"]
         ran = subprocess.run([str(part) for part in command], capture_output=True, text=True)
         if ran.returncode != 0:
             raise SystemExit(f"piper: {ran.stderr}{ran.stdout}")
@@ -119,16 +119,18 @@ def main():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--shapes", default="S,M")
     parser.add_argument("--devices", default="1")
+    parser.add_argument("--graphs", default="none,chunk")
     parser.add_argument("--tables", action="store_true", help="what every device did, as piper prints it")
     options = parser.parse_args()
     for name in options.shapes.split(","):
         theirs, peak = pytorch_seconds(SHAPES[name], options.steps)
         print(f"{name}: PyTorch eager {theirs * 1e3:.2f} ms, peak {peak / 2**20:.0f} MiB", flush=True)
         for devices in map(int, options.devices.split(",")):
-            ours, table = piper_seconds(options.piper, SHAPES[name], devices, options.steps)
-            print(f"{name}: piper, {devices} device(s) {ours * 1e3:.2f} ms = {ours / theirs:.2f}x", flush=True)
-            if options.tables:
-                print(table)
+            for graphs in options.graphs.split(","):
+                ours, table = piper_seconds(options.piper, SHAPES[name], devices, graphs, options.steps)
+                print(f"{name}: piper, {devices} device(s), graphs {graphs}: {ours * 1e3:.2f} ms = {ours / theirs:.2f}x", flush=True)
+                if options.tables:
+                    print(table)
 
 
 main()

@@ -90,6 +90,7 @@ class ChunkRunner {
   /// `Check::Layouts` compares every result with what was recorded: for a first step. Keeps no tensor, whatever
   /// happens.
   void run(const ChunkArguments& arguments, Check check = Check::None);
+  bool draws_random_numbers() const { return generator_.has_value(); }
 
  private:
   void execute_all(const RandomKey& random, Check check);

@@ -53,6 +53,8 @@ class Computation {
  public:
   virtual ~Computation() = default;
   virtual void run(const ComputationArguments& arguments) = 0;
+  /// After the first step: it does the same whatever the slice is, so that it may be recorded with its tensors.
+  virtual bool can_be_recorded() const { return false; }
 };
 
 /// How a value is exchanged among `parts` devices.

@@ -39,7 +39,7 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
       recorder_(program_.ops.size(), options.recorded_steps),
       inputs_(program_.ops.size()),
       releases_(program_.ops.size()),
-      clock_(processor_.make_clock(program_.ops.size())),
+      side_(processor_.make_side(program_.ops.size())),
       events_(std::make_unique<Event[]>(program_.ops.size())),
       ends_(std::make_unique<Event[]>(plan.streams.size() + 1)),
       streams_(plan.streams.size()) {
@@ -142,9 +142,9 @@ void DeviceRun::start(const StepSettings& settings) {
     recorder_.begin(settings.step);
     frame_.begin(settings);
     processor_.finish();
-    if (clock_) clock_->begin();
+    if (side_) side_->begin(settings.step);
     issue();
-    if (clock_ && !failure_.happened()) clock_->correct(recorder_);
+    if (side_ && !failure_.happened()) side_->end(recorder_);
   });
   host_->record(ends_[plan_.streams.size()], step_);
   host_->flush();
@@ -192,7 +192,7 @@ void DeviceRun::free_after(size_t op) {
 void DeviceRun::execute(int op) {
   if (failure_.happened()) return;
   recorder_.started(op);
-  if (clock_) clock_->started(op);
+  if (side_) side_->started(op);
   try {
     if (options_.before_op) options_.before_op(device_, op);
     executors_[static_cast<size_t>(op)]->run(frame_);
@@ -203,7 +203,7 @@ void DeviceRun::execute(int op) {
   } catch (const std::exception& problem) {
     throw RunError(RunProblem::Operation, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   }
-  if (clock_) clock_->ended(op);
+  if (side_) side_->ended(op);
   recorder_.ended(op);
   frame_.ended(op);
   progress_.fetch_add(1, std::memory_order_relaxed);

@@ -80,7 +80,7 @@ class DeviceRun {
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::vector<int>> inputs_;        // by operation: those that loaded its inputs on other streams
   std::vector<std::vector<Release>> releases_;  // by operation
-  std::unique_ptr<DeviceClock> clock_;
+  std::unique_ptr<DeviceSide> side_;
   std::unique_ptr<Event[]> events_;  // by operation
   std::unique_ptr<Event[]> ends_;    // by stream, then the host
   uint32_t step_ = 0;                // of the events

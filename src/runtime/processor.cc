@@ -11,7 +11,8 @@ class HostProcessor : public Processor {
   std::unique_ptr<Stream> make_stream(const StreamMaking& making) override {
     return std::make_unique<ThreadStream>(making.on_thread, making.failed);
   }
-  std::unique_ptr<DeviceClock> make_clock(size_t) override { return nullptr; }
+  std::unique_ptr<DeviceSide> make_side(size_t) override { return nullptr; }
+  std::unique_ptr<RecordedWork> make_recorded() override { return nullptr; }
   bool memory_belongs_to_streams() const override { return false; }
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_local_world(devices, std::move(options));

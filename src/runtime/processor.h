@@ -15,17 +15,29 @@
 
 namespace piper {
 
-/// When operations ran, on a device whose streams are no threads. It is known after the step.
-class DeviceClock {
+/// What a device whose streams are no threads does around its operations: it keeps time, which is known after the step,
+/// and knows which operation takes memory.
+class DeviceSide {
  public:
-  virtual ~DeviceClock() = default;
+  virtual ~DeviceSide() = default;
   /// The streams are idle.
-  virtual void begin() = 0;
+  virtual void begin(int64_t step) = 0;
   /// On the stream that the calling thread uses now.
   virtual void started(int op) = 0;
   virtual void ended(int op) = 0;
   /// Everything has ended: corrects what the recorder has of the step.
-  virtual void correct(FlightRecorder& recorder) = 0;
+  virtual void end(FlightRecorder& recorder) = 0;
+};
+
+/// Work that is put on a stream as a whole, after it was recorded once.
+class RecordedWork {
+ public:
+  virtual ~RecordedWork() = default;
+  /// Memory is where it will be in every later step.
+  virtual bool ready() const = 0;
+  /// Runs it without doing it. False: it cannot be recorded, and nothing has happened.
+  virtual bool record(const std::function<void()>& work) = 0;
+  virtual void launch() = 0;
 };
 
 /// What a thread is made ready with, and who hears of what goes wrong on it.
@@ -48,8 +60,10 @@ class Processor {
   /// Where its tensors are.
   virtual c10::Device place() const = 0;
   virtual std::unique_ptr<Stream> make_stream(const StreamMaking& making) = 0;
-  /// None: streams are threads, and so are their clocks.
-  virtual std::unique_ptr<DeviceClock> make_clock(size_t ops) = 0;
+  /// None: streams are threads, with clocks and memory of their own.
+  virtual std::unique_ptr<DeviceSide> make_side(size_t ops) = 0;
+  /// None: work is always put in piece by piece.
+  virtual std::unique_ptr<RecordedWork> make_recorded() = 0;
   /// Memory belongs to the stream on which it was taken, and may be used there again as soon as it is free: that stream
   /// has to wait for the others that used it.
   virtual bool memory_belongs_to_streams() const = 0;

@@ -290,7 +290,7 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   TrainingOptions options;
   std::unique_ptr<Processor> gpu;
   if (loaded.config.run.on == RunOn::Cuda) {
-    auto found = use_gpu(loaded.config.run.deterministic);
+    auto found = use_gpu({loaded.config.run.deterministic, command.graphs == "chunk"});
     if (!found) return {report_text(found.error(), color), true};
     gpu = std::move(*found);
     options.processor = gpu.get();

@@ -27,9 +27,10 @@ struct TrainInput {
 struct TrainCommand {
   TrainInput input;
   std::string trace, metrics;
-  std::string cluster, costs;  // what the compiler orders operations by; empty: the emulated cluster, formulas
-  double patience = 10;        // seconds
-  std::string fault;           // on purpose; empty: none
+  std::string cluster, costs;   // what the compiler orders operations by; empty: the emulated cluster, formulas
+  double patience = 10;         // seconds
+  std::string fault;            // on purpose; empty: none
+  std::string graphs = "none";  // of CUDA
 };
 int run(const TrainCommand& command);
 

@@ -4,8 +4,8 @@
 
 namespace piper {
 
-Result<std::unique_ptr<Processor>> use_gpu(bool deterministic) {
-  return make_gpu_processor({deterministic});
+Result<std::unique_ptr<Processor>> use_gpu(const GpuUse& use) {
+  return make_gpu_processor({use.deterministic, use.graphs});
 }
 
 }  // namespace piper

@@ -8,8 +8,12 @@
 
 namespace piper {
 
-/// The GPU of this machine, for all devices. `deterministic`: operators give the same bits in every run. E807: there is
-/// none, or this program was built without what GPUs need.
-Result<std::unique_ptr<Processor>> use_gpu(bool deterministic);
+struct GpuUse {
+  bool deterministic = false;  // operators give the same bits in every run
+  bool graphs = false;         // chunks are graphs of CUDA
+};
+
+/// The GPU of this machine, for all devices. E807: there is none, or this program was built without what GPUs need.
+Result<std::unique_ptr<Processor>> use_gpu(const GpuUse& use);
 
 }  // namespace piper

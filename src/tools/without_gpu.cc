@@ -4,7 +4,7 @@
 
 namespace piper {
 
-Result<std::unique_ptr<Processor>> use_gpu(bool) {
+Result<std::unique_ptr<Processor>> use_gpu(const GpuUse&) {
   return built_without_gpus();
 }
 

@@ -68,6 +68,7 @@ class Run : public Executor {
     }
     for (const int buffer : writes_) planned_bytes_.push_back(prepare.buffer(buffer).bytes);
     computation_ = prepare.computations.make(site);
+    recorded_ = prepare.processor.make_recorded();
   }
 
   void run(Frame& frame) override {
@@ -80,7 +81,7 @@ class Run : public Executor {
                    .fill_(0);
     gradients_.look(frame);
     slice_.seed = frame.settings().seed;
-    computation_->run({read_tensors_, parameters_.tensors, gradients_.tensors, write_tensors_, slice_});
+    compute();
     if (frame.settings().step == 0) check_bytes(write_tensors_);
     for (size_t i = 0; i < writes_.size(); ++i) frame[writes_[i]] = std::move(write_tensors_[i]);
     read_tensors_.clear();
@@ -95,6 +96,34 @@ class Run : public Executor {
     DType dtype;
     int64_t bytes;
   };
+
+  /// Operator by operator, or as it was recorded with tensors at the same places.
+  void compute() {
+    const auto by_operators = [&] {
+      computation_->run({read_tensors_, parameters_.tensors, gradients_.tensors, write_tensors_, slice_});
+    };
+    if (!recorded_ || !computation_->can_be_recorded() || !recorded_->ready()) return by_operators();
+    const std::vector<const void*> now_at = places();
+    if (recorded_at_.empty()) {
+      if (!recorded_->record(by_operators)) {
+        recorded_.reset();
+        write_tensors_.clear();
+        return by_operators();
+      }
+      recorded_at_ = now_at;
+      recorded_writes_ = write_tensors_;
+    } else if (now_at != recorded_at_) {
+      return by_operators();
+    }
+    recorded_->launch();
+    write_tensors_ = recorded_writes_;
+  }
+  std::vector<const void*> places() const {
+    std::vector<const void*> out = {nullptr};  // never empty
+    for (const auto* tensors : {&read_tensors_, &parameters_.tensors, &gradients_.tensors})
+      for (const at::Tensor& tensor : *tensors) out.push_back(tensor.const_data_ptr());
+    return out;
+  }
 
   void place_slice(const Preparation& prepare, const PlannedOp& op, const PlanWork& work, ComputationSite& site) {
     const DeviceList& group = prepare.plan.groups[static_cast<size_t>(work.group)];
@@ -163,6 +192,9 @@ class Run : public Executor {
   std::vector<Contribution> contributions_;
   std::vector<at::Tensor> read_tensors_, write_tensors_;  // empty between steps; kept for their memory
   std::unique_ptr<Computation> computation_;
+  std::unique_ptr<RecordedWork> recorded_;
+  std::vector<const void*> recorded_at_;  // empty: not yet
+  std::vector<at::Tensor> recorded_writes_;
 };
 
 }  // namespace

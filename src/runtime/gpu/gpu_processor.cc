@@ -10,6 +10,7 @@
 #include "comm/gpu/gpu_world.h"
 #include "runtime/cuda/optimizer.h"
 #include "runtime/gpu/gpu_stream.h"
+#include "runtime/gpu/replay_memory.h"
 
 namespace piper {
 namespace {
@@ -18,21 +19,30 @@ cudaStream_t current() {
   return c10::cuda::getCurrentCUDAStream().stream();
 }
 
-/// Events before and after every operation, against one at the beginning of the step.
-class GpuClock : public DeviceClock {
+/// The clock: events before and after every operation, against one at the beginning of the step.
+class GpuSide : public DeviceSide {
  public:
-  explicit GpuClock(size_t ops) : base_(cudaEventDefault) {
+  GpuSide(size_t ops, bool replays) : base_(cudaEventDefault) {
     for (size_t i = 0; i < 2 * ops; ++i) events_.push_back(std::make_unique<GpuEvent>(cudaEventDefault));
+    if (replays) memory_ = std::make_unique<ReplayMemory>(ops);
   }
 
-  void begin() override {
+  void begin(int64_t step) override {
+    if (memory_) memory_->begin_step(step);
     base_.record(current());
     check_cuda(cudaEventSynchronize(base_.get()), "read the clock of the GPU");
     base_time_ = now();
   }
-  void started(int op) override { events_[static_cast<size_t>(2 * op)]->record(current()); }
-  void ended(int op) override { events_[static_cast<size_t>(2 * op + 1)]->record(current()); }
-  void correct(FlightRecorder& recorder) override {
+  void started(int op) override {
+    events_[static_cast<size_t>(2 * op)]->record(current());
+    if (memory_) memory_->enter(op);
+  }
+  void ended(int op) override {
+    if (memory_) memory_->leave();
+    events_[static_cast<size_t>(2 * op + 1)]->record(current());
+  }
+  void end(FlightRecorder& recorder) override {
+    if (memory_) memory_->end_step();
     for (size_t op = 0; op < events_.size() / 2; ++op)
       recorder.correct(static_cast<int>(op), time(*events_[2 * op]), time(*events_[2 * op + 1]));
   }
@@ -47,13 +57,56 @@ class GpuClock : public DeviceClock {
   GpuEvent base_;
   Nanoseconds base_time_ = 0;
   std::vector<std::unique_ptr<GpuEvent>> events_;  // two by operation
+  std::unique_ptr<ReplayMemory> memory_;
+};
+
+/// A graph of CUDA.
+class GpuRecordedWork : public RecordedWork {
+ public:
+  ~GpuRecordedWork() override {
+    if (graph_) cudaGraphExecDestroy(graph_);
+  }
+  bool ready() const override {
+    const ReplayMemory* memory = ReplayMemory::current();
+    return memory && memory->serves();
+  }
+  bool record(const std::function<void()>& work) override {
+    ReplayMemory& memory = *ReplayMemory::current();
+    const size_t mark = memory.mark();
+    const int64_t strays = memory.strays();
+    const cudaStream_t stream = current();
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "record a graph");
+    bool fine = true;
+    try {
+      work();
+    } catch (const std::exception&) {  // what waits for the GPU, for example, cannot be recorded
+      fine = false;
+    }
+    cudaGraph_t graph = nullptr;
+    fine &= cudaStreamEndCapture(stream, &graph) == cudaSuccess && memory.strays() == strays;
+    fine = fine && cudaGraphInstantiate(&graph_, graph, 0) == cudaSuccess;
+    if (graph) cudaGraphDestroy(graph);
+    if (fine) return true;
+    static_cast<void>(cudaGetLastError());
+    memory.go_back(mark);
+    return false;
+  }
+  void launch() override { check_cuda(cudaGraphLaunch(graph_, current()), "launch a graph"); }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
 };
 
 class GpuProcessor : public Processor {
  public:
+  explicit GpuProcessor(bool graphs) : graphs_(graphs) {}
+
   c10::Device place() const override { return {c10::kCUDA, 0}; }
   std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(0); }
-  std::unique_ptr<DeviceClock> make_clock(size_t ops) override { return std::make_unique<GpuClock>(ops); }
+  std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, graphs_); }
+  std::unique_ptr<RecordedWork> make_recorded() override {
+    return graphs_ ? std::make_unique<GpuRecordedWork>() : nullptr;
+  }
   bool memory_belongs_to_streams() const override { return true; }
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_gpu_world(devices, options.patience);
@@ -83,6 +136,9 @@ class GpuProcessor : public Processor {
     return {here.const_data_ptr<double>(), here.const_data_ptr<double>() + count};
   }
   void finish() override { check_cuda(cudaStreamSynchronize(current()), "wait for the GPU"); }
+
+ private:
+  bool graphs_;
 };
 
 }  // namespace
@@ -100,7 +156,8 @@ Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
-  return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>());
+  if (options.graphs) install_replay_allocator();
+  return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>(options.graphs));
 }
 
 }  // namespace piper

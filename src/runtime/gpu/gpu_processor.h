@@ -11,6 +11,8 @@ namespace piper {
 struct GpuOptions {
   /// Operators give the same bits in every run, at some cost.
   bool deterministic = false;
+  /// Memory gets its places after the second step, and chunks without random numbers are graphs from then on.
+  bool graphs = false;
 };
 
 /// The first GPU of this machine. Refused (E807) where there is none.

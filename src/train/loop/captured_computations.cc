@@ -31,6 +31,7 @@ class CapturedComputation : public Computation {
                 checked_ ? Check::None : Check::Layouts);
     checked_ = true;
   }
+  bool can_be_recorded() const override { return checked_ && !runner_.draws_random_numbers(); }
 
  private:
   ChunkRunner runner_;

@@ -11,12 +11,18 @@
 namespace piper {
 namespace {
 
+std::unique_ptr<Processor> find(const GpuOptions& options) {
+  auto made = make_gpu_processor(options);
+  return made ? std::move(*made) : nullptr;
+}
 /// Operators give the same bits in every run. None: there is no GPU.
 Processor* gpu() {
-  static const std::unique_ptr<Processor> found = [] {
-    auto made = make_gpu_processor({.deterministic = true});
-    return made ? std::move(*made) : nullptr;
-  }();
+  static const std::unique_ptr<Processor> found = find({.deterministic = true});
+  return found.get();
+}
+/// The same, where chunks are graphs from the third step on.
+Processor* gpu_with_graphs() {
+  static const std::unique_ptr<Processor> found = find({.deterministic = true, .graphs = true});
   return found.get();
 }
 
@@ -25,7 +31,7 @@ const Covering& covering() {
   return out;
 }
 
-Trained trained(const Combination& c, const Leg& leg, bool poison_freed) {
+Trained trained(const Combination& c, const Leg& leg, bool poison_freed, Processor* on = gpu(), int64_t steps = 0) {
   const Subject subject{
       .kind = c.kind, .layers = c.layers(), .dtype = leg.dtype, .optimizer = leg.optimizer, .on = gpu()};
   const std::vector<int64_t> samples = {subject_batch / c.slices()};
@@ -33,6 +39,8 @@ Trained trained(const Combination& c, const Leg& leg, bool poison_freed) {
   Result<Compiled> compiled = compile_for(model, c.schedule());
   if (!compiled) throw std::runtime_error(render(compiled.error()));
   TrainSettings settings = usual_settings(subject);
+  if (steps > 0) settings.steps = steps;
+  settings.job.run.processor = on;
   settings.job.run.issue = leg.issue;
   settings.job.run.poison_freed = poison_freed;
   settings.job.patience.first = 60;
@@ -62,6 +70,18 @@ TEST_P(GpuMatrix, EqualsOneDevice) {
 }
 INSTANTIATE_TEST_SUITE_P(Pairwise, GpuMatrix, testing::Range(size_t{0}, covering().trained.size()),
                          [](const auto& info) { return fmt::format("{:03}", info.param); });
+
+/// Memory with fixed places and graphs of chunks change no bit.
+TEST_P(GpuMatrix, GraphsGiveTheSameBits) {
+  if (!gpu()) GTEST_SKIP() << "there is no GPU here";
+  const Combination& c = covering().trained[GetParam()];
+  SCOPED_TRACE(c.describe() + "\n" + c.schedule());
+  const Leg leg = legs_of(c)[0];
+  const Trained plain = trained(c, leg, false, gpu(), 5), graphs = trained(c, leg, true, gpu_with_graphs(), 5);
+  EXPECT_EQ(graphs.losses, plain.losses);
+  EXPECT_EQ(graphs.norms, plain.norms);
+  EXPECT_EQ(graphs.bits, plain.bits);
+}
 
 /// Without random numbers, which differ, a GPU computes what a processor does.
 TEST(Gpu, EqualsTheProcessor) {
