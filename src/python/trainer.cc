@@ -1,11 +1,14 @@
 #include "python/trainer.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/invariant.h"
 #include "comm/local/local_world.h"
 #include "python/errors.h"
 
@@ -51,40 +54,150 @@ std::map<int64_t, double> ObservedLosses::losses() const {
   return seen_;
 }
 
-Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options)
+namespace {
+
+int device_count(const piper::Plan& plan) {
+  return static_cast<int>(template_of_device(plan).size());
+}
+
+const PlanBucket* bucket_of(const piper::Plan& plan, const std::string& name) {
+  for (const PlanBucket& bucket : plan.buckets)
+    for (const PlanParameter& parameter : bucket.parameters)
+      if (plan.names[static_cast<size_t>(parameter.name)] == name) return &bucket;
+  return nullptr;
+}
+
+/// How it is kept; nothing if it is not.
+std::optional<DType> dtype_of(Kept kept, const PlanBucket& bucket, const StepConfig& step) {
+  const ElementTypes types = element_types(step, bucket.weights);
+  if (kept == Kept::Weight) return bucket.weights;
+  if (kept == Kept::Master) return types.master;
+  if (kept == Kept::Gradient) return bucket.gradients;
+  return moments(step.optimizer) > (kept == Kept::Moment1 ? 0 : 1) ? std::optional(types.moments) : std::nullopt;
+}
+
+std::span<std::byte> bytes_of(at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+/// What the processes of a job must have in common.
+Identity identity_of(const piper::Plan& plan, const TrainerOptions& options, const World& world) {
+  return {{"piper", PIPER_VERSION},
+          {"MPI", world.library()},
+          {"the hash of the plan", fmt::format("{:016x}", hash(plan))},
+          {"the seed", fmt::format("{}", options.seed)},
+          {"clip", options.clip ? fmt::format("{}", *options.clip) : "none"},
+          {"on_nan", options.skip_not_finite ? "skip" : "stop"}};
+}
+
+/// Before the job begins: whether the processes can run it together.
+void check_processes(World& world, const piper::Plan& plan, const TrainerOptions& options) {
+  if (world.ranks() > device_count(plan))
+    throw Raised(
+        error(ErrorCode::E805, {},
+              fmt::format("the job has {} processes, the schedule {} devices", world.ranks(), device_count(plan)))
+            .help("start at most as many processes as there are devices; a process may have several"));
+  unwrap(check_alike(world, identity_of(plan, options, world)));
+}
+
+}  // namespace
+
+Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, World* world)
     : plan_(std::move(plan)),
       initial_(std::move(initial)),
       options_(options),
       computations_(*plan_.captured,
                     [this](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); }),
-      observed_(computations_, *plan_.captured->graph()) {
+      observed_(computations_, *plan_.captured->graph()),
+      world_(world) {
   const StepConfig& step = plan_.trainable->step;
   unwrap(check_types(element_types(step, step.weights)));
+  const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
   JobOptions job;
   job.patience = patience_of(options.patience);
-  const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
-  job_ = std::make_unique<Job>(shared, step, observed_,
-                               make_local_world(static_cast<int>(template_of_device(*shared).size())), std::move(job));
-  set_parameters(initial_);
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  if (world_) {
+    check_processes(*world_, *shared, options);
+    take_from_rank_0(initial_);
+    communicators = world_->make(device_count(*shared), until_the_job_fails);
+    job.share_progress = progress_shared_in(*world_);
+    if (world_->rank() != 0) job.judges = Judges::Silence;
+  } else {
+    communicators = make_local_world(device_count(*shared));
+  }
+  job_ = std::make_unique<Job>(shared, step, observed_, std::move(communicators), std::move(job));
+  job_->set_parameters([&](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); });
   initial_.clear();
+  if (world_) job_->watched([&] { together_.emplace(*world_, *job_); });
 }
 
 Trainer::~Trainer() = default;
 
-void Trainer::set_parameters(const Tensors& values) {
+void Trainer::take_from_rank_0(Tensors& values) {
+  for (auto& [name, value] : values) {
+    at::Tensor whole = value.contiguous();
+    const std::string mine(static_cast<const char*>(whole.const_data_ptr()), world_->rank() == 0 ? whole.nbytes() : 0);
+    const std::string given = world_->broadcast(mine, std::chrono::minutes(10));
+    if (world_->rank() == 0) continue;
+    invariant(given.size() == whole.nbytes(), "plans are equal, so shapes are");
+    value = at::empty_like(whole);
+    std::memcpy(value.mutable_data_ptr(), given.data(), given.size());
+  }
+}
+
+void Trainer::sum_everywhere(at::Tensor& numbers) {
+  const Number of = numbers.scalar_type() == at::kDouble  ? Number::Float64
+                    : numbers.scalar_type() == at::kFloat ? Number::Float32
+                                                          : Number::BFloat16;
+  job_->watched([&] { together_->sum(bytes_of(numbers), of); });
+}
+
+void Trainer::set_parameters(Tensors values) {
+  if (world_) take_from_rank_0(values);
   job_->set_parameters([&](const std::string& name, at::Tensor& whole) { whole.copy_(values.at(name)); });
 }
 
-at::Tensor Trainer::weight(const std::string& name) {
-  if (at::Tensor state = computations_.find_state(name); state.defined()) return state.clone();
-  for (const PlanBucket& bucket : plan_.plan().buckets)
-    for (const PlanParameter& parameter : bucket.parameters)
-      if (plan_.plan().names[static_cast<size_t>(parameter.name)] == name) return job_->parameter(name, Kept::Weight);
-  return {};
+at::Tensor Trainer::kept(const std::string& name, Kept kept) {
+  const PlanBucket* bucket = bucket_of(plan_.plan(), name);
+  const auto dtype = bucket ? dtype_of(kept, *bucket, plan_.trainable->step) : std::nullopt;
+  if (!dtype) return {};
+  at::Tensor whole = job_->parameter(name, kept);
+  if (!together_) return whole;
+  bool somewhere = false;
+  job_->watched([&] { somewhere = together_->anywhere(whole.defined()); });
+  if (!somewhere) return {};
+  if (!whole.defined()) whole = at::zeros(observed_.parameter(name).sizes, scalar_type(*dtype));
+  sum_everywhere(whole);
+  return whole;
+}
+
+void Trainer::set_kept(const std::string& name, Kept kept, const at::Tensor& whole) {
+  job_->set_parameter(name, kept, whole);
+}
+
+at::Tensor Trainer::buffer(const std::string& name, const at::Tensor& like) {
+  const at::Tensor mine = computations_.find_state(name);
+  if (!together_) return mine.defined() ? mine.clone() : mine;
+  at::Tensor owners = at::zeros({together_->processes()}, at::kDouble);
+  if (mine.defined()) owners[world_->rank()].fill_(1);
+  sum_everywhere(owners);
+  if (owners.sum().item<double>() == 0) return {};
+  // float64 holds every float32 and every count
+  at::Tensor whole = owners.argmax().item<int64_t>() == world_->rank() ? mine.to(at::kDouble).contiguous()
+                                                                       : at::zeros(like.sizes(), at::kDouble);
+  sum_everywhere(whole);
+  return whole.to(like.scalar_type());
+}
+
+void Trainer::set_progress(int64_t steps, int64_t updates) {
+  next_ = steps;
+  updates_ = updates;
 }
 
 std::vector<DeviceFlight> Trainer::flights() {
-  return flights_of(job_->devices());
+  std::vector<DeviceFlight> out = flights_of(job_->devices());
+  if (together_) job_->watched([&] { out = together_->gather(out); });
+  return out;
 }
 
 void Trainer::check_inputs(const std::vector<at::Tensor>& inputs) const {
@@ -105,15 +218,15 @@ void Trainer::check_inputs(const std::vector<at::Tensor>& inputs) const {
   }
 }
 
-std::vector<double> Trainer::microbatch_losses() const {
-  const std::map<int64_t, double> slices = observed_.losses();
-  size_t microbatches = 1;
-  for (const PlanDim& dim : plan_.plan().dims) microbatches *= static_cast<size_t>(dim.parts);
-  const size_t each = std::max<size_t>(1, slices.size() / microbatches);  // slices of one are neighbours
-  std::vector<double> out(std::min(microbatches, slices.size()), 0.0);
-  size_t i = 0;
-  for (const auto& [first, loss] : slices)
-    out[std::min(i++ / each, out.size() - 1)] += loss / static_cast<double>(each);
+std::vector<double> Trainer::microbatch_losses() {
+  int64_t microbatches = 1;
+  for (const PlanDim& dim : plan_.plan().dims) microbatches *= dim.parts;
+  const int64_t samples =
+      std::max<int64_t>(1, plan_.trainable->step.batch / microbatches);  // slices of one are neighbours
+  const auto slices = static_cast<double>(std::max<int64_t>(1, plan_.plan().losses / microbatches));
+  std::vector<double> out(static_cast<size_t>(microbatches), 0.0);
+  for (const auto& [first, loss] : observed_.losses()) out[static_cast<size_t>(first / samples)] += loss / slices;
+  if (together_) job_->watched([&] { together_->sum(std::as_writable_bytes(std::span(out)), Number::Float64); });
   return out;
 }
 

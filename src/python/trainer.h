@@ -9,6 +9,7 @@
 #include "python/plan.h"
 #include "runtime/flight.h"
 #include "runtime/job.h"
+#include "train/loop/together.h"
 
 namespace piper::python {
 
@@ -54,31 +55,44 @@ struct Step {
 
 class Trainer {
  public:
-  /// `initial`: first values of all parameters and buffers, by name.
-  Trainer(Plan plan, Tensors initial, const TrainerOptions& options);
+  /// `initial`: first values of all parameters and buffers, by name. `world`: the processes that run the job together;
+  /// none: all devices are threads of this one. They call all members but `plan` in the same order; what rank 0 gives
+  /// for weights counts.
+  Trainer(Plan plan, Tensors initial, const TrainerOptions& options, World* world);
   ~Trainer();
 
   const Plan& plan() const { return plan_; }
   int64_t steps() const { return next_; }
+  int64_t updates() const { return updates_; }
   /// Inputs in the order in which the model takes them: the whole batch.
   Step step(const std::vector<at::Tensor>& inputs, const OptimizerSettings& optimizer);
 
-  void set_parameters(const Tensors& values);
-  /// The weight of a parameter, or a buffer as it is now. Undefined: the graph does not have it.
-  at::Tensor weight(const std::string& name);
+  /// The optimiser starts anew.
+  void set_parameters(Tensors values);
+  /// What is kept for a parameter, whole. Undefined: nothing is.
+  at::Tensor kept(const std::string& name, Kept kept);
+  void set_kept(const std::string& name, Kept kept, const at::Tensor& whole);
+  /// A buffer as the first device that writes it has it, or as it is in `like`. Undefined: no device writes it.
+  at::Tensor buffer(const std::string& name, const at::Tensor& like);
+  void set_progress(int64_t steps, int64_t updates);
 
+  /// Of all devices; in a job of several processes only at rank 0.
   std::vector<DeviceFlight> flights();
 
  private:
   void check_inputs(const std::vector<at::Tensor>& inputs) const;
-  std::vector<double> microbatch_losses() const;
+  std::vector<double> microbatch_losses();
+  void take_from_rank_0(Tensors& values);
+  void sum_everywhere(at::Tensor& numbers);
 
   Plan plan_;
   Tensors initial_;
   TrainerOptions options_;
   CapturedComputations computations_;
   ObservedLosses observed_;
+  World* world_;
   std::unique_ptr<Job> job_;
+  std::optional<Together> together_;
   int64_t next_ = 0, updates_ = 0;
 };
 

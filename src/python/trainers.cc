@@ -6,6 +6,7 @@
 #include "python/bind.h"
 #include "python/errors.h"
 #include "python/trainer.h"
+#include "tools/join_mpi.h"
 #include "tools/page.h"
 #include "trace/chrome.h"
 #include "train/loop/measured.h"
@@ -16,26 +17,37 @@ namespace {
 
 namespace py = pybind11;
 
-/// The optimiser's numbers, as the package gives them.
-OptimizerSettings settings_of(const py::dict& given) {
+/// The optimiser's numbers, in the order in which the package gives them.
+using OptimizerNumbers = std::tuple<double, double, double, double, double, double>;
+OptimizerSettings settings_of(Optimizer kind, const OptimizerNumbers& given) {
   OptimizerSettings out;
-  out.kind = *optimizer_named(given["kind"].cast<std::string>());
-  out.learning_rate = given["lr"].cast<double>();
-  const auto set = [&](const char* key, double& into) {
-    if (given.contains(key)) into = given[key].cast<double>();
-  };
-  set("beta1", out.beta1);
-  set("beta2", out.beta2);
-  set("eps", out.epsilon);
-  set("weight_decay", out.weight_decay);
-  set("momentum", out.momentum);
+  out.kind = kind;
+  std::tie(out.learning_rate, out.weight_decay, out.beta1, out.beta2, out.epsilon, out.momentum) = given;
   return out;
 }
 
+/// The processes that the launcher has started; none until a trainer joins them, and after the last.
+std::unique_ptr<World>& processes() {
+  static std::unique_ptr<World> joined;
+  return joined;
+}
+
 std::unique_ptr<Trainer> make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
-                                      bool skip_not_finite, double patience) {
+                                      bool skip_not_finite, double patience, bool together) {
   const py::gil_scoped_release unlocked;
-  return std::make_unique<Trainer>(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience});
+  if (together && !processes()) processes() = unwrap(join_mpi());
+  return std::make_unique<Trainer>(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience},
+                                   together ? processes().get() : nullptr);
+}
+
+Kept kept_named(const std::string& name) {
+  if (name == "moment1") return Kept::Moment1;
+  if (name == "moment2") return Kept::Moment2;
+  return name == "master" ? Kept::Master : Kept::Weight;
+}
+
+std::optional<at::Tensor> if_defined(at::Tensor tensor) {
+  return tensor.defined() ? std::optional(std::move(tensor)) : std::nullopt;
 }
 
 Trace trace_of(Trainer& trainer) {
@@ -49,8 +61,8 @@ void bind_trainers(py::module_& module) {
   py::class_<Trainer>(module, "Trainer")
       .def(py::init(&make_trainer))
       .def("step",
-           [](Trainer& trainer, const std::vector<at::Tensor>& inputs, const py::dict& optimizer) {
-             const OptimizerSettings settings = settings_of(optimizer);
+           [](Trainer& trainer, const std::vector<at::Tensor>& inputs, const OptimizerNumbers& optimizer) {
+             const OptimizerSettings settings = settings_of(trainer.plan().trainable->step.optimizer, optimizer);
              Step step;
              {
                const py::gil_scoped_release unlocked;
@@ -60,19 +72,44 @@ void bind_trainers(py::module_& module) {
                                    step.outcome.skipped, step.outcome.seconds);
            })
       .def("set_parameters", &Trainer::set_parameters, py::call_guard<py::gil_scoped_release>())
-      .def("weight",
-           [](Trainer& trainer, const std::string& name) -> std::optional<at::Tensor> {
+      .def("kept",
+           [](Trainer& trainer, const std::string& name, const std::string& kept) {
              const py::gil_scoped_release unlocked;
-             at::Tensor weight = trainer.weight(name);
-             return weight.defined() ? std::optional(weight) : std::nullopt;
+             return if_defined(trainer.kept(name, kept_named(kept)));
            })
+      .def("set_kept",
+           [](Trainer& trainer, const std::string& name, const std::string& kept, const at::Tensor& whole) {
+             const py::gil_scoped_release unlocked;
+             trainer.set_kept(name, kept_named(kept), whole);
+           })
+      .def("buffer",
+           [](Trainer& trainer, const std::string& name, const at::Tensor& like) {
+             const py::gil_scoped_release unlocked;
+             return if_defined(trainer.buffer(name, like));
+           })
+      .def("set_progress", &Trainer::set_progress)
+      .def_property_readonly("updates", &Trainer::updates)
       .def_property_readonly("steps", &Trainer::steps)
-      .def("table",
-           [](Trainer& trainer) { return device_table(trainer.plan().plan(), trainer.flights(), trainer.steps() - 1); })
-      .def("trace", [](Trainer& trainer) { return print_chrome(trace_of(trainer)); })
-      .def("page", [](Trainer& trainer, const std::string& label) {
-        return make_page({{label, trace_of(trainer), "null"}});
-      });
+      .def(
+          "table",
+          [](Trainer& trainer) {
+            const std::vector<DeviceFlight> flights = trainer.flights();
+            return flights.empty() ? "" : device_table(trainer.plan().plan(), flights, trainer.steps() - 1);
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "trace", [](Trainer& trainer) { return print_chrome(trace_of(trainer)); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "page",
+          [](Trainer& trainer, const std::string& label) {
+            return make_page({{label, trace_of(trainer), "null"}});
+          },
+          py::call_guard<py::gil_scoped_release>());
+  module.def("rank", [] { return processes() ? processes()->rank() : 0; });
+  module.def("processes", [] { return processes() ? processes()->ranks() : 1; });
+  module.def(
+      "leave_processes", [] { processes().reset(); }, py::call_guard<py::gil_scoped_release>());
   module.def("set_threads", [](int threads) { at::set_num_threads(threads); });
   module.def("random_seed", [](uint64_t step_seed, int64_t first_sample, int call) {
     return random_seed(step_seed, first_sample, call);

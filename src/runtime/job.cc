@@ -113,6 +113,10 @@ at::Tensor Job::parameter(const std::string& name, Kept kept) {
   return get_parameter(*plan_, step_, computations_, device_pointers_, name, kept);
 }
 
+void Job::set_parameter(const std::string& name, Kept kept, const at::Tensor& whole) {
+  piper::set_parameter(*plan_, step_, computations_, device_pointers_, name, kept, whole);
+}
+
 void Job::watched(const std::function<void()>& wait) {
   try {
     const Watchdog::Watching watching(*watchdog_);

@@ -42,6 +42,7 @@ class Job {
 
   void set_parameters(const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
   at::Tensor parameter(const std::string& name, Kept kept);
+  void set_parameter(const std::string& name, Kept kept, const at::Tensor& whole);
 
   /// Of all devices of the plan, as far as it is known here.
   std::vector<DeviceProgress> progress() const;

@@ -105,7 +105,7 @@ at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations&
       at::Tensor whole;
       for (DeviceRun* device : devices) {
         const auto part = part_of(plan, bucket, device->device());
-        if (!part || part->holder != 0) continue;
+        if (!part || part->holder != 0 || (!part->cut && part->copy != 0)) continue;
         const at::Tensor flat = kept_in(*device, bucket, *part, step, kept);
         if (!flat.defined()) return {};
         if (!whole.defined()) whole = at::zeros(form.sizes, flat.options().device(c10::kCPU));
@@ -123,6 +123,32 @@ at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations&
     }
   }
   internal_error("the plan has no parameter " + name);
+}
+
+void set_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
+                   const std::vector<DeviceRun*>& devices, const std::string& name, Kept kept,
+                   const at::Tensor& whole) {
+  const ParameterForm form = computations.parameter(name);
+  for (const PlanBucket& bucket : plan.buckets) {
+    int64_t offset = 0;
+    for (const PlanParameter& parameter : bucket.parameters) {
+      if (plan.names[static_cast<size_t>(parameter.name)] != name) {
+        offset += parameter.elements;
+        continue;
+      }
+      for (DeviceRun* device : devices) {
+        const auto part = part_of(plan, bucket, device->device());
+        const at::Tensor flat = part ? kept_in(*device, bucket, *part, step, kept) : at::Tensor();
+        if (!flat.defined()) continue;
+        const ElementRange here = held(*part, flat.numel());
+        const ElementRange range = common(common({offset, parameter.elements}, here), part->range());
+        if (range.count == 0) continue;
+        const at::Tensor piece = piece_of(whole, form, *part).reshape({-1});
+        flat.narrow(0, range.begin - here.begin, range.count).copy_(piece.narrow(0, range.begin - offset, range.count));
+      }
+      return;
+    }
+  }
 }
 
 std::vector<std::pair<std::string, at::Tensor>> weights_of(const Plan& plan, DeviceRun& device) {

@@ -16,9 +16,15 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
                     const std::vector<DeviceRun*>& devices,
                     const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
 
-/// The whole of what is kept for a parameter, from the devices that hold it first. Undefined where nothing is kept.
+/// The whole of what is kept for a parameter, from the devices that hold it first: zeros where none of those is given.
+/// Undefined where nothing is kept.
 at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
                          const std::vector<DeviceRun*>& devices, const std::string& name, Kept kept);
+
+/// Gives every device its part of what is kept for a parameter, after `set_parameters`. Nothing happens where nothing
+/// is kept.
+void set_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
+                   const std::vector<DeviceRun*>& devices, const std::string& name, Kept kept, const at::Tensor& whole);
 
 /// The weights of all parameters that a device has whole, by name: equal on all devices that hold them.
 std::vector<std::pair<std::string, at::Tensor>> weights_of(const Plan& plan, DeviceRun& device);

@@ -1,8 +1,13 @@
 """pytest, where PyTorch can be imported; elsewhere 77, which ctest takes for a test that was skipped."""
+import importlib.util
 import sys
 
 try:
-    import pytest, torch, transformers  # noqa: E401
+    import pytest
+    import torch  # noqa: F401
+
+    if importlib.util.find_spec("transformers") is None:
+        raise ImportError("there is no transformers")
 except ImportError as problem:
     print(f"skipped: {problem}; scripts/setup --tests installs what is missing in .venv")
     sys.exit(77)

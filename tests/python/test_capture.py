@@ -1,4 +1,6 @@
 """Annotation and capture: scopes, what is recorded, what is refused and how."""
+import warnings
+
 import pytest
 import torch
 import torch.nn as nn
@@ -169,7 +171,10 @@ def test_checkpoint_is_run_through(reentrant):
     model = Model()
     texts = []
     for model.checkpointed in (False, True):
-        texts.append(piper.capture(model, small.batch(), loss=small.loss).operators())
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            texts.append(piper.capture(model, small.batch(), loss=small.loss).operators())
+        assert ["recompute" in str(note.message) for note in said] == [True] * model.checkpointed
     assert texts[0] == texts[1]
 
 

@@ -60,6 +60,77 @@ def test_state_there_and_back():
             trainer.load_state_dict({**state, "head.bias": torch.zeros(2)})
 
 
+def plain_adamw(model, batches, slices):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-2)
+    for batch in batches:
+        optimizer.zero_grad()
+        for part in plain.slices_of(batch, slices):
+            (small.loss(model, part) / slices).backward()
+        optimizer.step()
+    return optimizer.state
+
+
+def test_state_of_the_optimiser():
+    """Moments have the names and shapes of the parameters, whatever the schedule, and the numbers of torch.optim.AdamW."""
+    batches = [small.batch(seed=seed) for seed in range(3)]
+    for schedule, slices in (("devices(1)\nplace({}, devices=[0])\n", 1),
+                             (piper.schedules.one_f_one_b(ranks=2, microbatches=2, replicas=2, zero=1), 4)):
+        model, trainer = make(schedule)
+        with trainer:
+            for batch in batches:
+                trainer.step(batch)
+            state = trainer.optimizer_state_dict()
+        expected = plain_adamw(model, batches, slices)
+        assert state["steps"] == state["updates"] == 3 and state["kind"] == "adamw"
+        assert state["state"].keys() == dict(model.named_parameters()).keys()
+        for name, parameter in model.named_parameters():
+            for entry in ("exp_avg", "exp_avg_sq"):
+                ours, theirs = state["state"][name][entry], expected[parameter][entry]
+                assert ours.shape == theirs.shape
+                assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max(), (name, entry)
+
+
+def test_a_run_goes_on_under_another_schedule():
+    later = [small.batch(seed=seed) for seed in range(3, 6)]
+    _, trainer = make(piper.Schedule().mesh(dp=2).split(2).place({}, mesh={}).replicate({}, along="dp", zero=2))
+    with trainer:
+        for seed in range(3):
+            trainer.step(small.batch(seed=seed))
+        saved = trainer.state_dict(), trainer.optimizer_state_dict()
+        expected = [trainer.step(batch).loss for batch in later]
+        end = trainer.state_dict()
+        trainer.load_state_dict(saved[0])
+        trainer.load_optimizer_state_dict(saved[1])
+        assert trainer.steps == 3 and [trainer.step(batch).loss for batch in later] == expected
+        assert all(torch.equal(value, end[name]) for name, value in trainer.state_dict().items())
+    _, other = make(piper.schedules.one_f_one_b(ranks=2, microbatches=4))
+    with other:
+        other.load_state_dict(saved[0])
+        other.load_optimizer_state_dict(saved[1])
+        assert [other.step(batch).loss for batch in later] == pytest.approx(expected, rel=1e-5)
+
+
+def test_momentum_and_master_weights_are_state_too():
+    model = small.Stack().to(torch.bfloat16)
+    piper.annotate_modules(model, {"layer": "layers.*"})
+    graph = piper.capture(model, small.batch(), loss=small.loss)
+    with piper.Trainer(graph, optimizer=piper.SGD(lr=0.1, momentum=0.9, gradients="float32", master="float32")) as trainer:
+        trainer.step(small.batch())
+        state = trainer.optimizer_state_dict()["state"]["head.weight"]
+        assert state.keys() == {"momentum_buffer", "master"} and state["master"].dtype == torch.float32
+        assert torch.equal(state["master"].to(torch.bfloat16), trainer.state_dict()["head.weight"])
+
+
+def test_state_of_another_optimiser_is_refused():
+    _, trainer = make()
+    with trainer:
+        state = trainer.optimizer_state_dict()
+        with pytest.raises(piper.ScheduleError, match="one of sgd"):
+            trainer.load_optimizer_state_dict({**state, "kind": "sgd"})
+        with pytest.raises(piper.ScheduleError, match="exp_avg of embedding.weight is missing"):
+            trainer.load_optimizer_state_dict({**state, "state": {}})
+
+
 def test_learning_rate_may_change():
     model, trainer = make(optimizer=piper.SGD(lr=0.0))
     with trainer:

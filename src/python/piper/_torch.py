@@ -5,6 +5,7 @@ The C++ side of capture uses one more: the dispatch key `Fake`, which PyTorch 2.
 from __future__ import annotations
 
 import contextlib
+from typing import Callable
 
 import torch
 
@@ -36,17 +37,19 @@ def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def recording(mode: FakeTensorMode):
-    """Around forward and backward: one thread, and functions under torch.utils.checkpoint simply called."""
+def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: None):
+    """Around forward and backward: one thread, and functions under torch.utils.checkpoint simply called, after `on_checkpoint`."""
     module = torch.utils.checkpoint
     originals = module._checkpoint_without_reentrant_generator, module.CheckpointFunction
 
     def nothing_saved(*args, **kwargs):
+        on_checkpoint()
         yield  # the function is called here
 
     class Called:
         @staticmethod
         def apply(function, preserve, *args):
+            on_checkpoint()
             return function(*args)
 
     module._checkpoint_without_reentrant_generator, module.CheckpointFunction = nothing_saved, Called

@@ -4,6 +4,7 @@ from __future__ import annotations
 import linecache
 import os
 import traceback
+import warnings
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import torch
@@ -96,6 +97,9 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     except Error as error:
         problem = frontend.failure_behind(error)
         raise problem from problem.__cause__
+    if frontend.checkpointed:
+        warnings.warn("piper: torch.utils.checkpoint in the model has no effect: the schedule decides what is computed again, with "
+                      "recompute({layer=*})", stacklevel=2)
     return Model(handle, model, frontend)
 
 
@@ -106,13 +110,15 @@ class _Frontend:
         self.model = _WithLoss(model, loss)
         self._fake = _torch.fake_mode()
         self._example = example
+        self._names = list(example) if isinstance(example, Mapping) else None  # otherwise a sequence, or one tensor
         tensors = self.flatten(example)
+        names = [f"input{i}" for i in range(len(tensors))] if self._names is None else list(map(str, self._names))
         self.samples = tensors[0].shape[0]
-        for name, tensor in zip(self._names(), tensors):
+        for name, tensor in zip(names, tensors):
             if tensor.dim() == 0 or tensor.shape[0] != self.samples:
                 raise _refused(f"input {name} has shape {list(tensor.shape)}: the first dimension of every input is the samples, here "
                                f"{self.samples}")
-        self.specs = [(name, _dtype(tensor), list(tensor.shape[1:])) for name, tensor in zip(self._names(), tensors)]
+        self.specs = [(name, _dtype(tensor), list(tensor.shape[1:])) for name, tensor in zip(names, tensors)]
         self.sequence = max((tensor.shape[1] for tensor in tensors if tensor.dim() == 2 and not tensor.is_floating_point()), default=1)
         self.parameters = [(name, _torch.fake_like(self._fake, value)) for name, value in model.named_parameters()]
         self.buffers = [(name, _torch.fake_like(self._fake, value)) for name, value in model.named_buffers()]
@@ -120,33 +126,34 @@ class _Frontend:
         trained = [value for _, value in self.parameters if value.requires_grad]
         self.weights = _dtype(max(trained, key=torch.Tensor.numel)) if trained else "float32"
         self._failure: Optional[BaseException] = None
-
-    def _names(self) -> list[str]:
-        if isinstance(self._example, Mapping):
-            return [str(name) for name in self._example]
-        count = 1 if isinstance(self._example, torch.Tensor) else len(self._example)
-        return [f"input{i}" for i in range(count)]
+        self.checkpointed = False  # torch.utils.checkpoint was met
 
     def flatten(self, batch: Batch) -> list[torch.Tensor]:
-        if isinstance(self._example, Mapping):
-            if not isinstance(batch, Mapping) or set(batch) != set(self._example):
-                raise _refused(f"a batch is a dictionary with {', '.join(map(str, self._example))}, as in the example")
-            tensors = [batch[name] for name in self._example]
+        """Called for every step: the usual case is found out quickly."""
+        if self._names is not None:
+            try:
+                tensors = [batch[name] for name in self._names]
+                whole = len(batch) == len(tensors)
+            except (KeyError, TypeError, IndexError):
+                whole = False
+            if not whole:
+                raise _refused(f"a batch is a dictionary with {', '.join(map(str, self._names))}, as in the example")
         elif isinstance(self._example, torch.Tensor):
             tensors = [batch]
         else:
             if isinstance(batch, (Mapping, torch.Tensor)) or len(batch) != len(self._example):
                 raise _refused(f"a batch is a sequence of {len(self._example)} tensors, as in the example")
             tensors = list(batch)
-        if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-            raise _refused("a batch consists of tensors only",
-                           "give what does not change from batch to batch to the model in `loss`: loss=lambda model, batch: model(**batch, "
-                           "use_cache=False).loss")
+        for tensor in tensors or [None]:
+            if not isinstance(tensor, torch.Tensor):
+                raise _refused("a batch consists of tensors only",
+                               "give what does not change from batch to batch to the model in `loss`: loss=lambda model, batch: "
+                               "model(**batch, use_cache=False).loss")
         return tensors
 
     def _batch(self, tensors: list[torch.Tensor]):
-        if isinstance(self._example, Mapping):
-            return dict(zip(self._example, tensors))
+        if self._names is not None:
+            return dict(zip(self._names, tensors))
         return tensors[0] if isinstance(self._example, torch.Tensor) else tuple(tensors)
 
     def loss(self, tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -161,7 +168,10 @@ class _Frontend:
 
     def mode(self):
         """In which everything is fake, forward and backward."""
-        return _torch.recording(self._fake)
+        return _torch.recording(self._fake, self._note_checkpoint)
+
+    def _note_checkpoint(self) -> None:
+        self.checkpointed = True
 
     def place(self, failure: BaseException):
         """The last line of somebody's own code: file, its text, first and last byte of the line."""

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
-from dataclasses import dataclass, field
-from typing import Mapping, Optional, Union
+from dataclasses import dataclass
+from typing import Mapping, NamedTuple, Optional, Union
 
 import torch
 
@@ -31,8 +32,15 @@ class AdamW:
     master: Optional[str] = None
 
     def describe(self) -> dict:
-        return {"kind": "adamw", "lr": self.lr, "beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps,
-                "weight_decay": self.weight_decay, "gradients": self.gradients or "", "master": self.master or ""}
+        return {"kind": self.kind, "gradients": self.gradients or "", "master": self.master or ""}
+
+    @property
+    def kind(self) -> str:
+        return "adamw"
+
+    def _numbers(self) -> tuple[float, ...]:
+        """Learning rate, weight decay, both betas, epsilon, momentum."""
+        return self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0
 
 
 @dataclass
@@ -46,16 +54,21 @@ class SGD:
     master: Optional[str] = None
 
     def describe(self) -> dict:
-        return {"kind": "momentum" if self.momentum else "sgd", "lr": self.lr, "momentum": self.momentum,
-                "weight_decay": self.weight_decay, "gradients": self.gradients or "", "master": self.master or ""}
+        return {"kind": self.kind, "gradients": self.gradients or "", "master": self.master or ""}
+
+    @property
+    def kind(self) -> str:
+        return "momentum" if self.momentum else "sgd"
+
+    def _numbers(self) -> tuple[float, ...]:
+        return self.lr, self.weight_decay, 0.0, 0.0, 0.0, self.momentum
 
 
-@dataclass(frozen=True)
-class StepResult:
+class StepResult(NamedTuple):
     """What a step gave: the mean loss, the loss of every microbatch, the norm of all gradients before clipping."""
 
     loss: float
-    microbatches: list[float] = field(repr=False)
+    microbatches: list[float]
     gradient_norm: float
     skipped: bool
     seconds: float
@@ -65,7 +78,7 @@ class StepResult:
 
 
 class Trainer:
-    """Trains a model under a schedule, on devices that are threads of this process. No Python runs inside a step.
+    """Trains a model under a schedule, on devices of this process, or of several. No Python runs inside a step.
 
         with piper.Trainer(graph, schedule, optimizer=piper.AdamW(lr=1e-3), devices=4) as trainer:
             for batch in batches:
@@ -78,12 +91,15 @@ class Trainer:
     PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep. `on_nan`: "stop" or
     "skip" a step whose loss or gradients are not finite. `patience`: seconds that an operation may
     take besides ten times its longest before (30 times as many if it has never ended); then the step is given up.
+    `backend`: "local": the devices are threads of this process; "mpi": they are divided among the processes that `mpirun` has started;
+    default: "mpi" under mpirun, else "local". Processes call the trainer's members in the same order, each with the whole batch; weights
+    are those of rank 0.
     """
 
     def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
                  optimizer: Union[AdamW, SGD, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
                  loss: Optional[Loss] = None, cluster: Optional[str] = None, seed: int = 0, clip: Optional[float] = None,
-                 on_nan: str = "stop", threads: int = 1, patience: float = 10):
+                 on_nan: str = "stop", threads: int = 1, patience: float = 10, backend: Optional[str] = None):
         if isinstance(model, torch.nn.Module):
             if example_batch is None:
                 raise _refused(CaptureError, "E605", "a module is captured first, and that needs an example of a batch",
@@ -107,19 +123,20 @@ class Trainer:
         if devices is not None and devices != self.plan.devices:
             raise _refused(ScheduleError, "E205", f"the schedule is for {self.plan.devices} devices, the trainer for {devices}",
                            "leave `devices` out, or change the mesh of the schedule")
-        self._kind = self.optimizer.describe()["kind"]
-        self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", patience)
+        self._kind = self.optimizer.kind
+        self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", patience,
+                                                                _backend(backend) == "mpi")
         _open.add(self)
 
     def step(self, batch: Batch) -> StepResult:
         """One step on a whole batch, which must look like the example. Raises a RunError if it fails; the trainer is over then."""
-        described = self.optimizer.describe()
-        if described["kind"] != self._kind:
-            raise _refused(ScheduleError, "E105", f"the plan is for {self._kind}, the optimiser is {described['kind']} now",
+        optimizer = self.optimizer
+        if optimizer.kind != self._kind:
+            raise _refused(ScheduleError, "E105", f"the plan is for {self._kind}, the optimiser is {optimizer.kind} now",
                            "make a new trainer for another kind of optimiser")
-        handle = self._running()
+        handle = self._handle or self._running()
         try:
-            return StepResult(*handle.step(self.model.inputs_of(batch), described))
+            return StepResult._make(handle.step(self.model.inputs_of(batch), optimizer._numbers()))
         except RunError:
             self.close()
             raise
@@ -129,6 +146,16 @@ class Trainer:
         """Taken so far."""
         return self._running().steps
 
+    @property
+    def rank(self) -> int:
+        """Of this process among `processes`; 0 if it is alone."""
+        return _piper.rank()
+
+    @property
+    def processes(self) -> int:
+        """That run the job together."""
+        return _piper.processes()
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The weights and buffers as they are now, with the names and shapes of the module's own `state_dict()`: copies."""
         handle, out, own = self._running(), {}, _canonical(self.model.module)
@@ -136,9 +163,50 @@ class Trainer:
             if not isinstance(value, torch.Tensor):
                 out[name] = value
                 continue
-            trained = handle.weight(own.get(id(value), name))
+            trained = handle.kept(own.get(id(value), name), "weight")
+            if trained is None:
+                trained = handle.buffer(own.get(id(value), name), value)
             out[name] = value.detach().clone() if trained is None else trained.reshape(value.shape)
         return out
+
+    def optimizer_state_dict(self) -> dict:
+        """What the optimiser keeps, by the names of the module's parameters and in their shapes, whatever the schedule: copies.
+
+            {"steps": 100, "updates": 100, "kind": "adamw", "state": {"head.weight": {"exp_avg": ..., "exp_avg_sq": ...}, ...}}
+
+        `exp_avg`, `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum, `master` where the optimiser keeps its own copy of the
+        weights. With `state_dict()` it is all that a run needs to go on, also under another schedule.
+        """
+        handle, state = self._running(), {}
+        for name, _ in self.model.module.named_parameters():
+            entries = {entry: handle.kept(name, kept) for entry, kept in self._entries()}
+            entries = {entry: value for entry, value in entries.items() if value is not None}
+            if entries:
+                state[name] = entries
+        return {"steps": handle.steps, "updates": handle.updates, "kind": self._kind, "state": state}
+
+    def load_optimizer_state_dict(self, state: Mapping) -> None:
+        """Goes on from what `optimizer_state_dict` gave; after `load_state_dict`, which lets the optimiser start anew."""
+        own = self.optimizer_state_dict()
+        if state["kind"] != self._kind:
+            raise _refused(ScheduleError, "E105", f"the state is one of {state['kind']}, the optimiser is {self._kind}",
+                           "make the trainer with the optimiser that the state comes from")
+        for name, entries in own["state"].items():
+            for entry, value in entries.items():
+                given = state["state"].get(name, {}).get(entry)
+                if given is None or given.shape != value.shape:
+                    what = "is missing" if given is None else f"has shape {list(given.shape)}, not {list(value.shape)}"
+                    raise _refused(ScheduleError, "E105", f"{entry} of {name} {what}", "load the state of the same model and optimiser")
+        handle, kept = self._running(), dict(self._entries())
+        for name, entries in own["state"].items():
+            for entry in entries:
+                handle.set_kept(name, kept[entry], state["state"][name][entry].detach())
+        handle.set_progress(state["steps"], state["updates"])
+
+    def _entries(self) -> list[tuple[str, str]]:
+        """Names in a state, and what they are in C++."""
+        first = "momentum_buffer" if self._kind == "momentum" else "exp_avg"
+        return [(first, "moment1"), ("exp_avg_sq", "moment2"), ("master", "master")]
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Sets the weights; the optimiser starts anew. `state` has the names of `module.state_dict()`; tied weights may stand once."""
@@ -193,9 +261,21 @@ _open: "weakref.WeakSet[Trainer]" = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Threads end before the interpreter does."""
+    """Threads end before the interpreter does, and the processes leave each other."""
     for trainer in list(_open):
         trainer.close()
+    _piper.leave_processes()
+
+
+def _backend(wanted: Optional[str]) -> str:
+    """Where the devices are: as it is wanted, or as this process was started."""
+    if wanted not in (None, "local", "mpi"):
+        raise _refused(ScheduleError, "E105", f'backend is "{wanted}"', 'one of "local", "mpi"')
+    started = next((int(os.environ[name]) for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE") if name in os.environ), 1)
+    if wanted is None and started == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise _refused(RunError, "E805", f"torchrun has started {os.environ['WORLD_SIZE']} processes, which do not find each other: Piper's "
+                       "processes talk through MPI", "mpirun -n N python script.py instead; or backend=\"local\": every process trains alone")
+    return wanted or ("mpi" if started > 1 else "local")
 
 
 def _values(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -220,5 +300,5 @@ def _aliases(module: torch.nn.Module) -> dict[str, set[str]]:
 
 def _refused(kind, code: str, message: str, help: str):
     titles = {"E105": "argument of the wrong kind or value", "E205": "unknown device", "E605": "model code failed",
-              "E801": "an operation failed"}
+              "E801": "an operation failed", "E805": "the processes of a job do not fit together"}
     return kind(f"\npiper: error[{code}]: {message}\nhelp: {help}\n", code, titles[code], message, None, (), (help,))

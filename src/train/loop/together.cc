@@ -47,6 +47,11 @@ std::string difference_of_plans(uint64_t mine, uint64_t of_rank_0) {
   return fmt::format("the hash of the plan is {:016x}, but {:016x} at rank 0", mine, of_rank_0);
 }
 
+Diagnostic cannot_begin(const CommunicationError& problem) {
+  return error(ErrorCode::E805, {}, fmt::format("the processes of the job cannot begin: {}", problem.what()))
+      .help("look whether all of them are alive and can reach each other");
+}
+
 Diagnostic rank_0_failed() {
   return error(ErrorCode::E805, {}, "rank 0 cannot start the job").help("rank 0 says why");
 }
@@ -103,8 +108,16 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
       all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint), limit));
   return prepared;
 } catch (const CommunicationError& problem) {
-  return error(ErrorCode::E805, {}, fmt::format("the processes of the job cannot begin: {}", problem.what()))
-      .help("look whether all of them are alive and can reach each other");
+  return cannot_begin(problem);
+}
+
+Checked check_alike(World& world, const Identity& identity) try {
+  const std::vector<Handout> handed =
+      unpack_all<Handout>(world.broadcast(pack_all(std::vector{Handout{identity, {}, 0}}), patience));
+  const std::string complaint = handed.empty() ? "" : difference(identity, handed[0].identity);
+  return all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint));
+} catch (const CommunicationError& problem) {
+  return cannot_begin(problem);
 }
 
 Together::Together(World& world, Job& job)
@@ -138,8 +151,12 @@ void Together::hear_of_each_other(const Job& job) {
 
 bool Together::anywhere(bool here) {
   double votes = here ? 1 : 0;
-  ranks_->all_reduce(circle_, number_++, std::as_writable_bytes(std::span(&votes, 1)), Number::Float64);
+  sum(std::as_writable_bytes(std::span(&votes, 1)), Number::Float64);
   return votes > 0;
+}
+
+void Together::sum(std::span<std::byte> numbers, Number of) {
+  ranks_->all_reduce(circle_, number_++, numbers, of);
 }
 
 /// Rank 0 asks everybody for the time, several times; the answer that came soonest counts.

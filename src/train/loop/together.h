@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,9 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
                                           const CompileOptions& options, const Identity& identity,
                                           std::chrono::milliseconds limit, bool other_plan = false);
 
+/// E805 at every rank if one of them has something else than rank 0. For processes that have made the same plan each.
+Checked check_alike(World& world, const Identity& identity);
+
 class Together {
  public:
   /// All processes make it, and call its members in the same order, under the watchdog of the job: the calls wait until
@@ -35,6 +39,8 @@ class Together {
 
   /// Whether it is true anywhere.
   bool anywhere(bool here);
+  /// The sums of all processes' numbers, at every one.
+  void sum(std::span<std::byte> numbers, Number of);
   /// At rank 0 those of all processes, on its clock; elsewhere nothing. Those of processes that do not answer are
   /// missing.
   std::vector<DeviceFlight> gather(const std::vector<DeviceFlight>& mine);
