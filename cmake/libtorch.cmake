@@ -1,6 +1,7 @@
 # find_libtorch(): headers and libraries of the PyTorch wheel. Defines the target libtorch::cpu, or only says why not; and
-# libtorch::cuda where the wheel has it and CUDA's compiler is here. The wheel is found through the interpreter that PIPER_PYTHON names, or .venv, without importing it: the small
-# installation of scripts/setup --torch cannot be imported, and its own CMake package insists on a CUDA toolkit.
+# libtorch::cuda where PIPER_PYTHON (or PIPER_CUDA=ON) asks for it, all its libraries are there and CUDA's compiler is here.
+# The wheel is found through the interpreter that PIPER_PYTHON names, or .venv, without importing it: the small installation
+# of scripts/setup --torch cannot be imported, and its own CMake package insists on a CUDA toolkit.
 function(find_libtorch)
   set(wanted 2.11.0)
   if(DEFINED ENV{PIPER_PYTHON})  # kept, so that building does not depend on the environment
@@ -37,7 +38,9 @@ function(find_libtorch)
   # the wheel brings its own, newer fmt headers; without the library of that version they must stand alone
   target_compile_definitions(libtorch::cpu INTERFACE FMT_HEADER_ONLY)
   target_link_libraries(libtorch::cpu INTERFACE libtorch::torch_cpu libtorch::c10)
-  if(EXISTS ${root}/lib/libtorch_cuda.so AND TARGET CUDA::cudart)  # the small installation has no GPU side
+  # its GPU side only if asked for, because programs that have it take longer to start; the small installation lacks cuBLAS
+  file(GLOB cublas ${root}/../nvidia/*/lib/libcublas.so.*)
+  if((PIPER_PYTHON OR PIPER_CUDA STREQUAL ON) AND EXISTS ${root}/lib/libtorch_cuda.so AND cublas AND TARGET CUDA::cudart)
     add_library(libtorch::cuda INTERFACE IMPORTED GLOBAL)
     # nothing refers to torch_cuda by name: it brings operators, which only have to be there. What these libraries need
     # themselves is found when they run

@@ -4,7 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <utility>
 
 #include "comm/gpu/check.h"
 #include "comm/gpu/gpu_world.h"
@@ -14,6 +16,8 @@
 
 namespace piper {
 namespace {
+
+std::atomic<int64_t> graphs_launched = 0, strays_seen = 0;
 
 cudaStream_t current() {
   return c10::cuda::getCurrentCUDAStream().stream();
@@ -42,7 +46,10 @@ class GpuSide : public DeviceSide {
     events_[static_cast<size_t>(2 * op + 1)]->record(current());
   }
   void end(FlightRecorder& recorder) override {
-    if (memory_) memory_->end_step();
+    if (memory_) {
+      memory_->end_step();
+      strays_seen += memory_->strays() - std::exchange(strays_, memory_->strays());
+    }
     for (size_t op = 0; op < events_.size() / 2; ++op)
       recorder.correct(static_cast<int>(op), time(*events_[2 * op]), time(*events_[2 * op + 1]));
   }
@@ -58,6 +65,7 @@ class GpuSide : public DeviceSide {
   Nanoseconds base_time_ = 0;
   std::vector<std::unique_ptr<GpuEvent>> events_;  // two by operation
   std::unique_ptr<ReplayMemory> memory_;
+  int64_t strays_ = 0;  // that were counted
 };
 
 /// A graph of CUDA.
@@ -91,7 +99,10 @@ class GpuRecordedWork : public RecordedWork {
     memory.go_back(mark);
     return false;
   }
-  void launch() override { check_cuda(cudaGraphLaunch(graph_, current()), "launch a graph"); }
+  void launch() override {
+    check_cuda(cudaGraphLaunch(graph_, current()), "launch a graph");
+    ++graphs_launched;
+  }
 
  private:
   cudaGraphExec_t graph_ = nullptr;
@@ -142,6 +153,10 @@ class GpuProcessor : public Processor {
 };
 
 }  // namespace
+
+GpuCounts gpu_counts() {
+  return {graphs_launched, strays_seen};
+}
 
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options) {
   int gpus = 0;

@@ -15,6 +15,13 @@ struct GpuOptions {
   bool graphs = false;
 };
 
+/// Since the program began, on all devices.
+struct GpuCounts {
+  int64_t graphs = 0;  // launched
+  int64_t strays = 0;  // pieces of memory that were not where the arena has them, and came from libtorch's allocator
+};
+GpuCounts gpu_counts();
+
 /// The first GPU of this machine. Refused (E807) where there is none.
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options = {});
 

@@ -77,7 +77,11 @@ TEST_P(GpuMatrix, GraphsGiveTheSameBits) {
   const Combination& c = covering().trained[GetParam()];
   SCOPED_TRACE(c.describe() + "\n" + c.schedule());
   const Leg leg = legs_of(c)[0];
-  const Trained plain = trained(c, leg, false, gpu(), 5), graphs = trained(c, leg, true, gpu_with_graphs(), 5);
+  const Trained plain = trained(c, leg, false, gpu(), 5);
+  const GpuCounts before = gpu_counts();
+  const Trained graphs = trained(c, leg, true, gpu_with_graphs(), 5);
+  EXPECT_GT(gpu_counts().graphs, before.graphs);
+  EXPECT_EQ(gpu_counts().strays, before.strays);
   EXPECT_EQ(graphs.losses, plain.losses);
   EXPECT_EQ(graphs.norms, plain.norms);
   EXPECT_EQ(graphs.bits, plain.bits);
