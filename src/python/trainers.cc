@@ -1,5 +1,6 @@
 // Trainers, as Python sees them.
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -17,12 +18,17 @@ namespace {
 
 namespace py = pybind11;
 
-/// The optimiser's numbers, in the order in which the package gives them.
-using OptimizerNumbers = std::tuple<double, double, double, double, double, double>;
-OptimizerSettings settings_of(Optimizer kind, const OptimizerNumbers& given) {
+/// Kind and numbers of the optimiser, in the order in which the package gives them.
+using OptimizerNumbers = std::tuple<std::string, double, double, double, double, double, double>;
+OptimizerSettings settings_of(const OptimizerNumbers& given, Optimizer planned) {
   OptimizerSettings out;
-  out.kind = kind;
-  std::tie(out.learning_rate, out.weight_decay, out.beta1, out.beta2, out.epsilon, out.momentum) = given;
+  std::string kind;
+  std::tie(kind, out.learning_rate, out.weight_decay, out.beta1, out.beta2, out.epsilon, out.momentum) = given;
+  out.kind = *optimizer_named(kind);
+  if (out.kind != planned)
+    throw Raised(
+        error(ErrorCode::E105, {}, fmt::format("the plan is for {}, the optimiser is {} now", name(planned), kind))
+            .help("make a new trainer for another kind of optimiser"));
   return out;
 }
 
@@ -55,21 +61,38 @@ Trace trace_of(Trainer& trainer) {
   return measured_trace(trainer.plan().plan(), trainer.flights(), trainer.plan().cluster, step.batch * step.sequence);
 }
 
+void bind_steps(py::module_& module) {
+  py::class_<Step>(module, "StepResult", "What a step gave.")
+      .def_property_readonly(
+          "loss", [](const Step& step) { return step.outcome.loss; }, "The mean over the batch.")
+      .def_readonly("microbatches", &Step::microbatches, "The loss of every microbatch.")
+      .def_property_readonly(
+          "gradient_norm", [](const Step& step) { return step.outcome.gradient_norm; },
+          "Of all gradients, before clipping.")
+      .def_property_readonly(
+          "skipped", [](const Step& step) { return step.outcome.skipped; }, "Not finite, so nothing was updated.")
+      .def_property_readonly(
+          "seconds", [](const Step& step) { return step.outcome.seconds; },
+          "From the start of the devices to the end of the last.")
+      .def("__float__", [](const Step& step) { return step.outcome.loss; })
+      .def("__repr__", [](const Step& step) {
+        return fmt::format("StepResult(loss={:.6g}, gradient_norm={:.6g}, skipped={}, seconds={:.6g})",
+                           step.outcome.loss, step.outcome.gradient_norm, step.outcome.skipped ? "True" : "False",
+                           step.outcome.seconds);
+      });
+}
+
 }  // namespace
 
 void bind_trainers(py::module_& module) {
+  bind_steps(module);
   py::class_<Trainer>(module, "Trainer")
       .def(py::init(&make_trainer))
       .def("step",
            [](Trainer& trainer, const std::vector<at::Tensor>& inputs, const OptimizerNumbers& optimizer) {
-             const OptimizerSettings settings = settings_of(trainer.plan().trainable->step.optimizer, optimizer);
-             Step step;
-             {
-               const py::gil_scoped_release unlocked;
-               step = trainer.step(inputs, settings);
-             }
-             return py::make_tuple(step.outcome.loss, step.microbatches, step.outcome.gradient_norm,
-                                   step.outcome.skipped, step.outcome.seconds);
+             const OptimizerSettings settings = settings_of(optimizer, trainer.plan().trainable->step.optimizer);
+             const py::gil_scoped_release unlocked;
+             return trainer.step(inputs, settings);
            })
       .def("set_parameters", &Trainer::set_parameters, py::call_guard<py::gil_scoped_release>())
       .def("kept",

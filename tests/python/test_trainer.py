@@ -139,6 +139,10 @@ def test_learning_rate_may_change():
         trainer.optimizer.lr = 0.1
         trainer.step(small.batch())
         assert not torch.equal(trainer.state_dict()["head.weight"], model.head.weight)
+        trainer.optimizer = piper.AdamW()
+        with pytest.raises(piper.ScheduleError, match="the plan is for sgd, the optimiser is adamw now"):
+            trainer.step(small.batch())
+        assert trainer.steps == 2
 
 
 def test_wrong_number_of_devices():

@@ -5,11 +5,12 @@ import atexit
 import os
 import weakref
 from dataclasses import dataclass
-from typing import Mapping, NamedTuple, Optional, Union
+from typing import Mapping, Optional, Union
 
 import torch
 
 from . import _piper
+from ._piper import StepResult
 from .capturing import Batch, Loss, Model, capture
 from .errors import CaptureError, RunError, ScheduleError
 from .plans import Page, Plan, compile
@@ -32,15 +33,11 @@ class AdamW:
     master: Optional[str] = None
 
     def describe(self) -> dict:
-        return {"kind": self.kind, "gradients": self.gradients or "", "master": self.master or ""}
+        return {"kind": self._numbers()[0], "gradients": self.gradients or "", "master": self.master or ""}
 
-    @property
-    def kind(self) -> str:
-        return "adamw"
-
-    def _numbers(self) -> tuple[float, ...]:
-        """Learning rate, weight decay, both betas, epsilon, momentum."""
-        return self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0
+    def _numbers(self) -> tuple:
+        """Kind, learning rate, weight decay, both betas, epsilon, momentum: what a step needs, in the order of C++."""
+        return "adamw", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0
 
 
 @dataclass
@@ -54,27 +51,10 @@ class SGD:
     master: Optional[str] = None
 
     def describe(self) -> dict:
-        return {"kind": self.kind, "gradients": self.gradients or "", "master": self.master or ""}
+        return {"kind": self._numbers()[0], "gradients": self.gradients or "", "master": self.master or ""}
 
-    @property
-    def kind(self) -> str:
-        return "momentum" if self.momentum else "sgd"
-
-    def _numbers(self) -> tuple[float, ...]:
-        return self.lr, self.weight_decay, 0.0, 0.0, 0.0, self.momentum
-
-
-class StepResult(NamedTuple):
-    """What a step gave: the mean loss, the loss of every microbatch, the norm of all gradients before clipping."""
-
-    loss: float
-    microbatches: list[float]
-    gradient_norm: float
-    skipped: bool
-    seconds: float
-
-    def __float__(self) -> float:
-        return self.loss
+    def _numbers(self) -> tuple:
+        return "momentum" if self.momentum else "sgd", self.lr, self.weight_decay, 0.0, 0.0, 0.0, self.momentum
 
 
 class Trainer:
@@ -123,20 +103,17 @@ class Trainer:
         if devices is not None and devices != self.plan.devices:
             raise _refused(ScheduleError, "E205", f"the schedule is for {self.plan.devices} devices, the trainer for {devices}",
                            "leave `devices` out, or change the mesh of the schedule")
-        self._kind = self.optimizer.kind
+        self._kind = self.optimizer._numbers()[0]
+        self._flatten = model._frontend.flatten
         self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", patience,
                                                                 _backend(backend) == "mpi")
         _open.add(self)
 
     def step(self, batch: Batch) -> StepResult:
         """One step on a whole batch, which must look like the example. Raises a RunError if it fails; the trainer is over then."""
-        optimizer = self.optimizer
-        if optimizer.kind != self._kind:
-            raise _refused(ScheduleError, "E105", f"the plan is for {self._kind}, the optimiser is {optimizer.kind} now",
-                           "make a new trainer for another kind of optimiser")
         handle = self._handle or self._running()
         try:
-            return StepResult._make(handle.step(self.model.inputs_of(batch), optimizer._numbers()))
+            return handle.step(self._flatten(batch), self.optimizer._numbers())
         except RunError:
             self.close()
             raise
