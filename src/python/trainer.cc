@@ -97,7 +97,8 @@ void check_processes(World& world, const piper::Plan& plan, const TrainerOptions
         error(ErrorCode::E805, {},
               fmt::format("the job has {} processes, the schedule {} devices", world.ranks(), device_count(plan)))
             .help("start at most as many processes as there are devices; a process may have several"));
-  unwrap(check_alike(world, identity_of(plan, options, world)));
+  const std::chrono::milliseconds limit(static_cast<int64_t>(1e3 * patience_of(options.patience).first));
+  unwrap(check_alike(world, identity_of(plan, options, world), limit));
 }
 
 }  // namespace

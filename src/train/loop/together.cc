@@ -111,11 +111,11 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
   return cannot_begin(problem);
 }
 
-Checked check_alike(World& world, const Identity& identity) try {
+Checked check_alike(World& world, const Identity& identity, std::chrono::milliseconds limit) try {
   const std::vector<Handout> handed =
-      unpack_all<Handout>(world.broadcast(pack_all(std::vector{Handout{identity, {}, 0}}), patience));
+      unpack_all<Handout>(world.broadcast(pack_all(std::vector{Handout{identity, {}, 0}}), limit));
   const std::string complaint = handed.empty() ? "" : difference(identity, handed[0].identity);
-  return all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint));
+  return all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint), limit);
 } catch (const CommunicationError& problem) {
   return cannot_begin(problem);
 }

@@ -27,7 +27,7 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
                                           std::chrono::milliseconds limit, bool other_plan = false);
 
 /// E805 at every rank if one of them has something else than rank 0. For processes that have made the same plan each.
-Checked check_alike(World& world, const Identity& identity);
+Checked check_alike(World& world, const Identity& identity, std::chrono::milliseconds limit);
 
 class Together {
  public:
