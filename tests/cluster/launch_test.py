@@ -2,7 +2,7 @@
 """Jobs that `piper launch` starts on an emulated cluster: a cable is pulled, a process or the launcher is stopped or killed, a link
 becomes slow. A job that fails ends with code 3, names the culprit, and nothing of it is left on any host.
 
-    launch_test.py [--trials=N] PIPER    exit 77 where clusters cannot be made; N: random faults of each kind instead of the usual ones
+    launch_test.py [--trials=N] [--only=FAULT]... PIPER    exit 77 where clusters cannot be made; N: random faults of each kind
 """
 import argparse
 import os
@@ -204,7 +204,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--only", help="one fault")
+    parser.add_argument("--only", action="append", choices=[*FAULTS, "stopped launcher", "slow"], help="some of them")
     parser.add_argument("piper")
     arguments = parser.parse_args()
     if "PIPER_CLUSTER_HOSTS" not in os.environ:  # again, in a cluster that ends with this process
@@ -212,7 +212,8 @@ def main():
     piper = str(Path(arguments.piper).resolve())
     dice = random.Random(arguments.seed)
     print(f"seed {arguments.seed}")
-    faults = [fault for fault in FAULTS if arguments.only in (None, fault)]
+    wanted = arguments.only or [*FAULTS, "stopped launcher", "slow"]
+    faults = [fault for fault in FAULTS if fault in wanted]
     if arguments.trials:
         trials = [(fault, dice.randrange(HOSTS), dice.random() * 2) for fault in faults for _ in range(arguments.trials)]
     else:
@@ -222,9 +223,9 @@ def main():
         (Path(folder) / "c.toml").write_text(jobs.MODEL)
         (Path(folder) / "s.piper").write_text(jobs.SCHEDULES["dualpipev_experts"])
         runs = [lambda t=trial: run_fault(piper, folder, *t) for trial in trials]
-        if arguments.only in (None, "stopped launcher"):
+        if "stopped launcher" in wanted:
             runs += [lambda h=host: run_stopped_launcher(piper, folder, h) for host in (None, 2)]
-        if arguments.only in (None, "slow"):
+        if "slow" in wanted:
             runs.append(lambda: run_slow(piper, folder))
         for run in runs:
             for problem in run():
