@@ -56,11 +56,10 @@ schedule = "one_device.piper"
     return path
 
 
-def run_piper(program, path, steps):
+def run_piper(command, metrics, steps):
     """CPU seconds of the whole run, and the steps as the metrics have them."""
-    metrics = path.with_suffix(".jsonl")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([program, "train", path, "--steps", str(steps), "--metrics", metrics], check=True,
+    subprocess.run([*command, "--steps", str(steps), "--metrics", metrics], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seen = [json.loads(line) for line in metrics.read_text().splitlines()]
@@ -85,12 +84,13 @@ def main():
         config = CONFIGS[name]
         with tempfile.TemporaryDirectory() as folder:
             path = write_config(folder, config)
+            command, metrics = [given.program, "train", path], path.with_suffix(".jsonl")
             trainer = peer.Accumulating(config, given.mode)
             losses = [trainer.step(0)]
             cpu_ratios, wall_ratios, cpu_seconds = [], [], []
             for _ in range(given.rounds):
-                few, _ = run_piper(given.program, path, 1)
-                many, steps = run_piper(given.program, path, 1 + given.steps)
+                few, _ = run_piper(command, metrics, 1)
+                many, steps = run_piper(command, metrics, 1 + given.steps)
                 ours_cpu = (many - few) / given.steps
                 ours_wall = statistics.median(step["seconds"] for step in steps[1:])
                 cpu, wall = time.process_time(), []

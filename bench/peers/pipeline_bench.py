@@ -9,9 +9,7 @@ its steps) and one of CPU times of all processes. Piper's processes talk over MP
 """
 import argparse
 import json
-import os
 import pathlib
-import resource
 import socket
 import statistics
 import subprocess
@@ -20,12 +18,8 @@ import tempfile
 
 here = pathlib.Path(__file__).resolve().parent
 root = here.parents[1]
-kit = root.parent / "shared" / "peers"
-if not (kit / "model.py").exists():
-    sys.exit(f"pipeline_bench: {kit} is not there: it has PyTorch's side of the comparison")
 sys.path.insert(0, str(root / "bench"))
-from train_bench import spread, write_config  # noqa: E402
-from model import CONFIGS  # noqa: E402
+from train_bench import CONFIGS, run_piper, spread, write_config  # noqa: E402
 
 PIPELINE = "mesh(pp=2)\nsplit(batch, parts={parts}, as=mb)\nplace({{}}, along=pp, stages={stages}{shape})\nuse {order}(stages=stage, microbatches=mb)\n"
 
@@ -72,17 +66,6 @@ class Torch:
             rank.wait()
 
 
-def run_piper(program, path, schedule, steps):
-    """CPU seconds of the whole run, and the steps as the metrics have them."""
-    metrics = path.with_suffix(".jsonl")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([program, "launch", "-n", "2", path, "--schedule", schedule, "--steps", str(steps), "--metrics", metrics],
-                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seen = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, [entry for entry in seen if "loss" in entry]
-
-
 def measure(program, folder, config, names, rounds, steps):
     path = write_config(folder, config)
     torch = Torch(config.name)
@@ -96,8 +79,9 @@ def measure(program, folder, config, names, rounds, steps):
             losses[name] = [row["loss"] for row in torch.steps(name, 1)]  # the first is slow
     for _ in range(rounds):
         for name in names:
-            few, _ = run_piper(program, path, path.parent / f"{name}.piper", 1)
-            many, rows = run_piper(program, path, path.parent / f"{name}.piper", 1 + steps)
+            command = [program, "launch", "-n", "2", path, "--schedule", path.parent / f"{name}.piper"]
+            few, _ = run_piper(command, path.with_suffix(".jsonl"), 1)
+            many, rows = run_piper(command, path.with_suffix(".jsonl"), 1 + steps)
             ours_wall[name].append(statistics.median(row["seconds"] for row in rows[1:]))
             if name.startswith("+"):
                 continue

@@ -90,17 +90,6 @@ Identity identity_of(const piper::Plan& plan, const TrainerOptions& options, con
           {"on_nan", options.skip_not_finite ? "skip" : "stop"}};
 }
 
-/// Before the job begins: whether the processes can run it together.
-void check_processes(World& world, const piper::Plan& plan, const TrainerOptions& options) {
-  if (world.ranks() > device_count(plan))
-    throw Raised(
-        error(ErrorCode::E805, {},
-              fmt::format("the job has {} processes, the schedule {} devices", world.ranks(), device_count(plan)))
-            .help("start at most as many processes as there are devices; a process may have several"));
-  const std::chrono::milliseconds limit(static_cast<int64_t>(1e3 * patience_of(options.patience).first));
-  unwrap(check_alike(world, identity_of(plan, options, world), limit));
-}
-
 }  // namespace
 
 Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, World* world)
@@ -116,16 +105,13 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, Worl
   const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
   JobOptions job;
   job.patience = patience_of(options.patience);
-  std::vector<std::unique_ptr<Communicator>> communicators;
   if (world_) {
-    check_processes(*world_, *shared, options);
+    unwrap(check_processes(*world_, device_count(*shared)));
+    unwrap(check_alike(*world_, identity_of(*shared, options, *world_), job.patience));
     take_from_rank_0(initial_);
-    communicators = world_->make(device_count(*shared), until_the_job_fails);
-    job.share_progress = progress_shared_in(*world_);
-    if (world_->rank() != 0) job.judges = Judges::Silence;
-  } else {
-    communicators = make_local_world(device_count(*shared));
   }
+  std::vector<std::unique_ptr<Communicator>> communicators =
+      world_ ? join_job(*world_, device_count(*shared), job) : make_local_world(device_count(*shared));
   job_ = std::make_unique<Job>(shared, step, observed_, std::move(communicators), std::move(job));
   job_->set_parameters([&](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); });
   initial_.clear();

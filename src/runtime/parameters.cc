@@ -53,6 +53,23 @@ at::Tensor kept_in(DeviceRun& device, const PlanBucket& bucket, const BucketPart
   return device.frame()[*buffer].narrow(0, begin, count * bytes_of(dtype)).view(scalar_type(dtype));
 }
 
+/// Where a parameter lies.
+struct ParameterPlace {
+  const PlanBucket& bucket;
+  ElementRange range;  // of the bucket
+};
+std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name) {
+  for (const PlanBucket& bucket : plan.buckets) {
+    int64_t offset = 0;
+    for (const PlanParameter& parameter : bucket.parameters) {
+      if (plan.names[static_cast<size_t>(parameter.name)] == name)
+        return ParameterPlace{bucket, {offset, parameter.elements}};
+      offset += parameter.elements;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
@@ -94,60 +111,45 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
 
 at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
                          const std::vector<DeviceRun*>& devices, const std::string& name, Kept kept) {
-  for (const PlanBucket& bucket : plan.buckets) {
-    int64_t offset = 0;
-    for (const PlanParameter& parameter : bucket.parameters) {
-      if (plan.names[static_cast<size_t>(parameter.name)] != name) {
-        offset += parameter.elements;
-        continue;
-      }
-      const ParameterForm form = computations.parameter(name);
-      at::Tensor whole;
-      for (DeviceRun* device : devices) {
-        const auto part = part_of(plan, bucket, device->device());
-        if (!part || part->holder != 0 || (!part->cut && part->copy != 0)) continue;
-        const at::Tensor flat = kept_in(*device, bucket, *part, step, kept);
-        if (!flat.defined()) return {};
-        if (!whole.defined()) whole = at::zeros(form.sizes, flat.options().device(c10::kCPU));
-        const ElementRange here = held(*part, flat.numel());
-        const ElementRange range = common(common({offset, parameter.elements}, here), part->range());
-        if (range.count == 0) continue;
-        const at::Tensor target = piece_of(whole, form, *part);
-        const at::Tensor piece = target.contiguous();  // a copy where the piece is not
-        piece.view({-1})
-            .narrow(0, range.begin - offset, range.count)
-            .copy_(flat.narrow(0, range.begin - here.begin, range.count));
-        if (piece.data_ptr() != target.data_ptr()) target.copy_(piece);
-      }
-      return whole;
-    }
+  const auto place = place_of(plan, name);
+  if (!place) internal_error("the plan has no parameter " + name);
+  const ParameterForm form = computations.parameter(name);
+  at::Tensor whole;
+  for (DeviceRun* device : devices) {
+    const auto part = part_of(plan, place->bucket, device->device());
+    if (!part || part->holder != 0 || (!part->cut && part->copy != 0)) continue;
+    const at::Tensor flat = kept_in(*device, place->bucket, *part, step, kept);
+    if (!flat.defined()) return {};
+    if (!whole.defined()) whole = at::zeros(form.sizes, flat.options().device(c10::kCPU));
+    const ElementRange here = held(*part, flat.numel());
+    const ElementRange range = common(common(place->range, here), part->range());
+    if (range.count == 0) continue;
+    const at::Tensor target = piece_of(whole, form, *part);
+    const at::Tensor piece = target.contiguous();  // a copy where the piece is not
+    piece.view({-1})
+        .narrow(0, range.begin - place->range.begin, range.count)
+        .copy_(flat.narrow(0, range.begin - here.begin, range.count));
+    if (piece.data_ptr() != target.data_ptr()) target.copy_(piece);
   }
-  internal_error("the plan has no parameter " + name);
+  return whole;
 }
 
 void set_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
                    const std::vector<DeviceRun*>& devices, const std::string& name, Kept kept,
                    const at::Tensor& whole) {
+  const auto place = place_of(plan, name);
+  if (!place) return;
   const ParameterForm form = computations.parameter(name);
-  for (const PlanBucket& bucket : plan.buckets) {
-    int64_t offset = 0;
-    for (const PlanParameter& parameter : bucket.parameters) {
-      if (plan.names[static_cast<size_t>(parameter.name)] != name) {
-        offset += parameter.elements;
-        continue;
-      }
-      for (DeviceRun* device : devices) {
-        const auto part = part_of(plan, bucket, device->device());
-        const at::Tensor flat = part ? kept_in(*device, bucket, *part, step, kept) : at::Tensor();
-        if (!flat.defined()) continue;
-        const ElementRange here = held(*part, flat.numel());
-        const ElementRange range = common(common({offset, parameter.elements}, here), part->range());
-        if (range.count == 0) continue;
-        const at::Tensor piece = piece_of(whole, form, *part).reshape({-1});
-        flat.narrow(0, range.begin - here.begin, range.count).copy_(piece.narrow(0, range.begin - offset, range.count));
-      }
-      return;
-    }
+  for (DeviceRun* device : devices) {
+    const auto part = part_of(plan, place->bucket, device->device());
+    const at::Tensor flat = part ? kept_in(*device, place->bucket, *part, step, kept) : at::Tensor();
+    if (!flat.defined()) continue;
+    const ElementRange here = held(*part, flat.numel());
+    const ElementRange range = common(common(place->range, here), part->range());
+    if (range.count == 0) continue;
+    const at::Tensor piece = piece_of(whole, form, *part).reshape({-1});
+    flat.narrow(0, range.begin - here.begin, range.count)
+        .copy_(piece.narrow(0, range.begin - place->range.begin, range.count));
   }
 }
 

@@ -56,6 +56,11 @@ Diagnostic rank_0_failed() {
   return error(ErrorCode::E805, {}, "rank 0 cannot start the job").help("rank 0 says why");
 }
 
+/// How long everybody waits for the slowest before the first step.
+std::chrono::milliseconds limit_at_start(const Patience& of_job) {
+  return std::chrono::milliseconds(static_cast<int64_t>(1e3 * of_job.first));
+}
+
 /// After everybody has said what is wrong with it, if anything is.
 Checked all_fine(World& world, const std::string& complaint, std::chrono::milliseconds limit) {
   const auto complaints = world.gather(complaint, limit);
@@ -84,7 +89,8 @@ std::string name_of_process(const World& world) {
 
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Identity& identity,
-                                          std::chrono::milliseconds limit, bool other_plan) try {
+                                          const Patience& of_job, bool other_plan) try {
+  const std::chrono::milliseconds limit = limit_at_start(of_job);
   if (world.rank() == 0) {
     auto prepared = prepare_training(model, schedule, options);
     Handout handout{identity, {}, 0};
@@ -111,13 +117,28 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
   return cannot_begin(problem);
 }
 
-Checked check_alike(World& world, const Identity& identity, std::chrono::milliseconds limit) try {
+Checked check_alike(World& world, const Identity& identity, const Patience& of_job) try {
+  const std::chrono::milliseconds limit = limit_at_start(of_job);
   const std::vector<Handout> handed =
       unpack_all<Handout>(world.broadcast(pack_all(std::vector{Handout{identity, {}, 0}}), limit));
   const std::string complaint = handed.empty() ? "" : difference(identity, handed[0].identity);
   return all_fine(world, complaint.empty() ? "" : fmt::format("{}: {}", name_of_process(world), complaint), limit);
 } catch (const CommunicationError& problem) {
   return cannot_begin(problem);
+}
+
+Checked check_processes(const World& world, int devices) {
+  if (world.ranks() <= devices) return Ok{};
+  return error(ErrorCode::E805, {},
+               fmt::format("the job has {} processes, the schedule {} device{}", world.ranks(), devices,
+                           devices == 1 ? "" : "s"))
+      .help("start at most as many processes as there are devices; a process may have several");
+}
+
+std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, JobOptions& job) {
+  job.share_progress = progress_shared_in(world);
+  if (world.rank() != 0) job.judges = Judges::Silence;
+  return world.make(devices, until_the_job_fails);
 }
 
 Together::Together(World& world, Job& job)

@@ -21,13 +21,17 @@ namespace piper {
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
 /// Rank 0 captures, compiles and hands out the plan; all others capture what it needs. All check that they are alike.
-/// E805 at every rank if one of them is not, fails, or does not come within the limit. `other_plan`: a planted fault.
+/// E805 at every rank if one of them is not, fails, or does not come while the patience for something new lasts.
+/// `other_plan`: a planted fault.
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Identity& identity,
-                                          std::chrono::milliseconds limit, bool other_plan = false);
+                                          const Patience& of_job, bool other_plan = false);
 
 /// E805 at every rank if one of them has something else than rank 0. For processes that have made the same plan each.
-Checked check_alike(World& world, const Identity& identity, std::chrono::milliseconds limit);
+Checked check_alike(World& world, const Identity& identity, const Patience& of_job);
+
+/// E805: more processes than devices.
+Checked check_processes(const World& world, int devices);
 
 class Together {
  public:
@@ -73,6 +77,10 @@ constexpr std::chrono::milliseconds until_the_job_fails = std::chrono::hours(24 
 
 /// For JobOptions: everybody tells rank 0, which tells everybody. The world outlives it.
 std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress_shared_in(World& world);
+
+/// The communicators of this process's devices, for a job that shares its progress with the others. The world outlives
+/// the job.
+std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, JobOptions& job);
 
 std::string host_name();
 /// `rank 3 on node7`

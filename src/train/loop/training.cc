@@ -55,11 +55,11 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   if (options.emulate) compiling.cluster = *options.emulate;
   if (options.cluster) compiling.cluster = *options.cluster;
   compiling.costs = options.costs;
-  const std::chrono::milliseconds limit(static_cast<int64_t>(1e3 * options.job.patience.first));
   PIPER_TRY(PreparedTraining prepared,
-            options.world ? prepare_together(*options.world, model, chosen, compiling, options.identity, limit,
-                                             options.fault && options.fault->kind == PlantedFault::Kind::Plan)
-                          : prepare_training(model, chosen, compiling));
+            options.world
+                ? prepare_together(*options.world, model, chosen, compiling, options.identity, options.job.patience,
+                                   options.fault && options.fault->kind == PlantedFault::Kind::Plan)
+                : prepare_training(model, chosen, compiling));
   const Nanoseconds planned = now();
   PIPER_CHECK(check_types(element_types(model.step, model.step.weights)));
   if (train.run.devices && *train.run.devices != device_count(*prepared.plan))
@@ -67,11 +67,7 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
                  fmt::format("the schedule is for {} devices, the run for {}", device_count(*prepared.plan),
                              *train.run.devices))
         .help("leave `devices` out, or change the mesh of the schedule");
-  if (options.world && options.world->ranks() > device_count(*prepared.plan))
-    return error(ErrorCode::E805, {},
-                 fmt::format("the job has {} processes, the schedule {} device{}", options.world->ranks(),
-                             device_count(*prepared.plan), device_count(*prepared.plan) == 1 ? "" : "s"))
-        .help("start at most as many processes as there are devices; a process may have several");
+  if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(*prepared.plan)));
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
   std::unique_ptr<Training> out(new Training(std::move(model), std::move(prepared), train, std::move(tokens), options));
@@ -100,14 +96,9 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
   job.run.processor = &processor_;
   if (options.fault) job.run.before_op = plant(*options.fault, plan());
   job.predictions = predictions(plan(), options.costs, options.emulate ? options.emulate : options.cluster);
-  std::vector<std::unique_ptr<Communicator>> communicators;
-  if (options.world) {
-    communicators = options.world->make(device_count(plan()), until_the_job_fails);
-    job.share_progress = progress_shared_in(*options.world);
-    if (options.world->rank() != 0) job.judges = Judges::Silence;
-  } else {
-    communicators = processor_.make_world(device_count(plan()), std::move(local));
-  }
+  std::vector<std::unique_ptr<Communicator>> communicators =
+      options.world ? join_job(*options.world, device_count(plan()), job)
+                    : processor_.make_world(device_count(plan()), std::move(local));
   job_ = std::make_unique<Job>(prepared_.plan, model_.step, computations, std::move(communicators), std::move(job));
   job_->set_parameters(model_.initialize);
 }
