@@ -254,7 +254,7 @@ def program(rest):
                          ids=["end", "exit", "exception", "kept"])
 def test_the_interpreter_ends_cleanly(rest, code):
     running = program(rest)
-    out, errors = running.communicate(timeout=120)
+    out, errors = running.communicate(timeout=900)
     assert running.returncode == code and "terminate" not in errors, errors
 
 
@@ -270,5 +270,5 @@ def test_control_c_ends_a_run():
     assert running.stdout.readline() == "started\n"
     time.sleep(0.5)
     running.send_signal(signal.SIGINT)
-    out, errors = running.communicate(timeout=60)
+    out, errors = running.communicate(timeout=900)
     assert out == "stopped\n" and running.returncode == 0, errors
