@@ -103,7 +103,7 @@ def check_equal(folder, kind):
 
 
 def check_fault(folder, kind):
-    job = srun(folder, kind, 4, "--schedule", "zero_bubble.piper", "--steps", "1000000", "--patience", "3", "--fault", "throw:2:700")
+    job = srun(folder, kind, 4, "--schedule", "zero_bubble.piper", "--steps", "1000000", "--fault", "throw:2:700")
     output = job.communicate(timeout=900)[0]
     if job.returncode != 3 or not re.search(r"E801\]: device 2: op .*a planted fault", output):
         sys.exit(f"a fault in rank 2 ends with code {job.returncode}:\n{output}")

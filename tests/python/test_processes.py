@@ -76,7 +76,7 @@ def schedules():
 
 
 @needs_mpi
-@pytest.mark.parametrize("title", schedules())
+@pytest.mark.parametrize("title", ["pipeline", pytest.param("replicas", marks=pytest.mark.long), "both, zero 2"])
 def test_two_processes_equal_one(title, tmp_path):
     """Bit by bit; and what the second process began with does not matter."""
     schedule = schedules()[title]

@@ -2,6 +2,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from conftest import ROOT
 
 SCRIPT = ROOT / "examples/python/tutorial.py"
@@ -21,6 +23,7 @@ def test_the_script():
     assert abs(after - last) < 0.5
 
 
+@pytest.mark.long
 def test_the_notebook_runs_cell_by_cell(tmp_path):
     """Without Jupyter: the cells in order, in one namespace, and what the last line of a cell shows."""
     import json
