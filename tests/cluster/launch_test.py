@@ -111,20 +111,20 @@ FAULTS = {
 def run_fault(piper, folder, fault, host, after):
     """What is wrong with the end of a job."""
     job = Job(piper, folder)
-    if not job.wait_for(r"step +\d", 120):
+    if not job.wait_for(r"step +\d", 900):
         job.process.kill()
         return [f"it did not start:\n{job.text()}"]
     time.sleep(after)
     start = time.monotonic()
     repair = FAULTS[fault](host)
     problems = []
-    if not job.end(60):
+    if not job.end(600):
         problems.append("it does not end")
         job.process.kill()
         job.process.wait()
     seconds, text = time.monotonic() - start, job.text()
     deadlines = [float(number) for number in re.findall(r"E802\]: .*?([\d.]+) s", text)]
-    if seconds > max(deadlines, default=0) + 10:
+    if seconds > max(deadlines, default=0) + jobs.SLACK:
         problems.append(f"it took {seconds:.1f} s")
     if job.process.returncode != 3:
         problems.append(f"exit code {job.process.returncode}")
@@ -141,14 +141,14 @@ def run_fault(piper, folder, fault, host, after):
 def run_slow(piper, folder):
     """Links that become five hundred times slower, and steps with them: no fault."""
     job = Job(piper, folder)
-    if not job.wait_for(r"step +\d", 120):
+    if not job.wait_for(r"step +\d", 900):
         return [f"it did not start:\n{job.text()}"]
     cluster("rate", "all", "2mbit")
     time.sleep(30)
     alive = job.process.poll() is None
     cluster("rate", "all", "1gbit")
     job.process.send_signal(signal.SIGINT)
-    ended = job.end(60)
+    ended = job.end(600)
     if not ended:
         job.process.kill()
     problems = [] if ended and job.process.returncode == 0 else [f"exit code {job.process.returncode}"]
@@ -162,7 +162,7 @@ def run_slow(piper, folder):
 
 def left_behind(problems):
     """After a while: what is left, which is removed."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while survivors() and time.monotonic() < until:
         time.sleep(0.2)
     if left := survivors():
@@ -174,7 +174,7 @@ def left_behind(problems):
 def run_stopped_launcher(piper, folder, host):
     """The launcher is stopped at the head: code 3. Its daemon on a host: nobody needs it until Ctrl-C, after which all ends as usual."""
     job = Job(piper, folder)
-    if not job.wait_for(r"step +\d", 120):
+    if not job.wait_for(r"step +\d", 900):
         job.process.kill()
         return [f"it did not start:\n{job.text()}"]
     problems, start = [], time.monotonic()
@@ -186,7 +186,7 @@ def run_stopped_launcher(piper, folder, host):
         if job.process.poll() is not None:
             problems.append("a stopped daemon has ended the job")
         job.process.send_signal(signal.SIGINT)
-    if not job.end(60):
+    if not job.end(600):
         problems.append("it does not end")
         job.process.kill()
         job.process.wait()

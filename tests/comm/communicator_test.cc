@@ -161,7 +161,7 @@ TEST(Communicator, AbortEndsAllWaits) {
 /// What is on its way when a job is stopped touches no memory afterwards, and the next world works.
 TEST(Communicator, AbortInTheMiddleOfLargeTransfers) {
   for (int time = 0; time < 5; ++time) {
-    const Communicators world = make_world(3, std::chrono::seconds(20));
+    const Communicators world = make_world(3, std::chrono::minutes(5));
     const auto problems = on_all(
         world,
         [&](Communicator& device, size_t d, size_t thread) {

@@ -20,7 +20,7 @@ namespace piper {
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 /// A new world. Every test program has its own; all processes of a job make the same.
-Communicators make_world(int devices, std::chrono::milliseconds patience = std::chrono::minutes(1));
+Communicators make_world(int devices, std::chrono::milliseconds patience = std::chrono::minutes(5));
 
 inline std::span<std::byte> bytes(auto& values) {
   return std::as_writable_bytes(std::span(values));

@@ -66,7 +66,7 @@ TEST(MpiWorld, TheNewestNewsStays) {
   const int last = 2000;
   for (int i = 0; i <= last; ++i)
     processes().post(std::to_string(processes().rank()) + " " + std::to_string(i), MpiWorld::To::Everybody);
-  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  const auto deadline = std::chrono::steady_clock::now() + 2min;
   for (int rank = 0; rank < processes().ranks(); ++rank) {
     const std::string expected = std::to_string(rank) + " " + std::to_string(last);
     Heard heard;
@@ -75,7 +75,7 @@ TEST(MpiWorld, TheNewestNewsStays) {
       std::this_thread::sleep_for(1ms);
     } while (heard.block != expected && std::chrono::steady_clock::now() < deadline);
     EXPECT_EQ(heard.block, expected);
-    EXPECT_LT(std::chrono::steady_clock::now() - heard.when, 20s);
+    EXPECT_LT(std::chrono::steady_clock::now() - heard.when, 2min);
   }
 }
 

@@ -2,6 +2,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from conftest import ROOT
 
 SCRIPT = ROOT / "examples/python/tutorial.py"
@@ -13,7 +15,7 @@ def test_the_notebook_is_the_script():
 
 
 def test_the_script():
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     first, last = (float(word) for word in done.stdout.split("loss ")[1].splitlines()[0].split(" -> "))
     assert last < first - 1 and "sound: 4 devices" in done.stdout and "error[E213]" in done.stdout
@@ -21,6 +23,7 @@ def test_the_script():
     assert abs(after - last) < 0.5
 
 
+@pytest.mark.long
 def test_the_notebook_runs_cell_by_cell(tmp_path):
     """Without Jupyter: the cells in order, in one namespace, and what the last line of a cell shows."""
     import json

@@ -92,7 +92,6 @@ Trained run(const Case& c, const std::function<void(TrainSettings&)>& change) {
   auto compiled = compile_for(model, c.combination.schedule());
   if (!compiled) throw std::runtime_error(render(compiled.error()));
   TrainSettings settings = usual_settings(c.subject());
-  settings.job.patience.first = 60;
   change(settings);
   return train(model_of(c.subject()), model, std::make_shared<const Plan>(compiled->plan), settings);
 }

@@ -85,20 +85,22 @@ def run_fault(piper, folder, dice, kind):
     schedule = dice.choice(list(jobs.SCHEDULES))
     code, culprit = FAULTS[kind]
     job = Trial(piper, folder, schedule, "--steps", "1000000", "--fault", f"{kind}:{rank}:{operation}")
-    job.end(30 * PATIENCE + 60)  # in the first step anything may take 30 times the patience
+    job.end(30 * PATIENCE + 600)  # in the first step anything may take 30 times the patience
     problems = []
     planted = [when for when, line in job.lines if "a planted fault in rank" in line]
     seconds = job.ended - planted[0] if planted else 0
     deadlines = [float(number) for number in re.findall(r"E802\]: .*?([\d.]+) s", job.text)]
     if kind != "plan" and not planted:
         problems.append("the fault did not happen")
-    if seconds > max(deadlines, default=0) + 10:
+    if seconds > max(deadlines, default=0) + jobs.SLACK:
         problems.append(f"it took {seconds:.1f} s")
     if job.process.returncode != code:
         problems.append(f"exit code {job.process.returncode} instead of {code}")
     if not re.search(culprit.format(rank=rank), job.text):
         problems.append("the culprit is not named")
-    time.sleep(0.5)
+    until = time.monotonic() + 20
+    while survivors(job.tag) and time.monotonic() < until:
+        time.sleep(0.2)
     if left := survivors(job.tag):
         problems.append(f"left: {left}")
     print(f"{kind}:{rank}:{operation} in {schedule}: {seconds:.1f} s: {'; '.join(problems) or 'fine'}", flush=True)

@@ -35,7 +35,6 @@ void expect_equal(const Combination& c, const Leg& leg) {
   ASSERT_TRUE(compiled) << render(compiled.error());
   TrainSettings settings = usual_settings(subject);
   settings.job.run.issue = leg.issue;
-  settings.job.patience.first = 60;
   const auto plan = std::make_shared<const Plan>(compiled->plan);
   const Trained run = train(model_of(subject), model, plan, settings);
   const Trained& expected = reference(subject, c.slices());

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """piper train in several processes: the numbers of one process bit by bit, and faults that name their culprit.
 
-    processes_test.py [--mpirun=PROGRAM] PIPER    exit 77 where there is no mpirun
+    processes_test.py [--mpirun=PROGRAM] PIPER [Processes|Faults]    exit 77 where there is no mpirun
 """
 import argparse
 import json
@@ -21,6 +21,7 @@ sys.path.insert(0, str(root / "tests" / "comm_mpi"))
 import mpirun  # noqa: E402
 
 PIPER = LAUNCHER = None
+SLACK = 60  # seconds that a slow machine may take longer than a limit of the job
 
 MODEL = """[model]
 name = "small"
@@ -85,7 +86,7 @@ use 1f1b(stages=stage, microbatches=mb)
 }
 
 
-class Processes(unittest.TestCase):
+class Jobs(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
@@ -99,7 +100,7 @@ class Processes(unittest.TestCase):
         return mpirun.command(LAUNCHER, processes, [*train, "--backend", "mpi"]) if processes else train
 
     def run_command(self, line):
-        return subprocess.run(line, cwd=self.path, capture_output=True, text=True, timeout=120,
+        return subprocess.run(line, cwd=self.path, capture_output=True, text=True, timeout=900,
                               env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"})
 
     def numbers(self, processes, schedule):
@@ -113,24 +114,23 @@ class Processes(unittest.TestCase):
         self.assertEqual([device for device, _ in memory], ["0", "1", "2", "3"], result.stdout)
         return steps, memory
 
+    def wait_for_steps(self, job):
+        metrics = self.path / "m.jsonl"
+        while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
+            self.assertIsNone(job.poll())
+            time.sleep(0.1)
+
+    def launch(self, *words):
+        return self.run_command([PIPER, "launch", "--launcher", LAUNCHER, *words])
+
+
+class Processes(Jobs):
     def test_numbers_of_one_process(self):
-        for schedule in SCHEDULES:
+        for number, schedule in enumerate(SCHEDULES):
             local = self.numbers(0, schedule)
-            for processes in (2, 3, 4):
+            for processes in (2, 3, 4) if os.environ.get("PIPER_LONG") else (2 + number % 3,):
                 with self.subTest(schedule=schedule, processes=processes):
                     self.assertEqual(self.numbers(processes, schedule), local)
-
-    def test_launch(self):
-        steps, _ = self.numbers(0, "1f1b")
-        result = self.run_command([PIPER, "launch", "-n", "2", "--launcher", LAUNCHER, "c.toml", "--schedule", "1f1b.piper"])
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertIn("c.toml --schedule 1f1b.piper --backend mpi", result.stderr)
-        self.assertIn(f"loss {steps[0][0]:.6f} -> {steps[-1][0]:.6f}", result.stdout)
-
-    def test_launch_without_launcher(self):
-        result = self.run_command([PIPER, "launch", "-n", "2", "--launcher", "no-such-launcher", "c.toml"])
-        self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"E805\]: the launcher \"no-such-launcher\" cannot be started")
 
     def test_trace_of_all(self):
         result = self.run_command(self.command(2, "dualpipev_experts", "--trace", "t.json"))
@@ -138,61 +138,6 @@ class Processes(unittest.TestCase):
         self.assertRegex(result.stdout, r"clocks of other processes are known to [\d.]+ ")
         shown = subprocess.run([PIPER, "view", "t.json", "-o", "t.html"], cwd=self.path, capture_output=True, text=True)
         self.assertEqual(shown.returncode, 0, shown.stderr)
-
-    def wait_for_steps(self, job):
-        metrics = self.path / "m.jsonl"
-        while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
-            self.assertIsNone(job.poll())
-            time.sleep(0.1)
-
-    def ended_by(self, what, victim_rank):
-        """A long job in which one process gets a signal: code, output, seconds until the end."""
-        job = subprocess.Popen(self.command(4, "dualpipev_experts", "--steps", "100000", "--patience", "3", "--metrics", "m.jsonl"), cwd=self.path,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}, start_new_session=True)
-        self.addCleanup(lambda: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
-        deadline = time.time() + 60
-        victim = None
-        while victim is None and time.time() < deadline:
-            time.sleep(0.2)
-            for process in pathlib.Path("/proc").glob("[0-9]*"):
-                try:
-                    if os.readlink(process / "cwd") != str(self.path) or b"piper" not in (process / "cmdline").read_bytes():
-                        continue
-                    words = (process / "environ").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                if any(word in words for word in (f"OMPI_COMM_WORLD_RANK={victim_rank}".encode(), f"PMI_RANK={victim_rank}".encode())):
-                    victim = int(process.name)
-        self.assertIsNotNone(victim)
-        self.wait_for_steps(job)
-        start = time.time()
-        os.kill(victim, what)
-        try:
-            output = job.communicate(timeout=240)[0]  # limits follow from how busy the machine was before
-        except subprocess.TimeoutExpired:
-            os.killpg(job.pid, signal.SIGKILL)
-            self.fail(f"the job does not end; it said:\n{job.communicate()[0]}")
-        return job.returncode, output, time.time() - start
-
-    def test_stopped_process_is_named(self):
-        code, output, seconds = self.ended_by(signal.SIGSTOP, 2)
-        self.assertNotEqual(code, 0)
-        # in a step nothing ends; between steps a peer does not come
-        self.assertRegex(output, r"E802\]: .+: device 2 \(rank 2 on \S+\) gives no sign of life")
-        self.assertIn("dualpipev_experts.piper:", output)
-        deadline = max(float(number) for number in re.findall(r"E802\]: .*?([\d.]+) s", output))
-        self.assertLess(seconds, deadline + 10)
-
-    def test_killed_process_ends_all(self):
-        code, output, seconds = self.ended_by(signal.SIGKILL, 1)
-        self.assertNotEqual(code, 0)
-        self.assertLess(seconds, 3 + 10)
-
-    def test_interrupted(self):
-        code, output, seconds = self.ended_by(signal.SIGINT, 3)
-        self.assertEqual(code, 0, output)
-        self.assertRegex(output, r"stopped after \d+ of 100000 steps")
 
     def test_other_configuration_is_refused(self):
         (self.path / "d.toml").write_text(CONFIG.replace("seq = 16", "seq = 8"))
@@ -208,9 +153,6 @@ class Processes(unittest.TestCase):
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
         self.assertIn("the job has 2 processes, the schedule 1 device", result.stderr)
 
-    def launch(self, *words):
-        return self.run_command([PIPER, "launch", "--launcher", LAUNCHER, *words])
-
     def test_launch(self):
         result = self.launch("-n", "2", "c.toml", "--schedule", "1f1b.piper", "--metrics", "m.jsonl")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
@@ -225,32 +167,9 @@ class Processes(unittest.TestCase):
         self.addCleanup(lambda: job.poll() is None and job.kill())
         self.wait_for_steps(job)
         job.send_signal(signal.SIGINT)
-        output = job.communicate(timeout=60)[0]
+        output = job.communicate(timeout=600)[0]
         self.assertEqual(job.returncode, 0, output)
         self.assertRegex(output, r"stopped after \d+ of 100000 steps")
-
-    def test_last_operations_of_a_job_that_failed(self):
-        result = self.launch("-n", "4", "c.toml", "--schedule", "dualpipev_experts.piper", "--steps", "100000", "--patience", "3",
-                             "--metrics", "m.jsonl", "--fault", "stop:2:300")
-        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
-        self.assertRegex(result.stderr, r"E802\]: .+: device 2 \(rank 2 on \S+\) gives no sign of life")
-        files = sorted(str(file) for file in self.path.glob("m.jsonl.rank*.flight"))
-        self.assertEqual([file[-8] for file in files], ["0", "1", "3"])  # rank 2 is stopped
-        shown = self.run_command([PIPER, "trace", "flight", *files, "-o", "last.json"])
-        self.assertEqual(shown.returncode, 0, shown.stderr)
-        self.assertRegex(shown.stdout, r"rank 0 on \S+: .*gives no sign of life\n  device 0\n")
-        for device in (0, 1, 3):
-            self.assertRegex(shown.stdout, rf"  device {device}\n(  +-[\d.]+ s  step \d+ op .*\n)+")
-        self.assertRegex(shown.stdout, r"\(dualpipev_experts.piper:\d+\): under way")
-        page = self.run_command([PIPER, "view", "last.json", "-o", "page.html"])
-        self.assertEqual(page.returncode, 0, page.stderr)
-
-    def test_killed_process_leaves_records_of_the_others(self):
-        result = self.launch("-n", "4", "c.toml", "--schedule", "1f1b.piper", "--steps", "100000", "--metrics", "m.jsonl", "--fault", "kill:1:200")
-        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
-        left = [file.name[-8] for file in self.path.glob("m.jsonl.rank*.flight")]
-        self.assertNotIn("1", left)
-        self.assertIn("0", left)
 
     # ---- Bad input
 
@@ -291,6 +210,81 @@ class Processes(unittest.TestCase):
         result = self.run_command([PIPER, "train", "c.toml", "--fault", "burn:1"])
         self.assertEqual(result.returncode, 2)
         self.assertIn("a fault is KIND:RANK:OPERATION", result.stderr)
+
+
+class Faults(Jobs):
+    def ended_by(self, what, victim_rank):
+        """A long job in which one process gets a signal: code, output, seconds until the end."""
+        job = subprocess.Popen(self.command(4, "dualpipev_experts", "--steps", "100000", "--patience", "3", "--metrics", "m.jsonl"), cwd=self.path,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}, start_new_session=True)
+        self.addCleanup(lambda: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
+        deadline = time.time() + 600
+        victim = None
+        while victim is None and time.time() < deadline:
+            time.sleep(0.2)
+            for process in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    if os.readlink(process / "cwd") != str(self.path) or b"piper" not in (process / "cmdline").read_bytes():
+                        continue
+                    words = (process / "environ").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if any(word in words for word in (f"OMPI_COMM_WORLD_RANK={victim_rank}".encode(), f"PMI_RANK={victim_rank}".encode())):
+                    victim = int(process.name)
+        self.assertIsNotNone(victim)
+        self.wait_for_steps(job)
+        start = time.time()
+        os.kill(victim, what)
+        try:
+            output = job.communicate(timeout=900)[0]  # limits follow from how busy the machine was before
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            self.fail(f"the job does not end; it said:\n{job.communicate()[0]}")
+        return job.returncode, output, time.time() - start
+
+    def test_stopped_process_is_named(self):
+        code, output, seconds = self.ended_by(signal.SIGSTOP, 2)
+        self.assertNotEqual(code, 0)
+        # in a step nothing ends; between steps a peer does not come
+        self.assertRegex(output, r"E802\]: .+: device 2 \(rank 2 on \S+\) gives no sign of life")
+        self.assertIn("dualpipev_experts.piper:", output)
+        deadline = max(float(number) for number in re.findall(r"E802\]: .*?([\d.]+) s", output))
+        self.assertLess(seconds, deadline + SLACK)
+
+    def test_killed_process_ends_all(self):
+        code, output, seconds = self.ended_by(signal.SIGKILL, 1)
+        self.assertNotEqual(code, 0)
+        self.assertLess(seconds, 3 + SLACK)
+
+    def test_interrupted(self):
+        code, output, seconds = self.ended_by(signal.SIGINT, 3)
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, r"stopped after \d+ of 100000 steps")
+
+    def test_last_operations_of_a_job_that_failed(self):
+        result = self.launch("-n", "4", "c.toml", "--schedule", "dualpipev_experts.piper", "--steps", "100000", "--patience", "3",
+                             "--metrics", "m.jsonl", "--fault", "stop:2:300")
+        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+        self.assertRegex(result.stderr, r"E802\]: .+: device 2 \(rank 2 on \S+\) gives no sign of life")
+        files = sorted(str(file) for file in self.path.glob("m.jsonl.rank*.flight"))
+        self.assertEqual([file[-8] for file in files], ["0", "1", "3"])  # rank 2 is stopped
+        shown = self.run_command([PIPER, "trace", "flight", *files, "-o", "last.json"])
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertRegex(shown.stdout, r"rank 0 on \S+: .*gives no sign of life\n  device 0\n")
+        for device in (0, 1, 3):
+            self.assertRegex(shown.stdout, rf"  device {device}\n(  +-[\d.]+ s  step \d+ op .*\n)+")
+        self.assertRegex(shown.stdout, r"\(dualpipev_experts.piper:\d+\): under way")
+        page = self.run_command([PIPER, "view", "last.json", "-o", "page.html"])
+        self.assertEqual(page.returncode, 0, page.stderr)
+
+    def test_killed_process_leaves_records_of_the_others(self):
+        result = self.launch("-n", "4", "c.toml", "--schedule", "1f1b.piper", "--steps", "100000", "--metrics", "m.jsonl", "--fault", "kill:1:200")
+        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+        left = [file.name[-8] for file in self.path.glob("m.jsonl.rank*.flight")]
+        self.assertNotIn("1", left)
+        self.assertIn("0", left)
+
 
 
 if __name__ == "__main__":

@@ -41,7 +41,6 @@ struct Bed {
   TrainSettings settings() const {
     TrainSettings out = usual_settings(subject);
     out.steps = 2;
-    out.job.patience.first = 60;
     return out;
   }
   Trained run(const TrainSettings& settings) const { return train(model_of(subject), *model, plan, settings); }

@@ -102,7 +102,7 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
   const std::unique_ptr<Computations> wrapped = settings.computations ? settings.computations(real) : nullptr;
   const auto devices = static_cast<int>(template_of_device(plan).size());
   std::vector<std::unique_ptr<Communicator>> world =
-      settings.world ? settings.world->make(devices, std::chrono::minutes(5)) : processor.make_world(devices, {});
+      settings.world ? settings.world->make(devices, std::chrono::minutes(20)) : processor.make_world(devices, {});
   if (settings.communicator)
     for (auto& communicator : world) communicator = settings.communicator(std::move(communicator));
   Trained out;

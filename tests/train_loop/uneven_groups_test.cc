@@ -132,7 +132,6 @@ TEST_P(UnevenGroups, EqualTheReference) {
   ASSERT_TRUE(compiled) << render(compiled.error());
   const auto plan = std::make_shared<const Plan>(compiled->plan);
   TrainSettings settings = usual_settings(subject);
-  settings.job.patience.first = 60;
   const Trained run = train(model_of(subject), model, plan, settings);
   EXPECT_EQ(run.devices, uneven.devices);
   EXPECT_TRUE(run.copies_equal);

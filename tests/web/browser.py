@@ -48,7 +48,7 @@ def open_browser(width=1500, height=1000):
     return webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
 
 
-def open_page(driver, path, seconds=60):
+def open_page(driver, path, seconds=300):
     """Milliseconds from the start of loading until everything was drawn."""
     driver.get(f"file://{path}")
     end = time.monotonic() + seconds

@@ -182,7 +182,7 @@ class BrowserCase(unittest.TestCase):
         self.point_at(x, top + height / 2)
 
     def await_text(self, id_, text):
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while text not in self.find(id_).get_attribute("textContent") and time.monotonic() < end:
             time.sleep(0.02)
         self.assertIn(text, self.find(id_).get_attribute("textContent"))

@@ -43,7 +43,6 @@ Trained trained(const Combination& c, const Leg& leg, bool poison_freed, Process
   settings.job.run.processor = on;
   settings.job.run.issue = leg.issue;
   settings.job.run.poison_freed = poison_freed;
-  settings.job.patience.first = 60;
   return train(model_of(subject), model, std::make_shared<const Plan>(compiled->plan), settings);
 }
 

@@ -58,7 +58,7 @@ void expect_equal_to_threads(MpiWorld& world, const Combination& c, const Leg& l
   settings.job.run.issue = leg.issue;
   settings.world = &world;
   const Trained mine = train(model_of(subject), model, plan, settings);
-  const auto all = world.gather(pack(mine), std::chrono::minutes(5));
+  const auto all = world.gather(pack(mine), std::chrono::minutes(20));
   if (world.rank() != 0) return;
   settings.world = nullptr;
   const Trained threads = train(model_of(subject), model, plan, settings);
