@@ -8,6 +8,7 @@
 
 #include "base/invariant.h"
 #include "capture/count_work.h"
+#include "capture/cut_regions.h"
 #include "capture/localize.h"
 #include "capture/measure_calls.h"
 #include "capture/slice_form.h"
@@ -50,7 +51,13 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
   PIPER_TRY(Recording recording, record(model, inputs));
   CapturedSlice slice;
   slice.samples = samples;
-  slice.operators = materialize_region_borders(dissolve_gradient_sums(std::move(recording.graph)));
+  slice.operators = dissolve_gradient_sums(std::move(recording.graph));
+  if (!options.cuts.empty()) {
+    PIPER_TRY(CutGraph cut, mark_cut_regions(std::move(slice.operators), options.cuts));
+    slice.operators = std::move(cut.graph);
+    slice.known = std::move(cut.labels);
+  }
+  slice.operators = materialize_region_borders(std::move(slice.operators));
   slice.table = std::make_shared<const OperatorTable>(std::move(recording.table));
   PIPER_TRY(slice.chunks, build_bodies(slice.operators));
   const bool has_regions = !find_regions(slice.operators, slice.chunks).empty();
@@ -86,10 +93,11 @@ Checked check_used_inside(const CapturedSlice& slice, const std::vector<Region>&
 }
 
 /// Labels of all regions; those that cannot be sharded stay without.
-void label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
+Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
   const std::vector<Region> regions = find_regions(slice.operators, slice.chunks);
   for (const Region& region : regions) {
-    auto labels = label_region(slice.operators, slice.chunks, region);
+    auto labels = label_region(slice.operators, slice.chunks, region, slice.known);
+    if (!labels && region.cut) return std::move(labels.error());  // somebody asked for it
     if (!labels) {
       unshardable.push_back(std::move(labels.error()));
       continue;
@@ -102,6 +110,7 @@ void label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
       draw_random_by_parts(*slice.chunks[site.first].passes[static_cast<size_t>(site.second)], body_labels);
     slice.labels.push_back(*std::move(labels));
   }
+  return Ok{};
 }
 
 int64_t temporaries(const PassBody& body, const CapturedSlice& slice, CallMeter* meter) {
@@ -238,7 +247,7 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
   for (size_t s = 0; s < sizes.size(); ++s) {
     PIPER_TRY(CapturedSlice slice, capture_slice(model, options, sizes[s]));
     std::vector<Diagnostic> unshardable;
-    label_regions(slice, unshardable);
+    PIPER_CHECK(label_regions(slice, unshardable));
     if (s == 0) out.unshardable_ = std::move(unshardable);
     const bool measured = options.measure_operators && s < exact;
     formed.push_back(form_of(slice, amounts_of(slice, options.parts, measured ? &meter : nullptr)));

@@ -12,6 +12,7 @@
 #include "capture/recorder.h"
 #include "model/model_graph.h"
 #include "runtime/computation.h"
+#include "schedule/cut_seed.h"
 
 namespace piper {
 
@@ -28,6 +29,8 @@ struct CaptureOptions {
   std::vector<InputSpec> inputs;
   /// Sizes of slices for which chunks can be run; there every size in the graph is exact.
   std::vector<int64_t> samples = {1};
+  /// Dimensions of parameters that are divided among devices that share samples; the rest follows from them.
+  std::vector<CutSeed> cuts = {};
   /// Numbers of devices among which regions will be divided: there temporaries are exact too.
   std::vector<int64_t> parts = {};
   /// What chunks will run on. Operators are measured there.
@@ -43,7 +46,8 @@ struct CapturedSlice {
   std::shared_ptr<const OperatorTable> table;
   std::vector<ChunkBodies> chunks;   // as in the ModelGraph
   std::vector<TensorId> base;        // by value: its tensor in `operators`
-  std::vector<RegionLabels> labels;  // of regions that can be sharded
+  std::vector<TensorLabels> known;   // by tensor of `operators`, if something is cut
+  std::vector<RegionLabels> labels;  // of regions that can be sharded, or are cut
 };
 
 class CapturedModel {

@@ -179,16 +179,17 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const Ra
 void ChunkRunner::draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random) {
   const at::Tensor all = stack_[0].toTensor();
   const std::vector<int64_t> own = {random.first_sample};
-  const std::vector<int64_t>& slices = random.gathered_samples.empty() ? own : random.gathered_samples;
-  invariant(static_cast<int64_t>(slices.size()) == program_->body_.parts,
+  const bool gathers = instruction.gathered_dim >= 0;  // devices of a cut share their slice
+  const std::vector<int64_t>& slices = random.gathered_samples.empty() || !gathers ? own : random.gathered_samples;
+  invariant(!gathers || static_cast<int64_t>(slices.size()) == program_->body_.parts,
             "a region sees as many slices as it has parts");
-  const int64_t length = all.size(instruction.gathered_dim) / program_->body_.parts;
+  const int64_t length = gathers ? all.size(instruction.gathered_dim) / program_->body_.parts : 0;
   const torch::jit::Stack arguments = stack_;
   const int64_t here = all.size(instruction.divided_dim);
   for (int64_t part = 0; part < here; ++part)
     for (size_t s = 0; s < slices.size(); ++s) {
-      const at::Tensor block = all.narrow(instruction.divided_dim, part, 1)
-                                   .narrow(instruction.gathered_dim, static_cast<int64_t>(s) * length, length);
+      at::Tensor block = all.narrow(instruction.divided_dim, part, 1);
+      if (gathers) block = block.narrow(instruction.gathered_dim, static_cast<int64_t>(s) * length, length);
       generator_->set_current_seed(random_seed(random.step_seed, slices[s], instruction.random, part_ * here + part));
       stack_.assign(arguments.begin(), arguments.end());
       const at::Tensor drawn = at::empty(block.sizes(), block.options());  // dense: numbers do not depend on strides

@@ -12,6 +12,11 @@ bool is_open(const Factor& factor) {
   return factor.mark == Mark::Unknown || factor.mark == Mark::Plain;
 }
 
+/// A contiguous block of a * b is a block of a.
+bool can_split(const Factor& factor) {
+  return is_open(factor) || factor.mark == Mark::Cut;
+}
+
 /// Walks the factors of several dimensions as one list.
 struct Walk {
   const std::vector<Factors*>& dims;
@@ -31,7 +36,8 @@ struct Walk {
     Factors& factors = *dims[dim];
     const Factor whole = factors[factor];
     factors[factor].size = first;
-    factors.insert(factors.begin() + static_cast<std::ptrdiff_t>(factor) + 1, {whole.size / first, whole.mark});
+    factors.insert(factors.begin() + static_cast<std::ptrdiff_t>(factor) + 1,
+                   {whole.size / first, whole.mark == Mark::Cut ? Mark::Plain : whole.mark});
   }
 };
 
@@ -67,7 +73,7 @@ bool has(const TensorLabels& labels, Mark mark) {
   return std::any_of(labels.dims.begin(), labels.dims.end(), [&](const Factors& dim) { return has(dim, mark); });
 }
 bool is_labelled(const Factors& dim) {
-  return has(dim, Mark::Divided) || has(dim, Mark::Gathered);
+  return has(dim, Mark::Divided) || has(dim, Mark::Gathered) || has(dim, Mark::Cut);
 }
 
 int separate_dim(const TensorLabels& labels, Mark mark) {
@@ -83,9 +89,9 @@ int separate_dim(const TensorLabels& labels, Mark mark) {
 int64_t local_size(const Factors& dim, int64_t parts) {
   int64_t size = 1;
   for (const Factor& factor : dim)
-    size *= factor.mark == Mark::Divided    ? factor.size / parts
-            : factor.mark == Mark::Gathered ? factor.size * parts
-                                            : factor.size;
+    size *= factor.mark == Mark::Divided || factor.mark == Mark::Cut ? factor.size / parts
+            : factor.mark == Mark::Gathered                          ? factor.size * parts
+                                                                     : factor.size;
   return size;
 }
 std::vector<int64_t> local_sizes(const TensorLabels& labels, int64_t parts) {
@@ -111,10 +117,10 @@ Match unify(const std::vector<Factors*>& a, const std::vector<Factors*>& b, Fact
       }
       x.next();
       y.next();
-    } else if (p.size < q.size && q.size % p.size == 0 && is_open(q)) {
+    } else if (p.size < q.size && q.size % p.size == 0 && can_split(q)) {
       y.split(p.size);
       result = Match::Learned;
-    } else if (q.size < p.size && p.size % q.size == 0 && is_open(p)) {
+    } else if (q.size < p.size && p.size % q.size == 0 && can_split(p)) {
       x.split(q.size);
       result = Match::Learned;
     } else if (!pass_over(x, y)) {
@@ -131,6 +137,7 @@ std::string print(const TensorLabels& labels) {
     for (const Factor& factor : dim)
       factors.push_back(factor.mark == Mark::Divided    ? "E"
                         : factor.mark == Mark::Gathered ? "C"
+                        : factor.mark == Mark::Cut      ? fmt::format("T{}", factor.size)
                                                         : fmt::format("{}", factor.size));
     dims.push_back(factors.empty() ? "1" : fmt::format("{}", fmt::join(factors, "*")));
   }
@@ -143,6 +150,8 @@ std::string describe(const Factor& factor) {
       return "the expert dimension";
     case Mark::Gathered:
       return "the capacity dimension";
+    case Mark::Cut:
+      return fmt::format("a cut dimension of size {}", factor.size);
     default:
       return fmt::format("a plain dimension of size {}", factor.size);
   }

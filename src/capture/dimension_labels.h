@@ -16,6 +16,7 @@ enum class Mark : uint8_t {
   Plain,
   Divided,   // devices hold a part of it each
   Gathered,  // devices hold the parts of all slices
+  Cut,       // devices that share samples hold a part of it each; its leading part may be told apart from the rest
 };
 
 struct Factor {

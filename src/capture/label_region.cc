@@ -22,12 +22,13 @@ bool is_inside(const OperatorGraph& graph, ScopeId scope, ScopeId region) {
 /// Finds the labels of one region.
 class Labeler {
  public:
-  Labeler(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks, const Region& region)
-      : graph_(graph), chunks_(chunks), region_(region) {
+  Labeler(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks, const Region& region,
+          const std::vector<TensorLabels>& known)
+      : graph_(graph), chunks_(chunks), region_(region), known_(known) {
     for (const size_t c : region.chunks)
       for (const Pass pass : passes_with_bodies)
         if (const PassBody* body = chunks[c].find(pass)) {
-          sites_.push_back({c, pass, body, {}});
+          sites_.push_back({c, pass, body, {{}, region.cut}});
           for (const GraphTensor& tensor : body->tensors)
             sites_.back().labels.tensors.push_back(unknown_labels(tensor.layout.sizes));
         }
@@ -36,6 +37,11 @@ class Labeler {
 
   Result<RegionLabels> label() {
     PIPER_CHECK(check_writes());
+    return region_.cut ? label_cut() : label_experts();
+  }
+
+ private:
+  Result<RegionLabels> label_experts() {
     PIPER_CHECK(seed());
     // forward alone first: what is wrong there is said in terms of the code that was written
     std::vector<Site> untouched = sites_;
@@ -47,12 +53,26 @@ class Labeler {
     PIPER_CHECK(check_leaving(false));
     PIPER_CHECK(check_entering());
     PIPER_CHECK(check_external());
+    return result();
+  }
+  /// What crosses the border of a body has the labels of the graph; inside, the same rules give the rest.
+  Result<RegionLabels> label_cut() {
+    for (const auto& [content, places] : contents_)
+      for (const Place& place : places) copy_known(graph_[content.storage].base, place);
+    for (const auto& [external, places] : externals_)
+      for (const Place& place : places) copy_known(external, place);
+    PIPER_CHECK(find_labels({Pass::F, Pass::B, Pass::BI, Pass::BW}));
+    PIPER_CHECK(check_cut_sums());
+    PIPER_CHECK(check_cut_borders());
+    return result();
+  }
+  RegionLabels result() {
     RegionLabels out;
+    out.cut = region_.cut;
     for (Site& site : sites_) out.bodies[{site.chunk, site.pass}] = std::move(site.labels);
     return out;
   }
 
- private:
   struct Site {
     size_t chunk;
     Pass pass;
@@ -77,7 +97,10 @@ class Labeler {
       each_tensor(call->arguments, [&](TensorId id) { operands.push_back(print(site.labels.tensors[id.index()])); });
       message += fmt::format("{} on {}: ", graph_[call->op].name, fmt::join(operands, ", "));
     }
-    return error(ErrorCode::E308, {}, message + what).help(std::move(help));
+    return error(region_.cut ? ErrorCode::E317 : ErrorCode::E308, {}, message + what).help(std::move(help));
+  }
+  static std::string cut_help() {
+    return "name other dimensions in parameters=, or leave this region out of the filter";
   }
   static std::string batched_help() {
     return "devices hold some of the experts each, and slots of all slices: compute all experts at once, slot by slot, "
@@ -147,10 +170,11 @@ class Labeler {
       const auto run = [&](size_t s, const Call& call) {
         if (conflict) return;
         Site& site = sites_[s];
-        RuleResult result = apply_rule(graph_, *site.body, call, site.labels);
+        RuleResult result = apply_rule(graph_, site.body->tensors, call, site.labels);
         learned |= result.learned;
         for (MustBePlain& plain : result.must_be_plain) plain_.push_back({s, &call, std::move(plain)});
-        if (result.problem) conflict = refuse(site, &call, result.problem->what, batched_help());
+        if (result.problem)
+          conflict = refuse(site, &call, result.problem->what, region_.cut ? cut_help() : batched_help());
       };
       for (size_t s = 0; s < sites_.size(); ++s)
         if (passes.contains(sites_[s].pass))
@@ -172,7 +196,16 @@ class Labeler {
           for (Factors& dim : labels.dims)
             for (Factor& factor : dim)
               if (factor.mark == Mark::Unknown) factor.mark = Mark::Plain;
-    return check_sums(passes);
+    return region_.cut ? Checked(Ok{}) : check_sums(passes);
+  }
+
+  void copy_known(TensorId known, const Place& place) {
+    TensorLabels& labels = labels_at(place);
+    if (known.index() < known_.size() && known_[known.index()].dims.size() == labels.dims.size())
+      labels.dims = known_[known.index()].dims;
+    else
+      for (Factors& dim : labels.dims)
+        for (Factor& factor : dim) factor.mark = Mark::Plain;
   }
 
   /// The same storage has the same labels in every body. A conflict shows where the labels are used.
@@ -214,11 +247,64 @@ class Labeler {
     });
     const Site& site = sites_[first.site];
     const Factors& dim = site.labels.tensors[first.plain.tensor.index()].dims[first.plain.dim];
-    const char* which = has(dim, Mark::Divided) && has(dim, Mark::Gathered)
+    const char* which = region_.cut ? "the cut dimension"
+                        : has(dim, Mark::Divided) && has(dim, Mark::Gathered)
                             ? "the flattened expert and capacity dimensions"
                         : has(dim, Mark::Divided) ? "the expert dimension"
                                                   : "the capacity dimension";
-    return refuse(site, first.call, fmt::format("{} {}", first.plain.why, which), batched_help());
+    return refuse(site, first.call, fmt::format("{} {}", first.plain.why, which),
+                  region_.cut ? cut_help() : batched_help());
+  }
+
+  /// Sums over what is cut are parts on each device: they may only be added up until they leave the region.
+  Checked check_cut_sums() {
+    for (Site& site : sites_)
+      for (const Call& call : site.body->calls) {
+        bool part = false, sums = false;
+        each_tensor(call.arguments, [&](TensorId id) { part = part || site.labels.tensors[id.index()].sums_divided; });
+        if (part && !keeps_partial_sums(graph_, site.body->tensors, site.labels, call))
+          return refuse(site, &call, "it uses a sum over the cut dimension before it is complete", cut_help());
+        each_tensor(call.results, [&](TensorId id) {
+          const bool over = sums_over(graph_, site.labels, call, id, Mark::Cut);
+          sums = sums || over;
+          TensorLabels& labels = site.labels.tensors[id.index()];
+          labels.sums_divided = labels.sums_divided || part || over;
+        });
+        const std::string name = base_name(graph_[call.op]);
+        if (sums && (name == "addmm" || name == "baddbmm"))
+          return refuse(site, &call, "every device would add the bias to its part of the sum",
+                        "add the bias behind the product: x @ w + b");
+        if (call.random < 0) continue;
+        const TensorLabels& drawn = site.labels.tensors[std::get<TensorId>(call.results[0]).index()];
+        if (has(drawn, Mark::Cut) && (call.writes.empty() || separate_dim(drawn, Mark::Cut) < 0))
+          return refuse(site, &call, "these random numbers cannot be drawn for each part", cut_help());
+      }
+    return Ok{};
+  }
+  /// What leaves is whole, or a part of a sum; gradients of what is cut are whole for each part.
+  Checked check_cut_borders() const {
+    for (const Site& site : sites_) {
+      for (const ContentUse& use : site.body->writes) {
+        const TensorLabels& labels = site.labels.tensors[use.inside.index()];
+        if (has(labels, Mark::Cut) && (labels.sums_divided || used_outside_.contains(use.content)))
+          return refuse(site, nullptr, fmt::format("a divided value {} leaves the region", print(labels)), cut_help());
+        if (graph_[graph_.loss].storage == use.content.storage)
+          return refuse(site, nullptr, "the loss is computed of divided values", cut_help());
+      }
+      for (const ExternalUse& use : site.body->gradients) {
+        const TensorLabels& labels = site.labels.tensors[use.inside.index()];
+        if (has(labels, Mark::Cut) && labels.sums_divided)
+          return refuse(site, nullptr,
+                        fmt::format("the gradient {} of {} is only a part on each device", print(labels),
+                                    graph_[use.outside].name),
+                        cut_help());
+      }
+      for (const ExternalUse& use : site.body->constants)
+        if (const TensorLabels& labels = site.labels.tensors[use.inside.index()]; has(labels, Mark::Cut))
+          return refuse(site, nullptr, fmt::format("a constant {} is cut", print(labels)),
+                        "make it a buffer of the model");
+    }
+    return Ok{};
   }
 
   /// One sweep: sums over slots must stay inside, sums over experts are partial and may only be added up.
@@ -239,7 +325,7 @@ class Labeler {
       gathered |= site.labels.tensors[id.index()].sums_gathered;
       divided |= site.labels.tensors[id.index()].sums_divided;
     });
-    if (divided && !keeps_partial_sums(graph_, *site.body, site.labels, call))
+    if (divided && !keeps_partial_sums(graph_, site.body->tensors, site.labels, call))
       return refuse(site, &call, "it uses a sum over experts before it is complete", batched_help());
     std::optional<Diagnostic> problem;
     each_tensor(call.results, [&](TensorId id) {
@@ -366,6 +452,7 @@ class Labeler {
   const OperatorGraph& graph_;
   const std::vector<ChunkBodies>& chunks_;
   const Region& region_;
+  const std::vector<TensorLabels>& known_;
   std::vector<Site> sites_;
   std::map<Content, std::vector<Place>> contents_;
   std::map<TensorId, std::vector<Place>> externals_;
@@ -378,8 +465,8 @@ class Labeler {
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks) {
   std::vector<Region> regions;
   for (size_t s = 0; s < graph.scopes.size(); ++s) {
-    if (graph.scopes[s].attributes.experts <= 0) continue;
-    Region region{ScopeId(s), graph.scopes[s].attributes.experts, {}};
+    if (graph.scopes[s].attributes.experts <= 0 && !graph.scopes[s].cut) continue;
+    Region region{ScopeId(s), graph.scopes[s].attributes.experts, graph.scopes[s].cut, {}};
     for (size_t c = 0; c < chunks.size(); ++c)
       if (is_inside(graph, chunks[c].scope, region.scope)) region.chunks.push_back(c);
     if (!region.chunks.empty()) regions.push_back(std::move(region));
@@ -388,8 +475,8 @@ std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<C
 }
 
 Result<RegionLabels> label_region(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks,
-                                  const Region& region) {
-  return Labeler(graph, chunks, region).label();
+                                  const Region& region, const std::vector<TensorLabels>& known) {
+  return Labeler(graph, chunks, region, known).label();
 }
 
 }  // namespace piper

@@ -13,19 +13,22 @@
 
 namespace piper {
 
-/// The chunks of one instance of an annotation that declares a number of experts.
+/// The chunks of one instance of an annotation that declares a number of experts, or of a region that is cut.
 struct Region {
   ScopeId scope;
   int64_t experts = 0;
+  bool cut = false;
   std::vector<size_t> chunks;
 };
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks);
 
 struct RegionLabels {
+  bool cut = false;
   std::map<std::pair<size_t, Pass>, BodyLabels> bodies;  // by chunk and pass
 };
-/// Refused (E308): what would give another result if the region's experts were on several devices.
+/// `known`: labels of the graph's tensors, for regions that are cut. Refused (E308, E317): what would give another
+/// result if the region were on several devices.
 Result<RegionLabels> label_region(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks,
-                                  const Region& region);
+                                  const Region& region, const std::vector<TensorLabels>& known = {});
 
 }  // namespace piper

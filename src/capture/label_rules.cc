@@ -18,10 +18,13 @@ const Names views = {"view", "_unsafe_view", "reshape", "_reshape_alias", "unsqu
 const Names permutations = {"t", "transpose", "permute"};
 const Names products = {"mm", "bmm", "addmm", "baddbmm"};
 const Names reductions = {"mean", "amax", "amin"};
-const Names along_one = {"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "cumsum",
-                         "sort",     "topk"};
+const Names along_one = {
+    "_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "_safe_softmax", "cumsum",
+    "sort",     "topk"};
 const Names norms = {"native_layer_norm", "native_layer_norm_backward"};
 const Names parts = {"select", "slice", "split", "split_with_sizes", "unbind"};
+const Names attentions = {"_scaled_dot_product_flash_attention_for_cpu",
+                          "_scaled_dot_product_flash_attention_for_cpu_backward"};
 const Names parts_backward = {"select_backward", "slice_backward"};
 const Names joins = {"cat", "stack"};
 const Names factories = {"zeros",     "ones",     "full",     "empty",    "scalar_tensor",
@@ -61,8 +64,8 @@ const Names pointwise = {"alias",
 /// One application of one rule.
 class Rule {
  public:
-  Rule(const OperatorGraph& graph, const PassBody& body, const Call& call, BodyLabels& labels)
-      : graph_(graph), body_(body), call_(call), labels_(labels) {
+  Rule(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors, const Call& call, BodyLabels& labels)
+      : graph_(graph), tensors_(tensors), call_(call), labels_(labels) {
     each_tensor(call.arguments, [&](TensorId id) { in_.push_back(id); });
     each_tensor(call.results, [&](TensorId id) { out_.push_back(id); });
   }
@@ -86,6 +89,8 @@ class Rule {
       along(name);
     } else if (norms.contains(name)) {
       normalise(name);
+    } else if (attentions.contains(name)) {
+      attend();
     } else if (parts.contains(name)) {
       take_part(name);
     } else if (parts_backward.contains(name)) {
@@ -103,7 +108,7 @@ class Rule {
 
  private:
   TensorLabels& of(TensorId id) { return labels_.tensors[id.index()]; }
-  size_t rank(TensorId id) const { return body_[id].layout.sizes.size(); }
+  size_t rank(TensorId id) const { return tensors_[id.index()].layout.sizes.size(); }
   const Argument& argument(std::string_view name) const {
     const Argument* found = find_argument(graph_, call_, name);
     invariant(found, "an operator has the arguments its rule names");
@@ -224,12 +229,57 @@ class Rule {
     for (const Argument& result : call_.results) aligned(result);
   }
 
+  /// Heads by themselves; several of the queries may share one of the keys.
+  void attend() {
+    const TensorId query = std::get<TensorId>(argument("query"));
+    Factors& heads = of(query).dims[1];
+    for (const auto* list : {&in_, &out_})
+      for (const TensorId id : *list) {
+        if (rank(id) < 3) continue;
+        same(of(query).dims[0], of(id).dims[0]);
+        const int64_t own = tensors_[id.index()].layout.sizes[1], all = tensors_[query.index()].layout.sizes[1];
+        if (own == all) {
+          same(heads, of(id).dims[1]);
+        } else if (own > 1) {
+          Factors group = {{all / own, Mark::Plain}};
+          match({&heads}, {&of(id).dims[1], &group});
+        }
+        for (size_t d = 2; d < rank(id); ++d) forbid(id, d, "attention along");
+      }
+  }
+
+  /// Where parts of equal size are taken of a dimension, or make it up, it is so many times the part.
+  bool repeats(TensorId whole, size_t d, TensorId part, size_t own) {
+    const int64_t all = tensors_[whole.index()].layout.sizes[d], one = tensors_[part.index()].layout.sizes[own];
+    if (!labels_.cut || one <= 1 || all % one != 0) return false;
+    Factors times = {{all / one, Mark::Plain}};
+    match({&of(whole).dims[d]}, {&times, &of(part).dims[own]});
+    return true;
+  }
+  /// The part begins at a multiple of its size.
+  bool is_block(TensorId part, size_t d) const {
+    const Argument* start = find_argument(graph_, call_, "start");
+    const Argument* step = find_argument(graph_, call_, "step");
+    if (!start) return true;
+    const auto* at = std::get_if<int64_t>(start);
+    const auto* by = step ? std::get_if<int64_t>(step) : nullptr;
+    const int64_t one = tensors_[part.index()].layout.sizes[d];
+    return one > 0 && (!at || *at % one == 0) && (!by || *by == 1);
+  }
+  /// All results have the same size along the dimension.
+  bool is_even(size_t d) const {
+    return std::all_of(out_.begin(), out_.end(), [&](TensorId out) {
+      return tensors_[out.index()].layout.sizes[d] == tensors_[out_[0].index()].layout.sizes[d];
+    });
+  }
+
   void take_part(const std::string& name) {
     const TensorId in = in_[0];
     const size_t d = dim("dim", rank(in));
     const bool drops = name == "select" || name == "unbind";
     for (const TensorId out : out_) {
-      const bool full = name == "slice" && body_[out].layout.sizes[d] == body_[in].layout.sizes[d];
+      const bool full =
+          name == "slice" && tensors_[out.index()].layout.sizes[d] == tensors_[in.index()].layout.sizes[d];
       size_t kept = 0;
       for (size_t i = 0; i < rank(in); ++i) {
         if (i != d) {
@@ -240,6 +290,7 @@ class Rule {
         }
       }
       if (full) continue;
+      if (!drops && is_even(d) && is_block(out, d) && repeats(in, d, out, d)) continue;
       forbid(in, d, name + " of");
       if (!drops) forbid(out, d, name + " of");
     }
@@ -249,7 +300,7 @@ class Rule {
     const TensorId in = in_[0], out = out_[0];
     const size_t d = dim("dim", rank(out));
     const bool drops = name == "select_backward";
-    const bool full = !drops && body_[out].layout.sizes[d] == body_[in].layout.sizes[d];
+    const bool full = !drops && tensors_[out.index()].layout.sizes[d] == tensors_[in.index()].layout.sizes[d];
     size_t kept = 0;
     for (size_t i = 0; i < rank(out); ++i) {
       if (i != d) {
@@ -259,23 +310,30 @@ class Rule {
         ++kept;
       }
     }
-    if (!full) forbid(out, d, name + " of");
+    if (full || (!drops && is_block(in, d) && repeats(out, d, in, d))) return;
+    forbid(out, d, name + " of");
   }
 
   void join(const std::string& name) {
     const TensorId out = out_[0];
     const size_t d = dim("dim", rank(out));
+    const bool even = name == "cat" && std::all_of(in_.begin(), in_.end(), [&](TensorId in) {
+                        return tensors_[in.index()].layout.sizes[d] == tensors_[in_[0].index()].layout.sizes[d];
+                      });
+    bool blocks = even;
     for (const TensorId in : in_) {
       size_t own = 0;
       for (size_t i = 0; i < rank(out); ++i) {
         if (i != d) {
           same(of(out).dims[i], of(in).dims[own++]);
         } else if (name == "cat") {
-          forbid(in, own++, "cat along");
+          blocks = blocks && repeats(out, d, in, own);
+          if (!blocks) forbid(in, own, "cat along");
+          ++own;
         }
       }
     }
-    forbid(out, d, name + " along");
+    if (!blocks) forbid(out, d, name + " along");
   }
 
   void refuse_labels(const std::string& name) {
@@ -290,7 +348,7 @@ class Rule {
   }
 
   const OperatorGraph& graph_;
-  const PassBody& body_;
+  const std::vector<GraphTensor>& tensors_;
   const Call& call_;
   BodyLabels& labels_;
   std::vector<TensorId> in_, out_;
@@ -311,8 +369,9 @@ std::string base_name(const Operator& op) {
   return name.substr(0, name.find('.'));
 }
 
-RuleResult apply_rule(const OperatorGraph& graph, const PassBody& body, const Call& call, BodyLabels& labels) {
-  return Rule(graph, body, call, labels).apply();
+RuleResult apply_rule(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors, const Call& call,
+                      BodyLabels& labels) {
+  return Rule(graph, tensors, call, labels).apply();
 }
 
 bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, TensorId result, Mark mark) {
@@ -321,27 +380,35 @@ bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call&
     const size_t left = name == "mm" || name == "bmm" ? 0 : 1;
     return has(labels.tensors[std::get<TensorId>(call.arguments[left]).index()].dims.back(), mark);
   }
-  if (name != "sum" && name != "native_layer_norm_backward") return false;
+  if (name != "sum" && name != "native_layer_norm_backward" && !attentions.contains(name)) return false;
   TensorId first;
   each_tensor(call.arguments, [&](TensorId id) {
     if (!first.valid()) first = id;
   });
+  if (attentions.contains(name)) first = std::get<TensorId>(*find_argument(graph, call, "query"));
   return count_marks(labels.tensors[first.index()], mark) > count_marks(labels.tensors[result.index()], mark);
 }
 
-bool keeps_partial_sums(const OperatorGraph& graph, const PassBody& body, const BodyLabels& labels, const Call& call) {
-  static const Names linear = {"view",    "_unsafe_view", "t",   "transpose", "permute", "expand",   "unsqueeze",
-                               "squeeze", "sum",          "mul", "div",       "neg",     "_to_copy", "clone",
-                               "detach",  "alias",        "mm",  "bmm",       "select",  "slice"};
-  static const Names sums = {"add", "sub", "cat", "stack"};
+bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors, const BodyLabels& labels,
+                        const Call& call) {
+  static const Names linear = {
+      "view", "_unsafe_view", "t",      "transpose", "permute",        "expand",         "unsqueeze", "squeeze",
+      "sum",  "mul",          "div",    "neg",       "_to_copy",       "clone",          "detach",    "alias",
+      "mm",   "bmm",          "select", "slice",     "slice_backward", "select_backward"};
+  static const Names sums = {"add", "add_", "sub", "cat", "stack"};
   const std::string name = base_name(graph[call.op]);
   int partial = 0, all = 0;
+  bool cut = false;
+  const auto look = [&](TensorId id) { cut = cut || has(labels.tensors[id.index()], Mark::Cut); };
+  each_tensor(call.arguments, look);
+  each_tensor(call.results, look);
   each_tensor(call.arguments, [&](TensorId id) {
     ++all;
     partial += labels.tensors[id.index()].sums_divided;
   });
-  if (name == "add_" && body[std::get<TensorId>(call.arguments[0])].kind == TensorKind::Buffer)
-    return true;  // gradients add up
+  if (name == "add_" && tensors[std::get<TensorId>(call.arguments[0]).index()].kind == TensorKind::Buffer)
+    return true;          // gradients add up
+  if (cut) return false;  // a part of a sum times a part of another tensor is nothing that adds up
   if (sums.contains(name)) return partial == all;
   if (!linear.contains(name) || partial != 1) return false;
   if (name != "div") return true;

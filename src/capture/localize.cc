@@ -19,6 +19,30 @@ Diagnostic cannot(const OperatorGraph& graph, const Call& call, std::string_view
       .help("use view, reshape and permute; they say what happens to each dimension");
 }
 
+/// Places and sizes of parts along a dimension that is cut: all of them are whole blocks of what stands outside of it.
+Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, int64_t parts, Call& call,
+                      const std::vector<int64_t>& local) {
+  const std::vector<std::string>& names = graph[call.op].arguments;
+  const Argument* along = labels.cut ? find_argument(graph, call, "dim") : nullptr;
+  if (!along || !std::holds_alternative<int64_t>(*along)) return Ok{};
+  const int64_t written = std::get<int64_t>(*along);
+  const size_t dim = static_cast<size_t>(written < 0 ? written + static_cast<int64_t>(local.size()) : written);
+  TensorId result;
+  each_tensor(call.results, [&](TensorId id) {
+    if (!result.valid()) result = id;
+  });
+  if (dim >= local.size() || !has(labels.tensors[result.index()].dims[dim], Mark::Cut)) return Ok{};
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool place = names[i] == "start" || names[i] == "end" || names[i] == "split_size";
+    if (auto* number = std::get_if<int64_t>(&call.arguments[i]); number && place) {
+      if (*number != std::numeric_limits<int64_t>::max()) *number /= parts;
+    } else if (auto* numbers = std::get_if<Ints>(&call.arguments[i]); numbers && names[i] == "split_sizes") {
+      for (int64_t& size : *numbers) size /= parts;
+    }
+  }
+  return Ok{};
+}
+
 /// Sizes that the model wrote as arguments of a call become those of its result.
 Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, int64_t parts, Call& call) {
   const std::vector<std::string>& names = graph[call.op].arguments;
@@ -31,14 +55,16 @@ Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, int6
   for (size_t i = 0; i < names.size(); ++i) {
     auto* numbers = std::get_if<Ints>(&call.arguments[i]);
     if (!numbers) continue;
-    if (names[i] == "stride" && has(labels.tensors[result.index()], Mark::Divided))
+    if (names[i] == "stride" &&
+        (has(labels.tensors[result.index()], Mark::Divided) || has(labels.tensors[result.index()], Mark::Cut)))
       return cannot(graph, call, "strides are written as numbers");
     if (names[i] != "size" && names[i] != "input_sizes") continue;
     invariant(numbers->size() == local.size(), "a size has as many numbers as its result has dimensions");
     for (size_t d = 0; d < local.size(); ++d)
       if ((*numbers)[d] != -1) (*numbers)[d] = local[d];
   }
-  if (base_name(graph[call.op]) == "slice") {  // all of a labelled dimension, however long
+  PIPER_CHECK(rewrite_parts(graph, labels, parts, call, local));
+  if (base_name(graph[call.op]) == "slice" && !labels.cut) {  // all of a labelled dimension, however long
     const int64_t written = std::get<int64_t>(*find_argument(graph, call, "dim"));
     const size_t dim = static_cast<size_t>(written < 0 ? written + static_cast<int64_t>(local.size()) : written);
     if (is_labelled(labels.tensors[result.index()].dims[dim]))
@@ -149,7 +175,7 @@ void draw_random_by_parts(PassBody& body, const BodyLabels& labels) {
   for (Call& call : body.calls) {
     if (call.random < 0) continue;
     const TensorLabels& drawn = labels.tensors[std::get<TensorId>(call.results[0]).index()];
-    call.divided_dim = separate_dim(drawn, Mark::Divided);
+    call.divided_dim = separate_dim(drawn, labels.cut ? Mark::Cut : Mark::Divided);
     call.gathered_dim = separate_dim(drawn, Mark::Gathered);
   }
 }

@@ -63,6 +63,8 @@ class Materializer {
     for (size_t t = 0; t < graph_.tensors.size(); ++t)
       if (GraphTensor& tensor = graph_.tensors[t]; tensor.producer.valid() && !copied_.contains(TensorId(t)))
         tensor.producer = place[tensor.producer.index()];
+    for (Call& call : calls)
+      if (call.forward.valid()) call.forward = place[call.forward.index()];
     graph_.calls = std::move(calls);
     return std::move(graph_);
   }

@@ -89,6 +89,7 @@ struct Call {
   std::vector<StorageId> writes;  // storages of arguments that it changes
   int segment = 0;
   bool backward = false;
+  CallId forward;                           // of a backward call: the forward call whose derivative it is part of
   bool between_nodes = false;               // issued by the autograd engine itself: a sum of gradients
   int random = -1;                          // which random call of the pass it is: its seed depends on it
   int divided_dim = -1, gathered_dim = -1;  // of a random call in a region: drawn apart for each part and slice
@@ -100,6 +101,7 @@ struct ScopeInstance {
   std::string name;
   int index = 0;  // inside the parent
   ScopeAttributes attributes;
+  bool cut = false;  // made by us, around calls whose tensors are divided
 };
 
 /// The calls between two borders of scopes.

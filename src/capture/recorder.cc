@@ -81,6 +81,12 @@ class Recorder : public ScopeListener {
     const auto after =
         std::upper_bound(first_sequence_.begin(), first_sequence_.end(), static_cast<uint64_t>(sequence));
     backward_segment_ = std::max<int>(0, static_cast<int>(after - first_sequence_.begin()) - 1);
+    // a node is made just before the call that it belongs to
+    const auto made = std::upper_bound(call_sequence_.begin(), call_sequence_.end(), static_cast<uint64_t>(sequence));
+    forward_call_ =
+        call_sequence_.empty()
+            ? CallId()
+            : CallId(std::min<size_t>(static_cast<size_t>(made - call_sequence_.begin()), call_sequence_.size() - 1));
   }
   void leave_node() { in_node_ = false; }
 
@@ -311,6 +317,10 @@ class Recorder : public ScopeListener {
     call.backward = backward_;
     call.segment = backward_ ? backward_segment_ : static_cast<int>(graph.segments.size()) - 1;
     call.between_nodes = backward_ && !in_node_;
+    if (backward_)
+      call.forward = forward_call_;
+    else
+      call_sequence_.push_back(at::sequence_number::peek());
   }
 
   void run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
@@ -446,7 +456,9 @@ class Recorder : public ScopeListener {
   std::unordered_map<TensorId, int64_t> version_;  // of constants: numbers that change are other numbers
   std::vector<c10::Storage> kept_;                 // so that no address is used twice
   bool backward_ = false, in_node_ = false;
+  std::vector<uint64_t> call_sequence_;  // by forward call: of the next autograd node
   int backward_segment_ = 0;
+  CallId forward_call_;
   int random_calls_ = 0;
   std::string failed_at_;
 };
@@ -584,6 +596,8 @@ Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>&
   PIPER_CHECK(std::move(recorded));
   to.intern("aten::clone", "");
   to.intern("aten::add_", "Tensor");
+  to.intern("aten::mm", "");
+  to.intern("aten::add", "Tensor");
   return Recording{std::move(to.graph), std::move(to.table)};
 }
 

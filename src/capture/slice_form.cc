@@ -31,9 +31,17 @@ class Values {
         const PassBody& body = *slice.chunks[site.first].find(site.second);
         for (const auto* uses : {&body.reads, &body.writes})
           for (const ContentUse& use : *uses) labelled_.emplace(use.content, &labels.tensors[use.inside.index()]);
+        if (region.cut)
+          for (const ContentUse& use : body.writes)
+            if (labels.tensors[use.inside.index()].sums_divided) partial_.insert(use.content);
         for (const ExternalUse& use : body.parameters)
-          if (const TensorLabels& found = labels.tensors[use.inside.index()]; has(found, Mark::Divided))
+          if (const TensorLabels& found = labels.tensors[use.inside.index()];
+              has(found, Mark::Divided) || has(found, Mark::Cut))
             parameters.emplace(slice.operators[use.outside].name, labelled_dims(found));
+        if (region.cut)
+          for (const ExternalUse& use : body.gradients)
+            if (labels.tensors[use.inside.index()].sums_divided)
+              partial_parameters.insert(slice.operators[use.outside].name);
       }
     for (const TensorId input : slice.operators.inputs)
       add({slice.operators[input].storage, -1}, slice.operators[input].name);
@@ -48,6 +56,8 @@ class Values {
   std::vector<TensorId> base;
   std::vector<std::vector<LabelledSize>> dims;
   std::map<std::string, std::vector<LabelledSize>> parameters;
+  std::vector<bool> partial;  // by value
+  std::set<std::string> partial_parameters;
 
  private:
   /// A dimension that is a product of labelled factors is shown as several: the same elements in the same order.
@@ -61,6 +71,7 @@ class Values {
       for (const Factor& factor : dim)
         out.push_back({factor.size, factor.mark == Mark::Divided    ? "expert"
                                     : factor.mark == Mark::Gathered ? "capacity"
+                                    : factor.mark == Mark::Cut      ? "cut"
                                                                     : ""});
     }
     return out;
@@ -68,6 +79,7 @@ class Values {
   void add(const Content& content, std::string name) {
     if (!index_.try_emplace(content, static_cast<int>(names.size())).second) return;
     const auto labels = labelled_.find(content);
+    partial.push_back(partial_.contains(content));
     dims.emplace_back();
     if (labels != labelled_.end())
       dims.back() = labelled_dims(*labels->second);
@@ -90,6 +102,7 @@ class Values {
 
   const CapturedSlice& slice_;
   std::map<Content, const TensorLabels*> labelled_;
+  std::set<Content> partial_;
   std::map<Content, int> index_;
   std::map<std::string, int> used_;
 };
@@ -170,6 +183,7 @@ class GraphWriter {
       else
         for (const int64_t size : tensor.layout.sizes) shape.push_back({size, false, 1, ""});
       const ParameterId parameter = builder_.parameter(tensor.name, *dtype, std::move(shape));
+      if (formed_[0].partial_parameters.contains(tensor.name)) builder_.make_partial(parameter);
       if (!trained.contains(tensor.name)) builder_.freeze(parameter);
       parameters_[tensor.name] = parameter;
     }
@@ -189,6 +203,7 @@ class GraphWriter {
                              : first.base[v] == operators().loss ? ValueKind::Loss
                                                                  : ValueKind::Computed;
       values_.push_back(builder_.value(name, kind, *dtype, std::move(shape)));
+      if (first.partial[v]) builder_.make_partial(values_.back());
     }
     return Ok{};
   }
@@ -263,7 +278,8 @@ class GraphWriter {
 
 FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<PassAmounts, 4>>& amounts) {
   const Values values(slice);
-  FormedSlice out{{values.names, {}}, values.base, values.dims, values.parameters, amounts};
+  FormedSlice out{{values.names, {}},        values.base, values.dims, values.parameters, values.partial,
+                  values.partial_parameters, amounts};
   for (const ChunkBodies& chunk : slice.chunks) {
     SliceForm::FormOfChunk form{chunk.name, {}};
     for (size_t p = 0; p < chunk.passes.size(); ++p) {

@@ -139,6 +139,7 @@ Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const s
   PIPER_CHECK(apply_all<Recompute>(pipeline, schedule));  // after split-backward: recomputed values go to BI and BW
   PIPER_CHECK(apply_all<Replicate>(pipeline, schedule));
   PIPER_CHECK(apply_all<Shard>(pipeline, schedule));
+  PIPER_CHECK(apply_all<Cut>(pipeline, schedule));
   PIPER_CHECK(pipeline.run("check-replication", check_replication));
   PIPER_CHECK(pipeline.run("insert-communication", insert_communication));
   PIPER_CHECK(

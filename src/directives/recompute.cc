@@ -4,7 +4,8 @@
 // segment from outside is kept. Without tags every instance of the outermost scope is a segment.
 //   before:  %f = compute layer.0 F mb=0        %b = compute layer.0 B mb=0 <- %f:saved
 //   after:   %f = compute layer.0 F mb=0        %r = compute layer.0 R mb=0    %b = compute layer.0 B mb=0 <- %r:saved
-// Illegal: nothing selected (E203); selected twice, without backward, or nothing in it that backward needs (E312).
+// Illegal: nothing selected (E203); selected twice, nothing with a backward, or nothing in it that backward needs
+// (E312).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -98,12 +99,12 @@ Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, Directive
                      fmt::format("recompute: chunk {} is recomputed already", name))
             .note(dag.where_filter(dag[other].made_by), "first here")
             .help("make the filters of the two directives exclude each other");
-      if (!(*dag.model)[chunk].find(Pass::B))
-        return error(ErrorCode::E312, recompute.what.where,
-                     fmt::format("recompute: chunk {} has no backward pass", name))
-            .help("nothing of it is saved, so nothing has to be computed again; leave it out of the filter");
     }
   }
+  if (std::none_of(chunks.begin(), chunks.end(), [&](ChunkId c) { return (*dag.model)[c].find(Pass::B) != nullptr; }))
+    return error(ErrorCode::E312, recompute.what.where,
+                 fmt::format("recompute: chunk {} has no backward pass", (*dag.model)[chunks[0]].name))
+        .help("nothing of it is saved, so nothing has to be computed again; leave it out of the filter");
   const std::vector<char> needed = needed_by_backward(rewrite, index, chunks, slices);
   if (std::find(needed.begin(), needed.end(), 1) == needed.end())
     return error(ErrorCode::E312, recompute.what.where,

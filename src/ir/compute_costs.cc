@@ -10,7 +10,8 @@ namespace piper {
 Result<double> ComputeCosts::pass(ChunkId chunk, Pass pass, const PassWork& work, GroupId group) {
   const int64_t samples = samples_on(dag_, group);
   if (costs_.measured) return measured_seconds(*costs_.measured, (*dag_.model)[chunk].name, pass, samples);
-  return by_formula(group, work.flops.at(samples), work.bytes_moved.at(samples));
+  const LocalWork local = local_work(dag_, chunk, work, group);
+  return by_formula(group, local.flops, local.bytes);
 }
 
 Result<double> ComputeCosts::update(const Node& node) {

@@ -30,6 +30,7 @@ class DagParser {
   // tables
   Checked directive();
   Checked mesh();
+  Checked shared();
   Checked dim();
   Checked stages();
   Checked stream();

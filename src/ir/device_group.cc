@@ -76,4 +76,20 @@ PartitionId GroupTable::across(PartitionId id) {
   return intern(std::move(out));
 }
 
+PartitionId GroupTable::apart(PartitionId id, int ways) {
+  if (ways == 1) return id;
+  const Partition& from = partitions_[id.index()];
+  const DeviceList& devices = groups_[from.group.index()].devices;
+  std::map<int, int> remainder;
+  for (size_t position = 0; position < devices.size(); ++position)
+    remainder[devices[position]] = static_cast<int>(position) % ways;
+  Partition out{from.group, from.part_size / ways, {}};
+  for (int part = 0; part < from.parts(); ++part)
+    for (int way = 0; way < ways; ++way)
+      for (int i = part * from.part_size; i < (part + 1) * from.part_size; ++i)
+        if (const int device = from.members[static_cast<size_t>(i)]; remainder[device] == way)
+          out.members.push_back(device);
+  return intern(std::move(out));
+}
+
 }  // namespace piper

@@ -50,6 +50,8 @@ class GroupTable {
   PartitionId along(GroupId group, const std::vector<std::string>& axes);
   /// Devices that stand at the same position of their parts: the other way to cut the same group.
   PartitionId across(PartitionId partition);
+  /// Every part falls into `ways`: devices whose position in the group has the same remainder.
+  PartitionId apart(PartitionId partition, int ways);
 
   friend bool operator==(const GroupTable&, const GroupTable&) = default;
 

@@ -5,8 +5,19 @@
 
 namespace piper {
 
+int sample_parts(const TrainingDag& dag, GroupId group) {
+  return dag.groups[group].size() / dag.shared.size;
+}
+
 int64_t samples_on(const TrainingDag& dag, GroupId group) {
-  return dag.model->step.batch / dag.slices() / dag.groups[group].size();
+  return dag.model->step.batch / dag.slices() / sample_parts(dag, group);
+}
+
+LocalWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group) {
+  const int64_t samples = samples_on(dag, group);
+  const auto& cut = dag.residence(chunk, group).cut;
+  const int64_t parts = cut ? dag.groups[*cut].part_size : 1;
+  return {work.flops.at(samples) / parts, work.bytes_moved.at(samples) / parts};
 }
 
 std::optional<size_t> sample_dimension(const Shape& shape) {
@@ -17,14 +28,19 @@ std::optional<size_t> sample_dimension(const Shape& shape) {
 
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
   const Value& value = (*dag.model)[id];
-  std::optional<PartitionId> layout;
-  if (is_compute(writer)) layout = dag.residence(writer.tags.chunk, writer.group).layout;
+  std::optional<PartitionId> layout, cut;
+  if (is_compute(writer)) {
+    const Residence& residence = dag.residence(writer.tags.chunk, writer.group);
+    layout = residence.layout;
+    cut = residence.cut;
+  }
   const int64_t samples = samples_on(dag, writer.group);
   int64_t count = 1;
   for (const Dim& dim : value.shape) {
     int64_t extent = dim.extent(samples);
     if (layout && dim.label == divided_label) extent /= dag.groups[*layout].part_size;
     if (layout && dim.label == gathered_label) extent = saturating_multiply(extent, dag.groups[*layout].part_size);
+    if (cut && dim.label == cut_label) extent /= dag.groups[*cut].part_size;
     count = saturating_multiply(count, extent);
   }
   return saturating_multiply(count, bytes_of(value.dtype));

@@ -5,12 +5,20 @@
 
 namespace piper {
 
+/// Parts into which the devices of a group divide the samples of a slice: as many as devices, or as groups of sharers.
+int sample_parts(const TrainingDag& dag, GroupId group);
 /// Samples of one slice on one device of the group.
 int64_t samples_on(const TrainingDag& dag, GroupId group);
 
 /// The dimension whose elements are the samples of the slice, one after the other, if a value of this shape has one.
 /// Where samples share a dimension with tokens or slots nothing says in which order they lie.
 std::optional<size_t> sample_dimension(const Shape& shape);
+
+/// What a pass of a chunk does on each device of the group.
+struct LocalWork {
+  int64_t flops = 0, bytes = 0;
+};
+LocalWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group);
 
 /// Bytes of a value as the node writes it on each device of its group. Inside a sharded region experts are divided and
 /// their capacity gathered; an exchange changes which of them are here, not how many numbers.
@@ -41,5 +49,7 @@ const Holder& holder_on(const Bucket& bucket, GroupId group);
 /// A dimension label: what sharding divides, and what it gathers in exchange.
 constexpr std::string_view divided_label = "expert";
 constexpr std::string_view gathered_label = "capacity";
+/// What cutting divides.
+constexpr std::string_view cut_label = "cut";
 
 }  // namespace piper

@@ -40,6 +40,15 @@ Checked DagParser::mesh() {
   return Ok{};
 }
 
+Checked DagParser::shared() {
+  const Token token = in_.peek();
+  PIPER_TRY(const std::string name, in_.name("the name of an axis"));
+  if (dag_.mesh.empty() || dag_.mesh.back().name != name)
+    return reader_.wrong(in_.range(token), fmt::format("\"{}\" is not the last axis of the mesh", name));
+  dag_.shared = dag_.mesh.back();
+  return Ok{};
+}
+
 Checked DagParser::dim() {
   SliceDim dim;
   const Token first = in_.peek();
@@ -131,6 +140,9 @@ Checked DagParser::residence() {
                                {"copies", [&] { return partition_into(r.copies); }},
                                {"layout", [&] { return partition_into(r.layout); }},
                                {"exchanges", [&] { return stream_into(r.exchange_stream); }},
+                               {"cut", [&] { return partition_into(r.cut); }},
+                               {"sums", [&] { return stream_into(r.sum_stream); }},
+                               {"cut_by", [&] { return directive_into(r.cut_by, {"cut"}); }},
                                {"replicated", [&] { return directive_into(r.replicated_by, {"replicate"}); }},
                                {"sharded", [&] { return directive_into(r.sharded_by, {"shard"}); }}}));
   dag_.residences.resize(model_.chunks.size());
@@ -171,7 +183,14 @@ Checked DagParser::holder() {
     h.zero = static_cast<int>(level);
     return Ok{};
   };
+  const auto sharers = [&]() -> Checked {
+    PIPER_TRY(const int64_t count, reader_.number("how many share samples", 1, most_devices_in_text));
+    h.sharers = static_cast<int>(count);
+    return Ok{};
+  };
   PIPER_CHECK(reader_.options({{"over", [&] { return partition_into(over); }},
+                               {"sharers", sharers},
+                               {"sums", [&] { return partition_into(h.sums); }},
                                {"zero", zero},
                                {"release", [&] { return release_into(h.release); }},
                                {"gather", [&] { return stream_into(h.gather_stream); }},

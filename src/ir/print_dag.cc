@@ -50,7 +50,10 @@ std::string print_residence(const TrainingDag& dag, const Chunk& chunk, const Re
   if (r.copies) out += option("copies", *r.copies, "p");
   if (r.layout) out += option("layout", *r.layout, "p");
   out += stream_option(dag, "exchanges", r.exchange_stream);
-  return out + option("replicated", r.replicated_by) + option("sharded", r.sharded_by) + "\n";
+  if (r.cut) out += option("cut", *r.cut, "p");
+  out += stream_option(dag, "sums", r.sum_stream);
+  return out + option("replicated", r.replicated_by) + option("sharded", r.sharded_by) + option("cut_by", r.cut_by) +
+         "\n";
 }
 
 std::string print_bucket(const TrainingDag& dag, size_t index, const Bucket& bucket) {
@@ -62,6 +65,8 @@ std::string print_bucket(const TrainingDag& dag, size_t index, const Bucket& buc
     out += fmt::format("holder k{} g{}{} zero={} release={}", index, h.group.value, option("over", h.over, "p"), h.zero,
                        name(h.release));
     out += stream_option(dag, "gather", h.gather_stream) + stream_option(dag, "reduce", h.reduce_stream);
+    if (h.sharers > 1) out += fmt::format(" sharers={}", h.sharers);
+    if (h.sums) out += option("sums", *h.sums, "p");
     out += option("by", h.by) + "\n";
   }
   return out;
@@ -72,6 +77,7 @@ std::string print_tables(const TrainingDag& dag) {
   for (size_t d = 0; d < dag.origins.size(); ++d)
     out += fmt::format("directive {} {} {}\n", d, as_name(dag.origins[d].place), as_name(dag.origins[d].text));
   if (!dag.mesh.empty()) out += fmt::format("mesh {}\n", print_axes(dag.mesh));
+  if (dag.shared.size > 1) out += fmt::format("shared {}\n", as_name(dag.shared.name));
   for (const SliceDim& dim : dag.dims)
     out += fmt::format("dim {} {}{}\n", as_name(dim.name), dim.parts, option("by", dim.made_by));
   for (const StageTags& stages : dag.stages)

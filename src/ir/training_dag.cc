@@ -112,7 +112,7 @@ std::string_view comm_tag(const Node& node) {
   if (!collective) return "";
   switch (collective->item.kind) {
     case Item::Kind::Value:
-      return "exchange";
+      return collective->kind == CollectiveKind::AllReduce ? "sum" : "exchange";
     case Item::Kind::Gradients:
       return "reduce";
     case Item::Kind::Weights:

@@ -118,7 +118,12 @@ struct Residence {
   std::optional<PartitionId> copies;  // devices that the directive `replicated_by` made hold equal parameters
   std::optional<PartitionId> layout;  // how the directive `sharded_by` cut its region
   StreamId exchange_stream;
-  DirectiveId replicated_by, sharded_by;
+  std::optional<PartitionId> cut;  // devices among which the directive `cut_by` divided its parameters
+  StreamId sum_stream;
+  DirectiveId replicated_by, sharded_by, cut_by;
+
+  /// How the values that the chunk works on are divided, if they are.
+  std::optional<PartitionId> divided() const { return layout ? layout : cut; }
   friend bool operator==(const Residence&, const Residence&) = default;
 };
 
@@ -126,6 +131,8 @@ struct Residence {
 struct Holder {
   GroupId group;
   PartitionId over;  // devices with equal copies (or shards of one copy)
+  int sharers = 1;   // so many parts of it in a row are equal too: their devices work on the same samples
+  std::optional<PartitionId> sums;  // devices that have parts of its gradients' sums
   int zero = 0;
   Release release = Release::Use;
   StreamId gather_stream, reduce_stream;
@@ -172,6 +179,7 @@ struct TrainingDag {
   std::shared_ptr<const ModelGraph> model;
   int devices = 0;
   std::vector<MeshAxis> mesh;
+  MeshAxis shared = {};  // the last axis of every group, if it is cut along: its devices work on the same samples
   std::vector<SliceDim> dims;
   std::vector<StageTags> stages;
   std::vector<std::string> streams;
@@ -212,7 +220,7 @@ bool is_compute(const Node& node);
 std::string name_of(const TrainingDag& dag, NodeId id);
 /// ` mb=2`, or nothing for what belongs to the whole step.
 std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separator, std::string_view equals);
-/// gather, reduce, exchange, transfer, scalars; empty for computations and updates.
+/// gather, reduce, exchange, sum, transfer, scalars; empty for computations and updates.
 std::string_view comm_tag(const Node& node);
 std::string item_name(const TrainingDag& dag, Item item);
 /// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them, as plans and cost tables call it.

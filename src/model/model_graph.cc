@@ -73,6 +73,12 @@ ParameterId ModelBuilder::parameter(std::string name, DType dtype, Shape shape) 
 void ModelBuilder::freeze(ParameterId parameter) {
   model_.parameters[parameter.index()].frozen = true;
 }
+void ModelBuilder::make_partial(ParameterId parameter) {
+  model_.parameters[parameter.index()].partial = true;
+}
+void ModelBuilder::make_partial(ValueId value) {
+  model_.values[value.index()].partial = true;
+}
 
 ChunkId ModelBuilder::chunk(std::string name, std::vector<ScopeTag> scopes) {
   model_.chunks.push_back({std::move(name), std::move(scopes), {}});

@@ -47,14 +47,16 @@ struct Value {
   ValueKind kind = ValueKind::Computed;
   DType dtype = DType::Float32;
   Shape shape;
+  bool partial = false;  // where its chunk is cut, each device writes only its part of a sum
   friend bool operator==(const Value&, const Value&) = default;
 };
 
 struct Parameter {
   std::string name;
   DType dtype = DType::Float32;
-  Shape shape;          // fixed dimensions only; a label `expert` says along which one it can be cut
-  bool frozen = false;  // no pass contributes to a gradient, and it is never updated
+  Shape shape;           // fixed dimensions only; a label says along which one it can be divided
+  bool frozen = false;   // no pass contributes to a gradient, and it is never updated
+  bool partial = false;  // where its chunks are cut, each device has only its part of the sum that is its gradient
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
 
@@ -66,7 +68,7 @@ struct PassWork {
   std::vector<ParameterId> gradients;   // to whose gradients it contributes
   Amount flops;
   Amount bytes_moved;
-  Amount temporaries;  // peak of bytes that live only while it runs
+  Amount temporaries;                 // peak of bytes that live only while it runs
   std::map<int64_t, Amount> divided;  // the same where its values are divided among so many devices, if it is known
 
   /// On one of `parts` devices.
@@ -133,6 +135,8 @@ class ModelBuilder {
   ValueId value(std::string name, ValueKind kind, DType dtype, Shape shape);
   ParameterId parameter(std::string name, DType dtype, Shape shape);
   void freeze(ParameterId parameter);
+  void make_partial(ParameterId parameter);
+  void make_partial(ValueId value);
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);
   ModelGraph finish() &&;

@@ -189,6 +189,7 @@ class Parser {
     PIPER_TRY(value.name, in_.name("the value's name"));
     PIPER_TRY(value.dtype, dtype());
     PIPER_TRY(value.shape, shape());
+    value.partial = in_.accept_word("partial");
     value_ids_.emplace(value.name, ValueId(model_.values.size()));
     model_.values.push_back(std::move(value));
     return Ok{};
@@ -201,6 +202,7 @@ class Parser {
     PIPER_TRY(parameter.dtype, dtype());
     PIPER_TRY(parameter.shape, shape());
     parameter.frozen = in_.accept_word("frozen");
+    parameter.partial = in_.accept_word("partial");
     parameter_ids_.emplace(parameter.name, ParameterId(model_.parameters.size()));
     model_.parameters.push_back(std::move(parameter));
     return Ok{};
@@ -339,10 +341,11 @@ class Parser {
 std::string print(const ModelGraph& model) {
   std::string out = fmt::format("model {}\n", as_name(model.name)) + print_step(model.step);
   for (const Value& v : model.values)
-    out += fmt::format("{} {} {} {}\n", keyword(v.kind), as_name(v.name), name(v.dtype), print(v.shape));
+    out += fmt::format("{} {} {} {}{}\n", keyword(v.kind), as_name(v.name), name(v.dtype), print(v.shape),
+                       v.partial ? " partial" : "");
   for (const Parameter& p : model.parameters)
-    out += fmt::format("parameter {} {} {}{}\n", as_name(p.name), name(p.dtype), print(p.shape),
-                       p.frozen ? " frozen" : "");
+    out += fmt::format("parameter {} {} {}{}{}\n", as_name(p.name), name(p.dtype), print(p.shape),
+                       p.frozen ? " frozen" : "", p.partial ? " partial" : "");
   for (const Chunk& chunk : model.chunks) {
     std::string tags;
     for (const ScopeTag& tag : chunk.scopes)

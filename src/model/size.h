@@ -23,7 +23,8 @@ std::optional<DType> dtype_named(std::string_view text);
 std::vector<std::string> dtype_names();
 
 /// One dimension of a value: a fixed size, or ceil(size * samples / divisor) if it grows with the batch.
-/// The label says what a directive may cut: `expert` dimensions are divided among devices, `capacity` ones gathered.
+/// The label says what a directive may do with it: `shard` divides `expert` dimensions among devices and gathers
+/// `capacity` ones; `cut` divides `cut` ones.
 struct Dim {
   int64_t size = 1;
   bool per_sample = false;

@@ -1,6 +1,7 @@
 // check_replication: E211 devices whose roles nobody named; E213 slices that do not divide among the devices.
 #include <fmt/format.h>
 
+#include "ir/local_size.h"
 #include "passes/passes.h"
 #include "schedule/schedule_text.h"
 
@@ -9,11 +10,12 @@ namespace piper {
 Result<TrainingDag> check_replication(TrainingDag dag) {
   for (size_t c = 0; c < dag.residences.size(); ++c) {
     for (const Residence& residence : dag.residences[c]) {
-      const int size = dag.groups[residence.group].size();
+      const int size = sample_parts(dag, residence.group);
       const int copies = residence.copies ? dag.groups[*residence.copies].part_size : 1;
       const int cut = residence.layout ? dag.groups[*residence.layout].part_size : 1;
-      const bool together = copies * cut == size && residence.copies && residence.layout &&
-                            dag.groups.across(*residence.layout) == *residence.copies;
+      const bool together =
+          copies * cut == size && residence.copies && residence.layout &&
+          dag.groups.apart(dag.groups.across(*residence.layout), dag.shared.size) == *residence.copies;
       const std::string& chunk = dag.model->chunks[c].name;
       const auto where = [&] {
         const DirectiveId by = residence.replicated_by.valid() ? residence.replicated_by : residence.sharded_by;

@@ -19,10 +19,12 @@ namespace {
 struct Holding {
   GroupId group;
   PartitionId over;
-  int divided = 1;  // ways the parameter is cut by sharding
+  int divided = 1;  // ways the parameter is divided
+  int sharers = 1;
+  std::optional<PartitionId> sums;
   DirectiveId by;
-  DirectiveId sharded_by;
-  ChunkId chunk;  // one that uses the parameter there
+  DirectiveId sharded_by;  // or cut
+  ChunkId chunk;           // one that uses the parameter there
 };
 
 struct ParameterUse {
@@ -44,10 +46,11 @@ DirectiveId shown(const TrainingDag& dag, const Holding& holding) {
 
 Checked add_holding(const TrainingDag& dag, const Parameter& parameter, ParameterUse& use, const Holding& next) {
   for (const Holding& known : use.holdings) {
-    if (known.group == next.group && known.over == next.over && known.by == next.by) return Ok{};
-    if (known.group == next.group && known.over != next.over)
+    if (known.group == next.group && known.over == next.over && known.by == next.by && known.sums == next.sums)
+      return Ok{};
+    if (known.group == next.group && (known.over != next.over || known.sums != next.sums))
       return error(ErrorCode::E308, dag.where_filter(next.divided > known.divided ? next.sharded_by : known.sharded_by),
-                   fmt::format("shard: parameter {} is used inside and outside the sharded region: by {} and {}",
+                   fmt::format("parameter {} is used inside and outside a region that is divided: by {} and {}",
                                parameter.name, (*dag.model)[known.chunk].name, (*dag.model)[next.chunk].name))
           .help("select all chunks that use it, or give each its own parameter");
     if (known.group == next.group)
@@ -73,6 +76,31 @@ Checked add_holding(const TrainingDag& dag, const Parameter& parameter, Paramete
   return Ok{};
 }
 
+Holding holding_of(TrainingDag& dag, const Parameter& parameter, const Residence& residence, ChunkId chunk) {
+  Holding out;
+  out.group = residence.group;
+  out.by = residence.replicated_by;
+  out.sharded_by = residence.sharded_by.valid() ? residence.sharded_by : residence.cut_by;
+  out.chunk = chunk;
+  const auto divide = [&](PartitionId among) {
+    out.over = dag.groups.across(among);
+    out.divided = dag.groups[among].part_size;
+  };
+  const bool cut = residence.cut && labelled(parameter.shape, cut_label);
+  if (cut)
+    divide(*residence.cut);
+  else if (residence.layout && labelled(parameter.shape, divided_label))
+    divide(*residence.layout);
+  else
+    out.over = dag.groups.whole(residence.group);
+  if (!cut) {  // devices that share samples have the same gradients: each of them is summed up by itself
+    out.sharers = dag.shared.size;
+    out.over = dag.groups.apart(out.over, out.sharers);
+  }
+  if (parameter.partial) out.sums = residence.cut;
+  return out;
+}
+
 Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
   const ModelGraph& model = *dag.model;
   std::vector<ParameterUse> uses(model.parameters.size());
@@ -88,14 +116,7 @@ Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
       ParameterUse& use = uses[p.index()];
       use.first_chunk = std::min(use.first_chunk, static_cast<int>(c));
       for (const Residence& residence : dag.residences[c]) {
-        const bool divided = residence.layout && labelled(model[p].shape, divided_label);
-        Holding holding{residence.group,
-                        divided ? dag.groups.across(*residence.layout) : dag.groups.whole(residence.group),
-                        divided ? dag.groups[*residence.layout].part_size : 1,
-                        residence.replicated_by,
-                        residence.sharded_by,
-                        ChunkId(c)};
-        PIPER_CHECK(add_holding(dag, model[p], use, holding));
+        PIPER_CHECK(add_holding(dag, model[p], use, holding_of(dag, model[p], residence, ChunkId(c))));
       }
     }
   }
@@ -111,6 +132,8 @@ Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
 Holder make_holder(TrainingDag& dag, const Holding& holding) {
   Holder holder{holding.group,
                 holding.over,
+                holding.sharers,
+                holding.sums,
                 0,
                 Release::Use,
                 dag.stream(Replicate{}.gather_stream),
@@ -147,7 +170,8 @@ Checked form_buckets(TrainingDag& dag) {
   for (const size_t p : backward_order) {
     Key key = {static_cast<int>(model.parameters[p].dtype), uses[p].trainable};
     for (const Holding& holding : uses[p].holdings)
-      key.insert(key.end(), {holding.group.value, holding.over.value, holding.by.value});
+      key.insert(key.end(), {holding.group.value, holding.over.value, holding.sharers,
+                             holding.sums.value_or(PartitionId()).value, holding.by.value});
     const int64_t elements_here = elements(model.parameters[p].shape, 0) / uses[p].holdings[0].divided;
     const auto found = open.find(key);
     const auto full = [&](const Bucket& bucket) {

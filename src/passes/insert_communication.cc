@@ -39,8 +39,12 @@ class Inserter {
     const Node producer = dag_[edge.from], reader = dag_[edge.to];  // copies: adding nodes moves them
     const ValueId value = edge.item.value_id();
     const auto from = layout(producer), to = layout(reader);
-    if (producer.group == reader.group && from == to) return edge.from;
     NodeId source = edge.from;
+    if (const Residence& residence = dag_.residence(producer.tags.chunk, producer.group); residence.cut) {
+      PIPER_CHECK(check_divided(value, producer, reader));
+      if ((*dag_.model)[value].partial) source = sum(source, value, producer, *residence.cut);
+    }
+    if (producer.group == reader.group && from == to) return source;
     if (from) {
       PIPER_TRY(source, exchange(source, value, producer, *from));
     }
@@ -63,6 +67,27 @@ class Inserter {
     dag_.edges.push_back({source, node, Item::value(value), {}});
     made_[key].push_back({group, layout, node});
     return node;
+  }
+
+  NodeId sum(NodeId source, ValueId id, const Node& inside, PartitionId over) {
+    return once(source, id, inside.group, over.value, [&] {
+      const Residence& residence = dag_.residence(inside.tags.chunk, inside.group);
+      const Collective op{CollectiveKind::AllReduce, Item::value(id), over};
+      return Node{op, inside.tags, inside.group, residence.sum_stream, residence.cut_by, residence.cut_by, source};
+    });
+  }
+
+  /// A value of which every device has a part is used only where the same devices divide the work.
+  Checked check_divided(ValueId id, const Node& producer, const Node& reader) const {
+    const Value& value = (*dag_.model)[id];
+    const Residence &made = dag_.residence(producer.tags.chunk, producer.group),
+                    &used = dag_.residence(reader.tags.chunk, reader.group);
+    if (!labelled(value.shape, cut_label) || (producer.group == reader.group && made.cut == used.cut)) return Ok{};
+    return error(ErrorCode::E317, dag_.where_filter(made.cut_by),
+                 fmt::format("cut: value {} {} is divided in chunk {}, and used whole in {}", value.name,
+                             print(value.shape), (*dag_.model)[producer.tags.chunk].name,
+                             (*dag_.model)[reader.tags.chunk].name))
+        .help("select all chunks that use it");
   }
 
   Result<NodeId> exchange(NodeId source, ValueId id, const Node& inside, PartitionId layout) {

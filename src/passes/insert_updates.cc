@@ -1,5 +1,6 @@
 // insert_updates: how gradients become new weights (design rules 1, 6 and 7).
 //   inside a group   zero 0: all-reduce; 1: reduce-scatter; 2, 3: reduce-scatter after every backward of every slice
+//   devices of a cut that have parts of the sums add them up as well
 //   between groups   that hold the same parameters: one all-reduce of the pieces, each group contributing its sum once
 //   then             the step's scalars over all devices, the update, and with zero 1, 2 a gather of the new weights
 //   zero 3           a gather before every computation that needs the weights; place_gathers keeps the needed ones
@@ -107,6 +108,9 @@ class Updates {
     for (size_t h = 0; h < bucket.holders.size(); ++h) {
       const Holder& holder = bucket.holders[h];
       Gradients& gradients = gradients_[id.index()][h];
+      if (holder.sums && holder.zero < 2) {
+        gradients.contributions = {sum_parts(id, holder, gradients, gradients.contributions)};
+      }
       if (members(holder) == 1) {
         gradients.final = gradients.contributions;
       } else if (holder.zero >= 2) {
@@ -117,8 +121,20 @@ class Updates {
         gradients.final = {collective(kind, Item::gradients(id), holder, {chunk_of(gradients), std::nullopt, -1},
                                       holder.reduce_stream, gradients.contributions)};
       }
+      if (holder.sums && holder.zero >= 2) gradients.final = {sum_parts(id, holder, gradients, gradients.final)};
     }
     if (bucket.holders.size() > 1) reduce_between(id, bucket);
+  }
+
+  /// Each device of a cut has a part of these gradients.
+  NodeId sum_parts(BucketId id, const Holder& holder, const Gradients& gradients, const std::vector<NodeId>& after) {
+    const ChunkId chunk = chunk_of(gradients);
+    const Residence& residence = dag_.residence(chunk, holder.group);
+    Holder among = holder;
+    among.over = *holder.sums;
+    among.by = residence.cut_by;
+    return collective(CollectiveKind::AllReduce, Item::gradients(id), among, {chunk, std::nullopt, -1},
+                      residence.sum_stream, after);
   }
 
   void reduce_slices(BucketId id, const Holder& holder, Gradients& gradients) {

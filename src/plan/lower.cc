@@ -151,8 +151,8 @@ class TemplateWriter {
     const PassWork& work = work_of(dag_, node);
     const int op = add_op(OpKind::Run, tables_.send_stream[node.stream.index()], node, id);
     follow_edges(id, op);
-    const auto layout = dag_.residence(node.tags.chunk, node.group).layout;
-    const Amount& temporaries = work.temporaries_on(layout ? dag_.groups[*layout].part_size : 1);
+    const auto divided = dag_.residence(node.tags.chunk, node.group).divided();
+    const Amount& temporaries = work.temporaries_on(divided ? dag_.groups[*divided].part_size : 1);
     if (const int64_t bytes = temporaries.at(samples_on(dag_, node.group)); bytes > 0)
       write(op, add_buffer(out_.ops[static_cast<size_t>(op)].label, Category::Temporaries, bytes));
     for (const ValueId value : work.reads)

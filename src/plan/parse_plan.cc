@@ -36,6 +36,9 @@ class Parser {
     if (in_.is_word("losses")) {
       PIPER_TRY(plan_.losses, amount("losses", most));
     }
+    if (in_.is_word("sharers")) {
+      PIPER_TRY(plan_.sharers, sharers());
+    }
     while (!in_.at_end()) {
       PIPER_CHECK(in_.end_of_line());
       PIPER_CHECK(line());
@@ -178,6 +181,9 @@ class Parser {
     PIPER_CHECK(in_.expect_word("over"));
     PIPER_TRY(holder.copies, index("a partition", plan_.partitions.size()));
     holder.cut = in_.accept_word("cut");
+    if (in_.is_word("sharers")) {
+      PIPER_TRY(holder.sharers, sharers());
+    }
     plan_.buckets.back().holders.push_back(holder);
     return Ok{};
   }
@@ -196,6 +202,13 @@ class Parser {
     }
     plan_.works.push_back(work);
     return Ok{};
+  }
+
+  Result<int> sharers() {
+    PIPER_CHECK(in_.expect_word("sharers"));
+    PIPER_CHECK(in_.expect("=", "after sharers"));
+    PIPER_TRY(const int64_t count, reader_.number("the number of sharers", 1, most));
+    return static_cast<int>(count);
   }
 
   /// KEY=NUMBER

@@ -67,7 +67,8 @@ uint64_t hash(const Plan& plan) {
       for (const int64_t word : {int64_t{parameter.name}, parameter.elements, int64_t{parameter.ordered}})
         hash.add(static_cast<uint64_t>(word));
     for (const PlanHolder& holder : bucket.holders)
-      for (const int word : {holder.group, holder.copies, int{holder.cut}}) hash.add(static_cast<uint64_t>(word));
+      for (const int word : {holder.group, holder.copies, int{holder.cut}, holder.sharers})
+        hash.add(static_cast<uint64_t>(word));
   }
   for (const PlanWork& work : plan.works) {
     add(hash, {work.name, work.pass, -1});
@@ -130,16 +131,25 @@ std::vector<int> template_of_device(const Plan& plan) {
 }
 
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
-                                           int64_t samples) {
-  const int64_t my_size = samples / static_cast<int64_t>(mine.size()),
-                their_size = samples / static_cast<int64_t>(theirs.size());
-  const int64_t begin = position * my_size, end = begin + my_size;
+                                           int64_t samples, int sharers) {
+  const int64_t my_size = samples * sharers / static_cast<int64_t>(mine.size()),
+                their_size = samples * sharers / static_cast<int64_t>(theirs.size());
+  const int64_t begin = position / sharers * my_size, end = begin + my_size;
   std::vector<TransferPiece> pieces;
   for (int64_t p = begin / their_size; p * their_size < end; ++p) {
     const int64_t common = std::min(end, (p + 1) * their_size) - std::max(begin, p * their_size);
-    if (common > 0) pieces.push_back({theirs[static_cast<size_t>(p)], common});
+    if (common > 0) pieces.push_back({theirs[static_cast<size_t>(p * sharers + position % sharers)], common});
   }
   return pieces;
+}
+
+int sharer_index(const Plan& plan, int device) {
+  for (const PlanWork& work : plan.works) {
+    const DeviceList& group = plan.groups[static_cast<size_t>(work.group)];
+    const auto found = std::find(group.begin(), group.end(), device);
+    if (work.pass && found != group.end()) return static_cast<int>(found - group.begin()) % plan.sharers;
+  }
+  return 0;
 }
 
 }  // namespace piper

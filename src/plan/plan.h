@@ -100,6 +100,7 @@ struct PlanHolder {
   int group = -1;
   int copies = -1;   // partition: copies in a part are equal; each part has its own piece of every parameter, in order
   bool cut = false;  // each of the equal copies updates its own range of the bucket
+  int sharers = 1;   // so many parts in a row have the same piece: their devices work on the same samples
   friend bool operator==(const PlanHolder&, const PlanHolder&) = default;
 };
 
@@ -136,6 +137,7 @@ struct Plan {
   std::string model;
   uint64_t costs = 0;  // hash of the costs the order was made with
   int64_t losses = 0;  // parts of the batch whose losses are averaged
+  int sharers = 1;     // so many devices in a row of every group of computations work on the same samples
   std::vector<PlanDim> dims;
   std::vector<std::string> streams, names;
   std::vector<PlanOrigin> origins;
@@ -164,8 +166,10 @@ struct TransferPiece {
   int64_t samples = 0;
 };
 /// Whom the device at `position` of its group of `mine` exchanges how much with in a group of `theirs`, if both cut
-/// `samples` samples evenly.
+/// `samples` samples evenly, `sharers` devices in a row having the same.
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
-                                           int64_t samples);
+                                           int64_t samples, int sharers);
+/// Which of the devices that have the same samples it is.
+int sharer_index(const Plan& plan, int device);
 
 }  // namespace piper

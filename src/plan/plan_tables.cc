@@ -67,12 +67,12 @@ void add_buckets(PlanTables& tables, const TrainingDag& dag, const std::vector<N
   for (size_t b = 0; b < dag.buckets.size(); ++b) {
     const Bucket& bucket = dag.buckets[b];
     PlanBucket out{tables.bucket_name[b], bucket.dtype, dag.model->step.gradients, {}, {}};
-    const int pieces = dag.groups[bucket.holders[0].over].parts();
+    const int pieces = dag.groups[bucket.holders[0].over].parts() / bucket.holders[0].sharers;
     for (const ParameterId p : bucket.parameters)
       out.parameters.push_back({add_name(tables.plan, (*dag.model)[p].name),
                                 elements((*dag.model)[p].shape, 0) / pieces, bucket.trainable && ordered[p.index()]});
     for (const Holder& holder : bucket.holders)
-      out.holders.push_back({holder.group.value, holder.over.value, holder.zero > 0});
+      out.holders.push_back({holder.group.value, holder.over.value, holder.zero > 0, holder.sharers});
     tables.plan.buckets.push_back(std::move(out));
   }
 }
@@ -84,7 +84,7 @@ int64_t count_losses(const TrainingDag& dag) {
     if (!is_compute(node) || node.tags.pass != Pass::F) continue;
     for (const ValueId value : work_of(dag, node).writes)
       if ((*dag.model)[value].kind == ValueKind::Loss)
-        parts[node.tags.slice] = std::max<int64_t>(parts[node.tags.slice], dag.groups[node.group].size());
+        parts[node.tags.slice] = std::max<int64_t>(parts[node.tags.slice], sample_parts(dag, node.group));
   }
   int64_t count = 0;
   for (const auto& [slice, size] : parts) count += size;
@@ -101,14 +101,15 @@ class WorkTable {
       return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value}, [&] {
         const PassWork& work = work_of(dag_, node);
         const int64_t samples = samples_on(dag_, node.group);
+        const LocalWork local = local_work(dag_, node.tags.chunk, work, node.group);
         return PlanWork{tables_.chunk_name[node.tags.chunk.index()],
                         node.tags.pass,
                         samples,
                         dag_.model->step.weights,
-                        work.flops.at(samples),
-                        work.bytes_moved.at(samples),
+                        local.flops,
+                        local.bytes,
                         node.group.value,
-                        dag_.residence(node.tags.chunk, node.group).layout.value_or(PartitionId()).value};
+                        dag_.residence(node.tags.chunk, node.group).divided().value_or(PartitionId()).value};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
       const UpdateWork work = update_work(dag_, node);
@@ -172,6 +173,7 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
     tables.bucket_name.push_back(add_name(plan, bucket_name(dag, BucketId(b))));
   add_buckets(tables, dag, order);
   plan.losses = count_losses(dag);
+  plan.sharers = dag.shared.size;
   tables.scalars_name = add_name(plan, "scalars");
   std::vector<char> moves(dag.streams.size(), 0);
   for (const Node& node : dag.nodes)

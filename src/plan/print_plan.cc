@@ -71,13 +71,15 @@ std::string Printer::bucket(const PlanBucket& bucket) const {
     out += fmt::format("parameter {} elements={}{}\n", named(parameter.name), parameter.elements,
                        parameter.ordered ? " ordered" : "");
   for (const PlanHolder& holder : bucket.holders)
-    out += fmt::format("holder {} over {}{}\n", holder.group, holder.copies, holder.cut ? " cut" : "");
+    out += fmt::format("holder {} over {}{}{}\n", holder.group, holder.copies, holder.cut ? " cut" : "",
+                       holder.sharers > 1 ? fmt::format(" sharers={}", holder.sharers) : "");
   return out;
 }
 
 std::string Printer::header() const {
   std::string out = fmt::format("plan {} costs={}", as_name(plan_.model), plan_.costs);
   if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
+  if (plan_.sharers > 1) out += fmt::format(" sharers={}", plan_.sharers);
   out += "\n";
   for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);
   for (const std::string& stream : plan_.streams) out += fmt::format("stream {}\n", as_name(stream));
@@ -121,7 +123,8 @@ std::string peers(const Plan& plan, const PlannedOp& op, int device) {
   const DeviceList &mine = sends ? from : to, &theirs = sends ? to : from;
   DeviceList out;
   const int64_t fine = static_cast<int64_t>(mine.size()) * static_cast<int64_t>(theirs.size());
-  for (const TransferPiece& piece : transfer_pieces(position(mine), mine, theirs, fine)) out.push_back(piece.peer);
+  for (const TransferPiece& piece : transfer_pieces(position(mine), mine, theirs, fine, plan.sharers))
+    out.push_back(piece.peer);
   return print_devices(out);
 }
 

@@ -52,9 +52,20 @@ Checked check_tables(const Plan& plan) {
     for (const PlanHolder& holder : bucket.holders)
       if (!inside(holder.group, plan.groups.size()) || !inside(holder.copies, plan.partitions.size()))
         return malformed("a bucket is held by groups that do not exist");
+  const auto shares = [](size_t count, int sharers) {
+    return sharers >= 1 && count % static_cast<size_t>(sharers) == 0;
+  };
+  for (const PlanBucket& bucket : plan.buckets)
+    for (const PlanHolder& holder : bucket.holders)
+      if (const PlanPartition& copies = plan.partitions[static_cast<size_t>(holder.copies)];
+          !shares(copies.members.size() / static_cast<size_t>(copies.part_size), holder.sharers))
+        return malformed("parts of a bucket do not divide among those who share samples");
   for (const PlanWork& work : plan.works)
     if (!inside(work.group, plan.groups.size()) || (work.layout != -1 && !inside(work.layout, plan.partitions.size())))
       return malformed("a work is done by groups that do not exist");
+  for (const PlanWork& work : plan.works)
+    if (work.pass && !shares(plan.groups[static_cast<size_t>(work.group)].size(), plan.sharers))
+      return malformed("the devices of a work do not divide among those who share samples");
   for (size_t c = 0; c < plan.communications.size(); ++c) {
     const Communication& comm = plan.communications[c];
     const std::string what = fmt::format("communication {}", c);

@@ -15,8 +15,10 @@ std::optional<BucketPart> part_of(const Plan& plan, const PlanBucket& bucket, in
     part.holder = static_cast<int>(h);
     part.copies = copies.part_size;
     part.copy = position % copies.part_size;
-    part.piece = position / copies.part_size;
-    part.pieces = static_cast<int>(copies.members.size()) / copies.part_size;
+    const int sharers = bucket.holders[h].sharers;
+    part.piece = position / copies.part_size / sharers;
+    part.sharer = position / copies.part_size % sharers;
+    part.pieces = static_cast<int>(copies.members.size()) / copies.part_size / sharers;
     part.cut = bucket.holders[h].cut;
     for (const PlanParameter& parameter : bucket.parameters) part.elements += parameter.elements;
     const bool padded = part.cut || bucket.holders.size() > 1;

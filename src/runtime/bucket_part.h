@@ -15,9 +15,12 @@ struct ElementRange {
 };
 
 struct BucketPart {
-  int holder = 0;               // into PlanBucket::holders
-  int piece = 0, pieces = 1;    // of every parameter
-  int copy = 0, copies = 1;     // of equal ones
+  int holder = 0;             // into PlanBucket::holders
+  int piece = 0, pieces = 1;  // of every parameter
+  int copy = 0, copies = 1;   // of equal ones
+  int sharer = 0;             // of devices that have the same samples, and so the same gradients
+  /// It counts what is here; others have it too.
+  bool counts() const { return holder == 0 && sharer == 0 && (cut || copy == 0); }
   bool cut = false;             // every copy updates its own range
   int64_t elements = 0;         // of the piece
   int64_t padded = 0;           // the same, so that the copies can have equal ranges

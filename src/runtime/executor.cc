@@ -85,5 +85,17 @@ Number number_type(DType dtype) {
       throw std::runtime_error("sums are taken of float64, float32 and bfloat16 only");
   }
 }
+Number number_type(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Double:
+      return Number::Float64;
+    case c10::ScalarType::Float:
+      return Number::Float32;
+    case c10::ScalarType::BFloat16:
+      return Number::BFloat16;
+    default:
+      throw std::runtime_error("sums are taken of float64, float32 and bfloat16 only");
+  }
+}
 
 }  // namespace piper

@@ -88,5 +88,6 @@ class LocalScalars {
 };
 
 Number number_type(DType dtype);
+Number number_type(c10::ScalarType type);
 
 }  // namespace piper

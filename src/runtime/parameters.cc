@@ -117,7 +117,7 @@ at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations&
   at::Tensor whole;
   for (DeviceRun* device : devices) {
     const auto part = part_of(plan, place->bucket, device->device());
-    if (!part || part->holder != 0 || (!part->cut && part->copy != 0)) continue;
+    if (!part || !part->counts()) continue;
     const at::Tensor flat = kept_in(*device, place->bucket, *part, step, kept);
     if (!flat.defined()) return {};
     if (!whole.defined()) whole = at::zeros(form.sizes, flat.options().device(c10::kCPU));

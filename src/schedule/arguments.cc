@@ -68,7 +68,7 @@ Result<TagCondition> parse_condition(Scanner& in) {
   if (worded && !condition.indices.empty())
     return error(ErrorCode::E105, condition.where, fmt::format("{} takes a word, not a number", condition.tag))
         .help(condition.tag == "pass" ? "pass=F, B, BI, BW or R"
-                                      : "comm=gather, reduce, exchange, transfer or scalars");
+                                      : "comm=gather, reduce, exchange, sum, transfer or scalars");
   const bool none = condition.words == std::vector<std::string>{"none"} && condition.indices.empty();
   if (!worded && !none && !condition.words.empty())
     return error(ErrorCode::E105, condition.where,
@@ -315,6 +315,44 @@ std::optional<std::string> ArgumentReader::word(const std::string& key) {
   fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a name", verb_, key))
            .help(fmt::format("for example {}=name", key)));
   return std::nullopt;
+}
+
+std::string ArgumentReader::required_word_named(const std::string& key, std::string_view what) {
+  const auto found = word(key);
+  if (!found)
+    fail(error(ErrorCode::E104, where_, fmt::format("{}: {}= is missing: {}", verb_, key, what))
+             .help(fmt::format("for example {}=name", key)));
+  return found.value_or("");
+}
+
+std::vector<CutSeed> ArgumentReader::cut_seeds(const std::string& key) {
+  const auto argument = take(key);
+  if (!argument) return {};
+  std::vector<CutSeed> seeds;
+  const auto trimmed = [](std::string_view text) {
+    while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+    return std::string(text);
+  };
+  const std::string text = argument->kind == Argument::Kind::Text ? argument->text : "";
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view one = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+    const size_t colon = one.rfind(':');
+    const std::string pattern = trimmed(one.substr(0, colon));
+    const int64_t dim = colon == one.npos ? -1 : parse_integer(trimmed(one.substr(colon + 1))).value_or(-1);
+    constexpr int64_t most_dims = 10;
+    if (dim < 0 || dim >= most_dims || pattern.empty()) {
+      seeds.clear();
+      break;
+    }
+    seeds.push_back({pattern, static_cast<int>(dim)});
+  }
+  if (seeds.empty())
+    fail(error(ErrorCode::E105, argument->where,
+               fmt::format("{}: {} must be names of parameters, each with a dimension", verb_, key))
+             .help(fmt::format("for example {}=\"*.wo: 1, *.w_down: 1\"", key)));
+  return seeds;
 }
 
 std::optional<int64_t> ArgumentReader::bytes(const std::string& key) {

@@ -110,6 +110,8 @@ class ScheduleBuilder {
   ScheduleBuilder& place(const Selection& what, DeviceChoice devices, PlaceOptions options = {});
   ScheduleBuilder& replicate(const Selection& what, DeviceChoice devices, ReplicateOptions options = {});
   ScheduleBuilder& shard(const Selection& what, DeviceChoice devices, std::string stream = Shard{}.stream);
+  ScheduleBuilder& cut(const Selection& what, std::string along, std::vector<CutSeed> seeds = {},
+                       std::string stream = Cut{}.stream);
   ScheduleBuilder& recompute(const Selection& what);
   ScheduleBuilder& prefetch(const Selection& what, int distance = 1);
   ScheduleBuilder& prefetch_all(const Selection& what);  // distance=all

@@ -61,6 +61,15 @@ DirectiveBody read_shard(ArgumentReader& in) {
   return shard;
 }
 
+DirectiveBody read_cut(ArgumentReader& in) {
+  Cut cut;
+  cut.what = in.filter("what to cut");
+  cut.along = in.required_word_named("along", "the axis of the mesh whose devices share the parameters");
+  cut.seeds = in.cut_seeds("parameters");
+  cut.stream = in.word("stream").value_or(cut.stream);
+  return cut;
+}
+
 DirectiveBody read_recompute(ArgumentReader& in) {
   return Recompute{in.filter("what to recompute")};
 }
@@ -93,8 +102,9 @@ DirectiveBody read_use_file(ArgumentReader& in) {
 
 using Read = DirectiveBody (*)(ArgumentReader&);
 const std::map<std::string, Read, std::less<>> readers = {
-    {"devices", read_devices},     {"mesh", read_mesh},   {"split", read_split},         {"place", read_place},
-    {"replicate", read_replicate}, {"shard", read_shard}, {"recompute", read_recompute}, {"prefetch", read_prefetch}};
+    {"devices", read_devices}, {"mesh", read_mesh},           {"split", read_split},
+    {"place", read_place},     {"replicate", read_replicate}, {"shard", read_shard},
+    {"cut", read_cut},         {"recompute", read_recompute}, {"prefetch", read_prefetch}};
 
 Result<Order> read_order(std::vector<Argument> arguments, const SourceRange& where) {
   Order order;

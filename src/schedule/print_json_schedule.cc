@@ -78,6 +78,9 @@ class DirectiveWriter {
   Result<OrderedJson> write(const Mesh&) const {
     return no_words("use devices(n), and devices=[…] in every directive");
   }
+  Result<OrderedJson> write(const Cut&) const {
+    return no_words("leave it out, or keep this schedule in the text form");
+  }
   Result<OrderedJson> write(const Recompute&) const {
     return no_words("leave it out, or keep this schedule in the text form");
   }

@@ -94,6 +94,15 @@ std::string print_order(const Order& order) {
   return out.close();
 }
 
+std::string print_cut(const Cut& cut) {
+  Arguments out("cut");
+  out.add(print(cut.what)).add("along=" + as_name(cut.along));
+  std::vector<std::string> seeds;
+  for (const CutSeed& seed : cut.seeds) seeds.push_back(fmt::format("{}: {}", seed.pattern, seed.dim));
+  if (!seeds.empty()) out.add(fmt::format("parameters={}", as_name(fmt::format("{}", fmt::join(seeds, ", ")))));
+  return out.add("stream", cut.stream, Cut{}.stream).close();
+}
+
 std::string print_mesh(const Mesh& mesh) {
   Arguments out("mesh");
   for (const MeshAxis& axis : mesh.axes) out.add(fmt::format("{}={}", as_name(axis.name), axis.size));
@@ -141,6 +150,7 @@ std::string print(const DirectiveBody& body) {
           [](const Split& d) { return fmt::format("split(batch, parts={}, as={})", d.parts, as_name(d.as)); },
           [](const Place& d) { return print_place(d); },
           [](const Replicate& d) { return print_replicate(d); },
+          [](const Cut& d) { return print_cut(d); },
           [](const Shard& d) {
             return Arguments("shard").add(print(d.what)).add(d.devices).add("stream", d.stream, Shard{}.stream).close();
           },

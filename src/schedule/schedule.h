@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/source.h"
+#include "schedule/cut_seed.h"
 
 namespace piper {
 
@@ -116,6 +117,15 @@ struct Shard {
   friend bool operator==(const Shard&, const Shard&) = default;
 };
 
+/// Parameters are divided along a dimension among the devices of a mesh axis, which work on the same samples.
+struct Cut {
+  Filter what;
+  std::string along;
+  std::vector<CutSeed> seeds;  // what a captured model is cut along; all else follows. None: what the model says itself
+  std::string stream = "tp";
+  friend bool operator==(const Cut&, const Cut&) = default;
+};
+
 struct Recompute {
   Filter what;
   friend bool operator==(const Recompute&, const Recompute&) = default;
@@ -155,7 +165,7 @@ struct Use {
   friend bool operator==(const Use&, const Use&) = default;
 };
 
-using DirectiveBody = std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Recompute, Prefetch, Order, Use>;
+using DirectiveBody = std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Cut, Recompute, Prefetch, Order, Use>;
 
 /// Where an argument was written, and the elements of the list it may be.
 struct ArgumentPlace {

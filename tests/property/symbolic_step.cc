@@ -142,7 +142,7 @@ class Step {
     const int64_t theirs = samples / static_cast<int64_t>(from.size());
     int64_t at = position * (samples / static_cast<int64_t>(to.size()));
     Tensor out{std::get<Transfer>(dag_[id].op).value, 0, 0, {}};
-    for (const TransferPiece& piece : transfer_pieces(position, to, from, samples)) {
+    for (const TransferPiece& piece : transfer_pieces(position, to, from, samples, 1)) {
       const Tensor& message = messages[piece.peer];
       if (message.slots.size() != 1 || message.experts > 0) {
         machine_.fault(fmt::format("{} cannot cut {}", name_of(dag_, id), describe(dag_, message)));

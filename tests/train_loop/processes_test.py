@@ -75,6 +75,12 @@ place({}, along=pp, stages=2)
 replicate({}, along=dp, zero=2)
 use gpipe(stages=stage, microbatches=mb)
 """,
+    "cut": """mesh(pp=2, tp=2)
+split(batch, parts=4, as=mb)
+place({}, along=pp, stages=2)
+cut({layer=*}, along=tp)
+use 1f1b(stages=stage, microbatches=mb)
+""",
     "uneven": """devices(4)
 split(batch, parts=4, as=mb)
 place({embed=*}, devices=[0], stage=0)

@@ -85,6 +85,10 @@ class Schedule:
         """Divides experts among devices."""
         return self._add("shard", [_filter(what), *_where(devices, along), *_named(stream=stream)])
 
+    def cut(self, what: Filter, *, along: str, parameters: Optional[str] = None, stream: Optional[str] = None) -> "Schedule":
+        """Tensor parallelism: divides parameters along a dimension, as in `parameters="*.o_proj.weight: 1"`; the rest follows."""
+        return self._add("cut", [_filter(what), *_named(along=along, parameters=parameters, stream=stream)])
+
     def recompute(self, what: Filter = "{}") -> "Schedule":
         return self._add("recompute", [_filter(what)])
 

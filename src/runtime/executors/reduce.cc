@@ -1,4 +1,5 @@
 // Sums of gradients over devices: whole buckets, ranges of them, and pieces that several groups hold.
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 
 #include "base/invariant.h"
@@ -84,6 +85,29 @@ class ReducePieces : public Executor, Reduction {
   std::vector<std::pair<int, ElementRange>> pieces_;
 };
 
+/// A value of which each device has a part of the sum.
+class SumParts : public Executor {
+ public:
+  SumParts(const Preparation& prepare, int index) : prepare_(prepare), communication_(prepare.op(index).communication) {
+    const PlannedOp& op = prepare.op(index);
+    circle_ = prepare.circle(prepare.members(prepare.communication(op)));
+    from_ = op.reads[0];
+    to_ = op.writes[0];
+  }
+  void run(Frame& frame) override {
+    const at::Tensor& part = frame[from_];
+    at::Tensor& sum = frame[to_];
+    sum = at::empty_like(part);
+    sum.copy_(part);
+    prepare_.communicator.all_reduce(circle_, prepare_.number(communication_, frame), {bytes_of(sum), sum.nbytes()},
+                                     number_type(sum.scalar_type()));
+  }
+
+ private:
+  Preparation prepare_;
+  int communication_, circle_ = -1, from_ = -1, to_ = -1;
+};
+
 /// The step's scalars, which every update needs.
 class ReduceScalars : public Executor {
  public:
@@ -117,13 +141,14 @@ class ReduceScalars : public Executor {
 
 LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<int>& reads) : processor_(prepare.processor) {
   for (const int buffer : reads)
-    if (prepare.buffer(buffer).category == Category::Activations) losses_.push_back(buffer);
+    if (prepare.buffer(buffer).category == Category::Activations && sharer_index(prepare.plan, prepare.device) == 0)
+      losses_.push_back(buffer);
   for (size_t b = 0; b < prepare.program.buffers.size(); ++b) {
     const PlanBuffer& buffer = prepare.program.buffers[b];
     if (!buffer.persistent || buffer.category != Category::Gradients) continue;
     const PlanBucket* bucket = prepare.bucket(buffer.label);
     const BucketPart part = *part_of(prepare.plan, *bucket, prepare.device);
-    if (part.holder != 0 || (!part.cut && part.copy != 0)) continue;  // somebody else counts them
+    if (!part.counts()) continue;
     const int64_t elements = buffer.bytes / piper::bytes_of(bucket->gradients);
     gradients_.push_back(
         {static_cast<int>(b), bucket->gradients, offset_in(part, elements, part.range()), part.range().count});
@@ -146,6 +171,7 @@ StepScalars LocalScalars::sum(Frame& frame) const {
 
 std::unique_ptr<Executor> make_all_reduce(const Preparation& prepare, int op) {
   if (prepare.find(prepare.op(op).writes, Category::Gradients)) return std::make_unique<AllReduce>(prepare, op);
+  if (prepare.find(prepare.op(op).writes, Category::Activations)) return std::make_unique<SumParts>(prepare, op);
   return std::make_unique<ReduceScalars>(prepare, op);
 }
 std::unique_ptr<Executor> make_reduce_scatter(const Preparation& prepare, int op) {

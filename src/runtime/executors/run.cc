@@ -129,7 +129,8 @@ class Run : public Executor {
     const DeviceList& group = prepare.plan.groups[static_cast<size_t>(work.group)];
     const auto first_sample = [&](int device) {
       const auto position = std::find(group.begin(), group.end(), device) - group.begin();
-      return (std::max(op.label.slice, 0) * static_cast<int64_t>(group.size()) + position) * work.samples;
+      const int64_t parts = static_cast<int64_t>(group.size()) / prepare.plan.sharers;
+      return (std::max(op.label.slice, 0) * parts + position / prepare.plan.sharers) * work.samples;
     };
     slice_.first_sample = first_sample(prepare.device);
     if (work.layout < 0) return;

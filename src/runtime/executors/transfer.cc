@@ -26,15 +26,17 @@ class Transfer : public Executor {
     const std::string& value = prepare.name(op.label);
     buffer_ = sends ? op.reads[0] : op.writes[0];
     const int64_t samples = samples_of(prepare, communication);
-    form_ = prepare.computations.value(value, samples / static_cast<int64_t>(mine.size()));
+    const int sharers = prepare.plan.sharers;
+    const int64_t my_parts = static_cast<int64_t>(mine.size()) / sharers;
+    form_ = prepare.computations.value(value, samples / my_parts);
     if (mine.size() == theirs.size()) {
       pieces_ = {{theirs[static_cast<size_t>(position)], 0, 0}};
       return;
     }
     dim_ = prepare.computations.sample_dim(value);
-    const int64_t per_sample = form_.sizes[static_cast<size_t>(dim_)] * static_cast<int64_t>(mine.size()) / samples;
+    const int64_t per_sample = form_.sizes[static_cast<size_t>(dim_)] * my_parts / samples;
     int64_t begin = 0;
-    for (const TransferPiece& piece : transfer_pieces(static_cast<int>(position), mine, theirs, samples)) {
+    for (const TransferPiece& piece : transfer_pieces(static_cast<int>(position), mine, theirs, samples, sharers)) {
       pieces_.push_back({piece.peer, begin * per_sample, piece.samples * per_sample});
       begin += piece.samples;
     }
@@ -46,7 +48,8 @@ class Transfer : public Executor {
     int64_t samples = 0;
     for (const PlanWork& work : prepare.plan.works)
       if (work.pass && (work.group == communication.from || work.group == communication.to))
-        samples = work.samples * static_cast<int64_t>(prepare.plan.groups[static_cast<size_t>(work.group)].size());
+        samples = work.samples * static_cast<int64_t>(prepare.plan.groups[static_cast<size_t>(work.group)].size()) /
+                  prepare.plan.sharers;
     return samples;
   }
   int64_t number(const Frame& frame) const { return prepare_.number(communication_, frame); }

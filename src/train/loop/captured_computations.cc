@@ -164,7 +164,7 @@ ParameterForm CapturedComputations::parameter(std::string_view name) const {
         ++dim;
         product = 1;
       }
-      if (factor.label == divided_label) {
+      if (factor.label == divided_label || factor.label == cut_label) {
         out.divided_dim = dim;
         out.divided_factor = out.factors.size();
       }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "capture/known_cuts.h"
 #include "plan/plan_text.h"
+#include "schedule/schedule_text.h"
 
 namespace piper {
 namespace {
@@ -25,8 +27,28 @@ std::vector<int64_t> parts_of_regions(const Plan& plan) {
   return {parts.begin(), parts.end()};
 }
 
-CaptureOptions capture_options(const TrainableModel& model) {
+std::vector<CutSeed> seeds_of(const TrainableModel& model, const Schedule& schedule) {
+  std::vector<CutSeed> seeds;
+  for (const Directive& directive : schedule.directives)
+    if (const auto* cut = std::get_if<Cut>(&directive.body)) {
+      const std::vector<CutSeed> named = cut->seeds.empty() ? known_cuts(model.meta.parameters) : cut->seeds;
+      seeds.insert(seeds.end(), named.begin(), named.end());
+    }
+  return seeds;
+}
+
+/// The same from the directives that a plan remembers.
+std::vector<CutSeed> seeds_of(const TrainableModel& model, const Plan& plan) {
+  Schedule schedule;
+  for (const PlanOrigin& origin : plan.origins)
+    if (auto parsed = parse_schedule(make_source(origin.place, origin.text)))
+      for (Directive& directive : parsed->directives) schedule.directives.push_back(std::move(directive));
+  return seeds_of(model, schedule);
+}
+
+CaptureOptions capture_options(const TrainableModel& model, std::vector<CutSeed> cuts) {
   CaptureOptions out;
+  out.cuts = std::move(cuts);
   out.name = model.name;
   out.step = model.step;
   out.inputs = model.inputs;
@@ -36,7 +58,7 @@ CaptureOptions capture_options(const TrainableModel& model) {
 
 /// For the sizes of slices and the divided regions of the plan.
 Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan, bool measure) {
-  CaptureOptions capturing = capture_options(model);
+  CaptureOptions capturing = capture_options(model, seeds_of(model, plan));
   capturing.samples = sizes_of_slices(plan);
   capturing.parts = parts_of_regions(plan);
   capturing.measure_operators = measure;
@@ -45,18 +67,23 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan,
 
 }  // namespace
 
-Result<CapturedModel> sketch(const TrainableModel& model) {
-  CaptureOptions capturing = capture_options(model);
+Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule) {
+  CaptureOptions capturing = capture_options(model, seeds_of(model, schedule));
   capturing.samples = {std::min<int64_t>(model.step.batch, 2)};
   capturing.measure_operators = false;
   return capture(model.meta, capturing);
 }
 
-Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& sketch, const Schedule& schedule,
+Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
                                   const CompileOptions& options, bool measure) {
   CompileOptions sketching = options;
   sketching.after_pass = nullptr;
-  PIPER_TRY(const Compiled sketched, compile(sketch.graph(), schedule, sketching));
+  std::shared_ptr<const ModelGraph> graph = whole.graph();
+  if (!seeds_of(model, schedule).empty()) {
+    PIPER_TRY(const CapturedModel cut, sketch(model, schedule));
+    graph = cut.graph();
+  }
+  PIPER_TRY(const Compiled sketched, compile(std::move(graph), schedule, sketching));
   return capture_for(model, sketched.plan, measure);
 }
 

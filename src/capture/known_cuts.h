@@ -1,0 +1,12 @@
+// What decoders are usually cut along: the inputs of the projections that end attention and feed-forward.
+#pragma once
+
+#include "capture/recorder.h"
+#include "schedule/cut_seed.h"
+
+namespace piper {
+
+/// By the names that projections have in our models and in those of transformers; empty if none is known.
+std::vector<CutSeed> known_cuts(const std::vector<NamedTensor>& parameters);
+
+}  // namespace piper

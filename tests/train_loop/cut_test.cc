@@ -1,0 +1,253 @@
+// Tensor parallelism: parameters cut among devices that share samples, alone and together with everything else, equal
+// one device; every sum that was put in is needed.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "models/configurations.h"
+#include "schedule/schedule_text.h"
+#include "train_loop/trained.h"
+#include "train_loop/wrappers.h"
+
+namespace piper {
+namespace {
+
+constexpr int64_t batch = 16;
+
+/// Configurations of [model], without sizes that all share.
+const std::map<std::string, std::string>& models() {
+  static const std::string llama = "arch = \"llama3\"\nheads = 4\nkv_heads = 2\nffn = 12\n";
+  static const std::map<std::string, std::string> all = {
+      {"reference", "arch = \"reference\"\nheads = 4\n"},
+      {"reference_mixture", "arch = \"reference-moe\"\nheads = 4\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n"},
+      {"grouped", llama},
+      {"one_key", "arch = \"llama3\"\nheads = 4\nkv_heads = 1\nffn = 12\ntie_embeddings = true\n"},
+      {"biased",
+       "arch = \"gpt\"\nheads = 4\nffn = 12\nact = \"gelu\"\nnorm = \"layernorm\"\nbias = true\ndropout = false\n"},
+      {"four_keys", "arch = \"llama3\"\nheads = 4\nkv_heads = 4\nffn = 12\n"},
+      {"normed_keys", "arch = \"qwen3-dense\"\nheads = 4\nkv_heads = 2\nffn = 12\n"},
+      {"dropout", llama + "dropout = true\ndropout_rate = 0.2\n"},
+      {"mixture",
+       "arch = \"qwen3-moe\"\nheads = 4\nkv_heads = 2\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n"},
+  };
+  return all;
+}
+
+struct Case {
+  std::string name, model;
+  int devices, slices;   // slices: microbatches x replicas
+  std::string schedule;  // without split
+  int microbatches = 4;
+  DType dtype = DType::Float64;
+
+  std::string text() const { return fmt::format("split(batch, parts={}, as=mb)\n", microbatches) + schedule; }
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+TrainableModel model_of(const Case& c, int layers = 4) {
+  TrainableModel model =
+      built(fmt::format("[model]\nhidden = 16\nvocab = 32\nseq = 4\nlayers = {}\n{}\n[step]\nbatch = {}\n"
+                        "weights = \"{}\"\ngradients = \"{}\"\noptimizer = \"adamw\"\n",
+                        layers, models().at(c.model), batch, name(c.dtype), name(c.dtype)),
+            BuildOn::Meta);
+  model.initialize = [usual = model.initialize](const std::string& name, at::Tensor& whole) {
+    usual(name, whole);
+    if (whole.dim() > 1) whole.mul_(5);  // small models need larger weights, or gradients are mostly rounding errors
+  };
+  return model;
+}
+
+TrainSettings settings(const Case& c) {
+  TrainSettings out;
+  out.optimizer.kind = Optimizer::AdamW;
+  out.optimizer.learning_rate = c.dtype == DType::Float64 ? 1e-4 : 1e-5;
+  out.job.patience.first = 60;
+  return out;
+}
+
+const std::string cut = "cut({layer=*}, along=tp)\n";
+const std::string whole = "place({}, mesh={})\n";
+
+/// One device that runs all slices in turn, with the model recorded as it is for a cut.
+std::string one_device(const Case& c) {
+  return fmt::format("mesh(tp=1)\nsplit(batch, parts={}, as=mb)\n", c.slices) + whole + cut;
+}
+
+std::vector<Case> all() {
+  std::vector<Case> out;
+  for (const auto& [model, config] : models())
+    out.push_back({model + "_tp2", model, 2, 4, "mesh(tp=2)\n" + whole + cut});
+  for (const std::string model : {"reference", "four_keys", "one_key", "reference_mixture"})
+    out.push_back({model + "_tp4", model, 4, 4, "mesh(tp=4)\n" + whole + cut});
+  for (const int zero : {0, 1, 2, 3})
+    for (const std::string model : {"normed_keys", "one_key"})
+      out.push_back(
+          {fmt::format("{}_dp2_zero{}", model, zero), model, 4, 8,
+           "mesh(dp=2, tp=2)\n" + whole + fmt::format("replicate({{}}, along=dp, zero={}, bucket=1KB)\n", zero) + cut});
+  const auto piped = [&](const std::string& model, const std::string& timeline, const std::string& more = "") {
+    const bool v = timeline == "dualpipev" || timeline == "zb-v";
+    std::string name = timeline;
+    std::replace(name.begin(), name.end(), '-', '_');
+    out.push_back(
+        {fmt::format("{}_{}{}", model, name, more.empty() ? "" : "_more"), model, 4, 4,
+         fmt::format("mesh(pp=2, tp=2)\nplace({{}}, along=pp, stages={}{})\n", v ? 4 : 2, v ? ", shape=v" : "") + cut +
+             more + fmt::format("use {}(stages=stage, microbatches=mb)\n", timeline)});
+  };
+  piped("reference", "1f1b");
+  piped("biased", "zb-h1");
+  piped("one_key", "1f1b", "recompute({layer=*})\n");
+  piped("normed_keys", "zb-h1");
+  piped("dropout", "zb-v");
+  piped("grouped", "dualpipev");
+  piped("dropout", "gpipe", "recompute({layer=*})\n");
+  out.push_back({"three_dimensions", "one_key", 8, 8,
+                 "mesh(pp=2, dp=2, tp=2)\nplace({}, along=pp, stages=2)\n"
+                 "replicate({}, along=dp, zero=3, bucket=1KB)\n" +
+                     cut + "use 1f1b(stages=stage, microbatches=mb)\n"});
+  for (const std::string model : {"reference_mixture", "mixture"})
+    out.push_back(
+        {model + "_experts", model, 4, 8,
+         "mesh(ep=2, tp=2)\n" + whole + "replicate({}, along=ep, zero=1)\nshard({experts=*}, along=ep)\n" + cut});
+  out.push_back({"float32", "grouped", 4, 8, "mesh(dp=2, tp=2)\n" + whole + "replicate({}, along=dp, zero=2)\n" + cut,
+                 4, DType::Float32});
+  return out;
+}
+
+/// Softmax does not feel a bias of the keys: its gradient is rounding errors, which AdamW makes steps of.
+Trained without_key_bias(Trained of) {
+  const auto is_bias = [](const auto& item) { return item.first.ends_with(".k.bias"); };
+  for (Tensors* tensors : {&of.weights, &of.moment1, &of.moment2}) std::erase_if(*tensors, is_bias);
+  for (Tensors& gradients : of.gradients) std::erase_if(gradients, is_bias);
+  std::erase_if(of.ordered, is_bias);
+  return of;
+}
+
+class CutModels : public testing::TestWithParam<Case> {};
+
+TEST_P(CutModels, EqualOneDevice) {
+  const Case& c = GetParam();
+  SCOPED_TRACE(c.text());
+  const TrainableModel model = model_of(c);
+  const auto trained = [&](const std::string& schedule) {
+    return without_key_bias(train(model, schedule, settings(c)));
+  };
+  const Trained run = trained(c.text());
+  EXPECT_EQ(run.devices, c.devices);
+  const double tolerance = c.dtype == DType::Float64 ? 1e-12 : 1e-5;
+  EXPECT_THAT(complaints(run, trained(one_device(c)), tolerance), testing::IsEmpty());
+  if (c.model != "dropout") {  // random numbers inside are drawn head by head where heads may be cut
+    EXPECT_THAT(complaints(run, trained(in_turn(c.slices)), tolerance), testing::IsEmpty());
+  }
+  for (size_t d = 0; d < run.peak_bytes.size(); ++d) EXPECT_LE(run.peak_bytes[d], run.planned_bytes[d]) << d;
+}
+INSTANTIATE_TEST_SUITE_P(All, CutModels, testing::ValuesIn(all()), [](const auto& info) { return info.param.name; });
+
+PreparedTraining prepared(const TrainableModel& model, const std::string& schedule) {
+  auto parsed = parse_schedule(make_source("schedule.piper", schedule));
+  auto out = prepare_training(model, *parsed);
+  if (!out) throw std::runtime_error(render(out.error()));
+  return *std::move(out);
+}
+
+/// Collectives of a plan among the devices of the cut.
+std::vector<int64_t> sums_of(const Plan& plan) {
+  int among = -1;
+  for (const PlanWork& work : plan.works) among = std::max(among, work.layout);
+  std::vector<int64_t> out;
+  for (size_t c = 0; c < plan.communications.size(); ++c)
+    if (!plan.communications[c].transfer && plan.communications[c].over == among)
+      out.push_back(static_cast<int64_t>(c));
+  return out;
+}
+
+/// Two in forward and two in backward of every layer, each of batch x sequence x hidden numbers: Megatron's count.
+TEST(CutSums, AreAsManyAsMegatronHas) {
+  for (const std::string model : {"reference", "grouped"}) {
+    const Case c{model, model, 2, 1, "mesh(tp=2)\n" + whole + cut, 1};
+    const PreparedTraining training = prepared(model_of(c), c.text());
+    std::vector<int64_t> bytes;
+    for (const int64_t sum : sums_of(*training.plan))
+      bytes.push_back(training.plan->communications[static_cast<size_t>(sum)].bytes);
+    EXPECT_EQ(bytes, std::vector<int64_t>(4 * 4, batch * 4 * 16 * 8)) << model;
+  }
+}
+
+/// Keeps its part of one sum to itself.
+class LeavesOut : public PassingCommunicator {
+ public:
+  LeavesOut(std::unique_ptr<Communicator> to, int64_t number) : PassingCommunicator(std::move(to)), number_(number) {}
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
+    if (number != number_) PassingCommunicator::all_reduce(circle, number, data, of);
+  }
+
+ private:
+  int64_t number_;
+};
+
+TEST(CutSums, AreAllNeeded) {
+  // one key for all heads: its gradient and those of norms inside are parts that are summed once per step
+  for (const std::string model : {"normed_keys", "one_key"}) {
+    const Case c{model, model, 2, 1, "mesh(tp=2)\n" + whole + cut, 1};
+    const TrainableModel trained = model_of(c);
+    const PreparedTraining training = prepared(trained, c.text());
+    TrainSettings once = settings(c);
+    once.steps = 1;
+    const Trained expected = train(trained, one_device(c), once);
+    EXPECT_THAT(complaints(train(trained, *training.captured, training.plan, once), expected, 1e-12),
+                testing::IsEmpty());
+    const std::vector<int64_t> sums = sums_of(*training.plan);
+    EXPECT_GT(sums.size(), 16u);
+    for (const int64_t sum : sums) {
+      TrainSettings faulty = once;
+      faulty.communicator = [&](std::unique_ptr<Communicator> to) {
+        return std::make_unique<LeavesOut>(std::move(to), sum);
+      };
+      const Trained run = train(trained, *training.captured, training.plan, faulty);
+      EXPECT_GT(compare(run, expected).error, 1e-6)
+          << model << ": "
+          << training.plan
+                 ->names[static_cast<size_t>(training.plan->communications[static_cast<size_t>(sum)].label.name)];
+    }
+  }
+}
+
+/// Whatever is cut: it is refused, or right.
+TEST(CutSeeds, AreRefusedOrRight) {
+  int right = 0, refused = 0;
+  for (const auto& [kind, config] : models()) {
+    const Case c{kind, kind, 2, 1, "", 1};
+    const TrainableModel model = model_of(c, 1);
+    TrainSettings once = settings(c);
+    once.steps = 1;
+    for (const NamedTensor& parameter : model.meta.parameters)
+      for (int64_t dim = 0; dim < parameter.tensor.dim(); ++dim) {
+        const auto schedule = [&](int devices) {
+          return fmt::format("mesh(tp={})\n", devices) + whole +
+                 fmt::format("cut({{}}, along=tp, parameters=\"{}: {}\")\n", parameter.name, dim);
+        };
+        SCOPED_TRACE(kind + "\n" + schedule(2));
+        auto parsed = parse_schedule(make_source("schedule.piper", schedule(2)));
+        ASSERT_TRUE(parsed) << render(parsed.error());
+        auto training = prepare_training(model, *parsed);
+        if (!training) {
+          EXPECT_EQ(name(training.error().code), "E317") << render(training.error());
+          ++refused;
+          continue;
+        }
+        const Trained run = without_key_bias(train(model, *training->captured, training->plan, once));
+        EXPECT_THAT(complaints(run, without_key_bias(train(model, schedule(1), once)), 1e-12), testing::IsEmpty());
+        ++right;
+      }
+  }
+  EXPECT_GT(right, 20);
+  EXPECT_GT(refused, 20);
+  std::cout << right << " right, " << refused << " refused\n";
+}
+
+}  // namespace
+}  // namespace piper
