@@ -26,7 +26,6 @@ class Cutter {
     live_ = live_calls(graph_);
     PIPER_CHECK(find_labels());
     part_biases();
-    follow_sums();
     split_segments();
     return CutGraph{std::move(graph_), std::move(labels_.tensors)};
   }
@@ -178,27 +177,34 @@ class Cutter {
     return found;
   }
 
-  /// Parts of sums stay such through views, and where only parts are added; everything else waits for the whole.
-  void follow_sums() {
+  bool is_region(int segment) const {
+    const ScopeId scope = graph_.segments[static_cast<size_t>(segment)].scope;
+    return scope.valid() && graph_[scope].cut;
+  }
+
+  /// Parts of sums stay such through views, and where only parts are added; everything else waits for the whole. In
+  /// backward of a region all that is linear keeps them, so that gradients of whole parameters are summed once.
+  void follow_sums(CallId id) {
     static const std::set<std::string_view> carrying = {"view",    "_unsafe_view", "t",       "transpose", "permute",
                                                         "reshape", "unsqueeze",    "squeeze", "alias",     "detach",
                                                         "clone",   "_to_copy",     "add",     "add_",      "sum"};
-    inside_.assign(graph_.calls.size(), 0);
-    carries_.assign(graph_.calls.size(), 0);
-    for (const CallId id : live_) {
-      const Call& call = graph_[id];
-      const bool carries = has_partial(call) && carrying.contains(base_name(graph_[call.op])) &&
-                           keeps_partial_sums(graph_, graph_.tensors, labels_, call);
-      carries_[id.index()] = carries;
-      inside_[id.index()] = carries || touches_cut(call);
-      each_tensor(call.results, [&](TensorId result) {
-        labels_.tensors[result.index()].sums_divided = carries || sums_over(graph_, labels_, call, result, Mark::Cut);
-      });
-    }
+    const Call& call = graph_[id];
+    const bool in_region = call.backward && call.forward.valid() && is_region(graph_[call.forward].segment);
+    const bool carries = has_partial(call) && (in_region || carrying.contains(base_name(graph_[call.op]))) &&
+                         keeps_partial_sums(graph_, graph_.tensors, labels_, call);
+    carries_[id.index()] = carries;
+    inside_[id.index()] = carries || touches_cut(call);
+    each_tensor(call.results, [&](TensorId result) {
+      labels_.tensors[result.index()].sums_divided = carries || sums_over(graph_, labels_, call, result, Mark::Cut);
+    });
   }
 
   /// Segments fall into what is outside and the regions, one after the other; backward follows forward.
   void split_segments() {
+    inside_.assign(graph_.calls.size(), 0);
+    carries_.assign(graph_.calls.size(), 0);
+    for (const CallId id : live_)
+      if (!graph_[id].backward) follow_sums(id);
     std::vector<std::vector<CallId>> forward(graph_.segments.size());
     for (size_t c = 0; c < graph_.calls.size(); ++c)
       if (!graph_.calls[c].backward) forward[static_cast<size_t>(graph_.calls[c].segment)].push_back(CallId(c));
@@ -210,12 +216,24 @@ class Cutter {
       graph_.segments.push_back(old[s]);
       split(forward[s], old[s].scope);
     }
-    for (Call& call : graph_.calls) {
+    for (Call& call : graph_.calls)
+      if (call.backward)
+        call.segment = call.forward.valid() ? graph_[call.forward].segment : first[static_cast<size_t>(call.segment)];
+    std::set<TensorId> behind;  // what is made of sums that are complete only behind backward of a region
+    for (const CallId id : live_) {
+      Call& call = graph_.calls[id.index()];
       if (!call.backward) continue;
-      call.segment = call.forward.valid() ? graph_[call.forward].segment : first[static_cast<size_t>(call.segment)];
+      follow_sums(id);
+      if (inside_[id.index()]) {
+        call.segment = region_near(call);
+        continue;
+      }
+      bool waits = has_partial(call);
+      each_tensor(call.arguments, [&](TensorId argument) { waits = waits || behind.contains(argument); });
+      if (!waits || !is_region(call.segment)) continue;
+      --call.segment;  // what is outside comes before every region, so behind it in backward
+      each_tensor(call.results, [&](TensorId result) { behind.insert(result); });
     }
-    for (const CallId id : live_)
-      if (Call& call = graph_.calls[id.index()]; call.backward && inside_[id.index()]) call.segment = region_near(call);
   }
 
   void split(const std::vector<CallId>& calls, ScopeId scope) {
@@ -266,10 +284,6 @@ class Cutter {
 
   /// The region of a backward call: that of its forward, or of what it works on.
   int region_near(const Call& call) const {
-    const auto is_region = [&](int segment) {
-      const ScopeId scope = graph_.segments[static_cast<size_t>(segment)].scope;
-      return scope.valid() && graph_[scope].cut;
-    };
     if (is_region(call.segment)) return call.segment;
     if (const auto product = product_of_.find(call.forward); product != product_of_.end())
       return graph_[product->second].segment;

@@ -1,5 +1,6 @@
 #include "capture/label_rules.h"
 
+#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -409,8 +410,13 @@ bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTenso
   if (name == "add_" && tensors[std::get<TensorId>(call.arguments[0]).index()].kind == TensorKind::Buffer)
     return true;          // gradients add up
   if (cut) return false;  // a part of a sum times a part of another tensor is nothing that adds up
-  if (sums.contains(name)) return partial == all;
-  if (!linear.contains(name) || partial != 1) return false;
+  const auto ends_with = [&](std::string_view overload) { return graph[call.op].name.ends_with(overload); };
+  if (sums.contains(name)) return partial == all && !ends_with(".Scalar");         // every part would get the number
+  if (!linear.contains(name) || partial != 1 || ends_with("_mode")) return false;  // division that rounds
+  if (name == "_to_copy") {
+    const TensorId result = std::get<TensorId>(call.results[0]);
+    return c10::isFloatingType(static_cast<c10::ScalarType>(tensors[result.index()].layout.element));
+  }
   if (name != "div") return true;
   const auto* divisor = std::get_if<TensorId>(&call.arguments[1]);
   return !divisor || !divisor->valid() || !labels.tensors[divisor->index()].sums_divided;

@@ -216,6 +216,109 @@ TEST(CutSums, AreAllNeeded) {
   }
 }
 
+/// A feed-forward written in some way: x [samples, 4, 8], a [16, 8], b [8, 16], whose second dimension is cut, c [8].
+struct Coding {
+  std::string name;
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c)> run;
+  bool accepted = true;
+};
+void PrintTo(const Coding& coding, std::ostream* out) {
+  *out << coding.name;
+}
+
+std::vector<Coding> codings() {
+  using at::Tensor;
+  const auto up = [](const Tensor& x, const Tensor& a) { return at::linear(x, a); };
+  const auto down = [](const Tensor& h, const Tensor& b) { return at::linear(h, b); };
+#define CODING(body)                                                        \
+  [=](const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& c) { \
+    (void)c;                                                                \
+    return body;                                                            \
+  }
+  return {
+      {"plain", CODING(down(up(x, a).relu(), b))},
+      {"residual", CODING(x + down(up(x, a).relu(), b))},
+      {"number_behind", CODING((down(up(x, a).relu(), b) + 1).square())},
+      {"number_inside", CODING(down(up(x, a) + 1, b))},
+      {"scaled_twice", CODING(down(up(x, a).relu(), b) * 2 / 3)},
+      {"squared", CODING(down(up(x, a), b).square())},
+      {"rounded", CODING(at::div(down(up(x, a).relu(), b), 0.01, "floor") + x * c)},
+      {"in_place", CODING(down(up(x, a).relu(), b).add_(x))},
+      {"bias", CODING(at::linear(up(x, a).relu(), b, c))},
+      {"two_of_them", CODING(down(up(x, a).relu(), b) + down(up(x, a).sigmoid(), b))},
+      {"one_behind_the_other", CODING(down(up(down(up(x, a).relu(), b), a).relu(), b))},
+      {"times_whole", CODING(down(up(x, a).relu(), b) * c)},
+      {"times_itself", CODING(down(up(x, a), b) * down(up(x, a).relu(), b))},
+      {"gated_by_sum", CODING(down(up(x, a).relu() * down(up(x, a), b).sigmoid().sum(-1, true), b))},
+      {"heads",
+       CODING(down(
+           up(x, a).view({x.size(0), 4, 4, 4}).transpose(1, 2).relu().transpose(1, 2).reshape({x.size(0), 4, 16}), b))},
+      {"halves_joined", CODING(down(at::cat({up(x, a).view({x.size(0), 4, 4, 2, 2}).select(3, 0),
+                                             up(x, a).view({x.size(0), 4, 4, 2, 2}).select(3, 1)},
+                                            -1)
+                                        .reshape({x.size(0), 4, 16}),
+                                    b))},
+      {"softmax", CODING(down(at::softmax(up(x, a), -1), b)), false},
+      {"mean", CODING(down(up(x, a) - up(x, a).mean(-1, true), b)), false},
+      {"norm", CODING(down(at::rms_norm(up(x, a), {16}), b)), false},
+      {"slice", CODING(down(at::cat({up(x, a).narrow(-1, 0, 8), up(x, a).narrow(-1, 8, 8)}, -1), b)), false},
+      {"flip", CODING(down(up(x, a).flip(-1), b)), false},
+      {"cumsum", CODING(down(up(x, a).cumsum(-1), b)), false},
+      {"index", CODING(down(up(x, a).index_select(-1, at::arange(16, at::TensorOptions(x.device())).flip(0)), b)),
+       false},
+  };
+#undef CODING
+}
+
+TrainableModel model_of(const Coding& coding) {
+  TrainableModel model;
+  model.name = coding.name;
+  model.step.batch = 4;
+  model.step.weights = model.step.gradients = DType::Float64;
+  model.step.optimizer = Optimizer::AdamW;
+  const auto parameter = [&](const std::string& name, std::vector<int64_t> sizes) {
+    model.meta.parameters.push_back(
+        {name, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble)).set_requires_grad(true)});
+    return model.meta.parameters.back().tensor;
+  };
+  const at::Tensor e = parameter("e", {32, 8}), a = parameter("a", {16, 8}), b = parameter("b", {8, 16}),
+                   c = parameter("c", {8});
+  model.meta.loss = [=](const std::vector<at::Tensor>& inputs) {
+    const at::Tensor x = at::embedding(e, inputs[0]);
+    return ((coding.run(x, a, b, c) + c) * x).square().mean();
+  };
+  model.inputs = {{"tokens", DType::Int64, {4}}};
+  model.initialize = [](const std::string& name, at::Tensor& whole) {
+    whole.copy_(at::arange(whole.numel(), whole.options()).mul(0.37 + 0.01 * name[0]).sin().view(whole.sizes()));
+  };
+  return model;
+}
+
+class CutCodings : public testing::TestWithParam<Coding> {};
+
+TEST_P(CutCodings, AreRightOrRefused) {
+  const Coding& coding = GetParam();
+  const TrainableModel model = model_of(coding);
+  const auto schedule = [&](int devices) {
+    return fmt::format("mesh(tp={})\n", devices) + whole + "cut({}, along=tp, parameters=\"b: 1\")\n";
+  };
+  TrainSettings once;
+  once.optimizer.kind = Optimizer::AdamW;
+  once.optimizer.learning_rate = 1e-4;
+  for (const int devices : {2, 4}) {
+    auto training = prepare_training(model, *parse_schedule(make_source("schedule.piper", schedule(devices))));
+    ASSERT_EQ(bool(training), coding.accepted) << (training ? "" : render(training.error()));
+    if (!training) {
+      EXPECT_EQ(name(training.error().code), "E317") << render(training.error());
+      continue;
+    }
+    const Trained run = train(model, *training->captured, training->plan, once);
+    EXPECT_THAT(complaints(run, train(model, in_turn(1), once), 1e-12), testing::IsEmpty());
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, CutCodings, testing::ValuesIn(codings()),
+                         [](const auto& info) { return info.param.name; });
+
 /// Whatever is cut: it is refused, or right.
 TEST(CutSeeds, AreRefusedOrRight) {
   int right = 0, refused = 0;
