@@ -38,4 +38,15 @@ inline bool long_run() {
   return set && std::string_view(set) == "1";
 }
 
+#ifdef PIPER_SANITIZED
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
+/// How many random cases. Sanitizers make each several times slower, so a third of them run there.
+inline int cases(int usual, int long_version) {
+  return long_run() ? long_version : sanitized ? usual / 3 : usual;
+}
+
 }  // namespace piper::property

@@ -20,7 +20,7 @@ namespace piper::property {
 namespace {
 
 int scenarios() {
-  return long_run() ? 20'000 : 1'500;
+  return cases(1'500, 20'000);
 }
 
 /// Reasons for which a schedule that looks legal may be refused; see docs/errors.
@@ -51,9 +51,14 @@ void expect_round_trips(const Scenario& scenario, const Compiled& compiled) {
   EXPECT_EQ(print(*dag), dag_text);
 }
 
-TEST(Scenarios, CompileVerifyAndComputeTheRightStep) {
+constexpr int parts = 4;  // which may run side by side
+
+class ScenariosPart : public testing::TestWithParam<int> {};
+
+TEST_P(ScenariosPart, CompileVerifyAndComputeTheRightStep) {
   std::map<std::string, int> outcomes;
-  for (int number = 0; number < scenarios(); ++number) {
+  int all = 0;
+  for (int number = GetParam(); number < scenarios(); number += parts, ++all) {
     const Scenario scenario = scenario_of(number);
     SCOPED_TRACE(shown(number, scenario));
     ASSERT_TRUE(verify(scenario.model.graph));
@@ -73,9 +78,10 @@ TEST(Scenarios, CompileVerifyAndComputeTheRightStep) {
   }
   std::string table;
   for (const auto& [outcome, count] : outcomes) table += fmt::format("{} {}  ", outcome, count);
-  fmt::print("{} scenarios: {}\n", scenarios(), table);
-  EXPECT_GE(outcomes["compiled"] * 100, scenarios() * 60);
+  fmt::print("{} scenarios: {}\n", all, table);
+  EXPECT_GE(outcomes["compiled"] * 100, all * 60);
 }
+INSTANTIATE_TEST_SUITE_P(All, ScenariosPart, testing::Range(0, parts));
 
 TEST(Scenarios, CompilingTwiceGivesTheSameHash) {
   for (int number = 0; number < scenarios() / 10; ++number) {

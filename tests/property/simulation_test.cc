@@ -27,7 +27,7 @@ Cluster random_cluster(Random& random) {
 
 TEST(Simulation, AlikeDevicesOnceAreAllDevices) {
   int reduced_kinds = 0, devices = 0;
-  for (int number = 0; number < (long_run() ? 3000 : 250); ++number) {
+  for (int number = 0; number < cases(250, 3000); ++number) {
     const Scenario scenario = scenario_of(number);
     SCOPED_TRACE(shown(number, scenario));
     const auto result = compiled(scenario);
