@@ -9,4 +9,5 @@ PYBIND11_MODULE(_piper, module) {
   piper::python::bind_models(module);
   piper::python::bind_plans(module);
   piper::python::bind_trainers(module);
+  piper::python::bind_processes(module);
 }

@@ -83,7 +83,7 @@ std::span<std::byte> bytes_of(at::Tensor& tensor) {
 /// What the processes of a job must have in common.
 Identity identity_of(const piper::Plan& plan, const TrainerOptions& options, const World& world) {
   return {{"piper", PIPER_VERSION},
-          {"MPI", world.library()},
+          {"what carries messages", world.library()},
           {"the hash of the plan", fmt::format("{:016x}", hash(plan))},
           {"the seed", fmt::format("{}", options.seed)},
           {"clip", options.clip ? fmt::format("{}", *options.clip) : "none"},
@@ -187,19 +187,22 @@ std::vector<DeviceFlight> Trainer::flights() {
   return out;
 }
 
-void Trainer::check_inputs(const std::vector<at::Tensor>& inputs) const {
+void Trainer::check_inputs(const std::vector<const at::Tensor*>& inputs) const {
   const TrainableModel& model = *plan_.trainable;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const InputSpec& spec = model.inputs[i];
-    std::vector<int64_t> sizes = {model.step.batch};
-    sizes.insert(sizes.end(), spec.sample_sizes.begin(), spec.sample_sizes.end());
-    if (inputs[i].sizes() != c10::IntArrayRef(sizes) || inputs[i].scalar_type() != scalar_type(spec.dtype))
+    const c10::IntArrayRef given = inputs[i]->sizes();
+    if (given.empty() || given[0] != model.step.batch || given.slice(1) != c10::IntArrayRef(spec.sample_sizes) ||
+        inputs[i]->scalar_type() != scalar_type(spec.dtype)) {
+      std::vector<int64_t> sizes = {model.step.batch};
+      sizes.insert(sizes.end(), spec.sample_sizes.begin(), spec.sample_sizes.end());
       throw Raised(error(ErrorCode::E105, {},
                          fmt::format("input {} is {} of shape [{}], the plan is for {} of shape [{}]", spec.name,
-                                     c10::toString(inputs[i].scalar_type()), fmt::join(inputs[i].sizes(), ", "),
+                                     c10::toString(inputs[i]->scalar_type()), fmt::join(given, ", "),
                                      c10::toString(scalar_type(spec.dtype)), fmt::join(sizes, ", ")))
                        .help("shapes are part of a plan; capture the model with a batch like those it is trained on"));
-    if (!inputs[i].device().is_cpu())
+    }
+    if (!inputs[i]->device().is_cpu())
       throw Raised(error(ErrorCode::E105, {}, fmt::format("input {} is not on the CPU", spec.name))
                        .help("give the whole batch from the host: every device takes its own part"));
   }
@@ -217,7 +220,7 @@ std::vector<double> Trainer::microbatch_losses() {
   return out;
 }
 
-Step Trainer::step(const std::vector<at::Tensor>& inputs, const OptimizerSettings& optimizer) {
+Step Trainer::step(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer) {
   check_inputs(inputs);
   const std::vector<InputSpec>& specs = plan_.trainable->inputs;
   StepSettings settings;
@@ -230,7 +233,7 @@ Step Trainer::step(const std::vector<at::Tensor>& inputs, const OptimizerSetting
   settings.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
     size_t i = 0;
     while (specs[i].name != input) ++i;
-    into.copy_(inputs[i].narrow(0, first_sample, into.size(0)));
+    into.copy_(inputs[i]->narrow(0, first_sample, into.size(0)));
   };
   observed_.forget();
   Step out;

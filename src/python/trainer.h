@@ -65,7 +65,7 @@ class Trainer {
   int64_t steps() const { return next_; }
   int64_t updates() const { return updates_; }
   /// Inputs in the order in which the model takes them: the whole batch.
-  Step step(const std::vector<at::Tensor>& inputs, const OptimizerSettings& optimizer);
+  Step step(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer);
 
   /// The optimiser starts anew.
   void set_parameters(Tensors values);
@@ -80,7 +80,7 @@ class Trainer {
   std::vector<DeviceFlight> flights();
 
  private:
-  void check_inputs(const std::vector<at::Tensor>& inputs) const;
+  void check_inputs(const std::vector<const at::Tensor*>& inputs) const;
   std::vector<double> microbatch_losses();
   void take_from_rank_0(Tensors& values);
   void sum_everywhere(at::Tensor& numbers);

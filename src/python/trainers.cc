@@ -2,12 +2,13 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "python/bind.h"
 #include "python/errors.h"
+#include "python/processes.h"
 #include "python/trainer.h"
-#include "tools/join_mpi.h"
 #include "tools/page.h"
 #include "trace/chrome.h"
 #include "train/loop/measured.h"
@@ -17,6 +18,34 @@ namespace piper::python {
 namespace {
 
 namespace py = pybind11;
+
+/// The tensors of a batch, in the order of the model. Held by their Python objects: those of tensors take the
+/// interpreter's lock.
+struct Inputs {
+  std::vector<py::object> objects;
+  std::vector<const at::Tensor*> tensors;
+  void add(py::object object) {
+    tensors.push_back(&THPVariable_Unpack(object.ptr()));
+    objects.push_back(std::move(object));
+  }
+};
+
+/// The usual case, a dictionary as in the example, is found out here; whatever else it is, `flatten` of the package
+/// knows, and what is wrong with it.
+Inputs inputs_of(const py::handle& batch, const py::tuple& names, const py::handle& flatten) {
+  Inputs out;
+  if (PyDict_CheckExact(batch.ptr()) && !names.empty() && PyDict_Size(batch.ptr()) == PyTuple_GET_SIZE(names.ptr())) {
+    for (const py::handle name : names) {
+      PyObject* const found = PyDict_GetItem(batch.ptr(), name.ptr());
+      if (!found || !THPVariable_Check(found)) break;
+      out.add(py::reinterpret_borrow<py::object>(found));
+    }
+    if (out.tensors.size() == names.size()) return out;
+    out = {};
+  }
+  for (const py::handle tensor : py::list(flatten(batch))) out.add(py::reinterpret_borrow<py::object>(tensor));
+  return out;
+}
 
 /// Kind and numbers of the optimiser, in the order in which the package gives them.
 using OptimizerNumbers = std::tuple<std::string, double, double, double, double, double, double>;
@@ -32,18 +61,11 @@ OptimizerSettings settings_of(const OptimizerNumbers& given, Optimizer planned) 
   return out;
 }
 
-/// The processes that the launcher has started; none until a trainer joins them, and after the last.
-std::unique_ptr<World>& processes() {
-  static std::unique_ptr<World> joined;
-  return joined;
-}
-
 std::unique_ptr<Trainer> make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
                                       bool skip_not_finite, double patience, bool together) {
   const py::gil_scoped_release unlocked;
-  if (together && !processes()) processes() = unwrap(join_mpi());
   return std::make_unique<Trainer>(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience},
-                                   together ? processes().get() : nullptr);
+                                   together ? processes() : nullptr);
 }
 
 Kept kept_named(const std::string& name) {
@@ -61,38 +83,24 @@ Trace trace_of(Trainer& trainer) {
   return measured_trace(trainer.plan().plan(), trainer.flights(), trainer.plan().cluster, step.batch * step.sequence);
 }
 
-void bind_steps(py::module_& module) {
-  py::class_<Step>(module, "StepResult", "What a step gave.")
-      .def_property_readonly(
-          "loss", [](const Step& step) { return step.outcome.loss; }, "The mean over the batch.")
-      .def_readonly("microbatches", &Step::microbatches, "The loss of every microbatch.")
-      .def_property_readonly(
-          "gradient_norm", [](const Step& step) { return step.outcome.gradient_norm; },
-          "Of all gradients, before clipping.")
-      .def_property_readonly(
-          "skipped", [](const Step& step) { return step.outcome.skipped; }, "Not finite, so nothing was updated.")
-      .def_property_readonly(
-          "seconds", [](const Step& step) { return step.outcome.seconds; },
-          "From the start of the devices to the end of the last.")
-      .def("__float__", [](const Step& step) { return step.outcome.loss; })
-      .def("__repr__", [](const Step& step) {
-        return fmt::format("StepResult(loss={:.6g}, gradient_norm={:.6g}, skipped={}, seconds={:.6g})",
-                           step.outcome.loss, step.outcome.gradient_norm, step.outcome.skipped ? "True" : "False",
-                           step.outcome.seconds);
-      });
-}
+/// Loss, losses of the microbatches, norm of the gradients, whether nothing was updated, seconds.
+using StepNumbers = std::tuple<double, std::vector<double>, double, bool, double>;
 
 }  // namespace
 
 void bind_trainers(py::module_& module) {
-  bind_steps(module);
   py::class_<Trainer>(module, "Trainer")
       .def(py::init(&make_trainer))
       .def("step",
-           [](Trainer& trainer, const std::vector<at::Tensor>& inputs, const OptimizerNumbers& optimizer) {
+           [](Trainer& trainer, const py::handle& batch, const py::tuple& names, const py::handle& flatten,
+              const OptimizerNumbers& optimizer) {
+             const Inputs inputs = inputs_of(batch, names, flatten);
              const OptimizerSettings settings = settings_of(optimizer, trainer.plan().trainable->step.optimizer);
              const py::gil_scoped_release unlocked;
-             return trainer.step(inputs, settings);
+             Step step = trainer.step(inputs.tensors, settings);
+             const StepOutcome& outcome = step.outcome;
+             return StepNumbers(outcome.loss, std::move(step.microbatches), outcome.gradient_norm, outcome.skipped,
+                                outcome.seconds);
            })
       .def("set_parameters", &Trainer::set_parameters, py::call_guard<py::gil_scoped_release>())
       .def("kept",
@@ -129,10 +137,6 @@ void bind_trainers(py::module_& module) {
             return make_page({{label, trace_of(trainer), "null"}});
           },
           py::call_guard<py::gil_scoped_release>());
-  module.def("rank", [] { return processes() ? processes()->rank() : 0; });
-  module.def("processes", [] { return processes() ? processes()->ranks() : 1; });
-  module.def(
-      "leave_processes", [] { processes().reset(); }, py::call_guard<py::gil_scoped_release>());
   module.def("set_threads", [](int threads) { at::set_num_threads(threads); });
   module.def("random_seed", [](uint64_t step_seed, int64_t first_sample, int call) {
     return random_seed(step_seed, first_sample, call);

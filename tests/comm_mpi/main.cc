@@ -4,7 +4,8 @@
 #include <iostream>
 
 #include "comm/devices.h"
-#include "comm_mpi/mpi_devices.h"
+#include "comm/mpi/mpi_world.h"
+#include "comm_mpi/process_devices.h"
 
 namespace piper {
 namespace {
@@ -13,12 +14,16 @@ MpiWorld* joined = nullptr;
 
 }  // namespace
 
-MpiWorld& processes() {
+ProcessWorld& processes() {
   return *joined;
 }
 
 Communicators make_world(int devices, std::chrono::milliseconds patience) {
   return processes().make(devices, patience);
+}
+
+TEST(MpiWorld, TheLauncherSaysHowMany) {
+  EXPECT_EQ(launched_ranks(), processes().ranks());
 }
 
 }  // namespace piper

@@ -27,12 +27,24 @@ PROGRAM = """
 """
 
 
-def launch(processes, folder, schedule, rest, seed="0"):
+STARTERS = {
+    "mpirun": [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n"],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"],
+}
+
+
+def launch(starter, processes, folder, schedule, rest, seed="0"):
+    if starter == "mpirun" and MPIRUN is None:
+        pytest.skip("there is no mpirun")
     text = textwrap.dedent(PROGRAM).format(tests=os.path.dirname(__file__), schedule=schedule.text(), folder=str(folder), seed=seed)
     script = folder / "script.py"
     script.write_text(text + textwrap.dedent(rest))
-    command = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", str(processes), sys.executable, str(script)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=900)
+    python = [sys.executable] if starter == "mpirun" else []
+    done = subprocess.run([*STARTERS[starter], str(processes), *python, str(script)], capture_output=True, text=True, timeout=900,
+                          env=dict(os.environ, OMP_NUM_THREADS="1"))
+    if "E806" in done.stderr:
+        pytest.skip("built without MPI")
+    return done
 
 
 def alone(schedule, steps=3):
@@ -64,7 +76,7 @@ def same(a, b):
     return a == b
 
 
-needs_mpi = pytest.mark.skipif(MPIRUN is None, reason="there is no mpirun")
+RANK = 'int(__import__("os").environ.get("RANK") or __import__("os").environ["OMPI_COMM_WORLD_RANK"])'
 
 
 def schedules():
@@ -75,32 +87,29 @@ def schedules():
     }
 
 
-@needs_mpi
+@pytest.mark.parametrize("starter", STARTERS)
 @pytest.mark.parametrize("title", ["pipeline", pytest.param("replicas", marks=pytest.mark.long), "both, zero 2"])
-def test_two_processes_equal_one(title, tmp_path):
+def test_two_processes_equal_one(starter, title, tmp_path):
     """Bit by bit; and what the second process began with does not matter."""
     schedule = schedules()[title]
-    done = launch(2, tmp_path, schedule, TRAIN, seed='__import__("os").environ["OMPI_COMM_WORLD_RANK"] != "0"')
-    if "E806" in done.stderr:
-        pytest.skip("built without MPI")
+    done = launch(starter, 2, tmp_path, schedule, TRAIN, seed=RANK)
     assert done.returncode == 0, done.stderr
     expected = alone(schedule)
     for rank in range(2):
         assert same(torch.load(tmp_path / f"result{rank}"), expected), rank
 
 
-@needs_mpi
-def test_processes_that_differ_are_refused(tmp_path):
-    done = launch(2, tmp_path, schedules()["pipeline"], """
-        import os
-        piper.Trainer(graph, schedule, seed=int(os.environ["OMPI_COMM_WORLD_RANK"]))
+@pytest.mark.parametrize("starter", STARTERS)
+def test_processes_that_differ_are_refused(starter, tmp_path):
+    done = launch(starter, 2, tmp_path, schedules()["pipeline"], f"""
+        piper.Trainer(graph, schedule, seed={RANK})
     """)
     assert done.returncode != 0 and "E805" in done.stderr and "the seed is 1, but 0 at rank 0" in done.stderr, done.stderr
 
 
-@needs_mpi
-def test_a_failure_ends_all_processes(tmp_path):
-    done = launch(2, tmp_path, schedules()["pipeline"], """
+@pytest.mark.parametrize("starter", STARTERS)
+def test_a_failure_ends_all_processes(starter, tmp_path):
+    done = launch(starter, 2, tmp_path, schedules()["pipeline"], """
         wrong = small.batch()
         wrong["tokens"][0, 0] = 1000  # no such row of the embedding
         with piper.Trainer(graph, schedule) as trainer:
@@ -109,10 +118,30 @@ def test_a_failure_ends_all_processes(tmp_path):
     assert done.returncode != 0 and "E801" in done.stderr and "device 0" in done.stderr, done.stderr
 
 
-def test_torchrun_is_refused(monkeypatch):
+def test_a_process_that_dies_ends_the_others(tmp_path):
+    """Long before any patience is over; under torchrun, which would end them too, they say so themselves."""
+    done = launch("torchrun", 2, tmp_path, schedules()["pipeline"], f"""
+        import os, signal, time
+        with piper.Trainer(graph, schedule, patience=1000) as trainer:
+            trainer.step(small.batch())
+            if trainer.rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of torchrun
+            try:
+                trainer.step(small.batch())
+            except piper.RunError as error:
+                write("error", str(error))
+                raise
+    """)
+    assert done.returncode != 0
+    assert "rank 1 is gone" in torch.load(tmp_path / "error0")
+
+
+def test_processes_without_a_meeting_point_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "RANK", "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
     model = small.Stack()
-    with pytest.raises(piper.RunError, match="torchrun has started 2 processes"):
+    with pytest.raises(piper.RunError, match="the processes do not find each other: .* RANK expected") as raised:
         piper.Trainer(model, example_batch=small.batch(), loss=small.loss)
+    assert raised.value.code == "E805"

@@ -1,64 +1,10 @@
 #include "comm/mpi/mpi_world.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <utility>
 
-#include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/mpi_wire.h"
 
 namespace piper {
-namespace {
-
-// Outside of worlds: messages between ranks.
-constexpr int outside = 0;
-constexpr auto shortest_patience = std::chrono::milliseconds(50);  // for what has come already
-constexpr int32_t size_step = 0, data_step = 1;
-enum Talk : int32_t { Broadcast = -2, Gather = -3 };
-
-/// Bytes that the receiver does not know the number of: first that, then they.
-struct Letter {
-  MessageKey key;
-  int peer;
-};
-void send(Engine& engine, const Letter& letter, const std::string& bytes, std::chrono::milliseconds patience) {
-  const uint64_t size = bytes.size();
-  MessageKey key = letter.key;
-  Messages messages(engine, outside, patience);
-  key.step = size_step;
-  messages.send(letter.peer, key, std::as_bytes(std::span(&size, 1)), sizeof size);
-  key.step = data_step;
-  messages.send(letter.peer, key, std::as_bytes(std::span(bytes)), bytes.size());
-  messages.wait();
-}
-std::string receive(Engine& engine, const Letter& letter, std::chrono::milliseconds patience) {
-  uint64_t size = 0;
-  MessageKey key = letter.key;
-  key.step = size_step;
-  {
-    Messages messages(engine, outside, patience);
-    messages.receive(letter.peer, key, std::as_writable_bytes(std::span(&size, 1)), sizeof size);
-    messages.wait();
-  }
-  std::string bytes(size, '\0');
-  key.step = data_step;
-  Messages messages(engine, outside, patience);
-  messages.receive(letter.peer, key, std::as_writable_bytes(std::span(bytes)), bytes.size());
-  messages.wait();
-  return bytes;
-}
-
-}  // namespace
-
-DeviceBlock devices_of(int rank, int ranks, int devices) {
-  const int each = devices / ranks, more = devices % ranks;
-  return {rank * each + std::min(rank, more), each + (rank < more ? 1 : 0)};
-}
-
-int rank_of(int device, int ranks, int devices) {
-  const int each = devices / ranks, more = devices % ranks;
-  const int in_larger = more * (each + 1);
-  return device < in_larger ? device / (each + 1) : more + (device - in_larger) / each;
-}
 
 std::optional<int> launched_ranks() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"})
@@ -66,74 +12,6 @@ std::optional<int> launched_ranks() {
   return {};
 }
 
-MpiWorld::MpiWorld() : engine_(std::make_shared<Engine>()) {}
-MpiWorld::~MpiWorld() = default;
-
-int MpiWorld::rank() const {
-  return engine_->rank();
-}
-int MpiWorld::ranks() const {
-  return engine_->ranks();
-}
-const std::string& MpiWorld::library() const {
-  return engine_->library();
-}
-
-std::vector<std::unique_ptr<Communicator>> MpiWorld::make(int devices, std::chrono::milliseconds patience) {
-  const int world = ++worlds_;
-  const DeviceBlock here = devices_of(rank(), ranks(), devices);
-  std::vector<std::unique_ptr<Communicator>> communicators;
-  for (int device = here.first; device < here.first + here.count; ++device)
-    communicators.push_back(make_mpi_communicator(engine_, world, devices, device, patience));
-  return communicators;
-}
-
-/// Along a binomial tree: a rank that has the bytes hands them to the one half of its span away, then a quarter, …
-std::string MpiWorld::broadcast(std::string bytes, std::chrono::milliseconds patience) {
-  const int number = broadcasts_++;
-  const auto letter = [&](int from, int to) {
-    return Letter{{outside, Broadcast, from, to, 0, number}, from == rank() ? to : from};
-  };
-  int span = 1;
-  while (rank() % (2 * span) == 0 && span < ranks()) span *= 2;
-  if (rank() != 0) bytes = receive(*engine_, letter(rank() - span, rank()), patience);
-  for (int step = span / 2; step > 0; step /= 2)
-    if (rank() + step < ranks()) send(*engine_, letter(rank(), rank() + step), bytes, patience);
-  return bytes;
-}
-
-std::vector<std::optional<std::string>> MpiWorld::gather(const std::string& bytes, std::chrono::milliseconds patience) {
-  const int number = gathers_++;
-  if (rank() != 0) {
-    send(*engine_, {{outside, Gather, rank(), 0, 0, number}, 0}, bytes, patience);
-    return {};
-  }
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  std::vector<std::optional<std::string>> all = {bytes};
-  for (int from = 1; from < ranks(); ++from) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    try {
-      all.push_back(
-          receive(*engine_, {{outside, Gather, from, 0, 0, number}, from}, std::max(left, shortest_patience)));
-    } catch (const CommunicationError&) {
-      all.emplace_back();
-    }
-  }
-  return all;
-}
-
-void MpiWorld::post(std::string block, To to) {
-  engine_->post(std::move(block), to);
-}
-std::vector<Heard> MpiWorld::heard() const {
-  return engine_->heard();
-}
-int64_t MpiWorld::moved() const {
-  return engine_->moved();
-}
-void MpiWorld::end_everywhere(int code) {
-  engine_->end_everywhere(code);
-}
+MpiWorld::MpiWorld() : ProcessWorld(make_mpi_wire) {}
 
 }  // namespace piper

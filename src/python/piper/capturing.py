@@ -111,6 +111,7 @@ class _Frontend:
         self._fake = _torch.fake_mode()
         self._example = example
         self._names = list(example) if isinstance(example, Mapping) else None  # otherwise a sequence, or one tensor
+        self.names = tuple(self._names or ())
         tensors = self.flatten(example)
         names = [f"input{i}" for i in range(len(tensors))] if self._names is None else list(map(str, self._names))
         self.samples = tensors[0].shape[0]
@@ -129,7 +130,7 @@ class _Frontend:
         self.checkpointed = False  # torch.utils.checkpoint was met
 
     def flatten(self, batch: Batch) -> list[torch.Tensor]:
-        """Called for every step: the usual case is found out quickly."""
+        """Called for every step, unless the batch is a plain dictionary with these names."""
         if self._names is not None:
             try:
                 tensors = [batch[name] for name in self._names]

@@ -77,3 +77,12 @@ def _make(text: str, described: str) -> Error:
     notes = tuple(Note(note["message"], _place(note["place"])) for note in what["notes"])
     kind = _FAMILIES.get(what["code"][1], Error)
     return kind("\n" + text, what["code"], what["title"], what["message"], _place(what["place"]), notes, tuple(what["help"]))
+
+
+_TITLES = {"E105": "argument of the wrong kind or value", "E205": "unknown device", "E605": "model code failed",
+           "E801": "an operation failed", "E805": "the processes of a job do not fit together"}
+
+
+def refused(kind: type, code: str, message: str, help: str) -> Error:
+    """One that the package itself has found."""
+    return kind(f"\npiper: error[{code}]: {message}\nhelp: {help}\n", code, _TITLES[code], message, None, (), (help,))

@@ -2,17 +2,16 @@
 from __future__ import annotations
 
 import atexit
-import os
 import weakref
 from dataclasses import dataclass
-from typing import Mapping, Optional, Union
+from typing import Mapping, NamedTuple, Optional, Union
 
 import torch
 
 from . import _piper
-from ._piper import StepResult
 from .capturing import Batch, Loss, Model, capture
-from .errors import CaptureError, RunError, ScheduleError
+from .errors import CaptureError, RunError, ScheduleError, refused as _refused
+from .joining import backend as _backend, join
 from .plans import Page, Plan, compile
 from .schedule import Schedule
 
@@ -57,6 +56,27 @@ class SGD:
         return "momentum" if self.momentum else "sgd", self.lr, self.weight_decay, 0.0, 0.0, 0.0, self.momentum
 
 
+class StepResult(NamedTuple):
+    """What a step gave."""
+
+    loss: float
+    """The mean over the batch."""
+    microbatches: list[float]
+    """The loss of every microbatch."""
+    gradient_norm: float
+    """Of all gradients, before clipping."""
+    skipped: bool
+    """Not finite, so nothing was updated."""
+    seconds: float
+    """From the start of the devices to the end of the last."""
+
+    def __float__(self) -> float:
+        return self.loss
+
+
+_result = tuple.__new__  # of StepResult, without another call of Python
+
+
 class Trainer:
     """Trains a model under a schedule, on devices of this process, or of several. No Python runs inside a step.
 
@@ -72,8 +92,8 @@ class Trainer:
     "skip" a step whose loss or gradients are not finite. `patience`: seconds that an operation may
     take besides ten times its longest before (30 times as many if it has never ended); then the step is given up.
     `backend`: "local": the devices are threads of this process; "mpi": they are divided among the processes that `mpirun` has started;
-    default: "mpi" under mpirun, else "local". Processes call the trainer's members in the same order, each with the whole batch; weights
-    are those of rank 0.
+    "tcp": among those of `torchrun`; default: as this process was started. Processes call the trainer's members in the same order, each
+    with the whole batch; weights are those of rank 0.
     """
 
     def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
@@ -104,16 +124,18 @@ class Trainer:
             raise _refused(ScheduleError, "E205", f"the schedule is for {self.plan.devices} devices, the trainer for {devices}",
                            "leave `devices` out, or change the mesh of the schedule")
         self._kind = self.optimizer._numbers()[0]
-        self._flatten = model._frontend.flatten
+        self._names, self._flatten = model._frontend.names, model._frontend.flatten
+        where = _backend(backend)
+        join(where)
         self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", patience,
-                                                                _backend(backend) == "mpi")
+                                                                where != "local")
         _open.add(self)
 
     def step(self, batch: Batch) -> StepResult:
         """One step on a whole batch, which must look like the example. Raises a RunError if it fails; the trainer is over then."""
         handle = self._handle or self._running()
         try:
-            return handle.step(self._flatten(batch), self.optimizer._numbers())
+            return _result(StepResult, handle.step(batch, self._names, self._flatten, self.optimizer._numbers()))
         except RunError:
             self.close()
             raise
@@ -244,17 +266,6 @@ def _close_all() -> None:
     _piper.leave_processes()
 
 
-def _backend(wanted: Optional[str]) -> str:
-    """Where the devices are: as it is wanted, or as this process was started."""
-    if wanted not in (None, "local", "mpi"):
-        raise _refused(ScheduleError, "E105", f'backend is "{wanted}"', 'one of "local", "mpi"')
-    started = next((int(os.environ[name]) for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE") if name in os.environ), 1)
-    if wanted is None and started == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise _refused(RunError, "E805", f"torchrun has started {os.environ['WORLD_SIZE']} processes, which do not find each other: Piper's "
-                       "processes talk through MPI", "mpirun -n N python script.py instead; or backend=\"local\": every process trains alone")
-    return wanted or ("mpi" if started > 1 else "local")
-
-
 def _values(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers under the names that the graph has for them."""
     return {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}
@@ -273,9 +284,3 @@ def _aliases(module: torch.nn.Module) -> dict[str, set[str]]:
         if id(value) in own:
             out[own[id(value)]].add(name)
     return out
-
-
-def _refused(kind, code: str, message: str, help: str):
-    titles = {"E105": "argument of the wrong kind or value", "E205": "unknown device", "E605": "model code failed",
-              "E801": "an operation failed", "E805": "the processes of a job do not fit together"}
-    return kind(f"\npiper: error[{code}]: {message}\nhelp: {help}\n", code, titles[code], message, None, (), (help,))

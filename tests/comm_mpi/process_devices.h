@@ -1,10 +1,10 @@
 // The processes of this test program.
 #pragma once
 
-#include "comm/mpi/mpi_world.h"
+#include "comm/processes/process_world.h"
 
 namespace piper {
 
-MpiWorld& processes();
+ProcessWorld& processes();
 
 }  // namespace piper

@@ -1,4 +1,4 @@
-#include "comm/mpi/neighbours.h"
+#include "comm/processes/neighbours.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// The process that has started this one: a launcher of MPI, or its daemon on this host.
+// The process that has started this one: a launcher of MPI, its daemon on this host, or torchrun.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// The thread that carries the messages of a process: it makes all calls of MPI and knows the protocol (README.md).
+// The thread that carries the messages of a process: it makes all calls of the wire and knows the
+// protocol (README.md).
 #pragma once
 
 #include <atomic>
@@ -13,18 +14,18 @@
 #include <thread>
 #include <vector>
 
-#include "comm/mpi/batch.h"
-#include "comm/mpi/launcher.h"
-#include "comm/mpi/mpi_world.h"
-#include "comm/mpi/neighbours.h"
-#include "comm/mpi/wire.h"
+#include "comm/processes/batch.h"
+#include "comm/processes/launcher.h"
+#include "comm/processes/neighbours.h"
+#include "comm/processes/wire.h"
+#include "comm/world.h"
 
 namespace piper {
 
 class Engine {
  public:
   /// Returns when all processes have joined.
-  Engine();
+  explicit Engine(const MakeWire& join);
   ~Engine();
 
   int rank() const { return rank_; }
@@ -43,7 +44,7 @@ class Engine {
   /// Ends all calls of a world, on all ranks.
   void abort(int world, const std::string& reason);
 
-  void post(std::string block, MpiWorld::To to);
+  void post(std::string block, World::To to);
   std::vector<Heard> heard();
   int64_t moved() const { return pieces_moved_.load(std::memory_order_relaxed); }
   [[noreturn]] void end_everywhere(int code);
@@ -61,7 +62,7 @@ class Engine {
     int tag = 0;         // the receiver's choice
     size_t granted = 0;  // of a receive
     size_t moved = 0;
-    int pieces = 0;  // under way: MPI uses the memory
+    int pieces = 0;  // under way: the wire uses the memory
     bool withdrawn = false;
   };
   using MessagePointer = std::shared_ptr<Message>;
@@ -83,7 +84,7 @@ class Engine {
     bool sending = false;
   };
 
-  void run(std::promise<void>& joined);
+  void run(const MakeWire& join, std::promise<void>& joined);
   void work();
   bool do_as_told();
   void nap(bool moved);
@@ -127,7 +128,7 @@ class Engine {
   std::map<int, std::string> stopped_;  // worlds, with the reason
   std::string broken_;                  // not empty: nothing can be carried any more
   std::vector<Heard> heard_;
-  std::atomic<bool> hangs_ = false;  // the engine, in MPI
+  std::atomic<bool> hangs_ = false;  // the engine, in a call of the wire
   std::atomic<int64_t> pieces_moved_ = 0;
 
   // The engine's thread only.
@@ -145,7 +146,7 @@ class Engine {
   int next_tag_ = 0;
   std::vector<News> news_;
   std::vector<int64_t> news_heard_;  // the newest number, by rank
-  int goodbyes_ = 0;
+  std::set<int> goodbyes_;           // the ranks that nothing follows from
   bool leaving_job_ = false;
   Clock::time_point moved_;  // when something happened last
   Clock::time_point launcher_seen_;

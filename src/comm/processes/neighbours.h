@@ -8,8 +8,8 @@
 #include <mutex>
 #include <span>
 
-#include "comm/mpi/batch.h"
-#include "comm/mpi/message_key.h"
+#include "comm/processes/batch.h"
+#include "comm/processes/message_key.h"
 
 namespace piper {
 

@@ -1,5 +1,5 @@
 // What is special about processes: who has which devices, talk outside of steps, equality with one process.
-#include "comm/mpi/mpi_world.h"
+#include "comm/processes/process_world.h"
 
 #include <gtest/gtest.h>
 
@@ -9,14 +9,14 @@
 
 #include "comm/devices.h"
 #include "comm/local/local_world.h"
-#include "comm_mpi/mpi_devices.h"
+#include "comm_mpi/process_devices.h"
 
 namespace piper {
 namespace {
 
 using namespace std::chrono_literals;
 
-TEST(MpiWorld, DevicesAreSharedOutEvenly) {
+TEST(ProcessWorld, DevicesAreSharedOutEvenly) {
   for (int ranks = 1; ranks < 9; ++ranks)
     for (int devices = 0; devices < 40; ++devices) {
       int next = 0;
@@ -31,11 +31,7 @@ TEST(MpiWorld, DevicesAreSharedOutEvenly) {
     }
 }
 
-TEST(MpiWorld, TheLauncherSaysHowMany) {
-  EXPECT_EQ(launched_ranks(), processes().ranks());
-}
-
-TEST(MpiWorld, BroadcastReachesEverybody) {
+TEST(ProcessWorld, BroadcastReachesEverybody) {
   for (const size_t size : {0, 5, 70'000, 3'000'000}) {
     std::string bytes(size, 'x');
     if (size > 0) bytes.back() = 'y';
@@ -43,7 +39,7 @@ TEST(MpiWorld, BroadcastReachesEverybody) {
   }
 }
 
-TEST(MpiWorld, GatherCollectsAtRankZero) {
+TEST(ProcessWorld, GatherCollectsAtRankZero) {
   const auto text = [](int rank) {
     return std::string(static_cast<size_t>(rank) * 50'000, 'a') + std::to_string(rank);
   };
@@ -52,7 +48,7 @@ TEST(MpiWorld, GatherCollectsAtRankZero) {
   for (size_t rank = 0; rank < all.size(); ++rank) EXPECT_EQ(all[rank], text(static_cast<int>(rank)));
 }
 
-TEST(MpiWorld, GatherGoesOnWithoutThoseThatDoNotCome) {
+TEST(ProcessWorld, GatherGoesOnWithoutThoseThatDoNotCome) {
   const bool silent = processes().rank() == processes().ranks() - 1;
   if (!silent) {
     const auto all = processes().gather("here", 300ms);
@@ -62,10 +58,10 @@ TEST(MpiWorld, GatherGoesOnWithoutThoseThatDoNotCome) {
   if (silent) processes().gather("late", 1min);  // nobody takes it, but it counts
 }
 
-TEST(MpiWorld, TheNewestNewsStays) {
+TEST(ProcessWorld, TheNewestNewsStays) {
   const int last = 2000;
   for (int i = 0; i <= last; ++i)
-    processes().post(std::to_string(processes().rank()) + " " + std::to_string(i), MpiWorld::To::Everybody);
+    processes().post(std::to_string(processes().rank()) + " " + std::to_string(i), ProcessWorld::To::Everybody);
   const auto deadline = std::chrono::steady_clock::now() + 2min;
   for (int rank = 0; rank < processes().ranks(); ++rank) {
     const std::string expected = std::to_string(rank) + " " + std::to_string(last);
@@ -140,7 +136,7 @@ std::vector<std::byte> run_step(Communicator& device, const Step& step, const st
 }
 
 /// Random exchanges from several threads per device, in circles of several sizes: bit for bit what `local` gives.
-TEST(MpiWorld, EqualToLocal) {
+TEST(ProcessWorld, EqualToLocal) {
   const std::vector<std::vector<int>> circles = {{0, 1, 2, 3, 4}, {4, 2, 0}, {3, 1}, {0, 1, 2, 3, 4}};
   constexpr int devices = 5, threads = 3;
   using Results = std::map<std::pair<size_t, size_t>, std::vector<std::vector<std::byte>>>;
@@ -176,7 +172,7 @@ TEST(MpiWorld, EqualToLocal) {
 }
 
 /// Sizes over 2^31 bytes. Needs 2.2 GB for each of two devices.
-TEST(MpiWorld, MoreThanTwoGigabytes) {
+TEST(ProcessWorld, MoreThanTwoGigabytes) {
   if (!std::getenv("PIPER_LONG")) GTEST_SKIP() << "only with PIPER_LONG=1 in the environment";
   constexpr size_t count = (size_t{1} << 29) + 1000;
   const Communicators world = make_world(2);

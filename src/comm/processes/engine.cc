@@ -1,4 +1,4 @@
-#include "comm/mpi/engine.h"
+#include "comm/processes/engine.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -52,12 +52,12 @@ struct Engine::Note {
   uint64_t offset = 0, bytes = 0, whole = 0;
 };
 
-Engine::Engine() {
+Engine::Engine(const MakeWire& join) {
   std::promise<void> joined, left;
   auto ready = joined.get_future();
   left_ = left.get_future();
   thread_ = std::thread([&, left = std::move(left)]() mutable {
-    run(joined);
+    run(join, joined);
     left.set_value();
   });
   try {
@@ -71,7 +71,7 @@ Engine::Engine() {
 Engine::~Engine() {
   tell([this] { say_goodbye(); });
   if (left_.wait_for(2 * farewell) == std::future_status::timeout) {
-    std::fputs("piper: MPI does not end; this process ends without it\n", stderr);
+    std::fprintf(stderr, "piper: %s does not end; this process ends without it\n", library_.c_str());
     end_process(0);
   }
   thread_.join();
@@ -87,7 +87,7 @@ void Engine::tell(std::function<void()> order) {
 
 std::shared_ptr<Batch> Engine::open(int world) {
   const std::lock_guard lock(calls_mutex_);
-  if (hangs_) throw CommunicationError("MPI does not return from a call");
+  if (hangs_) throw CommunicationError(library_ + " does not return from a call");
   if (!broken_.empty()) throw CommunicationError(broken_);
   if (const auto stopped = stopped_.find(world); stopped != stopped_.end()) throw JobStopped(stopped->second);
   return *open_.insert(std::make_shared<Batch>(world)).first;
@@ -147,7 +147,7 @@ void Engine::stop_world(int world, const std::string& reason) {
     if (batch->world() == world) batch->stop(reason);
 }
 
-void Engine::post(std::string block, MpiWorld::To to) {
+void Engine::post(std::string block, World::To to) {
   if (block.size() > inline_bytes) throw std::length_error("a block about a process is too long");
   {
     const std::lock_guard lock(calls_mutex_);
@@ -155,7 +155,7 @@ void Engine::post(std::string block, MpiWorld::To to) {
   }
   tell([this, block = std::move(block), to] {
     ++posts_;
-    for (int rank = 0; rank < (to == MpiWorld::To::Everybody ? ranks_ : 1); ++rank)
+    for (int rank = 0; rank < (to == World::To::Everybody ? ranks_ : 1); ++rank)
       if (rank != rank_) {
         news_[static_cast<size_t>(rank)].next = block;
         send_news(rank);
@@ -180,7 +180,7 @@ void Engine::end_everywhere(int code) {
   });
   std::this_thread::sleep_for(seconds(3));
   launcher_.end(true);  // it cannot reach the others
-  end_process(code);    // the engine hangs in MPI
+  end_process(code);    // the engine hangs in a call
 }
 
 /// Without destructors: other threads are in the middle of something.
@@ -192,10 +192,10 @@ void Engine::end_process(int code) {
 
 // ---- The thread
 
-void Engine::run(std::promise<void>& joined) {
+void Engine::run(const MakeWire& join, std::promise<void>& joined) {
   make_thread_prompt();
   try {
-    wire_ = std::make_unique<Wire>();
+    wire_ = join();
     rank_ = wire_->rank();
     ranks_ = wire_->ranks();
     library_ = wire_->library();
@@ -241,7 +241,7 @@ void Engine::work() {
         break;
       }
     if (leaving_job_) {
-      if (broken_.empty() && goodbyes_ == ranks_ - 1 && !wire_->busy()) return wire_->finish();
+      if (broken_.empty() && static_cast<int>(goodbyes_.size()) == ranks_ - 1 && !wire_->busy()) return wire_->finish();
       leave_by = std::min(leave_by, now + farewell);
       if (!broken_.empty() || now > leave_by) return;
     }
@@ -283,6 +283,10 @@ void Engine::handle(const Wire::Event& event) {
         news_[static_cast<size_t>(event.rank)].sending = false;
         send_news(event.rank);
       }
+      break;
+    case Wire::Event::Kind::Gone:
+      if (!goodbyes_.contains(event.rank))
+        throw CommunicationError("rank " + std::to_string(event.rank) + " is gone: " + event.problem);
       break;
     case Wire::Event::Kind::PieceDone:
     case Wire::Event::Kind::PieceCancelled:
@@ -329,7 +333,7 @@ void Engine::handle_note(int from, std::span<const std::byte> bytes) {
     case Note::Kind::End:
       end_process(static_cast<int>(note.id));
     case Note::Kind::Goodbye:
-      ++goodbyes_;
+      goodbyes_.insert(from);
   }
 }
 
@@ -501,7 +505,7 @@ void Engine::send_news(int to) {
   news.next.reset();
 }
 
-/// MPI is not called any more, so it does not touch memory that callers take back.
+/// The wire is not called any more, so it does not touch memory that callers take back.
 void Engine::break_off(const std::string& reason) {
   const std::lock_guard lock(calls_mutex_);
   if (broken_.empty()) broken_ = reason;

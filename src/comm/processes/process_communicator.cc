@@ -1,10 +1,11 @@
-#include "comm/mpi/mpi_communicator.h"
+#include "comm/processes/process_communicator.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "comm/numbers.h"
 #include "comm/parts.h"
+#include "comm/processes/process_world.h"
 
 namespace piper {
 namespace {
@@ -30,10 +31,10 @@ struct Range {
   }
 };
 
-class MpiCommunicator : public Communicator {
+class ProcessCommunicator : public Communicator {
  public:
-  MpiCommunicator(std::shared_ptr<Engine> engine, int world, int devices, int device,
-                  std::chrono::milliseconds patience)
+  ProcessCommunicator(std::shared_ptr<Engine> engine, int world, int devices, int device,
+                      std::chrono::milliseconds patience)
       : engine_(std::move(engine)), world_(world), devices_(devices), device_(device), patience_(patience) {}
 
   int device() const override { return device_; }
@@ -120,7 +121,7 @@ class MpiCommunicator : public Communicator {
  private:
   /// One exchange in a circle, as this device sees it.
   struct Exchange {
-    const MpiCommunicator& from;
+    const ProcessCommunicator& from;
     const std::vector<int>& members;
     int circle;
     int64_t number;
@@ -215,9 +216,9 @@ class MpiCommunicator : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<Engine> engine, int world, int devices, int device,
-                                                    std::chrono::milliseconds patience) {
-  return std::make_unique<MpiCommunicator>(std::move(engine), world, devices, device, patience);
+std::unique_ptr<Communicator> make_process_communicator(std::shared_ptr<Engine> engine, int world, int devices,
+                                                        int device, std::chrono::milliseconds patience) {
+  return std::make_unique<ProcessCommunicator>(std::move(engine), world, devices, device, patience);
 }
 
 }  // namespace piper

@@ -1,4 +1,4 @@
-#include "comm/mpi/launcher.h"
+#include "comm/processes/launcher.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* launchers[] = {"mpirun",          "mpiexec",       "orterun",        "orted",
                                      "prterun",         "prted",         "mpirun.openmpi", "mpiexec.openmpi",
-                                     "hydra_pmi_proxy", "mpiexec.hydra", "mpirun.mpich",   "mpiexec.mpich"};
+                                     "hydra_pmi_proxy", "mpiexec.hydra", "mpirun.mpich",   "mpiexec.mpich",
+                                     "torchrun",        "pt_elastic"};
 constexpr size_t longest_name = 15;  // that the kernel keeps
 
 std::string first_line(const std::string& file) {

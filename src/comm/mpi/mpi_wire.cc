@@ -1,4 +1,4 @@
-#include "comm/mpi/wire.h"
+#include "comm/mpi/mpi_wire.h"
 
 #include <mpi.h>
 
@@ -36,8 +36,6 @@ void prefer_settings() {
   setenv("OMPI_MCA_btl_tcp_flags", "0x1", 0);      // plain sends; with puts both directions of a link take turns
 }
 
-}  // namespace
-
 /// What a request of MPI is about.
 struct Slot {
   enum class Kind { NoteIn, NoteOut, PieceIn, PieceOut } kind;
@@ -48,7 +46,7 @@ struct Slot {
   std::vector<std::byte> note;  // NoteIn, NoteOut
 };
 
-struct Wire::Mpi {
+struct Mpi {
   MPI_Comm communicator = MPI_COMM_NULL;
   bool initialised_here = false, finished = false;
   std::vector<MPI_Request> requests;
@@ -58,7 +56,7 @@ struct Wire::Mpi {
   std::vector<int64_t> sent, came;           // notes, by rank
   struct Held {
     std::vector<std::byte> memory;
-    Event event;
+    Wire::Event event;
   };
   std::map<std::pair<int, int64_t>, Held> held;  // notes that MPI reported before an earlier one, by rank and number
   std::vector<int> indices;
@@ -67,7 +65,7 @@ struct Wire::Mpi {
   /// As many as always; those that are held do not count.
   void expect_notes() {
     while (requests.size() - others < notes_expected) {
-      if (read.empty()) read.emplace_back(longest_note + sizeof(int64_t));
+      if (read.empty()) read.emplace_back(Wire::longest_note + sizeof(int64_t));
       expect_note(std::move(read.back()));
       read.pop_back();
     }
@@ -98,7 +96,34 @@ struct Wire::Mpi {
   }
 };
 
-Wire::Wire() : mpi_(std::make_unique<Mpi>()) {
+class MpiWire : public Wire {
+ public:
+  MpiWire();
+  ~MpiWire() override;
+  MpiWire(const MpiWire&) = delete;
+  MpiWire& operator=(const MpiWire&) = delete;
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+  int highest_tag() const override { return highest_tag_; }
+  const std::string& library() const override { return library_; }
+
+  void send_note(int to, std::vector<std::byte> note, int use) override;
+  void send_piece(int to, int tag, std::span<const std::byte> data, void* piece) override;
+  void receive_piece(int from, int tag, std::span<std::byte> data, void* piece) override;
+  void cancel_receives(const void* piece) override;
+  void poll(std::vector<Event>& events) override;
+  bool busy() const override { return mpi_.others > 0; }
+  void finish() override { mpi_.finished = true; }
+  void abort(int code) override { MPI_Abort(mpi_.communicator, code); }
+
+ private:
+  Mpi mpi_;
+  int rank_ = 0, ranks_ = 1, highest_tag_ = 0;
+  std::string library_;
+};
+
+MpiWire::MpiWire() {
   int initialised = 0, provided = MPI_THREAD_SINGLE;
   check(MPI_Initialized(&initialised), "start");
   if (initialised) {
@@ -109,14 +134,14 @@ Wire::Wire() : mpi_(std::make_unique<Mpi>()) {
   } else {
     prefer_settings();
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "start");
-    mpi_->initialised_here = true;
+    mpi_.initialised_here = true;
     if (provided < MPI_THREAD_FUNNELED) throw CommunicationError("this MPI cannot be used in a program with threads");
   }
-  if (mpi_->initialised_here) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH reports some there
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi_->communicator), "join");
-  check(MPI_Comm_set_errhandler(mpi_->communicator, MPI_ERRORS_RETURN), "join");
-  MPI_Comm_rank(mpi_->communicator, &rank_);
-  MPI_Comm_size(mpi_->communicator, &ranks_);
+  if (mpi_.initialised_here) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH reports some there
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi_.communicator), "join");
+  check(MPI_Comm_set_errhandler(mpi_.communicator, MPI_ERRORS_RETURN), "join");
+  MPI_Comm_rank(mpi_.communicator, &rank_);
+  MPI_Comm_size(mpi_.communicator, &ranks_);
   int* tag = nullptr;
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag, &found);
@@ -126,56 +151,52 @@ Wire::Wire() : mpi_(std::make_unique<Mpi>()) {
   MPI_Get_library_version(text, &length);
   library_.assign(text, static_cast<size_t>(length));
   library_ = library_.substr(0, library_.find('\n'));
-  mpi_->sent.resize(static_cast<size_t>(ranks_));
-  mpi_->came.resize(static_cast<size_t>(ranks_));
+  mpi_.sent.resize(static_cast<size_t>(ranks_));
+  mpi_.came.resize(static_cast<size_t>(ranks_));
 }
 
-Wire::~Wire() {
-  if (!mpi_->finished) return;
-  for (size_t i = 0; i < mpi_->requests.size(); ++i) {
-    MPI_Cancel(&mpi_->requests[i]);
-    MPI_Wait(&mpi_->requests[i], MPI_STATUS_IGNORE);
+MpiWire::~MpiWire() {
+  if (!mpi_.finished) return;
+  for (size_t i = 0; i < mpi_.requests.size(); ++i) {
+    MPI_Cancel(&mpi_.requests[i]);
+    MPI_Wait(&mpi_.requests[i], MPI_STATUS_IGNORE);
   }
-  MPI_Comm_free(&mpi_->communicator);
-  if (mpi_->initialised_here) MPI_Finalize();
+  MPI_Comm_free(&mpi_.communicator);
+  if (mpi_.initialised_here) MPI_Finalize();
 }
 
-void Wire::send_note(int to, std::vector<std::byte> note, int use) {
+void MpiWire::send_note(int to, std::vector<std::byte> note, int use) {
   if (note.size() > longest_note) throw std::length_error("a note is too long");
-  const int64_t number = mpi_->sent[static_cast<size_t>(to)]++;
+  const int64_t number = mpi_.sent[static_cast<size_t>(to)]++;
   const auto bytes = std::as_bytes(std::span(&number, 1));
   note.insert(note.end(), bytes.begin(), bytes.end());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(note.data(), static_cast<int>(note.size()), MPI_BYTE, to, note_tag, mpi_->communicator, &request),
+  check(MPI_Isend(note.data(), static_cast<int>(note.size()), MPI_BYTE, to, note_tag, mpi_.communicator, &request),
         "send to rank ", to);
-  mpi_->keep(request, {.kind = Slot::Kind::NoteOut, .rank = to, .use = use, .note = std::move(note)});
+  mpi_.keep(request, {.kind = Slot::Kind::NoteOut, .rank = to, .use = use, .note = std::move(note)});
 }
 
-void Wire::send_piece(int to, int tag, std::span<const std::byte> data, void* piece) {
+void MpiWire::send_piece(int to, int tag, std::span<const std::byte> data, void* piece) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_BYTE, to, tag, mpi_->communicator, &request),
+  check(MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_BYTE, to, tag, mpi_.communicator, &request),
         "send to rank ", to);
-  mpi_->keep(request, {.kind = Slot::Kind::PieceOut, .rank = to, .piece = piece, .bytes = data.size(), .note = {}});
+  mpi_.keep(request, {.kind = Slot::Kind::PieceOut, .rank = to, .piece = piece, .bytes = data.size(), .note = {}});
 }
 
-void Wire::receive_piece(int from, int tag, std::span<std::byte> data, void* piece) {
+void MpiWire::receive_piece(int from, int tag, std::span<std::byte> data, void* piece) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Irecv(data.data(), static_cast<int>(data.size()), MPI_BYTE, from, tag, mpi_->communicator, &request),
+  check(MPI_Irecv(data.data(), static_cast<int>(data.size()), MPI_BYTE, from, tag, mpi_.communicator, &request),
         "receive from rank ", from);
-  mpi_->keep(request, {.kind = Slot::Kind::PieceIn, .rank = from, .piece = piece, .bytes = data.size(), .note = {}});
+  mpi_.keep(request, {.kind = Slot::Kind::PieceIn, .rank = from, .piece = piece, .bytes = data.size(), .note = {}});
 }
 
-void Wire::cancel_receives(const void* piece) {
-  for (size_t i = 0; i < mpi_->slots.size(); ++i)
-    if (mpi_->slots[i].kind == Slot::Kind::PieceIn && mpi_->slots[i].piece == piece) MPI_Cancel(&mpi_->requests[i]);
+void MpiWire::cancel_receives(const void* piece) {
+  for (size_t i = 0; i < mpi_.slots.size(); ++i)
+    if (mpi_.slots[i].kind == Slot::Kind::PieceIn && mpi_.slots[i].piece == piece) MPI_Cancel(&mpi_.requests[i]);
 }
 
-bool Wire::busy() const {
-  return mpi_->others > 0;
-}
-
-void Wire::poll(std::vector<Event>& events) {
-  Mpi& mpi = *mpi_;
+void MpiWire::poll(std::vector<Event>& events) {
+  Mpi& mpi = mpi_;
   mpi.expect_notes();
   int count = 0;
   mpi.indices.resize(mpi.requests.size());
@@ -246,12 +267,10 @@ void Wire::poll(std::vector<Event>& events) {
   }
 }
 
-void Wire::finish() {
-  mpi_->finished = true;
-}
+}  // namespace
 
-void Wire::abort(int code) {
-  MPI_Abort(mpi_->communicator, code);
+std::unique_ptr<Wire> make_mpi_wire() {
+  return std::make_unique<MpiWire>();
 }
 
 }  // namespace piper

@@ -1,4 +1,4 @@
-#include "comm/mpi/batch.h"
+#include "comm/processes/batch.h"
 
 #include "comm/communicator.h"
 

@@ -1,0 +1,49 @@
+// Processes on any number of hosts, each with some of the devices, whatever carries their messages.
+//
+// One thread per process, the engine, makes all calls of the carrier: computation never waits for progress, and waiting
+// uses little of a core. Calls may come from any thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/processes/wire.h"
+#include "comm/world.h"
+
+namespace piper {
+
+/// The devices of a process: blocks as even as possible, the larger ones first.
+struct DeviceBlock {
+  int first = 0, count = 0;
+};
+DeviceBlock devices_of(int rank, int ranks, int devices);
+int rank_of(int device, int ranks, int devices);
+
+/// This process among the others.
+class ProcessWorld : public World {
+ public:
+  /// Returns when all processes have joined. Throws CommunicationError.
+  explicit ProcessWorld(const MakeWire& join);
+  /// Waits a moment for the others to leave too.
+  ~ProcessWorld() override;
+
+  int rank() const override;
+  int ranks() const override;
+  const std::string& library() const override;
+  std::vector<std::unique_ptr<Communicator>> make(int devices, std::chrono::milliseconds patience) override;
+  std::string broadcast(std::string bytes, std::chrono::milliseconds patience) override;
+  std::vector<std::optional<std::string>> gather(const std::string& bytes, std::chrono::milliseconds patience) override;
+  void post(std::string block, To to) override;
+  std::vector<Heard> heard() const override;
+  int64_t moved() const override;
+  [[noreturn]] void end_everywhere(int code) override;
+
+ private:
+  std::shared_ptr<class Engine> engine_;
+  int worlds_ = 0, broadcasts_ = 0, gathers_ = 0;
+};
+
+}  // namespace piper

@@ -1,0 +1,129 @@
+// What is special about TCP: who comes in, and who is gone.
+#include "comm/tcp/tcp_wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cctype>
+#include <sstream>
+#include <thread>
+
+#include "comm/communicator.h"
+#include "comm/tcp/tcp_address.h"
+
+namespace piper {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+/// Both ends of a job of two.
+struct Pair {
+  std::unique_ptr<Wire> zero, one;
+};
+Pair make_pair_of_wires() {
+  const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
+  const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
+  Pair out;
+  std::thread other([&] { out.one = make_tcp_wire(1, doors[1], addresses, 1min); });
+  out.zero = make_tcp_wire(0, doors[0], addresses, 1min);
+  other.join();
+  return out;
+}
+
+std::string problem_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const CommunicationError& problem) {
+    return problem.what();
+  }
+  return "";
+}
+
+TEST(TcpWire, NotesAndPiecesShareAConnection) {
+  const Pair pair = make_pair_of_wires();
+  std::vector<std::byte> sent(200'000, std::byte{7}), received(200'000);
+  int send_mark = 0, receive_mark = 0;
+  pair.one->receive_piece(0, 5, received, &receive_mark);
+  pair.zero->send_note(1, std::vector<std::byte>(3, std::byte{1}), 4);
+  pair.zero->send_piece(1, 5, sent, &send_mark);
+  pair.zero->send_note(1, std::vector<std::byte>(2, std::byte{2}), 0);
+  std::string order;
+  for (const auto until = std::chrono::steady_clock::now() + 10s;
+       order.size() < 6 && std::chrono::steady_clock::now() < until;)
+    for (Wire* wire : {pair.zero.get(), pair.one.get()}) {
+      std::vector<Wire::Event> events;
+      wire->poll(events);
+      for (const Wire::Event& event : events) {
+        if (event.kind == Wire::Event::Kind::NoteSent) order += event.use == 4 ? 'a' : 'c';
+        if (event.kind == Wire::Event::Kind::NoteCame) order += event.note.size() == 3 ? 'A' : 'C';
+        if (event.kind == Wire::Event::Kind::PieceDone) order += event.piece == &send_mark ? 'b' : 'B';
+      }
+    }
+  std::string came, went;
+  for (const char c : order) (std::isupper(c) ? came : went) += c;
+  EXPECT_EQ(came, "ABC");
+  EXPECT_EQ(went, "abc");
+  EXPECT_EQ(received, sent);
+  EXPECT_FALSE(pair.zero->busy() || pair.one->busy());
+}
+
+TEST(TcpWire, WhatNobodySendsCanBeCancelled) {
+  const Pair pair = make_pair_of_wires();
+  std::vector<std::byte> memory(10);
+  int mark = 0;
+  pair.zero->receive_piece(1, 1, memory, &mark);
+  EXPECT_TRUE(pair.zero->busy());
+  pair.zero->cancel_receives(&mark);
+  EXPECT_FALSE(pair.zero->busy());
+  std::vector<Wire::Event> events;
+  pair.zero->poll(events);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Wire::Event::Kind::PieceCancelled);
+  EXPECT_EQ(events[0].bytes, 10u);
+}
+
+TEST(TcpWire, AProcessThatEndsIsGone) {
+  Pair pair = make_pair_of_wires();
+  pair.one.reset();
+  std::vector<Wire::Event> events;
+  for (const auto until = std::chrono::steady_clock::now() + 10s;
+       events.empty() && std::chrono::steady_clock::now() < until;)
+    pair.zero->poll(events);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Wire::Event::Kind::Gone);
+  EXPECT_EQ(events[0].rank, 1);
+  pair.zero->send_note(1, std::vector<std::byte>(3), 0);  // to nobody
+  EXPECT_FALSE(pair.zero->busy());
+}
+
+TEST(TcpWire, StrangersStayOutside) {
+  const TcpDoor door("127.0.0.1");
+  std::string host;
+  int port = 0;
+  std::istringstream(door.address()) >> host >> port;
+  const Resolved place = resolve(host, port);
+  const Socket stranger(::socket(place.family, SOCK_STREAM, 0));
+  ASSERT_EQ(connect(stranger.number(), place.get(), place.length), 0);
+  const char hello[24] = "piper 1";  // the protocol, not the secret
+  ASSERT_EQ(::send(stranger.number(), hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));
+  EXPECT_THAT(problem_of([&] {
+                make_tcp_wire(0, door, {door.address(), ""}, 300ms);
+              }),
+              HasSubstr("rank 1 does not come"));
+}
+
+TEST(TcpWire, AClosedDoorIsSaid) {
+  const TcpDoor mine("127.0.0.1");
+  const std::string closed = TcpDoor("127.0.0.1").address();
+  EXPECT_THAT(problem_of([&] {
+                make_tcp_wire(1, mine, {closed, mine.address()}, 1s);
+              }),
+              HasSubstr("rank 0 cannot be reached at 127.0.0.1: Connection refused"));
+  EXPECT_THAT(problem_of([] { TcpDoor door("192.0.2.1"); }), HasSubstr("cannot be reached at 192.0.2.1"));
+  EXPECT_THAT(problem_of([] { TcpDoor door("nowhere"); }), HasSubstr("nowhere is no address"));
+}
+
+}  // namespace
+}  // namespace piper
