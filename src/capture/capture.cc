@@ -95,8 +95,9 @@ Checked check_used_inside(const CapturedSlice& slice, const std::vector<Region>&
 /// Labels of all regions; those that cannot be sharded stay without.
 Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
   const std::vector<Region> regions = find_regions(slice.operators, slice.chunks);
+  const Readers readers = regions.empty() ? Readers() : find_readers(slice.chunks);
   for (const Region& region : regions) {
-    auto labels = label_region(slice.operators, slice.chunks, region, slice.known);
+    auto labels = label_region(slice.operators, slice.chunks, readers, region, slice.known);
     if (!labels && region.cut) return std::move(labels.error());  // somebody asked for it
     if (!labels) {
       unshardable.push_back(std::move(labels.error()));

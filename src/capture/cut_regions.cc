@@ -22,6 +22,8 @@ class Cutter {
   }
 
   Result<CutGraph> cut(const std::vector<CutSeed>& seeds) {
+    for (size_t t = 0; t < graph_.tensors.size(); ++t)
+      if (graph_.tensors[t].kind == TensorKind::Parameter) parameters_.emplace_back(t);
     for (const CutSeed& seed : seeds) PIPER_CHECK(plant(seed));
     live_ = live_calls(graph_);
     PIPER_CHECK(find_labels());
@@ -33,11 +35,8 @@ class Cutter {
  private:
   Checked plant(const CutSeed& seed) {
     bool found = false;
-    std::vector<std::string> names;
-    for (size_t t = 0; t < graph_.tensors.size(); ++t) {
-      const GraphTensor& tensor = graph_.tensors[t];
-      if (tensor.kind != TensorKind::Parameter) continue;
-      names.push_back(tensor.name);
+    for (const TensorId id : parameters_) {
+      const GraphTensor& tensor = graph_[id];
       if (!matches_pattern(tensor.name, seed.pattern)) continue;
       found = true;
       if (static_cast<size_t>(seed.dim) >= tensor.layout.sizes.size())
@@ -45,9 +44,11 @@ class Cutter {
                      fmt::format("cut: parameter {} [{}] has no dimension {}", tensor.name,
                                  fmt::join(tensor.layout.sizes, ", "), seed.dim))
             .help("dimensions count from 0");
-      for (Factor& factor : labels_.tensors[t].dims[static_cast<size_t>(seed.dim)]) factor.mark = Mark::Cut;
+      for (Factor& factor : labels_.tensors[id.index()].dims[static_cast<size_t>(seed.dim)]) factor.mark = Mark::Cut;
     }
     if (found) return Ok{};
+    std::vector<std::string> names;
+    for (const TensorId id : parameters_) names.push_back(graph_[id].name);
     return error(ErrorCode::E317, {}, fmt::format("cut: no parameter has a name like \"{}\"", seed.pattern))
         .help(did_you_mean(seed.pattern, names))
         .help("* stands for any part of a name, as in *.wo");
@@ -299,6 +300,7 @@ class Cutter {
 
   OperatorGraph graph_;
   BodyLabels labels_;
+  std::vector<TensorId> parameters_;
   std::vector<CallId> live_;
   std::vector<char> inside_, carries_;   // by call: works on divided tensors or parts of sums; on the latter alone
   std::map<CallId, CallId> product_of_;  // by call that adds a bias

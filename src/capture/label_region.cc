@@ -22,9 +22,9 @@ bool is_inside(const OperatorGraph& graph, ScopeId scope, ScopeId region) {
 /// Finds the labels of one region.
 class Labeler {
  public:
-  Labeler(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks, const Region& region,
-          const std::vector<TensorLabels>& known)
-      : graph_(graph), chunks_(chunks), region_(region), known_(known) {
+  Labeler(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks, const Readers& readers,
+          const Region& region, const std::vector<TensorLabels>& known)
+      : graph_(graph), chunks_(chunks), readers_(readers), region_(region), known_(known) {
     for (const size_t c : region.chunks)
       for (const Pass pass : passes_with_bodies)
         if (const PassBody* body = chunks[c].find(pass)) {
@@ -120,12 +120,11 @@ class Labeler {
         for (const ExternalUse& use : *uses) externals_[use.outside].push_back({s, use.inside});
       for (const ContentUse& use : body.writes) made_here_.insert(use.content);
     }
-    for (size_t c = 0; c < chunks_.size(); ++c) {
-      if (std::find(region_.chunks.begin(), region_.chunks.end(), c) != region_.chunks.end()) continue;
-      for (const auto& body : chunks_[c].passes)
-        if (body)
-          for (const ContentUse& use : body->reads) used_outside_.insert(use.content);
-    }
+  }
+  bool used_outside(const Content& content) const {
+    const auto found = readers_.find(content);
+    return found != readers_.end() &&
+           !std::includes(region_.chunks.begin(), region_.chunks.end(), found->second.begin(), found->second.end());
   }
 
   Checked check_writes() const {
@@ -286,7 +285,7 @@ class Labeler {
     for (const Site& site : sites_) {
       for (const ContentUse& use : site.body->writes) {
         const TensorLabels& labels = site.labels.tensors[use.inside.index()];
-        if (has(labels, Mark::Cut) && (labels.sums_divided || used_outside_.contains(use.content)))
+        if (has(labels, Mark::Cut) && (labels.sums_divided || used_outside(use.content)))
           return refuse(site, nullptr, fmt::format("a divided value {} leaves the region", print(labels)), cut_help());
         if (graph_[graph_.loss].storage == use.content.storage)
           return refuse(site, nullptr, "the loss is computed of divided values", cut_help());
@@ -388,7 +387,7 @@ class Labeler {
       if (forward_only && site.pass != Pass::F) continue;
       for (const ContentUse& use : site.body->writes) {
         const bool is_loss = graph_[graph_.loss].storage == use.content.storage;
-        if (used_outside_.contains(use.content) || is_loss)
+        if (used_outside(use.content) || is_loss)
           PIPER_CHECK(check_border(site, site.labels.tensors[use.inside.index()], "leaves"));
       }
     }
@@ -451,16 +450,27 @@ class Labeler {
 
   const OperatorGraph& graph_;
   const std::vector<ChunkBodies>& chunks_;
+  const Readers& readers_;
   const Region& region_;
   const std::vector<TensorLabels>& known_;
   std::vector<Site> sites_;
   std::map<Content, std::vector<Place>> contents_;
   std::map<TensorId, std::vector<Place>> externals_;
-  std::set<Content> made_here_, used_outside_;
+  std::set<Content> made_here_;
   std::vector<Forbidden> plain_;
 };
 
 }  // namespace
+
+Readers find_readers(const std::vector<ChunkBodies>& chunks) {
+  Readers readers;
+  for (size_t c = 0; c < chunks.size(); ++c)
+    for (const auto& body : chunks[c].passes)
+      if (body)
+        for (const ContentUse& use : body->reads)
+          if (std::vector<size_t>& of = readers[use.content]; of.empty() || of.back() != c) of.push_back(c);
+  return readers;
+}
 
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks) {
   std::vector<Region> regions;
@@ -475,8 +485,9 @@ std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<C
 }
 
 Result<RegionLabels> label_region(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks,
-                                  const Region& region, const std::vector<TensorLabels>& known) {
-  return Labeler(graph, chunks, region, known).label();
+                                  const Readers& readers, const Region& region,
+                                  const std::vector<TensorLabels>& known) {
+  return Labeler(graph, chunks, readers, region, known).label();
 }
 
 }  // namespace piper

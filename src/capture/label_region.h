@@ -20,6 +20,10 @@ struct Region {
   bool cut = false;
   std::vector<size_t> chunks;
 };
+/// Chunks by what they read, in ascending order.
+using Readers = std::map<Content, std::vector<size_t>>;
+Readers find_readers(const std::vector<ChunkBodies>& chunks);
+
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks);
 
 struct RegionLabels {
@@ -29,6 +33,7 @@ struct RegionLabels {
 /// `known`: labels of the graph's tensors, for regions that are cut. Refused (E308, E317): what would give another
 /// result if the region were on several devices.
 Result<RegionLabels> label_region(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks,
-                                  const Region& region, const std::vector<TensorLabels>& known = {});
+                                  const Readers& readers, const Region& region,
+                                  const std::vector<TensorLabels>& known = {});
 
 }  // namespace piper

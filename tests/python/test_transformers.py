@@ -92,6 +92,15 @@ def test_equals_plain_pytorch_in_float64(name):
     assert difference < 1e-10, where
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_cut_along_the_projections_that_are_known(name):
+    schedule = (piper.Schedule().mesh(dp=2, tp=2).split(2).place({}, mesh={}).replicate({}, along="dp", zero=1)
+                .cut({"layer": "*"}, along="tp"))
+    ours = plain.train_piper(captured(name, torch.float64), schedule, batches())
+    difference, where = plain.worst(ours, plain_run(name, torch.float64, 4))
+    assert difference < 1e-10, where
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_one_device_is_bit_equal(name, dtype):
