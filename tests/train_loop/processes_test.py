@@ -160,10 +160,12 @@ class Processes(Jobs):
         self.assertIn("the job has 2 processes, the schedule 1 device", result.stderr)
 
     def test_launch(self):
+        steps, _ = self.numbers(0, "1f1b")
         result = self.launch("-n", "2", "c.toml", "--schedule", "1f1b.piper", "--metrics", "m.jsonl")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertRegex(result.stderr.splitlines()[0], rf"^{re.escape(LAUNCHER)} -n 2 .*train c.toml .*--backend mpi$")
         self.assertIn("4 devices in 2 processes", result.stdout)
+        self.assertIn(f"loss {steps[0][0]:.6f} -> {steps[-1][0]:.6f}", result.stdout)
         self.assertNotIn("piper-job", result.stderr)
         self.assertEqual(list(self.path.glob("*.flight")), [])
 
