@@ -48,6 +48,7 @@ uint64_t hash(const Plan& plan) {
   hash.add(plan.model);
   hash.add(plan.costs);
   hash.add(static_cast<uint64_t>(plan.losses));
+  hash.add(static_cast<uint64_t>(plan.sharers));
   for (const PlanDim& dim : plan.dims) {
     hash.add(dim.name);
     hash.add(static_cast<uint64_t>(dim.parts));
