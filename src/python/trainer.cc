@@ -31,7 +31,8 @@ class ObservedComputation : public Computation {
   size_t loss_;  // among what it writes
 };
 
-ObservedLosses::ObservedLosses(Computations& inner, const ModelGraph& model) : inner_(inner) {
+ObservedLosses::ObservedLosses(Computations& inner, const ModelGraph& model, const piper::Plan& plan)
+    : inner_(inner), plan_(plan) {
   for (const Value& value : model.values)
     if (value.kind == ValueKind::Loss) loss_ = value.name;
 }
@@ -40,7 +41,7 @@ std::unique_ptr<Computation> ObservedLosses::make(const ComputationSite& site) {
   std::unique_ptr<Computation> made = inner_.make(site);
   const std::vector<std::string> writes = inner_.form(site.name, site.pass).writes;
   const auto found = std::find(writes.begin(), writes.end(), loss_);
-  if (found == writes.end()) return made;
+  if (found == writes.end() || sharer_index(plan_, site.device) != 0) return made;
   return std::make_unique<ObservedComputation>(*this, std::move(made), static_cast<size_t>(found - writes.begin()));
 }
 
@@ -98,7 +99,7 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, Worl
       options_(options),
       computations_(*plan_.captured,
                     [this](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); }),
-      observed_(computations_, *plan_.captured->graph()),
+      observed_(computations_, *plan_.captured->graph(), plan_.plan()),
       world_(world) {
   const StepConfig& step = plan_.trainable->step;
   unwrap(check_types(element_types(step, step.weights)));

@@ -18,7 +18,8 @@ using Tensors = std::map<std::string, at::Tensor>;
 /// The computations of another, and the losses that they gave.
 class ObservedLosses : public Computations {
  public:
-  ObservedLosses(Computations& inner, const ModelGraph& model);
+  /// Of devices that share samples the first counts.
+  ObservedLosses(Computations& inner, const ModelGraph& model, const piper::Plan& plan);
 
   ComputationForm form(std::string_view name, Pass pass) const override { return inner_.form(name, pass); }
   std::unique_ptr<Computation> make(const ComputationSite& site) override;
@@ -36,6 +37,7 @@ class ObservedLosses : public Computations {
  private:
   friend class ObservedComputation;
   Computations& inner_;
+  const piper::Plan& plan_;
   std::string loss_;  // the value
   mutable std::mutex mutex_;
   std::map<int64_t, double> seen_;

@@ -83,12 +83,13 @@ def schedules():
     return {
         "pipeline": piper.schedules.one_f_one_b(ranks=2, microbatches=4),
         "replicas": piper.Schedule().mesh(dp=2).split(2).place({}, mesh={}).replicate({}, along="dp"),
+        "cut": piper.Schedule().mesh(tp=2).split(2).place({}, mesh={}).cut({"layer": "*"}, along="tp", parameters="*.down.weight: 1"),
         "both, zero 2": piper.schedules.dualpipev(ranks=2, microbatches=4, replicas=2, zero=2),
     }
 
 
 @pytest.mark.parametrize("starter", STARTERS)
-@pytest.mark.parametrize("title", ["pipeline", pytest.param("replicas", marks=pytest.mark.long), "both, zero 2"])
+@pytest.mark.parametrize("title", ["pipeline", pytest.param("replicas", marks=pytest.mark.long), "cut", "both, zero 2"])
 def test_two_processes_equal_one(starter, title, tmp_path):
     """Bit by bit; and what the second process began with does not matter."""
     schedule = schedules()[title]

@@ -87,7 +87,8 @@ class Schedule:
 
     def cut(self, what: Filter, *, along: str, parameters: Optional[str] = None, stream: Optional[str] = None) -> "Schedule":
         """Tensor parallelism: divides parameters along a dimension, as in `parameters="*.o_proj.weight: 1"`; the rest follows."""
-        return self._add("cut", [_filter(what), *_named(along=along, parameters=parameters, stream=stream)])
+        quoted = None if parameters is None else f'"{parameters}"'
+        return self._add("cut", [_filter(what), *_named(along=along, parameters=quoted, stream=stream)])
 
     def recompute(self, what: Filter = "{}") -> "Schedule":
         return self._add("recompute", [_filter(what)])
