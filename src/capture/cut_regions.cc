@@ -88,21 +88,12 @@ class Cutter {
           return refuse(*call, fmt::format("{} the cut dimension", must.why));
       if (conflict) return *std::move(conflict);
       for (const Contribution& contribution : graph_.gradients)
-        learned |= link(contribution.parameter, contribution.value);
+        learned |=
+            unify_tensors(labels_.tensors[contribution.parameter.index()], labels_.tensors[contribution.value.index()]);
       if (!learned) break;
     }
-    for (TensorLabels& tensor : labels_.tensors)
-      for (Factors& dim : tensor.dims)
-        for (Factor& factor : dim)
-          if (factor.mark == Mark::Unknown) factor.mark = Mark::Plain;
+    for (TensorLabels& tensor : labels_.tensors) settle(tensor);
     return Ok{};
-  }
-  bool link(TensorId a, TensorId b) {
-    std::vector<Factors*> left, right;
-    for (Factors& dim : labels_.tensors[a.index()].dims) left.push_back(&dim);
-    for (Factors& dim : labels_.tensors[b.index()].dims) right.push_back(&dim);
-    Factor p, q;
-    return unify(left, right, &p, &q) == Match::Learned;
   }
 
   /// A bias inside a product over what is cut is added behind the sum, once.

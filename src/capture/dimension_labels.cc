@@ -130,6 +130,20 @@ Match unify(const std::vector<Factors*>& a, const std::vector<Factors*>& b, Fact
   return result;
 }
 
+bool unify_tensors(TensorLabels& a, TensorLabels& b) {
+  std::vector<Factors*> left, right;
+  for (Factors& dim : a.dims) left.push_back(&dim);
+  for (Factors& dim : b.dims) right.push_back(&dim);
+  Factor p, q;
+  return unify(left, right, &p, &q) == Match::Learned;
+}
+
+void settle(TensorLabels& labels) {
+  for (Factors& dim : labels.dims)
+    for (Factor& factor : dim)
+      if (factor.mark == Mark::Unknown) factor.mark = Mark::Plain;
+}
+
 std::string print(const TensorLabels& labels) {
   std::vector<std::string> dims;
   for (const Factors& dim : labels.dims) {

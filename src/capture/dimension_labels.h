@@ -53,6 +53,11 @@ enum class Match {
 /// Refines and unifies both. `left` and `right`: the two factors of a conflict.
 Match unify(const std::vector<Factors*>& a, const std::vector<Factors*>& b, Factor* left, Factor* right);
 
+/// The same for all dimensions of two tensors that hold the same; whether something was learned.
+bool unify_tensors(TensorLabels& a, TensorLabels& b);
+/// What nothing was learned of is plain.
+void settle(TensorLabels& labels);
+
 /// `[E, C, 6]`, `[E*C, 6]`: the initials are those of the labels in model graphs.
 std::string print(const TensorLabels& labels);
 std::string describe(const Factor& factor);

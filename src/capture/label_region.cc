@@ -191,10 +191,7 @@ class Labeler {
     PIPER_CHECK(check_plain());
     for (Site& site : sites_)
       if (passes.contains(site.pass))
-        for (TensorLabels& labels : site.labels.tensors)
-          for (Factors& dim : labels.dims)
-            for (Factor& factor : dim)
-              if (factor.mark == Mark::Unknown) factor.mark = Mark::Plain;
+        for (TensorLabels& labels : site.labels.tensors) settle(labels);
     return region_.cut ? Checked(Ok{}) : check_sums(passes);
   }
 
@@ -203,8 +200,7 @@ class Labeler {
     if (known.index() < known_.size() && known_[known.index()].dims.size() == labels.dims.size())
       labels.dims = known_[known.index()].dims;
     else
-      for (Factors& dim : labels.dims)
-        for (Factor& factor : dim) factor.mark = Mark::Plain;
+      settle(labels);
   }
 
   /// The same storage has the same labels in every body. A conflict shows where the labels are used.
@@ -214,20 +210,13 @@ class Labeler {
       const Place* first = nullptr;
       for (const Place& place : places) {
         if (!passes.contains(sites_[place.site].pass)) continue;
-        if (first) learned |= unify_places(*first, place);
+        if (first) learned |= unify_tensors(labels_at(*first), labels_at(place));
         if (!first) first = &place;
       }
     };
     for (const auto& [content, places] : contents_) follow(places);
     for (const auto& [external, places] : externals_) follow(places);
     return learned;
-  }
-  bool unify_places(const Place& a, const Place& b) {
-    std::vector<Factors*> left, right;
-    for (Factors& dim : labels_at(a).dims) left.push_back(&dim);
-    for (Factors& dim : labels_at(b).dims) right.push_back(&dim);
-    Factor p, q;
-    return unify(left, right, &p, &q) == Match::Learned;
   }
   TensorLabels& labels_at(const Place& place) { return sites_[place.site].labels.tensors[place.tensor.index()]; }
 

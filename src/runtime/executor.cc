@@ -74,16 +74,7 @@ std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op) {
 }
 
 Number number_type(DType dtype) {
-  switch (dtype) {
-    case DType::Float64:
-      return Number::Float64;
-    case DType::Float32:
-      return Number::Float32;
-    case DType::BFloat16:
-      return Number::BFloat16;
-    default:
-      throw std::runtime_error("sums are taken of float64, float32 and bfloat16 only");
-  }
+  return number_type(scalar_type(dtype));
 }
 Number number_type(c10::ScalarType type) {
   switch (type) {

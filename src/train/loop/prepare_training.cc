@@ -65,6 +65,14 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan,
   return capture(model.meta, capturing);
 }
 
+/// Compiles the schedule for a graph that was captured for any sizes, and captures the model for those it needs.
+Result<CapturedModel> capture_for(const TrainableModel& model, std::shared_ptr<const ModelGraph> sketched,
+                                  const Schedule& schedule, CompileOptions options, bool measure) {
+  options.after_pass = nullptr;
+  PIPER_TRY(const Compiled compiled, compile(std::move(sketched), schedule, options));
+  return capture_for(model, compiled.plan, measure);
+}
+
 }  // namespace
 
 Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule) {
@@ -76,21 +84,15 @@ Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedu
 
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
                                   const CompileOptions& options, bool measure) {
-  CompileOptions sketching = options;
-  sketching.after_pass = nullptr;
-  std::shared_ptr<const ModelGraph> graph = whole.graph();
-  if (!seeds_of(model, schedule).empty()) {
-    PIPER_TRY(const CapturedModel cut, sketch(model, schedule));
-    graph = cut.graph();
-  }
-  PIPER_TRY(const Compiled sketched, compile(std::move(graph), schedule, sketching));
-  return capture_for(model, sketched.plan, measure);
+  if (seeds_of(model, schedule).empty()) return capture_for(model, whole.graph(), schedule, options, measure);
+  PIPER_TRY(const CapturedModel cut, sketch(model, schedule));
+  return capture_for(model, cut.graph(), schedule, options, measure);
 }
 
 Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options) {
-  PIPER_TRY(const CapturedModel sketched, sketch(model));
-  PIPER_TRY(CapturedModel captured, capture_for(model, sketched, schedule, options, true));
+  PIPER_TRY(const CapturedModel sketched, sketch(model, schedule));
+  PIPER_TRY(CapturedModel captured, capture_for(model, sketched.graph(), schedule, options, true));
   PreparedTraining out;
   out.captured = std::make_shared<const CapturedModel>(std::move(captured));
   PIPER_TRY(Compiled compiled, compile(out.captured->graph(), schedule, options));
