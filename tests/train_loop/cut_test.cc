@@ -387,10 +387,11 @@ TEST(CutSeeds, AreRefusedOrRight) {
     TrainSettings once = settings(c);
     once.steps = 1;
     for (const NamedTensor& parameter : model.meta.parameters)
-      for (int64_t dim = 0; dim < parameter.tensor.dim(); ++dim) {
+      for (int64_t at = 0; at < 2 * parameter.tensor.dim(); ++at) {
         const auto schedule = [&](int devices) {
           return fmt::format("mesh(tp={})\n", devices) + whole +
-                 fmt::format("cut({{}}, along=tp, parameters=\"{}: {}\")\n", parameter.name, dim);
+                 fmt::format("cut({{}}, along=tp, parameters=\"{}: {}\"{})\n", parameter.name, at / 2,
+                             at % 2 ? ", sequence=on" : "");
         };
         SCOPED_TRACE(kind + "\n" + schedule(2));
         auto parsed = parse_schedule(make_source("schedule.piper", schedule(2)));
