@@ -58,9 +58,10 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
     slice.known = std::move(cut.labels);
   }
   slice.operators = materialize_region_borders(std::move(slice.operators));
+  if (options.sequence) slice.sequence = find_sequence(slice.operators);
   slice.table = std::make_shared<const OperatorTable>(std::move(recording.table));
   PIPER_TRY(slice.chunks, build_bodies(slice.operators));
-  const bool has_regions = !find_regions(slice.operators, slice.chunks).empty();
+  const bool has_regions = options.sequence || !find_regions(slice.operators, slice.chunks).empty();
   for (ChunkBodies& chunk : slice.chunks)
     for (std::optional<PassBody>& body : chunk.passes) {
       if (!body) continue;
@@ -92,12 +93,17 @@ Checked check_used_inside(const CapturedSlice& slice, const std::vector<Region>&
   return Ok{};
 }
 
-/// Labels of all regions; those that cannot be sharded stay without.
+/// Labels of all regions; those that cannot be sharded, and chunks that cannot have some tokens only, stay without.
 Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
-  const std::vector<Region> regions = find_regions(slice.operators, slice.chunks);
+  std::vector<Region> regions = find_regions(slice.operators, slice.chunks);
+  for (size_t c = 0; c < slice.chunks.size(); ++c)
+    if (slice.sequence.chunks.contains(slice.chunks[c].name))
+      regions.push_back({slice.chunks[c].scope, 0, true, true, {c}});
   const Readers readers = regions.empty() ? Readers() : find_readers(slice.chunks);
   for (const Region& region : regions) {
-    auto labels = label_region(slice.operators, slice.chunks, readers, region, slice.known);
+    auto labels = label_region(slice.operators, slice.chunks, readers, region,
+                               region.sliced ? slice.sequence.tensors : slice.known);
+    if (!labels && region.sliced) continue;
     if (!labels && region.cut) return std::move(labels.error());  // somebody asked for it
     if (!labels) {
       unshardable.push_back(std::move(labels.error()));
@@ -223,8 +229,9 @@ Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, int64_t p
       const PassBody& body = *of->chunks[site.first].find(site.second);
       for (const auto* uses : {&body.reads, &body.writes})
         for (const ContentUse& use : *uses)
-          if (of->operators[use.content.storage].base == of->base[value.index()]) {
-            out.sizes = local_sizes(labels.tensors[use.inside.index()], parts);
+          if (const TensorLabels& of_use = labels.tensors[use.inside.index()];
+              is_labelled(of_use) && of->operators[use.content.storage].base == of->base[value.index()]) {
+            out.sizes = local_sizes(of_use, parts);
             out.strides = strides_like(out.sizes, layout.strides);
             return out;
           }

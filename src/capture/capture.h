@@ -10,6 +10,7 @@
 #include "capture/chunk_program.h"
 #include "capture/label_region.h"
 #include "capture/recorder.h"
+#include "capture/sequence_labels.h"
 #include "model/model_graph.h"
 #include "runtime/computation.h"
 #include "schedule/cut_seed.h"
@@ -31,6 +32,8 @@ struct CaptureOptions {
   std::vector<int64_t> samples = {1};
   /// Dimensions of parameters that are divided among devices that share samples; the rest follows from them.
   std::vector<CutSeed> cuts = {};
+  /// Between what is cut, chunks that treat every token alone may be given some of them.
+  bool sequence = false;
   /// Numbers of devices among which regions will be divided: there temporaries are exact too.
   std::vector<int64_t> parts = {};
   /// What chunks will run on. Operators are measured there.
@@ -47,6 +50,7 @@ struct CapturedSlice {
   std::vector<ChunkBodies> chunks;   // as in the ModelGraph
   std::vector<TensorId> base;        // by value: its tensor in `operators`
   std::vector<TensorLabels> known;   // by tensor of `operators`, if something is cut
+  SequenceLabels sequence;           // if tokens are divided
   std::vector<RegionLabels> labels;  // of regions that can be sharded, or are cut
 };
 

@@ -76,6 +76,10 @@ bool is_labelled(const Factors& dim) {
   return has(dim, Mark::Divided) || has(dim, Mark::Gathered) || has(dim, Mark::Cut);
 }
 
+bool is_labelled(const TensorLabels& labels) {
+  return std::any_of(labels.dims.begin(), labels.dims.end(), [](const Factors& dim) { return is_labelled(dim); });
+}
+
 int separate_dim(const TensorLabels& labels, Mark mark) {
   int found = -1;
   for (size_t d = 0; d < labels.dims.size(); ++d) {

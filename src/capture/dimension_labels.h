@@ -36,6 +36,7 @@ TensorLabels unknown_labels(const std::vector<int64_t>& sizes);
 bool has(const Factors& dim, Mark mark);
 bool has(const TensorLabels& labels, Mark mark);
 bool is_labelled(const Factors& dim);
+bool is_labelled(const TensorLabels& labels);
 /// The dimension that is this mark and nothing else, or -1.
 int separate_dim(const TensorLabels& labels, Mark mark);
 

@@ -69,6 +69,7 @@ class Labeler {
   RegionLabels result() {
     RegionLabels out;
     out.cut = region_.cut;
+    out.sliced = region_.sliced;
     for (Site& site : sites_) out.bodies[{site.chunk, site.pass}] = std::move(site.labels);
     return out;
   }
@@ -269,12 +270,12 @@ class Labeler {
       }
     return Ok{};
   }
-  /// What leaves is whole, or a part of a sum; gradients of what is cut are whole for each part.
+  /// What leaves is whole, or a part of a sum; tokens may leave. Gradients of what is cut are whole for each part.
   Checked check_cut_borders() const {
     for (const Site& site : sites_) {
       for (const ContentUse& use : site.body->writes) {
         const TensorLabels& labels = site.labels.tensors[use.inside.index()];
-        if (has(labels, Mark::Cut) && (labels.sums_divided || used_outside(use.content)))
+        if (has(labels, Mark::Cut) && (labels.sums_divided || (!region_.sliced && used_outside(use.content))))
           return refuse(site, nullptr, fmt::format("a divided value {} leaves the region", print(labels)), cut_help());
         if (graph_[graph_.loss].storage == use.content.storage)
           return refuse(site, nullptr, "the loss is computed of divided values", cut_help());
@@ -465,7 +466,7 @@ std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<C
   std::vector<Region> regions;
   for (size_t s = 0; s < graph.scopes.size(); ++s) {
     if (graph.scopes[s].attributes.experts <= 0 && !graph.scopes[s].cut) continue;
-    Region region{ScopeId(s), graph.scopes[s].attributes.experts, graph.scopes[s].cut, {}};
+    Region region{ScopeId(s), graph.scopes[s].attributes.experts, graph.scopes[s].cut, false, {}};
     for (size_t c = 0; c < chunks.size(); ++c)
       if (is_inside(graph, chunks[c].scope, region.scope)) region.chunks.push_back(c);
     if (!region.chunks.empty()) regions.push_back(std::move(region));

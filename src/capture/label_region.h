@@ -13,11 +13,13 @@
 
 namespace piper {
 
-/// The chunks of one instance of an annotation that declares a number of experts, or of a region that is cut.
+/// The chunks of one instance of an annotation that declares a number of experts, or of a region that is cut; or a
+/// chunk between those, of which devices have some tokens.
 struct Region {
   ScopeId scope;
   int64_t experts = 0;
   bool cut = false;
+  bool sliced = false;  // and cut: what is cut are tokens
   std::vector<size_t> chunks;
 };
 /// Chunks by what they read, in ascending order.
@@ -27,7 +29,7 @@ Readers find_readers(const std::vector<ChunkBodies>& chunks);
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks);
 
 struct RegionLabels {
-  bool cut = false;
+  bool cut = false, sliced = false;
   std::map<std::pair<size_t, Pass>, BodyLabels> bodies;  // by chunk and pass
 };
 /// `known`: labels of the graph's tensors, for regions that are cut. Refused (E308, E317): what would give another

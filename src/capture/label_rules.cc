@@ -26,6 +26,7 @@ const Names norms = {"native_layer_norm", "native_layer_norm_backward"};
 const Names parts = {"select", "slice", "split", "split_with_sizes", "unbind"};
 const Names attentions = {"_scaled_dot_product_flash_attention_for_cpu",
                           "_scaled_dot_product_flash_attention_for_cpu_backward"};
+const Names embeddings = {"embedding", "embedding_dense_backward"};
 const Names parts_backward = {"select_backward", "slice_backward"};
 const Names joins = {"cat", "stack"};
 const Names factories = {"zeros",     "ones",     "full",     "empty",    "scalar_tensor",
@@ -92,6 +93,8 @@ class Rule {
       normalise(name);
     } else if (attentions.contains(name)) {
       attend();
+    } else if (embeddings.contains(name)) {
+      embed(name == "embedding");
     } else if (parts.contains(name)) {
       take_part(name);
     } else if (parts_backward.contains(name)) {
@@ -249,6 +252,16 @@ class Rule {
       }
   }
 
+  /// Rows that indices name: every index by itself.
+  void embed(bool forward) {
+    const TensorId weight = forward ? std::get<TensorId>(argument("weight")) : out_[0],
+                   rows = forward ? out_[0] : std::get<TensorId>(argument("grad_output")),
+                   indices = std::get<TensorId>(argument("indices"));
+    for (size_t d = 0; d < rank(indices); ++d) same(of(indices).dims[d], of(rows).dims[d]);
+    same(of(weight).dims[1], of(rows).dims[rank(indices)]);
+    forbid(weight, 0, "embedding by rows of");
+  }
+
   /// Where parts of equal size are taken of a dimension, or make it up, it is so many times the part.
   bool repeats(TensorId whole, size_t d, TensorId part, size_t own) {
     const int64_t all = tensors_[whole.index()].layout.sizes[d], one = tensors_[part.index()].layout.sizes[own];
@@ -381,7 +394,9 @@ bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call&
     const size_t left = name == "mm" || name == "bmm" ? 0 : 1;
     return has(labels.tensors[std::get<TensorId>(call.arguments[left]).index()].dims.back(), mark);
   }
-  if (name != "sum" && name != "native_layer_norm_backward" && !attentions.contains(name)) return false;
+  if (name != "sum" && name != "native_layer_norm_backward" && name != "embedding_dense_backward" &&
+      !attentions.contains(name))
+    return false;
   TensorId first;
   each_tensor(call.arguments, [&](TensorId id) {
     if (!first.valid()) first = id;

@@ -30,14 +30,16 @@ class Values {
       for (const auto& [site, labels] : region.bodies) {
         const PassBody& body = *slice.chunks[site.first].find(site.second);
         for (const auto* uses : {&body.reads, &body.writes})
-          for (const ContentUse& use : *uses) labelled_.emplace(use.content, &labels.tensors[use.inside.index()]);
+          for (const ContentUse& use : *uses)
+            if (const TensorLabels& found = labels.tensors[use.inside.index()]; is_labelled(found))
+              labelled_.emplace(use.content, Labelled{&found, region.sliced});
         if (region.cut)
           for (const ContentUse& use : body.writes)
             if (labels.tensors[use.inside.index()].sums_divided) partial_.insert(use.content);
         for (const ExternalUse& use : body.parameters)
           if (const TensorLabels& found = labels.tensors[use.inside.index()];
               has(found, Mark::Divided) || has(found, Mark::Cut))
-            parameters.emplace(slice.operators[use.outside].name, labelled_dims(found));
+            parameters.emplace(slice.operators[use.outside].name, labelled_dims({&found, region.sliced}));
         if (region.cut)
           for (const ExternalUse& use : body.gradients)
             if (labels.tensors[use.inside.index()].sums_divided)
@@ -60,10 +62,14 @@ class Values {
   std::set<std::string> partial_parameters;
 
  private:
+  struct Labelled {
+    const TensorLabels* labels;
+    bool tokens;  // are what is cut
+  };
   /// A dimension that is a product of labelled factors is shown as several: the same elements in the same order.
-  static std::vector<LabelledSize> labelled_dims(const TensorLabels& labels) {
+  static std::vector<LabelledSize> labelled_dims(const Labelled& labelled) {
     std::vector<LabelledSize> out;
-    for (const Factors& dim : labels.dims) {
+    for (const Factors& dim : labelled.labels->dims) {
       if (!is_labelled(dim)) {
         out.push_back({local_size(dim, 1), ""});
         continue;
@@ -71,8 +77,9 @@ class Values {
       for (const Factor& factor : dim)
         out.push_back({factor.size, factor.mark == Mark::Divided    ? "expert"
                                     : factor.mark == Mark::Gathered ? "capacity"
-                                    : factor.mark == Mark::Cut      ? "cut"
-                                                                    : ""});
+                                    : factor.mark != Mark::Cut      ? ""
+                                    : labelled.tokens               ? "sequence"
+                                                                    : "cut"});
     }
     return out;
   }
@@ -82,7 +89,7 @@ class Values {
     partial.push_back(partial_.contains(content));
     dims.emplace_back();
     if (labels != labelled_.end())
-      dims.back() = labelled_dims(*labels->second);
+      dims.back() = labelled_dims(labels->second);
     else
       for (const int64_t size : slice_.operators[slice_.operators[content.storage].base].layout.sizes)
         dims.back().push_back({size, ""});
@@ -101,7 +108,7 @@ class Values {
   TensorId content_base(const ContentUse& use) const { return slice_.operators[use.content.storage].base; }
 
   const CapturedSlice& slice_;
-  std::map<Content, const TensorLabels*> labelled_;
+  std::map<Content, Labelled> labelled_;
   std::set<Content> partial_;
   std::map<Content, int> index_;
   std::map<std::string, int> used_;
@@ -237,6 +244,7 @@ class GraphWriter {
 
   void add_chunk(size_t c, const SliceForm::FormOfChunk& form) {
     const ChunkId chunk = builder_.chunk(form.name, tags_of(operators(), slices_[0].chunks[c].scope));
+    if (form.sliced) builder_.make_sliced(chunk);
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
       const auto& of_pass = form.passes[static_cast<size_t>(pass)];
       if (!of_pass) continue;
@@ -281,7 +289,7 @@ FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
   FormedSlice out{{values.names, {}},        values.base, values.dims, values.parameters, values.partial,
                   values.partial_parameters, amounts};
   for (const ChunkBodies& chunk : slice.chunks) {
-    SliceForm::FormOfChunk form{chunk.name, {}};
+    SliceForm::FormOfChunk form{chunk.name, {}, false};
     for (size_t p = 0; p < chunk.passes.size(); ++p) {
       if (!chunk.passes[p]) continue;
       const PassBody& body = *chunk.passes[p];
@@ -293,6 +301,9 @@ FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
     }
     out.form.chunks.push_back(std::move(form));
   }
+  for (const RegionLabels& region : slice.labels)
+    if (region.sliced)
+      for (const auto& [site, labels] : region.bodies) out.form.chunks[site.first].sliced = true;
   return out;
 }
 

@@ -24,6 +24,7 @@ struct SliceForm {
   struct FormOfChunk {
     std::string name;
     std::array<std::optional<PassForm>, 4> passes;
+    bool sliced = false;
     friend bool operator==(const FormOfChunk&, const FormOfChunk&) = default;
   };
   std::vector<std::string> values;

@@ -46,15 +46,18 @@ class Communicator {
 
   /// Everybody ends up with the sum of all `data`.
   virtual void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) = 0;
+  // Parts of arrays may lie interleaved, as those of one that is cut along an inner dimension: part i of n is bytes
+  // [i * run, (i + 1) * run) of every n * run bytes. Where they lie one behind the other, a run is a part.
+
   /// `whole` is as many equal parts as there are members; the sum of everybody's part i ends up in `part` of member i.
   /// With `add` it is added to what is there.
   enum class Into { Replace, Add };
-  virtual void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, std::span<std::byte> part,
-                              Number of, Into into) = 0;
+  virtual void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run,
+                              std::span<std::byte> part, Number of, Into into) = 0;
   /// `part` of member i ends up as part i of everybody's `whole`. It may lie there already.
-  virtual void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) = 0;
-  /// Part j of member i's `out` ends up as part i of member j's `in`. Parts may lie interleaved, as those of an array
-  /// that is cut along an inner dimension: part i of n is bytes [i * run, (i + 1) * run) of every n * run bytes.
+  virtual void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+                          int64_t run) = 0;
+  /// Part j of member i's `out` ends up as part i of member j's `in`.
   virtual void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out,
                           std::span<std::byte> in, int64_t run_in) = 0;
 

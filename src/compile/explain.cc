@@ -64,6 +64,34 @@ std::string neighbours(const TrainingDag& dag, const Adjacency& edges, NodeId id
   return out;
 }
 
+/// What of a computation is divided among devices that share samples, and what they add up.
+std::string what_is_cut(const TrainingDag& dag, const Node& node) {
+  const Residence& residence = dag.residence(node.tags.chunk, node.group);
+  if (!residence.cut) return "";
+  const Chunk& chunk = (*dag.model)[node.tags.chunk];
+  const PassWork& work = work_of(dag, node);
+  std::vector<std::string> divided, parts;
+  const auto look = [&](const auto& thing) {
+    if (labelled(thing.shape, divided_by_cut(chunk)))
+      divided.push_back(fmt::format("{} {}", thing.name, print(thing.shape)));
+  };
+  for (const ParameterId p : work.parameters) look((*dag.model)[p]);
+  for (const ValueId v : work.reads) look((*dag.model)[v]);
+  for (const ValueId v : work.writes) {
+    look((*dag.model)[v]);
+    if ((*dag.model)[v].partial) parts.push_back((*dag.model)[v].name);
+  }
+  for (const ParameterId p : work.gradients)
+    if ((*dag.model)[p].partial) parts.push_back("the gradient of " + (*dag.model)[p].name);
+  std::string out = fmt::format("  cut by    {}\n", directive(dag, residence.cut_by));
+  const auto list = [&](std::string_view title, const std::vector<std::string>& items) {
+    if (!items.empty()) out += fmt::format("  {}\n    {}\n", title, fmt::join(items, "\n    "));
+  };
+  list(fmt::format("each of {} devices has a part of", dag.groups[*residence.cut].part_size), divided);
+  list("and a part of the sums", parts);
+  return out;
+}
+
 std::string explain_node(const TrainingDag& dag, NodeId id, const Adjacency& predecessors,
                          const Adjacency& successors) {
   const Node& node = dag[id];
@@ -73,6 +101,7 @@ std::string explain_node(const TrainingDag& dag, NodeId id, const Adjacency& pre
   if (node.made_by.valid()) out += fmt::format("  made by   {}\n", directive(dag, node.made_by));
   if (node.placed_by.valid() && node.placed_by != node.made_by)
     out += fmt::format("  placed by {}\n", directive(dag, node.placed_by));
+  if (is_compute(node)) out += what_is_cut(dag, node);
   if (node.made_from.valid()) out += fmt::format("  made from {}\n", name_of(dag, node.made_from));
   const std::string before = neighbours(dag, predecessors, id, true), after = neighbours(dag, successors, id, false);
   if (!before.empty()) out += "  waits for\n" + before;

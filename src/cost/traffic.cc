@@ -188,7 +188,8 @@ std::string_view name(Algorithm algorithm) {
 }
 
 std::vector<Algorithm> algorithms(const Cluster& cluster, CollectiveKind kind, const Spread& spread) {
-  if (kind == CollectiveKind::AllToAll || kind == CollectiveKind::ReducePieces) return {Algorithm::Direct};
+  if (kind == CollectiveKind::AllToAll || kind == CollectiveKind::ReducePieces || kind == CollectiveKind::TakePart)
+    return {Algorithm::Direct};
   std::vector<Algorithm> out = {Algorithm::Ring};
   if (kind == CollectiveKind::AllReduce) {
     out.push_back(Algorithm::Tree);
@@ -210,7 +211,7 @@ Traffic collective_traffic(const Cluster& cluster, CollectiveKind kind, const Sp
 
 Traffic collective_traffic(const Cluster& cluster, CollectiveKind kind, const Spread& spread, int64_t bytes,
                            Algorithm algorithm) {
-  if (spread.members < 2) return {};
+  if (spread.members < 2 || kind == CollectiveKind::TakePart) return {};
   const Model model(cluster, kind, spread, bytes);
   switch (algorithm) {
     case Algorithm::Direct:

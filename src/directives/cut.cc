@@ -1,10 +1,11 @@
-// cut(<filter>, along=tp, parameters="*.wo: 1", stream=tp): parameters of the selected chunks are divided along a
-// dimension among the devices of an axis of the mesh. Those devices work on the same samples; where a chunk writes only
-// parts of a sum, they are added up behind it.
+// cut(<filter>, along=tp, parameters="*.wo: 1", sequence=on, stream=tp): parameters of the selected chunks are divided
+// along a dimension among the devices of an axis of the mesh. Those devices work on the same samples; where a chunk
+// writes only parts of a sum, they are added up behind it. With sequence=on selected chunks that treat every token
+// alone get some of the tokens each, and sums leave each device those.
 //   before:  layer.0.mlp on [0, 1]: every device holds w_up and w_down
 //   after:   layer.0.mlp on [0, 1]: each holds half of the rows of w_up and of the columns of w_down; one all_reduce
 // Illegal: nothing selected (E203); no such axis (E208); cut or sharded twice (E309); devices that are no neighbours,
-// nothing that can be cut, sizes that do not divide (E317).
+// nothing that can be cut, no sequence to cut, sizes that do not divide (E317).
 #include <fmt/format.h>
 
 #include "base/suggest.h"
@@ -45,9 +46,10 @@ Checked check_axis(const TrainingDag& dag, const Cut& cut, DirectiveId by) {
 /// Whether something in the chunk can be divided; then all of it divides by `parts`.
 Result<bool> divides(const TrainingDag& dag, ChunkId id, int parts, const Cut& cut) {
   const Chunk& chunk = (*dag.model)[id];
+  if (chunk.sliced && !cut.sequence) return false;
   bool found = false;
   const auto check = [&](const auto& thing, std::string_view what) -> Checked {
-    const Dim* dim = labelled(thing.shape, cut_label);
+    const Dim* dim = labelled(thing.shape, divided_by_cut(chunk));
     found = found || dim;
     if (!dim || dim->size % parts == 0) return Ok{};
     return error(ErrorCode::E317, cut.what.where,
@@ -73,10 +75,11 @@ Result<TrainingDag> apply(TrainingDag dag, const Cut& cut, DirectiveId by) {
   PIPER_CHECK(check_axis(dag, cut, by));
   dag.shared = dag.mesh.back();
   const StreamId stream = dag.stream(cut.stream);
-  bool any = false;
+  bool any = false, any_sliced = false;
   for (const ChunkId chunk : chunks) {
     PIPER_TRY(const bool found, divides(dag, chunk, dag.shared.size, cut));
-    any = any || found;
+    bool& which = (*dag.model)[chunk].sliced ? any_sliced : any;
+    which = which || found;
     if (!found) continue;
     for (Residence& residence : dag.residences[chunk.index()]) {
       if (residence.cut_by.valid() || residence.layout)
@@ -90,6 +93,13 @@ Result<TrainingDag> apply(TrainingDag dag, const Cut& cut, DirectiveId by) {
       if (dag.shared.size > 1) residence.cut = dag.groups.along(residence.group, {cut.along});
     }
   }
+  if (any && cut.sequence && !any_sliced)
+    return error(ErrorCode::E317, dag.where(by, {"sequence"}),
+                 "cut: nothing that is selected treats every token alone, so there is no sequence to divide")
+        .help("select whole layers, norms and residuals included: {layer=*}");
+  if (cut.regather && !cut.sequence)
+    return error(ErrorCode::E317, dag.where(by, {"regather"}), "cut: regather=on is about tokens that are gathered")
+        .help("add sequence=on");
   if (any) return dag;
   return error(ErrorCode::E317, cut.what.where, "cut: nothing that is selected has a dimension that can be cut")
       .help("name parameters and their dimension: parameters=\"*.wo: 1\"");

@@ -26,14 +26,28 @@ std::optional<size_t> sample_dimension(const Shape& shape) {
   return std::nullopt;
 }
 
+std::string_view divided_by_cut(const Chunk& chunk) {
+  return chunk.sliced ? sequence_label : cut_label;
+}
+
+bool has_tokens_apart(const TrainingDag& dag, const Node& node, ValueId value) {
+  if (!labelled((*dag.model)[value].shape, sequence_label)) return false;
+  if (is_compute(node)) return (*dag.model)[node.tags.chunk].sliced && dag.residence(node.tags.chunk, node.group).cut;
+  if (std::holds_alternative<Transfer>(node.op))
+    return node.made_from.valid() && has_tokens_apart(dag, dag[node.made_from], value);
+  const CollectiveKind kind = std::get<Collective>(node.op).kind;
+  return kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::TakePart;
+}
+
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
   const Value& value = (*dag.model)[id];
   std::optional<PartitionId> layout, cut;
   if (is_compute(writer)) {
     const Residence& residence = dag.residence(writer.tags.chunk, writer.group);
     layout = residence.layout;
-    cut = residence.cut;
+    if (!(*dag.model)[writer.tags.chunk].sliced) cut = residence.cut;
   }
+  const bool apart = has_tokens_apart(dag, writer, id);
   const int64_t samples = samples_on(dag, writer.group);
   int64_t count = 1;
   for (const Dim& dim : value.shape) {
@@ -41,6 +55,7 @@ int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
     if (layout && dim.label == divided_label) extent /= dag.groups[*layout].part_size;
     if (layout && dim.label == gathered_label) extent = saturating_multiply(extent, dag.groups[*layout].part_size);
     if (cut && dim.label == cut_label) extent /= dag.groups[*cut].part_size;
+    if (apart && dim.label == sequence_label) extent /= dag.shared.size;
     count = saturating_multiply(count, extent);
   }
   return saturating_multiply(count, bytes_of(value.dtype));
@@ -48,8 +63,11 @@ int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
 
 int64_t moved_bytes(const TrainingDag& dag, const Node& node) {
   if (const auto* transfer = std::get_if<Transfer>(&node.op)) return written_bytes(dag, node, transfer->value);
-  const Item item = std::get<Collective>(node.op).item;
-  if (item.is_value()) return written_bytes(dag, node, item.value_id());
+  const auto& [kind, item, over] = std::get<Collective>(node.op);
+  if (item.is_value()) {
+    const int64_t written = written_bytes(dag, node, item.value_id());
+    return kind == CollectiveKind::ReduceScatter ? saturating_multiply(written, dag.groups[over].part_size) : written;
+  }
   if (item.kind == Item::Kind::Scalars) return scalar_bytes;
   const Bucket& bucket = dag[item.bucket_id()];
   return saturating_multiply(bucket.elements,

@@ -20,6 +20,10 @@ struct LocalWork {
 };
 LocalWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group);
 
+/// Whether each device has only its tokens of the value behind the node: computations on tokens write it so, some
+/// collectives make it so, transfers leave it as it is.
+bool has_tokens_apart(const TrainingDag& dag, const Node& node, ValueId value);
+
 /// Bytes of a value as the node writes it on each device of its group. Inside a sharded region experts are divided and
 /// their capacity gathered; an exchange changes which of them are here, not how many numbers.
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId value);
@@ -49,7 +53,10 @@ const Holder& holder_on(const Bucket& bucket, GroupId group);
 /// A dimension label: what sharding divides, and what it gathers in exchange.
 constexpr std::string_view divided_label = "expert";
 constexpr std::string_view gathered_label = "capacity";
-/// What cutting divides.
+/// What cutting divides, and between what is cut.
 constexpr std::string_view cut_label = "cut";
+constexpr std::string_view sequence_label = "sequence";
+/// What a chunk that is cut divides.
+std::string_view divided_by_cut(const Chunk& chunk);
 
 }  // namespace piper

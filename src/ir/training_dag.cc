@@ -112,7 +112,16 @@ std::string_view comm_tag(const Node& node) {
   if (!collective) return "";
   switch (collective->item.kind) {
     case Item::Kind::Value:
-      return collective->kind == CollectiveKind::AllReduce ? "sum" : "exchange";
+      switch (collective->kind) {
+        case CollectiveKind::AllToAll:
+          return "exchange";
+        case CollectiveKind::AllGather:
+          return "join";
+        case CollectiveKind::TakePart:
+          return "part";
+        default:
+          return "sum";
+      }
     case Item::Kind::Gradients:
       return "reduce";
     case Item::Kind::Weights:

@@ -118,7 +118,7 @@ struct Residence {
   std::optional<PartitionId> copies;  // devices that the directive `replicated_by` made hold equal parameters
   std::optional<PartitionId> layout;  // how the directive `sharded_by` cut its region
   StreamId exchange_stream;
-  std::optional<PartitionId> cut;  // devices among which the directive `cut_by` divided its parameters
+  std::optional<PartitionId> cut;  // devices among which the directive `cut_by` divided its parameters, or its tokens
   StreamId sum_stream;
   DirectiveId replicated_by, sharded_by, cut_by;
 
@@ -220,7 +220,7 @@ bool is_compute(const Node& node);
 std::string name_of(const TrainingDag& dag, NodeId id);
 /// ` mb=2`, or nothing for what belongs to the whole step.
 std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separator, std::string_view equals);
-/// gather, reduce, exchange, sum, transfer, scalars; empty for computations and updates.
+/// gather, reduce, exchange, sum, join, part, transfer, scalars; empty for computations and updates.
 std::string_view comm_tag(const Node& node);
 std::string item_name(const TrainingDag& dag, Item item);
 /// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them, as plans and cost tables call it.

@@ -76,6 +76,9 @@ void ModelBuilder::freeze(ParameterId parameter) {
 void ModelBuilder::make_partial(ParameterId parameter) {
   model_.parameters[parameter.index()].partial = true;
 }
+void ModelBuilder::make_sliced(ChunkId chunk) {
+  model_.chunks[chunk.index()].sliced = true;
+}
 void ModelBuilder::make_partial(ValueId value) {
   model_.values[value.index()].partial = true;
 }

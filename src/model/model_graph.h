@@ -80,6 +80,7 @@ struct Chunk {
   std::string name;
   std::vector<ScopeTag> scopes;                 // outermost first
   std::array<std::optional<PassWork>, 4> work;  // F, B, BI, BW; recomputation does the work of F
+  bool sliced = false;  // treats every token alone: where it is cut, each device has some tokens of the sequence
 
   const PassWork* find(Pass pass) const;
   friend bool operator==(const Chunk&, const Chunk&) = default;
@@ -137,6 +138,7 @@ class ModelBuilder {
   void freeze(ParameterId parameter);
   void make_partial(ParameterId parameter);
   void make_partial(ValueId value);
+  void make_sliced(ChunkId chunk);
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);
   ModelGraph finish() &&;

@@ -268,6 +268,7 @@ class Parser {
       if (!in_.accept(",")) break;
     }
     PIPER_CHECK(in_.expect("}", "after the chunk's scopes"));
+    chunk.sliced = in_.accept_word("sliced");
     PIPER_CHECK(in_.end_of_line());
     while (true) {
       const Token token = in_.peek();
@@ -350,7 +351,7 @@ std::string print(const ModelGraph& model) {
     std::string tags;
     for (const ScopeTag& tag : chunk.scopes)
       tags += fmt::format("{}{}={}", tags.empty() ? "" : ", ", as_name(tag.scope), tag.index);
-    out += fmt::format("chunk {} {{{}}}\n", as_name(chunk.name), tags);
+    out += fmt::format("chunk {} {{{}}}{}\n", as_name(chunk.name), tags, chunk.sliced ? " sliced" : "");
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW})
       if (const PassWork* work = chunk.find(pass)) out += print_work(model, pass, *work);
   }

@@ -1,5 +1,5 @@
-// delay_recomputation: what is computed again for backward starts when the gradient has arrived, not right after
-// forward.
+// delay_recomputation: what is computed or gathered again for backward starts when the gradient has arrived, not right
+// after forward.
 //   before:  %r = compute layer.0 R mb=0 <- %x:x0         %b = compute layer.0 B mb=0 <- %r:saved %g:d.x1
 //   after:   %r = compute layer.0 R mb=0 <- %x:x0 %g:after
 #include <algorithm>
@@ -53,13 +53,36 @@ bool is_backward(Pass pass) {
   return pass == Pass::B || pass == Pass::BI || pass == Pass::BW;
 }
 
-}  // namespace
+/// Tokens of a value of forward, joined once more for a later pass.
+bool is_gathered_again(const TrainingDag& dag, const Segments& segments, NodeId id) {
+  const auto* collective = std::get_if<Collective>(&dag[id].op);
+  return collective && collective->item.is_value() && collective->kind == CollectiveKind::AllGather &&
+         dag[id].tags.pass != Pass::F && dag[segments.computed_by(id)].tags.pass == Pass::F;
+}
 
-Result<TrainingDag> delay_recomputation(TrainingDag dag) {
-  const bool any =
-      std::any_of(dag.nodes.begin(), dag.nodes.end(), [](const Node& n) { return n.tags.pass == Pass::R; });
-  if (!any) return dag;
-  const Segments segments(dag);
+/// Gathers wait for what their readers wait for; `added`: edges to recomputations.
+std::vector<Edge> gathers_later(const TrainingDag& dag, const Segments& segments, const std::vector<Edge>& added) {
+  std::vector<Edge> out;
+  for (size_t n = 0; n < dag.nodes.size(); ++n) {
+    const NodeId reader(n);
+    if (!is_compute(dag[reader])) continue;
+    segments.each_before(reader, [&](NodeId gather) {
+      if (is_compute(dag[gather]) || !is_gathered_again(dag, segments, gather)) return;
+      segments.each_before(reader, [&](NodeId arrival) {
+        const NodeId producer = segments.computed_by(arrival);
+        if (dag[producer].tags.pass == Pass::F || arrival == gather) return;
+        const bool local = dag[producer].group == dag[gather].group;  // it may start beside the arrival itself
+        out.push_back({local ? producer : arrival, gather, Item{}, dag[gather].made_by});
+      });
+      for (const Edge& edge : added)
+        if (edge.to == reader) out.push_back({edge.from, gather, Item{}, dag[gather].made_by});
+    });
+  }
+  return out;
+}
+
+/// From the arrival of a gradient to the recomputations for which it gives the sign.
+std::vector<Edge> recomputes_later(const TrainingDag& dag, const Segments& segments) {
   // a segment, by its beginnings: the last chunk whose backward reads from it
   std::map<std::vector<NodeId>, ChunkId> last_chunk;
   using Segment = decltype(last_chunk)::value_type;
@@ -90,6 +113,16 @@ Result<TrainingDag> delay_recomputation(TrainingDag dag) {
           added.push_back({arrival, beginning, Item{}, dag[beginning].made_by});
     });
   }
+  return added;
+}
+
+}  // namespace
+
+Result<TrainingDag> delay_recomputation(TrainingDag dag) {
+  const Segments segments(dag);
+  std::vector<Edge> added = recomputes_later(dag, segments);
+  const std::vector<Edge> gathers = gathers_later(dag, segments, added);
+  added.insert(added.end(), gathers.begin(), gathers.end());
   dag.edges.insert(dag.edges.end(), added.begin(), added.end());
   return dag;
 }

@@ -1,5 +1,5 @@
 // insert_communication: one transfer per value and receiving group, one exchange per value and border of a sharded
-// region, shared by all readers behind it.
+// region, one sum or join of tokens per value and border of a region that is cut, shared by all readers behind it.
 //   before:  %b = compute layer.1 F @ [1] <- %a:x1                      (%a on [0])
 //   after:   %t = transfer x1 [0] -> [1] <- %a:x1     %b = compute layer.1 F @ [1] <- %t:x1
 // Illegal: values that cannot be exchanged (E308) or cut anew (E311).
@@ -39,41 +39,64 @@ class Inserter {
     const Node producer = dag_[edge.from], reader = dag_[edge.to];  // copies: adding nodes moves them
     const ValueId value = edge.item.value_id();
     const auto from = layout(producer), to = layout(reader);
+    const Residence &made = dag_.residence(producer.tags.chunk, producer.group),
+                    &used = dag_.residence(reader.tags.chunk, reader.group);
+    const Residence& cut = used.cut ? used : made;  // says how tokens are joined
+    const bool apart = wants_tokens_apart(reader, value);
     NodeId source = edge.from;
-    if (const Residence& residence = dag_.residence(producer.tags.chunk, producer.group); residence.cut) {
+    if (made.cut) {
       PIPER_CHECK(check_divided(value, producer, reader));
-      if ((*dag_.model)[value].partial) source = sum(source, value, producer, *residence.cut);
+      if ((*dag_.model)[value].partial)
+        source = join(apart ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce, source, value, producer, made);
     }
-    if (producer.group == reader.group && from == to) return source;
+    if (producer.group == reader.group && from == to) return with_tokens(source, value, reader, apart, cut);
     if (from) {
       PIPER_TRY(source, exchange(source, value, producer, *from));
     }
     if (producer.group != reader.group) {
+      if (apart) source = with_tokens(source, value, producer, apart, cut);  // less to send
       PIPER_TRY(source, transfer(source, value, producer, reader));
     }
+    source = with_tokens(source, value, reader, apart, cut);
     if (to) {
       PIPER_TRY(source, exchange(source, value, reader, *to));
     }
     return source;
   }
 
-  /// Made once for every (source, value, group, layout).
+  /// A reader that works on some tokens, and on those of the value.
+  bool wants_tokens_apart(const Node& reader, ValueId value) const {
+    return (*dag_.model)[reader.tags.chunk].sliced && dag_.residence(reader.tags.chunk, reader.group).cut &&
+           labelled((*dag_.model)[value].shape, sequence_label);
+  }
+  /// All tokens, or each device's own, as the reader wants them.
+  NodeId with_tokens(NodeId source, ValueId value, const Node& reader, bool apart, const Residence& cut) {
+    if (has_tokens_apart(dag_, dag_[source], value) == apart) return source;
+    return join(apart ? CollectiveKind::TakePart : CollectiveKind::AllGather, source, value, reader, cut);
+  }
+
+  /// Made once for every (source, value, group, way).
   template <class Make>
-  NodeId once(NodeId source, ValueId value, GroupId group, int layout, Make make) {
+  NodeId once(NodeId source, ValueId value, GroupId group, int way, Make make) {
     const uint64_t key = (static_cast<uint64_t>(source.value) << 32) | static_cast<uint32_t>(value.value);
     for (const Made& made : made_[key])
-      if (made.group == group && made.layout == layout) return made.node;
+      if (made.group == group && made.way == way) return made.node;
     const NodeId node = dag_.add(make());
     dag_.edges.push_back({source, node, Item::value(value), {}});
-    made_[key].push_back({group, layout, node});
+    made_[key].push_back({group, way, node});
     return node;
   }
 
-  NodeId sum(NodeId source, ValueId id, const Node& inside, PartitionId over) {
-    return once(source, id, inside.group, over.value, [&] {
-      const Residence& residence = dag_.residence(inside.tags.chunk, inside.group);
-      const Collective op{CollectiveKind::AllReduce, Item::value(id), over};
-      return Node{op, inside.tags, inside.group, residence.sum_stream, residence.cut_by, residence.cut_by, source};
+  /// Parts that devices which share samples have: of a sum, or of its tokens. `at`: the computation at whose border.
+  NodeId join(CollectiveKind kind, NodeId source, ValueId id, const Node& at, const Residence& cut) {
+    const bool again = kind == CollectiveKind::AllGather && at.tags.pass != Pass::F &&
+                       dag_.residence(at.tags.chunk, at.group).cut &&
+                       std::get<Cut>(dag_.origins[cut.cut_by.index()].body).regather;
+    return once(source, id, at.group, 2 * static_cast<int>(kind) + static_cast<int>(again), [&] {
+      const Collective op{kind, Item::value(id), dag_.groups.along(at.group, {dag_.shared.name})};
+      NodeTags tags = at.tags;
+      if (!again) tags.pass = dag_[source].tags.pass;  // for whoever comes later too
+      return Node{op, tags, at.group, cut.sum_stream, cut.cut_by, cut.cut_by, source};
     });
   }
 
@@ -98,7 +121,7 @@ class Inserter {
                    fmt::format("shard: value {} {} crosses the border of {} and has no expert and capacity dimension",
                                value.name, print(value.shape), (*dag_.model)[inside.tags.chunk].name))
           .help("draw the scope around the experts only: what enters and leaves it is [experts, capacity, …]");
-    return once(source, id, inside.group, layout.value, [&] {
+    return once(source, id, inside.group, ways_of_cuts + layout.value, [&] {
       const Collective op{CollectiveKind::AllToAll, Item::value(id), layout};
       return Node{
           op, inside.tags, inside.group, residence.exchange_stream, residence.sharded_by, residence.sharded_by, source};
@@ -148,9 +171,10 @@ class Inserter {
     return Ok{};
   }
 
+  static constexpr int ways_of_cuts = 64;
   struct Made {
     GroupId group;
-    int layout;
+    int way;
     NodeId node;
   };
   TrainingDag& dag_;

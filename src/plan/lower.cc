@@ -19,7 +19,7 @@ namespace {
 
 OpKind kind_of(const Collective& collective) {
   constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll,
-                              OpKind::ReducePieces};
+                              OpKind::ReducePieces, OpKind::TakePart};
   return kinds[static_cast<int>(collective.kind)];
 }
 

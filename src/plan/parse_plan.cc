@@ -241,6 +241,7 @@ class Parser {
     PIPER_TRY(c.bytes, amount("bytes", largest_amount));
     for (const Exchange exchange : {Exchange::Divide, Exchange::Gather})
       if (!c.transfer && in_.accept_word(piper::name(exchange))) c.exchange = exchange;
+    c.parts = c.transfer && in_.accept_word("parts");
     plan_.communications.push_back(c);
     return Ok{};
   }

@@ -24,7 +24,7 @@ void add(StableHash& hash, const std::vector<int>& list) {
 
 std::string_view name(OpKind kind) {
   constexpr std::string_view names[] = {"run",        "send",       "recv",          "all_reduce", "reduce_scatter",
-                                        "all_gather", "all_to_all", "reduce_pieces", "update"};
+                                        "all_gather", "all_to_all", "reduce_pieces", "take_part",  "update"};
   return names[static_cast<int>(kind)];
 }
 
@@ -80,7 +80,7 @@ uint64_t hash(const Plan& plan) {
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
     for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from}, int64_t{c.to}, int64_t{c.over}, c.bytes,
-                               static_cast<int64_t>(c.exchange)})
+                               static_cast<int64_t>(c.exchange), int64_t{c.parts}})
       hash.add(static_cast<uint64_t>(word));
   }
   for (const PlanTemplate& t : plan.templates) {

@@ -17,7 +17,7 @@
 
 namespace piper {
 
-enum class OpKind { Run, Send, Recv, AllReduce, ReduceScatter, AllGather, AllToAll, ReducePieces, Update };
+enum class OpKind { Run, Send, Recv, AllReduce, ReduceScatter, AllGather, AllToAll, ReducePieces, TakePart, Update };
 std::string_view name(OpKind kind);
 bool is_communication(OpKind kind);
 
@@ -78,6 +78,7 @@ struct Communication {
   int over = -1;           // partition of a collective
   int64_t bytes = 0;       // on one receiving device
   Exchange exchange = Exchange::None;
+  bool parts = false;  // a transfer of what each of those who share samples has of a value
   friend bool operator==(const Communication&, const Communication&) = default;
 };
 

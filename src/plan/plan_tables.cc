@@ -32,6 +32,7 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     c.transfer = true;
     c.from = transfer->from.value;
     c.to = node.group.value;
+    c.parts = has_tokens_apart(dag, node, transfer->value);
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over.value;
     if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node);

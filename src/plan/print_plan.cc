@@ -101,6 +101,7 @@ std::string Printer::header() const {
         c.transfer ? fmt::format("transfer {} -> {}", c.from, c.to) : fmt::format("over {}", c.over);
     out += fmt::format("communication {} {} bytes={}", label(c.label), who, c.bytes);
     if (c.exchange != Exchange::None) out += fmt::format(" {}", name(c.exchange));
+    if (c.parts) out += " parts";
     out += "\n";
   }
   return out;

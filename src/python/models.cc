@@ -190,11 +190,12 @@ void bind_models(py::module_& module) {
   module.def("record", &record_text);
   py::class_<Model>(module, "Model")
       .def_static("load",
-                  [](const std::string& spec, std::optional<int64_t> batch, std::optional<int64_t> sequence) {
+                  [](const std::string& spec, std::optional<int64_t> batch, std::optional<int64_t> sequence, bool cut) {
                     StepOverrides step;
                     step.batch = batch;
                     step.sequence = sequence;
-                    return Model{std::make_shared<const ModelGraph>(unwrap(load_model(spec, step))), {}, {}};
+                    const LayerForm form = cut ? LayerForm::Cut : LayerForm::Blocks;
+                    return Model{std::make_shared<const ModelGraph>(unwrap(load_model(spec, step, form))), {}, {}};
                   })
       .def_static(
           "parse",

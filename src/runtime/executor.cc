@@ -25,6 +25,14 @@ std::vector<int> Preparation::members(const Communication& communication) const 
   return {first, first + over.part_size};
 }
 
+int64_t Preparation::samples_over(const Communication& communication) const {
+  const DeviceList& members = plan.partitions[static_cast<size_t>(communication.over)].members;
+  for (const PlanWork& work : plan.works)
+    if (work.layout == communication.over || (work.pass && plan.groups[static_cast<size_t>(work.group)] == members))
+      return work.samples;
+  throw std::runtime_error("nothing is computed on the values of an exchange");
+}
+
 Circles make_circles(const Plan& plan, Communicator& communicator) {
   std::vector<OpKind> kinds(plan.communications.size(), OpKind::Send);
   for (const PlanTemplate& t : plan.templates)
@@ -67,6 +75,8 @@ std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op) {
       return make_all_to_all(prepare, op);
     case OpKind::ReducePieces:
       return make_reduce_pieces(prepare, op);
+    case OpKind::TakePart:
+      return make_take_part(prepare, op);
     case OpKind::Update:
       return make_update(prepare, op);
   }

@@ -52,6 +52,8 @@ struct Preparation {
   std::optional<int> find(const std::vector<int>& buffers, Category category) const;
   /// The members of the part of a collective to which the device belongs.
   std::vector<int> members(const Communication& communication) const;
+  /// Of a slice on one device: what the computations have on whose values, or devices, the collective works.
+  int64_t samples_over(const Communication& communication) const;
   int circle(const std::vector<int>& members) const { return circles.at(members); }
   /// The number of an exchange in a step.
   int64_t number(int communication, const Frame& frame) const {
@@ -67,6 +69,9 @@ std::unique_ptr<Executor> make_reduce_scatter(const Preparation& prepare, int op
 std::unique_ptr<Executor> make_reduce_pieces(const Preparation& prepare, int op);
 std::unique_ptr<Executor> make_all_gather(const Preparation& prepare, int op);
 std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_take_part(const Preparation& prepare, int op);
 std::unique_ptr<Executor> make_update(const Preparation& prepare, int op);
 std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op);
 

@@ -88,9 +88,9 @@ ScheduleBuilder& ScheduleBuilder::shard(const Selection& what, DeviceChoice devi
   return add(Shard{what, std::move(devices), std::move(stream)});
 }
 
-ScheduleBuilder& ScheduleBuilder::cut(const Selection& what, std::string along, std::vector<CutSeed> seeds,
-                                      std::string stream) {
-  return add(Cut{what, std::move(along), std::move(seeds), std::move(stream)});
+ScheduleBuilder& ScheduleBuilder::cut(const Selection& what, std::string along, CutOptions options) {
+  return add(Cut{what, std::move(along), std::move(options.seeds), options.sequence, options.regather,
+                 std::move(options.stream)});
 }
 ScheduleBuilder& ScheduleBuilder::recompute(const Selection& what) {
   return add(Recompute{what});

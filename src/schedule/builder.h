@@ -82,6 +82,14 @@ struct ReplicateOptions {
   Release release = Release::Use;
 };
 
+/// The optional arguments of cut.
+struct CutOptions {
+  std::vector<CutSeed> seeds = {};
+  bool sequence = false;
+  bool regather = false;
+  std::string stream = Cut{}.stream;
+};
+
 /// The optional arguments of use.
 struct UseOptions {
   std::string stages = Use{}.stages;
@@ -110,8 +118,7 @@ class ScheduleBuilder {
   ScheduleBuilder& place(const Selection& what, DeviceChoice devices, PlaceOptions options = {});
   ScheduleBuilder& replicate(const Selection& what, DeviceChoice devices, ReplicateOptions options = {});
   ScheduleBuilder& shard(const Selection& what, DeviceChoice devices, std::string stream = Shard{}.stream);
-  ScheduleBuilder& cut(const Selection& what, std::string along, std::vector<CutSeed> seeds = {},
-                       std::string stream = Cut{}.stream);
+  ScheduleBuilder& cut(const Selection& what, std::string along, CutOptions options = {});
   ScheduleBuilder& recompute(const Selection& what);
   ScheduleBuilder& prefetch(const Selection& what, int distance = 1);
   ScheduleBuilder& prefetch_all(const Selection& what);  // distance=all

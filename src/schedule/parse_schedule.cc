@@ -66,6 +66,8 @@ DirectiveBody read_cut(ArgumentReader& in) {
   cut.what = in.filter("what to cut");
   cut.along = in.required_word_named("along", "the axis of the mesh whose devices share the parameters");
   cut.seeds = in.cut_seeds("parameters");
+  cut.sequence = in.choice("sequence", {"off", "on"}).value_or(0) == 1;
+  cut.regather = in.choice("regather", {"off", "on"}).value_or(0) == 1;
   cut.stream = in.word("stream").value_or(cut.stream);
   return cut;
 }

@@ -122,6 +122,8 @@ struct Cut {
   Filter what;
   std::string along;
   std::vector<CutSeed> seeds;  // what a captured model is cut along; all else follows. None: what the model says itself
+  bool sequence = false;       // between what is cut, each of them has some tokens of the sequence
+  bool regather = false;       // what was gathered of them in forward is gathered again in backward, not kept
   std::string stream = "tp";
   friend bool operator==(const Cut&, const Cut&) = default;
 };

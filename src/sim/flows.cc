@@ -28,6 +28,8 @@ CollectiveKind kind_of(OpKind kind) {
       return CollectiveKind::AllGather;
     case OpKind::AllToAll:
       return CollectiveKind::AllToAll;
+    case OpKind::TakePart:
+      return CollectiveKind::TakePart;
     default:
       return CollectiveKind::ReducePieces;
   }

@@ -108,6 +108,11 @@ Result<Schedule> load_input_schedule(const CompileInput& input) {
   return schedule;
 }
 
+bool cuts(const Schedule& schedule) {
+  return std::any_of(schedule.directives.begin(), schedule.directives.end(),
+                     [](const Directive& directive) { return std::holds_alternative<Cut>(directive.body); });
+}
+
 }  // namespace
 
 void put(const std::string& text) {
@@ -119,6 +124,9 @@ Result<CompiledInput> compile_input(const CompileInput& input, const CompileOpti
   CompiledInput out;
   PIPER_TRY(ModelGraph model, load_model(input.model, input.step));
   PIPER_TRY(const Schedule schedule, load_input_schedule(input));
+  if (cuts(schedule)) {
+    PIPER_TRY(model, load_model(input.model, input.step, LayerForm::Cut));
+  }
   if (!input.cluster.empty()) {
     PIPER_TRY(out.cluster, load_cluster(input.cluster));
     options.cluster = out.cluster;

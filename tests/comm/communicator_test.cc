@@ -48,13 +48,20 @@ TEST(Communicator, EveryCollective) {
       const std::vector<double> out = all;
       device.all_reduce(0, number + 1, bytes(all), Number::Float64);
       for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], 600 + 4 * static_cast<double>(i));
-      device.reduce_scatter(0, number + 2, bytes(out), bytes(mine), Number::Float64, Communicator::Into::Add);
+      const auto run = static_cast<int64_t>(part * sizeof(double));
+      device.reduce_scatter(0, number + 2, bytes(out), run, bytes(mine), Number::Float64, Communicator::Into::Add);
       for (size_t i = 0; i < part; ++i) ASSERT_EQ(mine[i], 601 + 4 * static_cast<double>(position[d] * part + i));
       for (size_t i = 0; i < part; ++i) mine[i] = value(d, i);
-      device.all_gather(0, number + 3, bytes(std::as_const(mine)), bytes(whole));
+      device.all_gather(0, number + 3, bytes(std::as_const(mine)), bytes(whole), run);
       for (size_t m = 0; m < n; ++m)
         for (size_t i = 0; i < part; ++i) ASSERT_EQ(whole[m * part + i], value(static_cast<size_t>(order[m]), i));
-      const auto run = static_cast<int64_t>(part * sizeof(double));
+      std::vector<double> woven(n * part), sums(part);  // the same where every number is a run
+      device.all_gather(0, number + 5, bytes(std::as_const(mine)), bytes(woven), sizeof(double));
+      for (size_t m = 0; m < n; ++m)
+        for (size_t i = 0; i < part; ++i) ASSERT_EQ(woven[i * n + m], value(static_cast<size_t>(order[m]), i));
+      device.reduce_scatter(0, number + 6, bytes(out), sizeof(double), bytes(sums), Number::Float64,
+                            Communicator::Into::Replace);
+      for (size_t i = 0; i < part; ++i) ASSERT_EQ(sums[i], 600 + 4 * static_cast<double>(i * n + position[d]));
       device.all_to_all(0, number + 4, bytes(out), run, bytes(in), run);
       for (size_t m = 0; m < n; ++m)
         for (size_t i = 0; i < part; ++i)

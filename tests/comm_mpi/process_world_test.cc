@@ -117,17 +117,18 @@ std::vector<std::byte> run_step(Communicator& device, const Step& step, const st
   std::vector<std::byte> data = random_numbers(step.of, step.count * n, step.seed + d);
   std::vector<std::byte> part = random_numbers(step.of, step.count, step.seed + 100 + d), whole(data.size());
   const auto run = static_cast<int64_t>(part.size());
+  const int64_t short_run = step.seed % 2 == 0 ? run : bytes_of(step.of);  // parts one behind the other, or interleaved
   switch (step.kind) {
     case 0:
       device.all_reduce(step.circle, number, data, step.of);
       return data;
     case 1:
     case 2:
-      device.reduce_scatter(step.circle, number, data, part, step.of,
+      device.reduce_scatter(step.circle, number, data, short_run, part, step.of,
                             step.kind == 1 ? Communicator::Into::Replace : Communicator::Into::Add);
       return part;
     case 3:
-      device.all_gather(step.circle, number, part, whole);
+      device.all_gather(step.circle, number, part, whole, short_run);
       return whole;
     default:
       device.all_to_all(step.circle, number, data, bytes_of(step.of), whole, run);

@@ -63,15 +63,17 @@ struct Calls {
       device.all_reduce(0, 1, span(data, members * bytes), of);
       out.push_back(data->read());
     }
-    for (const auto into : {Communicator::Into::Replace, Communicator::Into::Add}) {
-      const auto whole = memory(all_at(d, 2)), mine = memory(random_numbers(of, part, 77));
-      device.reduce_scatter(0, into == Communicator::Into::Add ? 2 : 3, span(whole, members * bytes), span(mine, bytes),
-                            of, into);
-      out.push_back(mine->read());
-    }
-    {
+    for (const size_t runs : {1, 3}) {
+      if (part % runs != 0) continue;
+      const auto run = static_cast<int64_t>(bytes / runs), number = static_cast<int64_t>(10 * runs);
+      for (const auto into : {Communicator::Into::Replace, Communicator::Into::Add}) {
+        const auto whole = memory(all_at(d, 2)), mine = memory(random_numbers(of, part, 77));
+        device.reduce_scatter(0, number + (into == Communicator::Into::Add ? 2 : 3), span(whole, members * bytes), run,
+                              span(mine, bytes), of, into);
+        out.push_back(mine->read());
+      }
       const auto mine = memory(random_numbers(of, part, static_cast<unsigned>(d))), whole = memory(all_at(d, 4));
-      device.all_gather(0, 4, span(mine, bytes), span(whole, members * bytes));
+      device.all_gather(0, number + 4, span(mine, bytes), span(whole, members * bytes), run);
       out.push_back(whole->read());
     }
     for (const int64_t runs : {1, 3}) {

@@ -112,15 +112,14 @@ TEST(MemoryOracle, MegatronBytesPerParameter) {
 }
 
 /// Activations that wait for backward when forward has ended.
-int64_t bytes_between_passes(const ModelConfig& config, int64_t micro_batch, const std::string& more) {
+int64_t bytes_between_passes(const ModelConfig& config, int64_t micro_batch, const std::string& schedule,
+                             LayerForm form) {
   StepOverrides step;
   step.batch = micro_batch;
   step.sequence = 2048;
   step.weights = DType::Float16;
-  auto model = std::make_shared<const ModelGraph>(must(analytic_model(config, resolve(step, config))));
-  const Plan plan =
-      must(compile(model, must(parse_schedule(make_source("schedule", "devices(1)\nplace({}, devices=[0])\n" + more)))))
-          .plan;
+  auto model = std::make_shared<const ModelGraph>(must(analytic_model(config, resolve(step, config), form)));
+  const Plan plan = must(compile(model, must(parse_schedule(make_source("schedule", schedule))))).plan;
   const PlanTemplate& t = plan.templates[0];
   const FirstTouches touches(t);
   int64_t live = 0;
@@ -143,14 +142,24 @@ TEST(MemoryOracle, ActivationsOfALayer) {
     config.head_dim = config.hidden / config.heads;
     config.ffn = 4 * config.hidden;
     const int64_t micro_batch = std::stoi(rows[r][8]);
-    const auto layer_bytes = [&](const std::string& more) {
+    const auto layer_bytes = [&](const std::string& schedule, LayerForm form) {
       config.layers = 3;
-      const int64_t three = bytes_between_passes(config, micro_batch, more);
+      const int64_t three = bytes_between_passes(config, micro_batch, schedule, form);
       config.layers = 2;
-      return three - bytes_between_passes(config, micro_batch, more);
+      return three - bytes_between_passes(config, micro_batch, schedule, form);
     };
-    EXPECT_EQ(layer_bytes(""), std::llround(std::stod(rows[r][10])));
-    EXPECT_EQ(layer_bytes("recompute({layer=*})\n"), std::llround(std::stod(rows[r][15])));
+    const auto expect = [&](size_t column, const std::string& schedule, LayerForm form) {
+      EXPECT_EQ(layer_bytes(schedule, form), std::llround(std::stod(rows[r][column]))) << rows[0][column];
+    };
+    const std::string one = "devices(1)\nplace({}, devices=[0])\n", selective = "recompute({core=*})\n";
+    expect(10, one, LayerForm::Blocks);
+    expect(10, one, LayerForm::Cut);
+    expect(15, one + "recompute({layer=*})\n", LayerForm::Blocks);
+    const std::string cut = fmt::format("mesh(tp={})\nplace({{}}, mesh={{}})\ncut({{layer=*}}, along=tp", rows[r][4]);
+    expect(11, cut + ")\n", LayerForm::Cut);
+    expect(12, cut + ", sequence=on, regather=on)\n", LayerForm::Cut);
+    expect(13, cut + ")\n" + selective, LayerForm::Cut);
+    expect(14, cut + ", sequence=on, regather=on)\n" + selective, LayerForm::Cut);
   }
 }
 

@@ -13,7 +13,7 @@ void add(Sum& to, const Sum& from) {
 
 OpKind kind_of(CollectiveKind kind) {
   constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll,
-                              OpKind::ReducePieces};
+                              OpKind::ReducePieces, OpKind::TakePart};
   return kinds[static_cast<int>(kind)];
 }
 
@@ -169,6 +169,7 @@ void BucketOperations::combine_gradients(NodeId id, const Collective& collective
       gather_gradients(id, bucket, members);
       break;
     case CollectiveKind::AllToAll:
+    case CollectiveKind::TakePart:
       machine_.fault("gradients are not exchanged");
       break;
   }

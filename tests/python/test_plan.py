@@ -81,6 +81,13 @@ def test_compare(graph):
     assert [row["schedule"] for row in table][-1] == "wrong" and "E213" in str(table)
 
 
+def test_analytic_models_are_cut():
+    model = piper.load_model("analytic:qwen3-0.6b", batch=4, sequence=128, cut=True)
+    schedule = piper.Schedule().mesh(tp=4).place({}, mesh={}).cut({"layer": "*"}, along="tp", sequence=True, regather=True)
+    assert "cut({layer=*}, along=tp, sequence=on, regather=on)" in str(schedule)
+    assert "reduce_scatter.layer.0.mlp.down.out" in piper.compile(model, schedule).explain("layer.0.mlp.F")
+
+
 def test_analytic_models():
     model = piper.load_model("analytic:qwen3-0.6b", batch=4, sequence=128)
     assert model.batch == 4

@@ -1,6 +1,8 @@
 """Trainers: steps, state, failures, and how they end."""
+import ctypes
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -209,12 +211,21 @@ def test_python_runs_beside_a_step():
     assert sum(start < at < end for at in seen) > 20
 
 
-def rss():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def in_use(tmp_path):
+    """Bytes that malloc has given out, and blocks that Python has. (Resident memory also grows where free memory is touched again.)"""
+    libc = ctypes.CDLL("libc.so.6")
+    libc.fopen.restype = ctypes.c_void_p
+    file = ctypes.c_void_p(libc.fopen(str(tmp_path / "malloc.xml").encode(), b"w"))
+    libc.malloc_info(0, file)
+    libc.fclose(file)
+    text = (tmp_path / "malloc.xml").read_text()
+    whole = text[text.rindex("</heap>"):]  # what follows is about all heaps
+    size = {kind: int(size) for kind, size in re.findall(r'<total type="(\w+)" count="\d+" size="(\d+)"', whole)}
+    taken = int(re.search(r'<system type="current" size="(\d+)"', whole).group(1))
+    return taken - size["fast"] - size["rest"] + size["mmap"], sys.getallocatedblocks()
 
 
-def test_nothing_leaks():
+def test_nothing_leaks(tmp_path):
     _, trainer = make(piper.schedules.one_f_one_b(ranks=2, microbatches=4))
     batch = small.batch()
     grown = []  # in each quarter of 1,000 steps: what leaks does so in all of them, what is only taken for good in one
@@ -223,12 +234,12 @@ def test_nothing_leaks():
             trainer.step(batch)
         for _ in range(4):
             gc.collect()
-            before = rss()
+            before = in_use(tmp_path)
             for _ in range(250):
                 trainer.step(batch)
             gc.collect()
-            grown.append(rss() - before)
-    assert min(grown) < 256 << 10, grown
+            grown.append([after - then for after, then in zip(in_use(tmp_path), before)])
+    assert min(bytes for bytes, _ in grown) < 250 * 16 and min(blocks for _, blocks in grown) < 100, grown
     threads = threading.active_count(), len(os.listdir("/proc/self/task"))
     for _ in range(3):
         make(piper.schedules.one_f_one_b(ranks=2, microbatches=4))[1].close()

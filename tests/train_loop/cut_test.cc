@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "models/configurations.h"
 #include "schedule/schedule_text.h"
@@ -71,11 +72,14 @@ TrainSettings settings(const Case& c) {
 }
 
 const std::string cut = "cut({layer=*}, along=tp)\n";
+const std::string sequence = "cut({layer=*}, along=tp, sequence=on)\n";
+const std::string regather = "cut({layer=*}, along=tp, sequence=on, regather=on)\n";
 const std::string whole = "place({}, mesh={})\n";
 
 /// One device that runs all slices in turn, with the model recorded as it is for a cut.
 std::string one_device(const Case& c) {
-  return fmt::format("mesh(tp=1)\nsplit(batch, parts={}, as=mb)\n", c.slices) + whole + cut;
+  const bool tokens = c.schedule.find("sequence=on") != std::string::npos;
+  return fmt::format("mesh(tp=1)\nsplit(batch, parts={}, as=mb)\n", c.slices) + whole + (tokens ? sequence : cut);
 }
 
 std::vector<Case> all() {
@@ -118,6 +122,17 @@ std::vector<Case> all() {
   return out;
 }
 
+/// The same with the sequence divided between what is cut.
+std::vector<Case> with_sequence() {
+  std::vector<Case> out;
+  for (Case c : all()) {
+    const size_t at = c.schedule.find(cut);
+    c.schedule.replace(at, cut.size(), out.size() % 2 == 0 ? sequence : regather);
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
 /// Softmax does not feel a bias of the keys: its gradient is rounding errors, which AdamW makes steps of.
 Trained without_key_bias(Trained of) {
   const auto is_bias = [](const auto& item) { return item.first.ends_with(".k.bias"); };
@@ -146,6 +161,8 @@ TEST_P(CutModels, EqualOneDevice) {
   for (size_t d = 0; d < run.peak_bytes.size(); ++d) EXPECT_LE(run.peak_bytes[d], run.planned_bytes[d]) << d;
 }
 INSTANTIATE_TEST_SUITE_P(All, CutModels, testing::ValuesIn(all()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Sequence, CutModels, testing::ValuesIn(with_sequence()),
+                         [](const auto& info) { return info.param.name; });
 
 PreparedTraining prepared(const TrainableModel& model, const std::string& schedule) {
   auto parsed = parse_schedule(make_source("schedule.piper", schedule));
@@ -177,12 +194,49 @@ TEST(CutSums, AreAsManyAsMegatronHas) {
   }
 }
 
-/// Keeps its part of one sum to itself.
+/// With the sequence divided each of them is two: tokens are joined in front of what is cut, and every sum leaves each
+/// device its own. The first and the last chunk have all tokens: what the last one gives back need not be joined.
+TEST(CutSums, AreTwoWithASequence) {
+  constexpr int layers = 4;
+  for (const bool again : {false, true}) {
+    const Case c{"", "grouped", 2, 1, "mesh(tp=2)\n" + whole + (again ? regather : sequence), 1};
+    const PreparedTraining training = prepared(model_of(c), c.text());
+    std::map<OpKind, int> count;
+    for (const PlannedOp& op : training.plan->templates[0].ops) {
+      const bool weights = op.writes.empty() || training.plan->templates[0].buffers[static_cast<size_t>(op.writes[0])].category !=
+                                                    Category::Activations;
+      if (op.communication < 0 || weights) continue;
+      ++count[op.kind];
+      EXPECT_EQ(training.plan->communications[static_cast<size_t>(op.communication)].bytes,
+                batch * 4 * 16 * 8 / (op.kind == OpKind::TakePart ? 2 : 1));
+    }
+    const std::map<OpKind, int> expected = {{OpKind::ReduceScatter, 4 * layers},
+                                            {OpKind::AllGather, (again ? 6 : 4) * layers + 1},
+                                            {OpKind::TakePart, 2}};
+    EXPECT_EQ(count, expected);
+  }
+}
+
+/// Keeps its part of one sum, or its tokens, to itself.
 class LeavesOut : public PassingCommunicator {
  public:
   LeavesOut(std::unique_ptr<Communicator> to, int64_t number) : PassingCommunicator(std::move(to)), number_(number) {}
   void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
     if (number != number_) PassingCommunicator::all_reduce(circle, number, data, of);
+  }
+  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run,
+                      std::span<std::byte> part, Number of, Into into) override {
+    if (number != number_)
+      PassingCommunicator::reduce_scatter(circle, number, whole, run, part, of, into);
+    else
+      std::fill(part.begin(), part.end(), std::byte{0});
+  }
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+                  int64_t run) override {
+    if (number != number_)
+      PassingCommunicator::all_gather(circle, number, part, whole, run);
+    else
+      std::fill(whole.begin(), whole.end(), std::byte{0});
   }
 
  private:
@@ -191,8 +245,9 @@ class LeavesOut : public PassingCommunicator {
 
 TEST(CutSums, AreAllNeeded) {
   // one key for all heads: its gradient and those of norms inside are parts that are summed once per step
-  for (const std::string model : {"normed_keys", "one_key"}) {
-    const Case c{model, model, 2, 1, "mesh(tp=2)\n" + whole + cut, 1};
+  for (const auto& [model, directive] :
+       {std::pair<std::string, std::string>{"normed_keys", cut}, {"one_key", cut}, {"normed_keys", sequence}}) {
+    const Case c{model, model, 2, 1, "mesh(tp=2)\n" + whole + directive, 1};
     const TrainableModel trained = model_of(c);
     const PreparedTraining training = prepared(trained, c.text());
     TrainSettings once = settings(c);
@@ -202,7 +257,11 @@ TEST(CutSums, AreAllNeeded) {
                 testing::IsEmpty());
     const std::vector<int64_t> sums = sums_of(*training.plan);
     EXPECT_GT(sums.size(), 16u);
+    std::set<int64_t> local;  // nothing is sent
+    for (const PlannedOp& op : training.plan->templates[0].ops)
+      if (op.kind == OpKind::TakePart) local.insert(op.communication);
     for (const int64_t sum : sums) {
+      if (local.contains(sum)) continue;
       TrainSettings faulty = once;
       faulty.communicator = [&](std::unique_ptr<Communicator> to) {
         return std::make_unique<LeavesOut>(std::move(to), sum);
@@ -328,10 +387,11 @@ TEST(CutSeeds, AreRefusedOrRight) {
     TrainSettings once = settings(c);
     once.steps = 1;
     for (const NamedTensor& parameter : model.meta.parameters)
-      for (int64_t dim = 0; dim < parameter.tensor.dim(); ++dim) {
+      for (int64_t at = 0; at < 2 * parameter.tensor.dim(); ++at) {
         const auto schedule = [&](int devices) {
           return fmt::format("mesh(tp={})\n", devices) + whole +
-                 fmt::format("cut({{}}, along=tp, parameters=\"{}: {}\")\n", parameter.name, dim);
+                 fmt::format("cut({{}}, along=tp, parameters=\"{}: {}\"{})\n", parameter.name, at / 2,
+                             at % 2 ? ", sequence=on" : "");
         };
         SCOPED_TRACE(kind + "\n" + schedule(2));
         auto parsed = parse_schedule(make_source("schedule.piper", schedule(2)));

@@ -103,8 +103,9 @@ class GathersStale : public PassingCommunicator {
  public:
   GathersStale(std::unique_ptr<Communicator> to, int64_t per_step)
       : PassingCommunicator(std::move(to)), per_step_(per_step) {}
-  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) override {
-    PassingCommunicator::all_gather(circle, number, part, whole);
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+                  int64_t run) override {
+    PassingCommunicator::all_gather(circle, number, part, whole, run);
     const std::lock_guard lock(mutex_);
     const auto [first, fresh] =
         first_.try_emplace({circle, number % per_step_}, std::vector<std::byte>(whole.begin(), whole.end()));

@@ -78,7 +78,7 @@ use gpipe(stages=stage, microbatches=mb)
     "cut": """mesh(pp=2, tp=2)
 split(batch, parts=4, as=mb)
 place({}, along=pp, stages=2)
-cut({layer=*}, along=tp)
+cut({layer=*}, along=tp, sequence=on, regather=on)
 use 1f1b(stages=stage, microbatches=mb)
 """,
     "uneven": """devices(4)

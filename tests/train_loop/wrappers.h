@@ -22,12 +22,13 @@ class PassingCommunicator : public Communicator {
   void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
     to_->all_reduce(circle, number, data, of);
   }
-  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, std::span<std::byte> part,
-                      Number of, Into into) override {
-    to_->reduce_scatter(circle, number, whole, part, of, into);
+  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run,
+                      std::span<std::byte> part, Number of, Into into) override {
+    to_->reduce_scatter(circle, number, whole, run, part, of, into);
   }
-  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) override {
-    to_->all_gather(circle, number, part, whole);
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+                  int64_t run) override {
+    to_->all_gather(circle, number, part, whole, run);
   }
   void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
                   int64_t run_in) override {

@@ -128,6 +128,15 @@ void copy(std::byte* to, const std::byte* from, size_t bytes, cudaStream_t strea
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copy between devices");
 }
 
+/// What member `m` has becomes a part that lies in runs, one for each member in turn.
+void copy_runs(std::byte* to, const std::vector<Offer>& offers, size_t m, size_t bytes, size_t run,
+               cudaStream_t stream) {
+  if (bytes == 0 || to == offers[m].out) return;
+  check_cuda(cudaMemcpy2DAsync(to, offers.size() * run, offers[m].out, run, run, bytes / run, cudaMemcpyDeviceToDevice,
+                               stream),
+             "copy between devices");
+}
+
 class GpuCommunicator : public Communicator {
  public:
   GpuCommunicator(std::shared_ptr<Board> board, int device) : board_(std::move(board)), device_(device) {}
@@ -163,24 +172,28 @@ class GpuCommunicator : public Communicator {
          });
   }
 
-  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, std::span<std::byte> part,
-                      Number of, Into into) override {
+  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run_whole,
+                      std::span<std::byte> part, Number of, Into into) override {
+    const auto run = static_cast<size_t>(run_whole);
     meet(circle, number, offer(whole.data(), part.data(), whole.size()),
          [&](const std::vector<Offer>& offers, size_t me, cudaStream_t stream) {
-           const auto members = from(offers, me * part.size());
-           std::byte* const to[] = {part.data()};
-           if (into == Into::Replace)
-             gpu::sum(members, to, part.size(), of, stream);
-           else
-             gpu::add_sum(members, part.data(), part.size(), of, stream);
+           for (size_t done = 0; done < part.size(); done += run) {
+             const auto members = from(offers, done * offers.size() + me * run);
+             std::byte* const to[] = {part.data() + done};
+             if (into == Into::Replace)
+               gpu::sum(members, to, run, of, stream);
+             else
+               gpu::add_sum(members, to[0], run, of, stream);
+           }
          });
   }
 
-  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) override {
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+                  int64_t run_whole) override {
+    const auto run = static_cast<size_t>(run_whole);
     meet(circle, number, offer(part.data(), whole.data(), whole.size()),
          [&](const std::vector<Offer>& offers, size_t, cudaStream_t stream) {
-           for (size_t m = 0; m < offers.size(); ++m)
-             copy(whole.data() + m * part.size(), offers[m].out, part.size(), stream);
+           for (size_t m = 0; m < offers.size(); ++m) copy_runs(whole.data() + m * run, offers, m, part.size(), run, stream);
          });
   }
 

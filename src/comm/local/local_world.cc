@@ -167,26 +167,27 @@ class LocalCommunicator : public Communicator {
     });
   }
 
-  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, std::span<std::byte> part,
-                      Number of, Into into) override {
+  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run_whole,
+                      std::span<std::byte> part, Number of, Into into) override {
+    const auto run = static_cast<size_t>(run_whole);
     meet(circle, number, {whole.data(), part.data(), whole.size()}, [&](const std::vector<Offer>& offers, size_t me) {
-      std::vector<const std::byte*> from;
-      for (const Offer& offer : offers) from.push_back(offer.out + me * part.size());
-      if (into == Into::Replace) {
-        sum(from, part.data(), part.size(), of);
-        return;
+      std::vector<const std::byte*> from(offers.size());
+      std::vector<std::byte> total(into == Into::Add ? run : 0);
+      for (size_t done = 0; done < part.size(); done += run) {
+        for (size_t m = 0; m < offers.size(); ++m) from[m] = offers[m].out + done * offers.size() + me * run;
+        sum(from, into == Into::Add ? total.data() : part.data() + done, run, of);
+        if (into == Into::Add) add(total.data(), part.data() + done, run, of);
       }
-      std::vector<std::byte> total(part.size());
-      sum(from, total.data(), part.size(), of);
-      add(total.data(), part.data(), part.size(), of);
     });
   }
 
-  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole) override {
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+                  int64_t run) override {
     meet(circle, number, {part.data(), whole.data(), whole.size()}, [&](const std::vector<Offer>& offers, size_t) {
-      for (size_t m = 0; m < offers.size(); ++m)
-        if (std::byte* to = whole.data() + m * part.size(); to != offers[m].out)
-          std::copy_n(offers[m].out, part.size(), to);
+      const size_t n = offers.size();
+      for (size_t m = 0; m < n; ++m)
+        if (whole.data() + m * part.size() != offers[m].out)
+          copy_part(offers[m].out, 0, part.size(), whole.data(), m, static_cast<size_t>(run), n, part.size());
     });
   }
 

@@ -74,8 +74,11 @@ class ProcessCommunicator : public Communicator {
     sums.wait();
   }
 
-  void reduce_scatter(int circle, int64_t number, ConstBytes whole, Bytes part, Number of, Into into) override {
-    const Exchange exchange = begin(circle, number, whole.size());
+  void reduce_scatter(int circle, int64_t number, ConstBytes interleaved, int64_t run, Bytes part, Number of,
+                      Into into) override {
+    const Exchange exchange = begin(circle, number, interleaved.size());
+    std::vector<std::byte> packed;
+    const ConstBytes whole = in_order(interleaved, static_cast<size_t>(run), part.size(), packed);
     std::vector<Range> ranges;
     for (size_t m = 0; m < exchange.members.size(); ++m) ranges.push_back({m * part.size(), (m + 1) * part.size()});
     std::vector<std::byte> total(into == Into::Add ? std::min(block_bytes, part.size()) : 0);
@@ -86,15 +89,19 @@ class ProcessCommunicator : public Communicator {
     });
   }
 
-  void all_gather(int circle, int64_t number, ConstBytes part, Bytes whole) override {
+  void all_gather(int circle, int64_t number, ConstBytes part, Bytes whole, int64_t run_whole) override {
     const Exchange exchange = begin(circle, number, whole.size());
+    const size_t n = exchange.members.size(), size = part.size(), run = static_cast<size_t>(run_whole);
+    std::vector<std::byte> unpacked(run != size ? whole.size() : 0);
     Messages messages(*engine_, world_, patience_);
     for (const size_t m : exchange.others())
-      exchange.receive(messages, m, 0, whole.subspan(m * part.size(), part.size()));
+      exchange.receive(messages, m, 0, (run != size ? Bytes(unpacked) : whole).subspan(m * size, size));
     for (const size_t m : exchange.others()) exchange.send(messages, m, 0, part);
-    if (std::byte* mine = whole.data() + exchange.me * part.size(); mine != part.data())
-      std::copy(part.begin(), part.end(), mine);
+    if (whole.data() + exchange.me * size != part.data())
+      copy_part(part.data(), 0, size, whole.data(), exchange.me, run, n, size);
     messages.wait();
+    if (run != size)
+      for (const size_t m : exchange.others()) copy_part(unpacked.data(), m, size, whole.data(), m, run, n, size);
   }
 
   void all_to_all(int circle, int64_t number, ConstBytes out, int64_t run_out, Bytes in, int64_t run_in) override {
@@ -142,6 +149,15 @@ class ProcessCommunicator : public Communicator {
                        whole);
     }
   };
+
+  /// The parts of an array one behind the other; `memory` for them where they do not lie so.
+  static ConstBytes in_order(ConstBytes array, size_t run, size_t part, std::vector<std::byte>& memory) {
+    if (run == part) return array;
+    memory.resize(array.size());
+    const size_t n = array.size() / part;
+    for (size_t m = 0; m < n; ++m) copy_part(array.data(), m, run, memory.data(), m, part, n, part);
+    return memory;
+  }
 
   static size_t block_step(size_t block) { return 2 * block; }
   static size_t sum_step(size_t block) { return 2 * block + 1; }

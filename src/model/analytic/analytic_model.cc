@@ -8,6 +8,7 @@
 #include "model/analytic/attention_chunk.h"
 #include "model/analytic/border_chunks.h"
 #include "model/analytic/check_config.h"
+#include "model/analytic/cut_chunks.h"
 #include "model/analytic/mixture_chunks.h"
 #include "model/analytic/mlp_chunk.h"
 #include "model/verify_model.h"
@@ -46,26 +47,46 @@ Checked check_sizes(const ModelGraph& model) {
   return Ok{};
 }
 
+/// Latent attention is cut in no published system: it stays whole.
+bool cuts_attention(const ChunkWriter& writer) {
+  return writer.form() == LayerForm::Cut && !has_latent_attention(writer.config().arch);
+}
+
+/// The chunks of a block that read its input.
+enum class Block { Attention, Mlp, Mixture, Head };
+std::vector<std::string> readers(const ChunkWriter& writer, Block block) {
+  if (block == Block::Mixture) return {"dispatch", "combine"};
+  const bool cut = block == Block::Attention ? cuts_attention(writer)
+                                             : block == Block::Mlp && writer.form() == LayerForm::Cut;
+  return cut ? std::vector<std::string>{"norm", "residual"} : std::vector<std::string>{""};
+}
+
 /// Adds layer `index` behind `x`; returns its output.
 Flow add_layer(ChunkWriter& writer, int64_t index, const Flow& x) {
   const bool mixture = is_mixture_layer(writer.config(), index);
   const std::string prefix = fmt::format("layer.{}.", index);
-  const Flow middle =
-      writer.activation(prefix + "attention.out",
-                        mixture ? std::vector<std::string>{"dispatch", "combine"} : std::vector<std::string>{""});
-  add_attention(writer, index, x, middle);
-  const Flow out = writer.activation(prefix + (mixture ? "combine.out" : "mlp.out"));
+  const bool cut = writer.form() == LayerForm::Cut;
+  const Flow middle = writer.activation(prefix + "attention.out", readers(writer, mixture ? Block::Mixture : Block::Mlp));
+  if (cuts_attention(writer))
+    add_cut_attention(writer, index, x, middle);
+  else
+    add_attention(writer, index, x, middle);
+  const bool last = index + 1 == writer.config().layers;
+  const Flow out = writer.activation(prefix + (mixture ? "combine.out" : "mlp.out"),
+                                     readers(writer, last ? Block::Head : Block::Attention));
   if (mixture)
     add_mixture(writer, index, middle, out);
+  else if (cut)
+    add_cut_mlp(writer, index, middle, out);
   else
     add_mlp(writer, index, middle, out);
   return out;
 }
 
-ModelGraph build(const ModelConfig& config, const StepConfig& step) {
-  ChunkWriter writer(config, step);
+ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm form) {
+  ChunkWriter writer(config, step, form);
   const ValueId tokens = writer.input("tokens"), labels = writer.input("labels"), loss = writer.loss("loss");
-  Flow x = writer.activation("embed.out");
+  Flow x = writer.activation("embed.out", readers(writer, config.layers > 0 ? Block::Attention : Block::Head));
   add_embed(writer, tokens, x);
   for (int64_t index = 0; index < config.layers; ++index) x = add_layer(writer, index, x);
   add_head(writer, x, labels, loss);
@@ -74,14 +95,14 @@ ModelGraph build(const ModelConfig& config, const StepConfig& step) {
 
 }  // namespace
 
-Result<ModelGraph> analytic_model(const ModelConfig& config, const StepConfig& step) {
+Result<ModelGraph> analytic_model(const ModelConfig& config, const StepConfig& step, LayerForm form) {
   if (config.arch == Architecture::TwoBranch)
     return error(ErrorCode::E111, {}, "architecture two-branch has no analytic form")
         .help("it can be captured and trained (docs/models.md)");
   auto problem = find_problem(config);
   if (!problem) problem = find_problem(config, step);
   if (problem) return error(ErrorCode::E111, {}, std::move(problem->message)).help(std::move(problem->help));
-  ModelGraph model = build(config, step);
+  ModelGraph model = build(config, step, form);
   PIPER_CHECK(check_sizes(model));
   PIPER_CHECK(verify(model));
   return model;

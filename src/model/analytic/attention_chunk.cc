@@ -2,34 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "model/analytic/dims.h"
 #include "model/analytic/draft_parts.h"
 
 namespace piper {
 namespace {
-
-/// Queries, keys and values as the scores see them: widths of one head, and how many heads of each are stored.
-struct Heads {
-  int64_t query_width, value_width;
-  int64_t stored;  // elements of q, k and v of one token
-};
-
-/// q, k, v = W x, with or without a norm of each head of q and k.
-Heads plain_projections(WorkTally& tally, const ModelConfig& c) {
-  const int64_t width = head_width(c), q = c.heads * width, kv = key_value_heads(c) * width;
-  tally.linear("q", c.hidden, q, bias_of(c));
-  tally.linear("k", c.hidden, kv, bias_of(c));
-  tally.linear("v", c.hidden, kv, bias_of(c));
-  tally.hand(q + 2 * kv);
-  tally.inside(q);
-  if (c.qk_norm) {
-    tally.norm("q_norm", width, norm_bias(c), c.heads);
-    tally.norm("k_norm", width, norm_bias(c), key_value_heads(c));
-    tally.keep(q + kv, NeededBy::Both);  // the norms' inputs
-    tally.hand(q + kv);
-  }
-  if (!has_learned_positions(c.arch)) tally.pointwise(q + kv, q + kv);  // rotary positions
-  return {width, width, q + 2 * kv};
-}
 
 void low_rank(WorkTally& tally, const ModelConfig& c, const std::string& name, int64_t rank, int64_t extra,
               int64_t out) {
@@ -57,15 +34,37 @@ Heads latent_projections(WorkTally& tally, const ModelConfig& c) {
   return {query, c.v_head_dim, 2 * q + c.heads * c.v_head_dim};
 }
 
-/// What of softmax(q k^T) v is kept: q, k, v, and either log-sum-exp or the scores as Korthikanti et al. count them.
+}  // namespace
+
+Heads plain_projections(WorkTally& tally, const ModelConfig& c) {
+  const int64_t width = head_width(c), q = c.heads * width, kv = key_value_heads(c) * width;
+  const auto projection = [&](const char* name, int64_t heads) {
+    if (tally.unit().divided == Divided::Width)
+      tally.linear(name, {cut(heads), fixed(width)}, {fixed(c.hidden)}, bias_of(c));
+    else
+      tally.linear(name, c.hidden, heads * width, bias_of(c));
+  };
+  projection("q", c.heads);
+  projection("k", key_value_heads(c));
+  projection("v", key_value_heads(c));
+  tally.hand(q + 2 * kv);
+  tally.inside(q);
+  if (c.qk_norm) {
+    tally.norm("q_norm", width, norm_bias(c), c.heads);
+    tally.norm("k_norm", width, norm_bias(c), key_value_heads(c));
+    tally.keep(q + kv, NeededBy::Both);  // the norms' inputs
+    tally.hand(q + kv);
+  }
+  if (!has_learned_positions(c.arch)) tally.pointwise(q + kv, q + kv);  // rotary positions
+  return {width, width, q + 2 * kv};
+}
+
 void attend(WorkTally& tally, const ModelConfig& c, const Heads& heads, int64_t sequence) {
   constexpr int64_t float32_bytes = 4;
   const int64_t out = c.heads * heads.value_width;
-  tally.keep(heads.stored, NeededBy::Input);
   if (c.flash_attention) {
     tally.scores(c.heads, heads.query_width, heads.value_width, heads.stored + out, 0);
     tally.keep_bytes(float32_bytes * c.heads, NeededBy::Input);
-    tally.keep(out, NeededBy::Both);  // read again by attention's backward and by the output projection's
     return;
   }
   tally.scores(c.heads, heads.query_width, heads.value_width, heads.stored + out, c.dropout ? 6 : 4);
@@ -74,10 +73,7 @@ void attend(WorkTally& tally, const ModelConfig& c, const Heads& heads, int64_t 
     tally.keep_bytes(c.heads * sequence, NeededBy::Input);  // mask
     tally.keep(c.heads * sequence, NeededBy::Input);        // softmax after dropout
   }
-  tally.keep(out, NeededBy::Weight);
 }
-
-}  // namespace
 
 void add_attention(ChunkWriter& writer, int64_t index, const Flow& x, const Flow& out) {
   const ModelConfig& c = writer.config();
@@ -86,7 +82,10 @@ void add_attention(ChunkWriter& writer, int64_t index, const Flow& x, const Flow
   WorkTally tally(draft.name, writer.per_sample());
   input_norm(tally, c);
   const Heads heads = has_latent_attention(c.arch) ? latent_projections(tally, c) : plain_projections(tally, c);
+  tally.keep(heads.stored, NeededBy::Input);
   attend(tally, c, heads, writer.sequence());
+  // attention's result: read again by the output projection's backward, with flash attention also by its own
+  tally.keep(c.heads * heads.value_width, c.flash_attention ? NeededBy::Both : NeededBy::Weight);
   tally.linear("out", c.heads * heads.value_width, c.hidden, bias_of(c));
   residual(tally, c, draft, out.gradients);
   writer.add(std::move(draft), tally);

@@ -17,9 +17,10 @@ void append_new(std::vector<ValueId>& to, const std::vector<ValueId>& from) {
 
 }  // namespace
 
-ChunkWriter::ChunkWriter(const ModelConfig& config, const StepConfig& step)
+ChunkWriter::ChunkWriter(const ModelConfig& config, const StepConfig& step, LayerForm form)
     : config_(config),
       step_(step),
+      form_(form),
       builder_(config.name.empty() ? std::string(name(config.arch)) : config.name, step) {}
 
 /// Slots of one expert: ceil(capacity_factor * top_k * sequence * samples / experts), the factor in ten-thousandths.
@@ -51,12 +52,19 @@ ValueId ChunkWriter::loss(std::string name) {
 }
 
 Flow ChunkWriter::activation(const std::string& name, const std::vector<std::string>& readers) {
-  const Shape shape = {samples(), fixed(sequence()), fixed(config_.hidden)};
+  const Shape shape = {samples(), form_ == LayerForm::Cut ? tokens(sequence()) : fixed(sequence()),
+                       fixed(config_.hidden)};
   Flow flow{builder_.value(name, ValueKind::Computed, dtype(), shape), {}};
   for (const std::string& reader : readers)
     flow.gradients.push_back(
         builder_.value("d." + name + (reader.empty() ? "" : "." + reader), ValueKind::Computed, dtype(), shape));
   return flow;
+}
+
+Flow ChunkWriter::inner(const std::string& name, int64_t elements) {
+  const Shape shape = {samples(), fixed(sequence()), cut(elements)};
+  return {builder_.value(name, ValueKind::Computed, dtype(), shape),
+          {builder_.value("d." + name, ValueKind::Computed, dtype(), shape)}};
 }
 
 Flow ChunkWriter::slots(const std::string& name) {
@@ -71,6 +79,8 @@ ValueId ChunkWriter::per_choice(std::string name, DType dtype) {
 }
 
 Shape ChunkWriter::blob_shape(const WorkUnit& unit, int64_t bytes) const {
+  if (unit.divided == Divided::Width) return {samples(), cut(bytes)};
+  if (unit.divided == Divided::Tokens) return {samples(), tokens(unit.rows), fixed(bytes / unit.rows)};
   if (unit.experts == 0) return {samples(), fixed(bytes)};
   return {per_expert(unit.experts), capacity(), fixed(bytes)};
 }
@@ -80,8 +90,11 @@ std::vector<ParameterId> ChunkWriter::parameters(const WorkTally& tally, bool on
   for (const TalliedParameter& p : tally.parameters()) {
     if (only_needed_by_backward && !p.needed_by_backward) continue;
     auto found = parameter_ids_.find(p.name);
-    if (found == parameter_ids_.end())
+    if (found == parameter_ids_.end()) {
       found = parameter_ids_.emplace(p.name, builder_.parameter(p.name, step_.weights, p.shape)).first;
+      // of tokens, or of heads, on one device only
+      if (tally.unit().divided != Divided::Nothing && !labelled(p.shape, "cut")) builder_.make_partial(found->second);
+    }
     ids.push_back(found->second);
   }
   return ids;
@@ -134,6 +147,7 @@ void ChunkWriter::add(ChunkDraft draft, const WorkTally& tally) {
     weight.reads.push_back(input.writes.back());
   }
   const ChunkId chunk = builder_.chunk(draft.name, draft.scopes);
+  if (tally.unit().divided == Divided::Tokens) builder_.make_sliced(chunk);
   add_forward(chunk, draft, tally);
   if (!has_input_part) weight.reads = whole.reads;
   add_backward(chunk, Pass::B, tally, std::move(whole));

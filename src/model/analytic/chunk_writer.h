@@ -27,11 +27,15 @@ struct ChunkDraft {
   std::vector<ValueId> weight_reads;  // BW: the same for the gradients of parameters
 };
 
+/// How fine the chunks of a layer are: blocks, or the parts of blocks that tensor parallelism tells apart.
+enum class LayerForm { Blocks, Cut };
+
 class ChunkWriter {
  public:
-  ChunkWriter(const ModelConfig& config, const StepConfig& step);
+  ChunkWriter(const ModelConfig& config, const StepConfig& step, LayerForm form);
 
   const ModelConfig& config() const { return config_; }
+  LayerForm form() const { return form_; }
   /// Tokens of a sample.
   int64_t sequence() const { return step_.sequence; }
   /// Activations have the dtype of the weights.
@@ -45,6 +49,9 @@ class ChunkWriter {
   ValueId loss(std::string name);
   /// [b, sequence, hidden], read by the chunks named (one: the gradient is d.NAME, several: d.NAME.READER).
   Flow activation(const std::string& name, const std::vector<std::string>& readers = {""});
+  /// [b, sequence, elements], divided where the chunk is cut; read by one chunk.
+  Flow inner(const std::string& name, int64_t elements);
+  void make_partial(ValueId value) { builder_.make_partial(value); }
   /// [expert, capacity, hidden], read by one chunk.
   Flow slots(const std::string& name);
   /// [b, sequence, top_k] of any dtype.
@@ -64,6 +71,7 @@ class ChunkWriter {
 
   const ModelConfig& config_;  // outlives the writer
   StepConfig step_;
+  LayerForm form_;
   ModelBuilder builder_;
   std::map<std::string, ParameterId> parameter_ids_;
 };

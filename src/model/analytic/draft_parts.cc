@@ -1,5 +1,7 @@
 #include "model/analytic/draft_parts.h"
 
+#include "model/analytic/dims.h"
+
 namespace piper {
 
 Bias bias_of(const ModelConfig& config) {
@@ -41,14 +43,24 @@ void residual(WorkTally& tally, const ModelConfig& config, ChunkDraft& draft, co
 
 void feed_forward(WorkTally& tally, const ModelConfig& config, const std::string& prefix, int64_t width) {
   const int64_t ups = config.act == Activation::Swiglu ? 2 : 1;
-  if (ups == 2) tally.linear(prefix + "gate", config.hidden, width, bias_of(config));
-  tally.linear(prefix + "up", config.hidden, width, bias_of(config));
+  const bool divided = tally.unit().divided == Divided::Width;
+  const auto rise = [&](const std::string& name) {
+    if (divided)
+      tally.linear(prefix + name, {cut(width)}, {fixed(config.hidden)}, bias_of(config));
+    else
+      tally.linear(prefix + name, config.hidden, width, bias_of(config));
+  };
+  if (ups == 2) rise("gate");
+  rise("up");
   tally.keep(ups * width, NeededBy::Input);
   tally.hand(ups * width);
   tally.pointwise(ups * width, width);
   tally.inside(width);
   tally.keep(width, NeededBy::Weight);
-  tally.linear(prefix + "down", width, config.hidden, bias_of(config));
+  if (divided)  // a bias would be added by every device: it stands behind the sum
+    tally.linear(prefix + "down", {fixed(config.hidden)}, {cut(width)});
+  else
+    tally.linear(prefix + "down", width, config.hidden, bias_of(config));
 }
 
 }  // namespace piper

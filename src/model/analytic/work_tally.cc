@@ -46,6 +46,18 @@ void WorkTally::linear(const std::string& name, int64_t in, int64_t out, Bias bi
   product(in, out);
 }
 
+void WorkTally::linear(const std::string& name, const Shape& out, const Shape& in, Bias bias) {
+  Shape shape = out;
+  shape.insert(shape.end(), in.begin(), in.end());
+  parameter(prefix_ + "." + name + ".weight", shape, true);
+  if (bias == Bias::Yes) parameter(prefix_ + "." + name + ".bias", out, false);
+  product(elements(in, 0), elements(out, 0));
+}
+
+void WorkTally::bias(const std::string& name, int64_t width) {
+  parameter(prefix_ + "." + name + ".bias", {fixed(width)}, false);
+}
+
 void WorkTally::tied_linear(const std::string& name, int64_t in, int64_t out) {
   parameter(name, {fixed(out), fixed(in)}, true);
   product(in, out);

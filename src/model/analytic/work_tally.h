@@ -12,6 +12,9 @@
 
 namespace piper {
 
+/// What devices divide among them where the chunk is cut.
+enum class Divided { Nothing, Width, Tokens };
+
 /// How the chunk's work is measured: everything is tallied for one unit and multiplied at the end.
 struct WorkUnit {
   int64_t rows = 1;            // rows of the matrices of one unit: the tokens of a sample, or 1 for a slot of an expert
@@ -19,6 +22,7 @@ struct WorkUnit {
   int64_t experts = 0;         // if not 0: every parameter exists once per expert, labelled
   int64_t value_bytes = 2;     // of one element of an activation
   int64_t gradient_bytes = 4;  // of one element of a parameter's gradient
+  Divided divided = Divided::Nothing;
 };
 
 /// Which part of backward reads again what forward keeps.
@@ -45,6 +49,10 @@ class WorkTally {
 
   /// A matrix product with the parameter `prefix.name.weight`, [out, in] or [expert, in, out].
   void linear(const std::string& name, int64_t in, int64_t out, Bias bias = Bias::No);
+  /// The same with [out, in] in factors, of which one may be cut.
+  void linear(const std::string& name, const Shape& out, const Shape& in, Bias bias = Bias::No);
+  /// The parameter `prefix.name.bias` of a product in another chunk.
+  void bias(const std::string& name, int64_t width);
   /// The same with a parameter that has a name of its own because another chunk uses it too.
   void tied_linear(const std::string& parameter, int64_t in, int64_t out);
   /// A normalisation of rows of `width` elements, `repeat` times per row; with a bias it is a LayerNorm.

@@ -85,10 +85,14 @@ class Schedule:
         """Divides experts among devices."""
         return self._add("shard", [_filter(what), *_where(devices, along), *_named(stream=stream)])
 
-    def cut(self, what: Filter, *, along: str, parameters: Optional[str] = None, stream: Optional[str] = None) -> "Schedule":
-        """Tensor parallelism: divides parameters along a dimension, as in `parameters="*.o_proj.weight: 1"`; the rest follows."""
+    def cut(self, what: Filter, *, along: str, parameters: Optional[str] = None, sequence: bool = False, regather: bool = False,
+            stream: Optional[str] = None) -> "Schedule":
+        """Tensor parallelism: divides parameters along a dimension, as in `parameters="*.o_proj.weight: 1"`; the rest follows.
+
+        `sequence` divides the tokens between what is cut; `regather` gathers them again in backward instead of keeping them."""
         quoted = None if parameters is None else f'"{parameters}"'
-        return self._add("cut", [_filter(what), *_named(along=along, parameters=quoted, stream=stream)])
+        return self._add("cut", [_filter(what), *_named(
+            along=along, parameters=quoted, sequence="on" if sequence else None, regather="on" if regather else None, stream=stream)])
 
     def recompute(self, what: Filter = "{}") -> "Schedule":
         return self._add("recompute", [_filter(what)])

@@ -16,7 +16,7 @@ class AllToAll : public Executor {
     from_ = op.reads[0];
     to_ = op.writes[0];
     form_ =
-        prepare.computations.exchange(prepare.name(op.label), samples(prepare, communication),
+        prepare.computations.exchange(prepare.name(op.label), prepare.samples_over(communication),
                                       static_cast<int64_t>(members.size()), communication.exchange == Exchange::Divide);
   }
 
@@ -29,13 +29,6 @@ class AllToAll : public Executor {
   }
 
  private:
-  /// Of a slice on one device: what the computations have that are divided in the same way.
-  static int64_t samples(const Preparation& prepare, const Communication& communication) {
-    for (const PlanWork& work : prepare.plan.works)
-      if (work.layout == communication.over) return work.samples;
-    throw std::runtime_error("nothing is computed on the values of an exchange");
-  }
-
   Preparation prepare_;
   int communication_, circle_ = -1;
   int from_ = -1, to_ = -1;

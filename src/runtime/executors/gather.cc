@@ -28,7 +28,7 @@ class AllGather : public Executor {
     prepare_.communicator.all_gather(
         circle_, prepare_.number(communication_, frame),
         {bytes_of(from) + offset_in(part_, from.numel(), mine) * size, static_cast<size_t>(mine.count * size)},
-        {bytes_of(to), to.nbytes()});
+        {bytes_of(to), to.nbytes()}, mine.count * size);
   }
 
  private:
@@ -42,6 +42,7 @@ class AllGather : public Executor {
 }  // namespace
 
 std::unique_ptr<Executor> make_all_gather(const Preparation& prepare, int op) {
+  if (prepare.find(prepare.op(op).writes, Category::Activations)) return make_join_parts(prepare, op);
   return std::make_unique<AllGather>(prepare, op);
 }
 

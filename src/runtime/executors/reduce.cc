@@ -56,8 +56,9 @@ class ReduceScatter : public Executor, Reduction {
         contribution_(prepare.find(prepare.op(op).reads, Category::Communication)) {}
   void run(Frame& frame) override {
     const at::Tensor &from = frame[contribution_.value_or(gradients)], &to = frame[gradients];
+    const std::span<std::byte> mine = range(to, part.owned());
     prepare.communicator.reduce_scatter(circle_, prepare.number(communication, frame), all(from),
-                                        range(to, part.owned()), number_type(dtype),
+                                        static_cast<int64_t>(mine.size()), mine, number_type(dtype),
                                         contribution_ ? Communicator::Into::Add : Communicator::Into::Replace);
   }
 
@@ -175,6 +176,7 @@ std::unique_ptr<Executor> make_all_reduce(const Preparation& prepare, int op) {
   return std::make_unique<ReduceScalars>(prepare, op);
 }
 std::unique_ptr<Executor> make_reduce_scatter(const Preparation& prepare, int op) {
+  if (prepare.find(prepare.op(op).writes, Category::Activations)) return make_sum_into_parts(prepare, op);
   return std::make_unique<ReduceScatter>(prepare, op);
 }
 std::unique_ptr<Executor> make_reduce_pieces(const Preparation& prepare, int op) {

@@ -28,7 +28,8 @@ class Transfer : public Executor {
     const int64_t samples = samples_of(prepare, communication);
     const int sharers = prepare.plan.sharers;
     const int64_t my_parts = static_cast<int64_t>(mine.size()) / sharers;
-    form_ = prepare.computations.value(value, samples / my_parts);
+    form_ = communication.parts ? prepare.computations.exchange(value, samples / my_parts, sharers, true).after
+                                : prepare.computations.value(value, samples / my_parts);
     if (mine.size() == theirs.size()) {
       pieces_ = {{theirs[static_cast<size_t>(position)], 0, 0}};
       return;

@@ -145,7 +145,10 @@ ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t sampl
   const ValueId id = value_id(name);
   const Value& value = graph_[id];
   const TensorForm whole = must(model_.form(id, samples)), divided = must(model_.form(id, samples, parts));
-  const int64_t run_whole = run_bytes(value, extents(value, samples, 1), whole, divided_label, parts);
+  const std::string_view label = labelled(value.shape, sequence_label) ? sequence_label : divided_label;
+  const int64_t run_whole = run_bytes(value, extents(value, samples, 1), whole, label, parts);
+  if (label == sequence_label)
+    return inwards ? ExchangeForm{whole, divided, run_whole, 0} : ExchangeForm{divided, whole, 0, run_whole};
   const int64_t run_divided = run_bytes(value, extents(value, samples, parts), divided, gathered_label, parts);
   return inwards ? ExchangeForm{whole, divided, run_whole, run_divided}
                  : ExchangeForm{divided, whole, run_divided, run_whole};

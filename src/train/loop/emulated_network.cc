@@ -21,6 +21,8 @@ CollectiveKind collective_of(OpKind kind) {
       return CollectiveKind::AllToAll;
     case OpKind::ReducePieces:
       return CollectiveKind::ReducePieces;
+    case OpKind::TakePart:
+      return CollectiveKind::TakePart;
     default:
       internal_error("a collective has one of the kinds above");
   }

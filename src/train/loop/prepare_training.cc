@@ -27,28 +27,35 @@ std::vector<int64_t> parts_of_regions(const Plan& plan) {
   return {parts.begin(), parts.end()};
 }
 
-std::vector<CutSeed> seeds_of(const TrainableModel& model, const Schedule& schedule) {
+/// What the schedule cuts: a capture of the model depends on it.
+struct Cuts {
   std::vector<CutSeed> seeds;
+  bool sequence = false;
+};
+Cuts cuts_of(const TrainableModel& model, const Schedule& schedule) {
+  Cuts out;
   for (const Directive& directive : schedule.directives)
     if (const auto* cut = std::get_if<Cut>(&directive.body)) {
       const std::vector<CutSeed> named = cut->seeds.empty() ? known_cuts(model.meta.parameters) : cut->seeds;
-      seeds.insert(seeds.end(), named.begin(), named.end());
+      out.seeds.insert(out.seeds.end(), named.begin(), named.end());
+      out.sequence = out.sequence || cut->sequence;
     }
-  return seeds;
+  return out;
 }
 
 /// The same from the directives that a plan remembers.
-std::vector<CutSeed> seeds_of(const TrainableModel& model, const Plan& plan) {
+Cuts cuts_of(const TrainableModel& model, const Plan& plan) {
   Schedule schedule;
   for (const PlanOrigin& origin : plan.origins)
     if (auto parsed = parse_schedule(make_source(origin.place, origin.text)))
       for (Directive& directive : parsed->directives) schedule.directives.push_back(std::move(directive));
-  return seeds_of(model, schedule);
+  return cuts_of(model, schedule);
 }
 
-CaptureOptions capture_options(const TrainableModel& model, std::vector<CutSeed> cuts) {
+CaptureOptions capture_options(const TrainableModel& model, Cuts cuts) {
   CaptureOptions out;
-  out.cuts = std::move(cuts);
+  out.cuts = std::move(cuts.seeds);
+  out.sequence = cuts.sequence;
   out.name = model.name;
   out.step = model.step;
   out.inputs = model.inputs;
@@ -58,7 +65,7 @@ CaptureOptions capture_options(const TrainableModel& model, std::vector<CutSeed>
 
 /// For the sizes of slices and the divided regions of the plan.
 Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan, bool measure) {
-  CaptureOptions capturing = capture_options(model, seeds_of(model, plan));
+  CaptureOptions capturing = capture_options(model, cuts_of(model, plan));
   capturing.samples = sizes_of_slices(plan);
   capturing.parts = parts_of_regions(plan);
   capturing.measure_operators = measure;
@@ -76,7 +83,7 @@ Result<CapturedModel> capture_for(const TrainableModel& model, std::shared_ptr<c
 }  // namespace
 
 Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule) {
-  CaptureOptions capturing = capture_options(model, seeds_of(model, schedule));
+  CaptureOptions capturing = capture_options(model, cuts_of(model, schedule));
   capturing.samples = {std::min<int64_t>(model.step.batch, 2)};
   capturing.measure_operators = false;
   return capture(model.meta, capturing);
@@ -84,7 +91,7 @@ Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedu
 
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
                                   const CompileOptions& options, bool measure) {
-  if (seeds_of(model, schedule).empty()) return capture_for(model, whole.graph(), schedule, options, measure);
+  if (cuts_of(model, schedule).seeds.empty()) return capture_for(model, whole.graph(), schedule, options, measure);
   PIPER_TRY(const CapturedModel cut, sketch(model, schedule));
   return capture_for(model, cut.graph(), schedule, options, measure);
 }

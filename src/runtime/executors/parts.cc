@@ -1,0 +1,76 @@
+// Values of which devices that share samples have a part each, along one dimension: made of sums, joined, taken.
+#include "runtime/executor.h"
+
+namespace piper {
+namespace {
+
+struct Parts {
+  Parts(const Preparation& prepare, int index, bool inwards)
+      : prepare_(prepare), communication_(prepare.op(index).communication) {
+    const PlannedOp& op = prepare.op(index);
+    const Communication& communication = prepare.communication(op);
+    const std::vector<int> members = prepare.members(communication);
+    circle_ = prepare.circle(members);
+    parts_ = static_cast<int64_t>(members.size());
+    mine_ = std::find(members.begin(), members.end(), prepare.device) - members.begin();
+    from_ = op.reads[0];
+    to_ = op.writes[0];
+    form_ = prepare.computations.exchange(prepare.name(op.label), prepare.samples_over(communication), parts_, inwards);
+  }
+  static std::span<std::byte> all(const at::Tensor& tensor) { return {bytes_of(tensor), tensor.nbytes()}; }
+  at::Tensor& make(Frame& frame) const { return frame[to_] = make_tensor(form_.after, frame.place()); }
+
+  Preparation prepare_;
+  int communication_, circle_ = -1;
+  int64_t parts_ = 1, mine_ = 0;
+  int from_ = -1, to_ = -1;
+  ExchangeForm form_;
+};
+
+/// Each device has a part of a sum, and gets its part of the whole.
+class SumIntoParts : public Executor, Parts {
+ public:
+  SumIntoParts(const Preparation& prepare, int op) : Parts(prepare, op, true) {}
+  void run(Frame& frame) override {
+    const at::Tensor& from = frame[from_];
+    const at::Tensor& to = make(frame);
+    prepare_.communicator.reduce_scatter(circle_, prepare_.number(communication_, frame), all(from), form_.run_before,
+                                         all(to), number_type(to.scalar_type()), Communicator::Into::Replace);
+  }
+};
+
+class JoinParts : public Executor, Parts {
+ public:
+  JoinParts(const Preparation& prepare, int op) : Parts(prepare, op, false) {}
+  void run(Frame& frame) override {
+    const at::Tensor& from = frame[from_];
+    prepare_.communicator.all_gather(circle_, prepare_.number(communication_, frame), all(from), all(make(frame)),
+                                     form_.run_after);
+  }
+};
+
+/// Of what everybody has.
+class TakePart : public Executor, Parts {
+ public:
+  TakePart(const Preparation& prepare, int op) : Parts(prepare, op, true) {}
+  void run(Frame& frame) override {
+    const at::Tensor& from = frame[from_];
+    const at::Tensor& to = make(frame);
+    const int64_t run = form_.run_before / from.element_size(), runs = to.numel() / run;
+    to.as_strided({runs, run}, {run, 1}).copy_(from.as_strided({runs, run}, {parts_ * run, 1}, mine_ * run));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, int op) {
+  return std::make_unique<SumIntoParts>(prepare, op);
+}
+std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, int op) {
+  return std::make_unique<JoinParts>(prepare, op);
+}
+std::unique_ptr<Executor> make_take_part(const Preparation& prepare, int op) {
+  return std::make_unique<TakePart>(prepare, op);
+}
+
+}  // namespace piper
