@@ -53,6 +53,7 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
     const CountMemory counting(memory_);
     const at::NoGradGuard no_grad;
     at::init_num_threads();
+    processor_.enter_thread();
     run();
   };
   const auto failed = [this](const std::exception_ptr& what) {
@@ -213,6 +214,10 @@ void DeviceRun::wait() {
   ends_[plan_.streams.size()].wait(step_);
   for (size_t s = 0; s < streams_.size(); ++s)
     if (streams_[s]) ends_[s].wait(step_);
+}
+
+bool DeviceRun::has_ended(int op) const {
+  return recorder_.times(recorder_.step(), op).ended != 0 && (!side_ || side_->has_ended(op));
 }
 
 bool DeviceRun::idle() const {

@@ -38,11 +38,15 @@ class DeviceRun {
   int device() const { return device_; }
   const PlanTemplate& program() const { return program_; }
   Processor& processor() { return processor_; }
+  Communicator& communicator() const { return communicator_; }
   Frame& frame() { return frame_; }
   const FlightRecorder& recorder() const { return recorder_; }
   MemoryCounter& memory() { return memory_; }
   /// Operations ended since the beginning.
   int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+
+  /// Of an operation that was issued in this step.
+  bool has_ended(int op) const;
 
   /// Makes buffers that last, and executors.
   void prepare();

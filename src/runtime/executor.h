@@ -23,9 +23,11 @@ class Executor {
   virtual void run(Frame& frame) = 0;
 };
 
-/// The circles in which a plan's devices communicate, by their members.
-using Circles = std::map<std::vector<int>, int>;
-/// Makes them, in the same order on every device.
+/// The circles in which a plan's devices communicate, by stream and members: what several streams do goes on side by
+/// side.
+using Circles = std::map<std::pair<int, std::vector<int>>, int>;
+/// Makes them, and connections for transfers, in the same order on every device. Throws RunError: a circle cannot be
+/// made, and which operation of the device needs it.
 Circles make_circles(const Plan& plan, Communicator& communicator);
 
 /// What executors are made from.
@@ -52,7 +54,9 @@ struct Preparation {
   std::optional<int> find(const std::vector<int>& buffers, Category category) const;
   /// The members of the part of a collective to which the device belongs.
   std::vector<int> members(const Communication& communication) const;
-  int circle(const std::vector<int>& members) const { return circles.at(members); }
+  int circle(const PlannedOp& op, const std::vector<int>& members) const { return circles.at({op.stream, members}); }
+  /// Of a collective.
+  int circle(const PlannedOp& op) const { return circle(op, members(communication(op))); }
   /// The number of an exchange in a step.
   int64_t number(int communication, const Frame& frame) const {
     return frame.settings().step * static_cast<int64_t>(plan.communications.size()) + communication;

@@ -17,6 +17,11 @@ class HostProcessor : public Processor {
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_local_world(devices, std::move(options));
   }
+  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> wires,
+                                                  std::chrono::milliseconds) override {
+    return wires;  // memory of the host is what they carry
+  }
+  void enter_thread() override {}
 
   void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                         int64_t count) override {

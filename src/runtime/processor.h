@@ -25,6 +25,8 @@ class DeviceSide {
   /// On the stream that the calling thread uses now.
   virtual void started(int op) = 0;
   virtual void ended(int op) = 0;
+  /// Of an operation whose work has been put in: it has been done. Asked by another thread.
+  virtual bool has_ended(int op) const = 0;
   /// Everything has ended: corrects what the recorder has of the step.
   virtual void end(FlightRecorder& recorder) = 0;
 };
@@ -69,6 +71,12 @@ class Processor {
   virtual bool memory_belongs_to_streams() const = 0;
   /// Communicators of devices that all are here.
   virtual std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) = 0;
+  /// Communicators of devices whose others are in other processes. `wires` carry messages of the host; `patience`: how
+  /// long the others may take to come.
+  virtual std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> wires,
+                                                          std::chrono::milliseconds patience) = 0;
+  /// The calling thread will use it.
+  virtual void enter_thread() = 0;
 
   // On memory of the place, and on the stream that the calling thread uses now.
   virtual void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,

@@ -44,10 +44,13 @@ DeviceProgress progress_of(const DeviceRun& device) {
   for (size_t i = 0; i < recorder.ops(); ++i) {
     const auto stream = static_cast<size_t>(device.program().ops[i].stream);
     if (out.streams.size() <= stream) out.streams.resize(stream + 1);
-    const OpTimes times = recorder.times(out.step, static_cast<int>(i));
+    DeviceProgress::Last& last = out.streams[stream];
+    if (last.op >= 0 && !last.ended) continue;  // what comes after it may have been issued, but has not begun
+    const auto op = static_cast<int>(i);
+    const OpTimes times = recorder.times(out.step, op);
     if (times.started != 0)
-      out.streams[stream] = {static_cast<int>(i), static_cast<double>(now() - times.started) * 1e-9, times.ended != 0,
-                             static_cast<double>(recorder.longest(static_cast<int>(i))) * 1e-9};
+      last = {op, static_cast<double>(now() - times.started) * 1e-9, device.has_ended(op),
+              static_cast<double>(recorder.longest(op)) * 1e-9};
   }
   return out;
 }

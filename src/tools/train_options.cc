@@ -22,7 +22,9 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
                  "Where devices are: local, threads of this process; mpi, processes that mpirun started")
       ->check(CLI::IsMember({"local", "mpi"}))
       ->capture_default_str();
-  app.add_option("--on", input.on, "What computes: cpu, or cuda, the GPU of this machine, which all devices share")
+  app.add_option("--on", input.on,
+                 "What computes: cpu, or cuda, the GPU of this machine, which all devices share; of several processes "
+                 "each has its own")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_flag("--deterministic", input.deterministic, "On a GPU: the same bits in every run, at some cost");
   app.add_option("--emulate", input.emulate,

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include "comm/gpu/gpu_world.h"
 #include "runtime/cuda/optimizer.h"
 #include "runtime/gpu/gpu_stream.h"
+#include "runtime/gpu/join_by_nccl.h"
 #include "runtime/gpu/replay_memory.h"
 
 namespace piper {
@@ -44,6 +46,9 @@ class GpuSide : public DeviceSide {
   void ended(int op) override {
     if (memory_) memory_->leave();
     events_[static_cast<size_t>(2 * op + 1)]->record(current());
+  }
+  bool has_ended(int op) const override {
+    return cudaEventQuery(events_[static_cast<size_t>(2 * op + 1)]->get()) != cudaErrorNotReady;
   }
   void end(FlightRecorder& recorder) override {
     if (memory_) {
@@ -110,10 +115,11 @@ class GpuRecordedWork : public RecordedWork {
 
 class GpuProcessor : public Processor {
  public:
-  explicit GpuProcessor(bool graphs) : graphs_(graphs) {}
+  explicit GpuProcessor(const GpuOptions& options)
+      : graphs_(options.graphs), gpu_(static_cast<c10::DeviceIndex>(options.gpu)) {}
 
-  c10::Device place() const override { return {c10::kCUDA, 0}; }
-  std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(0); }
+  c10::Device place() const override { return {c10::kCUDA, gpu_}; }
+  std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(gpu_); }
   std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, graphs_); }
   std::unique_ptr<RecordedWork> make_recorded() override {
     return graphs_ ? std::make_unique<GpuRecordedWork>() : nullptr;
@@ -122,6 +128,11 @@ class GpuProcessor : public Processor {
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_gpu_world(devices, options.patience);
   }
+  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> wires,
+                                                  std::chrono::milliseconds patience) override {
+    return join_by_nccl(std::move(wires), patience);
+  }
+  void enter_thread() override { c10::cuda::set_device(gpu_); }
 
   void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                         int64_t count) override {
@@ -150,12 +161,25 @@ class GpuProcessor : public Processor {
 
  private:
   bool graphs_;
+  c10::DeviceIndex gpu_;
 };
 
 }  // namespace
 
 GpuCounts gpu_counts() {
   return {graphs_launched, strays_seen};
+}
+
+std::vector<std::string> visible_gpus() {
+  int gpus = 0;
+  if (cudaGetDeviceCount(&gpus) != cudaSuccess) return {};
+  std::vector<std::string> names;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    cudaDeviceProp properties;
+    check_cuda(cudaGetDeviceProperties(&properties, gpu), "ask a GPU for its name");
+    names.emplace_back(properties.uuid.bytes, sizeof properties.uuid.bytes);
+  }
+  return names;
 }
 
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options) {
@@ -167,12 +191,13 @@ Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options)
         .help("--on cpu trains on the processors of this machine");
   if (options.deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when it is loaded
   at::globalContext().lazyInitDevice(c10::kCUDA);
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(options.gpu));
   if (options.deterministic) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
   if (options.graphs) install_replay_allocator();
-  return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>(options.graphs));
+  return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>(options));
 }
 
 }  // namespace piper

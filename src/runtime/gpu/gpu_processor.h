@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "runtime/processor.h"
@@ -13,6 +15,8 @@ struct GpuOptions {
   bool deterministic = false;
   /// Memory gets its places after the second step, and chunks without random numbers are graphs from then on.
   bool graphs = false;
+  /// Which one of this machine's.
+  int gpu = 0;
 };
 
 /// Since the program began, on all devices.
@@ -22,7 +26,10 @@ struct GpuCounts {
 };
 GpuCounts gpu_counts();
 
-/// The first GPU of this machine. Refused (E807) where there is none.
+/// Names of the GPUs that this process sees: the same in every process.
+std::vector<std::string> visible_gpus();
+
+/// A GPU of this machine. Refused (E807) where there is none.
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options = {});
 
 }  // namespace piper

@@ -1,5 +1,6 @@
 #include "runtime/gpu/replay_memory.h"
 
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
@@ -38,7 +39,8 @@ class ReplayAllocator : public native::CUDAAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     ReplayMemory* const memory = current_memory;
     if (!memory || bytes == 0) return to_->allocate(bytes);
-    if (void* const place = memory->serve(bytes)) return {place, place, keep, c10::Device(c10::kCUDA, 0)};
+    if (void* const place = memory->serve(bytes))
+      return {place, place, keep, c10::Device(c10::kCUDA, c10::cuda::current_device())};
     c10::DataPtr data = to_->allocate(bytes);
     if (!memory->watches()) return data;
     void* const place = data.get();

@@ -67,7 +67,7 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
                  fmt::format("the schedule is for {} devices, the run for {}", device_count(*prepared.plan),
                              *train.run.devices))
         .help("leave `devices` out, or change the mesh of the schedule");
-  if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(*prepared.plan)));
+  if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(*prepared.plan), processor_of(options)));
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
   std::unique_ptr<Training> out(new Training(std::move(model), std::move(prepared), train, std::move(tokens), options));
@@ -97,7 +97,7 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
   if (options.fault) job.run.before_op = plant(*options.fault, plan());
   job.predictions = predictions(plan(), options.costs, options.emulate ? options.emulate : options.cluster);
   std::vector<std::unique_ptr<Communicator>> communicators =
-      options.world ? join_job(*options.world, device_count(plan()), job)
+      options.world ? join_job(*options.world, device_count(plan()), processor_, job)
                     : processor_.make_world(device_count(plan()), std::move(local));
   job_ = std::make_unique<Job>(prepared_.plan, model_.step, computations, std::move(communicators), std::move(job));
   job_->set_parameters(model_.initialize);
