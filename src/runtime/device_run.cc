@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/invariant.h"
 #include "base/prompt_thread.h"
@@ -157,12 +158,18 @@ void DeviceRun::issue() {
     Stream& stream = *streams_[static_cast<size_t>(op.stream)];
     for (const int awaited : op.waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
     for (const int loader : inputs_[i]) stream.wait(events_[static_cast<size_t>(loader)], step_);
-    recorder_.launched(static_cast<int>(i));
-    stream.launch([this, i] { execute(static_cast<int>(i)); });
-    stream.record(events_[i], step_);
-    if (options_.issue == Issue::Serial) {
-      stream.flush();
-      events_[i].wait(step_);
+    {
+      // others may need their turn before what this operation frees can go
+      const bool in_turn = options_.turns && options_.turns->taken;
+      std::unique_lock<std::mutex> alone;
+      if (in_turn && !is_communication(op.kind)) alone = std::unique_lock(options_.turns->one);
+      recorder_.launched(static_cast<int>(i));
+      stream.launch([this, i] { execute(static_cast<int>(i)); });
+      stream.record(events_[i], step_);
+      if (options_.issue == Issue::Serial || in_turn) {
+        stream.flush();
+        events_[i].wait(step_);
+      }
     }
     free_after(i);
   }

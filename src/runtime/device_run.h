@@ -27,6 +27,7 @@ struct RunOptions {
   std::function<void(int device, int op)> before_op;
   bool poison_freed = false;
   Processor* processor = nullptr;  // none: that of this machine
+  Turns* turns = nullptr;          // none: devices compute side by side
 };
 
 class DeviceRun {

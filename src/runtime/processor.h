@@ -3,8 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -53,6 +55,16 @@ struct NumberRange {
   DType dtype = DType::Float32;
   const std::byte* numbers = nullptr;
   int64_t count = 0;
+};
+
+/// Shared by devices whose computations and updates run one at a time, each ended before the next begins: so that each
+/// can be measured alone. Several may share a GPU.
+struct Turns {
+  std::atomic<bool> taken = true;  // otherwise they run as ever
+  /// On a GPU: its kernels wait until the host has put all of an operation in, which takes as long as it took in turns
+  /// that were not held. So its time is the GPU's, whatever the host takes.
+  std::atomic<bool> held = false;
+  std::mutex one;
 };
 
 class Processor {

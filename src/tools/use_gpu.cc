@@ -8,7 +8,7 @@
 namespace piper {
 
 Result<std::unique_ptr<Processor>> use_gpu(const GpuUse& use) {
-  GpuOptions options{use.deterministic, use.graphs};
+  GpuOptions options{.deterministic = use.deterministic, .graphs = use.graphs, .turns = use.turns};
   if (use.world) {
     if (nccl_here().empty()) return built_without_nccl();
     PIPER_TRY(options.gpu, take_gpu(*use.world, visible_gpus(), use.patience));

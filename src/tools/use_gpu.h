@@ -17,6 +17,8 @@ struct GpuUse {
   /// Processes with a GPU each; none: all devices share one.
   World* world = nullptr;
   Patience patience = {};  // for the others
+  /// Computations are measured alone while turns are taken; none: never.
+  const Turns* turns = nullptr;
 };
 
 /// E807: there is no GPU, or too few, or this program was built without what GPUs need.

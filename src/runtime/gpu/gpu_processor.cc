@@ -11,6 +11,7 @@
 
 #include "comm/gpu/check.h"
 #include "comm/gpu/gpu_world.h"
+#include "runtime/cuda/hold.h"
 #include "runtime/cuda/optimizer.h"
 #include "runtime/gpu/gpu_stream.h"
 #include "runtime/gpu/join_by_nccl.h"
@@ -28,7 +29,7 @@ cudaStream_t current() {
 /// The clock: events before and after every operation, against one at the beginning of the step.
 class GpuSide : public DeviceSide {
  public:
-  GpuSide(size_t ops, bool replays) : base_(cudaEventDefault) {
+  GpuSide(size_t ops, bool replays, const Turns* turns) : base_(cudaEventDefault), turns_(turns), host_(ops) {
     for (size_t i = 0; i < 2 * ops; ++i) events_.push_back(std::make_unique<GpuEvent>(cudaEventDefault));
     if (replays) memory_ = std::make_unique<ReplayMemory>(ops);
   }
@@ -40,12 +41,17 @@ class GpuSide : public DeviceSide {
     base_time_ = now();
   }
   void started(int op) override {
+    HostTime& time = host_[static_cast<size_t>(op)];
+    if (held()) cuda::hold(time.took * 3 / 2, current());
+    time.started = now();
     events_[static_cast<size_t>(2 * op)]->record(current());
     if (memory_) memory_->enter(op);
   }
   void ended(int op) override {
     if (memory_) memory_->leave();
     events_[static_cast<size_t>(2 * op + 1)]->record(current());
+    HostTime& time = host_[static_cast<size_t>(op)];
+    if (!held()) time.took = now() - time.started;  // otherwise it may have waited too
   }
   bool has_ended(int op) const override {
     return cudaEventQuery(events_[static_cast<size_t>(2 * op + 1)]->get()) != cudaErrorNotReady;
@@ -60,6 +66,11 @@ class GpuSide : public DeviceSide {
   }
 
  private:
+  /// Of the last step that was not held.
+  struct HostTime {
+    Nanoseconds started = 0, took = 0;
+  };
+  bool held() const { return turns_ && turns_->held; }
   Nanoseconds time(const GpuEvent& event) const {
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, base_.get(), event.get()), "read the clock of the GPU");
@@ -69,6 +80,8 @@ class GpuSide : public DeviceSide {
   GpuEvent base_;
   Nanoseconds base_time_ = 0;
   std::vector<std::unique_ptr<GpuEvent>> events_;  // two by operation
+  const Turns* turns_;
+  std::vector<HostTime> host_;  // by operation
   std::unique_ptr<ReplayMemory> memory_;
   int64_t strays_ = 0;  // that were counted
 };
@@ -116,11 +129,11 @@ class GpuRecordedWork : public RecordedWork {
 class GpuProcessor : public Processor {
  public:
   explicit GpuProcessor(const GpuOptions& options)
-      : graphs_(options.graphs), gpu_(static_cast<c10::DeviceIndex>(options.gpu)) {}
+      : graphs_(options.graphs), gpu_(static_cast<c10::DeviceIndex>(options.gpu)), turns_(options.turns) {}
 
   c10::Device place() const override { return {c10::kCUDA, gpu_}; }
   std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(gpu_); }
-  std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, graphs_); }
+  std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, graphs_, turns_); }
   std::unique_ptr<RecordedWork> make_recorded() override {
     return graphs_ ? std::make_unique<GpuRecordedWork>() : nullptr;
   }
@@ -162,6 +175,7 @@ class GpuProcessor : public Processor {
  private:
   bool graphs_;
   c10::DeviceIndex gpu_;
+  const Turns* turns_;
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ struct GpuOptions {
   bool graphs = false;
   /// Which one of this machine's.
   int gpu = 0;
+  const Turns* turns = nullptr;  // that devices take; none: they never do
 };
 
 /// Since the program began, on all devices.
