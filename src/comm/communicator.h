@@ -43,10 +43,7 @@ class Communicator {
   /// circle come in the same order on all its members. May wait for them.
   virtual int make_circle(std::vector<int> members) = 0;
   /// Of the plan, as circles are: there will be transfers from one device to another.
-  virtual void connect(int from, int to) {
-    static_cast<void>(from);
-    static_cast<void>(to);
-  }
+  virtual void connect(int /*from*/, int /*to*/) {}
 
   virtual void send(int to, int64_t number, std::span<const std::byte> data) = 0;
   virtual void receive(int from, int64_t number, std::span<std::byte> data) = 0;

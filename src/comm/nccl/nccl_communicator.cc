@@ -63,7 +63,6 @@ class Comm {
     if (!comm_) return "";
     const NcclStatus status = calls_.status(comm_);
     if (status.kind != Standing::Failed) return "";
-    over_ = true;
     return fmt::format("NCCL reports of devices [{}]: {}", fmt::join(members_, ", "), status.problem);
   }
 
