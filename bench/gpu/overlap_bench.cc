@@ -10,7 +10,6 @@
 #include "../must.h"
 #include "base/read_file.h"
 #include "comm/gpu/check.h"
-#include "comm/gpu/queue.h"
 #include "runtime/gpu/gpu_processor.h"
 #include "schedule/load_schedule.h"
 #include "train/loop/training.h"
@@ -19,10 +18,10 @@ namespace {
 
 using namespace piper;
 
-constexpr size_t piece = 16 << 20;
+constexpr size_t piece = 4 << 20;
 
-/// Copies between memory of the host and of the GPU, one after the other. A step's inputs go to the GPU too, and wait
-/// for what is before them in that queue, so no more than two pieces are.
+/// Copies between memory of the host and of the GPU, one begun after the other has ended: a step's inputs go to the GPU
+/// too, and would wait for all that is before them in that queue.
 class Copies {
  public:
   explicit Copies(cudaMemcpyKind kind) : kind_(kind) {
@@ -37,14 +36,11 @@ class Copies {
   }
   void begin(int pieces) {
     thread_ = std::thread([this, pieces] {
-      GpuEvent ends[2];
       const bool out = kind_ == cudaMemcpyDeviceToHost;
       for (int i = 0; i < pieces; ++i) {
-        check_cuda(cudaEventSynchronize(ends[i % 2].get()), "wait for a copy");
         check_cuda(cudaMemcpyAsync(out ? host_ : gpu_, out ? gpu_ : host_, piece, kind_, stream_), "copy");
-        ends[i % 2].record(stream_);
+        check_cuda(cudaStreamSynchronize(stream_), "wait for a copy");
       }
-      check_cuda(cudaStreamSynchronize(stream_), "wait for copies");
     });
   }
   void end() { thread_.join(); }

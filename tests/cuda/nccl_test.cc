@@ -184,6 +184,27 @@ TEST(Nccl, WhoNeverComesIsADeadline) {
   EXPECT_EQ(again[0]->make_circle({0}), 0);
 }
 
+/// A send to itself that nothing receives: NCCL says so, and the communicator can still be aborted.
+TEST(Nccl, WhatFailsIsTold) {
+  SKIP_WITHOUT_GPU();
+  const auto calls = make_nccl_calls();
+  OwnQueue queue;
+  NcclCalls::Id id{};
+  NcclCalls::Comm comm = nullptr;
+  ASSERT_EQ(calls->make_id(id).kind, NcclStatus::Kind::Done);
+  NcclStatus status = calls->init(comm, 1, id, 0);
+  while (status.kind == NcclStatus::Kind::UnderWay) status = calls->status(comm);
+  ASSERT_EQ(status.kind, NcclStatus::Kind::Done) << status.problem;
+  const GpuMemory a(Bytes(64));
+  status = calls->send(a.at(), 64, 0, comm, queue.queue.stream);
+  while (status.kind == NcclStatus::Kind::UnderWay) status = calls->status(comm);
+  EXPECT_EQ(status.kind, NcclStatus::Kind::Failed);
+  EXPECT_NE(status.problem, "");
+  calls->abort(comm);
+  const Communicators again = nccl_world(1, seconds(60));
+  EXPECT_EQ(again[0]->make_circle({0}), 0);
+}
+
 /// NCCL refuses two ranks on one GPU; both hear it, and both end.
 TEST(Nccl, WhatCannotBeMadeIsAborted) {
   SKIP_WITHOUT_GPU();

@@ -4,12 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/local/local_world.h"
 #include "comm_nccl/stand_in.h"
 #include "models/configurations.h"
 #include "schedule/schedule_text.h"
 #include "train_loop/covering.h"
 #include "train_loop/legs.h"
+#include "train_loop/nccl/run_apart.h"
 
 namespace piper {
 namespace {
@@ -20,59 +20,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-/// A process with one device, of which only the communicator is asked for.
-class OneDevice : public World {
- public:
-  explicit OneDevice(std::unique_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {}
-  int rank() const override { return communicator_->device(); }
-  int ranks() const override { return 0; }
-  const std::string& library() const override { return nothing_; }
-  std::vector<std::unique_ptr<Communicator>> make(int, std::chrono::milliseconds) override {
-    std::vector<std::unique_ptr<Communicator>> out;
-    out.push_back(std::move(communicator_));
-    return out;
-  }
-  std::string broadcast(std::string bytes, std::chrono::milliseconds) override { return bytes; }
-  std::vector<std::optional<std::string>> gather(const std::string&, std::chrono::milliseconds) override { return {}; }
-  void post(std::string, To) override {}
-  std::vector<Heard> heard() const override { return {}; }
-  int64_t moved() const override { return 0; }
-  [[noreturn]] void end_everywhere(int code) override { std::_Exit(code); }
-
- private:
-  std::unique_ptr<Communicator> communicator_;
-  std::string nothing_;
-};
-
-struct Ran {
-  std::vector<Trained> devices;
-  std::vector<std::string> problems;  // by device; empty: none
-};
-
-/// Every device in its own thread, with a job of its own.
-Ran run(NcclStandIn& nccl, const TrainableModel& model, const CapturedModel& captured,
-        const std::shared_ptr<const Plan>& plan, const TrainSettings& settings) {
-  LocalOptions options;
-  options.patience = seconds(60);
-  std::vector<std::unique_ptr<Communicator>> wires =
-      make_local_world(static_cast<int>(template_of_device(*plan).size()), options);
-  Ran out;
-  out.devices.resize(wires.size());
-  out.problems.resize(wires.size());
-  std::vector<std::thread> threads;
-  for (size_t d = 0; d < wires.size(); ++d)
-    threads.emplace_back([&, d] {
-      OneDevice here(nccl.communicator(std::move(wires[d])));
-      TrainSettings mine = settings;
-      mine.world = &here;
-      try {
-        out.devices[d] = train(model, captured, plan, mine);
-      } catch (const std::exception& problem) {
-        out.problems[d] = problem.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return out;
+auto over(NcclStandIn& nccl) {
+  return [&](std::unique_ptr<Communicator> wire) { return nccl.communicator(std::move(wire)); };
 }
 
 void expect_equal_to_threads(const TrainableModel& model, const CapturedModel& captured,
@@ -80,7 +29,7 @@ void expect_equal_to_threads(const TrainableModel& model, const CapturedModel& c
   const auto devices = static_cast<int>(template_of_device(*plan).size());
   const Trained threads = train(model, captured, plan, settings);
   NcclStandIn nccl(devices, seconds(60));
-  const Ran ran = run(nccl, model, captured, plan, settings);
+  const Ran ran = run_apart(over(nccl), model, captured, plan, settings);
   EXPECT_THAT(ran.problems, testing::Each(""));
   EXPECT_THAT(mistakes(nccl.records()), IsEmpty());
   EXPECT_EQ(nccl.aborted(), 0);
@@ -185,7 +134,7 @@ std::vector<std::string> found(const Way& way, const Fault& fault) {
     call.count -= 1;
     return !fault.skip;
   };
-  const Ran ran = run(nccl, model, *ready.captured, ready.plan, two_steps());
+  const Ran ran = run_apart(over(nccl), model, *ready.captured, ready.plan, two_steps());
   EXPECT_THAT(ran.problems, Contains(Not("")));
   EXPECT_EQ(nccl.destroyed(), 0);
   return mistakes(nccl.records());
@@ -208,7 +157,7 @@ TEST(NcclFaults, WhoIsGoneAtTheBeginningIsNamed) {
     if (device == 2 && call.kind == NcclRecord::Kind::Init) throw std::runtime_error("killed");
     return true;
   };
-  const Ran ran = run(nccl, model, *ready.captured, ready.plan, two_steps());
+  const Ran ran = run_apart(over(nccl), model, *ready.captured, ready.plan, two_steps());
   EXPECT_EQ(ran.problems[2], "killed");
   for (const size_t d : {0, 1, 3})
     EXPECT_THAT(ran.problems[d],
