@@ -59,10 +59,24 @@ class DeviceRun {
     int buffer, stream;
     std::vector<int> awaited;  // operations that used it on other streams
   };
+  /// Computations that follow each other on one stream and are recorded as one piece of work.
+  struct Stretch {
+    size_t begin = 0, end = 0;
+    std::unique_ptr<RecordedWork> work;  // none: it cannot be recorded
+    std::vector<const void*> places;     // of what it read when it was recorded; empty: not yet
+  };
   void order_memory();
+  void find_stretches();
   void issue();
+  void issue_one(size_t op);
+  bool issue_recorded(Stretch& stretch);
+  bool run_recorded(Stretch& stretch);
+  void record(const Stretch& stretch);
+  void recall(const Stretch& stretch);
+  std::vector<const void*> places(const Stretch& stretch);
   void free_after(size_t op);
   void execute(int op);
+  void attempt(int op, const std::function<void()>& work);
 
   const Plan& plan_;
   const PlanTemplate& program_;
@@ -80,6 +94,8 @@ class DeviceRun {
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::vector<int>> inputs_;        // by operation: those that loaded its inputs on other streams
   std::vector<std::vector<Release>> releases_;  // by operation
+  std::vector<Stretch> stretches_;
+  std::vector<char> awaited_;  // by operation: somebody waits for its event
   std::unique_ptr<DeviceSide> side_;
   std::unique_ptr<Event[]> events_;  // by operation
   std::unique_ptr<Event[]> ends_;    // by stream, then the host

@@ -1,6 +1,7 @@
 // What computes for a device: the processor of this machine, or a GPU. Several devices may share one.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <functional>
@@ -40,6 +41,19 @@ class RecordedWork {
   virtual void launch() = 0;
 };
 
+/// Random numbers in recorded work: seeds are read when it runs.
+class RecordedSeeds {
+ public:
+  virtual ~RecordedSeeds() = default;
+  /// Each for one call, which is recorded with it.
+  virtual const std::vector<at::Generator>& generators() const = 0;
+  /// Their seeds in what is put on the calling thread's stream from now on.
+  virtual void set(std::span<const uint64_t> seeds) = 0;
+};
+
+/// What is recorded as one piece of work.
+enum class Graphs { None, Chunk, Step };
+
 /// What a thread is made ready with, and who hears of what goes wrong on it.
 struct StreamMaking {
   std::function<void(const std::function<void()>&)> on_thread;
@@ -62,8 +76,10 @@ class Processor {
   virtual std::unique_ptr<Stream> make_stream(const StreamMaking& making) = 0;
   /// None: streams are threads, with clocks and memory of their own.
   virtual std::unique_ptr<DeviceSide> make_side(size_t ops) = 0;
-  /// None: work is always put in piece by piece.
+  /// Not `None`: work and seeds can be recorded.
+  virtual Graphs graphs() const = 0;
   virtual std::unique_ptr<RecordedWork> make_recorded() = 0;
+  virtual std::unique_ptr<RecordedSeeds> make_seeds(size_t count) = 0;
   /// Memory belongs to the stream on which it was taken, and may be used there again as soon as it is free: that stream
   /// has to wait for the others that used it.
   virtual bool memory_belongs_to_streams() const = 0;

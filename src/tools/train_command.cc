@@ -55,6 +55,10 @@ class WatchInterrupts {
   void (*user_)(int);
 };
 
+Graphs graphs_named(const std::string& name) {
+  return name == "chunk" ? Graphs::Chunk : name == "step" ? Graphs::Step : Graphs::None;
+}
+
 /// What the plan is compiled for, so that it is the plan of a simulation with the same options.
 Checked read_costs(const TrainCommand& command, TrainingOptions& options) {
   if (!command.cluster.empty()) {
@@ -290,7 +294,7 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   TrainingOptions options;
   std::unique_ptr<Processor> gpu;
   if (loaded.config.run.on == RunOn::Cuda) {
-    auto found = use_gpu({loaded.config.run.deterministic, command.graphs == "chunk"});
+    auto found = use_gpu({loaded.config.run.deterministic, graphs_named(command.graphs)});
     if (!found) return {report_text(found.error(), color), true};
     gpu = std::move(*found);
     options.processor = gpu.get();

@@ -50,8 +50,10 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
                   "Seconds that anything may take, in addition to ten times what is expected of it")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
-  app->add_option("--graphs", command->graphs, "On a GPU: every chunk becomes a graph of CUDA (chunk), or none does")
-      ->check(CLI::IsMember({"none", "chunk"}))
+  app->add_option("--graphs", command->graphs,
+                  "On a GPU: graphs of CUDA are made of every chunk (chunk), of all that follows each other (step), or "
+                  "of nothing (none)")
+      ->check(CLI::IsMember({"none", "chunk", "step"}))
       ->capture_default_str();
   app->add_option("--fault", command->fault, "Fails on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
       ->check([](const std::string& text) {

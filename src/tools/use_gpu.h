@@ -10,7 +10,7 @@ namespace piper {
 
 struct GpuUse {
   bool deterministic = false;  // operators give the same bits in every run
-  bool graphs = false;         // chunks are graphs of CUDA
+  Graphs graphs = Graphs::None;
 };
 
 /// The GPU of this machine, for all devices. E807: there is none, or this program was built without what GPUs need.

@@ -1,11 +1,14 @@
 #include "runtime/gpu/gpu_processor.h"
 
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "comm/gpu/check.h"
@@ -28,6 +31,7 @@ class GpuSide : public DeviceSide {
  public:
   GpuSide(size_t ops, bool replays) : base_(cudaEventDefault) {
     for (size_t i = 0; i < 2 * ops; ++i) events_.push_back(std::make_unique<GpuEvent>(cudaEventDefault));
+    for (size_t i = 0; i < ops; ++i) starts_.push_back(2 * i);
     if (replays) memory_ = std::make_unique<ReplayMemory>(ops);
   }
 
@@ -38,12 +42,18 @@ class GpuSide : public DeviceSide {
     base_time_ = now();
   }
   void started(int op) override {
-    events_[static_cast<size_t>(2 * op)]->record(current());
+    const unsigned long long graph = recording();
+    // in a graph an operation begins when the one before it has ended
+    const bool follows = graph != 0 && graph == graph_ && op == last_ + 1;
+    starts_[static_cast<size_t>(op)] = follows ? 2 * static_cast<size_t>(last_) + 1 : 2 * static_cast<size_t>(op);
+    if (!follows) mark(starts_[static_cast<size_t>(op)], graph);
     if (memory_) memory_->enter(op);
   }
   void ended(int op) override {
     if (memory_) memory_->leave();
-    events_[static_cast<size_t>(2 * op + 1)]->record(current());
+    graph_ = recording();
+    last_ = op;
+    mark(2 * static_cast<size_t>(op) + 1, graph_);
   }
   void end(FlightRecorder& recorder) override {
     if (memory_) {
@@ -51,10 +61,23 @@ class GpuSide : public DeviceSide {
       strays_seen += memory_->strays() - std::exchange(strays_, memory_->strays());
     }
     for (size_t op = 0; op < events_.size() / 2; ++op)
-      recorder.correct(static_cast<int>(op), time(*events_[2 * op]), time(*events_[2 * op + 1]));
+      recorder.correct(static_cast<int>(op), time(*events_[starts_[op]]), time(*events_[2 * op + 1]));
   }
 
  private:
+  /// Which graph the current stream is recorded to; 0: none.
+  static unsigned long long recording() {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    check_cuda(cudaStreamGetCaptureInfo(current(), &status, &id), "ask whether a graph is recorded");
+    return status == cudaStreamCaptureStatusActive ? id : 0;
+  }
+  /// In a graph: whenever it is launched.
+  void mark(size_t event, unsigned long long graph) {
+    const unsigned flags = graph == 0 ? cudaEventRecordDefault : cudaEventRecordExternal;
+    check_cuda(cudaEventRecordWithFlags(events_[event]->get(), current(), flags), "record an event");
+  }
+
   Nanoseconds time(const GpuEvent& event) const {
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, base_.get(), event.get()), "read the clock of the GPU");
@@ -64,6 +87,9 @@ class GpuSide : public DeviceSide {
   GpuEvent base_;
   Nanoseconds base_time_ = 0;
   std::vector<std::unique_ptr<GpuEvent>> events_;  // two by operation
+  std::vector<size_t> starts_;                     // by operation: the event of its start
+  unsigned long long graph_ = 0;                   // that the last operation was recorded to
+  int last_ = -1;
   std::unique_ptr<ReplayMemory> memory_;
   int64_t strays_ = 0;  // that were counted
 };
@@ -108,16 +134,47 @@ class GpuRecordedWork : public RecordedWork {
   cudaGraphExec_t graph_ = nullptr;
 };
 
+/// Kernels read their seeds from memory, as those that torch.cuda.CUDAGraph records do.
+class GpuSeeds : public RecordedSeeds {
+ public:
+  explicit GpuSeeds(size_t count) : bytes_(count * sizeof(uint64_t)) {
+    const ReplayMemory::Aside aside;
+    const auto options = at::TensorOptions().device(c10::Device(c10::kCUDA, 0)).dtype(c10::kLong);
+    there_ = at::zeros({static_cast<int64_t>(count) + 1}, options);  // then the offset of all: 0
+    check_cuda(cudaMallocHost(&here_, bytes_), "take memory that the GPU can read");
+    for (size_t i = 0; i < count; ++i) {
+      auto state = c10::make_intrusive<at::CUDAGeneratorState>();
+      state->seed_extragraph_ = there_.narrow(0, static_cast<int64_t>(i), 1);
+      state->offset_extragraph_ = there_.narrow(0, static_cast<int64_t>(count), 1);
+      state->capturing_ = true;
+      generators_.push_back(at::make_generator<at::CUDAGeneratorImpl>(c10::DeviceIndex{0}, std::move(state)));
+    }
+  }
+  ~GpuSeeds() override { cudaFreeHost(here_); }
+  const std::vector<at::Generator>& generators() const override { return generators_; }
+  void set(std::span<const uint64_t> seeds) override {
+    std::memcpy(here_, seeds.data(), bytes_);
+    check_cuda(cudaMemcpyAsync(there_.mutable_data_ptr(), here_, bytes_, cudaMemcpyHostToDevice, current()),
+               "copy seeds to the GPU");
+  }
+
+ private:
+  const size_t bytes_;
+  at::Tensor there_;
+  void* here_ = nullptr;
+  std::vector<at::Generator> generators_;
+};
+
 class GpuProcessor : public Processor {
  public:
-  explicit GpuProcessor(bool graphs) : graphs_(graphs) {}
+  explicit GpuProcessor(Graphs graphs) : graphs_(graphs) {}
 
   c10::Device place() const override { return {c10::kCUDA, 0}; }
   std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(0); }
-  std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, graphs_); }
-  std::unique_ptr<RecordedWork> make_recorded() override {
-    return graphs_ ? std::make_unique<GpuRecordedWork>() : nullptr;
-  }
+  std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, graphs_ != Graphs::None); }
+  Graphs graphs() const override { return graphs_; }
+  std::unique_ptr<RecordedWork> make_recorded() override { return std::make_unique<GpuRecordedWork>(); }
+  std::unique_ptr<RecordedSeeds> make_seeds(size_t count) override { return std::make_unique<GpuSeeds>(count); }
   bool memory_belongs_to_streams() const override { return true; }
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_gpu_world(devices, options.patience);
@@ -149,7 +206,7 @@ class GpuProcessor : public Processor {
   void finish() override { check_cuda(cudaStreamSynchronize(current()), "wait for the GPU"); }
 
  private:
-  bool graphs_;
+  const Graphs graphs_;
 };
 
 }  // namespace
@@ -171,7 +228,7 @@ Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
-  if (options.graphs) install_replay_allocator();
+  if (options.graphs != Graphs::None) install_replay_allocator();
   return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>(options.graphs));
 }
 

@@ -11,8 +11,8 @@ namespace piper {
 struct GpuOptions {
   /// Operators give the same bits in every run, at some cost.
   bool deterministic = false;
-  /// Memory gets its places after the second step, and chunks without random numbers are graphs from then on.
-  bool graphs = false;
+  /// Memory gets its places after the second step, and chunks, or stretches of them, are graphs from then on.
+  Graphs graphs = Graphs::None;
 };
 
 /// Since the program began, on all devices.

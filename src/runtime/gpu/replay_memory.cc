@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace piper {
 namespace {
@@ -245,6 +246,11 @@ bool ReplayMemory::owns(const void* data) const {
     const auto* begin = static_cast<const std::byte*>(item.second.data.get());
     return data >= begin && data < begin + item.second.bytes;
   });
+}
+
+ReplayMemory::Aside::Aside() : before_(std::exchange(current_memory, nullptr)) {}
+ReplayMemory::Aside::~Aside() {
+  current_memory = before_;
 }
 
 ReplayMemory* ReplayMemory::current() {

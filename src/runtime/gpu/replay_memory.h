@@ -44,6 +44,17 @@ class ReplayMemory {
   bool watches() const { return mode_ == Mode::Watch && op_ >= 0; }
   bool owns(const void* data) const;
   static ReplayMemory* current();
+  /// While it lives, what this thread takes is libtorch's own.
+  class Aside {
+   public:
+    Aside();
+    ~Aside();
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+   private:
+    ReplayMemory* before_;
+  };
 
   struct Watched {
     size_t bytes = 0;

@@ -27,13 +27,17 @@ class CapturedComputation : public Computation {
                  states_,
                  arguments.gradients,
                  arguments.writes,
-                 {arguments.slice.seed, arguments.slice.first_sample, arguments.slice.gathered_samples}},
+                 key(arguments.slice),
+                 arguments.generators},
                 checked_ ? Check::None : Check::Layouts);
     checked_ = true;
   }
-  bool can_be_recorded() const override { return checked_ && !runner_.draws_random_numbers(); }
+  bool can_be_recorded() const override { return checked_; }
+  std::vector<uint64_t> seeds(const SliceKey& slice) const override { return runner_.seeds(key(slice)); }
 
  private:
+  static RandomKey key(const SliceKey& slice) { return {slice.seed, slice.first_sample, slice.gathered_samples}; }
+
   ChunkRunner runner_;
   std::vector<at::Tensor> states_;
   bool checked_ = false;  // in the first step every result is compared with what was recorded
