@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/invariant.h"
-#include "capture/accumulate_in_products.h"
+#include "capture/accumulate_on_gpu.h"
 #include "capture/count_work.h"
 #include "capture/cut_regions.h"
 #include "capture/localize.h"
@@ -117,7 +117,8 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
 
 /// The body as it will run there.
 PassBody for_device(PassBody body, const OperatorGraph& graph, c10::Device device) {
-  return device.is_cuda() ? accumulate_in_products(std::move(body), graph) : body;
+  if (!device.is_cuda()) return body;
+  return accumulate_together(accumulate_where_computed(std::move(body), graph), graph);
 }
 
 int64_t temporaries(PassBody body, const CapturedSlice& slice, CallMeter* meter) {

@@ -49,10 +49,13 @@ struct CudnnAttention : torch::autograd::Function<CudnnAttention> {
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
+    const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
+    // libtorch 2.11 computes something else if the gradient lies in another order than the result
+    const Tensor gradient =
+        gradients[0].strides() == out.strides() ? gradients[0] : at::empty_like(out).copy_(gradients[0]);
     const Tensor seed = at::empty({}, q.options().dtype(at::kLong)), offset = at::empty({}, seed.options());
     auto [for_q, for_k, for_v] = at::_scaled_dot_product_cudnn_attention_backward(
-        gradients[0], q, k, v, saved[3], saved[4], seed, offset, {}, {}, {}, q.size(2), k.size(2), 0.0,
+        gradient, q, k, v, out, saved[4], seed, offset, {}, {}, {}, q.size(2), k.size(2), 0.0,
         context->saved_data["causal"].toBool());
     return {for_q, for_k, for_v, {}};
   }
@@ -100,7 +103,8 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask, c10:
     case at::SDPBackend::cudnn_attention:
       return CudnnAttention::apply(q, k, v, causal);
     case at::SDPBackend::flash_attention:
-      return FlashAttention::apply(q, k, v, causal);
+      if (has_flash_attention(q)) return FlashAttention::apply(q, k, v, causal);  // libtorch would pad others
+      [[fallthrough]];
     default:
       return attend_with_scores(q, k, v, mask, 0);
   }

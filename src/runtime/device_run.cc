@@ -209,7 +209,7 @@ void DeviceRun::issue_one(size_t i) {
 
 /// False: nothing has happened; its operations are issued one by one.
 bool DeviceRun::issue_recorded(Stretch& stretch) {
-  if (!stretch.work || options_.issue == Issue::Serial || failure_.happened()) return false;
+  if (!stretch.work || failure_.happened()) return false;
   const PlannedOp& first = program_.ops[stretch.begin];
   Stream& stream = *streams_[static_cast<size_t>(first.stream)];
   for (const int awaited : first.waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
@@ -219,6 +219,7 @@ bool DeviceRun::issue_recorded(Stretch& stretch) {
   if (!launched) return false;
   for (size_t i = stretch.begin; i < stretch.end; ++i)
     if (awaited_[i]) stream.record(events_[i], step_);
+  if (options_.issue == Issue::Serial) stream.flush();
   free_after(stretch.end - 1);
   return true;
 }

@@ -14,13 +14,14 @@
 #include "comm/gpu/check.h"
 #include "comm/gpu/gpu_world.h"
 #include "runtime/cuda/optimizer.h"
+#include "runtime/gpu/gpu_operators.h"
 #include "runtime/gpu/gpu_stream.h"
 #include "runtime/gpu/replay_memory.h"
 
 namespace piper {
 namespace {
 
-std::atomic<int64_t> graphs_launched = 0, strays_seen = 0;
+std::atomic<int64_t> graphs_launched = 0, unrecorded = 0, strays_seen = 0;
 
 cudaStream_t current() {
   return c10::cuda::getCurrentCUDAStream().stream();
@@ -121,6 +122,7 @@ class GpuRecordedWork : public RecordedWork {
     fine = fine && cudaGraphInstantiate(&graph_, graph, 0) == cudaSuccess;
     if (graph) cudaGraphDestroy(graph);
     if (fine) return true;
+    ++unrecorded;
     static_cast<void>(cudaGetLastError());
     memory.go_back(mark);
     return false;
@@ -212,7 +214,7 @@ class GpuProcessor : public Processor {
 }  // namespace
 
 GpuCounts gpu_counts() {
-  return {graphs_launched, strays_seen};
+  return {graphs_launched, unrecorded, strays_seen};
 }
 
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options) {
@@ -224,6 +226,7 @@ Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options)
         .help("--on cpu trains on the processors of this machine");
   if (options.deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when it is loaded
   at::globalContext().lazyInitDevice(c10::kCUDA);
+  provide_gpu_operators();
   if (options.deterministic) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
