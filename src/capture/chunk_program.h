@@ -34,6 +34,7 @@ class ChunkProgram {
   ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device = c10::kCPU);
 
   const PassBody& body() const { return body_; }
+  int64_t calls() const { return static_cast<int64_t>(instructions_.size()); }
 
  private:
   friend class ChunkRunner;

@@ -56,6 +56,8 @@ class Computation {
  public:
   virtual ~Computation() = default;
   virtual void run(const ComputationArguments& arguments) = 0;
+  /// How many operators it calls.
+  virtual int64_t operators() const { return 0; }
   /// After the first step: but for random numbers it does the same whatever the slice is, so that it may be recorded
   /// with its tensors.
   virtual bool can_be_recorded() const { return false; }

@@ -168,9 +168,19 @@ void DeviceRun::start(const StepSettings& settings) {
     recorder_.begin(settings.step);
     frame_.begin(settings);
     processor_.finish();
-    if (side_) side_->begin(settings.step);
-    issue();
-    if (side_ && !failure_.happened()) side_->end(recorder_);
+    if (!side_) return issue();
+    try {
+      side_->begin(settings.step);
+      issue();
+      if (!failure_.happened()) side_->end(recorder_);
+    } catch (const RunError&) {
+      throw;
+    } catch (const std::exception& problem) {
+      const int culprit = side_->culprit(-1);
+      if (culprit < 0) throw;
+      throw RunError(RunProblem::Operation,
+                     fmt::format("{}: {}", describe_op(plan_, device_, culprit), problem.what()));
+    }
   });
   host_->record(ends_[plan_.streams.size()], step_);
   host_->flush();
@@ -178,13 +188,18 @@ void DeviceRun::start(const StepSettings& settings) {
 
 void DeviceRun::issue() {
   auto stretch = stretches_.begin();
+  Nanoseconds issuing = 0;
   for (size_t i = 0; i < program_.ops.size();) {
+    const bool computes = program_.ops[i].kind == OpKind::Run;
+    const Nanoseconds start = now();
     while (stretch != stretches_.end() && stretch->begin < i) ++stretch;
     if (stretch != stretches_.end() && stretch->begin == i && issue_recorded(*stretch))
       i = stretch->end;
     else
       issue_one(i++);
+    if (computes) issuing += now() - start;
   }
+  if (side_) issuing_.store(issuing, std::memory_order_relaxed);
   for (size_t s = 0; s < streams_.size(); ++s)
     if (streams_[s]) {
       streams_[s]->record(ends_[s], step_);
@@ -254,7 +269,10 @@ bool DeviceRun::run_recorded(Stretch& stretch) {
     return false;
   }
   each([&](int op) { recorder_.started(op); });
-  attempt(static_cast<int>(stretch.begin), [&] { stretch.work->launch(); });
+  attempt(static_cast<int>(stretch.begin), [&] {
+    stretch.work->launch();
+    side_->launched(static_cast<int>(stretch.begin));
+  });
   each([&](int op) {
     recorder_.ended(op);
     progress_.fetch_add(1, std::memory_order_relaxed);
@@ -337,8 +355,16 @@ void DeviceRun::attempt(int op, const std::function<void()>& work) {
   } catch (const RunError& problem) {
     throw RunError(problem.problem, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   } catch (const std::exception& problem) {
-    throw RunError(RunProblem::Operation, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
+    const int culprit = side_ ? side_->culprit(op) : op;
+    throw RunError(RunProblem::Operation,
+                   fmt::format("{}: {}", describe_op(plan_, device_, culprit < 0 ? op : culprit), problem.what()));
   }
+}
+
+int64_t DeviceRun::operators() const {
+  int64_t count = 0;
+  for (const auto& executor : executors_) count += executor->operators();
+  return count;
 }
 
 void DeviceRun::wait() {

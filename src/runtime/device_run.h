@@ -41,6 +41,10 @@ class DeviceRun {
   Frame& frame() { return frame_; }
   const FlightRecorder& recorder() const { return recorder_; }
   MemoryCounter& memory() { return memory_; }
+  ArenaUse arena() const { return side_ ? side_->arena() : ArenaUse{}; }
+  /// How long the last step's computations took to be put on streams of a GPU, and of how many operators they are.
+  Nanoseconds issuing() const { return issuing_.load(std::memory_order_relaxed); }
+  int64_t operators() const;
   /// Operations ended since the beginning.
   int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
@@ -97,6 +101,7 @@ class DeviceRun {
   std::vector<Stretch> stretches_;
   std::vector<char> awaited_;  // by operation: somebody waits for its event
   std::unique_ptr<DeviceSide> side_;
+  std::atomic<Nanoseconds> issuing_ = 0;
   std::unique_ptr<Event[]> events_;  // by operation
   std::unique_ptr<Event[]> ends_;    // by stream, then the host
   uint32_t step_ = 0;                // of the events

@@ -16,6 +16,7 @@ class HostProcessor : public Processor {
   std::unique_ptr<RecordedWork> make_recorded() override { return nullptr; }
   std::unique_ptr<RecordedSeeds> make_seeds(size_t) override { return nullptr; }
   bool memory_belongs_to_streams() const override { return false; }
+  void warm_up() override {}
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_local_world(devices, std::move(options));
   }

@@ -16,6 +16,13 @@
 
 namespace piper {
 
+/// Memory with fixed places.
+struct ArenaUse {
+  int64_t bytes = 0;   // of all arenas of the device; 0: it has none
+  int64_t alive = 0;   // the most that was alive at once of what is in them
+  int64_t strays = 0;  // pieces that were not expected and came from elsewhere
+};
+
 /// What a device whose streams are no threads does around its operations: it keeps time, which is known after the step,
 /// and knows which operation takes memory.
 class DeviceSide {
@@ -26,8 +33,14 @@ class DeviceSide {
   /// On the stream that the calling thread uses now.
   virtual void started(int op) = 0;
   virtual void ended(int op) = 0;
+  /// Recorded work was put in, the operations from here on.
+  virtual void launched(int op) = 0;
   /// Everything has ended: corrects what the recorder has of the step.
   virtual void end(FlightRecorder& recorder) = 0;
+  /// Something failed while `op` was put in, or after everything was (-1): the operation that failed, since work fails
+  /// when it is done. -1: none of this device.
+  virtual int culprit(int op) = 0;
+  virtual ArenaUse arena() const = 0;
 };
 
 /// Work that is put on a stream as a whole, after it was recorded once.
@@ -85,6 +98,9 @@ class Processor {
   virtual bool memory_belongs_to_streams() const = 0;
   /// Communicators of devices that all are here.
   virtual std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) = 0;
+
+  /// What libraries take for themselves, once, on the stream and the thread that compute: no part of what is measured.
+  virtual void warm_up() = 0;
 
   // On memory of the place, and on the stream that the calling thread uses now.
   virtual void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,

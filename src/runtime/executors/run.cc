@@ -71,6 +71,7 @@ class Run : public Executor {
     if (prepare.processor.graphs() == Graphs::Chunk) recorded_ = prepare.processor.make_recorded();
   }
 
+  int64_t operators() const override { return computation_->operators(); }
   bool can_be_recorded() const override { return computation_->can_be_recorded(); }
   void renew(Frame& frame) override {
     load_inputs(frame);
@@ -82,6 +83,7 @@ class Run : public Executor {
   }
 
   void run(Frame& frame) override {
+    if (frame.settings().step == 0) processor_.warm_up();
     load_inputs(frame);
     for (const int buffer : reads_) read_tensors_.push_back(frame[buffer]);
     parameters_.look(frame);

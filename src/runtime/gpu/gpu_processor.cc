@@ -1,11 +1,16 @@
 #include "runtime/gpu/gpu_processor.h"
 
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <cuda.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +28,19 @@ namespace {
 
 std::atomic<int64_t> graphs_launched = 0, unrecorded = 0, strays_seen = 0;
 
+/// Of the driver's interface: the runtime's has nothing like it.
+using WriteValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+WriteValue write_value() {
+  static const auto found = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult status{};
+    check_cuda(cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &function, 12000, cudaEnableDefault, &status),
+               "find a function of the driver");
+    return reinterpret_cast<WriteValue>(function);
+  }();
+  return found;
+}
+
 cudaStream_t current() {
   return c10::cuda::getCurrentCUDAStream().stream();
 }
@@ -33,11 +51,18 @@ class GpuSide : public DeviceSide {
   GpuSide(size_t ops, bool replays) : base_(cudaEventDefault) {
     for (size_t i = 0; i < 2 * ops; ++i) events_.push_back(std::make_unique<GpuEvent>(cudaEventDefault));
     for (size_t i = 0; i < ops; ++i) starts_.push_back(2 * i);
+    check_cuda(cudaMallocHost(reinterpret_cast<void**>(&done_), ops * sizeof(uint32_t)),
+               "take memory that the GPU can write");
+    std::fill_n(done_, ops, 0);
+    issued_.resize(ops);
     if (replays) memory_ = std::make_unique<ReplayMemory>(ops);
   }
 
+  ~GpuSide() override { cudaFreeHost(done_); }
+
   void begin(int64_t step) override {
     if (memory_) memory_->begin_step(step);
+    step_ = static_cast<uint32_t>(step) + 1;
     base_.record(current());
     check_cuda(cudaEventSynchronize(base_.get()), "read the clock of the GPU");
     base_time_ = now();
@@ -55,6 +80,24 @@ class GpuSide : public DeviceSide {
     graph_ = recording();
     last_ = op;
     mark(2 * static_cast<size_t>(op) + 1, graph_);
+    if (graph_ == 0) launched(op);
+  }
+  void launched(int op) override {
+    issued_[static_cast<size_t>(op)] = step_;
+    if (write_value()(current(), reinterpret_cast<CUdeviceptr>(done_ + op), step_, 0) != CUDA_SUCCESS)
+      check_cuda(cudaErrorUnknown, "note what has been done");
+  }
+  /// After what cannot be mended, nothing that the GPU would do later has been done: the first that was put in and has
+  /// not ended it is.
+  int culprit(int op) override {
+    if (cudaDeviceSynchronize() == cudaSuccess) return op;
+    for (size_t i = 0; i < issued_.size(); ++i)
+      if (issued_[i] == step_ && std::atomic_ref(done_[i]).load() != step_) return static_cast<int>(i);
+    return op;
+  }
+  ArenaUse arena() const override {
+    if (!memory_) return {};
+    return {memory_->arena_bytes(), memory_->alive_bytes(), memory_->strays()};
   }
   void end(FlightRecorder& recorder) override {
     if (memory_) {
@@ -89,6 +132,9 @@ class GpuSide : public DeviceSide {
   Nanoseconds base_time_ = 0;
   std::vector<std::unique_ptr<GpuEvent>> events_;  // two by operation
   std::vector<size_t> starts_;                     // by operation: the event of its start
+  uint32_t* done_ = nullptr;                       // by operation: the last step in which it ended, from 1
+  std::vector<uint32_t> issued_;                   // the same: was put in
+  uint32_t step_ = 0;
   unsigned long long graph_ = 0;                   // that the last operation was recorded to
   int last_ = -1;
   std::unique_ptr<ReplayMemory> memory_;
@@ -167,6 +213,12 @@ class GpuSeeds : public RecordedSeeds {
   std::vector<at::Generator> generators_;
 };
 
+/// Nobody hears of memory.
+struct Uncounted : c10::MemoryReportingInfoBase {
+  void reportMemoryUsage(void*, int64_t, size_t, size_t, c10::Device) override {}
+  bool memoryProfilingEnabled() const override { return false; }
+};
+
 class GpuProcessor : public Processor {
  public:
   explicit GpuProcessor(Graphs graphs) : graphs_(graphs) {}
@@ -178,6 +230,12 @@ class GpuProcessor : public Processor {
   std::unique_ptr<RecordedWork> make_recorded() override { return std::make_unique<GpuRecordedWork>(); }
   std::unique_ptr<RecordedSeeds> make_seeds(size_t count) override { return std::make_unique<GpuSeeds>(count); }
   bool memory_belongs_to_streams() const override { return true; }
+  void warm_up() override {
+    const c10::DebugInfoGuard uncounted(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Uncounted>());
+    const ReplayMemory::Aside aside;
+    at::cuda::getCurrentCUDABlasHandle();
+    at::cuda::getCUDABlasLtWorkspace();
+  }
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_gpu_world(devices, options.patience);
   }
