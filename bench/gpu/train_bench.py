@@ -90,6 +90,9 @@ class PyTorch:
         self.compiled = peer != "eager"
         self.loss = torch.compile(self.model, mode="default" if peer == "compile" else peer) if self.compiled else self.model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), fused=True)
+        if self.compiled:  # gradients are added up outside of what its graphs overwrite
+            for parameter in self.model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
         self.ids = torch.randint(VOCABULARY, (MICROBATCHES, samples, tokens), device="cuda")
 
     def steps(self, count):
@@ -102,7 +105,7 @@ class PyTorch:
                     torch.compiler.cudagraph_mark_step_begin()
                 self.loss(ids, ids).backward()
             self.optimizer.step()
-            self.optimizer.zero_grad()
+            self.optimizer.zero_grad(set_to_none=not self.compiled)
             torch.cuda.synchronize()
             seconds.append(time.perf_counter() - start)
         return seconds

@@ -269,10 +269,8 @@ bool DeviceRun::run_recorded(Stretch& stretch) {
     return false;
   }
   each([&](int op) { recorder_.started(op); });
-  attempt(static_cast<int>(stretch.begin), [&] {
-    stretch.work->launch();
-    side_->launched(static_cast<int>(stretch.begin));
-  });
+  const int first = static_cast<int>(stretch.begin), last = static_cast<int>(stretch.end) - 1;
+  attempt(first, [&] { side_->launch(first, last, *stretch.work); });
   each([&](int op) {
     recorder_.ended(op);
     progress_.fetch_add(1, std::memory_order_relaxed);

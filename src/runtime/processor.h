@@ -16,6 +16,17 @@
 
 namespace piper {
 
+/// Work that is put on a stream as a whole, after it was recorded once.
+class RecordedWork {
+ public:
+  virtual ~RecordedWork() = default;
+  /// Memory is where it will be in every later step.
+  virtual bool ready() const = 0;
+  /// Runs it without doing it. False: it cannot be recorded, and nothing has happened.
+  virtual bool record(const std::function<void()>& work) = 0;
+  virtual void launch() = 0;
+};
+
 /// Memory with fixed places.
 struct ArenaUse {
   int64_t bytes = 0;   // of all arenas of the device; 0: it has none
@@ -33,25 +44,14 @@ class DeviceSide {
   /// On the stream that the calling thread uses now.
   virtual void started(int op) = 0;
   virtual void ended(int op) = 0;
-  /// Recorded work was put in, the operations from here on.
-  virtual void launched(int op) = 0;
+  /// Puts in recorded work, which is these operations.
+  virtual void launch(int first, int last, RecordedWork& work) = 0;
   /// Everything has ended: corrects what the recorder has of the step.
   virtual void end(FlightRecorder& recorder) = 0;
   /// Something failed while `op` was put in, or after everything was (-1): the operation that failed, since work fails
   /// when it is done. -1: none of this device.
   virtual int culprit(int op) = 0;
   virtual ArenaUse arena() const = 0;
-};
-
-/// Work that is put on a stream as a whole, after it was recorded once.
-class RecordedWork {
- public:
-  virtual ~RecordedWork() = default;
-  /// Memory is where it will be in every later step.
-  virtual bool ready() const = 0;
-  /// Runs it without doing it. False: it cannot be recorded, and nothing has happened.
-  virtual bool record(const std::function<void()>& work) = 0;
-  virtual void launch() = 0;
 };
 
 /// Random numbers in recorded work: seeds are read when it runs.

@@ -294,7 +294,8 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   TrainingOptions options;
   std::unique_ptr<Processor> gpu;
   if (loaded.config.run.on == RunOn::Cuda) {
-    auto found = use_gpu({loaded.config.run.deterministic, graphs_named(command.graphs)});
+    auto found = use_gpu({loaded.config.run.deterministic, graphs_named(command.graphs),
+                          !command.trace.empty() || loaded.config.run.trace});
     if (!found) return {report_text(found.error(), color), true};
     gpu = std::move(*found);
     options.processor = gpu.get();

@@ -45,19 +45,18 @@ cudaStream_t current() {
   return c10::cuda::getCurrentCUDAStream().stream();
 }
 
-/// The clock: events before and after every operation, against one at the beginning of the step.
+/// The clock: events before and after every operation, against one at the beginning of the step. Of operations in one
+/// graph only the beginning and the end are known, unless `times_in_graphs`.
 class GpuSide : public DeviceSide {
  public:
-  GpuSide(size_t ops, bool replays) : base_(cudaEventDefault) {
+  GpuSide(size_t ops, const GpuOptions& options)
+      : times_in_graphs_(options.times_in_graphs), base_(cudaEventDefault), spans_(ops), issued_(ops) {
     for (size_t i = 0; i < 2 * ops; ++i) events_.push_back(std::make_unique<GpuEvent>(cudaEventDefault));
-    for (size_t i = 0; i < ops; ++i) starts_.push_back(2 * i);
+    if (options.graphs != Graphs::None) memory_ = std::make_unique<ReplayMemory>(ops);
     check_cuda(cudaMallocHost(reinterpret_cast<void**>(&done_), ops * sizeof(uint32_t)),
                "take memory that the GPU can write");
     std::fill_n(done_, ops, 0);
-    issued_.resize(ops);
-    if (replays) memory_ = std::make_unique<ReplayMemory>(ops);
   }
-
   ~GpuSide() override { cudaFreeHost(done_); }
 
   void begin(int64_t step) override {
@@ -68,24 +67,41 @@ class GpuSide : public DeviceSide {
     base_time_ = now();
   }
   void started(int op) override {
-    const unsigned long long graph = recording();
-    // in a graph an operation begins when the one before it has ended
-    const bool follows = graph != 0 && graph == graph_ && op == last_ + 1;
-    starts_[static_cast<size_t>(op)] = follows ? 2 * static_cast<size_t>(last_) + 1 : 2 * static_cast<size_t>(op);
-    if (!follows) mark(starts_[static_cast<size_t>(op)], graph);
+    const bool recording = is_recording();
+    if (!recording || times_in_graphs_) {
+      spans_[static_cast<size_t>(op)] = {op, op};
+      mark(2 * static_cast<size_t>(op), recording);
+    }
     if (memory_) memory_->enter(op);
   }
   void ended(int op) override {
     if (memory_) memory_->leave();
-    graph_ = recording();
-    last_ = op;
-    mark(2 * static_cast<size_t>(op) + 1, graph_);
-    if (graph_ == 0) launched(op);
+    const bool recording = is_recording();
+    if (!recording || times_in_graphs_) mark(2 * static_cast<size_t>(op) + 1, recording);
+    if (!recording) note_end(op);
   }
-  void launched(int op) override {
-    issued_[static_cast<size_t>(op)] = step_;
-    if (write_value()(current(), reinterpret_cast<CUdeviceptr>(done_ + op), step_, 0) != CUDA_SUCCESS)
-      check_cuda(cudaErrorUnknown, "note what has been done");
+  void launch(int first, int last, RecordedWork& work) override {
+    if (!times_in_graphs_) {
+      mark(2 * static_cast<size_t>(first), false);
+      for (int op = first; op <= last; ++op) spans_[static_cast<size_t>(op)] = {first, last};
+    }
+    work.launch();
+    if (!times_in_graphs_) mark(2 * static_cast<size_t>(last) + 1, false);
+    note_end(first);
+  }
+  void end(FlightRecorder& recorder) override {
+    if (memory_) {
+      memory_->end_step();
+      strays_seen += memory_->strays() - std::exchange(strays_, memory_->strays());
+    }
+    for (size_t op = 0; op < spans_.size(); ++op) {
+      const auto [first, last] = spans_[op];
+      const Nanoseconds begin = time(*events_[2 * static_cast<size_t>(first)]),
+                        end = time(*events_[2 * static_cast<size_t>(last) + 1]);
+      const Nanoseconds count = last - first + 1, at = static_cast<Nanoseconds>(op) - first;
+      recorder.correct(static_cast<int>(op), begin + (end - begin) * at / count,
+                       begin + (end - begin) * (at + 1) / count);
+    }
   }
   /// After what cannot be mended, nothing that the GPU would do later has been done: the first that was put in and has
   /// not ended it is.
@@ -99,27 +115,23 @@ class GpuSide : public DeviceSide {
     if (!memory_) return {};
     return {memory_->arena_bytes(), memory_->alive_bytes(), memory_->strays()};
   }
-  void end(FlightRecorder& recorder) override {
-    if (memory_) {
-      memory_->end_step();
-      strays_seen += memory_->strays() - std::exchange(strays_, memory_->strays());
-    }
-    for (size_t op = 0; op < events_.size() / 2; ++op)
-      recorder.correct(static_cast<int>(op), time(*events_[starts_[op]]), time(*events_[2 * op + 1]));
-  }
 
  private:
-  /// Which graph the current stream is recorded to; 0: none.
-  static unsigned long long recording() {
+  static bool is_recording() {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    unsigned long long id = 0;
-    check_cuda(cudaStreamGetCaptureInfo(current(), &status, &id), "ask whether a graph is recorded");
-    return status == cudaStreamCaptureStatusActive ? id : 0;
+    check_cuda(cudaStreamIsCapturing(current(), &status), "ask whether a graph is recorded");
+    return status == cudaStreamCaptureStatusActive;
   }
   /// In a graph: whenever it is launched.
-  void mark(size_t event, unsigned long long graph) {
-    const unsigned flags = graph == 0 ? cudaEventRecordDefault : cudaEventRecordExternal;
+  void mark(size_t event, bool recording) {
+    const unsigned flags = recording ? cudaEventRecordExternal : cudaEventRecordDefault;
     check_cuda(cudaEventRecordWithFlags(events_[event]->get(), current(), flags), "record an event");
+  }
+  /// The operation, or the graph that begins with it, ends when this has been written.
+  void note_end(int op) {
+    issued_[static_cast<size_t>(op)] = step_;
+    if (write_value()(current(), reinterpret_cast<CUdeviceptr>(done_ + op), step_, 0) != CUDA_SUCCESS)
+      check_cuda(cudaErrorUnknown, "note what has been done");
   }
 
   Nanoseconds time(const GpuEvent& event) const {
@@ -128,15 +140,14 @@ class GpuSide : public DeviceSide {
     return base_time_ + static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6);
   }
 
+  const bool times_in_graphs_;
   GpuEvent base_;
   Nanoseconds base_time_ = 0;
   std::vector<std::unique_ptr<GpuEvent>> events_;  // two by operation
-  std::vector<size_t> starts_;                     // by operation: the event of its start
+  std::vector<std::pair<int, int>> spans_;         // by operation: with whose start and end its times are known
   uint32_t* done_ = nullptr;                       // by operation: the last step in which it ended, from 1
   std::vector<uint32_t> issued_;                   // the same: was put in
   uint32_t step_ = 0;
-  unsigned long long graph_ = 0;                   // that the last operation was recorded to
-  int last_ = -1;
   std::unique_ptr<ReplayMemory> memory_;
   int64_t strays_ = 0;  // that were counted
 };
@@ -221,12 +232,12 @@ struct Uncounted : c10::MemoryReportingInfoBase {
 
 class GpuProcessor : public Processor {
  public:
-  explicit GpuProcessor(Graphs graphs) : graphs_(graphs) {}
+  explicit GpuProcessor(const GpuOptions& options) : options_(options) {}
 
   c10::Device place() const override { return {c10::kCUDA, 0}; }
   std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(0); }
-  std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, graphs_ != Graphs::None); }
-  Graphs graphs() const override { return graphs_; }
+  std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, options_); }
+  Graphs graphs() const override { return options_.graphs; }
   std::unique_ptr<RecordedWork> make_recorded() override { return std::make_unique<GpuRecordedWork>(); }
   std::unique_ptr<RecordedSeeds> make_seeds(size_t count) override { return std::make_unique<GpuSeeds>(count); }
   bool memory_belongs_to_streams() const override { return true; }
@@ -266,7 +277,7 @@ class GpuProcessor : public Processor {
   void finish() override { check_cuda(cudaStreamSynchronize(current()), "wait for the GPU"); }
 
  private:
-  const Graphs graphs_;
+  const GpuOptions options_;
 };
 
 }  // namespace
@@ -290,7 +301,7 @@ Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options)
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
   if (options.graphs != Graphs::None) install_replay_allocator();
-  return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>(options.graphs));
+  return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>(options));
 }
 
 }  // namespace piper

@@ -13,6 +13,8 @@ struct GpuOptions {
   bool deterministic = false;
   /// Memory gets its places after the second step, and chunks, or stretches of them, are graphs from then on.
   Graphs graphs = Graphs::None;
+  /// When every operation inside a graph began and ended, which costs time. Otherwise they share that of the graph.
+  bool times_in_graphs = false;
 };
 
 /// Since the program began, on all devices.
