@@ -69,7 +69,7 @@ double seconds(const Work& work) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return fmt::print(stderr, "gpu_overlap_bench CONFIG.toml SCHEDULE.piper\n"), 2;
-  const auto gpu = must(make_gpu_processor({.graphs = true}));
+  const auto gpu = must(make_gpu_processor({.graphs = Graphs::Chunk}));
   const SourceFilePtr file = must(read_file(argv[1], "the configuration"));
   TrainingOptions options;
   options.processor = gpu.get();

@@ -21,6 +21,15 @@ class Executor {
   virtual ~Executor() = default;
   /// On the operation's stream, when all it waits for has ended: on its thread, or on one that puts work there.
   virtual void run(Frame& frame) = 0;
+
+  /// How many operators of libtorch it calls.
+  virtual int64_t operators() const { return 0; }
+  /// Its work, and that of its neighbours, can be recorded as one, by `run` in a frame that records.
+  virtual bool can_be_recorded() const { return false; }
+  /// Before recorded work is recorded or launched: what it reads that is new in every step.
+  virtual void renew(Frame&) {}
+  /// When recorded work is launched: the frame becomes what `run` made of it.
+  virtual void recall(Frame&) {}
 };
 
 /// The circles in which a plan's devices communicate, by stream and members: what several streams do goes on side by

@@ -12,8 +12,11 @@ class HostProcessor : public Processor {
     return std::make_unique<ThreadStream>(making.on_thread, making.failed);
   }
   std::unique_ptr<DeviceSide> make_side(size_t) override { return nullptr; }
+  Graphs graphs() const override { return Graphs::None; }
   std::unique_ptr<RecordedWork> make_recorded() override { return nullptr; }
+  std::unique_ptr<RecordedSeeds> make_seeds(size_t) override { return nullptr; }
   bool memory_belongs_to_streams() const override { return false; }
+  void warm_up() override {}
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_local_world(devices, std::move(options));
   }

@@ -56,6 +56,10 @@ class WatchInterrupts {
   void (*user_)(int);
 };
 
+Graphs graphs_named(const std::string& name) {
+  return name == "chunk" ? Graphs::Chunk : name == "step" ? Graphs::Step : Graphs::None;
+}
+
 /// What the plan is compiled for, so that it is the plan of a simulation with the same options.
 Checked read_costs(const TrainCommand& command, TrainingOptions& options) {
   if (!command.cluster.empty()) {
@@ -295,8 +299,11 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
     return Ending{speaks ? report_text(why, color) : refused, speaks};
   };
   if (loaded.config.run.on == RunOn::Cuda) {
-    auto found =
-        use_gpu({loaded.config.run.deterministic, command.graphs == "chunk", world, patience_of(command.patience)});
+    auto found = use_gpu({.deterministic = loaded.config.run.deterministic,
+                          .graphs = graphs_named(command.graphs),
+                          .times_in_graphs = !command.trace.empty() || loaded.config.run.trace,
+                          .world = world,
+                          .patience = patience_of(command.patience)});
     if (!found) return refusal(found.error());
     gpu = std::move(*found);
     options.processor = gpu.get();

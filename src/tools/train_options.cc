@@ -35,12 +35,6 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
 }
 
-void add_graphs(CLI::App& app, std::string& graphs) {
-  app.add_option("--graphs", graphs, "On a GPU: every chunk becomes a graph of CUDA (chunk), or none does")
-      ->check(CLI::IsMember({"none", "chunk"}))
-      ->capture_default_str();
-}
-
 }  // namespace
 
 void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
@@ -58,7 +52,11 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
                   "Seconds that anything may take, in addition to ten times what is expected of it")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
-  add_graphs(*app, command->graphs);
+  app->add_option("--graphs", command->graphs,
+                  "On a GPU: graphs of CUDA are made of every chunk (chunk), of all that follows each other (step), or "
+                  "of nothing (none)")
+      ->check(CLI::IsMember({"none", "chunk", "step"}))
+      ->capture_default_str();
   app->add_option("--fault", command->fault, "Fails on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
       ->check([](const std::string& text) {
         return parse_planted_fault(text)
@@ -92,7 +90,10 @@ void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInp
   const auto command = on_choice(*app, chosen, ProfileCommand{usual, {}, "none"});
   add_input(*app, command->input, "Steps that are measured, after one that is not (default: 5)");
   app->add_option("-o,--output", command->output, "Folder for the model, its costs and the cluster")->required();
-  add_graphs(*app, command->graphs);
+  app->add_option("--graphs", command->graphs,
+                  "On a GPU: graphs of CUDA are made of every chunk (chunk), or of nothing")
+      ->check(CLI::IsMember({"none", "chunk"}))
+      ->capture_default_str();
   app->footer("Example:\n  piper profile examples/train_moe.toml -o profile");
 }
 

@@ -8,7 +8,10 @@
 namespace piper {
 
 Result<std::unique_ptr<Processor>> use_gpu(const GpuUse& use) {
-  GpuOptions options{.deterministic = use.deterministic, .graphs = use.graphs, .turns = use.turns};
+  GpuOptions options{.deterministic = use.deterministic,
+                     .graphs = use.graphs,
+                     .times_in_graphs = use.times_in_graphs,
+                     .turns = use.turns};
   if (use.world) {
     if (nccl_here().empty()) return built_without_nccl();
     PIPER_TRY(options.gpu, take_gpu(*use.world, visible_gpus(), use.patience));

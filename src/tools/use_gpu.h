@@ -13,7 +13,8 @@ namespace piper {
 
 struct GpuUse {
   bool deterministic = false;  // operators give the same bits in every run
-  bool graphs = false;         // chunks are graphs of CUDA
+  Graphs graphs = Graphs::None;
+  bool times_in_graphs = false;  // of every operation, for a trace
   /// Processes with a GPU each; none: all devices share one.
   World* world = nullptr;
   Patience patience = {};  // for the others
