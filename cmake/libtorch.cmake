@@ -1,5 +1,6 @@
 # find_libtorch(): headers and libraries of the PyTorch wheel. Defines the target libtorch::cpu, or only says why not; and
-# libtorch::cuda where PIPER_PYTHON (or PIPER_CUDA=ON) asks for it, all its libraries are there and CUDA's compiler is here.
+# libtorch::cuda where PIPER_PYTHON (or PIPER_CUDA=ON) asks for it, all its libraries are there and CUDA's compiler is here;
+# nccl::nccl where that compiler is and NCCL lies beside PyTorch.
 # The wheel is found through the interpreter that PIPER_PYTHON names, or .venv, without importing it: the small installation
 # of scripts/setup --torch cannot be imported, and its own CMake package insists on a CUDA toolkit.
 function(find_libtorch)
@@ -48,6 +49,13 @@ function(find_libtorch)
     target_link_libraries(libtorch::cuda INTERFACE libtorch::cpu ${root}/lib/libc10_cuda.so
       ${root}/lib/libtorch_cuda.so CUDA::cudart)
     set(gpu " with GPUs")
+  endif()
+  set(nccl ${root}/../nvidia/nccl)
+  if(TARGET CUDA::cudart AND EXISTS ${nccl}/include/nccl.h AND EXISTS ${nccl}/lib/libnccl.so.2)
+    add_library(nccl::nccl SHARED IMPORTED GLOBAL)
+    set_target_properties(nccl::nccl PROPERTIES IMPORTED_LOCATION ${nccl}/lib/libnccl.so.2
+      INTERFACE_INCLUDE_DIRECTORIES ${nccl}/include INTERFACE_LINK_LIBRARIES CUDA::cudart)
+    string(APPEND gpu ", NCCL")
   endif()
   message(STATUS "libtorch: ${version}${gpu} in ${root}")
 endfunction()

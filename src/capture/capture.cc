@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "capture/accumulate_on_gpu.h"
 #include "capture/count_work.h"
 #include "capture/cut_regions.h"
 #include "capture/localize.h"
@@ -48,7 +49,7 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
       inputs.push_back({spec.name, at::empty(sizes, at::TensorOptions(model.device).dtype(scalar_type(spec.dtype)))});
     }
   });
-  PIPER_TRY(Recording recording, record(model, inputs));
+  PIPER_TRY(Recording recording, record(model, inputs, options.target.type()));
   CapturedSlice slice;
   slice.samples = samples;
   slice.operators = dissolve_gradient_sums(std::move(recording.graph));
@@ -120,8 +121,16 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
   return Ok{};
 }
 
-int64_t temporaries(const PassBody& body, const CapturedSlice& slice, CallMeter* meter) {
-  return temporary_bytes(body, meter ? meter->peaks(body, *slice.table) : std::vector<int64_t>{});
+/// The body as it will run there.
+PassBody for_device(PassBody body, const OperatorGraph& graph, c10::Device device) {
+  if (!device.is_cuda()) return body;
+  return accumulate_together(accumulate_where_computed(std::move(body), graph), graph);
+}
+
+int64_t temporaries(PassBody body, const CapturedSlice& slice, CallMeter* meter) {
+  if (!meter) return temporary_bytes(body);
+  body = for_device(std::move(body), slice.operators, meter->device());
+  return temporary_bytes(body, meter->peaks(body, *slice.table));
 }
 
 /// Of a pass in a region, for the numbers of devices that divide it.
@@ -132,7 +141,7 @@ std::map<int64_t, int64_t> divided_temporaries(const CapturedSlice& slice, size_
     if (const auto site = region.bodies.find({chunk, pass}); site != region.bodies.end())
       for (const int64_t n : parts)
         if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, site->second, n))
-          out[n] = temporaries(*body, slice, meter);
+          out[n] = temporaries(*std::move(body), slice, meter);
   return out;
 }
 
@@ -209,7 +218,7 @@ Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk
                                                                    int64_t parts, c10::Device device) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   PIPER_TRY(PassBody made, body(*of, chunk, pass, parts));
-  return std::make_shared<const ChunkProgram>(std::move(made), of->table, device);
+  return std::make_shared<const ChunkProgram>(for_device(std::move(made), of->operators, device), of->table, device);
 }
 
 std::vector<std::string> CapturedModel::states(ChunkId chunk, Pass pass) const {

@@ -106,6 +106,8 @@ void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
   bind(body.parameters, arguments.parameters);
   bind(body.states, arguments.states);
   bind(body.gradients, arguments.gradients);
+  given_ = arguments.generators;
+  next_given_ = 0;
   try {
     execute_all(arguments.random, check);
   } catch (...) {
@@ -158,8 +160,7 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const Ra
   }
   if (instruction.random >= 0) {
     if (instruction.divided_dim >= 0) return draw_blocks(instruction, random);
-    generator_->set_current_seed(random_seed(random.step_seed, random.first_sample, instruction.random));
-    stack_[instruction.generator] = *generator_;
+    stack_[instruction.generator] = seeded(seeds_of(instruction, random)[0]);
   }
   instruction.op.callBoxed(&stack_);
   for (size_t i = 0; i < instruction.results.size(); ++i) {
@@ -175,26 +176,56 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const Ra
   stack_.clear();
 }
 
-/// Fills the tensor block by block, each from a generator of its own.
-void ChunkRunner::draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random) {
-  const at::Tensor all = stack_[0].toTensor();
+const at::Generator& ChunkRunner::seeded(uint64_t seed) {
+  if (given_) return given_->at(next_given_++);
+  generator_->set_current_seed(seed);
+  return *generator_;
+}
+
+std::vector<uint64_t> ChunkRunner::seeds(const RandomKey& random) const {
+  std::vector<uint64_t> out;
+  for (const ChunkProgram::Instruction& instruction : program_->instructions_)
+    if (instruction.random >= 0)
+      for (const uint64_t seed : seeds_of(instruction, random)) out.push_back(seed);
+  return out;
+}
+
+/// One; or, in a region, one for each of its parts here and each slice that is seen there.
+std::vector<uint64_t> ChunkRunner::seeds_of(const ChunkProgram::Instruction& instruction,
+                                            const RandomKey& random) const {
+  if (instruction.divided_dim < 0)
+    return {random_seed(random.step_seed, random.first_sample, instruction.random)};
   const std::vector<int64_t> own = {random.first_sample};
   const bool gathers = instruction.gathered_dim >= 0;  // devices of a cut share their slice
   const std::vector<int64_t>& slices = random.gathered_samples.empty() || !gathers ? own : random.gathered_samples;
   invariant(!gathers || static_cast<int64_t>(slices.size()) == program_->body_.parts,
             "a region sees as many slices as it has parts");
+  const auto filled = static_cast<size_t>(instruction.results[0].slots[0]);
+  const int64_t here = program_->body_.tensors[filled].layout.sizes[static_cast<size_t>(instruction.divided_dim)];
+  std::vector<uint64_t> out;
+  for (int64_t part = 0; part < here; ++part)
+    for (const int64_t slice : slices)
+      out.push_back(random_seed(random.step_seed, slice, instruction.random, part_ * here + part));
+  return out;
+}
+
+/// Fills the tensor block by block, each from a generator of its own.
+void ChunkRunner::draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random) {
+  const at::Tensor all = stack_[0].toTensor();
+  const std::vector<uint64_t> seeds = seeds_of(instruction, random);
+  const int64_t here = all.size(instruction.divided_dim);
+  const size_t slices = seeds.size() / static_cast<size_t>(here);
+  const bool gathers = instruction.gathered_dim >= 0;
   const int64_t length = gathers ? all.size(instruction.gathered_dim) / program_->body_.parts : 0;
   const torch::jit::Stack arguments = stack_;
-  const int64_t here = all.size(instruction.divided_dim);
   for (int64_t part = 0; part < here; ++part)
-    for (size_t s = 0; s < slices.size(); ++s) {
+    for (size_t s = 0; s < slices; ++s) {
       at::Tensor block = all.narrow(instruction.divided_dim, part, 1);
       if (gathers) block = block.narrow(instruction.gathered_dim, static_cast<int64_t>(s) * length, length);
-      generator_->set_current_seed(random_seed(random.step_seed, slices[s], instruction.random, part_ * here + part));
       stack_.assign(arguments.begin(), arguments.end());
       const at::Tensor drawn = at::empty(block.sizes(), block.options());  // dense: numbers do not depend on strides
       stack_[0] = drawn;
-      stack_[instruction.generator] = *generator_;
+      stack_[instruction.generator] = seeded(seeds[static_cast<size_t>(part) * slices + s]);
       instruction.op.callBoxed(&stack_);
       block.copy_(drawn);
     }

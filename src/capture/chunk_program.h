@@ -34,6 +34,7 @@ class ChunkProgram {
   ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device = c10::kCPU);
 
   const PassBody& body() const { return body_; }
+  int64_t calls() const { return static_cast<int64_t>(instructions_.size()); }
 
  private:
   friend class ChunkRunner;
@@ -78,6 +79,8 @@ struct ChunkArguments {
   const std::vector<at::Tensor>& gradients;  // added to
   std::vector<at::Tensor>& writes;           // set
   RandomKey random;
+  /// Where they are given: what each draw of random numbers takes, instead of a seed.
+  const std::vector<at::Generator>* generators = nullptr;
 };
 
 enum class Check { None, Layouts };
@@ -90,12 +93,15 @@ class ChunkRunner {
   /// `Check::Layouts` compares every result with what was recorded: for a first step. Keeps no tensor, whatever
   /// happens.
   void run(const ChunkArguments& arguments, Check check = Check::None);
-  bool draws_random_numbers() const { return generator_.has_value(); }
+  /// Of its draws of random numbers, in their order.
+  std::vector<uint64_t> seeds(const RandomKey& random) const;
 
  private:
   void execute_all(const RandomKey& random, Check check);
   void execute(const ChunkProgram::Instruction& instruction, const RandomKey& random);
   void draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random);
+  std::vector<uint64_t> seeds_of(const ChunkProgram::Instruction& instruction, const RandomKey& random) const;
+  const at::Generator& seeded(uint64_t seed);
   void check_layouts(const Call& call) const;
 
   std::shared_ptr<const ChunkProgram> program_;
@@ -103,6 +109,8 @@ class ChunkRunner {
   std::vector<at::Tensor> slots_;
   torch::jit::Stack stack_;
   std::optional<at::Generator> generator_;
+  const std::vector<at::Generator>* given_ = nullptr;  // while it runs: used instead, one after the other
+  size_t next_given_ = 0;
 };
 
 }  // namespace piper

@@ -40,6 +40,10 @@ int64_t count_flops(const OperatorGraph& graph, const PassBody& body) {
        [](const PassBody& b, const Call& c) { return attention(b, c, 0, 2); }},
       {"aten::_scaled_dot_product_flash_attention_backward",
        [](const PassBody& b, const Call& c) { return attention(b, c, 1, 4); }},
+      {"aten::_scaled_dot_product_cudnn_attention",
+       [](const PassBody& b, const Call& c) { return attention(b, c, 0, 2); }},
+      {"aten::_scaled_dot_product_cudnn_attention_backward",
+       [](const PassBody& b, const Call& c) { return attention(b, c, 1, 4); }},
   };
   int64_t flops = 0;
   for (const Call& call : body.calls)

@@ -22,10 +22,14 @@ const Names reductions = {"mean", "amax", "amin"};
 const Names along_one = {
     "_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "_safe_softmax", "cumsum",
     "sort",     "topk"};
-const Names norms = {"native_layer_norm", "native_layer_norm_backward"};
+const Names norms = {"native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"};
 const Names parts = {"select", "slice", "split", "split_with_sizes", "unbind"};
 const Names attentions = {"_scaled_dot_product_flash_attention_for_cpu",
-                          "_scaled_dot_product_flash_attention_for_cpu_backward"};
+                          "_scaled_dot_product_flash_attention_for_cpu_backward",
+                          "_scaled_dot_product_flash_attention",
+                          "_scaled_dot_product_flash_attention_backward",
+                          "_scaled_dot_product_cudnn_attention",
+                          "_scaled_dot_product_cudnn_attention_backward"};
 const Names embeddings = {"embedding", "embedding_dense_backward"};
 const Names parts_backward = {"select_backward", "slice_backward"};
 const Names joins = {"cat", "stack"};
@@ -90,7 +94,7 @@ class Rule {
     } else if (along_one.contains(name)) {
       along(name);
     } else if (norms.contains(name)) {
-      normalise(name);
+      normalise();
     } else if (attentions.contains(name)) {
       attend();
     } else if (embeddings.contains(name)) {
@@ -218,18 +222,14 @@ class Rule {
     }
   }
 
-  void normalise(const std::string& name) {
+  void normalise() {
     const TensorId x = std::get<TensorId>(argument("input"));
     const size_t over = std::get<Ints>(argument("normalized_shape")).size();
     for (size_t d = rank(x) - over; d < rank(x); ++d) forbid(x, d, "normalisation over");
     const auto aligned = [&](const Argument& other) { each_tensor(other, [&](TensorId id) { broadcast(id, x); }); };
-    aligned(argument("weight"));
-    aligned(argument("bias"));
-    if (name == "native_layer_norm_backward") {
-      whole(std::get<TensorId>(argument("grad_out")), x);
-      aligned(argument("mean"));
-      aligned(argument("rstd"));
-    }
+    for (const char* other : {"weight", "bias", "mean", "rstd"})
+      if (const Argument* found = find_argument(graph_, call_, other)) aligned(*found);
+    if (const Argument* gradient = find_argument(graph_, call_, "grad_out")) whole(std::get<TensorId>(*gradient), x);
     for (const Argument& result : call_.results) aligned(result);
   }
 
@@ -394,8 +394,7 @@ bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call&
     const size_t left = name == "mm" || name == "bmm" ? 0 : 1;
     return has(labels.tensors[std::get<TensorId>(call.arguments[left]).index()].dims.back(), mark);
   }
-  if (name != "sum" && name != "native_layer_norm_backward" && name != "embedding_dense_backward" &&
-      !attentions.contains(name))
+  if (name != "sum" && name != "embedding_dense_backward" && !norms.contains(name) && !attentions.contains(name))
     return false;
   TensorId first;
   each_tensor(call.arguments, [&](TensorId id) {

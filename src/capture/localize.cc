@@ -85,7 +85,7 @@ class LayoutReplay {
     for (const Call& call : body_.calls) {
       torch::jit::Stack stack = arguments(call);
       const c10::OperatorHandle& op = table_.operators[call.op.index()];
-      if (const ShapeRule rule = shape_rule(graph_[call.op].name))
+      if (const ShapeRule rule = shape_rule(graph_[call.op].name, table_.target))
         rule(op, stack);
       else
         op.callBoxed(&stack);

@@ -15,6 +15,7 @@ namespace piper {
 class CallMeter {
  public:
   explicit CallMeter(c10::Device device) : device_(device) {}
+  c10::Device device() const { return device_; }
 
   /// By call: the most bytes it holds while it runs, its results included.
   std::vector<int64_t> peaks(const PassBody& body, const OperatorTable& table);

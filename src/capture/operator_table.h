@@ -15,6 +15,7 @@ struct OperatorTable {
   std::vector<c10::OperatorHandle> operators;  // by OperatorId
   std::vector<c10::IValue> opaque;             // by Opaque::index
   std::vector<at::Tensor> constants;           // by GraphTensor::constant
+  c10::DeviceType target = c10::kCPU;          // what the graph will run on: results may look different elsewhere
 };
 
 TensorLayout layout_of(const at::Tensor& tensor);

@@ -52,7 +52,10 @@ void each_tensor_of(const IValue& value, F f) {
 
 class Recorder : public ScopeListener {
  public:
-  explicit Recorder(c10::Device device = c10::kMeta) : device_(device) { begin_segment(ScopeId()); }
+  explicit Recorder(c10::Device device = c10::kMeta, c10::DeviceType target = c10::kCPU) : device_(device) {
+    table.target = target;
+    begin_segment(ScopeId());
+  }
 
   void enter(std::string_view name, const ScopeAttributes& attributes) override {
     const int index = instances_[{scope_.value, std::string(name)}]++;
@@ -200,7 +203,7 @@ class Recorder : public ScopeListener {
       const auto* alias = arguments[i].alias_info();
       facts.writes.push_back(alias && alias->isWrite());
     }
-    if (!is_fake()) facts.rule = shape_rule(described.name);
+    if (!is_fake()) facts.rule = shape_rule(described.name, table.target);
     facts.decomposes = !facts.rule && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                        !op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
     facts.data_dependent = op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);
@@ -589,8 +592,8 @@ void note_failure() {
   if (recorder) recorder->note_failure();
 }
 
-Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs) {
-  Recorder to(model.device);
+Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs, c10::DeviceType target) {
+  Recorder to(model.device, target);
   Checked recorded = Ok{};
   run_around(model, [&] { recorded = run_guarded(to, [&] { return record_step(to, model, inputs); }); });
   PIPER_CHECK(std::move(recorded));
@@ -598,6 +601,9 @@ Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>&
   to.intern("aten::add_", "Tensor");
   to.intern("aten::mm", "");
   to.intern("aten::add", "Tensor");
+  to.intern("aten::addmm", "dtype_out");
+  to.intern("piper::add_to_each", "");
+  to.intern("piper::add_sum_of_rows", "");
   return Recording{std::move(to.graph), std::move(to.table)};
 }
 

@@ -43,8 +43,9 @@ struct Recording {
   OperatorTable table;
 };
 
-/// Forward and backward over the given inputs (without numbers). Gradients are those of the loss, a scalar.
-Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs);
+/// Forward and backward over the given inputs (without numbers), as they would be on the target. Gradients are those of the loss, a scalar.
+Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs,
+                         c10::DeviceType target = c10::kCPU);
 
 /// While `loss` runs: what the recorder knows about an exception that came through it.
 struct RecordingState {

@@ -11,7 +11,7 @@ namespace piper {
 /// Takes the arguments from the stack and leaves meta tensors for the results, as a boxed kernel would.
 using ShapeRule = void (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-/// The rule for `aten::embedding` and the like, or null.
-ShapeRule shape_rule(std::string_view full_name);
+/// The rule for `aten::embedding` and the like on the target, or null.
+ShapeRule shape_rule(std::string_view full_name, c10::DeviceType target);
 
 }  // namespace piper

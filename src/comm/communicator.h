@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -38,8 +39,11 @@ class Communicator {
 
   virtual int device() const = 0;
 
-  /// Of the plan: all devices make the same circles in the same order, also those they do not belong to.
+  /// Of the plan: all devices make the same circles in the same order, also those they do not belong to. Calls in one
+  /// circle come in the same order on all its members. May wait for them.
   virtual int make_circle(std::vector<int> members) = 0;
+  /// Of the plan, as circles are: there will be transfers from one device to another.
+  virtual void connect(int /*from*/, int /*to*/) {}
 
   virtual void send(int to, int64_t number, std::span<const std::byte> data) = 0;
   virtual void receive(int from, int64_t number, std::span<std::byte> data) = 0;
@@ -63,6 +67,14 @@ class Communicator {
 
   /// Ends every call that waits, here and on all other devices, and all later ones, with JobStopped.
   virtual void abort(const std::string& reason) = 0;
+
+  /// What has gone wrong behind calls that have returned, where they return before the data is there. Asked several
+  /// times a second during steps, by a thread of its own.
+  struct Trouble {
+    std::string what;
+    bool elsewhere = false;  // another device has ended the job
+  };
+  virtual std::optional<Trouble> trouble() { return {}; }
 };
 
 }  // namespace piper

@@ -25,6 +25,20 @@ const DeviceKind& kind_of(const Cluster& cluster, int device) {
   return cluster.kinds[cluster.nodes.empty() ? 0 : static_cast<size_t>(cluster.nodes.back().kind)];
 }
 
+std::optional<SharedProcessor> shared_processor(const Cluster& cluster, int device) {
+  int64_t first = 0;
+  for (const NodeRun& run : cluster.nodes) {
+    const int64_t end = first + int64_t{run.count} * run.devices;
+    if (device < end || run.count == 0) {
+      const int sharing = run.processors > 0 ? run.devices / run.processors : 1;
+      if (sharing == 1) return {};
+      return SharedProcessor{static_cast<int>(first + (device - first) / sharing * sharing), run.together};
+    }
+    first = end;
+  }
+  return {};
+}
+
 int device_limit(const Cluster& cluster) {
   if (cluster.nodes.empty() || cluster.nodes.back().count == 0) return INT_MAX;
   int64_t devices = 0;

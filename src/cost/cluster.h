@@ -58,6 +58,10 @@ struct NodeRun {
   int count = 0;  // 0, only in the last run: as many as wanted
   int devices = 1;
   int kind = 0;  // into Cluster::kinds
+  /// Of a node, evenly given to its devices; 0: every device has its own. Computations of devices that share a
+  /// processor share its time.
+  int processors = 0;
+  double together = 1;  // what a processor does with several computations at once, of what it does with one
   friend bool operator==(const NodeRun&, const NodeRun&) = default;
 };
 
@@ -75,6 +79,12 @@ struct Cluster {
 Result<Cluster> parse_cluster(const SourceFilePtr& file);
 
 const DeviceKind& kind_of(const Cluster& cluster, int device);
+/// The processor that devices share, and those that share it; nothing: the device has its own.
+struct SharedProcessor {
+  int first = 0;  // of the devices that share it
+  double together = 1;
+};
+std::optional<SharedProcessor> shared_processor(const Cluster& cluster, int device);
 /// How many devices there are, or INT_MAX.
 int device_limit(const Cluster& cluster);
 /// The innermost level that joins two devices; -1: none.

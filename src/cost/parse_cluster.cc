@@ -103,10 +103,20 @@ Result<DeviceKind> read_kind(const TomlValue& table) {
 }
 
 Result<NodeRun> read_nodes(const TomlSection& section, const std::vector<DeviceKind>& kinds) {
-  PIPER_CHECK(section.only({"count", "devices", "device"}));
+  PIPER_CHECK(section.only({"count", "devices", "device", "processors", "together"}));
   NodeRun run;
   PIPER_CHECK(read_count(section, "count", 1, run.count));
   PIPER_CHECK(read_count(section, "devices", 1, run.devices));
+  PIPER_CHECK(read_count(section, "processors", 1, run.processors));
+  if (run.processors > 0 && run.devices % run.processors != 0)
+    return section.bad("processors",
+                       fmt::format("{} processors cannot be given evenly to {} devices", run.processors, run.devices));
+  PIPER_TRY(const auto together, section.number("together"));
+  if (together && (run.processors == 0 || run.processors == run.devices))
+    return section.bad("together", "together means nothing where no devices share a processor");
+  if (together && !(*together > 0 && *together <= run.devices))
+    return section.bad("together", "together must be above 0, and at most as large as there are devices");
+  run.together = together.value_or(run.together);
   PIPER_TRY(const auto named, section.text("device"));
   if (!named) {
     if (kinds.size() == 1) return run;

@@ -15,6 +15,9 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 /// The same with stored scores, which dropout thins out.
 at::Tensor attend_with_scores(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask, double dropout);
 
+/// Over the last dimension; one operator where the target has one.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, c10::DeviceType target);
+
 /// Logits [samples, tokens, words], targets [samples, tokens]; in float32 or wider.
 at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 

@@ -28,22 +28,21 @@ Tensor ExpertLinear::forward(const Tensor& x) const {
 }
 
 NormLayer::NormLayer(Norm kind, int64_t width, const TensorMaker& make)
-    : kind(kind), weight(register_parameter("weight", make({width}))) {
+    : kind(kind), target(make.target), weight(register_parameter("weight", make({width}))) {
   if (kind == Norm::LayerNorm) bias = register_parameter("bias", make({width}));
 }
 Tensor NormLayer::forward(const Tensor& x) const {
   if (kind == Norm::LayerNorm) return at::layer_norm(x, {x.size(-1)}, weight, bias, 1e-5);
-  return at::rms_norm(x, {x.size(-1)}, weight, 1e-6);
+  return rms_norm(x, weight, 1e-6, target);
 }
 
 Rotation::Rotation(int64_t sequence, int64_t width, const TensorMaker& make)
     : cos(register_buffer("cos", make({sequence, width / 2}))),
       sin(register_buffer("sin", make({sequence, width / 2}))) {}
 Tensor Rotation::apply(const Tensor& x) const {
-  const int64_t half = x.size(3) / 2;
   const Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);
-  const Tensor first = x.narrow(-1, 0, half), second = x.narrow(-1, half, half);
-  return at::cat({first * c - second * s, second * c + first * s}, -1);
+  const std::vector<Tensor> halves = x.chunk(2, -1);
+  return at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1);
 }
 
 Attention::Attention(const ModelConfig& c, const TensorMaker& make) : config_(c), target_(make.target) {

@@ -29,6 +29,7 @@ struct NormLayer : torch::nn::Module {
   NormLayer(Norm kind, int64_t width, const TensorMaker& make);
   at::Tensor forward(const at::Tensor& x) const;
   Norm kind;
+  c10::DeviceType target;
   at::Tensor weight, bias;
 };
 

@@ -107,12 +107,12 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, Worl
   JobOptions job;
   job.patience = patience_of(options.patience);
   if (world_) {
-    unwrap(check_processes(*world_, device_count(*shared)));
+    unwrap(check_processes(*world_, device_count(*shared), host_processor()));
     unwrap(check_alike(*world_, identity_of(*shared, options, *world_), job.patience));
     take_from_rank_0(initial_);
   }
   std::vector<std::unique_ptr<Communicator>> communicators =
-      world_ ? join_job(*world_, device_count(*shared), job) : make_local_world(device_count(*shared));
+      world_ ? join_job(*world_, device_count(*shared), host_processor(), job) : make_local_world(device_count(*shared));
   job_ = std::make_unique<Job>(shared, step, observed_, std::move(communicators), std::move(job));
   job_->set_parameters([&](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); });
   initial_.clear();

@@ -1,6 +1,7 @@
 // What the computations of a plan do, and how the tensors between them lie in memory: the model's side of a run.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -47,14 +48,21 @@ struct ComputationArguments {
   const std::vector<at::Tensor>& gradients;  // added to
   std::vector<at::Tensor>& writes;           // set
   const SliceKey& slice;
+  /// While it is recorded: what each draw of random numbers takes, instead of seeds.
+  const std::vector<at::Generator>* generators = nullptr;
 };
 
 class Computation {
  public:
   virtual ~Computation() = default;
   virtual void run(const ComputationArguments& arguments) = 0;
-  /// After the first step: it does the same whatever the slice is, so that it may be recorded with its tensors.
+  /// How many operators it calls.
+  virtual int64_t operators() const { return 0; }
+  /// After the first step: but for random numbers it does the same whatever the slice is, so that it may be recorded
+  /// with its tensors.
   virtual bool can_be_recorded() const { return false; }
+  /// Of its draws of random numbers, in their order.
+  virtual std::vector<uint64_t> seeds(const SliceKey&) const { return {}; }
 };
 
 /// How a value is exchanged among `parts` devices.

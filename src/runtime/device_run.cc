@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/invariant.h"
 #include "base/prompt_thread.h"
@@ -44,6 +45,7 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
       ends_(std::make_unique<Event[]>(plan.streams.size() + 1)),
       streams_(plan.streams.size()) {
   frame_.poison_freed = options.poison_freed;
+  frame_.inputs_last = processor_.graphs() == Graphs::Step;
   failure.stop_with([this](const std::string& reason) {
     for (size_t i = 0; i < program_.ops.size(); ++i) events_[i].release();
     for (size_t s = 0; s <= plan_.streams.size(); ++s) ends_[s].release();
@@ -53,6 +55,7 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
     const CountMemory counting(memory_);
     const at::NoGradGuard no_grad;
     at::init_num_threads();
+    processor_.enter_thread();
     run();
   };
   const auto failed = [this](const std::exception_ptr& what) {
@@ -134,6 +137,31 @@ void DeviceRun::prepare() {
                                 communicator_, processor_, circles_,     frame_};
   for (size_t i = 0; i < program_.ops.size(); ++i)
     executors_.push_back(make_executor(preparation, static_cast<int>(i)));
+  if (processor_.graphs() == Graphs::Step) find_stretches();
+}
+
+/// Whoever waits for another stream begins a new one; so does whoever comes after memory that another stream used.
+void DeviceRun::find_stretches() {
+  awaited_.resize(program_.ops.size());
+  const auto await = [&](const std::vector<int>& ops) {
+    for (const int op : ops) awaited_[static_cast<size_t>(op)] = 1;
+  };
+  bool open = false;
+  for (size_t i = 0; i < program_.ops.size(); ++i) {
+    const PlannedOp& op = program_.ops[i];
+    await(op.waits);
+    await(inputs_[i]);
+    const bool computes = op.kind == OpKind::Run;
+    if (computes && open && op.waits.empty() && inputs_[i].empty() && op.stream == program_.ops[i - 1].stream)
+      stretches_.back().end = i + 1;
+    else if (computes)
+      stretches_.push_back({i, i + 1, processor_.make_recorded(), {}});
+    open = computes;
+    for (const Release& release : releases_[i]) {
+      await(release.awaited);
+      open = open && release.awaited.empty() && release.stream == op.stream;
+    }
+  }
 }
 
 void DeviceRun::start(const StepSettings& settings) {
@@ -142,34 +170,155 @@ void DeviceRun::start(const StepSettings& settings) {
     recorder_.begin(settings.step);
     frame_.begin(settings);
     processor_.finish();
-    if (side_) side_->begin(settings.step);
-    issue();
-    if (side_ && !failure_.happened()) side_->end(recorder_);
+    if (!side_) return issue();
+    try {
+      side_->begin(settings.step);
+      issue();
+      if (!failure_.happened()) side_->end(recorder_);
+    } catch (const RunError&) {
+      throw;
+    } catch (const std::exception& problem) {
+      const int culprit = side_->culprit(-1);
+      if (culprit < 0) throw;
+      throw RunError(RunProblem::Operation,
+                     fmt::format("{}: {}", describe_op(plan_, device_, culprit), problem.what()));
+    }
   });
   host_->record(ends_[plan_.streams.size()], step_);
   host_->flush();
 }
 
 void DeviceRun::issue() {
-  for (size_t i = 0; i < program_.ops.size(); ++i) {
-    const PlannedOp& op = program_.ops[i];
-    Stream& stream = *streams_[static_cast<size_t>(op.stream)];
-    for (const int awaited : op.waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
-    for (const int loader : inputs_[i]) stream.wait(events_[static_cast<size_t>(loader)], step_);
-    recorder_.launched(static_cast<int>(i));
-    stream.launch([this, i] { execute(static_cast<int>(i)); });
-    stream.record(events_[i], step_);
-    if (options_.issue == Issue::Serial) {
-      stream.flush();
-      events_[i].wait(step_);
-    }
-    free_after(i);
+  auto stretch = stretches_.begin();
+  Nanoseconds issuing = 0;
+  for (size_t i = 0; i < program_.ops.size();) {
+    const bool computes = program_.ops[i].kind == OpKind::Run;
+    const Nanoseconds start = now();
+    while (stretch != stretches_.end() && stretch->begin < i) ++stretch;
+    if (stretch != stretches_.end() && stretch->begin == i && issue_recorded(*stretch))
+      i = stretch->end;
+    else
+      issue_one(i++);
+    if (computes) issuing += now() - start;
   }
+  if (side_) issuing_.store(issuing, std::memory_order_relaxed);
   for (size_t s = 0; s < streams_.size(); ++s)
     if (streams_[s]) {
       streams_[s]->record(ends_[s], step_);
       streams_[s]->flush();
     }
+}
+
+void DeviceRun::issue_one(size_t i) {
+  const PlannedOp& op = program_.ops[i];
+  Stream& stream = *streams_[static_cast<size_t>(op.stream)];
+  for (const int awaited : op.waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
+  for (const int loader : inputs_[i]) stream.wait(events_[static_cast<size_t>(loader)], step_);
+  {
+    // others may need their turn before what this operation frees can go
+    const bool in_turn = options_.turns && options_.turns->taken;
+    std::unique_lock<std::mutex> alone;
+    if (in_turn && !is_communication(op.kind)) alone = std::unique_lock(options_.turns->one);
+    recorder_.launched(static_cast<int>(i));
+    stream.launch([this, i] { execute(static_cast<int>(i)); });
+    stream.record(events_[i], step_);
+    if (options_.issue == Issue::Serial || in_turn) {
+      stream.flush();
+      events_[i].wait(step_);
+    }
+  }
+  free_after(i);
+}
+
+/// False: nothing has happened; its operations are issued one by one.
+bool DeviceRun::issue_recorded(Stretch& stretch) {
+  if (!stretch.work || failure_.happened()) return false;
+  const PlannedOp& first = program_.ops[stretch.begin];
+  Stream& stream = *streams_[static_cast<size_t>(first.stream)];
+  for (const int awaited : first.waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
+  for (const int loader : inputs_[stretch.begin]) stream.wait(events_[static_cast<size_t>(loader)], step_);
+  bool launched = false;
+  stream.launch([&] { launched = run_recorded(stretch); });
+  if (!launched) return false;
+  for (size_t i = stretch.begin; i < stretch.end; ++i)
+    if (awaited_[i]) stream.record(events_[i], step_);
+  if (options_.issue == Issue::Serial) stream.flush();
+  free_after(stretch.end - 1);
+  return true;
+}
+
+bool DeviceRun::run_recorded(Stretch& stretch) {
+  const auto each = [&](auto act) {
+    for (size_t i = stretch.begin; i < stretch.end; ++i) act(static_cast<int>(i));
+  };
+  bool can = stretch.work->ready();
+  each([&](int op) { can = can && executors_[static_cast<size_t>(op)]->can_be_recorded(); });
+  if (!can) return false;
+  each([&](int op) {
+    recorder_.launched(op);
+    attempt(op, [&] {
+      if (options_.before_op) options_.before_op(device_, op);
+      executors_[static_cast<size_t>(op)]->renew(frame_);
+    });
+  });
+  const std::vector<const void*> now_at = places(stretch);
+  if (stretch.places.empty()) {
+    const Frame::State before = frame_.state();
+    if (!stretch.work->record([&] { record(stretch); })) {
+      frame_.recording = false;
+      frame_.go_back(before);
+      stretch.work.reset();
+      return false;
+    }
+    stretch.places = now_at;
+  } else if (now_at == stretch.places) {
+    recall(stretch);
+  } else {
+    return false;
+  }
+  each([&](int op) { recorder_.started(op); });
+  const int first = static_cast<int>(stretch.begin), last = static_cast<int>(stretch.end) - 1;
+  attempt(first, [&] { side_->launch(first, last, *stretch.work); });
+  each([&](int op) {
+    recorder_.ended(op);
+    progress_.fetch_add(1, std::memory_order_relaxed);
+  });
+  return true;
+}
+
+void DeviceRun::record(const Stretch& stretch) {
+  frame_.recording = true;
+  for (size_t i = stretch.begin; i < stretch.end; ++i) {
+    const int op = static_cast<int>(i);
+    side_->started(op);
+    executors_[i]->run(frame_);
+    side_->ended(op);
+    frame_.ended(op);
+    if (i + 1 < stretch.end)
+      for (const Release& release : releases_[i]) frame_.release(release.buffer);
+  }
+  frame_.recording = false;
+}
+
+/// The same to the frame. What is freed was filled, if that was asked for, when the work was recorded.
+void DeviceRun::recall(const Stretch& stretch) {
+  const bool poison = std::exchange(frame_.poison_freed, false);
+  for (size_t i = stretch.begin; i < stretch.end; ++i) {
+    executors_[i]->recall(frame_);
+    frame_.ended(static_cast<int>(i));
+    if (i + 1 < stretch.end)
+      for (const Release& release : releases_[i]) frame_.release(release.buffer);
+  }
+  frame_.poison_freed = poison;
+}
+
+/// Of buffers that come from outside of it.
+std::vector<const void*> DeviceRun::places(const Stretch& stretch) {
+  std::vector<const void*> out = {nullptr};  // never empty
+  for (size_t i = stretch.begin; i < stretch.end; ++i)
+    for (const int buffer : program_.ops[i].reads)
+      if (const at::Tensor& tensor = frame_[buffer]; tensor.defined()) out.push_back(tensor.const_data_ptr());
+  return out;
 }
 
 void DeviceRun::free_after(size_t op) {
@@ -193,26 +342,45 @@ void DeviceRun::execute(int op) {
   if (failure_.happened()) return;
   recorder_.started(op);
   if (side_) side_->started(op);
-  try {
+  attempt(op, [&] {
     if (options_.before_op) options_.before_op(device_, op);
     executors_[static_cast<size_t>(op)]->run(frame_);
-  } catch (const JobStopped& problem) {
-    throw RunError(RunProblem::Elsewhere, problem.what());
-  } catch (const RunError& problem) {
-    throw RunError(problem.problem, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
-  } catch (const std::exception& problem) {
-    throw RunError(RunProblem::Operation, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
-  }
+  });
   if (side_) side_->ended(op);
   recorder_.ended(op);
   frame_.ended(op);
   progress_.fetch_add(1, std::memory_order_relaxed);
 }
 
+/// Says where something failed.
+void DeviceRun::attempt(int op, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const JobStopped& problem) {
+    throw RunError(RunProblem::Elsewhere, problem.what());
+  } catch (const RunError& problem) {
+    throw RunError(problem.problem, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
+  } catch (const std::exception& problem) {
+    const int culprit = side_ ? side_->culprit(op) : op;
+    throw RunError(RunProblem::Operation,
+                   fmt::format("{}: {}", describe_op(plan_, device_, culprit < 0 ? op : culprit), problem.what()));
+  }
+}
+
+int64_t DeviceRun::operators() const {
+  int64_t count = 0;
+  for (const auto& executor : executors_) count += executor->operators();
+  return count;
+}
+
 void DeviceRun::wait() {
   ends_[plan_.streams.size()].wait(step_);
   for (size_t s = 0; s < streams_.size(); ++s)
     if (streams_[s]) ends_[s].wait(step_);
+}
+
+bool DeviceRun::has_ended(int op) const {
+  return recorder_.times(recorder_.step(), op).ended != 0 && (!side_ || side_->has_ended(op));
 }
 
 bool DeviceRun::idle() const {

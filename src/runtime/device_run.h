@@ -27,6 +27,7 @@ struct RunOptions {
   std::function<void(int device, int op)> before_op;
   bool poison_freed = false;
   Processor* processor = nullptr;  // none: that of this machine
+  Turns* turns = nullptr;          // none: devices compute side by side
 };
 
 class DeviceRun {
@@ -38,11 +39,19 @@ class DeviceRun {
   int device() const { return device_; }
   const PlanTemplate& program() const { return program_; }
   Processor& processor() { return processor_; }
+  Communicator& communicator() const { return communicator_; }
   Frame& frame() { return frame_; }
   const FlightRecorder& recorder() const { return recorder_; }
   MemoryCounter& memory() { return memory_; }
+  ArenaUse arena() const { return side_ ? side_->arena() : ArenaUse{}; }
+  /// How long the last step's computations took to be put on streams of a GPU, and of how many operators they are.
+  Nanoseconds issuing() const { return issuing_.load(std::memory_order_relaxed); }
+  int64_t operators() const;
   /// Operations ended since the beginning.
   int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+
+  /// Of an operation that was issued in this step.
+  bool has_ended(int op) const;
 
   /// Makes buffers that last, and executors.
   void prepare();
@@ -59,10 +68,24 @@ class DeviceRun {
     int buffer, stream;
     std::vector<int> awaited;  // operations that used it on other streams
   };
+  /// Computations that follow each other on one stream and are recorded as one piece of work.
+  struct Stretch {
+    size_t begin = 0, end = 0;
+    std::unique_ptr<RecordedWork> work;  // none: it cannot be recorded
+    std::vector<const void*> places;     // of what it read when it was recorded; empty: not yet
+  };
   void order_memory();
+  void find_stretches();
   void issue();
+  void issue_one(size_t op);
+  bool issue_recorded(Stretch& stretch);
+  bool run_recorded(Stretch& stretch);
+  void record(const Stretch& stretch);
+  void recall(const Stretch& stretch);
+  std::vector<const void*> places(const Stretch& stretch);
   void free_after(size_t op);
   void execute(int op);
+  void attempt(int op, const std::function<void()>& work);
 
   const Plan& plan_;
   const PlanTemplate& program_;
@@ -80,7 +103,10 @@ class DeviceRun {
   std::vector<std::unique_ptr<Executor>> executors_;
   std::vector<std::vector<int>> inputs_;        // by operation: those that loaded its inputs on other streams
   std::vector<std::vector<Release>> releases_;  // by operation
+  std::vector<Stretch> stretches_;
+  std::vector<char> awaited_;  // by operation: somebody waits for its event
   std::unique_ptr<DeviceSide> side_;
+  std::atomic<Nanoseconds> issuing_ = 0;
   std::unique_ptr<Event[]> events_;  // by operation
   std::unique_ptr<Event[]> ends_;    // by stream, then the host
   uint32_t step_ = 0;                // of the events

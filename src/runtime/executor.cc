@@ -1,8 +1,11 @@
 #include "runtime/executor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "runtime/device_run.h"
 
 namespace piper {
 
@@ -33,25 +36,51 @@ int64_t Preparation::samples_over(const Communication& communication) const {
   throw std::runtime_error("nothing is computed on the values of an exchange");
 }
 
+namespace {
+
+template <class Add>
+void make_circles_of(const Plan& plan, const Communication& communication, const PlannedOp& op,
+                     Communicator& communicator, const Add& add) {
+  if (op.kind == OpKind::ReducePieces) {
+    for (const PlanBucket& bucket : plan.buckets)
+      if (bucket.name == communication.label.name)
+        for (const OwnedPiece& piece : owned_pieces(plan, bucket)) add(op.stream, piece.owners);
+  } else if (communication.transfer) {
+    const DeviceList& from = plan.groups[static_cast<size_t>(communication.from)];
+    const DeviceList& to = plan.groups[static_cast<size_t>(communication.to)];
+    for (size_t i = 0; i < from.size(); ++i)
+      for (const TransferPiece& piece :
+           transfer_pieces(static_cast<int>(i), from, to, static_cast<int64_t>(from.size() * to.size()), plan.sharers))
+        communicator.connect(from[i], piece.peer);
+  } else {
+    const PlanPartition& over = plan.partitions[static_cast<size_t>(communication.over)];
+    for (auto first = over.members.begin(); first != over.members.end(); first += over.part_size)
+      add(op.stream, {first, first + over.part_size});
+  }
+}
+
+}  // namespace
+
 Circles make_circles(const Plan& plan, Communicator& communicator) {
-  std::vector<OpKind> kinds(plan.communications.size(), OpKind::Send);
+  const int device = communicator.device();
+  const PlanTemplate& program = program_of(plan, device);
+  std::vector<const PlannedOp*> ops(plan.communications.size());  // one of each, of any device
   for (const PlanTemplate& t : plan.templates)
     for (const PlannedOp& op : t.ops)
-      if (op.communication >= 0) kinds[static_cast<size_t>(op.communication)] = op.kind;
+      if (op.communication >= 0) ops[static_cast<size_t>(op.communication)] = &op;
   Circles circles;
-  const auto add = [&](const std::vector<int>& members) {
-    if (!circles.contains(members)) circles[members] = communicator.make_circle(members);
+  const auto add = [&](int stream, const std::vector<int>& members) {
+    if (!circles.contains({stream, members})) circles[{stream, members}] = communicator.make_circle(members);
   };
-  for (size_t c = 0; c < kinds.size(); ++c) {
-    const Communication& communication = plan.communications[c];
-    if (kinds[c] == OpKind::ReducePieces) {
-      for (const PlanBucket& bucket : plan.buckets)
-        if (bucket.name == communication.label.name)
-          for (const OwnedPiece& piece : owned_pieces(plan, bucket)) add(piece.owners);
-    } else if (!communication.transfer) {
-      const PlanPartition& over = plan.partitions[static_cast<size_t>(communication.over)];
-      for (auto first = over.members.begin(); first != over.members.end(); first += over.part_size)
-        add({first, first + over.part_size});
+  for (size_t c = 0; c < ops.size(); ++c) {
+    try {
+      if (ops[c]) make_circles_of(plan, plan.communications[c], *ops[c], communicator, add);
+    } catch (const CommunicationError& problem) {
+      const auto mine = std::find_if(program.ops.begin(), program.ops.end(),
+                                     [&](const PlannedOp& op) { return op.communication == static_cast<int>(c); });
+      throw RunError(dynamic_cast<const JobStopped*>(&problem) ? RunProblem::Elsewhere : RunProblem::Operation,
+                     fmt::format("{}: {}", describe_op(plan, device, static_cast<int>(mine - program.ops.begin())),
+                                 problem.what()));
     }
   }
   return circles;

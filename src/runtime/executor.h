@@ -21,11 +21,22 @@ class Executor {
   virtual ~Executor() = default;
   /// On the operation's stream, when all it waits for has ended: on its thread, or on one that puts work there.
   virtual void run(Frame& frame) = 0;
+
+  /// How many operators of libtorch it calls.
+  virtual int64_t operators() const { return 0; }
+  /// Its work, and that of its neighbours, can be recorded as one, by `run` in a frame that records.
+  virtual bool can_be_recorded() const { return false; }
+  /// Before recorded work is recorded or launched: what it reads that is new in every step.
+  virtual void renew(Frame&) {}
+  /// When recorded work is launched: the frame becomes what `run` made of it.
+  virtual void recall(Frame&) {}
 };
 
-/// The circles in which a plan's devices communicate, by their members.
-using Circles = std::map<std::vector<int>, int>;
-/// Makes them, in the same order on every device.
+/// The circles in which a plan's devices communicate, by stream and members: what several streams do goes on side by
+/// side.
+using Circles = std::map<std::pair<int, std::vector<int>>, int>;
+/// Makes them, and connections for transfers, in the same order on every device. Throws RunError: a circle cannot be
+/// made, and which operation of the device needs it.
 Circles make_circles(const Plan& plan, Communicator& communicator);
 
 /// What executors are made from.
@@ -54,7 +65,9 @@ struct Preparation {
   std::vector<int> members(const Communication& communication) const;
   /// Of a slice on one device: what the computations have on whose values, or devices, the collective works.
   int64_t samples_over(const Communication& communication) const;
-  int circle(const std::vector<int>& members) const { return circles.at(members); }
+  int circle(const PlannedOp& op, const std::vector<int>& members) const { return circles.at({op.stream, members}); }
+  /// Of a collective.
+  int circle(const PlannedOp& op) const { return circle(op, members(communication(op))); }
   /// The number of an exchange in a step.
   int64_t number(int communication, const Frame& frame) const {
     return frame.settings().step * static_cast<int64_t>(plan.communications.size()) + communication;

@@ -16,6 +16,10 @@ struct DeviceFlight {
   int64_t oldest = 0;                       // of the steps
   std::vector<std::vector<OpTimes>> steps;  // by operation
   int64_t peak_bytes = 0;                   // of memory
+  // where a thread puts work on streams of a GPU
+  int64_t arena_bytes = 0, alive_bytes = 0, strays = 0;  // see ArenaUse
+  Nanoseconds issuing = 0;                               // of computations, in the last step
+  int64_t operators = 0;                                 // that these computations consist of
 
   template <class Self, class Each>
   static void each_field(Self& self, Each each) {
@@ -23,6 +27,11 @@ struct DeviceFlight {
     each(self.oldest);
     each(self.steps);
     each(self.peak_bytes);
+    each(self.arena_bytes);
+    each(self.alive_bytes);
+    each(self.strays);
+    each(self.issuing);
+    each(self.operators);
   }
   int64_t newest() const { return oldest + static_cast<int64_t>(steps.size()) - 1; }
   const std::vector<OpTimes>& step(int64_t number) const { return steps.at(static_cast<size_t>(number - oldest)); }

@@ -59,13 +59,31 @@ void Frame::load_input(int buffer, std::string_view name, int64_t first_sample, 
   const std::lock_guard lock(inputs_);
   at::Tensor& tensor = (*this)[buffer];
   if (tensor.defined()) return;
-  tensor = make_tensor(form, place_);
+  if (inputs_last) {
+    lasting_inputs_.resize(buffers_.size());
+    at::Tensor& lasting = lasting_inputs_[static_cast<size_t>(buffer)];
+    if (!lasting.defined()) lasting = make_tensor(form, place_);
+    tensor = lasting;
+  } else {
+    tensor = make_tensor(form, place_);
+  }
   if (place_.is_cpu()) return settings_->fill(name, first_sample, tensor);
   // from memory that a GPU can read by itself, and that libtorch keeps until then
   at::Tensor here =
       at::empty_strided(form.sizes, form.strides, c10::TensorOptions().dtype(form.dtype).pinned_memory(true));
   settings_->fill(name, first_sample, here);
   tensor.copy_(here, /*non_blocking=*/true);
+}
+
+Frame::State Frame::state() const {
+  State out{buffers_, {}};
+  for (size_t b = 0; b < buffers_.size(); ++b) out.holds.push_back(holds_[b].load(std::memory_order_relaxed));
+  return out;
+}
+
+void Frame::go_back(State state) {
+  buffers_ = std::move(state.buffers);
+  for (size_t b = 0; b < buffers_.size(); ++b) holds_[b].store(state.holds[b], std::memory_order_relaxed);
 }
 
 c10::ScalarType scalar_type(DType dtype) {

@@ -63,6 +63,18 @@ class Frame {
   bool scalars_known = false;  // on a single device nobody sums them up before the first update
   /// What freed buffers are filled with before they go: for the search of premature frees.
   bool poison_freed = false;
+  /// Inputs are at the same places in every step, beside what the plan knows of.
+  bool inputs_last = false;
+  /// Operations are recorded, and do nothing yet.
+  bool recording = false;
+
+  /// What it holds, so that it can be as before.
+  struct State {
+    std::vector<at::Tensor> buffers;
+    std::vector<int> holds;
+  };
+  State state() const;
+  void go_back(State state);
 
  private:
   const PlanTemplate& program_;
@@ -73,6 +85,7 @@ class Frame {
   std::vector<int> holds_at_start_;     // by buffer: operations that use it, and the one that frees it
   std::unique_ptr<std::atomic<int>[]> holds_;
   std::mutex inputs_;
+  std::vector<at::Tensor> lasting_inputs_;  // by buffer
 };
 
 /// An empty tensor of this form, or a flat one.

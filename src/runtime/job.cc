@@ -65,9 +65,23 @@ class Job::Watchdog {
     while (!changed_.wait_for(lock, pause, [&] { return ended_; })) {
       const std::vector<DeviceProgress> devices = progress_shared(devices_, options_);
       if (!busy_ || failure_.happened()) continue;
+      if (const auto trouble = trouble_of_any(devices)) {
+        failure_.report(*trouble);
+        continue;
+      }
       if (const auto complaint = watch_.look(devices, static_cast<double>(now()) * 1e-9))
         failure_.report({RunProblem::Stalled, fmt::format("{}\n{}", *complaint, describe_progress(plan_, devices))});
     }
+  }
+
+  std::optional<RunError> trouble_of_any(const std::vector<DeviceProgress>& progress) const {
+    for (const DeviceRun* device : devices_)
+      if (const auto trouble = device->communicator().trouble())
+        return trouble->elsewhere
+                   ? RunError(RunProblem::Elsewhere, trouble->what)
+                   : RunError(RunProblem::Operation, fmt::format("device {}: {}\n{}", device->device(), trouble->what,
+                                                                 describe_progress(plan_, progress)));
+    return {};
   }
 
   const Plan& plan_;

@@ -12,11 +12,19 @@ class HostProcessor : public Processor {
     return std::make_unique<ThreadStream>(making.on_thread, making.failed);
   }
   std::unique_ptr<DeviceSide> make_side(size_t) override { return nullptr; }
+  Graphs graphs() const override { return Graphs::None; }
   std::unique_ptr<RecordedWork> make_recorded() override { return nullptr; }
+  std::unique_ptr<RecordedSeeds> make_seeds(size_t) override { return nullptr; }
   bool memory_belongs_to_streams() const override { return false; }
+  void warm_up() override {}
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_local_world(devices, std::move(options));
   }
+  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> wires,
+                                                  std::chrono::milliseconds) override {
+    return wires;  // memory of the host is what they carry
+  }
+  void enter_thread() override {}
 
   void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                         int64_t count) override {

@@ -41,13 +41,27 @@ DeviceProgress progress_of(const DeviceRun& device) {
   out.device = device.device();
   out.step = recorder.step();
   out.ended = device.progress();
+  std::vector<bool> ended(recorder.ops());
+  std::vector<bool> held_up;  // by stream: what comes next was perhaps issued, but has not begun
   for (size_t i = 0; i < recorder.ops(); ++i) {
-    const auto stream = static_cast<size_t>(device.program().ops[i].stream);
-    if (out.streams.size() <= stream) out.streams.resize(stream + 1);
-    const OpTimes times = recorder.times(out.step, static_cast<int>(i));
-    if (times.started != 0)
-      out.streams[stream] = {static_cast<int>(i), static_cast<double>(now() - times.started) * 1e-9, times.ended != 0,
-                             static_cast<double>(recorder.longest(static_cast<int>(i))) * 1e-9};
+    const auto op = static_cast<int>(i);
+    const PlannedOp& planned = device.program().ops[i];
+    const auto stream = static_cast<size_t>(planned.stream);
+    if (out.streams.size() <= stream) {
+      out.streams.resize(stream + 1);
+      held_up.resize(stream + 1);
+    }
+    const OpTimes times = recorder.times(out.step, op);
+    if (times.started == 0 || held_up[stream]) continue;
+    if (!std::all_of(planned.waits.begin(), planned.waits.end(),
+                     [&](int awaited) { return ended[static_cast<size_t>(awaited)]; })) {
+      held_up[stream] = true;
+      continue;
+    }
+    ended[i] = device.has_ended(op);
+    held_up[stream] = !ended[i];
+    out.streams[stream] = {op, static_cast<double>(now() - times.started) * 1e-9, ended[i],
+                           static_cast<double>(recorder.longest(op)) * 1e-9};
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include "sim/engine.h"
 
 #include <algorithm>
+#include <map>
 #include <queue>
 
 #include "sim/shared_links.h"
@@ -69,7 +70,7 @@ class Engine {
     out_.end.assign(total(), -1);
     out_.cause.assign(total(), -1);
     if (in_.shared_links) transfers_.resize(meetings_.size());
-    if (slowed()) {
+    if (varies()) {
       computations_.resize(total());
       running_.resize(kinds_.size());
       flying_.assign(kinds_.size(), 0);
@@ -90,12 +91,19 @@ class Engine {
   }
 
  private:
+  /// Devices share its time.
+  struct Processor {
+    double together = 1;
+    std::vector<int> devices;
+    int busy = 0;  // computations
+  };
   struct DeviceKindState {
     const PlanTemplate* plan = nullptr;
     const LocalOrder* order = nullptr;
     const std::vector<double>* seconds = nullptr;  // by work
     double issue = 0;
     int ops = 0;
+    Processor* processor = nullptr;  // that it shares with others
   };
   enum class What : uint8_t { EndOp, EndMeeting, BeginMeeting, BeginOp };
   struct Event {
@@ -118,6 +126,8 @@ class Engine {
     return count;
   }
   bool slowed() const { return in_.cluster.slowdown > 0; }
+  /// The speed of computations changes while they run.
+  bool varies() const { return slowed() || !processors_.empty(); }
 
   void add_devices() {
     const std::vector<int> template_of = template_of_device(in_.plan);
@@ -127,10 +137,17 @@ class Engine {
       const auto t = static_cast<size_t>(template_of[static_cast<size_t>(device)]);
       const int ops = static_cast<int>(in_.plan.templates[t].ops.size());
       kinds_.push_back({&in_.plan.templates[t], &orders_[t],
-                        &in_.seconds[static_cast<size_t>(&kind - in_.cluster.kinds.data())], kind.issue, ops});
+                        &in_.seconds[static_cast<size_t>(&kind - in_.cluster.kinds.data())], kind.issue, ops, nullptr});
       out_.first.push_back(out_.first.back() + ops);
       pending_.insert(pending_.end(), orders_[t].pending.begin(), orders_[t].pending.end());
-      device_of_.insert(device_of_.end(), static_cast<size_t>(ops), static_cast<int>(kinds_.size()) - 1);
+      const int number = static_cast<int>(kinds_.size()) - 1;
+      device_of_.insert(device_of_.end(), static_cast<size_t>(ops), number);
+      if (const auto shared = shared_processor(in_.cluster, device)) {
+        Processor& processor = processors_[shared->first];
+        processor.together = shared->together;
+        processor.devices.push_back(number);
+        kinds_.back().processor = &processor;
+      }
     }
   }
 
@@ -193,7 +210,7 @@ class Engine {
     out_.start[static_cast<size_t>(global)] = start;
     out_.cause[static_cast<size_t>(global)] = cause;
     const double seconds = (*kind.seconds)[static_cast<size_t>(kind.plan->ops[static_cast<size_t>(op)].work)];
-    if (!slowed()) {
+    if (!varies()) {
       events_.push({start + seconds, global, 0, What::EndOp});
       return;
     }
@@ -222,10 +239,11 @@ class Engine {
   void handle(const Event& event) {
     switch (event.what) {
       case What::EndOp:
-        if (slowed()) {
+        if (varies()) {
           if (computations_[static_cast<size_t>(event.id)].version != event.version) return;
           auto& running = running_[static_cast<size_t>(device_of(event.id))];
           running.erase(std::find(running.begin(), running.end(), event.id));
+          share(device_of(event.id), event.time, -1);
         }
         finish(event.id, event.time);
         return;
@@ -285,10 +303,24 @@ class Engine {
   }
 
   double computing_speed(int device) const {
-    return flying_[static_cast<size_t>(device)] > 0 ? 1 - in_.cluster.slowdown : 1;
+    const Processor* processor = kinds_[static_cast<size_t>(device)].processor;
+    const double share = processor && processor->busy > 1 ? processor->together / processor->busy : 1;
+    return flying_[static_cast<size_t>(device)] > 0 ? share * (1 - in_.cluster.slowdown) : share;
+  }
+  /// A computation comes to the processor of its device, or leaves it: the others there change their speed.
+  void share(int device, double now, int change) {
+    Processor* const processor = kinds_[static_cast<size_t>(device)].processor;
+    if (!processor) return;
+    processor->busy += change;
+    for (const int other : processor->devices) adjust_computations(other, now);
+  }
+  void adjust_computations(int device, double now) {
+    for (const int op : running_[static_cast<size_t>(device)])
+      adjust(computations_[static_cast<size_t>(op)], computing_speed(device), now, op, What::EndOp);
   }
   void begin_computation(int global, double now) {
     const int device = device_of(global);
+    share(device, now, +1);
     Activity& activity = computations_[static_cast<size_t>(global)];
     activity.since = now;
     activity.speed = computing_speed(device);
@@ -302,9 +334,7 @@ class Engine {
       const int device = device_of(participants_[static_cast<size_t>(meeting.first + k)]);
       const double before = computing_speed(device);
       flying_[static_cast<size_t>(device)] += change;
-      if (const double after = computing_speed(device); after != before)
-        for (const int op : running_[static_cast<size_t>(device)])
-          adjust(computations_[static_cast<size_t>(op)], after, now, op, What::EndOp);
+      if (computing_speed(device) != before) adjust_computations(device, now);
     }
   }
 
@@ -326,6 +356,7 @@ class Engine {
   const EngineInput& in_;
   std::vector<LocalOrder> orders_;  // by template
   std::vector<DeviceKindState> kinds_;
+  std::map<int, Processor> processors_;  // by the first of its devices
   std::vector<int> pending_;
   std::vector<int> device_of_;      // kind of device, by operation
   std::vector<int> first_meeting_;  // by communication

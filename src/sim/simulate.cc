@@ -84,8 +84,11 @@ Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const Cost
   PIPER_CHECK(check_devices(cluster, static_cast<int>(template_of.size()), {}));
   PIPER_CHECK(check_works(plan));
   const sim::Places places = sim::find_places(plan, cluster);
+  // devices that share a processor may be alike, but do not do the same at the same time
+  const bool all = options.all_devices || std::any_of(cluster.nodes.begin(), cluster.nodes.end(),
+                                                      [](const NodeRun& run) { return run.processors > 0; });
   const sim::Symmetry symmetry =
-      sim::find_symmetry(plan, cluster, places, options.all_devices ? sim::Reduce::Nothing : sim::Reduce::AlikeDevices);
+      sim::find_symmetry(plan, cluster, places, all ? sim::Reduce::Nothing : sim::Reduce::AlikeDevices);
   const sim::FlowTable flows = sim::find_flows(plan, cluster, places, symmetry);
   sim::EngineInput input{plan, cluster, places, symmetry, flows, {}, options.shared_links};
   for (const DeviceKind& kind : cluster.kinds) {

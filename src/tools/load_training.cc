@@ -31,10 +31,9 @@ Result<LoadedTraining> load(const TrainInput& input) {
   if (!out.emulate_path.empty()) {
     PIPER_TRY(out.emulate, load_cluster(out.emulate_path));
   }
-  if (run.on == RunOn::Cuda && (out.emulate || input.backend != "local"))
-    return error(ErrorCode::E805, {},
-                 "on a GPU all devices are in one process, and no network is emulated between them")
-        .help("leave --emulate and --backend out, or train with --on cpu");
+  if (run.on == RunOn::Cuda && out.emulate)
+    return error(ErrorCode::E805, {}, "no network is emulated between devices on GPUs")
+        .help("leave --emulate out, or train with --on cpu");
   return out;
 }
 

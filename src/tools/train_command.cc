@@ -24,6 +24,7 @@
 #include "train/loop/flight_record.h"
 #include "train/loop/measured.h"
 #include "train/progress.h"
+#include "train/run_problems.h"
 
 namespace piper {
 namespace {
@@ -54,6 +55,10 @@ class WatchInterrupts {
   void (*terminate_)(int);
   void (*user_)(int);
 };
+
+Graphs graphs_named(const std::string& name) {
+  return name == "chunk" ? Graphs::Chunk : name == "step" ? Graphs::Step : Graphs::None;
+}
 
 /// What the plan is compiled for, so that it is the plan of a simulation with the same options.
 Checked read_costs(const TrainCommand& command, TrainingOptions& options) {
@@ -285,13 +290,21 @@ class TrainRun {
   std::vector<StepMetrics> seen_;
 };
 
-Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* world) {
+Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* world) try {
   const bool color = command.input.color;
   TrainingOptions options;
   std::unique_ptr<Processor> gpu;
+  const bool speaks = !world || world->rank() == 0;
+  const auto refusal = [&](const Diagnostic& why) {
+    return Ending{speaks ? report_text(why, color) : refused, speaks};
+  };
   if (loaded.config.run.on == RunOn::Cuda) {
-    auto found = use_gpu({loaded.config.run.deterministic, command.graphs == "chunk"});
-    if (!found) return {report_text(found.error(), color), true};
+    auto found = use_gpu({.deterministic = loaded.config.run.deterministic,
+                          .graphs = graphs_named(command.graphs),
+                          .times_in_graphs = !command.trace.empty() || loaded.config.run.trace,
+                          .world = world,
+                          .patience = patience_of(command.patience)});
+    if (!found) return refusal(found.error());
     gpu = std::move(*found);
     options.processor = gpu.get();
   }
@@ -303,15 +316,19 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   if (world) {
     options.world = world;
     options.identity = identity_of(command.input, loaded, *world);
+    if (gpu) options.identity.emplace_back("what joins GPUs", joins_gpus());
   }
   const auto fault = parse_planted_fault(command.fault);
   if (fault && fault->rank == (world ? world->rank() : 0)) options.fault = fault;
   auto made = Training::make(loaded.file, loaded.config, loaded.schedule, options);
-  const bool speaks = !world || world->rank() == 0;
-  if (!made) return {speaks ? report_text(made.error(), color) : refused, speaks};
+  if (!made) return refusal(made.error());
   const Ending ending = TrainRun(command, loaded, **made, world).run();
   if (world && ending.code != fine) end_together(*world, ending);  // while threads are stuck nothing can be destroyed
   return ending;
+} catch (const RunError& problem) {  // before the first step
+  if (problem.problem == RunProblem::Elsewhere) return {run_failed, false};
+  report_text(as_diagnostic(problem), command.input.color);
+  return {run_failed, true};
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ int run(const TrainCommand& command);
 
 struct ProfileCommand {
   TrainInput input;
-  std::string output;  // a folder
+  std::string output;           // a folder
+  std::string graphs = "none";  // of CUDA
 };
 int run(const ProfileCommand& command);
 

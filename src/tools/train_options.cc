@@ -22,7 +22,9 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
                  "Where devices are: local, threads of this process; mpi, processes that mpirun started")
       ->check(CLI::IsMember({"local", "mpi"}))
       ->capture_default_str();
-  app.add_option("--on", input.on, "What computes: cpu, or cuda, the GPU of this machine, which all devices share")
+  app.add_option("--on", input.on,
+                 "What computes: cpu, or cuda, the GPU of this machine, which all devices share; of several processes "
+                 "each has its own")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_flag("--deterministic", input.deterministic, "On a GPU: the same bits in every run, at some cost");
   app.add_option("--emulate", input.emulate,
@@ -50,8 +52,10 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
                   "Seconds that anything may take, in addition to ten times what is expected of it")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
-  app->add_option("--graphs", command->graphs, "On a GPU: every chunk becomes a graph of CUDA (chunk), or none does")
-      ->check(CLI::IsMember({"none", "chunk"}))
+  app->add_option("--graphs", command->graphs,
+                  "On a GPU: graphs of CUDA are made of every chunk (chunk), of all that follows each other (step), or "
+                  "of nothing (none)")
+      ->check(CLI::IsMember({"none", "chunk", "step"}))
       ->capture_default_str();
   app->add_option("--fault", command->fault, "Fails on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
       ->check([](const std::string& text) {
@@ -83,9 +87,13 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
 void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
   CLI::App* app =
       program.add_subcommand("profile", "Measure computations and messages: what the simulator needs to predict a run");
-  const auto command = on_choice(*app, chosen, ProfileCommand{usual, {}});
+  const auto command = on_choice(*app, chosen, ProfileCommand{usual, {}, "none"});
   add_input(*app, command->input, "Steps that are measured, after one that is not (default: 5)");
   app->add_option("-o,--output", command->output, "Folder for the model, its costs and the cluster")->required();
+  app->add_option("--graphs", command->graphs,
+                  "On a GPU: graphs of CUDA are made of every chunk (chunk), or of nothing")
+      ->check(CLI::IsMember({"none", "chunk"}))
+      ->capture_default_str();
   app->footer("Example:\n  piper profile examples/train_moe.toml -o profile");
 }
 

@@ -2,18 +2,29 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/result.h"
+#include "comm/world.h"
 #include "runtime/processor.h"
+#include "runtime/watch.h"
 
 namespace piper {
 
 struct GpuUse {
   bool deterministic = false;  // operators give the same bits in every run
-  bool graphs = false;         // chunks are graphs of CUDA
+  Graphs graphs = Graphs::None;
+  bool times_in_graphs = false;  // of every operation, for a trace
+  /// Processes with a GPU each; none: all devices share one.
+  World* world = nullptr;
+  Patience patience = {};  // for the others
+  /// Computations are measured alone while turns are taken; none: never.
+  const Turns* turns = nullptr;
 };
 
-/// The GPU of this machine, for all devices. E807: there is none, or this program was built without what GPUs need.
+/// E807: there is no GPU, or too few, or this program was built without what GPUs need.
 Result<std::unique_ptr<Processor>> use_gpu(const GpuUse& use);
+/// What joins several GPUs, with its version; empty: nothing does.
+std::string joins_gpus();
 
 }  // namespace piper

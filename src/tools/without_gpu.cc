@@ -8,4 +8,8 @@ Result<std::unique_ptr<Processor>> use_gpu(const GpuUse&) {
   return built_without_gpus();
 }
 
+std::string joins_gpus() {
+  return "";
+}
+
 }  // namespace piper

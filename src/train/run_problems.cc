@@ -44,4 +44,10 @@ Diagnostic built_without_gpus() {
       .help("GPUs need nvcc and a PyTorch with CUDA when the program is built: docs/gpu.md");
 }
 
+Diagnostic built_without_nccl() {
+  return error(ErrorCode::E807, {}, "this program was built without NCCL, so it cannot train on several GPUs")
+      .help("without --backend all devices share the GPU of this machine")
+      .help("NCCL's header and library come with PyTorch: docs/gpu.md says how they are found");
+}
+
 }  // namespace piper

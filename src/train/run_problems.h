@@ -16,6 +16,8 @@ Diagnostic built_without_libtorch();
 Diagnostic do_not_fit(const std::string& what);
 /// E806.
 Diagnostic built_without_mpi();
+/// E807.
 Diagnostic built_without_gpus();
+Diagnostic built_without_nccl();
 
 }  // namespace piper

@@ -127,6 +127,9 @@ TEST(Cluster, MistakesAreNamed) {
       {"[device.a.peak]\nbfloat16 = 989\n", "write it with a unit"},
       {"[device.a]\ncompute_efficiency = 1.5\n", "must be a share"},
       {"[cluster]\nslowdown = 1\n", "below 1"},
+      {"[[links]]\n[[nodes]]\ndevices = 8\nprocessors = 3\n", "cannot be given evenly to 8"},
+      {"[[links]]\n[[nodes]]\ndevices = 8\ntogether = 1.1\n", "means nothing"},
+      {"[[links]]\n[[nodes]]\ndevices = 8\nprocessors = 1\ntogether = 9\n", "above 0, and at most"},
       {"[link]\n", "did you mean \"links\"?"},
       {"[[links]]\njoins=2\n[[links]]\njoins=4\n[[links]]\njoins=8\n[[links]]\njoins=16\n[[links]]\n",
        "more than 4 levels"},
@@ -136,6 +139,18 @@ TEST(Cluster, MistakesAreNamed) {
     EXPECT_THAT(said, HasSubstr(message)) << text;
     EXPECT_THAT(said, HasSubstr("error[E111]")) << text;
     EXPECT_THAT(said, HasSubstr("cluster:")) << text << said;
+  }
+}
+
+TEST(Cluster, DevicesMayShareProcessors) {
+  const Cluster cluster = must(parse_cluster(make_source(
+      "cluster",
+      "[[links]]\n[[nodes]]\ncount = 2\n[[nodes]]\ncount = 1\ndevices = 6\nprocessors = 2\ntogether = 1.25\n")));
+  EXPECT_FALSE(shared_processor(cluster, 1));
+  for (const auto& [device, first] : {std::pair{2, 2}, {4, 2}, {5, 5}, {7, 5}}) {
+    ASSERT_TRUE(shared_processor(cluster, device)) << device;
+    EXPECT_EQ(shared_processor(cluster, device)->first, first) << device;
+    EXPECT_EQ(shared_processor(cluster, device)->together, 1.25);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "comm/gpu/queue.h"
 #include "comm/local/local_world.h"
 #include "cuda/gpu_memory.h"
+#include "cuda/own_queue.h"
 
 namespace piper {
 namespace {
@@ -29,18 +30,6 @@ Bytes random_numbers(Number of, size_t count, unsigned seed) {
   }
   return out;
 }
-
-/// A stream of the calling thread, with everything on it done at the end.
-struct OwnQueue {
-  OwnQueue() { check_cuda(cudaStreamCreateWithFlags(&queue.stream, cudaStreamNonBlocking), "make a stream"); }
-  ~OwnQueue() { cudaStreamDestroy(queue.stream); }
-  void finish() {
-    for (const AwaitReader& reader : std::exchange(queue.readers, {})) reader(queue.stream);
-    check_cuda(cudaStreamSynchronize(queue.stream), "wait for a stream");
-  }
-  GpuQueue queue;
-  OnQueue on{queue};
-};
 
 /// Calls of a communicator on one device, on memory of the host or of the GPU.
 struct Calls {

@@ -62,6 +62,7 @@ class CheckLayers(CheckTest):
             "src/sim/d.cc": '#include "plan/b.h"\n#include "trace/t.h"\n',
             "src/tools/e.cc": '#include <CLI/CLI.hpp>\n#include "sim/d.h"\n#include "runtime/r.h"\n',
             "src/comm/mpi/f.cc": "#include <mpi.h>\n",
+            "src/comm/nccl/library/f.cc": "#include <nccl.h>\n",
             "src/schedule/g.cc": "#include <nlohmann/json.hpp>\n",
             "src/schedule/g.h": "#include <nlohmann/json_fwd.hpp>\n",
         })
@@ -77,7 +78,8 @@ class CheckLayers(CheckTest):
 
     def test_libraries_stay_in_their_folders(self):
         for layer, header in [("ir", "<torch/torch.h>"), ("sim", "<ATen/ATen.h>"), ("plan", "<c10/core/Device.h>"),
-                              ("base", "<mpi.h>"), ("compile", "<nccl.h>"), ("compile", "<CLI/CLI.hpp>")]:
+                              ("base", "<mpi.h>"), ("comm/gpu", "<nccl.h>"), ("comm/nccl", "<mpi.h>"),
+                              ("compile", "<CLI/CLI.hpp>")]:
             with self.subTest(header=header):
                 self.refuses("check_layers", {f"src/{layer}/a.cc": f"#include {header}\n"}, f"src/{layer}/a.cc:1:")
 

@@ -2,6 +2,7 @@
 #include "sim/simulate.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -111,6 +112,36 @@ TEST(Simulate, ComputationIsSlowerBesideCommunication) {
   const Simulation s = must(simulate(plan_of(transfer_plan), cluster));
   EXPECT_NEAR(s.times.end[2], 325e-9, 1e-15);  // 50 of its 200 ns at half speed
   EXPECT_NEAR(s.times.end[4], 225e-9, 1e-15);
+}
+
+/// Two devices that compute for 100 ns each, the second one twice.
+constexpr const char* two_computations = R"(plan small costs=0
+stream compute
+name x
+group [0]
+group [1]
+work x F samples=1 float32 flops=100 bytes=0 group=0
+work x F samples=1 float32 flops=100 bytes=0 group=1
+template [0]
+  op 0 run x F on compute work=0
+template [1]
+  op 0 run x F on compute work=1
+  op 1 run x F on compute work=1
+)";
+
+TEST(Simulate, DevicesThatShareAProcessorShareItsTime) {
+  Cluster cluster = simple_cluster();
+  const auto near = [](std::vector<double> expected) {
+    return testing::Pointwise(testing::DoubleNear(1e-15), std::move(expected));
+  };
+  const auto ends = [&] { return must(simulate(plan_of(two_computations), cluster)).times.end; };
+  EXPECT_THAT(ends(), near({100e-9, 100e-9, 200e-9}));
+  cluster.nodes = {{.count = 1, .devices = 2, .kind = 0, .processors = 1}};
+  EXPECT_THAT(ends(), near({200e-9, 200e-9, 300e-9}));
+  cluster.nodes[0].together = 1.25;
+  EXPECT_THAT(ends(), near({160e-9, 160e-9, 260e-9}));
+  cluster.nodes[0].processors = 2;
+  EXPECT_THAT(ends(), near({100e-9, 100e-9, 200e-9}));
 }
 
 /// Two all-reduces on two streams of a pair of devices, and one of them alone.

@@ -27,6 +27,7 @@ TEST(RunProblems, DoNotFit) {
 TEST(RunProblems, WithoutMpi) {
   expect_golden("E806_without_mpi", render(built_without_mpi()));
   expect_golden("E807_without_gpus", render(built_without_gpus()));
+  expect_golden("E807_without_nccl", render(built_without_nccl()));
 }
 
 }  // namespace

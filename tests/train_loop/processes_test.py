@@ -105,9 +105,9 @@ class Jobs(unittest.TestCase):
         train = [PIPER, "train", "c.toml", "--schedule", f"{schedule}.piper", *more]
         return mpirun.command(LAUNCHER, processes, [*train, "--backend", "mpi"]) if processes else train
 
-    def run_command(self, line):
+    def run_command(self, line, **environment):
         return subprocess.run(line, cwd=self.path, capture_output=True, text=True, timeout=900,
-                              env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"})
+                              env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **environment})
 
     def numbers(self, processes, schedule):
         """Loss and norm of every step, as exactly as the metrics have them, and the memory of every device."""
@@ -158,6 +158,11 @@ class Processes(Jobs):
         result = self.run_command(self.command(2, "one"))
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
         self.assertIn("the job has 2 processes, the schedule 1 device", result.stderr)
+
+    def test_processes_without_gpus(self):
+        result = self.run_command(self.command(2, "1f1b", "--on", "cuda"), CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertEqual(result.stderr.count("error[E807]"), 1, result.stderr)
 
     def test_launch(self):
         steps, _ = self.numbers(0, "1f1b")

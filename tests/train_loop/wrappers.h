@@ -17,6 +17,7 @@ class PassingCommunicator : public Communicator {
   explicit PassingCommunicator(std::unique_ptr<Communicator> to) : to_(std::move(to)) {}
   int device() const override { return to_->device(); }
   int make_circle(std::vector<int> members) override { return to_->make_circle(std::move(members)); }
+  void connect(int from, int to) override { to_->connect(from, to); }
   void send(int to, int64_t number, std::span<const std::byte> data) override { to_->send(to, number, data); }
   void receive(int from, int64_t number, std::span<std::byte> data) override { to_->receive(from, number, data); }
   void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
@@ -35,6 +36,7 @@ class PassingCommunicator : public Communicator {
     to_->all_to_all(circle, number, out, run_out, in, run_in);
   }
   void abort(const std::string& reason) override { to_->abort(reason); }
+  std::optional<Trouble> trouble() override { return to_->trouble(); }
 
  protected:
   std::unique_ptr<Communicator> to_;

@@ -147,6 +147,14 @@ void Engine::stop_world(int world, const std::string& reason) {
     if (batch->world() == world) batch->stop(reason);
 }
 
+std::optional<Communicator::Trouble> Engine::trouble(int world) {
+  const std::lock_guard lock(calls_mutex_);
+  if (!broken_.empty()) return Communicator::Trouble{broken_, false};
+  if (const auto stopped = stopped_.find(world); stopped != stopped_.end())
+    return Communicator::Trouble{stopped->second, true};
+  return {};
+}
+
 void Engine::post(std::string block, World::To to) {
   if (block.size() > inline_bytes) throw std::length_error("a block about a process is too long");
   {

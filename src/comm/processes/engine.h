@@ -43,6 +43,8 @@ class Engine {
 
   /// Ends all calls of a world, on all ranks.
   void abort(int world, const std::string& reason);
+  /// Why calls of a world fail from now on, if they do.
+  std::optional<Communicator::Trouble> trouble(int world);
 
   void post(std::string block, World::To to);
   std::vector<Heard> heard();

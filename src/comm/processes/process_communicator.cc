@@ -124,6 +124,7 @@ class ProcessCommunicator : public Communicator {
   }
 
   void abort(const std::string& reason) override { engine_->abort(world_, reason); }
+  std::optional<Trouble> trouble() override { return engine_->trouble(world_); }
 
  private:
   /// One exchange in a circle, as this device sees it.

@@ -12,7 +12,7 @@ class AllToAll : public Executor {
     const PlannedOp& op = prepare.op(index);
     const Communication& communication = prepare.communication(op);
     const std::vector<int> members = prepare.members(communication);
-    circle_ = prepare.circle(members);
+    circle_ = prepare.circle(op, members);
     from_ = op.reads[0];
     to_ = op.writes[0];
     form_ =

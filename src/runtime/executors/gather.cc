@@ -10,7 +10,7 @@ class AllGather : public Executor {
   AllGather(const Preparation& prepare, int index)
       : prepare_(prepare),
         communication_(prepare.op(index).communication),
-        circle_(prepare.circle(prepare.members(prepare.communication(prepare.op(index))))) {
+        circle_(prepare.circle(prepare.op(index))) {
     const PlannedOp& op = prepare.op(index);
     const PlanBucket* bucket = prepare.bucket(op.label);
     invariant(bucket, "a gather is about a bucket");

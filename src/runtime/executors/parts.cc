@@ -10,7 +10,7 @@ struct Parts {
     const PlannedOp& op = prepare.op(index);
     const Communication& communication = prepare.communication(op);
     const std::vector<int> members = prepare.members(communication);
-    circle_ = prepare.circle(members);
+    circle_ = prepare.circle(op, members);
     parts_ = static_cast<int64_t>(members.size());
     mine_ = std::find(members.begin(), members.end(), prepare.device) - members.begin();
     from_ = op.reads[0];

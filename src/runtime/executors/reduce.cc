@@ -37,7 +37,7 @@ struct Reduction {
 class AllReduce : public Executor, Reduction {
  public:
   AllReduce(const Preparation& prepare, int op)
-      : Reduction(prepare, op), circle_(prepare.circle(prepare.members(prepare.communication(prepare.op(op))))) {}
+      : Reduction(prepare, op), circle_(prepare.circle(prepare.op(op))) {}
   void run(Frame& frame) override {
     prepare.communicator.all_reduce(circle_, prepare.number(communication, frame), all(frame[gradients]),
                                     number_type(dtype));
@@ -52,7 +52,7 @@ class ReduceScatter : public Executor, Reduction {
  public:
   ReduceScatter(const Preparation& prepare, int op)
       : Reduction(prepare, op),
-        circle_(prepare.circle(prepare.members(prepare.communication(prepare.op(op))))),
+        circle_(prepare.circle(prepare.op(op))),
         contribution_(prepare.find(prepare.op(op).reads, Category::Communication)) {}
   void run(Frame& frame) override {
     const at::Tensor &from = frame[contribution_.value_or(gradients)], &to = frame[gradients];
@@ -73,7 +73,7 @@ class ReducePieces : public Executor, Reduction {
   ReducePieces(const Preparation& prepare, int op) : Reduction(prepare, op) {
     for (const OwnedPiece& piece : owned_pieces(prepare.plan, *prepare.bucket(prepare.op(op).label)))
       if (std::find(piece.owners.begin(), piece.owners.end(), prepare.device) != piece.owners.end())
-        pieces_.push_back({prepare.circle(piece.owners), piece.range});
+        pieces_.push_back({prepare.circle(prepare.op(op), piece.owners), piece.range});
   }
   void run(Frame& frame) override {
     // pieces of one circle come one after the other, so that they may share the number
@@ -91,7 +91,7 @@ class SumParts : public Executor {
  public:
   SumParts(const Preparation& prepare, int index) : prepare_(prepare), communication_(prepare.op(index).communication) {
     const PlannedOp& op = prepare.op(index);
-    circle_ = prepare.circle(prepare.members(prepare.communication(op)));
+    circle_ = prepare.circle(op);
     from_ = op.reads[0];
     to_ = op.writes[0];
   }
@@ -115,7 +115,7 @@ class ReduceScalars : public Executor {
   ReduceScalars(const Preparation& prepare, int op)
       : prepare_(prepare),
         communication_(prepare.op(op).communication),
-        circle_(prepare.circle(prepare.members(prepare.communication(prepare.op(op))))),
+        circle_(prepare.circle(prepare.op(op))),
         buffer_(prepare.op(op).writes[0]),
         local_(prepare, prepare.op(op).reads) {}
   void run(Frame& frame) override {

@@ -47,7 +47,7 @@ struct Input {
 
 class Run : public Executor {
  public:
-  Run(const Preparation& prepare, int index) {
+  Run(const Preparation& prepare, int index) : processor_(prepare.processor) {
     const PlannedOp& op = prepare.op(index);
     const PlanWork& work = prepare.plan.works[static_cast<size_t>(op.work)];
     ComputationSite site{prepare.name(op.label), *work.pass, work.samples, 1, 0, prepare.device};
@@ -68,11 +68,23 @@ class Run : public Executor {
     }
     for (const int buffer : writes_) planned_bytes_.push_back(prepare.buffer(buffer).bytes);
     computation_ = prepare.computations.make(site);
-    recorded_ = prepare.processor.make_recorded();
+    if (prepare.processor.graphs() == Graphs::Chunk) recorded_ = prepare.processor.make_recorded();
+  }
+
+  int64_t operators() const override { return computation_->operators(); }
+  bool can_be_recorded() const override { return computation_->can_be_recorded(); }
+  void renew(Frame& frame) override {
+    load_inputs(frame);
+    renew_seeds(frame);
+  }
+  void recall(Frame& frame) override {
+    for (size_t i = 0; i < contributions_.size(); ++i) frame[contributions_[i].buffer] = recorded_contributions_[i];
+    for (size_t i = 0; i < writes_.size(); ++i) frame[writes_[i]] = recorded_writes_[i];
   }
 
   void run(Frame& frame) override {
-    for (const Input& input : inputs_) frame.load_input(input.buffer, input.name, slice_.first_sample, input.form);
+    if (frame.settings().step == 0) processor_.warm_up();
+    load_inputs(frame);
     for (const int buffer : reads_) read_tensors_.push_back(frame[buffer]);
     parameters_.look(frame);
     for (const Contribution& contribution : contributions_)
@@ -81,7 +93,7 @@ class Run : public Executor {
                    .fill_(0);
     gradients_.look(frame);
     slice_.seed = frame.settings().seed;
-    compute();
+    compute(frame);
     if (frame.settings().step == 0) check_bytes(write_tensors_);
     for (size_t i = 0; i < writes_.size(); ++i) frame[writes_[i]] = std::move(write_tensors_[i]);
     read_tensors_.clear();
@@ -97,23 +109,44 @@ class Run : public Executor {
     int64_t bytes;
   };
 
+  void load_inputs(Frame& frame) {
+    for (const Input& input : inputs_) frame.load_input(input.buffer, input.name, slice_.first_sample, input.form);
+  }
+  void renew_seeds(Frame& frame) {
+    slice_.seed = frame.settings().seed;
+    const std::vector<uint64_t> seeds = computation_->seeds(slice_);
+    if (seeds.empty()) return;
+    if (!seeds_) seeds_ = processor_.make_seeds(seeds.size());
+    seeds_->set(seeds);
+  }
+
+  void by_operators(bool recording) {
+    computation_->run({read_tensors_, parameters_.tensors, gradients_.tensors, write_tensors_, slice_,
+                       recording && seeds_ ? &seeds_->generators() : nullptr});
+  }
   /// Operator by operator, or as it was recorded with tensors at the same places.
-  void compute() {
-    const auto by_operators = [&] {
-      computation_->run({read_tensors_, parameters_.tensors, gradients_.tensors, write_tensors_, slice_});
-    };
-    if (!recorded_ || !computation_->can_be_recorded() || !recorded_->ready()) return by_operators();
+  void compute(Frame& frame) {
+    if (frame.recording) {
+      by_operators(true);
+      recorded_writes_ = write_tensors_;
+      recorded_contributions_.clear();
+      for (const Contribution& contribution : contributions_)
+        recorded_contributions_.push_back(frame[contribution.buffer]);
+      return;
+    }
+    if (!recorded_ || !computation_->can_be_recorded() || !recorded_->ready()) return by_operators(false);
     const std::vector<const void*> now_at = places();
+    renew_seeds(frame);
     if (recorded_at_.empty()) {
-      if (!recorded_->record(by_operators)) {
+      if (!recorded_->record([&] { by_operators(true); })) {
         recorded_.reset();
         write_tensors_.clear();
-        return by_operators();
+        return by_operators(false);
       }
       recorded_at_ = now_at;
       recorded_writes_ = write_tensors_;
     } else if (now_at != recorded_at_) {
-      return by_operators();
+      return by_operators(false);
     }
     recorded_->launch();
     write_tensors_ = recorded_writes_;
@@ -185,6 +218,7 @@ class Run : public Executor {
                                    planned_bytes_[i]));
   }
 
+  Processor& processor_;
   SliceKey slice_;
   std::vector<int> reads_, writes_;
   std::vector<int64_t> planned_bytes_;
@@ -195,7 +229,8 @@ class Run : public Executor {
   std::unique_ptr<Computation> computation_;
   std::unique_ptr<RecordedWork> recorded_;
   std::vector<const void*> recorded_at_;  // empty: not yet
-  std::vector<at::Tensor> recorded_writes_;
+  std::vector<at::Tensor> recorded_writes_, recorded_contributions_;
+  std::unique_ptr<RecordedSeeds> seeds_;  // made when something random is recorded
 };
 
 }  // namespace

@@ -1,69 +1,182 @@
 #include "runtime/gpu/gpu_processor.h"
 
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <cuda.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "comm/gpu/check.h"
 #include "comm/gpu/gpu_world.h"
+#include "runtime/cuda/hold.h"
 #include "runtime/cuda/optimizer.h"
+#include "runtime/gpu/gpu_operators.h"
 #include "runtime/gpu/gpu_stream.h"
+#include "runtime/gpu/join_by_nccl.h"
 #include "runtime/gpu/replay_memory.h"
 
 namespace piper {
 namespace {
 
-std::atomic<int64_t> graphs_launched = 0, strays_seen = 0;
+std::atomic<int64_t> graphs_launched = 0, unrecorded = 0, strays_seen = 0;
+
+/// Of the driver's interface: the runtime's has nothing like it.
+using WriteValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+WriteValue write_value() {
+  static const auto found = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult status{};
+    check_cuda(cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &function, 12000, cudaEnableDefault, &status),
+               "find a function of the driver");
+    return reinterpret_cast<WriteValue>(function);
+  }();
+  return found;
+}
 
 cudaStream_t current() {
   return c10::cuda::getCurrentCUDAStream().stream();
 }
 
-/// The clock: events before and after every operation, against one at the beginning of the step.
+/// The clock: events before and after every operation, against one at the beginning of the step. Of operations in one
+/// graph only the beginning and the end are known, unless `times_in_graphs`.
 class GpuSide : public DeviceSide {
  public:
-  GpuSide(size_t ops, bool replays) : base_(cudaEventDefault) {
+  GpuSide(size_t ops, const GpuOptions& options)
+      : times_in_graphs_(options.times_in_graphs),
+        base_(cudaEventDefault),
+        spans_(ops),
+        issued_(ops),
+        noted_by_(std::make_unique<std::atomic<int>[]>(ops)),
+        turns_(options.turns),
+        host_(ops) {
     for (size_t i = 0; i < 2 * ops; ++i) events_.push_back(std::make_unique<GpuEvent>(cudaEventDefault));
-    if (replays) memory_ = std::make_unique<ReplayMemory>(ops);
+    if (options.graphs != Graphs::None) memory_ = std::make_unique<ReplayMemory>(ops);
+    check_cuda(cudaMallocHost(reinterpret_cast<void**>(&done_), ops * sizeof(uint32_t)),
+               "take memory that the GPU can write");
+    std::fill_n(done_, ops, 0);
   }
+  ~GpuSide() override { cudaFreeHost(done_); }
 
   void begin(int64_t step) override {
     if (memory_) memory_->begin_step(step);
+    step_ = static_cast<uint32_t>(step) + 1;
     base_.record(current());
     check_cuda(cudaEventSynchronize(base_.get()), "read the clock of the GPU");
     base_time_ = now();
   }
   void started(int op) override {
-    events_[static_cast<size_t>(2 * op)]->record(current());
+    const bool recording = is_recording();
+    HostTime& time = host_[static_cast<size_t>(op)];
+    if (!recording && held()) cuda::hold(time.took * 3 / 2, current());
+    time.started = now();
+    if (!recording || times_in_graphs_) {
+      spans_[static_cast<size_t>(op)] = {op, op};
+      mark(2 * static_cast<size_t>(op), recording);
+    }
     if (memory_) memory_->enter(op);
   }
   void ended(int op) override {
     if (memory_) memory_->leave();
-    events_[static_cast<size_t>(2 * op + 1)]->record(current());
+    const bool recording = is_recording();
+    if (!recording || times_in_graphs_) mark(2 * static_cast<size_t>(op) + 1, recording);
+    if (!recording) note_end(op, op);
+    HostTime& time = host_[static_cast<size_t>(op)];
+    if (!held()) time.took = now() - time.started;  // otherwise it may have waited too
+  }
+  void launch(int first, int last, RecordedWork& work) override {
+    if (!times_in_graphs_) {
+      mark(2 * static_cast<size_t>(first), false);
+      for (int op = first; op <= last; ++op) spans_[static_cast<size_t>(op)] = {first, last};
+    }
+    work.launch();
+    if (!times_in_graphs_) mark(2 * static_cast<size_t>(last) + 1, false);
+    note_end(first, last);
+  }
+  bool has_ended(int op) const override {
+    return is_done(static_cast<size_t>(noted_by_[static_cast<size_t>(op)].load()));
   }
   void end(FlightRecorder& recorder) override {
     if (memory_) {
       memory_->end_step();
       strays_seen += memory_->strays() - std::exchange(strays_, memory_->strays());
     }
-    for (size_t op = 0; op < events_.size() / 2; ++op)
-      recorder.correct(static_cast<int>(op), time(*events_[2 * op]), time(*events_[2 * op + 1]));
+    for (size_t op = 0; op < spans_.size(); ++op) {
+      const auto [first, last] = spans_[op];
+      const Nanoseconds begin = time(*events_[2 * static_cast<size_t>(first)]),
+                        end = time(*events_[2 * static_cast<size_t>(last) + 1]);
+      const Nanoseconds count = last - first + 1, at = static_cast<Nanoseconds>(op) - first;
+      recorder.correct(static_cast<int>(op), begin + (end - begin) * at / count,
+                       begin + (end - begin) * (at + 1) / count);
+    }
+  }
+  /// After what cannot be mended, nothing that the GPU would do later has been done: the first that was put in and has
+  /// not ended it is.
+  int culprit(int op) override {
+    // what cannot be mended is said by every call; nothing may be waited for, since other GPUs may have to be told first
+    if (const cudaError_t state = cudaStreamQuery(current()); state == cudaSuccess || state == cudaErrorNotReady)
+      return op;
+    for (size_t i = 0; i < issued_.size(); ++i)
+      if (issued_[i] == step_ && !is_done(i)) return static_cast<int>(i);
+    return op;
+  }
+  ArenaUse arena() const override {
+    if (!memory_) return {};
+    return {memory_->arena_bytes(), memory_->alive_bytes(), memory_->strays()};
   }
 
  private:
+  /// Of the last step that was not held.
+  struct HostTime {
+    Nanoseconds started = 0, took = 0;
+  };
+  bool held() const { return turns_ && turns_->held; }
+  bool is_done(size_t op) const { return std::atomic_ref(done_[op]).load() == step_; }
+  static bool is_recording() {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(current(), &status), "ask whether a graph is recorded");
+    return status == cudaStreamCaptureStatusActive;
+  }
+  /// In a graph: whenever it is launched.
+  void mark(size_t event, bool recording) {
+    const unsigned flags = recording ? cudaEventRecordExternal : cudaEventRecordDefault;
+    check_cuda(cudaEventRecordWithFlags(events_[event]->get(), current(), flags), "record an event");
+  }
+  /// The operation, or the graph that begins with it, ends when this has been written.
+  void note_end(int first, int last) {
+    issued_[static_cast<size_t>(first)] = step_;
+    for (int op = first; op <= last; ++op) noted_by_[static_cast<size_t>(op)] = first;
+    if (write_value()(current(), reinterpret_cast<CUdeviceptr>(done_ + first), step_, 0) != CUDA_SUCCESS)
+      check_cuda(cudaErrorUnknown, "note what has been done");
+  }
+
   Nanoseconds time(const GpuEvent& event) const {
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, base_.get(), event.get()), "read the clock of the GPU");
     return base_time_ + static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6);
   }
 
+  const bool times_in_graphs_;
   GpuEvent base_;
   Nanoseconds base_time_ = 0;
   std::vector<std::unique_ptr<GpuEvent>> events_;  // two by operation
+  std::vector<std::pair<int, int>> spans_;         // by operation: with whose start and end its times are known
+  uint32_t* done_ = nullptr;                       // by operation: the last step in which it ended, from 1
+  std::vector<uint32_t> issued_;                   // the same: was put in
+  std::unique_ptr<std::atomic<int>[]> noted_by_;   // by operation: whose end says that it has ended
+  std::atomic<uint32_t> step_ = 0;
+  const Turns* turns_;
+  std::vector<HostTime> host_;  // by operation
   std::unique_ptr<ReplayMemory> memory_;
   int64_t strays_ = 0;  // that were counted
 };
@@ -95,6 +208,7 @@ class GpuRecordedWork : public RecordedWork {
     fine = fine && cudaGraphInstantiate(&graph_, graph, 0) == cudaSuccess;
     if (graph) cudaGraphDestroy(graph);
     if (fine) return true;
+    ++unrecorded;
     static_cast<void>(cudaGetLastError());
     memory.go_back(mark);
     return false;
@@ -108,20 +222,70 @@ class GpuRecordedWork : public RecordedWork {
   cudaGraphExec_t graph_ = nullptr;
 };
 
+/// Kernels read their seeds from memory, as those that torch.cuda.CUDAGraph records do.
+class GpuSeeds : public RecordedSeeds {
+ public:
+  explicit GpuSeeds(size_t count) : bytes_(count * sizeof(uint64_t)) {
+    const ReplayMemory::Aside aside;
+    const c10::DeviceIndex gpu = c10::cuda::current_device();
+    const auto options = at::TensorOptions().device(c10::kCUDA, gpu).dtype(c10::kLong);
+    there_ = at::zeros({static_cast<int64_t>(count) + 1}, options);  // then the offset of all: 0
+    check_cuda(cudaMallocHost(&here_, bytes_), "take memory that the GPU can read");
+    for (size_t i = 0; i < count; ++i) {
+      auto state = c10::make_intrusive<at::CUDAGeneratorState>();
+      state->seed_extragraph_ = there_.narrow(0, static_cast<int64_t>(i), 1);
+      state->offset_extragraph_ = there_.narrow(0, static_cast<int64_t>(count), 1);
+      state->capturing_ = true;
+      generators_.push_back(at::make_generator<at::CUDAGeneratorImpl>(gpu, std::move(state)));
+    }
+  }
+  ~GpuSeeds() override { cudaFreeHost(here_); }
+  const std::vector<at::Generator>& generators() const override { return generators_; }
+  void set(std::span<const uint64_t> seeds) override {
+    std::memcpy(here_, seeds.data(), bytes_);
+    check_cuda(cudaMemcpyAsync(there_.mutable_data_ptr(), here_, bytes_, cudaMemcpyHostToDevice, current()),
+               "copy seeds to the GPU");
+  }
+
+ private:
+  const size_t bytes_;
+  at::Tensor there_;
+  void* here_ = nullptr;
+  std::vector<at::Generator> generators_;
+};
+
+/// Nobody hears of memory.
+struct Uncounted : c10::MemoryReportingInfoBase {
+  void reportMemoryUsage(void*, int64_t, size_t, size_t, c10::Device) override {}
+  bool memoryProfilingEnabled() const override { return false; }
+};
+
 class GpuProcessor : public Processor {
  public:
-  explicit GpuProcessor(bool graphs) : graphs_(graphs) {}
+  explicit GpuProcessor(const GpuOptions& options)
+      : options_(options), gpu_(static_cast<c10::DeviceIndex>(options.gpu)) {}
 
-  c10::Device place() const override { return {c10::kCUDA, 0}; }
-  std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(0); }
-  std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, graphs_); }
-  std::unique_ptr<RecordedWork> make_recorded() override {
-    return graphs_ ? std::make_unique<GpuRecordedWork>() : nullptr;
-  }
+  c10::Device place() const override { return {c10::kCUDA, gpu_}; }
+  std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(gpu_); }
+  std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, options_); }
+  Graphs graphs() const override { return options_.graphs; }
+  std::unique_ptr<RecordedWork> make_recorded() override { return std::make_unique<GpuRecordedWork>(); }
+  std::unique_ptr<RecordedSeeds> make_seeds(size_t count) override { return std::make_unique<GpuSeeds>(count); }
   bool memory_belongs_to_streams() const override { return true; }
+  void warm_up() override {
+    const c10::DebugInfoGuard uncounted(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Uncounted>());
+    const ReplayMemory::Aside aside;
+    at::cuda::getCurrentCUDABlasHandle();
+    at::cuda::getCUDABlasLtWorkspace();
+  }
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_gpu_world(devices, options.patience);
   }
+  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> wires,
+                                                  std::chrono::milliseconds patience) override {
+    return join_by_nccl(std::move(wires), patience);
+  }
+  void enter_thread() override { c10::cuda::set_device(gpu_); }
 
   void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                         int64_t count) override {
@@ -149,13 +313,26 @@ class GpuProcessor : public Processor {
   void finish() override { check_cuda(cudaStreamSynchronize(current()), "wait for the GPU"); }
 
  private:
-  bool graphs_;
+  const GpuOptions options_;
+  c10::DeviceIndex gpu_;
 };
 
 }  // namespace
 
 GpuCounts gpu_counts() {
-  return {graphs_launched, strays_seen};
+  return {graphs_launched, unrecorded, strays_seen};
+}
+
+std::vector<std::string> visible_gpus() {
+  int gpus = 0;
+  if (cudaGetDeviceCount(&gpus) != cudaSuccess) return {};
+  std::vector<std::string> names;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    cudaDeviceProp properties;
+    check_cuda(cudaGetDeviceProperties(&properties, gpu), "ask a GPU for its name");
+    names.emplace_back(properties.uuid.bytes, sizeof properties.uuid.bytes);
+  }
+  return names;
 }
 
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options) {
@@ -167,12 +344,14 @@ Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options)
         .help("--on cpu trains on the processors of this machine");
   if (options.deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when it is loaded
   at::globalContext().lazyInitDevice(c10::kCUDA);
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(options.gpu));
+  provide_gpu_operators();
   if (options.deterministic) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
-  if (options.graphs) install_replay_allocator();
-  return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>(options.graphs));
+  if (options.graphs != Graphs::None) install_replay_allocator();
+  return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>(options));
 }
 
 }  // namespace piper

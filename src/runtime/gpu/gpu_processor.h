@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "runtime/processor.h"
@@ -11,18 +13,27 @@ namespace piper {
 struct GpuOptions {
   /// Operators give the same bits in every run, at some cost.
   bool deterministic = false;
-  /// Memory gets its places after the second step, and chunks without random numbers are graphs from then on.
-  bool graphs = false;
+  /// Memory gets its places after the second step, and chunks, or stretches of them, are graphs from then on.
+  Graphs graphs = Graphs::None;
+  /// When every operation inside a graph began and ended, which costs time. Otherwise they share that of the graph.
+  bool times_in_graphs = false;
+  /// Which one of this machine's.
+  int gpu = 0;
+  const Turns* turns = nullptr;  // that devices take; none: they never do
 };
 
 /// Since the program began, on all devices.
 struct GpuCounts {
-  int64_t graphs = 0;  // launched
-  int64_t strays = 0;  // pieces of memory that were not where the arena has them, and came from libtorch's allocator
+  int64_t graphs = 0;      // launched
+  int64_t unrecorded = 0;  // what could not be recorded
+  int64_t strays = 0;      // pieces of memory that were not where the arena has them, and came from libtorch's allocator
 };
 GpuCounts gpu_counts();
 
-/// The first GPU of this machine. Refused (E807) where there is none.
+/// Names of the GPUs that this process sees: the same in every process.
+std::vector<std::string> visible_gpus();
+
+/// A GPU of this machine. Refused (E807) where there is none.
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options = {});
 
 }  // namespace piper

@@ -1,9 +1,11 @@
 #include "runtime/gpu/replay_memory.h"
 
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace piper {
 namespace {
@@ -38,7 +40,8 @@ class ReplayAllocator : public native::CUDAAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     ReplayMemory* const memory = current_memory;
     if (!memory || bytes == 0) return to_->allocate(bytes);
-    if (void* const place = memory->serve(bytes)) return {place, place, keep, c10::Device(c10::kCUDA, 0)};
+    if (void* const place = memory->serve(bytes))
+      return {place, place, keep, c10::Device(c10::kCUDA, c10::cuda::current_device())};
     c10::DataPtr data = to_->allocate(bytes);
     if (!memory->watches()) return data;
     void* const place = data.get();
@@ -149,10 +152,8 @@ class ReplayAllocator : public native::CUDAAllocator {
 
 using Piece = std::shared_ptr<ReplayMemory::Watched>;
 
-/// The larger first, each at the lowest place that is free during all of its life. How many bytes that takes.
-size_t place_all(const std::vector<Piece>& pieces) {
-  std::vector<Piece> order = pieces;
-  std::stable_sort(order.begin(), order.end(), [](const Piece& a, const Piece& b) { return a->bytes > b->bytes; });
+/// Each in turn at the lowest place that is free during all of its life. How many bytes that takes.
+size_t place_in_turn(const std::vector<Piece>& order) {
   size_t most = 0;
   std::vector<Piece> placed;
   std::vector<std::pair<size_t, size_t>> busy;
@@ -171,6 +172,28 @@ size_t place_all(const std::vector<Piece>& pieces) {
     most = std::max(most, place + rounded(piece->bytes));
     placed.push_back(piece);
   }
+  return most;
+}
+
+/// The larger first, or those that live longer: what takes less.
+size_t place_all(const std::vector<Piece>& pieces) {
+  std::vector<Piece> by_size = pieces, by_life = pieces;
+  std::stable_sort(by_size.begin(), by_size.end(), [](const Piece& a, const Piece& b) { return a->bytes > b->bytes; });
+  std::stable_sort(by_life.begin(), by_life.end(),
+                   [](const Piece& a, const Piece& b) { return a->end - a->begin > b->end - b->begin; });
+  const size_t one = place_in_turn(by_size), other = place_in_turn(by_life);
+  return other < one ? other : place_in_turn(by_size);
+}
+
+/// The most bytes that are alive at once.
+int64_t most_alive(const std::vector<Piece>& pieces) {
+  std::map<int64_t, int64_t> changes;  // by moment
+  for (const Piece& piece : pieces) {
+    changes[piece->begin] += static_cast<int64_t>(rounded(piece->bytes));
+    changes[piece->end] -= static_cast<int64_t>(rounded(piece->bytes));
+  }
+  int64_t now = 0, most = 0;
+  for (const auto& [moment, change] : changes) most = std::max(most, now += change);
   return most;
 }
 
@@ -210,6 +233,7 @@ void ReplayMemory::plan() {
     piece->clock = nullptr;
     by_stream[piece->stream].push_back(piece);
   }
+  alive_bytes_ = most_alive(pieces_);
   for (const auto& [stream, pieces] : by_stream) {
     Arena& arena = arenas_[stream];
     arena.bytes = place_all(pieces);
@@ -245,6 +269,11 @@ bool ReplayMemory::owns(const void* data) const {
     const auto* begin = static_cast<const std::byte*>(item.second.data.get());
     return data >= begin && data < begin + item.second.bytes;
   });
+}
+
+ReplayMemory::Aside::Aside() : before_(std::exchange(current_memory, nullptr)) {}
+ReplayMemory::Aside::~Aside() {
+  current_memory = before_;
 }
 
 ReplayMemory* ReplayMemory::current() {

@@ -30,6 +30,8 @@ class ReplayMemory {
 
   bool serves() const { return mode_ == Mode::Serve; }
   int64_t arena_bytes() const { return arena_bytes_; }
+  /// The most that was alive at once in the step that was watched.
+  int64_t alive_bytes() const { return alive_bytes_; }
   /// What was asked for and is not in the arena.
   int64_t strays() const { return strays_; }
   /// How far the operation has come with what it asks for; it may go back, and ask again.
@@ -44,6 +46,17 @@ class ReplayMemory {
   bool watches() const { return mode_ == Mode::Watch && op_ >= 0; }
   bool owns(const void* data) const;
   static ReplayMemory* current();
+  /// While it lives, what this thread takes is libtorch's own.
+  class Aside {
+   public:
+    Aside();
+    ~Aside();
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+   private:
+    ReplayMemory* before_;
+  };
 
   struct Watched {
     size_t bytes = 0;
@@ -60,7 +73,7 @@ class ReplayMemory {
   Mode mode_ = Mode::Off;
   int op_ = -1;
   size_t cursor_ = 0;
-  int64_t clock_ = 0, strays_ = 0, arena_bytes_ = 0;
+  int64_t clock_ = 0, strays_ = 0, arena_bytes_ = 0, alive_bytes_ = 0;
   std::vector<size_t> first_;  // by operation: its first piece
   std::vector<std::shared_ptr<Watched>> pieces_;
   struct Arena {

@@ -19,7 +19,7 @@ T must(Result<T> result) {
 class CapturedComputation : public Computation {
  public:
   CapturedComputation(std::shared_ptr<const ChunkProgram> program, int64_t part, std::vector<at::Tensor> states)
-      : runner_(std::move(program), part), states_(std::move(states)) {}
+      : operators_(program->calls()), runner_(std::move(program), part), states_(std::move(states)) {}
 
   void run(const ComputationArguments& arguments) override {
     runner_.run({arguments.reads,
@@ -27,13 +27,19 @@ class CapturedComputation : public Computation {
                  states_,
                  arguments.gradients,
                  arguments.writes,
-                 {arguments.slice.seed, arguments.slice.first_sample, arguments.slice.gathered_samples}},
+                 key(arguments.slice),
+                 arguments.generators},
                 checked_ ? Check::None : Check::Layouts);
     checked_ = true;
   }
-  bool can_be_recorded() const override { return checked_ && !runner_.draws_random_numbers(); }
+  int64_t operators() const override { return operators_; }
+  bool can_be_recorded() const override { return checked_; }
+  std::vector<uint64_t> seeds(const SliceKey& slice) const override { return runner_.seeds(key(slice)); }
 
  private:
+  static RandomKey key(const SliceKey& slice) { return {slice.seed, slice.first_sample, slice.gathered_samples}; }
+
+  int64_t operators_;
   ChunkRunner runner_;
   std::vector<at::Tensor> states_;
   bool checked_ = false;  // in the first step every result is compared with what was recorded

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <thread>
 
 #include "comm/local/local_world.h"
@@ -43,6 +44,54 @@ LocalLink measure_local_link() {
   return link;
 }
 
+LocalLink measure_link_on(Processor& processor) {
+  constexpr int repetitions = 21;
+  constexpr int64_t sizes[] = {64, 64 << 20};
+  constexpr int messages = 2 * repetitions;
+  const auto world = processor.make_world(2, {});
+  const std::unique_ptr<DeviceSide> clock = processor.make_side(messages);
+  const std::unique_ptr<Stream> sender = processor.make_stream({}), receiver = processor.make_stream({});
+  FlightRecorder recorder(messages, 1);
+  recorder.begin(0);
+  clock->begin(0);
+  for (int i = 0; i < messages; ++i) {
+    const int64_t bytes = sizes[i / repetitions];
+    const at::Tensor out = make_flat(DType::Int8, bytes, processor.place());
+    const at::Tensor in = make_flat(DType::Int8, bytes, processor.place());
+    sender->launch([&] { world[0]->send(1, i, {bytes_of(out), out.nbytes()}); });
+    sender->flush();
+    receiver->launch([&] {
+      clock->started(i);
+      world[1]->receive(0, i, {bytes_of(in), in.nbytes()});
+      clock->ended(i);
+    });
+    receiver->flush();
+  }
+  clock->end(recorder);
+  const auto seconds = [&](int first) {
+    std::vector<double> out;
+    for (int i = first; i < first + repetitions; ++i) {
+      const OpTimes times = recorder.times(0, i);
+      out.push_back(static_cast<double>(times.ended - times.started) * 1e-9);
+    }
+    return median(std::move(out));
+  };
+  LocalLink link;
+  link.latency = seconds(0);
+  link.bandwidth = static_cast<double>(sizes[1]) / std::max(seconds(repetitions) - link.latency, 1e-9);
+  return link;
+}
+
+std::string shared_cluster_text(const LocalLink& link, double together) {
+  return fmt::format(
+      "# Devices that share a GPU, as `piper profile` measured them.\n"
+      "[cluster]\nname = \"shared\"\n\n"
+      "[device.part]\nlaunch = \"0us\"\nissue = \"5us\"\n\n"
+      "[[nodes]]\ndevice = \"part\"\ncount = 1\ndevices = 64\nprocessors = 1\ntogether = {:.4f}\n\n"
+      "[[links]]\nname = \"memory\"\nlatency = \"{:.3f}us\"\nbandwidth = \"{:.0f}MB/s\"\n",
+      together, link.latency * 1e6, link.bandwidth * 1e-6);
+}
+
 std::string local_cluster_text(const LocalLink& link) {
   return fmt::format(
       "# Threads of one process, as `piper profile` measured them.\n"
@@ -53,20 +102,76 @@ std::string local_cluster_text(const LocalLink& link) {
       link.latency * 1e6, link.bandwidth * 1e-6);
 }
 
-void add_update_costs(CostTable& costs, const Plan& plan, const std::vector<DeviceRun*>& devices) {
-  std::map<std::string, std::vector<double>> seen;
-  for (const DeviceRun* device : devices) {
-    const FlightRecorder& recorder = device->recorder();
-    const auto& ops = device->program().ops;
-    for (size_t i = 0; i < ops.size(); ++i)
-      if (ops[i].kind == OpKind::Update)
-        for (int64_t step = recorder.oldest(); step <= recorder.step(); ++step) {
-          const OpTimes times = recorder.times(step, static_cast<int>(i));
-          seen[plan.names[static_cast<size_t>(ops[i].label.name)]].push_back(
-              static_cast<double>(times.ended - times.started) * 1e-9);
-        }
+namespace {
+
+/// `use(op, start, end)`, in seconds, for every operation of a step that computes.
+template <class Use>
+void each_computation(const DeviceRun& device, int64_t step, const Use& use) {
+  const auto& ops = device.program().ops;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (is_communication(ops[i].kind)) continue;
+    const OpTimes times = device.recorder().times(step, static_cast<int>(i));
+    use(ops[i], static_cast<double>(times.started) * 1e-9, static_cast<double>(times.ended) * 1e-9);
   }
-  for (auto& [name, seconds] : seen) costs.seconds[{name, std::nullopt, 0}] = median(std::move(seconds));
+}
+
+CostTable::Key key_of(const Plan& plan, const PlannedOp& op) {
+  const std::string& name = plan.names[static_cast<size_t>(op.label.name)];
+  if (op.kind == OpKind::Update) return {name, std::nullopt, 0};
+  const PlanWork& work = plan.works[static_cast<size_t>(op.work)];
+  return {name, work.pass, work.samples};
+}
+
+template <class Wanted>
+CostTable medians(const Plan& plan, const std::vector<DeviceRun*>& devices, const Wanted& wanted) {
+  std::map<CostTable::Key, std::vector<double>> seen;
+  for (const DeviceRun* device : devices)
+    for (int64_t step = device->recorder().oldest(); step <= device->recorder().step(); ++step)
+      each_computation(*device, step, [&](const PlannedOp& op, double start, double end) {
+        if (wanted(op)) seen[key_of(plan, op)].push_back(end - start);
+      });
+  CostTable out;
+  for (auto& [key, seconds] : seen) out.seconds[key] = median(std::move(seconds));
+  return out;
+}
+
+}  // namespace
+
+void add_update_costs(CostTable& costs, const Plan& plan, const std::vector<DeviceRun*>& devices) {
+  costs.seconds.merge(medians(plan, devices, [](const PlannedOp& op) { return op.kind == OpKind::Update; }).seconds);
+}
+
+CostTable recorded_costs(const Plan& plan, const std::vector<DeviceRun*>& devices) {
+  return medians(plan, devices, [](const PlannedOp&) { return true; });
+}
+
+std::optional<double> gain_together(double alone, const std::vector<Ran>& computations) {
+  std::vector<std::pair<double, int>> edges;  // computations that begin and end
+  for (const Ran& ran : computations) edges.insert(edges.end(), {{ran.start, 1}, {ran.end, -1}});
+  std::sort(edges.begin(), edges.end());
+  double by_one = 0, by_several = 0;  // seconds in which so many ran
+  int running = 0;
+  for (size_t i = 0; i + 1 < edges.size(); ++i) {
+    running += edges[i].second;
+    (running > 1 ? by_several : by_one) += running > 0 ? edges[i + 1].first - edges[i].first : 0;
+  }
+  if (by_several <= by_one / 100) return {};
+  return (alone - by_one) / by_several;
+}
+
+double measure_together(const Plan& plan, const std::vector<DeviceRun*>& devices, const CostTable& costs) {
+  std::vector<double> seen;
+  for (int64_t step = devices[0]->recorder().oldest(); step <= devices[0]->recorder().step(); ++step) {
+    double alone = 0;
+    std::vector<Ran> computations;
+    for (const DeviceRun* device : devices)
+      each_computation(*device, step, [&](const PlannedOp& op, double start, double end) {
+        alone += costs.seconds.at(key_of(plan, op));
+        computations.push_back({start, end});
+      });
+    if (const auto gain = gain_together(alone, computations)) seen.push_back(*gain);
+  }
+  return seen.empty() ? 1 : median(std::move(seen));
 }
 
 }  // namespace piper

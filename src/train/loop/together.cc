@@ -11,6 +11,7 @@
 
 #include "plan/plan_text.h"
 #include "runtime/packed.h"
+#include "train/gpu_claims.h"
 #include "train/run_problems.h"
 
 namespace piper {
@@ -127,7 +128,12 @@ Checked check_alike(World& world, const Identity& identity, const Patience& of_j
   return cannot_begin(problem);
 }
 
-Checked check_processes(const World& world, int devices) {
+Checked check_processes(const World& world, int devices, const Processor& processor) {
+  if (!processor.place().is_cpu() && world.ranks() != devices)
+    return error(ErrorCode::E805, {},
+                 fmt::format("the job has {} process{}, the schedule {} device{}: on GPUs every process has one",
+                             world.ranks(), world.ranks() == 1 ? "" : "es", devices, devices == 1 ? "" : "s"))
+        .help("start as many processes as there are devices; without --backend all devices share one GPU");
   if (world.ranks() <= devices) return Ok{};
   return error(ErrorCode::E805, {},
                fmt::format("the job has {} processes, the schedule {} device{}", world.ranks(), devices,
@@ -135,10 +141,27 @@ Checked check_processes(const World& world, int devices) {
       .help("start at most as many processes as there are devices; a process may have several");
 }
 
-std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, JobOptions& job) {
+Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Patience& of_job) try {
+  const std::chrono::milliseconds limit = limit_at_start(of_job);
+  const auto gathered = world.gather(pack_all(std::vector{GpuClaim{name_of_process(world), visible}}), limit);
+  std::vector<GpuClaim> claims;
+  for (const auto& bytes : gathered)
+    for (GpuClaim& claim : unpack_all<GpuClaim>(bytes.value_or(""))) claims.push_back(std::move(claim));
+  claims = unpack_all<GpuClaim>(world.broadcast(pack_all(claims), limit));
+  if (static_cast<int>(claims.size()) != world.ranks())
+    return do_not_fit(fmt::format("\n  {} of {} processes say which GPUs they see", claims.size(), world.ranks()));
+  PIPER_TRY(const std::vector<int> given, give_out(claims));
+  return given[static_cast<size_t>(world.rank())];
+} catch (const CommunicationError& problem) {
+  return cannot_begin(problem);
+}
+
+std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, Processor& processor, JobOptions& job) {
   job.share_progress = progress_shared_in(world);
   if (world.rank() != 0) job.judges = Judges::Silence;
-  return world.make(devices, until_the_job_fails);
+  // of a GPU only the beginning goes over the wire, and nobody watches that
+  const std::chrono::milliseconds limit = limit_at_start(job.patience);
+  return processor.join(world.make(devices, processor.place().is_cpu() ? until_the_job_fails : limit), limit);
 }
 
 Together::Together(World& world, Job& job)

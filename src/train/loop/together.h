@@ -30,8 +30,11 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
 /// E805 at every rank if one of them has something else than rank 0. For processes that have made the same plan each.
 Checked check_alike(World& world, const Identity& identity, const Patience& of_job);
 
-/// E805: more processes than devices.
-Checked check_processes(const World& world, int devices);
+/// E805: more processes than devices; or, where each process has one GPU, not as many.
+Checked check_processes(const World& world, int devices, const Processor& processor);
+
+/// Every process gets a GPU of its own: which of those that it sees. E807 at every rank if there are too few.
+Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Patience& of_job);
 
 class Together {
  public:
@@ -80,7 +83,7 @@ std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress
 
 /// The communicators of this process's devices, for a job that shares its progress with the others. The world outlives
 /// the job.
-std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, JobOptions& job);
+std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, Processor& processor, JobOptions& job);
 
 std::string host_name();
 /// `rank 3 on node7`

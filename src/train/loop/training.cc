@@ -67,7 +67,7 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
                  fmt::format("the schedule is for {} devices, the run for {}", device_count(*prepared.plan),
                              *train.run.devices))
         .help("leave `devices` out, or change the mesh of the schedule");
-  if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(*prepared.plan)));
+  if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(*prepared.plan), processor_of(options)));
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
   std::unique_ptr<Training> out(new Training(std::move(model), std::move(prepared), train, std::move(tokens), options));
@@ -97,7 +97,7 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
   if (options.fault) job.run.before_op = plant(*options.fault, plan());
   job.predictions = predictions(plan(), options.costs, options.emulate ? options.emulate : options.cluster);
   std::vector<std::unique_ptr<Communicator>> communicators =
-      options.world ? join_job(*options.world, device_count(plan()), job)
+      options.world ? join_job(*options.world, device_count(plan()), processor_, job)
                     : processor_.make_world(device_count(plan()), std::move(local));
   job_ = std::make_unique<Job>(prepared_.plan, model_.step, computations, std::move(communicators), std::move(job));
   job_->set_parameters(model_.initialize);
@@ -149,14 +149,34 @@ std::string libtorch_version() {
 std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step) {
   const Simulation measured = measured_step(plan, flights, step);
   const std::vector<TimeUse> uses = device_use(plan, measured);
-  TextTable table({"device", "compute", "exposed communication", "idle", "memory planned", "measured"});
+  const bool gpu = std::any_of(flights.begin(), flights.end(), [](const DeviceFlight& f) { return f.issuing > 0; });
+  const bool arenas = std::any_of(flights.begin(), flights.end(), [](const DeviceFlight& f) { return f.arena_bytes > 0; });
+  std::vector<std::string> columns = {"device", "compute", "exposed communication", "idle", "memory planned", "measured"};
+  if (gpu) columns.insert(columns.end(), {"host", "per operator"});
+  if (arenas) columns.insert(columns.end(), {"arena", "of what is alive", "elsewhere"});
+  TextTable table(columns);
   for (size_t d = 0; d < flights.size(); ++d) {
     const auto share = [&](double seconds) {
       return fmt::format("{} ({:.0f} %)", human_seconds(seconds), 100 * seconds / measured.seconds);
     };
-    table.add({fmt::format("{}", flights[d].device), share(uses[d].compute), share(uses[d].exposed),
-               share(uses[d].idle), human_bytes(memory_peak(plan, program_of(plan, flights[d].device)).total),
-               human_bytes(flights[d].peak_bytes)});
+    std::vector<std::string> row = {fmt::format("{}", flights[d].device),
+                                    share(uses[d].compute),
+                                    share(uses[d].exposed),
+                                    share(uses[d].idle),
+                                    human_bytes(memory_peak(plan, program_of(plan, flights[d].device)).total),
+                                    human_bytes(flights[d].peak_bytes)};
+    if (gpu) {
+      const double issuing = static_cast<double>(flights[d].issuing) * 1e-9;
+      row.push_back(share(issuing));
+      row.push_back(human_seconds(issuing / static_cast<double>(std::max<int64_t>(flights[d].operators, 1))));
+    }
+    if (arenas) {
+      row.push_back(human_bytes(flights[d].arena_bytes));
+      row.push_back(fmt::format("{:.3f} x", static_cast<double>(flights[d].arena_bytes) /
+                                                static_cast<double>(std::max<int64_t>(flights[d].alive_bytes, 1))));
+      row.push_back(fmt::format("{}", flights[d].strays));
+    }
+    table.add(row);
   }
   return table.print();
 }

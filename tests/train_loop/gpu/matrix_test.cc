@@ -20,10 +20,11 @@ Processor* gpu() {
   static const std::unique_ptr<Processor> found = find({.deterministic = true});
   return found.get();
 }
-/// The same, where chunks are graphs from the third step on.
-Processor* gpu_with_graphs() {
-  static const std::unique_ptr<Processor> found = find({.deterministic = true, .graphs = true});
-  return found.get();
+/// The same, where chunks, or stretches of them, are graphs from the third step on.
+Processor* gpu_with(Graphs graphs) {
+  static const std::unique_ptr<Processor> chunks = find({.deterministic = true, .graphs = Graphs::Chunk}),
+                                          steps = find({.deterministic = true, .graphs = Graphs::Step});
+  return graphs == Graphs::Chunk ? chunks.get() : steps.get();
 }
 
 const Covering& covering() {
@@ -70,20 +71,46 @@ TEST_P(GpuMatrix, EqualsOneDevice) {
 INSTANTIATE_TEST_SUITE_P(Pairwise, GpuMatrix, testing::Range(size_t{0}, covering().trained.size()),
                          [](const auto& info) { return fmt::format("{:03}", info.param); });
 
-/// Memory with fixed places and graphs of chunks change no bit.
+/// Memory with fixed places, and graphs, change no bit.
 TEST_P(GpuMatrix, GraphsGiveTheSameBits) {
   if (!gpu()) GTEST_SKIP() << "there is no GPU here";
   const Combination& c = covering().trained[GetParam()];
   SCOPED_TRACE(c.describe() + "\n" + c.schedule());
   const Leg leg = legs_of(c)[0];
   const Trained plain = trained(c, leg, false, gpu(), 5);
-  const GpuCounts before = gpu_counts();
-  const Trained graphs = trained(c, leg, true, gpu_with_graphs(), 5);
-  EXPECT_GT(gpu_counts().graphs, before.graphs);
-  EXPECT_EQ(gpu_counts().strays, before.strays);
-  EXPECT_EQ(graphs.losses, plain.losses);
-  EXPECT_EQ(graphs.norms, plain.norms);
-  EXPECT_EQ(graphs.bits, plain.bits);
+  for (const Graphs graphs : {Graphs::Chunk, Graphs::Step}) {
+    SCOPED_TRACE(graphs == Graphs::Chunk ? "chunk" : "step");
+    const GpuCounts before = gpu_counts();
+    const Trained run = trained(c, leg, true, gpu_with(graphs), 5);
+    EXPECT_GT(gpu_counts().graphs, before.graphs);
+    EXPECT_EQ(gpu_counts().unrecorded, before.unrecorded);
+    EXPECT_EQ(gpu_counts().strays, before.strays);
+    EXPECT_EQ(run.losses, plain.losses);
+    EXPECT_EQ(run.norms, plain.norms);
+    EXPECT_EQ(run.bits, plain.bits);
+  }
+}
+
+/// In bfloat16 attention and products are other operators than in wider types.
+TEST(Gpu, GraphsGiveTheSameBitsInBFloat16) {
+  if (!gpu()) GTEST_SKIP() << "there is no GPU here";
+  for (const std::string& kind : subject_kinds()) {
+    SCOPED_TRACE(kind);
+    const Subject subject{kind, 4, DType::BFloat16, Optimizer::AdamW, subject_batch, DType::Float32, gpu()};
+    const CapturedModel& model = captured(subject, {subject_batch / 4});
+    Result<Compiled> compiled = compile_for(model, in_turn(4));
+    ASSERT_TRUE(compiled) << render(compiled.error());
+    const auto plan = std::make_shared<const Plan>(compiled->plan);
+    const auto bits = [&](Processor* on) {
+      TrainSettings settings = usual_settings(subject);
+      settings.steps = 5;
+      settings.job.run.processor = on;
+      return train(model_of(subject), model, plan, settings).bits;
+    };
+    const auto plain = bits(gpu());
+    EXPECT_EQ(bits(gpu_with(Graphs::Chunk)), plain);
+    EXPECT_EQ(bits(gpu_with(Graphs::Step)), plain);
+  }
 }
 
 /// Without random numbers, which differ, a GPU computes what a processor does.

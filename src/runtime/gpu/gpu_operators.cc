@@ -1,0 +1,67 @@
+#include "runtime/gpu/gpu_operators.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <vector>
+
+#include "runtime/cuda/gradient_sums.h"
+
+namespace piper {
+namespace {
+
+std::optional<DType> number_type(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+      return DType::Float64;
+    case at::kFloat:
+      return DType::Float32;
+    case at::kBFloat16:
+      return DType::BFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Whether our kernels know them.
+bool has_kernel(std::optional<DType> into, std::optional<DType> of) {
+  return into && of && *into != DType::BFloat16 && (*into == DType::Float64) == (*of == DType::Float64);
+}
+
+at::Tensor& add_sum_of_rows(at::Tensor& to, const at::Tensor& rows) {
+  const auto into = number_type(to), of = number_type(rows);
+  if (!has_kernel(into, of)) return to.add_(rows.sum(0).view(to.sizes()));
+  const int64_t bytes = cuda::add_sum_of_rows_scratch(*into, rows.size(0), to.numel());
+  const at::Tensor scratch = bytes > 0 ? at::empty({bytes}, to.options().dtype(at::kByte)) : at::Tensor();
+  cuda::add_sum_of_rows(*into, *of, to.mutable_data_ptr(), rows.const_data_ptr(), rows.size(0), to.numel(),
+                        bytes > 0 ? scratch.mutable_data_ptr() : nullptr,
+                        c10::cuda::getCurrentCUDAStream().stream());
+  return to;
+}
+
+/// Where there is no kernel for the types, one by one.
+void add_to_each(at::TensorList to, at::TensorList from) {
+  const auto into = number_type(to[0]), of = number_type(from[0]);
+  if (!has_kernel(into, of)) {
+    for (size_t i = 0; i < to.size(); ++i) to[i].add_(from[i]);
+    return;
+  }
+  std::vector<cuda::Addition> additions;
+  for (size_t i = 0; i < to.size(); ++i)
+    additions.push_back({to[i].mutable_data_ptr(), from[i].const_data_ptr(), to[i].numel()});
+  cuda::add_to_each(*into, *of, additions, c10::cuda::getCurrentCUDAStream().stream());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(piper, CUDA, m) {
+  m.impl("add_to_each", add_to_each);
+  m.impl("add_sum_of_rows", add_sum_of_rows);
+}
+
+void provide_gpu_operators() {}  // whoever calls it is linked with the lines above
+
+}  // namespace piper

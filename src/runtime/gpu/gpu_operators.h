@@ -1,0 +1,9 @@
+// Operators of ours that capture puts into what runs on GPUs.
+#pragma once
+
+namespace piper {
+
+/// They are there from now on: `piper::add_to_each`, `piper::add_sum_of_rows`.
+void provide_gpu_operators();
+
+}  // namespace piper

@@ -1,0 +1,91 @@
+// What models are captured as for a GPU. No GPU is needed: nothing runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "capture/accumulate_on_gpu.h"
+#include "models/build_model.h"
+
+namespace piper {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::Key;
+using testing::Not;
+
+using Counts = std::map<std::string, int>;
+
+CapturedModel captured_for(c10::Device target, const std::string& more, const std::string& weights) {
+  const std::string text = "[model]\nhidden = 32\nlayers = 1\nheads = 4\nvocab = 64\nseq = 16\n" + more +
+                           "[step]\nbatch = 2\nweights = \"" + weights + "\"\ngradients = \"float32\"\n";
+  const TrainableModel model = *build_model(make_source("test.toml", text), 1, BuildOn::Meta, target);
+  CaptureOptions options;
+  options.step = model.step;
+  options.inputs = model.inputs;
+  options.target = target;
+  options.measure_operators = false;
+  return *capture(model.meta, options);
+}
+
+/// Calls of all chunks in a pass; `summed`: as they run on a GPU.
+Counts calls(const CapturedModel& model, Pass pass, bool summed) {
+  Counts out;
+  const CapturedSlice& slice = model.slices()[0];
+  for (const ChunkBodies& chunk : slice.chunks) {
+    if (!chunk.find(pass)) continue;
+    PassBody body = *chunk.find(pass);
+    if (summed) body = accumulate_together(accumulate_where_computed(body, slice.operators), slice.operators);
+    for (const Call& call : body.calls) ++out[slice.operators[call.op].name];
+  }
+  return out;
+}
+
+const std::string llama = "arch = \"llama3\"\nffn = 48\n";
+const std::string gpt = "arch = \"gpt\"\nffn = 64\ndropout = false\nflash_attention = true\n";
+
+TEST(GpuOperators, NormsAndAttentionAreOneOperatorEach) {
+  const CapturedModel there = captured_for({c10::kCUDA, 0}, llama, "bfloat16");
+  EXPECT_THAT(calls(there, Pass::F, false),
+              AllOf(Contains(std::pair("aten::_fused_rms_norm", 3)), Not(Contains(Key("aten::rsqrt")))));
+  EXPECT_THAT(calls(there, Pass::F, false), Contains(Key(testing::MatchesRegex(
+                                                "aten::_scaled_dot_product_(flash|cudnn)_attention"))));
+  EXPECT_THAT(calls(there, Pass::B, false), Contains(std::pair("aten::_fused_rms_norm_backward", 3)));
+  const CapturedModel here = captured_for(c10::kCPU, llama, "bfloat16");
+  EXPECT_THAT(calls(here, Pass::F, false), Not(Contains(Key("aten::_fused_rms_norm"))));
+}
+
+TEST(GpuOperators, GradientsAreAddedWhereTheyAreComputed) {
+  const CapturedModel there = captured_for({c10::kCUDA, 0}, gpt, "bfloat16");
+  const Counts before = calls(there, Pass::B, false), after = calls(there, Pass::B, true);
+  EXPECT_EQ(after.at("aten::addmm.dtype_out"), 7);  // q, k, v, out, up, down, head
+  EXPECT_EQ(after.at("aten::mm"), before.at("aten::mm") - 7);
+  EXPECT_EQ(after.at("piper::add_sum_of_rows"), 6);  // biases of all but the head
+  EXPECT_EQ(after.at("piper::add_to_each"), 3);      // of two norms, and both tables
+  EXPECT_EQ(calls(there, Pass::F, true), calls(there, Pass::F, false));
+}
+
+/// Products of numbers as wide as the sum are rounded as before.
+TEST(GpuOperators, WideProductsAreAddedAsBefore) {
+  const Counts after = calls(captured_for({c10::kCUDA, 0}, gpt, "float32"), Pass::B, true);
+  EXPECT_THAT(after, Not(Contains(Key("aten::addmm.dtype_out"))));
+  EXPECT_EQ(after.at("piper::add_sum_of_rows"), 5);  // without flash attention those of keys lie in another order
+}
+
+/// Of layer norm a GPU keeps float32, a processor what the weights are.
+TEST(GpuOperators, StatisticsAreWideThere) {
+  const auto type_of_mean = [](c10::Device target) {
+    const CapturedModel model = captured_for(target, gpt, "bfloat16");
+    const OperatorGraph& graph = model.slices()[0].operators;
+    for (const Call& call : graph.calls)
+      if (graph[call.op].name == "aten::native_layer_norm")
+        return static_cast<c10::ScalarType>(graph[std::get<TensorId>(call.results[1])].layout.element);
+    return c10::ScalarType::Undefined;
+  };
+  EXPECT_EQ(type_of_mean({c10::kCUDA, 0}), c10::ScalarType::Float);
+  EXPECT_EQ(type_of_mean(c10::kCPU), c10::ScalarType::BFloat16);
+}
+
+}  // namespace
+}  // namespace piper
