@@ -40,10 +40,19 @@ void drop_calls(PassBody& body, const std::vector<char>& dropped) {
 c10::ScalarType type_of(const TensorLayout& layout) {
   return static_cast<c10::ScalarType>(layout.element);
 }
+bool is_narrow(const TensorLayout& layout) {
+  return type_of(layout) == c10::ScalarType::BFloat16 || type_of(layout) == c10::ScalarType::Half;
+}
 /// What is computed with `narrow` numbers can be added to `sum` before it is rounded.
 bool is_wider(const TensorLayout& sum, const TensorLayout& narrow) {
-  return type_of(sum) == c10::ScalarType::Float &&
-         (type_of(narrow) == c10::ScalarType::BFloat16 || type_of(narrow) == c10::ScalarType::Half);
+  return type_of(sum) == c10::ScalarType::Float && is_narrow(narrow);
+}
+/// The call only shows the storage in another way, whoever looks.
+bool shows_only(const PassBody& body, const Call& call, StorageId storage) {
+  bool only = call.writes.empty();
+  for (const auto* list : {&call.arguments, &call.results})
+    each_tensor(*list, [&](TensorId id) { only &= body[id].storage == storage; });
+  return only;
 }
 bool is_contiguous(const TensorLayout& layout) {
   int64_t stride = 1;
@@ -94,7 +103,7 @@ class Fusion {
     for (const size_t user : users_[storage.index()]) {
       if (user == producer) continue;
       out.users.push_back(user);
-      if (is_view_of(user, storage)) continue;
+      if (shows_only(body_, body_.calls[user], storage)) continue;
       if (out.into.valid() || !is(user, "aten::add_.Tensor")) return std::nullopt;
       out.into = std::get<TensorId>(body_.calls[user].arguments[0]);
       out.value = std::get<TensorId>(body_.calls[user].arguments[1]);
@@ -102,15 +111,6 @@ class Fusion {
     if (!out.into.valid() || !is_gradient(body_, out.into) || body_[out.value].storage != storage) return std::nullopt;
     return out;
   }
-  /// It only shows the storage in another way, whoever looks.
-  bool is_view_of(size_t index, StorageId storage) const {
-    const Call& call = body_.calls[index];
-    bool only = call.writes.empty();
-    for (const auto* list : {&call.arguments, &call.results})
-      each_tensor(*list, [&](TensorId id) { only &= body_[id].storage == storage; });
-    return only;
-  }
-
   /// The sum sees the product as it was made.
   void fuse_product(size_t index, OperatorId fused) {
     const auto found = only_added(index);
@@ -118,9 +118,9 @@ class Fusion {
     const TensorLayout &sum = body_[found->into].layout, &made = body_[found->result].layout;
     if (!(body_[found->value].layout == made) || sum.sizes != made.sizes || !is_wider(sum, made)) return;
     const Call& call = body_.calls[index];
-    replace(index, *found, fused,
-            {found->into, call.arguments[0], call.arguments[1], int64_t{sum.element}, int64_t{1}, int64_t{1},
-             found->into});
+    replace(
+        index, *found, fused,
+        {found->into, call.arguments[0], call.arguments[1], int64_t{sum.element}, int64_t{1}, int64_t{1}, found->into});
   }
   /// Over the first dimension of something whose rows lie one after the other.
   void fuse_sum(size_t index, OperatorId fused) {
@@ -151,10 +151,101 @@ class Fusion {
   std::vector<std::vector<size_t>> users_;  // by storage: calls that name it
 };
 
+/// Sums that autograd makes along the way.
+class SumFusion {
+ public:
+  SumFusion(PassBody& body, const OperatorGraph& graph)
+      : body_(body), graph_(graph), fused_(find_operator(graph, "aten::addmm_")), dropped_(body.calls.size(), 0) {}
+
+  void run() {
+    for (size_t i = 0; fused_.valid() && i < body_.calls.size(); ++i)
+      if (const auto sum = find(i)) fuse(*sum);
+    drop_calls(body_, dropped_);
+  }
+
+ private:
+  /// result = first + product
+  struct Sum {
+    size_t call, product;  // calls
+    TensorId first, result;
+    StorageId into, from, made;  // of the first summand, the product, the result
+    TensorId whole;              // all of `into`
+  };
+
+  std::optional<Sum> find(size_t index) const {
+    const Call& call = body_.calls[index];
+    if (graph_[call.op].name != "aten::add.Tensor" || call.arguments[2] != Argument(int64_t{1})) return std::nullopt;
+    const auto *x = std::get_if<TensorId>(&call.arguments[0]), *y = std::get_if<TensorId>(&call.arguments[1]);
+    if (!x || !y) return std::nullopt;
+    const TensorId result = std::get<TensorId>(call.results[0]);
+    const StorageId into = body_[*x].storage, from = body_[*y].storage;
+    const TensorId whole = base(into), product = base(from);
+    const CallId computed = body_[product].producer;
+    if (into == from || body_[whole].kind != TensorKind::Result || !computed.valid() ||
+        graph_[body_.calls[computed.index()].op].name != "aten::mm")
+      return std::nullopt;
+    const Sum sum{index, computed.index(), *x, result, into, from, body_[result].storage, whole};
+    const TensorLayout& made = body_[product].layout;
+    const bool same_look = body_[whole].layout == made && body_[*x].layout == body_[result].layout &&
+                           is_contiguous(made) && is_contiguous(body_[*x].layout) && is_contiguous(body_[*y].layout);
+    return is_narrow(made) && same_look && nobody_else_looks(sum) ? std::optional(sum) : std::nullopt;
+  }
+  /// The product is only added; the first summand is there before it, and nobody reads it afterwards.
+  bool nobody_else_looks(const Sum& sum) const {
+    if (is_handed_over(sum.into) || is_handed_over(sum.from) || is_handed_over(sum.made)) return false;
+    bool made_before = false;
+    for (size_t i = 0; i < body_.calls.size(); ++i) {
+      if (i == sum.call) continue;
+      if (names(i, sum.from) && i != sum.product && !only_shows(i, sum.from)) return false;
+      if (!names(i, sum.into)) continue;
+      made_before |= i < sum.product;
+      if (i > sum.product && (i > sum.call || !only_shows(i, sum.into))) return false;
+    }
+    return made_before;
+  }
+  void fuse(const Sum& sum) {
+    for (size_t i = 0; i < body_.calls.size(); ++i)
+      if (i != sum.product && names(i, sum.from)) dropped_[i] = 1;
+    Call& product = body_.calls[sum.product];
+    product.arguments = {sum.whole, product.arguments[0], product.arguments[1], int64_t{1}, int64_t{1}};
+    product.op = fused_;
+    product.results = {sum.whole};
+    product.writes = {sum.into};
+    for (GraphTensor& tensor : body_.tensors)
+      if (tensor.storage == sum.made) tensor.storage = sum.into;
+    for (Call& call : body_.calls)
+      for (auto* list : {&call.arguments, &call.results})
+        map_tensors(*list, [&](TensorId id) { return id == sum.result ? sum.first : id; });
+  }
+
+  TensorId base(StorageId storage) const { return body_.storages[storage.index()].base; }
+  bool is_handed_over(StorageId storage) const {
+    return std::any_of(body_.writes.begin(), body_.writes.end(),
+                       [&](const ContentUse& use) { return body_[use.inside].storage == storage; });
+  }
+  bool names(size_t call, StorageId storage) const {
+    bool any = false;
+    for (const auto* list : {&body_.calls[call].arguments, &body_.calls[call].results})
+      each_tensor(*list, [&](TensorId id) { any |= body_[id].storage == storage; });
+    return any && !dropped_[call];
+  }
+  bool only_shows(size_t call, StorageId storage) const { return shows_only(body_, body_.calls[call], storage); }
+
+  PassBody& body_;
+  const OperatorGraph& graph_;
+  const OperatorId fused_;
+  std::vector<char> dropped_;  // by call
+};
+
 }  // namespace
 
 PassBody accumulate_where_computed(PassBody body, const OperatorGraph& graph) {
   Fusion(body, graph).run();
+  return body;
+}
+
+PassBody add_in_products(PassBody body, const OperatorGraph& graph) {
+  SumFusion(body, graph).run();
   return body;
 }
 

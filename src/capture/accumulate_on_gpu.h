@@ -11,6 +11,10 @@ namespace piper {
 ///   before:  g = sum(a, dim=0); add_(sum, view(g))   after:  add_sum_of_rows(sum, a)
 PassBody accumulate_where_computed(PassBody body, const OperatorGraph& graph);
 
+/// The same for what autograd adds up along the way, where nobody needs the first summand any more.
+///   before:  x = …; y = mm(a, b); r = add(view(x), view(y))        after:  x = …; addmm_(x, a, b); r is view(x)
+PassBody add_in_products(PassBody body, const OperatorGraph& graph);
+
 /// Small gradients are added at the end, all by one operator of ours. The same bits.
 ///   before:  add_(sum1, g1); …; add_(sum2, g2); …        after:  …; add_to_each([sum1, sum2], [g1, g2])
 PassBody accumulate_together(PassBody body, const OperatorGraph& graph);

@@ -124,7 +124,7 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
 /// The body as it will run there.
 PassBody for_device(PassBody body, const OperatorGraph& graph, c10::Device device) {
   if (!device.is_cuda()) return body;
-  return accumulate_together(accumulate_where_computed(std::move(body), graph), graph);
+  return accumulate_together(add_in_products(accumulate_where_computed(std::move(body), graph), graph), graph);
 }
 
 int64_t temporaries(PassBody body, const CapturedSlice& slice, CallMeter* meter) {

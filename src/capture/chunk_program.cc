@@ -193,8 +193,7 @@ std::vector<uint64_t> ChunkRunner::seeds(const RandomKey& random) const {
 /// One; or, in a region, one for each of its parts here and each slice that is seen there.
 std::vector<uint64_t> ChunkRunner::seeds_of(const ChunkProgram::Instruction& instruction,
                                             const RandomKey& random) const {
-  if (instruction.divided_dim < 0)
-    return {random_seed(random.step_seed, random.first_sample, instruction.random)};
+  if (instruction.divided_dim < 0) return {random_seed(random.step_seed, random.first_sample, instruction.random)};
   const std::vector<int64_t> own = {random.first_sample};
   const bool gathers = instruction.gathered_dim >= 0;  // devices of a cut share their slice
   const std::vector<int64_t>& slices = random.gathered_samples.empty() || !gathers ? own : random.gathered_samples;

@@ -24,12 +24,10 @@ const Names along_one = {
     "sort",     "topk"};
 const Names norms = {"native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"};
 const Names parts = {"select", "slice", "split", "split_with_sizes", "unbind"};
-const Names attentions = {"_scaled_dot_product_flash_attention_for_cpu",
-                          "_scaled_dot_product_flash_attention_for_cpu_backward",
-                          "_scaled_dot_product_flash_attention",
-                          "_scaled_dot_product_flash_attention_backward",
-                          "_scaled_dot_product_cudnn_attention",
-                          "_scaled_dot_product_cudnn_attention_backward"};
+const Names attentions = {
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
+    "_scaled_dot_product_flash_attention",         "_scaled_dot_product_flash_attention_backward",
+    "_scaled_dot_product_cudnn_attention",         "_scaled_dot_product_cudnn_attention_backward"};
 const Names embeddings = {"embedding", "embedding_dense_backward"};
 const Names parts_backward = {"select_backward", "slice_backward"};
 const Names joins = {"cat", "stack"};

@@ -602,6 +602,7 @@ Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>&
   to.intern("aten::mm", "");
   to.intern("aten::add", "Tensor");
   to.intern("aten::addmm", "dtype_out");
+  to.intern("aten::addmm_", "");
   to.intern("piper::add_to_each", "");
   to.intern("piper::add_sum_of_rows", "");
   return Recording{std::move(to.graph), std::move(to.table)};

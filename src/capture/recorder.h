@@ -43,7 +43,8 @@ struct Recording {
   OperatorTable table;
 };
 
-/// Forward and backward over the given inputs (without numbers), as they would be on the target. Gradients are those of the loss, a scalar.
+/// Forward and backward over the given inputs (without numbers), as they would be on the target. Gradients are those of
+/// the loss, a scalar.
 Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs,
                          c10::DeviceType target = c10::kCPU);
 

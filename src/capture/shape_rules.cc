@@ -185,9 +185,7 @@ void attention_of_cudnn(const Arguments& call) {
 }
 
 void attention_of_cudnn_backward(const Arguments& call) {
-  const auto gradient_of = [&](const char* name) {
-    return like_order(call.tensor(name), call.tensor(name).sizes());
-  };
+  const auto gradient_of = [&](const char* name) { return like_order(call.tensor(name), call.tensor(name).sizes()); };
   call.give({gradient_of("query"), gradient_of("key"), gradient_of("value")});
 }
 

@@ -41,8 +41,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
 /// The same of cuDNN.
 struct CudnnAttention : torch::autograd::Function<CudnnAttention> {
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
-    const auto results =
-        at::_scaled_dot_product_cudnn_attention(q, k, v, {}, /*compute_log_sumexp=*/true, 0.0, causal);
+    const auto results = at::_scaled_dot_product_cudnn_attention(q, k, v, {}, /*compute_log_sumexp=*/true, 0.0, causal);
     context->save_for_backward({q, k, v, std::get<0>(results), std::get<1>(results)});
     context->saved_data["causal"] = causal;
     return std::get<0>(results);
@@ -89,15 +88,16 @@ at::SDPBackend choice_of_gpu(const Tensor& q, const Tensor& k, const Tensor& v, 
   const auto there = [](const Tensor& like) {
     return at::empty_strided(like.sizes(), like.strides(), like.options().device(c10::kCUDA)).requires_grad_();
   };
-  return static_cast<at::SDPBackend>(at::_fused_sdp_choice(there(q), there(k), there(v), {}, 0.0,
-                                                           mask == Mask::Causal, {}, q.size(1) != k.size(1)));
+  return static_cast<at::SDPBackend>(
+      at::_fused_sdp_choice(there(q), there(k), there(v), {}, 0.0, mask == Mask::Causal, {}, q.size(1) != k.size(1)));
 }
 
 }  // namespace
 
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask, c10::DeviceType target) {
   const bool causal = mask == Mask::Causal;
-  if (target != c10::kCUDA)  // the operator that the CPU would choose, by name: on meta tensors torch would choose another
+  if (target !=
+      c10::kCUDA)  // the operator that the CPU would choose, by name: on meta tensors torch would choose another
     return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal));
   switch (choice_of_gpu(q, k, v, mask)) {
     case at::SDPBackend::cudnn_attention:

@@ -58,7 +58,7 @@ TEST(Nccl, EveryCallWithOneRank) {
     device.all_reduce(circle, 1, span(a, size), Number::Float32);
     queue.finish();
     EXPECT_TRUE(a.read() == given);
-    device.reduce_scatter(circle, 2, span(a, size), size, span(b, size), Number::Float32, Communicator::Into::Add);
+    device.reduce_scatter(circle, 2, span(a, size), static_cast<int64_t>(size), span(b, size), Number::Float32, Communicator::Into::Add);
     queue.finish();
     Bytes sum(size);
     for (size_t i = 0; i < count; ++i) {
@@ -69,11 +69,11 @@ TEST(Nccl, EveryCallWithOneRank) {
       std::memcpy(sum.data() + 4 * i, &x, 4);
     }
     EXPECT_TRUE(b.read() == sum);
-    device.reduce_scatter(circle, 3, span(a, size), size, span(b, size), Number::Float32, Communicator::Into::Replace);
+    device.reduce_scatter(circle, 3, span(a, size), static_cast<int64_t>(size), span(b, size), Number::Float32, Communicator::Into::Replace);
     queue.finish();
     EXPECT_TRUE(b.read() == given);
     const GpuMemory c(other), d(other);
-    device.all_gather(circle, 4, span(a, size), span(c, size), size);
+    device.all_gather(circle, 4, span(a, size), span(c, size), static_cast<int64_t>(size));
     device.all_to_all(circle, 5, span(a, size), static_cast<int64_t>(size / 2), span(d, size),
                       static_cast<int64_t>(size / 3));
     queue.finish();
@@ -134,7 +134,7 @@ TEST(Nccl, CallsCanBeRecordedInAGraph) {
   const GpuMemory a(given), b(Bytes(size, std::byte{})), c(Bytes(size, std::byte{}));
   const auto work = [&] {
     device.all_reduce(circle, 1, span(a, size), Number::Float32);
-    device.all_gather(circle, 2, span(a, size), span(b, size), size);
+    device.all_gather(circle, 2, span(a, size), span(b, size), static_cast<int64_t>(size));
     device.all_to_all(circle, 3, span(b, size), static_cast<int64_t>(size / 2), span(c, size),
                       static_cast<int64_t>(size / 3));
   };

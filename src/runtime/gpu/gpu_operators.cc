@@ -37,8 +37,7 @@ at::Tensor& add_sum_of_rows(at::Tensor& to, const at::Tensor& rows) {
   const int64_t bytes = cuda::add_sum_of_rows_scratch(*into, rows.size(0), to.numel());
   const at::Tensor scratch = bytes > 0 ? at::empty({bytes}, to.options().dtype(at::kByte)) : at::Tensor();
   cuda::add_sum_of_rows(*into, *of, to.mutable_data_ptr(), rows.const_data_ptr(), rows.size(0), to.numel(),
-                        bytes > 0 ? scratch.mutable_data_ptr() : nullptr,
-                        c10::cuda::getCurrentCUDAStream().stream());
+                        bytes > 0 ? scratch.mutable_data_ptr() : nullptr, c10::cuda::getCurrentCUDAStream().stream());
   return to;
 }
 

@@ -26,7 +26,7 @@ struct GpuOptions {
 struct GpuCounts {
   int64_t graphs = 0;      // launched
   int64_t unrecorded = 0;  // what could not be recorded
-  int64_t strays = 0;      // pieces of memory that were not where the arena has them, and came from libtorch's allocator
+  int64_t strays = 0;  // pieces of memory that were not where the arena has them, and came from libtorch's allocator
 };
 GpuCounts gpu_counts();
 

@@ -22,13 +22,8 @@ class CapturedComputation : public Computation {
       : operators_(program->calls()), runner_(std::move(program), part), states_(std::move(states)) {}
 
   void run(const ComputationArguments& arguments) override {
-    runner_.run({arguments.reads,
-                 arguments.parameters,
-                 states_,
-                 arguments.gradients,
-                 arguments.writes,
-                 key(arguments.slice),
-                 arguments.generators},
+    runner_.run({arguments.reads, arguments.parameters, states_, arguments.gradients, arguments.writes,
+                 key(arguments.slice), arguments.generators},
                 checked_ ? Check::None : Check::Layouts);
     checked_ = true;
   }

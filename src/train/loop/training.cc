@@ -150,8 +150,10 @@ std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flig
   const Simulation measured = measured_step(plan, flights, step);
   const std::vector<TimeUse> uses = device_use(plan, measured);
   const bool gpu = std::any_of(flights.begin(), flights.end(), [](const DeviceFlight& f) { return f.issuing > 0; });
-  const bool arenas = std::any_of(flights.begin(), flights.end(), [](const DeviceFlight& f) { return f.arena_bytes > 0; });
-  std::vector<std::string> columns = {"device", "compute", "exposed communication", "idle", "memory planned", "measured"};
+  const bool arenas =
+      std::any_of(flights.begin(), flights.end(), [](const DeviceFlight& f) { return f.arena_bytes > 0; });
+  std::vector<std::string> columns = {"device", "compute",        "exposed communication",
+                                      "idle",   "memory planned", "measured"};
   if (gpu) columns.insert(columns.end(), {"host", "per operator"});
   if (arenas) columns.insert(columns.end(), {"arena", "of what is alive", "elsewhere"});
   TextTable table(columns);

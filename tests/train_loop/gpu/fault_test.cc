@@ -61,19 +61,20 @@ TEST_P(GpuFault, IllegalAddress) {
   EXPECT_EXIT(train_with(GetParam(),
                          [] {
                            const c10::Device there(c10::kCUDA, 0);
-                           at::from_blob(reinterpret_cast<void*>(0x10), {1024}, [](void*) {},
-                                         at::TensorOptions(there).dtype(at::kFloat), there)
+                           at::from_blob(
+                               reinterpret_cast<void*>(0x10), {1024}, [](void*) {},
+                               at::TensorOptions(there).dtype(at::kFloat), there)
                                .fill_(1);
                          }),
               testing::ExitedWithCode(3), blamed("illegal memory access"));
 }
 
 TEST_P(GpuFault, NoMemory) {
-  EXPECT_EXIT(train_with(GetParam(),
-                         [] {
-                           at::empty({int64_t{1} << 50}, at::TensorOptions(c10::Device(c10::kCUDA, 0)).dtype(at::kFloat));
-                         }),
-              testing::ExitedWithCode(3), blamed("out of memory"));
+  EXPECT_EXIT(
+      train_with(
+          GetParam(),
+          [] { at::empty({int64_t{1} << 50}, at::TensorOptions(c10::Device(c10::kCUDA, 0)).dtype(at::kFloat)); }),
+      testing::ExitedWithCode(3), blamed("out of memory"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuFault, testing::Values(Graphs::None, Graphs::Chunk, Graphs::Step));
