@@ -70,27 +70,18 @@ class Cutter {
   }
 
   Checked find_labels() {
-    while (true) {
-      std::vector<std::pair<const Call*, MustBePlain>> plain;
-      bool learned = false;
-      std::optional<Diagnostic> conflict;
-      const auto run = [&](const Call& call) {
-        if (conflict) return;
-        RuleResult result = apply_rule(graph_, graph_.tensors, call, labels_);
-        learned |= result.learned;
-        for (MustBePlain& one : result.must_be_plain) plain.emplace_back(&call, std::move(one));
-        if (result.problem) conflict = refuse(call, result.problem->what);
-      };
-      for (const CallId id : live_) run(graph_[id]);
-      for (auto id = live_.rbegin(); id != live_.rend(); ++id) run(graph_[*id]);
-      for (const auto& [call, must] : plain)
+    std::vector<const Call*> calls;
+    for (const CallId id : live_) calls.push_back(&graph_[id]);
+    for (bool learned = true; learned;) {
+      const LabelSweep sweep = sweep_rules(graph_, graph_.tensors, calls, labels_);
+      for (const auto& [call, must] : sweep.must_be_plain)
         if (has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Cut))
           return refuse(*call, fmt::format("{} the cut dimension", must.why));
-      if (conflict) return *std::move(conflict);
+      if (sweep.stopped_at) return refuse(*sweep.stopped_at, sweep.problem.what);
+      learned = sweep.learned;
       for (const Contribution& contribution : graph_.gradients)
         learned |=
             unify_tensors(labels_.tensors[contribution.parameter.index()], labels_.tensors[contribution.value.index()]);
-      if (!learned) break;
     }
     for (TensorLabels& tensor : labels_.tensors) settle(tensor);
     return Ok{};

@@ -167,21 +167,17 @@ class Labeler {
       plain_.clear();
       bool learned = false;
       std::optional<Diagnostic> conflict;
-      const auto run = [&](size_t s, const Call& call) {
-        if (conflict) return;
+      for (size_t s = 0; s < sites_.size() && !conflict; ++s) {
         Site& site = sites_[s];
-        RuleResult result = apply_rule(graph_, site.body->tensors, call, site.labels);
-        learned |= result.learned;
-        for (MustBePlain& plain : result.must_be_plain) plain_.push_back({s, &call, std::move(plain)});
-        if (result.problem)
-          conflict = refuse(site, &call, result.problem->what, region_.cut ? cut_help() : batched_help());
-      };
-      for (size_t s = 0; s < sites_.size(); ++s)
-        if (passes.contains(sites_[s].pass))
-          for (const Call& call : sites_[s].body->calls) run(s, call);
-      for (size_t s = sites_.size(); s-- > 0;)
-        if (passes.contains(sites_[s].pass))
-          for (auto call = sites_[s].body->calls.rbegin(); call != sites_[s].body->calls.rend(); ++call) run(s, *call);
+        if (!passes.contains(site.pass)) continue;
+        std::vector<const Call*> calls;
+        for (const Call& call : site.body->calls) calls.push_back(&call);
+        LabelSweep sweep = sweep_rules(graph_, site.body->tensors, calls, site.labels);
+        learned |= sweep.learned;
+        for (auto& [call, plain] : sweep.must_be_plain) plain_.push_back({s, call, std::move(plain)});
+        if (sweep.stopped_at)
+          conflict = refuse(site, sweep.stopped_at, sweep.problem.what, region_.cut ? cut_help() : batched_help());
+      }
       if (conflict) {  // what a dimension must not be explains more than what it then meets
         PIPER_CHECK(check_plain());
         return *std::move(conflict);

@@ -65,6 +65,12 @@ const Names pointwise = {"alias",
                          "zero_",
                          "zeros_like"};
 
+struct RuleResult {
+  bool learned = false;
+  std::optional<LabelProblem> problem;
+  std::vector<MustBePlain> must_be_plain;
+};
+
 /// One application of one rule.
 class Rule {
  public:
@@ -381,9 +387,21 @@ std::string base_name(const Operator& op) {
   return name.substr(0, name.find('.'));
 }
 
-RuleResult apply_rule(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors, const Call& call,
-                      BodyLabels& labels) {
-  return Rule(graph, tensors, call, labels).apply();
+LabelSweep sweep_rules(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors,
+                       const std::vector<const Call*>& calls, BodyLabels& labels) {
+  LabelSweep out;
+  const auto run = [&](const Call* call) {
+    if (out.stopped_at) return;
+    RuleResult result = Rule(graph, tensors, *call, labels).apply();
+    out.learned |= result.learned;
+    for (MustBePlain& one : result.must_be_plain) out.must_be_plain.emplace_back(call, std::move(one));
+    if (!result.problem) return;
+    out.stopped_at = call;
+    out.problem = *std::move(result.problem);
+  };
+  for (const Call* call : calls) run(call);
+  for (auto call = calls.rbegin(); call != calls.rend(); ++call) run(*call);
+  return out;
 }
 
 bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, TensorId result, Mark mark) {

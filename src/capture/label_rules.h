@@ -28,14 +28,16 @@ struct BodyLabels {
   bool cut = false;  // dimensions are cut: then blocks may be taken of what stands outside of them
 };
 
-struct RuleResult {
+/// What came of applying the rules of several calls once.
+struct LabelSweep {
   bool learned = false;
-  std::optional<LabelProblem> problem;
-  std::vector<MustBePlain> must_be_plain;
+  const Call* stopped_at = nullptr;  // the first whose rule cannot be satisfied
+  LabelProblem problem;              // of that
+  std::vector<std::pair<const Call*, MustBePlain>> must_be_plain;
 };
-/// Applies the rule of the call's operator once.
-RuleResult apply_rule(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors, const Call& call,
-                      BodyLabels& labels);
+/// From the first call to the last and back; whoever wants all labels repeats it until nothing is learned.
+LabelSweep sweep_rules(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors,
+                       const std::vector<const Call*>& calls, BodyLabels& labels);
 
 /// Whether the call adds up over a dimension with this mark that the result does not have.
 bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, TensorId result, Mark mark);

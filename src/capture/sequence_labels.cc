@@ -10,7 +10,10 @@ namespace {
 class SequenceFinder {
  public:
   explicit SequenceFinder(const OperatorGraph& graph)
-      : graph_(graph), chunks_(cut_into_chunks(graph, live_calls(graph))), chunk_of_(graph.calls.size(), -1) {
+      : graph_(graph),
+        chunks_(cut_into_chunks(graph, live_calls(graph))),
+        chunk_of_(graph.calls.size(), -1),
+        ignored_(graph.calls.size(), 0) {
     for (size_t c = 0; c < chunks_.size(); ++c) {
       for (const auto* calls : {&chunks_[c].forward, &chunks_[c].backward})
         for (const CallId id : *calls) chunk_of_[id.index()] = static_cast<int>(c);
@@ -46,36 +49,33 @@ class SequenceFinder {
       for (Factor& factor : dims[0]) factor.mark = Mark::Plain;
       for (Factor& factor : dims[1]) factor.mark = Mark::Cut;
     }
+    std::vector<const Call*> calls;
+    for (size_t c = 0; c < graph_.calls.size(); ++c)
+      if (chunk_of_[c] >= 0 && !ignored_[c] && (!mixes(graph_.calls[c]) || is_view(graph_, graph_.calls[c])))
+        calls.push_back(&graph_.calls[c]);
     for (bool learned = true; learned;) {
-      learned = false;
-      bool fine = true;
-      std::vector<std::pair<int, MustBePlain>> plain;
-      const auto run = [&](size_t c) {
-        const Call& call = graph_.calls[c];
-        const int chunk = chunk_of_[c];
-        if (chunk < 0 || (mixes_[static_cast<size_t>(chunk)] && !is_view(graph_, call))) return;
-        RuleResult result = apply_rule(graph_, graph_.tensors, call, labels_);
-        learned |= result.learned;
-        for (MustBePlain& one : result.must_be_plain) plain.emplace_back(chunk, std::move(one));
-        if (result.problem) fine = mixes(chunk);
-      };
-      for (size_t c = 0; c < graph_.calls.size() && fine; ++c) run(c);
-      for (size_t c = graph_.calls.size(); c-- > 0 && fine;) run(c);
-      for (const auto& [chunk, must] : plain)
-        if (has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Cut)) fine = mixes(chunk) && fine;
+      const LabelSweep sweep = sweep_rules(graph_, graph_.tensors, calls, labels_);
+      bool fine = !sweep.stopped_at;
+      if (sweep.stopped_at && mixes(*sweep.stopped_at))  // a view that cannot be followed
+        ignored_[position(*sweep.stopped_at)] = true;
+      else if (sweep.stopped_at)
+        mixes(*sweep.stopped_at) = true;
+      for (const auto& [call, must] : sweep.must_be_plain)
+        if (!mixes(*call) && has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Cut)) {
+          mixes(*call) = true;
+          fine = false;
+        }
       if (!fine) return false;
+      learned = sweep.learned;
       for (const Contribution& contribution : graph_.gradients)
         learned |=
             unify_tensors(labels_.tensors[contribution.parameter.index()], labels_.tensors[contribution.value.index()]);
     }
     return true;
   }
-  /// Whether that was known: then it is only a view that cannot be followed.
-  bool mixes(int chunk) {
-    const bool known = mixes_[static_cast<size_t>(chunk)];
-    mixes_[static_cast<size_t>(chunk)] = true;
-    return known;
-  }
+  size_t position(const Call& call) const { return static_cast<size_t>(&call - graph_.calls.data()); }
+  /// Of its chunk.
+  char& mixes(const Call& call) { return mixes_[static_cast<size_t>(chunk_of_[position(call)])]; }
 
   /// And on nothing that lasts, or comes from outside, by tokens.
   bool works_on_tokens(const ChunkCalls& chunk) const {
@@ -94,7 +94,8 @@ class SequenceFinder {
   const OperatorGraph& graph_;
   const std::vector<ChunkCalls> chunks_;
   std::vector<int> chunk_of_;  // by call; -1: nobody needs it
-  std::vector<bool> mixes_;    // by chunk: it needs all tokens
+  std::vector<char> mixes_;    // by chunk: it needs all tokens
+  std::vector<char> ignored_;  // by call: nothing follows from it
   BodyLabels labels_;
 };
 
