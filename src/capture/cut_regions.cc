@@ -28,7 +28,7 @@ class Cutter {
     live_ = live_calls(graph_);
     PIPER_CHECK(find_labels());
     part_biases();
-    split_segments();
+    PIPER_CHECK(split_segments());
     return CutGraph{std::move(graph_), std::move(labels_.tensors)};
   }
 
@@ -183,7 +183,7 @@ class Cutter {
   }
 
   /// Segments fall into what is outside and the regions, one after the other; backward follows forward.
-  void split_segments() {
+  Checked split_segments() {
     inside_.assign(graph_.calls.size(), 0);
     carries_.assign(graph_.calls.size(), 0);
     for (const CallId id : live_)
@@ -203,6 +203,8 @@ class Cutter {
       if (call.backward)
         call.segment = call.forward.valid() ? graph_[call.forward].segment : first[static_cast<size_t>(call.segment)];
     std::set<TensorId> behind;  // what is made of sums that are complete only behind backward of a region
+    std::set<TensorId> gradients;
+    for (const Contribution& contribution : graph_.gradients) gradients.insert(contribution.value);
     for (const CallId id : live_) {
       Call& call = graph_.calls[id.index()];
       if (!call.backward) continue;
@@ -214,9 +216,15 @@ class Cutter {
       bool waits = has_partial(call);
       each_tensor(call.arguments, [&](TensorId argument) { waits = waits || behind.contains(argument); });
       if (!waits || !is_region(call.segment)) continue;
+      bool is_gradient = false;  // of a parameter that only the region has
+      each_tensor(call.results, [&](TensorId result) {
+        behind.insert(result);
+        is_gradient = is_gradient || gradients.contains(result);
+      });
+      if (is_gradient) return refuse(call, "it uses a sum over the cut dimension before it is complete");
       --call.segment;  // what is outside comes before every region, so behind it in backward
-      each_tensor(call.results, [&](TensorId result) { behind.insert(result); });
     }
+    return Ok{};
   }
 
   void split(const std::vector<CallId>& calls, ScopeId scope) {

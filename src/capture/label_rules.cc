@@ -426,6 +426,7 @@ bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTenso
       "view", "_unsafe_view", "t",      "transpose", "permute",        "expand",         "unsqueeze", "squeeze",
       "sum",  "mul",          "div",    "neg",       "_to_copy",       "clone",          "detach",    "alias",
       "mm",   "bmm",          "select", "slice",     "slice_backward", "select_backward"};
+  static const Names linear_in_first = {"native_layer_norm_backward", "_fused_rms_norm_backward"};
   static const Names sums = {"add", "add_", "sub", "cat", "stack"};
   const std::string name = base_name(graph[call.op]);
   int partial = 0, all = 0;
@@ -442,6 +443,8 @@ bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTenso
   if (cut) return false;  // a part of a sum times a part of another tensor is nothing that adds up
   const auto ends_with = [&](std::string_view overload) { return graph[call.op].name.ends_with(overload); };
   if (sums.contains(name)) return partial == all && !ends_with(".Scalar");         // every part would get the number
+  if (linear_in_first.contains(name))
+    return partial == 1 && labels.tensors[std::get<TensorId>(call.arguments[0]).index()].sums_divided;
   if (!linear.contains(name) || partial != 1 || ends_with("_mode")) return false;  // division that rounds
   if (name == "_to_copy") {
     const TensorId result = std::get<TensorId>(call.results[0]);

@@ -1,5 +1,6 @@
 // What models are captured as for a GPU. No GPU is needed: nothing runs.
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,9 +19,11 @@ using testing::Not;
 
 using Counts = std::map<std::string, int>;
 
-CapturedModel captured_for(c10::Device target, const std::string& more, const std::string& weights) {
-  const std::string text = "[model]\nhidden = 32\nlayers = 1\nheads = 4\nvocab = 64\nseq = 16\n" + more +
-                           "[step]\nbatch = 2\nweights = \"" + weights + "\"\ngradients = \"float32\"\n";
+CapturedModel captured_for(c10::Device target, const std::string& more, const std::string& weights,
+                           const std::vector<CutSeed>& cuts = {}, int layers = 1, bool sequence = false) {
+  const std::string text = "[model]\nhidden = 32\nheads = 4\nvocab = 64\nseq = 16\n" +
+                           fmt::format("layers = {}\n", layers) + more + "[step]\nbatch = 2\nweights = \"" + weights +
+                           "\"\ngradients = \"float32\"\n";
   const TrainableModel model = *build_model(make_source("test.toml", text), 1, BuildOn::Meta, target);
   CaptureOptions options;
   options.step = model.step;
@@ -28,7 +31,11 @@ CapturedModel captured_for(c10::Device target, const std::string& more, const st
   options.target = target;
   options.measure_operators = false;
   options.samples = {2};
-  return *capture(model.meta, options);
+  options.cuts = cuts;
+  options.sequence = sequence;
+  auto out = capture(model.meta, options);
+  if (!out) throw std::runtime_error(render(out.error()));
+  return *std::move(out);
 }
 
 /// Calls of all chunks in a pass; `summed`: as they run on a GPU.
@@ -57,6 +64,24 @@ TEST(GpuOperators, NormsAndAttentionAreOneOperatorEach) {
   EXPECT_THAT(calls(there, Pass::B, false), Contains(std::pair("aten::_fused_rms_norm_backward", 3)));
   const CapturedModel here = captured_for(c10::kCPU, llama, "bfloat16");
   EXPECT_THAT(calls(here, Pass::F, false), Not(Contains(Key("aten::_fused_rms_norm"))));
+}
+
+/// What is cut, and which chunks treat tokens alone, is the same as on a processor.
+TEST(GpuOperators, AreCutAsOnAProcessor) {
+  const std::vector<CutSeed> cuts = {{"*.attention.out.weight", 1}};
+  const std::string mixture = "arch = \"qwen3-moe\"\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n";
+  for (const std::string& kind : {llama, gpt, llama + "kv_heads = 1\ntie_embeddings = true\n",
+                                  mixture + "kv_heads = 1\n", llama + "dropout = true\ndropout_rate = 0.2\n"})
+    for (const auto& [weights, sequence] :
+         {std::pair<std::string, bool>{"bfloat16", true}, {"float64", true}, {"float64", false}}) {
+      const auto chunks = [&](c10::Device target) {
+        std::vector<std::pair<std::string, bool>> out;
+        const CapturedModel model = captured_for(target, kind, weights, cuts, 2, sequence);
+        for (const Chunk& chunk : model.graph()->chunks) out.emplace_back(chunk.name, chunk.sliced);
+        return out;
+      };
+      EXPECT_EQ(chunks({c10::kCUDA, 0}), chunks(c10::kCPU)) << kind << weights;
+    }
 }
 
 TEST(GpuOperators, GradientsAreAddedWhereTheyAreComputed) {

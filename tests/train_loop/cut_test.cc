@@ -30,6 +30,7 @@ const std::map<std::string, std::string>& models() {
        "arch = \"gpt\"\nheads = 4\nffn = 12\nact = \"gelu\"\nnorm = \"layernorm\"\nbias = true\ndropout = false\n"},
       {"four_keys", "arch = \"llama3\"\nheads = 4\nkv_heads = 4\nffn = 12\n"},
       {"normed_keys", "arch = \"qwen3-dense\"\nheads = 4\nkv_heads = 2\nffn = 12\n"},
+      {"normed_one_key", "arch = \"qwen3-dense\"\nheads = 4\nkv_heads = 1\nffn = 12\n"},
       {"dropout", llama + "dropout = true\ndropout_rate = 0.2\n"},
       {"mixture",
        "arch = \"qwen3-moe\"\nheads = 4\nkv_heads = 2\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n"},
@@ -203,16 +204,16 @@ TEST(CutSums, AreTwoWithASequence) {
     const PreparedTraining training = prepared(model_of(c), c.text());
     std::map<OpKind, int> count;
     for (const PlannedOp& op : training.plan->templates[0].ops) {
-      const bool weights = op.writes.empty() || training.plan->templates[0].buffers[static_cast<size_t>(op.writes[0])].category !=
-                                                    Category::Activations;
+      const bool weights =
+          op.writes.empty() ||
+          training.plan->templates[0].buffers[static_cast<size_t>(op.writes[0])].category != Category::Activations;
       if (op.communication < 0 || weights) continue;
       ++count[op.kind];
       EXPECT_EQ(training.plan->communications[static_cast<size_t>(op.communication)].bytes,
                 batch * 4 * 16 * 8 / (op.kind == OpKind::TakePart ? 2 : 1));
     }
-    const std::map<OpKind, int> expected = {{OpKind::ReduceScatter, 4 * layers},
-                                            {OpKind::AllGather, (again ? 6 : 4) * layers + 1},
-                                            {OpKind::TakePart, 2}};
+    const std::map<OpKind, int> expected = {
+        {OpKind::ReduceScatter, 4 * layers}, {OpKind::AllGather, (again ? 6 : 4) * layers + 1}, {OpKind::TakePart, 2}};
     EXPECT_EQ(count, expected);
   }
 }

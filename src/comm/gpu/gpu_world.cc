@@ -193,7 +193,8 @@ class GpuCommunicator : public Communicator {
     const auto run = static_cast<size_t>(run_whole);
     meet(circle, number, offer(part.data(), whole.data(), whole.size()),
          [&](const std::vector<Offer>& offers, size_t, cudaStream_t stream) {
-           for (size_t m = 0; m < offers.size(); ++m) copy_runs(whole.data() + m * run, offers, m, part.size(), run, stream);
+           for (size_t m = 0; m < offers.size(); ++m)
+             copy_runs(whole.data() + m * run, offers, m, part.size(), run, stream);
          });
   }
 

@@ -138,6 +138,7 @@ class NcclCommunicator : public Communicator {
 
   void reduce_scatter(int circle, int64_t, std::span<const std::byte> whole, int64_t run, std::span<std::byte> part,
                       Number of, Into into) override {
+    if (part.empty()) return;
     const bool packs = static_cast<size_t>(run) != part.size(), adds = into == Into::Add;
     std::byte* const memory =
         packs || adds ? parts_.device->scratch((packs ? whole.size() : 0) + (adds ? part.size() : 0)) : nullptr;
@@ -152,6 +153,7 @@ class NcclCommunicator : public Communicator {
 
   void all_gather(int circle, int64_t, std::span<const std::byte> part, std::span<std::byte> whole,
                   int64_t run) override {
+    if (part.empty()) return;
     const bool unpacks = static_cast<size_t>(run) != part.size();
     std::byte* const received = unpacks ? parts_.device->scratch(whole.size()) : whole.data();
     call(comm_of(circle), "gather", [&](NcclCalls::Comm comm) {

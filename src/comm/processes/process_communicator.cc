@@ -153,7 +153,7 @@ class ProcessCommunicator : public Communicator {
 
   /// The parts of an array one behind the other; `memory` for them where they do not lie so.
   static ConstBytes in_order(ConstBytes array, size_t run, size_t part, std::vector<std::byte>& memory) {
-    if (run == part) return array;
+    if (run == part || array.empty()) return array;
     memory.resize(array.size());
     const size_t n = array.size() / part;
     for (size_t m = 0; m < n; ++m) copy_part(array.data(), m, run, memory.data(), m, part, n, part);

@@ -56,8 +56,8 @@ bool cuts_attention(const ChunkWriter& writer) {
 enum class Block { Attention, Mlp, Mixture, Head };
 std::vector<std::string> readers(const ChunkWriter& writer, Block block) {
   if (block == Block::Mixture) return {"dispatch", "combine"};
-  const bool cut = block == Block::Attention ? cuts_attention(writer)
-                                             : block == Block::Mlp && writer.form() == LayerForm::Cut;
+  const bool cut =
+      block == Block::Attention ? cuts_attention(writer) : block == Block::Mlp && writer.form() == LayerForm::Cut;
   return cut ? std::vector<std::string>{"norm", "residual"} : std::vector<std::string>{""};
 }
 
@@ -66,7 +66,8 @@ Flow add_layer(ChunkWriter& writer, int64_t index, const Flow& x) {
   const bool mixture = is_mixture_layer(writer.config(), index);
   const std::string prefix = fmt::format("layer.{}.", index);
   const bool cut = writer.form() == LayerForm::Cut;
-  const Flow middle = writer.activation(prefix + "attention.out", readers(writer, mixture ? Block::Mixture : Block::Mlp));
+  const Flow middle =
+      writer.activation(prefix + "attention.out", readers(writer, mixture ? Block::Mixture : Block::Mlp));
   if (cuts_attention(writer))
     add_cut_attention(writer, index, x, middle);
   else

@@ -1,0 +1,33 @@
+// Tensor and sequence parallelism on a GPU that all devices share: equal to one device there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/gpu/gpu_processor.h"
+#include "train_loop/subjects.h"
+#include "train_loop/trained.h"
+
+namespace piper {
+namespace {
+
+TEST(GpuCut, EqualsOneDevice) {
+  auto gpu = make_gpu_processor({.deterministic = true});
+  if (!gpu) GTEST_SKIP() << "there is no GPU here";
+  const std::string split = "split(batch, parts=4, as=mb)\n", place = "place({}, mesh={})\n";
+  for (const std::string kind : {"dense", "tied", "dropout", "mixture"}) {
+    const Subject subject{.kind = kind, .on = gpu->get()};
+    const TrainableModel model = model_of(subject);
+    TrainSettings settings = usual_settings(subject);
+    settings.job.run.processor = gpu->get();
+    for (const std::string more : {"", ", sequence=on", ", sequence=on, regather=on"}) {
+      SCOPED_TRACE(kind + more);
+      const std::string cut = "cut({layer=*}, along=tp" + more + ")\n";
+      const Trained expected = train(model, "mesh(tp=1)\n" + split + place + cut, settings);
+      const Trained run = train(model, "mesh(tp=2)\n" + split + place + cut, settings);
+      EXPECT_EQ(run.devices, 2);
+      EXPECT_THAT(complaints(run, expected, 1e-12), testing::IsEmpty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace piper
