@@ -1,6 +1,7 @@
 #include "capture/sequence_labels.h"
 
 #include <algorithm>
+#include <set>
 
 #include "capture/chunk_calls.h"
 
@@ -10,15 +11,15 @@ namespace {
 class SequenceFinder {
  public:
   explicit SequenceFinder(const OperatorGraph& graph)
-      : graph_(graph),
-        chunks_(cut_into_chunks(graph, live_calls(graph))),
-        chunk_of_(graph.calls.size(), -1),
-        ignored_(graph.calls.size(), 0) {
+      : graph_(graph), chunks_(cut_into_chunks(graph, live_calls(graph))), chunk_of_(graph.calls.size(), -1) {
     for (size_t c = 0; c < chunks_.size(); ++c) {
       for (const auto* calls : {&chunks_[c].forward, &chunks_[c].backward})
         for (const CallId id : *calls) chunk_of_[id.index()] = static_cast<int>(c);
       mixes_.push_back(is_region(chunks_[c].scope));
     }
+    for (const Call& call : graph.calls)
+      if (const int chunk = chunk_of(call); chunk >= 0 && (!mixes_[static_cast<size_t>(chunk)] || is_view(graph, call)))
+        followed_.push_back(&call);
   }
 
   SequenceLabels find() {
@@ -39,7 +40,7 @@ class SequenceFinder {
     return false;
   }
 
-  /// From the seeds to the end. False: a chunk was found to mix tokens, so that nothing may follow from it.
+  /// From the seeds to the end. False: calls were found that mix tokens, so that nothing may follow from them.
   bool label() {
     labels_ = {{}, true};
     for (const GraphTensor& tensor : graph_.tensors) labels_.tensors.push_back(unknown_labels(tensor.layout.sizes));
@@ -49,23 +50,17 @@ class SequenceFinder {
       for (Factor& factor : dims[0]) factor.mark = Mark::Plain;
       for (Factor& factor : dims[1]) factor.mark = Mark::Cut;
     }
-    std::vector<const Call*> calls;
-    for (size_t c = 0; c < graph_.calls.size(); ++c)
-      if (chunk_of_[c] >= 0 && !ignored_[c] && (!mixes(graph_.calls[c]) || is_view(graph_, graph_.calls[c])))
-        calls.push_back(&graph_.calls[c]);
     for (bool learned = true; learned;) {
-      const LabelSweep sweep = sweep_rules(graph_, graph_.tensors, calls, labels_);
-      bool fine = !sweep.stopped_at;
-      if (sweep.stopped_at && mixes(*sweep.stopped_at))  // a view that cannot be followed
-        ignored_[position(*sweep.stopped_at)] = true;
-      else if (sweep.stopped_at)
-        mixes(*sweep.stopped_at) = true;
+      const LabelSweep sweep = sweep_rules(graph_, graph_.tensors, followed_, labels_);
+      std::set<const Call*> mixing;
       for (const auto& [call, must] : sweep.must_be_plain)
-        if (!mixes(*call) && has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Cut)) {
-          mixes(*call) = true;
-          fine = false;
-        }
-      if (!fine) return false;
+        if (has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Cut)) mixing.insert(call);
+      if (sweep.stopped_at) mixing.insert(sweep.stopped_at);
+      if (!mixing.empty()) {
+        for (const Call* call : mixing) mixes_[static_cast<size_t>(chunk_of(*call))] = true;
+        std::erase_if(followed_, [&](const Call* call) { return mixing.contains(call); });
+        return false;
+      }
       learned = sweep.learned;
       for (const Contribution& contribution : graph_.gradients)
         learned |=
@@ -73,9 +68,7 @@ class SequenceFinder {
     }
     return true;
   }
-  size_t position(const Call& call) const { return static_cast<size_t>(&call - graph_.calls.data()); }
-  /// Of its chunk.
-  char& mixes(const Call& call) { return mixes_[static_cast<size_t>(chunk_of_[position(call)])]; }
+  int chunk_of(const Call& call) const { return chunk_of_[static_cast<size_t>(&call - graph_.calls.data())]; }
 
   /// And on nothing that lasts, or comes from outside, by tokens.
   bool works_on_tokens(const ChunkCalls& chunk) const {
@@ -93,9 +86,9 @@ class SequenceFinder {
 
   const OperatorGraph& graph_;
   const std::vector<ChunkCalls> chunks_;
-  std::vector<int> chunk_of_;  // by call; -1: nobody needs it
-  std::vector<char> mixes_;    // by chunk: it needs all tokens
-  std::vector<char> ignored_;  // by call: nothing follows from it
+  std::vector<int> chunk_of_;          // by call; -1: nobody needs it
+  std::vector<char> mixes_;            // by chunk: it needs all tokens
+  std::vector<const Call*> followed_;  // labels follow from these
   BodyLabels labels_;
 };
 

@@ -92,10 +92,12 @@ def test_equals_plain_pytorch_in_float64(name):
     assert difference < 1e-10, where
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ("llama", "gpt2") else pytest.mark.long) for name in CONFIGS])
-def test_cut_along_the_projections_that_are_known(name):
+@pytest.mark.parametrize("name, sequence", [
+    pytest.param(name, sequence, marks=() if (name, sequence) in (("llama", True), ("gpt2", False)) else pytest.mark.long)
+    for name in CONFIGS for sequence in (False, True)])
+def test_cut_along_the_projections_that_are_known(name, sequence):
     schedule = (piper.Schedule().mesh(dp=2, tp=2).split(2).place({}, mesh={}).replicate({}, along="dp", zero=1)
-                .cut({"layer": "*"}, along="tp"))
+                .cut({"layer": "*"}, along="tp", sequence=sequence))
     ours = plain.train_piper(captured(name, torch.float64), schedule, batches())
     difference, where = plain.worst(ours, plain_run(name, torch.float64, 4))
     assert difference < 1e-10, where
