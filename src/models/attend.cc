@@ -96,8 +96,8 @@ at::SDPBackend choice_of_gpu(const Tensor& q, const Tensor& k, const Tensor& v, 
 
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask, c10::DeviceType target) {
   const bool causal = mask == Mask::Causal;
-  if (target !=
-      c10::kCUDA)  // the operator that the CPU would choose, by name: on meta tensors torch would choose another
+  // the operator that the CPU would choose, by name: on meta tensors torch would choose another
+  if (target != c10::kCUDA)
     return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal));
   switch (choice_of_gpu(q, k, v, mask)) {
     case at::SDPBackend::cudnn_attention:
