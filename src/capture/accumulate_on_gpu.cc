@@ -15,11 +15,6 @@ namespace {
 /// What a kernel of a few microseconds adds.
 constexpr int64_t small_elements = 1 << 16;
 
-OperatorId find_operator(const OperatorGraph& graph, std::string_view name) {
-  for (size_t i = 0; i < graph.operators.size(); ++i)
-    if (graph.operators[i].name == name) return OperatorId(i);
-  return {};
-}
 bool is_gradient(const PassBody& body, TensorId tensor) {
   return std::any_of(body.gradients.begin(), body.gradients.end(),
                      [&](const ExternalUse& use) { return use.inside == tensor; });

@@ -12,12 +12,6 @@
 namespace piper {
 namespace {
 
-OperatorId operator_named(const OperatorGraph& graph, std::string_view name) {
-  for (size_t i = 0; i < graph.operators.size(); ++i)
-    if (graph.operators[i].name == name) return OperatorId(i);
-  internal_error(fmt::format("no operator {} in the graph", name));
-}
-
 /// Facts about the whole graph that every body needs.
 struct GraphFacts {
   explicit GraphFacts(const OperatorGraph& of, const std::vector<ChunkCalls>& chunks)

@@ -114,8 +114,15 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
       unshardable.push_back(std::move(fine.error()));
       continue;
     }
-    for (const auto& [site, body_labels] : labels->bodies)
-      draw_random_by_parts(*slice.chunks[site.first].passes[static_cast<size_t>(site.second)], body_labels);
+    for (const auto& [site, body_labels] : labels->bodies) {
+      PassBody& body = *slice.chunks[site.first].passes[static_cast<size_t>(site.second)];
+      draw_random_by_parts(body, body_labels);
+      slice.region_of[site] = slice.labels.size();
+      for (const auto* uses : {&body.reads, &body.writes})
+        for (const ContentUse& use : *uses)
+          if (const TensorLabels& of_use = body_labels.tensors[use.inside.index()]; is_labelled(of_use))
+            slice.divided.emplace(slice.operators[use.content.storage].base, of_use);
+    }
     slice.labels.push_back(*std::move(labels));
   }
   return Ok{};
@@ -137,11 +144,10 @@ int64_t temporaries(PassBody body, const CapturedSlice& slice, CallMeter* meter)
 std::map<int64_t, int64_t> divided_temporaries(const CapturedSlice& slice, size_t chunk, Pass pass,
                                                const std::vector<int64_t>& parts, CallMeter* meter) {
   std::map<int64_t, int64_t> out;
-  for (const RegionLabels& region : slice.labels)
-    if (const auto site = region.bodies.find({chunk, pass}); site != region.bodies.end())
-      for (const int64_t n : parts)
-        if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, site->second, n))
-          out[n] = temporaries(*std::move(body), slice, meter);
+  if (const BodyLabels* labels = slice.labels_of(chunk, pass))
+    for (const int64_t n : parts)
+      if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, n))
+        out[n] = temporaries(*std::move(body), slice, meter);
   return out;
 }
 
@@ -182,6 +188,11 @@ Result<PassBody> recomputed(PassBody body, const std::string& name, const Operat
 
 }  // namespace
 
+const BodyLabels* CapturedSlice::labels_of(size_t chunk, Pass pass) const {
+  const auto region = region_of.find({chunk, pass});
+  return region == region_of.end() ? nullptr : &labels[region->second].bodies.at({chunk, pass});
+}
+
 Result<const CapturedSlice*> CapturedModel::slice(int64_t samples) const {
   for (const CapturedSlice& slice : slices_)
     if (slice.samples == samples) return &slice;
@@ -199,10 +210,7 @@ Result<PassBody> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pas
   invariant(found, "a program is asked for a pass that the chunk has");
   PassBody out = *found;
   if (parts > 1) {
-    const BodyLabels* labels = nullptr;
-    for (const RegionLabels& region : of.labels)
-      if (const auto site = region.bodies.find({chunk.index(), recorded}); site != region.bodies.end())
-        labels = &site->second;
+    const BodyLabels* labels = of.labels_of(chunk.index(), recorded);
     if (!labels)
       return error(ErrorCode::E308, {}, fmt::format("chunk {} has no experts to divide", of.chunks[chunk.index()].name))
           .help("mark the region of the experts with annotate(\"experts\", {.experts = n})");
@@ -233,18 +241,11 @@ Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, int64_t p
   const TensorLayout& layout = of->operators[of->base[value.index()]].layout;
   TensorForm out{static_cast<c10::ScalarType>(layout.element), layout.sizes, layout.strides};
   if (parts == 1) return out;
-  for (const RegionLabels& region : of->labels)
-    for (const auto& [site, labels] : region.bodies) {
-      const PassBody& body = *of->chunks[site.first].find(site.second);
-      for (const auto* uses : {&body.reads, &body.writes})
-        for (const ContentUse& use : *uses)
-          if (const TensorLabels& of_use = labels.tensors[use.inside.index()];
-              is_labelled(of_use) && of->operators[use.content.storage].base == of->base[value.index()]) {
-            out.sizes = local_sizes(of_use, parts);
-            out.strides = strides_like(out.sizes, layout.strides);
-            return out;
-          }
-    }
+  if (const auto labels = of->divided.find(of->base[value.index()]); labels != of->divided.end()) {
+    out.sizes = local_sizes(labels->second, parts);
+    out.strides = strides_like(out.sizes, layout.strides);
+    return out;
+  }
   return error(ErrorCode::E308, {}, fmt::format("value {} belongs to no region of experts", (*graph_)[value].name))
       .help("only values of regions marked with annotate(\"experts\", {.experts = n}) are divided");
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +53,13 @@ struct CapturedSlice {
   std::vector<TensorLabels> known;   // by tensor of `operators`, if something is cut
   SequenceLabels sequence;           // if tokens are divided
   std::vector<RegionLabels> labels;  // of regions that can be sharded, or are cut
+
+  // The same by what asks for it.
+  std::map<std::pair<size_t, Pass>, size_t> region_of;  // by chunk and pass: its labels
+  std::map<TensorId, TensorLabels> divided;             // by tensor of `operators`: values that regions divide
+
+  /// Null: it is in no region.
+  const BodyLabels* labels_of(size_t chunk, Pass pass) const;
 };
 
 class CapturedModel {

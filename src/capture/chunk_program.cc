@@ -43,7 +43,7 @@ ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> t
 
 ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Device device) const {
   Instruction out{
-      table_->operators[call.op.index()], {}, {}, {}, {}, {}, call.random, 0, call.divided_dim, call.gathered_dim};
+      table_->operators[call.op.index()], {}, {}, {}, {}, {}, {}, call.random, 0, call.divided_dim, call.gathered_dim};
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const Argument& argument = call.arguments[i];
     if (const auto* id = std::get_if<TensorId>(&argument)) {
@@ -54,6 +54,9 @@ ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Devic
       ListFill fill{i, {}, list->optional};
       for (const TensorId item : list->tensors) fill.slots.push_back(item.value);
       out.list_fills.push_back(std::move(fill));
+    } else if (const auto* start = std::get_if<PartStart>(&argument)) {
+      out.arguments.emplace_back();
+      out.part_fills.push_back({i, start->size});
     } else {
       out.arguments.push_back(to_ivalue(*table_, argument, device));
     }
@@ -158,6 +161,7 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const Ra
       stack_[fill.position] = std::move(list);
     }
   }
+  for (const ChunkProgram::PartFill& fill : instruction.part_fills) stack_[fill.position] = part_ * fill.size;
   if (instruction.random >= 0) {
     if (instruction.divided_dim >= 0) return draw_blocks(instruction, random);
     stack_[instruction.generator] = seeded(seeds_of(instruction, random)[0]);

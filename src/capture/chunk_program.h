@@ -47,6 +47,10 @@ class ChunkProgram {
     std::vector<int> slots;  // -1: none
     bool optional = false;
   };
+  struct PartFill {
+    size_t position;
+    int64_t size;  // of a part
+  };
   struct Result {
     std::vector<int> slots;  // -1: not wanted
     bool list = false;
@@ -56,6 +60,7 @@ class ChunkProgram {
     std::vector<c10::IValue> arguments;
     std::vector<Fill> fills;
     std::vector<ListFill> list_fills;
+    std::vector<PartFill> part_fills;
     std::vector<Result> results;
     std::vector<int> frees;
     int random = -1;

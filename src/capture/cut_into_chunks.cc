@@ -61,7 +61,8 @@ std::vector<ChunkCalls> cut_into_chunks(const OperatorGraph& graph, const std::v
     if (producer.valid()) chunk = chunk_of[static_cast<size_t>(graph[producer].segment)];
     const StorageId parameter = graph[contribution.parameter].storage;
     while (chunk >= 0 && !used[static_cast<size_t>(chunk)].contains(parameter)) --chunk;
-    invariant(chunk >= 0, "a parameter with a gradient is used before the gradient is made");
+    if (chunk < 0)
+      internal_error(fmt::format("the gradient of {} is made before it is used", graph[contribution.parameter].name));
     chunks[static_cast<size_t>(chunk)].contributions.push_back(contribution);
   }
   return chunks;

@@ -10,6 +10,7 @@
 #include "base/match_pattern.h"
 #include "base/suggest.h"
 #include "capture/chunk_calls.h"
+#include "capture/part_calls.h"
 
 namespace piper {
 namespace {
@@ -27,7 +28,12 @@ class Cutter {
     for (const CutSeed& seed : seeds) PIPER_CHECK(plant(seed));
     live_ = live_calls(graph_);
     PIPER_CHECK(find_labels());
-    part_biases();
+    PartedGraph parted = part_calls(std::move(graph_), std::move(labels_));
+    graph_ = std::move(parted.graph);
+    labels_ = std::move(parted.labels);
+    product_of_ = std::move(parted.product_of);
+    belong_inside_ = std::move(parted.inside);
+    live_ = live_calls(graph_);
     PIPER_CHECK(split_segments());
     return CutGraph{std::move(graph_), std::move(labels_.tensors)};
   }
@@ -75,7 +81,8 @@ class Cutter {
     for (bool learned = true; learned;) {
       const LabelSweep sweep = sweep_rules(graph_, graph_.tensors, calls, labels_);
       for (const auto& [call, must] : sweep.must_be_plain)
-        if (has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Cut))
+        if (has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Cut) &&
+            !can_be_parted(graph_, labels_, *call, must))
           return refuse(*call, fmt::format("{} the cut dimension", must.why));
       if (sweep.stopped_at) return refuse(*sweep.stopped_at, sweep.problem.what);
       learned = sweep.learned;
@@ -85,64 +92,6 @@ class Cutter {
     }
     for (TensorLabels& tensor : labels_.tensors) settle(tensor);
     return Ok{};
-  }
-
-  /// A bias inside a product over what is cut is added behind the sum, once.
-  ///   before:  y = addmm(b, x, w)        after:  p = mm(x, w); y = add(p, b)
-  void part_biases() {
-    const auto operator_named = [&](std::string_view name) {
-      for (size_t i = 0; i < graph_.operators.size(); ++i)
-        if (graph_.operators[i].name == name) return OperatorId(i);
-      return OperatorId();
-    };
-    const OperatorId mm = operator_named("aten::mm"), add = operator_named("aten::add.Tensor");
-    const auto is_one = [](const Argument& argument) {
-      const auto* whole = std::get_if<int64_t>(&argument);
-      const auto* number = std::get_if<double>(&argument);
-      return (whole && *whole == 1) || (number && *number == 1);
-    };
-    std::vector<Call> calls;
-    std::vector<CallId> place(graph_.calls.size());  // new ids of old calls
-    std::set<TensorId> fresh;
-    for (size_t c = 0; c < graph_.calls.size(); ++c) {
-      Call call = std::move(graph_.calls[c]);
-      if (!call.backward && base_name(graph_[call.op]) == "addmm" && is_one(call.arguments[3]) &&
-          is_one(call.arguments[4])) {
-        const TensorId result = std::get<TensorId>(call.results[0]);
-        if (sums_over(graph_, labels_, call, result, Mark::Cut)) {
-          GraphTensor product = graph_[result];
-          product.storage = StorageId(graph_.storages.size());
-          product.producer = CallId(calls.size());
-          const TensorId id(graph_.tensors.size());
-          graph_.storages.push_back({graph_[graph_[result].storage].bytes, id});
-          graph_.tensors.push_back(std::move(product));
-          const TensorLabels labels = labels_.tensors[result.index()];
-          labels_.tensors.push_back(labels);
-          fresh.insert(id);
-          Call first = call;
-          first.op = mm;
-          first.arguments = {call.arguments[1], call.arguments[2]};
-          first.results = {id};
-          product_of_[CallId(calls.size() + 1)] = CallId(calls.size());
-          calls.push_back(std::move(first));
-          call.op = add;
-          call.arguments = {id, call.arguments[0], int64_t{1}};
-        }
-      }
-      place[c] = CallId(calls.size());
-      calls.push_back(std::move(call));
-    }
-    if (fresh.empty()) {
-      graph_.calls = std::move(calls);
-      return;
-    }
-    for (size_t t = 0; t < graph_.tensors.size(); ++t)
-      if (GraphTensor& tensor = graph_.tensors[t]; tensor.producer.valid() && !fresh.contains(TensorId(t)))
-        tensor.producer = place[tensor.producer.index()];
-    for (Call& call : calls)
-      if (call.forward.valid()) call.forward = place[call.forward.index()];
-    graph_.calls = std::move(calls);
-    live_ = live_calls(graph_);
   }
 
   // ---- regions
@@ -176,9 +125,11 @@ class Cutter {
     const bool carries = has_partial(call) && (in_region || carrying.contains(base_name(graph_[call.op]))) &&
                          keeps_partial_sums(graph_, graph_.tensors, labels_, call);
     carries_[id.index()] = carries;
-    inside_[id.index()] = carries || touches_cut(call);
+    inside_[id.index()] = carries || touches_cut(call) || belong_inside_.contains(id);
     each_tensor(call.results, [&](TensorId result) {
-      labels_.tensors[result.index()].sums_divided = carries || sums_over(graph_, labels_, call, result, Mark::Cut);
+      TensorLabels& labels = labels_.tensors[result.index()];
+      labels.sums_divided = carries || sums_over(graph_, labels_, call, result, Mark::Cut);
+      labels.are_maxima = labels.sums_divided && is_maximum(graph_, call);
     });
   }
 
@@ -186,8 +137,8 @@ class Cutter {
   Checked split_segments() {
     inside_.assign(graph_.calls.size(), 0);
     carries_.assign(graph_.calls.size(), 0);
-    for (const CallId id : live_)
-      if (!graph_[id].backward) follow_sums(id);
+    is_live_.assign(graph_.calls.size(), 0);
+    for (const CallId id : live_) is_live_[id.index()] = 1;
     std::vector<std::vector<CallId>> forward(graph_.segments.size());
     for (size_t c = 0; c < graph_.calls.size(); ++c)
       if (!graph_.calls[c].backward) forward[static_cast<size_t>(graph_.calls[c].segment)].push_back(CallId(c));
@@ -198,7 +149,9 @@ class Cutter {
       first[s] = static_cast<int>(graph_.segments.size());
       graph_.segments.push_back(old[s]);
       split(forward[s], old[s].scope);
+      split_from_.resize(graph_.segments.size(), static_cast<int>(s));
     }
+    place_views();
     for (Call& call : graph_.calls)
       if (call.backward)
         call.segment = call.forward.valid() ? graph_[call.forward].segment : first[static_cast<size_t>(call.segment)];
@@ -208,12 +161,13 @@ class Cutter {
     for (const CallId id : live_) {
       Call& call = graph_.calls[id.index()];
       if (!call.backward) continue;
+      const bool meet = complete_sums(call);
       follow_sums(id);
       if (inside_[id.index()]) {
         call.segment = region_near(call);
         continue;
       }
-      bool waits = has_partial(call);
+      bool waits = meet || has_partial(call);
       each_tensor(call.arguments, [&](TensorId argument) { waits = waits || behind.contains(argument); });
       if (!waits || !is_region(call.segment)) continue;
       bool is_gradient = false;  // of a parameter that only the region has
@@ -227,6 +181,39 @@ class Cutter {
     return Ok{};
   }
 
+  /// Parts of sums are complete outside of the annotated scope that made them, and where those of several regions
+  /// meet. Whether they do.
+  bool complete_sums(const Call& call) {
+    std::set<int> makers;
+    each_tensor(call.arguments, [&](TensorId id) {
+      TensorLabels& labels = labels_.tensors[id.index()];
+      if (!labels.sums_divided) return;
+      const int maker = graph_[graph_[id].producer].segment;
+      if (split_from_[static_cast<size_t>(maker)] == split_from_[static_cast<size_t>(call.segment)])
+        makers.insert(maker);
+      else
+        labels.sums_divided = false;
+    });
+    if (makers.size() < 2) return false;
+    each_tensor(call.arguments, [&](TensorId id) { labels_.tensors[id.index()].sums_divided = false; });
+    return true;
+  }
+
+  /// Views of parameters belong to those who use them.
+  void place_views() {
+    std::vector<int> user(graph_.tensors.size(), -1);  // by tensor: the segment of the first
+    for (size_t c = graph_.calls.size(); c-- > 0;) {
+      Call& call = graph_.calls[c];
+      if (call.backward) continue;
+      if (is_view(graph_, call))
+        each_tensor(call.results, [&](TensorId id) {
+          const TensorKind kind = graph_[graph_[graph_[id].storage].base].kind;
+          if (kind == TensorKind::Parameter && user[id.index()] >= 0) call.segment = user[id.index()];
+        });
+      each_tensor(call.arguments, [&](TensorId id) { user[id.index()] = call.segment; });
+    }
+  }
+
   void split(const std::vector<CallId>& calls, ScopeId scope) {
     bool open = false;              // the last segment is a region
     std::set<TensorId> parts;       // of sums, made in it
@@ -235,7 +222,8 @@ class Cutter {
     const auto assign = [&](CallId id) {
       graph_.calls[id.index()].segment = static_cast<int>(graph_.segments.size()) - 1;
     };
-    const auto close = [&] {
+    const auto close = [&] {  // behind it sums are complete
+      for (const TensorId part : parts) labels_.tensors[part.index()].sums_divided = false;
       graph_.segments.push_back({scope});
       for (const CallId id : pending) assign(id);
       pending.clear();
@@ -244,6 +232,7 @@ class Cutter {
       open = false;
     };
     for (const CallId id : calls) {
+      if (is_live_[id.index()]) follow_sums(id);
       bool waits = false;
       each_tensor(graph_[id].arguments, [&](TensorId argument) {
         waits = waits || unfinished.contains(argument) || (!carries_[id.index()] && parts.contains(argument));
@@ -292,8 +281,11 @@ class Cutter {
   BodyLabels labels_;
   std::vector<TensorId> parameters_;
   std::vector<CallId> live_;
+  std::vector<char> is_live_;
+  std::vector<int> split_from_;          // by segment: which it was a part of
   std::vector<char> inside_, carries_;   // by call: works on divided tensors or parts of sums; on the latter alone
   std::map<CallId, CallId> product_of_;  // by call that adds a bias
+  std::set<CallId> belong_inside_;       // though nothing they work on is divided
   std::map<ScopeId, int> regions_;
 };
 

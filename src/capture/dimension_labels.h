@@ -29,6 +29,7 @@ struct TensorLabels {
   std::vector<Factors> dims;
   bool sums_gathered = false;  // adds up what belongs to different slices
   bool sums_divided = false;   // adds up what lies on different devices: each has only a part of the sum
+  bool are_maxima = false;     // and: not of a sum, but the greatest of its own
 };
 
 TensorLabels unknown_labels(const std::vector<int64_t>& sizes);

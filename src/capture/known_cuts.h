@@ -1,4 +1,5 @@
-// What decoders are usually cut along: the inputs of the projections that end attention and feed-forward.
+// What decoders are usually cut along: the inputs of the projections that end attention and feed-forward; the rows of
+// the tables that have one for each word of the vocabulary.
 #pragma once
 
 #include "capture/recorder.h"
@@ -8,5 +9,6 @@ namespace piper {
 
 /// By the names that projections have in our models and in those of transformers; empty if none is known.
 std::vector<CutSeed> known_cuts(const std::vector<NamedTensor>& parameters);
+std::vector<CutSeed> known_vocabulary(const std::vector<NamedTensor>& parameters);
 
 }  // namespace piper

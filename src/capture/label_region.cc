@@ -13,12 +13,6 @@ namespace {
 
 constexpr Pass passes_with_bodies[] = {Pass::F, Pass::B, Pass::BI, Pass::BW};
 
-bool is_inside(const OperatorGraph& graph, ScopeId scope, ScopeId region) {
-  for (; scope.valid(); scope = graph[scope].parent)
-    if (scope == region) return true;
-  return false;
-}
-
 /// Finds the labels of one region.
 class Labeler {
  public:
@@ -126,6 +120,14 @@ class Labeler {
     const auto found = readers_.find(content);
     return found != readers_.end() &&
            !std::includes(region_.chunks.begin(), region_.chunks.end(), found->second.begin(), found->second.end());
+  }
+
+  /// By a chunk that is no part of a region that is cut.
+  bool used_whole(const Content& content) const {
+    const auto found = readers_.find(content);
+    return found != readers_.end() && std::any_of(found->second.begin(), found->second.end(), [&](size_t reader) {
+             return !chunks_[reader].scope.valid() || !graph_[chunks_[reader].scope].cut;
+           });
   }
 
   Checked check_writes() const {
@@ -254,6 +256,7 @@ class Labeler {
           sums = sums || over;
           TensorLabels& labels = site.labels.tensors[id.index()];
           labels.sums_divided = labels.sums_divided || part || over;
+          labels.are_maxima = labels.sums_divided && is_maximum(graph_, call);
         });
         const std::string name = base_name(graph_[call.op]);
         if (sums && (name == "addmm" || name == "baddbmm"))
@@ -271,7 +274,7 @@ class Labeler {
     for (const Site& site : sites_) {
       for (const ContentUse& use : site.body->writes) {
         const TensorLabels& labels = site.labels.tensors[use.inside.index()];
-        if (has(labels, Mark::Cut) && (labels.sums_divided || (!region_.sliced && used_outside(use.content))))
+        if (has(labels, Mark::Cut) && (labels.sums_divided || (!region_.sliced && used_whole(use.content))))
           return refuse(site, nullptr, fmt::format("a divided value {} leaves the region", print(labels)), cut_help());
         if (graph_[graph_.loss].storage == use.content.storage)
           return refuse(site, nullptr, "the loss is computed of divided values", cut_help());
@@ -459,14 +462,13 @@ Readers find_readers(const std::vector<ChunkBodies>& chunks) {
 }
 
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks) {
+  std::map<ScopeId, std::vector<size_t>> inside;
+  for (size_t c = 0; c < chunks.size(); ++c)
+    for (ScopeId scope = chunks[c].scope; scope.valid(); scope = graph[scope].parent)
+      if (graph[scope].attributes.experts > 0 || graph[scope].cut) inside[scope].push_back(c);
   std::vector<Region> regions;
-  for (size_t s = 0; s < graph.scopes.size(); ++s) {
-    if (graph.scopes[s].attributes.experts <= 0 && !graph.scopes[s].cut) continue;
-    Region region{ScopeId(s), graph.scopes[s].attributes.experts, graph.scopes[s].cut, false, {}};
-    for (size_t c = 0; c < chunks.size(); ++c)
-      if (is_inside(graph, chunks[c].scope, region.scope)) region.chunks.push_back(c);
-    if (!region.chunks.empty()) regions.push_back(std::move(region));
-  }
+  for (auto& [scope, of] : inside)
+    regions.push_back({scope, graph[scope].attributes.experts, graph[scope].cut, false, std::move(of)});
   return regions;
 }
 

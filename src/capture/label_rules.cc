@@ -29,6 +29,9 @@ const Names attentions = {
     "_scaled_dot_product_flash_attention",         "_scaled_dot_product_flash_attention_backward",
     "_scaled_dot_product_cudnn_attention",         "_scaled_dot_product_cudnn_attention_backward"};
 const Names embeddings = {"embedding", "embedding_dense_backward"};
+const Names losses = {"nll_loss_forward", "nll_loss_backward"};
+const Names rows_of_parts = {"take_rows", "take_rows_backward"};
+const Names columns_of_parts = {"take_columns", "take_columns_backward"};
 const Names parts_backward = {"select_backward", "slice_backward"};
 const Names joins = {"cat", "stack"};
 const Names factories = {"zeros",     "ones",     "full",     "empty",    "scalar_tensor",
@@ -103,6 +106,12 @@ class Rule {
       attend();
     } else if (embeddings.contains(name)) {
       embed(name == "embedding");
+    } else if (losses.contains(name)) {
+      pick(name == "nll_loss_forward");
+    } else if (rows_of_parts.contains(name)) {
+      take_rows(name == "take_rows");
+    } else if (columns_of_parts.contains(name)) {
+      for (const TensorId id : {in_[0], in_[1]}) same(of(id).dims[0], of(out_[0]).dims[0]);
     } else if (parts.contains(name)) {
       take_part(name);
     } else if (parts_backward.contains(name)) {
@@ -213,7 +222,7 @@ class Rule {
         same(of(in).dims[d], of(out).dims[kept++]);
         continue;
       }
-      if (name != "sum") forbid(in, d, name + " over");
+      if (name != "sum" && !(name == "amax" && labels_.cut)) forbid(in, d, name + " over");
       if (keeps) ++kept;
     }
   }
@@ -261,9 +270,32 @@ class Rule {
     const TensorId weight = forward ? std::get<TensorId>(argument("weight")) : out_[0],
                    rows = forward ? out_[0] : std::get<TensorId>(argument("grad_output")),
                    indices = std::get<TensorId>(argument("indices"));
-    for (size_t d = 0; d < rank(indices); ++d) same(of(indices).dims[d], of(rows).dims[d]);
-    same(of(weight).dims[1], of(rows).dims[rank(indices)]);
+    look_up(weight, indices, rows);
     forbid(weight, 0, "embedding by rows of");
+  }
+  /// The same of a part of the rows.
+  void take_rows(bool forward) {
+    const TensorId table = forward ? in_[0] : out_[0], rows = forward ? out_[0] : in_[0];
+    look_up(table, in_[1], rows);
+  }
+  void look_up(TensorId table, TensorId indices, TensorId rows) {
+    for (size_t d = 0; d < rank(indices); ++d) same(of(indices).dims[d], of(rows).dims[d]);
+    same(of(table).dims[1], of(rows).dims[rank(indices)]);
+  }
+
+  /// A number of every row.
+  void pick(bool forward) {
+    const TensorId scores = std::get<TensorId>(argument("self")), targets = std::get<TensorId>(argument("target")),
+                   values = forward ? out_[0] : std::get<TensorId>(argument("grad_output"));
+    if (!forward) whole(scores, out_[0]);
+    same(of(scores).dims[0], of(targets).dims[0]);
+    if (rank(values) > 0)
+      same(of(scores).dims[0], of(values).dims[0]);
+    else
+      forbid(scores, 0, "a mean of losses over");
+    for (size_t d = 1; d < rank(scores); ++d) forbid(scores, d, "nll_loss along");
+    if (const Argument& weight = argument("weight"); std::holds_alternative<TensorId>(weight))
+      each_tensor(weight, [&](TensorId id) { forbid(id, 0, "nll_loss along"); });
   }
 
   /// Where parts of equal size are taken of a dimension, or make it up, it is so many times the part.
@@ -410,7 +442,8 @@ bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call&
     const size_t left = name == "mm" || name == "bmm" ? 0 : 1;
     return has(labels.tensors[std::get<TensorId>(call.arguments[left]).index()].dims.back(), mark);
   }
-  if (name != "sum" && name != "embedding_dense_backward" && !norms.contains(name) && !attentions.contains(name))
+  if (name != "sum" && name != "amax" && name != "embedding_dense_backward" && name != "take_rows" &&
+      name != "take_columns" && !norms.contains(name) && !attentions.contains(name))
     return false;
   TensorId first;
   each_tensor(call.arguments, [&](TensorId id) {
@@ -418,6 +451,10 @@ bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call&
   });
   if (attentions.contains(name)) first = std::get<TensorId>(*find_argument(graph, call, "query"));
   return count_marks(labels.tensors[first.index()], mark) > count_marks(labels.tensors[result.index()], mark);
+}
+
+bool is_maximum(const OperatorGraph& graph, const Call& call) {
+  return base_name(graph[call.op]) == "amax";
 }
 
 bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors, const BodyLabels& labels,
@@ -434,15 +471,17 @@ bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTenso
   const auto look = [&](TensorId id) { cut = cut || has(labels.tensors[id.index()], Mark::Cut); };
   each_tensor(call.arguments, look);
   each_tensor(call.results, look);
+  bool maxima = false;
   each_tensor(call.arguments, [&](TensorId id) {
     ++all;
     partial += labels.tensors[id.index()].sums_divided;
+    maxima = maxima || labels.tensors[id.index()].are_maxima;
   });
   if (name == "add_" && tensors[std::get<TensorId>(call.arguments[0]).index()].kind == TensorKind::Buffer)
-    return true;          // gradients add up
-  if (cut) return false;  // a part of a sum times a part of another tensor is nothing that adds up
+    return true;                    // gradients add up
+  if (cut || maxima) return false;  // a part of a sum times a part of another tensor is nothing that adds up
   const auto ends_with = [&](std::string_view overload) { return graph[call.op].name.ends_with(overload); };
-  if (sums.contains(name)) return partial == all && !ends_with(".Scalar");         // every part would get the number
+  if (sums.contains(name)) return partial == all && !ends_with(".Scalar");  // every part would get the number
   if (linear_in_first.contains(name))
     return partial == 1 && labels.tensors[std::get<TensorId>(call.arguments[0]).index()].sums_divided;
   if (!linear.contains(name) || partial != 1 || ends_with("_mode")) return false;  // division that rounds

@@ -198,7 +198,11 @@ Result<PassBody> localize(const PassBody& body, const OperatorGraph& graph, cons
     GraphStorage& storage = local.storages[tensor.storage.index()];
     if (storage.base == TensorId(t)) storage.bytes = element_count(tensor.layout) * tensor.layout.element_bytes;
   }
-  for (Call& call : local.calls) PIPER_CHECK(rewrite_sizes(graph, labels, parts, call));
+  for (Call& call : local.calls) {
+    PIPER_CHECK(rewrite_sizes(graph, labels, parts, call));
+    for (Argument& argument : call.arguments)
+      if (auto* start = std::get_if<PartStart>(&argument)) start->size /= parts;
+  }
   PIPER_CHECK(infer_layouts(local, graph, table));
   return local;
 }

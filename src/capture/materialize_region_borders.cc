@@ -42,10 +42,8 @@ void make_contiguous(TensorLayout& layout) {
 
 class Materializer {
  public:
-  explicit Materializer(OperatorGraph graph) : graph_(std::move(graph)), regions_(region_of_segments(graph_)) {
-    for (size_t i = 0; i < graph_.operators.size(); ++i)
-      if (graph_.operators[i].name == "aten::clone") clone_ = OperatorId(i);
-    invariant(clone_.valid(), "a recorded graph knows aten::clone");
+  explicit Materializer(OperatorGraph graph)
+      : graph_(std::move(graph)), regions_(region_of_segments(graph_)), clone_(operator_named(graph_, "aten::clone")) {
     for (const Call& call : graph_.calls)
       for (const StorageId storage : call.writes) written_.insert({region(call), storage});
   }

@@ -35,6 +35,7 @@ std::string signature(const PassBody& body, const Call& call) {
                    },
                    [&](Opaque value) { out += fmt::format(";o{}", value.index); },
                    [&](TargetDevice) { out += ";d"; },
+                   [&](PartStart) { out += ";p"; },
                    [&](TensorId id) { tensor(id); },
                    [&](const TensorList& list) {
                      for (const TensorId id : list.tensors) tensor(id);

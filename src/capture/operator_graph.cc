@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "base/invariant.h"
 #include "base/overloaded.h"
 
 namespace piper {
@@ -13,6 +15,26 @@ int64_t element_count(const TensorLayout& layout) {
   int64_t count = 1;
   for (const int64_t size : layout.sizes) count *= size;
   return count;
+}
+
+OperatorId find_operator(const OperatorGraph& graph, std::string_view name) {
+  for (size_t i = 0; i < graph.operators.size(); ++i)
+    if (graph.operators[i].name == name) return OperatorId(i);
+  return {};
+}
+OperatorId operator_named(const OperatorGraph& graph, std::string_view name) {
+  const OperatorId found = find_operator(graph, name);
+  invariant(found.valid(), "a recorded graph knows the operators that are put in");
+  return found;
+}
+
+void find_producers(OperatorGraph& graph) {
+  std::vector<char> found(graph.tensors.size(), 0);
+  for (size_t c = 0; c < graph.calls.size(); ++c)
+    each_tensor(graph.calls[c].results, [&](TensorId id) {
+      if (graph[id].kind != TensorKind::Result || std::exchange(found[id.index()], 1)) return;
+      graph.tensors[id.index()].producer = CallId(c);
+    });
 }
 
 const Argument* find_argument(const OperatorGraph& graph, const Call& call, std::string_view name) {
@@ -63,6 +85,7 @@ std::string print(const OperatorGraph& graph, const Argument& argument, bool wit
                         },
                         [](Opaque value) { return fmt::format("opaque{}", value.index); },
                         [](TargetDevice) { return std::string("device"); },
+                        [](PartStart start) { return fmt::format("part of {}", start.size); },
                         [&](TensorId id) { return tensor(id); },
                         [&](const TensorList& list) {
                           std::vector<std::string> items;

@@ -73,6 +73,11 @@ struct Opaque {
   int index = -1;
   friend bool operator==(Opaque, Opaque) = default;
 };
+/// Where the part of a device begins in a dimension of this size that is cut; 0 where it is not.
+struct PartStart {
+  int64_t size = 0;
+  friend bool operator==(PartStart, PartStart) = default;
+};
 struct TensorList {
   std::vector<TensorId> tensors;
   bool optional = false;  // a list of `Tensor?`
@@ -80,7 +85,8 @@ struct TensorList {
 };
 using Ints = std::vector<int64_t>;
 using Bools = std::vector<bool>;
-using Argument = std::variant<None, bool, int64_t, double, Ints, Bools, Opaque, TargetDevice, TensorId, TensorList>;
+using Argument =
+    std::variant<None, bool, int64_t, double, Ints, Bools, Opaque, TargetDevice, PartStart, TensorId, TensorList>;
 
 struct Call {
   OperatorId op;
@@ -159,6 +165,12 @@ void map_tensors(std::vector<Argument>& arguments, F f) {
   }
 }
 
+/// By its full name; not valid if the graph does not know it.
+OperatorId find_operator(const OperatorGraph& graph, std::string_view name);
+/// The same of one that it knows.
+OperatorId operator_named(const OperatorGraph& graph, std::string_view name);
+/// Results belong to the first call that makes them: after calls have been put in.
+void find_producers(OperatorGraph& graph);
 /// The argument with this name, or null.
 const Argument* find_argument(const OperatorGraph& graph, const Call& call, std::string_view name);
 /// All its results show storages of its arguments, and it changes none.

@@ -48,6 +48,7 @@ c10::IValue to_ivalue(const OperatorTable& table, const Argument& argument, c10:
                         },
                         [&](Opaque value) { return table.opaque[static_cast<size_t>(value.index)]; },
                         [&](TargetDevice) { return c10::IValue(device); },
+                        [](PartStart) { return c10::IValue(int64_t{0}); },
                         [](TensorId) -> c10::IValue { internal_error("a tensor is not a constant argument"); },
                         [](const TensorList&) -> c10::IValue { internal_error("a list is not a constant argument"); },
                     },

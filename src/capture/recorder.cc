@@ -13,6 +13,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "capture/part_operators.h"
 #include "capture/shape_rules.h"
 
 namespace piper {
@@ -592,19 +593,45 @@ void note_failure() {
   if (recorder) recorder->note_failure();
 }
 
+/// Operators that passes over the graph may use, whether the model does or not.
+constexpr std::pair<const char*, const char*> put_in_later[] = {
+    {"aten::clone", ""},
+    {"aten::add_", "Tensor"},
+    {"aten::mm", ""},
+    {"aten::add", "Tensor"},
+    {"aten::addmm", "dtype_out"},
+    {"aten::addmm_", ""},
+    {"aten::_to_copy", ""},
+    {"aten::amax", ""},
+    {"aten::div", "Tensor"},
+    {"aten::eq", "Scalar"},
+    {"aten::exp", ""},
+    {"aten::exp_", ""},
+    {"aten::log", ""},
+    {"aten::masked_fill", "Scalar"},
+    {"aten::mul_", "Tensor"},
+    {"aten::ne", "Scalar"},
+    {"aten::neg", ""},
+    {"aten::sub", "Tensor"},
+    {"aten::sub_", "Tensor"},
+    {"aten::sum", ""},
+    {"aten::sum", "dim_IntList"},
+    {"aten::unsqueeze", ""},
+    {"piper::add_to_each", ""},
+    {"piper::add_sum_of_rows", ""},
+    {"piper::take_columns", ""},
+    {"piper::take_columns_backward", ""},
+    {"piper::take_rows", ""},
+    {"piper::take_rows_backward", ""},
+};
+
 Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs, c10::DeviceType target) {
   Recorder to(model.device, target);
   Checked recorded = Ok{};
   run_around(model, [&] { recorded = run_guarded(to, [&] { return record_step(to, model, inputs); }); });
   PIPER_CHECK(std::move(recorded));
-  to.intern("aten::clone", "");
-  to.intern("aten::add_", "Tensor");
-  to.intern("aten::mm", "");
-  to.intern("aten::add", "Tensor");
-  to.intern("aten::addmm", "dtype_out");
-  to.intern("aten::addmm_", "");
-  to.intern("piper::add_to_each", "");
-  to.intern("piper::add_sum_of_rows", "");
+  provide_part_operators();
+  for (const auto& [name, overload] : put_in_later) to.intern(name, overload);
   return Recording{std::move(to.graph), std::move(to.table)};
 }
 

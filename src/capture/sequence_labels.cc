@@ -18,7 +18,8 @@ class SequenceFinder {
       mixes_.push_back(is_region(chunks_[c].scope));
     }
     for (const Call& call : graph.calls)
-      if (const int chunk = chunk_of(call); chunk >= 0 && (!mixes_[static_cast<size_t>(chunk)] || is_view(graph, call)))
+      if (const int chunk = chunk_of(call);
+          chunk >= 0 && (!mixes_[static_cast<size_t>(chunk)] || is_view(graph, call) || looks_up(call)))
         followed_.push_back(&call);
   }
 
@@ -39,6 +40,9 @@ class SequenceFinder {
       if (graph_[scope].cut || graph_[scope].attributes.experts > 0) return true;
     return false;
   }
+
+  /// The embedding of tokens, where its table is cut.
+  bool looks_up(const Call& call) const { return base_name(graph_[call.op]) == "take_rows"; }
 
   /// From the seeds to the end. False: calls were found that mix tokens, so that nothing may follow from them.
   bool label() {

@@ -2,8 +2,8 @@
 // dimension of each tensor the tokens lie.
 //
 // The seed is the second dimension of the model's inputs, [samples, tokens, ...]; the rest follows by the rules of
-// label_rules.h, over forward and backward. Inside regions that are cut only views are followed: there every device
-// has all tokens. A chunk in which operators mix tokens keeps all of them as well.
+// label_rules.h, over forward and backward. Inside regions that are cut only views are followed, and the embedding
+// of tokens: there every device has all of them. A chunk in which operators mix tokens keeps all of them as well.
 #pragma once
 
 #include <set>

@@ -35,7 +35,8 @@ class Values {
               labelled_.emplace(use.content, Labelled{&found, region.sliced});
         if (region.cut)
           for (const ContentUse& use : body.writes)
-            if (labels.tensors[use.inside.index()].sums_divided) partial_.insert(use.content);
+            if (const TensorLabels& found = labels.tensors[use.inside.index()]; found.sums_divided)
+              partial_[use.content] = found.are_maxima ? Partial::Max : Partial::Sum;
         for (const ExternalUse& use : body.parameters)
           if (const TensorLabels& found = labels.tensors[use.inside.index()];
               has(found, Mark::Divided) || has(found, Mark::Cut))
@@ -58,7 +59,7 @@ class Values {
   std::vector<TensorId> base;
   std::vector<std::vector<LabelledSize>> dims;
   std::map<std::string, std::vector<LabelledSize>> parameters;
-  std::vector<bool> partial;  // by value
+  std::vector<Partial> partial;  // by value
   std::set<std::string> partial_parameters;
 
  private:
@@ -86,7 +87,8 @@ class Values {
   void add(const Content& content, std::string name) {
     if (!index_.try_emplace(content, static_cast<int>(names.size())).second) return;
     const auto labels = labelled_.find(content);
-    partial.push_back(partial_.contains(content));
+    const auto part = partial_.find(content);
+    partial.push_back(part == partial_.end() ? Partial::No : part->second);
     dims.emplace_back();
     if (labels != labelled_.end())
       dims.back() = labelled_dims(labels->second);
@@ -109,7 +111,7 @@ class Values {
 
   const CapturedSlice& slice_;
   std::map<Content, Labelled> labelled_;
-  std::set<Content> partial_;
+  std::map<Content, Partial> partial_;
   std::map<Content, int> index_;
   std::map<std::string, int> used_;
 };
@@ -210,7 +212,7 @@ class GraphWriter {
                              : first.base[v] == operators().loss ? ValueKind::Loss
                                                                  : ValueKind::Computed;
       values_.push_back(builder_.value(name, kind, *dtype, std::move(shape)));
-      if (first.partial[v]) builder_.make_partial(values_.back());
+      builder_.make_partial(values_.back(), first.partial[v]);
     }
     return Ok{};
   }

@@ -48,7 +48,7 @@ struct FormedSlice {
   std::vector<TensorId> base;                                   // by value
   std::vector<std::vector<LabelledSize>> dims;                  // by value
   std::map<std::string, std::vector<LabelledSize>> parameters;  // dims of those that have labels
-  std::vector<bool> partial;                                    // by value: a part of a sum where its chunk is cut
+  std::vector<Partial> partial;                                 // by value
   std::set<std::string> partial_parameters;                     // whose gradients are
   std::vector<std::array<PassAmounts, 4>> amounts;              // by chunk
 };

@@ -22,6 +22,9 @@ namespace piper {
 enum class Number { Float64, Float32, BFloat16 };
 int64_t bytes_of(Number number);
 
+/// What becomes of the numbers that several devices have in the same place.
+enum class Combine { Sum, Max };
+
 /// A peer did not come in time, or the job has been stopped.
 struct CommunicationError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -48,8 +51,9 @@ class Communicator {
   virtual void send(int to, int64_t number, std::span<const std::byte> data) = 0;
   virtual void receive(int from, int64_t number, std::span<std::byte> data) = 0;
 
-  /// Everybody ends up with the sum of all `data`.
-  virtual void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) = 0;
+  /// Everybody ends up with the sum of all `data`, or the greatest.
+  virtual void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of,
+                          Combine how = Combine::Sum) = 0;
   // Parts of arrays may lie interleaved, as those of one that is cut along an inner dimension: part i of n is bytes
   // [i * run, (i + 1) * run) of every n * run bytes. Where they lie one behind the other, a run is a part.
 

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "base/bfloat.h"
 
 namespace piper {
 namespace {
 
-template <class T>
-void sum_plain(std::span<const std::byte* const> from, std::byte* to, size_t bytes) {
-  constexpr size_t block = 1024;  // of the sum stays in the cache while all members pass
+template <class T, class Join>
+void fold(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Join join) {
+  constexpr size_t block = 1024;  // of the result stays in the cache while all members pass
   T total[block];
   const size_t count = bytes / sizeof(T);
   for (size_t begin = 0; begin < count; begin += block) {
@@ -18,7 +19,7 @@ void sum_plain(std::span<const std::byte* const> from, std::byte* to, size_t byt
     std::memcpy(total, from[0] + begin * sizeof(T), n * sizeof(T));
     for (size_t m = 1; m < from.size(); ++m) {
       const T* next = reinterpret_cast<const T*>(from[m]) + begin;
-      for (size_t i = 0; i < n; ++i) total[i] += next[i];
+      for (size_t i = 0; i < n; ++i) total[i] = join(total[i], next[i]);
     }
     std::memcpy(to + begin * sizeof(T), total, n * sizeof(T));
   }
@@ -33,6 +34,12 @@ void sum_bfloat(std::span<const std::byte* const> from, std::byte* to, size_t by
   }
 }
 
+/// A NaN is greater than every number.
+template <class T>
+T greater(T a, T b) {
+  return b > a || b != b ? b : a;
+}
+
 }  // namespace
 
 int64_t bytes_of(Number number) {
@@ -43,12 +50,28 @@ int64_t bytes_of(Number number) {
 void sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of) {
   switch (of) {
     case Number::Float64:
-      return sum_plain<double>(from, to, bytes);
+      return fold<double>(from, to, bytes, std::plus<>());
     case Number::Float32:
-      return sum_plain<float>(from, to, bytes);
+      return fold<float>(from, to, bytes, std::plus<>());
     case Number::BFloat16:
       return sum_bfloat(from, to, bytes);
   }
+}
+
+void maximum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of) {
+  switch (of) {
+    case Number::Float64:
+      return fold<double>(from, to, bytes, greater<double>);
+    case Number::Float32:
+      return fold<float>(from, to, bytes, greater<float>);
+    case Number::BFloat16:
+      return fold<BFloat>(from, to, bytes,
+                          [](BFloat a, BFloat b) { return to_bfloat(greater(to_float(a), to_float(b))); });
+  }
+}
+
+void combine(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of, Combine how) {
+  how == Combine::Sum ? sum(from, to, bytes, of) : maximum(from, to, bytes, of);
 }
 
 void add(const std::byte* from, std::byte* to, size_t bytes, Number of) {

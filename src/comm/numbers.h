@@ -1,4 +1,4 @@
-// Sums of numbers in memory.
+// Sums and maxima of numbers in memory.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,9 @@ namespace piper {
 /// `to` becomes the sum of all `from`, element by element, in their order; `to` may be one of them. bfloat16 is summed
 /// in float32 and rounded once.
 void sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of);
+/// The greatest of all `from`; NaN if one of them is.
+void maximum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of);
+void combine(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of, Combine how);
 /// `to` += `from`.
 void add(const std::byte* from, std::byte* to, size_t bytes, Number of);
 

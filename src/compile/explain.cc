@@ -70,7 +70,7 @@ std::string what_is_cut(const TrainingDag& dag, const Node& node) {
   if (!residence.cut) return "";
   const Chunk& chunk = (*dag.model)[node.tags.chunk];
   const PassWork& work = work_of(dag, node);
-  std::vector<std::string> divided, parts;
+  std::vector<std::string> divided, parts, maxima;
   const auto look = [&](const auto& thing) {
     if (labelled(thing.shape, divided_by_cut(chunk)))
       divided.push_back(fmt::format("{} {}", thing.name, print(thing.shape)));
@@ -79,7 +79,9 @@ std::string what_is_cut(const TrainingDag& dag, const Node& node) {
   for (const ValueId v : work.reads) look((*dag.model)[v]);
   for (const ValueId v : work.writes) {
     look((*dag.model)[v]);
-    if ((*dag.model)[v].partial) parts.push_back((*dag.model)[v].name);
+    const Value& value = (*dag.model)[v];
+    if (value.partial == Partial::Sum) parts.push_back(value.name);
+    if (value.partial == Partial::Max) maxima.push_back(value.name);
   }
   for (const ParameterId p : work.gradients)
     if ((*dag.model)[p].partial) parts.push_back("the gradient of " + (*dag.model)[p].name);
@@ -89,6 +91,7 @@ std::string what_is_cut(const TrainingDag& dag, const Node& node) {
   };
   list(fmt::format("each of {} devices has a part of", dag.groups[*residence.cut].part_size), divided);
   list("and a part of the sums", parts);
+  list("and the greatest of its own in", maxima);
   return out;
 }
 

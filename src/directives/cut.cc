@@ -1,11 +1,12 @@
 // cut(<filter>, along=tp, parameters="*.wo: 1", sequence=on, stream=tp): parameters of the selected chunks are divided
 // along a dimension among the devices of an axis of the mesh. Those devices work on the same samples; where a chunk
 // writes only parts of a sum, they are added up behind it. With sequence=on selected chunks that treat every token
-// alone get some of the tokens each, and sums leave each device those.
+// alone get some of the tokens each, and sums leave each device those. With vocabulary=on the tables of embedding and
+// head are cut too, and the loss over them.
 //   before:  layer.0.mlp on [0, 1]: every device holds w_up and w_down
 //   after:   layer.0.mlp on [0, 1]: each holds half of the rows of w_up and of the columns of w_down; one all_reduce
 // Illegal: nothing selected (E203); no such axis (E208); cut or sharded twice (E309); devices that are no neighbours,
-// nothing that can be cut, no sequence to cut, sizes that do not divide (E317).
+// nothing that can be cut, no sequence or vocabulary to cut, sizes that do not divide (E317).
 #include <fmt/format.h>
 
 #include "base/suggest.h"
@@ -67,6 +68,13 @@ Result<bool> divides(const TrainingDag& dag, ChunkId id, int parts, const Cut& c
   return found;
 }
 
+/// As a softmax does over what is cut.
+bool finds_maxima(const ModelGraph& model, ChunkId chunk) {
+  const PassWork* forward = model[chunk].find(Pass::F);
+  return forward && std::any_of(forward->writes.begin(), forward->writes.end(),
+                                [&](ValueId value) { return model[value].partial == Partial::Max; });
+}
+
 }  // namespace
 
 Result<TrainingDag> apply(TrainingDag dag, const Cut& cut, DirectiveId by) {
@@ -75,12 +83,13 @@ Result<TrainingDag> apply(TrainingDag dag, const Cut& cut, DirectiveId by) {
   PIPER_CHECK(check_axis(dag, cut, by));
   dag.shared = dag.mesh.back();
   const StreamId stream = dag.stream(cut.stream);
-  bool any = false, any_sliced = false;
+  bool any = false, any_sliced = false, any_loss = false;
   for (const ChunkId chunk : chunks) {
     PIPER_TRY(const bool found, divides(dag, chunk, dag.shared.size, cut));
     bool& which = (*dag.model)[chunk].sliced ? any_sliced : any;
     which = which || found;
     if (!found) continue;
+    any_loss = any_loss || finds_maxima(*dag.model, chunk);
     for (Residence& residence : dag.residences[chunk.index()]) {
       if (residence.cut_by.valid() || residence.layout)
         return error(ErrorCode::E309, dag.where_filter(by),
@@ -97,6 +106,13 @@ Result<TrainingDag> apply(TrainingDag dag, const Cut& cut, DirectiveId by) {
     return error(ErrorCode::E317, dag.where(by, {"sequence"}),
                  "cut: nothing that is selected treats every token alone, so there is no sequence to divide")
         .help("select whole layers, norms and residuals included: {layer=*}");
+  if (any && cut.vocabulary && !any_loss)
+    return error(ErrorCode::E317, dag.where(by, {"vocabulary"}),
+                 "cut: nothing that is selected computes a loss over the vocabulary")
+        .help("select embedding and head too: {} is everything")
+        .help(
+            "or name the table that the loss is computed with, if it is not known by its name: "
+            "parameters=\"*.output: 0\"");
   if (cut.regather && !cut.sequence)
     return error(ErrorCode::E317, dag.where(by, {"regather"}), "cut: regather=on is about tokens that are gathered")
         .help("add sequence=on");

@@ -79,8 +79,8 @@ void ModelBuilder::make_partial(ParameterId parameter) {
 void ModelBuilder::make_sliced(ChunkId chunk) {
   model_.chunks[chunk.index()].sliced = true;
 }
-void ModelBuilder::make_partial(ValueId value) {
-  model_.values[value.index()].partial = true;
+void ModelBuilder::make_partial(ValueId value, Partial how) {
+  model_.values[value.index()].partial = how;
 }
 
 ChunkId ModelBuilder::chunk(std::string name, std::vector<ScopeTag> scopes) {

@@ -42,12 +42,19 @@ enum class ValueKind {
   Loss,      // written by a forward pass; summed over slices
 };
 
+/// What devices that share samples have of a value each, where its chunk is cut.
+enum class Partial {
+  No,   // all of it, or their part of its elements
+  Sum,  // a part of the sum that it is
+  Max,  // the greatest of their elements
+};
+
 struct Value {
   std::string name;
   ValueKind kind = ValueKind::Computed;
   DType dtype = DType::Float32;
   Shape shape;
-  bool partial = false;  // where its chunk is cut, each device writes only its part of a sum
+  Partial partial = Partial::No;
   friend bool operator==(const Value&, const Value&) = default;
 };
 
@@ -137,7 +144,7 @@ class ModelBuilder {
   ParameterId parameter(std::string name, DType dtype, Shape shape);
   void freeze(ParameterId parameter);
   void make_partial(ParameterId parameter);
-  void make_partial(ValueId value);
+  void make_partial(ValueId value, Partial how = Partial::Sum);
   void make_sliced(ChunkId chunk);
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);

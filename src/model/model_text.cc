@@ -189,7 +189,7 @@ class Parser {
     PIPER_TRY(value.name, in_.name("the value's name"));
     PIPER_TRY(value.dtype, dtype());
     PIPER_TRY(value.shape, shape());
-    value.partial = in_.accept_word("partial");
+    if (in_.accept_word("partial")) value.partial = in_.accept_word("max") ? Partial::Max : Partial::Sum;
     value_ids_.emplace(value.name, ValueId(model_.values.size()));
     model_.values.push_back(std::move(value));
     return Ok{};
@@ -343,7 +343,9 @@ std::string print(const ModelGraph& model) {
   std::string out = fmt::format("model {}\n", as_name(model.name)) + print_step(model.step);
   for (const Value& v : model.values)
     out += fmt::format("{} {} {} {}{}\n", keyword(v.kind), as_name(v.name), name(v.dtype), print(v.shape),
-                       v.partial ? " partial" : "");
+                       v.partial == Partial::Max   ? " partial max"
+                       : v.partial == Partial::Sum ? " partial"
+                                                   : "");
   for (const Parameter& p : model.parameters)
     out += fmt::format("parameter {} {} {}{}{}\n", as_name(p.name), name(p.dtype), print(p.shape),
                        p.frozen ? " frozen" : "", p.partial ? " partial" : "");

@@ -46,8 +46,11 @@ class Inserter {
     NodeId source = edge.from;
     if (made.cut) {
       PIPER_CHECK(check_divided(value, producer, reader));
-      if ((*dag_.model)[value].partial)
-        source = join(apart ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce, source, value, producer, made);
+      const Partial partial = (*dag_.model)[value].partial;
+      const bool scatters = apart && partial == Partial::Sum;
+      if (partial != Partial::No)
+        source =
+            join(scatters ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce, source, value, producer, made);
     }
     if (producer.group == reader.group && from == to) return with_tokens(source, value, reader, apart, cut);
     if (from) {

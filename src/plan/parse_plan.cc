@@ -242,6 +242,7 @@ class Parser {
     for (const Exchange exchange : {Exchange::Divide, Exchange::Gather})
       if (!c.transfer && in_.accept_word(piper::name(exchange))) c.exchange = exchange;
     c.parts = c.transfer && in_.accept_word("parts");
+    c.maximum = !c.transfer && in_.accept_word("max");
     plan_.communications.push_back(c);
     return Ok{};
   }

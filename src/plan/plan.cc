@@ -80,7 +80,7 @@ uint64_t hash(const Plan& plan) {
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
     for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from}, int64_t{c.to}, int64_t{c.over}, c.bytes,
-                               static_cast<int64_t>(c.exchange), int64_t{c.parts}})
+                               static_cast<int64_t>(c.exchange), c.parts + 2 * int64_t{c.maximum}})
       hash.add(static_cast<uint64_t>(word));
   }
   for (const PlanTemplate& t : plan.templates) {

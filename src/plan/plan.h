@@ -78,7 +78,8 @@ struct Communication {
   int over = -1;           // partition of a collective
   int64_t bytes = 0;       // on one receiving device
   Exchange exchange = Exchange::None;
-  bool parts = false;  // a transfer of what each of those who share samples has of a value
+  bool parts = false;    // a transfer of what each of those who share samples has of a value
+  bool maximum = false;  // an all_reduce of which everybody gets the greatest numbers, not the sums
   friend bool operator==(const Communication&, const Communication&) = default;
 };
 

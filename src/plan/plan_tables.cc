@@ -36,6 +36,8 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over.value;
     if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node);
+    c.maximum = collective->kind == CollectiveKind::AllReduce && collective->item.is_value() &&
+                (*dag.model)[collective->item.value_id()].partial == Partial::Max;
   } else {
     return;
   }

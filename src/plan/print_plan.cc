@@ -102,6 +102,7 @@ std::string Printer::header() const {
     out += fmt::format("communication {} {} bytes={}", label(c.label), who, c.bytes);
     if (c.exchange != Exchange::None) out += fmt::format(" {}", name(c.exchange));
     if (c.parts) out += " parts";
+    if (c.maximum) out += " max";
     out += "\n";
   }
   return out;

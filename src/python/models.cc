@@ -189,14 +189,16 @@ void bind_models(py::module_& module) {
       .def_static("note_failure", &note_failure);
   module.def("record", &record_text);
   py::class_<Model>(module, "Model")
-      .def_static("load",
-                  [](const std::string& spec, std::optional<int64_t> batch, std::optional<int64_t> sequence, bool cut) {
-                    StepOverrides step;
-                    step.batch = batch;
-                    step.sequence = sequence;
-                    const LayerForm form = cut ? LayerForm::Cut : LayerForm::Blocks;
-                    return Model{std::make_shared<const ModelGraph>(unwrap(load_model(spec, step, form))), {}, {}};
-                  })
+      .def_static(
+          "load",
+          [](const std::string& spec, std::optional<int64_t> batch, std::optional<int64_t> sequence, bool cut,
+             bool vocabulary) {
+            StepOverrides step;
+            step.batch = batch;
+            step.sequence = sequence;
+            const LayerForm form = vocabulary ? LayerForm::CutVocabulary : cut ? LayerForm::Cut : LayerForm::Blocks;
+            return Model{std::make_shared<const ModelGraph>(unwrap(load_model(spec, step, form))), {}, {}};
+          })
       .def_static(
           "parse",
           [](const std::string& text, const std::string& name) {

@@ -89,8 +89,8 @@ ScheduleBuilder& ScheduleBuilder::shard(const Selection& what, DeviceChoice devi
 }
 
 ScheduleBuilder& ScheduleBuilder::cut(const Selection& what, std::string along, CutOptions options) {
-  return add(Cut{what, std::move(along), std::move(options.seeds), options.sequence, options.regather,
-                 std::move(options.stream)});
+  return add(Cut{what, std::move(along), std::move(options.seeds), options.vocabulary, options.sequence,
+                 options.regather, std::move(options.stream)});
 }
 ScheduleBuilder& ScheduleBuilder::recompute(const Selection& what) {
   return add(Recompute{what});

@@ -85,6 +85,7 @@ struct ReplicateOptions {
 /// The optional arguments of cut.
 struct CutOptions {
   std::vector<CutSeed> seeds = {};
+  bool vocabulary = false;
   bool sequence = false;
   bool regather = false;
   std::string stream = Cut{}.stream;

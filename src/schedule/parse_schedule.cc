@@ -66,6 +66,7 @@ DirectiveBody read_cut(ArgumentReader& in) {
   cut.what = in.filter("what to cut");
   cut.along = in.required_word_named("along", "the axis of the mesh whose devices share the parameters");
   cut.seeds = in.cut_seeds("parameters");
+  cut.vocabulary = in.choice("vocabulary", {"off", "on"}).value_or(0) == 1;
   cut.sequence = in.choice("sequence", {"off", "on"}).value_or(0) == 1;
   cut.regather = in.choice("regather", {"off", "on"}).value_or(0) == 1;
   cut.stream = in.word("stream").value_or(cut.stream);

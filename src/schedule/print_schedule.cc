@@ -100,6 +100,7 @@ std::string print_cut(const Cut& cut) {
   std::vector<std::string> seeds;
   for (const CutSeed& seed : cut.seeds) seeds.push_back(fmt::format("{}: {}", seed.pattern, seed.dim));
   if (!seeds.empty()) out.add(fmt::format("parameters={}", as_name(fmt::format("{}", fmt::join(seeds, ", ")))));
+  if (cut.vocabulary) out.add("vocabulary=on");
   if (cut.sequence) out.add("sequence=on");
   if (cut.regather) out.add("regather=on");
   return out.add("stream", cut.stream, Cut{}.stream).close();

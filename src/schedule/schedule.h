@@ -122,6 +122,7 @@ struct Cut {
   Filter what;
   std::string along;
   std::vector<CutSeed> seeds;  // what a captured model is cut along; all else follows. None: what the model says itself
+  bool vocabulary = false;     // also the tables of embedding and head, and the loss over them
   bool sequence = false;       // between what is cut, each of them has some tokens of the sequence
   bool regather = false;       // what was gathered of them in forward is gathered again in backward, not kept
   std::string stream = "tp";

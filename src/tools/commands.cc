@@ -108,9 +108,13 @@ Result<Schedule> load_input_schedule(const CompileInput& input) {
   return schedule;
 }
 
-bool cuts(const Schedule& schedule) {
-  return std::any_of(schedule.directives.begin(), schedule.directives.end(),
-                     [](const Directive& directive) { return std::holds_alternative<Cut>(directive.body); });
+/// What the schedule cuts is told apart.
+LayerForm form_for(const Schedule& schedule) {
+  LayerForm form = LayerForm::Blocks;
+  for (const Directive& directive : schedule.directives)
+    if (const auto* cut = std::get_if<Cut>(&directive.body))
+      form = std::max(form, cut->vocabulary ? LayerForm::CutVocabulary : LayerForm::Cut);
+  return form;
 }
 
 }  // namespace
@@ -122,11 +126,8 @@ void put(const std::string& text) {
 Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& given) {
   CompileOptions options = given;
   CompiledInput out;
-  PIPER_TRY(ModelGraph model, load_model(input.model, input.step));
   PIPER_TRY(const Schedule schedule, load_input_schedule(input));
-  if (cuts(schedule)) {
-    PIPER_TRY(model, load_model(input.model, input.step, LayerForm::Cut));
-  }
+  PIPER_TRY(ModelGraph model, load_model(input.model, input.step, form_for(schedule)));
   if (!input.cluster.empty()) {
     PIPER_TRY(out.cluster, load_cluster(input.cluster));
     options.cluster = out.cluster;

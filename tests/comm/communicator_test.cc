@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "devices.h"
@@ -48,6 +50,11 @@ TEST(Communicator, EveryCollective) {
       const std::vector<double> out = all;
       device.all_reduce(0, number + 1, bytes(all), Number::Float64);
       for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], 600 + 4 * static_cast<double>(i));
+      for (size_t i = 0; i < all.size(); ++i) all[i] = i % n == d ? value(d, i) : -value(d, i);
+      if (d == 2 && !all.empty()) all[0] = std::numeric_limits<double>::quiet_NaN();
+      device.all_reduce(0, number + 7, bytes(all), Number::Float64, Combine::Max);
+      for (size_t i = 1; i < all.size(); ++i) ASSERT_EQ(all[i], value(i % n, i));
+      ASSERT_TRUE(all.empty() || std::isnan(all[0]));
       const auto run = static_cast<int64_t>(part * sizeof(double));
       device.reduce_scatter(0, number + 2, bytes(out), run, bytes(mine), Number::Float64, Communicator::Into::Add);
       for (size_t i = 0; i < part; ++i) ASSERT_EQ(mine[i], 601 + 4 * static_cast<double>(position[d] * part + i));

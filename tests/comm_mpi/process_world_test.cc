@@ -120,7 +120,7 @@ std::vector<std::byte> run_step(Communicator& device, const Step& step, const st
   const int64_t short_run = step.seed % 2 == 0 ? run : bytes_of(step.of);  // parts one behind the other, or interleaved
   switch (step.kind) {
     case 0:
-      device.all_reduce(step.circle, number, data, step.of);
+      device.all_reduce(step.circle, number, data, step.of, step.seed % 3 == 0 ? Combine::Max : Combine::Sum);
       return data;
     case 1:
     case 2:

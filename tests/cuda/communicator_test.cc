@@ -47,9 +47,9 @@ struct Calls {
     const size_t bytes = part * static_cast<size_t>(bytes_of(of));
     std::vector<Bytes> out;
     const auto span = [](const auto& in, size_t size) { return std::span<std::byte>(in->at(), size); };
-    {
+    for (const auto& [number, how] : {std::pair{1, Combine::Sum}, std::pair{2, Combine::Max}}) {
       const auto data = memory(all_at(d, 1));
-      device.all_reduce(0, 1, span(data, members * bytes), of);
+      device.all_reduce(0, number, span(data, members * bytes), of, how);
       out.push_back(data->read());
     }
     for (const size_t runs : {1, 3}) {

@@ -75,12 +75,15 @@ TrainSettings settings(const Case& c) {
 const std::string cut = "cut({layer=*}, along=tp)\n";
 const std::string sequence = "cut({layer=*}, along=tp, sequence=on)\n";
 const std::string regather = "cut({layer=*}, along=tp, sequence=on, regather=on)\n";
+const std::string vocabulary = "cut({}, along=tp, vocabulary=on)\n";
+const std::string everything = "cut({}, along=tp, vocabulary=on, sequence=on)\n";
 const std::string whole = "place({}, mesh={})\n";
 
 /// One device that runs all slices in turn, with the model recorded as it is for a cut.
 std::string one_device(const Case& c) {
-  const bool tokens = c.schedule.find("sequence=on") != std::string::npos;
-  return fmt::format("mesh(tp=1)\nsplit(batch, parts={}, as=mb)\n", c.slices) + whole + (tokens ? sequence : cut);
+  const size_t begin = c.schedule.find("cut("), end = c.schedule.find('\n', begin) + 1;
+  return fmt::format("mesh(tp=1)\nsplit(batch, parts={}, as=mb)\n", c.slices) + whole +
+         c.schedule.substr(begin, end - begin);
 }
 
 std::vector<Case> all() {
@@ -134,6 +137,17 @@ std::vector<Case> with_sequence() {
   return out;
 }
 
+/// The same with embedding and head cut too, with and without the sequence.
+std::vector<Case> with_vocabulary() {
+  std::vector<Case> out;
+  for (Case c : all()) {
+    const size_t at = c.schedule.find(cut);
+    c.schedule.replace(at, cut.size(), out.size() % 2 == 0 ? vocabulary : everything);
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
 /// Softmax does not feel a bias of the keys: its gradient is rounding errors, which AdamW makes steps of.
 Trained without_key_bias(Trained of) {
   const auto is_bias = [](const auto& item) { return item.first.ends_with(".k.bias"); };
@@ -163,6 +177,9 @@ TEST_P(CutModels, EqualOneDevice) {
 }
 INSTANTIATE_TEST_SUITE_P(All, CutModels, testing::ValuesIn(all()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Sequence, CutModels, testing::ValuesIn(with_sequence()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Vocabulary, CutModels, testing::ValuesIn(with_vocabulary()),
                          [](const auto& info) { return info.param.name; });
 
 PreparedTraining prepared(const TrainableModel& model, const std::string& schedule) {
@@ -222,8 +239,8 @@ TEST(CutSums, AreTwoWithASequence) {
 class LeavesOut : public PassingCommunicator {
  public:
   LeavesOut(std::unique_ptr<Communicator> to, int64_t number) : PassingCommunicator(std::move(to)), number_(number) {}
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
-    if (number != number_) PassingCommunicator::all_reduce(circle, number, data, of);
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
+    if (number != number_) PassingCommunicator::all_reduce(circle, number, data, of, how);
   }
   void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run,
                       std::span<std::byte> part, Number of, Into into) override {
@@ -246,8 +263,11 @@ class LeavesOut : public PassingCommunicator {
 
 TEST(CutSums, AreAllNeeded) {
   // one key for all heads: its gradient and those of norms inside are parts that are summed once per step
-  for (const auto& [model, directive] :
-       {std::pair<std::string, std::string>{"normed_keys", cut}, {"one_key", cut}, {"normed_keys", sequence}}) {
+  for (const auto& [model, directive] : {std::pair<std::string, std::string>{"normed_keys", cut},
+                                         {"one_key", cut},
+                                         {"normed_keys", sequence},
+                                         {"one_key", vocabulary},
+                                         {"reference", everything}}) {
     const Case c{model, model, 2, 1, "mesh(tp=2)\n" + whole + directive, 1};
     const TrainableModel trained = model_of(c);
     const PreparedTraining training = prepared(trained, c.text());
@@ -377,6 +397,94 @@ TEST_P(CutCodings, AreRightOrRefused) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(All, CutCodings, testing::ValuesIn(codings()),
+                         [](const auto& info) { return info.param.name; });
+
+/// A loss over a vocabulary, written in some way: x [samples, 4, 8], w [16, 8], e [32, 8], both cut by rows, targets
+/// [samples, 4] among 16.
+struct HeadCoding {
+  std::string name;
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& w, const at::Tensor& e, const at::Tensor& targets)>
+      loss;
+  bool accepted = true;
+};
+void PrintTo(const HeadCoding& coding, std::ostream* out) {
+  *out << coding.name;
+}
+
+std::vector<HeadCoding> head_codings() {
+  using at::Tensor;
+  const auto logits = [](const Tensor& x, const Tensor& w) { return at::linear(x, w).view({-1, w.size(0)}); };
+  const auto loss = [](const Tensor& scores, const Tensor& t, int64_t reduction = at::Reduction::Mean,
+                       int64_t ignored = -100, double smoothing = 0) {
+    return at::cross_entropy_loss(scores, t.reshape({-1}), {}, reduction, ignored, smoothing);
+  };
+#define CODING(body)                                                        \
+  [=](const Tensor& x, const Tensor& w, const Tensor& e, const Tensor& t) { \
+    (void)w, (void)e, (void)t;                                              \
+    return body;                                                            \
+  }
+  return {
+      {"mean", CODING(loss(logits(x, w), t))},
+      {"sum", CODING(loss(logits(x, w), t, at::Reduction::Sum))},
+      {"each", CODING(loss(logits(x, w), t, at::Reduction::None).square().mean())},
+      {"ignored", CODING(loss(logits(x, w), t, at::Reduction::Mean, 3))},
+      {"ignored_sum", CODING(loss(logits(x, w), t, at::Reduction::Sum, 3))},
+      {"scaled", CODING(loss(logits(x, w) / 3, t) * 2)},
+      {"capped", CODING(loss((logits(x, w) / 2).tanh() * 2, t))},
+      {"shifted", CODING(loss(at::linear(x, w).narrow(1, 0, 3).reshape({-1, 16}), t.narrow(1, 1, 3)))},
+      {"tied", CODING(loss(logits(x, e), t))},
+      {"two", CODING(loss(logits(x, w), t) + loss(logits(x, e), t))},
+      {"two_on_one", CODING(loss(logits(x, w), t) + loss(logits(x, w) / 2, t))},
+      {"narrow", CODING(loss(logits(x, w).to(at::kFloat), t).to(at::kDouble))},
+      {"large", CODING(loss(logits(x * 300, w), t))},  // overflows without the greatest
+      {"smoothed", CODING(loss(logits(x, w), t, at::Reduction::Mean, -100, 0.1)), false},
+      {"weighted", CODING(at::cross_entropy_loss(logits(x, w), t.reshape({-1}), at::ones({16}, x.options()))), false},
+      {"probabilities", CODING(at::softmax(logits(x, w), -1).square().mean()), false},
+      {"logarithms", CODING(at::log_softmax(logits(x, w), -1).mean()), false},
+      {"both_uses", CODING(loss(logits(x, w), t) + at::log_softmax(logits(x, w), -1).square().mean()), false},
+  };
+#undef CODING
+}
+
+TrainableModel model_of(const HeadCoding& coding) {
+  TrainableModel model = model_of(Coding{coding.name, {}});
+  model.meta.parameters.clear();
+  const auto parameter = [&](const std::string& name, std::vector<int64_t> sizes) {
+    model.meta.parameters.push_back(
+        {name, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble)).set_requires_grad(true)});
+    return model.meta.parameters.back().tensor;
+  };
+  const at::Tensor e = parameter("e", {32, 8}), w = parameter("w", {16, 8}), c = parameter("c", {8});
+  model.meta.loss = [=](const std::vector<at::Tensor>& inputs) {
+    const at::Tensor x = at::embedding(e, inputs[0]) * c;
+    return coding.loss(x, w, e, inputs[0].remainder(16)) + w.square().sum() * 0.1;
+  };
+  return model;
+}
+
+class CutHeads : public testing::TestWithParam<HeadCoding> {};
+
+TEST_P(CutHeads, AreRightOrRefused) {
+  const HeadCoding& coding = GetParam();
+  const TrainableModel model = model_of(coding);
+  TrainSettings once;
+  once.optimizer.kind = Optimizer::AdamW;
+  once.optimizer.learning_rate = 1e-4;
+  for (const int devices : {2, 4}) {
+    const std::string schedule =
+        fmt::format("mesh(tp={})\n", devices) + whole + "cut({}, along=tp, parameters=\"e: 0, w: 0\")\n";
+    auto training = prepare_training(model, *parse_schedule(make_source("schedule.piper", schedule)));
+    ASSERT_EQ(bool(training), coding.accepted) << (training ? "" : render(training.error()));
+    if (!training) {
+      EXPECT_EQ(name(training.error().code), "E317") << render(training.error());
+      continue;
+    }
+    const Trained run = train(model, *training->captured, training->plan, once);
+    EXPECT_THAT(complaints(run, train(model, in_turn(1), once), coding.name == "narrow" ? 1e-6 : 1e-12),
+                testing::IsEmpty());
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, CutHeads, testing::ValuesIn(head_codings()),
                          [](const auto& info) { return info.param.name; });
 
 /// Whatever is cut: it is refused, or right.

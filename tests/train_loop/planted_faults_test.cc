@@ -74,8 +74,8 @@ TEST(PlantedFault, SwappedSlices) {
 class SkipsReductions : public PassingCommunicator {
  public:
   using PassingCommunicator::PassingCommunicator;
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
-    if (data.size() <= 16) PassingCommunicator::all_reduce(circle, number, data, of);
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
+    if (data.size() <= 16) PassingCommunicator::all_reduce(circle, number, data, of, how);
   }
 };
 TEST(PlantedFault, SkippedReduction) {
@@ -87,9 +87,9 @@ TEST(PlantedFault, SkippedReduction) {
 class CountsTwice : public PassingCommunicator {
  public:
   using PassingCommunicator::PassingCommunicator;
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
-    PassingCommunicator::all_reduce(circle, number, data, of);
-    if (data.size() > 16) PassingCommunicator::all_reduce(circle, number + 1'000'000, data, of);
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
+    PassingCommunicator::all_reduce(circle, number, data, of, how);
+    if (data.size() > 16) PassingCommunicator::all_reduce(circle, number + 1'000'000, data, of, how);
   }
 };
 TEST(PlantedFault, TiedGradientsCountedTwice) {

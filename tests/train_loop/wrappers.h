@@ -20,8 +20,8 @@ class PassingCommunicator : public Communicator {
   void connect(int from, int to) override { to_->connect(from, to); }
   void send(int to, int64_t number, std::span<const std::byte> data) override { to_->send(to, number, data); }
   void receive(int from, int64_t number, std::span<std::byte> data) override { to_->receive(from, number, data); }
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
-    to_->all_reduce(circle, number, data, of);
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
+    to_->all_reduce(circle, number, data, of, how);
   }
   void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run,
                       std::span<std::byte> part, Number of, Into into) override {

@@ -159,8 +159,8 @@ class GpuCommunicator : public Communicator {
                     });
   }
 
-  /// Every member adds up a share of the numbers and hands the sums to all.
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
+  /// Every member combines a share of the numbers and hands the results to all.
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
     const auto size = static_cast<size_t>(bytes_of(of));
     meet(circle, number, offer(data.data(), data.data(), data.size()),
          [&](const std::vector<Offer>& offers, size_t me, cudaStream_t stream) {
@@ -168,7 +168,7 @@ class GpuCommunicator : public Communicator {
            const size_t begin = numbers * me / members * size, end = numbers * (me + 1) / members * size;
            std::vector<std::byte*> to;
            for (const Offer& offer : offers) to.push_back(offer.in + begin);
-           gpu::sum(from(offers, begin), to, end - begin, of, stream);
+           gpu::combine(from(offers, begin), to, end - begin, of, how, stream);
          });
   }
 
@@ -181,7 +181,7 @@ class GpuCommunicator : public Communicator {
              const auto members = from(offers, done * offers.size() + me * run);
              std::byte* const to[] = {part.data() + done};
              if (into == Into::Replace)
-               gpu::sum(members, to, run, of, stream);
+               gpu::combine(members, to, run, of, Combine::Sum, stream);
              else
                gpu::add_sum(members, to[0], run, of, stream);
            }

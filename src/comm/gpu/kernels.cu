@@ -45,6 +45,23 @@ __device__ T total(const Pointers<const std::byte*>& from, size_t i) {
   }
 }
 
+/// A NaN is greater than every number.
+template <class T>
+__device__ T greatest(const Pointers<const std::byte*>& from, size_t i) {
+  const auto wide = [](T value) {
+    if constexpr (std::is_same_v<T, BFloat>)
+      return to_float(value);
+    else
+      return value;
+  };
+  T found = reinterpret_cast<const T*>(from.at[0])[i];
+  for (int m = 1; m < from.count; ++m) {
+    const T next = reinterpret_cast<const T*>(from.at[m])[i];
+    if (wide(next) > wide(found) || wide(next) != wide(next)) found = next;
+  }
+  return found;
+}
+
 template <class T>
 __device__ T added(T a, T b) {
   if constexpr (std::is_same_v<T, BFloat>)
@@ -53,12 +70,12 @@ __device__ T added(T a, T b) {
     return a + b;
 }
 
-template <class T>
-__global__ void sum_elements(Pointers<const std::byte*> from, Pointers<std::byte*> to, size_t count) {
+template <class T, Combine how>
+__global__ void combine_elements(Pointers<const std::byte*> from, Pointers<std::byte*> to, size_t count) {
   const size_t stride = static_cast<size_t>(gridDim.x) * blockDim.x;
   for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
-    const T sum = total<T>(from, i);
-    for (int m = 0; m < to.count; ++m) reinterpret_cast<T*>(to.at[m])[i] = sum;
+    const T one = how == Combine::Sum ? total<T>(from, i) : greatest<T>(from, i);
+    for (int m = 0; m < to.count; ++m) reinterpret_cast<T*>(to.at[m])[i] = one;
   }
 }
 
@@ -96,15 +113,16 @@ void with_type(Number of, const Use& use) {
 
 }  // namespace
 
-void sum(std::span<const std::byte* const> from, std::span<std::byte* const> to, size_t bytes, Number of,
-         cudaStream_t stream) {
+void combine(std::span<const std::byte* const> from, std::span<std::byte* const> to, size_t bytes, Number of,
+             Combine how, cudaStream_t stream) {
   if (bytes == 0) return;
   with_type(of, [&]<class T>(T) {
     const size_t count = bytes / sizeof(T);
-    sum_elements<T>
-        <<<blocks_for(count), threads, 0, stream>>>(pointers<const std::byte*>(from), pointers<std::byte*>(to), count);
+    const auto kernel = how == Combine::Sum ? combine_elements<T, Combine::Sum> : combine_elements<T, Combine::Max>;
+    kernel<<<blocks_for(count), threads, 0, stream>>>(pointers<const std::byte*>(from), pointers<std::byte*>(to),
+                                                      count);
   });
-  check_cuda(cudaGetLastError(), "sum numbers");
+  check_cuda(cudaGetLastError(), "combine numbers");
 }
 
 void add_sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of, cudaStream_t stream) {

@@ -1,4 +1,4 @@
-// Sums and copies between the devices of one GPU. All pointers are to its memory; work is put on the stream.
+// Sums, maxima and copies between the devices of one GPU. All pointers are to its memory; work is put on the stream.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,10 +13,10 @@ namespace piper::gpu {
 /// Members of an exchange.
 constexpr size_t most_members = 64;
 
-/// As `sum` of comm/numbers.h, bit for bit; every `to` gets the result.
-void sum(std::span<const std::byte* const> from, std::span<std::byte* const> to, size_t bytes, Number of,
-         cudaStream_t stream);
-/// `to` += that sum.
+/// As `combine` of comm/numbers.h, bit for bit; every `to` gets the result.
+void combine(std::span<const std::byte* const> from, std::span<std::byte* const> to, size_t bytes, Number of,
+             Combine how, cudaStream_t stream);
+/// `to` += the sum.
 void add_sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of, cudaStream_t stream);
 
 /// As `copy_part` of comm/parts.h, for all members: part `me` of everybody's `from` becomes a part of `to`.

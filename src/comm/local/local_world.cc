@@ -153,15 +153,15 @@ class LocalCommunicator : public Communicator {
                      });
   }
 
-  /// Every member adds up a share of the numbers and hands the sums to all.
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of) override {
+  /// Every member combines a share of the numbers and hands the results to all.
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
     const auto size = static_cast<size_t>(bytes_of(of));
     meet(circle, number, {data.data(), data.data(), data.size()}, [&](const std::vector<Offer>& offers, size_t me) {
       const size_t numbers = data.size() / size, members = offers.size();
       const size_t begin = numbers * me / members * size, end = numbers * (me + 1) / members * size;
       std::vector<const std::byte*> from;
       for (const Offer& offer : offers) from.push_back(offer.out + begin);
-      sum(from, data.data() + begin, end - begin, of);
+      combine(from, data.data() + begin, end - begin, of, how);
       for (const Offer& offer : offers)
         if (offer.in != data.data()) std::copy_n(data.data() + begin, end - begin, offer.in + begin);
     });

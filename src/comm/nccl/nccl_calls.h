@@ -42,7 +42,8 @@ class NcclCalls {
 
   // `from` and `to` may be the same where NCCL allows it: a reduce-scatter's `to` is the member's own part of `from`,
   // an all-gather's `from` its own part of `to`.
-  virtual NcclStatus all_reduce(const void* from, void* to, size_t count, Number of, Comm comm, Stream stream) = 0;
+  virtual NcclStatus all_reduce(const void* from, void* to, size_t count, Number of, Combine how, Comm comm,
+                                Stream stream) = 0;
   virtual NcclStatus reduce_scatter(const void* from, void* to, size_t count_of_part, Number of, Comm comm,
                                     Stream stream) = 0;
   virtual NcclStatus all_gather(const void* from, void* to, size_t bytes_of_part, Comm comm, Stream stream) = 0;

@@ -127,9 +127,9 @@ class NcclCommunicator : public Communicator {
     });
   }
 
-  void all_reduce(int circle, int64_t, std::span<std::byte> data, Number of) override {
-    call(comm_of(circle), "add up", [&](NcclCalls::Comm comm) {
-      return parts_.calls->all_reduce(data.data(), data.data(), data.size() / size_of(of), of, comm,
+  void all_reduce(int circle, int64_t, std::span<std::byte> data, Number of, Combine how) override {
+    call(comm_of(circle), how == Combine::Sum ? "add up" : "find the greatest", [&](NcclCalls::Comm comm) {
+      return parts_.calls->all_reduce(data.data(), data.data(), data.size() / size_of(of), of, how, comm,
                                       parts_.device->stream());
     });
   }

@@ -55,9 +55,9 @@ class ProcessCommunicator : public Communicator {
     messages.wait();
   }
 
-  void all_reduce(int circle, int64_t number, Bytes data, Number of) override {
+  void all_reduce(int circle, int64_t number, Bytes data, Number of, Combine how) override {
     const Exchange exchange = begin(circle, number, data.size());
-    if (data.size() <= small_bytes) return all_reduce_small(exchange, data, of);
+    if (data.size() <= small_bytes) return all_reduce_small(exchange, data, of, how);
     const auto size = static_cast<size_t>(bytes_of(of));
     const size_t numbers = data.size() / size, n = exchange.members.size();
     std::vector<Range> ranges;
@@ -68,7 +68,7 @@ class ProcessCommunicator : public Communicator {
         exchange.receive(sums, m, sum_step(b), ranges[m].block(b).of(data));
     add_up(exchange, data, ranges, [&](size_t b, std::span<const std::byte* const> from) {
       const Bytes block = ranges[exchange.me].block(b).of(data);
-      sum(from, block.data(), block.size(), of);
+      combine(from, block.data(), block.size(), of, how);
       for (const size_t m : exchange.others()) exchange.send(sums, m, sum_step(b), block);
     });
     sums.wait();
@@ -170,7 +170,7 @@ class ProcessCommunicator : public Communicator {
     return {*this, members, circle, number, whole, me};
   }
 
-  void all_reduce_small(const Exchange& exchange, Bytes data, Number of) {
+  void all_reduce_small(const Exchange& exchange, Bytes data, Number of, Combine how) {
     const size_t n = exchange.members.size();
     std::vector<std::byte> all(n * data.size());
     std::vector<const std::byte*> from;
@@ -180,7 +180,7 @@ class ProcessCommunicator : public Communicator {
       exchange.receive(messages, m, 0, Bytes(all).subspan(m * data.size(), data.size()));
     for (const size_t m : exchange.others()) exchange.send(messages, m, 0, data);
     messages.wait();
-    sum(from, data.data(), data.size(), of);
+    combine(from, data.data(), data.size(), of, how);
   }
 
   /// Sends every member its range of `whole` and receives everybody's numbers of this one's: `added(b, from)` gets

@@ -11,6 +11,7 @@
 #include "model/analytic/cut_chunks.h"
 #include "model/analytic/mixture_chunks.h"
 #include "model/analytic/mlp_chunk.h"
+#include "model/analytic/vocabulary_chunks.h"
 #include "model/verify_model.h"
 
 namespace piper {
@@ -49,15 +50,14 @@ Checked check_sizes(const ModelGraph& model) {
 
 /// Latent attention is cut in no published system: it stays whole.
 bool cuts_attention(const ChunkWriter& writer) {
-  return writer.form() == LayerForm::Cut && !has_latent_attention(writer.config().arch);
+  return writer.is_cut() && !has_latent_attention(writer.config().arch);
 }
 
 /// The chunks of a block that read its input.
 enum class Block { Attention, Mlp, Mixture, Head };
 std::vector<std::string> readers(const ChunkWriter& writer, Block block) {
   if (block == Block::Mixture) return {"dispatch", "combine"};
-  const bool cut =
-      block == Block::Attention ? cuts_attention(writer) : block == Block::Mlp && writer.form() == LayerForm::Cut;
+  const bool cut = block == Block::Attention ? cuts_attention(writer) : block == Block::Mlp && writer.is_cut();
   return cut ? std::vector<std::string>{"norm", "residual"} : std::vector<std::string>{""};
 }
 
@@ -65,7 +65,7 @@ std::vector<std::string> readers(const ChunkWriter& writer, Block block) {
 Flow add_layer(ChunkWriter& writer, int64_t index, const Flow& x) {
   const bool mixture = is_mixture_layer(writer.config(), index);
   const std::string prefix = fmt::format("layer.{}.", index);
-  const bool cut = writer.form() == LayerForm::Cut;
+  const bool cut = writer.is_cut();
   const Flow middle =
       writer.activation(prefix + "attention.out", readers(writer, mixture ? Block::Mixture : Block::Mlp));
   if (cuts_attention(writer))
@@ -88,9 +88,9 @@ ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm fo
   ChunkWriter writer(config, step, form);
   const ValueId tokens = writer.input("tokens"), labels = writer.input("labels"), loss = writer.loss("loss");
   Flow x = writer.activation("embed.out", readers(writer, config.layers > 0 ? Block::Attention : Block::Head));
-  add_embed(writer, tokens, x);
+  (writer.cuts_vocabulary() ? add_cut_embed : add_embed)(writer, tokens, x);
   for (int64_t index = 0; index < config.layers; ++index) x = add_layer(writer, index, x);
-  add_head(writer, x, labels, loss);
+  (writer.cuts_vocabulary() ? add_cut_head : add_head)(writer, x, labels, loss);
   return std::move(writer).finish();
 }
 

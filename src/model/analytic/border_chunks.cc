@@ -1,5 +1,6 @@
 #include "model/analytic/border_chunks.h"
 
+#include "model/analytic/dims.h"
 #include "model/analytic/draft_parts.h"
 
 namespace piper {
@@ -14,8 +15,8 @@ void add_embed(ChunkWriter& writer, ValueId tokens, const Flow& out) {
   draft.weight_reads = out.gradients;
   draft.weight_reads.push_back(tokens);
   WorkTally tally(draft.name, writer.per_sample());
-  tally.lookup("weight", c.vocab, c.hidden);
-  if (has_learned_positions(c.arch)) tally.lookup("positions", c.seq, c.hidden);
+  tally.lookup("weight", fixed(c.vocab), c.hidden);
+  if (has_learned_positions(c.arch)) tally.lookup("positions", fixed(c.seq), c.hidden);
   if (c.dropout) tally.keep_bytes(c.hidden, NeededBy::Weight);  // mask
   writer.add(std::move(draft), tally);
 }
@@ -36,7 +37,7 @@ void add_head(ChunkWriter& writer, const Flow& x, ValueId labels, ValueId loss) 
     input_norm(tally, c);
     draft.input_reads.push_back(x.value);
   }
-  tally.tied_linear(c.tie_embeddings ? "embed.weight" : "head.weight", c.hidden, c.vocab);
+  tally.tied_linear(c.tie_embeddings ? "embed.weight" : "head.weight", c.hidden, fixed(c.vocab));
   tally.keep_bytes(float32_bytes * c.vocab, NeededBy::Input);  // logits
   tally.hand(c.vocab);
   tally.inside(c.vocab);

@@ -52,8 +52,7 @@ ValueId ChunkWriter::loss(std::string name) {
 }
 
 Flow ChunkWriter::activation(const std::string& name, const std::vector<std::string>& readers) {
-  const Shape shape = {samples(), form_ == LayerForm::Cut ? tokens(sequence()) : fixed(sequence()),
-                       fixed(config_.hidden)};
+  const Shape shape = {samples(), is_cut() ? tokens(sequence()) : fixed(sequence()), fixed(config_.hidden)};
   Flow flow{builder_.value(name, ValueKind::Computed, dtype(), shape), {}};
   for (const std::string& reader : readers)
     flow.gradients.push_back(
@@ -61,10 +60,22 @@ Flow ChunkWriter::activation(const std::string& name, const std::vector<std::str
   return flow;
 }
 
-Flow ChunkWriter::inner(const std::string& name, int64_t elements) {
+Flow ChunkWriter::inner(const std::string& name, int64_t elements, DType dtype) {
   const Shape shape = {samples(), fixed(sequence()), cut(elements)};
-  return {builder_.value(name, ValueKind::Computed, dtype(), shape),
-          {builder_.value("d." + name, ValueKind::Computed, dtype(), shape)}};
+  return {builder_.value(name, ValueKind::Computed, dtype, shape),
+          {builder_.value("d." + name, ValueKind::Computed, dtype, shape)}};
+}
+
+ValueId ChunkWriter::per_token(std::string name, Partial partial) {
+  const ValueId value =
+      builder_.value(std::move(name), ValueKind::Computed, DType::Float32, {samples(), fixed(sequence())});
+  builder_.make_partial(value, partial);
+  return value;
+}
+ValueId ChunkWriter::partial_number(std::string name) {
+  const ValueId value = builder_.value(std::move(name), ValueKind::Computed, DType::Float32, {});
+  builder_.make_partial(value);
+  return value;
 }
 
 Flow ChunkWriter::slots(const std::string& name) {
@@ -149,6 +160,7 @@ void ChunkWriter::add(ChunkDraft draft, const WorkTally& tally) {
   const ChunkId chunk = builder_.chunk(draft.name, draft.scopes);
   if (tally.unit().divided == Divided::Tokens) builder_.make_sliced(chunk);
   add_forward(chunk, draft, tally);
+  if (!has_input_part && !has_weight_part) return;  // nothing to do in backward
   if (!has_input_part) weight.reads = whole.reads;
   add_backward(chunk, Pass::B, tally, std::move(whole));
   if (has_input_part) add_backward(chunk, Pass::BI, tally, std::move(input));

@@ -27,15 +27,17 @@ struct ChunkDraft {
   std::vector<ValueId> weight_reads;  // BW: the same for the gradients of parameters
 };
 
-/// How fine the chunks of a layer are: blocks, or the parts of blocks that tensor parallelism tells apart.
-enum class LayerForm { Blocks, Cut };
+/// How fine chunks are: blocks of layers, or the parts of blocks that tensor parallelism tells apart; the same also of
+/// embedding and head, where the vocabulary is cut.
+enum class LayerForm { Blocks, Cut, CutVocabulary };
 
 class ChunkWriter {
  public:
   ChunkWriter(const ModelConfig& config, const StepConfig& step, LayerForm form);
 
   const ModelConfig& config() const { return config_; }
-  LayerForm form() const { return form_; }
+  bool is_cut() const { return form_ != LayerForm::Blocks; }
+  bool cuts_vocabulary() const { return form_ == LayerForm::CutVocabulary; }
   /// Tokens of a sample.
   int64_t sequence() const { return step_.sequence; }
   /// Activations have the dtype of the weights.
@@ -50,7 +52,11 @@ class ChunkWriter {
   /// [b, sequence, hidden], read by the chunks named (one: the gradient is d.NAME, several: d.NAME.READER).
   Flow activation(const std::string& name, const std::vector<std::string>& readers = {""});
   /// [b, sequence, elements], divided where the chunk is cut; read by one chunk.
-  Flow inner(const std::string& name, int64_t elements);
+  Flow inner(const std::string& name, int64_t elements) { return inner(name, elements, dtype()); }
+  Flow inner(const std::string& name, int64_t elements, DType dtype);
+  /// [b, sequence] in float32, and one number, of which each device has a part.
+  ValueId per_token(std::string name, Partial partial);
+  ValueId partial_number(std::string name);
   void make_partial(ValueId value) { builder_.make_partial(value); }
   /// [expert, capacity, hidden], read by one chunk.
   Flow slots(const std::string& name);

@@ -58,9 +58,9 @@ void WorkTally::bias(const std::string& name, int64_t width) {
   parameter(prefix_ + "." + name + ".bias", {fixed(width)}, false);
 }
 
-void WorkTally::tied_linear(const std::string& name, int64_t in, int64_t out) {
-  parameter(name, {fixed(out), fixed(in)}, true);
-  product(in, out);
+void WorkTally::tied_linear(const std::string& name, int64_t in, const Dim& out) {
+  parameter(name, {out, fixed(in)}, true);
+  product(in, out.size);
 }
 
 void WorkTally::norm(const std::string& name, int64_t width, Bias bias, int64_t repeat) {
@@ -72,9 +72,9 @@ void WorkTally::norm(const std::string& name, int64_t width, Bias bias, int64_t 
   add(weight_.moved, times(2, bytes));
 }
 
-void WorkTally::lookup(const std::string& name, int64_t entries, int64_t width) {
+void WorkTally::lookup(const std::string& name, const Dim& entries, int64_t width) {
   const int64_t bytes = times(times(unit_.rows, width), unit_.value_bytes);
-  parameters_.push_back({prefix_ + "." + name, {fixed(entries), fixed(width)}, false});
+  parameters_.push_back({prefix_ + "." + name, {entries, fixed(width)}, false});
   add(forward_.moved, times(2, bytes));
   add(weight_.moved, saturating_add(bytes, times(times(unit_.rows, width), 2 * unit_.gradient_bytes)));
 }

@@ -54,11 +54,11 @@ class WorkTally {
   /// The parameter `prefix.name.bias` of a product in another chunk.
   void bias(const std::string& name, int64_t width);
   /// The same with a parameter that has a name of its own because another chunk uses it too.
-  void tied_linear(const std::string& parameter, int64_t in, int64_t out);
+  void tied_linear(const std::string& parameter, int64_t in, const Dim& out);
   /// A normalisation of rows of `width` elements, `repeat` times per row; with a bias it is a LayerNorm.
   void norm(const std::string& name, int64_t width, Bias bias, int64_t repeat = 1);
   /// A table of which each row of the unit takes one entry.
-  void lookup(const std::string& name, int64_t entries, int64_t width);
+  void lookup(const std::string& name, const Dim& entries, int64_t width);
   /// Operators without products: elements per row that come in and go out.
   void pointwise(int64_t in, int64_t out);
   /// softmax(q k^T) v of the whole unit, where scores are stored (`passes` times over them) or not (0).

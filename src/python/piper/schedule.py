@@ -85,14 +85,16 @@ class Schedule:
         """Divides experts among devices."""
         return self._add("shard", [_filter(what), *_where(devices, along), *_named(stream=stream)])
 
-    def cut(self, what: Filter, *, along: str, parameters: Optional[str] = None, sequence: bool = False, regather: bool = False,
-            stream: Optional[str] = None) -> "Schedule":
+    def cut(self, what: Filter, *, along: str, parameters: Optional[str] = None, vocabulary: bool = False, sequence: bool = False,
+            regather: bool = False, stream: Optional[str] = None) -> "Schedule":
         """Tensor parallelism: divides parameters along a dimension, as in `parameters="*.o_proj.weight: 1"`; the rest follows.
 
-        `sequence` divides the tokens between what is cut; `regather` gathers them again in backward instead of keeping them."""
+        `vocabulary` cuts the tables of embedding and head too, and the loss over them. `sequence` divides the tokens between what
+        is cut; `regather` gathers them again in backward instead of keeping them."""
         quoted = None if parameters is None else f'"{parameters}"'
-        return self._add("cut", [_filter(what), *_named(
-            along=along, parameters=quoted, sequence="on" if sequence else None, regather="on" if regather else None, stream=stream)])
+        on = {True: "on", False: None}
+        return self._add("cut", [_filter(what), *_named(along=along, parameters=quoted, vocabulary=on[vocabulary], sequence=on[sequence],
+                                                        regather=on[regather], stream=stream)])
 
     def recompute(self, what: Filter = "{}") -> "Schedule":
         return self._add("recompute", [_filter(what)])

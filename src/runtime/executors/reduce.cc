@@ -36,8 +36,7 @@ struct Reduction {
 
 class AllReduce : public Executor, Reduction {
  public:
-  AllReduce(const Preparation& prepare, int op)
-      : Reduction(prepare, op), circle_(prepare.circle(prepare.op(op))) {}
+  AllReduce(const Preparation& prepare, int op) : Reduction(prepare, op), circle_(prepare.circle(prepare.op(op))) {}
   void run(Frame& frame) override {
     prepare.communicator.all_reduce(circle_, prepare.number(communication, frame), all(frame[gradients]),
                                     number_type(dtype));
@@ -94,6 +93,7 @@ class SumParts : public Executor {
     circle_ = prepare.circle(op);
     from_ = op.reads[0];
     to_ = op.writes[0];
+    if (prepare.communication(op).maximum) how_ = Combine::Max;
   }
   void run(Frame& frame) override {
     const at::Tensor& part = frame[from_];
@@ -101,12 +101,13 @@ class SumParts : public Executor {
     sum = at::empty_like(part);
     sum.copy_(part);
     prepare_.communicator.all_reduce(circle_, prepare_.number(communication_, frame), {bytes_of(sum), sum.nbytes()},
-                                     number_type(sum.scalar_type()));
+                                     number_type(sum.scalar_type()), how_);
   }
 
  private:
   Preparation prepare_;
   int communication_, circle_ = -1, from_ = -1, to_ = -1;
+  Combine how_ = Combine::Sum;
 };
 
 /// The step's scalars, which every update needs.

@@ -74,6 +74,11 @@ CapturedComputations::CapturedComputations(const CapturedModel& model,
     : model_(model), graph_(*model.graph()), initial_(std::move(initial)), place_(place) {
   for (size_t c = 0; c < graph_.chunks.size(); ++c) chunks_[graph_.chunks[c].name] = ChunkId(c);
   for (size_t v = 0; v < graph_.values.size(); ++v) values_[graph_.values[v].name] = ValueId(v);
+  for (size_t p = 0; p < graph_.parameters.size(); ++p) parameters_[graph_.parameters[p].name] = ParameterId(p);
+  const std::vector<GraphTensor>& tensors = model.slices()[0].operators.tensors;
+  for (size_t t = 0; t < tensors.size(); ++t)
+    if (tensors[t].kind == TensorKind::Parameter || tensors[t].kind == TensorKind::Buffer)
+      tensors_.emplace(tensors[t].name, TensorId(t));
 }
 
 ChunkId CapturedComputations::chunk(std::string_view name) const {
@@ -89,10 +94,9 @@ ValueId CapturedComputations::value_id(std::string_view name) const {
 }
 
 const GraphTensor& CapturedComputations::tensor(std::string_view name) const {
-  for (const GraphTensor& tensor : model_.slices()[0].operators.tensors)
-    if ((tensor.kind == TensorKind::Parameter || tensor.kind == TensorKind::Buffer) && tensor.name == name)
-      return tensor;
-  internal_error(fmt::format("the model has no parameter {}", name));
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) internal_error(fmt::format("the model has no parameter {}", name));
+  return model_.slices()[0].operators[found->second];
 }
 
 ComputationForm CapturedComputations::form(std::string_view name, Pass pass) const {
@@ -156,28 +160,27 @@ ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t sampl
 }
 
 ParameterForm CapturedComputations::parameter(std::string_view name) const {
-  for (const Parameter& parameter : graph_.parameters) {
-    if (parameter.name != name) continue;
-    ParameterForm out;
-    out.dtype = parameter.dtype;
-    out.sizes = tensor(name).layout.sizes;
-    int64_t product = 1;
-    size_t dim = 0;
-    for (const Dim& factor : parameter.shape) {
-      while (dim < out.sizes.size() && product == out.sizes[dim] && factor.size != 1) {
-        ++dim;
-        product = 1;
-      }
-      if (factor.label == divided_label || factor.label == cut_label) {
-        out.divided_dim = dim;
-        out.divided_factor = out.factors.size();
-      }
-      out.factors.push_back(factor.size);
-      product *= factor.size;
+  const auto found = parameters_.find(name);
+  if (found == parameters_.end()) internal_error(fmt::format("the model has no parameter {}", name));
+  const Parameter& parameter = graph_[found->second];
+  ParameterForm out;
+  out.dtype = parameter.dtype;
+  out.sizes = tensor(name).layout.sizes;
+  int64_t product = 1;
+  size_t dim = 0;
+  for (const Dim& factor : parameter.shape) {
+    while (dim < out.sizes.size() && product == out.sizes[dim] && factor.size != 1) {
+      ++dim;
+      product = 1;
     }
-    return out;
+    if (factor.label == divided_label || factor.label == cut_label) {
+      out.divided_dim = dim;
+      out.divided_factor = out.factors.size();
+    }
+    out.factors.push_back(factor.size);
+    product *= factor.size;
   }
-  internal_error(fmt::format("the model has no parameter {}", name));
+  return out;
 }
 
 }  // namespace piper

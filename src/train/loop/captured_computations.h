@@ -44,6 +44,8 @@ class CapturedComputations : public Computations {
   std::map<std::pair<int, std::string>, at::Tensor> states_;
   std::map<std::string, ChunkId, std::less<>> chunks_;
   std::map<std::string, ValueId, std::less<>> values_;
+  std::map<std::string, ParameterId, std::less<>> parameters_;
+  std::map<std::string, TensorId, std::less<>> tensors_;  // of parameters and buffers, in the first slice
 };
 
 }  // namespace piper

@@ -38,6 +38,10 @@ Cuts cuts_of(const TrainableModel& model, const Schedule& schedule) {
     if (const auto* cut = std::get_if<Cut>(&directive.body)) {
       const std::vector<CutSeed> named = cut->seeds.empty() ? known_cuts(model.meta.parameters) : cut->seeds;
       out.seeds.insert(out.seeds.end(), named.begin(), named.end());
+      if (cut->vocabulary) {
+        const std::vector<CutSeed> tables = known_vocabulary(model.meta.parameters);
+        out.seeds.insert(out.seeds.end(), tables.begin(), tables.end());
+      }
       out.sequence = out.sequence || cut->sequence;
     }
   return out;

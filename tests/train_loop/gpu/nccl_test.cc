@@ -89,8 +89,8 @@ class CarriedCalls : public NcclCalls {
     return {};
   }
 
-  NcclStatus all_reduce(const void*, void* to, size_t count, Number what, Comm comm, Stream) override {
-    of(comm).carrier->all_reduce(0, of(comm).next++, {static_cast<std::byte*>(to), count * size(what)}, what);
+  NcclStatus all_reduce(const void*, void* to, size_t count, Number what, Combine how, Comm comm, Stream) override {
+    of(comm).carrier->all_reduce(0, of(comm).next++, {static_cast<std::byte*>(to), count * size(what)}, what, how);
     return {};
   }
   NcclStatus reduce_scatter(const void* from, void* to, size_t count, Number what, Comm comm, Stream) override {

@@ -62,8 +62,10 @@ class Library : public NcclCalls {
   NcclStatus group_start() override { return status_of(ncclGroupStart(), nullptr); }
   NcclStatus group_end() override { return status_of(ncclGroupEnd(), nullptr); }
 
-  NcclStatus all_reduce(const void* from, void* to, size_t count, Number what, Comm comm, Stream stream) override {
-    return status_of(ncclAllReduce(from, to, count, type_of(what), ncclSum, of(comm), on(stream)), of(comm));
+  NcclStatus all_reduce(const void* from, void* to, size_t count, Number what, Combine how, Comm comm,
+                        Stream stream) override {
+    const ncclRedOp_t op = how == Combine::Sum ? ncclSum : ncclMax;
+    return status_of(ncclAllReduce(from, to, count, type_of(what), op, of(comm), on(stream)), of(comm));
   }
   NcclStatus reduce_scatter(const void* from, void* to, size_t count, Number what, Comm comm, Stream stream) override {
     return status_of(ncclReduceScatter(from, to, count, type_of(what), ncclSum, of(comm), on(stream)), of(comm));

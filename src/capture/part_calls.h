@@ -1,0 +1,26 @@
+// Calls along a dimension that is cut, as calls that each device can make of its part.
+//
+// Some operators mix what would lie on different devices, but can be written as several that do not, with a sum or a
+// maximum between them: the rows of a table that indices name, a softmax and its loss over the vocabulary, a bias
+// inside a product. They stay as they are where their dimension is not cut.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "capture/label_rules.h"
+
+namespace piper {
+
+/// Whether the call may have a cut dimension where its rule wants a plain one.
+bool can_be_parted(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, const MustBePlain& where);
+
+struct PartedGraph {
+  OperatorGraph graph;
+  BodyLabels labels;
+  std::map<CallId, CallId> product_of;  // by call that adds a bias: what it is added to
+  std::set<CallId> inside;              // work on nothing that is divided, but belong to those that do
+};
+PartedGraph part_calls(OperatorGraph graph, BodyLabels labels);
+
+}  // namespace piper
