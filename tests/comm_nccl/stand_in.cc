@@ -207,11 +207,12 @@ class NcclStandIn::Calls : public NcclCalls {
 
   NcclStatus all_reduce(const void* from, void* to, size_t count, Number what, Combine how, Comm comm,
                         Stream stream) override {
-    return call({Kind::AllReduce, 0, 0, count, what, how}, comm, stream, [=, &mine = of(comm)](const NcclRecord& r) {
-      const size_t bytes = r.count * static_cast<size_t>(bytes_of(what));
-      if (from != to) std::memcpy(to, from, bytes);
-      mine.carrier().all_reduce(0, mine.collectives++, {static_cast<std::byte*>(to), bytes}, what, r.how);
-    });
+    return call({Kind::AllReduce, 0, 0, count, what, -1, -1, nullptr, how}, comm, stream,
+                [=, &mine = of(comm)](const NcclRecord& r) {
+                  const size_t bytes = r.count * static_cast<size_t>(bytes_of(what));
+                  if (from != to) std::memcpy(to, from, bytes);
+                  mine.carrier().all_reduce(0, mine.collectives++, {static_cast<std::byte*>(to), bytes}, what, r.how);
+                });
   }
   NcclStatus reduce_scatter(const void* from, void* to, size_t count, Number what, Comm comm, Stream stream) override {
     return call({Kind::ReduceScatter, 0, 0, count, what}, comm, stream, [=, &mine = of(comm)](const NcclRecord& r) {

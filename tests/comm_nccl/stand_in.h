@@ -20,10 +20,10 @@ struct NcclRecord {
   int rank = -1;     // of the device, there
   size_t count = 0;  // numbers or bytes; of Init: ranks
   Number of = Number::Float32;
-  Combine how = Combine::Sum;          // of AllReduce
   int peer = -1;                       // of Send and Receive
   int group = -1;                      // which of the device's groups on the communicator; -1: none
   NcclCalls::Stream stream = nullptr;  // not of Init
+  Combine how = Combine::Sum;          // of AllReduce
   friend bool operator==(const NcclRecord&, const NcclRecord&) = default;
 };
 std::string describe(const NcclRecord& record);
