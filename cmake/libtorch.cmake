@@ -1,5 +1,5 @@
 # find_libtorch(): headers and libraries of the PyTorch wheel. Defines the target libtorch::cpu, or only says why not; and
-# libtorch::cuda where PIPER_PYTHON (or PIPER_CUDA=ON) asks for it, all its libraries are there and CUDA's compiler is here;
+# libtorch::cuda where PIPER_PYTHON (or PIPER_CUDA=ON, or pip) asks for it, all its libraries are there and CUDA's compiler is here;
 # nccl::nccl where that compiler is and NCCL lies beside PyTorch.
 # The wheel is found through the interpreter that PIPER_PYTHON names, or .venv, without importing it: the small installation
 # of scripts/setup --torch cannot be imported, and its own CMake package insists on a CUDA toolkit.
@@ -41,7 +41,7 @@ function(find_libtorch)
   target_link_libraries(libtorch::cpu INTERFACE libtorch::torch_cpu libtorch::c10)
   # its GPU side only if asked for, because programs that have it take longer to start; the small installation lacks cuBLAS
   file(GLOB cublas ${root}/../nvidia/*/lib/libcublas.so.*)
-  if((PIPER_PYTHON OR PIPER_CUDA STREQUAL ON) AND EXISTS ${root}/lib/libtorch_cuda.so AND cublas AND TARGET CUDA::cudart)
+  if((PIPER_PYTHON OR SKBUILD OR PIPER_CUDA STREQUAL ON) AND EXISTS ${root}/lib/libtorch_cuda.so AND cublas AND TARGET CUDA::cudart)
     add_library(libtorch::cuda INTERFACE IMPORTED GLOBAL)
     # nothing refers to torch_cuda by name: it brings operators, which only have to be there. What these libraries need
     # themselves is found when they run

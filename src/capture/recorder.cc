@@ -13,6 +13,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "capture/gpu_calls.h"
 #include "capture/part_operators.h"
 #include "capture/shape_rules.h"
 
@@ -119,6 +120,7 @@ class Recorder : public ScopeListener {
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
     if (running_) return op.redispatchBoxed(keys & below_capture, &stack);  // a part of a recorded call
     failed_at_.clear();                                                     // the model goes on
+    if (device_.is_cuda() && rewrite_gpu_call(op, stack)) return;
     const OperatorFacts& facts = facts_of(op);
     if (facts.decomposes) return op.redispatchBoxed(keys & below_capture, &stack);
     const size_t count = op.schema().arguments().size(), base = stack.size() - count;
@@ -128,6 +130,8 @@ class Recorder : public ScopeListener {
       if (facts.data_dependent && !is_fake() && !is_plain_index(op, stack, base)) refuse_data_dependent(op);
       Call call = describe(op, facts, stack, base);
       run_for_shapes(op, facts, keys, stack);
+      if (device_.is_cuda() && graph[call.op].random && drops_nothing(call))
+        forget_random_state(op, stack);
       return add(op, std::move(call), stack);
     }
     if (!is_fake()) return op.redispatchBoxed(keys & below_capture, &stack);  // numbers the model writes down
@@ -206,12 +210,17 @@ class Recorder : public ScopeListener {
     }
     if (!is_fake()) facts.rule = shape_rule(described.name, table.target);
     facts.decomposes = !facts.rule && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-                       !op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
+                       !op.hasKernelForDispatchKey(c10::DispatchKey::Meta) && !runs_as_one(op);
     facts.data_dependent = op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);
     facts.id = OperatorId(graph.operators.size());
     graph.operators.push_back(std::move(described));
     table.operators.push_back(op);
     return facts;
+  }
+
+  /// A GPU has a kernel for what is several operators elsewhere: fused norms.
+  bool runs_as_one(const c10::OperatorHandle& op) const {
+    return device_.is_cuda() && op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
   }
 
   bool is_fake() const { return !device_.is_meta(); }

@@ -10,5 +10,6 @@ void bind_models(pybind11::module_& module);     // Model, Scope
 void bind_plans(pybind11::module_& module);      // Plan, Simulation
 void bind_trainers(pybind11::module_& module);   // Trainer
 void bind_processes(pybind11::module_& module);  // joining others
+void bind_gpus(pybind11::module_& module);       // Gpu
 
 }  // namespace piper::python

@@ -56,18 +56,19 @@ SourceRange place_of(const py::object& place) {
                        : error(ErrorCode::E605, {}, fmt::format("{}: {}: {}", state.where, type, message))
                              .help(
                                  "the model's own code failed on fake tensors, which have shapes but no numbers; does "
-                                 "it run on the CPU with a batch of these shapes?");
+                                 "it run there with a batch of these shapes?");
   out.where = place_of(frontend.attr("place")(problem.value()));
   throw Refused(std::move(out));
 }
 
 /// The model behind a Python object with `loss(inputs)`, `mode()`, a context in which everything is fake, and
-/// `place(exception)`.
-MetaModel meta_model(const py::object& python, std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers) {
+/// `place(exception)`. `device`: where fake tensors say they are.
+MetaModel meta_model(const py::object& python, std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
+                     c10::Device device) {
   MetaModel out;
   out.parameters = std::move(parameters);
   out.buffers = std::move(buffers);
-  out.device = c10::kCPU;
+  out.device = device;
   const SharedObject frontend = share(python);
   out.loss = [frontend](const std::vector<at::Tensor>& inputs) {
     const py::gil_scoped_acquire lock;
@@ -133,13 +134,14 @@ std::vector<NamedTensor> named(const NamedTensors& tensors) {
 Model capture_model(const py::object& frontend, const std::string& name, const NamedTensors& parameters,
                     const NamedTensors& buffers,
                     const std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>>& inputs,
-                    int64_t batch, int64_t sequence, const std::string& weights) {
+                    int64_t batch, int64_t sequence, const std::string& weights, const std::string& device) {
   TrainableModel model;
   model.name = name;
   model.step.batch = batch;
   model.step.sequence = sequence;
   model.step.weights = model.step.gradients = dtype_of(weights);
-  model.meta = meta_model(frontend, named(parameters), named(buffers));
+  model.target = c10::Device(device);
+  model.meta = meta_model(frontend, named(parameters), named(buffers), model.target);
   for (const auto& [input, dtype, sizes] : inputs) model.inputs.push_back({input, dtype_of(dtype), sizes});
   Model out;
   {
@@ -164,7 +166,7 @@ Model capture_config(const std::string& text, const std::string& name) {
 /// For tests: the calls of one recording, as they were made.
 std::string record_text(const py::object& frontend, const NamedTensors& parameters, const NamedTensors& buffers,
                         const NamedTensors& inputs) {
-  const MetaModel model = meta_model(frontend, named(parameters), named(buffers));
+  const MetaModel model = meta_model(frontend, named(parameters), named(buffers), c10::kCPU);
   const py::gil_scoped_release unlocked;
   return print(unwrap(record(model, named(inputs))).graph);
 }

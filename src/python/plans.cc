@@ -1,4 +1,5 @@
 // Plans: compiled, proved, looked at and run on paper.
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 
@@ -46,6 +47,11 @@ StepConfig with_optimizer(StepConfig step, const std::string& kind, const std::s
   return step;
 }
 
+/// Of several GPUs the one that the calling thread uses: operators are measured there.
+c10::Device used_now(c10::Device target) {
+  return target.is_cpu() ? target : c10::impl::VirtualGuardImpl(target.type()).getDevice();
+}
+
 struct CompileRequest {
   std::string cluster, costs;
   std::string optimizer, gradients, master;  // empty: as the model says
@@ -68,6 +74,7 @@ Plan compile_plan(const Model& model, const Schedule& schedule, const CompileReq
     TrainableModel trained = *model.trainable;
     if (!request.optimizer.empty())
       trained.step = with_optimizer(trained.step, request.optimizer, request.gradients, request.master);
+    trained.target = used_now(trained.target);
     out.captured = std::make_shared<const CapturedModel>(
         unwrap(capture_for(trained, *model.sketch, schedule, options, request.measure)));
     graph = out.captured->graph();

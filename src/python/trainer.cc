@@ -9,51 +9,10 @@
 #include <cstring>
 
 #include "base/invariant.h"
-#include "comm/local/local_world.h"
-#include "python/errors.h"
+#include "python/raised.h"
+#include "tools/use_gpu.h"
 
 namespace piper::python {
-
-class ObservedComputation : public Computation {
- public:
-  ObservedComputation(ObservedLosses& owner, std::unique_ptr<Computation> inner, size_t loss)
-      : owner_(owner), inner_(std::move(inner)), loss_(loss) {}
-  void run(const ComputationArguments& arguments) override {
-    inner_->run(arguments);
-    const double loss = arguments.writes[loss_].item<double>();
-    const std::lock_guard lock(owner_.mutex_);
-    owner_.seen_[arguments.slice.first_sample] = loss;
-  }
-
- private:
-  ObservedLosses& owner_;
-  std::unique_ptr<Computation> inner_;
-  size_t loss_;  // among what it writes
-};
-
-ObservedLosses::ObservedLosses(Computations& inner, const ModelGraph& model, const piper::Plan& plan)
-    : inner_(inner), plan_(plan) {
-  for (const Value& value : model.values)
-    if (value.kind == ValueKind::Loss) loss_ = value.name;
-}
-
-std::unique_ptr<Computation> ObservedLosses::make(const ComputationSite& site) {
-  std::unique_ptr<Computation> made = inner_.make(site);
-  const std::vector<std::string> writes = inner_.form(site.name, site.pass).writes;
-  const auto found = std::find(writes.begin(), writes.end(), loss_);
-  if (found == writes.end() || sharer_index(plan_, site.device) != 0) return made;
-  return std::make_unique<ObservedComputation>(*this, std::move(made), static_cast<size_t>(found - writes.begin()));
-}
-
-void ObservedLosses::forget() {
-  const std::lock_guard lock(mutex_);
-  seen_.clear();
-}
-
-std::map<int64_t, double> ObservedLosses::losses() const {
-  const std::lock_guard lock(mutex_);
-  return seen_;
-}
 
 namespace {
 
@@ -82,9 +41,11 @@ std::span<std::byte> bytes_of(at::Tensor& tensor) {
 }
 
 /// What the processes of a job must have in common.
-Identity identity_of(const piper::Plan& plan, const TrainerOptions& options, const World& world) {
+Identity identity_of(const piper::Plan& plan, const TrainerOptions& options, const World& world,
+                     const Processor& processor) {
   return {{"piper", PIPER_VERSION},
           {"what carries messages", world.library()},
+          {"what computes", processor.place().is_cpu() ? "cpu" : "cuda, joined by " + joins_gpus()},
           {"the hash of the plan", fmt::format("{:016x}", hash(plan))},
           {"the seed", fmt::format("{}", options.seed)},
           {"clip", options.clip ? fmt::format("{}", *options.clip) : "none"},
@@ -93,27 +54,34 @@ Identity identity_of(const piper::Plan& plan, const TrainerOptions& options, con
 
 }  // namespace
 
-Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, World* world)
+Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, World* world,
+                 std::shared_ptr<Processor> processor)
     : plan_(std::move(plan)),
       initial_(std::move(initial)),
       options_(options),
-      computations_(*plan_.captured,
-                    [this](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); }),
-      observed_(computations_, *plan_.captured->graph(), plan_.plan()),
+      own_processor_(std::move(processor)),
+      processor_(own_processor_ ? *own_processor_ : host_processor()),
+      computations_(
+          *plan_.captured,
+          [this](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); }, processor_.place()),
       world_(world) {
   const StepConfig& step = plan_.trainable->step;
   unwrap(check_types(element_types(step, step.weights)));
   const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
   JobOptions job;
   job.patience = patience_of(options.patience);
+  job.run.processor = &processor_;
   if (world_) {
-    unwrap(check_processes(*world_, device_count(*shared), host_processor()));
-    unwrap(check_alike(*world_, identity_of(*shared, options, *world_), job.patience));
+    unwrap(check_processes(*world_, device_count(*shared), processor_));
+    unwrap(check_alike(*world_, identity_of(*shared, options, *world_, processor_), job.patience));
     take_from_rank_0(initial_);
   }
+  LocalOptions local;
+  local.patience = until_the_job_fails;
   std::vector<std::unique_ptr<Communicator>> communicators =
-      world_ ? join_job(*world_, device_count(*shared), host_processor(), job) : make_local_world(device_count(*shared));
-  job_ = std::make_unique<Job>(shared, step, observed_, std::move(communicators), std::move(job));
+      world_ ? join_job(*world_, device_count(*shared), processor_, job)
+             : processor_.make_world(device_count(*shared), std::move(local));
+  job_ = std::make_unique<Job>(shared, step, computations_, std::move(communicators), std::move(job));
   job_->set_parameters([&](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); });
   initial_.clear();
   if (world_) job_->watched([&] { together_.emplace(*world_, *job_); });
@@ -123,7 +91,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::take_from_rank_0(Tensors& values) {
   for (auto& [name, value] : values) {
-    at::Tensor whole = value.contiguous();
+    const at::Tensor whole = value.cpu().contiguous();
     const std::string mine(static_cast<const char*>(whole.const_data_ptr()), world_->rank() == 0 ? whole.nbytes() : 0);
     const std::string given = world_->broadcast(mine, std::chrono::minutes(10));
     if (world_->rank() == 0) continue;
@@ -154,24 +122,24 @@ at::Tensor Trainer::kept(const std::string& name, Kept kept) {
   bool somewhere = false;
   job_->watched([&] { somewhere = together_->anywhere(whole.defined()); });
   if (!somewhere) return {};
-  if (!whole.defined()) whole = at::zeros(observed_.parameter(name).sizes, scalar_type(*dtype));
+  if (!whole.defined()) whole = at::zeros(computations_.parameter(name).sizes, scalar_type(*dtype));
   sum_everywhere(whole);
   return whole;
 }
 
 void Trainer::set_kept(const std::string& name, Kept kept, const at::Tensor& whole) {
-  job_->set_parameter(name, kept, whole);
+  job_->set_parameter(name, kept, whole.cpu());
 }
 
 at::Tensor Trainer::buffer(const std::string& name, const at::Tensor& like) {
   const at::Tensor mine = computations_.find_state(name);
-  if (!together_) return mine.defined() ? mine.clone() : mine;
+  if (!together_) return mine.defined() ? mine.to(at::kCPU, mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true) : mine;
   at::Tensor owners = at::zeros({together_->processes()}, at::kDouble);
   if (mine.defined()) owners[world_->rank()].fill_(1);
   sum_everywhere(owners);
   if (owners.sum().item<double>() == 0) return {};
   // float64 holds every float32 and every count
-  at::Tensor whole = owners.argmax().item<int64_t>() == world_->rank() ? mine.to(at::kDouble).contiguous()
+  at::Tensor whole = owners.argmax().item<int64_t>() == world_->rank() ? mine.to(at::kCPU, at::kDouble).contiguous()
                                                                        : at::zeros(like.sizes(), at::kDouble);
   sum_everywhere(whole);
   return whole.to(like.scalar_type());
@@ -203,26 +171,29 @@ void Trainer::check_inputs(const std::vector<const at::Tensor*>& inputs) const {
                                      c10::toString(scalar_type(spec.dtype)), fmt::join(sizes, ", ")))
                        .help("shapes are part of a plan; capture the model with a batch like those it is trained on"));
     }
-    if (!inputs[i]->device().is_cpu())
-      throw Raised(error(ErrorCode::E105, {}, fmt::format("input {} is not on the CPU", spec.name))
-                       .help("give the whole batch from the host: every device takes its own part"));
+    if (!inputs[i]->is_cpu() && !inputs[i]->is_cuda())
+      throw Raised(error(ErrorCode::E105, {}, fmt::format("input {} is on {}", spec.name, inputs[i]->device().str()))
+                       .help("give the whole batch from the host or from a GPU: every device takes its own part"));
   }
 }
 
-std::vector<double> Trainer::microbatch_losses() {
+std::vector<double> Trainer::microbatch_losses(const std::vector<SliceLoss>& here) {
   int64_t microbatches = 1;
   for (const PlanDim& dim : plan_.plan().dims) microbatches *= dim.parts;
-  const int64_t samples =
-      std::max<int64_t>(1, plan_.trainable->step.batch / microbatches);  // slices of one are neighbours
-  const auto slices = static_cast<double>(std::max<int64_t>(1, plan_.plan().losses / microbatches));
+  const auto parts = static_cast<double>(std::max<int64_t>(1, plan_.plan().losses / microbatches));
   std::vector<double> out(static_cast<size_t>(microbatches), 0.0);
-  for (const auto& [first, loss] : observed_.losses()) out[static_cast<size_t>(first / samples)] += loss / slices;
+  for (const SliceLoss& of : here) out[static_cast<size_t>(of.slice)] += of.loss / parts;
   if (together_) job_->watched([&] { together_->sum(std::as_writable_bytes(std::span(out)), Number::Float64); });
   return out;
 }
 
-Step Trainer::step(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer) {
-  check_inputs(inputs);
+Step Trainer::step(const std::vector<const at::Tensor*>& given, const OptimizerSettings& optimizer) {
+  check_inputs(given);
+  std::vector<at::Tensor> copies;  // devices take their parts from the host
+  copies.reserve(given.size());
+  std::vector<const at::Tensor*> inputs = given;
+  for (const at::Tensor*& input : inputs)
+    if (!input->is_cpu()) input = &copies.emplace_back(input->cpu());
   const std::vector<InputSpec>& specs = plan_.trainable->inputs;
   StepSettings settings;
   settings.step = next_;
@@ -236,12 +207,11 @@ Step Trainer::step(const std::vector<const at::Tensor*>& inputs, const Optimizer
     while (specs[i].name != input) ++i;
     into.copy_(inputs[i]->narrow(0, first_sample, into.size(0)));
   };
-  observed_.forget();
   Step out;
   out.outcome = job_->step(settings);
   ++next_;
   updates_ += out.outcome.skipped ? 0 : 1;
-  out.microbatches = microbatch_losses();
+  out.microbatches = microbatch_losses(out.outcome.losses);
   return out;
 }
 

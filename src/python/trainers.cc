@@ -62,10 +62,11 @@ OptimizerSettings settings_of(const OptimizerNumbers& given, Optimizer planned) 
 }
 
 std::unique_ptr<Trainer> make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
-                                      bool skip_not_finite, double patience, bool together) {
+                                      bool skip_not_finite, double patience, bool together,
+                                      std::shared_ptr<Processor> gpu) {
   const py::gil_scoped_release unlocked;
   return std::make_unique<Trainer>(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience},
-                                   together ? processes() : nullptr);
+                                   together ? processes() : nullptr, std::move(gpu));
 }
 
 Kept kept_named(const std::string& name) {

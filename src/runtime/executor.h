@@ -92,16 +92,20 @@ std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op);
 class LocalScalars {
  public:
   LocalScalars(const Preparation& prepare, const std::vector<int>& reads);
+  /// The frame gets to know its losses, too.
   StepScalars sum(Frame& frame) const;
 
  private:
+  struct Loss {
+    int buffer, slice;
+  };
   struct Counted {
     int buffer;
     DType dtype;
     int64_t offset, count;
   };
   Processor& processor_;
-  std::vector<int> losses_;
+  std::vector<Loss> losses_;
   std::vector<Counted> gradients_;
 };
 

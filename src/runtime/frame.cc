@@ -30,6 +30,7 @@ Frame::Frame(const PlanTemplate& program, c10::Device place)
 void Frame::begin(const StepSettings& settings) {
   settings_ = &settings;
   scalars = {};
+  losses.clear();
   scalars_known = false;
   for (size_t b = 0; b < buffers_.size(); ++b) {
     const PlanBuffer& buffer = program_.buffers[b];

@@ -39,6 +39,12 @@ struct StepScalars {
   double squares = 0;  // of all gradients
 };
 
+/// Of one slice of the batch, or of a part of it.
+struct SliceLoss {
+  int slice = 0;
+  double loss = 0;
+};
+
 class Frame {
  public:
   /// `place`: of its tensors.
@@ -60,6 +66,7 @@ class Frame {
 
   const StepSettings& settings() const { return *settings_; }
   StepScalars scalars;
+  std::vector<SliceLoss> losses;  // that were computed here; known when the scalars are
   bool scalars_known = false;  // on a single device nobody sums them up before the first update
   /// What freed buffers are filled with before they go: for the search of premature frees.
   bool poison_freed = false;

@@ -162,6 +162,8 @@ StepOutcome Job::step(const StepSettings& settings) {
   outcome.loss = scalars.loss / losses;
   outcome.gradient_norm = std::abs(std::sqrt(scalars.squares) / losses);  // a NaN has a sign
   outcome.skipped = !std::isfinite(outcome.loss) || !std::isfinite(outcome.gradient_norm);
+  for (const auto& device : devices_)
+    outcome.losses.insert(outcome.losses.end(), device->frame().losses.begin(), device->frame().losses.end());
   outcome.seconds = static_cast<double>(now() - start) * 1e-9;
   return outcome;
 }

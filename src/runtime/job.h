@@ -26,6 +26,7 @@ struct StepOutcome {
   double loss = 0;           // mean over all parts of the batch
   double gradient_norm = 0;  // before clipping
   bool skipped = false;      // not finite: nothing was updated
+  std::vector<SliceLoss> losses;  // that devices of this process have computed
   double seconds = 0;
 };
 

@@ -67,7 +67,7 @@ int run(const ProfileCommand& command) {
   std::unique_ptr<Processor> gpu;
   if (loaded->config.run.on == RunOn::Cuda) {
     auto found = use_gpu({.deterministic = loaded->config.run.deterministic,
-                          .graphs = command.graphs == "chunk" ? Graphs::Chunk : Graphs::None,
+                          .graphs = graphs_named(command.graphs),
                           .turns = &turns});
     if (!found) return report_text(found.error(), color);
     gpu = std::move(*found);

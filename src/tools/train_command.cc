@@ -56,10 +56,6 @@ class WatchInterrupts {
   void (*user_)(int);
 };
 
-Graphs graphs_named(const std::string& name) {
-  return name == "chunk" ? Graphs::Chunk : name == "step" ? Graphs::Step : Graphs::None;
-}
-
 /// What the plan is compiled for, so that it is the plan of a simulation with the same options.
 Checked read_costs(const TrainCommand& command, TrainingOptions& options) {
   if (!command.cluster.empty()) {

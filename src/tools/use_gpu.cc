@@ -11,6 +11,7 @@ Result<std::unique_ptr<Processor>> use_gpu(const GpuUse& use) {
   GpuOptions options{.deterministic = use.deterministic,
                      .graphs = use.graphs,
                      .times_in_graphs = use.times_in_graphs,
+                     .gpu = use.gpu,
                      .turns = use.turns};
   if (use.world) {
     if (nccl_here().empty()) return built_without_nccl();

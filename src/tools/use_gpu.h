@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "comm/world.h"
@@ -11,10 +12,16 @@
 
 namespace piper {
 
+/// `none`, `chunk`, `step`: as users write it.
+inline Graphs graphs_named(std::string_view name) {
+  return name == "chunk" ? Graphs::Chunk : name == "step" ? Graphs::Step : Graphs::None;
+}
+
 struct GpuUse {
   bool deterministic = false;  // operators give the same bits in every run
   Graphs graphs = Graphs::None;
   bool times_in_graphs = false;  // of every operation, for a trace
+  int gpu = 0;                   // of those that this process sees, where all devices share one
   /// Processes with a GPU each; none: all devices share one.
   World* world = nullptr;
   Patience patience = {};  // for the others

@@ -21,15 +21,21 @@ def settings_for(model):
     return dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8 if double else 1e-5, weight_decay=0.1)
 
 
-def train(model, batches, slices, loss):
+def to(device, batch):
+    if isinstance(batch, dict):
+        return {name: tensor.to(device) for name, tensor in batch.items()}
+    return tuple(tensor.to(device) for tensor in batch)
+
+
+def train(model, batches, slices, loss, device="cpu"):
     """Losses of all steps, and the weights after them. The model itself does not change."""
-    model = copy.deepcopy(model).train()
+    model = copy.deepcopy(model).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), **settings_for(model))
     losses = []
     for batch in batches:
         optimizer.zero_grad()
         total = 0.0
-        for part in slices_of(batch, slices):
+        for part in slices_of(to(device, batch), slices):
             value = loss(model, part) / slices
             value.backward()
             total += value.item()
@@ -38,8 +44,8 @@ def train(model, batches, slices, loss):
     return losses, {name: value.detach() for name, value in model.state_dict().items()}
 
 
-def train_piper(graph, schedule, batches):
-    with piper.Trainer(graph, schedule, optimizer=piper.AdamW(**settings_for(graph.module))) as trainer:
+def train_piper(graph, schedule, batches, **options):
+    with piper.Trainer(graph, schedule, optimizer=piper.AdamW(**settings_for(graph.module)), **options) as trainer:
         losses = [trainer.step(batch).loss for batch in batches]
         return losses, trainer.state_dict(), trainer.plan
 
@@ -53,7 +59,7 @@ def worst(ours, theirs):
     for name, value in theirs[1].items():
         if value.is_floating_point():
             largest = value.double().abs().max().item()
-            out = max(out, ((ours[1][name].double() - value.double()).abs().max().item() / (largest or 1.0), name))
+            out = max(out, ((ours[1][name].double() - value.double().cpu()).abs().max().item() / (largest or 1.0), name))
         else:
-            assert torch.equal(ours[1][name], value), name
+            assert torch.equal(ours[1][name], value.cpu()), name
     return out

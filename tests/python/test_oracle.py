@@ -39,8 +39,8 @@ RENAMED = {"aten::lift_fresh": "aten::lift_fresh_copy"}  # so that nobody writes
 
 
 def same_calls(model, batch, loss):
-    frontend = _Frontend(model, batch, loss)
-    inputs = [_torch.fake_like(frontend._fake, tensor) for tensor in frontend.flatten(batch)]
+    frontend = _Frontend(model, batch, loss, "cpu")
+    inputs = [_torch.fake_like(frontend._fake, tensor, "cpu") for tensor in frontend.flatten(batch)]
     names = [name for name, *_ in frontend.specs]
     ours = renumbered(parse(_piper.record(frontend, frontend.parameters, frontend.buffers, list(zip(names, inputs)))))
     theirs = renumbered((b, s, RENAMED.get(n, n), g, m) for b, s, n, g, m in oracle.record(frontend, inputs))

@@ -29,23 +29,23 @@ def reference(tmp_path_factory):
 
 
 class Case:
-    def __init__(self, reference, mixture, dtype):
+    def __init__(self, reference, mixture, dtype, on="cpu"):
         base = reference.CONFIGS["MoE-S" if mixture else "tiny"]
         config = base.with_(layers=4, dim=32, heads=4, vocab=64, seq=16, batch=8)
         self.model = reference.Decoder(config).to(dtype).train()
         self.batches = [reference.batch_for(config, step) for step in range(5)]
         piper.annotate_modules(self.model, {"layer": "layers.*"})
-        self.graph = piper.capture(self.model, self.batches[0], loss=self.loss)
+        self.graph = piper.capture(self.model, self.batches[0], loss=self.loss, on=on)
         self.plain = {}
 
     @staticmethod
     def loss(model, batch):
         return F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
 
-    def difference(self, schedule, slices):
+    def difference(self, schedule, slices, **options):
         if slices not in self.plain:
-            self.plain[slices] = plain.train(self.model, self.batches, slices, self.loss)
-        return plain.worst(plain.train_piper(self.graph, schedule, self.batches), self.plain[slices])
+            self.plain[slices] = plain.train(self.model, self.batches, slices, self.loss, self.graph.on)
+        return plain.worst(plain.train_piper(self.graph, schedule, self.batches, **options), self.plain[slices])
 
 
 _cases = {}

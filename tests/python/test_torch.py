@@ -11,7 +11,7 @@ def test_version():
 def test_fake_tensors_have_shapes_and_no_numbers():
     mode = _torch.fake_mode()
     real = torch.nn.Parameter(torch.randn(2, 3).t())
-    fake = _torch.fake_like(mode, real)
+    fake = _torch.fake_like(mode, real, "cpu")
     assert isinstance(fake, _torch.FakeTensor) and fake.shape == (3, 2) and fake.is_contiguous() and fake.requires_grad
     assert fake.device.type == "cpu" and fake.untyped_storage().nbytes() == 24
     with mode:
@@ -21,7 +21,7 @@ def test_fake_tensors_have_shapes_and_no_numbers():
 
 def test_fake_mode_refuses_what_depends_on_numbers():
     mode = _torch.fake_mode()
-    fake = _torch.fake_like(mode, torch.randn(3))
+    fake = _torch.fake_like(mode, torch.randn(3), "cpu")
     for dependent in (torch.nonzero, torch.Tensor.item, bool):
         try:
             with mode:

@@ -54,19 +54,21 @@ def loss(model, batch):
 _plain, _graphs = {}, {}
 
 
-def plain_run(name, dtype, slices):
-    if (name, dtype, slices) not in _plain:
-        _plain[name, dtype, slices] = plain.train(build(name, dtype), batches(), slices, loss)
-    return _plain[name, dtype, slices]
+def plain_run(name, dtype, slices, on="cpu"):
+    key = name, dtype, slices, on
+    if key not in _plain:
+        _plain[key] = plain.train(build(name, dtype), batches(), slices, loss, on)
+    return _plain[key]
 
 
-def captured(name, dtype):
-    if (name, dtype) not in _graphs:
+def captured(name, dtype, on="cpu"):
+    key = name, dtype, on
+    if key not in _graphs:
         model = build(name, dtype)
         integration.use(model)
         integration.annotate(model)
-        _graphs[name, dtype] = piper.capture(model, batches(1)[0], loss=loss)
-    return _graphs[name, dtype]
+        _graphs[key] = piper.capture(model, batches(1)[0], loss=loss, on=on)
+    return _graphs[key]
 
 
 def cases():

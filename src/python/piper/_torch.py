@@ -29,10 +29,10 @@ def fake_mode() -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def fake_like(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
-    """Its shape on the CPU, dense; nothing is copied, and what it has may be on the meta device."""
+def fake_like(mode: FakeTensorMode, tensor: torch.Tensor, device: str) -> torch.Tensor:
+    """Its shape on a device, dense; nothing is copied, and what it has may be on the meta device."""
     with mode:
-        out = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+        out = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
     return out.requires_grad_(tensor.requires_grad)
 
 

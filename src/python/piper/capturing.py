@@ -11,7 +11,7 @@ import torch
 
 from . import _piper, _torch
 from .annotation import watched
-from .errors import CaptureError, Error
+from .errors import CaptureError, Error, check_word
 
 Batch = Union[Mapping[str, torch.Tensor], Sequence[torch.Tensor], torch.Tensor]
 Loss = Callable[[torch.nn.Module, Any], torch.Tensor]
@@ -33,6 +33,11 @@ class Model:
     def batch(self) -> int:
         """Samples of one step."""
         return self._handle.batch
+
+    @property
+    def on(self) -> str:
+        """What it was captured for: "cpu" or "cuda"."""
+        return "cpu" if self._frontend is None else self._frontend.on
 
     @property
     def chunks(self) -> list[str]:
@@ -78,13 +83,15 @@ def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int
 
 
 def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] = None, *, batch: Optional[int] = None,
-            name: Optional[str] = None) -> Model:
+            name: Optional[str] = None, on: str = "cpu") -> Model:
     """Runs the model once, forward and backward, on tensors without numbers, and writes down every operator.
 
     `example_batch`: a dictionary, a sequence or one tensor; the first dimension of every tensor is the samples. The numbers do not matter.
     `loss`: from the model and a batch to the mean loss of the batch, one number. Without it the model is called with the batch
     (`model(**batch)` or `model(*batch)`), and its result is the loss, or has it as `.loss`, `["loss"]` or first item.
     `batch`: samples of one step, if not those of the example.
+    `on`: what it will run on, "cpu" or "cuda": operators are those that PyTorch chooses there. "cuda" needs a GPU (E807). The model and the
+    example may be anywhere.
 
     The model may be on the meta device; its weights are never copied. Gradients of all parameters that require one are captured.
     What the model computes may depend on shapes, not on numbers (E601).
@@ -92,10 +99,13 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
         graph = piper.capture(model, {"input_ids": ids, "labels": ids})
         graph = piper.capture(model, (x, y), loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]))
     """
-    frontend = _Frontend(model, example_batch, loss)
+    check_word("on", on, ("cpu", "cuda"))
+    if on == "cuda":
+        use_gpu()
+    frontend = _Frontend(model, example_batch, loss, on)
     try:
         handle = _piper.Model.capture(frontend, name or type(model).__name__, frontend.parameters, frontend.buffers,
-                                      frontend.specs, batch or frontend.samples, frontend.sequence, frontend.weights)
+                                      frontend.specs, batch or frontend.samples, frontend.sequence, frontend.weights, frontend.device)
     except Error as error:
         problem = frontend.failure_behind(error)
         raise problem from problem.__cause__
@@ -105,10 +115,18 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     return Model(handle, model, frontend)
 
 
+def use_gpu(*, deterministic: bool = False, graphs: str = "none", together: bool = False, patience: float = 10) -> "_piper.Gpu":
+    """Of this process: the one that PyTorch uses now; among processes that train together, one that no other has. E807: there is none."""
+    gpu = torch.cuda.current_device() if torch.cuda.is_available() else 0
+    return _piper.Gpu.use(gpu, deterministic, graphs, together, patience)
+
+
 class _Frontend:
     """The Python side of recordings: what C++ calls to run the model."""
 
-    def __init__(self, model: torch.nn.Module, example: Batch, loss: Optional[Loss]):
+    def __init__(self, model: torch.nn.Module, example: Batch, loss: Optional[Loss], on: str):
+        self.on = on
+        self.device = "cpu" if on == "cpu" else f"cuda:{torch.cuda.current_device()}"  # of fake tensors
         self.model = _WithLoss(model, loss)
         self._fake = _torch.fake_mode()
         self._example = example
@@ -123,8 +141,8 @@ class _Frontend:
                                f"{self.samples}")
         self.specs = [(name, _dtype(tensor), list(tensor.shape[1:])) for name, tensor in zip(names, tensors)]
         self.sequence = max((tensor.shape[1] for tensor in tensors if tensor.dim() == 2 and not tensor.is_floating_point()), default=1)
-        self.parameters = [(name, _torch.fake_like(self._fake, value)) for name, value in model.named_parameters()]
-        self.buffers = [(name, _torch.fake_like(self._fake, value)) for name, value in model.named_buffers()]
+        fake = lambda tensors: [(name, _torch.fake_like(self._fake, value, self.device)) for name, value in tensors]
+        self.parameters, self.buffers = fake(model.named_parameters()), fake(model.named_buffers())
         self._rebound = {"model." + name: value for name, value in self.parameters + self.buffers}
         trained = [value for _, value in self.parameters if value.requires_grad]
         self.weights = _dtype(max(trained, key=torch.Tensor.numel)) if trained else "float32"

@@ -83,6 +83,12 @@ _TITLES = {"E105": "argument of the wrong kind or value", "E205": "unknown devic
            "E801": "an operation failed", "E805": "the processes of a job do not fit together"}
 
 
+def check_word(what: str, given: str, words: tuple[str, ...]) -> None:
+    """One of a few words."""
+    if given not in words:
+        raise refused(ScheduleError, "E105", f'{what} is "{given}"', "one of " + ", ".join(f'"{word}"' for word in words))
+
+
 def refused(kind: type, code: str, message: str, help: str) -> Error:
     """One that the package itself has found."""
     return kind(f"\npiper: error[{code}]: {message}\nhelp: {help}\n", code, _TITLES[code], message, None, (), (help,))

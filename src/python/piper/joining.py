@@ -10,16 +10,15 @@ from typing import Optional
 import torch.distributed
 
 from . import _piper
-from .errors import RunError, ScheduleError, refused
+from .errors import RunError, check_word, refused
 
 _store = None  # kept: rank 0's may be what the others ask
 
 
 def backend(wanted: Optional[str]) -> str:
     """Where the devices are: as it is wanted, or as this process was started."""
-    if wanted not in (None, "local", "mpi", "tcp"):
-        raise refused(ScheduleError, "E105", f'backend is "{wanted}"', 'one of "local", "mpi", "tcp"')
     if wanted is not None:
+        check_word("backend", wanted, ("local", "mpi", "tcp"))
         return wanted
     if any(int(os.environ.get(name, "1")) > 1 for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")):
         return "mpi"

@@ -9,8 +9,8 @@ from typing import Mapping, NamedTuple, Optional, Union
 import torch
 
 from . import _piper
-from .capturing import Batch, Loss, Model, capture
-from .errors import CaptureError, RunError, ScheduleError, refused as _refused
+from .capturing import Batch, Loss, Model, capture, use_gpu
+from .errors import CaptureError, RunError, ScheduleError, check_word, refused as _refused
 from .joining import backend as _backend, join
 from .plans import Page, Plan, compile
 from .schedule import Schedule
@@ -87,11 +87,14 @@ class Trainer:
 
     `model`: what `capture` gave, or a module (then with `example_batch` and `loss`, as for `capture`). Its weights are copied once, to the
     devices; the module itself does not change until you load the trainer's state back.
+    `on`: "cuda": all devices share the GPU that PyTorch uses now, or, in several processes, each has one of its own; "cpu": they are threads.
+    Default: what the model was captured for. `graphs`: on a GPU, "chunk" or "step" makes graphs of CUDA. `deterministic`: on a GPU, the same
+    bits in every run (torch.use_deterministic_algorithms, for the whole process).
     `schedule`: default: one device. `devices`: checked against the schedule. `threads`: of every device inside one operator; this is
     PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep. `on_nan`: "stop" or
     "skip" a step whose loss or gradients are not finite. `patience`: seconds that an operation may
     take besides ten times its longest before (30 times as many if it has never ended); then the step is given up.
-    `backend`: "local": the devices are threads of this process; "mpi": they are divided among the processes that `mpirun` has started;
+    `backend`: "local": the devices are in this process; "mpi": they are divided among the processes that `mpirun` has started;
     "tcp": among those of `torchrun`; default: as this process was started. Processes call the trainer's members in the same order, each
     with the whole batch; weights are those of rank 0.
     """
@@ -99,22 +102,20 @@ class Trainer:
     def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
                  optimizer: Union[AdamW, SGD, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
                  loss: Optional[Loss] = None, cluster: Optional[str] = None, seed: int = 0, clip: Optional[float] = None,
-                 on_nan: str = "stop", threads: int = 1, patience: float = 10, backend: Optional[str] = None):
-        if isinstance(model, torch.nn.Module):
-            if example_batch is None:
-                raise _refused(CaptureError, "E605", "a module is captured first, and that needs an example of a batch",
-                               "piper.Trainer(model, schedule, example_batch=batch, loss=...), or piper.Trainer(piper.capture(...), schedule)")
-            model = capture(model, example_batch, loss)
-        if model.module is None:
-            raise _refused(CaptureError, "E605", f"{model.name} has no code to run: it was read from a file",
-                           "capture a torch.nn.Module: piper.capture(model, example_batch, loss=...)")
-        if on_nan not in ("stop", "skip"):
-            raise _refused(ScheduleError, "E105", f'on_nan is "{on_nan}"', 'one of "stop", "skip"')
+                 on_nan: str = "stop", threads: int = 1, patience: float = 10, backend: Optional[str] = None, on: Optional[str] = None,
+                 graphs: str = "none", deterministic: bool = False):
+        check_word("on_nan", on_nan, ("stop", "skip"))
+        check_word("graphs", graphs, ("none", "chunk", "step"))
+        self.on = _place(model, on)
+        if self.on == "cpu" and (graphs != "none" or deterministic):
+            raise _refused(ScheduleError, "E105", "graphs and deterministic are for GPUs", 'on="cuda", or leave them out')
+        where = _backend(backend)
+        join(where)
+        gpu = None
+        if self.on == "cuda":  # before the model is captured and measured there
+            gpu = use_gpu(deterministic=deterministic, graphs=graphs, together=where != "local", patience=patience)
+        model = _captured(model, example_batch, loss, self.on)
         values = _values(model.module)
-        on_meta = [name for name, value in values.items() if value.is_meta]
-        if on_meta:
-            raise _refused(CaptureError, "E605", f"{len(on_meta)} of the model's tensors are on the meta device and have no values: "
-                           f"{', '.join(on_meta[:3])}", "give it weights first: model.to_empty(device=\"cpu\"), then initialise or load them")
         self.model = model
         self.optimizer = optimizer if optimizer is not None else AdamW()
         _piper.set_threads(threads)
@@ -125,10 +126,8 @@ class Trainer:
                            "leave `devices` out, or change the mesh of the schedule")
         self._kind = self.optimizer._numbers()[0]
         self._names, self._flatten = model._frontend.names, model._frontend.flatten
-        where = _backend(backend)
-        join(where)
         self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", patience,
-                                                                where != "local")
+                                                                where != "local", gpu)
         _open.add(self)
 
     def step(self, batch: Batch) -> StepResult:
@@ -156,7 +155,7 @@ class Trainer:
         return _piper.processes()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The weights and buffers as they are now, with the names and shapes of the module's own `state_dict()`: copies."""
+        """The weights and buffers as they are now, with the names and shapes of the module's own `state_dict()`: copies on the CPU."""
         handle, out, own = self._running(), {}, _canonical(self.model.module)
         for name, value in self.model.module.state_dict(keep_vars=True).items():
             if not isinstance(value, torch.Tensor):
@@ -165,7 +164,7 @@ class Trainer:
             trained = handle.kept(own.get(id(value), name), "weight")
             if trained is None:
                 trained = handle.buffer(own.get(id(value), name), value)
-            out[name] = value.detach().clone() if trained is None else trained.reshape(value.shape)
+            out[name] = value.detach().to("cpu", copy=True) if trained is None else trained.reshape(value.shape)
         return out
 
     def optimizer_state_dict(self) -> dict:
@@ -264,6 +263,35 @@ def _close_all() -> None:
     for trainer in list(_open):
         trainer.close()
     _piper.leave_processes()
+
+
+def _place(model: Union[Model, torch.nn.Module], on: Optional[str]) -> str:
+    """What computes: as it is wanted, or as the model was captured for."""
+    if on is not None:
+        check_word("on", on, ("cpu", "cuda"))
+    if isinstance(model, torch.nn.Module):
+        return on or "cpu"
+    if on not in (None, model.on):
+        raise _refused(ScheduleError, "E105", f'on is "{on}", but the model was captured for "{model.on}"',
+                       f'piper.capture(..., on="{on}"): PyTorch chooses other operators there')
+    return model.on
+
+
+def _captured(model: Union[Model, torch.nn.Module], example_batch: Optional[Batch], loss: Optional[Loss], on: str) -> Model:
+    """A model with code and values."""
+    if isinstance(model, torch.nn.Module):
+        if example_batch is None:
+            raise _refused(CaptureError, "E605", "a module is captured first, and that needs an example of a batch",
+                           "piper.Trainer(model, schedule, example_batch=batch, loss=...), or piper.Trainer(piper.capture(...), schedule)")
+        model = capture(model, example_batch, loss, on=on)
+    if model.module is None:
+        raise _refused(CaptureError, "E605", f"{model.name} has no code to run: it was read from a file",
+                       "capture a torch.nn.Module: piper.capture(model, example_batch, loss=...)")
+    on_meta = [name for name, value in _values(model.module).items() if value.is_meta]
+    if on_meta:
+        raise _refused(CaptureError, "E605", f"{len(on_meta)} of the model's tensors are on the meta device and have no values: "
+                       f"{', '.join(on_meta[:3])}", "give it weights first: model.to_empty(device=\"cpu\"), then initialise or load them")
+    return model
 
 
 def _values(module: torch.nn.Module) -> dict[str, torch.Tensor]:

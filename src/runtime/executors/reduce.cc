@@ -2,6 +2,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+
 #include "base/invariant.h"
 #include "runtime/executor.h"
 
@@ -144,7 +146,7 @@ class ReduceScalars : public Executor {
 LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<int>& reads) : processor_(prepare.processor) {
   for (const int buffer : reads)
     if (prepare.buffer(buffer).category == Category::Activations && sharer_index(prepare.plan, prepare.device) == 0)
-      losses_.push_back(buffer);
+      losses_.push_back({buffer, std::max(prepare.buffer(buffer).label.slice, 0)});
   for (size_t b = 0; b < prepare.program.buffers.size(); ++b) {
     const PlanBuffer& buffer = prepare.program.buffers[b];
     if (!buffer.persistent || buffer.category != Category::Gradients) continue;
@@ -159,7 +161,7 @@ LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<int>& r
 
 StepScalars LocalScalars::sum(Frame& frame) const {
   std::vector<at::Tensor> losses;
-  for (const int loss : losses_) losses.push_back(frame[loss]);
+  for (const Loss& loss : losses_) losses.push_back(frame[loss.buffer]);
   std::vector<NumberRange> gradients;
   for (const Counted& counted : gradients_)
     gradients.push_back({counted.dtype,
@@ -168,6 +170,7 @@ StepScalars LocalScalars::sum(Frame& frame) const {
   const std::vector<double> numbers = processor_.read(losses, gradients);
   StepScalars out;
   for (size_t i = 0; i < numbers.size(); ++i) (i < losses.size() ? out.loss : out.squares) += numbers[i];
+  for (size_t i = 0; i < losses_.size(); ++i) frame.losses.push_back({losses_[i].slice, numbers[i]});
   return out;
 }
 
