@@ -130,8 +130,7 @@ class Recorder : public ScopeListener {
       if (facts.data_dependent && !is_fake() && !is_plain_index(op, stack, base)) refuse_data_dependent(op);
       Call call = describe(op, facts, stack, base);
       run_for_shapes(op, facts, keys, stack);
-      if (device_.is_cuda() && graph[call.op].random && drops_nothing(call))
-        forget_random_state(op, stack);
+      if (device_.is_cuda() && graph[call.op].random && drops_nothing(call)) forget_random_state(op, stack);
       return add(op, std::move(call), stack);
     }
     if (!is_fake()) return op.redispatchBoxed(keys & below_capture, &stack);  // numbers the model writes down

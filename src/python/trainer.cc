@@ -62,8 +62,8 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, Worl
       own_processor_(std::move(processor)),
       processor_(own_processor_ ? *own_processor_ : host_processor()),
       computations_(
-          *plan_.captured,
-          [this](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); }, processor_.place()),
+          *plan_.captured, [this](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); },
+          processor_.place()),
       world_(world) {
   const StepConfig& step = plan_.trainable->step;
   unwrap(check_types(element_types(step, step.weights)));
@@ -133,7 +133,8 @@ void Trainer::set_kept(const std::string& name, Kept kept, const at::Tensor& who
 
 at::Tensor Trainer::buffer(const std::string& name, const at::Tensor& like) {
   const at::Tensor mine = computations_.find_state(name);
-  if (!together_) return mine.defined() ? mine.to(at::kCPU, mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true) : mine;
+  if (!together_)
+    return mine.defined() ? mine.to(at::kCPU, mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true) : mine;
   at::Tensor owners = at::zeros({together_->processes()}, at::kDouble);
   if (mine.defined()) owners[world_->rank()].fill_(1);
   sum_everywhere(owners);

@@ -67,7 +67,7 @@ class Frame {
   const StepSettings& settings() const { return *settings_; }
   StepScalars scalars;
   std::vector<SliceLoss> losses;  // that were computed here; known when the scalars are
-  bool scalars_known = false;  // on a single device nobody sums them up before the first update
+  bool scalars_known = false;     // on a single device nobody sums them up before the first update
   /// What freed buffers are filled with before they go: for the search of premature frees.
   bool poison_freed = false;
   /// Inputs are at the same places in every step, beside what the plan knows of.

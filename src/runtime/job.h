@@ -23,9 +23,9 @@ struct JobOptions {
 };
 
 struct StepOutcome {
-  double loss = 0;           // mean over all parts of the batch
-  double gradient_norm = 0;  // before clipping
-  bool skipped = false;      // not finite: nothing was updated
+  double loss = 0;                // mean over all parts of the batch
+  double gradient_norm = 0;       // before clipping
+  bool skipped = false;           // not finite: nothing was updated
   std::vector<SliceLoss> losses;  // that devices of this process have computed
   double seconds = 0;
 };

@@ -66,9 +66,8 @@ int run(const ProfileCommand& command) {
   Turns turns;
   std::unique_ptr<Processor> gpu;
   if (loaded->config.run.on == RunOn::Cuda) {
-    auto found = use_gpu({.deterministic = loaded->config.run.deterministic,
-                          .graphs = graphs_named(command.graphs),
-                          .turns = &turns});
+    auto found = use_gpu(
+        {.deterministic = loaded->config.run.deterministic, .graphs = graphs_named(command.graphs), .turns = &turns});
     if (!found) return report_text(found.error(), color);
     gpu = std::move(*found);
     options.processor = gpu.get();

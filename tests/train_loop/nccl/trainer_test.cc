@@ -11,6 +11,7 @@
 #include "comm/tcp/tcp_wire.h"
 #include "comm_nccl/stand_in.h"
 #include "models/configurations.h"
+#include "python/raised.h"
 #include "python/trainer.h"
 #include "schedule/schedule_text.h"
 
