@@ -8,10 +8,12 @@
 
 #include "base/invariant.h"
 #include "capture/accumulate_on_gpu.h"
+#include "capture/calls_beside.h"
 #include "capture/count_work.h"
 #include "capture/cut_regions.h"
 #include "capture/localize.h"
 #include "capture/measure_calls.h"
+#include "capture/show_directly.h"
 #include "capture/slice_form.h"
 #include "model/verify_model.h"
 
@@ -131,12 +133,15 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
 /// The body as it will run there.
 PassBody for_device(PassBody body, const OperatorGraph& graph, c10::Device device) {
   if (!device.is_cuda()) return body;
-  return accumulate_together(add_in_products(accumulate_where_computed(std::move(body), graph), graph), graph);
+  body = accumulate_where_computed(std::move(body), graph);
+  body = add_in_products(std::move(body), graph);
+  body = accumulate_together(std::move(body), graph);
+  return mark_beside(compute_apart(std::move(body), graph));  // when all sums are where they will be
 }
 
 int64_t temporaries(PassBody body, const CapturedSlice& slice, CallMeter* meter) {
-  if (!meter) return temporary_bytes(body);
-  body = for_device(std::move(body), slice.operators, meter->device());
+  if (!meter) return temporary_bytes(show_directly(std::move(body)));
+  body = show_directly(for_device(std::move(body), slice.operators, meter->device()));
   return temporary_bytes(body, meter->peaks(body, *slice.table));
 }
 

@@ -2,8 +2,10 @@
 // dead calls removed, calls cut into chunks, backward divided.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "capture/operator_graph.h"
@@ -40,9 +42,10 @@ struct ChunkCalls {
 };
 std::vector<ChunkCalls> cut_into_chunks(const OperatorGraph& graph, const std::vector<CallId>& live);
 
-/// An operator that computes several gradients as a mask says (layer norm) becomes two calls, the first only for the
-/// gradient of the input. Bit-equal; reads its inputs twice. Returns the list with such calls replaced; adds them to
-/// the graph.
+/// An operator that computes several gradients as a mask says (layer norm) as two calls, the first only for the
+/// gradient of the input. Bit-equal; reads its inputs twice. None: it is no such operator, or not all of it is wanted.
+std::optional<std::pair<Call, Call>> halves_of(const OperatorGraph& graph, const Call& call);
+/// Returns the list with such calls replaced; adds them to the graph.
 std::vector<CallId> split_masks(OperatorGraph& graph, const std::vector<CallId>& calls);
 
 /// By position in the list of backward calls: whether it belongs to BI, what others wait for; the rest is BW.

@@ -9,6 +9,8 @@
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "capture/calls_beside.h"
+#include "capture/show_directly.h"
 
 namespace piper {
 namespace {
@@ -30,20 +32,37 @@ uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, 
 }
 
 ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device)
-    : body_(std::move(body)), table_(std::move(table)), device_(device) {
+    : calls_(static_cast<int64_t>(body.calls.size())),
+      body_(show_directly(std::move(body))),
+      table_(std::move(table)),
+      device_(device) {
   for (const ExternalUse& use : body_.constants)
     constants_.push_back(placed_constant(*table_, body_[use.inside].constant, device));
   const std::vector<std::vector<TensorId>> ends = last_uses(body_);
+  const std::vector<int> awaited = awaited_by_beside(body_), lanes = lanes_beside(body_, Branch::lanes);
   instructions_.reserve(body_.calls.size());
   for (size_t i = 0; i < body_.calls.size(); ++i) {
     instructions_.push_back(instruction(body_.calls[i], device));
+    if (body_.calls[i].random >= 0) random_.push_back(i);
     for (const TensorId id : ends[i]) instructions_.back().frees.push_back(id.value);
+    if (lanes[i] < 0) continue;
+    has_beside_ = true;
+    instructions_.back().lane = lanes[i];
+    instructions_.back().after = static_cast<size_t>(awaited[i] + 1);
+    if (awaited[i] >= 0) instructions_[static_cast<size_t>(awaited[i])].awaited = true;
   }
 }
 
 ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Device device) const {
-  Instruction out{
-      table_->operators[call.op.index()], {}, {}, {}, {}, {}, {}, call.random, 0, call.divided_dim, call.gathered_dim};
+  Instruction out;
+  if (!call.op.valid()) {
+    out.view = view(call);
+    return out;
+  }
+  out.op = table_->operators[call.op.index()];
+  out.random = call.random;
+  out.divided_dim = call.divided_dim;
+  out.gathered_dim = call.gathered_dim;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const Argument& argument = call.arguments[i];
     if (const auto* id = std::get_if<TensorId>(&argument)) {
@@ -72,11 +91,17 @@ ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Devic
     out.results.push_back(std::move(slots));
   }
   if (call.random >= 0) {
-    const auto& arguments = out.op.schema().arguments();
+    const auto& arguments = out.op->schema().arguments();
     while (out.generator < arguments.size() && arguments[out.generator].name() != "generator") ++out.generator;
     invariant(out.generator < arguments.size(), "every random call takes a generator");
   }
   return out;
+}
+
+ChunkProgram::View ChunkProgram::view(const Call& call) const {
+  const TensorId of = std::get<TensorId>(call.arguments[0]), result = std::get<TensorId>(call.results[0]);
+  const TensorLayout& layout = body_[result].layout;
+  return {of.value, result.value, layout.sizes, layout.strides, layout.offset - body_[of].layout.offset};
 }
 
 ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, int64_t part)
@@ -91,9 +116,7 @@ ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, int64_t pa
       constant = constant.narrow(0, part * tensor.layout.sizes[0], tensor.layout.sizes[0]);
     slots_[use.inside.index()] = std::move(constant);
   }
-  const auto& all = program_->instructions_;
-  if (std::any_of(all.begin(), all.end(), [](const auto& instruction) { return instruction.random >= 0; }))
-    generator_ = new_generator(program_->device_);
+  if (!program_->random_.empty()) generator_ = new_generator(program_->device_);
 }
 
 void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
@@ -112,7 +135,7 @@ void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
   given_ = arguments.generators;
   next_given_ = 0;
   try {
-    execute_all(arguments.random, check);
+    execute_all(arguments, check);
   } catch (...) {
     for (size_t t = 0; t < slots_.size(); ++t)
       if (body.tensors[t].kind != TensorKind::Constant) slots_[t].reset();
@@ -127,23 +150,34 @@ void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
   unbind(body.gradients);
 }
 
-void ChunkRunner::execute_all(const RandomKey& random, Check check) {
+void ChunkRunner::execute_all(const ChunkArguments& arguments, Check check) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto& instructions = program_->instructions_;
+  const RandomKey& random = arguments.random;
+  Branch* const branch = program_->has_beside_ ? arguments.branch : nullptr;
   size_t i = 0;
   try {
+    if (branch) branch->mark(0);
     for (; i < instructions.size(); ++i) {
-      execute(instructions[i], random);
+      const ChunkProgram::Instruction& instruction = instructions[i];
+      if (branch && instruction.lane >= 0)
+        branch->launch(static_cast<size_t>(instruction.lane), instruction.after, [&] { execute(instruction, random); });
+      else
+        execute(instruction, random);
+      if (branch && instruction.awaited) branch->mark(i + 1);
+      if (branch && i + 1 == instructions.size()) branch->join();  // before what it used is freed
       if (check == Check::Layouts) check_layouts(program_->body_.calls[i]);
-      for (const int slot : instructions[i].frees) slots_[static_cast<size_t>(slot)].reset();
+      for (const int slot : instruction.frees) slots_[static_cast<size_t>(slot)].reset();
     }
   } catch (const c10::Error& failure) {
     stack_.clear();
-    throw std::runtime_error(fmt::format("{}: {}", full_name(instructions[i].op), failure.what_without_backtrace()));
+    const auto& op = instructions[i].op;
+    throw std::runtime_error(fmt::format("{}: {}", op ? full_name(*op) : "a view", failure.what_without_backtrace()));
   }
 }
 
 void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const RandomKey& random) {
+  if (!instruction.op) return show(instruction.view);
   const auto tensor = [&](int slot) { return slot < 0 ? at::Tensor() : slots_[static_cast<size_t>(slot)]; };
   stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
   for (const ChunkProgram::Fill& fill : instruction.fills)
@@ -166,7 +200,7 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const Ra
     if (instruction.divided_dim >= 0) return draw_blocks(instruction, random);
     stack_[instruction.generator] = seeded(seeds_of(instruction, random)[0]);
   }
-  instruction.op.callBoxed(&stack_);
+  instruction.op->callBoxed(&stack_);
   for (size_t i = 0; i < instruction.results.size(); ++i) {
     const ChunkProgram::Result& result = instruction.results[i];
     if (result.list) {
@@ -180,6 +214,15 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const Ra
   stack_.clear();
 }
 
+/// What `as_strided` does below its dispatch.
+void ChunkRunner::show(const ChunkProgram::View& view) {
+  const at::Tensor& of = slots_[static_cast<size_t>(view.of)];
+  at::Tensor out = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(of.storage()),
+                                                            of.key_set(), of.dtype());
+  out.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes, view.strides, of.storage_offset() + view.offset);
+  slots_[static_cast<size_t>(view.slot)] = std::move(out);
+}
+
 const at::Generator& ChunkRunner::seeded(uint64_t seed) {
   if (given_) return given_->at(next_given_++);
   generator_->set_current_seed(seed);
@@ -188,9 +231,8 @@ const at::Generator& ChunkRunner::seeded(uint64_t seed) {
 
 std::vector<uint64_t> ChunkRunner::seeds(const RandomKey& random) const {
   std::vector<uint64_t> out;
-  for (const ChunkProgram::Instruction& instruction : program_->instructions_)
-    if (instruction.random >= 0)
-      for (const uint64_t seed : seeds_of(instruction, random)) out.push_back(seed);
+  for (const size_t i : program_->random_)
+    for (const uint64_t seed : seeds_of(program_->instructions_[i], random)) out.push_back(seed);
   return out;
 }
 
@@ -229,16 +271,26 @@ void ChunkRunner::draw_blocks(const ChunkProgram::Instruction& instruction, cons
       const at::Tensor drawn = at::empty(block.sizes(), block.options());  // dense: numbers do not depend on strides
       stack_[0] = drawn;
       stack_[instruction.generator] = seeded(seeds[static_cast<size_t>(part) * slices + s]);
-      instruction.op.callBoxed(&stack_);
+      instruction.op->callBoxed(&stack_);
       block.copy_(drawn);
     }
   stack_.clear();
   slots_[static_cast<size_t>(instruction.results[0].slots[0])] = all;
 }
 
+/// Of a view that no operator made: it ends where its storage does, or before.
+void ChunkRunner::check_inside(const at::Tensor& view) {
+  int64_t end = view.storage_offset() + 1;
+  for (int64_t d = 0; d < view.dim(); ++d) end += (view.size(d) - 1) * view.stride(d);
+  invariant(view.numel() == 0 ||
+                end * static_cast<int64_t>(view.element_size()) <= static_cast<int64_t>(view.storage().nbytes()),
+            "a view lies inside its storage");
+}
+
 void ChunkRunner::check_layouts(const Call& call) const {
   each_tensor(call.results, [&](TensorId id) {
     const at::Tensor& seen = slots_[id.index()];
+    if (!call.op.valid()) return check_inside(seen);
     const TensorLayout& expected = program_->body_[id].layout;
     bool same =
         seen.sizes() == c10::IntArrayRef(expected.sizes) && static_cast<int8_t>(seen.scalar_type()) == expected.element;

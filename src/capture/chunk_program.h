@@ -1,5 +1,5 @@
 // A pass of a chunk, ready to run: recorded operators are replayed below autograd, with their arguments filled in
-// beforehand and every tensor freed after its last use.
+// beforehand and every tensor freed after its last use. Views are made without operators.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -12,6 +12,7 @@
 
 #include "capture/operator_table.h"
 #include "capture/pass_body.h"
+#include "runtime/stream/branch.h"
 
 namespace piper {
 
@@ -34,7 +35,8 @@ class ChunkProgram {
   ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device = c10::kCPU);
 
   const PassBody& body() const { return body_; }
-  int64_t calls() const { return static_cast<int64_t>(instructions_.size()); }
+  /// Operators that were recorded, views among them.
+  int64_t calls() const { return calls_; }
 
  private:
   friend class ChunkRunner;
@@ -55,8 +57,15 @@ class ChunkProgram {
     std::vector<int> slots;  // -1: not wanted
     bool list = false;
   };
+  /// All of a storage, seen through another layout.
+  struct View {
+    int of = -1, slot = -1;
+    std::vector<int64_t> sizes, strides;
+    int64_t offset = 0;  // from where `of` begins
+  };
   struct Instruction {
-    c10::OperatorHandle op;
+    std::optional<c10::OperatorHandle> op;  // none: a view
+    View view;
     std::vector<c10::IValue> arguments;
     std::vector<Fill> fills;
     std::vector<ListFill> list_fills;
@@ -66,14 +75,21 @@ class ChunkProgram {
     int random = -1;
     size_t generator = 0;  // its position, if random
     int divided_dim = -1, gathered_dim = -1;
+    int lane = -1;         // of a branch, if it may run beside others
+    size_t after = 0;      // of what is beside: the instruction which it awaits, from 1; 0: the beginning
+    bool awaited = false;  // by something beside
   };
   Instruction instruction(const Call& call, c10::Device device) const;
+  View view(const Call& call) const;
 
-  PassBody body_;
+  int64_t calls_;
+  PassBody body_;  // as it runs
   std::shared_ptr<const OperatorTable> table_;
   c10::Device device_;
   std::vector<at::Tensor> constants_;  // of the body, on the device
   std::vector<Instruction> instructions_;
+  std::vector<size_t> random_;  // instructions that draw
+  bool has_beside_ = false;
 };
 
 /// Tensors in the order of the body's lists. All of `reads` are whole storages with the layout the body says.
@@ -86,6 +102,8 @@ struct ChunkArguments {
   RandomKey random;
   /// Where they are given: what each draw of random numbers takes, instead of a seed.
   const std::vector<at::Generator>* generators = nullptr;
+  /// Where there is one: for calls that may run beside those that come after them.
+  Branch* branch = nullptr;
 };
 
 enum class Check { None, Layouts };
@@ -102,12 +120,14 @@ class ChunkRunner {
   std::vector<uint64_t> seeds(const RandomKey& random) const;
 
  private:
-  void execute_all(const RandomKey& random, Check check);
+  void execute_all(const ChunkArguments& arguments, Check check);
   void execute(const ChunkProgram::Instruction& instruction, const RandomKey& random);
+  void show(const ChunkProgram::View& view);
   void draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random);
   std::vector<uint64_t> seeds_of(const ChunkProgram::Instruction& instruction, const RandomKey& random) const;
   const at::Generator& seeded(uint64_t seed);
   void check_layouts(const Call& call) const;
+  static void check_inside(const at::Tensor& view);
 
   std::shared_ptr<const ChunkProgram> program_;
   int64_t part_;

@@ -37,17 +37,24 @@ Call part_of(Call call, size_t mask, Keep keep) {
 
 }  // namespace
 
+std::optional<std::pair<Call, Call>> halves_of(const OperatorGraph& graph, const Call& call) {
+  const MaskedCall found = masked(graph, call);
+  if (!found.first || !found.others) return std::nullopt;
+  const auto half = [&](bool input) { return part_of(call, found.mask, [&](size_t i) { return (i == 0) == input; }); };
+  return std::pair(half(true), half(false));
+}
+
 std::vector<CallId> split_masks(OperatorGraph& graph, const std::vector<CallId>& calls) {
   std::vector<CallId> out;
   for (const CallId id : calls) {
-    const MaskedCall found = masked(graph, graph[id]);
-    if (!found.first || !found.others) {
+    auto halves = halves_of(graph, graph[id]);
+    if (!halves) {
       out.push_back(id);
       continue;
     }
-    for (const bool input : {true, false}) {
+    for (Call* half : {&halves->first, &halves->second}) {
       out.emplace_back(graph.calls.size());
-      graph.calls.push_back(part_of(graph[id], found.mask, [&](size_t i) { return (i == 0) == input; }));
+      graph.calls.push_back(std::move(*half));
     }
   }
   return out;

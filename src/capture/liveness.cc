@@ -4,10 +4,28 @@
 
 namespace piper {
 
+namespace {
+
+/// By storage: calls touch it that are beside, and others too.
+std::vector<char> shared_storages(const PassBody& body) {
+  std::vector<char> by_beside(body.storages.size(), 0), by_others(body.storages.size(), 0);
+  for (const Call& call : body.calls)
+    for (const auto* list : {&call.arguments, &call.results})
+      each_tensor(*list, [&](TensorId id) { (call.beside ? by_beside : by_others)[body[id].storage.index()] = 1; });
+  for (size_t s = 0; s < by_beside.size(); ++s) by_beside[s] &= by_others[s];
+  return by_beside;
+}
+
+}  // namespace
+
 std::vector<std::vector<TensorId>> last_uses(const PassBody& body) {
+  const std::vector<char> shared = shared_storages(body);
   std::vector<int> last(body.tensors.size(), -1);
   for (size_t i = 0; i < body.calls.size(); ++i) {
-    const auto use = [&](TensorId id) { last[id.index()] = static_cast<int>(i); };
+    const auto use = [&](TensorId id) {
+      const bool until_end = body.calls[i].beside && shared[body[id].storage.index()];
+      last[id.index()] = std::max(last[id.index()], static_cast<int>(until_end ? body.calls.size() - 1 : i));
+    };
     each_tensor(body.calls[i].arguments, use);
     each_tensor(body.calls[i].results, use);
   }

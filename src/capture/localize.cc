@@ -82,6 +82,8 @@ class LayoutReplay {
 
   Checked run() {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    for (GraphTensor& tensor : body_.tensors)
+      if (tensor.kind != TensorKind::Result) tensor.layout.offset = 0;  // as they are made here
     for (const Call& call : body_.calls) {
       torch::jit::Stack stack = arguments(call);
       const c10::OperatorHandle& op = table_.operators[call.op.index()];

@@ -96,6 +96,10 @@ std::vector<int64_t> CallMeter::peaks(const PassBody& body, const OperatorTable&
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::vector<int64_t> out;
   for (const Call& call : body.calls) {
+    if (!call.op.valid()) {  // a view, which takes nothing
+      out.push_back(0);
+      continue;
+    }
     const auto [found, fresh] = known_.try_emplace(signature(body, call), 0);
     if (fresh) found->second = measure(body, call, table, device_);
     out.push_back(found->second);

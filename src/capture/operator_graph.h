@@ -99,6 +99,7 @@ struct Call {
   bool between_nodes = false;               // issued by the autograd engine itself: a sum of gradients
   int random = -1;                          // which random call of the pass it is: its seed depends on it
   int divided_dim = -1, gathered_dim = -1;  // of a random call in a region: drawn apart for each part and slice
+  bool beside = false;                      // of a body: it may run beside what comes after it (calls_beside.h)
 };
 
 /// A region of the model: one instance of an annotation.

@@ -48,6 +48,9 @@ struct PassBody {
   bool empty() const { return calls.empty(); }
 };
 
+/// After calls were put in or left out: which call makes each result.
+void renumber_producers(PassBody& body);
+
 /// The passes of a chunk: F always, the others as far as there is something to do.
 struct ChunkBodies {
   std::string name;
@@ -67,7 +70,7 @@ Result<std::vector<ChunkBodies>> build_bodies(OperatorGraph& graph);
 /// while it runs, its results included; without it, its results.
 int64_t temporary_bytes(const PassBody& body, const std::vector<int64_t>& call_peaks = {});
 
-/// By call: tensors that nobody needs afterwards.
+/// By call: tensors that nobody needs afterwards. Those that calls beside others use end with the pass.
 std::vector<std::vector<TensorId>> last_uses(const PassBody& body);
 
 }  // namespace piper

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/model_graph.h"
+#include "runtime/stream/branch.h"
 
 namespace piper {
 
@@ -50,6 +51,7 @@ struct ComputationArguments {
   const SliceKey& slice;
   /// While it is recorded: what each draw of random numbers takes, instead of seeds.
   const std::vector<at::Generator>* generators = nullptr;
+  Branch* branch = nullptr;  // for what nobody waits for soon
 };
 
 class Computation {

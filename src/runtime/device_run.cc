@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 
 #include "base/invariant.h"
@@ -38,14 +39,13 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
       memory_(processor_.place().type()),
       frame_(program_, processor_.place()),
       recorder_(program_.ops.size(), options.recorded_steps),
-      inputs_(program_.ops.size()),
-      releases_(program_.ops.size()),
+      order_(order_memory(program_, processor_.graphs() == Graphs::Step)),
+      awaited_(awaited_operations(program_, order_)),
       side_(processor_.make_side(program_.ops.size())),
       events_(std::make_unique<Event[]>(program_.ops.size())),
       ends_(std::make_unique<Event[]>(plan.streams.size() + 1)),
       streams_(plan.streams.size()) {
   frame_.poison_freed = options.poison_freed;
-  frame_.inputs_last = processor_.graphs() == Graphs::Step;
   failure.stop_with([this](const std::string& reason) {
     for (size_t i = 0; i < program_.ops.size(); ++i) events_[i].release();
     for (size_t s = 0; s <= plan_.streams.size(); ++s) ends_[s].release();
@@ -79,39 +79,6 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
       stream = computes[static_cast<size_t>(op.stream)] ? processor_.make_stream({on_thread, failed})
                                                         : processor_.make_stream({promptly, failed});
   host_ = std::make_unique<ThreadStream>(promptly, failed);
-  if (processor_.memory_belongs_to_streams()) order_memory();
-}
-
-/// Memory is taken on the stream of the first operation that touches it. When it goes that stream waits for the last
-/// uses on others, and for devices that still read what was sent to them; whoever reads an input waits for the
-/// operation that has loaded it.
-void DeviceRun::order_memory() {
-  struct Uses {
-    int first = -1;
-    bool written = false;
-    std::map<int, int> last;  // by stream
-  };
-  std::vector<Uses> all(program_.buffers.size());
-  const auto stream_of = [&](int op) { return program_.ops[static_cast<size_t>(op)].stream; };
-  for (size_t i = 0; i < program_.ops.size(); ++i) {
-    const PlannedOp& op = program_.ops[i];
-    for (const int b : op.writes) all[static_cast<size_t>(b)].written = true;
-    for (const auto* list : {&op.reads, &op.writes})
-      for (const int b : *list) {
-        Uses& uses = all[static_cast<size_t>(b)];
-        if (uses.first < 0) uses.first = static_cast<int>(i);
-        uses.last[op.stream] = static_cast<int>(i);
-        if (!uses.written && !program_.buffers[static_cast<size_t>(b)].persistent && stream_of(uses.first) != op.stream)
-          inputs_[i].push_back(uses.first);
-      }
-    for (const int b : op.frees) {
-      const Uses& uses = all[static_cast<size_t>(b)];
-      Release& release = releases_[i].emplace_back(Release{b, stream_of(uses.first), {}});
-      for (const auto& [stream, last] : uses.last)
-        if (stream != release.stream || program_.ops[static_cast<size_t>(last)].kind == OpKind::Send)
-          release.awaited.push_back(last);
-    }
-  }
 }
 
 DeviceRun::~DeviceRun() {
@@ -134,34 +101,25 @@ void DeviceRun::prepare() {
   }
   circles_ = make_circles(plan_, communicator_);
   const Preparation preparation{plan_,         program_,   step_config_, device_, computations_,
-                                communicator_, processor_, circles_,     frame_};
+                                communicator_, processor_, circles_,     frame_,  side_ ? side_->branch() : nullptr};
   for (size_t i = 0; i < program_.ops.size(); ++i)
     executors_.push_back(make_executor(preparation, static_cast<int>(i)));
-  if (processor_.graphs() == Graphs::Step) find_stretches();
+  if (processor_.graphs() == Graphs::Step) prepare_stretches();
 }
 
-/// Whoever waits for another stream begins a new one; so does whoever comes after memory that another stream used.
-void DeviceRun::find_stretches() {
-  awaited_.resize(program_.ops.size());
-  const auto await = [&](const std::vector<int>& ops) {
-    for (const int op : ops) awaited_[static_cast<size_t>(op)] = 1;
+void DeviceRun::prepare_stretches() {
+  std::map<int, FrameInput> inputs;  // by buffer
+  for (const auto& executor : executors_)
+    for (FrameInput& input : executor->inputs()) inputs.try_emplace(input.buffer, input);
+  std::vector<FrameInput> all;
+  for (auto& [buffer, input] : inputs) all.push_back(std::move(input));
+  frame_.keep_inputs(std::move(all));
+  const auto before_op = [this](int op) {
+    if (options_.before_op) options_.before_op(device_, op);
   };
-  bool open = false;
-  for (size_t i = 0; i < program_.ops.size(); ++i) {
-    const PlannedOp& op = program_.ops[i];
-    await(op.waits);
-    await(inputs_[i]);
-    const bool computes = op.kind == OpKind::Run;
-    if (computes && open && op.waits.empty() && inputs_[i].empty() && op.stream == program_.ops[i - 1].stream)
-      stretches_.back().end = i + 1;
-    else if (computes)
-      stretches_.push_back({i, i + 1, processor_.make_recorded(), {}});
-    open = computes;
-    for (const Release& release : releases_[i]) {
-      await(release.awaited);
-      open = open && release.awaited.empty() && release.stream == op.stream;
-    }
-  }
+  stretch_device_.emplace(StretchDevice{program_, order_, executors_, frame_, *side_, recorder_, before_op,
+                                        [this](const int& op, const auto& work) { attempt(op, work); }});
+  stretches_ = find_stretches(*stretch_device_, processor_);
 }
 
 void DeviceRun::start(const StepSettings& settings) {
@@ -194,9 +152,9 @@ void DeviceRun::issue() {
   for (size_t i = 0; i < program_.ops.size();) {
     const bool timed = side_ && program_.ops[i].kind == OpKind::Run;
     const Nanoseconds start = timed ? now() : 0;
-    while (stretch != stretches_.end() && stretch->begin < i) ++stretch;
-    if (stretch != stretches_.end() && stretch->begin == i && issue_recorded(*stretch))
-      i = stretch->end;
+    while (stretch != stretches_.end() && stretch->begin() < i) ++stretch;
+    if (stretch != stretches_.end() && stretch->begin() == i && issue_whole(*stretch))
+      i = stretch->end();
     else
       issue_one(i++);
     if (timed) issuing += now() - start;
@@ -212,8 +170,7 @@ void DeviceRun::issue() {
 void DeviceRun::issue_one(size_t i) {
   const PlannedOp& op = program_.ops[i];
   Stream& stream = *streams_[static_cast<size_t>(op.stream)];
-  for (const int awaited : op.waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
-  for (const int loader : inputs_[i]) stream.wait(events_[static_cast<size_t>(loader)], step_);
+  wait_for_others(i);
   {
     // others may need their turn before what this operation frees can go
     const bool in_turn = options_.turns && options_.turns->taken;
@@ -221,8 +178,9 @@ void DeviceRun::issue_one(size_t i) {
     if (in_turn && !is_communication(op.kind)) alone = std::unique_lock(options_.turns->one);
     recorder_.launched(static_cast<int>(i));
     stream.launch([this, i] { execute(static_cast<int>(i)); });
-    stream.record(events_[i], step_);
-    if (options_.issue == Issue::Serial || in_turn) {
+    const bool ends_first = options_.issue == Issue::Serial || in_turn;
+    if (ends_first || awaited_[i]) stream.record(events_[i], step_);
+    if (ends_first) {
       stream.flush();
       events_[i].wait(step_);
     }
@@ -231,94 +189,26 @@ void DeviceRun::issue_one(size_t i) {
 }
 
 /// False: nothing has happened; its operations are issued one by one.
-bool DeviceRun::issue_recorded(Stretch& stretch) {
-  if (!stretch.work || failure_.happened()) return false;
-  const PlannedOp& first = program_.ops[stretch.begin];
-  Stream& stream = *streams_[static_cast<size_t>(first.stream)];
-  for (const int awaited : first.waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
-  for (const int loader : inputs_[stretch.begin]) stream.wait(events_[static_cast<size_t>(loader)], step_);
+bool DeviceRun::issue_whole(Stretch& stretch) {
+  if (failure_.happened()) return false;
+  Stream& stream = *streams_[static_cast<size_t>(program_.ops[stretch.begin()].stream)];
+  wait_for_others(stretch.begin());
   bool launched = false;
-  stream.launch([&] { launched = run_recorded(stretch); });
+  stream.launch([&] { launched = stretch.launch(); });
   if (!launched) return false;
-  for (size_t i = stretch.begin; i < stretch.end; ++i)
+  progress_.fetch_add(static_cast<int64_t>(stretch.end() - stretch.begin()), std::memory_order_relaxed);
+  for (size_t i = stretch.begin(); i < stretch.end(); ++i)
     if (awaited_[i]) stream.record(events_[i], step_);
   if (options_.issue == Issue::Serial) stream.flush();
-  free_after(stretch.end - 1);
+  free_after(stretch.end() - 1);
   return true;
 }
 
-bool DeviceRun::run_recorded(Stretch& stretch) {
-  const auto each = [&](auto act) {
-    for (size_t i = stretch.begin; i < stretch.end; ++i) act(static_cast<int>(i));
-  };
-  bool can = stretch.work->ready();
-  each([&](int op) { can = can && executors_[static_cast<size_t>(op)]->can_be_recorded(); });
-  if (!can) return false;
-  each([&](int op) {
-    recorder_.launched(op);
-    attempt(op, [&] {
-      if (options_.before_op) options_.before_op(device_, op);
-      executors_[static_cast<size_t>(op)]->renew(frame_);
-    });
-  });
-  const std::vector<const void*> now_at = places(stretch);
-  if (stretch.places.empty()) {
-    const Frame::State before = frame_.state();
-    if (!stretch.work->record([&] { record(stretch); })) {
-      frame_.recording = false;
-      frame_.go_back(before);
-      stretch.work.reset();
-      return false;
-    }
-    stretch.places = now_at;
-  } else if (now_at == stretch.places) {
-    recall(stretch);
-  } else {
-    return false;
-  }
-  each([&](int op) { recorder_.started(op); });
-  const int first = static_cast<int>(stretch.begin), last = static_cast<int>(stretch.end) - 1;
-  attempt(first, [&] { side_->launch(first, last, *stretch.work); });
-  each([&](int op) {
-    recorder_.ended(op);
-    progress_.fetch_add(1, std::memory_order_relaxed);
-  });
-  return true;
-}
-
-void DeviceRun::record(const Stretch& stretch) {
-  frame_.recording = true;
-  for (size_t i = stretch.begin; i < stretch.end; ++i) {
-    const int op = static_cast<int>(i);
-    side_->started(op);
-    executors_[i]->run(frame_);
-    side_->ended(op);
-    frame_.ended(op);
-    if (i + 1 < stretch.end)
-      for (const Release& release : releases_[i]) frame_.release(release.buffer);
-  }
-  frame_.recording = false;
-}
-
-/// The same to the frame. What is freed was filled, if that was asked for, when the work was recorded.
-void DeviceRun::recall(const Stretch& stretch) {
-  const bool poison = std::exchange(frame_.poison_freed, false);
-  for (size_t i = stretch.begin; i < stretch.end; ++i) {
-    executors_[i]->recall(frame_);
-    frame_.ended(static_cast<int>(i));
-    if (i + 1 < stretch.end)
-      for (const Release& release : releases_[i]) frame_.release(release.buffer);
-  }
-  frame_.poison_freed = poison;
-}
-
-/// Of buffers that come from outside of it.
-std::vector<const void*> DeviceRun::places(const Stretch& stretch) {
-  std::vector<const void*> out = {nullptr};  // never empty
-  for (size_t i = stretch.begin; i < stretch.end; ++i)
-    for (const int buffer : program_.ops[i].reads)
-      if (const at::Tensor& tensor = frame_[buffer]; tensor.defined()) out.push_back(tensor.const_data_ptr());
-  return out;
+void DeviceRun::wait_for_others(size_t op) {
+  Stream& stream = *streams_[static_cast<size_t>(program_.ops[op].stream)];
+  for (const int awaited : program_.ops[op].waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
+  if (!processor_.memory_belongs_to_streams()) return;
+  for (const int loader : order_.loaders[op]) stream.wait(events_[static_cast<size_t>(loader)], step_);
 }
 
 void DeviceRun::free_after(size_t op) {
@@ -331,10 +221,12 @@ void DeviceRun::free_after(size_t op) {
   };
   if (same(op, op + 1)) return;
   for (size_t i = op > 0 && same(op - 1, op) ? op - 1 : op; i <= op; ++i)
-    for (const Release& release : releases_[i]) {
+    for (const BufferRelease& release : order_.releases[i]) {
       Stream& stream = *streams_[static_cast<size_t>(release.stream)];
       for (const int user : release.awaited) stream.wait(events_[static_cast<size_t>(user)], step_);
-      stream.launch([&] { frame_.release(release.buffer); });
+      stream.launch([&] {
+        for (const int buffer : release.buffers) frame_.release(buffer);
+      });
     }
 }
 
@@ -352,8 +244,8 @@ void DeviceRun::execute(int op) {
   progress_.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Says where something failed.
-void DeviceRun::attempt(int op, const std::function<void()>& work) {
+/// Says where something failed: at `op`, as it is then.
+void DeviceRun::attempt(const int& op, const std::function<void()>& work) {
   try {
     work();
   } catch (const JobStopped& problem) {

@@ -4,13 +4,16 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/executor.h"
 #include "runtime/memory_meter.h"
+#include "runtime/memory_order.h"
 #include "runtime/stream/failure.h"
 #include "runtime/stream/flight_recorder.h"
 #include "runtime/stream/stream.h"
+#include "runtime/stretch.h"
 
 namespace piper {
 
@@ -63,29 +66,14 @@ class DeviceRun {
   bool idle() const;
 
  private:
-  /// A buffer goes, on a processor whose memory belongs to streams.
-  struct Release {
-    int buffer, stream;
-    std::vector<int> awaited;  // operations that used it on other streams
-  };
-  /// Computations that follow each other on one stream and are recorded as one piece of work.
-  struct Stretch {
-    size_t begin = 0, end = 0;
-    std::unique_ptr<RecordedWork> work;  // none: it cannot be recorded
-    std::vector<const void*> places;     // of what it read when it was recorded; empty: not yet
-  };
-  void order_memory();
-  void find_stretches();
+  void prepare_stretches();
   void issue();
   void issue_one(size_t op);
-  bool issue_recorded(Stretch& stretch);
-  bool run_recorded(Stretch& stretch);
-  void record(const Stretch& stretch);
-  void recall(const Stretch& stretch);
-  std::vector<const void*> places(const Stretch& stretch);
+  bool issue_whole(Stretch& stretch);
+  void wait_for_others(size_t op);
   void free_after(size_t op);
   void execute(int op);
-  void attempt(int op, const std::function<void()>& work);
+  void attempt(const int& op, const std::function<void()>& work);
 
   const Plan& plan_;
   const PlanTemplate& program_;
@@ -101,11 +89,11 @@ class DeviceRun {
   Circles circles_;
   FlightRecorder recorder_;
   std::vector<std::unique_ptr<Executor>> executors_;
-  std::vector<std::vector<int>> inputs_;        // by operation: those that loaded its inputs on other streams
-  std::vector<std::vector<Release>> releases_;  // by operation
-  std::vector<Stretch> stretches_;
-  std::vector<char> awaited_;  // by operation: somebody waits for its event
+  MemoryOrder order_;
+  std::vector<char> awaited_;  // by operation: its event is recorded
   std::unique_ptr<DeviceSide> side_;
+  std::optional<StretchDevice> stretch_device_;
+  std::vector<Stretch> stretches_;
   std::atomic<Nanoseconds> issuing_ = 0;
   std::unique_ptr<Event[]> events_;  // by operation
   std::unique_ptr<Event[]> ends_;    // by stream, then the host

@@ -28,8 +28,8 @@ class Executor {
   virtual bool can_be_recorded() const { return false; }
   /// Before recorded work is recorded or launched: what it reads that is new in every step.
   virtual void renew(Frame&) {}
-  /// When recorded work is launched: the frame becomes what `run` made of it.
-  virtual void recall(Frame&) {}
+  /// Inputs of the model that it reads.
+  virtual std::vector<FrameInput> inputs() const { return {}; }
 };
 
 /// The circles in which a plan's devices communicate, by stream and members: what several streams do goes on side by
@@ -49,7 +49,8 @@ struct Preparation {
   Communicator& communicator;
   Processor& processor;
   const Circles& circles;
-  Frame& frame;  // what lasts is there
+  Frame& frame;    // what lasts is there
+  Branch* branch;  // of the device; may be none
 
   const PlannedOp& op(int index) const { return program.ops[static_cast<size_t>(index)]; }
   const PlanBuffer& buffer(int index) const { return program.buffers[static_cast<size_t>(index)]; }

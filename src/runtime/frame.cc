@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <limits>
@@ -38,6 +39,7 @@ void Frame::begin(const StepSettings& settings) {
     if (!buffer.persistent) buffers_[b].reset();
     holds_[b].store(holds_at_start_[b], std::memory_order_relaxed);
   }
+  load_kept();
 }
 
 void Frame::issued(int op) {
@@ -56,24 +58,52 @@ void Frame::release(int index) {
   buffer.reset();
 }
 
-void Frame::load_input(int buffer, std::string_view name, int64_t first_sample, const TensorForm& form) {
-  const std::lock_guard lock(inputs_);
-  at::Tensor& tensor = (*this)[buffer];
+void Frame::load_input(const FrameInput& input) {
+  const std::lock_guard lock(loading_);
+  at::Tensor& tensor = (*this)[input.buffer];
   if (tensor.defined()) return;
-  if (inputs_last) {
-    lasting_inputs_.resize(buffers_.size());
-    at::Tensor& lasting = lasting_inputs_[static_cast<size_t>(buffer)];
-    if (!lasting.defined()) lasting = make_tensor(form, place_);
-    tensor = lasting;
-  } else {
-    tensor = make_tensor(form, place_);
-  }
-  if (place_.is_cpu()) return settings_->fill(name, first_sample, tensor);
+  tensor = make_tensor(input.form, place_);
+  if (place_.is_cpu()) return settings_->fill(input.name, input.first_sample, tensor);
   // from memory that a GPU can read by itself, and that libtorch keeps until then
-  at::Tensor here =
-      at::empty_strided(form.sizes, form.strides, c10::TensorOptions().dtype(form.dtype).pinned_memory(true));
-  settings_->fill(name, first_sample, here);
+  at::Tensor here = at::empty_strided(input.form.sizes, input.form.strides,
+                                      c10::TensorOptions().dtype(input.form.dtype).pinned_memory(true));
+  settings_->fill(input.name, input.first_sample, here);
   tensor.copy_(here, /*non_blocking=*/true);
+}
+
+void Frame::keep_inputs(std::vector<FrameInput> inputs) {
+  constexpr int64_t alignment = 512;
+  kept_ = {std::move(inputs), {}, {}, {}, {}};
+  std::vector<int64_t> offsets;
+  int64_t bytes = 0;
+  for (const FrameInput& input : kept_.inputs) {
+    offsets.push_back(bytes);
+    const at::Tensor like = make_tensor(input.form, c10::kMeta);
+    bytes += (static_cast<int64_t>(like.storage().nbytes()) + alignment - 1) / alignment * alignment;
+  }
+  if (bytes == 0) return;
+  kept_.here = at::empty({bytes}, c10::TensorOptions().dtype(c10::kByte).pinned_memory(!place_.is_cpu()));
+  kept_.there = at::empty({bytes}, c10::TensorOptions(place_).dtype(c10::kByte));
+  for (size_t i = 0; i < kept_.inputs.size(); ++i) {
+    const TensorForm& form = kept_.inputs[i].form;
+    const auto part = [&](const at::Tensor& all) {
+      return at::from_blob(
+          bytes_of(all) + offsets[i], form.sizes, form.strides, [](void*) {}, all.options().dtype(form.dtype),
+          all.device());
+    };
+    kept_.inputs_here.push_back(part(kept_.here));
+    kept_.inputs_there.push_back(part(kept_.there));
+  }
+}
+
+void Frame::load_kept() {
+  for (size_t i = 0; i < kept_.inputs.size(); ++i) {
+    const FrameInput& input = kept_.inputs[i];
+    settings_->fill(input.name, input.first_sample, kept_.inputs_here[i]);
+    (*this)[input.buffer] = kept_.inputs_there[i];
+  }
+  // whoever begins a step waits for it anyway; and libtorch, not asked to, remembers no stream that may fail later
+  if (kept_.there.defined()) kept_.there.copy_(kept_.here);
 }
 
 Frame::State Frame::state() const {
@@ -85,6 +115,23 @@ Frame::State Frame::state() const {
 void Frame::go_back(State state) {
   buffers_ = std::move(state.buffers);
   for (size_t b = 0; b < buffers_.size(); ++b) holds_[b].store(state.holds[b], std::memory_order_relaxed);
+}
+
+std::vector<Frame::Change> Frame::changes_since(const State& before) const {
+  std::vector<Change> out;
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    const int holds = holds_[b].load(std::memory_order_relaxed);
+    if (!buffers_[b].is_same(before.buffers[b]) || holds != before.holds[b])
+      out.push_back({static_cast<int>(b), buffers_[b], holds});
+  }
+  return out;
+}
+
+void Frame::make(const std::vector<Change>& changes) {
+  for (const Change& change : changes) {
+    (*this)[change.buffer] = change.tensor;
+    holds_[static_cast<size_t>(change.buffer)].store(change.holds, std::memory_order_relaxed);
+  }
 }
 
 c10::ScalarType scalar_type(DType dtype) {

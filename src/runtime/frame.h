@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -45,6 +46,21 @@ struct SliceLoss {
   double loss = 0;
 };
 
+/// An input of the model that a computation reads: the samples of a slice.
+struct FrameInput {
+  int buffer = -1;
+  std::string name;
+  int64_t first_sample = 0;
+  TensorForm form;
+};
+
+/// Inputs that stay where they are, and come there by one copy.
+struct KeptInputs {
+  std::vector<FrameInput> inputs;
+  at::Tensor here, there;                             // all of them: memory of the host, and of the place
+  std::vector<at::Tensor> inputs_here, inputs_there;  // the same one by one
+};
+
 class Frame {
  public:
   /// `place`: of its tensors.
@@ -62,7 +78,10 @@ class Frame {
   /// The operation has ended.
   void ended(int op);
   /// Makes an input if it is not there yet; operations that read it may come at the same time.
-  void load_input(int buffer, std::string_view name, int64_t first_sample, const TensorForm& form);
+  void load_input(const FrameInput& input);
+  /// Before the first step: inputs are at the same places in every step, beside what the plan knows of, and all of
+  /// these are there from its beginning.
+  void keep_inputs(std::vector<FrameInput> inputs);
 
   const StepSettings& settings() const { return *settings_; }
   StepScalars scalars;
@@ -70,8 +89,6 @@ class Frame {
   bool scalars_known = false;     // on a single device nobody sums them up before the first update
   /// What freed buffers are filled with before they go: for the search of premature frees.
   bool poison_freed = false;
-  /// Inputs are at the same places in every step, beside what the plan knows of.
-  bool inputs_last = false;
   /// Operations are recorded, and do nothing yet.
   bool recording = false;
 
@@ -82,8 +99,18 @@ class Frame {
   };
   State state() const;
   void go_back(State state);
+  /// What became of it since then, so that it can be made so again.
+  struct Change {
+    int buffer;
+    at::Tensor tensor;
+    int holds;
+  };
+  std::vector<Change> changes_since(const State& before) const;
+  void make(const std::vector<Change>& changes);
 
  private:
+  void load_kept();
+
   const PlanTemplate& program_;
   const c10::Device place_;
   const StepSettings* settings_ = nullptr;
@@ -91,8 +118,8 @@ class Frame {
   std::vector<std::vector<int>> uses_;  // by operation: buffers that do not last
   std::vector<int> holds_at_start_;     // by buffer: operations that use it, and the one that frees it
   std::unique_ptr<std::atomic<int>[]> holds_;
-  std::mutex inputs_;
-  std::vector<at::Tensor> lasting_inputs_;  // by buffer
+  std::mutex loading_;
+  KeptInputs kept_;
 };
 
 /// An empty tensor of this form, or a flat one.

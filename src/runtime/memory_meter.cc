@@ -3,8 +3,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <algorithm>
-#include <mutex>
+#include <atomic>
 
 namespace piper {
 
@@ -12,31 +11,28 @@ struct MemoryCounter::Hook : c10::MemoryReportingInfoBase {
   explicit Hook(c10::DeviceType counted) : of(counted) {}
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device device) override {
     if (device.type() != of) return;
-    const std::lock_guard lock(mutex);
-    now += bytes;
-    peak = std::max(peak, now);
+    const int64_t after = now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    int64_t most = peak.load(std::memory_order_relaxed);
+    while (after > most && !peak.compare_exchange_weak(most, after, std::memory_order_relaxed)) {
+    }
   }
   bool memoryProfilingEnabled() const override { return true; }
 
   const c10::DeviceType of;
-  std::mutex mutex;
-  int64_t now = 0, peak = 0;
+  std::atomic<int64_t> now = 0, peak = 0;
 };
 
 MemoryCounter::MemoryCounter(c10::DeviceType of) : hook_(std::make_shared<Hook>(of)) {}
 MemoryCounter::~MemoryCounter() = default;
 
 int64_t MemoryCounter::now() const {
-  const std::lock_guard lock(hook_->mutex);
-  return hook_->now;
+  return hook_->now.load(std::memory_order_relaxed);
 }
 int64_t MemoryCounter::peak() const {
-  const std::lock_guard lock(hook_->mutex);
-  return hook_->peak;
+  return hook_->peak.load(std::memory_order_relaxed);
 }
 void MemoryCounter::reset_peak() {
-  const std::lock_guard lock(hook_->mutex);
-  hook_->peak = hook_->now;
+  hook_->peak.store(hook_->now.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
 struct CountMemory::Guard {

@@ -13,6 +13,7 @@
 
 #include "comm/local/local_world.h"
 #include "runtime/optimizer/optimizer.h"
+#include "runtime/stream/branch.h"
 #include "runtime/stream/flight_recorder.h"
 #include "runtime/stream/stream.h"
 
@@ -56,6 +57,8 @@ class DeviceSide {
   /// when it is done. -1: none of this device.
   virtual int culprit(int op) = 0;
   virtual ArenaUse arena() const = 0;
+  /// For computations of the device; may be none.
+  virtual Branch* branch() = 0;
 };
 
 /// Random numbers in recorded work: seeds are read when it runs.

@@ -22,6 +22,7 @@ class GpuMemory {
   explicit GpuMemory(const std::vector<std::byte>& from, size_t offset = 0) : offset_(offset), size_(from.size()) {
     check_cuda(cudaMalloc(&data_, size_ + offset_ + 1), "take memory of the GPU");
     check_cuda(cudaMemcpy(at(), from.data(), size_, cudaMemcpyHostToDevice), "copy to the GPU");
+    check_cuda(cudaStreamSynchronize(nullptr), "wait for the GPU");  // which a copy of a few bytes does not
   }
   ~GpuMemory() { cudaFree(data_); }
   GpuMemory(const GpuMemory&) = delete;

@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
 
 #include "capture/accumulate_on_gpu.h"
+#include "capture/calls_beside.h"
 #include "models/build_model.h"
 
 namespace piper {
@@ -111,14 +114,14 @@ at::Tensor some_tensor(const GraphTensor& like, int64_t seed) {
   return out.copy_(at::arange(out.numel()).add(seed).sin().view(out.sizes()));
 }
 /// What a pass gives: its values, then its gradients.
-std::vector<at::Tensor> run_on_cpu(const CapturedSlice& slice, const PassBody& body) {
+std::vector<at::Tensor> run_on_cpu(const CapturedSlice& slice, const PassBody& body, Branch* branch = nullptr) {
   std::vector<at::Tensor> reads, parameters, gradients, writes;
   int64_t seed = 1;
   for (const ContentUse& use : body.reads) reads.push_back(some_tensor(body[use.inside], seed++));
   for (const ExternalUse& use : body.parameters) parameters.push_back(some_tensor(body[use.inside], seed++));
   for (const ExternalUse& use : body.gradients) gradients.push_back(some_tensor(body[use.inside], seed++));
   ChunkRunner(std::make_shared<const ChunkProgram>(body, slice.table))
-      .run({reads, parameters, {}, gradients, writes, {}});
+      .run({reads, parameters, {}, gradients, writes, {}, nullptr, branch});
   writes.insert(writes.end(), gradients.begin(), gradients.end());
   return writes;
 }
@@ -142,6 +145,55 @@ TEST(GpuOperators, SumsInProductsAreTheSameSums) {
                     0.01 * expected[i].to(at::kFloat).norm().item<float>() + 1e-6);
       }
     EXPECT_GE(fused, 2);
+  }
+}
+
+/// Runs everything at once, and knows what was put in.
+class WatchedBranch : public Branch {
+ public:
+  void mark(size_t number) override { marks.insert(number); }
+  void launch(size_t lane, size_t after, const std::function<void()>& work) override {
+    EXPECT_TRUE(marks.contains(after));
+    EXPECT_LT(lane, lanes);
+    ++launched;
+    joined = false;
+    work();
+  }
+  void join() override { joined = true; }
+
+  std::set<size_t> marks;
+  int launched = 0;
+  bool joined = true;
+};
+
+/// Gradients of parameters may be computed when all else of the pass has been: bit by bit the same.
+TEST(GpuOperators, WhatIsBesideMayComeLast) {
+  for (const std::string& more : {llama, gpt, gpt + "tie_embeddings = true\n"}) {
+    const CapturedModel model = captured_for(c10::kCPU, more, "float32", {}, 2);
+    const CapturedSlice& slice = model.slices()[0];
+    for (const ChunkBodies& chunk : slice.chunks) {
+      if (!chunk.find(Pass::B)) continue;
+      SCOPED_TRACE(chunk.name);
+      const PassBody& whole = *chunk.find(Pass::B);
+      const PassBody marked = mark_beside(compute_apart(whole, slice.operators));
+      PassBody moved = marked;
+      std::stable_partition(moved.calls.begin(), moved.calls.end(), [](const Call& call) { return !call.beside; });
+      for (Call& call : moved.calls) call.beside = false;
+      WatchedBranch branch;
+      const std::vector<at::Tensor> expected = run_on_cpu(slice, whole), last = run_on_cpu(slice, moved),
+                                    beside = run_on_cpu(slice, marked, &branch);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(last[i].equal(expected[i])) << i;
+        EXPECT_TRUE(beside[i].equal(expected[i])) << i;
+      }
+      EXPECT_TRUE(branch.joined);
+      if (whole.writes.empty()) {
+        EXPECT_EQ(branch.launched, 0);
+      } else {
+        EXPECT_GE(branch.launched, static_cast<int>(whole.gradients.size()));  // also those of norms
+        EXPECT_GE(temporary_bytes(marked), temporary_bytes(whole));
+      }
+    }
   }
 }
 

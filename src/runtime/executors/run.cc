@@ -38,16 +38,9 @@ struct FlatViews {
   }
 };
 
-struct Input {
-  size_t argument;
-  int buffer;
-  std::string name;
-  TensorForm form;
-};
-
 class Run : public Executor {
  public:
-  Run(const Preparation& prepare, int index) : processor_(prepare.processor) {
+  Run(const Preparation& prepare, int index) : processor_(prepare.processor), branch_(prepare.branch) {
     const PlannedOp& op = prepare.op(index);
     const PlanWork& work = prepare.plan.works[static_cast<size_t>(op.work)];
     ComputationSite site{prepare.name(op.label), *work.pass, work.samples, 1, 0, prepare.device};
@@ -56,7 +49,7 @@ class Run : public Executor {
     for (const std::string& value : form.reads) {
       reads_.push_back(value_in(prepare, op.reads, value));
       if (!is_written(prepare, reads_.back()))
-        inputs_.push_back({reads_.size() - 1, reads_.back(), value, prepare.computations.value(value, work.samples)});
+        inputs_.push_back({reads_.back(), value, slice_.first_sample, prepare.computations.value(value, work.samples)});
     }
     for (const std::string& value : form.writes) writes_.push_back(value_in(prepare, op.writes, value));
     for (const std::string& name : form.parameters) parameters_.add(view(prepare, op.reads, name), prepare.frame);
@@ -73,18 +66,12 @@ class Run : public Executor {
 
   int64_t operators() const override { return computation_->operators(); }
   bool can_be_recorded() const override { return computation_->can_be_recorded(); }
-  void renew(Frame& frame) override {
-    load_inputs(frame);
-    renew_seeds(frame);
-  }
-  void recall(Frame& frame) override {
-    for (size_t i = 0; i < contributions_.size(); ++i) frame[contributions_[i].buffer] = recorded_contributions_[i];
-    for (size_t i = 0; i < writes_.size(); ++i) frame[writes_[i]] = recorded_writes_[i];
-  }
+  void renew(Frame& frame) override { renew_seeds(frame); }
+  std::vector<FrameInput> inputs() const override { return inputs_; }
 
   void run(Frame& frame) override {
-    if (frame.settings().step == 0) processor_.warm_up();
-    load_inputs(frame);
+    if (frame.settings().step == 0) warm_up();
+    for (const FrameInput& input : inputs_) frame.load_input(input);
     for (const int buffer : reads_) read_tensors_.push_back(frame[buffer]);
     parameters_.look(frame);
     for (const Contribution& contribution : contributions_)
@@ -109,8 +96,12 @@ class Run : public Executor {
     int64_t bytes;
   };
 
-  void load_inputs(Frame& frame) {
-    for (const Input& input : inputs_) frame.load_input(input.buffer, input.name, slice_.first_sample, input.form);
+  void warm_up() {
+    processor_.warm_up();
+    if (!branch_) return;
+    branch_->mark(0);
+    for (size_t lane = 0; lane < Branch::lanes; ++lane) branch_->launch(lane, 0, [&] { processor_.warm_up(); });
+    branch_->join();
   }
   void renew_seeds(Frame& frame) {
     slice_.seed = frame.settings().seed;
@@ -122,18 +113,11 @@ class Run : public Executor {
 
   void by_operators(bool recording) {
     computation_->run({read_tensors_, parameters_.tensors, gradients_.tensors, write_tensors_, slice_,
-                       recording && seeds_ ? &seeds_->generators() : nullptr});
+                       recording && seeds_ ? &seeds_->generators() : nullptr, branch_});
   }
   /// Operator by operator, or as it was recorded with tensors at the same places.
   void compute(Frame& frame) {
-    if (frame.recording) {
-      by_operators(true);
-      recorded_writes_ = write_tensors_;
-      recorded_contributions_.clear();
-      for (const Contribution& contribution : contributions_)
-        recorded_contributions_.push_back(frame[contribution.buffer]);
-      return;
-    }
+    if (frame.recording) return by_operators(true);
     if (!recorded_ || !computation_->can_be_recorded() || !recorded_->ready()) return by_operators(false);
     const std::vector<const void*> now_at = places();
     renew_seeds(frame);
@@ -219,17 +203,18 @@ class Run : public Executor {
   }
 
   Processor& processor_;
+  Branch* const branch_;
   SliceKey slice_;
   std::vector<int> reads_, writes_;
   std::vector<int64_t> planned_bytes_;
-  std::vector<Input> inputs_;
+  std::vector<FrameInput> inputs_;
   FlatViews parameters_, gradients_;
   std::vector<Contribution> contributions_;
   std::vector<at::Tensor> read_tensors_, write_tensors_;  // empty between steps; kept for their memory
   std::unique_ptr<Computation> computation_;
   std::unique_ptr<RecordedWork> recorded_;
   std::vector<const void*> recorded_at_;  // empty: not yet
-  std::vector<at::Tensor> recorded_writes_, recorded_contributions_;
+  std::vector<at::Tensor> recorded_writes_;
   std::unique_ptr<RecordedSeeds> seeds_;  // made when something random is recorded
 };
 

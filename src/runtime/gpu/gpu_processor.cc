@@ -19,6 +19,7 @@
 
 #include "comm/gpu/check.h"
 #include "comm/gpu/gpu_world.h"
+#include "runtime/cuda/graph_fills.h"
 #include "runtime/cuda/hold.h"
 #include "runtime/cuda/optimizer.h"
 #include "runtime/gpu/gpu_operators.h"
@@ -61,7 +62,10 @@ class GpuSide : public DeviceSide {
         turns_(options.turns),
         host_(ops) {
     for (size_t i = 0; i < 2 * ops; ++i) events_.push_back(std::make_unique<GpuEvent>(cudaEventDefault));
-    if (options.graphs != Graphs::None) memory_ = std::make_unique<ReplayMemory>(ops);
+    if (options.graphs != Graphs::None) {
+      memory_ = std::make_unique<ReplayMemory>(ops);
+      branch_ = std::make_unique<GpuBranch>(static_cast<c10::DeviceIndex>(options.gpu));
+    }
     check_cuda(cudaMallocHost(reinterpret_cast<void**>(&done_), ops * sizeof(uint32_t)),
                "take memory that the GPU can write");
     std::fill_n(done_, ops, 0);
@@ -111,10 +115,15 @@ class GpuSide : public DeviceSide {
       memory_->end_step();
       strays_seen += memory_->strays() - std::exchange(strays_, memory_->strays());
     }
+    std::pair<int, int> span = {-1, -1};
+    Nanoseconds begin = 0, end = 0;
     for (size_t op = 0; op < spans_.size(); ++op) {
-      const auto [first, last] = spans_[op];
-      const Nanoseconds begin = time(*events_[2 * static_cast<size_t>(first)]),
-                        end = time(*events_[2 * static_cast<size_t>(last) + 1]);
+      if (spans_[op] != span) {
+        span = spans_[op];
+        begin = time(*events_[2 * static_cast<size_t>(span.first)]);
+        end = time(*events_[2 * static_cast<size_t>(span.second) + 1]);
+      }
+      const auto [first, last] = span;
       const Nanoseconds count = last - first + 1, at = static_cast<Nanoseconds>(op) - first;
       recorder.correct(static_cast<int>(op), begin + (end - begin) * at / count,
                        begin + (end - begin) * (at + 1) / count);
@@ -123,7 +132,8 @@ class GpuSide : public DeviceSide {
   /// After what cannot be mended, nothing that the GPU would do later has been done: the first that was put in and has
   /// not ended it is.
   int culprit(int op) override {
-    // what cannot be mended is said by every call; nothing may be waited for, since other GPUs may have to be told first
+    // what cannot be mended is said by every call; nothing may be waited for, since other GPUs may have to be told
+    // first
     if (const cudaError_t state = cudaStreamQuery(current()); state == cudaSuccess || state == cudaErrorNotReady)
       return op;
     for (size_t i = 0; i < issued_.size(); ++i)
@@ -134,6 +144,7 @@ class GpuSide : public DeviceSide {
     if (!memory_) return {};
     return {memory_->arena_bytes(), memory_->alive_bytes(), memory_->strays()};
   }
+  Branch* branch() override { return branch_.get(); }
 
  private:
   /// Of the last step that was not held.
@@ -142,7 +153,8 @@ class GpuSide : public DeviceSide {
   };
   bool held() const { return turns_ && turns_->held; }
   bool is_done(size_t op) const { return std::atomic_ref(done_[op]).load() == step_; }
-  static bool is_recording() {
+  bool is_recording() const {
+    if (!memory_) return false;  // without graphs nothing ever is
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(current(), &status), "ask whether a graph is recorded");
     return status == cudaStreamCaptureStatusActive;
@@ -178,7 +190,8 @@ class GpuSide : public DeviceSide {
   const Turns* turns_;
   std::vector<HostTime> host_;  // by operation
   std::unique_ptr<ReplayMemory> memory_;
-  int64_t strays_ = 0;  // that were counted
+  std::unique_ptr<GpuBranch> branch_;  // where there are graphs: otherwise the host is what all wait for
+  int64_t strays_ = 0;                 // that were counted
 };
 
 /// A graph of CUDA.
@@ -205,6 +218,7 @@ class GpuRecordedWork : public RecordedWork {
     }
     cudaGraph_t graph = nullptr;
     fine &= cudaStreamEndCapture(stream, &graph) == cudaSuccess && memory.strays() == strays;
+    if (fine) cuda::fill_by_kernels(graph);
     fine = fine && cudaGraphInstantiate(&graph_, graph, 0) == cudaSuccess;
     if (graph) cudaGraphDestroy(graph);
     if (fine) return true;

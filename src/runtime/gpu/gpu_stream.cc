@@ -81,4 +81,34 @@ void GpuStream::flush() {
   check_cuda(cudaStreamSynchronize(queue_.stream), "wait for a stream of the GPU");
 }
 
+GpuBranch::GpuBranch(c10::DeviceIndex gpu) {
+  for (size_t lane = 0; lane < lanes; ++lane)
+    lanes_.push_back({c10::cuda::getStreamFromExternal(pool().take(gpu), gpu), std::make_unique<GpuEvent>()});
+}
+
+GpuBranch::~GpuBranch() {
+  for (const Lane& lane : lanes_) pool().give_back(lane.stream.device_index(), lane.stream.stream());
+}
+
+void GpuBranch::mark(size_t number) {
+  while (marks_.size() <= number) marks_.push_back(std::make_unique<GpuEvent>());
+  marks_[number]->record(c10::cuda::getCurrentCUDAStream().stream());
+}
+
+void GpuBranch::launch(size_t lane, size_t after, const std::function<void()>& work) {
+  Lane& on = lanes_.at(lane);
+  on.used = true;
+  marks_.at(after)->hold(on.stream.stream());
+  const c10::cuda::CUDAStreamGuard guard(on.stream);
+  work();
+}
+
+void GpuBranch::join() {
+  for (Lane& lane : lanes_) {
+    if (!std::exchange(lane.used, false)) continue;
+    lane.end->record(lane.stream.stream());
+    lane.end->hold(c10::cuda::getCurrentCUDAStream().stream());
+  }
+}
+
 }  // namespace piper

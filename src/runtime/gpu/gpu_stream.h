@@ -3,7 +3,11 @@
 
 #include <c10/cuda/CUDAStream.h>
 
+#include <memory>
+#include <vector>
+
 #include "comm/gpu/queue.h"
+#include "runtime/stream/branch.h"
 #include "runtime/stream/stream.h"
 
 namespace piper {
@@ -25,6 +29,26 @@ class GpuStream : public Stream {
  private:
   GpuQueue queue_;
   c10::cuda::CUDAStream stream_;
+};
+
+/// Beside the stream of CUDA that the calling thread uses. In a graph that is recorded there lanes become branches.
+class GpuBranch : public Branch {
+ public:
+  explicit GpuBranch(c10::DeviceIndex gpu);
+  ~GpuBranch() override;
+
+  void mark(size_t number) override;
+  void launch(size_t lane, size_t after, const std::function<void()>& work) override;
+  void join() override;
+
+ private:
+  struct Lane {
+    c10::cuda::CUDAStream stream;
+    std::unique_ptr<GpuEvent> end;
+    bool used = false;  // since it was joined
+  };
+  std::vector<Lane> lanes_;
+  std::vector<std::unique_ptr<GpuEvent>> marks_;
 };
 
 }  // namespace piper

@@ -18,11 +18,10 @@ void FlightRecorder::begin(int64_t step) {
   step_ = step;
 }
 
-void FlightRecorder::ended(int op) {
+void FlightRecorder::ended(int op, Nanoseconds when) {
   Record& record = at(step_, op);
-  const Nanoseconds time = now();
-  record.ended.store(time, std::memory_order_relaxed);
-  note_length(op, time - record.started.load(std::memory_order_relaxed));
+  record.ended.store(when, std::memory_order_relaxed);
+  note_length(op, when - record.started.load(std::memory_order_relaxed));
 }
 
 void FlightRecorder::correct(int op, Nanoseconds started, Nanoseconds ended) {

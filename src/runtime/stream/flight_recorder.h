@@ -29,9 +29,9 @@ class FlightRecorder {
   FlightRecorder(size_t ops, size_t steps);
 
   void begin(int64_t step);  // steps count from 0
-  void launched(int op) { at(step_, op).launched.store(now(), std::memory_order_relaxed); }
-  void started(int op) { at(step_, op).started.store(now(), std::memory_order_relaxed); }
-  void ended(int op);
+  void launched(int op, Nanoseconds when = now()) { at(step_, op).launched.store(when, std::memory_order_relaxed); }
+  void started(int op, Nanoseconds when = now()) { at(step_, op).started.store(when, std::memory_order_relaxed); }
+  void ended(int op, Nanoseconds when = now());
   /// What a device's own clock says of an operation that has ended.
   void correct(int op, Nanoseconds started, Nanoseconds ended);
 

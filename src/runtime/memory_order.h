@@ -1,0 +1,31 @@
+// When buffers go on a processor whose memory belongs to streams, and which operations others wait for.
+#pragma once
+
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace piper {
+
+/// Buffers go that were taken on the same stream.
+struct BufferRelease {
+  int stream = -1;
+  std::vector<int> awaited;  // operations that used them on other streams
+  std::vector<int> buffers;
+};
+
+struct MemoryOrder {
+  std::vector<std::vector<int>> loaders;             // by operation: those that loaded its inputs on other streams
+  std::vector<std::vector<BufferRelease>> releases;  // by operation
+};
+
+/// Memory is taken on the stream of the first operation that touches it. When it goes that stream waits for the last
+/// uses on others, and for devices that still read what was sent to them. Whoever reads an input waits for the
+/// operation that has loaded it, unless inputs are there from the beginning.
+MemoryOrder order_memory(const PlanTemplate& program, bool inputs_are_there);
+
+/// By operation: another stream waits for it; or it communicates, and its event says when others have read what was
+/// sent.
+std::vector<char> awaited_operations(const PlanTemplate& program, const MemoryOrder& order);
+
+}  // namespace piper

@@ -1,0 +1,55 @@
+// Computations that follow each other on one stream, recorded once as one piece of work and launched as a whole.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "runtime/executor.h"
+#include "runtime/memory_order.h"
+#include "runtime/stream/flight_recorder.h"
+
+namespace piper {
+
+/// The device that executes them.
+struct StretchDevice {
+  const PlanTemplate& program;
+  const MemoryOrder& order;
+  const std::vector<std::unique_ptr<Executor>>& executors;
+  Frame& frame;
+  DeviceSide& side;
+  FlightRecorder& recorder;
+  std::function<void(int op)> before_op;  // may be none
+  /// Does something, and says of which operation it was part if that fails.
+  std::function<void(const int& op, const std::function<void()>& work)> attempt;
+};
+
+class Stretch {
+ public:
+  Stretch(const StretchDevice& device, size_t begin, size_t end, std::unique_ptr<RecordedWork> work);
+
+  size_t begin() const { return begin_; }
+  size_t end() const { return end_; }
+  /// On its stream: records it when it comes for the first time, and puts it in. False: nothing has happened, and its
+  /// operations are to be issued one by one.
+  bool launch();
+
+ private:
+  bool record();
+  void run_all();
+  std::vector<const void*> places() const;
+
+  const StretchDevice& device_;
+  size_t begin_, end_;
+  std::vector<int> touched_;            // buffers that do not last: those from outside may be elsewhere for once
+  std::unique_ptr<RecordedWork> work_;  // none: it cannot be recorded
+  bool recorded_ = false;
+  std::vector<const void*> places_;     // of what it was given when it was recorded
+  std::vector<Frame::Change> changes_;  // what it does to the frame
+};
+
+/// All of a device. Whoever waits for another stream begins a new one; so does whoever comes after memory that another
+/// stream used.
+std::vector<Stretch> find_stretches(const StretchDevice& device, Processor& processor);
+
+}  // namespace piper
