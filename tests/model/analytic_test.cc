@@ -207,6 +207,39 @@ TEST(Analytic, ExpertsDoTheWorkOfTheChosenOnes) {
 
 // ---- the graph
 
+/// However finely chunks are told apart, parameters and products are those of the model.
+TEST(Analytic, PartsOfACutAddUp) {
+  for (const std::string_view name : builtin_model_names()) {
+    SCOPED_TRACE(name);
+    ModelConfig config = builtin(name);
+    config.layers = std::min<int64_t>(config.layers, 5);
+    const StepConfig step = resolve({}, config);
+    const ModelGraph whole = built(config);
+    const auto flops = [](const ModelGraph& model, Pass pass) {
+      int64_t sum = 0;
+      for (const Chunk& chunk : model.chunks)
+        if (const PassWork* work = chunk.find(pass)) sum += work->flops.per_sample;
+      return sum;
+    };
+    const auto count = [](const ModelGraph& model) {
+      int64_t sum = 0;
+      for (const Parameter& parameter : model.parameters) sum += elements(parameter.shape, 0);
+      return sum;
+    };
+    for (const LayerForm form : {LayerForm::Cut, LayerForm::CutVocabulary}) {
+      auto parts = analytic_model(config, step, form);
+      ASSERT_TRUE(parts) << render(parts.error());
+      EXPECT_TRUE(*parse_model(make_source(std::string(name), print(*parts))) == *parts);
+      EXPECT_EQ(count(*parts), count(whole));
+      for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) EXPECT_EQ(flops(*parts, pass), flops(whole, pass));
+      for (const Parameter& parameter : parts->parameters)
+        if (parameter.name == "embed.weight" || parameter.name == "head.weight") {
+          EXPECT_EQ(labelled(parameter.shape, "cut") != nullptr, form == LayerForm::CutVocabulary) << parameter.name;
+        }
+    }
+  }
+}
+
 TEST(Analytic, EveryBuiltInModelVerifiesAndRoundTrips) {
   for (const std::string& name : builtin_model_names()) {
     ModelConfig config = builtin(name);

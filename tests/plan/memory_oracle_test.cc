@@ -160,6 +160,10 @@ TEST(MemoryOracle, ActivationsOfALayer) {
     expect(12, cut + ", sequence=on, regather=on)\n", LayerForm::Cut);
     expect(13, cut + ")\n" + selective, LayerForm::Cut);
     expect(14, cut + ", sequence=on, regather=on)\n" + selective, LayerForm::Cut);
+    const std::string all =
+        fmt::format("mesh(tp={})\nplace({{}}, mesh={{}})\ncut({{}}, along=tp, vocabulary=on", rows[r][4]);
+    expect(11, all + ")\n", LayerForm::CutVocabulary);
+    expect(12, all + ", sequence=on, regather=on)\n", LayerForm::CutVocabulary);
   }
 }
 
