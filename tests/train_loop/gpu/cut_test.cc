@@ -1,4 +1,4 @@
-// Tensor and sequence parallelism on a GPU that all devices share: equal to one device there.
+// Tensor, vocabulary and sequence parallelism on a GPU that all devices share: equal to one device there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,9 +18,11 @@ TEST(GpuCut, EqualsOneDevice) {
     const TrainableModel model = model_of(subject);
     TrainSettings settings = usual_settings(subject);
     settings.job.run.processor = gpu->get();
-    for (const std::string more : {"", ", sequence=on", ", sequence=on, regather=on"}) {
-      SCOPED_TRACE(kind + more);
-      const std::string cut = "cut({layer=*}, along=tp" + more + ")\n";
+    for (const std::string what : {"{layer=*}, along=tp", "{layer=*}, along=tp, sequence=on",
+                                   "{layer=*}, along=tp, sequence=on, regather=on", "{}, along=tp, vocabulary=on",
+                                   "{}, along=tp, vocabulary=on, sequence=on"}) {
+      SCOPED_TRACE(kind + " " + what);
+      const std::string cut = "cut(" + what + ")\n";
       const Trained expected = train(model, "mesh(tp=1)\n" + split + place + cut, settings);
       const Trained run = train(model, "mesh(tp=2)\n" + split + place + cut, settings);
       EXPECT_EQ(run.devices, 2);
