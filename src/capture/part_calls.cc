@@ -133,7 +133,7 @@ class Parter {
                 {id, static_cast<int64_t>(c10::ScalarType::Float), None{}, None{}, None{}, false, None{}},
                 make_like(id, c10::ScalarType::Float));
   }
-  /// Whether `value` is `to`, or has to be rounded to it.
+  /// Where a result is computed, before it is rounded to its own type.
   TensorId wide_of(TensorId to) {
     return out_.graph[to].layout.element_bytes >= 4 ? to : make_like(to, c10::ScalarType::Float);
   }
