@@ -129,18 +129,18 @@ class Parter {
   /// In at least 32 bits, as ATen computes.
   TensorId widened(TensorId id) {
     if (out_.graph[id].layout.element_bytes >= 4) return id;
-    return emit("aten::_to_copy",
-                {id, static_cast<int64_t>(c10::ScalarType::Float), None{}, None{}, None{}, false, None{}},
-                make_like(id, c10::ScalarType::Float));
+    return convert(id, make_like(id, c10::ScalarType::Float));
+  }
+  TensorId convert(TensorId from, TensorId to) {
+    return emit("aten::_to_copy", {from, int64_t{out_.graph[to].layout.element}, None{}, None{}, None{}, false, None{}},
+                to);
   }
   /// Where a result is computed, before it is rounded to its own type.
   TensorId wide_of(TensorId to) {
     return out_.graph[to].layout.element_bytes >= 4 ? to : make_like(to, c10::ScalarType::Float);
   }
   void round(TensorId value, TensorId to) {
-    if (value != to)
-      emit("aten::_to_copy", {value, int64_t{out_.graph[to].layout.element}, None{}, None{}, None{}, false, None{}},
-           to);
+    if (value != to) convert(value, to);
   }
 
   // ---- a table of which each device has some rows

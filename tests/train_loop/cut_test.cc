@@ -126,23 +126,12 @@ std::vector<Case> all() {
   return out;
 }
 
-/// The same with the sequence divided between what is cut.
-std::vector<Case> with_sequence() {
+/// The same with other cuts, in turn.
+std::vector<Case> all_with(const std::string& even, const std::string& odd) {
   std::vector<Case> out;
   for (Case c : all()) {
     const size_t at = c.schedule.find(cut);
-    c.schedule.replace(at, cut.size(), out.size() % 2 == 0 ? sequence : regather);
-    out.push_back(std::move(c));
-  }
-  return out;
-}
-
-/// The same with embedding and head cut too, with and without the sequence.
-std::vector<Case> with_vocabulary() {
-  std::vector<Case> out;
-  for (Case c : all()) {
-    const size_t at = c.schedule.find(cut);
-    c.schedule.replace(at, cut.size(), out.size() % 2 == 0 ? vocabulary : everything);
+    c.schedule.replace(at, cut.size(), out.size() % 2 == 0 ? even : odd);
     out.push_back(std::move(c));
   }
   return out;
@@ -176,10 +165,10 @@ TEST_P(CutModels, EqualOneDevice) {
   for (size_t d = 0; d < run.peak_bytes.size(); ++d) EXPECT_LE(run.peak_bytes[d], run.planned_bytes[d]) << d;
 }
 INSTANTIATE_TEST_SUITE_P(All, CutModels, testing::ValuesIn(all()), [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(Sequence, CutModels, testing::ValuesIn(with_sequence()),
+INSTANTIATE_TEST_SUITE_P(Sequence, CutModels, testing::ValuesIn(all_with(sequence, regather)),
                          [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(Vocabulary, CutModels, testing::ValuesIn(with_vocabulary()),
+INSTANTIATE_TEST_SUITE_P(Vocabulary, CutModels, testing::ValuesIn(all_with(vocabulary, everything)),
                          [](const auto& info) { return info.param.name; });
 
 PreparedTraining prepared(const TrainableModel& model, const std::string& schedule) {
