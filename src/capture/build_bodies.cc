@@ -367,15 +367,6 @@ class BodiesBuilder {
 
 }  // namespace
 
-void renumber_producers(PassBody& body) {
-  for (GraphTensor& tensor : body.tensors) tensor.producer = CallId();
-  for (size_t i = 0; i < body.calls.size(); ++i)
-    each_tensor(body.calls[i].results, [&](TensorId id) {
-      GraphTensor& tensor = body.tensors[id.index()];
-      if (tensor.kind == TensorKind::Result && !tensor.producer.valid()) tensor.producer = CallId(i);
-    });
-}
-
 Result<std::vector<ChunkBodies>> build_bodies(OperatorGraph& graph) {
   const std::vector<ChunkCalls> chunks = cut_into_chunks(graph, live_calls(graph));
   return BodiesBuilder(graph, chunks).build();

@@ -62,7 +62,7 @@ PassBody compute_apart(PassBody body, const OperatorGraph& graph) {
     }
   }
   body.calls = std::move(calls);
-  renumber_producers(body);
+  find_producers(body.tensors, body.calls);
   return body;
 }
 

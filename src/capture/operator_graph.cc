@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/invariant.h"
 #include "base/overloaded.h"
@@ -28,12 +27,12 @@ OperatorId operator_named(const OperatorGraph& graph, std::string_view name) {
   return found;
 }
 
-void find_producers(OperatorGraph& graph) {
-  std::vector<char> found(graph.tensors.size(), 0);
-  for (size_t c = 0; c < graph.calls.size(); ++c)
-    each_tensor(graph.calls[c].results, [&](TensorId id) {
-      if (graph[id].kind != TensorKind::Result || std::exchange(found[id.index()], 1)) return;
-      graph.tensors[id.index()].producer = CallId(c);
+void find_producers(std::vector<GraphTensor>& tensors, const std::vector<Call>& calls) {
+  for (GraphTensor& tensor : tensors) tensor.producer = CallId();
+  for (size_t i = 0; i < calls.size(); ++i)
+    each_tensor(calls[i].results, [&](TensorId id) {
+      GraphTensor& tensor = tensors[id.index()];
+      if (tensor.kind == TensorKind::Result && !tensor.producer.valid()) tensor.producer = CallId(i);
     });
 }
 

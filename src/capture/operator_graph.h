@@ -170,8 +170,8 @@ void map_tensors(std::vector<Argument>& arguments, F f) {
 OperatorId find_operator(const OperatorGraph& graph, std::string_view name);
 /// The same of one that it knows.
 OperatorId operator_named(const OperatorGraph& graph, std::string_view name);
-/// Results belong to the first call that makes them: after calls have been put in.
-void find_producers(OperatorGraph& graph);
+/// Results belong to the first call that makes them: after calls were put in or left out.
+void find_producers(std::vector<GraphTensor>& tensors, const std::vector<Call>& calls);
 /// The argument with this name, or null.
 const Argument* find_argument(const OperatorGraph& graph, const Call& call, std::string_view name);
 /// All its results show storages of its arguments, and it changes none.

@@ -36,7 +36,7 @@ class Parter {
     }
     for (Call& call : calls())
       if (call.forward.valid()) call.forward = place[call.forward.index()];
-    find_producers(out_.graph);
+    find_producers(out_.graph.tensors, out_.graph.calls);
     return std::move(out_);
   }
 

@@ -48,9 +48,6 @@ struct PassBody {
   bool empty() const { return calls.empty(); }
 };
 
-/// After calls were put in or left out: which call makes each result.
-void renumber_producers(PassBody& body);
-
 /// The passes of a chunk: F always, the others as far as there is something to do.
 struct ChunkBodies {
   std::string name;

@@ -47,7 +47,7 @@ PassBody show_directly(PassBody body) {
     });
   }
   body.calls = std::move(calls);
-  renumber_producers(body);
+  find_producers(body.tensors, body.calls);
   return body;
 }
 
