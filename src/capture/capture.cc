@@ -76,7 +76,7 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
 
 /// Parameters that some devices would hold only in part are used nowhere else.
 Checked check_used_inside(const CapturedSlice& slice, const std::vector<Region>& regions, const RegionLabels& labels) {
-  for (const auto& [site, body_labels] : labels.bodies)
+  for (const auto& [site, body_labels] : labels)
     for (const ExternalUse& inside : slice.chunks[site.first].find(site.second)->parameters) {
       if (!has(body_labels.tensors[inside.inside.index()], Mark::Divided)) continue;
       for (size_t c = 0; c < slice.chunks.size(); ++c) {
@@ -96,9 +96,27 @@ Checked check_used_inside(const CapturedSlice& slice, const std::vector<Region>&
   return Ok{};
 }
 
+/// Adds the labels of a region to those of other regions around or inside of it.
+Checked add_labels(CapturedSlice& slice, const RegionLabels& labels) {
+  RegionLabels merged;
+  for (const auto& [site, found] : labels) {
+    const auto known = slice.labels.find(site);
+    BodyLabels& body = merged[site] = known == slice.labels.end() ? found : known->second;
+    for (size_t t = 0; known != slice.labels.end() && t < found.tensors.size(); ++t)
+      if (TensorLabels& tensor = body.tensors[t]; !merge(tensor, found.tensors[t]))
+        return error(ErrorCode::E308, {},
+                     fmt::format("{}: {} is cut along what would be divided by experts, {}",
+                                 slice.chunks[site.first].name, print(tensor), print(found.tensors[t])))
+            .help("cut another dimension of the experts, such as their inner width");
+  }
+  for (auto& [site, body] : merged) slice.labels[site] = std::move(body);
+  return Ok{};
+}
+
 /// Labels of all regions; those that cannot be sharded, and chunks that cannot have some tokens only, stay without.
 Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
   std::vector<Region> regions = find_regions(slice.operators, slice.chunks);
+  std::stable_partition(regions.begin(), regions.end(), [](const Region& region) { return region.cut; });
   for (size_t c = 0; c < slice.chunks.size(); ++c)
     if (slice.sequence.chunks.contains(slice.chunks[c].name))
       regions.push_back({slice.chunks[c].scope, 0, true, true, {c}});
@@ -112,20 +130,18 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
       unshardable.push_back(std::move(labels.error()));
       continue;
     }
-    if (auto fine = check_used_inside(slice, regions, *labels); !fine) {
-      unshardable.push_back(std::move(fine.error()));
-      continue;
-    }
-    for (const auto& [site, body_labels] : labels->bodies) {
-      PassBody& body = *slice.chunks[site.first].passes[static_cast<size_t>(site.second)];
-      draw_random_by_parts(body, body_labels);
-      slice.region_of[site] = slice.labels.size();
-      for (const auto* uses : {&body.reads, &body.writes})
-        for (const ContentUse& use : *uses)
-          if (const TensorLabels& of_use = body_labels.tensors[use.inside.index()]; is_labelled(of_use))
-            slice.divided.emplace(slice.operators[use.content.storage].base, of_use);
-    }
-    slice.labels.push_back(*std::move(labels));
+    auto fine = check_used_inside(slice, regions, *labels);
+    if (fine) fine = add_labels(slice, *labels);
+    if (!fine) unshardable.push_back(std::move(fine.error()));
+    if (region.sliced) slice.sliced.insert(region.chunks.begin(), region.chunks.end());
+  }
+  for (const auto& [site, labels] : slice.labels) {
+    PassBody& body = *slice.chunks[site.first].passes[static_cast<size_t>(site.second)];
+    draw_random_by_parts(body, labels);
+    for (const auto* uses : {&body.reads, &body.writes})
+      for (const ContentUse& use : *uses)
+        if (const TensorLabels& of_use = labels.tensors[use.inside.index()]; is_labelled(of_use))
+          slice.divided.emplace(slice.operators[use.content.storage].base, of_use);
   }
   return Ok{};
 }
@@ -145,18 +161,23 @@ int64_t temporaries(PassBody body, const CapturedSlice& slice, CallMeter* meter)
   return temporary_bytes(body, meter->peaks(body, *slice.table));
 }
 
-/// Of a pass in a region, for the numbers of devices that divide it.
-std::map<int64_t, int64_t> divided_temporaries(const CapturedSlice& slice, size_t chunk, Pass pass,
-                                               const std::vector<int64_t>& parts, CallMeter* meter) {
-  std::map<int64_t, int64_t> out;
-  if (const BodyLabels* labels = slice.labels_of(chunk, pass))
-    for (const int64_t n : parts)
-      if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, n))
-        out[n] = temporaries(*std::move(body), slice, meter);
+/// Of a pass in a region, for the ways to divide it.
+std::map<Division, int64_t> divided_temporaries(const CapturedSlice& slice, size_t chunk, Pass pass,
+                                                const std::vector<Division>& ways, CallMeter* meter) {
+  std::map<Division, int64_t> out;
+  const BodyLabels* labels = slice.labels_of(chunk, pass);
+  if (!labels) return out;
+  const bool experts = std::any_of(labels->tensors.begin(), labels->tensors.end(),
+                                   [](const TensorLabels& tensor) { return has(tensor, Mark::Divided); });
+  for (const Division parts : ways) {
+    if ((parts.layout > 1 && !experts) || (parts.cut > 1 && !labels->cut)) continue;
+    if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, parts))
+      out[parts] = temporaries(*std::move(body), slice, meter);
+  }
   return out;
 }
 
-std::vector<std::array<PassAmounts, 4>> amounts_of(const CapturedSlice& slice, const std::vector<int64_t>& parts,
+std::vector<std::array<PassAmounts, 4>> amounts_of(const CapturedSlice& slice, const std::vector<Division>& parts,
                                                    CallMeter* meter) {
   std::vector<std::array<PassAmounts, 4>> amounts(slice.chunks.size());
   for (size_t c = 0; c < slice.chunks.size(); ++c)
@@ -194,8 +215,8 @@ Result<PassBody> recomputed(PassBody body, const std::string& name, const Operat
 }  // namespace
 
 const BodyLabels* CapturedSlice::labels_of(size_t chunk, Pass pass) const {
-  const auto region = region_of.find({chunk, pass});
-  return region == region_of.end() ? nullptr : &labels[region->second].bodies.at({chunk, pass});
+  const auto found = labels.find({chunk, pass});
+  return found == labels.end() ? nullptr : &found->second;
 }
 
 Result<const CapturedSlice*> CapturedModel::slice(int64_t samples) const {
@@ -209,12 +230,12 @@ Result<const CapturedSlice*> CapturedModel::slice(int64_t samples) const {
       .help("capture it for the sizes of slices that the schedule makes: batch / microbatches / replicas");
 }
 
-Result<PassBody> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass pass, int64_t parts) const {
+Result<PassBody> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass pass, Division parts) const {
   const Pass recorded = pass == Pass::R ? Pass::F : pass;
   const PassBody* found = of.chunks[chunk.index()].find(recorded);
   invariant(found, "a program is asked for a pass that the chunk has");
   PassBody out = *found;
-  if (parts > 1) {
+  if (parts != Division{}) {
     const BodyLabels* labels = of.labels_of(chunk.index(), recorded);
     if (!labels)
       return error(ErrorCode::E308, {}, fmt::format("chunk {} has no experts to divide", of.chunks[chunk.index()].name))
@@ -228,7 +249,7 @@ Result<PassBody> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pas
 }
 
 Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk, Pass pass, int64_t samples,
-                                                                   int64_t parts, c10::Device device) const {
+                                                                   Division parts, c10::Device device) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   PIPER_TRY(PassBody made, body(*of, chunk, pass, parts));
   return std::make_shared<const ChunkProgram>(for_device(std::move(made), of->operators, device), of->table, device);
@@ -241,11 +262,11 @@ std::vector<std::string> CapturedModel::states(ChunkId chunk, Pass pass) const {
   return names;
 }
 
-Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, int64_t parts) const {
+Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, Division parts) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   const TensorLayout& layout = of->operators[of->base[value.index()]].layout;
   TensorForm out{static_cast<c10::ScalarType>(layout.element), layout.sizes, layout.strides};
-  if (parts == 1) return out;
+  if (parts == Division{}) return out;
   if (const auto labels = of->divided.find(of->base[value.index()]); labels != of->divided.end()) {
     out.sizes = local_sizes(labels->second, parts);
     out.strides = strides_like(out.sizes, layout.strides);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,8 @@ struct CaptureOptions {
   std::vector<CutSeed> cuts = {};
   /// Between what is cut, chunks that treat every token alone may be given some of them.
   bool sequence = false;
-  /// Numbers of devices among which regions will be divided: there temporaries are exact too.
-  std::vector<int64_t> parts = {};
+  /// How regions will be divided: there temporaries are exact too.
+  std::vector<Division> parts = {};
   /// What chunks will run on. Operators are measured there.
   c10::Device target = c10::kCPU;
   /// Run each distinct operator once to see how much memory it takes. Without, temporaries are those between operators.
@@ -48,15 +49,13 @@ struct CapturedSlice {
   int64_t samples = 0;
   OperatorGraph operators;
   std::shared_ptr<const OperatorTable> table;
-  std::vector<ChunkBodies> chunks;   // as in the ModelGraph
-  std::vector<TensorId> base;        // by value: its tensor in `operators`
-  std::vector<TensorLabels> known;   // by tensor of `operators`, if something is cut
-  SequenceLabels sequence;           // if tokens are divided
-  std::vector<RegionLabels> labels;  // of regions that can be sharded, or are cut
-
-  // The same by what asks for it.
-  std::map<std::pair<size_t, Pass>, size_t> region_of;  // by chunk and pass: its labels
-  std::map<TensorId, TensorLabels> divided;             // by tensor of `operators`: values that regions divide
+  std::vector<ChunkBodies> chunks;           // as in the ModelGraph
+  std::vector<TensorId> base;                // by value: its tensor in `operators`
+  std::vector<TensorLabels> known;           // by tensor of `operators`, if something is cut
+  SequenceLabels sequence;                   // if tokens are divided
+  RegionLabels labels;                       // of regions that can be sharded, or are cut, or both
+  std::set<size_t> sliced;                   // chunks in which what is cut are tokens
+  std::map<TensorId, TensorLabels> divided;  // by tensor of `operators`: values that regions divide
 
   /// Null: it is in no region.
   const BodyLabels* labels_of(size_t chunk, Pass pass) const;
@@ -68,19 +67,18 @@ class CapturedModel {
   const std::vector<CapturedSlice>& slices() const { return slices_; }
 
   /// The program of a pass. Reads, writes, parameters and gradients are in the order of its PassWork; states are those
-  /// that `states` names. Pass R is F without its writes to model buffers. In a region sharded over `parts` devices all
-  /// sizes are those of one of them.
+  /// that `states` names. Pass R is F without its writes to model buffers. In a region that is divided all sizes are
+  /// those of one of the devices.
   /// Refused: a size of slices that was not captured (E607); R of a chunk that needs what it wrote to a buffer (E606);
   /// parts of what cannot be divided so (E308).
-  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples, int64_t parts = 1,
+  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples, Division parts = {},
                                                       c10::Device device = c10::kCPU) const;
 
   /// Qualified names of the model buffers that the pass writes. They are no part of the plan: one copy on each device.
   std::vector<std::string> states(ChunkId chunk, Pass pass) const;
 
-  /// How the tensor of a value looks in a slice of so many samples; inside a region sharded over `parts` devices, on
-  /// one of them.
-  Result<TensorForm> form(ValueId value, int64_t samples, int64_t parts = 1) const;
+  /// How the tensor of a value looks in a slice of so many samples; inside a region that is divided, on one device.
+  Result<TensorForm> form(ValueId value, int64_t samples, Division parts = {}) const;
 
   /// Why regions that declare experts cannot be sharded; they run undivided.
   const std::vector<Diagnostic>& unshardable() const { return unshardable_; }
@@ -89,7 +87,7 @@ class CapturedModel {
   friend Result<CapturedModel> capture(const MetaModel&, const CaptureOptions&);
   Result<const CapturedSlice*> slice(int64_t samples) const;
 
-  Result<PassBody> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, int64_t parts) const;
+  Result<PassBody> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, Division parts) const;
 
   std::shared_ptr<const ModelGraph> graph_;
   std::vector<CapturedSlice> slices_;

@@ -15,6 +15,16 @@
 namespace piper {
 namespace {
 
+/// What is drawn apart along a dimension, if there is one.
+struct Blocks {
+  int64_t count = 1, first = 0;
+  Blocks(c10::IntArrayRef sizes, int dim, int64_t part = 0) {
+    if (dim < 0) return;
+    count = sizes[static_cast<size_t>(dim)];
+    first = part * count;
+  }
+};
+
 uint64_t mix(uint64_t x) {  // splitmix64
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -63,6 +73,7 @@ ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Devic
   out.random = call.random;
   out.divided_dim = call.divided_dim;
   out.gathered_dim = call.gathered_dim;
+  out.cut_dim = call.cut_dim;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const Argument& argument = call.arguments[i];
     if (const auto* id = std::get_if<TensorId>(&argument)) {
@@ -104,7 +115,7 @@ ChunkProgram::View ChunkProgram::view(const Call& call) const {
   return {of.value, result.value, layout.sizes, layout.strides, layout.offset - body_[of].layout.offset};
 }
 
-ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, int64_t part)
+ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, Division part)
     : program_(std::move(program)), part_(part) {
   slots_.resize(program_->body_.tensors.size());
   stack_.reserve(32);
@@ -113,7 +124,7 @@ ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, int64_t pa
     const GraphTensor& tensor = program_->body_[use.inside];
     at::Tensor constant = program_->constants_[i];
     if (!tensor.layout.sizes.empty() && constant.size(0) != tensor.layout.sizes[0])  // a part of it
-      constant = constant.narrow(0, part * tensor.layout.sizes[0], tensor.layout.sizes[0]);
+      constant = constant.narrow(0, part.layout * tensor.layout.sizes[0], tensor.layout.sizes[0]);
     slots_[use.inside.index()] = std::move(constant);
   }
   if (!program_->random_.empty()) generator_ = new_generator(program_->device_);
@@ -195,9 +206,9 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const Ra
       stack_[fill.position] = std::move(list);
     }
   }
-  for (const ChunkProgram::PartFill& fill : instruction.part_fills) stack_[fill.position] = part_ * fill.size;
+  for (const ChunkProgram::PartFill& fill : instruction.part_fills) stack_[fill.position] = part_.cut * fill.size;
   if (instruction.random >= 0) {
-    if (instruction.divided_dim >= 0) return draw_blocks(instruction, random);
+    if (instruction.drawn_by_blocks()) return draw_blocks(instruction, random);
     stack_[instruction.generator] = seeded(seeds_of(instruction, random)[0]);
   }
   instruction.op->callBoxed(&stack_);
@@ -236,21 +247,25 @@ std::vector<uint64_t> ChunkRunner::seeds(const RandomKey& random) const {
   return out;
 }
 
-/// One; or, in a region, one for each of its parts here and each slice that is seen there.
+/// One; or, in a region, one for each expert and part here and each slice that is seen there.
 std::vector<uint64_t> ChunkRunner::seeds_of(const ChunkProgram::Instruction& instruction,
                                             const RandomKey& random) const {
-  if (instruction.divided_dim < 0) return {random_seed(random.step_seed, random.first_sample, instruction.random)};
+  if (!instruction.drawn_by_blocks()) return {random_seed(random.step_seed, random.first_sample, instruction.random)};
   const std::vector<int64_t> own = {random.first_sample};
   const bool gathers = instruction.gathered_dim >= 0;  // devices of a cut share their slice
   const std::vector<int64_t>& slices = random.gathered_samples.empty() || !gathers ? own : random.gathered_samples;
-  invariant(!gathers || static_cast<int64_t>(slices.size()) == program_->body_.parts,
-            "a region sees as many slices as it has parts");
+  const Division& parts = program_->body_.parts;
+  invariant(!gathers || static_cast<int64_t>(slices.size()) == parts.layout,
+            "a region sees as many slices as devices divide its experts");
   const auto filled = static_cast<size_t>(instruction.results[0].slots[0]);
-  const int64_t here = program_->body_.tensors[filled].layout.sizes[static_cast<size_t>(instruction.divided_dim)];
+  const std::vector<int64_t>& sizes = program_->body_.tensors[filled].layout.sizes;
+  const Blocks experts(sizes, instruction.divided_dim, part_.layout), cut(sizes, instruction.cut_dim, part_.cut);
+  const int64_t cut_everywhere = instruction.cut_dim < 0 ? 1 : cut.count * parts.cut;
   std::vector<uint64_t> out;
-  for (int64_t part = 0; part < here; ++part)
-    for (const int64_t slice : slices)
-      out.push_back(random_seed(random.step_seed, slice, instruction.random, part_ * here + part));
+  for (int64_t e = experts.first; e < experts.first + experts.count; ++e)
+    for (int64_t c = cut.first; c < cut.first + cut.count; ++c)
+      for (const int64_t slice : slices)
+        out.push_back(random_seed(random.step_seed, slice, instruction.random, e * cut_everywhere + c));
   return out;
 }
 
@@ -258,22 +273,26 @@ std::vector<uint64_t> ChunkRunner::seeds_of(const ChunkProgram::Instruction& ins
 void ChunkRunner::draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random) {
   const at::Tensor all = stack_[0].toTensor();
   const std::vector<uint64_t> seeds = seeds_of(instruction, random);
-  const int64_t here = all.size(instruction.divided_dim);
-  const size_t slices = seeds.size() / static_cast<size_t>(here);
-  const bool gathers = instruction.gathered_dim >= 0;
-  const int64_t length = gathers ? all.size(instruction.gathered_dim) / program_->body_.parts : 0;
+  const int64_t experts = Blocks(all.sizes(), instruction.divided_dim).count,
+                cut = Blocks(all.sizes(), instruction.cut_dim).count;
+  const int64_t slices = static_cast<int64_t>(seeds.size()) / (experts * cut);
   const torch::jit::Stack arguments = stack_;
-  for (int64_t part = 0; part < here; ++part)
-    for (size_t s = 0; s < slices; ++s) {
-      at::Tensor block = all.narrow(instruction.divided_dim, part, 1);
-      if (gathers) block = block.narrow(instruction.gathered_dim, static_cast<int64_t>(s) * length, length);
-      stack_.assign(arguments.begin(), arguments.end());
-      const at::Tensor drawn = at::empty(block.sizes(), block.options());  // dense: numbers do not depend on strides
-      stack_[0] = drawn;
-      stack_[instruction.generator] = seeded(seeds[static_cast<size_t>(part) * slices + s]);
-      instruction.op->callBoxed(&stack_);
-      block.copy_(drawn);
-    }
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    const int64_t slice = static_cast<int64_t>(i) % slices, part = static_cast<int64_t>(i) / slices;
+    at::Tensor block = all;
+    const auto narrow = [&](int dim, int64_t at, int64_t of) {
+      if (dim >= 0) block = block.narrow(dim, at * (all.size(dim) / of), all.size(dim) / of);
+    };
+    narrow(instruction.divided_dim, part / cut, experts);
+    narrow(instruction.cut_dim, part % cut, cut);
+    narrow(instruction.gathered_dim, slice, slices);
+    stack_.assign(arguments.begin(), arguments.end());
+    const at::Tensor drawn = at::empty(block.sizes(), block.options());  // dense: numbers do not depend on strides
+    stack_[0] = drawn;
+    stack_[instruction.generator] = seeded(seeds[i]);
+    instruction.op->callBoxed(&stack_);
+    block.copy_(drawn);
+  }
   stack_.clear();
   slots_[static_cast<size_t>(instruction.results[0].slots[0])] = all;
 }

@@ -26,7 +26,7 @@ struct RandomKey {
 };
 /// Seed of the generator of one random call.
 uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call);
-/// The same inside a region, where each part (an expert) of each slice is drawn apart.
+/// The same inside a region, where each part (an expert, or some of what is cut) of each slice is drawn apart.
 uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, int64_t part);
 
 /// Immutable; one for all devices that compute in the same place.
@@ -74,7 +74,8 @@ class ChunkProgram {
     std::vector<int> frees;
     int random = -1;
     size_t generator = 0;  // its position, if random
-    int divided_dim = -1, gathered_dim = -1;
+    int divided_dim = -1, gathered_dim = -1, cut_dim = -1;
+    bool drawn_by_blocks() const { return divided_dim >= 0 || cut_dim >= 0; }
     int lane = -1;         // of a branch, if it may run beside others
     size_t after = 0;      // of what is beside: the instruction which it awaits, from 1; 0: the beginning
     bool awaited = false;  // by something beside
@@ -112,7 +113,7 @@ enum class Check { None, Layouts };
 class ChunkRunner {
  public:
   /// `part`: which of the devices among which its region is divided this is.
-  explicit ChunkRunner(std::shared_ptr<const ChunkProgram> program, int64_t part = 0);
+  explicit ChunkRunner(std::shared_ptr<const ChunkProgram> program, Division part = {0, 0});
   /// `Check::Layouts` compares every result with what was recorded: for a first step. Keeps no tensor, whatever
   /// happens.
   void run(const ChunkArguments& arguments, Check check = Check::None);
@@ -130,7 +131,7 @@ class ChunkRunner {
   static void check_inside(const at::Tensor& view);
 
   std::shared_ptr<const ChunkProgram> program_;
-  int64_t part_;
+  Division part_;
   std::vector<at::Tensor> slots_;
   torch::jit::Stack stack_;
   std::optional<at::Generator> generator_;

@@ -90,15 +90,16 @@ int separate_dim(const TensorLabels& labels, Mark mark) {
   return found;
 }
 
-int64_t local_size(const Factors& dim, int64_t parts) {
+int64_t local_size(const Factors& dim, Division parts) {
   int64_t size = 1;
   for (const Factor& factor : dim)
-    size *= factor.mark == Mark::Divided || factor.mark == Mark::Cut ? factor.size / parts
-            : factor.mark == Mark::Gathered                          ? factor.size * parts
-                                                                     : factor.size;
+    size *= factor.mark == Mark::Divided    ? factor.size / parts.layout
+            : factor.mark == Mark::Gathered ? factor.size * parts.layout
+            : factor.mark == Mark::Cut      ? factor.size / parts.cut
+                                            : factor.size;
   return size;
 }
-std::vector<int64_t> local_sizes(const TensorLabels& labels, int64_t parts) {
+std::vector<int64_t> local_sizes(const TensorLabels& labels, Division parts) {
   std::vector<int64_t> sizes;
   for (const Factors& dim : labels.dims) sizes.push_back(local_size(dim, parts));
   return sizes;
@@ -140,6 +141,30 @@ bool unify_tensors(TensorLabels& a, TensorLabels& b) {
   for (Factors& dim : b.dims) right.push_back(&dim);
   Factor p, q;
   return unify(left, right, &p, &q) == Match::Learned;
+}
+
+bool merge(TensorLabels& into, TensorLabels from) {
+  const auto forget_plain = [](Factors& dim) {  // of what is plain to one the other may know more
+    Factors out;
+    for (const Factor& factor : dim)
+      if (!is_open(factor))
+        out.push_back(factor);
+      else if (!out.empty() && out.back().mark == Mark::Unknown)
+        out.back().size *= factor.size;
+      else
+        out.push_back({factor.size, Mark::Unknown});
+    dim = std::move(out);
+  };
+  bool agree = true;
+  for (size_t d = 0; d < into.dims.size(); ++d) {
+    forget_plain(into.dims[d]);
+    forget_plain(from.dims[d]);
+    Factor p, q;
+    const Match match = unify({&into.dims[d]}, {&from.dims[d]}, &p, &q);
+    agree = agree && (match == Match::Same || match == Match::Learned);
+  }
+  settle(into);
+  return agree;
 }
 
 void settle(TensorLabels& labels) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "model/model_graph.h"
+
 namespace piper {
 
 enum class Mark : uint8_t {
@@ -41,9 +43,9 @@ bool is_labelled(const TensorLabels& labels);
 /// The dimension that is this mark and nothing else, or -1.
 int separate_dim(const TensorLabels& labels, Mark mark);
 
-/// Size of a dimension on one of `parts` devices.
-int64_t local_size(const Factors& dim, int64_t parts);
-std::vector<int64_t> local_sizes(const TensorLabels& labels, int64_t parts);
+/// Size of a dimension on one of the devices.
+int64_t local_size(const Factors& dim, Division parts);
+std::vector<int64_t> local_sizes(const TensorLabels& labels, Division parts);
 
 /// What came of two lists of factors that describe the same elements in the same order.
 enum class Match {
@@ -57,6 +59,8 @@ Match unify(const std::vector<Factors*>& a, const std::vector<Factors*>& b, Fact
 
 /// The same for all dimensions of two tensors that hold the same; whether something was learned.
 bool unify_tensors(TensorLabels& a, TensorLabels& b);
+/// All that is known of a tensor by two ways of labelling it; false if they disagree about a factor.
+bool merge(TensorLabels& into, TensorLabels from);
 /// What nothing was learned of is plain.
 void settle(TensorLabels& labels);
 

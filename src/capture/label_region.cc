@@ -62,9 +62,7 @@ class Labeler {
   }
   RegionLabels result() {
     RegionLabels out;
-    out.cut = region_.cut;
-    out.sliced = region_.sliced;
-    for (Site& site : sites_) out.bodies[{site.chunk, site.pass}] = std::move(site.labels);
+    for (Site& site : sites_) out[{site.chunk, site.pass}] = std::move(site.labels);
     return out;
   }
 

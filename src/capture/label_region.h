@@ -28,10 +28,7 @@ Readers find_readers(const std::vector<ChunkBodies>& chunks);
 
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks);
 
-struct RegionLabels {
-  bool cut = false, sliced = false;
-  std::map<std::pair<size_t, Pass>, BodyLabels> bodies;  // by chunk and pass
-};
+using RegionLabels = std::map<std::pair<size_t, Pass>, BodyLabels>;  // by chunk and pass
 /// `known`: labels of the graph's tensors, for regions that are cut. Refused (E308, E317): what would give another
 /// result if the region were on several devices.
 Result<RegionLabels> label_region(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks,

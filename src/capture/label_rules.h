@@ -25,7 +25,7 @@ struct LabelProblem {
 /// Labels of the tensors of one body while they are being found.
 struct BodyLabels {
   std::vector<TensorLabels> tensors;
-  bool cut = false;  // dimensions are cut: then blocks may be taken of what stands outside of them
+  bool cut = false;  // dimensions are cut: then blocks may be taken of what stands outside of them, and sums are parts
 };
 
 /// What came of applying the rules of several calls once.

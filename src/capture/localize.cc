@@ -20,10 +20,10 @@ Diagnostic cannot(const OperatorGraph& graph, const Call& call, std::string_view
 }
 
 /// Places and sizes of parts along a dimension that is cut: all of them are whole blocks of what stands outside of it.
-Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, int64_t parts, Call& call,
+Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, Division parts, Call& call,
                       const std::vector<int64_t>& local) {
   const std::vector<std::string>& names = graph[call.op].arguments;
-  const Argument* along = labels.cut ? find_argument(graph, call, "dim") : nullptr;
+  const Argument* along = find_argument(graph, call, "dim");
   if (!along || !std::holds_alternative<int64_t>(*along)) return Ok{};
   const int64_t written = std::get<int64_t>(*along);
   const size_t dim = static_cast<size_t>(written < 0 ? written + static_cast<int64_t>(local.size()) : written);
@@ -35,16 +35,16 @@ Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, int6
   for (size_t i = 0; i < names.size(); ++i) {
     const bool place = names[i] == "start" || names[i] == "end" || names[i] == "split_size";
     if (auto* number = std::get_if<int64_t>(&call.arguments[i]); number && place) {
-      if (*number != std::numeric_limits<int64_t>::max()) *number /= parts;
+      if (*number != std::numeric_limits<int64_t>::max()) *number /= parts.cut;
     } else if (auto* numbers = std::get_if<Ints>(&call.arguments[i]); numbers && names[i] == "split_sizes") {
-      for (int64_t& size : *numbers) size /= parts;
+      for (int64_t& size : *numbers) size /= parts.cut;
     }
   }
   return Ok{};
 }
 
 /// Sizes that the model wrote as arguments of a call become those of its result.
-Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, int64_t parts, Call& call) {
+Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, Division parts, Call& call) {
   const std::vector<std::string>& names = graph[call.op].arguments;
   TensorId result;
   each_tensor(call.results, [&](TensorId id) {
@@ -64,10 +64,11 @@ Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, int6
       if ((*numbers)[d] != -1) (*numbers)[d] = local[d];
   }
   PIPER_CHECK(rewrite_parts(graph, labels, parts, call, local));
-  if (base_name(graph[call.op]) == "slice" && !labels.cut) {  // all of a labelled dimension, however long
+  if (base_name(graph[call.op]) == "slice") {  // all of a dimension that depends on experts, however long
     const int64_t written = std::get<int64_t>(*find_argument(graph, call, "dim"));
     const size_t dim = static_cast<size_t>(written < 0 ? written + static_cast<int64_t>(local.size()) : written);
-    if (is_labelled(labels.tensors[result.index()].dims[dim]))
+    const Factors& factors = labels.tensors[result.index()].dims[dim];
+    if (has(factors, Mark::Divided) || has(factors, Mark::Gathered))
       call.arguments[static_cast<size_t>(std::find(names.begin(), names.end(), "end") - names.begin())] =
           std::numeric_limits<int64_t>::max();
   }
@@ -177,8 +178,9 @@ void draw_random_by_parts(PassBody& body, const BodyLabels& labels) {
   for (Call& call : body.calls) {
     if (call.random < 0) continue;
     const TensorLabels& drawn = labels.tensors[std::get<TensorId>(call.results[0]).index()];
-    call.divided_dim = separate_dim(drawn, labels.cut ? Mark::Cut : Mark::Divided);
+    call.divided_dim = separate_dim(drawn, Mark::Divided);
     call.gathered_dim = separate_dim(drawn, Mark::Gathered);
+    call.cut_dim = separate_dim(drawn, Mark::Cut);
   }
 }
 
@@ -187,7 +189,7 @@ Checked infer_layouts(PassBody& body, const OperatorGraph& graph, const Operator
 }
 
 Result<PassBody> localize(const PassBody& body, const OperatorGraph& graph, const OperatorTable& table,
-                          const BodyLabels& labels, int64_t parts) {
+                          const BodyLabels& labels, Division parts) {
   PassBody local = body;
   local.parts = parts;
   for (size_t t = 0; t < local.tensors.size(); ++t) {
@@ -203,7 +205,7 @@ Result<PassBody> localize(const PassBody& body, const OperatorGraph& graph, cons
   for (Call& call : local.calls) {
     PIPER_CHECK(rewrite_sizes(graph, labels, parts, call));
     for (Argument& argument : call.arguments)
-      if (auto* start = std::get_if<PartStart>(&argument)) start->size /= parts;
+      if (auto* start = std::get_if<PartStart>(&argument)) start->size /= parts.cut;
   }
   PIPER_CHECK(infer_layouts(local, graph, table));
   return local;

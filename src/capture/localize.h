@@ -6,16 +6,16 @@
 
 namespace piper {
 
-/// Random calls in a region are drawn for each slice and each part, however the region is divided.
+/// Random calls in a region are drawn for each slice, expert and part, however the region is divided.
 void draw_random_by_parts(PassBody& body, const BodyLabels& labels);
 
 /// Takes strides and bytes of all results from a run on meta tensors, after something about the arguments has changed.
 Checked infer_layouts(PassBody& body, const OperatorGraph& graph, const OperatorTable& table);
 
-/// The body with the sizes of one of `parts` devices: divided dimensions are shorter, gathered ones longer. Sizes that
+/// The body with the sizes of one of the devices: divided dimensions are shorter, gathered ones longer. Sizes that
 /// the model wrote as arguments are rewritten; other numbers keep their value, as the reference has it.
 Result<PassBody> localize(const PassBody& body, const OperatorGraph& graph, const OperatorTable& table,
-                          const BodyLabels& labels, int64_t parts);
+                          const BodyLabels& labels, Division parts);
 
 /// Dense strides for the sizes, in the order of the given ones.
 std::vector<int64_t> strides_like(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);

@@ -47,10 +47,12 @@ std::string signature(const PassBody& body, const Call& call) {
 }
 
 int64_t measure(const PassBody& body, const Call& call, const OperatorTable& table, c10::Device device) {
-  if (call.divided_dim >= 0) {  // drawn block by block
+  if (call.divided_dim >= 0 || call.cut_dim >= 0) {  // drawn block by block
     const TensorLayout& layout = body[std::get<TensorId>(call.arguments[0])].layout;
-    return element_count(layout) * layout.element_bytes /
-           (layout.sizes[static_cast<size_t>(call.divided_dim)] * body.parts);
+    int64_t blocks = call.gathered_dim >= 0 ? body.parts.layout : 1;
+    for (const int dim : {call.divided_dim, call.cut_dim})
+      if (dim >= 0) blocks *= layout.sizes[static_cast<size_t>(dim)];
+    return element_count(layout) * layout.element_bytes / blocks;
   }
   const c10::OperatorHandle& op = table.operators[call.op.index()];
   const auto make = [&](TensorId id) {

@@ -95,11 +95,12 @@ struct Call {
   std::vector<StorageId> writes;  // storages of arguments that it changes
   int segment = 0;
   bool backward = false;
-  CallId forward;                           // of a backward call: the forward call whose derivative it is part of
-  bool between_nodes = false;               // issued by the autograd engine itself: a sum of gradients
-  int random = -1;                          // which random call of the pass it is: its seed depends on it
-  int divided_dim = -1, gathered_dim = -1;  // of a random call in a region: drawn apart for each part and slice
-  bool beside = false;                      // of a body: it may run beside what comes after it (calls_beside.h)
+  CallId forward;              // of a backward call: the forward call whose derivative it is part of
+  bool between_nodes = false;  // issued by the autograd engine itself: a sum of gradients
+  int random = -1;             // which random call of the pass it is: its seed depends on it
+  // of a random call in a region: drawn apart for each expert, slice and part
+  int divided_dim = -1, gathered_dim = -1, cut_dim = -1;
+  bool beside = false;  // of a body: it may run beside what comes after it (calls_beside.h)
 };
 
 /// A region of the model: one instance of an annotation.

@@ -72,8 +72,8 @@ class Parter {
     if (name == "aten::_log_softmax_backward_data" && is_cut(result(), along())) return log_softmax_backward();
     if (name == "aten::nll_loss_forward" && is_cut(tensor("self"), 1)) return pick_losses();
     if (name == "aten::nll_loss_backward" && is_cut(result(), 1)) return pick_losses_backward();
-    if (name == "aten::addmm" && !from_->backward && is_one(argument("beta")) && is_one(argument("alpha")) &&
-        sums_over(out_.graph, out_.labels, *from_, result(), Mark::Cut))
+    if ((name == "aten::addmm" || name == "aten::baddbmm") && !from_->backward && is_one(argument("beta")) &&
+        is_one(argument("alpha")) && sums_over(out_.graph, out_.labels, *from_, result(), Mark::Cut))
       return product_and_bias();
     calls().push_back(*from_);
     return last();
@@ -239,7 +239,9 @@ class Parter {
 
   ///   before:  y = addmm(b, x, w)        after:  p = mm(x, w); y = add(p, b): behind the sum, once
   CallId product_and_bias() {
-    const TensorId product = emit("aten::mm", {tensor("mat1"), tensor("mat2")}, make_like(result()));
+    const TensorId product = out_.graph[from_->op].name == "aten::addmm"
+                                 ? emit("aten::mm", {tensor("mat1"), tensor("mat2")}, make_like(result()))
+                                 : emit("aten::bmm", {tensor("batch1"), tensor("batch2")}, make_like(result()));
     const CallId summed = last();
     emit("aten::add.Tensor", {product, tensor("self"), int64_t{1}}, result());
     out_.product_of[last()] = summed;

@@ -42,7 +42,7 @@ struct PassBody {
   std::vector<ExternalUse> states;      // buffers it writes
   std::vector<ExternalUse> constants;
   std::vector<ExternalUse> gradients;  // accumulators, by parameter
-  int64_t parts = 1;                   // devices among which its region is divided: it sees so many slices
+  Division parts;                      // of its region; it sees so many slices as devices divide the experts
 
   const GraphTensor& operator[](TensorId id) const { return tensors[id.index()]; }
   bool empty() const { return calls.empty(); }

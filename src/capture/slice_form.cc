@@ -26,26 +26,25 @@ std::string short_name(const Operator& op) {
 class Values {
  public:
   explicit Values(const CapturedSlice& slice) : slice_(slice) {
-    for (const RegionLabels& region : slice.labels)
-      for (const auto& [site, labels] : region.bodies) {
-        const PassBody& body = *slice.chunks[site.first].find(site.second);
-        for (const auto* uses : {&body.reads, &body.writes})
-          for (const ContentUse& use : *uses)
-            if (const TensorLabels& found = labels.tensors[use.inside.index()]; is_labelled(found))
-              labelled_.emplace(use.content, Labelled{&found, region.sliced});
-        if (region.cut)
-          for (const ContentUse& use : body.writes)
-            if (const TensorLabels& found = labels.tensors[use.inside.index()]; found.sums_divided)
-              partial_[use.content] = found.are_maxima ? Partial::Max : Partial::Sum;
-        for (const ExternalUse& use : body.parameters)
-          if (const TensorLabels& found = labels.tensors[use.inside.index()];
-              has(found, Mark::Divided) || has(found, Mark::Cut))
-            parameters.emplace(slice.operators[use.outside].name, labelled_dims({&found, region.sliced}));
-        if (region.cut)
-          for (const ExternalUse& use : body.gradients)
-            if (labels.tensors[use.inside.index()].sums_divided)
-              partial_parameters.insert(slice.operators[use.outside].name);
-      }
+    for (const auto& [site, labels] : slice.labels) {
+      const PassBody& body = *slice.chunks[site.first].find(site.second);
+      const bool tokens = slice.sliced.contains(site.first);
+      for (const auto* uses : {&body.reads, &body.writes})
+        for (const ContentUse& use : *uses)
+          if (const TensorLabels& found = labels.tensors[use.inside.index()]; is_labelled(found))
+            labelled_.emplace(use.content, Labelled{&found, tokens});
+      for (const ExternalUse& use : body.parameters)
+        if (const TensorLabels& found = labels.tensors[use.inside.index()];
+            has(found, Mark::Divided) || has(found, Mark::Cut))
+          parameters.emplace(slice.operators[use.outside].name, labelled_dims({&found, tokens}));
+      if (!labels.cut) continue;
+      for (const ContentUse& use : body.writes)
+        if (const TensorLabels& found = labels.tensors[use.inside.index()]; found.sums_divided)
+          partial_[use.content] = found.are_maxima ? Partial::Max : Partial::Sum;
+      for (const ExternalUse& use : body.gradients)
+        if (labels.tensors[use.inside.index()].sums_divided)
+          partial_parameters.insert(slice.operators[use.outside].name);
+    }
     for (const TensorId input : slice.operators.inputs)
       add({slice.operators[input].storage, -1}, slice.operators[input].name);
     for (const ChunkBodies& chunk : slice.chunks)
@@ -72,7 +71,7 @@ class Values {
     std::vector<LabelledSize> out;
     for (const Factors& dim : labelled.labels->dims) {
       if (!is_labelled(dim)) {
-        out.push_back({local_size(dim, 1), ""});
+        out.push_back({local_size(dim, {}), ""});
         continue;
       }
       for (const Factor& factor : dim)
@@ -269,7 +268,7 @@ class GraphWriter {
     return fit_amount(seen, exact_);
   }
 
-  Amount divided_amount(size_t chunk, Pass pass, int64_t parts) const {
+  Amount divided_amount(size_t chunk, Pass pass, Division parts) const {
     std::vector<Seen> seen;
     for (size_t s = 0; s < slices_.size(); ++s)
       seen.push_back({slices_[s].samples, formed_[s].amounts[chunk][static_cast<size_t>(pass)].divided.at(parts)});
@@ -291,7 +290,7 @@ FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
   FormedSlice out{{values.names, {}},        values.base, values.dims, values.parameters, values.partial,
                   values.partial_parameters, amounts};
   for (const ChunkBodies& chunk : slice.chunks) {
-    SliceForm::FormOfChunk form{chunk.name, {}, false};
+    SliceForm::FormOfChunk form{chunk.name, {}, slice.sliced.contains(out.form.chunks.size())};
     for (size_t p = 0; p < chunk.passes.size(); ++p) {
       if (!chunk.passes[p]) continue;
       const PassBody& body = *chunk.passes[p];
@@ -303,9 +302,6 @@ FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
     }
     out.form.chunks.push_back(std::move(form));
   }
-  for (const RegionLabels& region : slice.labels)
-    if (region.sliced)
-      for (const auto& [site, labels] : region.bodies) out.form.chunks[site.first].sliced = true;
   return out;
 }
 

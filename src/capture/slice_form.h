@@ -34,7 +34,7 @@ struct SliceForm {
 
 struct PassAmounts {
   int64_t flops = 0, moved = 0, temporaries = 0;
-  std::map<int64_t, int64_t> divided;  // temporaries by number of devices
+  std::map<Division, int64_t> divided;  // temporaries by how its region is divided
 };
 
 /// A dimension as the model graph shows it: labelled ones stand alone.

@@ -5,7 +5,7 @@
 // head are cut too, and the loss over them.
 //   before:  layer.0.mlp on [0, 1]: every device holds w_up and w_down
 //   after:   layer.0.mlp on [0, 1]: each holds half of the rows of w_up and of the columns of w_down; one all_reduce
-// Illegal: nothing selected (E203); no such axis (E208); cut or sharded twice (E309); devices that are no neighbours,
+// Illegal: nothing selected (E203); no such axis (E208); cut twice (E309); devices that are no neighbours,
 // nothing that can be cut, no sequence or vocabulary to cut, sizes that do not divide (E317).
 #include <fmt/format.h>
 
@@ -91,11 +91,10 @@ Result<TrainingDag> apply(TrainingDag dag, const Cut& cut, DirectiveId by) {
     if (!found) continue;
     any_loss = any_loss || finds_maxima(*dag.model, chunk);
     for (Residence& residence : dag.residences[chunk.index()]) {
-      if (residence.cut_by.valid() || residence.layout)
+      if (residence.cut_by.valid())
         return error(ErrorCode::E309, dag.where_filter(by),
-                     fmt::format("chunk {} is already divided", (*dag.model)[chunk].name))
-            .note(dag.where_filter(residence.cut_by.valid() ? residence.cut_by : residence.sharded_by),
-                  "first divided here")
+                     fmt::format("chunk {} is already cut", (*dag.model)[chunk].name))
+            .note(dag.where_filter(residence.cut_by), "first cut here")
             .help("make the filters of the two directives exclude each other");
       residence.cut_by = by;
       residence.sum_stream = stream;

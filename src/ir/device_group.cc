@@ -1,6 +1,7 @@
 #include "ir/device_group.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/hash.h"
 #include "base/invariant.h"
@@ -73,6 +74,32 @@ PartitionId GroupTable::across(PartitionId id) {
   for (int position = 0; position < from.part_size; ++position)
     for (int part = 0; part < from.parts(); ++part)
       out.members.push_back(from.members[static_cast<size_t>(part * from.part_size + position)]);
+  return intern(std::move(out));
+}
+
+std::optional<PartitionId> GroupTable::grid(PartitionId outer_id, PartitionId inner_id) {
+  const Partition &outer = partitions_[outer_id.index()], &inner = partitions_[inner_id.index()];
+  std::map<int, int> place;  // by device: where it stands in `inner`
+  for (size_t i = 0; i < inner.members.size(); ++i) place[inner.members[i]] = static_cast<int>(i);
+  std::map<std::vector<int>, int> rows;  // by the parts of `inner` that a part of `outer` goes through: how many do
+  Partition out{outer.group, outer.part_size * inner.part_size, {}};
+  for (int part = 0; part < outer.parts(); ++part) {
+    std::vector<int> through;
+    const int column = place[outer.members[static_cast<size_t>(part * outer.part_size)]] % inner.part_size;
+    for (int i = part * outer.part_size; i < (part + 1) * outer.part_size; ++i) {
+      const int at = place[outer.members[static_cast<size_t>(i)]];
+      if (at % inner.part_size != column) return std::nullopt;
+      through.push_back(at / inner.part_size);
+    }
+    if (std::set<int>(through.begin(), through.end()).size() != through.size()) return std::nullopt;
+    if (rows[through]++ > 0) continue;
+    for (const int row : through) {
+      const auto first = inner.members.begin() + row * inner.part_size;
+      out.members.insert(out.members.end(), first, first + inner.part_size);
+    }
+  }
+  for (const auto& [through, count] : rows)
+    if (count != inner.part_size) return std::nullopt;
   return intern(std::move(out));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ class GroupTable {
   PartitionId along(GroupId group, const std::vector<std::string>& axes);
   /// Devices that stand at the same position of their parts: the other way to cut the same group.
   PartitionId across(PartitionId partition);
+  /// The parts of `inner` at the places of every part of `outer`, one behind the other. Nothing if the two do not
+  /// divide the group as rows and columns do.
+  std::optional<PartitionId> grid(PartitionId outer, PartitionId inner);
   /// Every part falls into `ways`: devices whose position in the group has the same remainder.
   PartitionId apart(PartitionId partition, int ways);
 

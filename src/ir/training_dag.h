@@ -122,8 +122,6 @@ struct Residence {
   StreamId sum_stream;
   DirectiveId replicated_by, sharded_by, cut_by;
 
-  /// How the values that the chunk works on are divided, if they are.
-  std::optional<PartitionId> divided() const { return layout ? layout : cut; }
   friend bool operator==(const Residence&, const Residence&) = default;
 };
 

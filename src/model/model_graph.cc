@@ -24,7 +24,7 @@ int64_t moments(Optimizer optimizer) {
   return static_cast<int64_t>(optimizer);
 }
 
-const Amount& PassWork::temporaries_on(int64_t parts) const {
+const Amount& PassWork::temporaries_on(Division parts) const {
   const auto known = divided.find(parts);
   return known == divided.end() ? temporaries : known->second;
 }

@@ -67,6 +67,13 @@ struct Parameter {
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
 
+/// Among how many devices the values of a chunk are divided: by a layout of experts, and by a cut. Or, of one
+/// of them, which part it has.
+struct Division {
+  int64_t layout = 1, cut = 1;
+  friend auto operator<=>(const Division&, const Division&) = default;
+};
+
 /// What one pass of a chunk does with one slice.
 struct PassWork {
   std::vector<ValueId> reads;
@@ -75,11 +82,10 @@ struct PassWork {
   std::vector<ParameterId> gradients;   // to whose gradients it contributes
   Amount flops;
   Amount bytes_moved;
-  Amount temporaries;                 // peak of bytes that live only while it runs
-  std::map<int64_t, Amount> divided;  // the same where its values are divided among so many devices, if it is known
+  Amount temporaries;                  // peak of bytes that live only while it runs
+  std::map<Division, Amount> divided;  // the same where its values are divided so, if it is known
 
-  /// On one of `parts` devices.
-  const Amount& temporaries_on(int64_t parts) const;
+  const Amount& temporaries_on(Division parts) const;
   friend bool operator==(const PassWork&, const PassWork&) = default;
 };
 

@@ -21,6 +21,11 @@ std::string print_list(const ModelGraph& model, const auto& ids) {
   return out + ")";
 }
 
+std::string print(Division parts) {
+  if (parts.cut == 1) return fmt::format("experts={}", parts.layout);
+  return (parts.layout == 1 ? "" : fmt::format("experts={} ", parts.layout)) + fmt::format("cut={}", parts.cut);
+}
+
 std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work) {
   std::string out =
       fmt::format("  {} {} -> {}", name(pass), print_list(model, work.reads), print_list(model, work.writes));
@@ -33,7 +38,8 @@ std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work)
   amount("moves", work.bytes_moved);
   amount("temporaries", work.temporaries);
   for (const auto& [parts, temporaries] : work.divided)
-    out += fmt::format("{}{}={}", parts == work.divided.begin()->first ? " divided(" : ", ", parts, print(temporaries));
+    out += fmt::format("{}{}: {}", parts == work.divided.begin()->first ? " divided(" : ", ", print(parts),
+                       print(temporaries));
   if (!work.divided.empty()) out += ")";
   return out + "\n";
 }
@@ -287,19 +293,35 @@ class Parser {
     return Ok{};
   }
 
-  /// (2=80*b, 4=64*b)
+  /// (experts=2: 80*b, experts=2 cut=4: 64*b)
   Checked divided(PassWork& work) {
     PIPER_CHECK(in_.expect("(", "before temporaries on several devices"));
     do {
       const Token token = in_.peek();
-      PIPER_TRY(const int64_t parts, number("a number of devices"));
-      PIPER_CHECK(in_.expect("=", "before an amount"));
+      PIPER_TRY(const Division parts, division());
       PIPER_TRY(const Amount temporaries, amount());
       if (!work.divided.try_emplace(parts, temporaries).second)
-        return error(ErrorCode::E109, in_.range(token), fmt::format("temporaries on {} devices are given twice", parts))
+        return error(ErrorCode::E109, in_.range(token),
+                     fmt::format("temporaries on {} devices are given twice", print(parts)))
             .help("keep one of them");
     } while (in_.accept(","));
     return in_.expect(")", "after temporaries on several devices");
+  }
+
+  /// experts=2 cut=4:
+  Result<Division> division() {
+    Division parts;
+    std::set<std::string> said;
+    do {
+      const Token key = in_.take();
+      if (key.text != "experts" && key.text != "cut")
+        return error(ErrorCode::E110, in_.range(key), fmt::format("\"{}\" is not divided", key.text))
+            .help("say among how many devices: divided(experts=2 cut=2: 64*b)");
+      PIPER_CHECK(once(said, key));
+      PIPER_CHECK(in_.expect("=", "before a number of devices"));
+      PIPER_TRY((key.text == "cut" ? parts.cut : parts.layout), number("a number of devices"));
+    } while (!in_.accept(":"));
+    return parts;
   }
 
   Result<PassWork> work() {

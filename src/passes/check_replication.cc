@@ -1,4 +1,5 @@
-// check_replication: E211 devices whose roles nobody named; E213 slices that do not divide among the devices.
+// check_replication: E211 devices whose roles nobody named; E213 slices that do not divide among the devices; E308
+// experts that are divided among devices which work on the same samples.
 #include <fmt/format.h>
 
 #include "ir/local_size.h"
@@ -17,6 +18,13 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
           copies * cut == size && residence.copies && residence.layout &&
           dag.groups.apart(dag.groups.across(*residence.layout), dag.shared.size) == *residence.copies;
       const std::string& chunk = dag.model->chunks[c].name;
+      if (residence.layout && dag.shared.size > 1 &&
+          !dag.groups.grid(*residence.layout, dag.groups.along(residence.group, {dag.shared.name})))
+        return error(ErrorCode::E308, dag.where_devices(residence.sharded_by),
+                     fmt::format("shard: the experts of chunk {} are divided among devices that work on the same "
+                                 "samples: those along \"{}\"",
+                                 chunk, dag.shared.name))
+            .help("shard along another axis; cut(…) divides inside the experts");
       const auto where = [&] {
         const DirectiveId by = residence.replicated_by.valid() ? residence.replicated_by : residence.sharded_by;
         return dag.where_devices(by.valid() ? by : who_placed(dag, ChunkId(c), residence.group));

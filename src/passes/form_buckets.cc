@@ -86,10 +86,13 @@ Holding holding_of(TrainingDag& dag, const Parameter& parameter, const Residence
     out.over = dag.groups.across(among);
     out.divided = dag.groups[among].part_size;
   };
-  const bool cut = residence.cut && labelled(parameter.shape, cut_label);
-  if (cut)
+  const bool cut = residence.cut && labelled(parameter.shape, cut_label),
+             sharded = residence.layout && labelled(parameter.shape, divided_label);
+  if (cut && sharded)
+    divide(*dag.groups.grid(*residence.layout, *residence.cut));
+  else if (cut)
     divide(*residence.cut);
-  else if (residence.layout && labelled(parameter.shape, divided_label))
+  else if (sharded)
     divide(*residence.layout);
   else
     out.over = dag.groups.whole(residence.group);

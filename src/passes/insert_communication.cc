@@ -124,6 +124,11 @@ class Inserter {
                    fmt::format("shard: value {} {} crosses the border of {} and has no expert and capacity dimension",
                                value.name, print(value.shape), (*dag_.model)[inside.tags.chunk].name))
           .help("draw the scope around the experts only: what enters and leaves it is [experts, capacity, …]");
+    if (residence.cut && labelled(value.shape, cut_label))
+      return error(ErrorCode::E317, dag_.where_filter(residence.cut_by),
+                   fmt::format("cut: value {} {} is divided, and crosses the border of the experts in {}", value.name,
+                               print(value.shape), (*dag_.model)[inside.tags.chunk].name))
+          .help("cut only what stays inside of the experts, such as their inner width");
     return once(source, id, inside.group, ways_of_cuts + layout.value, [&] {
       const Collective op{CollectiveKind::AllToAll, Item::value(id), layout};
       return Node{

@@ -18,8 +18,8 @@ namespace piper {
 namespace {
 
 OpKind kind_of(const Collective& collective) {
-  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll,
-                              OpKind::ReducePieces, OpKind::TakePart};
+  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather,
+                              OpKind::AllToAll,  OpKind::ReducePieces,  OpKind::TakePart};
   return kinds[static_cast<int>(collective.kind)];
 }
 
@@ -151,8 +151,11 @@ class TemplateWriter {
     const PassWork& work = work_of(dag_, node);
     const int op = add_op(OpKind::Run, tables_.send_stream[node.stream.index()], node, id);
     follow_edges(id, op);
-    const auto divided = dag_.residence(node.tags.chunk, node.group).divided();
-    const Amount& temporaries = work.temporaries_on(divided ? dag_.groups[*divided].part_size : 1);
+    const Residence& residence = dag_.residence(node.tags.chunk, node.group);
+    const auto parts = [&](const std::optional<PartitionId>& among) {
+      return among ? dag_.groups[*among].part_size : 1;
+    };
+    const Amount& temporaries = work.temporaries_on({parts(residence.layout), parts(residence.cut)});
     if (const int64_t bytes = temporaries.at(samples_on(dag_, node.group)); bytes > 0)
       write(op, add_buffer(out_.ops[static_cast<size_t>(op)].label, Category::Temporaries, bytes));
     for (const ValueId value : work.reads)

@@ -200,6 +200,9 @@ class Parser {
     if (in_.is_word("layout")) {
       PIPER_TRY(work.layout, key_index("layout", "a partition", plan_.partitions.size()));
     }
+    if (in_.is_word("cut")) {
+      PIPER_TRY(work.cut, key_index("cut", "a partition", plan_.partitions.size()));
+    }
     plan_.works.push_back(work);
     return Ok{};
   }

@@ -74,7 +74,7 @@ uint64_t hash(const Plan& plan) {
   for (const PlanWork& work : plan.works) {
     add(hash, {work.name, work.pass, -1});
     for (const int64_t word : {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes,
-                               int64_t{work.group}, int64_t{work.layout}})
+                               int64_t{work.group}, int64_t{work.layout}, int64_t{work.cut}})
       hash.add(static_cast<uint64_t>(word));
   }
   for (const Communication& c : plan.communications) {

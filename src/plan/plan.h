@@ -49,7 +49,8 @@ struct PlanWork {
   DType dtype = DType::Float32;
   int64_t flops = 0, bytes = 0;  // computed, and moved through memory
   int group = -1;                // a device's position in it says which samples of the slice it has
-  int layout = -1;               // partition among whose members the values it works on are divided
+  int layout = -1;               // partition among whose members its experts are divided
+  int cut = -1;                  // and what else of the values it works on is
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
 

@@ -16,12 +16,14 @@ int add_name(Plan& plan, std::string name) {
   return static_cast<int>(plan.names.size()) - 1;
 }
 
-/// What comes from inside a region that is divided leaves it; everything else goes into one.
+/// What comes from inside a region that is divided, perhaps summed up there, leaves it; everything else goes into one.
 Exchange exchange_of(const TrainingDag& dag, const Node& node) {
-  if (!node.made_from.valid()) return Exchange::Divide;
-  const Node& source = dag[node.made_from];
-  return is_compute(source) && dag.residence(source.tags.chunk, source.group).layout ? Exchange::Gather
-                                                                                     : Exchange::Divide;
+  const Node* source = node.made_from.valid() ? &dag[node.made_from] : nullptr;
+  if (const auto* sum = source ? std::get_if<Collective>(&source->op) : nullptr;
+      sum && sum->kind == CollectiveKind::AllReduce)
+    source = &dag[source->made_from];
+  return source && is_compute(*source) && dag.residence(source->tags.chunk, source->group).layout ? Exchange::Gather
+                                                                                                  : Exchange::Divide;
 }
 
 void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
@@ -105,6 +107,7 @@ class WorkTable {
         const PassWork& work = work_of(dag_, node);
         const int64_t samples = samples_on(dag_, node.group);
         const LocalWork local = local_work(dag_, node.tags.chunk, work, node.group);
+        const Residence& residence = dag_.residence(node.tags.chunk, node.group);
         return PlanWork{tables_.chunk_name[node.tags.chunk.index()],
                         node.tags.pass,
                         samples,
@@ -112,7 +115,8 @@ class WorkTable {
                         local.flops,
                         local.bytes,
                         node.group.value,
-                        dag_.residence(node.tags.chunk, node.group).divided().value_or(PartitionId()).value};
+                        residence.layout.value_or(PartitionId()).value,
+                        residence.cut.value_or(PartitionId()).value};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
       const UpdateWork work = update_work(dag_, node);

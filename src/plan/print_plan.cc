@@ -94,6 +94,7 @@ std::string Printer::header() const {
     out += fmt::format("work {} samples={} {} flops={} bytes={} group={}", label({work.name, work.pass, -1}),
                        work.samples, name(work.dtype), work.flops, work.bytes, work.group);
     if (work.layout >= 0) out += fmt::format(" layout={}", work.layout);
+    if (work.cut >= 0) out += fmt::format(" cut={}", work.cut);
     out += "\n";
   }
   for (const Communication& c : plan_.communications) {

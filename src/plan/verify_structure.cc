@@ -58,10 +58,14 @@ Checked check_tables(const Plan& plan) {
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanHolder& holder : bucket.holders)
       if (const PlanPartition& copies = plan.partitions[static_cast<size_t>(holder.copies)];
-          !shares(copies.members.size() / static_cast<size_t>(copies.part_size), holder.sharers))
+          !shares(static_cast<size_t>(plan.sharers), holder.sharers) ||
+          !shares(copies.members.size() / static_cast<size_t>(copies.part_size), plan.sharers))
         return malformed("parts of a bucket do not divide among those who share samples");
+  const auto inside_or_none = [&](int partition) {
+    return partition == -1 || inside(partition, plan.partitions.size());
+  };
   for (const PlanWork& work : plan.works)
-    if (!inside(work.group, plan.groups.size()) || (work.layout != -1 && !inside(work.layout, plan.partitions.size())))
+    if (!inside(work.group, plan.groups.size()) || !inside_or_none(work.layout) || !inside_or_none(work.cut))
       return malformed("a work is done by groups that do not exist");
   for (const PlanWork& work : plan.works)
     if (work.pass && !shares(plan.groups[static_cast<size_t>(work.group)].size(), plan.sharers))

@@ -15,10 +15,13 @@ std::optional<BucketPart> part_of(const Plan& plan, const PlanBucket& bucket, in
     part.holder = static_cast<int>(h);
     part.copies = copies.part_size;
     part.copy = position % copies.part_size;
-    const int sharers = bucket.holders[h].sharers;
-    part.piece = position / copies.part_size / sharers;
+    // parameters that are cut are so among all devices that share samples, inside of the pieces of a layout
+    const int sharers = bucket.holders[h].sharers, cut = plan.sharers / sharers;
+    const int piece = position / copies.part_size / sharers;
+    const int pieces = static_cast<int>(copies.members.size()) / copies.part_size / sharers;
+    part.piece = {piece / cut, piece % cut};
+    part.pieces = {pieces / cut, cut};
     part.sharer = position / copies.part_size % sharers;
-    part.pieces = static_cast<int>(copies.members.size()) / copies.part_size / sharers;
     part.cut = bucket.holders[h].cut;
     for (const PlanParameter& parameter : bucket.parameters) part.elements += parameter.elements;
     const bool padded = part.cut || bucket.holders.size() > 1;

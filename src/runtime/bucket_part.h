@@ -15,10 +15,10 @@ struct ElementRange {
 };
 
 struct BucketPart {
-  int holder = 0;             // into PlanBucket::holders
-  int piece = 0, pieces = 1;  // of every parameter
-  int copy = 0, copies = 1;   // of equal ones
-  int sharer = 0;             // of devices that have the same samples, and so the same gradients
+  int holder = 0;                   // into PlanBucket::holders
+  Division piece = {0, 0}, pieces;  // of every parameter
+  int copy = 0, copies = 1;         // of equal ones
+  int sharer = 0;                   // of devices that have the same samples, and so the same gradients
   /// It counts what is here; others have it too.
   bool counts() const { return holder == 0 && sharer == 0 && (cut || copy == 0); }
   bool cut = false;             // every copy updates its own range

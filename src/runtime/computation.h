@@ -25,8 +25,8 @@ struct TensorForm {
 struct ComputationSite {
   std::string_view name;  // of the chunk
   Pass pass = Pass::F;
-  int64_t samples = 0;          // of the slice, on this device
-  int64_t parts = 1, part = 0;  // of the values it works on, if they are divided among devices
+  int64_t samples = 0;            // of the slice, on this device
+  Division parts, part = {0, 0};  // of the values it works on, if they are divided among devices
   int device = 0;
 };
 
@@ -73,16 +73,19 @@ struct ExchangeForm {
   int64_t run_before = 0, run_after = 0;  // bytes that lie together of what one device sends to, or gets from, another
 };
 
-/// A parameter, and how it is cut into pieces: along one factor of one of its dimensions.
+/// A parameter, and how it is divided into pieces: along a factor of one of its dimensions, or of two.
 struct ParameterForm {
+  struct Along {
+    size_t dim = 0, factor = 0;
+  };
   DType dtype = DType::Float32;
   std::vector<int64_t> sizes, factors;
-  size_t divided_dim = 0, divided_factor = 0;
+  Along layout, cut;
 
-  /// Sizes of one of so many pieces.
-  std::vector<int64_t> piece_sizes(int64_t pieces) const {
+  std::vector<int64_t> piece_sizes(Division pieces) const {
     std::vector<int64_t> out = sizes;
-    if (pieces > 1) out[divided_dim] /= pieces;
+    if (pieces.layout > 1) out[layout.dim] /= pieces.layout;
+    if (pieces.cut > 1) out[cut.dim] /= pieces.cut;
     return out;
   }
 };

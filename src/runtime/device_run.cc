@@ -30,6 +30,7 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
     : plan_(plan),
       program_(program_of(plan, device)),
       device_(device),
+      index_(plan, program_, device),
       step_config_(step),
       computations_(computations),
       communicator_(communicator),
@@ -91,17 +92,26 @@ void DeviceRun::prepare() {
   for (size_t b = 0; b < program_.buffers.size(); ++b) {
     const PlanBuffer& buffer = program_.buffers[b];
     if (!buffer.persistent) continue;
-    for (const PlanBucket& bucket : plan_.buckets) {
-      if (bucket.name != buffer.label.name) continue;
-      const DType dtype = buffer.category == Category::Weights     ? bucket.weights
-                          : buffer.category == Category::Gradients ? bucket.gradients
-                                                                   : DType::Int8;  // state is of several types
-      frame_[static_cast<int>(b)] = make_flat(dtype, buffer.bytes / bytes_of(dtype), frame_.place()).fill_(0);
-    }
+    const auto found = index_.buckets.find(buffer.label.name);
+    if (found == index_.buckets.end()) continue;
+    const PlanBucket& bucket = *found->second.bucket;
+    const DType dtype = buffer.category == Category::Weights     ? bucket.weights
+                        : buffer.category == Category::Gradients ? bucket.gradients
+                                                                 : DType::Int8;  // state is of several types
+    frame_[static_cast<int>(b)] = make_flat(dtype, buffer.bytes / bytes_of(dtype), frame_.place()).fill_(0);
   }
   circles_ = make_circles(plan_, communicator_);
-  const Preparation preparation{plan_,         program_,   step_config_, device_, computations_,
-                                communicator_, processor_, circles_,     frame_,  side_ ? side_->branch() : nullptr};
+  const Preparation preparation{plan_,
+                                program_,
+                                step_config_,
+                                device_,
+                                computations_,
+                                communicator_,
+                                processor_,
+                                circles_,
+                                index_,
+                                frame_,
+                                side_ ? side_->branch() : nullptr};
   for (size_t i = 0; i < program_.ops.size(); ++i)
     executors_.push_back(make_executor(preparation, static_cast<int>(i)));
   if (processor_.graphs() == Graphs::Step) prepare_stretches();

@@ -78,6 +78,7 @@ class DeviceRun {
   const Plan& plan_;
   const PlanTemplate& program_;
   const int device_;
+  const PlanIndex index_;
   const StepConfig& step_config_;
   Computations& computations_;
   Communicator& communicator_;

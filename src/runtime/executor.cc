@@ -10,9 +10,8 @@
 namespace piper {
 
 const PlanBucket* Preparation::bucket(const PlanLabel& label) const {
-  for (const PlanBucket& bucket : plan.buckets)
-    if (bucket.name == label.name) return &bucket;
-  return nullptr;
+  const auto found = index.buckets.find(label.name);
+  return found == index.buckets.end() ? nullptr : found->second.bucket;
 }
 
 std::optional<int> Preparation::find(const std::vector<int>& buffers, Category category) const {
@@ -21,8 +20,8 @@ std::optional<int> Preparation::find(const std::vector<int>& buffers, Category c
   return std::nullopt;
 }
 
-std::vector<int> Preparation::members(const Communication& communication) const {
-  const PlanPartition& over = plan.partitions[static_cast<size_t>(communication.over)];
+std::vector<int> Preparation::members_of(int partition) const {
+  const PlanPartition& over = plan.partitions[static_cast<size_t>(partition)];
   const auto position = std::find(over.members.begin(), over.members.end(), device) - over.members.begin();
   const auto first = over.members.begin() + position / over.part_size * over.part_size;
   return {first, first + over.part_size};
@@ -31,7 +30,8 @@ std::vector<int> Preparation::members(const Communication& communication) const 
 int64_t Preparation::samples_over(const Communication& communication) const {
   const DeviceList& members = plan.partitions[static_cast<size_t>(communication.over)].members;
   for (const PlanWork& work : plan.works)
-    if (work.layout == communication.over || (work.pass && plan.groups[static_cast<size_t>(work.group)] == members))
+    if (work.layout == communication.over || work.cut == communication.over ||
+        (work.pass && plan.groups[static_cast<size_t>(work.group)] == members))
       return work.samples;
   throw std::runtime_error("nothing is computed on the values of an exchange");
 }

@@ -12,6 +12,7 @@
 #include "runtime/bucket_part.h"
 #include "runtime/computation.h"
 #include "runtime/frame.h"
+#include "runtime/plan_index.h"
 #include "runtime/processor.h"
 
 namespace piper {
@@ -49,6 +50,7 @@ struct Preparation {
   Communicator& communicator;
   Processor& processor;
   const Circles& circles;
+  const PlanIndex& index;
   Frame& frame;    // what lasts is there
   Branch* branch;  // of the device; may be none
 
@@ -63,7 +65,9 @@ struct Preparation {
   /// The first of the buffers with this category.
   std::optional<int> find(const std::vector<int>& buffers, Category category) const;
   /// The members of the part of a collective to which the device belongs.
-  std::vector<int> members(const Communication& communication) const;
+  std::vector<int> members(const Communication& communication) const { return members_of(communication.over); }
+  /// The part of a partition that the device belongs to.
+  std::vector<int> members_of(int partition) const;
   /// Of a slice on one device: what the computations have on whose values, or devices, the collective works.
   int64_t samples_over(const Communication& communication) const;
   int circle(const PlannedOp& op, const std::vector<int>& members) const { return circles.at({op.stream, members}); }

@@ -20,9 +20,15 @@ std::optional<int> lasting(const DeviceRun& device, const PlanBucket& bucket, Ca
 
 /// The piece of a parameter that devices of one part hold.
 at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
-  if (part.pieces == 1) return whole;
-  const int64_t size = form.factors[form.divided_factor] / part.pieces;
-  return whole.view(form.factors).narrow(static_cast<int64_t>(form.divided_factor), part.piece * size, size);
+  if (part.pieces == Division{}) return whole;
+  at::Tensor out = whole.view(form.factors);
+  const auto take = [&](size_t factor, int64_t piece, int64_t pieces) {
+    const int64_t size = form.factors[factor] / pieces;
+    if (pieces > 1) out = out.narrow(static_cast<int64_t>(factor), piece * size, size);
+  };
+  take(form.layout.factor, part.piece.layout, part.pieces.layout);
+  take(form.cut.factor, part.piece.cut, part.pieces.cut);
+  return out;
 }
 
 ElementRange common(ElementRange a, ElementRange b) {
@@ -157,7 +163,7 @@ std::vector<std::pair<std::string, at::Tensor>> weights_of(const Plan& plan, Dev
   std::vector<std::pair<std::string, at::Tensor>> out;
   for (const PlanBucket& bucket : plan.buckets) {
     const auto part = part_of(plan, bucket, device.device());
-    if (!part || part->pieces > 1) continue;
+    if (!part || part->pieces != Division{}) continue;
     const at::Tensor flat = device.frame()[*lasting(device, bucket, Category::Weights)];
     if (flat.numel() != part->padded) continue;
     int64_t offset = 0;

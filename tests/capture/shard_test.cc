@@ -20,8 +20,7 @@ class Devices {
   Devices(const CapturedModel& captured, const MetaModel& weights, const std::vector<at::Tensor>& inputs, int64_t n)
       : captured_(captured), graph_(*captured.graph()), n_(n), values_(static_cast<size_t>(n)), local_(values_) {
     for (const NamedTensor& parameter : weights.parameters) weights_[parameter.name] = parameter.tensor.detach();
-    for (const RegionLabels& region : captured.slices()[0].labels)
-      for (const auto& [site, labels] : region.bodies) inside_.insert(site.first);
+    for (const auto& [site, labels] : captured.slices()[0].labels) inside_.insert(site.first);
     for (size_t c = 0; c < graph_.chunks.size(); ++c)
       for (const Pass pass : {Pass::F, Pass::B, Pass::BI})
         if (const PassWork* work = graph_.chunks[c].find(pass))
@@ -41,7 +40,7 @@ class Devices {
     const bool inside = inside_.contains(c);
     for (const ValueId value : work->reads)
       if (inside != made_inside_.contains(value)) exchange(value, inside);
-    auto program = captured_.program(ChunkId(c), pass, 1, inside ? n_ : 1);
+    auto program = captured_.program(ChunkId(c), pass, 1, inside ? Division{n_} : Division{});
     if (!program) throw std::runtime_error(render(program.error()));
     for (int64_t r = 0; r < n_; ++r) run_on(r, *work, inside, *program);
   }
@@ -85,7 +84,7 @@ class Devices {
     std::vector<Values>&from = in ? values_ : local_, &to = in ? local_ : values_;
     if (to[0].contains(value)) return;
     const int64_t expert = dim_of(value, "expert"), capacity = dim_of(value, "capacity");
-    auto form = captured_.form(value, 1, in ? n_ : 1);
+    auto form = captured_.form(value, 1, in ? Division{n_} : Division{});
     if (!form) throw std::runtime_error(render(form.error()));
     for (int64_t r = 0; r < n_; ++r) {
       std::vector<at::Tensor> pieces;
@@ -116,7 +115,7 @@ class Devices {
     RandomKey random{step_seed, r, {}};
     if (inside)
       for (int64_t s = 0; s < n_; ++s) random.gathered_samples.push_back(s);
-    ChunkRunner runner(program, inside ? r : 0);
+    ChunkRunner runner(program, {inside ? r : 0, 0});
     runner.run({reads, parameters, {}, gradients, writes, random}, Check::Layouts);
     for (size_t i = 0; i < work.writes.size(); ++i) values[work.writes[i]] = writes[i];
   }

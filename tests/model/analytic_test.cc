@@ -235,6 +235,9 @@ TEST(Analytic, PartsOfACutAddUp) {
       for (const Parameter& parameter : parts->parameters)
         if (parameter.name == "embed.weight" || parameter.name == "head.weight") {
           EXPECT_EQ(labelled(parameter.shape, "cut") != nullptr, form == LayerForm::CutVocabulary) << parameter.name;
+        } else if (parameter.name.find("experts.") != std::string::npos ||
+                   parameter.name.find("shared_") != std::string::npos) {
+          EXPECT_TRUE(labelled(parameter.shape, "cut")) << parameter.name;  // none has a bias
         }
     }
   }

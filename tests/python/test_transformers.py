@@ -105,6 +105,15 @@ def test_cut_along_the_projections_that_are_known(name, sequence):
     assert difference < 1e-10, where
 
 
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "mixtral" else pytest.mark.long) for name in MIXTURES])
+def test_experts_are_sharded_and_cut(name):
+    schedule = (piper.Schedule().mesh(ep=2, tp=2).split(2).place({}, mesh={}).replicate({}, along="ep", zero=1)
+                .shard({"experts": "*"}, along="ep").cut({"layer": "*"}, along="tp"))
+    ours = plain.train_piper(captured(name, torch.float64), schedule, batches())
+    difference, where = plain.worst(ours, plain_run(name, torch.float64, 4))
+    assert difference < 1e-10, where
+
+
 @pytest.mark.parametrize("name, sequence", [
     pytest.param(name, sequence, marks=() if (name, sequence) == ("gpt2", True) else pytest.mark.long)
     for name in CONFIGS for sequence in (False, True)])

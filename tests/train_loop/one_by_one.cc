@@ -74,7 +74,7 @@ class OneByOne {
   void run(const Chunk& chunk, Pass pass) {
     const int64_t samples = samples_.at(chunk.name), slices = part_samples_ / samples;
     const ComputationForm form = computations_.form(chunk.name, pass);
-    const auto computation = computations_.make({chunk.name, pass, samples, 1, 0, 0});
+    const auto computation = computations_.make({chunk.name, pass, samples, {}, {0, 0}, 0});
     std::map<std::string, std::vector<at::Tensor>> written;
     for (int64_t slice = 0; slice < slices; ++slice) {
       const SliceKey key{seed_of_step(step_), part_ * part_samples_ + slice * samples, {}};

@@ -81,6 +81,13 @@ place({}, along=pp, stages=2)
 cut({layer=*}, along=tp, sequence=on, regather=on)
 use 1f1b(stages=stage, microbatches=mb)
 """,
+    "cut_experts": """mesh(ep=2, tp=2)
+split(batch, parts=4, as=mb)
+place({}, mesh={})
+replicate({}, along=ep, zero=2)
+shard({experts=*}, along=ep)
+cut({layer=*}, along=tp, sequence=on)
+""",
     "uneven": """devices(4)
 split(batch, parts=4, as=mb)
 place({embed=*}, devices=[0], stage=0)

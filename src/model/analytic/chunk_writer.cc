@@ -90,10 +90,10 @@ ValueId ChunkWriter::per_choice(std::string name, DType dtype) {
 }
 
 Shape ChunkWriter::blob_shape(const WorkUnit& unit, int64_t bytes) const {
-  if (unit.divided == Divided::Width) return {samples(), cut(bytes)};
   if (unit.divided == Divided::Tokens) return {samples(), tokens(unit.rows), fixed(bytes / unit.rows)};
-  if (unit.experts == 0) return {samples(), fixed(bytes)};
-  return {per_expert(unit.experts), capacity(), fixed(bytes)};
+  const Dim of_one = unit.divided == Divided::Width ? cut(bytes) : fixed(bytes);
+  if (unit.experts == 0) return {samples(), of_one};
+  return {per_expert(unit.experts), capacity(), of_one};
 }
 
 std::vector<ParameterId> ChunkWriter::parameters(const WorkTally& tally, bool only_needed_by_backward) {

@@ -17,6 +17,7 @@ struct Exchange {
   Flow weights;     // of each token's choices
   ValueId choices;  // expert and slot of each token's choices, packed
   std::optional<Flow> shared;
+  std::optional<Flow> normed;  // where shared experts are cut: they are a chunk of their own
   Flow out;
 };
 
@@ -32,8 +33,11 @@ Exchange make_exchange(ChunkWriter& writer, int64_t index, const Flow& x, const 
              {writer.per_choice(weights, DType::Float32), {writer.per_choice("d." + weights, DType::Float32)}},
              writer.per_choice(chunk_name(index, "dispatch.choices"), DType::Int64),
              std::nullopt,
+             std::nullopt,
              out};
-  if (writer.config().shared_experts > 0) e.shared = writer.activation(chunk_name(index, "dispatch.shared"));
+  if (writer.config().shared_experts == 0) return e;
+  e.shared = writer.activation(chunk_name(index, "dispatch.shared"));
+  if (writer.is_cut()) e.normed = writer.activation(chunk_name(index, "dispatch.normed"));
   return e;
 }
 
@@ -59,9 +63,17 @@ void add_dispatch(ChunkWriter& writer, int64_t index, const Exchange& e) {
   draft.input_writes = {e.x.gradients[0]};
   draft.weight_reads = {e.x.value};
   WorkTally tally(draft.name, writer.per_sample());
-  input_norm(tally, c);
+  if (e.normed) {
+    tally.norm("norm", c.hidden, norm_bias(c));
+    tally.hand(c.hidden);
+    draft.writes.push_back(e.normed->value);
+    draft.input_reads.push_back(e.normed->gradients[0]);
+    draft.weight_reads.push_back(e.normed->value);
+  } else {
+    input_norm(tally, c);
+  }
   route(tally, c);
-  if (e.shared) {
+  if (e.shared && !e.normed) {
     feed_forward(tally, c, "shared_", c.shared_experts * c.moe_ffn);
     draft.writes.push_back(e.shared->value);
     draft.input_reads.push_back(e.shared->gradients[0]);
@@ -70,19 +82,62 @@ void add_dispatch(ChunkWriter& writer, int64_t index, const Exchange& e) {
   writer.add(std::move(draft), tally);
 }
 
-void add_experts(ChunkWriter& writer, int64_t index, const Exchange& e) {
+/// Every token visits them; each device has a part of their width, and of the sum.
+void add_shared(ChunkWriter& writer, int64_t index, const Flow& normed, const Flow& shared) {
   const ModelConfig& c = writer.config();
   ChunkDraft draft;
-  draft.name = chunk_name(index, "experts");
+  draft.name = chunk_name(index, "shared");
+  draft.scopes = {{"layer", static_cast<int>(index)}};
+  draft.reads = {normed.value};
+  draft.writes = {shared.value};
+  draft.input_reads = shared.gradients;
+  draft.input_writes = normed.gradients;
+  draft.weight_reads = {normed.value, shared.gradients[0]};
+  WorkUnit unit = writer.per_sample();
+  unit.divided = Divided::Width;
+  WorkTally tally(chunk_name(index, "dispatch"), unit);
+  feed_forward(tally, c, "shared_", c.shared_experts * c.moe_ffn);
+  writer.add(std::move(draft), tally);
+  writer.make_partial(shared.value);
+  writer.make_partial(normed.gradients[0]);
+}
+
+ChunkDraft expert_draft(int64_t index, const char* name, const Flow& in, const Flow& out) {
+  ChunkDraft draft;
+  draft.name = chunk_name(index, name);
   draft.scopes = {{"layer", static_cast<int>(index)}, {"experts", 0}};
-  draft.reads = {e.dispatched.value};
-  draft.writes = {e.results.value};
-  draft.input_reads = {e.results.gradients[0]};
-  draft.input_writes = {e.dispatched.gradients[0]};
-  draft.weight_reads = {e.dispatched.value, e.results.gradients[0]};
-  WorkTally tally(draft.name, writer.per_slot());
+  draft.reads = {in.value};
+  draft.writes = {out.value};
+  draft.input_reads = out.gradients;
+  draft.input_writes = in.gradients;
+  draft.weight_reads = out.gradients;
+  return draft;
+}
+
+/// The bias of the last product, where every device has a part of the sum in front of it.
+void add_bias(ChunkWriter& writer, int64_t index, const Flow& sum, const Flow& out) {
+  WorkTally tally(chunk_name(index, "experts"), writer.per_slot());
+  tally.pointwise(writer.config().hidden, writer.config().hidden);
+  tally.bias("down", writer.config().hidden);
+  writer.add(expert_draft(index, "experts.bias", sum, out), tally);
+}
+
+void add_experts(ChunkWriter& writer, int64_t index, const Exchange& e) {
+  const ModelConfig& c = writer.config();
+  WorkUnit unit = writer.per_slot();
+  if (writer.is_cut()) unit.divided = Divided::Width;
+  const bool bias_apart = c.bias && writer.is_cut();
+  const Flow out = bias_apart ? writer.slots(chunk_name(index, "experts.sum")) : e.results;
+  ChunkDraft draft = expert_draft(index, "experts", e.dispatched, out);
+  draft.weight_reads.insert(draft.weight_reads.begin(), e.dispatched.value);
+  WorkTally tally(draft.name, unit);
   feed_forward(tally, c, "", c.moe_ffn);
   writer.add(std::move(draft), tally);
+  if (writer.is_cut()) {
+    writer.make_partial(out.value);
+    writer.make_partial(e.dispatched.gradients[0]);
+  }
+  if (bias_apart) add_bias(writer, index, out, e.results);
 }
 
 void add_combine(ChunkWriter& writer, int64_t index, const Exchange& e) {
@@ -95,7 +150,11 @@ void add_combine(ChunkWriter& writer, int64_t index, const Exchange& e) {
   draft.input_reads = e.out.gradients;
   draft.input_reads.insert(draft.input_reads.end(), {e.results.value, e.weights.value, e.choices});
   draft.input_writes = {e.results.gradients[0], e.weights.gradients[0], e.x.gradients[1]};
-  WorkTally tally(draft.name, writer.per_sample());
+  WorkTally tally(chunk_name(index, "dispatch"), writer.per_sample());
+  if (e.normed && c.bias) {  // behind the sum
+    tally.bias("shared_down", c.hidden);
+    draft.weight_reads = e.out.gradients;
+  }
   tally.pointwise((c.top_k + 1) * c.hidden, c.hidden);
   if (e.shared) {
     draft.reads.push_back(e.shared->value);
@@ -111,6 +170,7 @@ void add_combine(ChunkWriter& writer, int64_t index, const Exchange& e) {
 void add_mixture(ChunkWriter& writer, int64_t index, const Flow& x, const Flow& out) {
   const Exchange exchange = make_exchange(writer, index, x, out);
   add_dispatch(writer, index, exchange);
+  if (exchange.normed) add_shared(writer, index, *exchange.normed, *exchange.shared);
   add_experts(writer, index, exchange);
   add_combine(writer, index, exchange);
 }

@@ -40,15 +40,13 @@ void WorkTally::product(int64_t in, int64_t out) {
 }
 
 void WorkTally::linear(const std::string& name, int64_t in, int64_t out, Bias bias) {
-  const Shape shape = unit_.experts > 0 ? Shape{fixed(in), fixed(out)} : Shape{fixed(out), fixed(in)};
-  parameter(prefix_ + "." + name + ".weight", shape, true);
-  if (bias == Bias::Yes) parameter(prefix_ + "." + name + ".bias", {fixed(out)}, false);
-  product(in, out);
+  linear(name, {fixed(out)}, {fixed(in)}, bias);
 }
 
 void WorkTally::linear(const std::string& name, const Shape& out, const Shape& in, Bias bias) {
-  Shape shape = out;
-  shape.insert(shape.end(), in.begin(), in.end());
+  Shape shape = unit_.experts > 0 ? in : out;
+  const Shape& last = unit_.experts > 0 ? out : in;
+  shape.insert(shape.end(), last.begin(), last.end());
   parameter(prefix_ + "." + name + ".weight", shape, true);
   if (bias == Bias::Yes) parameter(prefix_ + "." + name + ".bias", out, false);
   product(elements(in, 0), elements(out, 0));

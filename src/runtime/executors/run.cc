@@ -43,12 +43,12 @@ class Run : public Executor {
   Run(const Preparation& prepare, int index) : processor_(prepare.processor), branch_(prepare.branch) {
     const PlannedOp& op = prepare.op(index);
     const PlanWork& work = prepare.plan.works[static_cast<size_t>(op.work)];
-    ComputationSite site{prepare.name(op.label), *work.pass, work.samples, 1, 0, prepare.device};
+    ComputationSite site{prepare.name(op.label), *work.pass, work.samples, {}, {0, 0}, prepare.device};
     place_slice(prepare, op, work, site);
     const ComputationForm form = prepare.computations.form(site.name, site.pass);
     for (const std::string& value : form.reads) {
       reads_.push_back(value_in(prepare, op.reads, value));
-      if (!is_written(prepare, reads_.back()))
+      if (!prepare.index.written[static_cast<size_t>(reads_.back())])
         inputs_.push_back({reads_.back(), value, slice_.first_sample, prepare.computations.value(value, work.samples)});
     }
     for (const std::string& value : form.writes) writes_.push_back(value_in(prepare, op.writes, value));
@@ -150,13 +150,16 @@ class Run : public Executor {
       return (std::max(op.label.slice, 0) * parts + position / prepare.plan.sharers) * work.samples;
     };
     slice_.first_sample = first_sample(prepare.device);
-    if (work.layout < 0) return;
-    Communication inside;
-    inside.over = work.layout;
-    const std::vector<int> members = prepare.members(inside);
-    site.parts = static_cast<int64_t>(members.size());
-    site.part = std::find(members.begin(), members.end(), prepare.device) - members.begin();
-    for (const int member : members) slice_.gathered_samples.push_back(first_sample(member));
+    const auto divide = [&](int partition, int64_t& parts, int64_t& part) {
+      if (partition < 0) return std::vector<int>();
+      const std::vector<int> members = prepare.members_of(partition);
+      parts = static_cast<int64_t>(members.size());
+      part = std::find(members.begin(), members.end(), prepare.device) - members.begin();
+      return members;
+    };
+    for (const int member : divide(work.layout, site.parts.layout, site.part.layout))
+      slice_.gathered_samples.push_back(first_sample(member));
+    divide(work.cut, site.parts.cut, site.part.cut);
   }
 
   static int value_in(const Preparation& prepare, const std::vector<int>& buffers, const std::string& value) {
@@ -167,30 +170,16 @@ class Run : public Executor {
     throw std::runtime_error(fmt::format("the plan has no buffer for value {}", value));
   }
 
-  static bool is_written(const Preparation& prepare, int buffer) {
-    return std::any_of(prepare.program.ops.begin(), prepare.program.ops.end(), [&](const PlannedOp& op) {
-      return std::find(op.writes.begin(), op.writes.end(), buffer) != op.writes.end();
-    });
-  }
-
   /// Where a parameter lies in that of the buffers which is its bucket's.
   static FlatView view(const Preparation& prepare, const std::vector<int>& buffers, const std::string& name) {
+    const auto place = prepare.index.parameters.find(name);
     for (const int index : buffers) {
       const PlanBuffer& buffer = prepare.buffer(index);
       if (buffer.category == Category::Activations || buffer.category == Category::Temporaries) continue;
-      const PlanBucket* bucket = prepare.bucket(buffer.label);
-      if (!bucket) continue;
-      FlatView out{index, 0, 0, {}, buffer.persistent};
-      for (const PlanParameter& parameter : bucket->parameters) {
-        if (prepare.plan.names[static_cast<size_t>(parameter.name)] != name) {
-          out.offset += parameter.elements;
-          continue;
-        }
-        const ParameterForm form = prepare.computations.parameter(name);
-        out.elements = parameter.elements;
-        out.sizes = form.piece_sizes(part_of(prepare.plan, *bucket, prepare.device)->pieces);
-        return out;
-      }
+      if (place == prepare.index.parameters.end() || place->second.bucket != buffer.label.name) continue;
+      const auto& [bucket, offset, elements] = place->second;
+      const Division pieces = prepare.index.buckets.at(bucket).part->pieces;
+      return {index, offset, elements, prepare.computations.parameter(name).piece_sizes(pieces), buffer.persistent};
     }
     throw std::runtime_error(fmt::format("the plan has no buffer for parameter {}", name));
   }

@@ -18,7 +18,7 @@ T must(Result<T> result) {
 
 class CapturedComputation : public Computation {
  public:
-  CapturedComputation(std::shared_ptr<const ChunkProgram> program, int64_t part, std::vector<at::Tensor> states)
+  CapturedComputation(std::shared_ptr<const ChunkProgram> program, Division part, std::vector<at::Tensor> states)
       : operators_(program->calls()), runner_(std::move(program), part), states_(std::move(states)) {}
 
   void run(const ComputationArguments& arguments) override {
@@ -149,11 +149,12 @@ int64_t CapturedComputations::sample_dim(std::string_view name) const {
 ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t samples, int64_t parts, bool inwards) const {
   const ValueId id = value_id(name);
   const Value& value = graph_[id];
-  const TensorForm whole = must(model_.form(id, samples)), divided = must(model_.form(id, samples, parts));
-  const std::string_view label = labelled(value.shape, sequence_label) ? sequence_label : divided_label;
+  const bool tokens = labelled(value.shape, sequence_label);
+  const TensorForm whole = must(model_.form(id, samples)),
+                   divided = must(model_.form(id, samples, tokens ? Division{1, parts} : Division{parts, 1}));
+  const std::string_view label = tokens ? sequence_label : divided_label;
   const int64_t run_whole = run_bytes(value, extents(value, samples, 1), whole, label, parts);
-  if (label == sequence_label)
-    return inwards ? ExchangeForm{whole, divided, run_whole, 0} : ExchangeForm{divided, whole, 0, run_whole};
+  if (tokens) return inwards ? ExchangeForm{whole, divided, run_whole, 0} : ExchangeForm{divided, whole, 0, run_whole};
   const int64_t run_divided = run_bytes(value, extents(value, samples, parts), divided, gathered_label, parts);
   return inwards ? ExchangeForm{whole, divided, run_whole, run_divided}
                  : ExchangeForm{divided, whole, run_divided, run_whole};
@@ -173,10 +174,8 @@ ParameterForm CapturedComputations::parameter(std::string_view name) const {
       ++dim;
       product = 1;
     }
-    if (factor.label == divided_label || factor.label == cut_label) {
-      out.divided_dim = dim;
-      out.divided_factor = out.factors.size();
-    }
+    if (factor.label == divided_label) out.layout = {dim, out.factors.size()};
+    if (factor.label == cut_label) out.cut = {dim, out.factors.size()};
     out.factors.push_back(factor.size);
     product *= factor.size;
   }

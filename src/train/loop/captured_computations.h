@@ -40,7 +40,7 @@ class CapturedComputations : public Computations {
   const ModelGraph& graph_;
   std::function<void(const std::string& name, at::Tensor& whole)> initial_;
   c10::Device place_;
-  std::map<std::tuple<int, Pass, int64_t, int64_t>, std::shared_ptr<const ChunkProgram>> programs_;
+  std::map<std::tuple<int, Pass, int64_t, Division>, std::shared_ptr<const ChunkProgram>> programs_;
   std::map<std::pair<int, std::string>, at::Tensor> states_;
   std::map<std::string, ChunkId, std::less<>> chunks_;
   std::map<std::string, ValueId, std::less<>> values_;

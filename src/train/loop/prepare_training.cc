@@ -20,10 +20,13 @@ std::vector<int64_t> sizes_of_slices(const Plan& plan) {
 }
 
 /// Among how many devices regions are divided.
-std::vector<int64_t> parts_of_regions(const Plan& plan) {
-  std::set<int64_t> parts;
-  for (const PlanWork& work : plan.works)
-    if (work.layout >= 0) parts.insert(plan.partitions[static_cast<size_t>(work.layout)].part_size);
+std::vector<Division> parts_of_regions(const Plan& plan) {
+  std::set<Division> parts;
+  const auto size = [&](int partition) {
+    return partition < 0 ? 1 : plan.partitions[static_cast<size_t>(partition)].part_size;
+  };
+  for (const PlanWork& work : plan.works) parts.insert({size(work.layout), size(work.cut)});
+  parts.erase(Division{});
   return {parts.begin(), parts.end()};
 }
 

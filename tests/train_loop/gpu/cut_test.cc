@@ -27,6 +27,15 @@ TEST(GpuCut, EqualsOneDevice) {
       const Trained run = train(model, "mesh(tp=2)\n" + split + place + cut, settings);
       EXPECT_EQ(run.devices, 2);
       EXPECT_THAT(complaints(run, expected, 1e-12), testing::IsEmpty());
+      if (kind != "mixture") continue;
+      const Trained slices = train(model, "mesh(tp=1)\nsplit(batch, parts=8, as=mb)\n" + place + cut, settings);
+      const Trained sharded =
+          train(model,
+                "mesh(ep=2, tp=2)\n" + split + place +
+                    "replicate({}, along=ep, zero=1)\nshard({experts=*}, along=ep)\n" + cut,
+                settings);
+      EXPECT_EQ(sharded.devices, 4);
+      EXPECT_THAT(complaints(sharded, slices, 1e-12), testing::IsEmpty());
     }
   }
 }

@@ -1,0 +1,28 @@
+// What executors look up in a plan again and again, found once for a device.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/bucket_part.h"
+
+namespace piper {
+
+struct PlanIndex {
+  PlanIndex(const Plan& plan, const PlanTemplate& program, int device);
+
+  struct HeldBucket {
+    const PlanBucket* bucket;
+    std::optional<BucketPart> part;  // none: the device does not hold it
+  };
+  struct ParameterPlace {
+    int bucket;                // by its name
+    int64_t offset, elements;  // in the bucket
+  };
+  std::vector<char> written;                                      // by buffer: whether an operation does
+  std::map<int, HeldBucket> buckets;                              // by name
+  std::map<std::string, ParameterPlace, std::less<>> parameters;  // by name
+};
+
+}  // namespace piper

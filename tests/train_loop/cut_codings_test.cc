@@ -1,0 +1,242 @@
+// Whatever is cut, however it is written: it is right, or refused.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <iostream>
+
+#include "schedule/schedule_text.h"
+#include "train_loop/cut_cases.h"
+
+namespace piper {
+namespace {
+
+/// A feed-forward written in some way: x [samples, 4, 8], a [16, 8], b [8, 16], whose second dimension is cut, c [8].
+struct Coding {
+  std::string name;
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c)> run;
+  bool accepted = true;
+};
+void PrintTo(const Coding& coding, std::ostream* out) {
+  *out << coding.name;
+}
+
+std::vector<Coding> codings() {
+  using at::Tensor;
+  const auto up = [](const Tensor& x, const Tensor& a) { return at::linear(x, a); };
+  const auto down = [](const Tensor& h, const Tensor& b) { return at::linear(h, b); };
+#define CODING(body)                                                        \
+  [=](const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& c) { \
+    (void)c;                                                                \
+    return body;                                                            \
+  }
+  return {
+      {"plain", CODING(down(up(x, a).relu(), b))},
+      {"residual", CODING(x + down(up(x, a).relu(), b))},
+      {"number_behind", CODING((down(up(x, a).relu(), b) + 1).square())},
+      {"number_inside", CODING(down(up(x, a) + 1, b))},
+      {"scaled_twice", CODING(down(up(x, a).relu(), b) * 2 / 3)},
+      {"squared", CODING(down(up(x, a), b).square())},
+      {"rounded", CODING(at::div(down(up(x, a).relu(), b), 0.01, "floor") + x * c)},
+      {"in_place", CODING(down(up(x, a).relu(), b).add_(x))},
+      {"bias", CODING(at::linear(up(x, a).relu(), b, c))},
+      {"two_of_them", CODING(down(up(x, a).relu(), b) + down(up(x, a).sigmoid(), b))},
+      {"one_behind_the_other", CODING(down(up(down(up(x, a).relu(), b), a).relu(), b))},
+      {"times_whole", CODING(down(up(x, a).relu(), b) * c)},
+      {"times_itself", CODING(down(up(x, a), b) * down(up(x, a).relu(), b))},
+      {"gated_by_sum", CODING(down(up(x, a).relu() * down(up(x, a), b).sigmoid().sum(-1, true), b))},
+      {"heads",
+       CODING(down(
+           up(x, a).view({x.size(0), 4, 4, 4}).transpose(1, 2).relu().transpose(1, 2).reshape({x.size(0), 4, 16}), b))},
+      {"halves_joined", CODING(down(at::cat({up(x, a).view({x.size(0), 4, 4, 2, 2}).select(3, 0),
+                                             up(x, a).view({x.size(0), 4, 4, 2, 2}).select(3, 1)},
+                                            -1)
+                                        .reshape({x.size(0), 4, 16}),
+                                    b))},
+      {"softmax", CODING(down(at::softmax(up(x, a), -1), b)), false},
+      {"mean", CODING(down(up(x, a) - up(x, a).mean(-1, true), b)), false},
+      {"norm", CODING(down(at::rms_norm(up(x, a), {16}), b)), false},
+      {"slice", CODING(down(at::cat({up(x, a).narrow(-1, 0, 8), up(x, a).narrow(-1, 8, 8)}, -1), b)), false},
+      {"flip", CODING(down(up(x, a).flip(-1), b)), false},
+      {"cumsum", CODING(down(up(x, a).cumsum(-1), b)), false},
+      {"index", CODING(down(up(x, a).index_select(-1, at::arange(16, at::TensorOptions(x.device())).flip(0)), b)),
+       false},
+  };
+#undef CODING
+}
+
+TrainableModel model_of(const Coding& coding) {
+  TrainableModel model;
+  model.name = coding.name;
+  model.step.batch = 4;
+  model.step.weights = model.step.gradients = DType::Float64;
+  model.step.optimizer = Optimizer::AdamW;
+  const auto parameter = [&](const std::string& name, std::vector<int64_t> sizes) {
+    model.meta.parameters.push_back(
+        {name, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble)).set_requires_grad(true)});
+    return model.meta.parameters.back().tensor;
+  };
+  const at::Tensor e = parameter("e", {32, 8}), a = parameter("a", {16, 8}), b = parameter("b", {8, 16}),
+                   c = parameter("c", {8});
+  model.meta.loss = [=](const std::vector<at::Tensor>& inputs) {
+    const at::Tensor x = at::embedding(e, inputs[0]);
+    return ((coding.run(x, a, b, c) + c) * x).square().mean();
+  };
+  model.inputs = {{"tokens", DType::Int64, {4}}};
+  model.initialize = [](const std::string& name, at::Tensor& whole) {
+    whole.copy_(at::arange(whole.numel(), whole.options()).mul(0.37 + 0.01 * name[0]).sin().view(whole.sizes()));
+  };
+  return model;
+}
+
+class CutCodings : public testing::TestWithParam<Coding> {};
+
+TEST_P(CutCodings, AreRightOrRefused) {
+  const Coding& coding = GetParam();
+  const TrainableModel model = model_of(coding);
+  const auto schedule = [&](int devices) {
+    return fmt::format("mesh(tp={})\n", devices) + whole + "cut({}, along=tp, parameters=\"b: 1\")\n";
+  };
+  TrainSettings once;
+  once.optimizer.kind = Optimizer::AdamW;
+  once.optimizer.learning_rate = 1e-4;
+  for (const int devices : {2, 4}) {
+    auto training = prepare_training(model, *parse_schedule(make_source("schedule.piper", schedule(devices))));
+    ASSERT_EQ(bool(training), coding.accepted) << (training ? "" : render(training.error()));
+    if (!training) {
+      EXPECT_EQ(name(training.error().code), "E317") << render(training.error());
+      continue;
+    }
+    const Trained run = train(model, *training->captured, training->plan, once);
+    EXPECT_THAT(complaints(run, train(model, in_turn(1), once), 1e-12), testing::IsEmpty());
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, CutCodings, testing::ValuesIn(codings()),
+                         [](const auto& info) { return info.param.name; });
+
+/// A loss over a vocabulary, written in some way: x [samples, 4, 8], w [16, 8], e [32, 8], both cut by rows, targets
+/// [samples, 4] among 16.
+struct HeadCoding {
+  std::string name;
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& w, const at::Tensor& e, const at::Tensor& targets)>
+      loss;
+  bool accepted = true;
+};
+void PrintTo(const HeadCoding& coding, std::ostream* out) {
+  *out << coding.name;
+}
+
+std::vector<HeadCoding> head_codings() {
+  using at::Tensor;
+  const auto logits = [](const Tensor& x, const Tensor& w) { return at::linear(x, w).view({-1, w.size(0)}); };
+  const auto loss = [](const Tensor& scores, const Tensor& t, int64_t reduction = at::Reduction::Mean,
+                       int64_t ignored = -100, double smoothing = 0) {
+    return at::cross_entropy_loss(scores, t.reshape({-1}), {}, reduction, ignored, smoothing);
+  };
+#define CODING(body)                                                        \
+  [=](const Tensor& x, const Tensor& w, const Tensor& e, const Tensor& t) { \
+    (void)w, (void)e, (void)t;                                              \
+    return body;                                                            \
+  }
+  return {
+      {"mean", CODING(loss(logits(x, w), t))},
+      {"sum", CODING(loss(logits(x, w), t, at::Reduction::Sum))},
+      {"each", CODING(loss(logits(x, w), t, at::Reduction::None).square().mean())},
+      {"ignored", CODING(loss(logits(x, w), t, at::Reduction::Mean, 3))},
+      {"ignored_sum", CODING(loss(logits(x, w), t, at::Reduction::Sum, 3))},
+      {"scaled", CODING(loss(logits(x, w) / 3, t) * 2)},
+      {"capped", CODING(loss((logits(x, w) / 2).tanh() * 2, t))},
+      {"shifted", CODING(loss(at::linear(x, w).narrow(1, 0, 3).reshape({-1, 16}), t.narrow(1, 1, 3)))},
+      {"tied", CODING(loss(logits(x, e), t))},
+      {"two", CODING(loss(logits(x, w), t) + loss(logits(x, e), t))},
+      {"two_on_one", CODING(loss(logits(x, w), t) + loss(logits(x, w) / 2, t))},
+      {"narrow", CODING(loss(logits(x, w).to(at::kFloat), t).to(at::kDouble))},
+      {"large", CODING(loss(logits(x * 300, w), t))},  // overflows without the greatest
+      {"smoothed", CODING(loss(logits(x, w), t, at::Reduction::Mean, -100, 0.1)), false},
+      {"weighted", CODING(at::cross_entropy_loss(logits(x, w), t.reshape({-1}), at::ones({16}, x.options()))), false},
+      {"probabilities", CODING(at::softmax(logits(x, w), -1).square().mean()), false},
+      {"logarithms", CODING(at::log_softmax(logits(x, w), -1).mean()), false},
+      {"both_uses", CODING(loss(logits(x, w), t) + at::log_softmax(logits(x, w), -1).square().mean()), false},
+  };
+#undef CODING
+}
+
+TrainableModel model_of(const HeadCoding& coding) {
+  TrainableModel model = model_of(Coding{coding.name, {}});
+  model.meta.parameters.clear();
+  const auto parameter = [&](const std::string& name, std::vector<int64_t> sizes) {
+    model.meta.parameters.push_back(
+        {name, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble)).set_requires_grad(true)});
+    return model.meta.parameters.back().tensor;
+  };
+  const at::Tensor e = parameter("e", {32, 8}), w = parameter("w", {16, 8}), c = parameter("c", {8});
+  model.meta.loss = [=](const std::vector<at::Tensor>& inputs) {
+    const at::Tensor x = at::embedding(e, inputs[0]) * c;
+    return coding.loss(x, w, e, inputs[0].remainder(16)) + w.square().sum() * 0.1;
+  };
+  return model;
+}
+
+class CutHeads : public testing::TestWithParam<HeadCoding> {};
+
+TEST_P(CutHeads, AreRightOrRefused) {
+  const HeadCoding& coding = GetParam();
+  const TrainableModel model = model_of(coding);
+  TrainSettings once;
+  once.optimizer.kind = Optimizer::AdamW;
+  once.optimizer.learning_rate = 1e-4;
+  for (const int devices : {2, 4}) {
+    const std::string schedule =
+        fmt::format("mesh(tp={})\n", devices) + whole + "cut({}, along=tp, parameters=\"e: 0, w: 0\")\n";
+    auto training = prepare_training(model, *parse_schedule(make_source("schedule.piper", schedule)));
+    ASSERT_EQ(bool(training), coding.accepted) << (training ? "" : render(training.error()));
+    if (!training) {
+      EXPECT_EQ(name(training.error().code), "E317") << render(training.error());
+      continue;
+    }
+    const Trained run = train(model, *training->captured, training->plan, once);
+    EXPECT_THAT(complaints(run, train(model, in_turn(1), once), coding.name == "narrow" ? 1e-6 : 1e-12),
+                testing::IsEmpty());
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, CutHeads, testing::ValuesIn(head_codings()),
+                         [](const auto& info) { return info.param.name; });
+
+/// Whatever is cut: it is refused, or right.
+TEST(CutSeeds, AreRefusedOrRight) {
+  int right = 0, refused = 0;
+  for (const auto& [kind, config] : cut_models()) {
+    const CutCase c{kind, kind, 2, 1, "", 1};
+    const TrainableModel model = model_of(c, 1);
+    TrainSettings once = settings(c);
+    once.steps = 1;
+    for (const NamedTensor& parameter : model.meta.parameters)
+      for (int64_t at = 0; at < 2 * parameter.tensor.dim(); ++at) {
+        const auto schedule = [&](int devices) {
+          return fmt::format("mesh(tp={})\n", devices) + whole +
+                 fmt::format("cut({{}}, along=tp, parameters=\"{}: {}\"{})\n", parameter.name, at / 2,
+                             at % 2 ? ", sequence=on" : "");
+        };
+        SCOPED_TRACE(kind + "\n" + schedule(2));
+        auto parsed = parse_schedule(make_source("schedule.piper", schedule(2)));
+        ASSERT_TRUE(parsed) << render(parsed.error());
+        auto training = prepare_training(model, *parsed);
+        if (!training) {
+          EXPECT_EQ(name(training.error().code), "E317") << render(training.error());
+          ++refused;
+          continue;
+        }
+        const Trained run = without_key_bias(train(model, *training->captured, training->plan, once));
+        EXPECT_THAT(complaints(run, without_key_bias(train(model, schedule(1), once)), 1e-12), testing::IsEmpty());
+        ++right;
+      }
+  }
+  EXPECT_GT(right, 20);
+  EXPECT_GT(refused, 20);
+  std::cout << right << " right, " << refused << " refused\n";
+}
+
+}  // namespace
+}  // namespace piper
