@@ -11,6 +11,8 @@ import time
 import torch
 import torch.distributed as dist
 
+RECOVERY = 0.005  # as in mpi_exchanges.cc
+
 
 def core_seconds():
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -19,15 +21,18 @@ def core_seconds():
 
 def measure(what, size, halves, run, times=None):
     times = times or min(30, max(3, (64 << 20) // max(size, 1)))
-    seconds = []
-    cores, begin = core_seconds(), time.monotonic()
+    seconds, cores, wall = [], 0, 0
     for i in range(times + 1):  # once for nothing
+        time.sleep(RECOVERY)
         dist.barrier()
-        start = time.monotonic()
+        used, start = core_seconds(), time.monotonic()
         run()
+        took = time.monotonic() - start
+        cores += core_seconds() - used
+        wall += took
         if i > 0:
-            seconds.append((time.monotonic() - start) / halves)
-    share = (core_seconds() - cores) / (time.monotonic() - begin)
+            seconds.append(took / halves)
+    share = cores / wall
     if dist.get_rank() == 0:
         print(json.dumps({"what": what, "bytes": size, "seconds": sorted(seconds)[len(seconds) // 2], "core": share}), flush=True)
 
@@ -59,7 +64,7 @@ def wait(rank):
 
 def main():
     rank, ranks, address, *sizes = sys.argv[1:]
-    os.environ.update(MASTER_ADDR=address, MASTER_PORT="29500", GLOO_SOCKET_IFNAME="eth0")
+    os.environ.update(MASTER_ADDR=address, MASTER_PORT="29500", GLOO_SOCKET_IFNAME="eth0", TORCH_CPP_LOG_LEVEL="ERROR")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=int(rank), world_size=int(ranks))
     for size in map(int, sizes):

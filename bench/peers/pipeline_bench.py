@@ -42,13 +42,13 @@ SCHEDULES = {
 
 
 class Torch:
-    """The ranks of PyTorch, alive while Piper's runs."""
+    """The ranks of PyTorch, alive while Piper's runs. `on(rank)`: what a line that starts a rank begins with."""
 
-    def __init__(self, config, world=2):
+    def __init__(self, config, world=2, on=lambda rank: []):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self.ranks = [subprocess.Popen([sys.executable, here / "torch_worker.py", str(rank), str(world), str(port), config],
+        self.ranks = [subprocess.Popen([*on(rank), sys.executable, here / "torch_worker.py", str(rank), str(world), str(port), config],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
                       for rank in range(world)]
 
@@ -57,7 +57,7 @@ class Torch:
         self.ranks[0].stdin.flush()
         answer = self.ranks[0].stdout.readline()
         if not answer:
-            sys.exit(f"pipeline_bench: PyTorch has ended in {schedule}")
+            sys.exit(f"PyTorch has ended in {schedule}")
         return json.loads(answer)
 
     def end(self):
