@@ -18,10 +18,6 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
   app.add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's");
   app.add_option("--devices", input.devices, "Devices, if the schedule should be refused when it has others")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--backend", input.backend,
-                 "Where devices are: local, threads of this process; mpi, processes that mpirun started")
-      ->check(CLI::IsMember({"local", "mpi"}))
-      ->capture_default_str();
   app.add_option("--on", input.on,
                  "What computes: cpu, or cuda, the GPU of this machine, which all devices share; of several processes "
                  "each has its own")
@@ -43,6 +39,10 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
   nothing.input = usual;
   const auto command = on_choice(*app, chosen, nothing);
   add_input(*app, command->input, "Steps, instead of the configuration's");
+  app->add_option("--backend", command->input.backend,
+                  "Where devices are: local, threads of this process; mpi, processes that mpirun started")
+      ->check(CLI::IsMember({"local", "mpi"}))
+      ->capture_default_str();
   app->add_option("--trace", command->trace, "Write when every operation of the last steps ran");
   app->add_option("--metrics", command->metrics, "Write loss and speed of every step, one JSON object a line");
   app->add_option("--cluster", command->cluster,

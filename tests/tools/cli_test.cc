@@ -110,7 +110,8 @@ TEST(CommandLine, MeasuredCostsMustBeComplete) {
 
 TEST(CommandLine, UsageIsTwo) {
   const std::vector<std::string> wrong = {"", "chek", "check", "check --formt json " + inputs,
-                                          "compile " + inputs + " --emit pln"};
+                                          "compile " + inputs + " --emit pln",
+                                          "profile examples/train_moe.toml -o profile --backend mpi"};
   for (const std::string& arguments : wrong) {
     const ProgramResult result = run_piper(arguments, root);
     EXPECT_EQ(result.exit_code, 2) << arguments;
