@@ -17,6 +17,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/invariant.h"
 #include "comm/gpu/check.h"
 #include "comm/gpu/gpu_world.h"
 #include "runtime/cuda/graph_fills.h"
@@ -54,7 +55,8 @@ cudaStream_t current() {
 class GpuSide : public DeviceSide {
  public:
   GpuSide(size_t ops, const GpuOptions& options)
-      : times_in_graphs_(options.times_in_graphs),
+      : graphs_(options.graphs != Graphs::None),
+        times_in_graphs_(options.times_in_graphs),
         base_(cudaEventDefault),
         spans_(ops),
         issued_(ops),
@@ -62,10 +64,8 @@ class GpuSide : public DeviceSide {
         turns_(options.turns),
         host_(ops) {
     for (size_t i = 0; i < 2 * ops; ++i) events_.push_back(std::make_unique<GpuEvent>(cudaEventDefault));
-    if (options.graphs != Graphs::None) {
-      memory_ = std::make_unique<ReplayMemory>(ops);
-      branch_ = std::make_unique<GpuBranch>(static_cast<c10::DeviceIndex>(options.gpu));
-    }
+    if (options.arenas) memory_ = std::make_unique<ReplayMemory>(ops);
+    if (graphs_) branch_ = std::make_unique<GpuBranch>(static_cast<c10::DeviceIndex>(options.gpu));
     check_cuda(cudaMallocHost(reinterpret_cast<void**>(&done_), ops * sizeof(uint32_t)),
                "take memory that the GPU can write");
     std::fill_n(done_, ops, 0);
@@ -154,7 +154,7 @@ class GpuSide : public DeviceSide {
   bool held() const { return turns_ && turns_->held; }
   bool is_done(size_t op) const { return std::atomic_ref(done_[op]).load() == step_; }
   bool is_recording() const {
-    if (!memory_) return false;  // without graphs nothing ever is
+    if (!graphs_) return false;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(current(), &status), "ask whether a graph is recorded");
     return status == cudaStreamCaptureStatusActive;
@@ -178,7 +178,7 @@ class GpuSide : public DeviceSide {
     return base_time_ + static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6);
   }
 
-  const bool times_in_graphs_;
+  const bool graphs_, times_in_graphs_;
   GpuEvent base_;
   Nanoseconds base_time_ = 0;
   std::vector<std::unique_ptr<GpuEvent>> events_;  // two by operation
@@ -364,7 +364,8 @@ Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
-  if (options.graphs != Graphs::None) install_replay_allocator();
+  invariant(options.arenas || options.graphs == Graphs::None, "graphs need memory at fixed places");
+  if (options.arenas) install_replay_allocator();
   return std::unique_ptr<Processor>(std::make_unique<GpuProcessor>(options));
 }
 

@@ -13,7 +13,9 @@ namespace piper {
 struct GpuOptions {
   /// Operators give the same bits in every run, at some cost.
   bool deterministic = false;
-  /// Memory gets its places after the second step, and chunks, or stretches of them, are graphs from then on.
+  /// From the third step on memory has its places, in arenas. Otherwise it is libtorch's: to compare with.
+  bool arenas = true;
+  /// Chunks, or stretches of them, are graphs from then on. Needs arenas.
   Graphs graphs = Graphs::None;
   /// When every operation inside a graph began and ended, which costs time. Otherwise they share that of the graph.
   bool times_in_graphs = false;

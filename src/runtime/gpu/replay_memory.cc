@@ -1,6 +1,5 @@
 #include "runtime/gpu/replay_memory.h"
 
-#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
@@ -40,8 +39,8 @@ class ReplayAllocator : public native::CUDAAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     ReplayMemory* const memory = current_memory;
     if (!memory || bytes == 0) return to_->allocate(bytes);
-    if (void* const place = memory->serve(bytes))
-      return {place, place, keep, c10::Device(c10::kCUDA, c10::cuda::current_device())};
+    const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+    if (void* const place = memory->serve(bytes, stream.stream())) return {place, place, keep, stream.device()};
     c10::DataPtr data = to_->allocate(bytes);
     if (!memory->watches()) return data;
     void* const place = data.get();
@@ -137,7 +136,7 @@ class ReplayAllocator : public native::CUDAAllocator {
   void* raw(size_t bytes, const Allocate& allocate) {
     ReplayMemory* const memory = current_memory;
     if (!memory || bytes == 0) return allocate();
-    if (void* const place = memory->serve(bytes)) return place;
+    if (void* const place = memory->serve(bytes, c10::cuda::getCurrentCUDAStream().stream())) return place;
     void* const data = allocate();
     if (!memory->watches()) return data;
     const std::lock_guard lock(mutex_);
@@ -239,17 +238,16 @@ void ReplayMemory::plan() {
     arena.bytes = place_all(pieces);
     arena.data = c10::cuda::CUDACachingAllocator::get()->allocate(arena.bytes);
     arena_bytes_ += static_cast<int64_t>(arena.bytes);
+    for (const Piece& piece : pieces) piece->address = static_cast<std::byte*>(arena.data.get()) + piece->place;
   }
   mode_ = Mode::Serve;
 }
 
-void* ReplayMemory::serve(size_t bytes) {
+void* ReplayMemory::serve(size_t bytes, cudaStream_t stream) {
   if (mode_ != Mode::Serve || op_ < 0) return nullptr;
   if (cursor_ < first_[static_cast<size_t>(op_) + 1] && pieces_[cursor_]->bytes == bytes &&
-      pieces_[cursor_]->stream == c10::cuda::getCurrentCUDAStream().stream()) {
-    const Watched& piece = *pieces_[cursor_++];
-    return static_cast<std::byte*>(arenas_.at(piece.stream).data.get()) + piece.place;
-  }
+      pieces_[cursor_]->stream == stream)
+    return pieces_[cursor_++]->address;
   ++strays_;
   return nullptr;
 }

@@ -38,8 +38,8 @@ class ReplayMemory {
   size_t mark() const { return cursor_; }
   void go_back(size_t mark) { cursor_ = mark; }
 
-  /// What the allocator calls on the thread of the device; nothing: libtorch's own is asked.
-  void* serve(size_t bytes);
+  /// What the allocator calls on the thread of the device, which uses the stream; nothing: libtorch's own is asked.
+  void* serve(size_t bytes, cudaStream_t stream);
   struct Watched;
   /// A piece begins; how it is known.
   std::shared_ptr<Watched> watch(size_t bytes);
@@ -64,6 +64,7 @@ class ReplayMemory {
     int64_t begin = 0, end = -1;  // moments, in the order of issue; -1: it outlives the step
     int64_t* clock = nullptr;     // of the memory, while it watches
     size_t place = 0;             // in the arena of its stream
+    void* address = nullptr;      // there
   };
 
  private:

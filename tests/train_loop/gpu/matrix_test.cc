@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "runtime/gpu/gpu_processor.h"
 #include "train_loop/covering.h"
 #include "train_loop/legs.h"
@@ -15,17 +17,22 @@ std::unique_ptr<Processor> find(const GpuOptions& options) {
   auto made = make_gpu_processor(options);
   return made ? std::move(*made) : nullptr;
 }
-/// Operators give the same bits in every run. None: there is no GPU.
+/// Operators give the same bits in every run; memory is libtorch's. None: there is no GPU.
 Processor* gpu() {
-  static const std::unique_ptr<Processor> found = find({.deterministic = true});
+  static const std::unique_ptr<Processor> found = find({.deterministic = true, .arenas = false});
   return found.get();
 }
-/// The same, where chunks, or stretches of them, are graphs from the third step on.
+/// The same, where memory has its places from the third step on, and chunks, or stretches of them, may be graphs.
 Processor* gpu_with(Graphs graphs) {
-  static const std::unique_ptr<Processor> chunks = find({.deterministic = true, .graphs = Graphs::Chunk}),
+  static const std::unique_ptr<Processor> arenas = find({.deterministic = true}),
+                                          chunks = find({.deterministic = true, .graphs = Graphs::Chunk}),
                                           steps = find({.deterministic = true, .graphs = Graphs::Step});
-  return graphs == Graphs::Chunk ? chunks.get() : steps.get();
+  return (graphs == Graphs::None ? arenas : graphs == Graphs::Chunk ? chunks : steps).get();
 }
+std::string name(Graphs graphs) {
+  return graphs == Graphs::None ? "none" : graphs == Graphs::Chunk ? "chunk" : "step";
+}
+constexpr std::array all_graphs = {Graphs::None, Graphs::Chunk, Graphs::Step};
 
 const Covering& covering() {
   static const Covering out = pairwise_covering();
@@ -60,9 +67,9 @@ TEST_P(GpuMatrix, EqualsOneDevice) {
     const Trained run = trained(c, leg, false);
     EXPECT_THAT(complaints(run, expected, leg.dtype == DType::Float64 ? 1e-12 : 1e-5), testing::IsEmpty());
     EXPECT_EQ(run.devices, c.grid.devices());
-    // again, the other way round: what depends on when something runs would give other bits
+    // again, the other way round and in arenas: what depends on when something runs, or where, would give other bits
     leg.issue = leg.issue == Issue::Ahead ? Issue::Serial : Issue::Ahead;
-    const Trained again = trained(c, leg, true);
+    const Trained again = trained(c, leg, true, gpu_with(Graphs::None));
     EXPECT_EQ(again.losses, run.losses);
     EXPECT_EQ(again.norms, run.norms);
     EXPECT_EQ(again.bits, run.bits);
@@ -78,11 +85,11 @@ TEST_P(GpuMatrix, GraphsGiveTheSameBits) {
   SCOPED_TRACE(c.describe() + "\n" + c.schedule());
   const Leg leg = legs_of(c)[0];
   const Trained plain = trained(c, leg, false, gpu(), 5);
-  for (const Graphs graphs : {Graphs::Chunk, Graphs::Step}) {
-    SCOPED_TRACE(graphs == Graphs::Chunk ? "chunk" : "step");
+  for (const Graphs graphs : all_graphs) {
+    SCOPED_TRACE(name(graphs));
     const GpuCounts before = gpu_counts();
     const Trained run = trained(c, leg, true, gpu_with(graphs), 5);
-    EXPECT_GT(gpu_counts().graphs, before.graphs);
+    EXPECT_EQ(gpu_counts().graphs > before.graphs, graphs != Graphs::None);
     EXPECT_EQ(gpu_counts().unrecorded, before.unrecorded);
     EXPECT_EQ(gpu_counts().strays, before.strays);
     EXPECT_EQ(run.losses, plain.losses);
@@ -108,8 +115,7 @@ TEST(Gpu, GraphsGiveTheSameBitsInBFloat16) {
       return train(model_of(subject), model, plan, settings).bits;
     };
     const auto plain = bits(gpu());
-    EXPECT_EQ(bits(gpu_with(Graphs::Chunk)), plain);
-    EXPECT_EQ(bits(gpu_with(Graphs::Step)), plain);
+    for (const Graphs graphs : all_graphs) EXPECT_EQ(bits(gpu_with(graphs)), plain) << name(graphs);
   }
 }
 
