@@ -141,7 +141,7 @@ TEST(NcclCommunicator, AbortEndsWhatIsUnderWay) {
     if (d == 1) {
       while (!made) std::this_thread::yield();
       std::this_thread::sleep_for(milliseconds(50));
-      return device.abort("enough"), world[0]->abort("enough");
+      return world[0]->abort("enough"), device.abort("enough");  // in this order: device 0 is told
     }
     made = true;
     std::vector<float> x(5);
