@@ -185,18 +185,20 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
     const auto next = std::upper_bound(starts.begin(), starts.end(), instances.of_chunk[i]);
     PIPER_CHECK(tag_chunk(dag, tags, chunks[i], static_cast<int>(next - starts.begin()) - 1, dag.where(by)));
   }
-  std::vector<GroupId> groups;
-  for (int rank = 0; rank < ranks; ++rank) {
-    Filter coordinates{{TagCondition{axis, false, {{rank, rank}}, {}, {}}}, {}};
-    PIPER_TRY(DeviceGroup slab, mesh_slab(dag, coordinates));
-    groups.push_back(dag.groups.intern(std::move(slab)));
-  }
-  const StreamId stream = dag.stream(place.stream);
-  for (const NodeId id : nodes) {
+  const auto rank_of = [&](NodeId id) {
     const int stage = tags.of_chunk[dag[id].tags.chunk.index()];
     const bool second_half = dag[id].tags.slice >= dag.slices() / 2;
-    put(dag, id, groups[static_cast<size_t>(coordinate(place, stage, ranks, second_half))], stream, by);
+    return coordinate(place, stage, ranks, second_half);
+  };
+  std::map<int, GroupId> groups;  // of the ranks that get something: an axis may be long
+  for (const NodeId id : nodes) groups.try_emplace(rank_of(id));
+  for (auto& [rank, group] : groups) {
+    Filter coordinates{{TagCondition{axis, false, {{rank, rank}}, {}, {}}}, {}};
+    PIPER_TRY(DeviceGroup slab, mesh_slab(dag, coordinates));
+    group = dag.groups.intern(std::move(slab));
   }
+  const StreamId stream = dag.stream(place.stream);
+  for (const NodeId id : nodes) put(dag, id, groups.at(rank_of(id)), stream, by);
   return dag;
 }
 
