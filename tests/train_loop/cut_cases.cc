@@ -78,6 +78,30 @@ PreparedTraining prepared(const TrainableModel& model, const std::string& schedu
   return *std::move(out);
 }
 
+TrainableModel bare_model(const std::string& name) {
+  TrainableModel model;
+  model.name = name;
+  model.step.batch = 4;
+  model.step.weights = model.step.gradients = DType::Float64;
+  model.step.optimizer = Optimizer::AdamW;
+  model.inputs = {{"tokens", DType::Int64, {4}}};
+  model.initialize = [](const std::string& parameter, at::Tensor& whole) {
+    whole.copy_(at::arange(whole.numel(), whole.options()).mul(0.37 + 0.01 * parameter[0]).sin().view(whole.sizes()));
+  };
+  return model;
+}
+at::Tensor add_parameter(TrainableModel& model, const std::string& name, std::vector<int64_t> sizes) {
+  model.meta.parameters.push_back(
+      {name, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble)).set_requires_grad(true)});
+  return model.meta.parameters.back().tensor;
+}
+TrainSettings bare_settings() {
+  TrainSettings out;
+  out.optimizer.kind = Optimizer::AdamW;
+  out.optimizer.learning_rate = 1e-4;
+  return out;
+}
+
 Trained without_key_bias(Trained of) {
   const auto is_bias = [](const auto& item) { return item.first.ends_with(".k.bias"); };
   for (Tensors* tensors : {&of.weights, &of.moment1, &of.moment2}) std::erase_if(*tensors, is_bias);

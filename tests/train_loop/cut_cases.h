@@ -4,6 +4,7 @@
 #include <map>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "train_loop/trained.h"
 
@@ -40,6 +41,11 @@ const std::string whole = "place({}, mesh={})\n";
 std::string one_device(const CutCase& c);
 
 PreparedTraining prepared(const TrainableModel& model, const std::string& schedule);
+
+/// A model of tokens [samples, 4] in float64 that has neither parameters nor a loss yet; how it is trained.
+TrainableModel bare_model(const std::string& name);
+at::Tensor add_parameter(TrainableModel& model, const std::string& name, std::vector<int64_t> sizes);
+TrainSettings bare_settings();
 
 /// Softmax does not feel a bias of the keys: its gradient is rounding errors, which AdamW makes steps of.
 Trained without_key_bias(Trained of);

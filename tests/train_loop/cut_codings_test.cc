@@ -68,25 +68,15 @@ std::vector<Coding> codings() {
 }
 
 TrainableModel model_of(const Coding& coding) {
-  TrainableModel model;
-  model.name = coding.name;
-  model.step.batch = 4;
-  model.step.weights = model.step.gradients = DType::Float64;
-  model.step.optimizer = Optimizer::AdamW;
-  const auto parameter = [&](const std::string& name, std::vector<int64_t> sizes) {
-    model.meta.parameters.push_back(
-        {name, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble)).set_requires_grad(true)});
-    return model.meta.parameters.back().tensor;
+  TrainableModel model = bare_model(coding.name);
+  const auto parameter = [&](const char* name, std::vector<int64_t> sizes) {
+    return add_parameter(model, name, sizes);
   };
   const at::Tensor e = parameter("e", {32, 8}), a = parameter("a", {16, 8}), b = parameter("b", {8, 16}),
                    c = parameter("c", {8});
   model.meta.loss = [=](const std::vector<at::Tensor>& inputs) {
     const at::Tensor x = at::embedding(e, inputs[0]);
     return ((coding.run(x, a, b, c) + c) * x).square().mean();
-  };
-  model.inputs = {{"tokens", DType::Int64, {4}}};
-  model.initialize = [](const std::string& name, at::Tensor& whole) {
-    whole.copy_(at::arange(whole.numel(), whole.options()).mul(0.37 + 0.01 * name[0]).sin().view(whole.sizes()));
   };
   return model;
 }
@@ -99,9 +89,7 @@ TEST_P(CutCodings, AreRightOrRefused) {
   const auto schedule = [&](int devices) {
     return fmt::format("mesh(tp={})\n", devices) + whole + "cut({}, along=tp, parameters=\"b: 1\")\n";
   };
-  TrainSettings once;
-  once.optimizer.kind = Optimizer::AdamW;
-  once.optimizer.learning_rate = 1e-4;
+  const TrainSettings once = bare_settings();
   for (const int devices : {2, 4}) {
     auto training = prepare_training(model, *parse_schedule(make_source("schedule.piper", schedule(devices))));
     ASSERT_EQ(bool(training), coding.accepted) << (training ? "" : render(training.error()));
@@ -164,12 +152,9 @@ std::vector<HeadCoding> head_codings() {
 }
 
 TrainableModel model_of(const HeadCoding& coding) {
-  TrainableModel model = model_of(Coding{coding.name, {}});
-  model.meta.parameters.clear();
-  const auto parameter = [&](const std::string& name, std::vector<int64_t> sizes) {
-    model.meta.parameters.push_back(
-        {name, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble)).set_requires_grad(true)});
-    return model.meta.parameters.back().tensor;
+  TrainableModel model = bare_model(coding.name);
+  const auto parameter = [&](const char* name, std::vector<int64_t> sizes) {
+    return add_parameter(model, name, sizes);
   };
   const at::Tensor e = parameter("e", {32, 8}), w = parameter("w", {16, 8}), c = parameter("c", {8});
   model.meta.loss = [=](const std::vector<at::Tensor>& inputs) {
@@ -184,9 +169,7 @@ class CutHeads : public testing::TestWithParam<HeadCoding> {};
 TEST_P(CutHeads, AreRightOrRefused) {
   const HeadCoding& coding = GetParam();
   const TrainableModel model = model_of(coding);
-  TrainSettings once;
-  once.optimizer.kind = Optimizer::AdamW;
-  once.optimizer.learning_rate = 1e-4;
+  const TrainSettings once = bare_settings();
   for (const int devices : {2, 4}) {
     const std::string schedule =
         fmt::format("mesh(tp={})\n", devices) + whole + "cut({}, along=tp, parameters=\"e: 0, w: 0\")\n";

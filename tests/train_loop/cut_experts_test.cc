@@ -107,15 +107,9 @@ std::vector<ExpertCoding> expert_codings() {
 
 TrainableModel model_of(const ExpertCoding& coding) {
   constexpr int64_t experts = 4;
-  TrainableModel model;
-  model.name = coding.name;
-  model.step.batch = 4;
-  model.step.weights = model.step.gradients = DType::Float64;
-  model.step.optimizer = Optimizer::AdamW;
-  const auto parameter = [&](const std::string& name, std::vector<int64_t> sizes) {
-    model.meta.parameters.push_back(
-        {name, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kDouble)).set_requires_grad(true)});
-    return model.meta.parameters.back().tensor;
+  TrainableModel model = bare_model(coding.name);
+  const auto parameter = [&](const char* name, std::vector<int64_t> sizes) {
+    return add_parameter(model, name, sizes);
   };
   const at::Tensor e = parameter("e", {32, 8}), r = parameter("r", {8, experts}), a = parameter("a", {experts, 8, 16}),
                    b = parameter("b", {experts, 16, 8}), c = parameter("c", {experts, 8});
@@ -129,10 +123,6 @@ TrainableModel model_of(const ExpertCoding& coding) {
     }();
     return ((made * gates).sum(0) * x).square().mean();
   };
-  model.inputs = {{"tokens", DType::Int64, {4}}};
-  model.initialize = [](const std::string& name, at::Tensor& whole) {
-    whole.copy_(at::arange(whole.numel(), whole.options()).mul(0.37 + 0.01 * name[0]).sin().view(whole.sizes()));
-  };
   return model;
 }
 
@@ -142,9 +132,7 @@ TEST_P(CutExpertCodings, AreRightOrRefused) {
   const ExpertCoding& coding = GetParam();
   const TrainableModel model = model_of(coding);
   const std::string cut_b = "cut({}, along=tp, parameters=\"b: 1\")\n";
-  TrainSettings once;
-  once.optimizer.kind = Optimizer::AdamW;
-  once.optimizer.learning_rate = 1e-4;
+  const TrainSettings once = bare_settings();
   for (const auto& [ep, tp] : {std::pair{2, 2}, {2, 4}, {4, 2}, {1, 2}, {2, 1}}) {
     const std::string schedule =
         fmt::format("mesh(ep={}, tp={})\n", ep, tp) + whole + "replicate({}, along=ep)\n" + shard_experts + cut_b;
