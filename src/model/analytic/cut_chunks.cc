@@ -55,11 +55,7 @@ class BlockParts {
 
   /// A chunk whose products are cut: reads `in`, writes `out`, keeps `in` for the gradients of its weights.
   ChunkDraft products(const std::string& suffix, const Flow& in, const Flow& out) const {
-    ChunkDraft draft = this->draft(suffix);
-    draft.reads = {in.value};
-    draft.writes = {out.value};
-    draft.input_reads = out.gradients;
-    draft.input_writes = in.gradients;
+    ChunkDraft draft = draft_between(prefix_ + suffix, scopes_, in, out);
     draft.weight_reads = {in.value};
     return draft;
   }

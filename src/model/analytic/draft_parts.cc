@@ -23,6 +23,17 @@ ChunkDraft residual_draft(std::string name, const Flow& x, const Flow& out) {
   return draft;
 }
 
+ChunkDraft draft_between(std::string name, std::vector<ScopeTag> scopes, const Flow& in, const Flow& out) {
+  ChunkDraft draft;
+  draft.name = std::move(name);
+  draft.scopes = std::move(scopes);
+  draft.reads = {in.value};
+  draft.writes = {out.value};
+  draft.input_reads = out.gradients;
+  draft.input_writes = in.gradients;
+  return draft;
+}
+
 void input_norm(WorkTally& tally, const ModelConfig& config) {
   tally.norm("norm", config.hidden, norm_bias(config));
   tally.keep(config.hidden, NeededBy::Weight);

@@ -11,6 +11,9 @@ Bias norm_bias(const ModelConfig& config);
 /// A chunk that reads `x` alone and writes `out`; its backward reads x and the gradients of out.
 ChunkDraft residual_draft(std::string name, const Flow& x, const Flow& out);
 
+/// A chunk that makes `out` of `in` alone, and needs neither for the gradient of `in`.
+ChunkDraft draft_between(std::string name, std::vector<ScopeTag> scopes, const Flow& in, const Flow& out);
+
 /// The norm at the start of a block; what it puts out is kept for the linear layers behind it.
 void input_norm(WorkTally& tally, const ModelConfig& config);
 

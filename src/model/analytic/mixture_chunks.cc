@@ -85,13 +85,7 @@ void add_dispatch(ChunkWriter& writer, int64_t index, const Exchange& e) {
 /// Every token visits them; each device has a part of their width, and of the sum.
 void add_shared(ChunkWriter& writer, int64_t index, const Flow& normed, const Flow& shared) {
   const ModelConfig& c = writer.config();
-  ChunkDraft draft;
-  draft.name = chunk_name(index, "shared");
-  draft.scopes = {{"layer", static_cast<int>(index)}};
-  draft.reads = {normed.value};
-  draft.writes = {shared.value};
-  draft.input_reads = shared.gradients;
-  draft.input_writes = normed.gradients;
+  ChunkDraft draft = draft_between(chunk_name(index, "shared"), {{"layer", static_cast<int>(index)}}, normed, shared);
   draft.weight_reads = {normed.value, shared.gradients[0]};
   WorkUnit unit = writer.per_sample();
   unit.divided = Divided::Width;
@@ -103,13 +97,8 @@ void add_shared(ChunkWriter& writer, int64_t index, const Flow& normed, const Fl
 }
 
 ChunkDraft expert_draft(int64_t index, const char* name, const Flow& in, const Flow& out) {
-  ChunkDraft draft;
-  draft.name = chunk_name(index, name);
-  draft.scopes = {{"layer", static_cast<int>(index)}, {"experts", 0}};
-  draft.reads = {in.value};
-  draft.writes = {out.value};
-  draft.input_reads = out.gradients;
-  draft.input_writes = in.gradients;
+  ChunkDraft draft =
+      draft_between(chunk_name(index, name), {{"layer", static_cast<int>(index)}, {"experts", 0}}, in, out);
   draft.weight_reads = out.gradients;
   return draft;
 }
