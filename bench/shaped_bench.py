@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What overlap hides on cables of limited speed, and whether the simulator knows it: two processes on two hosts of an emulated cluster.
 
-    bench/shaped_bench.py build/release/piper [--steps 12]     needs root, Open MPI or MPICH
+    bench/shaped_bench.py build/release/piper [--rounds 3] [--steps 8]     needs root, Open MPI or MPICH
 
 A mixture of experts, its experts divided between both, with cables on which all-to-alls take half as long as computations by the costs that `piper
 profile` measured. A cluster file describes the cables. On this machine packets and polling take the cores that compute, so computations beside
-communication are slower: the file's `slowdown`, measured once under the first schedule and used for all. Then steps are predicted and measured:
+communication are slower: the file's `slowdown`, measured under the first schedule and used for all of a round. Then steps are predicted and measured:
 - DualPipeV: how much of the all-to-alls of its overlapped pairs is hidden. Exposed is the time of a pair less its computations.
 - Three choices of streams for reductions of gradients beside all-to-alls (the original work's Figure 3).
 """
@@ -97,8 +97,11 @@ class Bench:
         run(CLUSTER, "rate", "all", f"{mbit}mbit")
 
     def profile(self, schedule):
+        """On both hosts at once, as they will compute: they share what feeds their cores."""
         (self.folder / "s.piper").write_text(schedule)
-        run(CLUSTER, "exec", 0, self.piper, "profile", self.folder / "model.toml", "-o", self.folder / "profile")
+        line = [CLUSTER, "exec", "1", self.piper, "profile", self.folder / "model.toml", "-o", self.folder / "other"]
+        with subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL):
+            run(CLUSTER, "exec", 0, self.piper, "profile", self.folder / "model.toml", "-o", self.folder / "profile")
 
     def measured(self):
         """Seconds of steps without the first two, and the trace of the last."""
@@ -179,42 +182,53 @@ def hidden(trace, alone):
     return shares
 
 
-def measure(bench):
+def show(name, predicted, measured, ratios):
+    print(f"{name:28} {1e3 * statistics.median(predicted):9.1f} ms {1e3 * statistics.median(measured):9.1f} ms "
+          f"{1e3 * min(measured):9.1f} .. {1e3 * max(measured):.1f} {statistics.median(ratios):7.3f} ({min(ratios):.3f} .. {max(ratios):.3f})")
+
+
+def measure(bench, rounds):
+    """In turns, since the machine's speed changes by the minute: profile, prediction and steps of one schedule after the other."""
     bench.cables(1000, 0)
     bench.profile(PAIRS)
     mbit = half_as_long(bench.predicted())
-    bench.cables(mbit, 0)
-    alone = computation(bench.predicted())
-    _, trace = bench.measured()
-    slowdown = max(0, (1 - alone / computation(trace)) / share_beside(trace))
-    if slowdown >= 1:
-        sys.exit("shaped_bench: other programs take the cores; nothing can be predicted here")
-    bench.cables(mbit, slowdown)
-    print(f"cables of {mbit} Mbit/s; computations beside communication lose {100 * slowdown:.0f} % of their speed")
-    print(f"{'':28} {'predicted':>12} {'measured':>12} {'least .. most':>20} {'ratio':>7}", flush=True)
-    for name, schedule in {"DualPipeV": PAIRS, **{name: STREAMS.format(reduce=reduce) for name, reduce in CHOICES.items()}}.items():
-        bench.profile(schedule)
-        predicted, (steps, trace) = bench.predicted(), bench.measured()
-        step, middle = predicted["otherData"]["seconds"], statistics.median(steps)
-        print(f"{name:28} {1e3 * step:9.1f} ms {1e3 * middle:9.1f} ms {1e3 * min(steps):9.1f} .. {1e3 * max(steps):.1f} {step / middle:7.3f}",
-              flush=True)
-        if schedule == PAIRS:
-            exchanges = {e["args"]["op"]: e["end"] - e["start"] for e in operations(bench.predicted("--free-links"))[1, 0]}
-            for what, seen in (("simulated", predicted), ("measured", trace)):
-                shares = hidden(seen, exchanges)
-                print(f"  hidden, {what}: {100 * statistics.median(shares):.1f} % in {len(shares)} pairs "
-                      f"({100 * min(shares):.1f} .. {100 * max(shares):.1f})", flush=True)
+    print(f"cables of {mbit} Mbit/s", flush=True)
+    rows, shares = collections.defaultdict(list), {"simulated": [], "measured": []}
+    for _ in range(rounds):
+        bench.cables(mbit, 0)
+        bench.profile(PAIRS)
+        alone = computation(bench.predicted())
+        steps, trace = bench.measured()
+        slowdown = max(0, (1 - alone / computation(trace)) / share_beside(trace))
+        if slowdown >= 1:
+            sys.exit("shaped_bench: other programs take the cores; nothing can be predicted here")
+        bench.cables(mbit, slowdown)
+        print(f"computations beside communication lose {100 * slowdown:.0f} % of their speed", flush=True)
+        predicted = bench.predicted()
+        rows["DualPipeV"].append((predicted["otherData"]["seconds"], steps))
+        exchanges = {e["args"]["op"]: e["end"] - e["start"] for e in operations(bench.predicted("--free-links"))[1, 0]}
+        shares["simulated"] += hidden(predicted, exchanges)
+        shares["measured"] += hidden(trace, exchanges)
+        for name, reduce in CHOICES.items():
+            bench.profile(STREAMS.format(reduce=reduce))
+            rows[name].append((bench.predicted()["otherData"]["seconds"], bench.measured()[0]))
+    print(f"{'':28} {'predicted':>12} {'measured':>12} {'least .. most':>20} {'ratio by round':>24}")
+    for name, pairs in rows.items():
+        show(name, [p for p, _ in pairs], [s for _, steps in pairs for s in steps], [p / statistics.median(steps) for p, steps in pairs])
+    for what, seen in shares.items():
+        print(f"hidden, {what}: {100 * statistics.median(seen):.1f} % in {len(seen)} pairs ({100 * min(seen):.1f} .. {100 * max(seen):.1f})")
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("program", type=pathlib.Path)
-    options.add_argument("--steps", type=int, default=12)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--steps", type=int, default=8)
     given = options.parse_args()
     if "PIPER_CLUSTER_HOSTS" not in os.environ:
         os.execv(CLUSTER, [CLUSTER, "run", "2", "none", "--", sys.executable, *sys.argv])
     with tempfile.TemporaryDirectory() as folder:
-        measure(Bench(given.program.resolve(), pathlib.Path(folder), given.steps))
+        measure(Bench(given.program.resolve(), pathlib.Path(folder), given.steps), given.rounds)
 
 
 if __name__ == "__main__":

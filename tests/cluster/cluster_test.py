@@ -15,7 +15,8 @@ from pathlib import Path
 
 CLUSTER = str(Path(__file__).resolve().parent / "cluster")
 PATIENCE = 2.0  # seconds
-SLACK = 60  # for a slow machine
+SLACK = 10  # how much later a call may end
+STARTING = 60  # until a job runs, on a slow machine
 
 
 def cluster(*arguments):
@@ -38,7 +39,7 @@ def run_fault(mpirun, victim, break_it, repair):
 
         def output(until):
             """What has been told when it contains `until`, or after a while."""
-            for _ in range(int(PATIENCE + SLACK) * 20):
+            for _ in range(int(STARTING + PATIENCE + SLACK) * 20):
                 told.seek(0)
                 text = told.read()
                 if until in text:

@@ -3,9 +3,11 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "comm/communicator.h"
@@ -32,8 +34,20 @@ void check(int error, const char* what, int rank) {
 
 /// Settings that matter, unless somebody has made them: read by Open MPI when it starts, unknown to others.
 void prefer_settings() {
-  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);  // joining and leaving spin: not on the core that a peer needs
+  setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);  // whoever naps need not yield: it would come after what computes
   setenv("OMPI_MCA_btl_tcp_flags", "0x1", 0);      // plain sends; with puts both directions of a link take turns
+}
+
+/// MPI_Comm_dup, but it does not spin: a peer may need the core.
+MPI_Comm duplicate(MPI_Comm communicator) {
+  MPI_Comm out = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Comm_idup(communicator, &out, &request), "join");
+  for (int done = 0;;) {
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "join");
+    if (done) return out;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 }
 
 /// What a request of MPI is about.
@@ -138,7 +152,7 @@ MpiWire::MpiWire() {
     if (provided < MPI_THREAD_FUNNELED) throw CommunicationError("this MPI cannot be used in a program with threads");
   }
   if (mpi_.initialised_here) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // MPICH reports some there
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi_.communicator), "join");
+  mpi_.communicator = duplicate(MPI_COMM_WORLD);
   check(MPI_Comm_set_errhandler(mpi_.communicator, MPI_ERRORS_RETURN), "join");
   MPI_Comm_rank(mpi_.communicator, &rank_);
   MPI_Comm_size(mpi_.communicator, &ranks_);
