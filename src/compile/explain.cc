@@ -64,34 +64,50 @@ std::string neighbours(const TrainingDag& dag, const Adjacency& edges, NodeId id
   return out;
 }
 
-/// What of a computation is divided among devices that share samples, and what they add up.
-std::string what_is_cut(const TrainingDag& dag, const Node& node) {
-  const Residence& residence = dag.residence(node.tags.chunk, node.group);
-  if (!residence.cut) return "";
-  const Chunk& chunk = (*dag.model)[node.tags.chunk];
+std::string listed(std::string_view title, const std::vector<std::string>& items) {
+  return items.empty() ? "" : fmt::format("  {}\n    {}\n", title, fmt::join(items, "\n    "));
+}
+
+/// What of a computation has dimensions with this label, which are divided among the devices of a part.
+std::string what_is_divided(const TrainingDag& dag, const Node& node, std::string_view label, PartitionId among) {
   const PassWork& work = work_of(dag, node);
-  std::vector<std::string> divided, parts, maxima;
+  std::vector<std::string> divided;
   const auto look = [&](const auto& thing) {
-    if (labelled(thing.shape, divided_by_cut(chunk)))
-      divided.push_back(fmt::format("{} {}", thing.name, print(thing.shape)));
+    if (labelled(thing.shape, label)) divided.push_back(fmt::format("{} {}", thing.name, print(thing.shape)));
   };
   for (const ParameterId p : work.parameters) look((*dag.model)[p]);
   for (const ValueId v : work.reads) look((*dag.model)[v]);
+  for (const ValueId v : work.writes) look((*dag.model)[v]);
+  return listed(fmt::format("each of {} devices has a part of", dag.groups[among].part_size), divided);
+}
+
+/// What every device of a cut computes only its part of.
+std::string what_is_added_up(const TrainingDag& dag, const Node& node) {
+  const PassWork& work = work_of(dag, node);
+  std::vector<std::string> sums, maxima;
   for (const ValueId v : work.writes) {
-    look((*dag.model)[v]);
     const Value& value = (*dag.model)[v];
-    if (value.partial == Partial::Sum) parts.push_back(value.name);
+    if (value.partial == Partial::Sum) sums.push_back(value.name);
     if (value.partial == Partial::Max) maxima.push_back(value.name);
   }
   for (const ParameterId p : work.gradients)
-    if ((*dag.model)[p].partial) parts.push_back("the gradient of " + (*dag.model)[p].name);
-  std::string out = fmt::format("  cut by    {}\n", directive(dag, residence.cut_by));
-  const auto list = [&](std::string_view title, const std::vector<std::string>& items) {
-    if (!items.empty()) out += fmt::format("  {}\n    {}\n", title, fmt::join(items, "\n    "));
-  };
-  list(fmt::format("each of {} devices has a part of", dag.groups[*residence.cut].part_size), divided);
-  list("and a part of the sums", parts);
-  list("and the greatest of its own in", maxima);
+    if ((*dag.model)[p].partial) sums.push_back("the gradient of " + (*dag.model)[p].name);
+  return listed("and a part of the sums", sums) + listed("and the greatest of its own in", maxima);
+}
+
+/// How sharding and cutting divide a computation.
+std::string division(const TrainingDag& dag, const Node& node) {
+  const Residence& residence = dag.residence(node.tags.chunk, node.group);
+  std::string out;
+  if (residence.layout) {
+    out += fmt::format("  sharded by {}\n", directive(dag, residence.sharded_by));
+    out += what_is_divided(dag, node, divided_label, *residence.layout);
+  }
+  if (residence.cut) {
+    out += fmt::format("  cut by    {}\n", directive(dag, residence.cut_by));
+    out += what_is_divided(dag, node, divided_by_cut((*dag.model)[node.tags.chunk]), *residence.cut);
+    out += what_is_added_up(dag, node);
+  }
   return out;
 }
 
@@ -104,7 +120,7 @@ std::string explain_node(const TrainingDag& dag, NodeId id, const Adjacency& pre
   if (node.made_by.valid()) out += fmt::format("  made by   {}\n", directive(dag, node.made_by));
   if (node.placed_by.valid() && node.placed_by != node.made_by)
     out += fmt::format("  placed by {}\n", directive(dag, node.placed_by));
-  if (is_compute(node)) out += what_is_cut(dag, node);
+  if (is_compute(node)) out += division(dag, node);
   if (node.made_from.valid()) out += fmt::format("  made from {}\n", name_of(dag, node.made_from));
   const std::string before = neighbours(dag, predecessors, id, true), after = neighbours(dag, successors, id, false);
   if (!before.empty()) out += "  waits for\n" + before;

@@ -121,11 +121,15 @@ std::string describe(const Plan& plan, const PlanTemplate& on, int index) {
   return out;
 }
 
-std::vector<int> template_of_device(const Plan& plan) {
+int device_count(const Plan& plan) {
   int highest = -1;
   for (const PlanTemplate& t : plan.templates)
     for (const int device : t.devices) highest = std::max(highest, device);
-  std::vector<int> out(static_cast<size_t>(highest + 1), -1);
+  return highest + 1;
+}
+
+std::vector<int> template_of_device(const Plan& plan) {
+  std::vector<int> out(static_cast<size_t>(device_count(plan)), -1);
   for (size_t t = 0; t < plan.templates.size(); ++t)
     for (const int device : plan.templates[t].devices) out[static_cast<size_t>(device)] = static_cast<int>(t);
   return out;

@@ -162,6 +162,8 @@ std::string describe(const Plan& plan, const PlanLabel& label);
 std::string describe(const Plan& plan, const PlanTemplate& on, int op);
 /// Template of every device, or -1.
 std::vector<int> template_of_device(const Plan& plan);
+/// One more than the highest.
+int device_count(const Plan& plan);
 
 /// The part of a transfer between two devices, in samples of the slice of the sender and of the receiver.
 struct TransferPiece {

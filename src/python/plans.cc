@@ -27,10 +27,6 @@ namespace {
 
 namespace py = pybind11;
 
-int devices_of(const piper::Plan& plan) {
-  return static_cast<int>(template_of_device(plan).size());
-}
-
 /// What the optimiser asks for.
 StepConfig with_optimizer(StepConfig step, const std::string& kind, const std::string& gradients,
                           const std::string& master) {
@@ -163,7 +159,7 @@ void bind_simulation(py::module_& module) {
 std::string plan_text(const Plan& of, std::optional<int> device) {
   if (!device) return print(of.plan());
   const std::vector<int> templates = template_of_device(of.plan());
-  if (*device < 0 || *device >= devices_of(of.plan()) || templates[static_cast<size_t>(*device)] < 0)
+  if (*device < 0 || *device >= device_count(of.plan()) || templates[static_cast<size_t>(*device)] < 0)
     throw Raised(error(ErrorCode::E205, {},
                        fmt::format("device {} has no plan; there are devices 0 to {}", *device, templates.size() - 1)));
   return print_device(of.plan(), *device);
@@ -180,7 +176,7 @@ void bind_plans(py::module_& module) {
              const std::string& optimizer, const std::string& gradients, const std::string& master, bool measure) {
             return compile_plan(model, schedule, {cluster, costs, optimizer, gradients, master, measure});
           })
-      .def_property_readonly("devices", [](const Plan& of) { return devices_of(of.plan()); })
+      .def_property_readonly("devices", [](const Plan& of) { return device_count(of.plan()); })
       .def_property_readonly("hash", [](const Plan& of) { return fmt::format("{:016x}", hash(of.plan())); })
       .def_property_readonly("losses", [](const Plan& of) { return of.plan().losses; })
       .def_property_readonly("captured", [](const Plan& of) { return of.trainable.has_value(); })

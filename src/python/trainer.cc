@@ -16,10 +16,6 @@ namespace piper::python {
 
 namespace {
 
-int device_count(const piper::Plan& plan) {
-  return static_cast<int>(template_of_device(plan).size());
-}
-
 const PlanBucket* bucket_of(const piper::Plan& plan, const std::string& name) {
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanParameter& parameter : bucket.parameters)

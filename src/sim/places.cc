@@ -61,7 +61,7 @@ Place transfer_place(const DeviceList& from, const DeviceList& to, int64_t share
 
 Places find_places(const Plan& plan, const Cluster& cluster) {
   Places places;
-  const size_t devices = template_of_device(plan).size();
+  const auto devices = static_cast<size_t>(device_count(plan));
   std::map<std::pair<int, int>, int> index;  // a partition is a pair with -1
   for (const Communication& c : plan.communications) {
     const auto key = c.transfer ? std::pair(c.from, c.to) : std::pair(-1, c.over);

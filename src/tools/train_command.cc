@@ -112,7 +112,7 @@ RunDescription describe(const Training& training, const LoadedTraining& loaded) 
   out.schedule = loaded.schedule_path;
   out.plan_hash = fmt::format("{:016x}", hash(training.plan()));
   out.parameters = parameter_count(training.graph());
-  out.devices = static_cast<int64_t>(template_of_device(training.plan()).size());
+  out.devices = device_count(training.plan());
   out.batch = training.model().step.batch;
   out.sequence = training.model().step.sequence;
   out.steps = loaded.config.run.steps;

@@ -24,10 +24,6 @@ namespace {
 
 constexpr std::string_view one_device = "devices(1)\nplace({}, devices=[0])\n";
 
-int device_count(const Plan& plan) {
-  return static_cast<int>(template_of_device(plan).size());
-}
-
 Processor& processor_of(const TrainingOptions& options) {
   return options.processor ? *options.processor : host_processor();
 }
