@@ -185,7 +185,7 @@ def test_attention_of_cudnn_in_graphs():
 
 @needs_gpu
 def test_dropout_is_the_same_under_every_schedule_and_in_graphs():
-    config = transformers.GPT2Config(vocab_size=61, n_embd=32, n_layer=4, n_head=4, n_positions=32, attn_pdrop=0.0)
+    config = transformers.GPT2Config(vocab_size=62, n_embd=32, n_layer=4, n_head=4, n_positions=32, attn_pdrop=0.0)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).train()
     integration.use(model)
     integration.annotate(model)
@@ -201,7 +201,7 @@ def test_dropout_is_the_same_under_every_schedule_and_in_graphs():
 
 @needs_gpu
 def test_dropout_inside_of_attention_is_refused():
-    config = transformers.GPT2Config(vocab_size=61, n_embd=32, n_layer=2, n_head=4, n_positions=32, attn_pdrop=0.5)
+    config = transformers.GPT2Config(vocab_size=62, n_embd=32, n_layer=2, n_head=4, n_positions=32, attn_pdrop=0.5)
     model = transformers.AutoModelForCausalLM.from_config(config).train()
     integration.use(model)
     with pytest.raises(piper.CaptureError) as caught:
