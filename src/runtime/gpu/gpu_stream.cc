@@ -1,9 +1,11 @@
 #include "runtime/gpu/gpu_stream.h"
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "base/invariant.h"
@@ -16,6 +18,16 @@ struct RecordedOnGpu : DeviceEvent {
   GpuEvent event;
   std::vector<AwaitReader> readers;
 };
+
+/// libtorch keeps what products of matrices need, for each stream and thread that ever met. Threads end with a run and
+/// meet other streams in the next: without this every run would add to it.
+void free_workspaces(cudaStream_t stream) {
+  for (auto* kept :
+       {&at::cuda::cublas_handle_stream_to_workspace(), &at::cuda::cublaslt_handle_stream_to_workspace()}) {
+    const std::unique_lock lock(kept->mutex);
+    std::erase_if(kept->map, [&](const auto& workspace) { return std::get<1>(workspace.first) == stream; });
+  }
+}
 
 /// Streams are never destroyed but used again: libtorch keeps memory that belongs to them.
 class StreamPool {
@@ -34,6 +46,7 @@ class StreamPool {
     return stream;
   }
   void give_back(c10::DeviceIndex gpu, cudaStream_t stream) {
+    free_workspaces(stream);
     const std::lock_guard lock(mutex_);
     free_[gpu].push_back(stream);
   }

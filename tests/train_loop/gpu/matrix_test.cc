@@ -1,5 +1,6 @@
 // The equality matrix on a GPU: all devices share one, and compute what one device there computes that runs all slices
 // in turn.
+#include <ATen/cuda/CUDAContextLight.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -116,6 +117,25 @@ TEST(Gpu, GraphsGiveTheSameBitsInBFloat16) {
     };
     const auto plain = bits(gpu());
     for (const Graphs graphs : all_graphs) EXPECT_EQ(bits(gpu_with(graphs)), plain) << name(graphs);
+  }
+}
+
+/// Otherwise a process that trains often would run out of memory.
+TEST(Gpu, WorkspacesOfProductsEndWithTheRun) {
+  if (!gpu()) GTEST_SKIP() << "there is no GPU here";
+  const Subject subject{.kind = "dense", .on = gpu()};
+  const CapturedModel& model = captured(subject, {subject_batch / 4});
+  Result<Compiled> compiled =
+      compile_for(model, "mesh(pp=2)\nsplit(batch, parts=4, as=mb)\nplace({}, along=pp, stages=2)\n");
+  ASSERT_TRUE(compiled) << render(compiled.error());
+  TrainSettings settings = usual_settings(subject);
+  settings.steps = 5;
+  const auto held = [] { return at::cuda::cublas_handle_stream_to_workspace().map.size(); };
+  const size_t before = held();
+  for (const Graphs graphs : all_graphs) {
+    settings.job.run.processor = gpu_with(graphs);
+    train(model_of(subject), model, std::make_shared<const Plan>(compiled->plan), settings);
+    EXPECT_EQ(held(), before) << name(graphs);
   }
 }
 
