@@ -157,8 +157,7 @@ class OnTerminate {
 class TrainRun {
  public:
   TrainRun(const TrainCommand& command, const LoadedTraining& loaded, Training& training, World* world)
-      : command_(command),
-        loaded_(loaded),
+      : loaded_(loaded),
         config_(loaded.config),
         training_(training),
         world_(world),
@@ -272,7 +271,6 @@ class TrainRun {
     return fine;
   }
 
-  const TrainCommand& command_;
   const LoadedTraining& loaded_;
   const TrainConfig& config_;
   Training& training_;
