@@ -1,0 +1,394 @@
+#include "capture/call_recorder.h"
+
+#include <ATen/SequenceNumber.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "capture/gpu_calls.h"
+#include "capture/recorder.h"
+
+namespace piper {
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+/// Without them nothing is fake.
+constexpr c10::DispatchKeySet python_keys({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
+
+template <class F>
+void each_tensor_of(const IValue& value, F f) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) f(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector())
+      if (tensor.defined()) f(tensor);
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+      if (tensor && tensor->defined()) f(*tensor);
+  }
+}
+
+/// A tensor with numbers would be changed for good, while everything else is fake.
+bool changes_numbers(const std::vector<char>& writes, const Stack& stack, size_t base) {
+  if (c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::Python)) return false;
+  bool any = false;
+  for (size_t i = base; i < stack.size(); ++i)
+    if (writes[i - base]) each_tensor_of(stack[i], [&](const at::Tensor& tensor) { any |= !tensor.is_meta(); });
+  return any;
+}
+
+bool is_lift(const c10::OperatorHandle& op) {
+  return op.operator_name().name == "aten::lift_fresh" || op.operator_name().name == "aten::lift";
+}
+
+/// Indexing by numbers has a shape that does not depend on them; by a mask it does.
+bool is_plain_index(const c10::OperatorHandle& op, const Stack& stack, size_t base) {
+  if (op.operator_name().name != "aten::index") return false;
+  bool plain = true;
+  each_tensor_of(stack[base + 1], [&](const at::Tensor& index) {
+    plain &= index.scalar_type() != at::kBool && index.scalar_type() != at::kByte;
+  });
+  return plain;
+}
+
+/// Where fake tensors are not what the kernel returns: PyTorch 2.11 thinks that attention always sums in float32.
+void mend_shapes(const c10::OperatorHandle& op, Stack& stack) {
+  if (op.operator_name().name != "aten::_scaled_dot_product_flash_attention_for_cpu") return;
+  const c10::ScalarType computed = stack[stack.size() - 2].toTensor().scalar_type();
+  if (computed == at::kDouble) stack.back() = stack.back().toTensor().to(computed);
+}
+
+/// While it lives, calls belong to one that is being recorded.
+struct Running {
+  explicit Running(bool& set) : flag(set) { flag = true; }
+  ~Running() { flag = false; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  bool& flag;
+};
+
+}  // namespace
+
+Recorder::Recorder(c10::Device device, c10::DeviceType target) : tensors_(graph), device_(device) {
+  table.target = target;
+  begin_segment(ScopeId());
+}
+
+void Recorder::enter(std::string_view name, const ScopeAttributes& attributes) {
+  const int index = instances_[{scope_.value, std::string(name)}]++;
+  graph.scopes.push_back({scope_, std::string(name), index, attributes});
+  scope_ = ScopeId(graph.scopes.size() - 1);
+  begin_segment(scope_);
+}
+
+void Recorder::leave() {
+  scope_ = graph[scope_].parent;
+  begin_segment(scope_);
+}
+
+TensorId Recorder::add_external(const at::Tensor& tensor, TensorKind kind, std::string name) {
+  const TensorId id = tensors_.add(tensor, kind, CallId());
+  graph.tensors[id.index()].name = std::move(name);
+  return id;
+}
+
+void Recorder::start_backward() {
+  backward_ = true;
+  backward_segment_ = graph.calls.empty() ? 0 : graph.calls.back().segment;  // where the loss was computed
+}
+
+void Recorder::enter_node(int64_t sequence) {
+  in_node_ = true;
+  const auto after = std::upper_bound(first_sequence_.begin(), first_sequence_.end(), static_cast<uint64_t>(sequence));
+  backward_segment_ = std::max<int>(0, static_cast<int>(after - first_sequence_.begin()) - 1);
+  // a node is made just before the call that it belongs to
+  const auto made = std::upper_bound(call_sequence_.begin(), call_sequence_.end(), static_cast<uint64_t>(sequence));
+  forward_call_ =
+      call_sequence_.empty()
+          ? CallId()
+          : CallId(std::min<size_t>(static_cast<size_t>(made - call_sequence_.begin()), call_sequence_.size() - 1));
+}
+
+TensorId Recorder::lookup(const at::Tensor& tensor) {
+  const bool traced = is_traced(tensor);
+  if (const auto known = tensors_.find(tensor, !traced)) return *known;
+  if (tensors_.has_storage_of(tensor)) {
+    if (traced) refuse_unknown("shows a tensor in a way that no operator made");
+  } else if (traced || tensor.is_meta()) {
+    refuse_unknown("uses a tensor that is no parameter, buffer or input and was not made in this forward pass");
+  }
+  const TensorId id = tensors_.add_constant(tensor);
+  const c10::impl::ExcludeDispatchKeyGuard real(python_keys);
+  at::Tensor copy = tensor.detach().clone();
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  graph.tensors[id.index()].constant = static_cast<int>(table.constants.size());
+  table.constants.push_back(std::move(copy));
+  return id;
+}
+
+void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
+  if (running_) return op.redispatchBoxed(keys & below_capture, &stack);  // a part of a recorded call
+  failed_at_.clear();                                                     // the model goes on
+  if (device_.is_cuda() && rewrite_gpu_call(op, stack)) return;
+  const OperatorFacts& facts = facts_of(op);
+  if (facts.decomposes) return op.redispatchBoxed(keys & below_capture, &stack);
+  const size_t count = op.schema().arguments().size(), base = stack.size() - count;
+  const c10::impl::ExcludeDispatchKeyGuard off(capture_key);
+  if (touches_traced(facts, stack, base)) {
+    if (answered_by_identity(op, stack, base)) return;
+    if (facts.data_dependent && !is_fake() && !is_plain_index(op, stack, base)) refuse_data_dependent(op);
+    Call call = describe(op, facts, stack, base);
+    run_for_shapes(op, facts, keys, stack);
+    if (device_.is_cuda() && graph[call.op].random && drops_nothing(call)) forget_random_state(op, stack);
+    return add(op, std::move(call), stack);
+  }
+  if (!is_fake()) return op.redispatchBoxed(keys & below_capture, &stack);  // numbers the model writes down
+  if (changes_numbers(facts.writes, stack, base)) refuse_foreign_change();
+  Stack given(stack.begin() + static_cast<long>(base), stack.end());
+  run_for_shapes(op, facts, keys, stack);
+  if (!has_traced(stack, stack.size() - op.schema().returns().size())) return;
+  add(op, describe(op, facts, given, 0), stack);  // it makes a fake tensor of nothing, or of numbers
+}
+
+OperatorId Recorder::intern(const char* name, const char* overload) {
+  return facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)).id;
+}
+
+void Recorder::note_failure() {
+  if (failed_at_.empty()) failed_at_ = where();
+}
+
+void Recorder::refuse(Diagnostic problem) {
+  refused = problem;
+  throw Refused(std::move(problem));
+}
+
+std::string Recorder::where() const {
+  if (!failed_at_.empty()) return failed_at_;
+  const int segment = backward_ ? backward_segment_ : static_cast<int>(graph.segments.size()) - 1;
+  const ScopeId scope = graph.segments[static_cast<size_t>(segment)].scope;
+  return fmt::format("{}, {}", scope_name(graph, scope), backward_ ? "backward" : "forward");
+}
+
+void Recorder::begin_segment(ScopeId scope) {
+  graph.segments.push_back({scope});
+  first_sequence_.push_back(at::sequence_number::peek());
+}
+
+const Recorder::OperatorFacts& Recorder::facts_of(const c10::OperatorHandle& op) {
+  const auto [found, fresh] = facts_.try_emplace(&op.schema());
+  OperatorFacts& facts = found->second;
+  if (!fresh) return facts;
+  Operator described;
+  described.name = full_name(op);
+  described.pointwise = op.hasTag(at::Tag::pointwise);
+  described.random = op.hasTag(at::Tag::nondeterministic_seeded);
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    described.arguments.push_back(arguments[i].name());
+    if (arguments[i].name() == "device") facts.device = static_cast<int>(i);
+    const auto* alias = arguments[i].alias_info();
+    facts.writes.push_back(alias && alias->isWrite());
+  }
+  if (!is_fake()) facts.rule = shape_rule(described.name, table.target);
+  facts.decomposes = !facts.rule && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+                     !op.hasKernelForDispatchKey(c10::DispatchKey::Meta) && !runs_as_one(op);
+  facts.data_dependent = op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);
+  facts.id = OperatorId(graph.operators.size());
+  graph.operators.push_back(std::move(described));
+  table.operators.push_back(op);
+  return facts;
+}
+
+bool Recorder::runs_as_one(const c10::OperatorHandle& op) const {
+  return device_.is_cuda() && op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+}
+
+bool Recorder::is_traced(const at::Tensor& tensor) const {
+  return is_fake() ? tensor.key_set().has(c10::DispatchKey::Python) : tensor.is_meta();
+}
+
+bool Recorder::has_traced(const Stack& stack, size_t from) const {
+  bool any = false;
+  for (size_t i = from; i < stack.size(); ++i)
+    each_tensor_of(stack[i], [&](const at::Tensor& tensor) { any |= is_traced(tensor); });
+  return any;
+}
+
+bool Recorder::touches_traced(const OperatorFacts& facts, Stack& stack, size_t base) const {
+  if (has_traced(stack, base)) return true;
+  if (is_fake() || facts.device < 0) return false;
+  bool any = false;
+  for (size_t i = base; i < stack.size(); ++i) each_tensor_of(stack[i], [&](const at::Tensor&) { any = true; });
+  IValue& device = stack[base + static_cast<size_t>(facts.device)];
+  if (device.isNone() && !any) device = c10::Device(c10::kMeta);
+  return device.isDevice() && device.toDevice().is_meta();
+}
+
+Call Recorder::describe(const c10::OperatorHandle& op, const OperatorFacts& facts, const Stack& stack, size_t base) {
+  Call call;
+  call.op = facts.id;
+  const size_t count = stack.size() - base;
+  call.arguments.reserve(count);
+  for (size_t i = 0; i < count; ++i) call.arguments.push_back(to_argument(stack[base + i]));
+  tag(call);
+  for (size_t i = 0; i < count; ++i)
+    if (facts.writes[i])
+      each_tensor(call.arguments[i], [&](TensorId id) {
+        if (graph[id].kind == TensorKind::Constant) refuse_foreign_change();
+        call.writes.push_back(graph[id].storage);
+      });
+  if (graph[call.op].random && !drops_nothing(call)) make_reproducible(op, call);
+  if (is_lift(op)) call.op = intern("aten::lift_fresh_copy", "");  // so that nobody writes to the constant
+  return call;
+}
+
+bool Recorder::answered_by_identity(const c10::OperatorHandle& op, Stack& stack, size_t base) {
+  if (op.operator_name().name != "aten::equal") return false;
+  const at::Tensor &a = stack[base].toTensor(), &b = stack[base + 1].toTensor();
+  if (lookup(a) != lookup(b)) return false;
+  stack.resize(base);
+  stack.emplace_back(true);
+  return true;
+}
+
+Argument Recorder::to_argument(const IValue& value) {
+  if (value.isTensor()) return value.toTensor().defined() ? lookup(value.toTensor()) : TensorId();
+  if (value.isNone()) return None{};
+  if (value.isBool()) return value.toBool();
+  if (value.isInt()) return value.toInt();
+  if (value.isDouble()) return value.toDouble();
+  if (value.isIntList()) return value.toIntVector();
+  if (value.isTensorList()) {
+    TensorList list;
+    for (const at::Tensor& tensor : value.toTensorVector())
+      list.tensors.push_back(tensor.defined() ? lookup(tensor) : TensorId());
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    TensorList list;
+    list.optional = true;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+      list.tensors.push_back(tensor && tensor->defined() ? lookup(*tensor) : TensorId());
+    return list;
+  }
+  if (value.isBoolList()) {
+    Bools bits;
+    for (const bool bit : value.toBoolList()) bits.push_back(bit);
+    return bits;
+  }
+  if (value.isDevice() && value.toDevice().type() == device_.type()) return TargetDevice{};
+  table.opaque.push_back(value);
+  return Opaque{static_cast<int>(table.opaque.size()) - 1};
+}
+
+void Recorder::tag(Call& call) {
+  call.backward = backward_;
+  call.segment = backward_ ? backward_segment_ : static_cast<int>(graph.segments.size()) - 1;
+  call.between_nodes = backward_ && !in_node_;
+  if (backward_)
+    call.forward = forward_call_;
+  else
+    call_sequence_.push_back(at::sequence_number::peek());
+}
+
+void Recorder::run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+                              Stack& stack) {
+  if (facts.rule) return facts.rule(op, stack);
+  const Running running(running_);
+  try {
+    op.redispatchBoxed(keys & below_capture, &stack);
+    if (is_fake()) mend_shapes(op, stack);
+  } catch (const c10::NotImplementedError&) {
+    refuse(error(ErrorCode::E602, {}, fmt::format("{}: no shape rule for {}", where(), full_name(op)))
+               .help("capture runs the model without numbers; this operator does not say there how large its "
+                     "results are")
+               .help("write it with other operators, or add a rule to src/capture/shape_rules.cc"));
+  } catch (...) {
+    failed_at_ = where();  // scopes are left before anybody hears of it
+    if (is_fake() && facts.data_dependent) refuse_data_dependent(op);
+    throw;
+  }
+}
+
+void Recorder::add(const c10::OperatorHandle& op, Call call, const Stack& stack) {
+  add_results(op, call, stack);
+  const auto makes = [](const Argument& result) { return !std::holds_alternative<None>(result); };
+  if (call.writes.empty() && std::none_of(call.results.begin(), call.results.end(), makes)) return;  // only asks
+  graph.calls.push_back(std::move(call));
+}
+
+void Recorder::add_results(const c10::OperatorHandle& op, Call& call, const Stack& stack) {
+  const auto& returns = op.schema().returns();
+  const CallId id(graph.calls.size());
+  for (size_t i = 0; i < returns.size(); ++i) {
+    const IValue& value = stack[stack.size() - returns.size() + i];
+    const bool in_place = returns[i].alias_info() && returns[i].alias_info()->isWrite();
+    const auto result = [&](const at::Tensor& tensor) {
+      if (!tensor.defined()) return TensorId();
+      return in_place ? lookup(tensor) : tensors_.add_result(tensor, id);
+    };
+    if (value.isTensor()) {
+      call.results.emplace_back(result(value.toTensor()));
+    } else if (value.isTensorList()) {
+      TensorList list;
+      for (const at::Tensor& tensor : value.toTensorVector()) list.tensors.push_back(result(tensor));
+      call.results.emplace_back(std::move(list));
+    } else {
+      call.results.emplace_back(None{});  // numbers about shapes: already in the calls that use them
+    }
+  }
+}
+
+bool Recorder::drops_nothing(const Call& call) const {
+  const std::vector<std::string>& names = graph[call.op].arguments;
+  const auto found = std::find(names.begin(), names.end(), "dropout_p");
+  if (found == names.end()) return false;
+  const double* const rate = std::get_if<double>(&call.arguments[static_cast<size_t>(found - names.begin())]);
+  return rate && *rate == 0;
+}
+
+void Recorder::make_reproducible(const c10::OperatorHandle& op, Call& call) {
+  call.random = random_calls_++;
+  const std::vector<std::string> names = graph[call.op].arguments;
+  if (std::find(names.begin(), names.end(), "generator") != names.end()) return;
+  const auto with = c10::Dispatcher::singleton().findSchema({op.operator_name().name, "generator"});
+  if (!with) {
+    if (allow_any_random) return;
+    refuse(error(ErrorCode::E603, {},
+                 fmt::format("{}: {} draws random numbers that cannot be seeded", where(), full_name(op)))
+               .help("use an operator that takes a generator: torch::dropout, bernoulli, rand, randn, normal"));
+  }
+  const OperatorId id = facts_of(*with).id;
+  std::vector<Argument> arguments;
+  for (const std::string& name : graph[id].arguments) {
+    const auto own = std::find(names.begin(), names.end(), name);
+    arguments.push_back(own == names.end() ? Argument(None{})
+                                           : call.arguments[static_cast<size_t>(own - names.begin())]);
+  }
+  call.op = id;
+  call.arguments = std::move(arguments);
+}
+
+void Recorder::refuse_data_dependent(const c10::OperatorHandle& op) {
+  refuse(
+      error(ErrorCode::E601, {},
+            fmt::format("{}: {} depends on numbers that are known only when the model runs", where(), full_name(op)))
+          .help("capture runs the model once without numbers; what it computes may depend on shapes only")
+          .help("instead of a branch on item(): torch::where on both results; instead of a mask as index or nonzero(): "
+                "multiply by the mask, or use a fixed number of slots"));
+}
+
+void Recorder::refuse_foreign_change() {
+  refuse_unknown("changes a tensor that is no parameter or buffer and was not made in this forward pass");
+}
+
+void Recorder::refuse_unknown(std::string_view what) {
+  refuse(error(ErrorCode::E604, {}, fmt::format("{}: the model {}", where(), what))
+             .help("make it in forward, or register it: register_parameter, register_buffer"));
+}
+
+}  // namespace piper
