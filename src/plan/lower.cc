@@ -12,16 +12,11 @@
 #include "ir/device_classes.h"
 #include "ir/local_size.h"
 #include "plan/add_waits.h"
+#include "plan/communication_kinds.h"
 #include "plan/plan_tables.h"
 
 namespace piper {
 namespace {
-
-OpKind kind_of(const Collective& collective) {
-  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather,
-                              OpKind::AllToAll,  OpKind::ReducePieces,  OpKind::TakePart};
-  return kinds[static_cast<int>(collective.kind)];
-}
 
 /// Writes the template of one class of devices.
 class TemplateWriter {
@@ -216,7 +211,7 @@ class TemplateWriter {
   }
 
   void add_collective(NodeId id, const Node& node, const Collective& collective) {
-    const int op = add_op(kind_of(collective), tables_.send_stream[node.stream.index()], node, id);
+    const int op = add_op(op_of(collective.kind), tables_.send_stream[node.stream.index()], node, id);
     follow_edges(id, op);
     state_[id.index()] = {op, -1};
     switch (collective.item.kind) {

@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "base/invariant.h"
+#include "plan/communication_kinds.h"
 
 namespace piper::sim {
 namespace {
@@ -17,31 +17,6 @@ struct Passage {
   double share = 1;
 };
 using Passages = std::vector<std::vector<Passage>>;  // by kind of circle
-
-CollectiveKind kind_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::AllReduce:
-      return CollectiveKind::AllReduce;
-    case OpKind::ReduceScatter:
-      return CollectiveKind::ReduceScatter;
-    case OpKind::AllGather:
-      return CollectiveKind::AllGather;
-    case OpKind::AllToAll:
-      return CollectiveKind::AllToAll;
-    case OpKind::TakePart:
-      return CollectiveKind::TakePart;
-    default:
-      return CollectiveKind::ReducePieces;
-  }
-}
-
-std::vector<OpKind> kinds_of_communications(const Plan& plan) {
-  std::vector<OpKind> kinds(plan.communications.size(), OpKind::Send);
-  for (const PlanTemplate& t : plan.templates)
-    for (const PlannedOp& op : t.ops)
-      if (op.communication >= 0) kinds[static_cast<size_t>(op.communication)] = op.kind;
-  return kinds;
-}
 
 /// Does a message between devices that meet at `meeting` pass the ports of `level`?
 bool passes(int meeting, int level) {
@@ -120,7 +95,7 @@ class FlowFinder {
     for (size_t k = 0; k < passages_[p].size(); ++k) {
       const Circle& circle = place.circles[static_cast<size_t>(symmetry_.circles[p].first[k])];
       out_.flows.push_back(place.transfer ? transfer(circle, passages_[p][k], bytes)
-                                          : collective(circle, passages_[p][k], kind_of(kind), bytes));
+                                          : collective(circle, passages_[p][k], collective_of(kind), bytes));
     }
   }
 

@@ -3,30 +3,11 @@
 #include <algorithm>
 #include <span>
 
-#include "base/invariant.h"
 #include "cost/traffic.h"
+#include "plan/communication_kinds.h"
 
 namespace piper {
 namespace {
-
-CollectiveKind collective_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::AllReduce:
-      return CollectiveKind::AllReduce;
-    case OpKind::ReduceScatter:
-      return CollectiveKind::ReduceScatter;
-    case OpKind::AllGather:
-      return CollectiveKind::AllGather;
-    case OpKind::AllToAll:
-      return CollectiveKind::AllToAll;
-    case OpKind::ReducePieces:
-      return CollectiveKind::ReducePieces;
-    case OpKind::TakePart:
-      return CollectiveKind::TakePart;
-    default:
-      internal_error("a collective has one of the kinds above");
-  }
-}
 
 double transfer_seconds(const Plan& plan, const Cluster& cluster, const Communication& communication) {
   const DeviceList& from = plan.groups[static_cast<size_t>(communication.from)];
@@ -45,10 +26,7 @@ double transfer_seconds(const Plan& plan, const Cluster& cluster, const Communic
 }  // namespace
 
 std::vector<double> communication_seconds(const Plan& plan, const Cluster& cluster) {
-  std::vector<OpKind> kinds(plan.communications.size(), OpKind::Send);
-  for (const PlanTemplate& t : plan.templates)
-    for (const PlannedOp& op : t.ops)
-      if (op.communication >= 0) kinds[static_cast<size_t>(op.communication)] = op.kind;
+  const std::vector<OpKind> kinds = kinds_of_communications(plan);
   std::vector<double> out;
   for (size_t c = 0; c < plan.communications.size(); ++c) {
     const Communication& communication = plan.communications[c];
