@@ -355,7 +355,7 @@ Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options)
     return error(ErrorCode::E807, {},
                  std::string("there is no GPU that can be used here: ") +
                      (status == cudaSuccess ? "none was found" : cudaGetErrorString(status)))
-        .help("--on cpu trains on the processors of this machine");
+        .help("--on cpu (in Python: on=\"cpu\") trains on the processors of this machine");
   if (options.deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when it is loaded
   at::globalContext().lazyInitDevice(c10::kCUDA);
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(options.gpu));
