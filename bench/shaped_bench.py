@@ -104,8 +104,10 @@ class Bench:
         """On both hosts at once, as they will compute: they share what feeds their cores."""
         (self.folder / "s.piper").write_text(schedule)
         line = [CLUSTER, "exec", "1", self.piper, "profile", self.folder / "model.toml", "-o", self.folder / "other"]
-        with subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL):
+        with subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL) as other:
             run(CLUSTER, "exec", 0, self.piper, "profile", self.folder / "model.toml", "-o", self.folder / "profile")
+        if other.returncode != 0:
+            sys.exit("shaped_bench: the profile on the other host failed")
 
     def measured(self):
         """Seconds of steps without the first two, and the trace of the last."""
@@ -119,6 +121,9 @@ class Bench:
         trace = self.folder / "predicted.json"
         run(self.piper, "simulate", self.folder / "profile/model.piper", self.folder / "s.piper", "--trace", trace, *self.costs, *options)
         return json.loads(trace.read_text())
+
+    def predicted_step(self):
+        return self.predicted()["otherData"]["seconds"]
 
 
 def operations(trace):
@@ -148,11 +153,14 @@ def half_as_long(trace):
 
 def fit_slowdown(bench, step):
     """Such that the simulator gives the step that was measured."""
-    low, high = 0.0, 0.95
+    most = 0.95
+    low, high = 0.0, most
     for _ in range(7):
         middle = (low + high) / 2
         bench.describe(middle)
-        low, high = (middle, high) if bench.predicted()["otherData"]["seconds"] < step else (low, middle)
+        low, high = (middle, high) if bench.predicted_step() < step else (low, middle)
+    if high == most:
+        sys.exit("shaped_bench: other programs take the cores; nothing can be predicted here")
     return low
 
 
@@ -204,7 +212,7 @@ def measure(bench, rounds):
         shares["measured"] += hidden(trace, exchanges)
         for name, reduce in CHOICES.items():
             bench.profile(STREAMS.format(reduce=reduce))
-            rows[name].append((bench.predicted()["otherData"]["seconds"], bench.measured()[0]))
+            rows[name].append((bench.predicted_step(), bench.measured()[0]))
     print(f"{'':28} {'predicted':>12} {'measured':>12} {'least .. most':>20} {'ratio by round':>24}")
     for name, pairs in rows.items():
         show(name, [p for p, _ in pairs], [s for _, steps in pairs for s in steps], [p / statistics.median(steps) for p, steps in pairs])
