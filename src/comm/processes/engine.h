@@ -150,7 +150,7 @@ class Engine {
   std::vector<int64_t> news_heard_;  // the newest number, by rank
   std::set<int> goodbyes_;           // the ranks that nothing follows from
   bool leaving_job_ = false;
-  Clock::time_point moved_;  // when something happened last
+  Clock::duration nap_{};  // the last
   Clock::time_point launcher_seen_;
   std::future<void> left_;
   std::thread thread_;
