@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What overlap hides on cables of limited speed, and whether the simulator knows it: two processes on two hosts of an emulated cluster.
 
-    bench/shaped_bench.py build/release/piper [--rounds 3] [--steps 8]     needs root, Open MPI or MPICH
+    bench/shaped_bench.py build/release/piper [--rounds 6] [--steps 5]     needs root, Open MPI or MPICH
 
 A mixture of experts, its experts divided between both, with cables on which all-to-alls take half as long as computations by the costs that `piper
 profile` measured. A cluster file describes the cables. On this machine packets and polling take the cores that compute, so computations beside
-communication are slower: the file's `slowdown`, fitted to steps of the first schedule and used for all of a round. Then steps are predicted and measured:
+communication are slower: the file's `slowdown`, fitted to steps of the first schedule and used for the others. The machine's speed changes by the minute, so
+every schedule is profiled and measured in short turns, and medians of all rounds are compared:
 - DualPipeV: how much of the all-to-alls of its overlapped pairs is hidden. Exposed is the time of a pair less its computations.
 - Three choices of streams for reductions of gradients beside all-to-alls (the original work's Figure 3).
 """
@@ -89,7 +90,7 @@ def run(*command):
 class Bench:
     def __init__(self, piper, folder, steps):
         self.piper, self.folder, self.steps = piper, folder, steps
-        self.costs = ["--costs", folder / "profile/costs.txt", "--cluster", folder / "cluster.toml"]
+        self.cluster = folder / "cluster.toml"
         (folder / "model.toml").write_text(MODEL)
 
     def cables(self, mbit):
@@ -98,32 +99,35 @@ class Bench:
         self.describe(0)
 
     def describe(self, slowdown):
-        (self.folder / "cluster.toml").write_text(CABLES.format(bandwidth=PAYLOAD * self.mbit * 1e6 / 8, slowdown=slowdown))
+        self.cluster.write_text(CABLES.format(bandwidth=PAYLOAD * self.mbit * 1e6 / 8, slowdown=slowdown))
 
     def profile(self, schedule):
-        """On both hosts at once, as they will compute: they share what feeds their cores."""
-        (self.folder / "s.piper").write_text(schedule)
-        line = [CLUSTER, "exec", "1", self.piper, "profile", self.folder / "model.toml", "-o", self.folder / "other"]
-        with subprocess.Popen(list(map(str, line)), stdout=subprocess.DEVNULL) as other:
-            run(CLUSTER, "exec", 0, self.piper, "profile", self.folder / "model.toml", "-o", self.folder / "profile")
+        """A folder with schedule, model and costs. On both hosts at once, as they will compute: they share what feeds their cores."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        (folder / "s.piper").write_text(schedule)
+        line = ["profile", self.folder / "model.toml", "--schedule", folder / "s.piper", "--steps", 1, "-o"]
+        with subprocess.Popen(list(map(str, [CLUSTER, "exec", 1, self.piper, *line, folder / "other"])), stdout=subprocess.DEVNULL) as other:
+            run(CLUSTER, "exec", 0, self.piper, *line, folder)
         if other.returncode != 0:
             sys.exit("shaped_bench: the profile on the other host failed")
+        return folder
 
-    def measured(self):
+    def measured(self, profile):
         """Seconds of steps without the first two, and the trace of the last."""
         metrics, trace = self.folder / "metrics.jsonl", self.folder / "measured.json"
-        run(CLUSTER, "mpirun", "-n", 2, self.piper, "train", self.folder / "model.toml", "--backend", "mpi", "--steps", self.steps,
-            "--metrics", metrics, "--trace", trace, *self.costs)
+        run(CLUSTER, "mpirun", "-n", 2, self.piper, "train", self.folder / "model.toml", "--schedule", profile / "s.piper", "--backend", "mpi",
+            "--steps", self.steps, "--metrics", metrics, "--trace", trace, "--costs", profile / "costs.txt", "--cluster", self.cluster)
         rows = [json.loads(line) for line in metrics.read_text().splitlines()]
         return [row["seconds"] for row in rows if "loss" in row][2:], json.loads(trace.read_text())
 
-    def predicted(self, *options):
+    def predicted(self, profile, *options):
         trace = self.folder / "predicted.json"
-        run(self.piper, "simulate", self.folder / "profile/model.piper", self.folder / "s.piper", "--trace", trace, *self.costs, *options)
+        run(self.piper, "simulate", profile / "model.piper", profile / "s.piper", "--trace", trace, "--costs", profile / "costs.txt",
+            "--cluster", self.cluster, *options)
         return json.loads(trace.read_text())
 
-    def predicted_step(self):
-        return self.predicted()["otherData"]["seconds"]
+    def predicted_step(self, profile):
+        return self.predicted(profile)["otherData"]["seconds"]
 
 
 def operations(trace):
@@ -151,16 +155,19 @@ def half_as_long(trace):
     return round(8e-6 * sent / (computation(trace) / 2) / PAYLOAD)
 
 
-def fit_slowdown(bench, step):
-    """Such that the simulator gives the step that was measured."""
+def fit_slowdown(bench, rounds):
+    """Such that the simulator gives the steps that were measured."""
+    step = statistics.median(second for _, steps in rounds for second in steps)
     most = 0.95
     low, high = 0.0, most
     for _ in range(7):
         middle = (low + high) / 2
         bench.describe(middle)
-        low, high = (middle, high) if bench.predicted_step() < step else (low, middle)
+        predicted = statistics.median(bench.predicted_step(profile) for profile, _ in rounds)
+        low, high = (middle, high) if predicted < step else (low, middle)
     if high == most:
         sys.exit("shaped_bench: other programs take the cores; nothing can be predicted here")
+    bench.describe(low)
     return low
 
 
@@ -188,43 +195,45 @@ def hidden(trace, alone):
     return shares
 
 
-def show(name, predicted, measured, ratios):
-    print(f"{name:28} {1e3 * statistics.median(predicted):9.1f} ms {1e3 * statistics.median(measured):9.1f} ms "
-          f"{1e3 * min(measured):9.1f} .. {1e3 * max(measured):.1f} {statistics.median(ratios):7.3f} ({min(ratios):.3f} .. {max(ratios):.3f})")
+def show(name, bench, rounds):
+    predicted = [bench.predicted_step(profile) for profile, _ in rounds]
+    measured = [second for _, steps in rounds for second in steps]
+    ratios = [p / statistics.median(steps) for p, (_, steps) in zip(predicted, rounds)]
+    print(f"{name:28} {1e3 * statistics.median(predicted):9.1f} ms {1e3 * statistics.median(measured):9.1f} ms {1e3 * min(measured):9.1f} .. {1e3 * max(measured):.1f} "
+          f"{statistics.median(predicted) / statistics.median(measured):7.3f} {min(ratios):11.3f} .. {max(ratios):.3f}", flush=True)
 
 
-def measure(bench, rounds):
-    """In turns, since the machine's speed changes by the minute: profile, prediction and steps of one schedule after the other."""
+def measure(bench, count):
     bench.cables(1000)
-    bench.profile(PAIRS)
-    bench.cables(mbit := half_as_long(bench.predicted()))
+    first = bench.profile(PAIRS)
+    bench.cables(mbit := half_as_long(bench.predicted(first)))
     print(f"cables of {mbit} Mbit/s", flush=True)
-    rows, shares = collections.defaultdict(list), {"simulated": [], "measured": []}
-    for _ in range(rounds):
-        bench.profile(PAIRS)
-        steps, trace = bench.measured()
-        slowdown = fit_slowdown(bench, statistics.median(steps))
-        print(f"computations beside communication lose {100 * slowdown:.0f} % of their speed", flush=True)
-        predicted = bench.predicted()
-        rows["DualPipeV (fitted)"].append((predicted["otherData"]["seconds"], steps))
-        exchanges = {e["args"]["op"]: e["end"] - e["start"] for e in operations(bench.predicted("--free-links"))[1, 0]}
-        shares["simulated"] += hidden(predicted, exchanges)
-        shares["measured"] += hidden(trace, exchanges)
-        for name, reduce in CHOICES.items():
-            bench.profile(STREAMS.format(reduce=reduce))
-            rows[name].append((bench.predicted_step(), bench.measured()[0]))
-    print(f"{'':28} {'predicted':>12} {'measured':>12} {'least .. most':>20} {'ratio by round':>24}")
-    for name, pairs in rows.items():
-        show(name, [p for p, _ in pairs], [s for _, steps in pairs for s in steps], [p / statistics.median(steps) for p, steps in pairs])
+    schedules = {"DualPipeV (fitted)": PAIRS} | {name: STREAMS.format(reduce=reduce) for name, reduce in CHOICES.items()}
+    rounds, shares = {name: [] for name in schedules}, {"simulated": [], "measured": []}
+    for _ in range(count):
+        for name, schedule in schedules.items():
+            profile = bench.profile(schedule)
+            steps, trace = bench.measured(profile)
+            rounds[name].append((profile, steps))
+            if schedule == PAIRS:
+                exchanges = {e["args"]["op"]: e["end"] - e["start"] for e in operations(bench.predicted(profile, "--free-links"))[1, 0]}
+                shares["simulated"] += hidden(bench.predicted(profile), exchanges)
+                shares["measured"] += hidden(trace, exchanges)
+            print(f"{name:28} {' '.join(f'{second:.3f}' for second in steps)} s", flush=True)
     for what, seen in shares.items():
         print(f"hidden, {what}: {100 * statistics.median(seen):.1f} % in {len(seen)} pairs ({100 * min(seen):.1f} .. {100 * max(seen):.1f})")
+    slowdown = fit_slowdown(bench, rounds["DualPipeV (fitted)"])
+    print(f"computations beside communication lose {100 * slowdown:.0f} % of their speed")
+    print(f"{'':28} {'predicted':>12} {'measured':>12} {'least .. most':>20} {'ratio':>7} {'ratio by round':>20}")
+    for name, pairs in rounds.items():
+        show(name, bench, pairs)
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("program", type=pathlib.Path)
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--steps", type=int, default=8)
+    options.add_argument("--rounds", type=int, default=6)
+    options.add_argument("--steps", type=int, default=5)
     given = options.parse_args()
     if "PIPER_CLUSTER_HOSTS" not in os.environ:
         os.execv(CLUSTER, [CLUSTER, "run", "2", "none", "--", sys.executable, *sys.argv])

@@ -11,7 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 
-RECOVERY = 0.005  # as in mpi_exchanges.cc
+RECOVERY, LATE = 0.005, 0.003  # as in mpi_exchanges.cc
 
 
 def core_seconds():
@@ -19,12 +19,13 @@ def core_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def measure(what, size, halves, run, times=None):
+def measure(what, size, halves, run, times=None, late=0):
     times = times or min(30, max(3, (64 << 20) // max(size, 1)))
     seconds, cores, wall = [], 0, 0
     for i in range(times + 1):  # once for nothing
         time.sleep(RECOVERY)
         dist.barrier()
+        time.sleep(late)
         used, start = core_seconds(), time.monotonic()
         run()
         took = time.monotonic() - start
@@ -72,6 +73,9 @@ def main():
     for size in map(int, sizes):
         data = torch.zeros(size // 4)
         measure("all_reduce", size, 1, lambda: dist.all_reduce(data))
+    for size in map(int, sizes):
+        out, into = torch.zeros(size // 4), torch.zeros(size // 4)
+        measure("all_to_all", size, 1, lambda: dist.all_to_all_single(into, out), late=LATE if rank == "0" else 0)
     wait(int(rank))
     dist.destroy_process_group()
 

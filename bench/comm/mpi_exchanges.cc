@@ -18,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Between exchanges: an emulated cable lets 128 KB pass at full speed, and has them again after 1 ms at 1 Gbit/s.
 constexpr auto recovery = std::chrono::milliseconds(5);
+constexpr auto late = std::chrono::milliseconds(3);
 
 double core_seconds() {
   rusage used{};
@@ -51,6 +52,14 @@ class Bench {
     std::vector<std::byte> data(bytes);
     measure("all_reduce", bytes, 1, [&] { device().all_reduce(0, number_, data, Number::Float32); });
   }
+  /// Rank 0 comes late, as somebody always does in a step: from then on.
+  void all_to_all(size_t bytes) {
+    std::vector<std::byte> out(bytes), in(bytes);
+    const auto part = static_cast<int64_t>(bytes) / world_.ranks();
+    late_ = true;
+    measure("all_to_all", bytes, 1, [&] { device().all_to_all(0, number_, out, part, in, part); });
+    late_ = false;
+  }
   /// The share of a core that waiting uses.
   void wait() {
     measure(
@@ -82,6 +91,7 @@ class Bench {
       std::this_thread::sleep_for(recovery);
       meet();
       number_ += 10;
+      if (late_ && world_.rank() == 0) std::this_thread::sleep_for(late);
       const double used = core_seconds();
       const auto start = Clock::now();
       run();
@@ -100,6 +110,7 @@ class Bench {
   MpiWorld& world_;
   std::vector<std::unique_ptr<Communicator>> devices_;
   int64_t number_ = 0;
+  bool late_ = false;
 };
 
 }  // namespace
@@ -110,5 +121,6 @@ int main(int argc, char** argv) {
   piper::Bench bench(world);
   for (int i = 1; i < argc; ++i) bench.transfer(std::strtoull(argv[i], nullptr, 10));
   for (int i = 1; i < argc; ++i) bench.all_reduce(std::strtoull(argv[i], nullptr, 10));
+  for (int i = 1; i < argc; ++i) bench.all_to_all(std::strtoull(argv[i], nullptr, 10));
   bench.wait();
 }

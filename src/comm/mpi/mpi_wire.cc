@@ -36,6 +36,11 @@ void check(int error, const char* what, int rank) {
 void prefer_settings() {
   setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);  // whoever naps need not yield: it would come after what computes
   setenv("OMPI_MCA_btl_tcp_flags", "0x1", 0);      // plain sends; with puts both directions of a link take turns
+  // Pieces go at once, since their receives are there: a reply to a question whether they may would queue behind the
+  // pieces of the other direction.
+  const std::string piece = std::to_string(Wire::longest_piece + 4096);  // with Open MPI's headers
+  for (const char* limit : {"eager_limit", "rndv_eager_limit", "max_send_size"})
+    setenv((std::string("OMPI_MCA_btl_tcp_") + limit).c_str(), piece.c_str(), 0);
 }
 
 /// MPI_Comm_dup, but it does not spin: a peer may need the core.

@@ -18,8 +18,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr size_t inline_bytes = 64 << 10;  // messages up to here travel in a note
-constexpr size_t piece_bytes = 256 << 10;
-constexpr size_t window_bytes = 1 << 20;  // that may be on their way to this process at once
+constexpr size_t window_bytes = 1 << 20;   // that may be on their way to this process at once
 constexpr Clock::duration shortest_nap = microseconds(10), longest_nap = microseconds(100);  // while somebody waits
 constexpr Clock::duration idle_nap = milliseconds(1);                                        // while nobody does
 constexpr auto grace = seconds(3);      // for pieces under way when their call is given up
@@ -228,6 +227,7 @@ void Engine::work() {
         for (const Wire::Event& event : events_) handle(event);
         moved |= !events_.empty();
         grant();
+        send_granted();
       }
     } catch (const std::exception& problem) {
       break_off(problem.what());
@@ -407,7 +407,7 @@ void Engine::grant() {
   while (!to_grant_.empty() && granted_ < window_bytes) {
     const MessagePointer message = to_grant_.front();
     to_grant_.pop_front();
-    const size_t bytes = std::min(piece_bytes, message->bytes - message->granted);
+    const size_t bytes = std::min(Wire::longest_piece, message->bytes - message->granted);
     wire_->receive_piece(message->rank, message->tag, {message->data + message->granted, bytes}, message.get());
     write(message->rank, {.kind = Note::Kind::Grant,
                           .tag = message->tag,
@@ -427,10 +427,18 @@ void Engine::granted(int from, const Note& note) {
   const auto found = announced_.find(note.id);
   if (found == announced_.end())
     return write(from, {.kind = Note::Kind::Refusal, .tag = note.tag, .key = {}, .id = note.id});
-  const MessagePointer message = found->second;
-  wire_->send_piece(from, note.tag, {message->data + note.offset, note.bytes}, message.get());
-  ++message->pieces;
-  in_use_[message.get()] = message;
+  to_send_.push_back({found->second, note.tag, note.offset, note.bytes});
+}
+
+/// After our own grants: they would wait on the connection behind these pieces, and the other direction would be idle.
+void Engine::send_granted() {
+  for (const Piece& piece : to_send_) {
+    Message& message = *piece.message;
+    wire_->send_piece(message.rank, piece.tag, {message.data + piece.offset, piece.bytes}, &message);
+    ++message.pieces;
+    in_use_[&message] = piece.message;
+  }
+  to_send_.clear();
 }
 
 void Engine::refused(int from, const Note& note) {

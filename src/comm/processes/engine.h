@@ -68,6 +68,12 @@ class Engine {
     bool withdrawn = false;
   };
   using MessagePointer = std::shared_ptr<Message>;
+  /// That its receiver waits for.
+  struct Piece {
+    MessagePointer message;
+    int tag = 0;
+    size_t offset = 0, bytes = 0;
+  };
   /// What a sender says about a message.
   struct Arrival {
     MessageKey key;
@@ -102,6 +108,7 @@ class Engine {
   void meet(const MessagePointer& message, const Arrival& arrival, bool complete, std::span<const std::byte> data);
   void grant();
   void granted(int from, const Note& note);
+  void send_granted();
   void refused(int from, const Note& note);
   void end_piece(Message& message, const Wire::Event& event);
   void forget(const MessagePointer& message);
@@ -141,6 +148,7 @@ class Engine {
   std::map<int64_t, MessagePointer> announced_;                  // sends, by id
   std::map<int, MessagePointer> incoming_;                       // by tag, until the last piece is here
   std::deque<MessagePointer> to_grant_;                          // the next piece of the first is granted next
+  std::vector<Piece> to_send_;                                   // granted since the last look
   std::map<Message*, MessagePointer> in_use_;                    // with pieces under way
   std::map<std::shared_ptr<Batch>, Clock::time_point> leaving_;  // withdrawn while memory is in use, since when
   size_t granted_ = 0;                                           // bytes that may arrive now

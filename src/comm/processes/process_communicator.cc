@@ -94,9 +94,9 @@ class ProcessCommunicator : public Communicator {
     const size_t n = exchange.members.size(), size = part.size(), run = static_cast<size_t>(run_whole);
     std::vector<std::byte> unpacked(run != size ? whole.size() : 0);
     Messages messages(*engine_, world_, patience_);
+    for (const size_t m : exchange.others()) exchange.send(messages, m, 0, part);
     for (const size_t m : exchange.others())
       exchange.receive(messages, m, 0, (run != size ? Bytes(unpacked) : whole).subspan(m * size, size));
-    for (const size_t m : exchange.others()) exchange.send(messages, m, 0, part);
     if (whole.data() + exchange.me * size != part.data())
       copy_part(part.data(), 0, size, whole.data(), exchange.me, run, n, size);
     messages.wait();
@@ -111,12 +111,12 @@ class ProcessCommunicator : public Communicator {
     const bool packs = run_from != part, unpacks = run_to != part;
     std::vector<std::byte> packed(packs ? n * part : 0), unpacked(unpacks ? n * part : 0);
     Messages messages(*engine_, world_, patience_);
-    for (const size_t m : exchange.others())
-      exchange.receive(messages, m, 0, (unpacks ? Bytes(unpacked) : in).subspan(m * part, part));
     for (const size_t m : exchange.others()) {
       if (packs) copy_part(out.data(), m, run_from, packed.data(), m, part, n, part);
       exchange.send(messages, m, 0, (packs ? ConstBytes(packed) : out).subspan(m * part, part));
     }
+    for (const size_t m : exchange.others())
+      exchange.receive(messages, m, 0, (unpacks ? Bytes(unpacked) : in).subspan(m * part, part));
     copy_part(out.data(), me, run_from, in.data(), me, run_to, n, part);
     messages.wait();
     if (unpacks)
@@ -127,7 +127,8 @@ class ProcessCommunicator : public Communicator {
   std::optional<Trouble> trouble() override { return engine_->trouble(world_); }
 
  private:
-  /// One exchange in a circle, as this device sees it.
+  /// One exchange in a circle, as this device sees it. Sends come before receives: what is announced first is granted
+  /// before what is granted to us occupies the connection.
   struct Exchange {
     const ProcessCommunicator& from;
     const std::vector<int>& members;
@@ -176,9 +177,9 @@ class ProcessCommunicator : public Communicator {
     std::vector<const std::byte*> from;
     for (size_t m = 0; m < n; ++m) from.push_back(m == exchange.me ? data.data() : all.data() + m * data.size());
     Messages messages(*engine_, world_, patience_);
+    for (const size_t m : exchange.others()) exchange.send(messages, m, 0, data);
     for (const size_t m : exchange.others())
       exchange.receive(messages, m, 0, Bytes(all).subspan(m * data.size(), data.size()));
-    for (const size_t m : exchange.others()) exchange.send(messages, m, 0, data);
     messages.wait();
     combine(from, data.data(), data.size(), of, how);
   }
@@ -206,8 +207,8 @@ class ProcessCommunicator : public Communicator {
     };
     size_t most = 0;
     for (const Range& range : ranges) most = std::max(most, range.blocks());
-    for (size_t b = 0; b < ahead; ++b) expect(b);
     for (size_t b = 0; b < blocks_ahead; ++b) send(b);
+    for (size_t b = 0; b < ahead; ++b) expect(b);
     std::vector<const std::byte*> from(n);
     for (size_t b = 0; b < mine.blocks(); ++b) {
       coming[b % ahead]->wait();

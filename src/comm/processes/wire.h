@@ -13,8 +13,9 @@ namespace piper {
 
 class Wire {
  public:
-  /// Longer notes are refused.
+  /// No piece is longer; longer notes are refused.
   static constexpr size_t longest_note = (64 << 10) + 256;
+  static constexpr size_t longest_piece = 256 << 10;
 
   /// What has happened since the last poll.
   struct Event {
