@@ -5,8 +5,10 @@
 
 A mixture of experts, its experts divided between both, with cables on which all-to-alls take half as long as computations by the costs that `piper
 profile` measured. A cluster file describes the cables. On this machine packets and polling take the cores that compute, so computations beside
-communication are slower: the file's `slowdown`, fitted to steps of the first schedule and used for the others. The machine's speed changes by the minute, so
-every schedule is profiled and measured in short turns, and medians of all rounds are compared:
+communication are slower: the file's `slowdown`, fitted to steps of the first schedule and used for the others. Every schedule is profiled and measured in
+short turns. What else goes on in the machine's surroundings changes its speed by the minute, and only ever makes it slower: lower quartiles are
+compared, of all costs and of all steps.
+
 - DualPipeV: how much of the all-to-alls of its overlapped pairs is hidden. Exposed is the time of a pair less its computations.
 - Three choices of streams for reductions of gradients beside all-to-alls (the original work's Figure 3).
 """
@@ -87,6 +89,21 @@ def run(*command):
     return ran.stdout
 
 
+def usual(numbers):
+    """What it is when others leave the machine alone: the lower quartile."""
+    return sorted(numbers)[len(numbers) // 4]
+
+
+def merge_costs(files, into):
+    first, *_ = files
+    seconds = collections.defaultdict(list)
+    for file in files:
+        for line in file.read_text().splitlines()[1:]:
+            key, number = line.rsplit(" ", 1)
+            seconds[key].append(float(number))
+    into.write_text("\n".join([first.read_text().splitlines()[0], *(f"{key} {usual(numbers)}" for key, numbers in seconds.items())]) + "\n")
+
+
 class Bench:
     def __init__(self, piper, folder, steps):
         self.piper, self.folder, self.steps = piper, folder, steps
@@ -102,14 +119,19 @@ class Bench:
         self.cluster.write_text(CABLES.format(bandwidth=PAYLOAD * self.mbit * 1e6 / 8, slowdown=slowdown))
 
     def profile(self, schedule):
-        """A folder with schedule, model and costs. On both hosts at once, as they will compute: they share what feeds their cores."""
+        """A folder with schedule, model and costs: of both hosts at once, as they will compute, since they share what feeds their cores."""
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         (folder / "s.piper").write_text(schedule)
-        line = ["profile", self.folder / "model.toml", "--schedule", folder / "s.piper", "--steps", 1, "-o"]
-        with subprocess.Popen(list(map(str, [CLUSTER, "exec", 1, self.piper, *line, folder / "other"])), stdout=subprocess.DEVNULL) as other:
-            run(CLUSTER, "exec", 0, self.piper, *line, folder)
+
+        def line(host):
+            return [CLUSTER, "exec", host, self.piper, "profile", self.folder / "model.toml", "--schedule", folder / "s.piper", "--steps", 2, "-o", folder / str(host)]
+
+        with subprocess.Popen(list(map(str, line(1))), stdout=subprocess.DEVNULL) as other:
+            run(*line(0))
         if other.returncode != 0:
             sys.exit("shaped_bench: the profile on the other host failed")
+        (folder / "model.piper").write_bytes((folder / "0/model.piper").read_bytes())
+        merge_costs([folder / "0/costs.txt", folder / "1/costs.txt"], folder / "costs.txt")
         return folder
 
     def measured(self, profile):
@@ -155,16 +177,14 @@ def half_as_long(trace):
     return round(8e-6 * sent / (computation(trace) / 2) / PAYLOAD)
 
 
-def fit_slowdown(bench, rounds):
-    """Such that the simulator gives the steps that were measured."""
-    step = statistics.median(second for _, steps in rounds for second in steps)
+def fit_slowdown(bench, profile, step):
+    """Such that the simulator gives the step that was measured."""
     most = 0.95
     low, high = 0.0, most
     for _ in range(7):
         middle = (low + high) / 2
         bench.describe(middle)
-        predicted = statistics.median(bench.predicted_step(profile) for profile, _ in rounds)
-        low, high = (middle, high) if predicted < step else (low, middle)
+        low, high = (middle, high) if bench.predicted_step(profile) < step else (low, middle)
     if high == most:
         sys.exit("shaped_bench: other programs take the cores; nothing can be predicted here")
     bench.describe(low)
@@ -195,38 +215,32 @@ def hidden(trace, alone):
     return shares
 
 
-def show(name, bench, rounds):
-    predicted = [bench.predicted_step(profile) for profile, _ in rounds]
-    measured = [second for _, steps in rounds for second in steps]
-    ratios = [p / statistics.median(steps) for p, (_, steps) in zip(predicted, rounds)]
-    print(f"{name:28} {1e3 * statistics.median(predicted):9.1f} ms {1e3 * statistics.median(measured):9.1f} ms {1e3 * min(measured):9.1f} .. {1e3 * max(measured):.1f} "
-          f"{statistics.median(predicted) / statistics.median(measured):7.3f} {min(ratios):11.3f} .. {max(ratios):.3f}", flush=True)
-
-
-def measure(bench, count):
+def measure(bench, rounds):
     bench.cables(1000)
-    first = bench.profile(PAIRS)
-    bench.cables(mbit := half_as_long(bench.predicted(first)))
+    bench.cables(mbit := half_as_long(bench.predicted(bench.profile(PAIRS))))
     print(f"cables of {mbit} Mbit/s", flush=True)
     schedules = {"DualPipeV (fitted)": PAIRS} | {name: STREAMS.format(reduce=reduce) for name, reduce in CHOICES.items()}
-    rounds, shares = {name: [] for name in schedules}, {"simulated": [], "measured": []}
-    for _ in range(count):
+    profiles, steps, traces = (collections.defaultdict(list) for _ in range(3))
+    for _ in range(rounds):
         for name, schedule in schedules.items():
-            profile = bench.profile(schedule)
-            steps, trace = bench.measured(profile)
-            rounds[name].append((profile, steps))
-            if schedule == PAIRS:
-                exchanges = {e["args"]["op"]: e["end"] - e["start"] for e in operations(bench.predicted(profile, "--free-links"))[1, 0]}
-                shares["simulated"] += hidden(bench.predicted(profile), exchanges)
-                shares["measured"] += hidden(trace, exchanges)
-            print(f"{name:28} {' '.join(f'{second:.3f}' for second in steps)} s", flush=True)
-    for what, seen in shares.items():
+            profiles[name].append(bench.profile(schedule))
+            seconds, trace = bench.measured(profiles[name][-1])
+            steps[name] += seconds
+            traces[name].append(trace)
+            print(f"{name:28} {' '.join(f'{second:.3f}' for second in seconds)} s", flush=True)
+    for (first, *_), name in zip(profiles.values(), profiles):
+        merge_costs([profile / host / "costs.txt" for profile in profiles[name] for host in "01"], first / "costs.txt")
+    (fitted, *_), *_ = profiles.values()
+    exchanges = {e["args"]["op"]: e["end"] - e["start"] for e in operations(bench.predicted(fitted, "--free-links"))[1, 0]}
+    for what, seen in (("simulated", hidden(bench.predicted(fitted), exchanges)),
+                       ("measured", [share for trace in traces["DualPipeV (fitted)"] for share in hidden(trace, exchanges)])):
         print(f"hidden, {what}: {100 * statistics.median(seen):.1f} % in {len(seen)} pairs ({100 * min(seen):.1f} .. {100 * max(seen):.1f})")
-    slowdown = fit_slowdown(bench, rounds["DualPipeV (fitted)"])
+    slowdown = fit_slowdown(bench, fitted, usual(steps["DualPipeV (fitted)"]))
     print(f"computations beside communication lose {100 * slowdown:.0f} % of their speed")
-    print(f"{'':28} {'predicted':>12} {'measured':>12} {'least .. most':>20} {'ratio':>7} {'ratio by round':>20}")
-    for name, pairs in rounds.items():
-        show(name, bench, pairs)
+    print(f"{'':28} {'predicted':>12} {'measured':>12} {'least .. most':>20} {'ratio':>7}")
+    for name, (first, *_) in profiles.items():
+        predicted, seen = bench.predicted_step(first), steps[name]
+        print(f"{name:28} {1e3 * predicted:9.1f} ms {1e3 * usual(seen):9.1f} ms {1e3 * min(seen):9.1f} .. {1e3 * max(seen):.1f} {predicted / usual(seen):7.3f}")
 
 
 def main():
