@@ -12,7 +12,6 @@
 namespace piper {
 namespace {
 
-using std::chrono::hours;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
