@@ -95,13 +95,13 @@ def usual(numbers):
 
 
 def merge_costs(files, into):
-    first, *_ = files
-    seconds = collections.defaultdict(list)
+    costs = collections.defaultdict(list)
     for file in files:
-        for line in file.read_text().splitlines()[1:]:
+        header, *lines = file.read_text().splitlines()
+        for line in lines:
             key, number = line.rsplit(" ", 1)
-            seconds[key].append(float(number))
-    into.write_text("\n".join([first.read_text().splitlines()[0], *(f"{key} {usual(numbers)}" for key, numbers in seconds.items())]) + "\n")
+            costs[key].append(float(number))
+    into.write_text("\n".join([header, *(f"{key} {usual(numbers)}" for key, numbers in costs.items())]) + "\n")
 
 
 class Bench:
@@ -220,20 +220,21 @@ def measure(bench, rounds):
     bench.cables(mbit := half_as_long(bench.predicted(bench.profile(PAIRS))))
     print(f"cables of {mbit} Mbit/s", flush=True)
     schedules = {"DualPipeV (fitted)": PAIRS} | {name: STREAMS.format(reduce=reduce) for name, reduce in CHOICES.items()}
-    profiles, steps, traces = (collections.defaultdict(list) for _ in range(3))
+    profiles, steps, traces = collections.defaultdict(list), collections.defaultdict(list), []
     for _ in range(rounds):
         for name, schedule in schedules.items():
             profiles[name].append(bench.profile(schedule))
-            seconds, trace = bench.measured(profiles[name][-1])
-            steps[name] += seconds
-            traces[name].append(trace)
-            print(f"{name:28} {' '.join(f'{second:.3f}' for second in seconds)} s", flush=True)
-    for (first, *_), name in zip(profiles.values(), profiles):
-        merge_costs([profile / host / "costs.txt" for profile in profiles[name] for host in "01"], first / "costs.txt")
+            taken, trace = bench.measured(profiles[name][-1])
+            steps[name] += taken
+            if schedule == PAIRS:
+                traces.append(trace)
+            print(f"{name:28} {' '.join(f'{second:.3f}' for second in taken)} s", flush=True)
+    for all_of_one in profiles.values():
+        merge_costs([profile / host / "costs.txt" for profile in all_of_one for host in "01"], all_of_one[0] / "costs.txt")
     (fitted, *_), *_ = profiles.values()
     exchanges = {e["args"]["op"]: e["end"] - e["start"] for e in operations(bench.predicted(fitted, "--free-links"))[1, 0]}
     for what, seen in (("simulated", hidden(bench.predicted(fitted), exchanges)),
-                       ("measured", [share for trace in traces["DualPipeV (fitted)"] for share in hidden(trace, exchanges)])):
+                       ("measured", [share for trace in traces for share in hidden(trace, exchanges)])):
         print(f"hidden, {what}: {100 * statistics.median(seen):.1f} % in {len(seen)} pairs ({100 * min(seen):.1f} .. {100 * max(seen):.1f})")
     slowdown = fit_slowdown(bench, fitted, usual(steps["DualPipeV (fitted)"]))
     print(f"computations beside communication lose {100 * slowdown:.0f} % of their speed")

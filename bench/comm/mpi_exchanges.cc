@@ -56,9 +56,9 @@ class Bench {
   void all_to_all(size_t bytes) {
     std::vector<std::byte> out(bytes), in(bytes);
     const auto part = static_cast<int64_t>(bytes) / world_.ranks();
-    late_ = true;
-    measure("all_to_all", bytes, 1, [&] { device().all_to_all(0, number_, out, part, in, part); });
-    late_ = false;
+    measure(
+        "all_to_all", bytes, 1, [&] { device().all_to_all(0, number_, out, part, in, part); }, 0,
+        world_.rank() == 0 ? late : late.zero());
   }
   /// The share of a core that waiting uses.
   void wait() {
@@ -83,7 +83,8 @@ class Bench {
     device().all_reduce(0, ++number_, std::as_writable_bytes(std::span(x)), Number::Float64);
   }
 
-  void measure(const char* what, size_t bytes, int halves, const std::function<void()>& run, int times = 0) {
+  void measure(const char* what, size_t bytes, int halves, const std::function<void()>& run, int times = 0,
+               std::chrono::milliseconds wait_before = {}) {
     if (times == 0) times = std::clamp(static_cast<int>((size_t{64} << 20) / std::max<size_t>(bytes, 1)), 3, 30);
     std::vector<double> seconds;
     double cores = 0, wall = 0;
@@ -91,7 +92,7 @@ class Bench {
       std::this_thread::sleep_for(recovery);
       meet();
       number_ += 10;
-      if (late_ && world_.rank() == 0) std::this_thread::sleep_for(late);
+      std::this_thread::sleep_for(wait_before);
       const double used = core_seconds();
       const auto start = Clock::now();
       run();
@@ -110,7 +111,6 @@ class Bench {
   MpiWorld& world_;
   std::vector<std::unique_ptr<Communicator>> devices_;
   int64_t number_ = 0;
-  bool late_ = false;
 };
 
 }  // namespace
