@@ -3,6 +3,7 @@
 # nccl::nccl where that compiler is and NCCL lies beside PyTorch.
 # The wheel is found through the interpreter that PIPER_PYTHON names, or .venv, without importing it: the small installation
 # of scripts/setup --torch cannot be imported, and its own CMake package insists on a CUDA toolkit.
+include(${CMAKE_CURRENT_LIST_DIR}/cxx_runtime.cmake)
 function(find_libtorch)
   set(wanted 2.11.0)
   if(DEFINED ENV{PIPER_PYTHON})  # kept, so that building does not depend on the environment
@@ -39,6 +40,7 @@ function(find_libtorch)
   # the wheel brings its own, newer fmt headers; without the library of that version they must stand alone
   target_compile_definitions(libtorch::cpu INTERFACE FMT_HEADER_ONLY)
   target_link_libraries(libtorch::cpu INTERFACE libtorch::torch_cpu libtorch::c10)
+  share_cxx_runtime(libtorch::cpu ${root}/lib/libc10.so)
   # its GPU side only if asked for, because programs that have it take longer to start; the small installation lacks cuBLAS
   file(GLOB cublas ${root}/../nvidia/*/lib/libcublas.so.*)
   if((PIPER_PYTHON OR SKBUILD OR PIPER_CUDA STREQUAL ON) AND EXISTS ${root}/lib/libtorch_cuda.so AND cublas AND TARGET CUDA::cudart)

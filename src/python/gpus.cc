@@ -4,7 +4,7 @@
 #include "python/bind.h"
 #include "python/errors.h"
 #include "python/processes.h"
-#include "tools/use_gpu.h"
+#include "train/devices/use_gpu.h"
 
 namespace piper::python {
 

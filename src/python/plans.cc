@@ -19,7 +19,7 @@
 #include "schedule/schedule_text.h"
 #include "sim/as_trace.h"
 #include "sim/step_report.h"
-#include "tools/page.h"
+#include "tools/page/page.h"
 #include "trace/chrome.h"
 
 namespace piper::python {

@@ -7,7 +7,7 @@
 #include "comm/tcp/tcp_wire.h"
 #include "python/bind.h"
 #include "python/errors.h"
-#include "tools/join_mpi.h"
+#include "train/devices/join_mpi.h"
 
 namespace piper::python {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/invariant.h"
 #include "python/raised.h"
-#include "tools/use_gpu.h"
+#include "train/devices/use_gpu.h"
 
 namespace piper::python {
 

@@ -9,7 +9,7 @@
 #include "python/errors.h"
 #include "python/processes.h"
 #include "python/trainer.h"
-#include "tools/page.h"
+#include "tools/page/page.h"
 #include "trace/chrome.h"
 #include "train/loop/measured.h"
 #include "train/loop/training.h"

@@ -1,4 +1,4 @@
-// In place of join_by_nccl.cc where there is no NCCL to build with.
+// In place of with_nccl.cc where there is no NCCL to build with.
 #include "base/invariant.h"
 #include "runtime/gpu/join_by_nccl.h"
 

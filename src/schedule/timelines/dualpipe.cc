@@ -12,7 +12,7 @@
 namespace piper::timelines {
 namespace {
 
-Checked check(const TimelineRequest& request, const SourceRange& where) {
+Checked check_dualpipe(const TimelineRequest& request, const SourceRange& where) {
   const int p = request.ranks, m = request.microbatches;
   if (p % 2 != 0)
     return error(ErrorCode::E314, where, fmt::format("dualpipe needs an even number of ranks, not {}", p))
@@ -28,7 +28,7 @@ Checked check(const TimelineRequest& request, const SourceRange& where) {
   return Ok{};
 }
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_dualpipe(const TimelineRequest& request) {
   const int p = request.ranks, half = request.microbatches / 2;
   Timeline timeline;
   for (int rank = 0; rank < p; ++rank) {
@@ -51,8 +51,8 @@ Generator dualpipe() {
            .sizes = "p and m even, m >= 2p",
            .bubble = "(p/2-1)(pair+f-2w) for f >= i >= w",
            .memory = "p+1, parameters twice"},
-          check,
-          generate};
+          check_dualpipe,
+          generate_dualpipe};
 }
 
 }  // namespace piper::timelines

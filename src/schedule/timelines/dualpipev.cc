@@ -10,7 +10,7 @@
 namespace piper::timelines {
 namespace {
 
-void warm_up(Row& row, int rank, int ranks) {
+void warm_up_dualpipev(Row& row, int rank, int ranks) {
   for (int i = 0; i < 2 * (ranks - rank - 1); ++i) row.forward(0);
   for (int i = 0; i <= rank; ++i) {
     row.forward(0);
@@ -23,7 +23,7 @@ void warm_up(Row& row, int rank, int ranks) {
   }
 }
 
-void steady(Row& row, int rank, int ranks, int microbatches) {
+void steady_dualpipev(Row& row, int rank, int ranks, int microbatches) {
   for (int i = 0; i < microbatches - 2 * ranks + rank + 1; ++i) {
     // On the last rank this forward must not wait for the very first gradient: no pair.
     if (i == 0 && rank == ranks - 1) {
@@ -40,7 +40,7 @@ void steady(Row& row, int rank, int ranks, int microbatches) {
   }
 }
 
-void drain(Row& row, int rank, int ranks) {
+void drain_dualpipev(Row& row, int rank, int ranks) {
   for (int i = 0; i < 2 * (rank + 1); ++i) {
     const int chunk = 1 - i % 2;
     if (i <= rank)
@@ -55,7 +55,7 @@ void drain(Row& row, int rank, int ranks) {
   while (row.weights_due() > 0) row.weight();
 }
 
-Checked check(const TimelineRequest& request, const SourceRange& where) {
+Checked check_dualpipev(const TimelineRequest& request, const SourceRange& where) {
   if (request.microbatches >= 2 * request.ranks) return Ok{};
   const std::string at_most =
       request.microbatches < 2 ? "" : fmt::format(", or at most {} ranks", request.microbatches / 2);
@@ -65,7 +65,7 @@ Checked check(const TimelineRequest& request, const SourceRange& where) {
       .help(fmt::format("use at least {} microbatches{}", 2 * request.ranks, at_most));
 }
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_dualpipev(const TimelineRequest& request) {
   Timeline timeline;
   for (int rank = 0; rank < request.ranks; ++rank) {
     const std::vector<Chunk> chunks = {{stage_of(Placement::V, rank, 0, request.ranks)},
@@ -79,9 +79,9 @@ Timeline generate(const TimelineRequest& request) {
 
 std::vector<TimelineCell> dualpipev_row(int rank, int ranks, int microbatches, const std::vector<Chunk>& chunks) {
   Row row(chunks);
-  warm_up(row, rank, ranks);
-  steady(row, rank, ranks, microbatches);
-  drain(row, rank, ranks);
+  warm_up_dualpipev(row, rank, ranks);
+  steady_dualpipev(row, rank, ranks, microbatches);
+  drain_dualpipev(row, rank, ranks);
   return row.take();
 }
 
@@ -94,8 +94,8 @@ Generator dualpipev() {
            .sizes = "m >= 2p",
            .bubble = "(p-1)(pair+f-2w) for f >= i >= w",
            .memory = "2p+1"},
-          check,
-          generate};
+          check_dualpipev,
+          generate_dualpipev};
 }
 
 }  // namespace piper::timelines

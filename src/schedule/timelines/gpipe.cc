@@ -7,7 +7,7 @@
 namespace piper::timelines {
 namespace {
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_gpipe(const TimelineRequest& request) {
   Timeline timeline;
   for (int rank = 0; rank < request.ranks; ++rank) {
     Row row({Chunk{rank}});
@@ -29,7 +29,7 @@ Generator gpipe() {
            .bubble = "(p-1)(f+b)",
            .memory = "m"},
           any_size,
-          generate};
+          generate_gpipe};
 }
 
 }  // namespace piper::timelines

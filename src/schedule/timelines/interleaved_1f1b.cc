@@ -12,24 +12,24 @@
 namespace piper::timelines {
 namespace {
 
-bool is_legal_group(const TimelineRequest& request) {
+bool is_legal_group_interleaved_1f1b(const TimelineRequest& request) {
   const int p = request.ranks, m = request.microbatches, g = *request.group;
   return m <= g || (g >= p && (m % g == 0 || int64_t{g} + m % g >= 2 * int64_t{p} - 2));
 }
 
-Checked check(const TimelineRequest& request, const SourceRange& where) {
+Checked check_interleaved_1f1b(const TimelineRequest& request, const SourceRange& where) {
   if (request.stages_per_rank < 2)
     return error(ErrorCode::E314, where, "interleaved-1f1b needs at least 2 stages per rank, not 1")
         .help("use 2 stages per rank, or 1f1b");
-  if (request.group && !is_legal_group(request))
+  if (request.group && !is_legal_group_interleaved_1f1b(request))
     return error(ErrorCode::E314, where,
                  fmt::format("interleaved-1f1b with {} ranks and {} microbatches would deadlock in groups of {}",
                              request.ranks, request.microbatches, *request.group))
-        .help(nearest_legal_groups(request, is_legal_group));
+        .help(nearest_legal_groups(request, is_legal_group_interleaved_1f1b));
   return Ok{};
 }
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_interleaved_1f1b(const TimelineRequest& request) {
   const std::vector<int> groups = microbatch_groups(request);
   const std::vector<Turn> forwards = forward_turns(groups, request.stages_per_rank);
   const std::vector<Turn> backwards = backward_turns(groups, request.stages_per_rank);
@@ -65,8 +65,8 @@ Generator interleaved_1f1b() {
            .memory = "min(m v, (v-1)p + 2(p-1-r) + 1) for m % p = 0",
            .takes_stages_per_rank = true,
            .takes_group = true},
-          check,
-          generate};
+          check_interleaved_1f1b,
+          generate_interleaved_1f1b};
 }
 
 }  // namespace piper::timelines

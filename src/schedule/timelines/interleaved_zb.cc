@@ -12,16 +12,16 @@
 namespace piper::timelines {
 namespace {
 
-bool is_legal_group(const TimelineRequest& request) {
+bool is_legal_group_interleaved_zb(const TimelineRequest& request) {
   return request.microbatches <= *request.group || *request.group >= request.ranks;
 }
 
-Checked check(const TimelineRequest& request, const SourceRange& where) {
-  if (request.group && !is_legal_group(request))
+Checked check_interleaved_zb(const TimelineRequest& request, const SourceRange& where) {
+  if (request.group && !is_legal_group_interleaved_zb(request))
     return error(ErrorCode::E314, where,
                  fmt::format("interleaved-zb with {} ranks and {} microbatches would deadlock in groups of {}",
                              request.ranks, request.microbatches, *request.group))
-        .help(nearest_legal_groups(request, is_legal_group));
+        .help(nearest_legal_groups(request, is_legal_group_interleaved_zb));
   return Ok{};
 }
 
@@ -61,7 +61,7 @@ Generator interleaved_zb() {
            .memory = "v p for m % p = 0",
            .takes_stages_per_rank = true,
            .takes_group = true},
-          check,
+          check_interleaved_zb,
           interleaved_zero_bubble};
 }
 

@@ -40,13 +40,13 @@ Checked check_directions(const TimelineRequest& request, const SourceRange& wher
                         request.microbatches + request.microbatches % 2));
 }
 
-Checked check(const TimelineRequest& request, const SourceRange& where) {
+Checked check_list(const TimelineRequest& request, const SourceRange& where) {
   PIPER_CHECK(check_stages_per_rank(request, where));
   PIPER_CHECK(check_directions(request, where));
   return check_problem(list_problem(request), where);
 }
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_list(const TimelineRequest& request) {
   return list_schedule(list_problem(request)).timeline;
 }
 
@@ -103,8 +103,8 @@ Generator list() {
            .takes_memory = true,
            .takes_placement = true,
            .uses_costs = true},
-          check,
-          generate};
+          check_list,
+          generate_list};
 }
 
 }  // namespace piper::timelines

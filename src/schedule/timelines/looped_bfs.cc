@@ -6,7 +6,7 @@
 namespace piper::timelines {
 namespace {
 
-std::vector<TimelineCell> row_of(int rank, const TimelineRequest& request) {
+std::vector<TimelineCell> row_of_looped_bfs(int rank, const TimelineRequest& request) {
   std::vector<TimelineCell> row;
   for (int chunk = 0; chunk < request.stages_per_rank; ++chunk)
     for (int i = 0; i < request.microbatches; ++i)
@@ -18,9 +18,9 @@ std::vector<TimelineCell> row_of(int rank, const TimelineRequest& request) {
   return row;
 }
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_looped_bfs(const TimelineRequest& request) {
   Timeline timeline;
-  for (int rank = 0; rank < request.ranks; ++rank) timeline.ranks.push_back(row_of(rank, request));
+  for (int rank = 0; rank < request.ranks; ++rank) timeline.ranks.push_back(row_of_looped_bfs(rank, request));
   return timeline;
 }
 
@@ -37,7 +37,7 @@ Generator looped_bfs() {
            .memory = "m v",
            .takes_stages_per_rank = true},
           any_size,
-          generate};
+          generate_looped_bfs};
 }
 
 }  // namespace piper::timelines

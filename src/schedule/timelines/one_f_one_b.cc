@@ -9,7 +9,7 @@
 namespace piper::timelines {
 namespace {
 
-std::vector<TimelineCell> row_of(int rank, const TimelineRequest& request) {
+std::vector<TimelineCell> row_of_one_f_one_b(int rank, const TimelineRequest& request) {
   const int warm_up = std::min(request.ranks - 1 - rank, request.microbatches);
   Row row({Chunk{rank}});
   for (int i = 0; i < warm_up; ++i) row.forward(0);
@@ -21,9 +21,9 @@ std::vector<TimelineCell> row_of(int rank, const TimelineRequest& request) {
   return row.take();
 }
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_one_f_one_b(const TimelineRequest& request) {
   Timeline timeline;
-  for (int rank = 0; rank < request.ranks; ++rank) timeline.ranks.push_back(row_of(rank, request));
+  for (int rank = 0; rank < request.ranks; ++rank) timeline.ranks.push_back(row_of_one_f_one_b(rank, request));
   return timeline;
 }
 
@@ -38,7 +38,7 @@ Generator one_f_one_b() {
            .bubble = "(p-1)(f+b)",
            .memory = "min(m, p-r)"},
           any_size,
-          generate};
+          generate_one_f_one_b};
 }
 
 }  // namespace piper::timelines

@@ -10,27 +10,27 @@
 namespace piper::timelines {
 namespace {
 
-enum Kind { F0, F1, B1, B0 };
+enum Kind { DownF, UpF, UpB, DownB };
 constexpr int kinds = 4;
-constexpr int period = 6;  // slots between a pass and the same pass of the next microbatch
+constexpr int v_period = 6;  // slots between a pass and the same pass of the next microbatch
 
-bool is_forward(int kind) {
-  return kind == F0 || kind == F1;
+bool goes_forward(int kind) {
+  return kind == DownF || kind == UpF;
 }
 /// F takes one slot, B two.
 int length(int kind) {
-  return is_forward(kind) ? 1 : 2;
+  return goes_forward(kind) ? 1 : 2;
 }
 
-struct SlotOp {
+struct StartedPass {
   int kind = 0;
   int microbatch = 0;
 };
 
 /// One rank: what starts in which slot, and how many activations are kept after each.
-struct SlotRow {
+struct StartedRow {
   std::array<std::vector<int>, kinds> starts;  // by microbatch
-  std::vector<std::optional<SlotOp>> op_at;    // in its first slot
+  std::vector<std::optional<StartedPass>> op_at;    // in its first slot
   std::vector<char> taken;
   std::vector<int> live;
 };
@@ -39,25 +39,25 @@ class Pattern {
  public:
   Pattern(int ranks, int microbatches) : p_(ranks), m_(microbatches), rows_(ranks) {
     repeat(first_microbatch());
-    for (const SlotRow& row : rows_) most_live_ = std::max(most_live_, *std::ranges::max_element(row.live));
+    for (const StartedRow& row : rows_) most_live_ = std::max(most_live_, *std::ranges::max_element(row.live));
   }
 
   /// Moves every pass to the earliest slot that dependencies and the pattern's own peak allow.
   void compact() {
     for (int slot = 0; slot < horizon_; ++slot)
       for (int r = 0; r < p_; ++r)
-        if (const std::optional<SlotOp> op = rows_[r].op_at[slot])
-          move(r, *op, slot, is_forward(op->kind) ? forward_slot(r, *op, slot) : backward_slot(r, *op, slot));
+        if (const std::optional<StartedPass> op = rows_[r].op_at[slot])
+          move(r, *op, slot, goes_forward(op->kind) ? forward_slot(r, *op, slot) : backward_slot(r, *op, slot));
   }
 
   Timeline timeline() const {
     Timeline timeline;
     for (int r = 0; r < p_; ++r) {
       auto& cells = timeline.ranks.emplace_back();
-      for (const std::optional<SlotOp>& op : rows_[r].op_at) {
+      for (const std::optional<StartedPass>& op : rows_[r].op_at) {
         if (!op) continue;
-        const int chunk = op->kind == F0 || op->kind == B0 ? 0 : 1;
-        const Pass pass = is_forward(op->kind) ? Pass::F : Pass::B;
+        const int chunk = op->kind == DownF || op->kind == DownB ? 0 : 1;
+        const Pass pass = goes_forward(op->kind) ? Pass::F : Pass::B;
         cells.push_back({{stage_of(Placement::V, r, chunk, p_), pass, op->microbatch}, {}});
       }
     }
@@ -71,8 +71,8 @@ class Pattern {
   Starts first_microbatch() const {
     Starts starts(p_);
     for (int r = 0; r < p_; ++r) {
-      starts[r][F0] = r;
-      starts[r][F1] = 2 * p_ - 1 - r;
+      starts[r][DownF] = r;
+      starts[r][UpF] = 2 * p_ - 1 - r;
     }
     int slot = 2 * p_ + (p_ % 3 == 0 ? 3 : 0);
     int since_pause = (p_ * 2 + 1) % 3;  // (1 - p) mod 3
@@ -85,59 +85,59 @@ class Pattern {
       }
       return taken;
     };
-    for (int r = 0; r < p_; ++r) starts[r][B1] = next();
-    for (int r = p_ - 1; r >= 0; --r) starts[r][B0] = next();
+    for (int r = 0; r < p_; ++r) starts[r][UpB] = next();
+    for (int r = p_ - 1; r >= 0; --r) starts[r][DownB] = next();
     return starts;
   }
 
   void repeat(const Starts& starts) {
-    horizon_ = starts[0][B0] + period * (m_ - 1) + 2;
+    horizon_ = starts[0][DownB] + v_period * (m_ - 1) + 2;
     for (int r = 0; r < p_; ++r) {
-      SlotRow& row = rows_[r];
+      StartedRow& row = rows_[r];
       row.op_at.resize(horizon_);
       row.taken.assign(horizon_, 0);
       row.live.assign(horizon_, 0);
       for (int kind = 0; kind < kinds; ++kind)
         for (int i = 0; i < m_; ++i) {
-          row.starts[kind].push_back(starts[r][kind] + period * i);
+          row.starts[kind].push_back(starts[r][kind] + v_period * i);
           put(row, {kind, i}, row.starts[kind].back());
-          row.live[row.starts[kind].back() + length(kind) - 1] += is_forward(kind) ? 1 : -1;
+          row.live[row.starts[kind].back() + length(kind) - 1] += goes_forward(kind) ? 1 : -1;
         }
       for (int slot = 1; slot < horizon_; ++slot) row.live[slot] += row.live[slot - 1];
     }
   }
 
-  static void put(SlotRow& row, const SlotOp& op, int slot) {
+  static void put(StartedRow& row, const StartedPass& op, int slot) {
     row.op_at[slot] = op;
     for (int i = 0; i < length(op.kind); ++i) row.taken[slot + i] = 1;
   }
 
   /// The first slot after what the pass needs, and after the same pass of the microbatch before.
-  int earliest(int r, const SlotOp& op) const {
+  int earliest(int r, const StartedPass& op) const {
     const auto after = [&](int rank, int kind) { return rows_[rank].starts[kind][op.microbatch] + length(kind); };
     const int same = op.microbatch == 0 ? 0 : rows_[r].starts[op.kind][op.microbatch - 1] + 1;
     const auto with = [&](int rank, int kind) { return std::max(same, after(rank, kind)); };
     switch (op.kind) {
-      case F0:
-        return r == 0 ? same : with(r - 1, F0);
-      case F1:
-        return r == p_ - 1 ? with(r, F0) : with(r + 1, F1);
-      case B1:
-        return r == 0 ? with(r, F1) : with(r - 1, B1);
+      case DownF:
+        return r == 0 ? same : with(r - 1, DownF);
+      case UpF:
+        return r == p_ - 1 ? with(r, DownF) : with(r + 1, UpF);
+      case UpB:
+        return r == 0 ? with(r, UpF) : with(r - 1, UpB);
       default:
-        return r == p_ - 1 ? with(r, B1) : with(r + 1, B0);
+        return r == p_ - 1 ? with(r, UpB) : with(r + 1, DownB);
     }
   }
 
-  int backward_slot(int r, const SlotOp& op, int slot) const {
+  int backward_slot(int r, const StartedPass& op, int slot) const {
     const std::vector<char>& taken = rows_[r].taken;
     int x = earliest(r, op);
     while (x < slot && (taken[x] || taken[x + 1])) ++x;
     return std::min(x, slot);
   }
 
-  int forward_slot(int r, const SlotOp& op, int slot) const {
-    const SlotRow& row = rows_[r];
+  int forward_slot(int r, const StartedPass& op, int slot) const {
+    const StartedRow& row = rows_[r];
     int first_free = earliest(r, op);
     while (first_free < slot && row.taken[first_free]) ++first_free;
     int y = slot;
@@ -146,25 +146,25 @@ class Pattern {
     return y;
   }
 
-  void move(int r, const SlotOp& op, int from, int to) {
+  void move(int r, const StartedPass& op, int from, int to) {
     if (to >= from) return;
-    SlotRow& row = rows_[r];
+    StartedRow& row = rows_[r];
     row.op_at[from].reset();
     for (int i = 0; i < length(op.kind); ++i) row.taken[from + i] = 0;
     put(row, op, to);
     row.starts[op.kind][op.microbatch] = to;
     const int last = length(op.kind) - 1;
-    for (int slot = to + last; slot < from + last; ++slot) row.live[slot] += is_forward(op.kind) ? 1 : -1;
+    for (int slot = to + last; slot < from + last; ++slot) row.live[slot] += goes_forward(op.kind) ? 1 : -1;
   }
 
   const int p_;
   const int m_;
   int horizon_ = 0;
   int most_live_ = 0;
-  std::vector<SlotRow> rows_;
+  std::vector<StartedRow> rows_;
 };
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_one_f_one_b_v(const TimelineRequest& request) {
   Pattern pattern(request.ranks, request.microbatches);
   pattern.compact();
   return pattern.timeline();
@@ -182,7 +182,7 @@ Generator one_f_one_b_v() {
            .bubble = "5(p-1) for p % 3 = 1, else about 5p-8, at f = i = w = 1",
            .memory = "2(floor(2p/3)+1)"},
           any_size,
-          generate};
+          generate_one_f_one_b_v};
 }
 
 }  // namespace piper::timelines

@@ -7,7 +7,7 @@
 namespace piper::timelines {
 namespace {
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_v_half(const TimelineRequest& request) {
   const int p = request.ranks;
   const int gap = p % 2 == 0 ? 3 : 0;  // without it, passes of two microbatches would meet in one slot
   VPattern pattern;
@@ -27,7 +27,7 @@ Generator v_half() {
            .bubble = "3p-7 for even p >= 4, 3p-4 for odd p >= 3, at f = i = w = 1",
            .memory = "2(floor(p/2)+1)"},
           any_size,
-          generate};
+          generate_v_half};
 }
 
 }  // namespace piper::timelines

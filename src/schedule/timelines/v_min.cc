@@ -7,7 +7,7 @@
 namespace piper::timelines {
 namespace {
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_v_min(const TimelineRequest& request) {
   const int p = request.ranks;
   const int gap = p % 3 == 0 ? 2 : 0;  // without it, passes of two microbatches would meet in one slot
   VPattern pattern;
@@ -27,7 +27,7 @@ Generator v_min() {
            .bubble = "4p-7 for p % 3 = 0, else 4p-5, at f = i = w = 1",
            .memory = "2(floor((p+1)/3)+1)"},
           any_size,
-          generate};
+          generate_v_min};
 }
 
 }  // namespace piper::timelines

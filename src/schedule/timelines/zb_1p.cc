@@ -9,7 +9,7 @@
 namespace piper::timelines {
 namespace {
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_zb_1p(const TimelineRequest& request) {
   return zero_bubble_heuristic({.ranks = request.ranks,
                                 .microbatches = request.microbatches,
                                 .costs = request.costs.value_or(TimelineCosts{}),
@@ -30,7 +30,7 @@ Generator zb_1p() {
            .takes_memory = true,
            .uses_costs = true},
           any_size,
-          generate};
+          generate_zb_1p};
 }
 
 }  // namespace piper::timelines

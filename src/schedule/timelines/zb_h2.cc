@@ -8,7 +8,7 @@
 namespace piper::timelines {
 namespace {
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_zb_h2(const TimelineRequest& request) {
   return zero_bubble_heuristic({.ranks = request.ranks,
                                 .microbatches = request.microbatches,
                                 .costs = {},
@@ -27,7 +27,7 @@ Generator zb_h2() {
            .bubble = "(p-1)(f+i-2w) for m >= 2p-1, w <= f, 2w <= f+i",
            .memory = "at most min(m, 2p-1)"},
           any_size,
-          generate};
+          generate_zb_h2};
 }
 
 }  // namespace piper::timelines

@@ -12,7 +12,7 @@ struct Variant {
   bool fill_every_gap;      // a W that does not fit into a gap goes there even on the rank that idles most
 };
 
-struct RankState {
+struct HeuristicRank {
   double first_start = 0;
   double end = 0;
   double memory = 0;
@@ -49,13 +49,13 @@ class Builder {
 
   double longest_span() const {
     double longest = 0;
-    for (const RankState& rank : ranks_) longest = std::max(longest, rank.end - rank.first_start);
+    for (const HeuristicRank& rank : ranks_) longest = std::max(longest, rank.end - rank.first_start);
     return longest;
   }
 
   Timeline take() {
     Timeline timeline;
-    for (RankState& rank : ranks_) timeline.ranks.push_back(std::move(rank.row));
+    for (HeuristicRank& rank : ranks_) timeline.ranks.push_back(std::move(rank.row));
     return timeline;
   }
 
@@ -65,7 +65,7 @@ class Builder {
   double limit() const { return p_.limit * p_.memory.kept_by_F; }
 
   void run(int r, Pass pass, int microbatch, double ready, double duration) {
-    RankState& rank = ranks_[r];
+    HeuristicRank& rank = ranks_[r];
     const double start = std::max(rank.end, ready);
     if (rank.row.empty())
       rank.first_start = start;
@@ -105,7 +105,7 @@ class Builder {
 
   /// Uses the time until `t` for W; the last one may end later where the rank can afford it.
   void fill(int r, double t) {
-    const RankState& rank = ranks_[r];
+    const HeuristicRank& rank = ranks_[r];
     while (rank.weights_due() > 0 && rank.end + c_[r].W <= t) weight(r);
     if (rank.weights_due() > 0 && rank.end < t && (variant_.fill_every_gap || t - rank.end > most_idle_ - rank.idle))
       weight(r);
@@ -151,14 +151,14 @@ class Builder {
 
   bool would_delay_next(int r) const {
     if (r + 1 == p_.ranks || ranks_[r].forwards() < ranks_[r + 1].forwards() + 2) return false;
-    const RankState& rank = ranks_[r];
+    const HeuristicRank& rank = ranks_[r];
     const double next_input = ranks_[r + 1].end + c_[r + 1].F + c_[r + 1].I + comm_;
     if (rank.end >= next_input) return true;
     return rank.end + c_[r].F + weights_to_make_room(rank) * c_[r].W > next_input &&
            next_input - rank.end <= most_idle_ - rank.idle;
   }
 
-  int weights_to_make_room(const RankState& rank) const {
+  int weights_to_make_room(const HeuristicRank& rank) const {
     int count = 0;
     while (count < rank.weights_due() && rank.memory - count * weight_size() + forward_size() > limit()) ++count;
     return count;
@@ -180,7 +180,7 @@ class Builder {
   std::vector<StageCosts> c_;  // by rank
   const double comm_;
   const Variant variant_;
-  std::vector<RankState> ranks_;
+  std::vector<HeuristicRank> ranks_;
   double most_idle_ = 0;  // of all ranks
 };
 

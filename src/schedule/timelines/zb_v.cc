@@ -11,7 +11,7 @@
 namespace piper::timelines {
 namespace {
 
-void warm_up(Row& row, int ranks, int rank) {
+void warm_up_zb_v(Row& row, int ranks, int rank) {
   for (int i = 0; i < 2 * (ranks - rank) - 1; ++i) row.forward(0);
   for (int i = 0; i < rank; ++i) {
     row.forward(1);
@@ -19,7 +19,7 @@ void warm_up(Row& row, int ranks, int rank) {
   }
 }
 
-void steady(Row& row, int ranks, int rank, int microbatches) {
+void steady_zb_v(Row& row, int ranks, int rank, int microbatches) {
   const auto turn_around = [&] {
     row.forward(1);
     row.input(1);
@@ -34,7 +34,7 @@ void steady(Row& row, int ranks, int rank, int microbatches) {
   }
 }
 
-void drain(Row& row, int ranks, int rank) {
+void drain_zb_v(Row& row, int ranks, int rank) {
   for (int i = 0; i < rank; ++i) {
     row.input(0);
     row.input(1);
@@ -54,16 +54,16 @@ Timeline follow_rule(const TimelineRequest& request) {
   for (int rank = 0; rank < request.ranks; ++rank) {
     Row row(
         {Chunk{stage_of(Placement::V, rank, 0, request.ranks)}, Chunk{stage_of(Placement::V, rank, 1, request.ranks)}});
-    warm_up(row, request.ranks, rank);
-    steady(row, request.ranks, rank, microbatches);
-    drain(row, request.ranks, rank);
+    warm_up_zb_v(row, request.ranks, rank);
+    steady_zb_v(row, request.ranks, rank, microbatches);
+    drain_zb_v(row, request.ranks, rank);
     std::vector<TimelineCell>& cells = timeline.ranks.emplace_back(row.take());
     std::erase_if(cells, [&](const TimelineCell& cell) { return cell.first.microbatch >= request.microbatches; });
   }
   return timeline;
 }
 
-Timeline generate(const TimelineRequest& request) {
+Timeline generate_zb_v(const TimelineRequest& request) {
   if (request.costs)
     if (auto timeline = zb_v_heuristic(request.ranks, request.microbatches, *request.costs))
       return *std::move(timeline);
@@ -83,7 +83,7 @@ Generator zb_v() {
            .memory = "2p",
            .uses_costs = true},
           any_size,
-          generate};
+          generate_zb_v};
 }
 
 }  // namespace piper::timelines

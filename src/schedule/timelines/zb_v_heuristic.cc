@@ -8,12 +8,12 @@ namespace piper::timelines {
 namespace {
 
 /// Before which passes a due W may go although it does not fit into the gap; before I of chunk 0 always.
-struct Variant {
+struct VVariant {
   bool before_second_input;
   bool before_forward;
 };
 
-struct RankState {
+struct VRank {
   double end = 0;
   double memory = 0;
   double idle = 0;                                  // gaps after the first pass
@@ -27,10 +27,10 @@ struct RankState {
 };
 
 /// One attempt. Times are compared exactly: a tolerance would choose other orders than the published ones.
-class Builder {
+class VBuilder {
  public:
   /// `previous_idle`: per rank, of the attempt before; zeros in the first.
-  Builder(int ranks, int microbatches, const TimelineCosts& costs, const Variant& variant,
+  VBuilder(int ranks, int microbatches, const TimelineCosts& costs, const VVariant& variant,
           const std::vector<double>& previous_idle)
       : p_(ranks),
         m_(microbatches),
@@ -55,13 +55,13 @@ class Builder {
 
   std::vector<double> idle() const {
     std::vector<double> all;
-    for (const RankState& rank : ranks_) all.push_back(rank.idle);
+    for (const VRank& rank : ranks_) all.push_back(rank.idle);
     return all;
   }
 
   Timeline take() {
     Timeline timeline;
-    for (RankState& rank : ranks_) timeline.ranks.push_back(std::move(rank.row));
+    for (VRank& rank : ranks_) timeline.ranks.push_back(std::move(rank.row));
     return timeline;
   }
 
@@ -99,7 +99,7 @@ class Builder {
   }
 
   void run(int r, const TimelineOp& op, double ready, double duration) {
-    RankState& rank = ranks_[r];
+    VRank& rank = ranks_[r];
     const double start = std::max(rank.end, ready);
     if (!rank.row.empty()) most_idle_ = std::max(most_idle_, rank.idle += start - rank.end);
     rank.end = start + duration;
@@ -137,7 +137,7 @@ class Builder {
 
   /// Uses the time until `t` for W; the last one may end later if `may_delay` and the rank cannot afford the gap.
   void fill(int r, double t, bool may_delay) {
-    const RankState& rank = ranks_[r];
+    const VRank& rank = ranks_[r];
     while (!rank.due.empty() && t >= rank.end + due_time(r)) weight(r);
     if (!rank.due.empty() && may_delay && t - rank.end > slack(r)) weight(r);
   }
@@ -156,7 +156,7 @@ class Builder {
   /// Forwards of both chunks in turn, until no rank is behind the one before.
   void even_out() {
     const auto behind = [&](int r) {
-      const RankState &rank = ranks_[r], &before = ranks_[r - 1];
+      const VRank &rank = ranks_[r], &before = ranks_[r - 1];
       return rank.forwards(0) + rank.forwards(1) < before.forwards(0) + before.forwards(1) ||
              (rank.forwards(1) <= before.forwards(1) && before.forwards(1) < m_);
     };
@@ -168,7 +168,7 @@ class Builder {
   }
 
   int next_input_chunk(int r) const {
-    const RankState& rank = ranks_[r];
+    const VRank& rank = ranks_[r];
     if (rank.inputs(0) >= rank.inputs(1)) return 1;
     return input_placed(r, 0) || rank.inputs(1) == m_ ? 0 : 1;
   }
@@ -184,7 +184,7 @@ class Builder {
   }
 
   std::optional<int> next_forward_chunk(int r) const {
-    const RankState& rank = ranks_[r];
+    const VRank& rank = ranks_[r];
     if (rank.forwards(1) == m_) return std::nullopt;
     if (rank.forwards(1) >= rank.forwards(0)) return 0;
     if (forward_placed(r, 1)) return 1;
@@ -201,10 +201,10 @@ class Builder {
   const int p_;
   const int m_;
   const TimelineCosts c_;
-  const Variant variant_;
+  const VVariant variant_;
   const std::vector<double> previous_idle_;
   const double most_previous_idle_;
-  std::vector<RankState> ranks_;
+  std::vector<VRank> ranks_;
   double most_idle_ = 0;  // of all ranks
   bool stuck_ = false;
 };
@@ -224,7 +224,7 @@ std::optional<Timeline> zb_v_heuristic(int ranks, int microbatches, const Timeli
       std::vector<double> idle(ranks, 0);
       std::optional<double> shortest;
       while (true) {
-        Builder builder(ranks, microbatches, costs, {before_second_input, before_forward}, idle);
+        VBuilder builder(ranks, microbatches, costs, {before_second_input, before_forward}, idle);
         if (!builder.build()) break;
         idle = builder.idle();
         const double longest = *std::ranges::max_element(idle);

@@ -1,4 +1,4 @@
-#include "tools/use_gpu.h"
+#include "train/devices/use_gpu.h"
 
 #include "runtime/gpu/gpu_processor.h"
 #include "runtime/gpu/join_by_nccl.h"

@@ -8,8 +8,8 @@
 #include "cost/cost_table.h"
 #include "model/model_text.h"
 #include "tools/commands.h"
-#include "tools/load_training.h"
-#include "tools/use_gpu.h"
+#include "tools/training/load_training.h"
+#include "train/devices/use_gpu.h"
 #include "train/loop/local_cluster.h"
 #include "train/loop/profile.h"
 

@@ -1,4 +1,4 @@
-#include "tools/load_training.h"
+#include "tools/training/load_training.h"
 
 #include <fmt/format.h>
 

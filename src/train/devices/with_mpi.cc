@@ -1,4 +1,4 @@
-#include "tools/join_mpi.h"
+#include "train/devices/join_mpi.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/use_gpu.h"
+#include "train/devices/use_gpu.h"
 
 #include "train/run_problems.h"
 
