@@ -84,6 +84,9 @@ function(piper_sources folder out)
       list(FILTER sources EXCLUDE REGEX "/with_${part}\\.cc$")
     endif()
   endforeach()
+  set(kernels ${sources})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")  # newer CMakes would compile these at once too; they share local names
+  set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
