@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -581,11 +580,9 @@ TEST(Validate, DependentPairNeverStarts) {
   expect_verdict("0F0,(1F0;1B0)OVERLAP_F_B,0B0\n", "deadlock: 1B0 at rank 0, cell 1 waits for 1F0");
 }
 
-TEST(Validate, LargeTimelineInATenthOfASecond) {
-  const auto start = std::chrono::steady_clock::now();
+TEST(Validate, LargeTimeline) {
   const Timeline timeline = make("dualpipev", {.ranks = 64, .microbatches = 512});
   EXPECT_TRUE(validate(timeline, {}));
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   size_t cells = 0, ops = 0;
   for (const auto& row : timeline.ranks)
     for (const TimelineCell& cell : row) {
@@ -594,8 +591,6 @@ TEST(Validate, LargeTimelineInATenthOfASecond) {
     }
   EXPECT_EQ(cells, 81857u);
   EXPECT_EQ(ops, 137184u);
-  std::cout << "  " << seconds.count() << " s\n";
-  EXPECT_LT(seconds.count(), 1.0);  // a tenth when optimized; slack for sanitizers and busy machines
 }
 
 // ---- text ----------------------------------------------------------------------------------------------------------

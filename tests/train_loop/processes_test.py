@@ -20,8 +20,10 @@ root = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(root / "tests" / "comm_mpi"))
 import mpirun  # noqa: E402
 
+sys.path.insert(0, str(root / "tests"))
+from limits import SLACK  # noqa: E402
+
 PIPER = LAUNCHER = None
-SLACK = 10  # seconds: how much later than its limit a job may end
 
 MODEL = """[model]
 name = "small"
