@@ -21,7 +21,7 @@ class Replay : public testing::TestWithParam<zoo::Named> {
 TEST_P(Replay, EqualsEager) {
   const auto inputs = zoo::batch(GetParam().config, 2);
   const StepResult eager = eager_step(weights, inputs, random);
-  for (const Backward backward : {Backward::Whole, Backward::Halves, Backward::Recompute}) {
+  for (const ReplayedBackward backward : {ReplayedBackward::Whole, ReplayedBackward::Halves, ReplayedBackward::Recompute}) {
     const Equality equality = expect_bit_equal(eager, captured_step(captured, weights, inputs, random, backward));
     EXPECT_GT(equality.all, 10);
     RecordProperty("bit_equal", std::to_string(equality.equal) + " of " + std::to_string(equality.all));
@@ -31,10 +31,10 @@ TEST_P(Replay, EqualsEager) {
 TEST_P(Replay, OtherRandomNumbersForAnotherSlice) {
   if (GetParam().config.dropout == 0) return;
   const auto inputs = zoo::batch(GetParam().config, 2);
-  const at::Tensor loss = captured_step(captured, weights, inputs, random, Backward::Whole).loss;
-  EXPECT_FALSE(loss.equal(captured_step(captured, weights, inputs, {3, 10}, Backward::Whole).loss));
-  EXPECT_FALSE(loss.equal(captured_step(captured, weights, inputs, {4, 8}, Backward::Whole).loss));
-  EXPECT_TRUE(loss.equal(captured_step(captured, weights, inputs, random, Backward::Whole).loss));
+  const at::Tensor loss = captured_step(captured, weights, inputs, random, ReplayedBackward::Whole).loss;
+  EXPECT_FALSE(loss.equal(captured_step(captured, weights, inputs, {3, 10}, ReplayedBackward::Whole).loss));
+  EXPECT_FALSE(loss.equal(captured_step(captured, weights, inputs, {4, 8}, ReplayedBackward::Whole).loss));
+  EXPECT_TRUE(loss.equal(captured_step(captured, weights, inputs, random, ReplayedBackward::Whole).loss));
 }
 
 /// The peak of every pass is its outputs and its temporaries, to the byte.

@@ -147,7 +147,7 @@ StepResult in_turn(const CapturedModel& captured, const MetaModel& weights, cons
   StepResult sum;
   for (int64_t s = 0; s < n; ++s) {
     const std::vector<at::Tensor> slice = {inputs[0].narrow(0, s, 1), inputs[1].narrow(0, s, 1)};
-    StepResult one = captured_step(captured, weights, slice, {step_seed, s, {}}, Backward::Whole);
+    StepResult one = captured_step(captured, weights, slice, {step_seed, s, {}}, ReplayedBackward::Whole);
     sum.loss = sum.loss.defined() ? sum.loss + one.loss : one.loss;
     for (auto& [name, gradient] : one.gradients)
       sum.gradients[name] = sum.gradients.contains(name) ? sum.gradients[name] + gradient : gradient;

@@ -102,21 +102,21 @@ StepResult Stepper::result() {
 }
 
 StepResult captured_step(const CapturedModel& captured, const MetaModel& weights, const std::vector<at::Tensor>& inputs,
-                         const RandomKey& random, Backward backward) {
+                         const RandomKey& random, ReplayedBackward backward) {
   const ModelGraph& graph = *captured.graph();
   Stepper stepper(captured, weights, inputs, random);
   stepper.run_forward();
   const size_t count = graph.chunks.size();
-  if (backward == Backward::Recompute) {
+  if (backward == ReplayedBackward::Recompute) {
     for (size_t c = 0; c < count; ++c)  // only what enters and leaves the model is kept
       for (const ValueId id : graph.chunks[c].find(Pass::F)->writes)
         if (graph[id].kind != ValueKind::Loss) stepper.values.erase(id);
     for (size_t c = 0; c < count; ++c) stepper.run(ChunkId(c), Pass::R);
   }
-  const Pass first = backward == Backward::Halves ? Pass::BI : Pass::B;
+  const Pass first = backward == ReplayedBackward::Halves ? Pass::BI : Pass::B;
   for (size_t c = count; c-- > 0;)
     if (graph.chunks[c].find(first)) stepper.run(ChunkId(c), first);
-  if (backward == Backward::Halves)
+  if (backward == ReplayedBackward::Halves)
     for (size_t c = 0; c < count; ++c)
       if (graph.chunks[c].find(Pass::BW)) stepper.run(ChunkId(c), Pass::BW);
   return stepper.result();

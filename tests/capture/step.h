@@ -18,7 +18,7 @@ struct StepResult {
 };
 
 /// How backward runs.
-enum class Backward {
+enum class ReplayedBackward {
   Whole,      // B of the chunks, last first
   Halves,     // BI of the chunks, then all BW at the very end, first chunk first
   Recompute,  // everything that forward saved is dropped and computed again
@@ -29,7 +29,7 @@ StepResult eager_step(const MetaModel& model, const std::vector<at::Tensor>& inp
 
 /// Parameters and buffers come from `weights`, a model with real tensors; it is not changed.
 StepResult captured_step(const CapturedModel& captured, const MetaModel& weights, const std::vector<at::Tensor>& inputs,
-                         const RandomKey& random, Backward backward);
+                         const RandomKey& random, ReplayedBackward backward);
 
 /// How many tensors of the two are equal bit by bit, of how many; differences are gtest failures.
 struct Equality {

@@ -9,17 +9,12 @@
 #include "base/read_file.h"
 #include "cost/hash_costs.h"
 #include "cost/load_cluster.h"
+#include "must.h"
 
 namespace piper {
 namespace {
 
 using ::testing::HasSubstr;
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(render(result.error()));
-  return *std::move(result);
-}
 
 Cluster parse(const std::string& text) {
   return must(parse_cluster(make_source("cluster", text)));

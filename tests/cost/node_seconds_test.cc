@@ -5,16 +5,11 @@
 #include "cost/traffic.h"
 #include "ir/local_size.h"
 #include "model/model_text.h"
+#include "must.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {
 namespace {
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(render(result.error()));
-  return *std::move(result);
-}
 
 /// Two layers on four devices, two replicas of each, with so many bytes between them.
 TrainingDag two_stages(const std::string& first = "0,1", const std::string& second = "2,3") {

@@ -92,7 +92,7 @@ TEST_P(SmallModels, CapturedStepIsTheEagerOne) {
   const StepResult eager = eager_step(real.meta, inputs, random);
   EXPECT_TRUE(std::isfinite(eager.loss.item<double>()));
   EXPECT_NEAR(eager.loss.item<double>(), std::log(static_cast<double>(vocabulary)), 0.2);  // nothing is learned yet
-  for (const Backward backward : {Backward::Whole, Backward::Halves, Backward::Recompute})
+  for (const ReplayedBackward backward : {ReplayedBackward::Whole, ReplayedBackward::Halves, ReplayedBackward::Recompute})
     expect_bit_equal(captured_step(model, real.meta, inputs, random, backward), eager);
   for (const Diagnostic& problem : model.unshardable()) ADD_FAILURE() << render(problem);
 }

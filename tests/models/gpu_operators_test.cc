@@ -55,17 +55,17 @@ Counts calls(const CapturedModel& model, Pass pass, bool summed) {
   return out;
 }
 
-const std::string llama = "arch = \"llama3\"\nffn = 48\n";
+const std::string llama_model = "arch = \"llama3\"\nffn = 48\n";
 const std::string gpt = "arch = \"gpt\"\nffn = 64\ndropout = false\nflash_attention = true\n";
 
 TEST(GpuOperators, NormsAndAttentionAreOneOperatorEach) {
-  const CapturedModel there = captured_for({c10::kCUDA, 0}, llama, "bfloat16");
+  const CapturedModel there = captured_for({c10::kCUDA, 0}, llama_model, "bfloat16");
   EXPECT_THAT(calls(there, Pass::F, false),
               AllOf(Contains(std::pair("aten::_fused_rms_norm", 3)), Not(Contains(Key("aten::rsqrt")))));
   EXPECT_THAT(calls(there, Pass::F, false),
               Contains(Key(testing::MatchesRegex("aten::_scaled_dot_product_(flash|cudnn)_attention"))));
   EXPECT_THAT(calls(there, Pass::B, false), Contains(std::pair("aten::_fused_rms_norm_backward", 3)));
-  const CapturedModel here = captured_for(c10::kCPU, llama, "bfloat16");
+  const CapturedModel here = captured_for(c10::kCPU, llama_model, "bfloat16");
   EXPECT_THAT(calls(here, Pass::F, false), Not(Contains(Key("aten::_fused_rms_norm"))));
 }
 
@@ -73,8 +73,8 @@ TEST(GpuOperators, NormsAndAttentionAreOneOperatorEach) {
 TEST(GpuOperators, AreCutAsOnAProcessor) {
   const std::vector<CutSeed> cuts = {{"*.attention.out.weight", 1}};
   const std::string mixture = "arch = \"qwen3-moe\"\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n";
-  for (const std::string& kind : {llama, gpt, llama + "kv_heads = 1\ntie_embeddings = true\n",
-                                  mixture + "kv_heads = 1\n", llama + "dropout = true\ndropout_rate = 0.2\n"})
+  for (const std::string& kind : {llama_model, gpt, llama_model + "kv_heads = 1\ntie_embeddings = true\n",
+                                  mixture + "kv_heads = 1\n", llama_model + "dropout = true\ndropout_rate = 0.2\n"})
     for (const auto& [weights, sequence] :
          {std::pair<std::string, bool>{"bfloat16", true}, {"float64", true}, {"float64", false}}) {
       const auto chunks = [&](c10::Device target) {
@@ -128,7 +128,7 @@ std::vector<at::Tensor> run_on_cpu(const CapturedSlice& slice, const PassBody& b
 
 /// On a processor, whose operators are the same: products add to what is there, and nothing else changes.
 TEST(GpuOperators, SumsInProductsAreTheSameSums) {
-  for (const std::string& more : {llama, gpt}) {
+  for (const std::string& more : {llama_model, gpt}) {
     const CapturedModel model = captured_for(c10::kCPU, more, "bfloat16");
     const CapturedSlice& slice = model.slices()[0];
     int fused = 0;
@@ -168,7 +168,7 @@ class WatchedBranch : public Branch {
 
 /// Gradients of parameters may be computed when all else of the pass has been: bit by bit the same.
 TEST(GpuOperators, WhatIsBesideMayComeLast) {
-  for (const std::string& more : {llama, gpt, gpt + "tie_embeddings = true\n"}) {
+  for (const std::string& more : {llama_model, gpt, gpt + "tie_embeddings = true\n"}) {
     const CapturedModel model = captured_for(c10::kCPU, more, "float32", {}, 2);
     const CapturedSlice& slice = model.slices()[0];
     for (const ChunkBodies& chunk : slice.chunks) {

@@ -11,6 +11,7 @@
 #include "model/analytic/builtin_models.h"
 #include "model/analytic/step_overrides.h"
 #include "model/model_text.h"
+#include "must.h"
 #include "plan/issue_order_memory.h"
 #include "plan/memory_report.h"
 #include "read_csv.h"
@@ -18,12 +19,6 @@
 
 namespace piper {
 namespace {
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(render(result.error()));
-  return *std::move(result);
-}
 
 std::string oracle(const std::string& name) {
   return PIPER_SOURCE_DIR "/../shared/oracles/memory/" + name;

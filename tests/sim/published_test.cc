@@ -8,6 +8,7 @@
 #include "compile/compile.h"
 #include "cost/load_cluster.h"
 #include "model/load_model.h"
+#include "must.h"
 #include "schedule/load_schedule.h"
 #include "sim/step_report.h"
 
@@ -15,12 +16,6 @@ namespace piper {
 namespace {
 
 const std::string folder = std::string(PIPER_SOURCE_DIR) + "/examples/published/";
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(render(result.error()));
-  return *std::move(result);
-}
 
 StepReport report_of(const std::string& model_name, const std::string& schedule, const std::string& cluster_name,
                      const StepOverrides& step) {

@@ -1,3 +1,4 @@
+#include "must.h"
 #include "train_loop/combination.h"
 
 #include <fmt/format.h>
@@ -10,12 +11,6 @@
 
 namespace piper {
 namespace {
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(render(result.error()));
-  return *std::move(result);
-}
 
 bool is_backward(const TimelineOp& op) {
   return op.pass == Pass::B || op.pass == Pass::BI;

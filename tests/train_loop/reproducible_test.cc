@@ -27,12 +27,12 @@ Combination many_streams() {
   return out;
 }
 
-struct Bed {
+struct DelayedBed {
   Subject subject;
   const CapturedModel* model = nullptr;
   std::shared_ptr<const Plan> plan;
 
-  explicit Bed(const Combination& c) : subject{c.kind, c.layers(), DType::Float32} {
+  explicit DelayedBed(const Combination& c) : subject{c.kind, c.layers(), DType::Float32} {
     model = &captured(subject, {subject_batch / c.slices()});
     auto compiled = compile_for(*model, c.schedule());
     if (!compiled) throw std::runtime_error(render(compiled.error()));
@@ -63,7 +63,7 @@ void expect_same_bits(const Trained& run, const Trained& first) {
 }
 
 TEST(Reproducible, FiftyRunsWithRandomDelays) {
-  const Bed bed(many_streams());
+  const DelayedBed bed(many_streams());
   const Trained first = bed.run(bed.settings());
   for (unsigned seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
@@ -75,7 +75,7 @@ TEST(Reproducible, FiftyRunsWithRandomDelays) {
 }
 
 TEST(Reproducible, FreedBuffersFilledWithNaN) {
-  const Bed bed(many_streams());
+  const DelayedBed bed(many_streams());
   const Trained first = bed.run(bed.settings());
   for (const Issue issue : {Issue::Ahead, Issue::Serial}) {
     TrainSettings settings = bed.settings();
@@ -94,7 +94,7 @@ void PrintTo(const Seen& seen, std::ostream* out) {
   *out << (seen.verifier ? "verifier " : "") << (seen.delays ? "delays " : "") << (seen.fill ? "NaN" : "");
 }
 
-bool differs(const Bed& bed, const TrainSettings& settings, const Trained& right) {
+bool differs(const DelayedBed& bed, const TrainSettings& settings, const Trained& right) {
   try {
     const Trained run = bed.run(settings);
     return run.losses != right.losses || !run.copies_equal || compare(run, right).error != 0;
@@ -111,7 +111,7 @@ std::function<void(int, int)> late_stream(const Plan& plan, const std::string& s
   };
 }
 
-Seen seen(const Bed& bed, const std::function<void(TrainSettings&)>& plant, const std::string& late) {
+Seen seen(const DelayedBed& bed, const std::function<void(TrainSettings&)>& plant, const std::string& late) {
   const Trained right = bed.run(bed.settings());
   TrainSettings faulty = bed.settings();
   plant(faulty);
@@ -130,18 +130,18 @@ Seen seen(const Bed& bed, const std::function<void(TrainSettings&)>& plant, cons
   return out;
 }
 
-Bed replicas() {
+DelayedBed replicas() {
   Combination c;
   c.kind = "dense";
   c.grid = {1, 2, 1};
-  return Bed(c);
+  return DelayedBed(c);
 }
-Bed pipeline() {
+DelayedBed pipeline() {
   Combination c;
   c.kind = "dense";
   c.timeline = "1f1b";
   c.grid = {2, 1, 1};
-  return Bed(c);
+  return DelayedBed(c);
 }
 
 /// Updates no longer wait for the reduction of what they use.
@@ -227,7 +227,7 @@ TEST(SanitizerDeathTest, UseOfFreedMemoryIsSeen) {
   };
   EXPECT_DEATH(
       {
-        const Bed bed = pipeline();
+        const DelayedBed bed = pipeline();
         TrainSettings settings = bed.settings();
         settings.computations = [&](Computations& in) { return intervene(in, outlives_its_memory); };
         bed.run(settings);

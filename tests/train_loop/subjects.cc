@@ -6,6 +6,7 @@
 #include <set>
 
 #include "models/configurations.h"
+#include "must.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {
@@ -32,12 +33,6 @@ const std::vector<Kind>& kinds() {
       {"mixture_plain", qwen + "router_aux_loss_coef = 0\n", false},  // nothing leaves a layer but its tokens
   };
   return all;
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(render(result.error()));
-  return *std::move(result);
 }
 
 /// Usual first values are meant for wide models. In a narrow one they are so small that gradients of attention are

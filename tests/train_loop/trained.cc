@@ -7,18 +7,13 @@
 
 #include "base/hash.h"
 #include "models/reference_tokens.h"
+#include "must.h"
 #include "plan/issue_order_memory.h"
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {
 namespace {
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(render(result.error()));
-  return *std::move(result);
-}
 
 bool copies_equal(Job& job) {
   std::map<std::string, at::Tensor> first;
