@@ -74,7 +74,7 @@ namespace piper {
   /* E6xx: capture of a libtorch model */                                        \
   X(E601, "operator depends on data")                                            \
   X(E602, "operator without a shape rule")                                       \
-  X(E603, "random numbers that cannot be seeded")                                \
+  X(E603, "random numbers that would depend on the plan")                        \
   X(E604, "tensor the model does not own")                                       \
   X(E605, "model code failed")                                                   \
   X(E606, "state written in one place and used in another")                      \

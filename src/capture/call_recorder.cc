@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "capture/draws.h"
 #include "capture/gpu_calls.h"
 #include "capture/recorder.h"
 
@@ -132,7 +133,8 @@ TensorId Recorder::lookup(const at::Tensor& tensor) {
 void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
   if (running_) return op.redispatchBoxed(keys & below_capture, &stack);  // a part of a recorded call
   failed_at_.clear();                                                     // the model goes on
-  if (device_.is_cuda() && rewrite_gpu_call(op, stack)) return;
+  if (rewrite_dropout(op, stack)) return;
+  if (device_.is_cuda()) complete_gpu_call(op, stack);
   const OperatorFacts& facts = facts_of(op);
   if (facts.decomposes) return op.redispatchBoxed(keys & below_capture, &stack);
   const size_t count = op.schema().arguments().size(), base = stack.size() - count;
@@ -353,24 +355,10 @@ bool Recorder::drops_nothing(const Call& call) const {
 
 void Recorder::make_reproducible(const c10::OperatorHandle& op, Call& call) {
   call.random = random_calls_++;
-  const std::vector<std::string> names = graph[call.op].arguments;
-  if (std::find(names.begin(), names.end(), "generator") != names.end()) return;
-  const auto with = c10::Dispatcher::singleton().findSchema({op.operator_name().name, "generator"});
-  if (!with) {
-    if (allow_any_random) return;
-    refuse(error(ErrorCode::E603, {},
-                 fmt::format("{}: {} draws random numbers that cannot be seeded", where(), full_name(op)))
-               .help("use an operator that takes a generator: torch::dropout, bernoulli, rand, randn, normal"));
-  }
-  const OperatorId id = facts_of(*with).id;
-  std::vector<Argument> arguments;
-  for (const std::string& name : graph[id].arguments) {
-    const auto own = std::find(names.begin(), names.end(), name);
-    arguments.push_back(own == names.end() ? Argument(None{})
-                                           : call.arguments[static_cast<size_t>(own - names.begin())]);
-  }
-  call.op = id;
-  call.arguments = std::move(arguments);
+  if (allow_any_random || drawn_by(op, call.arguments)) return;
+  refuse(error(ErrorCode::E603, {},
+               fmt::format("{}: {} draws random numbers that would depend on the plan", where(), full_name(op)))
+             .help("use operators whose numbers do not depend on each other: " + drawn_operators()));
 }
 
 void Recorder::refuse_data_dependent(const c10::OperatorHandle& op) {

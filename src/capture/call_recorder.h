@@ -85,7 +85,7 @@ class Recorder : public ScopeListener {
 
   /// Fused attention counts as random even where it is told to drop nothing.
   bool drops_nothing(const Call& call) const;
-  /// A random call is numbered, and drawn from a generator of its own when it runs.
+  /// A random call is numbered; when it runs its numbers are drawn by their places (draws.h).
   void make_reproducible(const c10::OperatorHandle& op, Call& call);
 
   [[noreturn]] void refuse_data_dependent(const c10::OperatorHandle& op);

@@ -13,6 +13,7 @@
 #include "capture/cut_regions.h"
 #include "capture/localize.h"
 #include "capture/measure_calls.h"
+#include "capture/sample_labels.h"
 #include "capture/show_directly.h"
 #include "capture/slice_form.h"
 #include "model/verify_model.h"
@@ -286,10 +287,15 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
 
   CapturedModel out;
   CallMeter meter(options.target);
-  std::vector<CapturedSlice> slices;
+  std::vector<CapturedSlice> recorded, slices;
+  for (const int64_t samples : sizes) {
+    PIPER_TRY(CapturedSlice slice, capture_slice(model, options, samples));
+    recorded.push_back(std::move(slice));
+  }
+  PIPER_CHECK(place_samples(recorded));
   std::vector<FormedSlice> formed;
   for (size_t s = 0; s < sizes.size(); ++s) {
-    PIPER_TRY(CapturedSlice slice, capture_slice(model, options, sizes[s]));
+    CapturedSlice& slice = recorded[s];
     std::vector<Diagnostic> unshardable;
     PIPER_CHECK(label_regions(slice, unshardable));
     if (s == 0) out.unshardable_ = std::move(unshardable);

@@ -1,8 +1,8 @@
 #include "capture/chunk_program.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,36 +11,9 @@
 #include "base/invariant.h"
 #include "capture/calls_beside.h"
 #include "capture/show_directly.h"
+#include "runtime/random/draw_operator.h"
 
 namespace piper {
-namespace {
-
-/// What is drawn apart along a dimension, if there is one.
-struct Blocks {
-  int64_t count = 1, first = 0;
-  Blocks(c10::IntArrayRef sizes, int dim, int64_t part = 0) {
-    if (dim < 0) return;
-    count = sizes[static_cast<size_t>(dim)];
-    first = part * count;
-  }
-};
-
-uint64_t mix(uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
-uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call) {
-  return mix(mix(mix(step_seed) + static_cast<uint64_t>(first_sample)) + static_cast<uint64_t>(random_call));
-}
-uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, int64_t part) {
-  return mix(random_seed(step_seed, first_sample, random_call) + static_cast<uint64_t>(part) + 1);
-}
-
 ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device)
     : calls_(static_cast<int64_t>(body.calls.size())),
       body_(show_directly(std::move(body))),
@@ -53,7 +26,10 @@ ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> t
   instructions_.reserve(body_.calls.size());
   for (size_t i = 0; i < body_.calls.size(); ++i) {
     instructions_.push_back(instruction(body_.calls[i], device));
-    if (body_.calls[i].random >= 0) random_.push_back(i);
+    if (body_.calls[i].random >= 0) {
+      instructions_.back().draw = static_cast<int>(random_.size());
+      random_.push_back(i);
+    }
     for (const TensorId id : ends[i]) instructions_.back().frees.push_back(id.value);
     if (lanes[i] < 0) continue;
     has_beside_ = true;
@@ -70,10 +46,6 @@ ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Devic
     return out;
   }
   out.op = table_->operators[call.op.index()];
-  out.random = call.random;
-  out.divided_dim = call.divided_dim;
-  out.gathered_dim = call.gathered_dim;
-  out.cut_dim = call.cut_dim;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const Argument& argument = call.arguments[i];
     if (const auto* id = std::get_if<TensorId>(&argument)) {
@@ -101,11 +73,7 @@ ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Devic
     }
     out.results.push_back(std::move(slots));
   }
-  if (call.random >= 0) {
-    const auto& arguments = out.op->schema().arguments();
-    while (out.generator < arguments.size() && arguments[out.generator].name() != "generator") ++out.generator;
-    invariant(out.generator < arguments.size(), "every random call takes a generator");
-  }
+  if (call.random >= 0) out.drawn_by = *drawn_by(*out.op, call.arguments);
   return out;
 }
 
@@ -127,7 +95,12 @@ ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, Division p
       constant = constant.narrow(0, part.layout * tensor.layout.sizes[0], tensor.layout.sizes[0]);
     slots_[use.inside.index()] = std::move(constant);
   }
-  if (!program_->random_.empty()) generator_ = new_generator(program_->device_);
+  seed_at_.push_back(0);
+  for (const size_t i : program_->random_) {
+    const Call& call = program_->body_.calls[i];
+    draws_.emplace_back(call.random, call.drawn, program_->body_.parts, part);
+    seed_at_.push_back(seed_at_.back() + 1 + (draws_.back().gathers ? program_->body_.parts.layout : 1));
+  }
 }
 
 void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
@@ -143,8 +116,11 @@ void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
   bind(body.parameters, arguments.parameters);
   bind(body.states, arguments.states);
   bind(body.gradients, arguments.gradients);
-  given_ = arguments.generators;
-  next_given_ = 0;
+  if (!draws_.empty()) {
+    words_ = seeds(arguments.random);
+    seeds_ = arguments.seeds ? *arguments.seeds
+                             : at::from_blob(words_.data(), {static_cast<int64_t>(words_.size())}, at::kLong);
+  }
   try {
     execute_all(arguments, check);
   } catch (...) {
@@ -164,7 +140,6 @@ void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
 void ChunkRunner::execute_all(const ChunkArguments& arguments, Check check) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto& instructions = program_->instructions_;
-  const RandomKey& random = arguments.random;
   Branch* const branch = program_->has_beside_ ? arguments.branch : nullptr;
   size_t i = 0;
   try {
@@ -172,9 +147,9 @@ void ChunkRunner::execute_all(const ChunkArguments& arguments, Check check) {
     for (; i < instructions.size(); ++i) {
       const ChunkProgram::Instruction& instruction = instructions[i];
       if (branch && instruction.lane >= 0)
-        branch->launch(static_cast<size_t>(instruction.lane), instruction.after, [&] { execute(instruction, random); });
+        branch->launch(static_cast<size_t>(instruction.lane), instruction.after, [&] { execute(instruction); });
       else
-        execute(instruction, random);
+        execute(instruction);
       if (branch && instruction.awaited) branch->mark(i + 1);
       if (branch && i + 1 == instructions.size()) branch->join();  // before what it used is freed
       if (check == Check::Layouts) check_layouts(program_->body_.calls[i]);
@@ -187,7 +162,7 @@ void ChunkRunner::execute_all(const ChunkArguments& arguments, Check check) {
   }
 }
 
-void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const RandomKey& random) {
+void ChunkRunner::execute(const ChunkProgram::Instruction& instruction) {
   if (!instruction.op) return show(instruction.view);
   const auto tensor = [&](int slot) { return slot < 0 ? at::Tensor() : slots_[static_cast<size_t>(slot)]; };
   stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
@@ -207,10 +182,7 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const Ra
     }
   }
   for (const ChunkProgram::PartFill& fill : instruction.part_fills) stack_[fill.position] = part_.cut * fill.size;
-  if (instruction.random >= 0) {
-    if (instruction.drawn_by_blocks()) return draw_blocks(instruction, random);
-    stack_[instruction.generator] = seeded(seeds_of(instruction, random)[0]);
-  }
+  if (instruction.draw >= 0) return draw(instruction);
   instruction.op->callBoxed(&stack_);
   for (size_t i = 0; i < instruction.results.size(); ++i) {
     const ChunkProgram::Result& result = instruction.results[i];
@@ -234,67 +206,33 @@ void ChunkRunner::show(const ChunkProgram::View& view) {
   slots_[static_cast<size_t>(view.slot)] = std::move(out);
 }
 
-const at::Generator& ChunkRunner::seeded(uint64_t seed) {
-  if (given_) return given_->at(next_given_++);
-  generator_->set_current_seed(seed);
-  return *generator_;
-}
-
 std::vector<uint64_t> ChunkRunner::seeds(const RandomKey& random) const {
   std::vector<uint64_t> out;
-  for (const size_t i : program_->random_)
-    for (const uint64_t seed : seeds_of(program_->instructions_[i], random)) out.push_back(seed);
-  return out;
-}
-
-/// One; or, in a region, one for each expert and part here and each slice that is seen there.
-std::vector<uint64_t> ChunkRunner::seeds_of(const ChunkProgram::Instruction& instruction,
-                                            const RandomKey& random) const {
-  if (!instruction.drawn_by_blocks()) return {random_seed(random.step_seed, random.first_sample, instruction.random)};
-  const std::vector<int64_t> own = {random.first_sample};
-  const bool gathers = instruction.gathered_dim >= 0;  // devices of a cut share their slice
-  const std::vector<int64_t>& slices = random.gathered_samples.empty() || !gathers ? own : random.gathered_samples;
-  const Division& parts = program_->body_.parts;
-  invariant(!gathers || static_cast<int64_t>(slices.size()) == parts.layout,
+  for (const DrawSite& site : draws_) site.add_words(random, out);
+  invariant(static_cast<int64_t>(out.size()) == seed_at_.back(),
             "a region sees as many slices as devices divide its experts");
-  const auto filled = static_cast<size_t>(instruction.results[0].slots[0]);
-  const std::vector<int64_t>& sizes = program_->body_.tensors[filled].layout.sizes;
-  const Blocks experts(sizes, instruction.divided_dim, part_.layout), cut(sizes, instruction.cut_dim, part_.cut);
-  const int64_t cut_everywhere = instruction.cut_dim < 0 ? 1 : cut.count * parts.cut;
-  std::vector<uint64_t> out;
-  for (int64_t e = experts.first; e < experts.first + experts.count; ++e)
-    for (int64_t c = cut.first; c < cut.first + cut.count; ++c)
-      for (const int64_t slice : slices)
-        out.push_back(random_seed(random.step_seed, slice, instruction.random, e * cut_everywhere + c));
   return out;
 }
 
-/// Fills the tensor block by block, each from a generator of its own.
-void ChunkRunner::draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random) {
-  const at::Tensor all = stack_[0].toTensor();
-  const std::vector<uint64_t> seeds = seeds_of(instruction, random);
-  const int64_t experts = Blocks(all.sizes(), instruction.divided_dim).count,
-                cut = Blocks(all.sizes(), instruction.cut_dim).count;
-  const int64_t slices = static_cast<int64_t>(seeds.size()) / (experts * cut);
-  const torch::jit::Stack arguments = stack_;
-  for (size_t i = 0; i < seeds.size(); ++i) {
-    const int64_t slice = static_cast<int64_t>(i) % slices, part = static_cast<int64_t>(i) / slices;
-    at::Tensor block = all;
-    const auto narrow = [&](int dim, int64_t at, int64_t of) {
-      if (dim >= 0) block = block.narrow(dim, at * (all.size(dim) / of), all.size(dim) / of);
-    };
-    narrow(instruction.divided_dim, part / cut, experts);
-    narrow(instruction.cut_dim, part % cut, cut);
-    narrow(instruction.gathered_dim, slice, slices);
-    stack_.assign(arguments.begin(), arguments.end());
-    const at::Tensor drawn = at::empty(block.sizes(), block.options());  // dense: numbers do not depend on strides
-    stack_[0] = drawn;
-    stack_[instruction.generator] = seeded(seeds[i]);
-    instruction.op->callBoxed(&stack_);
-    block.copy_(drawn);
+/// The operator itself is not called: what it would draw depends on what was drawn before.
+void ChunkRunner::draw(const ChunkProgram::Instruction& instruction) {
+  const auto index = static_cast<size_t>(instruction.draw);
+  const DrawSite& site = draws_[index];
+  const at::Tensor words = seeds_.narrow(0, seed_at_[index], seed_at_[index + 1] - seed_at_[index]);
+  const Call& call = program_->body_.calls[program_->random_[index]];
+  const auto result = static_cast<size_t>(instruction.results[0].slots[0]);
+  at::Tensor out = call.writes.empty() ? empty_tensor(program_->body_.tensors[result].layout, program_->device_)
+                                       : stack_[0].toTensor();
+  const DrawnBy& by = instruction.drawn_by;
+  if (by.probabilities < 0) {
+    draw_into(out.view(site.sizes), by.drawing, site.start, site.steps, words);
+  } else {
+    const at::Tensor numbers = at::empty(out.sizes(), out.options().dtype(at::kDouble));
+    draw_into(numbers.view(site.sizes), {Distribution::Uniform, 0, 1}, site.start, site.steps, words);
+    out.copy_(numbers.lt(stack_[static_cast<size_t>(by.probabilities)].toTensor()));
   }
   stack_.clear();
-  slots_[static_cast<size_t>(instruction.results[0].slots[0])] = all;
+  slots_[result] = std::move(out);
 }
 
 /// Of a view that no operator made: it ends where its storage does, or before.

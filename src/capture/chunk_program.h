@@ -2,7 +2,6 @@
 // beforehand and every tensor freed after its last use. Views are made without operators.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
@@ -10,24 +9,12 @@
 #include <optional>
 #include <vector>
 
+#include "capture/draws.h"
 #include "capture/operator_table.h"
 #include "capture/pass_body.h"
 #include "runtime/stream/branch.h"
 
 namespace piper {
-
-/// What the random numbers of a slice depend on, besides the operator: never where or when it runs.
-struct RandomKey {
-  uint64_t step_seed = 0;
-  int64_t first_sample = 0;  // of the slice, in the batch of the whole step
-  /// In a region that is divided among devices: the slices whose slots are here, by their first sample, in the order of
-  /// the group. None: only this slice.
-  std::vector<int64_t> gathered_samples = {};
-};
-/// Seed of the generator of one random call.
-uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call);
-/// The same inside a region, where each part (an expert, or some of what is cut) of each slice is drawn apart.
-uint64_t random_seed(uint64_t step_seed, int64_t first_sample, int random_call, int64_t part);
 
 /// Immutable; one for all devices that compute in the same place.
 class ChunkProgram {
@@ -72,10 +59,8 @@ class ChunkProgram {
     std::vector<PartFill> part_fills;
     std::vector<Result> results;
     std::vector<int> frees;
-    int random = -1;
-    size_t generator = 0;  // its position, if random
-    int divided_dim = -1, gathered_dim = -1, cut_dim = -1;
-    bool drawn_by_blocks() const { return divided_dim >= 0 || cut_dim >= 0; }
+    int draw = -1;  // which of the program's it is, if random
+    DrawnBy drawn_by;
     int lane = -1;         // of a branch, if it may run beside others
     size_t after = 0;      // of what is beside: the instruction which it awaits, from 1; 0: the beginning
     bool awaited = false;  // by something beside
@@ -89,7 +74,7 @@ class ChunkProgram {
   c10::Device device_;
   std::vector<at::Tensor> constants_;  // of the body, on the device
   std::vector<Instruction> instructions_;
-  std::vector<size_t> random_;  // instructions that draw
+  std::vector<size_t> random_;  // calls that draw
   bool has_beside_ = false;
 };
 
@@ -101,8 +86,8 @@ struct ChunkArguments {
   const std::vector<at::Tensor>& gradients;  // added to
   std::vector<at::Tensor>& writes;           // set
   RandomKey random;
-  /// Where they are given: what each draw of random numbers takes, instead of a seed.
-  const std::vector<at::Generator>* generators = nullptr;
+  /// Where they are given: seeds are read there when it runs.
+  const at::Tensor* seeds = nullptr;
   /// Where there is one: for calls that may run beside those that come after them.
   Branch* branch = nullptr;
 };
@@ -117,16 +102,14 @@ class ChunkRunner {
   /// `Check::Layouts` compares every result with what was recorded: for a first step. Keeps no tensor, whatever
   /// happens.
   void run(const ChunkArguments& arguments, Check check = Check::None);
-  /// Of its draws of random numbers, in their order.
+  /// All that its random numbers depend on, draw by draw; always as many.
   std::vector<uint64_t> seeds(const RandomKey& random) const;
 
  private:
   void execute_all(const ChunkArguments& arguments, Check check);
-  void execute(const ChunkProgram::Instruction& instruction, const RandomKey& random);
+  void execute(const ChunkProgram::Instruction& instruction);
   void show(const ChunkProgram::View& view);
-  void draw_blocks(const ChunkProgram::Instruction& instruction, const RandomKey& random);
-  std::vector<uint64_t> seeds_of(const ChunkProgram::Instruction& instruction, const RandomKey& random) const;
-  const at::Generator& seeded(uint64_t seed);
+  void draw(const ChunkProgram::Instruction& instruction);
   void check_layouts(const Call& call) const;
   static void check_inside(const at::Tensor& view);
 
@@ -134,9 +117,10 @@ class ChunkRunner {
   Division part_;
   std::vector<at::Tensor> slots_;
   torch::jit::Stack stack_;
-  std::optional<at::Generator> generator_;
-  const std::vector<at::Generator>* given_ = nullptr;  // while it runs: used instead, one after the other
-  size_t next_given_ = 0;
+  std::vector<DrawSite> draws_;   // by draw of the program
+  std::vector<uint64_t> words_;   // while it runs: its seeds
+  at::Tensor seeds_;              // those, or where they are given
+  std::vector<int64_t> seed_at_;  // by draw: where its own begin; then the end
 };
 
 }  // namespace piper

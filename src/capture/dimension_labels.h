@@ -19,6 +19,7 @@ enum class Mark : uint8_t {
   Divided,   // devices hold a part of it each
   Gathered,  // devices hold the parts of all slices
   Cut,       // devices that share samples hold a part of it each; its leading part may be told apart from the rest
+  Sample,    // samples of the slice: only for random numbers (sample_labels.h)
 };
 
 struct Factor {

@@ -53,20 +53,21 @@ void order_like_result(const c10::OperatorHandle& op, Stack& stack) {
 
 }  // namespace
 
-bool rewrite_gpu_call(const c10::OperatorHandle& op, Stack& stack) {
+bool rewrite_dropout(const c10::OperatorHandle& op, Stack& stack) {
+  if (op.operator_name().name != "aten::native_dropout") return false;
+  const IValue& train = *find(op, stack, "train");
+  if (train.isBool() && !train.toBool()) return false;
+  drop(op, stack);
+  return true;
+}
+
+void complete_gpu_call(const c10::OperatorHandle& op, Stack& stack) {
   const std::string_view name = op.operator_name().name;
-  if (name == "aten::native_dropout") {
-    const IValue& train = *find(op, stack, "train");
-    if (train.isBool() && !train.toBool()) return false;
-    drop(op, stack);
-    return true;
-  }
   const bool flash = name == "aten::_scaled_dot_product_flash_attention_backward",
              cudnn = name == "aten::_scaled_dot_product_cudnn_attention_backward",
              efficient = name == "aten::_scaled_dot_product_efficient_attention_backward";
   if (flash || cudnn || efficient) give_unused_state(op, stack, flash);
   if (cudnn) order_like_result(op, stack);
-  return false;
 }
 
 void forget_random_state(const c10::OperatorHandle& op, Stack& stack) {

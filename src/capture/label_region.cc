@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/invariant.h"
+#include "capture/draws.h"
 
 namespace piper {
 namespace {
@@ -262,7 +263,7 @@ class Labeler {
                         "add the bias behind the product: x @ w + b");
         if (call.random < 0) continue;
         const TensorLabels& drawn = site.labels.tensors[std::get<TensorId>(call.results[0]).index()];
-        if (has(drawn, Mark::Cut) && (call.writes.empty() || separate_dim(drawn, Mark::Cut) < 0))
+        if (Drawn known = call.drawn; !refine(known, drawn))
           return refuse(site, &call, "these random numbers cannot be drawn for each part", cut_help());
       }
     return Ok{};
@@ -321,8 +322,7 @@ class Labeler {
         problem =
             refuse(site, &call, fmt::format("random numbers {} without expert and capacity dimension", print(labels)),
                    "inside the region they are drawn for each slice and expert; draw these outside");
-      else if (call.random >= 0 && (call.writes.empty() || separate_dim(labels, Mark::Divided) < 0 ||
-                                    separate_dim(labels, Mark::Gathered) < 0))
+      else if (Drawn known = call.drawn; call.random >= 0 && !refine(known, labels))
         problem = refuse(site, &call, "these random numbers cannot be drawn for each slice and expert",
                          "inside the region use torch::dropout, or bernoulli_ on a tensor [experts, capacity, ...]");
       const bool over_slots = sums_over(graph_, site.labels, call, id, Mark::Gathered);

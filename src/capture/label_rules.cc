@@ -34,10 +34,11 @@ const Names rows_of_parts = {"take_rows", "take_rows_backward"};
 const Names columns_of_parts = {"take_columns", "take_columns_backward"};
 const Names parts_backward = {"select_backward", "slice_backward"};
 const Names joins = {"cat", "stack"};
-const Names factories = {"zeros",     "ones",     "full",     "empty",    "scalar_tensor",
-                         "new_zeros", "new_ones", "new_full", "new_empty"};
+const Names factories = {"zeros",    "ones",     "full",      "empty", "scalar_tensor", "new_zeros",
+                         "new_ones", "new_full", "new_empty", "rand",  "randn",         "randint"};
 /// Pointwise, though libtorch does not say so.
 const Names pointwise = {"alias",
+                         "bernoulli",
                          "bernoulli_",
                          "clone",
                          "copy_",
@@ -45,6 +46,7 @@ const Names pointwise = {"alias",
                          "detach",
                          "elu_backward",
                          "empty_like",
+                         "exponential_",
                          "fill_",
                          "full_like",
                          "gelu_backward",
@@ -55,15 +57,19 @@ const Names pointwise = {"alias",
                          "masked_fill_",
                          "native_dropout",
                          "native_dropout_backward",
+                         "normal_",
                          "ones_like",
                          "pow",
                          "rand_like",
+                         "randint_like",
+                         "randn_like",
                          "sigmoid_backward",
                          "silu_backward",
                          "softplus_backward",
                          "tanh_backward",
                          "threshold_backward",
                          "to",
+                         "uniform_",
                          "where",
                          "zero_",
                          "zeros_like"};

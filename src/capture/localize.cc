@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/invariant.h"
+#include "capture/draws.h"
 #include "capture/shape_rules.h"
 
 namespace piper {
@@ -177,10 +178,8 @@ std::vector<int64_t> strides_like(const std::vector<int64_t>& sizes, const std::
 void draw_random_by_parts(PassBody& body, const BodyLabels& labels) {
   for (Call& call : body.calls) {
     if (call.random < 0) continue;
-    const TensorLabels& drawn = labels.tensors[std::get<TensorId>(call.results[0]).index()];
-    call.divided_dim = separate_dim(drawn, Mark::Divided);
-    call.gathered_dim = separate_dim(drawn, Mark::Gathered);
-    call.cut_dim = separate_dim(drawn, Mark::Cut);
+    const bool fits = refine(call.drawn, labels.tensors[std::get<TensorId>(call.results[0]).index()]);
+    invariant(fits, "regions are refused whose random numbers cannot be drawn in parts");
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace piper {
 
-/// Random calls in a region are drawn for each slice, expert and part, however the region is divided.
+/// Random calls in a region draw the same numbers however the region is divided.
 void draw_random_by_parts(PassBody& body, const BodyLabels& labels);
 
 /// Takes strides and bytes of all results from a run on meta tensors, after something about the arguments has changed.

@@ -1,12 +1,12 @@
 #include "capture/measure_calls.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/zero.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/overloaded.h"
+#include "capture/draws.h"
 #include "runtime/memory_meter.h"
 
 namespace piper {
@@ -46,15 +46,20 @@ std::string signature(const PassBody& body, const Call& call) {
   return out;
 }
 
+/// What ChunkRunner takes to draw numbers: a new tensor is filled, and where every number has its own probability there
+/// are numbers to compare with.
+int64_t bytes_to_draw(const PassBody& body, const Call& call, const c10::OperatorHandle& op) {
+  const TensorLayout& drawn = body[std::get<TensorId>(call.results[0])].layout;
+  int64_t bytes =
+      call.writes.empty() ? body.storages[body[std::get<TensorId>(call.results[0])].storage.index()].bytes : 0;
+  if (const auto by = drawn_by(op, call.arguments); by->probabilities >= 0)
+    bytes += element_count(drawn) * (static_cast<int64_t>(sizeof(double)) + 1);
+  return bytes;
+}
+
 int64_t measure(const PassBody& body, const Call& call, const OperatorTable& table, c10::Device device) {
-  if (call.divided_dim >= 0 || call.cut_dim >= 0) {  // drawn block by block
-    const TensorLayout& layout = body[std::get<TensorId>(call.arguments[0])].layout;
-    int64_t blocks = call.gathered_dim >= 0 ? body.parts.layout : 1;
-    for (const int dim : {call.divided_dim, call.cut_dim})
-      if (dim >= 0) blocks *= layout.sizes[static_cast<size_t>(dim)];
-    return element_count(layout) * layout.element_bytes / blocks;
-  }
   const c10::OperatorHandle& op = table.operators[call.op.index()];
+  if (call.random >= 0) return bytes_to_draw(body, call, op);
   const auto make = [&](TensorId id) {
     if (!id.valid()) return at::Tensor();
     if (body[id].kind == TensorKind::Constant) return placed_constant(table, body[id].constant, device);
@@ -76,8 +81,6 @@ int64_t measure(const PassBody& body, const Call& call, const OperatorTable& tab
         for (const TensorId id : list->tensors) tensors.push_back(make(id));
         stack.emplace_back(std::move(tensors));
       }
-    } else if (call.random >= 0 && op.schema().arguments()[i].name() == "generator") {
-      stack.emplace_back(new_generator(device));
     } else {
       stack.push_back(to_ivalue(table, argument, device));
     }

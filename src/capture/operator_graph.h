@@ -13,6 +13,7 @@
 
 #include "base/id.h"
 #include "capture/annotate.h"
+#include "capture/dimension_labels.h"
 
 namespace piper {
 
@@ -88,6 +89,12 @@ using Bools = std::vector<bool>;
 using Argument =
     std::variant<None, bool, int64_t, double, Ints, Bools, Opaque, TargetDevice, PartStart, TensorId, TensorList>;
 
+/// How the numbers of a random call follow from their places (draws.h).
+struct Drawn {
+  std::vector<Factors> dims;  // of its result
+  bool by_slice = false;      // places mean something inside of a slice only: slots of experts
+};
+
 struct Call {
   OperatorId op;
   std::vector<Argument> arguments;  // all of them, defaults filled in
@@ -97,10 +104,9 @@ struct Call {
   bool backward = false;
   CallId forward;              // of a backward call: the forward call whose derivative it is part of
   bool between_nodes = false;  // issued by the autograd engine itself: a sum of gradients
-  int random = -1;             // which random call of the pass it is: its seed depends on it
-  // of a random call in a region: drawn apart for each expert, slice and part
-  int divided_dim = -1, gathered_dim = -1, cut_dim = -1;
-  bool beside = false;  // of a body: it may run beside what comes after it (calls_beside.h)
+  int random = -1;             // which random call of the pass it is: its numbers depend on it
+  Drawn drawn;                 // of a random call
+  bool beside = false;         // of a body: it may run beside what comes after it (calls_beside.h)
 };
 
 /// A region of the model: one instance of an annotation.

@@ -1,7 +1,5 @@
 #include "capture/operator_table.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/ops/empty_strided.h>
 
 #include "base/invariant.h"
@@ -27,11 +25,6 @@ std::string full_name(const c10::OperatorHandle& op) {
 at::Tensor placed_constant(const OperatorTable& table, int constant, c10::Device device) {
   const at::Tensor& here = table.constants[static_cast<size_t>(constant)];
   return here.dim() == 0 ? here : here.to(device);
-}
-
-at::Generator new_generator(c10::Device device) {
-  if (device.is_cpu()) return at::make_generator<at::CPUGeneratorImpl>();
-  return at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
 }
 
 c10::IValue to_ivalue(const OperatorTable& table, const Argument& argument, c10::Device device) {

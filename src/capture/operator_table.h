@@ -1,7 +1,6 @@
 // What an OperatorGraph needs of libtorch to be executed.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -27,8 +26,6 @@ std::string full_name(const c10::OperatorHandle& op);
 
 /// A constant where it is used. Single numbers stay where they are: every operator takes them.
 at::Tensor placed_constant(const OperatorTable& table, int constant, c10::Device device);
-/// For random numbers there.
-at::Generator new_generator(c10::Device device);
 
 /// The value of an argument that is not a tensor; `device` stands for the target device.
 c10::IValue to_ivalue(const OperatorTable& table, const Argument& argument, c10::Device device);

@@ -139,6 +139,10 @@ void like_self(const Arguments& call) {
   call.give({at::empty_like(call.tensor("self"), call.tensor("self").options().device(at::kMeta))});
 }
 
+void like_gradient(const Arguments& call) {
+  call.give({at::empty_like(call.tensor("grad_output"), call.tensor("grad_output").options().device(at::kMeta))});
+}
+
 void contiguous_like_self(const Arguments& call) {
   call.give({meta(call.tensor("self").sizes(), call.tensor("self"))});
 }
@@ -207,6 +211,7 @@ ShapeRule shape_rule(std::string_view full_name, c10::DeviceType target) {
       {"aten::_fused_rms_norm", on_stack<fused_rms_norm>},
       {"aten::_fused_rms_norm_backward", on_stack<fused_rms_norm_backward>},
       {"aten::where.self", on_stack<where_self>},
+      {"aten::native_dropout_backward", on_stack<like_gradient>},
       {"aten::flip", on_stack<like_self>},
       {"aten::relu", on_stack<like_self>},
       {"aten::roll", on_stack<contiguous_like_self>},

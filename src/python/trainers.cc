@@ -139,8 +139,9 @@ void bind_trainers(py::module_& module) {
           },
           py::call_guard<py::gil_scoped_release>());
   module.def("set_threads", [](int threads) { at::set_num_threads(threads); });
-  module.def("random_seed", [](uint64_t step_seed, int64_t first_sample, int call) {
-    return random_seed(step_seed, first_sample, call);
+  module.def("draw_mask", [](const at::Tensor& into, double keep, uint64_t step_seed, int call, int64_t first_sample,
+                             int64_t samples) {
+    draw_of_slice(into, {Distribution::Bernoulli, keep, 1}, call, {step_seed, first_sample}, samples);
   });
 }
 

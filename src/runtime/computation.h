@@ -1,7 +1,6 @@
 // What the computations of a plan do, and how the tensors between them lie in memory: the model's side of a run.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -49,8 +48,8 @@ struct ComputationArguments {
   const std::vector<at::Tensor>& gradients;  // added to
   std::vector<at::Tensor>& writes;           // set
   const SliceKey& slice;
-  /// While it is recorded: what each draw of random numbers takes, instead of seeds.
-  const std::vector<at::Generator>* generators = nullptr;
+  /// While it is recorded: where its seeds are read when it runs.
+  const at::Tensor* seeds = nullptr;
   Branch* branch = nullptr;  // for what nobody waits for soon
 };
 
@@ -63,7 +62,7 @@ class Computation {
   /// After the first step: but for random numbers it does the same whatever the slice is, so that it may be recorded
   /// with its tensors.
   virtual bool can_be_recorded() const { return false; }
-  /// Of its draws of random numbers, in their order.
+  /// All that its random numbers depend on in a slice, draw by draw; always as many.
   virtual std::vector<uint64_t> seeds(const SliceKey&) const { return {}; }
 };
 

@@ -1,7 +1,6 @@
 // What computes for a device: the processor of this machine, or a GPU. Several devices may share one.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
@@ -65,9 +64,9 @@ class DeviceSide {
 class RecordedSeeds {
  public:
   virtual ~RecordedSeeds() = default;
-  /// Each for one call, which is recorded with it.
-  virtual const std::vector<at::Generator>& generators() const = 0;
-  /// Their seeds in what is put on the calling thread's stream from now on.
+  /// Where they are read.
+  virtual const at::Tensor& words() const = 0;
+  /// What they are in work that is put on the calling thread's stream from now on.
   virtual void set(std::span<const uint64_t> seeds) = 0;
 };
 

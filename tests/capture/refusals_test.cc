@@ -70,8 +70,16 @@ std::vector<Refusal> refusals() {
          const Tensor y = product(toy, x);
          return y.sum() + at::histc(y.detach(), 4).sum();
        }},
-      {"E603_no_generator",
-       [](Toy& toy, const Tensor& x) { return std::get<0>(at::native_dropout(product(toy, x), 0.5, true)).sum(); }},
+      {"E603_depend_on_each_other",
+       [](Toy& toy, const Tensor& x) {
+         const Tensor y = product(toy, x);
+         return y.sum() + at::multinomial(y.detach().softmax(-1), 2).sum();
+       }},
+      {"E603_no_samples",
+       [](Toy& toy, const Tensor& x) {
+         const Tensor noise = at::rand({x.size(0) * 3}, x.options()).cumsum(0);
+         return (product(toy, x).sum() * noise).sum();
+       }},
       {"E604_not_registered", [](Toy& toy, const Tensor& x) { return (product(toy, x) * toy.stray).sum(); }},
       {"E605_not_a_number", [](Toy& toy, const Tensor& x) { return product(toy, x).sum(0); }},
       {"E605_shapes", [](Toy& toy, const Tensor& x) { return at::matmul(x, toy.weight.narrow(0, 0, 3)).sum(); }},

@@ -1,14 +1,15 @@
 #include "capture/step.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros_like.h>
-#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
 
 #include <optional>
 
+#include "capture/draws.h"
 #include "runtime/memory_meter.h"
 
 namespace piper {
@@ -16,17 +17,25 @@ namespace {
 
 struct EagerRandom {
   RandomKey key;
+  int64_t samples = 0;
   int calls = 0;
 };
 thread_local EagerRandom* eager_random = nullptr;
 
-std::unique_ptr<at::ObserverContext> seed_random_call(const at::RecordFunction& function) {
-  if (eager_random && std::string_view(function.name()) == "aten::bernoulli_") {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    generator.set_current_seed(
-        random_seed(eager_random->key.step_seed, eager_random->key.first_sample, eager_random->calls++));
-  }
-  return nullptr;
+/// Calls come here first where they are told to.
+constexpr c10::DispatchKey mask_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+at::Tensor& draw_mask(at::Tensor& mask, double keep, std::optional<at::Generator>) {
+  const c10::impl::ExcludeDispatchKeyGuard elsewhere(mask_key);
+  draw_of_slice(mask.detach(), {Distribution::Bernoulli, keep, 1}, eager_random->calls++, eager_random->key,
+                eager_random->samples);
+  return mask;
+}
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
+  m.impl("bernoulli_.float", draw_mask);
 }
 
 }  // namespace
@@ -35,13 +44,13 @@ StepResult eager_step(const MetaModel& model, const std::vector<at::Tensor>& inp
   std::vector<at::Tensor> before, wanted;
   for (const NamedTensor& buffer : model.buffers) before.push_back(buffer.tensor.clone());
   for (const NamedTensor& parameter : model.parameters) wanted.push_back(parameter.tensor);
-  EagerRandom seeds{random, 0};
+  EagerRandom seeds{random, inputs[0].size(0), 0};
   eager_random = &seeds;
-  const auto handle =
-      at::addThreadLocalCallback(at::RecordFunctionCallback(&seed_random_call).scopes({at::RecordScope::FUNCTION}));
   StepResult out;
-  const at::Tensor loss = model.loss(inputs);
-  at::removeCallback(handle);
+  const at::Tensor loss = [&] {
+    const c10::impl::IncludeDispatchKeyGuard ours(mask_key);
+    return model.loss(inputs);
+  }();
   eager_random = nullptr;
   out.loss = loss.detach();
   const auto gradients = torch::autograd::grad({loss}, wanted, {}, false, false, true);

@@ -113,7 +113,7 @@ class Run : public Executor {
 
   void by_operators(bool recording) {
     computation_->run({read_tensors_, parameters_.tensors, gradients_.tensors, write_tensors_, slice_,
-                       recording && seeds_ ? &seeds_->generators() : nullptr, branch_});
+                       recording && seeds_ ? &seeds_->words() : nullptr, branch_});
   }
   /// Operator by operator, or as it was recorded with tensors at the same places.
   void compute(Frame& frame) {

@@ -8,7 +8,9 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/cuda/draw.h"
 #include "runtime/cuda/gradient_sums.h"
+#include "runtime/random/draw_operator.h"
 
 namespace piper {
 namespace {
@@ -54,9 +56,23 @@ void add_to_each(at::TensorList to, at::TensorList from) {
   cuda::add_to_each(*into, *of, additions, c10::cuda::getCurrentCUDAStream().stream());
 }
 
+/// Words that are here are arguments of the kernel, as long as there are few.
+void draw_on_gpu(const at::Tensor& into, int64_t kind, double a, double b, int64_t start, c10::IntArrayRef steps,
+                 const at::Tensor& words) {
+  DrawPlace place = place_in(into, start, steps);
+  place.dims = joined(place.dims);
+  const auto count = static_cast<size_t>(words.numel());
+  const at::Tensor there = words.is_cpu() && count > cuda::most_words_here ? words.to(into.device()) : words;
+  const auto* const given = reinterpret_cast<const uint64_t*>(there.const_data_ptr<int64_t>());
+  cuda::draw({static_cast<Distribution>(kind), a, b}, *drawn_dtype(into.scalar_type()), into.mutable_data_ptr(), place,
+             there.is_cpu() ? cuda::DrawWords{{given, count}} : cuda::DrawWords{{}, given},
+             c10::cuda::getCurrentCUDAStream().stream());
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(piper, CUDA, m) {
+  m.impl("draw_", draw_on_gpu);
   m.impl("add_to_each", add_to_each);
   m.impl("add_sum_of_rows", add_sum_of_rows);
 }

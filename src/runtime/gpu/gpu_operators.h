@@ -3,7 +3,7 @@
 
 namespace piper {
 
-/// They are there from now on: `piper::add_to_each`, `piper::add_sum_of_rows`.
+/// They are there from now on: `piper::add_to_each`, `piper::add_sum_of_rows`, `piper::draw_`.
 void provide_gpu_operators();
 
 }  // namespace piper

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContextLight.h>
-#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
@@ -236,25 +235,18 @@ class GpuRecordedWork : public RecordedWork {
   cudaGraphExec_t graph_ = nullptr;
 };
 
-/// Kernels read their seeds from memory, as those that torch.cuda.CUDAGraph records do.
+/// Kernels read their seeds from memory.
 class GpuSeeds : public RecordedSeeds {
  public:
   explicit GpuSeeds(size_t count) : bytes_(count * sizeof(uint64_t)) {
     const ReplayMemory::Aside aside;
     const c10::DeviceIndex gpu = c10::cuda::current_device();
     const auto options = at::TensorOptions().device(c10::kCUDA, gpu).dtype(c10::kLong);
-    there_ = at::zeros({static_cast<int64_t>(count) + 1}, options);  // then the offset of all: 0
+    there_ = at::zeros({static_cast<int64_t>(count)}, options);
     check_cuda(cudaMallocHost(&here_, bytes_), "take memory that the GPU can read");
-    for (size_t i = 0; i < count; ++i) {
-      auto state = c10::make_intrusive<at::CUDAGeneratorState>();
-      state->seed_extragraph_ = there_.narrow(0, static_cast<int64_t>(i), 1);
-      state->offset_extragraph_ = there_.narrow(0, static_cast<int64_t>(count), 1);
-      state->capturing_ = true;
-      generators_.push_back(at::make_generator<at::CUDAGeneratorImpl>(gpu, std::move(state)));
-    }
   }
   ~GpuSeeds() override { cudaFreeHost(here_); }
-  const std::vector<at::Generator>& generators() const override { return generators_; }
+  const at::Tensor& words() const override { return there_; }
   void set(std::span<const uint64_t> seeds) override {
     std::memcpy(here_, seeds.data(), bytes_);
     check_cuda(cudaMemcpyAsync(there_.mutable_data_ptr(), here_, bytes_, cudaMemcpyHostToDevice, current()),
@@ -265,7 +257,6 @@ class GpuSeeds : public RecordedSeeds {
   const size_t bytes_;
   at::Tensor there_;
   void* here_ = nullptr;
-  std::vector<at::Generator> generators_;
 };
 
 /// Nobody hears of memory.

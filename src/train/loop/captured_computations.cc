@@ -23,7 +23,7 @@ class CapturedComputation : public Computation {
 
   void run(const ComputationArguments& arguments) override {
     runner_.run({arguments.reads, arguments.parameters, states_, arguments.gradients, arguments.writes,
-                 key(arguments.slice), arguments.generators, arguments.branch},
+                 key(arguments.slice), arguments.seeds, arguments.branch},
                 checked_ ? Check::None : Check::Layouts);
     checked_ = true;
   }
