@@ -10,6 +10,7 @@
 
 #include "base/invariant.h"
 #include "capture/calls_beside.h"
+#include "capture/one_at_a_time.h"
 #include "capture/show_directly.h"
 
 namespace piper {
@@ -70,6 +71,7 @@ ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Devic
     return out;
   }
   out.op = table_->operators[call.op.index()];
+  out.alone = runs_one_at_a_time(*out.op, body_, call, device);
   out.random = call.random;
   out.divided_dim = call.divided_dim;
   out.gathered_dim = call.gathered_dim;
@@ -106,6 +108,13 @@ ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Devic
     while (out.generator < arguments.size() && arguments[out.generator].name() != "generator") ++out.generator;
     invariant(out.generator < arguments.size(), "every random call takes a generator");
   }
+  return out;
+}
+
+std::vector<std::string> ChunkProgram::one_at_a_time() const {
+  std::vector<std::string> out;
+  for (const Instruction& instruction : instructions_)
+    if (instruction.alone) out.push_back(full_name(*instruction.op));
   return out;
 }
 
@@ -211,7 +220,11 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction, const Ra
     if (instruction.drawn_by_blocks()) return draw_blocks(instruction, random);
     stack_[instruction.generator] = seeded(seeds_of(instruction, random)[0]);
   }
-  instruction.op->callBoxed(&stack_);
+  {
+    std::unique_lock<std::mutex> turn;
+    if (instruction.alone) turn = std::unique_lock(one_at_a_time());
+    instruction.op->callBoxed(&stack_);
+  }
   for (size_t i = 0; i < instruction.results.size(); ++i) {
     const ChunkProgram::Result& result = instruction.results[i];
     if (result.list) {
