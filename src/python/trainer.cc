@@ -11,6 +11,7 @@
 #include "base/invariant.h"
 #include "python/raised.h"
 #include "tools/use_gpu.h"
+#include "train/loop/take_memory.h"
 
 namespace piper::python {
 
@@ -72,6 +73,8 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, Worl
     unwrap(check_alike(*world_, identity_of(*shared, options, *world_, processor_), job.patience));
     take_from_rank_0(initial_);
   }
+  const MemoryClaim claim = memory_claim(*shared, world_, processor_);
+  unwrap(world_ ? check_memory_together(*world_, claim, job.patience) : check_memory({claim}));
   LocalOptions local;
   local.patience = until_the_job_fails;
   std::vector<std::unique_ptr<Communicator>> communicators =
