@@ -9,6 +9,7 @@
 #include "capture/draws.h"
 #include "capture/gpu_calls.h"
 #include "capture/recorder.h"
+#include "capture/running_statistics.h"
 
 namespace piper {
 namespace {
@@ -193,7 +194,9 @@ const Recorder::OperatorFacts& Recorder::facts_of(const c10::OperatorHandle& op)
     described.arguments.push_back(arguments[i].name());
     if (arguments[i].name() == "device") facts.device = static_cast<int>(i);
     const auto* alias = arguments[i].alias_info();
-    facts.writes.push_back(alias && alias->isWrite());
+    const bool silently = changes_silently(described.name, arguments[i].name());
+    facts.writes.push_back((alias && alias->isWrite()) || silently);
+    if (silently) facts.training = op.schema().argumentIndexWithName("training").value_or(-1);
   }
   if (!is_fake()) facts.rule = shape_rule(described.name, table.target);
   facts.decomposes = !facts.rule && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
@@ -237,8 +240,10 @@ Call Recorder::describe(const c10::OperatorHandle& op, const OperatorFacts& fact
   call.arguments.reserve(count);
   for (size_t i = 0; i < count; ++i) call.arguments.push_back(to_argument(stack[base + i]));
   tag(call);
+  forget_unread_statistics(graph, call);
+  const bool writes = facts.training < 0 || std::get<bool>(call.arguments[static_cast<size_t>(facts.training)]);
   for (size_t i = 0; i < count; ++i)
-    if (facts.writes[i])
+    if (facts.writes[i] && writes)
       each_tensor(call.arguments[i], [&](TensorId id) {
         if (graph[id].kind == TensorKind::Constant) refuse_foreign_change();
         call.writes.push_back(graph[id].storage);

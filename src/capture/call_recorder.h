@@ -59,6 +59,7 @@ class Recorder : public ScopeListener {
     bool data_dependent = false;  // what it returns, or its shape, depends on numbers
     int device = -1;              // index of the argument
     std::vector<char> writes;     // by argument
+    int training = -1;            // index of the argument without which it writes nothing
   };
 
   void begin_segment(ScopeId scope);

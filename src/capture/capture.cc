@@ -13,6 +13,7 @@
 #include "capture/cut_regions.h"
 #include "capture/localize.h"
 #include "capture/measure_calls.h"
+#include "capture/running_statistics.h"
 #include "capture/sample_labels.h"
 #include "capture/show_directly.h"
 #include "capture/slice_form.h"
@@ -196,20 +197,25 @@ Result<PassBody> recomputed(PassBody body, const std::string& name, const Operat
   const auto is_state = [&](StorageId storage) {
     return body[body.storages[storage.index()].base].kind == TensorKind::Buffer;
   };
-  for (const ExternalUse& state : body.states) {
-    for (const Call& call : body.calls) {
-      bool reads = false;
-      each_tensor(call.arguments, [&](TensorId id) { reads |= body[id].storage == body[state.inside].storage; });
-      if (reads && std::none_of(call.writes.begin(), call.writes.end(), is_state))
-        return error(ErrorCode::E606, {},
-                     fmt::format("{} cannot be computed again: it uses buffer {}, which it also writes", name,
-                                 graph[state.outside].name))
-            .help("leave it out of recompute, or write the buffer in a scope of its own");
-    }
-  }
-  if (!body.states.empty())
-    std::erase_if(body.calls,
-                  [&](const Call& call) { return std::any_of(call.writes.begin(), call.writes.end(), is_state); });
+  const auto left_out = [&](const Call& call) { return std::any_of(call.writes.begin(), call.writes.end(), is_state); };
+  if (body.states.empty()) return body;
+  for (Call& call : body.calls) forget_statistics(graph, call);
+  // what is left out must be all that it is about: nobody uses the state, nor anything else that came with the write
+  std::set<StorageId> gone;
+  for (const ExternalUse& state : body.states) gone.insert(body[state.inside].storage);
+  for (const Call& call : body.calls)
+    if (left_out(call)) each_tensor(call.results, [&](TensorId result) { gone.insert(body[result].storage); });
+  bool used = false;
+  const auto use = [&](TensorId id) { used |= gone.contains(body[id].storage); };
+  for (const Call& call : body.calls)
+    if (!left_out(call)) each_tensor(call.arguments, use);
+  for (const ContentUse& output : body.writes) use(output.inside);
+  if (used)
+    return error(ErrorCode::E606, {},
+                 fmt::format("{} cannot be computed again: it uses buffer {}, which it also writes", name,
+                             graph[body.states[0].outside].name))
+        .help("leave it out of recompute, or write the buffer in a scope of its own");
+  std::erase_if(body.calls, left_out);
   return body;
 }
 
@@ -254,6 +260,12 @@ Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   PIPER_TRY(PassBody made, body(*of, chunk, pass, parts));
   return std::make_shared<const ChunkProgram>(for_device(std::move(made), of->operators, device), of->table, device);
+}
+
+Checked CapturedModel::check_program(ChunkId chunk, Pass pass, int64_t samples, Division parts) const {
+  PIPER_TRY(const CapturedSlice* of, slice(samples));
+  PIPER_CHECK(body(*of, chunk, pass, parts));
+  return Ok{};
 }
 
 std::vector<std::string> CapturedModel::states(ChunkId chunk, Pass pass) const {

@@ -74,6 +74,9 @@ class CapturedModel {
   Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples, Division parts = {},
                                                       c10::Device device = c10::kCPU) const;
 
+  /// Whether `program` would refuse it.
+  Checked check_program(ChunkId chunk, Pass pass, int64_t samples, Division parts) const;
+
   /// Qualified names of the model buffers that the pass writes. They are no part of the plan: one copy on each device.
   std::vector<std::string> states(ChunkId chunk, Pass pass) const;
 

@@ -10,6 +10,7 @@
 
 #include "base/invariant.h"
 #include "capture/calls_beside.h"
+#include "capture/one_at_a_time.h"
 #include "capture/show_directly.h"
 #include "runtime/random/draw_operator.h"
 
@@ -46,6 +47,7 @@ ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Devic
     return out;
   }
   out.op = table_->operators[call.op.index()];
+  out.alone = runs_one_at_a_time(*out.op, body_, call, device);
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const Argument& argument = call.arguments[i];
     if (const auto* id = std::get_if<TensorId>(&argument)) {
@@ -74,6 +76,13 @@ ChunkProgram::Instruction ChunkProgram::instruction(const Call& call, c10::Devic
     out.results.push_back(std::move(slots));
   }
   if (call.random >= 0) out.drawn_by = *drawn_by(*out.op, call.arguments);
+  return out;
+}
+
+std::vector<std::string> ChunkProgram::one_at_a_time() const {
+  std::vector<std::string> out;
+  for (const Instruction& instruction : instructions_)
+    if (instruction.alone) out.push_back(full_name(*instruction.op));
   return out;
 }
 
@@ -183,7 +192,11 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction) {
   }
   for (const ChunkProgram::PartFill& fill : instruction.part_fills) stack_[fill.position] = part_.cut * fill.size;
   if (instruction.draw >= 0) return draw(instruction);
-  instruction.op->callBoxed(&stack_);
+  {
+    std::unique_lock<std::mutex> turn;
+    if (instruction.alone) turn = std::unique_lock(one_at_a_time());
+    instruction.op->callBoxed(&stack_);
+  }
   for (size_t i = 0; i < instruction.results.size(); ++i) {
     const ChunkProgram::Result& result = instruction.results[i];
     if (result.list) {

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "capture/draws.h"
@@ -24,6 +25,8 @@ class ChunkProgram {
   const PassBody& body() const { return body_; }
   /// Operators that were recorded, views among them.
   int64_t calls() const { return calls_; }
+  /// Names of operators that wait until no other thread runs such ones.
+  std::vector<std::string> one_at_a_time() const;
 
  private:
   friend class ChunkRunner;
@@ -64,6 +67,7 @@ class ChunkProgram {
     int lane = -1;         // of a branch, if it may run beside others
     size_t after = 0;      // of what is beside: the instruction which it awaits, from 1; 0: the beginning
     bool awaited = false;  // by something beside
+    bool alone = false;    // no other thread may run such ones meanwhile
   };
   Instruction instruction(const Call& call, c10::Device device) const;
   View view(const Call& call) const;

@@ -254,6 +254,7 @@ class GraphWriter {
       for (const int value : of_pass->writes) work.writes.push_back(values_[static_cast<size_t>(value)]);
       for (const std::string& name : of_pass->parameters) work.parameters.push_back(parameters_.at(name));
       for (const std::string& name : of_pass->gradients) work.gradients.push_back(parameters_.at(name));
+      work.state = of_pass->state;
       work.flops = amount(c, pass, &PassAmounts::flops);
       work.bytes_moved = amount(c, pass, &PassAmounts::moved);
       work.temporaries = amount(c, pass, &PassAmounts::temporaries);
@@ -299,6 +300,7 @@ FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
       for (const ContentUse& use : body.writes) pass.writes.push_back(values[use.content]);
       for (const ExternalUse& use : body.parameters) pass.parameters.push_back(slice.operators[use.outside].name);
       for (const ExternalUse& use : body.gradients) pass.gradients.push_back(slice.operators[use.outside].name);
+      pass.state = !body.states.empty();
     }
     out.form.chunks.push_back(std::move(form));
   }

@@ -16,6 +16,7 @@ namespace piper {
 struct PassForm {
   std::vector<int> reads, writes;  // values
   std::vector<std::string> parameters, gradients;
+  bool state = false;
   friend bool operator==(const PassForm&, const PassForm&) = default;
 };
 

@@ -145,6 +145,7 @@ Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const s
   PIPER_CHECK(
       pipeline.run("delay-recomputation", delay_recomputation));  // after insert-communication: gradients arrive there
   PIPER_CHECK(pipeline.run("insert-updates", insert_updates));
+  PIPER_CHECK(pipeline.run("order-states", order_states));  // before orders, which may contradict it
   pipeline.end_phase(pipeline.dag);
   return Ok{};
 }

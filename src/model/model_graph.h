@@ -80,6 +80,7 @@ struct PassWork {
   std::vector<ValueId> writes;
   std::vector<ParameterId> parameters;  // whose values it needs
   std::vector<ParameterId> gradients;   // to whose gradients it contributes
+  bool state = false;                   // it changes something that stays with its chunk from slice to slice
   Amount flops;
   Amount bytes_moved;
   Amount temporaries;                  // peak of bytes that live only while it runs

@@ -31,6 +31,7 @@ std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work)
       fmt::format("  {} {} -> {}", name(pass), print_list(model, work.reads), print_list(model, work.writes));
   if (!work.parameters.empty()) out += " parameters" + print_list(model, work.parameters);
   if (!work.gradients.empty()) out += " gradients" + print_list(model, work.gradients);
+  if (work.state) out += " state";
   const auto amount = [&](std::string_view key, const Amount& a) {
     if (a != Amount{}) out += fmt::format(" {}={}", key, print(a));
   };
@@ -337,6 +338,8 @@ class Parser {
         PIPER_TRY(work.parameters, names(parameter_ids_, "parameter"));
       } else if (key.text == "gradients") {
         PIPER_TRY(work.gradients, names(parameter_ids_, "parameter"));
+      } else if (key.text == "state") {
+        work.state = true;
       } else if (key.text == "flops" || key.text == "moves" || key.text == "temporaries") {
         PIPER_CHECK(in_.expect("=", "before an amount"));
         Amount& target = key.text == "flops" ? work.flops : key.text == "moves" ? work.bytes_moved : work.temporaries;
@@ -345,7 +348,8 @@ class Parser {
         PIPER_CHECK(divided(work));
       } else {
         return error(ErrorCode::E110, in_.range(key), fmt::format("unknown property \"{}\" of a pass", key.text))
-            .help(did_you_mean(key.text, {"parameters", "gradients", "flops", "moves", "temporaries", "divided"}));
+            .help(did_you_mean(key.text,
+                               {"parameters", "gradients", "state", "flops", "moves", "temporaries", "divided"}));
       }
     }
     return work;

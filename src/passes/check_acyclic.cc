@@ -86,7 +86,7 @@ Result<TrainingDag> check_acyclic(TrainingDag dag) {
     size_t end = i + 1;  // values that flow on from node to node are one step
     while (!ordered && end < cycle.size() && cycle[end]->item.kind != Item::Kind::None) ++end;
     const std::string why =
-        ordered        ? "by order"
+        ordered        ? (cycle[i]->made_by.valid() ? "by order" : "because both change the state of the chunk")
         : end == i + 1 ? fmt::format("which needs {}", item_name(dag, cycle[i]->item))
                        : fmt::format("which needs what comes out of it, through {}",
                                      end == i + 2 ? name_of(dag, cycle[i]->to) : fmt::format("{} nodes", end - i - 1));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "passes/form_buckets.h"
@@ -179,13 +180,8 @@ class Updates {
     }
   }
 
+  /// Over all declared devices: those on which nothing is placed have no other part in the step, and know its loss too.
   void add_scalars() {
-    std::set<int> used;
-    for (const auto& residences : dag_.residences)
-      for (const Residence& residence : residences) {
-        const DeviceList& devices = dag_.groups[residence.group].devices;
-        used.insert(devices.begin(), devices.end());
-      }
     std::vector<Edge> inputs = losses_;
     std::set<std::pair<NodeId, int>> seen;
     for (size_t b = 0; b < dag_.buckets.size(); ++b)
@@ -193,11 +189,12 @@ class Updates {
         for (const NodeId final : gradients.final)
           if (seen.insert({final, static_cast<int>(b)}).second)
             inputs.push_back({final, {}, Item::gradients(BucketId(b)), {}});
-    if (used.size() == 1) {  // one device has its scalars at hand: every update waits for all gradients itself
+    if (dag_.devices == 1) {  // one device has its scalars at hand: every update waits for all gradients itself
       before_update_ = std::move(inputs);
       return;
     }
-    DeviceGroup all{{used.begin(), used.end()}, {{"", static_cast<int>(used.size())}}};
+    DeviceGroup all{DeviceList(static_cast<size_t>(dag_.devices)), {{"", dag_.devices}}};
+    std::iota(all.devices.begin(), all.devices.end(), 0);
     const GroupId group = dag_.groups.intern(std::move(all));
     const Collective op{CollectiveKind::AllReduce, Item::scalars(), dag_.groups.whole(group)};
     const NodeId scalars = dag_.add({op, {}, group, dag_.stream("scalars"), {}, {}, {}});

@@ -29,6 +29,9 @@ Result<TrainingDag> delay_recomputation(TrainingDag dag);
 /// Buckets, reductions, gathers, the step's scalars and the updates.
 Result<TrainingDag> insert_updates(TrainingDag dag);
 
+/// Passes that change state of their chunk run slice after slice.
+Result<TrainingDag> order_states(TrainingDag dag);
+
 /// The DAG is one: no cycle through data and orders. Shows the cycle otherwise (E303).
 Result<TrainingDag> check_acyclic(TrainingDag dag);
 

@@ -65,7 +65,6 @@ Plan compile_plan(const Model& model, const Schedule& schedule, const CompileReq
   }
   if (!request.costs.empty())
     out.costs = options.costs = unwrap(parse_cost_table(unwrap(read_file(request.costs, "cost table"))));
-  std::shared_ptr<const ModelGraph> graph = model.graph;
   if (model.trainable) {
     TrainableModel trained = *model.trainable;
     if (!request.optimizer.empty())
@@ -73,10 +72,11 @@ Plan compile_plan(const Model& model, const Schedule& schedule, const CompileReq
     trained.target = used_now(trained.target);
     out.captured = std::make_shared<const CapturedModel>(
         unwrap(capture_for(trained, *model.sketch, schedule, options, request.measure)));
-    graph = out.captured->graph();
     out.trainable = std::move(trained);
   }
-  out.compiled = std::make_shared<const Compiled>(unwrap(compile(std::move(graph), schedule, options)));
+  out.compiled = std::make_shared<const Compiled>(
+      unwrap(out.captured ? compile(*out.captured, schedule, options) : compile(model.graph, schedule, options)));
+  if (out.captured) unwrap(check_programs(*out.captured, out.plan()));
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "base/invariant.h"
 #include "python/raised.h"
 #include "train/devices/use_gpu.h"
+#include "train/loop/take_memory.h"
 
 namespace piper::python {
 
@@ -72,6 +73,8 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, Worl
     unwrap(check_alike(*world_, identity_of(*shared, options, *world_, processor_), job.patience));
     take_from_rank_0(initial_);
   }
+  const MemoryClaim claim = memory_claim(*shared, world_, processor_);
+  unwrap(world_ ? check_memory_together(*world_, claim, job.patience) : check_memory({claim}));
   LocalOptions local;
   local.patience = until_the_job_fails;
   std::vector<std::unique_ptr<Communicator>> communicators =
@@ -106,7 +109,9 @@ void Trainer::sum_everywhere(at::Tensor& numbers) {
 
 void Trainer::set_parameters(Tensors values) {
   if (world_) take_from_rank_0(values);
-  job_->set_parameters([&](const std::string& name, at::Tensor& whole) { whole.copy_(values.at(name)); });
+  const auto fill = [&](const std::string& name, at::Tensor& whole) { whole.copy_(values.at(name)); };
+  job_->set_parameters(fill);
+  computations_.set_states(fill);
 }
 
 at::Tensor Trainer::kept(const std::string& name, Kept kept) {
@@ -128,16 +133,17 @@ void Trainer::set_kept(const std::string& name, Kept kept, const at::Tensor& who
 }
 
 at::Tensor Trainer::buffer(const std::string& name, const at::Tensor& like) {
-  const at::Tensor mine = computations_.find_state(name);
+  const auto [mine, first_sample] = computations_.find_state(name);
   if (!together_)
     return mine.defined() ? mine.to(at::kCPU, mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true) : mine;
-  at::Tensor owners = at::zeros({together_->processes()}, at::kDouble);
-  if (mine.defined()) owners[world_->rank()].fill_(1);
-  sum_everywhere(owners);
-  if (owners.sum().item<double>() == 0) return {};
+  // by process: more, the earlier the samples that it has seen; 0 where nothing is kept
+  at::Tensor earlier = at::zeros({together_->processes()}, at::kDouble);
+  if (mine.defined()) earlier[world_->rank()].fill_(static_cast<double>(plan_.trainable->step.batch - first_sample));
+  sum_everywhere(earlier);
+  if (earlier.sum().item<double>() == 0) return {};
   // float64 holds every float32 and every count
-  at::Tensor whole = owners.argmax().item<int64_t>() == world_->rank() ? mine.to(at::kCPU, at::kDouble).contiguous()
-                                                                       : at::zeros(like.sizes(), at::kDouble);
+  at::Tensor whole = earlier.argmax().item<int64_t>() == world_->rank() ? mine.to(at::kCPU, at::kDouble).contiguous()
+                                                                        : at::zeros(like.sizes(), at::kDouble);
   sum_everywhere(whole);
   return whole.to(like.scalar_type());
 }
@@ -145,6 +151,11 @@ at::Tensor Trainer::buffer(const std::string& name, const at::Tensor& like) {
 void Trainer::set_progress(int64_t steps, int64_t updates) {
   next_ = steps;
   updates_ = updates;
+}
+
+std::vector<std::string> Trainer::one_at_a_time() const {
+  const std::set<std::string>& names = computations_.one_at_a_time();
+  return job_->devices().size() < 2 ? std::vector<std::string>() : std::vector<std::string>(names.begin(), names.end());
 }
 
 std::vector<DeviceFlight> Trainer::flights() {

@@ -42,14 +42,17 @@ class Trainer {
   /// Inputs in the order in which the model takes them: the whole batch, on the host or on a GPU.
   Step step(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer);
 
-  /// The optimiser starts anew.
+  /// Also buffers that the model writes. The optimiser starts anew.
   void set_parameters(Tensors values);
   /// What is kept for a parameter, whole, on the host. Undefined: nothing is.
   at::Tensor kept(const std::string& name, Kept kept);
   void set_kept(const std::string& name, Kept kept, const at::Tensor& whole);
-  /// A buffer as the first device that writes it has it, on the host; `like`: its shape. Undefined: none writes it.
+  /// A buffer as the device has it that runs the first slice, on the host; `like`: its shape. Undefined: none writes
+  /// it.
   at::Tensor buffer(const std::string& name, const at::Tensor& like);
   void set_progress(int64_t steps, int64_t updates);
+  /// Operators with which several devices of this process take turns.
+  std::vector<std::string> one_at_a_time() const;
 
   /// Of all devices; in a job of several processes only at rank 0.
   std::vector<DeviceFlight> flights();

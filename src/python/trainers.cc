@@ -120,6 +120,7 @@ void bind_trainers(py::module_& module) {
              return if_defined(trainer.buffer(name, like));
            })
       .def("set_progress", &Trainer::set_progress)
+      .def("one_at_a_time", &Trainer::one_at_a_time)
       .def_property_readonly("updates", &Trainer::updates)
       .def_property_readonly("steps", &Trainer::steps)
       .def(

@@ -27,6 +27,7 @@ struct ComputationSite {
   int64_t samples = 0;            // of the slice, on this device
   Division parts, part = {0, 0};  // of the values it works on, if they are divided among devices
   int device = 0;
+  int64_t first_sample = 0;  // of the slice, in the batch of the whole step
 };
 
 /// Names of what a computation takes and gives, in the order of its arguments.

@@ -10,6 +10,7 @@
 
 #include "base/invariant.h"
 #include "base/prompt_thread.h"
+#include "runtime/memory_errors.h"
 #include "runtime/stream/thread_stream.h"
 
 namespace piper {
@@ -65,7 +66,8 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
     } catch (const RunError& problem) {
       failure_.report(problem);
     } catch (const std::exception& problem) {
-      failure_.report({RunProblem::Operation, fmt::format("device {}: {}", device_, problem.what())});
+      failure_.report({is_out_of_memory(problem) ? RunProblem::Memory : RunProblem::Operation,
+                       fmt::format("device {}: {}", device_, plain_text(problem))});
     }
   };
   const auto promptly = [on_thread](const std::function<void()>& run) {
@@ -264,8 +266,8 @@ void DeviceRun::attempt(const int& op, const std::function<void()>& work) {
     throw RunError(problem.problem, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   } catch (const std::exception& problem) {
     const int culprit = side_ ? side_->culprit(op) : op;
-    throw RunError(RunProblem::Operation,
-                   fmt::format("{}: {}", describe_op(plan_, device_, culprit < 0 ? op : culprit), problem.what()));
+    throw RunError(is_out_of_memory(problem) ? RunProblem::Memory : RunProblem::Operation,
+                   fmt::format("{}: {}", describe_op(plan_, device_, culprit < 0 ? op : culprit), plain_text(problem)));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <thread>
 
+#include "runtime/memory_errors.h"
 #include "runtime/plain_allocator.h"
 
 namespace piper {
@@ -19,6 +20,17 @@ std::vector<DeviceProgress> progress_shared(const std::vector<DeviceRun*>& devic
   std::vector<DeviceProgress> out;
   for (const DeviceRun* device : devices) out.push_back(progress_of(*device));
   return options.share_progress ? options.share_progress(std::move(out)) : out;
+}
+
+/// Before the first step: memory that is not there is an error of the run, too.
+template <class Work>
+void take_memory(std::string_view what, Work work) {
+  try {
+    work();
+  } catch (const std::exception& problem) {
+    if (!is_out_of_memory(problem)) throw;
+    throw RunError(RunProblem::Memory, fmt::format("{}: {}", what, plain_text(problem)));
+  }
 }
 
 }  // namespace
@@ -107,7 +119,7 @@ Job::Job(std::shared_ptr<const Plan> plan, const StepConfig& step, Computations&
     devices_.push_back(std::make_unique<DeviceRun>(*plan_, communicator->device(), step_, computations_, *communicator,
                                                    failure_, options_.run));
   for (const auto& device : devices_) {
-    device->prepare();
+    take_memory(fmt::format("device {}, before its first operation", device->device()), [&] { device->prepare(); });
     device_pointers_.push_back(device.get());
   }
   watchdog_ = std::make_unique<Watchdog>(*plan_, device_pointers_, failure_, options_);
@@ -120,7 +132,8 @@ std::vector<DeviceProgress> Job::progress() const {
 }
 
 void Job::set_parameters(const std::function<void(const std::string& name, at::Tensor& whole)>& fill) {
-  piper::set_parameters(*plan_, step_, computations_, device_pointers_, fill);
+  take_memory("while weights are set",
+              [&] { piper::set_parameters(*plan_, step_, computations_, device_pointers_, fill); });
 }
 
 at::Tensor Job::parameter(const std::string& name, Kept kept) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <set>
 
@@ -58,6 +59,10 @@ std::string time_table(const std::vector<PassTime>& times) {
   return table.print();
 }
 
+bool computes(const PlanTemplate& of) {
+  return std::any_of(of.ops.begin(), of.ops.end(), [](const PlannedOp& op) { return op.kind == OpKind::Run; });
+}
+
 /// Names of all passes that ran, for a --dump-after that names none of them.
 Checked check_dumped(const std::vector<std::string>& wanted, const std::vector<PassTime>& times) {
   std::set<std::string> known;
@@ -89,6 +94,21 @@ Use use_of(const Schedule& schedule, const std::string& file) {
   return use;
 }
 
+/// What the schedule cuts is told apart.
+LayerForm form_for(const Schedule& schedule) {
+  LayerForm form = LayerForm::Blocks;
+  for (const Directive& directive : schedule.directives)
+    if (const auto* cut = std::get_if<Cut>(&directive.body))
+      form = std::max(form, cut->vocabulary ? LayerForm::CutVocabulary : LayerForm::Cut);
+  return form;
+}
+
+}  // namespace
+
+void put(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
 /// The schedule file, ordered by the timeline file if there is one; a timeline alone is a pipeline.
 Result<Schedule> load_input_schedule(const CompileInput& input) {
   Schedule schedule;
@@ -108,21 +128,6 @@ Result<Schedule> load_input_schedule(const CompileInput& input) {
   return schedule;
 }
 
-/// What the schedule cuts is told apart.
-LayerForm form_for(const Schedule& schedule) {
-  LayerForm form = LayerForm::Blocks;
-  for (const Directive& directive : schedule.directives)
-    if (const auto* cut = std::get_if<Cut>(&directive.body))
-      form = std::max(form, cut->vocabulary ? LayerForm::CutVocabulary : LayerForm::Cut);
-  return form;
-}
-
-}  // namespace
-
-void put(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
-
 Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& given) {
   CompileOptions options = given;
   CompiledInput out;
@@ -140,6 +145,10 @@ Result<CompiledInput> compile_input(const CompileInput& input, const CompileOpti
   }
   PIPER_TRY(out.compiled, compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options));
   return out;
+}
+
+bool is_configuration(const CompileInput& input) {
+  return input.model.ends_with(".toml");
 }
 
 Checked CompiledInput::fits() const {
@@ -180,31 +189,37 @@ int run(const CompileCommand& command) {
 }
 
 int run(const CheckCommand& command) {
+  ask_with_libtorch(command);
   auto input = compile_input(command.input);
   if (!input) return report(command.input, input.error());
   const Compiled* compiled = &input->compiled;
   auto fits = input->fits();
+  auto accepted = fits ? training_accepts(command) : TrainingAccepts::CannotSay;
+  if (!accepted) return report(command.input, accepted.error());
   if (command.input.format == "json") {
     put(summary_json(*compiled));
     return fits ? fine : report(command.input, fits.error());
   }
   const Plan& plan = compiled->plan;
-  size_t devices = 0, ops = 0;
+  size_t devices = 0, idle = 0, ops = 0;
   int64_t peak = 0;
   for (const PlanTemplate& t : plan.templates) {
     devices += t.devices.size();
+    if (!computes(t)) idle += t.devices.size();
     ops += t.ops.size();
     peak = std::max(peak, memory_peak(plan, t).total);
   }
   put(memory_table(plan));
-  if (const auto declared = static_cast<size_t>(compiled->linear.dag.devices); devices < declared)
-    put(fmt::format("note: {} of {} devices have nothing to do\n", declared - devices, declared));
+  if (idle > 0) put(fmt::format("note: {} of {} devices have nothing to compute\n", idle, devices));
   if (!fits) return report(command.input, fits.error());
   put(fmt::format("\nsound: {} devices in {} kinds, {} nodes, {} operations, plan {:016x}\n", devices,
                   plan.templates.size(), compiled->linear.dag.nodes.size(), ops, hash(plan)));
   put("proved: every communication is matched and in one order, no deadlock, no race, no use after free, memory in "
       "issue order\n");
   put(fmt::format("peak memory of a device: {} ({} bytes)\n", human_bytes(peak), peak));
+  if (*accepted == TrainingAccepts::CannotSay)
+    std::fputs("note: built without libtorch: whether piper train accepts the model with this schedule is not known\n",
+               stderr);
   return fine;
 }
 

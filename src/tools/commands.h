@@ -39,6 +39,7 @@ int run(const CompileCommand& command);
 
 struct CheckCommand {
   CompileInput input;
+  std::vector<std::string> command_line = {};  // from the name of the program on
 };
 int run(const CheckCommand& command);
 
@@ -73,6 +74,16 @@ struct CompiledInput {
 };
 /// Loads everything the input names and compiles it.
 Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& options = {});
+/// Of a model, and perhaps of a run.
+bool is_configuration(const CompileInput& input);
+/// Whether training accepts it too. Where the model is no configuration that can be trained there is nothing to ask;
+/// where libtorch is missing nobody can be asked.
+enum class TrainingAccepts { Yes, NothingToTrain, CannotSay };
+Result<TrainingAccepts> training_accepts(const CheckCommand& command);
+/// Goes on as the program that has libtorch, if it can be asked and is not this one.
+void ask_with_libtorch(const CheckCommand& command);
+/// The schedule that the input names.
+Result<Schedule> load_input_schedule(const CompileInput& input);
 /// Prints the diagnostic as the input's format wants it; the exit code.
 int report(const CompileInput& input, const Diagnostic& problem);
 int report(const std::string& format, bool color, const Diagnostic& problem);

@@ -240,6 +240,7 @@ int run_program(int argc, char** argv) {
   }
   if (chosen) return chosen();
   if (*compile_app) return run(compile);
+  check.command_line.assign(argv, argv + argc);
   if (*check_app) return run(check);
   if (*explain_app) return run(explain);
   if (*schedule_app) return run(schedule);

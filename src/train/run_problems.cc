@@ -9,6 +9,10 @@ Diagnostic as_diagnostic(const RunError& problem) {
     case RunProblem::Operation:
       return error(ErrorCode::E801, {}, problem.what())
           .help("the line of the schedule behind the operation stands in brackets; all other devices were stopped");
+    case RunProblem::Memory:
+      return error(ErrorCode::E801, {}, problem.what())
+          .help("what the plan takes was there when the run began: other programs, or the memory of libraries, took it")
+          .help("recompute, zero and smaller slices of the batch need less: piper check shows which helps");
     case RunProblem::Stalled:
       return error(ErrorCode::E802, {}, problem.what())
           .help("look at the device that others wait for; --patience gives everything more time");

@@ -1,4 +1,5 @@
 // What goes wrong in a run ends it everywhere, and the message names the culprit.
+#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,6 +31,20 @@ TEST(Faults, AnOperationThatThrows) {
     if (device == 1 && op == 4) throw std::runtime_error("planted");
   };
   expect_golden("E801_operation", failure_of(settings));
+}
+
+TEST(Faults, MemoryThatIsNotThere) {
+  TrainSettings settings;
+  settings.job.run.before_op = [](int device, int op) {
+    if (device == 1 && op == 4) throw std::bad_alloc();
+  };
+  expect_golden("E801_memory", failure_of(settings));
+  settings.job.run.before_op = [](int device, int op) {
+    if (device == 0 && op == 1) static_cast<void>(at::empty({int64_t{1} << 55}));
+  };
+  const std::string message = failure_of(settings);
+  EXPECT_NE(message.find("error[E801]: device 0: op 1"), std::string::npos) << message;
+  EXPECT_EQ(message.find("frame #"), std::string::npos) << message;
 }
 
 /// A device that does not go on: the others say what they wait for. It stalls in its last backward, when everything that could be under

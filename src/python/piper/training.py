@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import warnings
 import weakref
 from dataclasses import dataclass
 from typing import Mapping, NamedTuple, Optional, Union
@@ -129,6 +130,9 @@ class Trainer:
         self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", patience,
                                                                 where != "local", gpu)
         _open.add(self)
+        if turns := self._handle.one_at_a_time():
+            warnings.warn(f"piper: the devices of this process take turns with depthwise convolutions ({', '.join(turns)}): on this kind of "
+                          "machine PyTorch cannot run them on several threads at a time; processes with one device each can", stacklevel=2)
 
     def step(self, batch: Batch) -> StepResult:
         """One step on a whole batch, which must look like the example. Raises a RunError if it fails; the trainer is over then."""
@@ -207,7 +211,7 @@ class Trainer:
         return [(first, "moment1"), ("exp_avg_sq", "moment2"), ("master", "master")]
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Sets the weights; the optimiser starts anew. `state` has the names of `module.state_dict()`; tied weights may stand once."""
+        """Sets weights and buffers; the optimiser starts anew. `state` has the names of `module.state_dict()`; tied weights may stand once."""
         values, missing = _values(self.model.module), []
         names = _aliases(self.model.module)
         for name, value in values.items():

@@ -149,7 +149,7 @@ class Run : public Executor {
       const int64_t parts = static_cast<int64_t>(group.size()) / prepare.plan.sharers;
       return (std::max(op.label.slice, 0) * parts + position / prepare.plan.sharers) * work.samples;
     };
-    slice_.first_sample = first_sample(prepare.device);
+    slice_.first_sample = site.first_sample = first_sample(prepare.device);
     const auto divide = [&](int partition, int64_t& parts, int64_t& part) {
       if (partition < 0) return std::vector<int>();
       const std::vector<int> members = prepare.members_of(partition);

@@ -12,6 +12,7 @@ namespace piper {
 
 enum class RunProblem {
   Operation,
+  Memory,  // there was not enough for one
   Stalled,
   NotFinite,
   Elsewhere  // another process has said what

@@ -8,12 +8,23 @@
 namespace piper {
 namespace {
 
+std::string training_program() {
+  return (own_program().parent_path() / "piper-train").string();
+}
+
 int start_training(const TrainInput& input) {
-  become((own_program().parent_path() / "piper-train").string(), input.command_line);
+  become(training_program(), input.command_line);
   return report_text(built_without_libtorch(), input.color);  // there is none
 }
 
 }  // namespace
+
+Result<TrainingAccepts> training_accepts(const CheckCommand& command) {
+  return is_configuration(command.input) ? TrainingAccepts::CannotSay : TrainingAccepts::NothingToTrain;
+}
+void ask_with_libtorch(const CheckCommand& command) {
+  if (is_configuration(command.input)) become(training_program(), command.command_line);
+}
 
 int run(const TrainCommand& command) {
   return start_training(command.input);

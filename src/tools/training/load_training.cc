@@ -9,6 +9,7 @@
 #include "cost/load_cluster.h"
 #include "schedule/load_schedule.h"
 #include "tools/commands.h"
+#include "train/loop/check_training.h"
 #include "train/run_problems.h"
 
 namespace piper {
@@ -36,6 +37,21 @@ Result<LoadedTraining> load(const TrainInput& input) {
         .help("leave --emulate out, or train with --on cpu");
   return out;
 }
+
+Result<TrainingAccepts> training_accepts(const CheckCommand& command) {
+  const CompileInput& input = command.input;
+  if (!is_configuration(input)) return TrainingAccepts::NothingToTrain;
+  PIPER_TRY(const SourceFilePtr file, read_file(input.model, "the configuration"));
+  PIPER_TRY(const Schedule schedule, load_input_schedule(input));
+  CompileOptions options;
+  if (!input.cluster.empty()) {
+    PIPER_TRY(options.cluster, load_cluster(input.cluster));
+  }
+  PIPER_TRY(const Trainable trainable, check_training(file, input.step, schedule, options));
+  return trainable == Trainable::Yes ? TrainingAccepts::Yes : TrainingAccepts::NothingToTrain;
+}
+
+void ask_with_libtorch(const CheckCommand&) {}  // here it is
 
 int report_unwritable(const Diagnostic& problem, bool color) {
   report_text(problem, color);

@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/invariant.h"
 #include "ir/local_size.h"
 
@@ -113,27 +115,44 @@ ComputationForm CapturedComputations::form(std::string_view name, Pass pass) con
 std::unique_ptr<Computation> CapturedComputations::make(const ComputationSite& site) {
   const ChunkId id = chunk(site.name);
   auto& program = programs_[{id.value, site.pass, site.samples, site.parts}];
-  if (!program) program = must(model_.program(id, site.pass, site.samples, site.parts, place_));
+  if (!program) {
+    program = must(model_.program(id, site.pass, site.samples, site.parts, place_));
+    for (const std::string& name : program->one_at_a_time()) one_at_a_time_.insert(name);
+  }
   std::vector<at::Tensor> states;
-  for (const std::string& name : model_.states(id, site.pass)) states.push_back(state(site.device, name));
+  for (const std::string& name : model_.states(id, site.pass)) states.push_back(state(site, name));
   return std::make_unique<CapturedComputation>(program, site.part, std::move(states));
 }
 
-at::Tensor CapturedComputations::state(int device, const std::string& name) {
-  at::Tensor& out = states_[{device, name}];
-  if (!out.defined()) {
-    const TensorLayout& layout = tensor(name).layout;
-    out = at::empty(layout.sizes, c10::TensorOptions().dtype(static_cast<c10::ScalarType>(layout.element)));
-    initial_(name, out);
-    out = out.to(place_);
+at::Tensor CapturedComputations::state(const ComputationSite& site, const std::string& name) {
+  State& out = states_[{site.device, name}];
+  out.first_sample = std::min(out.first_sample, site.first_sample);
+  if (!out.tensor.defined()) {
+    at::Tensor whole = on_host(name);
+    initial_(name, whole);
+    out.tensor = whole.to(place_);
   }
-  return out;
+  return out.tensor;
 }
 
-at::Tensor CapturedComputations::find_state(const std::string& name) const {
-  for (const auto& [site, tensor] : states_)
-    if (site.second == name) return tensor;
-  return {};
+at::Tensor CapturedComputations::on_host(const std::string& name) const {
+  const TensorLayout& layout = tensor(name).layout;
+  return at::empty(layout.sizes, c10::TensorOptions().dtype(static_cast<c10::ScalarType>(layout.element)));
+}
+
+CapturedComputations::State CapturedComputations::find_state(const std::string& name) const {
+  State first;
+  for (const auto& [at, state] : states_)
+    if (at.second == name && state.first_sample < first.first_sample) first = state;
+  return first;
+}
+
+void CapturedComputations::set_states(const std::function<void(const std::string& name, at::Tensor& whole)>& fill) {
+  for (auto& [at, state] : states_) {
+    at::Tensor whole = on_host(at.second);
+    fill(at.second, whole);
+    state.tensor.copy_(whole);
+  }
 }
 
 TensorForm CapturedComputations::value(std::string_view name, int64_t samples) const {

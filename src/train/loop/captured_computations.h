@@ -1,9 +1,12 @@
 // A captured model as the runtime sees it.
 #pragma once
 
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -27,21 +30,33 @@ class CapturedComputations : public Computations {
   ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const override;
   ParameterForm parameter(std::string_view name) const override;
 
-  /// A model buffer that passes write, as the first device that does has it; undefined if none does.
-  at::Tensor find_state(const std::string& name) const;
+  /// Names of operators with which devices here take turns (capture/one_at_a_time.h).
+  const std::set<std::string>& one_at_a_time() const { return one_at_a_time_; }
+
+  /// A model buffer that passes write: the copy of one device, and the first sample of the batch that it ever sees.
+  struct State {
+    at::Tensor tensor;
+    int64_t first_sample = std::numeric_limits<int64_t>::max();
+  };
+  /// As the device has it that runs the first slice of those here; undefined if none writes it.
+  State find_state(const std::string& name) const;
+  /// Sets all copies.
+  void set_states(const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
 
  private:
   ChunkId chunk(std::string_view name) const;
   ValueId value_id(std::string_view name) const;
   const GraphTensor& tensor(std::string_view name) const;
-  at::Tensor state(int device, const std::string& name);
+  at::Tensor state(const ComputationSite& site, const std::string& name);
+  at::Tensor on_host(const std::string& buffer) const;
 
   const CapturedModel& model_;
   const ModelGraph& graph_;
   std::function<void(const std::string& name, at::Tensor& whole)> initial_;
   c10::Device place_;
   std::map<std::tuple<int, Pass, int64_t, Division>, std::shared_ptr<const ChunkProgram>> programs_;
-  std::map<std::pair<int, std::string>, at::Tensor> states_;
+  std::map<std::pair<int, std::string>, State> states_;  // by device and name
+  std::set<std::string> one_at_a_time_;
   std::map<std::string, ChunkId, std::less<>> chunks_;
   std::map<std::string, ValueId, std::less<>> values_;
   std::map<std::string, ParameterId, std::less<>> parameters_;

@@ -1,6 +1,9 @@
 #include "train/loop/prepare_training.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "capture/known_cuts.h"
@@ -19,13 +22,18 @@ std::vector<int64_t> sizes_of_slices(const Plan& plan) {
   return sizes;
 }
 
-/// Among how many devices regions are divided.
-std::vector<Division> parts_of_regions(const Plan& plan) {
-  std::set<Division> parts;
+/// Among how many devices the values of a computation are divided.
+Division division_of(const Plan& plan, const PlanWork& work) {
   const auto size = [&](int partition) {
     return partition < 0 ? 1 : plan.partitions[static_cast<size_t>(partition)].part_size;
   };
-  for (const PlanWork& work : plan.works) parts.insert({size(work.layout), size(work.cut)});
+  return {size(work.layout), size(work.cut)};
+}
+
+/// Among how many devices regions are divided.
+std::vector<Division> parts_of_regions(const Plan& plan) {
+  std::set<Division> parts;
+  for (const PlanWork& work : plan.works) parts.insert(division_of(plan, work));
   parts.erase(Division{});
   return {parts.begin(), parts.end()};
 }
@@ -79,45 +87,90 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan,
   return capture(model.meta, capturing);
 }
 
-/// Compiles the schedule for a graph that was captured for any sizes, and captures the model for those it needs.
-Result<CapturedModel> capture_for(const TrainableModel& model, std::shared_ptr<const ModelGraph> sketched,
-                                  const Schedule& schedule, CompileOptions options, bool measure) {
+Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule, int64_t samples) {
+  CaptureOptions capturing = capture_options(model, cuts_of(model, schedule));
+  capturing.samples = {samples};
+  capturing.measure_operators = false;
+  return capture(model.meta, capturing);
+}
+
+/// With few samples an expert may have one slot only, and a dimension of size 1 says little: then a larger sketch
+/// tells.
+Result<Compiled> compile_sketch(const TrainableModel& model, const CapturedModel& sketched, const Schedule& schedule,
+                                const CompileOptions& options) {
+  auto compiled = compile(sketched, schedule, options);
+  if (compiled || compiled.error().code != ErrorCode::E308 || sketched.slices()[0].samples >= model.step.batch)
+    return compiled;
+  PIPER_TRY(const CapturedModel larger, sketch(model, schedule, model.step.batch));
+  return compile(larger, schedule, options);
+}
+
+/// Compiles the schedule for a model that was captured for any sizes, and captures it for those it needs.
+Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& sketched, const Schedule& schedule,
+                                  CompileOptions options, const Preparing& preparing) {
   options.after_pass = nullptr;
-  PIPER_TRY(const Compiled compiled, compile(std::move(sketched), schedule, options));
-  return capture_for(model, compiled.plan, measure);
+  PIPER_TRY(const Compiled compiled, compile_sketch(model, sketched, schedule, options));
+  if (preparing.fits) PIPER_CHECK(preparing.fits(compiled.plan));
+  return capture_for(model, compiled.plan, preparing.measure);
 }
 
 }  // namespace
 
 Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule) {
-  CaptureOptions capturing = capture_options(model, cuts_of(model, schedule));
-  capturing.samples = {std::min<int64_t>(model.step.batch, 2)};
-  capturing.measure_operators = false;
-  return capture(model.meta, capturing);
+  return sketch(model, schedule, std::min<int64_t>(model.step.batch, 2));
 }
 
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
                                   const CompileOptions& options, bool measure) {
-  if (cuts_of(model, schedule).seeds.empty()) return capture_for(model, whole.graph(), schedule, options, measure);
+  const Preparing preparing{measure, nullptr};
+  if (cuts_of(model, schedule).seeds.empty()) return capture_for(model, whole, schedule, options, preparing);
   PIPER_TRY(const CapturedModel cut, sketch(model, schedule));
-  return capture_for(model, cut.graph(), schedule, options, measure);
+  return capture_for(model, cut, schedule, options, preparing);
+}
+
+Result<Compiled> compile(const CapturedModel& captured, const Schedule& schedule, const CompileOptions& options) {
+  auto compiled = compile(captured.graph(), schedule, options);
+  if (compiled || compiled.error().code != ErrorCode::E308) return compiled;
+  for (const Diagnostic& reason : captured.unshardable()) compiled.error().notes.push_back({{}, reason.message});
+  return compiled;
+}
+
+Checked check_programs(const CapturedModel& captured, const Plan& plan) {
+  std::map<std::string, ChunkId, std::less<>> chunks;
+  for (size_t c = 0; c < captured.graph()->chunks.size(); ++c) chunks[captured.graph()->chunks[c].name] = ChunkId(c);
+  for (const PlanWork& work : plan.works) {
+    if (!work.pass) continue;
+    PIPER_CHECK(captured.check_program(chunks.at(plan.names[static_cast<size_t>(work.name)]), *work.pass, work.samples,
+                                       division_of(plan, work)));
+  }
+  return Ok{};
+}
+
+Checked check_device_count(const TrainConfig& train, const Plan& plan) {
+  if (!train.run.devices || *train.run.devices == device_count(plan)) return Ok{};
+  return error(ErrorCode::E205, {},
+               fmt::format("the schedule is for {} devices, the run for {}", device_count(plan), *train.run.devices))
+      .help("leave `devices` out, or change the mesh of the schedule");
 }
 
 Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
-                                          const CompileOptions& options) {
+                                          const CompileOptions& options, const Preparing& preparing) {
   PIPER_TRY(const CapturedModel sketched, sketch(model, schedule));
-  PIPER_TRY(CapturedModel captured, capture_for(model, sketched.graph(), schedule, options, true));
+  PIPER_TRY(CapturedModel captured, capture_for(model, sketched, schedule, options, preparing));
   PreparedTraining out;
   out.captured = std::make_shared<const CapturedModel>(std::move(captured));
-  PIPER_TRY(Compiled compiled, compile(out.captured->graph(), schedule, options));
+  PIPER_TRY(Compiled compiled, compile(*out.captured, schedule, options));
+  PIPER_CHECK(check_programs(*out.captured, compiled.plan));
+  if (preparing.fits) PIPER_CHECK(preparing.fits(compiled.plan));
   out.plan = std::make_shared<const Plan>(std::move(compiled.plan));
   return out;
 }
 
-Result<PreparedTraining> prepare_for_plan(const TrainableModel& model, const SourceFilePtr& plan) {
+Result<PreparedTraining> prepare_for_plan(const TrainableModel& model, const SourceFilePtr& plan, const Fits& fits) {
   PreparedTraining out;
   PIPER_TRY(Plan parsed, parse_plan(plan));
   out.plan = std::make_shared<const Plan>(std::move(parsed));
+  if (fits) PIPER_CHECK(fits(*out.plan));
   PIPER_TRY(CapturedModel captured, capture_for(model, *out.plan, true));
   out.captured = std::make_shared<const CapturedModel>(std::move(captured));
   return out;

@@ -2,11 +2,13 @@
 // makes.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "capture/capture.h"
 #include "compile/compile.h"
 #include "models/build_model.h"
+#include "train/config.h"
 #include "train/loop/captured_computations.h"
 
 namespace piper {
@@ -25,10 +27,29 @@ Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedu
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
                                   const CompileOptions& options, bool measure);
 
-/// Captures the model, compiles the schedule, and captures again for the sizes of slices that it needs.
+/// For the captured model. A region that cannot be sharded comes with the reason that capture has found.
+Result<Compiled> compile(const CapturedModel& captured, const Schedule& schedule, const CompileOptions& options = {});
+
+/// Every computation of the plan can be made: what the model cannot do is refused before devices are prepared.
+Checked check_programs(const CapturedModel& captured, const Plan& plan);
+
+/// E205: the configuration asks for another number of devices.
+Checked check_device_count(const TrainConfig& train, const Plan& plan);
+
+/// Whether there is enough memory for a plan.
+using Fits = std::function<Checked(const Plan& plan)>;
+
+struct Preparing {
+  bool measure = true;  // operators run once to see how much memory they take
+  Fits fits = nullptr;  // asked before that, and once more of the plan that it leads to
+};
+
+/// Captures the model, compiles the schedule, and captures again for the sizes of slices that it needs. Everything that
+/// the plan runs can be made then.
 Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
-                                          const CompileOptions& options = {});
+                                          const CompileOptions& options = {}, const Preparing& preparing = {});
 /// Captures the model for a plan that another process has made.
-Result<PreparedTraining> prepare_for_plan(const TrainableModel& model, const SourceFilePtr& plan);
+Result<PreparedTraining> prepare_for_plan(const TrainableModel& model, const SourceFilePtr& plan,
+                                          const Fits& fits = nullptr);
 
 }  // namespace piper

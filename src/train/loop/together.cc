@@ -90,10 +90,10 @@ std::string name_of_process(const World& world) {
 
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Identity& identity,
-                                          const Patience& of_job, bool other_plan) try {
+                                          const Patience& of_job, bool other_plan, const Fits& fits) try {
   const std::chrono::milliseconds limit = limit_at_start(of_job);
   if (world.rank() == 0) {
-    auto prepared = prepare_training(model, schedule, options);
+    auto prepared = prepare_training(model, schedule, options, {true, fits});
     Handout handout{identity, {}, 0};
     if (prepared) handout = {identity, print(*prepared->plan), hash(*prepared->plan) ^ (other_plan ? 1 : 0)};
     world.broadcast(pack_all(std::vector{handout}), limit);
@@ -107,7 +107,7 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
   std::string complaint = difference(identity, handout.identity);
   Result<PreparedTraining> prepared = rank_0_failed();
   if (complaint.empty()) {
-    prepared = prepare_for_plan(model, make_source("the plan of rank 0", handout.plan));
+    prepared = prepare_for_plan(model, make_source("the plan of rank 0", handout.plan), fits);
     complaint = prepared ? difference_of_plans(hash(*prepared->plan) ^ (other_plan ? 1 : 0), handout.hash)
                          : render(prepared.error());
   }
@@ -152,6 +152,19 @@ Result<int> take_gpu(World& world, const std::vector<std::string>& visible, cons
     return do_not_fit(fmt::format("\n  {} of {} processes say which GPUs they see", claims.size(), world.ranks()));
   PIPER_TRY(const std::vector<int> given, give_out(claims));
   return given[static_cast<size_t>(world.rank())];
+} catch (const CommunicationError& problem) {
+  return cannot_begin(problem);
+}
+
+Checked check_memory_together(World& world, const MemoryClaim& mine, const Patience& of_job) try {
+  const std::chrono::milliseconds limit = limit_at_start(of_job);
+  std::vector<MemoryClaim> claims;
+  for (const auto& bytes : world.gather(pack_all(std::vector{mine}), limit))
+    for (MemoryClaim& claim : unpack_all<MemoryClaim>(bytes.value_or(""))) claims.push_back(std::move(claim));
+  claims = unpack_all<MemoryClaim>(world.broadcast(pack_all(claims), limit));
+  if (static_cast<int>(claims.size()) != world.ranks())
+    return do_not_fit(fmt::format("\n  {} of {} processes say what memory they have", claims.size(), world.ranks()));
+  return check_memory(claims);
 } catch (const CommunicationError& problem) {
   return cannot_begin(problem);
 }

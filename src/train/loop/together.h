@@ -14,6 +14,7 @@
 #include "runtime/flight.h"
 #include "runtime/job.h"
 #include "train/loop/prepare_training.h"
+#include "train/memory_claims.h"
 
 namespace piper {
 
@@ -25,7 +26,7 @@ using Identity = std::vector<std::pair<std::string, std::string>>;
 /// `other_plan`: a planted fault.
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Identity& identity,
-                                          const Patience& of_job, bool other_plan = false);
+                                          const Patience& of_job, bool other_plan = false, const Fits& fits = nullptr);
 
 /// E805 at every rank if one of them has something else than rank 0. For processes that have made the same plan each.
 Checked check_alike(World& world, const Identity& identity, const Patience& of_job);
@@ -35,6 +36,9 @@ Checked check_processes(const World& world, int devices, const Processor& proces
 
 /// Every process gets a GPU of its own: which of those that it sees. E807 at every rank if there are too few.
 Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Patience& of_job);
+
+/// E405 at every rank if the processes of one of the hosts need more than it has.
+Checked check_memory_together(World& world, const MemoryClaim& mine, const Patience& of_job);
 
 class Together {
  public:

@@ -18,6 +18,7 @@
 #include "train/loop/plant_fault.h"
 #include "train/loop/predictions.h"
 #include "train/loop/profile.h"
+#include "train/loop/take_memory.h"
 
 namespace piper {
 namespace {
@@ -51,19 +52,20 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   if (options.emulate) compiling.cluster = *options.emulate;
   if (options.cluster) compiling.cluster = *options.cluster;
   compiling.costs = options.costs;
+  const auto claim = [&](const Plan& plan) { return memory_claim(plan, options.world, processor_of(options)); };
+  const Fits fits = [&](const Plan& plan) { return check_memory({claim(plan)}); };
   PIPER_TRY(PreparedTraining prepared,
             options.world
                 ? prepare_together(*options.world, model, chosen, compiling, options.identity, options.job.patience,
-                                   options.fault && options.fault->kind == PlantedFault::Kind::Plan)
-                : prepare_training(model, chosen, compiling));
+                                   options.fault && options.fault->kind == PlantedFault::Kind::Plan, fits)
+                : prepare_training(model, chosen, compiling, {true, fits}));
   const Nanoseconds planned = now();
   PIPER_CHECK(check_types(element_types(model.step, model.step.weights)));
-  if (train.run.devices && *train.run.devices != device_count(*prepared.plan))
-    return error(ErrorCode::E205, {},
-                 fmt::format("the schedule is for {} devices, the run for {}", device_count(*prepared.plan),
-                             *train.run.devices))
-        .help("leave `devices` out, or change the mesh of the schedule");
-  if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(*prepared.plan), processor_of(options)));
+  PIPER_CHECK(check_device_count(train, *prepared.plan));
+  if (options.world) {
+    PIPER_CHECK(check_processes(*options.world, device_count(*prepared.plan), processor_of(options)));
+    PIPER_CHECK(check_memory_together(*options.world, claim(*prepared.plan), options.job.patience));
+  }
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
   std::unique_ptr<Training> out(new Training(std::move(model), std::move(prepared), train, std::move(tokens), options));

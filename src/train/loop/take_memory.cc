@@ -1,0 +1,40 @@
+#include "train/loop/take_memory.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <algorithm>
+
+#include "base/saturate.h"
+#include "comm/processes/process_world.h"
+#include "plan/issue_order_memory.h"
+#include "train/loop/together.h"
+
+namespace piper {
+namespace {
+
+/// All devices of a process share its processors, or its GPU.
+std::vector<MemoryPool> memory_of(const Processor& processor, const std::string& process) {
+  const c10::Device place = processor.place();
+  if (place.is_cpu()) return host_memory(host_name());
+  c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(place.type());
+  allocator.emptyCache();  // of what operators took when they were measured
+  return {{"the GPU of " + process, static_cast<int64_t>(allocator.getMemoryInfo(place.index()).first)}};
+}
+
+}  // namespace
+
+MemoryClaim memory_claim(const Plan& plan, const World* world, const Processor& processor) {
+  const int devices = device_count(plan);
+  const DeviceBlock here = world ? devices_of(world->rank(), world->ranks(), devices) : DeviceBlock{0, devices};
+  const std::string process = world ? name_of_process(*world) : "this process";
+  MemoryClaim claim{process, 0, memory_of(processor, process)};
+  for (const PlanTemplate& t : plan.templates) {
+    const int64_t count = std::count_if(t.devices.begin(), t.devices.end(), [&](int device) {
+      return device >= here.first && device < here.first + here.count;
+    });
+    if (count > 0) claim.needed = saturating_add(claim.needed, saturating_multiply(count, issue_order_use(t).peak));
+  }
+  return claim;
+}
+
+}  // namespace piper

@@ -1,0 +1,14 @@
+// What the devices of a plan will take in this process, and what there is for them.
+#pragma once
+
+#include "comm/world.h"
+#include "plan/plan.h"
+#include "runtime/processor.h"
+#include "train/memory_claims.h"
+
+namespace piper {
+
+/// The peaks of its devices. `world`: the processes of the job; null: all devices are in this one.
+MemoryClaim memory_claim(const Plan& plan, const World* world, const Processor& processor);
+
+}  // namespace piper

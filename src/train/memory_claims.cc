@@ -1,0 +1,115 @@
+#include "train/memory_claims.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "base/bytes.h"
+#include "base/saturate.h"
+
+namespace piper {
+namespace {
+
+constexpr int64_t no_limit = int64_t{1} << 60;
+
+/// The number behind the name, in a file of lines `name: 12 kB` or `name 12`.
+std::optional<int64_t> number_in(const std::filesystem::path& file, const std::string& name) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string word, unit;
+    int64_t number = 0;
+    if (!(words >> word >> number) || (word != name && word != name + ":")) continue;
+    words >> unit;
+    return unit == "kB" ? saturating_multiply(number, 1024) : number;
+  }
+  return std::nullopt;
+}
+
+/// None: there is no such file, or it holds a word such as `max`.
+std::optional<int64_t> number_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  int64_t number = 0;
+  return in >> number ? std::optional(number) : std::nullopt;
+}
+
+/// How one version of control groups is written.
+struct GroupFiles {
+  std::string_view limit, used, files;
+};
+constexpr GroupFiles version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"};
+constexpr GroupFiles version_2 = {"memory.max", "memory.current", "file"};
+
+/// The group and those around it, as far as they have limits.
+void add_groups(const std::filesystem::path& mount, std::string group, const GroupFiles& files, const std::string& host,
+                std::vector<MemoryPool>& out) {
+  if (!std::filesystem::is_directory(mount / group.substr(1))) group = "/";  // a container sees only its own
+  while (true) {
+    const std::filesystem::path folder = mount / group.substr(1);
+    const auto limit = number_of(folder / files.limit), used = number_of(folder / files.used);
+    if (limit && used && *limit < no_limit) {
+      const int64_t cached = number_in(folder / "memory.stat", std::string(files.files)).value_or(0);
+      out.emplace_back(fmt::format("the control group {} on {}", group, host),
+                       *limit - std::max<int64_t>(*used - cached, 0));
+    }
+    if (group == "/") return;
+    group = std::filesystem::path(group).parent_path().string();
+  }
+}
+
+}  // namespace
+
+Checked check_memory(const std::vector<MemoryClaim>& claims) {
+  struct Use {
+    int64_t needed = 0, there = no_limit;
+    std::vector<const MemoryClaim*> by;
+  };
+  std::map<std::string, Use> pools;
+  for (const MemoryClaim& claim : claims)
+    for (const auto& [name, bytes] : claim.pools) {
+      Use& use = pools[name];
+      use.needed = saturating_add(use.needed, claim.needed);
+      use.there = std::min(use.there, bytes);
+      use.by.push_back(&claim);
+    }
+  for (const auto& [name, use] : pools) {
+    if (use.needed <= use.there) continue;
+    Diagnostic problem =
+        error(ErrorCode::E405, {},
+              fmt::format("the devices of {} need {} at their peaks; {} has {} left",
+                          use.by.size() == 1 ? use.by[0]->process : fmt::format("{} processes", use.by.size()),
+                          human_bytes(use.needed), name, human_bytes(std::max<int64_t>(use.there, 0))));
+    for (size_t i = 0; use.by.size() > 1 && i < std::min<size_t>(4, use.by.size()); ++i)
+      problem.notes.push_back({{}, fmt::format("{} needs {}", use.by[i]->process, human_bytes(use.by[i]->needed))});
+    return std::move(problem)
+        .help(
+            "piper check shows what takes the memory of each device, and what would help: zero, recompute, more stages")
+        .help("several hosts have more of it: piper launch --hosts; or make model or batch smaller");
+  }
+  return Ok{};
+}
+
+std::vector<MemoryPool> host_memory(const std::string& host, const std::filesystem::path& root) {
+  std::vector<MemoryPool> out;
+  const std::filesystem::path info = root / "proc/meminfo";
+  if (const auto available = number_in(info, "MemAvailable"))
+    out.emplace_back(host, saturating_add(*available, number_in(info, "SwapFree").value_or(0)));
+  std::ifstream groups(root / "proc/self/cgroup");  // lines `4:memory:/user.slice`, or `0::/user.slice`
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos || line.size() < second + 2) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
+    const std::filesystem::path mounts = root / "sys/fs/cgroup";
+    if (controllers.empty())
+      add_groups(mounts, group, version_2, host, out);
+    else if (("," + controllers + ",").find(",memory,") != std::string::npos)
+      add_groups(mounts / "memory", group, version_1, host, out);
+  }
+  return out;
+}
+
+}  // namespace piper
