@@ -155,6 +155,7 @@ Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const s
 Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule& schedule,
                          const CompileOptions& options) {
   PIPER_CHECK(check_phases(schedule));
+  if (options.costs) PIPER_CHECK(check_names(*options.costs, *model));
   TrainingDag start = initial_dag(std::move(model));
   add_origins(start, schedule);
   Pipeline pipeline(std::move(start), options);

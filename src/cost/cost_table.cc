@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
+#include <set>
 
 #include "base/scanner.h"
 #include "base/suggest.h"
@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view update_word = "update";
 constexpr int64_t version = 1;
+constexpr double most_seconds = 1e12;  // so that sums of them stay numbers
 
 Result<std::optional<Pass>> read_pass(Scanner& in) {
   const Token token = in.peek();
@@ -37,8 +38,9 @@ Result<double> read_seconds(Scanner& in) {
       where.file->text.substr(static_cast<size_t>(where.begin), static_cast<size_t>(where.end - where.begin));
   double seconds = 0;
   const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (problem != std::errc() || rest != text.data() + text.size() || !std::isfinite(seconds) || seconds < 0)
-    return error(ErrorCode::E102, where, fmt::format("\"{}\" is not a time in seconds, 0 or more", text))
+  if (problem != std::errc() || rest != text.data() + text.size() || !(seconds >= 0 && seconds <= most_seconds))
+    return error(ErrorCode::E102, where,
+                 fmt::format("\"{}\" is not a time in seconds, from 0 to {:.0e}", text, most_seconds))
         .help("such as 0.00123 or 1.23e-3");
   return seconds;
 }
@@ -59,7 +61,6 @@ Result<CostTable> parse_cost_table(const SourceFilePtr& file) {
   PIPER_CHECK(in.end_of_line());
   CostTable table;
   table.where = in.range_from(start);
-  std::map<CostTable::Key, SourceRange> places;
   while (!in.at_end()) {
     const Token first = in.peek();
     CostTable::Key key;
@@ -72,7 +73,7 @@ Result<CostTable> parse_cost_table(const SourceFilePtr& file) {
                    key.pass ? "a pass runs on at least 1 sample" : "an update has 0 samples");
     const SourceRange where = in.range_from(first);
     PIPER_TRY(const double seconds, read_seconds(in));
-    const auto [place, fresh] = places.emplace(key, where);
+    const auto [place, fresh] = table.places.emplace(key, where);
     if (!fresh)
       return error(ErrorCode::E104, where, fmt::format("{} has a cost already", key.name))
           .note(place->second, "first given here");
@@ -87,6 +88,25 @@ std::string print(const CostTable& table) {
     out +=
         fmt::format("{} {} {} {}\n", as_name(key.name), key.pass ? name(*key.pass) : update_word, key.samples, seconds);
   return out;
+}
+
+Checked check_names(const CostTable& table, const ModelGraph& model) {
+  std::vector<std::string> chunks, parameters;
+  for (const Chunk& chunk : model.chunks) chunks.push_back(chunk.name);
+  for (const Parameter& parameter : model.parameters) parameters.push_back(parameter.name);
+  const std::set<std::string> known_chunks(chunks.begin(), chunks.end()),
+      known_parameters(parameters.begin(), parameters.end());
+  for (const auto& [key, where] : table.places) {
+    const bool update = !key.pass;
+    // a bucket is called by its number and the first of its parameters: bucket3.layer.0.wq
+    const std::string name = update ? key.name.substr(std::min(key.name.find('.'), key.name.size() - 1) + 1) : key.name;
+    if (update ? known_parameters.contains(name) : known_chunks.contains(name)) continue;
+    return error(ErrorCode::E105, where,
+                 fmt::format("the model has no {} \"{}\"", update ? "parameter" : "chunk", name))
+        .help(did_you_mean(name, update ? parameters : chunks))
+        .help("measure again with this model and schedule, or take the line out");
+  }
+  return Ok{};
 }
 
 std::optional<double> find(const CostTable& table, std::string_view name, std::optional<Pass> pass, int64_t samples) {

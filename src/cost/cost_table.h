@@ -23,13 +23,17 @@ struct CostTable {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   std::map<Key, double> seconds;
-  SourceRange where;  // the first line
+  SourceRange where;                  // the first line
+  std::map<Key, SourceRange> places;  // of the lines that were read
   friend bool operator==(const CostTable& a, const CostTable& b) { return a.seconds == b.seconds; }
 };
 
-/// Malformed lines, NaN, negative times, unknown passes and repeated keys are errors with their place.
+/// Malformed lines, NaN, times that are negative or longer than any, unknown passes and repeated keys are errors with their place.
 Result<CostTable> parse_cost_table(const SourceFilePtr& file);
 std::string print(const CostTable& table);
+
+/// E105: a cost of a chunk or of parameters that the model does not have.
+Checked check_names(const CostTable& table, const ModelGraph& model);
 
 /// Recomputation costs what forward costs, unless the table says otherwise.
 std::optional<double> find(const CostTable& table, std::string_view name, std::optional<Pass> pass, int64_t samples);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/suggest.h"
 #include "schedule/schedule_text.h"
@@ -35,10 +36,6 @@ Result<std::vector<int>> find_stages(const TrainingDag& dag, const Use& use, con
           return error(ErrorCode::E313, where,
                        fmt::format("use: chunk {} belongs to no stage", dag.model->chunks[c].name))
               .help("let the place directive with stages=… select everything: place({}, …)");
-      for (int s = 0; s < *std::ranges::max_element(stages.of_chunk); ++s)
-        if (std::ranges::find(stages.of_chunk, s) == stages.of_chunk.end())
-          return error(ErrorCode::E313, where, fmt::format("use: no chunk belongs to {} {}", stages.tag, s))
-              .help("number the stages from 0 without gaps");
       return stages.of_chunk;
     }
     names.push_back(stages.tag);
@@ -75,6 +72,12 @@ PlacedStages::PlacedStages(const TrainingDag& dag, std::vector<int> stage_of_chu
   for (size_t c = 0; c < stage_of_chunk.size(); ++c)
     chunks_[static_cast<size_t>(stage_of_chunk[c])].push_back(ChunkId(c));
   for (size_t d = dim_ + 1; d < dag.dims.size(); ++d) stride_ *= dag.dims[d].parts;
+  std::map<DeviceList, GroupId> first;
+  for (size_t g = 0; g < dag.groups.group_count(); ++g) {
+    DeviceList devices = dag.groups[GroupId(g)].devices;
+    std::ranges::sort(devices);
+    first_like_.push_back(first.emplace(std::move(devices), GroupId(g)).first->second);
+  }
 }
 
 /// Stages that place has cut are on one group by construction; instances of a scope may be scattered.
@@ -82,7 +85,7 @@ Checked PlacedStages::check_one_group_each(const SourceRange& where) const {
   for (int s = 0; s < count(); ++s)
     for (int m = 0; m < microbatches(); ++m)
       for (const ChunkId chunk : chunks(s))
-        if (const Node* node = find(chunk, Pass::F, m); node->group != group(s, m))
+        if (const Node* node = find(chunk, Pass::F, m); first_like(node->group) != group(s, m))
           return error(ErrorCode::E313, where,
                        fmt::format("use: stage {} is placed on {} and on {}", s,
                                    print_devices(dag_->groups[group(s, m)].devices),

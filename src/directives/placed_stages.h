@@ -20,8 +20,9 @@ class PlacedStages {
   int slices_per_microbatch() const { return dag_->slices() / microbatches(); }
   const std::vector<ChunkId>& chunks(int stage) const { return chunks_[static_cast<size_t>(stage)]; }
 
-  /// The group that runs a stage for a microbatch, and who placed it there.
-  GroupId group(int stage, int microbatch) const { return forward(stage, microbatch).group; }
+  /// The group that runs a stage for a microbatch, and who placed it there. Of groups with the same devices in another
+  /// order, the first: a timeline orders what devices do, not which samples they have.
+  GroupId group(int stage, int microbatch) const { return first_like(forward(stage, microbatch).group); }
   SourceRange where_placed(int stage, int microbatch, std::string_view argument = "devices") const {
     return dag_->where(forward(stage, microbatch).placed_by, {argument, "stages", "devices", "mesh"});
   }
@@ -31,11 +32,13 @@ class PlacedStages {
  private:
   PlacedStages(const TrainingDag& dag, std::vector<int> stage_of_chunk, int dim);
   Checked check_one_group_each(const SourceRange& where) const;
+  GroupId first_like(GroupId group) const { return first_like_[group.index()]; }
   const Node& forward(int stage, int microbatch) const { return *find(chunks(stage)[0], Pass::F, microbatch); }
 
   const TrainingDag* dag_;
   ComputeIndex index_;
   std::vector<std::vector<ChunkId>> chunks_;  // by stage
+  std::vector<GroupId> first_like_;           // by group: the first of the same devices
   size_t dim_;
   int stride_ = 1;
 };

@@ -1,6 +1,8 @@
-// collect_residences: E204 not placed; E210 passes of one chunk and slice apart; E318 groups of unequal size for one
-// chunk.
+// collect_residences: E204 not placed; E209 a number of a stage left out; E210 passes of one chunk and slice apart; E318
+// groups of unequal size for one chunk.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "base/scanner.h"
 #include "passes/passes.h"
@@ -59,6 +61,24 @@ Checked note(TrainingDag& dag, const Node& node) {
 
 }  // namespace
 
+/// Stages that were listed one by one, stage=0, stage=1, …: none is missing.
+Checked check_stage_numbers(const TrainingDag& dag) {
+  for (const StageTags& tags : dag.stages) {
+    const auto used = [&](int stage) { return std::ranges::find(tags.of_chunk, stage) != tags.of_chunk.end(); };
+    int missing = 0;
+    while (used(missing)) ++missing;
+    const int last = *std::ranges::max_element(tags.of_chunk);
+    if (missing > last) continue;
+    for (size_t d = 0; d < dag.origins.size(); ++d)
+      if (const auto* place = std::get_if<Place>(&dag.origins[d].body);
+          place && place->as == tags.tag && place->stage == last)
+        return error(ErrorCode::E209, dag.where(DirectiveId(d), {"stage"}),
+                     fmt::format("there is a {} {}, but no {} {}", tags.tag, last, tags.tag, missing))
+            .help("number the stages from 0 without gaps");
+  }
+  return Ok{};
+}
+
 DirectiveId who_placed(const TrainingDag& dag, ChunkId chunk, GroupId group) {
   for (const Node& node : dag.nodes)
     if (is_compute(node) && node.tags.chunk == chunk && node.group == group) return node.placed_by;
@@ -83,6 +103,7 @@ Result<TrainingDag> collect_residences(TrainingDag dag) {
           .help("all passes of a chunk run on the devices that hold its parameters; take pass=… out of place");
     PIPER_CHECK(note(dag, node));
   }
+  PIPER_CHECK(check_stage_numbers(dag));
   return dag;
 }
 

@@ -16,57 +16,6 @@ struct Cell {
   bool has_layers = false;
 };
 
-/// One element of an order: a pass of a cell and a microbatch.
-struct Task {
-  size_t cell = 0;
-  std::string pass;
-  int mb = 0;
-};
-
-/// A step in an order that data allow: forward through all cells, backward through them again, BW at any later time.
-class RandomOrder {
- public:
-  RandomOrder(Random& random, size_t cells, int microbatches, bool halves)
-      : random_(random),
-        cells_(cells),
-        halves_(halves),
-        forward_(static_cast<size_t>(microbatches), 0),
-        backward_(static_cast<size_t>(microbatches), cells) {}
-
-  std::vector<Task> all() {
-    std::vector<Task> out;
-    const size_t total = forward_.size() * cells_ * (halves_ ? 3 : 2);
-    while (out.size() < total) step(out);
-    return out;
-  }
-
- private:
-  /// One more task, or none if the microbatch it tried has ended.
-  void step(std::vector<Task>& out) {
-    const int mb = random_.below(static_cast<int>(forward_.size()));
-    size_t &f = forward_[static_cast<size_t>(mb)], &b = backward_[static_cast<size_t>(mb)];
-    if (halves_ && !weights_.empty() && random_.percent(40)) {
-      const size_t w = static_cast<size_t>(random_.below(static_cast<int>(weights_.size())));
-      out.push_back(weights_[w]);
-      weights_.erase(weights_.begin() + static_cast<std::ptrdiff_t>(w));
-      return;
-    }
-    if (f < cells_) {
-      out.push_back({f++, "F", mb});
-      return;
-    }
-    if (b == 0) return;
-    out.push_back({--b, halves_ ? "BI" : "B", mb});
-    if (halves_) weights_.push_back({b, "BW", mb});
-  }
-
-  Random& random_;
-  size_t cells_;
-  bool halves_;
-  std::vector<size_t> forward_, backward_;
-  std::vector<Task> weights_;
-};
-
 class ListWriter {
  public:
   explicit ListWriter(Random& random) : random_(random) {}
@@ -182,8 +131,7 @@ class ListWriter {
   /// What a data-legal order of everything says about each list of devices.
   void add_orders() {
     const auto tasks =
-        RandomOrder(random_, cells_.size(), microbatches_, scenario_.model.splits_backward && random_.percent(70))
-            .all();
+        random_tasks(random_, cells_.size(), microbatches_, scenario_.model.splits_backward && random_.percent(70));
     std::vector<std::vector<int>> done;
     for (const Cell& cell : cells_) {
       if (std::find(done.begin(), done.end(), cell.devices) != done.end()) continue;
@@ -221,30 +169,12 @@ class ListWriter {
 
 }  // namespace
 
-ReplicaChoice random_replicas(Random& random) {
-  ReplicaChoice out;
-  out.zero = random.below(4);
-  out.arguments = fmt::format(", zero={}", out.zero);
-  if (random.percent(70))
-    out.arguments += fmt::format(", bucket={}", random.pick<std::string>({"1", "100", "500", "2KB", "1MB"}));
-  if (random.percent(30)) out.arguments += ", reduce_stream=reduce";
-  if (out.zero > 0 && random.percent(30)) out.arguments += ", gather_stream=gather";
-  if (out.zero == 3) out.arguments += fmt::format(", release={}", random.pick<std::string>({"use", "pass", "step"}));
-  return out;
-}
-
 std::string random_recompute(Random& random, const RandomModel& model) {
   if (!random.percent(40)) return "";
   std::vector<std::string> choices = {"layer=*", fmt::format("layer={}", random.below(model.layers)), "head=0",
                                       fmt::format("layer=*, mb=0")};
   if (model.has_experts) choices.push_back("layer=*, experts=*");
   return fmt::format("recompute({{{}}})\n", random.pick(choices));
-}
-
-std::string random_prefetch(Random& random) {
-  const std::string what = random.percent(60) ? "comm=gather" : "comm=gather, pass=F";
-  const std::string distance = random.percent(20) ? "all" : fmt::format("{}", random.below(4));
-  return fmt::format("prefetch({{{}}}, distance={})\n", what, distance);
 }
 
 Scenario random_lists(Random& random) {

@@ -6,48 +6,17 @@
 #include <numeric>
 
 #include "property/random_lists.h"
-#include "schedule/timelines/library.h"
 
 namespace piper::property {
 namespace {
 
 /// Sizes of a schedule along a mesh.
-struct MeshSizes {
-  int pp = 1, edp = 1, ep = 1;  // ep = 1: no axis of its own for experts
-  int stages = 1, microbatches = 1;
-  std::string shape = "loop", timeline;
+struct MeshSizes : PipelineSizes {
+  int edp = 1, ep = 1;  // ep = 1: no axis of its own for experts
 };
 
-/// Stages and microbatches for which the timeline is defined.
-MeshSizes sizes_for(const TimelineInfo& info, Random& random) {
-  MeshSizes sizes;
-  sizes.timeline = info.name;
-  sizes.pp = info.placement == Placement::TwoWay ? 2 * random.between(1, 2) : random.between(1, 3);
-  const int per_rank = info.takes_stages_per_rank ? random.between(std::max(1, info.default_stages_per_rank), 2)
-                                                  : info.default_stages_per_rank;
-  sizes.stages = stage_count(info.placement, sizes.pp, per_rank);
-  sizes.shape = info.placement == Placement::V ? "v" : info.placement == Placement::TwoWay ? "two_way" : "loop";
-  sizes.microbatches = random.pick<int>({1, 2, 3, 4, 6});
-  for (int m = sizes.microbatches; m <= 12; ++m) {
-    const TimelineRequest request{.ranks = sizes.pp, .microbatches = m, .stages_per_rank = per_rank};
-    if (!make_timeline(info.name, request, {})) continue;
-    sizes.microbatches = m;
-    return sizes;
-  }
-  sizes.timeline.clear();
-  return sizes;
-}
-
 MeshSizes random_sizes(Random& random) {
-  MeshSizes sizes;
-  if (random.percent(75)) {
-    sizes = sizes_for(random.pick(timeline_library()), random);
-  } else {
-    sizes.pp = random.between(1, 4);
-    sizes.stages = sizes.pp * random.between(1, 2);
-    sizes.shape = random.pick<std::string>({"loop", "v"});
-    sizes.microbatches = random.between(1, 4);
-  }
+  MeshSizes sizes{random_pipeline(random)};
   sizes.edp = random.pick<int>({1, 1, 2, 3});
   sizes.ep = random.pick<int>({1, 1, 2, 4});
   return sizes;
