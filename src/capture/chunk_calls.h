@@ -1,5 +1,5 @@
-// Passes over a recorded graph, in this order: sums of gradients dissolved, what crosses borders of regions made whole,
-// dead calls removed, calls cut into chunks, backward divided.
+// Passes over a recorded graph, in this order: sums of gradients dissolved, slices named where something is cut, what
+// crosses borders of regions made whole, dead calls removed, calls cut into chunks, backward divided.
 #pragma once
 
 #include <optional>
@@ -24,6 +24,11 @@ std::vector<char> needed_calls(const OperatorGraph& graph, const std::vector<Cal
 /// contribution of its own: whoever accumulates gradients adds them anyway, and they may come from different devices.
 ///   before:  g = add(a, b); gradient(w) = g        after:  gradient(w) = a, gradient(w) = b
 OperatorGraph dissolve_gradient_sums(OperatorGraph graph);
+
+/// Autograd shows the part of a gradient that a copy into a slice wrote by its strides, which say nothing of
+/// dimensions.
+///   before:  y = as_strided(x, [2, 8], strides of x, 0)        after:  y = slice(x, 1, 0, 8)
+OperatorGraph name_slices(OperatorGraph graph);
 
 /// What enters a region of experts is exchanged between devices, so it must be a tensor of its own, not a view of
 /// something larger: where it is not, the chunk that made the view makes a copy.

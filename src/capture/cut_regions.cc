@@ -31,7 +31,7 @@ class Cutter {
     PartedGraph parted = part_calls(std::move(graph_), std::move(labels_));
     graph_ = std::move(parted.graph);
     labels_ = std::move(parted.labels);
-    product_of_ = std::move(parted.product_of);
+    parts_of_ = std::move(parted.parts_of);
     belong_inside_ = std::move(parted.inside);
     live_ = live_calls(graph_);
     PIPER_CHECK(split_segments());
@@ -72,7 +72,9 @@ class Cutter {
                              call.backward ? "backward" : "forward", graph_[call.op].name, fmt::join(operands, ", "),
                              what))
         .help("T marks what lies on different devices: cut a dimension that operators keep apart, such as heads")
-        .help("or leave this region out of the filter and of parameters=");
+        .help(
+            "or name only what can be cut, the last projections of attention or feed-forward: "
+            "parameters=\"*.down_proj.weight: 1\"");
   }
 
   Checked find_labels() {
@@ -265,8 +267,7 @@ class Cutter {
   /// The region of a backward call: that of its forward, or of what it works on.
   int region_near(const Call& call) const {
     if (is_region(call.segment)) return call.segment;
-    if (const auto product = product_of_.find(call.forward); product != product_of_.end())
-      return graph_[product->second].segment;
+    if (const auto parts = parts_of_.find(call.forward); parts != parts_of_.end()) return graph_[parts->second].segment;
     int found = call.segment;
     each_tensor(call.arguments, [&](TensorId argument) {
       const CallId producer = graph_[argument].producer;
@@ -282,17 +283,17 @@ class Cutter {
   std::vector<TensorId> parameters_;
   std::vector<CallId> live_;
   std::vector<char> is_live_;
-  std::vector<int> split_from_;          // by segment: which it was a part of
-  std::vector<char> inside_, carries_;   // by call: works on divided tensors or parts of sums; on the latter alone
-  std::map<CallId, CallId> product_of_;  // by call that adds a bias
-  std::set<CallId> belong_inside_;       // though nothing they work on is divided
+  std::vector<int> split_from_;         // by segment: which it was a part of
+  std::vector<char> inside_, carries_;  // by call: works on divided tensors or parts of sums; on the latter alone
+  std::map<CallId, CallId> parts_of_;   // by call that works on a sum of parts: what makes them
+  std::set<CallId> belong_inside_;      // though nothing they work on is divided
   std::map<ScopeId, int> regions_;
 };
 
 }  // namespace
 
 Result<CutGraph> mark_cut_regions(OperatorGraph graph, const std::vector<CutSeed>& seeds) {
-  return Cutter(std::move(graph)).cut(seeds);
+  return Cutter(name_slices(std::move(graph))).cut(seeds);
 }
 
 }  // namespace piper

@@ -1,8 +1,10 @@
 // Which dimensions of the tensors of a region a directive may divide among devices, and which it gathers in exchange.
 //
-// A dimension is a row-major product of factors, each labelled or plain: [E*C, D] is {E C}{D}. Labels are found by
-// unification: an operator says which factors of its arguments and results are the same, and what is known of one is
-// then known of the other, in both directions. No size is ever compared to guess a label.
+// A dimension is a row-major product of factors, each labelled or plain: [E*C, D] is {E C}{D}. A factor may be several
+// blocks one behind the other, as the queries, keys and values of a fused projection are: what is cut is then a part of
+// each block. Labels are found by unification: an operator says which factors of its arguments and results are the
+// same, and what is known of one is then known of the other, in both directions. No size is ever compared to guess a
+// label.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,10 @@ enum class Mark : uint8_t {
 struct Factor {
   int64_t size = 1;
   Mark mark = Mark::Unknown;
+  std::vector<int64_t> borders = {};  // between its blocks, ascending
 };
+/// Sizes of its blocks: one if it has no borders.
+std::vector<int64_t> blocks_of(const Factor& factor);
 using Factors = std::vector<Factor>;  // of a dimension; none: size 1, which matches anything
 
 struct TensorLabels {
@@ -41,7 +46,7 @@ bool has(const Factors& dim, Mark mark);
 bool has(const TensorLabels& labels, Mark mark);
 bool is_labelled(const Factors& dim);
 bool is_labelled(const TensorLabels& labels);
-/// The dimension that is this mark and nothing else, or -1.
+/// The dimension that is this mark and nothing else, in one block, or -1.
 int separate_dim(const TensorLabels& labels, Mark mark);
 
 /// Size of a dimension on one of the devices.
@@ -58,14 +63,23 @@ enum class Match {
 /// Refines and unifies both. `left` and `right`: the two factors of a conflict.
 Match unify(const std::vector<Factors*>& a, const std::vector<Factors*>& b, Factor* left, Factor* right);
 
+/// The same where `part` is what lies in `whole` from `start` on: it has the inner factors of the whole, and the others
+/// are a block of the outermost, or some blocks, or lie in one.
+Match unify_block(Factors& whole, Factors& part, int64_t start, Factor* left, Factor* right);
+
+/// How much is known of a tensor. Whatever is learned adds at least one, nothing takes away, and for given sizes there
+/// is a most: all factors are prime, marked, and every place is a border.
+int64_t knowledge(const TensorLabels& labels);
+int64_t most_knowledge(const std::vector<int64_t>& sizes);
+
 /// The same for all dimensions of two tensors that hold the same; whether something was learned.
 bool unify_tensors(TensorLabels& a, TensorLabels& b);
 /// All that is known of a tensor by two ways of labelling it; false if they disagree about a factor.
 bool merge(TensorLabels& into, TensorLabels from);
-/// What nothing was learned of is plain.
+/// What nothing was learned of is plain; equal blocks are a factor of their own.
 void settle(TensorLabels& labels);
 
-/// `[E, C, 6]`, `[E*C, 6]`: the initials are those of the labels in model graphs.
+/// `[E, C, 6]`, `[E*C, 6]`, `[T4|2|2*8]`: the initials are those of the labels in model graphs, T what is cut.
 std::string print(const TensorLabels& labels);
 std::string describe(const Factor& factor);
 

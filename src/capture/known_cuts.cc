@@ -6,6 +6,8 @@
 namespace piper {
 namespace {
 
+constexpr int longest = -1;
+
 /// The end of a parameter's name, how many dimensions it has, and which of them is cut.
 struct KnownName {
   std::string_view ending;
@@ -20,22 +22,52 @@ constexpr KnownName projections[] = {
     {".mlp.down.weight", 2, 1},
     {".dispatch.shared_down.weight", 2, 1},
     {".experts.down.weight", 3, 1},
-    {".o_proj.weight", 2, 1},
+    {".o_proj.weight", 2, 1},  // of transformers, from here on
     {".down_proj.weight", 2, 1},
     {".experts.down_proj", 3, 2},
-    {".c_proj.weight", 2, 0},  // stored [in, out]
+    {".mlp.c_proj.weight", 2, longest},      // stored [in, out] by GPT-2, [out, in] by StarCoder2
+    {".c_proj.weight", 2, 0},                // stored [in, out]
+    {".attention.dense.weight", 2, 1},       // NeoX
+    {".self_attention.dense.weight", 2, 1},  // Falcon
+    {".dense_4h_to_h.weight", 2, 1},
+    {".self_attn.dense.weight", 2, 1},  // Phi
+    {".out_proj.weight", 2, 1},         // OPT, GPT-J, BART, Whisper
+    {".fc2.weight", 2, 1},
+    {".fc_out.weight", 2, 1},
+    {".output.dense.weight", 2, 1},  // BERT
 };
 constexpr KnownName tables[] = {
-    {"embed.weight", 2, 0}, {"head.weight", 2, 0},         {"tok_emb", 2, 0},
-    {"head", 2, 0},         {"embed_tokens.weight", 2, 0}, {"wte.weight", 2, 0},
+    {"embed.weight", 2, 0},
+    {"head.weight", 2, 0},
+    {"tok_emb", 2, 0},
+    {"head", 2, 0},
+    {"embed_tokens.weight", 2, 0},
+    {"wte.weight", 2, 0},
+    {"word_embeddings.weight", 2, 0},
+    {"embed_in.weight", 2, 0},
+    {"embed_out.weight", 2, 0},
 };
+
+/// Of experts: stored [experts, in, out], as gpt-oss does. Then the fused projection before it, of the same name but
+/// for its end, has twice its second dimension as its last.
+bool is_stored_by_inputs(const std::vector<NamedTensor>& parameters, const NamedTensor& down) {
+  const std::string_view end = "down_proj";
+  if (!down.name.ends_with(end)) return false;
+  const std::string fused = down.name.substr(0, down.name.size() - end.size()) + "gate_up_proj";
+  for (const NamedTensor& other : parameters)
+    if (other.name == fused && other.tensor.dim() == 3) return other.tensor.size(2) == 2 * down.tensor.size(1);
+  return false;
+}
 
 std::vector<CutSeed> known_names(const std::vector<NamedTensor>& parameters, std::span<const KnownName> names) {
   std::vector<CutSeed> out;
   for (const NamedTensor& parameter : parameters)
     for (const KnownName& name : names)
       if (parameter.tensor.dim() == name.dims && parameter.name.ends_with(name.ending)) {
-        out.push_back({parameter.name, name.cut});
+        int cut = name.cut;
+        if (cut == longest) cut = parameter.tensor.size(1) > parameter.tensor.size(0) ? 1 : 0;
+        if (cut == 2 && is_stored_by_inputs(parameters, parameter)) cut = 1;
+        out.push_back({parameter.name, cut});
         break;
       }
   return out;

@@ -23,7 +23,7 @@ class Labeler {
     for (const size_t c : region.chunks)
       for (const Pass pass : passes_with_bodies)
         if (const PassBody* body = chunks[c].find(pass)) {
-          sites_.push_back({c, pass, body, {{}, region.cut}});
+          sites_.push_back({c, pass, body, {{}, region.cut, region.sliced}});
           for (const GraphTensor& tensor : body->tensors)
             sites_.back().labels.tensors.push_back(unknown_labels(tensor.layout.sizes));
         }

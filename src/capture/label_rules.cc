@@ -30,12 +30,18 @@ const Names attentions = {
     "_scaled_dot_product_cudnn_attention",         "_scaled_dot_product_cudnn_attention_backward"};
 const Names embeddings = {"embedding", "embedding_dense_backward"};
 const Names losses = {"nll_loss_forward", "nll_loss_backward"};
+const Names extremes = {"max", "min"};
+/// Along one dimension by indices that lie in the others as the rest does; and by indices instead of dimensions.
+const Names gathers = {"gather", "scatter", "scatter_", "scatter_add", "scatter_add_"};
+const Names selections = {"index_select", "index"};
+const Names insertions = {"index_add", "index_add_", "index_copy",      "index_copy_",
+                          "index_put", "index_put_", "_index_put_impl_"};
 const Names rows_of_parts = {"take_rows", "take_rows_backward"};
 const Names columns_of_parts = {"take_columns", "take_columns_backward"};
 const Names parts_backward = {"select_backward", "slice_backward"};
 const Names joins = {"cat", "stack"};
-const Names factories = {"zeros",    "ones",     "full",      "empty", "scalar_tensor", "new_zeros",
-                         "new_ones", "new_full", "new_empty", "rand",  "randn",         "randint"};
+const Names factories = {"zeros",    "ones",      "full",          "empty",             "scalar_tensor", "new_zeros", "new_ones",
+                         "new_full", "new_empty", "empty_strided", "new_empty_strided", "rand",          "randn",     "randint"};
 /// Pointwise, though libtorch does not say so.
 const Names pointwise = {"alias",
                          "bernoulli",
@@ -90,8 +96,25 @@ class Rule {
   }
 
   RuleResult apply() {
+    const int64_t before = known();
+    follow();
+    const int64_t after = known();
+    invariant(after >= before, "a rule takes nothing away of what is known");
+    result_.learned = after > before;
+    return std::move(result_);
+  }
+
+ private:
+  int64_t known() {
+    int64_t sum = 0;
+    for (const auto* list : {&in_, &out_})
+      for (const TensorId id : *list) sum += knowledge(of(id));
+    return sum;
+  }
+
+  void follow() {
     const std::string name = base_name(graph_[call_.op]);
-    if (out_.empty()) return std::move(result_);
+    if (out_.empty()) return;
     if (views.contains(name)) {
       whole(in_[0], out_[0]);
     } else if (factories.contains(name)) {
@@ -124,18 +147,26 @@ class Rule {
       put_part(name);
     } else if (joins.contains(name)) {
       join(name);
+    } else if (extremes.contains(name) && find_argument(graph_, call_, "dim")) {
+      take_extreme(name);
+    } else if (labels_.cut && !labels_.tokens && gathers.contains(name)) {
+      gather(name);
+    } else if (labels_.cut && !labels_.tokens && selections.contains(name)) {
+      pick_out(name, in_[0], out_[0]);
+    } else if (labels_.cut && !labels_.tokens && insertions.contains(name)) {
+      for (const TensorId out : out_) whole(in_[0], out);
+      pick_out(name, in_[0], in_.back());
     } else if (graph_[call_.op].pointwise || pointwise.contains(name)) {
       for (const TensorId out : out_)
         for (const TensorId in : in_) broadcast(in, out);
     } else {
       refuse_labels(name);
     }
-    return std::move(result_);
   }
 
- private:
   TensorLabels& of(TensorId id) { return labels_.tensors[id.index()]; }
   size_t rank(TensorId id) const { return tensors_[id.index()].layout.sizes.size(); }
+  int64_t size(TensorId id, size_t d) const { return tensors_[id.index()].layout.sizes[d]; }
   const Argument& argument(std::string_view name) const {
     const Argument* found = find_argument(graph_, call_, name);
     invariant(found, "an operator has the arguments its rule names");
@@ -149,17 +180,19 @@ class Rule {
   void match(const std::vector<Factors*>& a, const std::vector<Factors*>& b) {
     if (result_.problem) return;
     Factor left, right;
-    switch (unify(a, b, &left, &right)) {
+    note(unify(a, b, &left, &right), left, right);
+  }
+  void note(Match match, const Factor& left, const Factor& right) {
+    switch (match) {
       case Match::Same:
-        break;
       case Match::Learned:
-        result_.learned = true;
         break;
       case Match::Conflict:
         result_.problem = {fmt::format("{} meets {}", describe(left), describe(right))};
         break;
       case Match::Cut:
-        result_.problem = {"a view cuts through the expert or capacity dimension"};
+        result_.problem = {labels_.cut ? "a border lies inside of what is cut"
+                                       : "a view cuts through the expert or capacity dimension"};
         break;
     }
   }
@@ -233,6 +266,61 @@ class Rule {
     }
   }
 
+  /// The greatest along a dimension, and where it is.
+  void take_extreme(const std::string& name) {
+    const TensorId in = in_[0];
+    const size_t over = dim("dim", rank(in));
+    const bool keeps = std::get<bool>(argument("keepdim"));
+    for (const TensorId out : out_) {
+      size_t kept = 0;
+      for (size_t d = 0; d < rank(in); ++d) {
+        if (d != over) same(of(in).dims[d], of(out).dims[kept]);
+        if (d != over || keeps) ++kept;
+      }
+    }
+    forbid(in, over, name + " over");
+  }
+
+  /// Along one dimension; in the others every index stands where what it names stands.
+  void gather(const std::string& name) {
+    const size_t over = dim("dim", rank(in_[0]));
+    for (const auto* list : {&in_, &out_})
+      for (const TensorId id : *list)
+        for (size_t d = 0; d < rank(id); ++d)
+          if (d == over)
+            forbid(id, d, name + " along");
+          else if (size(id, d) == size(in_[0], d))
+            same(of(in_[0]).dims[d], of(id).dims[d]);
+          else
+            forbid(id, d, name + " of a part of");
+  }
+
+  /// Indices stand for one dimension, or several that follow each other: what is picked out has theirs instead.
+  void pick_out(const std::string& name, TensorId from, TensorId picked) {
+    size_t first = 0, count = 1, own = 1;
+    if (find_argument(graph_, call_, "dim")) {
+      first = dim("dim", rank(from));
+    } else {
+      const auto& indices = std::get<TensorList>(argument("indices")).tensors;
+      const auto is_there = [](TensorId id) { return id.valid(); };
+      const auto begin = std::find_if(indices.begin(), indices.end(), is_there);
+      const auto end = std::find_if_not(begin, indices.end(), is_there);
+      if (begin == indices.end() || std::any_of(end, indices.end(), is_there)) return refuse_labels(name);
+      first = static_cast<size_t>(begin - indices.begin());
+      count = static_cast<size_t>(end - begin);
+      own = 0;
+      for (auto index = begin; index != end; ++index) own = std::max(own, rank(*index));
+    }
+    if (rank(picked) != rank(from) - count + own) return refuse_labels(name);  // values that are broadcast
+    for (size_t d = 0; d < first; ++d) same(of(from).dims[d], of(picked).dims[d]);
+    for (size_t d = first + count; d < rank(from); ++d) same(of(from).dims[d], of(picked).dims[d - count + own]);
+    for (size_t d = first; d < first + count; ++d) forbid(from, d, name + " by indices of");
+    for (size_t d = first; d < first + own; ++d) forbid(picked, d, name + " by indices of");
+    for (const TensorId id : in_)
+      if (id != from && id != picked)
+        for (size_t d = 0; d < rank(id); ++d) forbid(id, d, name + " by indices of");
+  }
+
   void along(const std::string& name) {
     for (const TensorId in : in_) {
       if (name != "topk")
@@ -304,49 +392,57 @@ class Rule {
       each_tensor(weight, [&](TensorId id) { forbid(id, 0, "nll_loss along"); });
   }
 
-  /// Where parts of equal size are taken of a dimension, or make it up, it is so many times the part.
-  bool repeats(TensorId whole, size_t d, TensorId part, size_t own) {
-    const int64_t all = tensors_[whole.index()].layout.sizes[d], one = tensors_[part.index()].layout.sizes[own];
-    if (!labels_.cut || one <= 1 || all % one != 0) return false;
-    Factors times = {{all / one, Mark::Plain}};
-    match({&of(whole).dims[d]}, {&times, &of(part).dims[own]});
+  /// A dimension of `part` is what lies in one of `whole` from `start` on. False: nothing can be said.
+  bool is_block(TensorId whole, size_t d, TensorId part, size_t own, int64_t start) {
+    if (!labels_.cut || labels_.tokens || size(part, own) <= 1) return false;
+    if (result_.problem) return true;
+    Factor left, right;
+    const Match match = unify_block(of(whole).dims[d], of(part).dims[own], start, &left, &right);
+    if (match == Match::Conflict)
+      result_.problem = {"one block of the dimension would be cut and another whole"};
+    else
+      note(match, left, right);
     return true;
   }
-  /// The part begins at a multiple of its size.
-  bool is_block(TensorId part, size_t d) const {
-    const Argument* start = find_argument(graph_, call_, "start");
-    const Argument* step = find_argument(graph_, call_, "step");
-    if (!start) return true;
-    const auto* at = std::get_if<int64_t>(start);
-    const auto* by = step ? std::get_if<int64_t>(step) : nullptr;
-    const int64_t one = tensors_[part.index()].layout.sizes[d];
-    return one > 0 && (!at || *at % one == 0) && (!by || *by == 1);
+  /// It has every so manieth element of the whole: one of each group of `step`.
+  bool is_every(TensorId whole, size_t d, TensorId part, size_t own, int64_t start, int64_t step) {
+    if (!labels_.cut || labels_.tokens || start >= step || size(part, own) * step != size(whole, d)) return false;
+    Factors group = {{step, Mark::Plain}};
+    match({&of(whole).dims[d]}, {&of(part).dims[own], &group});
+    return true;
   }
-  /// All results have the same size along the dimension.
-  bool is_even(size_t d) const {
-    return std::all_of(out_.begin(), out_.end(), [&](TensorId out) {
-      return tensors_[out.index()].layout.sizes[d] == tensors_[out_[0].index()].layout.sizes[d];
-    });
+  /// A slice, or where its gradient is put.
+  bool is_slice(TensorId whole, size_t d, TensorId part) {
+    const auto number = [&](const char* name, int64_t otherwise) {
+      const Argument* found = find_argument(graph_, call_, name);
+      const auto* value = found ? std::get_if<int64_t>(found) : nullptr;
+      return value ? *value : otherwise;
+    };
+    const int64_t step = number("step", 1);
+    int64_t start = number("start", 0);
+    if (start < 0) start = std::max<int64_t>(0, start + size(whole, d));
+    return step == 1 ? is_block(whole, d, part, d, start) : is_every(whole, d, part, d, start, step);
   }
 
   void take_part(const std::string& name) {
     const TensorId in = in_[0];
     const size_t d = dim("dim", rank(in));
     const bool drops = name == "select" || name == "unbind";
+    int64_t start = 0;  // of the next of several parts
     for (const TensorId out : out_) {
-      const bool full =
-          name == "slice" && tensors_[out.index()].layout.sizes[d] == tensors_[in.index()].layout.sizes[d];
       size_t kept = 0;
-      for (size_t i = 0; i < rank(in); ++i) {
-        if (i != d) {
+      for (size_t i = 0; i < rank(in); ++i)
+        if (i != d)
           same(of(in).dims[i], of(out).dims[kept++]);
-        } else if (!drops) {
-          if (full) same(of(in).dims[i], of(out).dims[i]);
+        else if (!drops)
           ++kept;
-        }
+      if (!drops && size(out, d) == size(in, d)) {
+        same(of(in).dims[d], of(out).dims[d]);
+        continue;
       }
-      if (full) continue;
-      if (!drops && is_even(d) && is_block(out, d) && repeats(in, d, out, d)) continue;
+      const bool said = !drops && (name == "slice" ? is_slice(in, d, out) : is_block(in, d, out, d, start));
+      if (!drops) start += size(out, d);
+      if (said) continue;
       forbid(in, d, name + " of");
       if (!drops) forbid(out, d, name + " of");
     }
@@ -356,38 +452,39 @@ class Rule {
     const TensorId in = in_[0], out = out_[0];
     const size_t d = dim("dim", rank(out));
     const bool drops = name == "select_backward";
-    const bool full = !drops && tensors_[out.index()].layout.sizes[d] == tensors_[in.index()].layout.sizes[d];
     size_t kept = 0;
-    for (size_t i = 0; i < rank(out); ++i) {
-      if (i != d) {
+    for (size_t i = 0; i < rank(out); ++i)
+      if (i != d)
         same(of(out).dims[i], of(in).dims[kept++]);
-      } else if (!drops) {
-        if (full) same(of(in).dims[i], of(out).dims[i]);
+      else if (!drops)
         ++kept;
-      }
-    }
-    if (full || (!drops && is_block(in, d) && repeats(out, d, in, d))) return;
-    forbid(out, d, name + " of");
+    if (!drops && size(out, d) == size(in, d))
+      same(of(in).dims[d], of(out).dims[d]);
+    else if (drops || !is_slice(out, d, in))
+      forbid(out, d, name + " of");
   }
 
   void join(const std::string& name) {
     const TensorId out = out_[0];
     const size_t d = dim("dim", rank(out));
-    const bool even = name == "cat" && std::all_of(in_.begin(), in_.end(), [&](TensorId in) {
-                        return tensors_[in.index()].layout.sizes[d] == tensors_[in_[0].index()].layout.sizes[d];
-                      });
-    bool blocks = even;
+    int64_t start = 0;
+    bool blocks = name == "cat";
     for (const TensorId in : in_) {
+      if (name == "cat" && rank(in) != rank(out)) continue;  // an empty one
       size_t own = 0;
-      for (size_t i = 0; i < rank(out); ++i) {
-        if (i != d) {
+      for (size_t i = 0; i < rank(out); ++i)
+        if (i != d)
           same(of(out).dims[i], of(in).dims[own++]);
-        } else if (name == "cat") {
-          blocks = blocks && repeats(out, d, in, own);
-          if (!blocks) forbid(in, own, "cat along");
+        else if (name == "cat")
           ++own;
-        }
+      if (name != "cat") continue;
+      if (size(in, d) == size(out, d)) {
+        same(of(in).dims[d], of(out).dims[d]);
+      } else if (size(in, d) > 0 && !is_block(out, d, in, d, start)) {
+        blocks = false;
+        forbid(in, d, "cat along");
       }
+      start += size(in, d);
     }
     if (!blocks) forbid(out, d, name + " along");
   }

@@ -1,4 +1,4 @@
-// What operators say about the dimensions of their arguments and results: ten classes, and everything else.
+// What operators say about the dimensions of their arguments and results, by classes of operators.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,8 @@ struct LabelProblem {
 /// Labels of the tensors of one body while they are being found.
 struct BodyLabels {
   std::vector<TensorLabels> tensors;
-  bool cut = false;  // dimensions are cut: then blocks may be taken of what stands outside of them, and sums are parts
+  bool cut = false;     // dimensions are cut: sums over them are parts
+  bool tokens = false;  // and what is cut are tokens, which stay in their order; of all else blocks may be taken
 };
 
 /// What came of applying the rules of several calls once.
@@ -36,6 +37,11 @@ struct LabelSweep {
   std::vector<std::pair<const Call*, MustBePlain>> must_be_plain;
 };
 /// From the first call to the last and back; whoever wants all labels repeats it until nothing is learned.
+///
+/// That ends. Rules change labels in three ways only: a factor falls into two, an unknown one is marked, a border
+/// between blocks is added. Each raises `knowledge` of a tensor, and nothing lowers it (a rule that did would be
+/// stopped as an error of ours). `learned` is said only if it was raised. So every sweep but the last adds at least
+/// one to the sum over all tensors, which is at least 0 and at most that of `most_knowledge`.
 LabelSweep sweep_rules(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors,
                        const std::vector<const Call*>& calls, BodyLabels& labels);
 

@@ -20,7 +20,23 @@ Diagnostic cannot(const OperatorGraph& graph, const Call& call, std::string_view
       .help("use view, reshape and permute; they say what happens to each dimension");
 }
 
-/// Places and sizes of parts along a dimension that is cut: all of them are whole blocks of what stands outside of it.
+/// Also of what never leaves the body, which no directive sees.
+Checked check_falls_into(const TensorLabels& labels, Division parts) {
+  for (const Factors& dim : labels.dims)
+    for (const Factor& factor : dim) {
+      if (factor.mark != Mark::Cut) continue;
+      for (const int64_t block : blocks_of(factor))
+        if (block % parts.cut != 0)
+          return error(ErrorCode::E317, {},
+                       fmt::format("cut: {}: {} does not divide among {} devices", print(labels), describe(factor),
+                                   parts.cut))
+              .help(fmt::format("use a number of devices that divides {}", block));
+    }
+  return Ok{};
+}
+
+/// Places and sizes of parts along a dimension that is cut: all of them lie between its blocks, or are one of each
+/// group inside of what is cut.
 Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, Division parts, Call& call,
                       const std::vector<int64_t>& local) {
   const std::vector<std::string>& names = graph[call.op].arguments;
@@ -33,8 +49,10 @@ Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, Divi
     if (!result.valid()) result = id;
   });
   if (dim >= local.size() || !has(labels.tensors[result.index()].dims[dim], Mark::Cut)) return Ok{};
+  const Argument* step = find_argument(graph, call, "step");
+  const bool grouped = step && std::holds_alternative<int64_t>(*step) && std::get<int64_t>(*step) != 1;
   for (size_t i = 0; i < names.size(); ++i) {
-    const bool place = names[i] == "start" || names[i] == "end" || names[i] == "split_size";
+    const bool place = (names[i] == "start" && !grouped) || names[i] == "end" || names[i] == "split_size";
     if (auto* number = std::get_if<int64_t>(&call.arguments[i]); number && place) {
       if (*number != std::numeric_limits<int64_t>::max()) *number /= parts.cut;
     } else if (auto* numbers = std::get_if<Ints>(&call.arguments[i]); numbers && names[i] == "split_sizes") {
@@ -52,13 +70,17 @@ Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, Divi
     if (!result.valid()) result = id;
   });
   if (!result.valid()) return Ok{};
-  const std::vector<int64_t> local = local_sizes(labels.tensors[result.index()], parts);
+  const std::vector<int64_t> sizes = local_sizes(labels.tensors[result.index()], {}),
+                             local = local_sizes(labels.tensors[result.index()], parts);
   for (size_t i = 0; i < names.size(); ++i) {
     auto* numbers = std::get_if<Ints>(&call.arguments[i]);
     if (!numbers) continue;
-    if (names[i] == "stride" &&
-        (has(labels.tensors[result.index()], Mark::Divided) || has(labels.tensors[result.index()], Mark::Cut)))
-      return cannot(graph, call, "strides are written as numbers");
+    if (names[i] == "stride" && local != sizes) {
+      const bool makes = base_name(graph[call.op]).ends_with("empty_strided");
+      if (!makes || *numbers != strides_like(sizes, *numbers))
+        return cannot(graph, call, "strides are written as numbers");
+      *numbers = strides_like(local, *numbers);
+    }
     if (names[i] != "size" && names[i] != "input_sizes") continue;
     invariant(numbers->size() == local.size(), "a size has as many numbers as its result has dimensions");
     for (size_t d = 0; d < local.size(); ++d)
@@ -193,6 +215,7 @@ Result<PassBody> localize(const PassBody& body, const OperatorGraph& graph, cons
   local.parts = parts;
   for (size_t t = 0; t < local.tensors.size(); ++t) {
     GraphTensor& tensor = local.tensors[t];
+    PIPER_CHECK(check_falls_into(labels.tensors[t], parts));
     const std::vector<int64_t> sizes = local_sizes(labels.tensors[t], parts);
     if (sizes == tensor.layout.sizes) continue;
     tensor.layout.strides = strides_like(sizes, tensor.layout.strides);

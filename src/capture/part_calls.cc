@@ -2,6 +2,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/invariant.h"
@@ -72,6 +73,7 @@ class Parter {
     if (name == "aten::_log_softmax_backward_data" && is_cut(result(), along())) return log_softmax_backward();
     if (name == "aten::nll_loss_forward" && is_cut(tensor("self"), 1)) return pick_losses();
     if (name == "aten::nll_loss_backward" && is_cut(result(), 1)) return pick_losses_backward();
+    if (name == "aten::mean.dim" && averages_parts()) return sum_and_count();
     if ((name == "aten::addmm" || name == "aten::baddbmm") && !from_->backward && is_one(argument("beta")) &&
         is_one(argument("alpha")) && sums_over(out_.graph, out_.labels, *from_, result(), Mark::Cut))
       return product_and_bias();
@@ -235,6 +237,34 @@ class Parter {
     return last();
   }
 
+  // ---- a mean
+
+  std::vector<size_t> averaged() const {
+    const size_t rank = of(tensor("self")).dims.size();
+    std::vector<size_t> dims;
+    if (const auto* named = std::get_if<Ints>(&argument("dim")))
+      for (const int64_t dim : *named)
+        dims.push_back(static_cast<size_t>(dim < 0 ? dim + static_cast<int64_t>(rank) : dim));
+    for (size_t d = 0; dims.empty() && d < rank; ++d) dims.push_back(d);
+    return dims;
+  }
+  bool averages_parts() const {
+    const std::vector<size_t> dims = averaged();
+    return std::any_of(dims.begin(), dims.end(), [&](size_t dim) { return is_cut(tensor("self"), dim); });
+  }
+  ///   before:  m = mean(x)        after:  s = sum(x); m = s / count        s is a part on each device
+  CallId sum_and_count() {
+    int64_t count = 1;
+    for (const size_t dim : averaged()) count *= size(tensor("self"), dim);
+    const TensorId sum =
+        emit("aten::sum.dim_IntList", {tensor("self"), argument("dim"), argument("keepdim"), argument("dtype")},
+             make_like(result()));
+    const CallId summed = last();
+    emit("aten::div.Scalar", {sum, count}, result());
+    out_.parts_of[last()] = summed;
+    return last();
+  }
+
   // ---- a bias
 
   ///   before:  y = addmm(b, x, w)        after:  p = mm(x, w); y = add(p, b): behind the sum, once
@@ -244,7 +274,7 @@ class Parter {
                                  : emit("aten::bmm", {tensor("batch1"), tensor("batch2")}, make_like(result()));
     const CallId summed = last();
     emit("aten::add.Tensor", {product, tensor("self"), int64_t{1}}, result());
-    out_.product_of[last()] = summed;
+    out_.parts_of[last()] = summed;
     return last();
   }
 
@@ -257,14 +287,16 @@ class Parter {
 }  // namespace
 
 bool can_be_parted(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, const MustBePlain& where) {
+  const std::string& name = graph[call.op].name;
+  if (name == "aten::mean.dim") return true;
   const Factors& dim = labels.tensors[where.tensor.index()].dims[where.dim];
-  if (dim.empty() || dim[0].mark != Mark::Cut) return false;  // parts that are not one behind the other
+  // parts that are not one behind the other
+  if (dim.empty() || dim[0].mark != Mark::Cut || !dim[0].borders.empty()) return false;
   const auto is_false = [&](const char* flag) { return !std::get<bool>(*find_argument(graph, call, flag)); };
   const auto is_loss = [&](const Call& of) {
     const TensorId scores = std::get<TensorId>(*find_argument(graph, of, "self"));
     return graph[scores].layout.sizes.size() == 2 && is_none(*find_argument(graph, of, "weight"));
   };
-  const std::string& name = graph[call.op].name;
   if (name == "aten::embedding") return is_false("scale_grad_by_freq") && is_false("sparse");
   if (name == "aten::embedding_dense_backward") return is_false("scale_grad_by_freq");
   if (name == "aten::_log_softmax") return true;

@@ -2,7 +2,7 @@
 //
 // Some operators mix what would lie on different devices, but can be written as several that do not, with a sum or a
 // maximum between them: the rows of a table that indices name, a softmax and its loss over the vocabulary, a bias
-// inside a product. They stay as they are where their dimension is not cut.
+// inside a product, a mean. They stay as they are where their dimension is not cut.
 #pragma once
 
 #include <map>
@@ -18,8 +18,8 @@ bool can_be_parted(const OperatorGraph& graph, const BodyLabels& labels, const C
 struct PartedGraph {
   OperatorGraph graph;
   BodyLabels labels;
-  std::map<CallId, CallId> product_of;  // by call that adds a bias: what it is added to
-  std::set<CallId> inside;              // work on nothing that is divided, but belong to those that do
+  std::map<CallId, CallId> parts_of;  // by call that works on a sum of parts, as its bias: what makes the parts
+  std::set<CallId> inside;            // work on nothing that is divided, but belong to those that do
 };
 PartedGraph part_calls(OperatorGraph graph, BodyLabels labels);
 

@@ -46,7 +46,7 @@ class SequenceFinder {
 
   /// From the seeds to the end. False: calls were found that mix tokens, so that nothing may follow from them.
   bool label() {
-    labels_ = {{}, true};
+    labels_ = {{}, true, true};
     for (const GraphTensor& tensor : graph_.tensors) labels_.tensors.push_back(unknown_labels(tensor.layout.sizes));
     for (const TensorId input : graph_.inputs) {
       std::vector<Factors>& dims = labels_.tensors[input.index()].dims;

@@ -152,13 +152,12 @@ void scalar(const Arguments& call) {
   call.give({meta({}, call.tensor("self"))});
 }
 
-/// The scaled dot product of the CPU: its result is stored as [batch, sequence, heads, dim].
+/// The scaled dot product of the CPU: its result has the order of the query, which is as wide as the value.
 void attention_for_cpu(const Arguments& call) {
   const at::Tensor& query = call.tensor("query");
-  const int64_t batch = query.size(0), heads = query.size(1), length = query.size(2),
-                width = call.tensor("value").size(3);
-  const at::Tensor result = meta({batch, length, heads, width}, query).toTensor().transpose(1, 2);
-  call.give({result, meta({batch, length, heads}, query, wide(query)).toTensor().transpose(1, 2)});
+  const int64_t batch = query.size(0), heads = query.size(1), length = query.size(2);
+  call.give({at::empty_like(query, query.options().device(at::kMeta)),
+             meta({batch, length, heads}, query, wide(query)).toTensor().transpose(1, 2)});
 }
 
 void attention_backward(const Arguments& call) {

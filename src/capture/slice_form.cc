@@ -66,7 +66,8 @@ class Values {
     const TensorLabels* labels;
     bool tokens;  // are what is cut
   };
-  /// A dimension that is a product of labelled factors is shown as several: the same elements in the same order.
+  /// A dimension that is a product of labelled factors is shown as several: the same elements in the same order. Plain
+  /// factors between labels are one, however they came about: with a single sample some are not there.
   static std::vector<LabelledSize> labelled_dims(const Labelled& labelled) {
     std::vector<LabelledSize> out;
     for (const Factors& dim : labelled.labels->dims) {
@@ -74,12 +75,19 @@ class Values {
         out.push_back({local_size(dim, {}), ""});
         continue;
       }
-      for (const Factor& factor : dim)
+      out.push_back({1, "", {}, true});
+      for (const Factor& factor : dim) {
+        if (factor.mark == Mark::Plain) {
+          out.back().size *= factor.size;
+          continue;
+        }
         out.push_back({factor.size, factor.mark == Mark::Divided    ? "expert"
                                     : factor.mark == Mark::Gathered ? "capacity"
-                                    : factor.mark != Mark::Cut      ? ""
                                     : labelled.tokens               ? "sequence"
                                                                     : "cut"});
+        if (!factor.borders.empty()) out.back().blocks = blocks_of(factor);
+        out.push_back({1, "", {}, true});
+      }
     }
     return out;
   }
@@ -187,7 +195,9 @@ class GraphWriter {
       if (!dtype) return no_function(fmt::format("parameter {} has a dtype that plans do not know", tensor.name));
       Shape shape;
       if (const auto labelled = formed_[0].parameters.find(tensor.name); labelled != formed_[0].parameters.end())
-        for (const LabelledSize& dim : labelled->second) shape.push_back({dim.size, false, 1, dim.label});
+        for (const LabelledSize& dim : labelled->second) {
+          if (!dim.implied || dim.size > 1) shape.push_back({dim.size, false, 1, dim.label, dim.blocks});
+        }
       else
         for (const int64_t size : tensor.layout.sizes) shape.push_back({size, false, 1, ""});
       const ParameterId parameter = builder_.parameter(tensor.name, *dtype, std::move(shape));
@@ -228,6 +238,8 @@ class GraphWriter {
                                          first.size(), dims.size()));
         seen.push_back({slices_[s].samples, dims[d].size});
       }
+      if (first[d].implied && std::all_of(seen.begin(), seen.end(), [](const Seen& one) { return one.size == 1; }))
+        continue;
       std::optional<Dim> dim = fit_dim(seen);
       if (!dim && exact_ == 1) dim = Dim{first[d].size, false, 1, ""};  // right for the one size that will run
       if (input && d == 0) dim = Dim{1, true, 1, ""};
@@ -238,6 +250,7 @@ class GraphWriter {
             fmt::format("dimension {} of value {} is {}", d, formed_[0].form.values[value], fmt::join(sizes, ", ")));
       }
       dim->label = first[d].label;
+      dim->blocks = first[d].blocks;
       shape.push_back(*dim);
     }
     return shape;

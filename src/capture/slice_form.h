@@ -42,6 +42,8 @@ struct PassAmounts {
 struct LabelledSize {
   int64_t size = 1;
   std::string label;
+  std::vector<int64_t> blocks = {};  // that it consists of, if it is several
+  bool implied = false;  // stands beside a label, where a product of other factors can be: not shown if it is always 1
 };
 
 struct FormedSlice {

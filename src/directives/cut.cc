@@ -8,6 +8,7 @@
 // Illegal: nothing selected (E203); no such axis (E208); cut twice (E309); devices that are no neighbours,
 // nothing that can be cut, no sequence or vocabulary to cut, sizes that do not divide (E317).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/suggest.h"
 #include "directives/directives.h"
@@ -52,11 +53,13 @@ Result<bool> divides(const TrainingDag& dag, ChunkId id, int parts, const Cut& c
   const auto check = [&](const auto& thing, std::string_view what) -> Checked {
     const Dim* dim = labelled(thing.shape, divided_by_cut(chunk));
     found = found || dim;
-    if (!dim || dim->size % parts == 0) return Ok{};
+    if (!dim || dim->falls_into(parts)) return Ok{};
     return error(ErrorCode::E317, cut.what.where,
                  fmt::format("cut: {} {} {} of chunk {} does not divide among {} devices", what, thing.name,
                              print(thing.shape), chunk.name, parts))
-        .help(fmt::format("use a number of devices that divides {}", dim->size));
+        .help(fmt::format("use a number of devices that divides {}",
+                          dim->blocks.empty() ? fmt::format("{}", dim->size)
+                                              : fmt::format("each of {}", fmt::join(dim->blocks, ", "))));
   };
   for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
     const PassWork* work = chunk.find(pass);

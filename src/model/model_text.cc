@@ -155,7 +155,7 @@ class Parser {
     return Ok{};
   }
 
-  /// 12, b, b*12, b*5/4, each perhaps with label=
+  /// 12, 4+2+2, b, b*12, b*5/4, each perhaps with label=
   Result<Dim> dim() {
     Dim dim;
     if (in_.peek().kind == TokenKind::Word && in_.is_symbol("=", 1)) {
@@ -164,6 +164,11 @@ class Parser {
     }
     if (!in_.accept_word("b")) {
       PIPER_TRY(dim.size, number("a dimension (a number, or b for the samples of a slice)"));
+      if (in_.is_symbol("+")) dim.blocks = {dim.size};
+      while (in_.accept("+")) {
+        PIPER_TRY(dim.blocks.emplace_back(), number("the size of the next block"));
+        dim.size = saturating_add(dim.size, dim.blocks.back());
+      }
       return dim;
     }
     dim.per_sample = true;

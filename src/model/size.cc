@@ -1,6 +1,9 @@
 #include "model/size.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "base/saturate.h"
 
@@ -42,6 +45,11 @@ int64_t Dim::extent(int64_t samples) const {
   return per_sample ? ceil_divide(saturating_multiply(size, samples), divisor) : size;
 }
 
+bool Dim::falls_into(int64_t parts) const {
+  if (blocks.empty()) return size % parts == 0;
+  return std::all_of(blocks.begin(), blocks.end(), [&](int64_t block) { return block % parts == 0; });
+}
+
 int64_t elements(const Shape& shape, int64_t samples) {
   int64_t product = 1;
   for (const Dim& dim : shape) product = saturating_multiply(product, dim.extent(samples));
@@ -64,7 +72,7 @@ std::string print(const Shape& shape) {
     if (out.size() > 1) out += ", ";
     if (!dim.label.empty()) out += dim.label + "=";
     if (!dim.per_sample) {
-      out += fmt::format("{}", dim.size);
+      out += dim.blocks.empty() ? fmt::format("{}", dim.size) : fmt::format("{}", fmt::join(dim.blocks, "+"));
       continue;
     }
     out += "b";

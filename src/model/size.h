@@ -30,8 +30,12 @@ struct Dim {
   bool per_sample = false;
   int64_t divisor = 1;
   std::string label;
+  /// Sizes of what it consists of, one behind the other, if each is divided by itself: queries, keys and values of a
+  /// fused projection.
+  std::vector<int64_t> blocks = {};
 
   int64_t extent(int64_t samples) const;
+  bool falls_into(int64_t parts) const;
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
@@ -52,7 +56,7 @@ struct Amount {
   friend bool operator==(const Amount&, const Amount&) = default;
 };
 
-std::string print(const Shape& shape);    // [expert=8, capacity=b*5/4, 64]
+std::string print(const Shape& shape);    // [expert=8, capacity=b*5/4, 64], [cut=4+2+2, 8]
 std::string print(const Amount& amount);  // 0, 12, 12*b, 12 + 3*b
 
 }  // namespace piper

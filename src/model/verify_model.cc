@@ -21,6 +21,10 @@ struct Site {
   friend bool operator==(const Site&, const Site&) = default;
 };
 
+bool has_empty_block(const Dim& dim) {
+  return std::any_of(dim.blocks.begin(), dim.blocks.end(), [](int64_t block) { return block < 1; });
+}
+
 struct Verifier {
   const ModelGraph& model;
   const ModelPlaces& places;
@@ -50,7 +54,7 @@ struct Verifier {
     for (size_t i = 0; i < model.values.size(); ++i) {
       const Value& value = model.values[i];
       for (const Dim& dim : value.shape)
-        if (dim.size < 1 || dim.divisor < 1)
+        if (dim.size < 1 || dim.divisor < 1 || has_empty_block(dim))
           return bad(place(places.values, i), fmt::format("value {} has a dimension below 1", value.name))
               .help("dimensions are from 1 on; a number alone has the shape []");
       if (saturating_multiply(elements(value.shape, model.step.batch), bytes_of(value.dtype)) > largest_value_bytes)
@@ -64,7 +68,7 @@ struct Verifier {
     for (size_t i = 0; i < model.parameters.size(); ++i) {
       const Parameter& parameter = model.parameters[i];
       for (const Dim& dim : parameter.shape)
-        if (dim.size < 1 || dim.per_sample)
+        if (dim.size < 1 || dim.per_sample || has_empty_block(dim))
           return bad(place(places.parameters, i),
                      fmt::format("parameter {} must have fixed dimensions of at least 1", parameter.name))
               .help("for example [16, 16]; b is for values only");

@@ -77,6 +77,7 @@ struct ExchangeForm {
 struct ParameterForm {
   struct Along {
     size_t dim = 0, factor = 0;
+    std::vector<int64_t> blocks = {};  // that the factor consists of; none: it is one
   };
   DType dtype = DType::Float32;
   std::vector<int64_t> sizes, factors;

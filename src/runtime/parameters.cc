@@ -1,5 +1,6 @@
 #include "runtime/parameters.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -18,17 +19,42 @@ std::optional<int> lasting(const DeviceRun& device, const PlanBucket& bucket, Ca
   return std::nullopt;
 }
 
-/// The piece of a parameter that devices of one part hold.
-at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
-  if (part.pieces == Division{}) return whole;
-  at::Tensor out = whole.view(form.factors);
-  const auto take = [&](size_t factor, int64_t piece, int64_t pieces) {
-    const int64_t size = form.factors[factor] / pieces;
-    if (pieces > 1) out = out.narrow(static_cast<int64_t>(factor), piece * size, size);
-  };
-  take(form.layout.factor, part.piece.layout, part.pieces.layout);
-  take(form.cut.factor, part.piece.cut, part.pieces.cut);
+/// The piece of a parameter that devices of one part hold: what it has of each block of the factor that is cut, as
+/// views of the whole.
+std::vector<at::Tensor> blocks_of_piece(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
+  if (part.pieces == Division{}) return {whole};
+  at::Tensor here = whole.view(form.factors);
+  if (part.pieces.layout > 1) {
+    const int64_t size = form.factors[form.layout.factor] / part.pieces.layout;
+    here = here.narrow(static_cast<int64_t>(form.layout.factor), part.piece.layout * size, size);
+  }
+  if (part.pieces.cut == 1) return {here};
+  std::vector<at::Tensor> out;
+  int64_t begin = 0;
+  for (const int64_t block : form.cut.blocks.empty() ? std::vector{form.factors[form.cut.factor]} : form.cut.blocks) {
+    const int64_t size = block / part.pieces.cut;
+    out.push_back(here.narrow(static_cast<int64_t>(form.cut.factor), begin + part.piece.cut * size, size));
+    begin += block;
+  }
   return out;
+}
+at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
+  const std::vector<at::Tensor> blocks = blocks_of_piece(whole, form, part);
+  return blocks.size() == 1 ? blocks[0] : at::cat(blocks, static_cast<int64_t>(form.cut.factor));
+}
+/// Back into the whole.
+void put_piece(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part, const at::Tensor& piece) {
+  const int64_t along = static_cast<int64_t>(form.cut.factor);
+  const std::vector<at::Tensor> blocks = blocks_of_piece(whole, form, part);
+  if (blocks.size() == 1) {
+    if (piece.data_ptr() != blocks[0].data_ptr()) blocks[0].copy_(piece);
+    return;
+  }
+  int64_t begin = 0;
+  for (const at::Tensor& block : blocks) {
+    block.copy_(piece.narrow(along, begin, block.size(along)));
+    begin += block.size(along);
+  }
 }
 
 ElementRange common(ElementRange a, ElementRange b) {
@@ -130,12 +156,11 @@ at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations&
     const ElementRange here = held(*part, flat.numel());
     const ElementRange range = common(common(place->range, here), part->range());
     if (range.count == 0) continue;
-    const at::Tensor target = piece_of(whole, form, *part);
-    const at::Tensor piece = target.contiguous();  // a copy where the piece is not
+    const at::Tensor piece = piece_of(whole, form, *part).contiguous();  // a copy where the piece is not
     piece.view({-1})
         .narrow(0, range.begin - place->range.begin, range.count)
         .copy_(flat.narrow(0, range.begin - here.begin, range.count));
-    if (piece.data_ptr() != target.data_ptr()) target.copy_(piece);
+    put_piece(whole, form, *part, piece);
   }
   return whole;
 }

@@ -49,6 +49,14 @@ std::vector<CutCase> all() {
     out.push_back(
         {model + "_experts", model, 4, 8,
          "mesh(ep=2, tp=2)\n" + whole + "replicate({}, along=ep, zero=1)\nshard({experts=*}, along=ep)\n" + cut});
+  // one sample in every slice; and in those of one group, four in those of another
+  for (const std::string model : {"grouped", "normed_keys"})
+    out.push_back({model + "_one_sample", model, 2, 16, "mesh(tp=2)\n" + whole + cut, 16});
+  out.push_back({"one_sample_and_four", "reference", 8, 4,
+                 "mesh(dp=4, tp=2)\nplace({embed=*}, mesh={})\nplace({layer=0..1}, mesh={})\n"
+                 "place({layer=2..3}, mesh={dp=0})\nplace({head=*}, mesh={dp=0})\n"
+                 "replicate({embed=*}, along=dp)\nreplicate({layer=0..1}, along=dp)\n" +
+                     cut});
   out.push_back({"float32", "grouped", 4, 8, "mesh(dp=2, tp=2)\n" + whole + "replicate({}, along=dp, zero=2)\n" + cut,
                  4, DType::Float32});
   return out;

@@ -194,7 +194,7 @@ ParameterForm CapturedComputations::parameter(std::string_view name) const {
       product = 1;
     }
     if (factor.label == divided_label) out.layout = {dim, out.factors.size()};
-    if (factor.label == cut_label) out.cut = {dim, out.factors.size()};
+    if (factor.label == cut_label) out.cut = {dim, out.factors.size(), factor.blocks};
     out.factors.push_back(factor.size);
     product *= factor.size;
   }
