@@ -1,7 +1,7 @@
 #include "capture/shape_rules.h"
 
-#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
@@ -129,10 +129,15 @@ void fused_rms_norm_backward(const Arguments& call) {
   call.give({gradient_of("input", mask[0]), gradient_of("weight", mask[1])});
 }
 
+/// Ordered in memory as all operators order their result that treat every element alone.
 void where_self(const Arguments& call) {
   const at::Tensor &self = call.tensor("self"), &other = call.tensor("other");
-  const auto sizes = at::infer_size(at::infer_size(self.sizes(), other.sizes()), call.tensor("condition").sizes());
-  call.give({meta(sizes, self, at::result_type(self, other))});
+  const auto number = [&](const char* name) {
+    const at::Tensor& of = call.tensor(name);
+    return at::empty_strided(of.sizes(), of.strides(), at::TensorOptions(at::kMeta).dtype(at::kFloat));
+  };
+  const at::Tensor like = at::addcmul(number("condition"), number("self"), number("other"));
+  call.give({at::empty_strided(like.sizes(), like.strides(), like.options().dtype(at::result_type(self, other)))});
 }
 
 void like_self(const Arguments& call) {

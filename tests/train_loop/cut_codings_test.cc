@@ -32,6 +32,13 @@ std::vector<Coding> codings() {
     blocks.back() = blocks.back().square();
     return at::cat(blocks, -1);
   };
+  const auto copied = [](const Tensor& h, int64_t dim) {  // a half as it is, a half changed
+    const int64_t half = h.size(dim) / 2;
+    Tensor out = h.new_empty(h.sizes());
+    out.narrow(dim, 0, half).copy_(h.narrow(dim, 0, half));
+    out.narrow(dim, half, half).copy_(h.narrow(dim, half, half).relu());
+    return out;
+  };
 #define CODING(body)                                                        \
   [=](const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& c) { \
     (void)c;                                                                \
@@ -75,6 +82,8 @@ std::vector<Coding> codings() {
                                                 joined(at::split_with_sizes(up(x, a).narrow(-1, 8, 8), {4, 4}, -1))},
                                                -1),
                                        b))},
+      {"tokens_copied", CODING(down(copied(up(x, a), 1), b))},
+      {"blocks_copied", CODING(down(copied(up(x, a), 2), b))},
       {"every_second",
        CODING(down(
            at::cat({up(x, a).slice(-1, 0, 16, 2) * up(x, a).slice(-1, 1, 16, 2), up(x, a).slice(-1, 1, 16, 2)}, -1),
