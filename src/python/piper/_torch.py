@@ -38,7 +38,11 @@ def fake_like(mode: FakeTensorMode, tensor: torch.Tensor, device: str) -> torch.
 
 @contextlib.contextmanager
 def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: None):
-    """Around forward and backward: one thread, and functions under torch.utils.checkpoint simply called, after `on_checkpoint`."""
+    """Around forward and backward: one thread, and functions under torch.utils.checkpoint simply called, after `on_checkpoint`.
+
+    Without oneDNN an LSTM is the operators it consists of; oneDNN's layer keeps what backward needs in a form that only it knows. Which
+    library computes products and convolutions is decided when they run.
+    """
     module = torch.utils.checkpoint
     originals = module._checkpoint_without_reentrant_generator, module.CheckpointFunction
 
@@ -53,8 +57,11 @@ def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: 
             return function(*args)
 
     module._checkpoint_without_reentrant_generator, module.CheckpointFunction = nothing_saved, Called
+    onednn = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
     try:
         with torch.autograd.set_multithreading_enabled(False), torch.enable_grad(), mode:
             yield
     finally:
+        torch._C._set_mkldnn_enabled(onednn)
         module._checkpoint_without_reentrant_generator, module.CheckpointFunction = originals
