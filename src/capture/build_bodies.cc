@@ -87,12 +87,19 @@ class BodyBuilder {
     for (const Content& content : outputs) wanted.storages.insert(content.storage);
     for (const Contribution& contribution : contributions) wanted.tensors.insert(contribution.value);
     const std::vector<char> needed = needed_calls(graph_, calls, wanted);
-    for (size_t i = 0; i < calls.size(); ++i)
-      if (needed[i]) changed_.insert(graph_[calls[i]].writes.begin(), graph_[calls[i]].writes.end());
+    std::unordered_map<StorageId, size_t> last_write;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (!needed[i]) continue;
+      changed_.insert(graph_[calls[i]].writes.begin(), graph_[calls[i]].writes.end());
+      for (const StorageId storage : graph_[calls[i]].writes) last_write[storage] = i;
+    }
     for (size_t i = 0; i < calls.size(); ++i) {
       if (!needed[i]) continue;
       emit(graph_[calls[i]]);
-      each_tensor(graph_[calls[i]].results, [&](TensorId result) { add_up(contributions, result); });
+      each_tensor(graph_[calls[i]].results, [&](TensorId result) {  // not before it holds what it will
+        const auto last = last_write.find(graph_[result].storage);
+        if (last == last_write.end() || last->second <= i) add_up(contributions, result);
+      });
     }
     for (const Contribution& contribution : contributions) add_up(contributions, contribution.value);
     for (const Content& content : outputs) body_.writes.push_back({content, output(content)});

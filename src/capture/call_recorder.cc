@@ -1,6 +1,11 @@
 #include "capture/call_recorder.h"
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/ops/_conj.h>
+#include <ATen/ops/_conj_physical.h>
+#include <ATen/ops/_neg_view.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/neg.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 
@@ -9,6 +14,7 @@
 #include "capture/draws.h"
 #include "capture/gpu_calls.h"
 #include "capture/recorder.h"
+#include "capture/rewritten_calls.h"
 #include "capture/running_statistics.h"
 
 namespace piper {
@@ -61,6 +67,17 @@ void mend_shapes(const c10::OperatorHandle& op, Stack& stack) {
   if (op.operator_name().name != "aten::_scaled_dot_product_flash_attention_for_cpu") return;
   const c10::ScalarType computed = stack[stack.size() - 2].toTensor().scalar_type();
   if (computed == at::kDouble) stack.back() = stack.back().toTensor().to(computed);
+}
+
+/// `transpose_` changes no number: it is recorded as `transpose`. None: there is no such.
+std::optional<c10::OperatorHandle> view_of_in_place(const c10::OperatorHandle& op) {
+  if (!op.hasTag(at::Tag::inplace_view)) return {};
+  const std::string& name = op.operator_name().name;
+  for (const char* overload : {op.operator_name().overload_name.c_str(), "int", "dim"})
+    if (const auto found = c10::Dispatcher::singleton().findSchema({name.substr(0, name.size() - 1), overload});
+        found && found->schema().arguments().size() == op.schema().arguments().size())
+      return found;
+  return {};
 }
 
 /// While it lives, calls belong to one that is being recorded.
@@ -116,12 +133,24 @@ void Recorder::enter_node(int64_t sequence) {
 
 TensorId Recorder::lookup(const at::Tensor& tensor) {
   const bool traced = is_traced(tensor);
+  if (traced && tensor.numel() == 0) return constant_without_elements(tensor);
   if (const auto known = tensors_.find(tensor, !traced)) return *known;
   if (tensors_.has_storage_of(tensor)) {
     if (traced) refuse_unknown("shows a tensor in a way that no operator made");
   } else if (traced || tensor.is_meta()) {
     refuse_unknown("uses a tensor that is no parameter, buffer or input and was not made in this forward pass");
   }
+  return add_constant(tensor);
+}
+
+TensorId Recorder::constant_without_elements(const at::Tensor& tensor) {
+  const auto [known, fresh] = without_elements_.try_emplace({tensor.scalar_type(), tensor.sizes().vec()});
+  if (!fresh) return known->second;
+  const c10::impl::ExcludeDispatchKeyGuard real(python_keys | c10::DispatchKeySet(capture_key));
+  return known->second = add_constant(at::empty(tensor.sizes(), tensor.scalar_type()));
+}
+
+TensorId Recorder::add_constant(const at::Tensor& tensor) {
   const TensorId id = tensors_.add_constant(tensor);
   const c10::impl::ExcludeDispatchKeyGuard real(python_keys);
   at::Tensor copy = tensor.detach().clone();
@@ -139,13 +168,16 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   const OperatorFacts& facts = facts_of(op);
   if (facts.decomposes) return op.redispatchBoxed(keys & below_capture, &stack);
   const size_t count = op.schema().arguments().size(), base = stack.size() - count;
+  if (has_traced(stack, base) && rewrite_call(op, stack)) return;
+  make_physical(facts, stack, base);
   const c10::impl::ExcludeDispatchKeyGuard off(capture_key);
   if (touches_traced(facts, stack, base)) {
-    if (answered_by_identity(op, stack, base)) return;
+    if (answered_by_identity(op, stack, base) || answered_by_bounds(op, stack, base)) return;
     if (facts.data_dependent && !is_fake() && !is_plain_index(op, stack, base)) refuse_data_dependent(op);
     Call call = describe(op, facts, stack, base);
     run_for_shapes(op, facts, keys, stack);
     if (device_.is_cuda() && graph[call.op].random && drops_nothing(call)) forget_random_state(op, stack);
+    fill_storages(op, stack);
     return add(op, std::move(call), stack);
   }
   if (!is_fake()) return op.redispatchBoxed(keys & below_capture, &stack);  // numbers the model writes down
@@ -153,6 +185,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   Stack given(stack.begin() + static_cast<long>(base), stack.end());
   run_for_shapes(op, facts, keys, stack);
   if (!has_traced(stack, stack.size() - op.schema().returns().size())) return;
+  fill_storages(op, stack);
   add(op, describe(op, facts, given, 0), stack);  // it makes a fake tensor of nothing, or of numbers
 }
 
@@ -201,15 +234,23 @@ const Recorder::OperatorFacts& Recorder::facts_of(const c10::OperatorHandle& op)
   if (!is_fake()) facts.rule = shape_rule(described.name, table.target);
   facts.decomposes = !facts.rule && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                      !op.hasKernelForDispatchKey(c10::DispatchKey::Meta) && !runs_as_one(op);
+  const auto& returns = op.schema().returns();
+  facts.view = !returns.empty() && std::all_of(returns.begin(), returns.end(), [](const c10::Argument& result) {
+    return result.alias_info() && !result.alias_info()->isWrite();
+  });
   facts.data_dependent = op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);
   facts.id = OperatorId(graph.operators.size());
   graph.operators.push_back(std::move(described));
   table.operators.push_back(op);
-  return facts;
+  if (const auto view = view_of_in_place(op)) {
+    const OperatorId shows_as = facts_of(*view).id;
+    facts_.at(&op.schema()).shows_as = shows_as;
+  }
+  return facts_.at(&op.schema());
 }
 
 bool Recorder::runs_as_one(const c10::OperatorHandle& op) const {
-  return device_.is_cuda() && op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+  return is_fake() && op.hasKernelForDispatchKey(device_.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
 }
 
 bool Recorder::is_traced(const at::Tensor& tensor) const {
@@ -245,10 +286,15 @@ Call Recorder::describe(const c10::OperatorHandle& op, const OperatorFacts& fact
   for (size_t i = 0; i < count; ++i)
     if (facts.writes[i] && writes)
       each_tensor(call.arguments[i], [&](TensorId id) {
+        if (element_count(graph[id].layout) == 0) return;
         if (graph[id].kind == TensorKind::Constant) refuse_foreign_change();
         call.writes.push_back(graph[id].storage);
       });
   if (graph[call.op].random && !drops_nothing(call)) make_reproducible(op, call);
+  if (facts.shows_as.valid()) {
+    call.op = facts.shows_as;
+    call.writes.clear();
+  }
   if (is_lift(op)) call.op = intern("aten::lift_fresh_copy", "");  // so that nobody writes to the constant
   return call;
 }
@@ -260,6 +306,29 @@ bool Recorder::answered_by_identity(const c10::OperatorHandle& op, Stack& stack,
   stack.resize(base);
   stack.emplace_back(true);
   return true;
+}
+
+bool Recorder::answered_by_bounds(const c10::OperatorHandle& op, Stack& stack, size_t base) {
+  if (op.operator_name().name != "aten::_local_scalar_dense") return false;
+  if (!never_true_.contains(graph[lookup(stack[base].toTensor())].storage)) return false;
+  stack.resize(base);
+  stack.emplace_back(false);
+  return true;
+}
+
+void Recorder::note_bounds(const Call& call) {
+  for (const StorageId storage : call.writes) {
+    uniform_.erase(storage);
+    never_true_.erase(storage);
+  }
+  const std::string& name = graph[call.op].name;
+  if (name == "aten::rand" || name == "aten::rand.generator")
+    return each_tensor(call.results, [&](TensorId id) { uniform_.insert(graph[id].storage); });
+  if (name != "aten::lt.Scalar" || !uniform_.contains(graph[std::get<TensorId>(call.arguments[0])].storage)) return;
+  const auto* whole = std::get_if<int64_t>(&call.arguments[1]);
+  const auto* number = std::get_if<double>(&call.arguments[1]);
+  if ((whole && *whole <= 0) || (number && *number <= 0))
+    each_tensor(call.results, [&](TensorId id) { never_true_.insert(graph[id].storage); });
 }
 
 Argument Recorder::to_argument(const IValue& value) {
@@ -321,19 +390,67 @@ void Recorder::run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts
   }
 }
 
+void Recorder::make_physical(const OperatorFacts& facts, Stack& stack, size_t base) {
+  if (facts.view) return;
+  const auto physical = [&](const at::Tensor& tensor, bool written) {
+    if (!tensor.defined() || !is_traced(tensor) || (!tensor.is_conj() && !tensor.is_neg())) return tensor;
+    if (written) refuse_unknown("writes to a conjugated or negated view");
+    at::Tensor out = tensor;
+    if (out.is_neg()) out = at::neg(at::_neg_view(out));
+    if (out.is_conj()) out = at::_conj_physical(at::_conj(out));
+    return out;
+  };
+  for (size_t i = base; i < stack.size(); ++i) {
+    if (stack[i].isTensor()) {
+      stack[i] = physical(stack[i].toTensor(), facts.writes[i - base]);
+    } else if (stack[i].isTensorList()) {
+      std::vector<at::Tensor> list = stack[i].toTensorVector();
+      for (at::Tensor& tensor : list) tensor = physical(tensor, facts.writes[i - base]);
+      stack[i] = std::move(list);
+    }
+  }
+}
+
+void Recorder::fill_storages(const c10::OperatorHandle& op, Stack& stack) {
+  const auto& returns = op.schema().returns();
+  const auto filled = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !is_traced(tensor) || is_whole(tensor) || tensors_.has_storage_of(tensor)) return tensor;
+    const Running running(running_);
+    return tensor.new_empty(tensor.sizes());
+  };
+  for (size_t i = 0; i < returns.size(); ++i) {
+    if (returns[i].alias_info()) continue;
+    IValue& value = stack[stack.size() - returns.size() + i];
+    if (value.isTensor()) {
+      value = filled(value.toTensor());
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list = value.toTensorVector();
+      std::transform(list.begin(), list.end(), list.begin(), filled);
+      value = std::move(list);
+    }
+  }
+}
+
 void Recorder::add(const c10::OperatorHandle& op, Call call, const Stack& stack) {
   add_results(op, call, stack);
-  const auto makes = [](const Argument& result) { return !std::holds_alternative<None>(result); };
-  if (call.writes.empty() && std::none_of(call.results.begin(), call.results.end(), makes)) return;  // only asks
+  const auto makes = [&](const Argument& result) {
+    bool any = false;
+    each_tensor(result, [&](TensorId id) { any |= graph[id].kind != TensorKind::Constant; });
+    return any;
+  };
+  if (call.writes.empty() && std::none_of(call.results.begin(), call.results.end(), makes)) return;      // only asks
+  if (op.operator_name().name == "aten::_conj" || op.operator_name().name == "aten::_neg_view") return;  // only marks
+  note_bounds(call);
   graph.calls.push_back(std::move(call));
 }
 
 void Recorder::add_results(const c10::OperatorHandle& op, Call& call, const Stack& stack) {
   const auto& returns = op.schema().returns();
+  const bool shows = facts_of(op).shows_as.valid();
   const CallId id(graph.calls.size());
   for (size_t i = 0; i < returns.size(); ++i) {
     const IValue& value = stack[stack.size() - returns.size() + i];
-    const bool in_place = returns[i].alias_info() && returns[i].alias_info()->isWrite();
+    const bool in_place = returns[i].alias_info() && returns[i].alias_info()->isWrite() && !shows;
     const auto result = [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return TensorId();
       return in_place ? lookup(tensor) : tensors_.add_result(tensor, id);
@@ -367,12 +484,10 @@ void Recorder::make_reproducible(const c10::OperatorHandle& op, Call& call) {
 }
 
 void Recorder::refuse_data_dependent(const c10::OperatorHandle& op) {
-  refuse(
-      error(ErrorCode::E601, {},
-            fmt::format("{}: {} depends on numbers that are known only when the model runs", where(), full_name(op)))
-          .help("capture runs the model once without numbers; what it computes may depend on shapes only")
-          .help("instead of a branch on item(): torch::where on both results; instead of a mask as index or nonzero(): "
-                "multiply by the mask, or use a fixed number of slots"));
+  refuse(error(ErrorCode::E601, {},
+               fmt::format("{}: {} depends on numbers that are known only when the model runs", where(), full_name(op)))
+             .help("capture runs the model once without numbers; what it computes may depend on shapes only")
+             .help(std::string(instead_of(op))));
 }
 
 void Recorder::refuse_foreign_change() {

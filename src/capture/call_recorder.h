@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -56,7 +57,9 @@ class Recorder : public ScopeListener {
     OperatorId id;
     ShapeRule rule = nullptr;
     bool decomposes = false;      // into operators that are recorded instead
+    OperatorId shows_as;          // of one that makes its argument a view: that which returns the view
     bool data_dependent = false;  // what it returns, or its shape, depends on numbers
+    bool view = false;            // what it returns shows its arguments
     int device = -1;              // index of the argument
     std::vector<char> writes;     // by argument
     int training = -1;            // index of the argument without which it writes nothing
@@ -64,7 +67,7 @@ class Recorder : public ScopeListener {
 
   void begin_segment(ScopeId scope);
   const OperatorFacts& facts_of(const c10::OperatorHandle& op);
-  /// A GPU has a kernel for what is several operators elsewhere: fused norms.
+  /// The device of fake tensors has a kernel for what is several operators elsewhere: fused norms of a GPU.
   bool runs_as_one(const c10::OperatorHandle& op) const;
 
   bool is_fake() const { return !device_.is_meta(); }
@@ -79,8 +82,15 @@ class Recorder : public ScopeListener {
   void tag(Call& call);
   /// `equal` of a tensor with itself is true whatever its numbers.
   bool answered_by_identity(const c10::OperatorHandle& op, torch::jit::Stack& stack, size_t base);
+  /// No number that `rand` draws is below 0: what a layer that is never skipped asks.
+  bool answered_by_bounds(const c10::OperatorHandle& op, torch::jit::Stack& stack, size_t base);
+  void note_bounds(const Call& call);
   void run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                       torch::jit::Stack& stack);
+  /// A tensor that is conjugated or negated only by a mark becomes one whose numbers are: the graph has no such marks.
+  void make_physical(const OperatorFacts& facts, torch::jit::Stack& stack, size_t base);
+  /// Results are all of their storages, whatever rules for shapes make them of.
+  void fill_storages(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void add(const c10::OperatorHandle& op, Call call, const torch::jit::Stack& stack);
   void add_results(const c10::OperatorHandle& op, Call& call, const torch::jit::Stack& stack);
 
@@ -92,6 +102,10 @@ class Recorder : public ScopeListener {
   [[noreturn]] void refuse_data_dependent(const c10::OperatorHandle& op);
   [[noreturn]] void refuse_foreign_change();
   [[noreturn]] void refuse_unknown(std::string_view what);
+
+  /// A tensor without elements is the same wherever it is used: a constant.
+  TensorId constant_without_elements(const at::Tensor& tensor);
+  TensorId add_constant(const at::Tensor& tensor);
 
   KnownTensors tensors_;
   const c10::Device device_;  // of tensors without numbers
@@ -105,6 +119,8 @@ class Recorder : public ScopeListener {
   int backward_segment_ = 0;
   CallId forward_call_;
   int random_calls_ = 0;
+  std::set<StorageId> uniform_, never_true_;  // storages of numbers between 0 and 1, and of comparisons with them
+  std::map<std::pair<c10::ScalarType, std::vector<int64_t>>, TensorId> without_elements_;
   std::string failed_at_;
 };
 

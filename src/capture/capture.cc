@@ -11,8 +11,8 @@
 #include "capture/calls_beside.h"
 #include "capture/count_work.h"
 #include "capture/cut_regions.h"
+#include "capture/lay_out_results.h"
 #include "capture/localize.h"
-#include "capture/measure_calls.h"
 #include "capture/running_statistics.h"
 #include "capture/sample_labels.h"
 #include "capture/show_directly.h"
@@ -157,15 +157,17 @@ PassBody for_device(PassBody body, const OperatorGraph& graph, c10::Device devic
   return mark_beside(compute_apart(std::move(body), graph));  // when all sums are where they will be
 }
 
-int64_t temporaries(PassBody body, const CapturedSlice& slice, CallMeter* meter) {
-  if (!meter) return temporary_bytes(show_directly(std::move(body)));
-  body = show_directly(for_device(std::move(body), slice.operators, meter->device()));
-  return temporary_bytes(body, meter->peaks(body, *slice.table));
+Result<int64_t> temporaries(PassBody body, const std::string& chunk, const CapturedSlice& slice, TriedCalls* tried) {
+  if (!tried) return temporary_bytes(show_directly(std::move(body)));
+  body = for_device(std::move(body), slice.operators, tried->device());
+  PIPER_TRY(body, lay_out_results(std::move(body), chunk, slice.operators, *slice.table, *tried));
+  body = show_directly(std::move(body));
+  return temporary_bytes(body, tried->peaks(body, *slice.table));
 }
 
 /// Of a pass in a region, for the ways to divide it.
-std::map<Division, int64_t> divided_temporaries(const CapturedSlice& slice, size_t chunk, Pass pass,
-                                                const std::vector<Division>& ways, CallMeter* meter) {
+Result<std::map<Division, int64_t>> divided_temporaries(const CapturedSlice& slice, size_t chunk, Pass pass,
+                                                        const std::vector<Division>& ways, TriedCalls* tried) {
   std::map<Division, int64_t> out;
   const BodyLabels* labels = slice.labels_of(chunk, pass);
   if (!labels) return out;
@@ -173,21 +175,25 @@ std::map<Division, int64_t> divided_temporaries(const CapturedSlice& slice, size
                                    [](const TensorLabels& tensor) { return has(tensor, Mark::Divided); });
   for (const Division parts : ways) {
     if ((parts.layout > 1 && !experts) || (parts.cut > 1 && !labels->cut)) continue;
-    if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, parts))
-      out[parts] = temporaries(*std::move(body), slice, meter);
+    if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, parts)) {
+      PIPER_TRY(out[parts], temporaries(*std::move(body), slice.chunks[chunk].name, slice, tried));
+    }
   }
   return out;
 }
 
-std::vector<std::array<PassAmounts, 4>> amounts_of(const CapturedSlice& slice, const std::vector<Division>& parts,
-                                                   CallMeter* meter) {
+Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& slice,
+                                                           const std::vector<Division>& parts, TriedCalls* tried) {
   std::vector<std::array<PassAmounts, 4>> amounts(slice.chunks.size());
   for (size_t c = 0; c < slice.chunks.size(); ++c)
     for (size_t p = 0; p < 4; ++p) {
       if (!slice.chunks[c].passes[p]) continue;
       const PassBody& body = *slice.chunks[c].passes[p];
-      amounts[c][p] = {count_flops(slice.operators, body), count_moved_bytes(body), temporaries(body, slice, meter),
-                       divided_temporaries(slice, c, static_cast<Pass>(p), parts, meter)};
+      PassAmounts& of_pass = amounts[c][p];
+      of_pass.flops = count_flops(slice.operators, body);
+      of_pass.moved = count_moved_bytes(body);
+      PIPER_TRY(of_pass.temporaries, temporaries(body, slice.chunks[c].name, slice, tried));
+      PIPER_TRY(of_pass.divided, divided_temporaries(slice, c, static_cast<Pass>(p), parts, tried));
     }
   return amounts;
 }
@@ -259,7 +265,9 @@ Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk
                                                                    Division parts, c10::Device device) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   PIPER_TRY(PassBody made, body(*of, chunk, pass, parts));
-  return std::make_shared<const ChunkProgram>(for_device(std::move(made), of->operators, device), of->table, device);
+  made = for_device(std::move(made), of->operators, device);
+  PIPER_TRY(made, lay_out_results(std::move(made), of->chunks[chunk.index()].name, of->operators, *of->table, *tried_));
+  return std::make_shared<const ChunkProgram>(std::move(made), of->table, device);
 }
 
 Checked CapturedModel::check_program(ChunkId chunk, Pass pass, int64_t samples, Division parts) const {
@@ -298,7 +306,7 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
   if (exact == 1) sizes.push_back(2 * sizes[0]);  // to see what grows
 
   CapturedModel out;
-  CallMeter meter(options.target);
+  out.tried_ = std::make_shared<TriedCalls>(options.target);
   std::vector<CapturedSlice> recorded, slices;
   for (const int64_t samples : sizes) {
     PIPER_TRY(CapturedSlice slice, capture_slice(model, options, samples));
@@ -312,7 +320,9 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     PIPER_CHECK(label_regions(slice, unshardable));
     if (s == 0) out.unshardable_ = std::move(unshardable);
     const bool measured = options.measure_operators && s < exact;
-    formed.push_back(form_of(slice, amounts_of(slice, options.parts, measured ? &meter : nullptr)));
+    if (measured) PIPER_CHECK(check_results_without_elements(slice.operators, *slice.table, *out.tried_));
+    PIPER_TRY(const auto amounts, amounts_of(slice, options.parts, measured ? out.tried_.get() : nullptr));
+    formed.push_back(form_of(slice, amounts));
     slice.base = formed.back().base;
     slices.push_back(std::move(slice));
     if (formed[s].form == formed[0].form) continue;

@@ -13,6 +13,7 @@
 #include "capture/label_region.h"
 #include "capture/recorder.h"
 #include "capture/sequence_labels.h"
+#include "capture/tried_calls.h"
 #include "model/model_graph.h"
 #include "runtime/computation.h"
 #include "schedule/cut_seed.h"
@@ -40,7 +41,8 @@ struct CaptureOptions {
   std::vector<Division> parts = {};
   /// What chunks will run on. Operators are measured there.
   c10::Device target = c10::kCPU;
-  /// Run each distinct operator once to see how much memory it takes. Without, temporaries are those between operators.
+  /// Run each distinct operator once to see how much memory it takes, and that it gives what was recorded. Without,
+  /// temporaries are those between operators, and the second is seen when programs are made.
   bool measure_operators = true;
 };
 
@@ -70,7 +72,7 @@ class CapturedModel {
   /// that `states` names. Pass R is F without its writes to model buffers. In a region that is divided all sizes are
   /// those of one of the devices.
   /// Refused: a size of slices that was not captured (E607); R of a chunk that needs what it wrote to a buffer (E606);
-  /// parts of what cannot be divided so (E308).
+  /// parts of what cannot be divided so (E308); a kernel that gives something else than was recorded (E609).
   Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples, Division parts = {},
                                                       c10::Device device = c10::kCPU) const;
 
@@ -95,6 +97,7 @@ class CapturedModel {
   std::shared_ptr<const ModelGraph> graph_;
   std::vector<CapturedSlice> slices_;
   std::vector<Diagnostic> unshardable_;
+  std::shared_ptr<TriedCalls> tried_;  // on the target
 };
 
 /// Runs the model once for each size of slices, without numbers.

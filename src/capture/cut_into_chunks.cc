@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/invariant.h"
 #include "capture/chunk_calls.h"
 
 namespace piper {
@@ -57,12 +56,12 @@ std::vector<ChunkCalls> cut_into_chunks(const OperatorGraph& graph, const std::v
   for (const Contribution& contribution : graph.gradients) {
     // the gradient may be a tensor that a later chunk made: then the last user of the parameter before it adds it up
     const CallId producer = graph[contribution.value].producer;
-    int chunk = static_cast<int>(chunks.size()) - 1;
-    if (producer.valid()) chunk = chunk_of[static_cast<size_t>(graph[producer].segment)];
+    int made = static_cast<int>(chunks.size()) - 1;
+    if (producer.valid()) made = chunk_of[static_cast<size_t>(graph[producer].segment)];
     const StorageId parameter = graph[contribution.parameter].storage;
+    int chunk = made;
     while (chunk >= 0 && !used[static_cast<size_t>(chunk)].contains(parameter)) --chunk;
-    if (chunk < 0)
-      internal_error(fmt::format("the gradient of {} is made before it is used", graph[contribution.parameter].name));
+    if (chunk < 0) chunk = made;  // all that came before only looked at it
     chunks[static_cast<size_t>(chunk)].contributions.push_back(contribution);
   }
   return chunks;

@@ -161,8 +161,10 @@ class LayoutReplay {
     }
     return Ok{};
   }
-  Checked take(const Call& call, TensorId id, const at::Tensor& made) {
+  Checked take(const Call& call, TensorId id, at::Tensor made) {
     GraphTensor& known = body_.tensors[id.index()];
+    if (known.kind == TensorKind::Result && body_.storages[known.storage.index()].base == id && !is_whole(made))
+      made = made.new_empty(made.sizes());  // as recorded: all of its storage
     if (made.sizes() != c10::IntArrayRef(known.layout.sizes))
       return cannot(graph_, call,
                     fmt::format("gives [{}] where [{}] was expected", fmt::join(made.sizes(), ", "),
@@ -172,7 +174,7 @@ class LayoutReplay {
       GraphStorage& storage = body_.storages[known.storage.index()];
       if (storage.base == id) storage.bytes = static_cast<int64_t>(made.storage().nbytes());
     }
-    tensors_[id.index()] = made;
+    tensors_[id.index()] = std::move(made);
     return Ok{};
   }
 

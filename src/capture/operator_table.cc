@@ -12,6 +12,11 @@ TensorLayout layout_of(const at::Tensor& tensor) {
           tensor.strides().vec(), tensor.storage_offset()};
 }
 
+bool is_whole(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.storage().nbytes() == static_cast<size_t>(tensor.numel()) * tensor.element_size();
+}
+
 at::Tensor empty_tensor(const TensorLayout& layout, c10::Device device) {
   return at::empty_strided(layout.sizes, layout.strides,
                            at::TensorOptions(device).dtype(static_cast<c10::ScalarType>(layout.element)));

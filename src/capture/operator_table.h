@@ -18,6 +18,8 @@ struct OperatorTable {
 };
 
 TensorLayout layout_of(const at::Tensor& tensor);
+/// All of its storage, without gaps.
+bool is_whole(const at::Tensor& tensor);
 /// A fresh tensor with this layout, at offset 0.
 at::Tensor empty_tensor(const TensorLayout& layout, c10::Device device);
 

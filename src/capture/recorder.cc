@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "capture/call_recorder.h"
+#include "capture/lay_out_results.h"
 #include "capture/part_operators.h"
 
 namespace piper {
@@ -167,6 +168,7 @@ constexpr std::pair<const char*, const char*> put_in_later[] = {
     {"aten::unsqueeze", ""},
     {"piper::add_to_each", ""},
     {"piper::add_sum_of_rows", ""},
+    {"piper::lay_out", ""},
     {"piper::take_columns", ""},
     {"piper::take_columns_backward", ""},
     {"piper::take_rows", ""},
@@ -179,6 +181,7 @@ Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>&
   run_around(model, [&] { recorded = run_guarded(to, [&] { return record_step(to, model, inputs); }); });
   PIPER_CHECK(std::move(recorded));
   provide_part_operators();
+  provide_lay_out();
   for (const auto& [name, overload] : put_in_later) to.intern(name, overload);
   return Recording{std::move(to.graph), std::move(to.table)};
 }

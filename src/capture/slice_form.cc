@@ -123,11 +123,18 @@ class Values {
   std::map<std::string, int> used_;
 };
 
+bool is_complex(int8_t element) {
+  return c10::isComplexType(static_cast<c10::ScalarType>(element));
+}
+
+/// Of complex numbers that of their parts.
 std::optional<DType> dtype_of(int8_t element) {
   switch (static_cast<c10::ScalarType>(element)) {
     case c10::ScalarType::Double:
+    case c10::ScalarType::ComplexDouble:
       return DType::Float64;
     case c10::ScalarType::Float:
+    case c10::ScalarType::ComplexFloat:
       return DType::Float32;
     case c10::ScalarType::BFloat16:
       return DType::BFloat16;
@@ -158,6 +165,13 @@ Diagnostic no_function(std::string what) {
   return error(ErrorCode::E607, {}, std::move(what))
       .help("sizes in a model graph are fixed or proportional to the samples (rounded up)")
       .help("capture fewer sizes of slices, best one: then only those have to be right");
+}
+
+Diagnostic no_such_dtype(std::string_view what, const std::string& name, int8_t element) {
+  return error(ErrorCode::E607, {},
+               fmt::format("{} {} has dtype {}, which plans do not know", what, name,
+                           c10::toString(static_cast<c10::ScalarType>(element))))
+      .help("keep complex parameters and buffers as pairs, torch::view_as_real(x), and use torch::view_as_complex(x)");
 }
 
 /// Assembles the graph from forms that are equal and sizes that are not.
@@ -192,7 +206,8 @@ class GraphWriter {
       if (tensor.kind != TensorKind::Parameter && tensor.kind != TensorKind::Buffer) continue;
       if (!used.contains(tensor.name)) continue;
       const auto dtype = dtype_of(tensor.layout.element);
-      if (!dtype) return no_function(fmt::format("parameter {} has a dtype that plans do not know", tensor.name));
+      if (!dtype || is_complex(tensor.layout.element))
+        return no_such_dtype("parameter", tensor.name, tensor.layout.element);
       Shape shape;
       if (const auto labelled = formed_[0].parameters.find(tensor.name); labelled != formed_[0].parameters.end())
         for (const LabelledSize& dim : labelled->second) {
@@ -215,8 +230,9 @@ class GraphWriter {
       const std::string& name = first.form.values[v];
       const bool is_input = v < operators().inputs.size();  // they come first
       const auto dtype = dtype_of(base.layout.element);
-      if (!dtype) return no_function(fmt::format("value {} has a dtype that plans do not know", name));
+      if (!dtype) return no_such_dtype("value", name, base.layout.element);
       PIPER_TRY(Shape shape, shape_of(v, is_input));
+      if (is_complex(base.layout.element)) shape.push_back({2, false, 1, ""});
       const ValueKind kind = is_input                            ? ValueKind::Input
                              : first.base[v] == operators().loss ? ValueKind::Loss
                                                                  : ValueKind::Computed;

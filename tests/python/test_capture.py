@@ -148,6 +148,23 @@ def test_tied_weights():
     same_as_plain(model, small.batch(), small.loss)
 
 
+def test_module_with_two_names_is_as_before():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Linear(3, 3)
+            self.layers = nn.ModuleList([self.one, nn.Linear(3, 3)])
+
+        def forward(self, x):
+            return self.layers[1](self.layers[0](self.one(x)))
+
+    model = Model()
+    before = {name: (id(value), value.detach().clone()) for name, value in model.state_dict(keep_vars=True).items()}
+    same_as_plain(model, (torch.randn(4, 3),), lambda model, batch: model(batch[0]).square().mean())
+    for name, value in model.state_dict(keep_vars=True).items():
+        assert id(value) == before[name][0] and torch.equal(value, before[name][1]), name
+
+
 def test_frozen_parameters_stay():
     model = small.Stack()
     model.embedding.weight.requires_grad_(False)
@@ -221,6 +238,137 @@ def test_a_refusal_as_it_is_printed(golden):
     with pytest.raises(piper.CaptureError) as caught:
         capture(scope["forward"])
     golden("E601_index.txt", str(caught.value))
+
+
+def compiled(loss, *batch):
+    graph = piper.capture(nn.Linear(3, 3), batch, loss=loss)
+    return piper.compile(graph, "devices(1)\nplace({}, devices=[0])\n")
+
+
+def test_kernel_that_cannot_be_tried_is_refused_before_it_runs(golden):
+    with pytest.raises(piper.CaptureError) as caught:
+        compiled(lambda model, batch: torch.repeat_interleave(model(batch[0]), batch[1], 0, output_size=6).mean(), torch.randn(4, 3),
+                 torch.tensor([1, 2, 1, 2]))
+    golden("E609_not_tried.txt", str(caught.value))
+
+
+def test_size_that_depends_on_numbers_though_nobody_says_so():
+    def some(model, batch):
+        y = model(batch[0])
+        return y.mean() * torch.ops.aten._unique(y.detach())[0].mean()
+
+    with pytest.raises(piper.CaptureError) as caught:
+        compiled(some, torch.randn(4, 3))
+    assert caught.value.code == "E609" and "gives [1]" in caught.value.message
+
+
+@pytest.mark.parametrize("function", [F.mse_loss, F.smooth_l1_loss, F.binary_cross_entropy, F.soft_margin_loss], ids=lambda f: f.__name__)
+def test_losses_in_storages_of_another_size(function):
+    model = nn.Sequential(nn.Linear(3, 8), nn.Sigmoid())
+    same_as_plain(model, (torch.randn(4, 3), torch.rand(4, 8).round()), lambda model, batch: function(model(batch[0]), batch[1]))
+
+
+def test_gradient_that_is_written_after_it_is_made():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.least = nn.Parameter(torch.zeros(3))
+
+        def forward(self, x):
+            return torch.maximum(self.least, x)
+
+    same_as_plain(Model(), (torch.randn(4, 3),), lambda model, batch: model(batch[0].sum(0)).square().mean())
+
+
+def test_parameter_that_an_earlier_scope_only_looks_at():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token, self.linear = nn.Parameter(torch.randn(1, 3)), nn.Linear(3, 3)
+
+        def forward(self, x):
+            with piper.annotate("layer"):
+                token = self.token.expand(x.shape[0], -1)
+            with piper.annotate("layer"):
+                return self.linear(x * token)
+
+    same_as_plain(Model(), (torch.randn(4, 3),), lambda model, batch: model(batch[0]).square().mean())
+
+
+def test_results_without_elements():
+    """Statistics of a norm that does not compute any, and parts that are empty."""
+    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5, affine=True, track_running_stats=False), nn.Linear(5, 2))
+
+    def some(model, batch):
+        x = torch.cat([batch[0][:, :0], model[0](batch[0])], 1)
+        y = F.batch_norm(x, torch.zeros(5), torch.ones(5), model[1].weight, model[1].bias, training=False)
+        y[:, :0] = 1.0
+        return model[2](y).square().mean()
+
+    same_as_plain(model, (torch.randn(4, 3),), some)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers(kind):
+    model = kind(3, 4, num_layers=2, batch_first=True, bidirectional=True)
+    enabled = torch._C._get_mkldnn_enabled()
+    same_as_plain(model, (torch.randn(4, 5, 3),), lambda model, batch: model(batch[0])[0].square().mean())
+    assert torch._C._get_mkldnn_enabled() == enabled
+
+
+def test_counts_of_known_length():
+    def some(model, batch):
+        y = model(batch[0])
+        return (y.softmax(-1).mean(0) * torch.bincount(y.argmax(-1), minlength=3)).sum() + torch.bincount(
+            y.argmax(-1), weights=batch[0][:, 0], minlength=3).sum()
+
+    same_as_plain(nn.Linear(3, 3), (torch.randn(4, 3),), some)
+
+
+def test_counts_of_unknown_length_are_refused_with_the_way_out():
+    with pytest.raises(piper.CaptureError) as caught:
+        capture(lambda self, x: self.linear(x) * torch.bincount(self.linear(x).argmax(-1)).sum())
+    assert caught.value.code == "E601" and "torch.bincount(x, minlength=n)" in caught.value.help[1]
+
+
+def test_classes_of_unknown_number_are_refused_with_the_way_out():
+    with pytest.raises(piper.CaptureError) as caught:
+        capture(lambda self, x: self.linear(x) * F.one_hot(self.linear(x).argmax(-1)).sum())
+    assert caught.value.code == "E601" and "num_classes=n" in caught.value.help[-1]
+    capture(lambda self, x: self.linear(x) * F.one_hot(self.linear(x).argmax(-1), num_classes=3))
+
+
+def test_counts_that_do_not_fit_fail_when_they_come():
+    some = lambda model, batch: model(batch[0]).mean() * torch.bincount(batch[1], minlength=3).sum()
+    batch = torch.randn(4, 3), torch.tensor([0, 1, 2, 1])
+    with piper.Trainer(piper.capture(nn.Linear(3, 3), batch, loss=some)) as trainer:
+        trainer.step(batch)
+        with pytest.raises(piper.RunError, match="out of bounds"):
+            trainer.step((batch[0], torch.tensor([0, 1, 3, 1])))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_layers_that_are_never_skipped(rate):
+    def forward(self, x):
+        return x if torch.rand([]) < rate else self.linear(x)
+
+    if rate == 0:
+        assert "addmm" in capture(forward).operators()
+        return
+    with pytest.raises(piper.CaptureError) as caught:
+        capture(forward)
+    assert caught.value.code == "E601"
+
+
+def test_complex_numbers_inside_a_layer():
+    def some(model, batch):
+        with piper.annotate("layer"):
+            y = torch.fft.rfft(model(batch[0]))
+        with piper.annotate("layer"):
+            z = torch.fft.ihfft(model(batch[0])) @ torch.complex(batch[0][:2, :2], batch[0][:2, 1:])  # conjugated; so is a product's backward
+            return torch.fft.irfft(y * y, n=3).square().mean() + (y.conj().imag * 2).sum() + (z * z).abs().mean()
+
+    same_as_plain(nn.Linear(3, 3), (torch.randn(4, 3),), some)
 
 
 def test_failing_code_keeps_its_exception():

@@ -195,6 +195,22 @@ def test_loop_over_experts_is_refused_with_its_line():
     assert caught.value.code == "E601"
     assert "nonzero" in caught.value.message and "layer.0.experts" in caught.value.message
     assert caught.value.place.file.endswith("modeling_qwen3_moe.py")
+    assert 'model.set_experts_implementation("batched_mm")' in caught.value.help[-1]  # as the next test does
+
+
+def test_layers_that_are_skipped_at_random_are_refused_with_the_way_out():
+    config = transformers.WhisperConfig(vocab_size=62, d_model=16, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=16, num_mel_bins=4,
+                                        max_source_positions=8, decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=16,
+                                        pad_token_id=0, encoder_layerdrop=0.5)
+    model = transformers.WhisperForAudioClassification(config).train()
+    batch = {"input_features": torch.randn(4, 4, 16), "labels": torch.tensor([0, 1, 0, 1])}
+    with pytest.raises(piper.CaptureError) as caught:
+        piper.capture(model, batch)
+    assert caught.value.code == "E601" and "`layerdrop`" in caught.value.help[-1]
+    for module in model.modules():
+        if hasattr(module, "layerdrop"):
+            module.layerdrop = 0.0
+    piper.capture(model, batch)
 
 
 def test_batched_mm_is_captured_but_not_divided():

@@ -57,8 +57,11 @@ def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: 
             return function(*args)
 
     module._checkpoint_without_reentrant_generator, module.CheckpointFunction = nothing_saved, Called
+    onednn = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
     try:
         with torch.backends.mkldnn.flags(enabled=False), torch.autograd.set_multithreading_enabled(False), torch.enable_grad(), mode:
             yield
     finally:
+        torch._C._set_mkldnn_enabled(onednn)
         module._checkpoint_without_reentrant_generator, module.CheckpointFunction = originals

@@ -1,6 +1,7 @@
 """From a torch.nn.Module to a graph that can be compiled and run."""
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import traceback
@@ -141,13 +142,19 @@ class _Frontend:
                                f"{self.samples}")
         self.specs = [(name, _dtype(tensor), list(tensor.shape[1:])) for name, tensor in zip(names, tensors)]
         self.sequence = max((tensor.shape[1] for tensor in tensors if tensor.dim() == 2 and not tensor.is_floating_point()), default=1)
-        fake = lambda tensors: [(name, _torch.fake_like(self._fake, value, self.device)) for name, value in tensors]
-        self.parameters, self.buffers = fake(model.named_parameters()), fake(model.named_buffers())
-        self._rebound = {"model." + name: value for name, value in self.parameters + self.buffers}
+        self._fakes: dict[int, torch.Tensor] = {}  # by id of what they stand for
+        self.parameters, self.buffers = self._faked(model.named_parameters()), self._faked(model.named_buffers())
         trained = [value for _, value in self.parameters if value.requires_grad]
         self.weights = _dtype(max(trained, key=torch.Tensor.numel)) if trained else "float32"
         self._failure: Optional[BaseException] = None
         self.checkpointed = False  # torch.utils.checkpoint was met
+
+    def _faked(self, tensors) -> list[tuple[str, torch.Tensor]]:
+        out = []
+        for name, value in tensors:
+            self._fakes[id(value)] = _torch.fake_like(self._fake, value, self.device)
+            out.append((name, self._fakes[id(value)]))
+        return out
 
     def flatten(self, batch: Batch) -> list[torch.Tensor]:
         """Called for every step, unless the batch is a plain dictionary with these names."""
@@ -181,8 +188,8 @@ class _Frontend:
         """Called while every operator is recorded."""
         self._failure = None
         try:
-            with watched(self.model.model):
-                return torch.func.functional_call(self.model, self._rebound, (self._batch(tensors),))
+            with watched(self.model.model), _rebound(self.model, self._fakes):
+                return self.model(self._batch(tensors))
         except BaseException as failure:
             self._failure = failure
             raise
@@ -213,12 +220,50 @@ class _Frontend:
         """What to raise: our refusal, because of what the model's code threw; or that itself."""
         if isinstance(self._failure, Error) or (self._failure is not None and not isinstance(self._failure, Exception)):
             return self._failure
+        error = _with_way_out(error)
         error.__cause__ = self._failure
         return error
 
 
+# What depends on numbers, by a word of the line that asks for them.
+_WAYS_OUT = {
+    "layerdrop": "layers that are skipped at random: set `layerdrop` of the modules that have it to 0",
+    "one_hot(": "say how many classes there are: one_hot(x, num_classes=n)",
+    "expert": 'a loop over experts: model.set_experts_implementation("batched_mm"), or piper.integrations.transformers.use(model), before capture',
+}
+
+
+def _with_way_out(error: Error) -> Error:
+    """The same, with what helps there and nowhere else."""
+    if error.code != "E601" or error.place is None:
+        return error
+    line = linecache.getline(error.place.file, error.place.line)
+    help = next((way for word, way in _WAYS_OUT.items() if word in line), None)
+    if help is None:
+        return error
+    return type(error)(f"{error.args[0].rstrip()}\nhelp: {help}\n", error.code, error.title, error.message, error.place, error.notes,
+                       (*error.help, help))
+
+
+@contextlib.contextmanager
+def _rebound(model: torch.nn.Module, fakes: dict[int, torch.Tensor]):
+    """The model with its fake parameters and buffers. torch.func.functional_call forgets the real ones of a module that has two names."""
+    real = []
+    try:
+        for module in model.modules():
+            for slots in (module._parameters, module._buffers):
+                for name, value in slots.items():
+                    if value is not None:
+                        real.append((slots, name, value))
+                        slots[name] = fakes[id(value)]
+        yield
+    finally:
+        for slots, name, value in real:
+            slots[name] = value
+
+
 class _WithLoss(torch.nn.Module):
-    """So that functional_call gives the model its fake parameters wherever the loss uses it."""
+    """What computes the loss, with the model inside."""
 
     def __init__(self, model: torch.nn.Module, loss: Optional[Loss]):
         super().__init__()

@@ -1,0 +1,340 @@
+"""A zoo of models: transformers' families with tiny sizes, and our own (zoo_own.py). Each is trained for a step under some schedules, in
+float64, and compared with plain PyTorch. docs/models_supported.md is made of the results:
+
+    PYTHONPATH=build/release/python python tests/python/zoo.py --write
+"""
+import math
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import torch.nn as nn
+import transformers
+
+import piper
+import plain
+import zoo_own
+from piper.integrations import transformers as integration
+
+transformers.logging.set_verbosity_error()
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/models_supported.md"
+SAMPLES, SLICES, LENGTH, WORDS = zoo_own.SAMPLES, 4, 8, 64
+
+# By the names that configurations use for the same thing.
+SIZES = {
+    32: ("hidden_size", "n_embd", "d_model", "embedding_size", "word_embed_proj_dim", "lru_width", "image_size"),
+    WORDS: ("vocab_size", "intermediate_size", "ffn_dim", "d_ff", "n_inner", "ffn_hidden_size", "encoder_ffn_dim", "decoder_ffn_dim",
+            "max_position_embeddings", "n_positions", "n_ctx", "max_source_positions", "max_target_positions"),
+    16: ("moe_intermediate_size", "shared_expert_intermediate_size", "kv_lora_rank", "q_lora_rank", "mamba_d_head"),
+    8: ("head_dim", "d_kv", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "state_size", "mamba_d_state", "rotary_dim", "patch_size",
+        "num_mel_bins"),
+    4: ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "num_attention_heads", "n_head", "n_heads", "num_heads",
+        "encoder_attention_heads", "decoder_attention_heads", "num_experts", "num_local_experts", "n_routed_experts", "mamba_n_heads",
+        "time_step_rank"),
+    2: ("num_key_value_heads", "num_kv_heads", "num_experts_per_tok", "encoder_layers", "decoder_layers", "mamba_expand", "type_vocab_size"),
+    1: ("n_group", "topk_group", "first_k_dense_replace", "mamba_n_groups"),
+}
+SPEECH = dict(conv_dim=(16, 16), conv_stride=(2, 2), conv_kernel=(3, 3), num_feat_extract_layers=2, num_conv_pos_embeddings=4,
+              num_conv_pos_embedding_groups=2, mask_time_prob=0.0)
+
+
+def tiny(kind, **others):
+    """The configuration of a family, small and without dropout."""
+    config = transformers.CONFIG_MAPPING[kind]
+    default = config()
+    chosen = {name: size for size, names in SIZES.items() for name in names if hasattr(default, name)}
+    chosen |= {name: 0.0 for name, value in vars(default).items() if "drop" in name and isinstance(value, float)}
+    if isinstance(getattr(config, "head_dim", None), property):  # it follows from the others
+        chosen.pop("head_dim", None)
+    usual = dict(use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    chosen |= {name: value for name, value in usual.items() if hasattr(default, name)}
+    return config(**{**chosen, **others})
+
+
+def _words(*sizes):
+    return torch.randint(3, WORDS, (SAMPLES, *sizes))
+
+
+def _text():
+    words = _words(LENGTH)
+    return {"input_ids": words, "labels": words}
+
+
+def _pair():
+    return {"input_ids": _words(LENGTH), "labels": _words(LENGTH - 2)}
+
+
+TASKS = {
+    "text": (transformers.AutoModelForCausalLM, _text),
+    "masked text": (transformers.AutoModelForMaskedLM, _text),
+    "text to text": (transformers.AutoModelForSeq2SeqLM, _pair),
+    "image": (transformers.AutoModelForImageClassification,
+              lambda: {"pixel_values": torch.randn(SAMPLES, 3, 32, 32, dtype=torch.float64), "labels": torch.randint(0, 2, (SAMPLES,))}),
+    "speech": (transformers.AutoModelForAudioClassification,
+               lambda: {"input_values": torch.randn(SAMPLES, 64, dtype=torch.float64), "labels": torch.randint(0, 2, (SAMPLES,))}),
+}
+
+# Families by task.
+FAMILIES = {
+    "text": ("llama", "qwen3", "gemma2", "gemma3_text", "phi", "phi3", "olmo2", "gpt2", "gptj", "gpt_neox", "gpt_bigcode", "bloom", "opt", "mpt",
+             "stablelm", "starcoder2", "cohere", "glm4", "granite", "nemotron", "falcon", "openai-gpt", "deepseek_v3", "mixtral", "qwen3_moe",
+             "olmoe", "granitemoe", "gpt_oss", "jamba", "mamba", "rwkv"),
+    "masked text": ("bert", "roberta", "albert", "electra", "deberta-v2", "mpnet", "convbert", "fnet", "megatron-bert", "nomic_bert", "roformer"),
+    "text to text": ("t5", "bart", "pegasus", "m2m_100", "longt5", "mbart"),
+    "image": ("vit", "beit", "dinov2", "resnet", "convnext"),
+    "speech": ("wav2vec2", "hubert", "wavlm", "audio-spectrogram-transformer", "whisper"),
+}
+# What of their configuration is not in SIZES.
+OTHERS = {
+    "deepseek_v3": dict(num_key_value_heads=4), "mixtral": dict(sliding_window=None, output_router_logits=True), "mamba": dict(conv_kernel=3),
+    "jamba": dict(attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1),
+    "resnet": dict(embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], layer_type="basic"),
+    "convnext": dict(hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], patch_size=2),
+    "whisper": dict(max_source_positions=8, encoder_layers=4),
+    "audio-spectrogram-transformer": dict(max_length=32, frequency_stride=4, time_stride=4),
+} | dict.fromkeys(("wav2vec2", "hubert", "wavlm"), SPEECH) | dict.fromkeys(("t5", "longt5"), dict(decoder_start_token_id=0))
+
+# Where names are not known to `cut`: the way out that E317 names, for the inner width of the layers.
+CUTS = {"phi": "*.fc2.weight: 1", "opt": "*.fc2.weight: 1", "gptj": "*.fc_out.weight: 1", "gpt_neox": "*.dense_4h_to_h.weight: 1",
+        "bloom": "*.dense_4h_to_h.weight: 1", "olmo2": "*.down_proj.weight: 1", "starcoder2": "*.mlp.c_proj.weight: 1",
+        "gpt_bigcode": "*.mlp.c_proj.weight: 1", "falcon": "*.dense_4h_to_h.weight: 1"}
+BATCHES = {
+    "whisper": lambda: {"input_features": torch.randn(SAMPLES, 8, 16, dtype=torch.float64), "labels": torch.randint(0, 2, (SAMPLES,))},
+    "audio-spectrogram-transformer": lambda: {"input_values": torch.randn(SAMPLES, 32, 8, dtype=torch.float64),
+                                              "labels": torch.randint(0, 2, (SAMPLES,))},
+}
+SHORT = ("llama", "mixtral", "bert", "t5", "vit", "whisper", "resnet-groupnorm", "unet", "lstm", "gru", "recommender", "fourier")
+
+
+def _mesh(**axes):
+    return piper.Schedule().mesh(**axes).split(SLICES // axes.get("dp", 1)).place({}, mesh={})
+
+
+def ways():
+    """Schedules that all cut the batch into the same slices."""
+    return {
+        "1F1B": piper.schedules.one_f_one_b(ranks=2, microbatches=SLICES),
+        "DualPipeV": piper.schedules.dualpipev(ranks=2, microbatches=SLICES),
+        "ZeRO 3": _mesh(dp=2).replicate({}, along="dp", zero=3),
+        "tp 2": _mesh(tp=2).cut({"layer": "*"}, along="tp"),
+        "ep 2": _mesh(dp=2).replicate({}, along="dp", zero=1).shard({"experts": "*"}, along="dp"),
+    }
+
+
+class Animal:
+    """A model with its batch, and what plain PyTorch makes of it."""
+
+    def __init__(self, name, task, model, batch, loss):
+        self.name, self.task, self.model, self.batch, self.loss = name, task, model.double().train(), batch, loss
+        self.notes = []  # ways out that were taken
+        self.is_mixture = any(integration._is_experts(module) for module in model.modules())
+
+    def reference(self):
+        """Loss, and gradients by name; None where there is none."""
+        parameters = dict(self.model.named_parameters())
+        total, sums = 0.0, dict.fromkeys(parameters)
+        for part in plain.slices_of(self.batch, SLICES):
+            value = self.loss(self.model, part) / SLICES
+            trained = {name: p for name, p in parameters.items() if p.requires_grad}
+            for name, gradient in zip(trained, torch.autograd.grad(value, list(trained.values()), allow_unused=True)):
+                if gradient is not None:
+                    sums[name] = gradient if sums[name] is None else sums[name] + gradient
+            total += value.item()
+        return total, sums
+
+    def capture(self):
+        """Captured, on the ways out that refusals name."""
+        piper.annotate_modules(self.model, {"layer": layers_of(self.model), **({"experts": self._experts()} if self.is_mixture else {})})
+        for _ in range(3):
+            try:
+                return piper.capture(self.model, self.batch, loss=self.loss)
+            except piper.CaptureError as error:
+                if not self._take_way_out(error):
+                    raise
+        raise AssertionError("a way out leads back")
+
+    def _experts(self):
+        return [name for name, module in self.model.named_modules() if integration._is_experts(module)]
+
+    def _take_way_out(self, error):
+        if error.code == "E608" and "frozen" not in self.notes:  # requires_grad_(False)
+            _, gradients = self.reference()
+            for name, parameter in self.model.named_parameters():
+                if gradients[name] is None:
+                    parameter.requires_grad_(False)
+            return self.notes.append("frozen") is None
+        if error.code == "E601" and self.is_mixture and "slots" not in self.notes:  # a loop over experts
+            integration.use(self.model, attention=False)
+            return self.notes.append("slots") is None
+        if "slots" in self.notes:  # not these experts
+            self.model.set_experts_implementation("batched_mm")
+            self.notes[self.notes.index("slots")] = "batched"
+            return True
+        return False
+
+
+def layers_of(model):
+    """Lists of at least two modules that are in no other such list; where one module is all layers, that."""
+    out = [f"{name}.*" for name, _ in model.named_modules() if name.endswith("albert_layer_groups")]
+    for name, module in model.named_modules():
+        if name and isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module) > 1 and not any(name.startswith(other[:-1]) for other in out):
+            out.append(f"{name}.*")
+    return out
+
+
+def make(name):
+    torch.manual_seed(3)
+    if name in zoo_own.models():
+        model, batch, loss = zoo_own.models()[name]()
+        return Animal(name, "own", model, batch, loss)
+    task = next(task for task, kinds in FAMILIES.items() if name in kinds)
+    return make_family(name, task)
+
+
+def make_family(kind, task):
+    model = TASKS[task][0].from_config(tiny(kind, **OTHERS.get(kind, {})), dtype=torch.float64)
+    if any(integration._is_experts(module) for module in model.modules()):
+        model.set_experts_implementation("eager")
+    return Animal(kind, task, model, BATCHES.get(kind, TASKS[task][1])(), lambda model, batch: model(**batch).loss)
+
+
+def families(task):
+    """All of the task that transformers knows."""
+    return [config.model_type for config in TASKS[task][0]._model_mapping.keys()]
+
+
+def constructed(kind, task, largest=3_000_000):
+    """None: it needs other sizes, more packages, or other inputs than those of its task; or it is large even so."""
+    torch.manual_seed(3)
+    try:
+        with torch.device("meta"):
+            if sum(p.numel() for p in TASKS[task][0].from_config(tiny(kind, **OTHERS.get(kind, {}))).parameters()) > largest:
+                return None
+        animal = make_family(kind, task)
+        loss, gradients = animal.reference()
+    except Exception:
+        return None
+    return animal if math.isfinite(loss) and any(g is not None for g in gradients.values()) else None
+
+
+def names():
+    return [*(kind for kinds in FAMILIES.values() for kind in kinds), *zoo_own.models()]
+
+
+def applies(animal, way):
+    if way == "tp 2":
+        return animal.task == "text" and animal.name not in ("mamba", "rwkv")
+    return way != "ep 2" or animal.is_mixture
+
+
+def error_of(animal, ours, reference):
+    """Of loss and gradients; those of a parameter against its largest, or what is small beside all others."""
+    (loss, state), (expected, gradients) = ours, reference
+    largest = max(g.abs().max().item() for g in gradients.values() if g is not None)
+    out = (abs(loss - expected) / abs(expected), "loss")
+    for name, value in animal.model.named_parameters():
+        if gradients[name] is None:
+            continue
+        difference = (value.detach() - state[name] - gradients[name]).abs().max().item()
+        out = max(out, (difference / max(gradients[name].abs().max().item(), 1e-2 * largest), name))
+    return out
+
+
+def results(animal):
+    """By way: "right", the refusal, or "WRONG: how"."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reference = animal.reference()
+        try:
+            graph = animal.capture()
+        except piper.Error as error:
+            return {way: error for way in ways() if applies(animal, way)}
+        out = {way: run(animal, graph, schedule, reference) for way, schedule in ways().items() if applies(animal, way)}
+        if (problem := refusal(out.get("tp 2", ""))) and problem.code == "E317" and animal.name in CUTS:
+            animal.notes.append("named")
+            schedule = _mesh(tp=2).cut({"layer": "*"}, along="tp", parameters=CUTS[animal.name])
+            out["tp 2"] = run(animal, graph, schedule, reference)
+        return out
+
+
+def run(animal, graph, schedule, reference):
+    try:
+        trainer = piper.Trainer(graph, schedule, optimizer=piper.SGD(lr=1.0))
+    except piper.RunError as error:
+        return f"WRONG: {error}"
+    except piper.Error as error:
+        return error
+    except RuntimeError as error:
+        return f"WRONG: internal error: {error}"
+    try:
+        with trainer:
+            ours = trainer.step(animal.batch).loss, trainer.state_dict()
+    except (piper.Error, RuntimeError) as error:
+        return f"WRONG: {error}"
+    difference, where = error_of(animal, ours, reference)
+    return "right" if difference < 1e-5 else f"WRONG: {where} by {difference:.1e}"
+
+
+def refusal(outcome):
+    return None if isinstance(outcome, str) else outcome
+
+
+def page(rows):
+    """docs/models_supported.md from names and results."""
+    columns = list(ways())
+    out = [HEAD.rstrip("\n"), "", f"| model | task | {' | '.join(columns)} | ways out |", "| --- | --- |" + " --- |" * (len(columns) + 1)]
+    reasons = {}
+    for animal, found in rows:
+        cells = []
+        for way in columns:
+            outcome = found.get(way, "")
+            if problem := refusal(outcome):
+                reasons.setdefault((problem.code, _generic(problem.message)), []).append(f"{animal.name} ({way})")
+                outcome = f"[{problem.code}](errors/{problem.code}.md)"
+            cells.append(outcome)
+        out.append(f"| {animal.name} | {animal.task} | {' | '.join(cells)} | {', '.join(animal.notes)} |")
+    if reasons:
+        out += ["", "## What is refused", ""]
+        out += [f"- {code}, {message}: {', '.join(who)}." for (code, message), who in sorted(reasons.items())]
+    return "\n".join(out) + "\n"
+
+
+def _generic(message):
+    """Without the names of layers and sizes, of which there are many."""
+    return re.sub(r"\b(layer|experts)\.\d+", r"\1", message.splitlines()[0])
+
+
+HEAD = """# Models that were tried
+
+Tiny configurations of transformers' families and models of our own (`tests/python/zoo.py`), each trained for a step in float64 under
+these schedules and compared with plain PyTorch: loss and every gradient within 1e-5. Nothing of a model is rewritten. The page is
+written by `tests/python/zoo.py --write`; tests run it again, some of it in every `make test`.
+
+- **1F1B**, **DualPipeV**: two pipeline ranks, four microbatches. **ZeRO 3**: two replicas. **tp 2**: `cut` of all layers along what is
+  known of their names, for text models. **ep 2**: `shard` of the experts among two replicas, where there are some.
+- *right*: the same numbers. A code: refused before anything ran. Empty: does not apply.
+- Ways out: what a refusal names and was done. *frozen*: parameters that get no gradient, `requires_grad_(False)` (E608). *slots*:
+  `piper.integrations.transformers.use(model, attention=False)` in the place of a loop over experts (E601). *batched*:
+  `model.set_experts_implementation("batched_mm")`, where these experts are not like others. *named*: a parameter to cut by,
+  `cut(..., parameters="*.fc2.weight: 1")` (E317)."""
+
+
+def main():
+    torch.set_num_threads(1)
+    rows = []
+    for name in names():
+        animal = make(name)
+        rows.append((animal, results(animal)))
+        print(name, {way: refusal(o).code if refusal(o) else o for way, o in rows[-1][1].items()}, animal.notes, flush=True)
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(page(rows))
+
+
+if __name__ == "__main__":
+    main()
