@@ -6,8 +6,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "capture/operator_table.h"
@@ -93,6 +95,9 @@ class ChunkProgram {
   bool has_beside_ = false;
 };
 
+/// Hears of every result of an operator, as it is made.
+using CallWatch = std::function<void(const std::string& op, const at::Tensor& result)>;
+
 /// Tensors in the order of the body's lists. All of `reads` are whole storages with the layout the body says.
 struct ChunkArguments {
   const std::vector<at::Tensor>& reads;
@@ -105,6 +110,7 @@ struct ChunkArguments {
   const std::vector<at::Generator>* generators = nullptr;
   /// Where there is one: for calls that may run beside those that come after them.
   Branch* branch = nullptr;
+  const CallWatch* watch = nullptr;
 };
 
 enum class Check { None, Layouts };
@@ -128,6 +134,7 @@ class ChunkRunner {
   std::vector<uint64_t> seeds_of(const ChunkProgram::Instruction& instruction, const RandomKey& random) const;
   const at::Generator& seeded(uint64_t seed);
   void check_layouts(const Call& call) const;
+  void show_results(const Call& call, const CallWatch& watch) const;
   static void check_inside(const at::Tensor& view);
 
   std::shared_ptr<const ChunkProgram> program_;

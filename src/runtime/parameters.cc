@@ -18,19 +18,6 @@ std::optional<int> lasting(const DeviceRun& device, const PlanBucket& bucket, Ca
   return std::nullopt;
 }
 
-/// The piece of a parameter that devices of one part hold.
-at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
-  if (part.pieces == Division{}) return whole;
-  at::Tensor out = whole.view(form.factors);
-  const auto take = [&](size_t factor, int64_t piece, int64_t pieces) {
-    const int64_t size = form.factors[factor] / pieces;
-    if (pieces > 1) out = out.narrow(static_cast<int64_t>(factor), piece * size, size);
-  };
-  take(form.layout.factor, part.piece.layout, part.pieces.layout);
-  take(form.cut.factor, part.piece.cut, part.pieces.cut);
-  return out;
-}
-
 ElementRange common(ElementRange a, ElementRange b) {
   const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end(), b.end());
   return {begin, std::max<int64_t>(end - begin, 0)};
@@ -77,6 +64,18 @@ std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name
 }
 
 }  // namespace
+
+at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
+  if (part.pieces == Division{}) return whole;
+  at::Tensor out = whole.view(form.factors);
+  const auto take = [&](size_t factor, int64_t piece, int64_t pieces) {
+    const int64_t size = form.factors[factor] / pieces;
+    if (pieces > 1) out = out.narrow(static_cast<int64_t>(factor), piece * size, size);
+  };
+  take(form.layout.factor, part.piece.layout, part.pieces.layout);
+  take(form.cut.factor, part.piece.cut, part.pieces.cut);
+  return out;
+}
 
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
                     const std::vector<DeviceRun*>& devices,

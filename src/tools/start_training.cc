@@ -18,6 +18,9 @@ int start_training(const TrainInput& input) {
 int run(const TrainCommand& command) {
   return start_training(command.input);
 }
+int run(const DiffCommand& command) {
+  return start_training(command.input);
+}
 int run(const ProfileCommand& command) {
   return start_training(command.input);
 }
