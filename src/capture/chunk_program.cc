@@ -162,6 +162,7 @@ void ChunkRunner::execute_all(const ChunkArguments& arguments, Check check) {
       if (branch && instruction.awaited) branch->mark(i + 1);
       if (branch && i + 1 == instructions.size()) branch->join();  // before what it used is freed
       if (check == Check::Layouts) check_layouts(program_->body_.calls[i]);
+      if (arguments.watch) show_results(program_->body_.calls[i], *arguments.watch);
       for (const int slot : instruction.frees) slots_[static_cast<size_t>(slot)].reset();
     }
   } catch (const c10::Error& failure) {
@@ -255,6 +256,12 @@ void ChunkRunner::check_inside(const at::Tensor& view) {
   invariant(view.numel() == 0 ||
                 end * static_cast<int64_t>(view.element_size()) <= static_cast<int64_t>(view.storage().nbytes()),
             "a view lies inside its storage");
+}
+
+void ChunkRunner::show_results(const Call& call, const CallWatch& watch) const {
+  if (!call.op.valid()) return;  // a view shows nothing new
+  each_tensor(call.results,
+              [&](TensorId id) { watch(full_name(program_->table_->operators[call.op.index()]), slots_[id.index()]); });
 }
 
 void ChunkRunner::check_layouts(const Call& call) const {

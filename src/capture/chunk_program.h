@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,6 +83,9 @@ class ChunkProgram {
   bool has_beside_ = false;
 };
 
+/// Hears of every result of an operator, as it is made.
+using CallWatch = std::function<void(const std::string& op, const at::Tensor& result)>;
+
 /// Tensors in the order of the body's lists. All of `reads` are whole storages with the layout the body says.
 struct ChunkArguments {
   const std::vector<at::Tensor>& reads;
@@ -94,6 +98,7 @@ struct ChunkArguments {
   const at::Tensor* seeds = nullptr;
   /// Where there is one: for calls that may run beside those that come after them.
   Branch* branch = nullptr;
+  const CallWatch* watch = nullptr;
 };
 
 enum class Check { None, Layouts };
@@ -115,6 +120,7 @@ class ChunkRunner {
   void show(const ChunkProgram::View& view);
   void draw(const ChunkProgram::Instruction& instruction);
   void check_layouts(const Call& call) const;
+  void show_results(const Call& call, const CallWatch& watch) const;
   static void check_inside(const at::Tensor& view);
 
   std::shared_ptr<const ChunkProgram> program_;

@@ -195,13 +195,8 @@ std::vector<double> Trainer::microbatch_losses(const std::vector<SliceLoss>& her
   return out;
 }
 
-Step Trainer::step(const std::vector<const at::Tensor*>& given, const OptimizerSettings& optimizer) {
-  check_inputs(given);
-  std::vector<at::Tensor> copies;  // devices take their parts from the host
-  copies.reserve(given.size());
-  std::vector<const at::Tensor*> inputs = given;
-  for (const at::Tensor*& input : inputs)
-    if (!input->is_cpu()) input = &copies.emplace_back(input->cpu());
+/// Inputs are on the host, and outlive it.
+StepSettings Trainer::settings(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer) const {
   const std::vector<InputSpec>& specs = plan_.trainable->inputs;
   StepSettings settings;
   settings.step = next_;
@@ -210,13 +205,51 @@ Step Trainer::step(const std::vector<const at::Tensor*>& given, const OptimizerS
   settings.updates = updates_;
   settings.clip = options_.clip;
   settings.not_finite = options_.skip_not_finite ? NotFinite::Skip : NotFinite::Stop;
-  settings.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
+  settings.fill = [&specs, inputs](std::string_view input, int64_t first_sample, at::Tensor& into) {
     size_t i = 0;
     while (specs[i].name != input) ++i;
     into.copy_(inputs[i]->narrow(0, first_sample, into.size(0)));
   };
+  return settings;
+}
+
+Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer,
+                         std::optional<double> tolerance) {
+  check_inputs(inputs);
+  const bool here = std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor* input) { return input->is_cpu(); });
+  if (world_ || !processor_.place().is_cpu() || !here)
+    throw Raised(error(ErrorCode::E105, {}, "diff looks at devices of one process, on the CPU")
+                     .help("capture the model for the CPU, and make the trainer with backend=\"local\""));
+  const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
+  const StepConfig& step = plan_.trainable->step;
+  const auto initial = [&](const std::string& name, at::Tensor& whole) { whole.copy_(computations_.find_state(name)); };
+  CapturedComputations computations(*plan_.captured, initial);
+  Diff diff(step, plan_.captured, shared, initial, {tolerance, false});
+  JobOptions options;
+  options.patience = patience_of(options_.patience);
+  options.run.after_op = [&](int device, int op, Frame& frame) { diff.after(device, op, frame); };
+  LocalOptions local;
+  local.patience = until_the_job_fails;
+  Job job(shared, step, computations, processor_.make_world(device_count(*shared), std::move(local)),
+          std::move(options));
+  const ModelGraph& graph = *plan_.captured->graph();
+  copy_state(*job_, job, graph);
+  diff.step(job, settings(inputs, optimizer));
+  Comparison out{diff.report(), diff.reference(), {}};
+  for (const Parameter& parameter : graph.parameters)
+    if (!parameter.frozen) out.weights[parameter.name] = job.parameter(parameter.name, Kept::Weight);
+  return out;
+}
+
+Step Trainer::step(const std::vector<const at::Tensor*>& given, const OptimizerSettings& optimizer) {
+  check_inputs(given);
+  std::vector<at::Tensor> copies;  // devices take their parts from the host
+  copies.reserve(given.size());
+  std::vector<const at::Tensor*> inputs = given;
+  for (const at::Tensor*& input : inputs)
+    if (!input->is_cpu()) input = &copies.emplace_back(input->cpu());
   Step out;
-  out.outcome = job_->step(settings);
+  out.outcome = job_->step(settings(inputs, optimizer));
   ++next_;
   updates_ += out.outcome.skipped ? 0 : 1;
   out.microbatches = microbatch_losses(out.outcome.losses);

@@ -9,6 +9,7 @@
 #include "python/plan.h"
 #include "runtime/flight.h"
 #include "runtime/job.h"
+#include "train/loop/diff/diff.h"
 #include "train/loop/together.h"
 
 namespace piper::python {
@@ -27,6 +28,13 @@ struct Step {
   std::vector<double> microbatches;  // losses
 };
 
+/// A step as it would be, looked at.
+struct Comparison {
+  DiffReport report;  // with one device that runs the same slices
+  ReferenceStep reference;
+  Tensors weights;  // after it
+};
+
 class Trainer {
  public:
   /// `initial`: first values of all parameters and buffers, by name, wherever they are. `world`: the processes that run
@@ -41,6 +49,11 @@ class Trainer {
   int64_t updates() const { return updates_; }
   /// Inputs in the order in which the model takes them: the whole batch, on the host or on a GPU.
   Step step(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer);
+
+  /// The next step, taken elsewhere with the same weights and compared with one device: nothing changes here. Only
+  /// where all devices are in this process, on the CPU.
+  Comparison diff(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer,
+                  std::optional<double> tolerance);
 
   /// Also buffers that the model writes. The optimiser starts anew.
   void set_parameters(Tensors values);
@@ -59,6 +72,7 @@ class Trainer {
 
  private:
   void check_inputs(const std::vector<const at::Tensor*>& inputs) const;
+  StepSettings settings(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer) const;
   std::vector<double> microbatch_losses(const std::vector<SliceLoss>& here);
   void take_from_rank_0(Tensors& values);
   void sum_everywhere(at::Tensor& numbers);

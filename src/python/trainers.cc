@@ -11,6 +11,7 @@
 #include "python/trainer.h"
 #include "tools/page/page.h"
 #include "trace/chrome.h"
+#include "train/loop/diff/scope_borders.h"
 #include "train/loop/measured.h"
 #include "train/loop/training.h"
 
@@ -87,6 +88,30 @@ Trace trace_of(Trainer& trainer) {
 /// Loss, losses of the microbatches, norm of the gradients, whether nothing was updated, seconds.
 using StepNumbers = std::tuple<double, std::vector<double>, double, bool, double>;
 
+/// What the package compares with PyTorch.
+py::dict as_dict(const Comparison& comparison, const ModelGraph& graph) {
+  py::dict out;
+  out["equal"] = comparison.report.equal();
+  out["text"] = print(comparison.report);
+  out["json"] = print_json(comparison.report);
+  out["slices"] = comparison.reference.losses;
+  out["loss"] = comparison.reference.loss;
+  std::map<std::string, at::Tensor> gradients;
+  for (const auto& [name, sum] : comparison.reference.gradients)
+    gradients[name] = sum / static_cast<double>(comparison.reference.losses);
+  out["gradients"] = gradients;
+  out["weights"] = comparison.weights;
+  py::list scopes;
+  for (const ScopeBorder& border : scope_borders(graph)) {
+    py::list values;
+    for (const std::string& value : border.outputs)
+      values.append(py::make_tuple(value, comparison.reference.values.slices(value)));
+    scopes.append(py::make_tuple(border.scope, values));
+  }
+  out["scopes"] = scopes;
+  return out;
+}
+
 }  // namespace
 
 void bind_trainers(py::module_& module) {
@@ -102,6 +127,17 @@ void bind_trainers(py::module_& module) {
              const StepOutcome& outcome = step.outcome;
              return StepNumbers(outcome.loss, std::move(step.microbatches), outcome.gradient_norm, outcome.skipped,
                                 outcome.seconds);
+           })
+      .def("diff",
+           [](Trainer& trainer, const py::handle& batch, const py::tuple& names, const py::handle& flatten,
+              const OptimizerNumbers& optimizer, std::optional<double> tolerance) {
+             const Inputs inputs = inputs_of(batch, names, flatten);
+             const OptimizerSettings settings = settings_of(optimizer, trainer.plan().trainable->step.optimizer);
+             const Comparison comparison = [&] {
+               const py::gil_scoped_release unlocked;
+               return trainer.diff(inputs.tensors, settings, tolerance);
+             }();
+             return as_dict(comparison, *trainer.plan().captured->graph());
            })
       .def("set_parameters", &Trainer::set_parameters, py::call_guard<py::gil_scoped_release>())
       .def("kept",

@@ -249,6 +249,7 @@ void DeviceRun::execute(int op) {
   attempt(op, [&] {
     if (options_.before_op) options_.before_op(device_, op);
     executors_[static_cast<size_t>(op)]->run(frame_);
+    if (options_.after_op) options_.after_op(device_, op, frame_);
   });
   if (side_) side_->ended(op);
   recorder_.ended(op);

@@ -28,6 +28,8 @@ struct RunOptions {
   size_t recorded_steps = 2;  // kept by the flight recorder
   /// Called before every operation, on the thread that runs it: tests delay operations and plant faults here.
   std::function<void(int device, int op)> before_op;
+  /// Called after every operation, on the thread that ran it, while all that it read and wrote is still there.
+  std::function<void(int device, int op, Frame& frame)> after_op;
   bool poison_freed = false;
   Processor* processor = nullptr;  // none: that of this machine
   Turns* turns = nullptr;          // none: devices compute side by side

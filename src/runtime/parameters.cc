@@ -38,10 +38,6 @@ std::vector<at::Tensor> blocks_of_piece(const at::Tensor& whole, const Parameter
   }
   return out;
 }
-at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
-  const std::vector<at::Tensor> blocks = blocks_of_piece(whole, form, part);
-  return blocks.size() == 1 ? blocks[0] : at::cat(blocks, static_cast<int64_t>(form.cut.factor));
-}
 /// Back into the whole.
 void put_piece(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part, const at::Tensor& piece) {
   const int64_t along = static_cast<int64_t>(form.cut.factor);
@@ -103,6 +99,11 @@ std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name
 }
 
 }  // namespace
+
+at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
+  const std::vector<at::Tensor> blocks = blocks_of_piece(whole, form, part);
+  return blocks.size() == 1 ? blocks[0] : at::cat(blocks, static_cast<int64_t>(form.cut.factor));
+}
 
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
                     const std::vector<DeviceRun*>& devices,

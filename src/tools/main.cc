@@ -225,6 +225,7 @@ int run_program(int argc, char** argv) {
   train.color = usual_input().color;
   add_train(app, chosen, train);
   add_launch(app, chosen, train);
+  add_diff(app, chosen, train);
   add_profile(app, chosen, train);
 
   std::string shell = "bash";

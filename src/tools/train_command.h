@@ -1,4 +1,4 @@
-// Training, and the measuring of what the simulator needs: commands that need libtorch.
+// Training, the measuring of what the simulator needs, and the search for differences: commands that need libtorch.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace piper {
 
-/// What both have in common: a configuration, and what the command line says instead of it.
+/// What they have in common: a configuration, and what the command line says instead of it.
 struct TrainInput {
   std::vector<std::string> command_line;  // as it was typed
   std::string config;
@@ -33,6 +33,15 @@ struct TrainCommand {
   std::string graphs = "none";  // of CUDA
 };
 int run(const TrainCommand& command);
+
+struct DiffCommand {
+  TrainInput input;
+  std::string against;  // schedule; empty: one device that runs the same slices in turn
+  std::optional<double> tolerance;
+  bool find_nan = false;
+  std::string format = "text";
+};
+int run(const DiffCommand& command);
 
 struct ProfileCommand {
   TrainInput input;

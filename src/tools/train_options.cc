@@ -1,6 +1,8 @@
 #include "tools/train_options.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <memory>
 
 #include "tools/launch_command.h"
@@ -82,6 +84,43 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
   app->positionals_at_end();
   app->prefix_command();
   app->footer("Example:\n  piper launch -n 2 examples/train_moe.toml --steps 20");
+}
+
+void add_diff(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
+  CLI::App* app =
+      program.add_subcommand("diff", "Find where a schedule first computes something else than one device does");
+  const auto command = on_choice(*app, chosen, DiffCommand{usual, {}, {}, false, "text"});
+  TrainInput& input = command->input;
+  app->add_option("CONFIG", input.config, "Configuration (.toml), as for `piper train`")->required();
+  app->add_option("--schedule", input.schedule, "Schedule file, instead of the configuration's");
+  CLI::Option* against = app->add_option("--against", command->against,
+                                         "Another schedule (default: one device that runs the same slices in turn)");
+  app->add_option("--steps", input.steps, "Steps, unless something differs before (default: 2)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  app->add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's");
+  app->add_option(
+         "--tolerance", command->tolerance,
+         "What may differ, relative to the norm (default: 1e-12 of float64, 1e-5 of float32, 2e-2 of bfloat16)")
+      ->check([](const std::string& text) {
+        char* end = nullptr;
+        const double number = std::strtod(text.c_str(), &end);
+        return *end == 0 && number >= 0 && std::isfinite(number) ? ""
+                                                                 : "a tolerance is a number from 0 on, such as 1e-6";
+      });
+  app->add_flag("--find-nan", command->find_nan, "Compare nothing: find the first value that is not finite")
+      ->excludes(against)
+      ->excludes(app->get_option("--tolerance"));
+  app->add_option("--threads", input.threads, "Threads of every device inside one operator")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app->add_option("--format", command->format, "How the result is printed: text, or json for machines")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app->add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
+  app->footer(
+      "Examples:\n  piper diff examples/train_moe.toml\n"
+      "  piper diff examples/train_moe.toml --schedule mine.piper --against examples/train_dualpipev.piper\n"
+      "  piper diff examples/train_moe.toml --find-nan --steps 100");
 }
 
 void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {

@@ -109,9 +109,18 @@ TEST(CommandLine, MeasuredCostsMustBeComplete) {
 }
 
 TEST(CommandLine, UsageIsTwo) {
-  const std::vector<std::string> wrong = {"", "chek", "check", "check --formt json " + inputs,
+  const std::vector<std::string> wrong = {"",
+                                          "chek",
+                                          "check",
+                                          "check --formt json " + inputs,
                                           "compile " + inputs + " --emit pln",
-                                          "profile examples/train_moe.toml -o profile --backend mpi"};
+                                          "profile examples/train_moe.toml -o profile --backend mpi",
+                                          "diff",
+                                          "diff examples/train_moe.toml --tolerance nan",
+                                          "diff examples/train_moe.toml --tolerance -1",
+                                          "diff examples/train_moe.toml --steps 0",
+                                          "diff examples/train_moe.toml --find-nan --against a.piper",
+                                          "diff examples/train_moe.toml --find-nan --tolerance 1"};
   for (const std::string& arguments : wrong) {
     const ProgramResult result = run_piper(arguments, root);
     EXPECT_EQ(result.exit_code, 2) << arguments;
@@ -123,8 +132,8 @@ TEST(CommandLine, UsageIsTwo) {
 
 TEST(CommandLine, HelpEverywhere) {
   EXPECT_THAT(run_piper("--help", root).output, HasSubstr("explain"));
-  for (const std::string command :
-       {"compile", "check", "explain", "schedule", "trace", "trace diff", "trace flight", "view", "completion"}) {
+  for (const std::string command : {"compile", "check", "explain", "schedule", "diff", "trace", "trace diff",
+                                    "trace flight", "view", "completion"}) {
     const ProgramResult result = run_piper(command + " --help", root);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr("Example"));

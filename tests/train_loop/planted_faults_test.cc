@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "train_loop/combination.h"
+#include "train_loop/diffed.h"
 #include "train_loop/wrappers.h"
 
 namespace piper {
@@ -30,10 +31,25 @@ struct Bed {
     const Trained run = train(model_of(subject), *model, plan, settings);
     return piper::complaints(run, reference(subject, combination.slices()), 1e-12);
   }
-  /// Right without the fault, wrong with it.
-  void expect_caught(const std::function<void(TrainSettings&)>& plant) const {
-    EXPECT_THAT(complaints([](TrainSettings&) {}), testing::IsEmpty());
+  DiffReport difference(const std::function<void(TrainSettings&)>& plant) const {
+    TrainSettings settings = usual_settings(subject);
+    plant(settings);
+    return diffed(model_of(subject), *model, plan, settings);
+  }
+  /// Right without the fault, wrong with it; and what is wrong first.
+  FirstDifference expect_caught(const std::function<void(TrainSettings&)>& plant) const {
+    const auto nothing = [](TrainSettings&) {};
+    EXPECT_THAT(complaints(nothing), testing::IsEmpty());
     EXPECT_THAT(complaints(plant), testing::Not(testing::IsEmpty()));
+    EXPECT_TRUE(difference(nothing).equal());
+    const DiffReport report = difference(plant);
+    EXPECT_TRUE(report.first);
+    if (!report.first) return {};
+    EXPECT_THAT(report.first->differed, testing::IsEmpty()) << print(report);
+    return *report.first;
+  }
+  OpKind kind_of(const FirstDifference& first) const {
+    return program_of(*plan, first.finding.device).ops[static_cast<size_t>(first.finding.op)].kind;
   }
 };
 
@@ -53,13 +69,16 @@ void communicate_with(TrainSettings& settings, Args... args) {
 
 TEST(PlantedFault, MissingScale) {
   const Bed bed(combine("dense", "1f1b", {2, 1, 1}));
-  bed.expect_caught([](TrainSettings& settings) { settings.plant = [](Plan& plan) { plan.losses = 1; }; });
+  const FirstDifference first =
+      bed.expect_caught([](TrainSettings& settings) { settings.plant = [](Plan& plan) { plan.losses = 1; }; });
+  EXPECT_EQ(first.what, "loss of the step");
+  EXPECT_EQ(bed.kind_of(first), OpKind::Update);
 }
 
 TEST(PlantedFault, SwappedSlices) {
   for (const char* timeline : {"", "1f1b"}) {
     const Bed bed(combine("dense", timeline, {timeline[0] == 0 ? 1 : 2, 1, 1}));
-    bed.expect_caught([](TrainSettings& settings) {
+    const FirstDifference first = bed.expect_caught([](TrainSettings& settings) {
       settings.plant = [](Plan& plan) {  // the first chunk reads the tokens of another slice
         for (PlannedOp& op : plan.templates[0].ops)
           if (op.kind == OpKind::Run && op.label.pass == Pass::F &&
@@ -67,6 +86,10 @@ TEST(PlantedFault, SwappedSlices) {
             op.label.slice = 1 - op.label.slice;
       };
     });
+    EXPECT_EQ(first.what, "input tokens");
+    EXPECT_EQ(first.chunk, "embed.0");
+    EXPECT_EQ(first.pass, "F");
+    EXPECT_EQ(first.finding.device, 0);
   }
 }
 
@@ -80,8 +103,13 @@ class SkipsReductions : public PassingCommunicator {
 };
 TEST(PlantedFault, SkippedReduction) {
   for (const Combination& c :
-       {combine("dense", "", {1, 2, 1}), combine("tied", "1f1b", {2, 1, 1}), combine("dense", "dualpipe", {2, 1, 1})})
-    Bed(c).expect_caught([](TrainSettings& settings) { communicate_with<SkipsReductions>(settings); });
+       {combine("dense", "", {1, 2, 1}), combine("tied", "1f1b", {2, 1, 1}), combine("dense", "dualpipe", {2, 1, 1})}) {
+    const Bed bed(c);
+    const FirstDifference first =
+        bed.expect_caught([](TrainSettings& settings) { communicate_with<SkipsReductions>(settings); });
+    EXPECT_EQ(first.finding.what, Finding::What::Reduction) << first.what;
+    EXPECT_EQ(first.finding.devices, (std::vector<int>{0, 1}));
+  }
 }
 
 class CountsTwice : public PassingCommunicator {
@@ -93,9 +121,11 @@ class CountsTwice : public PassingCommunicator {
   }
 };
 TEST(PlantedFault, TiedGradientsCountedTwice) {
-  Bed(combine("tied", "1f1b", {2, 1, 1})).expect_caught([](TrainSettings& settings) {
+  const FirstDifference first = Bed(combine("tied", "1f1b", {2, 1, 1})).expect_caught([](TrainSettings& settings) {
     communicate_with<CountsTwice>(settings);
   });
+  EXPECT_EQ(first.finding.what, Finding::What::Reduction) << first.what;
+  EXPECT_THAT(first.chunk, testing::HasSubstr("embed"));
 }
 
 /// From the second step on, every gather brings what it brought in the first.
@@ -120,14 +150,17 @@ class GathersStale : public PassingCommunicator {
 TEST(PlantedFault, StaleGather) {
   for (const int zero : {1, 3}) {
     const Bed bed(combine("dense", "", {1, 2, 1}, zero));
-    bed.expect_caught([&](TrainSettings& settings) {
+    const FirstDifference first = bed.expect_caught([&](TrainSettings& settings) {
       communicate_with<GathersStale>(settings, static_cast<int64_t>(bed.plan->communications.size()));
     });
+    EXPECT_EQ(first.step, 1);
+    EXPECT_EQ(first.finding.what, zero == 1 ? Finding::What::Copy : Finding::What::Weight) << first.what;
+    EXPECT_EQ(bed.kind_of(first), OpKind::AllGather);
   }
 }
 
 TEST(PlantedFault, WrongExperts) {
-  Bed(combine("mixture", "", {1, 1, 2})).expect_caught([](TrainSettings& settings) {
+  const FirstDifference first = Bed(combine("mixture", "", {1, 1, 2})).expect_caught([](TrainSettings& settings) {
     settings.plant = [](Plan& plan) {
       for (PlanBucket& bucket : plan.buckets)
         for (PlanHolder& holder : bucket.holders) {
@@ -139,6 +172,9 @@ TEST(PlantedFault, WrongExperts) {
         }
     };
   });
+  EXPECT_EQ(first.finding.what, Finding::What::Weight) << first.what;
+  EXPECT_THAT(first.chunk, testing::HasSubstr("experts"));
+  EXPECT_EQ(first.operation, "");  // it was so before the step
 }
 
 /// Slots of experts for the tokens of both devices together: what one device computes with slices twice as large.
@@ -151,8 +187,9 @@ TEST(PlantedFault, CapacityAfterTheExchange) {
 }
 
 TEST(PlantedFault, WrongRandomNumbers) {
-  for (const DeviceGrid grid : {DeviceGrid{1, 2, 1}, DeviceGrid{2, 1, 1}})
-    Bed(combine("dropout", grid.ranks > 1 ? "1f1b" : "", grid)).expect_caught([](TrainSettings& settings) {
+  for (const DeviceGrid grid : {DeviceGrid{1, 2, 1}, DeviceGrid{2, 1, 1}}) {
+    const Bed bed(combine("dropout", grid.ranks > 1 ? "1f1b" : "", grid));
+    const FirstDifference first = bed.expect_caught([](TrainSettings& settings) {
       settings.computations = [](Computations& in) {
         return intervene(in, [](const ComputationSite&, const ComputationArguments& given, const auto& as_usual) {
           const SliceKey everywhere{given.slice.seed, 0, {}};
@@ -160,6 +197,11 @@ TEST(PlantedFault, WrongRandomNumbers) {
         });
       };
     });
+    EXPECT_EQ(first.finding.what, Finding::What::Value) << first.what;
+    EXPECT_EQ(bed.kind_of(first), OpKind::Run);
+    EXPECT_EQ(first.pass, "F");
+    EXPECT_GT(first.finding.first_sample, 0);  // the first slice draws what it should
+  }
 }
 
 }  // namespace

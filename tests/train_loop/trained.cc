@@ -11,6 +11,7 @@
 #include "plan/issue_order_memory.h"
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
+#include "train_loop/apparatus.h"
 
 namespace piper {
 namespace {
@@ -37,6 +38,10 @@ uint64_t bits_of(DeviceRun& device, uint64_t before) {
   return hash.value();
 }
 
+Processor& processor_of(const TrainSettings& settings) {
+  return settings.job.run.processor ? *settings.job.run.processor : host_processor();
+}
+
 /// What lives only inside an operation is gone when the operation ends; streams side by side hold it for longer.
 int64_t serial_peak(const PlanTemplate& of) {
   const FirstTouches touches(of);
@@ -57,6 +62,39 @@ int64_t serial_peak(const PlanTemplate& of) {
 }
 
 }  // namespace
+
+Apparatus::Apparatus(const TrainableModel& model, const CapturedModel& captured, std::shared_ptr<const Plan> of,
+                     const TrainSettings& settings)
+    : plan(std::move(of)), real(captured, model.initialize, processor_of(settings).place()) {
+  if (settings.plant) {
+    Plan changed = *plan;
+    settings.plant(changed);
+    plan = std::make_shared<const Plan>(std::move(changed));
+  }
+  if (settings.computations) wrapped = settings.computations(real);
+  const auto devices = static_cast<int>(template_of_device(*plan).size());
+  std::vector<std::unique_ptr<Communicator>> world = settings.world
+                                                         ? settings.world->make(devices, std::chrono::minutes(20))
+                                                         : processor_of(settings).make_world(devices, {});
+  if (settings.communicator)
+    for (auto& communicator : world) communicator = settings.communicator(std::move(communicator));
+  job = std::make_unique<Job>(plan, model.step, wrapped ? *wrapped : real, std::move(world), settings.job);
+  job->set_parameters(model.initialize);
+}
+
+StepSettings step_settings(const TrainableModel& model, const TrainSettings& settings, int64_t step) {
+  StepSettings at;
+  at.step = step;
+  at.updates = step;
+  at.seed = seed_of_step(step);
+  at.optimizer = settings.optimizer;
+  at.clip = settings.clip;
+  at.not_finite = settings.not_finite;
+  at.fill = [&model, step](std::string_view input, int64_t first_sample, at::Tensor& into) {
+    fill_input(model.step, step, input, first_sample, into);
+  };
+  return at;
+}
 
 void fill_input(const StepConfig& config, int64_t step, std::string_view input, int64_t first_sample,
                 at::Tensor& into) {
@@ -86,37 +124,14 @@ Trained train(const TrainableModel& model, const std::string& schedule, const Tr
 
 Trained train(const TrainableModel& model, const CapturedModel& captured, std::shared_ptr<const Plan> shared,
               const TrainSettings& settings) {
-  if (settings.plant) {
-    Plan changed = *shared;
-    settings.plant(changed);
-    shared = std::make_shared<const Plan>(std::move(changed));
-  }
-  const Plan& plan = *shared;
-  Processor& processor = settings.job.run.processor ? *settings.job.run.processor : host_processor();
-  CapturedComputations real(captured, model.initialize, processor.place());
-  const std::unique_ptr<Computations> wrapped = settings.computations ? settings.computations(real) : nullptr;
-  const auto devices = static_cast<int>(template_of_device(plan).size());
-  std::vector<std::unique_ptr<Communicator>> world =
-      settings.world ? settings.world->make(devices, std::chrono::minutes(20)) : processor.make_world(devices, {});
-  if (settings.communicator)
-    for (auto& communicator : world) communicator = settings.communicator(std::move(communicator));
+  const Apparatus apparatus(model, captured, std::move(shared), settings);
+  const Plan& plan = *apparatus.plan;
+  Job& job = *apparatus.job;
   Trained out;
   for (const int t : template_of_device(plan)) out.devices += t >= 0;
-  Job job(shared, model.step, wrapped ? *wrapped : real, std::move(world), settings.job);
-  job.set_parameters(model.initialize);
   out.copies_equal = copies_equal(job);
   for (int64_t step = 0; step < settings.steps; ++step) {
-    StepSettings at;
-    at.step = step;
-    at.updates = step;
-    at.seed = seed_of_step(step);
-    at.optimizer = settings.optimizer;
-    at.clip = settings.clip;
-    at.not_finite = settings.not_finite;
-    at.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
-      fill_input(model.step, step, input, first_sample, into);
-    };
-    const StepOutcome outcome = job.step(at);
+    const StepOutcome outcome = job.step(step_settings(model, settings, step));
     out.losses.push_back(outcome.loss);
     out.norms.push_back(outcome.gradient_norm);
     for (DeviceRun* device : job.devices()) {

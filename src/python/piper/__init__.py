@@ -18,6 +18,7 @@ from . import _torch  # first: it says clearly if this is not the PyTorch that P
 from . import schedules
 from .annotation import annotate, annotate_modules
 from .capturing import Model, capture, load_model
+from .diffing import Diff
 from .errors import CaptureError, Error, PlanError, RunError, ScheduleError
 from .plans import Plan, Simulation, clusters, compare, compile
 from .schedule import Schedule, overlapped
@@ -25,7 +26,7 @@ from .training import SGD, AdamW, StepResult, Trainer
 from ._piper import __version__
 
 __all__ = [
-    "AdamW", "CaptureError", "Error", "Model", "Plan", "PlanError", "RunError", "SGD", "Schedule", "ScheduleError", "Simulation",
+    "AdamW", "CaptureError", "Diff", "Error", "Model", "Plan", "PlanError", "RunError", "SGD", "Schedule", "ScheduleError", "Simulation",
     "StepResult", "Trainer", "annotate", "annotate_modules", "capture", "clusters", "compare", "compile", "load_model", "overlapped",
     "schedules", "__version__",
 ]

@@ -29,6 +29,9 @@ void ask_with_libtorch(const CheckCommand& command) {
 int run(const TrainCommand& command) {
   return start_training(command.input);
 }
+int run(const DiffCommand& command) {
+  return start_training(command.input);
+}
 int run(const ProfileCommand& command) {
   return start_training(command.input);
 }

@@ -114,19 +114,24 @@ void Training::fill(std::string_view input, int64_t step, int64_t first_sample, 
   }
 }
 
-StepMetrics Training::step() {
+StepSettings Training::settings(int64_t step, int64_t updates) const {
   StepSettings settings;
-  settings.step = next_;
-  settings.seed = train_.run.seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(next_);
+  settings.step = step;
+  settings.seed = train_.run.seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step);
   settings.optimizer = train_.optimizer;
   settings.optimizer.kind = model_.step.optimizer;
-  settings.optimizer.learning_rate = learning_rate(train_, next_);
-  settings.updates = updates_;
+  settings.optimizer.learning_rate = learning_rate(train_, step);
+  settings.updates = updates;
   settings.clip = train_.clip;
   settings.not_finite = train_.run.on_nan == OnNan::Skip ? NotFinite::Skip : NotFinite::Stop;
-  settings.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
-    fill(input, settings.step, first_sample, into);
+  settings.fill = [this, step](std::string_view input, int64_t first_sample, at::Tensor& into) {
+    fill(input, step, first_sample, into);
   };
+  return settings;
+}
+
+StepMetrics Training::step() {
+  const StepSettings settings = this->settings(next_, updates_);
   const StepOutcome outcome = job_->step(settings);
   StepMetrics metrics;
   metrics.step = next_++;

@@ -54,6 +54,7 @@ class Training {
   const TrainableModel& model() const { return model_; }
   const ModelGraph& graph() const { return *prepared_.captured->graph(); }
   const Plan& plan() const { return *prepared_.plan; }
+  const PreparedTraining& prepared() const { return prepared_; }
   const TokenSource& data() const { return *tokens_; }
   Job& job() { return *job_; }
   TimedComputations* timed() { return timed_.get(); }
@@ -64,6 +65,8 @@ class Training {
 
   /// The next step. Throws RunError.
   StepMetrics step();
+  /// What a step is given after so many updates, for whoever takes it with `job`. The training outlives it.
+  StepSettings settings(int64_t step, int64_t updates) const;
 
  private:
   Training(TrainableModel model, PreparedTraining prepared, TrainConfig train, std::unique_ptr<TokenSource> tokens,

@@ -1,0 +1,84 @@
+#include "train/loop/diff/dependence_order.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace piper {
+namespace {
+
+/// Every device goes on until it has to wait for another: queues are restrictions of one order, so somebody always can.
+class Merging {
+ public:
+  explicit Merging(const Plan& plan) : plan_(plan) {
+    for (const PlanTemplate& program : plan.templates)
+      for (const int device : program.devices) {
+        programs_[device] = &program;
+        for (const PlannedOp& op : program.ops)
+          if (op.communication >= 0) members_[{op.communication, op.kind == OpKind::Recv}].insert(device);
+      }
+  }
+
+  std::vector<OpOnDevice> merge() {
+    while (go_on(false) || go_on(true)) {
+    }
+    return std::move(order_);
+  }
+
+ private:
+  /// `anyway`: one operation, whatever it waits for: plans that were not proved may have such.
+  bool go_on(bool anyway) {
+    const size_t before = order_.size();
+    for (const auto& [device, program] : programs_) {
+      int& next = next_[device];
+      for (; next < static_cast<int>(program->ops.size()); ++next) {
+        const PlannedOp& op = program->ops[static_cast<size_t>(next)];
+        if (op.communication >= 0) reached_.insert({op.communication, device});
+        if (!anyway && !ready(device, op)) break;
+        order_.push_back({device, next});
+        if (!anyway) continue;
+        ++next;
+        return true;
+      }
+    }
+    return order_.size() > before;
+  }
+
+  bool ready(int device, const PlannedOp& op) const {
+    if (op.communication < 0 || op.kind == OpKind::Send) return true;
+    const auto have_reached = [&](const auto& devices) {
+      return std::all_of(devices.begin(), devices.end(), [&](int member) {
+        return reached_.contains({op.communication, member});
+      });
+    };
+    if (op.kind == OpKind::Recv) {
+      const auto senders = members_.find({op.communication, false});
+      return senders == members_.end() || have_reached(senders->second);
+    }
+    const int over = plan_.communications[static_cast<size_t>(op.communication)].over;
+    if (over < 0 || op.kind == OpKind::ReducePieces) return have_reached(members_.at({op.communication, false}));
+    return have_reached(part_with(plan_, over, device));
+  }
+
+  const Plan& plan_;
+  std::map<int, const PlanTemplate*> programs_;
+  std::map<std::pair<int, bool>, std::set<int>> members_;  // of a communication, or its receivers
+  std::map<int, int> next_;
+  std::set<std::pair<int, int>> reached_;  // communication, device
+  std::vector<OpOnDevice> order_;
+};
+
+}  // namespace
+
+std::vector<int> part_with(const Plan& plan, int partition, int device) {
+  const PlanPartition& of = plan.partitions[static_cast<size_t>(partition)];
+  const auto at = std::find(of.members.begin(), of.members.end(), device) - of.members.begin();
+  const auto first = of.members.begin() + at / of.part_size * of.part_size;
+  return {first, first + of.part_size};
+}
+
+std::vector<OpOnDevice> dependence_order(const Plan& plan) {
+  return Merging(plan).merge();
+}
+
+}  // namespace piper

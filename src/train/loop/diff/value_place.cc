@@ -1,0 +1,218 @@
+#include "train/loop/diff/value_place.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "ir/local_size.h"
+
+namespace piper {
+namespace {
+
+int64_t position_in(const std::vector<int>& devices, int device) {
+  return std::find(devices.begin(), devices.end(), device) - devices.begin();
+}
+
+int64_t first_sample_on(const Plan& plan, const DeviceList& group, int device, int slice, int64_t samples) {
+  const int64_t parts = static_cast<int64_t>(group.size()) / plan.sharers;
+  return (std::max(slice, 0) * parts + position_in(group, device) / plan.sharers) * samples;
+}
+
+std::optional<int64_t> dim_with(const Value& value, std::string_view label) {
+  for (size_t d = 0; d < value.shape.size(); ++d)
+    if (value.shape[d].label == label) return static_cast<int64_t>(d);
+  return {};
+}
+
+/// Of the whole, what is here: without the dimension in which slices are gathered.
+at::Tensor narrowed(at::Tensor whole, const Value& value, const ValuePlace& place) {
+  const auto take = [&](std::string_view label, int64_t parts, int64_t part) {
+    const auto dim = parts > 1 ? dim_with(value, label) : std::nullopt;
+    if (!dim) return;
+    const int64_t size = whole.size(*dim) / parts;
+    whole = whole.narrow(*dim, part * size, size);
+  };
+  take(divided_label, place.parts.layout, place.part.layout);
+  take(place.tokens ? sequence_label : cut_label, place.parts.cut, place.part.cut);
+  return whole;
+}
+
+}  // namespace
+
+ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int slice) {
+  const PlanWork& work = plan.works[static_cast<size_t>(op.work)];
+  const DeviceList& group = plan.groups[static_cast<size_t>(work.group)];
+  const auto first = [&](int of) { return first_sample_on(plan, group, of, slice, work.samples); };
+  ValuePlace out;
+  out.first_sample = first(device);
+  out.samples = work.samples;
+  if (work.layout >= 0) {
+    const std::vector<int> members = part_with(plan, work.layout, device);
+    out.parts.layout = static_cast<int64_t>(members.size());
+    out.part.layout = position_in(members, device);
+    for (const int member : members) out.gathered.push_back(first(member));
+  }
+  if (work.cut >= 0) {
+    out.members = part_with(plan, work.cut, device);
+    out.parts.cut = static_cast<int64_t>(out.members.size());
+    out.part.cut = position_in(out.members, device);
+  }
+  return out;
+}
+
+ValuePlaces::ValuePlaces(const Plan& plan, const ModelGraph& graph, const std::vector<OpOnDevice>& order)
+    : plan_(plan) {
+  for (const Value& value : graph.values) values_[value.name] = &value;
+  for (const Chunk& chunk : graph.chunks) chunks_[chunk.name] = &chunk;
+  const std::vector<int> templates = template_of_device(plan);
+  for (const auto& [device, op] : order) {
+    const PlanTemplate& program = plan.templates[static_cast<size_t>(templates[static_cast<size_t>(device)])];
+    follow(device, program, program.ops[static_cast<size_t>(op)]);
+  }
+}
+
+const ValuePlace* ValuePlaces::find(int device, int buffer) const {
+  const auto found = places_.find({device, buffer});
+  return found == places_.end() ? nullptr : &found->second;
+}
+const Value* ValuePlaces::value(const PlanLabel& label) const {
+  const auto found = values_.find(plan_.names[static_cast<size_t>(label.name)]);
+  return found == values_.end() ? nullptr : found->second;
+}
+const Chunk* ValuePlaces::chunk(const PlanLabel& label) const {
+  const auto found = chunks_.find(plan_.names[static_cast<size_t>(label.name)]);
+  return found == chunks_.end() ? nullptr : found->second;
+}
+
+void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedOp& op) {
+  const auto label = [&](int buffer) -> const PlanLabel& { return program.buffers[static_cast<size_t>(buffer)].label; };
+  const auto holds_value = [&](int buffer) {
+    return program.buffers[static_cast<size_t>(buffer)].category == Category::Activations && value(label(buffer));
+  };
+  if (op.kind == OpKind::Send) {
+    if (const ValuePlace* place = find(device, op.reads[0])) sent_[op.communication] = *place;
+    return;
+  }
+  for (const int buffer : op.writes) {
+    if (!holds_value(buffer)) continue;
+    ValuePlace& place = places_[{device, buffer}];
+    if (op.kind == OpKind::Run) {
+      const Chunk* in = chunk(op.label);
+      place = place_of_run(plan_, op, device, label(buffer).slice);
+      place.tokens = in && in->sliced;
+      if (op.work >= 0 && plan_.works[static_cast<size_t>(op.work)].cut >= 0)
+        place.partial = value(label(buffer))->partial;
+    } else if (op.kind == OpKind::Recv) {
+      place = received(device, op, label(buffer).slice);
+    } else if (const ValuePlace* from = op.reads.empty() ? nullptr : find(device, op.reads[0])) {
+      place = after(device, op, *from);
+    }
+  }
+  if (op.kind != OpKind::Run) return;
+  for (const int buffer : op.reads) {  // what nobody writes is an input of the model
+    if (!holds_value(buffer) || find(device, buffer)) continue;
+    ValuePlace& place = places_[{device, buffer}] = place_of_run(plan_, op, device, label(buffer).slice);
+    place.parts = {};
+    place.gathered.clear();
+  }
+}
+
+/// What a collective makes of it.
+ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place) const {
+  const Communication& communication = plan_.communications[static_cast<size_t>(op.communication)];
+  place.partial = Partial::No;
+  switch (op.kind) {
+    case OpKind::ReduceScatter:
+    case OpKind::TakePart:
+      place.members = part_with(plan_, communication.over, device);
+      place.parts.cut = static_cast<int64_t>(place.members.size());
+      place.part.cut = position_in(place.members, device);
+      place.tokens = true;
+      break;
+    case OpKind::AllGather:
+      place.parts.cut = 1;
+      place.part.cut = 0;
+      place.tokens = false;
+      break;
+    case OpKind::AllToAll: {
+      place.parts.layout = 1;
+      place.part.layout = 0;
+      place.gathered.clear();
+      if (communication.exchange != Exchange::Divide) break;
+      const std::vector<int> members = part_with(plan_, communication.over, device);
+      place.parts.layout = static_cast<int64_t>(members.size());
+      place.part.layout = position_in(members, device);
+      for (const PlanWork& work : plan_.works)
+        if (work.layout == communication.over && work.samples == place.samples) {
+          const DeviceList& group = plan_.groups[static_cast<size_t>(work.group)];
+          const int64_t slices = static_cast<int64_t>(group.size()) / plan_.sharers * place.samples;
+          for (const int member : members)
+            place.gathered.push_back(
+                first_sample_on(plan_, group, member, static_cast<int>(place.first_sample / slices), place.samples));
+          break;
+        }
+      break;
+    }
+    default:
+      break;
+  }
+  return place;
+}
+
+/// As it was sent, but of the samples of the receivers.
+ValuePlace ValuePlaces::received(int device, const PlannedOp& op, int slice) const {
+  const Communication& communication = plan_.communications[static_cast<size_t>(op.communication)];
+  const DeviceList &from = plan_.groups[static_cast<size_t>(communication.from)],
+                   &to = plan_.groups[static_cast<size_t>(communication.to)];
+  const auto sent = sent_.find(op.communication);
+  ValuePlace out = sent == sent_.end() ? ValuePlace{} : sent->second;
+  out.samples = out.samples * static_cast<int64_t>(from.size()) / static_cast<int64_t>(to.size());
+  out.first_sample = first_sample_on(plan_, to, device, slice, out.samples);
+  if (out.parts.cut > 1) {  // each device that shares samples sends its part to its like
+    const int64_t sharers = plan_.sharers, at = position_in(to, device);
+    out.members.assign(to.begin() + at / sharers * sharers, to.begin() + (at / sharers + 1) * sharers);
+    out.part.cut = at % sharers;
+  }
+  return out;
+}
+
+at::Tensor by_dimensions(const at::Tensor& whole, const Value& value, int64_t samples) {
+  std::vector<int64_t> extents;
+  int64_t elements = 1;
+  for (const Dim& dim : value.shape) {
+    extents.push_back(dim.extent(samples));
+    elements *= extents.back();
+  }
+  if (elements != whole.numel()) return {};
+  return whole.sizes() == c10::IntArrayRef(extents) ? whole : whole.contiguous().view(extents);
+}
+
+at::Tensor take_place(std::vector<at::Tensor> wholes, const Value& value, const ValuePlace& place) {
+  for (at::Tensor& whole : wholes) whole = narrowed(whole, value, place);
+  const auto dim = dim_with(value, gathered_label);
+  return wholes.size() == 1 || !dim ? wholes[0] : at::cat(wholes, *dim);
+}
+
+void give_place(const at::Tensor& here, std::vector<at::Tensor>& wholes, const Value& value, const ValuePlace& place) {
+  std::vector<at::Tensor> targets;
+  for (at::Tensor& whole : wholes) targets.push_back(narrowed(whole, value, place));
+  std::vector<int64_t> sizes = targets[0].sizes().vec();
+  const auto dim = dim_with(value, gathered_label);
+  if (targets.size() > 1 && dim) sizes[static_cast<size_t>(*dim)] *= static_cast<int64_t>(targets.size());
+  const at::Tensor seen = here.contiguous().view(sizes);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    at::Tensor piece = seen;
+    if (targets.size() > 1 && dim) {
+      const int64_t size = targets[i].size(*dim);
+      piece = seen.narrow(*dim, static_cast<int64_t>(i) * size, size);
+    }
+    if (place.partial == Partial::Sum)
+      targets[i].add_(piece);
+    else if (place.partial == Partial::Max)
+      targets[i].copy_(at::maximum(targets[i], piece));
+    else
+      targets[i].copy_(piece);
+  }
+}
+
+}  // namespace piper

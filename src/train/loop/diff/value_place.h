@@ -1,0 +1,58 @@
+// What a device has of a value: which samples, which part of them, and what of the whole that is.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "train/loop/diff/dependence_order.h"
+
+namespace piper {
+
+struct ValuePlace {
+  int64_t first_sample = 0, samples = 0;  // of the slice
+  Division parts, part = {0, 0};          // among how many devices it is divided, and which part is here
+  bool tokens = false;                    // what is cut are tokens
+  Partial partial = Partial::No;          // all of `members` together have the sum, or the greatest
+  std::vector<int> members;               // devices that share the samples, where the chunk is cut
+  std::vector<int64_t> gathered;          // where experts are divided: the first samples of all slices that are here
+};
+
+/// Of a computation on a device, for the slice with this index.
+ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int slice);
+
+/// The places of all values of a plan, buffer by buffer.
+class ValuePlaces {
+ public:
+  ValuePlaces(const Plan& plan, const ModelGraph& graph, const std::vector<OpOnDevice>& order);
+
+  /// Null: the buffer holds no value of the model.
+  const ValuePlace* find(int device, int buffer) const;
+  const Value* value(const PlanLabel& label) const;
+  const Chunk* chunk(const PlanLabel& label) const;
+
+ private:
+  void follow(int device, const PlanTemplate& program, const PlannedOp& op);
+  ValuePlace after(int device, const PlannedOp& op, ValuePlace place) const;
+  ValuePlace received(int device, const PlannedOp& op, int slice) const;
+
+  const Plan& plan_;
+  std::map<std::string, const Value*, std::less<>> values_;
+  std::map<std::string, const Chunk*, std::less<>> chunks_;
+  std::map<std::pair<int, int>, ValuePlace> places_;  // device, buffer
+  std::map<int, ValuePlace> sent_;                    // by communication: of one sender
+};
+
+/// The tensor with the dimensions that the model graph shows: finer than its own where labels divide one. Undefined if
+/// it has other sizes.
+at::Tensor by_dimensions(const at::Tensor& whole, const Value& value, int64_t samples);
+/// What belongs at a place, of the values of all slices that are there, seen by their dimensions.
+at::Tensor take_place(std::vector<at::Tensor> wholes, const Value& value, const ValuePlace& place);
+/// The reverse: writes into these, or adds to them, what a device has.
+void give_place(const at::Tensor& here, std::vector<at::Tensor>& wholes, const Value& value, const ValuePlace& place);
+
+}  // namespace piper

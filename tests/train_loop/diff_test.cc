@@ -1,0 +1,269 @@
+// `piper diff`: silent where nothing is wrong, whatever the schedule; exact where something is.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "schedule/schedule_text.h"
+#include "train/loop/diff/diff_training.h"
+#include "train_loop/combination.h"
+#include "train_loop/cut_cases.h"
+#include "train_loop/diffed.h"
+#include "train_loop/wrappers.h"
+
+namespace piper {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+PreparedTraining prepare(const Subject& subject, const std::string& schedule) {
+  return prepared(model_of(subject), schedule);
+}
+
+DiffReport diff_of(const Subject& subject, const std::string& schedule,
+                   const std::function<void(TrainSettings&, const Plan&)>& plant = {},
+                   const DiffOptions& options = {}) {
+  const PreparedTraining training = prepare(subject, schedule);
+  TrainSettings settings = usual_settings(subject);
+  if (plant) plant(settings, *training.plan);
+  return diffed(model_of(subject), *training.captured, training.plan, settings, options);
+}
+
+const std::string pipeline =
+    "mesh(pp=2, dp=2)\nsplit(batch, parts=4, as=mb)\nplace({}, along=pp, stages=2)\n"
+    "replicate({}, along=dp, zero=0)\nuse 1f1b(stages=stage, microbatches=mb)\n";
+
+TEST(Diff, FindsNothingWhereNothingIsWrong) {
+  std::vector<Combination> all(6);
+  all[0] = {"dense", "zb-v", {2, 2, 1}, {1, Release::Use, ""}};
+  all[1] = {"mixture", "dualpipev", {2, 1, 2}, {2, Release::Use, ""}};
+  all[2] = {"mixture_dropout", "interleaved-1f1b", {2, 2, 1}, {3, Release::Pass, ""}, true, true};
+  all[3] = {"two_branch", "", {1, 2, 1}, {3, Release::Step, ""}};
+  all[4] = {"tied", "dualpipe", {2, 2, 1}, {0, Release::Use, ""}};
+  all[5] = {"dropout", "1f1b", {2, 1, 1}, {0, Release::Use, ""}, false, true, Halves::Split};
+  for (const Combination& c : all) {
+    SCOPED_TRACE(c.describe() + "\n" + c.schedule());
+    if (exclusion(c)) continue;
+    const DiffReport report = diff_of({c.kind, c.layers()}, c.schedule());
+    EXPECT_TRUE(report.equal()) << print(report);
+    EXPECT_THAT(report.not_compared, IsEmpty()) << print(report);
+    EXPECT_GT(report.compared, 500);
+  }
+}
+
+TEST(Diff, ComparesGroupsOfDifferentSize) {
+  const DiffReport report =
+      diff_of({"tied"},
+              "devices(7)\nsplit(batch, parts=2, as=mb)\nplace({embed=*}, devices=[0, 1], stage=0)\n"
+              "place({layer=0..1}, devices=[0, 1], stage=0)\nplace({layer=2}, devices=[2..5], stage=1)\n"
+              "place({layer=3}, devices=[6], stage=2)\nplace({head=*}, devices=[6], stage=2)\n"
+              "replicate({embed=*}, devices=[0, 1], zero=1)\nreplicate({layer=0..1}, devices=[0, 1], zero=1)\n"
+              "replicate({layer=2}, devices=[2..5], zero=3)\nuse 1f1b(stages=stage, microbatches=mb)\n");
+  EXPECT_TRUE(report.equal()) << print(report);
+  EXPECT_THAT(report.not_compared, IsEmpty()) << print(report);
+}
+
+/// Keeps its part of one sum, or its tokens, to itself.
+class ForgetsOne : public PassingCommunicator {
+ public:
+  ForgetsOne(std::unique_ptr<Communicator> to, int64_t number) : PassingCommunicator(std::move(to)), number_(number) {}
+  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
+    if (number != number_) PassingCommunicator::all_reduce(circle, number, data, of, how);
+  }
+  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run,
+                      std::span<std::byte> part, Number of, Into into) override {
+    if (number != number_) return PassingCommunicator::reduce_scatter(circle, number, whole, run, part, of, into);
+    std::fill(part.begin(), part.end(), std::byte{0});
+  }
+  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+                  int64_t run) override {
+    if (number != number_) return PassingCommunicator::all_gather(circle, number, part, whole, run);
+    std::fill(whole.begin(), whole.end(), std::byte{0});
+  }
+  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
+                  int64_t run_in) override {
+    if (number != number_) return PassingCommunicator::all_to_all(circle, number, out, run_out, in, run_in);
+    std::fill(in.begin(), in.end(), std::byte{0});
+  }
+
+ private:
+  int64_t number_;
+};
+
+/// Every collective of values and gradients is the first that is named, if it is left out.
+TEST(Diff, NamesEveryCollectiveThatIsLeftOut) {
+  const std::string experts = "replicate({}, along=ep, zero=1)\nshard({experts=*}, along=ep)\n" + cut;
+  for (const auto& [model, directives] :
+       {std::pair<std::string, std::string>{"one_key", vocabulary}, {"reference", everything}, {"mixture", experts}}) {
+    SCOPED_TRACE(model + "\n" + directives);
+    const int slices = directives == experts ? 2 : 1;
+    const CutCase c{model, model, 2 * slices, slices, fmt::format("mesh(ep={}, tp=2)\n", slices) + whole + directives,
+                    1};
+    const TrainableModel trained = model_of(c, 2);
+    const PreparedTraining training = prepared(trained, c.text());
+    TrainSettings once = settings(c);
+    once.steps = 1;
+    const DiffReport right = diffed(trained, *training.captured, training.plan, once);
+    EXPECT_TRUE(right.equal()) << print(right);
+    EXPECT_THAT(right.not_compared, IsEmpty()) << print(right);
+    const PlanTemplate& program = training.plan->templates[0];
+    for (const PlannedOp& op : program.ops) {
+      if (op.communication < 0 || op.kind == OpKind::TakePart) continue;
+      const Category of = program.buffers[static_cast<size_t>(op.writes[0])].category;
+      if (of != Category::Activations && of != Category::Gradients) continue;
+      TrainSettings faulty = once;
+      faulty.communicator = [&](std::unique_ptr<Communicator> to) {
+        return std::make_unique<ForgetsOne>(std::move(to), op.communication);
+      };
+      const DiffReport wrong = diffed(trained, *training.captured, training.plan, faulty);
+      ASSERT_TRUE(wrong.first) << describe(*training.plan, op.label);
+      const Finding& first = wrong.first->finding;
+      ASSERT_GE(first.op, 0) << print(wrong);
+      EXPECT_EQ(program_of(*training.plan, first.device).ops[static_cast<size_t>(first.op)].communication,
+                op.communication)
+          << describe(*training.plan, op.label) << "\n"
+          << print(wrong);
+    }
+  }
+}
+
+/// Changes a number of what one message brings.
+class ChangesOne : public PassingCommunicator {
+ public:
+  ChangesOne(std::unique_ptr<Communicator> to, int64_t number) : PassingCommunicator(std::move(to)), number_(number) {}
+  void receive(int from, int64_t number, std::span<std::byte> data) override {
+    PassingCommunicator::receive(from, number, data);
+    if (number == number_) reinterpret_cast<double*>(data.data())[0] += 1;
+  }
+
+ private:
+  int64_t number_;
+};
+
+TEST(Diff, NamesATransfer) {
+  int64_t changed = -1;
+  const DiffReport report = diff_of({"dense"}, pipeline, [&](TrainSettings& settings, const Plan& plan) {
+    for (size_t i = 0; i < plan.communications.size() && changed < 0; ++i)
+      if (plan.communications[i].transfer && plan.communications[i].label.slice == 2) changed = static_cast<int64_t>(i);
+    settings.communicator = [&](std::unique_ptr<Communicator> to) {
+      return std::make_unique<ChangesOne>(std::move(to), changed);
+    };
+  });
+  ASSERT_TRUE(report.first);
+  EXPECT_THAT(report.first->operation, HasSubstr("recv layer.1.add F mb=2")) << print(report);
+  EXPECT_EQ(report.first->microbatch, "mb=2");
+  EXPECT_EQ(report.first->line, "schedule.piper:3");
+  EXPECT_THAT(print(report), HasSubstr("differs from one device"));
+}
+
+/// In one computation: what it writes, or what it adds to gradients.
+std::function<void(TrainSettings&, const Plan&)> in_one(const std::string& chunk, Pass pass, int device, int64_t sample,
+                                                        std::function<void(const ComputationArguments&)> spoil) {
+  return [=](TrainSettings& settings, const Plan&) {
+    settings.computations = [=](Computations& in) {
+      return intervene(in, [=](const ComputationSite& site, const ComputationArguments& given, const auto& as_usual) {
+        as_usual(given);
+        if (site.name == chunk && site.pass == pass && site.device == device && given.slice.first_sample == sample)
+          spoil(given);
+      });
+    };
+  };
+}
+
+TEST(Diff, NamesAComputation) {
+  const auto value = in_one("layer.2", Pass::F, 2, 4, [](const auto& given) { given.writes.back().mul_(1.001); });
+  const DiffReport report = diff_of({"dense"}, pipeline, value);
+  ASSERT_TRUE(report.first);
+  EXPECT_EQ(report.first->what, "value layer.2.add") << print(report);
+  EXPECT_EQ(report.first->made_by, "add");
+  EXPECT_EQ(report.first->chunk, "layer.2");
+  EXPECT_EQ(report.first->microbatch, "mb=1");
+  EXPECT_EQ(report.first->finding.device, 2);
+  EXPECT_NEAR(report.first->finding.measure.relative(), 1e-3, 1e-6);
+  EXPECT_THAT(report.first->agreed, testing::Contains("layer.2.attention.0.add"));
+  EXPECT_THAT(report.first->differed, IsEmpty());
+}
+
+TEST(Diff, NamesAContribution) {
+  const auto gradient = in_one("layer.1", Pass::B, 1, 10, [](const auto& given) { given.gradients[0].mul_(2); });
+  const DiffReport report = diff_of({"dense"}, pipeline, gradient);
+  ASSERT_TRUE(report.first);
+  EXPECT_EQ(report.first->finding.what, Finding::What::Contribution) << print(report);
+  EXPECT_EQ(report.first->chunk, "layer.1");
+  EXPECT_EQ(report.first->pass, "B");
+  EXPECT_EQ(report.first->microbatch, "mb=2");
+  EXPECT_EQ(report.first->finding.device, 1);
+}
+
+TEST(Diff, IsTheSameHoweverThreadsCome) {
+  const auto value = in_one("layer.2", Pass::F, 3, 2, [](const auto& given) { given.writes.back().mul_(1.001); });
+  const std::string once = print(diff_of({"dense"}, pipeline, value));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(print(diff_of({"dense"}, pipeline, value)), once);
+}
+
+TEST(Diff, FindsWhatIsNotFinite) {
+  const DiffOptions finding{{}, true};
+  EXPECT_TRUE(diff_of({"dense"}, pipeline, {}, finding).equal());
+  const auto nan = in_one("layer.2", Pass::B, 2, 8, [](const auto& given) {
+    given.writes.back().fill_(std::numeric_limits<double>::quiet_NaN());
+  });
+  const DiffReport planted = diff_of({"dense"}, pipeline, nan, finding);
+  ASSERT_TRUE(planted.first);
+  EXPECT_EQ(planted.first->chunk, "layer.2") << print(planted);
+  EXPECT_EQ(planted.first->pass, "B");
+  EXPECT_EQ(planted.first->microbatch, "mb=2");
+
+  const PreparedTraining training = prepare({"dense"}, pipeline);
+  TrainableModel large = model_of(Subject{"dense"});
+  large.initialize = [usual = large.initialize](const std::string& name, at::Tensor& all) {
+    usual(name, all);
+    if (name == "layer.3.mlp.up.weight" || name == "layer.3.mlp.down.weight") all.mul_(1e200);
+  };
+  const DiffReport overflow = diffed(large, *training.captured, training.plan, usual_settings({"dense"}), finding);
+  ASSERT_TRUE(overflow.first);
+  EXPECT_EQ(overflow.first->chunk, "layer.3") << print(overflow);
+  EXPECT_EQ(overflow.first->pass, "F");
+  EXPECT_THAT(overflow.first->made_by, testing::StartsWith("aten::")) << print(overflow);
+  EXPECT_THAT(print(overflow), HasSubstr("is not finite"));
+}
+
+Result<DiffReport> against(const std::string& ours, const std::string& theirs) {
+  const SourceFilePtr config = make_source(
+      "c.toml",
+      "[model]\nname = \"x\"\narch = \"llama3\"\nlayers = 2\nhidden = 16\nheads = 4\nkv_heads = 2\nffn = 24\n"
+      "vocab = 24\nseq = 6\n[step]\nbatch = 8\n[data]\nkind = \"reference\"\n");
+  DiffRequest request;
+  PIPER_TRY(request.schedule, parse_schedule(make_source("a.piper", ours)));
+  PIPER_TRY(request.against, parse_schedule(make_source("b.piper", theirs)));
+  PIPER_TRY(const TrainConfig train, parse_train_config(config));
+  request.against_name = "b.piper";
+  request.steps = 2;
+  return diff_training(config, train, request);
+}
+
+TEST(Diff, ComparesTwoSchedules) {
+  const std::string two = "mesh(pp=2, dp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, along=pp, stages=2)\n";
+  const std::string cut_two =
+      "mesh(dp=2, tp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\n"
+      "replicate({}, along=dp, zero=2)\ncut({layer=*}, along=tp, sequence=on)\n";
+  auto report = against(two + "replicate({}, along=dp, zero=1)\n", two + "replicate({}, along=dp, zero=3)\n");
+  ASSERT_TRUE(report) << render(report.error());
+  EXPECT_TRUE(report->equal()) << print(*report);
+  EXPECT_THAT(report->not_compared, IsEmpty());
+  EXPECT_THAT(print(*report), HasSubstr("equal to b.piper"));
+
+  report = against(two + "replicate({}, along=dp, zero=1)\n", cut_two);
+  ASSERT_TRUE(report) << render(report.error());
+  EXPECT_TRUE(report->equal()) << print(*report);
+
+  report = against(two + "replicate({}, along=dp, zero=1)\n", in_turn(2));  // other slices
+  ASSERT_TRUE(report) << render(report.error());
+  EXPECT_TRUE(report->equal()) << print(*report);
+  EXPECT_THAT(print(*report), HasSubstr("gradients of values belong to slices, and the slices are others"));
+}
+
+}  // namespace
+}  // namespace piper
