@@ -80,6 +80,7 @@ namespace piper {
   X(E606, "state written in one place and used in another")                      \
   X(E607, "sizes that are no function of the samples")                           \
   X(E608, "parameter without a gradient")                                        \
+  X(E609, "hook on gradients")                                                   \
   /* E7xx: training */                                                           \
   X(E701, "data too short for one sample")                                       \
   X(E702, "token that the model does not know")                                  \
