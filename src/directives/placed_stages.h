@@ -20,6 +20,9 @@ class PlacedStages {
   int slices_per_microbatch() const { return dag_->slices() / microbatches(); }
   const std::vector<ChunkId>& chunks(int stage) const { return chunks_[static_cast<size_t>(stage)]; }
 
+  /// Not where nothing is trained, nor before.
+  bool has_backward(int stage) const;
+
   /// The group that runs a stage for a microbatch, and who placed it there.
   GroupId group(int stage, int microbatch) const { return forward(stage, microbatch).group; }
   SourceRange where_placed(int stage, int microbatch, std::string_view argument = "devices") const {
