@@ -1,4 +1,5 @@
 """Experts of transformers in Piper's slots: equal to the module's own code, or left alone."""
+import copy
 import importlib
 import inspect
 import re
@@ -104,7 +105,77 @@ def test_large_modules_are_compared_by_a_small_one(device):
     assert {name: value.shape for name, value in module.state_dict().items()} == before and module.num_experts == 32
 
 
+def test_a_token_may_choose_an_expert_twice():
+    """As the table of DeepSeek-V4's first layers may say; more choices than tokens do not fit in as many slots."""
+
+    def in_order_of_choices(self, tokens, chosen, weights):
+        self.capacity_factor = float(self.num_experts)  # as many slots as tokens, in that order
+        try:
+            return integration.slots(self, tokens, chosen, weights)
+        finally:
+            self.capacity_factor = None
+
+    assert difference(deepseek_v4(), integration.slots) is None
+    assert "another" in difference(deepseek_v4(), in_order_of_choices)
+
+
 SIZES = dict(vocab_size=62, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=32)
+EXPERTS = dict(intermediate_size=16, moe_intermediate_size=16, num_local_experts=4, num_experts_per_tok=2)
+
+
+def deepseek_v4_model():
+    sizes = {**SIZES, **EXPERTS, "num_key_value_heads": 1, "n_routed_experts": 4}
+    return transformers.DeepseekV4ForCausalLM(transformers.DeepseekV4Config(
+        **sizes, head_dim=8, swiglu_limit=0.05, q_lora_rank=8, o_lora_rank=8, qk_rope_head_dim=4, o_groups=2, index_n_heads=2,
+        index_head_dim=8, index_topk=4, sliding_window=8))
+
+
+def minimax_m3_model():
+    from transformers.models.minimax_m3_vl.configuration_minimax_m3_vl import MiniMaxM3VLTextConfig
+
+    return transformers.AutoModelForCausalLM.from_config(MiniMaxM3VLTextConfig(**SIZES, **EXPERTS, head_dim=8, swiglu_limit=0.05),
+                                                         attn_implementation="eager")
+
+
+def muse_spark_model():
+    from transformers.models.muse_spark import modeling_muse_spark as muse_spark
+
+    return muse_spark.MuseSparkTextModel(muse_spark.MuseSparkTextConfig(**SIZES, **EXPERTS, head_dim=8, moe_hidden_size=16))
+
+
+def mean_square(model, batch):
+    """Of the last values, which every parameter has a part in."""
+    out = model(**batch, use_cache=False)
+    return (out.logits if hasattr(out, "logits") else out.last_hidden_state).square().mean()
+
+
+@pytest.mark.parametrize("make", [deepseek_v4_model, minimax_m3_model, muse_spark_model], ids=lambda make: make.__name__)
+def test_whole_models_compute_what_they_compute_themselves(make):
+    """With weights so large, and limits so small, that clamps matter."""
+    torch.manual_seed(1)
+    theirs = make().double().train()
+    theirs.set_experts_implementation("eager")
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.copy_(torch.randn_like(parameter) / 4)
+    batch = {"input_ids": torch.randint(0, 62, (4, 16))}
+    value = mean_square(theirs, batch)
+    value.backward()
+    ours = copy.deepcopy(theirs)
+    for (_, parameter), (_, original) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+        parameter.requires_grad_(original.grad is not None)  # a short sequence needs no compressor
+    integration.use(ours)
+    integration.annotate(ours)
+    assert ours.config._experts_implementation == integration.SLOTS
+    graph = piper.capture(ours, batch, loss=mean_square)
+    assert graph.unshardable == []
+    with piper.Trainer(graph, optimizer=piper.SGD(lr=1.0)) as trainer:
+        assert abs(trainer.step(batch).loss / value.item() - 1) < 1e-9
+        state = trainer.state_dict()
+    largest = max(parameter.grad.abs().max() for parameter in theirs.parameters() if parameter.grad is not None)
+    for name, parameter in theirs.named_parameters():
+        if parameter.grad is not None:
+            assert ((parameter - parameter.grad - state[name]).abs().max() / largest) < 1e-6, name
 
 
 def gpt_oss():

@@ -63,12 +63,23 @@ def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: 
     register_hook = torch.Tensor.register_hook
     torch.Tensor.register_hook = lambda tensor, hook: register_hook(tensor, hooked(hook))
     try:
-        with (torch.backends.mkldnn.flags(enabled=False), torch.autograd.set_multithreading_enabled(False), torch.enable_grad(),
-              _as_written(), _without_log(), mode):
+        with (_without_onednn(), torch.autograd.set_multithreading_enabled(False), torch.enable_grad(), _as_written(), _without_log(),
+              mode):
             yield
     finally:
         module._checkpoint_without_reentrant_generator, module.CheckpointFunction = originals
         torch.Tensor.register_hook = register_hook
+
+
+@contextlib.contextmanager
+def _without_onednn():
+    """As torch.backends.mkldnn.flags, which warns about something else where there is no GPU of Intel's."""
+    was = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(was)
 
 
 def _as_written():

@@ -2,11 +2,17 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Callable, Optional
 
 import torch
 
 SCALES = (0.1, 1.0, 30.0)  # of the tokens: what a gate clamps far from 0 is met too
+ROUTINGS = {  # the experts that tokens choose: different ones, as routers do it, and one of them again, as a table may say
+    "different": lambda drawn: drawn.topk(min(2, drawn.shape[1])).indices,
+    "equal": lambda drawn: torch.zeros(len(drawn), 2, dtype=torch.int64),
+    "some equal": lambda drawn: (drawn[:, :3] * drawn.shape[1]).long().clamp(max=drawn.shape[1] - 1),
+}
 LARGEST = 2**18  # numbers in a module that is compared as it is; a larger one is compared with fewer and narrower experts
 TOLERANCE = 1e-5  # a module may compute in float32 inside
 
@@ -16,8 +22,8 @@ def difference(module: torch.nn.Module, implementation: Callable) -> Optional[st
     neither run nor changed."""
     try:
         sample = _sample(module)
-        for scale in SCALES:
-            batch = _batch(sample, scale)
+        for scale, routing in itertools.product(SCALES, ROUTINGS):
+            batch = _batch(sample, scale, routing)
             sample.config._experts_implementation_internal = "eager"  # the module's own code
             own = _run(sample, type(sample).forward, batch)
             ours = _run(sample, implementation, batch)
@@ -44,6 +50,7 @@ def _sample(module: torch.nn.Module) -> torch.nn.Module:
     made |= {id(value): fresh(value) for value in module.buffers()}
     made[id(module.config)] = copy.copy(module.config)
     out = copy.deepcopy(module, made)  # takes what is in `made` instead of copying it
+    out.capacity_factor = None  # nothing is dropped here
     for part in out.modules():
         for name, value in vars(part).items():
             if type(value) is int and value in sizes:
@@ -58,13 +65,12 @@ def _smaller(module: torch.nn.Module) -> dict[int, int]:
     return {experts: min(experts, 4), width: 10} | {inner: 6, 2 * inner: 12}
 
 
-def _batch(module: torch.nn.Module, scale: float) -> list[torch.Tensor]:
+def _batch(module: torch.nn.Module, scale: float, routing: str) -> list[torch.Tensor]:
     """Tokens, the experts that they choose, and the weights of these."""
     generator = torch.Generator().manual_seed(1)
     width = module.down_proj.shape[2 if module.is_transposed else 1]
-    tokens, experts = 24, module.num_experts
-    chosen = torch.rand(tokens, experts, generator=generator).topk(min(2, experts)).indices
-    tokens = scale * torch.randn(tokens, width, generator=generator, dtype=torch.float64)
+    chosen = ROUTINGS[routing](torch.rand(24, module.num_experts, generator=generator))
+    tokens = scale * torch.randn(24, width, generator=generator, dtype=torch.float64)
     return [tokens.requires_grad_(), chosen, torch.rand(chosen.shape, generator=generator, dtype=torch.float64).requires_grad_()]
 
 

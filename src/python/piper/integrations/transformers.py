@@ -118,19 +118,24 @@ def _can_be_replaced(found: dict[str, torch.nn.Module]) -> bool:
 def slots(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
     """Experts on values [experts, slots, width]: shapes depend on nothing but the number of tokens.
 
-    Slots are given in the order (choice, token). Equal to the model's own loop over experts, if nothing is dropped.
+    Equal to the model's own loop over experts, if nothing is dropped. A token that chooses an expert twice has one slot there, so that
+    there are never more than there are tokens.
     """
     tokens, width = hidden_states.shape
     choices, experts = top_k_index.shape[-1], self.num_experts
     factor = getattr(self, "capacity_factor", None)
-    capacity = tokens if factor is None else min(tokens, math.ceil(factor * tokens * choices / experts))
-    expert = top_k_index.t().reshape(-1)
-    number = F.one_hot(expert, experts).cumsum(0).gather(1, expert[:, None]).squeeze(1) - 1
     source = torch.arange(tokens, device=hidden_states.device).repeat(choices)
     if factor is None:
-        slot = expert * capacity + number
-        given = hidden_states.new_zeros(experts * capacity, width).index_copy(0, slot, hidden_states[source])
-    else:  # one more row, for what is dropped
+        capacity = tokens
+        number = F.one_hot(top_k_index, experts).amax(1).cumsum(0).gather(1, top_k_index) - 1
+        slot = (top_k_index * capacity + number).t().reshape(-1)
+        again = (top_k_index[:, :, None] == top_k_index[:, None, :]).tril(-1).any(-1)
+        once = hidden_states[source] * (~again).t().reshape(-1, 1).to(hidden_states.dtype)
+        given = hidden_states.new_zeros(experts * capacity, width).index_add(0, slot, once)
+    else:  # in the order (choice, token); one more row, for what is dropped
+        capacity = min(tokens, math.ceil(factor * tokens * choices / experts))
+        expert = top_k_index.t().reshape(-1)
+        number = F.one_hot(expert, experts).cumsum(0).gather(1, expert[:, None]).squeeze(1) - 1
         slot = torch.where(number < capacity, expert * capacity + number, experts * capacity)
         given = hidden_states.new_zeros(experts * capacity + 1, width).index_copy(0, slot, hidden_states[source])[:-1]
     taken = _run_experts(self, given.view(experts, capacity, width)).reshape(experts * capacity, width)
