@@ -81,6 +81,7 @@ namespace piper {
   X(E607, "sizes that are no function of the samples")                           \
   X(E608, "parameter without a gradient")                                        \
   X(E609, "operator gives something else than its rule says")                    \
+  X(E610, "hook on gradients")                                                   \
   /* E7xx: training */                                                           \
   X(E701, "data too short for one sample")                                       \
   X(E702, "token that the model does not know")                                  \

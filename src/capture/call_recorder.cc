@@ -23,9 +23,6 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-/// Without them nothing is fake.
-constexpr c10::DispatchKeySet python_keys({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
-
 template <class F>
 void each_tensor_of(const IValue& value, F f) {
   if (value.isTensor()) {
@@ -114,6 +111,11 @@ TensorId Recorder::add_external(const at::Tensor& tensor, TensorKind kind, std::
   return id;
 }
 
+void Recorder::add_original(const at::Tensor& tensor, std::string name) {
+  if (tensor.has_storage() && tensor.numel() > 0)
+    originals_.emplace(tensor.storage().unsafeGetStorageImpl(), std::move(name));
+}
+
 void Recorder::start_backward() {
   backward_ = true;
   backward_segment_ = graph.calls.empty() ? 0 : graph.calls.back().segment;  // where the loss was computed
@@ -140,6 +142,12 @@ TensorId Recorder::lookup(const at::Tensor& tensor) {
   } else if (traced || tensor.is_meta()) {
     refuse_unknown("uses a tensor that is no parameter, buffer or input and was not made in this forward pass");
   }
+  if (const auto own =
+          tensor.has_storage() ? originals_.find(tensor.storage().unsafeGetStorageImpl()) : originals_.end();
+      own != originals_.end())
+    refuse(error(ErrorCode::E604, {}, fmt::format("{}: {} is used past the module that has it", where(), own->second))
+               .help("a variable or a closure holds the tensor itself; use it as an attribute of its module, so that "
+                     "capture knows it"));
   return add_constant(tensor);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <map>
 #include <optional>
@@ -21,6 +22,8 @@ namespace piper {
 /// Where the recorder sits: below autograd, above every backend. libtorch 2.11 does not use this key.
 constexpr c10::DispatchKey capture_key = c10::DispatchKey::Fake;
 constexpr c10::DispatchKeySet below_capture(c10::DispatchKeySet::FULL_AFTER, capture_key);
+/// Without them nothing is fake.
+constexpr c10::DispatchKeySet python_keys({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
 
 class Recorder : public ScopeListener {
  public:
@@ -30,6 +33,8 @@ class Recorder : public ScopeListener {
   void leave() override;
 
   TensorId add_external(const at::Tensor& tensor, TensorKind kind, std::string name);
+  /// What a parameter or buffer stands for while the model is recorded: met all the same, it is refused.
+  void add_original(const at::Tensor& tensor, std::string name);
   void start_backward();
   /// A node of the autograd graph starts: what it calls belongs to the segment that made it.
   void enter_node(int64_t sequence);
@@ -108,6 +113,7 @@ class Recorder : public ScopeListener {
   TensorId add_constant(const at::Tensor& tensor);
 
   KnownTensors tensors_;
+  std::unordered_map<c10::StorageImpl*, std::string> originals_;
   const c10::Device device_;  // of tensors without numbers
   bool running_ = false;
   ScopeId scope_;

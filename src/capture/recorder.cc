@@ -1,5 +1,6 @@
 #include "capture/recorder.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/ones.h>
 #include <ATen/record_function.h>
 #include <fmt/format.h>
@@ -8,7 +9,9 @@
 #include <torch/library.h>
 
 #include "capture/call_recorder.h"
+#include "capture/gradient_hooks.h"
 #include "capture/lay_out_results.h"
+#include "capture/origin.h"
 #include "capture/part_operators.h"
 
 namespace piper {
@@ -58,6 +61,12 @@ class ListenToNodes {
   at::CallbackHandle handle_;
 };
 
+/// While it lives, operators of this thread compute on numbers, and nobody writes them down.
+struct WithNumbers {
+  const c10::impl::ExcludeDispatchKeyGuard off{python_keys.add(capture_key)};
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+};
+
 /// What the user's code throws becomes a diagnostic.
 Checked run_guarded(const Recorder& of, const std::function<Checked()>& body) {
   try {
@@ -99,6 +108,7 @@ Checked record_step(Recorder& to, const MetaModel& model, const std::vector<Name
     wanted_ids.push_back(id);
   }
   for (const NamedTensor& buffer : model.buffers) to.add_external(buffer.tensor, TensorKind::Buffer, buffer.name);
+  for (const NamedTensor& original : model.originals) to.add_original(original.tensor, original.name);
   for (const NamedTensor& input : inputs) {
     to.graph.inputs.push_back(to.add_external(input.tensor, TensorKind::Input, input.name));
     batch.push_back(input.tensor);
@@ -106,6 +116,7 @@ Checked record_step(Recorder& to, const MetaModel& model, const std::vector<Name
   const CaptureMode mode(to);
   at::Tensor loss = model.loss(batch);
   PIPER_CHECK(check_loss(to, loss));
+  PIPER_CHECK(check_hooks(loss, model));
   to.graph.loss = to.lookup(loss);
   if (const GraphTensor& seen = to.graph[to.graph.loss];
       seen.kind != TensorKind::Result || to.graph[seen.storage].base != to.graph.loss) {
@@ -138,6 +149,18 @@ RecordingState recording_state() {
 
 void note_failure() {
   if (recorder) recorder->note_failure();
+}
+
+bool is_recording() {
+  return recorder != nullptr;
+}
+
+std::optional<double> fixed_number(const at::Tensor& tensor) {
+  invariant(recorder, "asked while a model is recorded");
+  const TensorId id = recorder->lookup(tensor);
+  const WithNumbers real;
+  const auto found = fixed_numbers(recorder->graph, recorder->table, id);
+  return found ? std::optional(found->to(at::kDouble).item<double>()) : std::nullopt;
 }
 
 /// Operators that passes over the graph may use, whether the model does or not.

@@ -22,6 +22,8 @@ struct NamedTensor {
 /// A model as capture sees it: tensors without numbers, and what computes the loss of a slice from the inputs.
 struct MetaModel {
   std::vector<NamedTensor> parameters, buffers;
+  /// The tensors that these stand for, where there are such.
+  std::vector<NamedTensor> originals = {};
   std::function<at::Tensor(const std::vector<at::Tensor>& inputs)> loss;
   /// Where its tensors say they are. Meta: libtorch's own tensors without numbers. Anything else: Python's fake
   /// tensors, which `around` makes of everything and which know all shapes.
@@ -56,6 +58,12 @@ struct RecordingState {
 RecordingState recording_state();
 /// Said where an exception leaves a scope: the innermost is where it came from.
 void note_failure();
+
+/// Whether a model is being recorded in this thread.
+bool is_recording();
+/// While a model is recorded: the number in a tensor of one element, if it follows from the model's code alone and not
+/// from inputs, parameters or random numbers.
+std::optional<double> fixed_number(const at::Tensor& tensor);
 
 /// Runs `build` so that every tensor it makes is a meta tensor: how a model of any size is constructed.
 Checked build_on_meta(const std::function<void()>& build);

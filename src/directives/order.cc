@@ -70,8 +70,9 @@ class Orderer {
     for (const Filter& filter : element.parts) {
       auto nodes = selector_.nodes(filter, "order");
       if (!nodes) {
-        if (!half_without_work(filter)) return std::move(nodes.error());
-        continue;
+        if (half_without_work(filter)) continue;
+        return std::move(nodes.error())
+            .help(backward_without_work(filter) ? "nothing in what is selected is trained, so it has no backward" : "");
       }
       PIPER_CHECK(check_split(filter, *nodes));
       parts.push_back(*std::move(nodes));
@@ -88,6 +89,19 @@ class Orderer {
     if (pass == whole.conditions.end()) return false;
     pass->words = {"BI", "BW"};
     return static_cast<bool>(selector_.nodes(whole, "order"));
+  }
+
+  bool backward_without_work(const Filter& filter) {
+    Filter forward = filter;
+    const auto pass = std::find_if(forward.conditions.begin(), forward.conditions.end(),
+                                   [](const TagCondition& c) { return c.tag == "pass" && !c.any; });
+    if (pass == forward.conditions.end()) return false;
+    pass->words = {"F"};
+    const auto nodes = selector_.nodes(forward, "order");
+    return nodes && std::all_of(nodes->begin(), nodes->end(), [&](NodeId id) {
+             const Chunk& chunk = (*dag_.model)[dag_[id].tags.chunk];
+             return !chunk.find(Pass::B) && !chunk.find(Pass::BI) && !chunk.find(Pass::BW);
+           });
   }
 
   Checked check_split(const Filter& filter, const std::vector<NodeId>& nodes) {

@@ -52,6 +52,12 @@ Result<std::vector<int>> stage_starts(const TrainingDag& dag, const Place& place
                                       DirectiveId by) {
   std::vector<int> starts = {0};
   if (place.at.empty()) {
+    if (instances.count == 0)
+      return error(ErrorCode::E209, dag.where(by, {"stages"}),
+                   "stages are made of the instances of a scope, and what is selected has no scopes")
+          .help(
+              "mark the layers of the model: annotate(\"layer\") around the code of each; in Python also "
+              "piper.annotate_modules(model, {\"layer\": \"layers.*\"})");
     if (place.stages > instances.count)
       return error(ErrorCode::E209, dag.where(by, {"stages"}),
                    fmt::format("{} stages need at least {} instances of a scope; \"{}\" has {}", place.stages,

@@ -100,6 +100,13 @@ int PlacedStages::microbatches() const {
   return dag_->dims[dim_].parts;
 }
 
+bool PlacedStages::has_backward(int stage) const {
+  return std::ranges::any_of(chunks(stage), [&](ChunkId id) {
+    const Chunk& chunk = (*dag_->model)[id];
+    return chunk.find(Pass::B) || chunk.find(Pass::BI) || chunk.find(Pass::BW);
+  });
+}
+
 const Node* PlacedStages::find(ChunkId chunk, Pass pass, int microbatch) const {
   const NodeId id = index_.find(chunk, pass, microbatch * stride_);
   return id.valid() ? &(*dag_)[id] : nullptr;

@@ -20,6 +20,9 @@ class PlacedStages {
   int slices_per_microbatch() const { return dag_->slices() / microbatches(); }
   const std::vector<ChunkId>& chunks(int stage) const { return chunks_[static_cast<size_t>(stage)]; }
 
+  /// Not where nothing is trained, nor before.
+  bool has_backward(int stage) const;
+
   /// The group that runs a stage for a microbatch, and who placed it there. Of groups with the same devices in another
   /// order, the first: a timeline orders what devices do, not which samples they have.
   GroupId group(int stage, int microbatch) const { return first_like(forward(stage, microbatch).group); }

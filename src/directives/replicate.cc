@@ -6,6 +6,8 @@
 // an argument without effect at this level (E104).
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "directives/device_choice.h"
 #include "directives/directives.h"
 #include "ir/select.h"
@@ -16,6 +18,12 @@ namespace {
 /// Arguments that have no effect at this ZeRO level, however many devices there are.
 Checked check_arguments(const TrainingDag& dag, const Replicate& replicate, DirectiveId by) {
   const Replicate usual;
+  const std::vector<DeviceList>& lists = replicate.devices.lists;
+  const auto is_alone = [](const DeviceList& list) { return list.size() == 1; };
+  if (replicate.zero > 0 && !lists.empty() && std::all_of(lists.begin(), lists.end(), is_alone))
+    return error(ErrorCode::E104, dag.where(by, {"zero"}),
+                 fmt::format("replicate: zero={} goes with several devices, among which to divide", replicate.zero))
+        .help("take it out, or name the devices that hold equal parameters: devices=[0, 1]");
   if (replicate.release != usual.release && replicate.zero < 3)
     return error(ErrorCode::E104, dag.where(by, {"release"}), "replicate: release=… goes with zero=3")
         .help(fmt::format("with zero={} there is no gathered copy to release; take it out, or write zero=3",

@@ -3,6 +3,7 @@
 //   before:  use 1f1b(stages=stage, microbatches=mb)
 //   after:   order({stage=0, mb=0, pass=F}, {stage=0, mb=1, pass=F}, {stage=0, mb=0, pass=B}, …)
 // use file("zb.csv", …) takes the timeline from a file, which is found from the folder of the schedule.
+// Backward of a stage that has none, because nothing is trained there, is left out.
 // Illegal: unknown timeline (E315), sizes it is not defined for (E314), a placement that contradicts it (E313).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -83,6 +84,23 @@ std::string shape_of(const Timeline& timeline) {
                                                                       : "loop");
 }
 
+/// Without backward of stages in which nothing is trained, nor before them: they have none.
+Timeline leave_out_untrained(const Timeline& timeline, const PlacedStages& stages) {
+  const auto runs = [&](const TimelineOp& op) { return op.pass == Pass::F || stages.has_backward(op.stage); };
+  Timeline out;
+  for (const auto& row : timeline.ranks) {
+    auto& kept = out.ranks.emplace_back();
+    for (const TimelineCell& cell : row) {
+      const bool first = runs(cell.first), second = cell.second && runs(*cell.second);
+      if (first)
+        kept.push_back({cell.first, second ? cell.second : std::nullopt});
+      else if (second)
+        kept.push_back({*cell.second, std::nullopt});
+    }
+  }
+  return out;
+}
+
 Result<std::vector<Order>> expand_file(const TrainingDag& dag, const Use& use, DirectiveId by) {
   const SourceRange where = dag.where(by, {"timeline"});
   auto parsed = load_timeline(beside(where, use.file));
@@ -105,7 +123,7 @@ Result<std::vector<Order>> expand_file(const TrainingDag& dag, const Use& use, D
     return differs("microbatches", ranks.microbatches(), parts,
                    fmt::format("write parts={} in split", ranks.microbatches()));
   PIPER_CHECK(check_placement(dag, timeline, where, stages, use.file, shape_of(timeline)));
-  return orders_of(timeline, use.stages, use.microbatches);
+  return orders_of(leave_out_untrained(timeline, stages), use.stages, use.microbatches);
 }
 
 }  // namespace
@@ -122,7 +140,7 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, const 
   PIPER_TRY(const PlacedStages stages, PlacedStages::find(dag, use, by));
   if (info->takes_placement) {
     PIPER_TRY(const Timeline timeline, list_timeline(dag, stages, use, costs, by));
-    return orders_of(timeline, use.stages, use.microbatches);
+    return orders_of(leave_out_untrained(timeline, stages), use.stages, use.microbatches);
   }
   std::set<GroupId> groups;
   request.microbatches = stages.microbatches();
@@ -147,7 +165,7 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, const 
     return std::move(timeline.error());
   }
   PIPER_CHECK(check_placement(dag, *timeline, where, stages, info->name, shape_of(*timeline)));
-  return orders_of(*timeline, use.stages, use.microbatches);
+  return orders_of(leave_out_untrained(*timeline, stages), use.stages, use.microbatches);
 }
 
 }  // namespace piper

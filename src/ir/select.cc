@@ -23,6 +23,11 @@ Checked check_words(const TagCondition& condition, const std::vector<std::string
   return Ok{};
 }
 
+bool has_scopes(const ModelGraph& model) {
+  return std::any_of(model.chunks.begin(), model.chunks.end(),
+                     [](const Chunk& chunk) { return !chunk.scopes.empty(); });
+}
+
 }  // namespace
 
 std::vector<Pass> passes_named(std::string_view word) {
@@ -56,6 +61,10 @@ Checked Selector::check_tags(const Filter& filter, std::string_view verb) const 
       return error(ErrorCode::E202, condition.where,
                    fmt::format("{}: no scope, stage or dim is called \"{}\"", verb, condition.tag))
           .help(did_you_mean(condition.tag, known_tags_))
+          .help(has_scopes(*dag_.model)
+                    ? ""
+                    : "the model has no scopes: mark its layers with annotate(\"layer\"), in Python "
+                      "also piper.annotate_modules(model, {\"layer\": \"layers.*\"})")
           .help(condition.tag == "mb" && dag_.dims.empty() ? "microbatches are made by split(batch, parts=4, as=mb)"
                                                            : "")
           .help(condition.tag == "stage" && dag_.stages.empty() ? "stages are made by place({}, along=pp, stages=4)"

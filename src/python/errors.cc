@@ -1,5 +1,7 @@
 #include "python/errors.h"
 
+#include <regex>
+
 #include "comm/communicator.h"
 #include "runtime/stream/failure.h"
 #include "train/run_problems.h"
@@ -9,11 +11,27 @@ namespace {
 
 namespace py = pybind11;
 
-/// Operators by their names in Python.
+/// What the program's options, the sections of its configurations and C++ are called in Python.
 std::string in_python(std::string text) {
-  constexpr std::string_view cpp = "torch::";
-  for (size_t at = text.find(cpp); at != std::string::npos; at = text.find(cpp, at))
-    text.replace(at, cpp.size(), "torch.");
+  static const std::pair<std::regex, const char*> words[] = {
+      // in this order
+      {std::regex("torch::"), "torch."},
+      {std::regex(R"(batch = (\d+) in the model's \[step\], or --batch \d+)"),
+       "batch=$1 in piper.capture or piper.load_model"},
+      {std::regex(R"(set clip in \[optimizer\], or on_nan = "skip" in \[run\])"),
+       R"(or give the trainer clip=1.0 or on_nan="skip")"},
+      {std::regex(R"(--(\w+) (\w+) \(in Python: [^)]*\))"), R"($1="$2")"},
+      {std::regex("--backend local"), R"(backend="local")"},
+      {std::regex("without --backend"), R"(with backend="local")"},
+      {std::regex("piper compile MODEL SCHEDULE --emit dag"), "plan.dag()"},
+      {std::regex("piper schedule (\\S+) --ranks P --microbatches M, or piper compile --emit schedule"),
+       R"(piper.schedules.timeline("$1", ranks=P, microbatches=M), or piper.compile(…).schedule())"},
+      {std::regex("--emit schedule"), "plan.schedule()"},
+      {std::regex("--batch (\\d+)"), "batch=$1"},
+      {std::regex("--group g"), "group=g"},
+      {std::regex("--(patience|costs)"), "$1=…"},
+  };
+  for (const auto& [program, python] : words) text = std::regex_replace(text, program, python);
   return text;
 }
 
@@ -25,7 +43,8 @@ void set_error(Diagnostic problem) {
 
 }  // namespace
 
-void bind_errors(py::module_&) {
+void bind_errors(py::module_& module) {
+  module.def("in_python", &in_python);
   py::register_local_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);

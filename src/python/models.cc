@@ -6,6 +6,8 @@
 
 #include <set>
 
+#include "capture/counted_mean.h"
+#include "capture/gradient_hooks.h"
 #include "model/load_model.h"
 #include "model/model_text.h"
 #include "models/build_model.h"
@@ -132,7 +134,7 @@ std::vector<NamedTensor> named(const NamedTensors& tensors) {
 
 /// `inputs`: name, dtype, sizes of a sample.
 Model capture_model(const py::object& frontend, const std::string& name, const NamedTensors& parameters,
-                    const NamedTensors& buffers,
+                    const NamedTensors& buffers, const NamedTensors& originals,
                     const std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>>& inputs,
                     int64_t batch, int64_t sequence, const std::string& weights, const std::string& device) {
   TrainableModel model;
@@ -142,6 +144,7 @@ Model capture_model(const py::object& frontend, const std::string& name, const N
   model.step.weights = model.step.gradients = dtype_of(weights);
   model.target = c10::Device(device);
   model.meta = meta_model(frontend, named(parameters), named(buffers), model.target);
+  model.meta.originals = named(originals);
   for (const auto& [input, dtype, sizes] : inputs) model.inputs.push_back({input, dtype_of(dtype), sizes});
   Model out;
   {
@@ -190,6 +193,9 @@ void bind_models(py::module_& module) {
       .def("leave", &Scope::leave)
       .def_static("note_failure", &note_failure);
   module.def("record", &record_text);
+  module.def("is_recording", &is_recording);
+  module.def("fixed_number", &fixed_number);
+  module.def("has_accumulation_hook", &has_accumulation_hook);
   py::class_<Model>(module, "Model")
       .def_static(
           "load",
@@ -221,6 +227,13 @@ void bind_models(py::module_& module) {
              return names;
            })
       .def("parameters", &parameters_of)
+      .def("counted_means",
+           [](const Model& model) {
+             std::vector<std::tuple<std::string, std::string, std::optional<int64_t>>> out;
+             for (const CountedMean& mean : find_counted_means(model.sketch->slices()[0].operators))
+               out.emplace_back(mean.op, mean.scope, mean.left_out);
+             return out;
+           })
       .def("unshardable", [](const Model& model) {
         std::vector<std::string> out;
         if (model.sketch)

@@ -9,6 +9,7 @@
 #include "python/errors.h"
 #include "python/processes.h"
 #include "python/trainer.h"
+#include "runtime/optimizer/limits.h"
 #include "tools/page/page.h"
 #include "trace/chrome.h"
 #include "train/loop/diff/scope_borders.h"
@@ -50,21 +51,27 @@ Inputs inputs_of(const py::handle& batch, const py::tuple& names, const py::hand
 
 /// Kind and numbers of the optimiser, in the order in which the package gives them.
 using OptimizerNumbers = std::tuple<std::string, double, double, double, double, double, double>;
-OptimizerSettings settings_of(const OptimizerNumbers& given, Optimizer planned) {
+OptimizerSettings settings_of(const OptimizerNumbers& given) {
   OptimizerSettings out;
   std::string kind;
   std::tie(kind, out.learning_rate, out.weight_decay, out.beta1, out.beta2, out.epsilon, out.momentum) = given;
   out.kind = *optimizer_named(kind);
+  unwrap(check_settings(out));
+  return out;
+}
+OptimizerSettings settings_of(const OptimizerNumbers& given, Optimizer planned) {
+  OptimizerSettings out = settings_of(given);
   if (out.kind != planned)
-    throw Raised(
-        error(ErrorCode::E105, {}, fmt::format("the plan is for {}, the optimiser is {} now", name(planned), kind))
-            .help("make a new trainer for another kind of optimiser"));
+    throw Raised(error(ErrorCode::E105, {},
+                       fmt::format("the plan is for {}, the optimiser is {} now", name(planned), name(out.kind)))
+                     .help("make a new trainer for another kind of optimiser"));
   return out;
 }
 
 std::unique_ptr<Trainer> make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
                                       bool skip_not_finite, double patience, bool together,
                                       std::shared_ptr<Processor> gpu) {
+  if (clip) unwrap(check_clip(*clip));
   const py::gil_scoped_release unlocked;
   return std::make_unique<Trainer>(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience},
                                    together ? processes() : nullptr, std::move(gpu));
@@ -175,6 +182,7 @@ void bind_trainers(py::module_& module) {
             return make_page({{label, trace_of(trainer), "null"}});
           },
           py::call_guard<py::gil_scoped_release>());
+  module.def("check_optimizer", [](const OptimizerNumbers& numbers) { settings_of(numbers); });
   module.def("set_threads", [](int threads) { at::set_num_threads(threads); });
   module.def("draw_mask", [](const at::Tensor& into, double keep, uint64_t step_seed, int call, int64_t first_sample,
                              int64_t samples) {

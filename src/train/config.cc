@@ -8,6 +8,7 @@
 #include "cost/load_cluster.h"
 #include "model/analytic/config_file.h"
 #include "model/toml_section.h"
+#include "runtime/optimizer/limits.h"
 
 namespace piper {
 namespace {
@@ -16,20 +17,12 @@ constexpr int64_t most_steps = 1'000'000'000'000;
 constexpr int64_t most_devices = 1 << 24;
 constexpr double usual_floor = 0.1;  // where there is a [rate]
 
-/// Which numbers make sense.
-struct Domain {
-  bool (*has)(double);
-  std::string_view words;
-};
-constexpr Domain positive = {[](double x) { return x > 0; }, "above 0"};
-constexpr Domain not_negative = {[](double x) { return x >= 0; }, "0 or more"};
-constexpr Domain below_one = {[](double x) { return x >= 0 && x < 1; }, "at least 0 and below 1"};
-constexpr Domain share = {[](double x) { return x >= 0 && x <= 1; }, "a share from 0 to 1"};
+constexpr NumberLimit share = {[](double x) { return x >= 0 && x <= 1; }, "a share from 0 to 1"};
 
-Checked read(const TomlSection& section, std::string_view key, const Domain& domain, double& into) {
+Checked read(const TomlSection& section, std::string_view key, const NumberLimit& limit, double& into) {
   PIPER_TRY(const auto number, section.number(key));
-  if (number && !domain.has(*number))
-    return section.bad(key, fmt::format("{} = {} must be {}", key, *number, domain.words))
+  if (number && !limit.has(*number))
+    return section.bad(key, fmt::format("{} = {} must be {}", key, *number, limit.words))
         .help(fmt::format("without the key it is {}", into));
   into = number.value_or(into);
   return Ok{};
@@ -72,8 +65,8 @@ Checked check_key(const TomlSection& section, std::string_view key, Optimizer me
 Checked read_betas(const TomlSection& section, OptimizerSettings& settings) {
   PIPER_TRY(const auto betas, section.numbers("betas"));
   if (!betas) return Ok{};
-  if (betas->size() != 2 || !std::all_of(betas->begin(), betas->end(), below_one.has))
-    return section.bad("betas", fmt::format("betas must be two numbers, each {}", below_one.words))
+  if (betas->size() != 2 || !std::all_of(betas->begin(), betas->end(), beta_limit.has))
+    return section.bad("betas", fmt::format("betas must be two numbers, each {}", beta_limit.words))
         .help("for example betas = [0.9, 0.95]");
   settings.beta1 = (*betas)[0];
   settings.beta2 = (*betas)[1];
@@ -86,14 +79,14 @@ Checked read_optimizer(const TomlSection& section, const SourceRange& choice, Tr
   PIPER_CHECK(check_key(section, "betas", Optimizer::AdamW, settings.kind, choice));
   PIPER_CHECK(check_key(section, "eps", Optimizer::AdamW, settings.kind, choice));
   PIPER_CHECK(check_key(section, "momentum", Optimizer::Momentum, settings.kind, choice));
-  PIPER_CHECK(read(section, "learning_rate", positive, settings.learning_rate));
+  PIPER_CHECK(read(section, "learning_rate", positive, settings.learning_rate));  // the peak of those of all steps
   PIPER_CHECK(read_betas(section, settings));
-  PIPER_CHECK(read(section, "eps", positive, settings.epsilon));
-  PIPER_CHECK(read(section, "weight_decay", not_negative, settings.weight_decay));
-  PIPER_CHECK(read(section, "momentum", below_one, settings.momentum));
+  PIPER_CHECK(read(section, "eps", epsilon_limit, settings.epsilon));
+  PIPER_CHECK(read(section, "weight_decay", weight_decay_limit, settings.weight_decay));
+  PIPER_CHECK(read(section, "momentum", momentum_limit, settings.momentum));
   PIPER_TRY(config.clip, section.number("clip"));
-  if (config.clip && *config.clip <= 0)
-    return section.bad("clip", fmt::format("clip = {} must be above 0", *config.clip))
+  if (config.clip && !clip_limit.has(*config.clip))
+    return section.bad("clip", fmt::format("clip = {} must be {}", *config.clip, clip_limit.words))
         .help("it is the largest norm of all gradients together; leave it out for none");
   return Ok{};
 }

@@ -63,6 +63,6 @@ def test_transformers(name):
     from piper.integrations import transformers as integration
 
     model = models.build(name)
-    integration.use(model)
+    integration.use(model, attention=False)  # which mask it leaves out is for the recorder in C++ to say
     integration.annotate(model)
     assert same_calls(model, models.batches(1)[0], models.loss) > 200

@@ -224,20 +224,108 @@ def test_batched_mm_is_captured_but_not_divided():
     assert caught.value.code == "E308"
 
 
-def test_padding_is_refused():
-    model = build("llama")
+def packed(batch):
+    """Two documents in every sample, of different lengths from sample to sample."""
+    first = torch.arange(4, 4 + len(batch["input_ids"]))[:, None]
+    positions = torch.arange(16).expand(len(batch["input_ids"]), 16)
+    return {**batch, "position_ids": torch.where(positions < first, positions, positions - first)}
+
+
+def padded(batch):
+    lengths = 16 - torch.arange(len(batch["input_ids"]))[:, None] % 4
+    return {**batch, "attention_mask": (torch.arange(16) < lengths).long()}
+
+
+def unpacked(batch):
+    return {**batch, "position_ids": torch.arange(16).expand(len(batch["input_ids"]), 16).contiguous()}
+
+
+@pytest.mark.parametrize("change", [packed, padded, unpacked], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("name", ["llama", pytest.param("gpt2", marks=pytest.mark.long)])
+def test_what_a_batch_says_about_attention_is_honoured(name, change):
+    several = [change(batch) for batch in batches(3)]
+    model = build(name)
     integration.use(model)
-    batch = batches(1)[0]
-    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
-    with pytest.raises(piper.CaptureError, match="padding"):
-        piper.capture(model, batch, loss=loss)
+    assert model.config._attn_implementation == integration.CAUSAL
+    integration.annotate(model)
+    graph = piper.capture(model, several[0], loss=loss)
+    schedule, slices = schedules.dense()["1f1b, zero 1"]
+    ours = plain.train_piper(graph, schedule, several)
+    difference, where = plain.worst(ours, plain.train(build(name), several, slices, loss))
+    assert difference < 1e-5, where
+    without = plain.train(build(name), batches(3), slices, loss)
+    assert (plain.worst(ours, without)[0] < 1e-5) == (change is unpacked)
 
 
-def test_sliding_window_is_refused():
-    config = transformers.MixtralConfig(**SIZES, num_local_experts=4, sliding_window=8)
-    model = transformers.AutoModelForCausalLM.from_config(config)
-    with pytest.raises(piper.CaptureError, match="sliding window"):
+def attentions(graph):
+    """Of every layer: whether it is causal without a mask."""
+    return ["true" in line for line in graph.operators().splitlines() if "scaled_dot_product" in line and "backward" not in line]
+
+
+@pytest.mark.parametrize("window", [4, 64])
+def test_sliding_windows_are_honoured(window):
+    def mistral():
+        torch.manual_seed(1)
+        return transformers.AutoModelForCausalLM.from_config(transformers.MistralConfig(**SIZES, sliding_window=window), dtype=torch.float64)
+
+    model = mistral()
+    integration.use(model)
+    integration.annotate(model)
+    graph = piper.capture(model, batches(1)[0], loss=loss)
+    schedule, slices = schedules.dense()["1f1b, zero 1"]
+    ours = plain.train_piper(graph, schedule, batches(2))
+    difference, where = plain.worst(ours, plain.train(mistral(), batches(2), slices, loss))
+    assert difference < 1e-10, where
+    assert attentions(graph) == [window > 16] * 4
+
+
+def test_plain_causal_attention_has_no_mask():
+    """Neither without positions in the batch, which the model then makes itself, nor for one sample."""
+    for samples in (8, 1):
+        batch = {name: value[:samples] for name, value in batches(1)[0].items()}
+        model = build("llama")
         integration.use(model)
+        graph = piper.capture(model, batch, loss=loss)
+        assert attentions(graph) == [True] * 4
+
+
+def test_a_mask_that_the_model_must_have_stays():
+    """Falcon asks for it by itself."""
+    config = transformers.FalconConfig(vocab_size=62, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=False)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    integration.use(model)
+    assert model.config._attn_implementation == "sdpa"
+
+
+TWO_LISTS = {
+    "t5": (lambda: transformers.T5Config(vocab_size=62, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, dropout_rate=0.0,
+                                         decoder_start_token_id=0), transformers.AutoModelForSeq2SeqLM),
+    "clip": (lambda: transformers.CLIPConfig(
+        text_config=dict(vocab_size=62, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                         max_position_embeddings=32, eos_token_id=61),
+        vision_config=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4),
+        projection_dim=16), transformers.AutoModel),
+}
+
+
+@pytest.mark.parametrize("name", TWO_LISTS)
+def test_models_with_two_lists_of_layers(name):
+    make, kind = TWO_LISTS[name]
+    model = kind.from_config(make())
+    integration.use(model)
+    integration.annotate(model)
+    batch = batches(1)[0]
+    if name == "clip":
+        batch = {"input_ids": batch["input_ids"], "pixel_values": torch.randn(8, 3, 8, 8)}
+    given = (lambda model, batch: model(**batch, return_loss=True).loss) if name == "clip" else loss
+    graph = piper.capture(model, batch, loss=given)
+    assert {int(chunk.split(".")[1]) for chunk in graph.chunks if chunk.startswith("layer.")} == {0, 1, 2, 3}
+
+
+def test_a_model_without_layers_is_told_so():
+    with pytest.raises(piper.ScheduleError, match="was not found") as caught:
+        integration.annotate(torch.nn.Linear(2, 2))
+    assert caught.value.code == "E203" and "annotate_modules" in caught.value.help[0]
 
 
 def test_capacity_factor_drops_tokens():

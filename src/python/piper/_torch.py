@@ -5,6 +5,8 @@ The C++ side of capture uses one more: the dispatch key `Fake`, which PyTorch 2.
 from __future__ import annotations
 
 import contextlib
+import logging
+import sys
 from typing import Callable
 
 import torch
@@ -37,8 +39,9 @@ def fake_like(mode: FakeTensorMode, tensor: torch.Tensor, device: str) -> torch.
 
 
 @contextlib.contextmanager
-def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: None):
-    """Around forward and backward: one thread, and functions under torch.utils.checkpoint simply called, after `on_checkpoint`.
+def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: None, hooked: Callable = lambda hook: hook):
+    """Around forward and backward: one thread; functions under torch.utils.checkpoint simply called, after `on_checkpoint`; what
+    torch.compile has made run as it is written; `hooked` in the place of every hook that is put on a tensor.
 
     Without oneDNN an LSTM is the operators it consists of; oneDNN's layer keeps what backward needs in a form that only it knows. Which
     library computes products and convolutions is decided when they run.
@@ -57,11 +60,39 @@ def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: 
             return function(*args)
 
     module._checkpoint_without_reentrant_generator, module.CheckpointFunction = nothing_saved, Called
-    onednn = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
+    register_hook = torch.Tensor.register_hook
+    torch.Tensor.register_hook = lambda tensor, hook: register_hook(tensor, hooked(hook))
     try:
-        with torch.backends.mkldnn.flags(enabled=False), torch.autograd.set_multithreading_enabled(False), torch.enable_grad(), mode:
+        with (_without_onednn(), torch.autograd.set_multithreading_enabled(False), torch.enable_grad(), _as_written(), _without_log(),
+              mode):
             yield
     finally:
-        torch._C._set_mkldnn_enabled(onednn)
         module._checkpoint_without_reentrant_generator, module.CheckpointFunction = originals
+        torch.Tensor.register_hook = register_hook
+
+
+@contextlib.contextmanager
+def _without_onednn():
+    """As torch.backends.mkldnn.flags, which warns about something else where there is no GPU of Intel's."""
+    was = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(was)
+
+
+def _as_written():
+    """Without torch.compile. Nothing was compiled if its compiler is not even loaded, which takes seconds."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _without_log():
+    """A call that fails on fake tensors is logged by PyTorch, with a traceback, before it is raised; we say it ourselves."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was

@@ -12,7 +12,8 @@ import torch
 
 from . import _piper, _torch
 from .annotation import watched
-from .errors import CaptureError, Error, check_word
+from .errors import CaptureError, CaptureWarning, Error, check_number, check_word
+from .hooks import check_hooks, recorded
 
 Batch = Union[Mapping[str, torch.Tensor], Sequence[torch.Tensor], torch.Tensor]
 Loss = Callable[[torch.nn.Module, Any], torch.Tensor]
@@ -101,18 +102,27 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
         graph = piper.capture(model, (x, y), loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]))
     """
     check_word("on", on, ("cpu", "cuda"))
+    if batch is not None:
+        check_number("batch", batch, int, 1, 2**40)
     if on == "cuda":
         use_gpu()
+    check_hooks(model)
     frontend = _Frontend(model, example_batch, loss, on)
     try:
-        handle = _piper.Model.capture(frontend, name or type(model).__name__, frontend.parameters, frontend.buffers,
+        handle = _piper.Model.capture(frontend, name or type(model).__name__, frontend.parameters, frontend.buffers, frontend.originals,
                                       frontend.specs, batch or frontend.samples, frontend.sequence, frontend.weights, frontend.device)
     except Error as error:
         problem = frontend.failure_behind(error)
         raise problem from problem.__cause__
     if frontend.checkpointed:
         warnings.warn("piper: torch.utils.checkpoint in the model has no effect: the schedule decides what is computed again, with "
-                      "recompute({layer=*})", stacklevel=2)
+                      "recompute({layer=*})", CaptureWarning, stacklevel=2)
+    for op, scope, left_out in handle.counted_means():
+        if left_out is None or frontend.counts_differ(left_out):
+            warnings.warn(f"piper: the loss is a mean over what is counted in the batch ({op} in {scope}), so it depends on how the batch is "
+                          "cut: a step trains on the mean over the slices' means, each with its own count; batches whose slices count "
+                          "the same are not affected", CaptureWarning, stacklevel=2)
+            break
     return Model(handle, model, frontend)
 
 
@@ -144,6 +154,10 @@ class _Frontend:
         self.sequence = max((tensor.shape[1] for tensor in tensors if tensor.dim() == 2 and not tensor.is_floating_point()), default=1)
         self._fakes: dict[int, torch.Tensor] = {}  # by id of what they stand for
         self.parameters, self.buffers = self._faked(model.named_parameters()), self._faked(model.named_buffers())
+        self.originals = [*model.named_parameters(), *model.named_buffers()]
+        for (_, value), (_, original) in zip(self.parameters, model.named_parameters()):
+            for hook in (original._backward_hooks or {}).values():
+                value.register_hook(recorded(hook, self._fail))
         trained = [value for _, value in self.parameters if value.requires_grad]
         self.weights = _dtype(max(trained, key=torch.Tensor.numel)) if trained else "float32"
         self._failure: Optional[BaseException] = None
@@ -179,6 +193,12 @@ class _Frontend:
                                "model(**batch, use_cache=False).loss")
         return tensors
 
+    def counts_differ(self, number: int) -> bool:
+        """Whether samples of the example have this number in an input, and not all of them as often."""
+        counts = [(tensor == number).flatten(1).sum(1) for tensor in self.flatten(self._example)
+                  if not tensor.is_floating_point() and not tensor.is_meta]
+        return any(bool((count != count[0]).any()) for count in counts)
+
     def _batch(self, tensors: list[torch.Tensor]):
         if self._names is not None:
             return dict(zip(self._names, tensors))
@@ -196,7 +216,12 @@ class _Frontend:
 
     def mode(self):
         """In which everything is fake, forward and backward."""
-        return _torch.recording(self._fake, self._note_checkpoint)
+        return _torch.recording(self._fake, self._note_checkpoint, lambda hook: recorded(hook, self._fail))
+
+    def _fail(self, failure: BaseException) -> BaseException:
+        """Kept: backward makes another exception of it."""
+        self._failure = failure
+        return failure
 
     def _note_checkpoint(self) -> None:
         self.checkpointed = True

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import math
+import numbers
 from typing import NamedTuple, Optional
 
 
@@ -59,6 +61,10 @@ class CaptureError(Error):
     """The model cannot be captured (E6xx)."""
 
 
+class CaptureWarning(UserWarning):
+    """The model is captured, but something of it is not as it may seem."""
+
+
 class RunError(Error):
     """A run failed (E7xx, E8xx). The trainer is over."""
 
@@ -79,14 +85,23 @@ def _make(text: str, described: str) -> Error:
     return kind("\n" + text, what["code"], what["title"], what["message"], _place(what["place"]), notes, tuple(what["help"]))
 
 
-_TITLES = {"E105": "argument of the wrong kind or value", "E205": "unknown device", "E605": "model code failed",
-           "E801": "an operation failed", "E805": "the processes of a job do not fit together"}
+_TITLES = {"E104": "unknown, missing or repeated argument", "E105": "argument of the wrong kind or value", "E203": "nothing selected", "E205": "unknown device",
+           "E605": "model code failed", "E610": "hook on gradients", "E801": "an operation failed", "E805": "the processes of a job do not fit together"}
 
 
 def check_word(what: str, given: str, words: tuple[str, ...]) -> None:
     """One of a few words."""
     if given not in words:
         raise refused(ScheduleError, "E105", f'{what} is "{given}"', "one of " + ", ".join(f'"{word}"' for word in words))
+
+
+def check_number(what: str, given, kind: type, least: float = -math.inf, most: float = math.inf) -> None:
+    """A whole number, or any; nothing that merely looks like one."""
+    wanted = numbers.Integral if kind is int else numbers.Real
+    limited = least != -math.inf
+    if not isinstance(given, wanted) or isinstance(given, bool) or (limited and not least <= given <= most):
+        limits = f" between {least} and {most}" if limited else ""
+        raise refused(ScheduleError, "E105", f"{what} is {given!r}", f"it must be a {'whole ' if kind is int else ''}number{limits}")
 
 
 def refused(kind: type, code: str, message: str, help: str) -> Error:

@@ -7,6 +7,7 @@ from typing import Optional, Sequence, Union
 from . import _piper
 from .capturing import Model
 from .errors import Error
+from .optimizers import check_optimizer
 from .schedule import Schedule
 
 
@@ -28,7 +29,7 @@ def compile(model: Model, schedule: Union[Schedule, str], cluster: Union[str, os
         schedule = Schedule(schedule)
     if measure is None:
         measure = model.module is None or not any(value.is_meta for value in model.module.parameters())
-    described = optimizer.describe() if optimizer is not None else {}
+    described = check_optimizer(optimizer).describe() if optimizer is not None else {}
     text = lambda value: "" if value is None else os.fspath(value)
     try:
         handle = _piper.Plan.compile(model._handle, schedule._schedule(), text(cluster), text(costs), described.get("kind", ""),

@@ -5,6 +5,7 @@ import os
 from typing import Mapping, Optional, Sequence, Union
 
 from . import _piper
+from .errors import ScheduleError, refused
 
 Indices = Union[int, str, range, Sequence[Union[int, str]], None]
 Filter = Union[str, Mapping[str, Indices]]
@@ -92,9 +93,9 @@ class Schedule:
         `vocabulary` cuts the tables of embedding and head too, and the loss over them. `sequence` divides the tokens between what
         is cut; `regather` gathers them again in backward instead of keeping them."""
         quoted = None if parameters is None else f'"{parameters}"'
-        on = {True: "on", False: None}
-        return self._add("cut", [_filter(what), *_named(along=along, parameters=quoted, vocabulary=on[vocabulary], sequence=on[sequence],
-                                                        regather=on[regather], stream=stream)])
+        return self._add("cut", [_filter(what), *_named(along=along, parameters=quoted, vocabulary=_switch("vocabulary", vocabulary),
+                                                        sequence=_switch("sequence", sequence), regather=_switch("regather", regather),
+                                                        stream=stream)])
 
     def recompute(self, what: Filter = "{}") -> "Schedule":
         return self._add("recompute", [_filter(what)])
@@ -167,6 +168,13 @@ class Schedule:
         if self._whole is None:
             self._whole = _piper.Schedule.parse("\n".join(self._lines) + "\n", "schedule")
         return self._whole
+
+
+def _switch(name: str, given: Union[bool, str]) -> Optional[str]:
+    """In Python's words, or in those of the text form."""
+    if given not in (True, False, "on", "off"):
+        raise refused(ScheduleError, "E105", f"cut: {name} is {given!r}", "True or False")
+    return "on" if given in (True, "on") else None
 
 
 def _list(items) -> str:

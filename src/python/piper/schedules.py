@@ -18,9 +18,10 @@ from __future__ import annotations
 from typing import Optional, Union
 
 from . import _piper
+from .errors import ScheduleError, check_number, refused
 from .schedule import Schedule
 
-_TABLE = {row["name"]: row for row in _piper.timelines()}
+_TABLE = {row["name"]: {**row, "sizes": _piper.in_python(row["sizes"])} for row in _piper.timelines()}
 
 
 def names() -> list[str]:
@@ -43,6 +44,11 @@ def make(name: str, *, ranks: int, microbatches: int, stages_per_rank: int = 0, 
          memory_limit: Optional[int] = None, replicas: int = 1, zero: Optional[int] = None, bucket: Union[int, str, None] = None,
          experts: Optional[str] = None) -> Schedule:
     """The schedule of a timeline; arguments as above."""
+    check_number("replicas", replicas, int, 1, 2**24)
+    for what, given in (("zero", zero), ("bucket", bucket), ("experts", experts)):
+        if replicas == 1 and given:
+            raise refused(ScheduleError, "E104", f"{what}={given!r} is about several replicas, and there is one",
+                          f"{what} goes with replicas=2 or more; take it out where there is one pipeline")
     shape = timeline(name, ranks=ranks, microbatches=microbatches, stages_per_rank=stages_per_rank, group=group,
                      memory_limit=memory_limit).pipeline()
     mesh, *rest = shape.text().rstrip("\n").split("\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 import atexit
 import warnings
 import weakref
-from dataclasses import dataclass
 from typing import Mapping, NamedTuple, Optional, Union
 
 import torch
@@ -12,50 +11,11 @@ import torch
 from . import _piper
 from .capturing import Batch, Loss, Model, capture, use_gpu
 from .diffing import Diff, diff as _diff
-from .errors import CaptureError, RunError, ScheduleError, check_word, refused as _refused
+from .errors import CaptureError, RunError, ScheduleError, check_number, check_word, refused as _refused
 from .joining import backend as _backend, join
+from .optimizers import SGD, AdamW, check_optimizer
 from .plans import Page, Plan, compile
 from .schedule import Schedule
-
-
-@dataclass
-class AdamW:
-    """As torch.optim.AdamW, to the bit where the order of sums allows it. Fields may be changed between steps: `trainer.optimizer.lr = …`.
-
-    `gradients`, `master`: dtypes in which gradients are summed and the optimiser keeps its own copy of the weights, if not those of the
-    weights. For bfloat16 weights: `AdamW(gradients="float32", master="float32")`.
-    """
-
-    lr: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 1e-2
-    gradients: Optional[str] = None
-    master: Optional[str] = None
-
-    def describe(self) -> dict:
-        return {"kind": self._numbers()[0], "gradients": self.gradients or "", "master": self.master or ""}
-
-    def _numbers(self) -> tuple:
-        """Kind, learning rate, weight decay, both betas, epsilon, momentum: what a step needs, in the order of C++."""
-        return "adamw", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0
-
-
-@dataclass
-class SGD:
-    """As torch.optim.SGD, with or without momentum."""
-
-    lr: float = 1e-3
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    gradients: Optional[str] = None
-    master: Optional[str] = None
-
-    def describe(self) -> dict:
-        return {"kind": self._numbers()[0], "gradients": self.gradients or "", "master": self.master or ""}
-
-    def _numbers(self) -> tuple:
-        return "momentum" if self.momentum else "sgd", self.lr, self.weight_decay, 0.0, 0.0, 0.0, self.momentum
 
 
 class StepResult(NamedTuple):
@@ -108,6 +68,12 @@ class Trainer:
                  graphs: str = "none", deterministic: bool = False):
         check_word("on_nan", on_nan, ("stop", "skip"))
         check_word("graphs", graphs, ("none", "chunk", "step"))
+        check_number("seed", seed, int, 0, 2**64 - 1)
+        check_number("threads", threads, int, 1, 2**16)
+        check_number("patience", patience, float, 1e-3, 1e9)
+        if clip is not None:
+            check_number("clip", clip, float)
+        self.optimizer = optimizer if optimizer is not None else AdamW()
         self.on = _place(model, on)
         if self.on == "cpu" and (graphs != "none" or deterministic):
             raise _refused(ScheduleError, "E105", "graphs and deterministic are for GPUs", 'on="cuda", or leave them out')
@@ -119,7 +85,6 @@ class Trainer:
         model = _captured(model, example_batch, loss, self.on)
         values = _values(model.module)
         self.model = model
-        self.optimizer = optimizer if optimizer is not None else AdamW()
         _piper.set_threads(threads)
         self.plan: Plan = compile(model, schedule if schedule is not None else "devices(1)\nplace({}, devices=[0])\n", cluster,
                                   optimizer=self.optimizer)
@@ -140,7 +105,7 @@ class Trainer:
         """One step on a whole batch, which must look like the example. Raises a RunError if it fails; the trainer is over then."""
         handle = self._handle or self._running()
         try:
-            return _result(StepResult, handle.step(batch, self._names, self._flatten, self.optimizer._numbers()))
+            return _result(StepResult, handle.step(batch, self._names, self._flatten, self._optimizer._numbers()))
         except RunError:
             self.close()
             raise
@@ -155,6 +120,15 @@ class Trainer:
             print(trainer.diff(model, batch))
         """
         return _diff(self, module, batch, tolerance)
+
+    @property
+    def optimizer(self) -> Union[AdamW, SGD]:
+        """Its numbers may be changed between steps, and it for another of its kind."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Union[AdamW, SGD]) -> None:
+        self._optimizer = check_optimizer(optimizer)
 
     @property
     def steps(self) -> int:

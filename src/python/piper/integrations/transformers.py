@@ -1,4 +1,5 @@
-"""transformers models as they are: a causal attention without explicit mask, and experts in static slots, which `shard` can divide.
+"""transformers models as they are: attention without a mask where the mask is plainly causal, and experts in static slots, which `shard` can
+divide.
 
     from piper.integrations import transformers as piper_transformers
 
@@ -6,81 +7,135 @@
     piper_transformers.annotate(model)                   # scopes `layer` and, in mixtures of experts, `experts`
     graph = piper.capture(model, {"input_ids": ids, "labels": ids})
 
+Nothing takes the place of what it does not equal: masks are compared number by number while the model is captured, experts on random
+numbers before they are replaced (same_experts.py).
+
 Written for transformers 5.22.
 """
 from __future__ import annotations
 
+import inspect
 import math
+import sys
+import warnings
 from typing import Optional
 
 import torch
 import torch.nn.functional as F
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
+from .. import _piper
 from ..annotation import annotate as scope
 from ..annotation import annotate_modules, scope_name
-from ..errors import CaptureError
+from ..errors import CaptureWarning, ScheduleError, refused
+from .same_experts import difference
 
 CAUSAL = "piper_causal"
 SLOTS = "piper_slots"
+LAYERS = ("layers", "layer", "h", "block", "blocks")  # what models call the list of their layers
 
 
 def use(model: torch.nn.Module, *, experts: bool = True, attention: bool = True, capacity_factor: Optional[float] = None) -> None:
-    """Makes the model use `piper_causal` attention and, in mixtures of experts, `piper_slots`.
+    """Makes the model use `piper_causal` where it uses `sdpa` attention and, in mixtures of experts, `piper_slots`.
+
+    Experts are replaced only if the replacement computes the same, output and gradients; otherwise the model's own code stays, and a
+    CaptureWarning says so.
 
     `capacity_factor`: an expert takes at most capacity_factor * tokens * top_k / experts choices of a slice; what does not fit is dropped.
     Default: as many slots as tokens, so nothing is ever dropped, at the price of experts / top_k times the arithmetic.
     """
-    config = model.config
+    if capacity_factor is not None and not (math.isfinite(capacity_factor) and capacity_factor > 0):
+        raise refused(ScheduleError, "E105", f"capacity_factor is {capacity_factor}", "a number above 0, or leave it out: nothing is dropped")
     if attention:
-        window = getattr(config, "sliding_window", None)
-        if window is not None and getattr(config, "use_sliding_window", True):
-            raise _refused(f"the model has a sliding window of {window}, which causal attention without a mask does not have",
-                           "leave its attention as it is: use(model, attention=False)")
-        model.set_attn_implementation(CAUSAL)
-    modules = [module for module in model.modules() if _is_experts(module)]
-    if experts and modules:
-        model.set_experts_implementation(SLOTS)
-        for module in modules:
+        for part in model.modules():  # each has a config of its own, or shares one
+            if isinstance(part, PreTrainedModel) and part.config._attn_implementation == "sdpa" and _takes_attention(part):
+                part.config._attn_implementation_internal = CAUSAL
+    if experts and _can_be_replaced(found := _replaceable(model)):
+        for module in found.values():
+            module.config._experts_implementation_internal = SLOTS
             module.marks_scope = True
             module.capacity_factor = capacity_factor
 
 
 def annotate(model: torch.nn.Module, **scopes) -> None:
-    """Scopes `layer`, and `experts` where there are some; more, or other names, as for annotate_modules."""
+    """Scopes `layer`, and `experts` where there are some; more, or other names, as for annotate_modules.
+
+    A model with several lists of layers (encoder and decoder, text and vision) has all of them as `layer`, numbered in the order in which
+    they run.
+    """
     names = dict(model.named_modules())
-    lists = [name for name, module in names.items() if isinstance(module, torch.nn.ModuleList) and name.rsplit(".", 1)[-1] in ("layers", "h")]
-    if len(lists) != 1:
-        raise _refused("the list of the model's layers was not found", 'piper.annotate_modules(model, {"layer": "..."})')
-    chosen = {"layer": lists[0] + ".*"}
+    lists = [name for name, module in names.items() if isinstance(module, torch.nn.ModuleList) and name.rsplit(".", 1)[-1] in LAYERS]
+    inside = tuple(name + "." for name in lists)
+    lists = [name for name in lists if not name.startswith(inside)]  # of a block of layers, the block
+    if not lists:
+        candidates = [name for name, module in names.items() if isinstance(module, torch.nn.ModuleList)]
+        raise refused(ScheduleError, "E203", "the list of the model's layers was not found",
+                      'name the layers: piper.annotate_modules(model, {"layer": "' + (candidates or ["layers"])[0] + '.*"})')
+    chosen = {"layer": [name + ".*" for name in lists]}
     experts = [name for name, module in names.items() if _is_experts(module)]
     if experts:
         chosen["experts"] = experts
     annotate_modules(model, {**chosen, **scopes})
 
 
+def _takes_attention(model: PreTrainedModel) -> bool:
+    """And can do without a mask. Found out as transformers does it: by what the code says."""
+    return model._can_set_attn_implementation() and "allow_is_causal_skip=False" not in inspect.getsource(sys.modules[type(model).__module__])
+
+
 def _is_experts(module: torch.nn.Module) -> bool:
-    return hasattr(module, "gate_up_proj") and hasattr(module, "down_proj") and hasattr(module, "num_experts")
+    """The weights of all experts are in one tensor."""
+    return _is_dispatched(module) or (hasattr(module, "gate_up_proj") and hasattr(module, "down_proj") and hasattr(module, "num_experts"))
+
+
+def _is_dispatched(module: torch.nn.Module) -> bool:
+    """Which code it runs is found by `config._experts_implementation` (transformers.integrations.moe.use_experts_implementation)."""
+    return all(hasattr(module, name) for name in ("config", "num_experts", "has_gate", "has_bias", "is_transposed", "_apply_gate"))
+
+
+def _replaceable(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    return {name: module for name, module in model.named_modules() if _is_experts(module)}
+
+
+def _can_be_replaced(found: dict[str, torch.nn.Module]) -> bool:
+    """All of them or none: they share a config. What is not equal is said once for a class."""
+    reasons: dict[type, str] = {}
+    for name, module in found.items():
+        if type(module) in reasons:
+            continue
+        reason = difference(module, slots) if _is_dispatched(module) else "does not let its implementation be chosen"
+        if reason is not None:
+            reasons[type(module)] = f"{name} ({type(module).__name__}) {reason}"
+    for reason in reasons.values():
+        warnings.warn(f"piper: {reason}, so the experts of the model keep their own code; shard cannot divide them, and a loop over "
+                      'experts cannot be captured: model.set_experts_implementation("batched_mm") can', CaptureWarning, stacklevel=3)
+    return bool(found) and not reasons
 
 
 def slots(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
     """Experts on values [experts, slots, width]: shapes depend on nothing but the number of tokens.
 
-    Slots are given in the order (choice, token). Equal to the model's own loop over experts, if nothing is dropped.
+    Equal to the model's own loop over experts, if nothing is dropped. A token that chooses an expert twice has one slot there, so that
+    there are never more than there are tokens.
     """
     tokens, width = hidden_states.shape
     choices, experts = top_k_index.shape[-1], self.num_experts
     factor = getattr(self, "capacity_factor", None)
-    capacity = tokens if factor is None else min(tokens, math.ceil(factor * tokens * choices / experts))
-    expert = top_k_index.t().reshape(-1)
-    number = F.one_hot(expert, experts).cumsum(0).gather(1, expert[:, None]).squeeze(1) - 1
     source = torch.arange(tokens, device=hidden_states.device).repeat(choices)
     if factor is None:
-        slot = expert * capacity + number
-        given = hidden_states.new_zeros(experts * capacity, width).index_copy(0, slot, hidden_states[source])
-    else:  # one more row, for what is dropped
+        capacity = tokens
+        number = F.one_hot(top_k_index, experts).amax(1).cumsum(0).gather(1, top_k_index) - 1
+        slot = (top_k_index * capacity + number).t().reshape(-1)
+        again = (top_k_index[:, :, None] == top_k_index[:, None, :]).tril(-1).any(-1)
+        once = hidden_states[source] * (~again).t().reshape(-1, 1).to(hidden_states.dtype)
+        given = hidden_states.new_zeros(experts * capacity, width).index_add(0, slot, once)
+    else:  # in the order (choice, token); one more row, for what is dropped
+        capacity = min(tokens, math.ceil(factor * tokens * choices / experts))
+        expert = top_k_index.t().reshape(-1)
+        number = F.one_hot(expert, experts).cumsum(0).gather(1, expert[:, None]).squeeze(1) - 1
         slot = torch.where(number < capacity, expert * capacity + number, experts * capacity)
         given = hidden_states.new_zeros(experts * capacity + 1, width).index_copy(0, slot, hidden_states[source])[:-1]
     taken = _run_experts(self, given.view(experts, capacity, width)).reshape(experts * capacity, width)
@@ -91,20 +146,46 @@ def slots(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_we
 
 
 def _run_experts(self, given: torch.Tensor) -> torch.Tensor:
+    """What the module itself does with the tokens of an expert, for all of them."""
     with scope(scope_name(self, "experts"), experts=self.num_experts):
-        gate, up = torch.bmm(given, self.gate_up_proj.transpose(1, 2)).chunk(2, -1)
-        return torch.bmm(self.act_fn(gate) * up, self.down_proj.transpose(1, 2))
+        inner = _project(self, "gate_up_proj" if self.has_gate else "up_proj", given)
+        out = _project(self, "down_proj", self._apply_gate(inner) if self.has_gate else self.act_fn(inner))
+        return self.post_expert_norm(out) if getattr(self, "has_post_expert_norm", False) else out
 
 
-def _causal_mask(*args, attention_mask=None, **kwargs):
-    if attention_mask is not None:
-        raise _refused("a batch with an attention_mask, that is with padding, needs a mask, which causal attention here does not have",
-                       "leave attention_mask out where no sample is padded, or keep the attention: use(model, attention=False)")
-    return None
+def _project(self, name: str, given: torch.Tensor) -> torch.Tensor:
+    weight = getattr(self, name)
+    out = torch.bmm(given, weight if self.is_transposed else weight.transpose(1, 2))
+    return out + getattr(self, name + "_bias").unsqueeze(1) if self.has_bias else out
 
 
-def _refused(message: str, help: str) -> CaptureError:
-    return CaptureError(f"\npiper: error[E605]: {message}\nhelp: {help}\n", "E605", "model code failed", message, None, (), (help,))
+def _causal_mask(*, batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offset=0, mask_function, attention_mask=None,
+                 allow_is_causal_skip: bool = True, use_vmap: bool = False, device="cpu", **kwargs) -> Optional[torch.Tensor]:
+    """The mask of `sdpa`, and none where it is plainly causal whatever the batch: windows, padding and packed documents stay.
+
+    transformers itself decides so by the numbers of a mask, which are not there while a model is captured.
+    """
+    fixed = isinstance(q_offset, int) and q_offset == kv_offset == 0 and q_length == kv_length
+    if _piper.is_recording() and fixed and attention_mask is None and not use_vmap and q_length > 1:
+        if _is_plainly_causal(mask_function, batch_size, q_length, device):
+            return None
+        allow_is_causal_skip = False
+    return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
+                     mask_function=mask_function, attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip,
+                     use_vmap=use_vmap, device=device, **kwargs)
+
+
+def _is_plainly_causal(mask_function, batch: int, length: int, device) -> bool:
+    """Compared in blocks of rows: a mask may be larger than all else."""
+    rows = max(1, 2**24 // (batch * length))
+    sample, key = torch.arange(batch, device=device)[:, None, None, None], torch.arange(length, device=device)[None, None, None, :]
+    head = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
+    for first in range(0, length, rows):
+        query = torch.arange(first, min(first + rows, length), device=device)[None, None, :, None]
+        equal = (mask_function(sample, head, query, key) == (key <= query)).all()
+        if _piper.fixed_number(equal) != 1.0:
+            return False
+    return True
 
 
 AttentionInterface.register(CAUSAL, sdpa_attention_forward)

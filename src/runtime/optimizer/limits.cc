@@ -1,0 +1,34 @@
+#include "runtime/optimizer/limits.h"
+
+#include <fmt/format.h>
+
+namespace piper {
+namespace {
+
+Checked check(std::string_view name, double value, const NumberLimit& limit, std::string_view usual) {
+  if (limit.has(value)) return Ok{};
+  return error(ErrorCode::E105, {},
+               fmt::format("{} is {}, it must be {}{}", name, value, std::isfinite(value) ? "" : "finite and ",
+                           limit.words))
+      .help(fmt::format("for example {}", usual));
+}
+
+}  // namespace
+
+Checked check_settings(const OptimizerSettings& settings) {
+  PIPER_CHECK(check("the learning rate", settings.learning_rate, learning_rate_limit, "1e-3"));
+  PIPER_CHECK(check("the weight decay", settings.weight_decay, weight_decay_limit, "0.1, or 0 for none"));
+  if (settings.kind == Optimizer::AdamW) {
+    PIPER_CHECK(check("the first of betas", settings.beta1, beta_limit, "betas 0.9 and 0.95"));
+    PIPER_CHECK(check("the second of betas", settings.beta2, beta_limit, "betas 0.9 and 0.95"));
+    PIPER_CHECK(check("eps", settings.epsilon, epsilon_limit, "1e-8"));
+  }
+  if (settings.kind == Optimizer::Momentum) PIPER_CHECK(check("momentum", settings.momentum, momentum_limit, "0.9"));
+  return Ok{};
+}
+
+Checked check_clip(double clip) {
+  return check("clip", clip, clip_limit, "1; leave it out for none");
+}
+
+}  // namespace piper

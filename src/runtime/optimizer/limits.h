@@ -1,0 +1,29 @@
+// Which numbers make sense for an optimiser, whoever gives them: those of torch.optim.
+#pragma once
+
+#include <cmath>
+#include <string_view>
+
+#include "base/result.h"
+#include "runtime/optimizer/optimizer.h"
+
+namespace piper {
+
+struct NumberLimit {
+  bool (*has)(double);
+  std::string_view words;
+};
+inline constexpr NumberLimit positive = {[](double x) { return std::isfinite(x) && x > 0; }, "above 0"};
+inline constexpr NumberLimit not_negative = {[](double x) { return std::isfinite(x) && x >= 0; }, "0 or more"};
+inline constexpr NumberLimit below_one = {[](double x) { return x >= 0 && x < 1; }, "at least 0 and below 1"};
+
+inline constexpr NumberLimit learning_rate_limit = not_negative, weight_decay_limit = not_negative,
+                             epsilon_limit = positive, beta_limit = below_one, momentum_limit = below_one,
+                             clip_limit = positive;
+
+/// Numbers of one step. E105: one that makes no sense.
+Checked check_settings(const OptimizerSettings& settings);
+/// The largest norm that gradients keep. E105: one that makes no sense.
+Checked check_clip(double clip);
+
+}  // namespace piper

@@ -1,0 +1,210 @@
+"""What a user reads: the reason, in Python's words, and a way out that works."""
+import logging
+import re
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import piper
+import plain
+import small
+from conftest import ROOT
+
+
+def capture(model=None, loss=small.loss, batch=None):
+    return piper.capture(small.Stack() if model is None else model, batch or small.batch(), loss=loss)
+
+
+def test_helps_are_in_pythons_words():
+    """Every text of a layer that Python stands on, with options of the program or sections of its configurations."""
+    about_files = ("model/", "trace/", "train/config.cc", "train/data/", "cost/what_if.cc")  # which Python reads too
+    found = []
+    for path in sorted((ROOT / "src").rglob("*.cc")):
+        inside = str(path.relative_to(ROOT / "src"))
+        if inside.startswith(("tools/", "python/")) or inside.startswith(about_files) and inside != "model/analytic/step_overrides.cc":
+            continue
+        text = re.sub(r'"\s*\n\s*"', "", path.read_text())  # literals in several pieces
+        for literal in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text):
+            if re.search(r"(^|\s)--[a-z]|\[(step|run|optimizer)\]", literal):
+                said = re.sub(r"\{\d?\}", "8", literal.replace('\\"', '"'))
+                found.append(said)
+                assert not re.search(r"(^|\s)--[a-z]|\[(step|run|optimizer)\]", piper._piper.in_python(said)), (inside, said)
+    assert len(found) > 8  # otherwise the search itself is wrong
+
+
+def test_batch_that_does_not_divide():
+    with pytest.raises(piper.ScheduleError) as caught:
+        piper.compile(capture(), "devices(1)\nsplit(batch, parts=3, as=mb)\nplace({}, devices=[0])\n")
+    assert caught.value.code == "E213"
+    assert caught.value.help == ("the batch must be a multiple of 3: batch=3 in piper.capture or piper.load_model",)
+    graph = piper.capture(small.Stack(), small.batch(), loss=small.loss, batch=9)
+    piper.compile(graph, "devices(1)\nsplit(batch, parts=3, as=mb)\nplace({}, devices=[0])\n")
+
+
+@pytest.mark.parametrize("batch", [0, -1, 2.5, "8", True])
+def test_batch_that_is_no_number_of_samples(batch):
+    with pytest.raises(piper.ScheduleError, match="batch is") as caught:
+        piper.capture(small.Stack(), small.batch(), loss=small.loss, batch=batch)
+    assert caught.value.code == "E105"
+
+
+@pytest.mark.parametrize("schedule, code", [(piper.schedules.one_f_one_b(ranks=2, microbatches=2), "E209"),
+                                            ("devices(1)\nplace({layer=*}, devices=[0])\n", "E202")])
+def test_model_without_annotations(schedule, code):
+    with pytest.raises(piper.ScheduleError) as caught:
+        piper.compile(capture(), schedule)
+    assert caught.value.code == code and "no scopes" in caught.value.message + " ".join(caught.value.help)
+    assert 'piper.annotate_modules(model, {"layer": "layers.*"})' in " ".join(caught.value.help)
+
+
+@pytest.mark.parametrize("timeline", ["one_f_one_b", "zb_h1", "dualpipev"])
+def test_frozen_first_stage(timeline):
+    model = small.Stack()
+    piper.annotate_modules(model, {"layer": "layers.*"})
+    for part in (model.embedding, model.layers[0]):
+        part.requires_grad_(False)
+    batches = [small.batch(seed=seed) for seed in range(3)]
+    graph = capture(model)
+    schedule = getattr(piper.schedules, timeline)(ranks=2, microbatches=4)
+    ours = plain.train_piper(graph, schedule, batches)
+    difference, where = plain.worst(ours, plain.train(model, batches, 4, small.loss))
+    assert difference < 1e-5, where
+
+
+def test_order_of_a_backward_that_is_not_there():
+    model = small.Stack()
+    piper.annotate_modules(model, {"layer": "layers.*"})
+    model.embedding.requires_grad_(False)
+    model.layers[0].requires_grad_(False)
+    with pytest.raises(piper.ScheduleError) as caught:
+        piper.compile(capture(model), "devices(1)\nplace({}, devices=[0])\norder({layer=0, pass=B}, {layer=1, pass=B})\n")
+    assert caught.value.code == "E203" and "nothing in what is selected is trained" in " ".join(caught.value.help)
+
+
+def test_compiled_modules_are_captured_as_they_are_written():
+    batches = [small.batch(seed=seed) for seed in range(2)]
+    torch.manual_seed(3)
+    written = small.Stack()
+    expected = capture(written).operators()
+    torch.manual_seed(3)
+    inside = small.Stack()
+    inside.layers[1] = torch.compile(inside.layers[1])
+    assert capture(inside).operators().count("\n") == expected.count("\n")
+    whole = torch.compile(written)
+    schedule = piper.Schedule().devices(1).split(2).place({}, devices=[0])
+    ours = plain.train_piper(capture(whole), schedule, batches)
+    assert ours[1].keys() == whole.state_dict().keys()  # so that it can be loaded back
+    difference, where = plain.worst((ours[0], {name.removeprefix("_orig_mod."): value for name, value in ours[1].items()}),
+                                    plain.train(written, batches, 2, small.loss))
+    assert difference < 1e-5, where
+
+
+def test_a_failing_operator_is_said_once(caplog, capfd):
+    with pytest.raises(piper.CaptureError) as caught:
+        capture(loss=lambda model, batch: F.cross_entropy(model(batch["tokens"]).flatten(0, 1), batch["targets"].flatten().float()))
+    assert caught.value.code == "E605"
+    assert not caplog.records and capfd.readouterr().err == ""
+    assert not logging.getLogger("torch._subclasses.fake_tensor").disabled
+
+
+# Means over what is counted
+
+def logits(model, batch):
+    return model(batch["tokens"]).flatten(0, 1)
+
+
+def masked(model, batch):
+    kept = (batch["targets"].flatten() > 0).float()
+    return (F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="none") * kept).sum() / kept.sum()
+
+
+def reciprocal(model, batch):
+    kept = (batch["targets"].flatten() > 0).float()
+    return (F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="none") * kept).sum() * kept.sum().reciprocal()
+
+
+def ignoring(model, batch):
+    return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), ignore_index=0)
+
+
+def weighted(model, batch):
+    return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), weight=torch.arange(11.0))
+
+
+def with_some_left_out():
+    batch = small.batch()
+    batch["targets"][0, :2] = -100
+    return batch
+
+
+def with_as_many_left_out():
+    batch = small.batch()
+    batch["targets"][:, -1] = -100
+    return batch
+
+
+@pytest.mark.parametrize("loss, operator", [(masked, "aten::div"), (reciprocal, "aten::reciprocal"), (ignoring, "aten::nll_loss_forward"),
+                                            (weighted, "aten::nll_loss_forward")], ids=lambda value: getattr(value, "__name__", ""))
+def test_mean_over_a_count_is_said(loss, operator):
+    with pytest.warns(piper.CaptureWarning, match="mean over what is counted") as said:
+        capture(loss=loss)
+    assert len(said) == 1 and operator in str(said[0].message)
+
+
+def smoothed(model, batch):
+    return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("loss", [small.loss, smoothed], ids=lambda loss: loss.__name__)
+def test_labels_that_are_left_out_are_said_if_the_example_has_them(loss):
+    with pytest.warns(piper.CaptureWarning, match="counted"):
+        capture(loss=loss, batch=with_some_left_out())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        capture(loss=loss)
+        capture(loss=loss, batch=with_as_many_left_out())
+
+
+def per_sample(model, batch):
+    """Every sample divides by its own count."""
+    kept = (batch["targets"] > 0).float()
+    each = F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="none").view_as(kept)
+    return ((each * kept).sum(1) / kept.sum(1).clamp(min=1)).mean()
+
+
+def normalised(model, batch):
+    """By a number that depends on weights: no count."""
+    out = logits(model, batch)
+    return F.cross_entropy(out / out.std(), batch["targets"].flatten())
+
+
+def summed(model, batch):
+    return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="sum") / batch["targets"].numel()
+
+
+@pytest.mark.parametrize("loss", [per_sample, normalised, summed], ids=lambda loss: loss.__name__)
+def test_plain_means_are_not(loss):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        capture(loss=loss)
+
+
+# Schedules
+
+def test_cut_takes_the_words_of_the_text_form_too():
+    texts = [piper.Schedule().mesh(tp=2).place({}, mesh={}).cut({}, along="tp", sequence=on, vocabulary=off).text()
+             for on, off in ((True, False), ("on", "off"))]
+    assert texts[0] == texts[1] and "sequence=on" in texts[0] and "vocabulary" not in texts[0]
+    with pytest.raises(piper.ScheduleError, match="sequence is 'yes'") as caught:
+        piper.Schedule().mesh(tp=2).cut({}, along="tp", sequence="yes")
+    assert caught.value.code == "E105"
+
+
+@pytest.mark.parametrize("given", [dict(zero=3), dict(bucket="1MB"), dict(experts="experts")], ids=str)
+def test_what_is_about_replicas_is_refused_without(given):
+    with pytest.raises(piper.ScheduleError, match="replicas") as caught:
+        piper.schedules.one_f_one_b(ranks=2, microbatches=2, **given)
+    assert caught.value.code == "E104"
+    piper.schedules.one_f_one_b(ranks=2, microbatches=2, replicas=2, **given)
