@@ -12,7 +12,7 @@
 #include "capture/calls_beside.h"
 #include "capture/one_at_a_time.h"
 #include "capture/show_directly.h"
-#include "runtime/random/draw_operator.h"
+#include "runtime/draw/draw_operator.h"
 
 namespace piper {
 ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device)

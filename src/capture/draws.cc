@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "runtime/random/draw_operator.h"
+#include "runtime/draw/draw_operator.h"
 
 namespace piper {
 namespace {

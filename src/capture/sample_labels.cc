@@ -9,7 +9,7 @@
 
 #include "capture/draws.h"
 #include "capture/label_rules.h"
-#include "runtime/random/draw_operator.h"
+#include "runtime/draw/draw_operator.h"
 
 namespace piper {
 namespace {

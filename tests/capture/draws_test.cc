@@ -7,7 +7,7 @@
 #include "capture/annotate.h"
 #include "capture/capture.h"
 #include "capture/draws.h"
-#include "runtime/random/draw_operator.h"
+#include "runtime/draw/draw_operator.h"
 
 namespace piper {
 namespace {

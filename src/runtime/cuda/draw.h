@@ -1,4 +1,4 @@
-// Random numbers by their place in the batch (runtime/random/draw.h), on a GPU.
+// Random numbers by their place in the batch (runtime/random/draw_place.h), on a GPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "runtime/random/draw.h"
+#include "runtime/random/draw_place.h"
 
 namespace piper::cuda {
 

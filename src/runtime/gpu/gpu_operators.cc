@@ -10,7 +10,7 @@
 
 #include "runtime/cuda/draw.h"
 #include "runtime/cuda/gradient_sums.h"
-#include "runtime/random/draw_operator.h"
+#include "runtime/draw/draw_operator.h"
 
 namespace piper {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "runtime/random/draw.h"
+#include "runtime/draw/draw.h"
 
 namespace piper {
 

@@ -1,4 +1,4 @@
-#include "runtime/random/draw_operator.h"
+#include "runtime/draw/draw_operator.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>

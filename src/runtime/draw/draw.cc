@@ -1,4 +1,4 @@
-#include "runtime/random/draw.h"
+#include "runtime/draw/draw.h"
 
 #include <ATen/Parallel.h>
 #include <c10/util/BFloat16.h>
@@ -104,21 +104,6 @@ void draw_as(const Drawing& drawing, int digits, T* into, const DrawPlace& place
 }
 
 }  // namespace
-
-std::vector<DrawDim> joined(const std::vector<DrawDim>& dims) {
-  std::vector<DrawDim> out;
-  for (const DrawDim& dim : dims) {
-    if (dim.size == 1) continue;
-    const auto continues = [&](int64_t DrawDim::*stride) { return out.back().*stride == dim.size * (dim.*stride); };
-    if (!out.empty() && continues(&DrawDim::memory) && continues(&DrawDim::element) && continues(&DrawDim::sample) &&
-        continues(&DrawDim::slice))
-      out.back() = {out.back().size * dim.size, dim.memory, dim.element, dim.sample, dim.slice};
-    else
-      out.push_back(dim);
-  }
-  if (out.empty() || out.back().element != 1) out.push_back({1, 1, 1, 0, 0});
-  return out;
-}
 
 void draw(const Drawing& drawing, DType dtype, void* into, const DrawPlace& place, uint64_t key) {
   const auto as = [&]<class T>(T*) { draw_as(drawing, digits_of(dtype), static_cast<T*>(into), place, key); };

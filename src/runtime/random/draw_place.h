@@ -1,5 +1,5 @@
-// Random numbers by their place in the batch of the whole step: whoever draws some of them gets the same, wherever,
-// whenever and beside whatever else it draws them.
+// Where random numbers lie in the batch of the whole step: whoever draws some of them gets the same, wherever, whenever
+// and beside whatever else it draws them.
 //
 // A number follows from a key (seed, step, operator), from the number of its sample, and from its index among those of
 // the sample. Whoever fills a part of a tensor says for each dimension how the index inside the part moves these two.
@@ -49,7 +49,5 @@ struct DrawPlace {
 /// Dimensions that are one in every respect are joined; of size 1 there are none. The last is a run: numbers of one
 /// sample that follow each other.
 std::vector<DrawDim> joined(const std::vector<DrawDim>& dims);
-
-void draw(const Drawing& drawing, DType dtype, void* into, const DrawPlace& place, uint64_t key);
 
 }  // namespace piper
