@@ -10,6 +10,8 @@ DeviceClasses device_classes(const TrainingDag& dag) {
     if (node.group.valid()) used[node.group.index()] = 1;
     if (const auto* transfer = std::get_if<Transfer>(&node.op)) used[transfer->from.index()] = 1;
   }
+  for (const Bucket& bucket : dag.buckets)
+    for (const Holder& holder : bucket.holders) used[holder.group.index()] = 1;
   // refine: devices stay together as long as every group has both or neither
   std::vector<int> of_device(static_cast<size_t>(dag.devices), 0);
   int next = 1;

@@ -1,5 +1,5 @@
-// collect_residences: E204 not placed; E209 a number of a stage left out; E210 passes of one chunk and slice apart; E318
-// groups of unequal size for one chunk.
+// collect_residences: E204 not placed; E209 a number of a stage left out; E210 passes of one chunk and slice apart;
+// E318 groups of unequal size for one chunk.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -31,6 +31,7 @@ struct ParameterUse {
   std::vector<Holding> holdings;
   int first_chunk = std::numeric_limits<int>::max();
   bool trainable = false;
+  bool everywhere = false;  // whole on every device that uses it, whatever the directives say
 };
 
 bool overlap(const TrainingDag& dag, GroupId a, GroupId b) {
@@ -44,10 +45,28 @@ DirectiveId shown(const TrainingDag& dag, const Holding& holding) {
   return holding.by.valid() ? holding.by : who_placed(dag, holding.chunk, holding.group);
 }
 
+/// What a directive says about the parameters it selects; none says what the usual one does.
+Replicate way_of(const TrainingDag& dag, DirectiveId by) {
+  Replicate out = by.valid() ? std::get<Replicate>(dag.origins[by.index()].body) : Replicate{};
+  out.what = {};
+  out.devices = {};
+  return out;
+}
+
+/// One device has nothing to divide or to reduce, whatever its directives say.
+bool same_way(const TrainingDag& dag, const Holding& a, const Holding& b) {
+  return a.by == b.by || dag.groups[a.over].part_size == 1 || way_of(dag, a.by) == way_of(dag, b.by);
+}
+
 Checked add_holding(const TrainingDag& dag, const Parameter& parameter, ParameterUse& use, const Holding& next) {
   for (const Holding& known : use.holdings) {
-    if (known.group == next.group && known.over == next.over && known.by == next.by && known.sums == next.sums)
-      return Ok{};
+    const bool same_parts = known.group == next.group && known.over == next.over && known.sums == next.sums;
+    if (same_parts && same_way(dag, known, next)) return Ok{};
+    if (!use.trainable && known.divided == 1 && next.divided == 1 &&
+        (same_parts || (known.group != next.group && overlap(dag, known.group, next.group)))) {
+      use.everywhere = true;  // nothing of it is ever reduced or updated, so any copy will do
+      continue;
+    }
     if (known.group == next.group && (known.over != next.over || known.sums != next.sums))
       return error(ErrorCode::E308, dag.where_filter(next.divided > known.divided ? next.sharded_by : known.sharded_by),
                    fmt::format("parameter {} is used inside and outside a region that is divided: by {} and {}",
@@ -57,7 +76,7 @@ Checked add_holding(const TrainingDag& dag, const Parameter& parameter, Paramete
       return error(ErrorCode::E301, dag.where_filter(shown(dag, next)),
                    fmt::format("parameter {} is replicated in two ways on the same devices", parameter.name))
           .note(dag.where_filter(shown(dag, known)), "the other way")
-          .help("chunks that share a parameter need the same replicate directive");
+          .help("chunks that share a parameter need one replicate directive, or equal arguments in all of theirs");
     if (overlap(dag, known.group, next.group))
       return error(ErrorCode::E310, dag.where_devices(shown(dag, next)),
                    fmt::format("parameter {} lives on {} and on {}, which overlap but are not equal", parameter.name,
@@ -104,16 +123,34 @@ Holding holding_of(TrainingDag& dag, const Parameter& parameter, const Residence
   return out;
 }
 
+/// One copy on every device, instead of what single groups would hold.
+Holding everywhere(TrainingDag& dag, const std::vector<Holding>& holdings) {
+  std::set<int> devices;
+  for (const Holding& holding : holdings) {
+    const DeviceList& here = dag.groups[holding.group].devices;
+    devices.insert(here.begin(), here.end());
+  }
+  Holding out = holdings[0];
+  out.by = {};
+  out.group =
+      dag.groups.intern(DeviceGroup{{devices.begin(), devices.end()}, {{"", static_cast<int>(devices.size())}}});
+  out.over = dag.groups.apart(dag.groups.whole(out.group), out.sharers);
+  return out;
+}
+
 Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
   const ModelGraph& model = *dag.model;
   std::vector<ParameterUse> uses(model.parameters.size());
+  for (const Chunk& chunk : model.chunks)
+    for (const auto& work : chunk.work)
+      if (work)
+        for (const ParameterId p : work->gradients) uses[p.index()].trainable = true;
   for (size_t c = 0; c < model.chunks.size(); ++c) {
     std::set<ParameterId> parameters;
     for (const auto& work : model.chunks[c].work) {
       if (!work) continue;
       parameters.insert(work->parameters.begin(), work->parameters.end());
       parameters.insert(work->gradients.begin(), work->gradients.end());
-      for (const ParameterId p : work->gradients) uses[p.index()].trainable = true;
     }
     for (const ParameterId p : parameters) {
       ParameterUse& use = uses[p.index()];
@@ -123,6 +160,8 @@ Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
       }
     }
   }
+  for (ParameterUse& use : uses)
+    if (use.everywhere) use.holdings = {everywhere(dag, use.holdings)};
   // who holds a parameter is a set: the two ways of a two-way placement share their buckets
   for (ParameterUse& use : uses)
     std::sort(use.holdings.begin(), use.holdings.end(), [&](const Holding& a, const Holding& b) {

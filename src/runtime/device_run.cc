@@ -194,7 +194,8 @@ void DeviceRun::issue_one(size_t i) {
     if (ends_first || awaited_[i]) stream.record(events_[i], step_);
     if (ends_first) {
       stream.flush();
-      events_[i].wait(step_);
+      if (!sends_to_itself(i)) events_[i].wait(step_);
+      if (i > 0 && sends_to_itself(i - 1)) events_[i - 1].wait(step_);
     }
   }
   free_after(i);
@@ -223,16 +224,18 @@ void DeviceRun::wait_for_others(size_t op) {
   for (const int loader : order_.loaders[op]) stream.wait(events_[static_cast<size_t>(loader)], step_);
 }
 
+bool DeviceRun::sends_to_itself(size_t op) const {
+  if (op + 1 >= program_.ops.size()) return false;
+  const PlannedOp &one = program_.ops[op], &next = program_.ops[op + 1];
+  return one.kind == OpKind::Send && next.kind == OpKind::Recv && one.communication == next.communication;
+}
+
 void DeviceRun::free_after(size_t op) {
   if (!processor_.memory_belongs_to_streams()) return frame_.issued(static_cast<int>(op));
   // where both ends of a transfer are here, what was sent goes after the second: the other device may come to its own
   // second only then
-  const auto same = [&](size_t a, size_t b) {
-    return b < program_.ops.size() && program_.ops[a].kind == OpKind::Send && program_.ops[b].kind == OpKind::Recv &&
-           program_.ops[a].communication == program_.ops[b].communication;
-  };
-  if (same(op, op + 1)) return;
-  for (size_t i = op > 0 && same(op - 1, op) ? op - 1 : op; i <= op; ++i)
+  if (sends_to_itself(op)) return;
+  for (size_t i = op > 0 && sends_to_itself(op - 1) ? op - 1 : op; i <= op; ++i)
     for (const BufferRelease& release : order_.releases[i]) {
       Stream& stream = *streams_[static_cast<size_t>(release.stream)];
       for (const int user : release.awaited) stream.wait(events_[static_cast<size_t>(user)], step_);

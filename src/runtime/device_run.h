@@ -73,6 +73,8 @@ class DeviceRun {
   void issue_one(size_t op);
   bool issue_whole(Stretch& stretch);
   void wait_for_others(size_t op);
+  /// The next operation receives what this one sends, so neither ends before both are issued.
+  bool sends_to_itself(size_t op) const;
   void free_after(size_t op);
   void execute(int op);
   void attempt(const int& op, const std::function<void()>& work);

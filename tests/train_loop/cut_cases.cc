@@ -103,14 +103,6 @@ TrainSettings bare_settings() {
   return out;
 }
 
-Trained without_key_bias(Trained of) {
-  const auto is_bias = [](const auto& item) { return item.first.ends_with(".k.bias"); };
-  for (Tensors* tensors : {&of.weights, &of.moment1, &of.moment2}) std::erase_if(*tensors, is_bias);
-  for (Tensors& gradients : of.gradients) std::erase_if(gradients, is_bias);
-  std::erase_if(of.ordered, is_bias);
-  return of;
-}
-
 void expect_equal_to_one_device(const CutCase& c) {
   SCOPED_TRACE(c.text());
   const TrainableModel model = model_of(c);

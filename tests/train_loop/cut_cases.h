@@ -47,9 +47,6 @@ TrainableModel bare_model(const std::string& name);
 at::Tensor add_parameter(TrainableModel& model, const std::string& name, std::vector<int64_t> sizes);
 TrainSettings bare_settings();
 
-/// Softmax does not feel a bias of the keys: its gradient is rounding errors, which AdamW makes steps of.
-Trained without_key_bias(Trained of);
-
 /// Trains the case and one device, as it is recorded for the cut and as it is without, and complains of differences.
 void expect_equal_to_one_device(const CutCase& c);
 

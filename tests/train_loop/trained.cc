@@ -166,6 +166,14 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
   return out;
 }
 
+Trained without_key_bias(Trained of) {
+  const auto is_bias = [](const auto& item) { return item.first.ends_with(".k.bias"); };
+  for (Tensors* tensors : {&of.weights, &of.moment1, &of.moment2}) std::erase_if(*tensors, is_bias);
+  for (Tensors& gradients : of.gradients) std::erase_if(gradients, is_bias);
+  std::erase_if(of.ordered, is_bias);
+  return of;
+}
+
 Difference compare(const Trained& run, const Trained& reference) {
   Difference worst;
   const auto note = [&](double error, const std::string& where) {

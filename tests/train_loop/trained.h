@@ -57,6 +57,9 @@ void fill_input(const StepConfig& config, int64_t step, std::string_view input, 
 /// Seed of the step's random numbers.
 uint64_t seed_of_step(int64_t step);
 
+/// Softmax does not feel a bias of the keys: its gradient is rounding errors, which AdamW makes steps of.
+Trained without_key_bias(Trained of);
+
 /// max |a - b| / max |b|, the largest of all tensors of all steps; and which it is.
 struct Difference {
   double error = 0;

@@ -1,0 +1,60 @@
+// Cases that were wrong, or refused without need, when random schedules found them.
+#include <gtest/gtest.h>
+
+#include "random/judge.h"
+
+namespace piper::random {
+namespace {
+
+Case small(std::vector<std::string> directives, Issue issue = Issue::Ahead) {
+  return {{"arch = \"llama3\"", "hidden = 16", "heads = 4", "kv_heads = 2", "ffn = 12", "vocab = 32", "seq = 4",
+           "layers = 4"},
+          {"batch = 8", "weights = \"float64\"", "gradients = \"float64\"", "optimizer = \"adamw\""},
+          std::move(directives),
+          issue};
+}
+
+void expect_equal(const Case& c) {
+  const Verdict verdict = judge(c);
+  EXPECT_EQ(verdict.kind, Verdict::Kind::Equal) << verdict.what << "\n" << verdict.details << c.shown();
+}
+
+/// Where operations end one by one, as in `piper profile`, its receive has to begin before its send has ended.
+TEST(Found, DeviceThatSendsToItself) {
+  expect_equal(small({"devices(2)", "split(batch, parts=2, as=mb)", "place({embed=*}, devices=[0, 1])",
+                      "place({layer=*}, devices=[0, 1])", "place({head=*}, devices=[1])",
+                      "replicate({embed=*}, devices=[0, 1])", "replicate({layer=*}, devices=[0, 1])"},
+                     Issue::Serial));
+}
+
+/// The layers share tables of positions, which are not trained.
+TEST(Found, LevelsOfZeroByLayer) {
+  expect_equal(small({"devices(2)", "place({}, devices=[0, 1])", "replicate({embed=*}, devices=[0, 1])",
+                      "replicate({layer=0}, devices=[0, 1], zero=1)", "replicate({layer=1..2}, devices=[0, 1], zero=3)",
+                      "replicate({layer=3}, devices=[0, 1], zero=2)", "replicate({head=*}, devices=[0, 1], zero=3)"}));
+}
+
+TEST(Found, LayersOnGroupsThatOverlap) {
+  expect_equal(
+      small({"devices(4)", "place({embed=*}, devices=[0])", "place({layer=0..1}, devices=[1, 2])",
+             "place({layer=2..3}, devices=[2, 3])", "place({head=*}, devices=[0])",
+             "replicate({layer=0..1}, devices=[1, 2], zero=1)", "replicate({layer=2..3}, devices=[2, 3], zero=3)"}));
+}
+
+TEST(Found, TiedWeightsUnderDirectivesThatSayTheSame) {
+  Case c = small({"devices(2)", "place({}, devices=[0, 1])", "replicate({embed=*}, devices=[0, 1], zero=3)",
+                  "replicate({layer=*}, devices=[0, 1], zero=1)", "replicate({head=*}, devices=[0, 1], zero=3)"});
+  c.model.push_back("tie_embeddings = true");
+  expect_equal(c);
+}
+
+TEST(Found, RankWhoseDevicesStandInAnotherOrder) {
+  expect_equal(small({"devices(4)", "split(batch, parts=2, as=mb)", "place({embed=*}, devices=[0, 1], stage=0)",
+                      "place({layer=0}, devices=[1, 0], stage=0)", "place({layer=1}, devices=[2, 3], stage=1)",
+                      "place({layer=2}, devices=[1, 0], stage=2)", "place({layer=3}, devices=[3, 2], stage=3)",
+                      "place({head=*}, devices=[3, 2], stage=3)", "replicate({}, devices=[0, 1] | [2, 3])",
+                      "use interleaved-1f1b(stages=stage, microbatches=mb)"}));
+}
+
+}  // namespace
+}  // namespace piper::random
