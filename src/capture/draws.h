@@ -2,7 +2,7 @@
 //
 // A number depends on the seed of the step, on the call, on its sample, and on its index inside the sample: in the
 // tensor as one device would make it of the whole batch, row by row. So every slice, part and repetition draws the
-// same (runtime/random/draw.h). Numbers that do not grow with the samples belong to all of them. Where a slice arranges
+// same (runtime/random/draw_place.h). Numbers that do not grow with the samples belong to all of them. Where a slice arranges
 // its tokens anew, in slots of experts, the place is one of the slice, which goes by the number of its first sample.
 #pragma once
 
