@@ -222,7 +222,9 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Opt
                      .help("capture the model for the CPU, and make the trainer with backend=\"local\""));
   const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
   const StepConfig& step = plan_.trainable->step;
-  const auto initial = [&](const std::string& name, at::Tensor& whole) { whole.copy_(computations_.find_state(name)); };
+  const auto initial = [&](const std::string& name, at::Tensor& whole) {
+    whole.copy_(computations_.find_state(name).tensor);
+  };
   CapturedComputations computations(*plan_.captured, initial);
   Diff diff(step, plan_.captured, shared, initial, {tolerance, false});
   JobOptions options;

@@ -105,7 +105,7 @@ py::dict as_dict(const Comparison& comparison, const ModelGraph& graph) {
   out["loss"] = comparison.reference.loss;
   std::map<std::string, at::Tensor> gradients;
   for (const auto& [name, sum] : comparison.reference.gradients)
-    gradients[name] = sum / static_cast<double>(comparison.reference.losses);
+    gradients[name] = sum.div(static_cast<double>(comparison.reference.losses));
   out["gradients"] = gradients;
   out["weights"] = comparison.weights;
   py::list scopes;

@@ -38,7 +38,7 @@ void expect_equal_to_eager(const Loss& loss) {
   const std::vector<Tensor> inputs = {at::randn({4, 6}), at::rand({4, 5}).round()};
   const RandomKey random{3, 8};
   const StepResult eager = eager_step(weights, inputs, random);
-  for (const Backward backward : {Backward::Whole, Backward::Halves, Backward::Recompute})
+  for (const ReplayedBackward backward : {ReplayedBackward::Whole, ReplayedBackward::Halves, ReplayedBackward::Recompute})
     expect_bit_equal(eager, captured_step(*captured, weights, inputs, random, backward));
 }
 

@@ -7,9 +7,9 @@
 namespace piper {
 namespace {
 
-class OneByOne {
+class TrainedOneByOne {
  public:
-  OneByOne(const TrainableModel& model, const CapturedModel& captured, const Plan& plan)
+  TrainedOneByOne(const TrainableModel& model, const CapturedModel& captured, const Plan& plan)
       : model_(model), graph_(*captured.graph()), computations_(captured, model.initialize) {
     for (const PlanWork& work : plan.works)
       if (work.pass) samples_[plan.names[static_cast<size_t>(work.name)]] = work.samples;
@@ -128,7 +128,7 @@ class OneByOne {
 
 Trained train_one_by_one(const TrainableModel& model, const CapturedModel& captured, const Plan& plan,
                          const TrainSettings& settings) {
-  return OneByOne(model, captured, plan).run(settings);
+  return TrainedOneByOne(model, captured, plan).run(settings);
 }
 
 }  // namespace piper

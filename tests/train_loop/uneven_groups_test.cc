@@ -158,7 +158,7 @@ void expect_not_cut(const CapturedModel& model, const std::string& schedule) {
 void expect_not_cut(const std::function<at::Tensor(const at::Tensor& x)>& leave,
                     const std::function<at::Tensor(const at::Tensor& value)>& enter) {
   const at::Tensor weight = at::empty({4, 4}, at::TensorOptions(at::kMeta)).set_requires_grad(true);
-  const MetaModel meta{{{"weight", weight}}, {}, [&](const std::vector<at::Tensor>& inputs) {
+  const MetaModel meta{{{"weight", weight}}, {}, {}, [&](const std::vector<at::Tensor>& inputs) {
                          at::Tensor value;
                          {
                            const annotate scope("first");
