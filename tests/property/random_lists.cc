@@ -93,7 +93,8 @@ class ListWriter {
                           });
     if (together && &cell != &cells_[0]) return;  // chunks that share a parameter need the same directive
     if (cell.devices.size() == 1 && random_.percent(70)) return;
-    const ReplicaChoice choice = random_replicas(random_);
+    ReplicaChoice choice = random_replicas(random_);
+    if (cell.devices.size() == 1) choice = {};  // nothing can be divided
     add("replicate({{{}}}, devices=[{}]{})", together ? "" : cell.scopes, fmt::join(cell.devices, ", "),
         choice.arguments);
     gathers_ = gathers_ || (choice.zero == 3 && cell.devices.size() > 1);
