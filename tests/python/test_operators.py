@@ -16,10 +16,11 @@ nn.functional.mish masked_select cov""".split()
 # What is refused, and how; everything else must be equal. Most depend on numbers (E601, E605, E609), have a result without elements
 # (E109), or numbers of half the width (E607).
 REFUSED = {
-    "_segment_reduce.lengths": {"E609"}, "_segment_reduce.offsets": {"E609"}, "chalf": {"E607"}, "combinations": {"E601"}, "corrcoef": {"E601"},
-    "cov": {"E601"}, "linalg.lstsq": {"E601"}, "linalg.lstsq.grad_oriented": {"E601"}, "masked_select": {"E601"}, "nanquantile": {"E601"},
-    "index_put": {"E601"}, "narrow": {"E601", "E109"}, "nn.functional.ctc_loss": {"E601"}, "nn.functional.gaussian_nll_loss": {"E601"}, "quantile": {"E601"},
-    "repeat": {"E109"}, "repeat_interleave": {"E601", "E609"}, "tile": {"E109"}, "tensor_split": {"E605"}, "to_sparse": {"E605"},
+    "_segment_reduce.lengths": {"E609"}, "_segment_reduce.offsets": {"E609"}, "chalf": {"E607"}, "combinations": {"E601"},
+    "corrcoef": {"E601"}, "cov": {"E601"}, "index_put": {"E601"}, "linalg.lstsq": {"E601"}, "linalg.lstsq.grad_oriented": {"E601"},
+    "masked_select": {"E601"}, "nanquantile": {"E601"}, "narrow": {"E601", "E109"}, "nn.functional.ctc_loss": {"E601"},
+    "nn.functional.gaussian_nll_loss": {"E601"}, "quantile": {"E601"}, "repeat": {"E109"}, "repeat_interleave": {"E601", "E609"},
+    "tensor_split": {"E605"}, "tile": {"E109"}, "to_sparse": {"E605"},
 }
 
 

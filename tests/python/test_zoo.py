@@ -42,4 +42,4 @@ def test_every_family_that_constructs(task):
         tried += 1
         for way, outcome in zoo.results(animal).items():
             assert zoo.refusal(outcome) or outcome == "right", (kind, way, outcome)
-    assert tried > 5
+    assert tried >= 5

@@ -57,7 +57,8 @@ def regressed(model, batch):
 
 
 def resnet(norm):
-    block = lambda: Residual(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, bias=False), norm(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), norm(8)))
+    conv = lambda: nn.Conv2d(8, 8, 3, padding=1, bias=False)
+    block = lambda: Residual(nn.Sequential(conv(), norm(8), nn.ReLU(), conv(), norm(8)))
     return (Sequence(nn.Conv2d(3, 8, 3, stride=2, padding=1), [block() for _ in range(4)], Pooled(8, 5)), (_normal(3, 8, 8), _classes(5)),
             classified)
 

@@ -272,7 +272,7 @@ def _with_way_out(error: Error) -> Error:
 
 @contextlib.contextmanager
 def _rebound(model: torch.nn.Module, fakes: dict[int, torch.Tensor]):
-    """The model with its fake parameters and buffers. torch.func.functional_call forgets the real ones of a module that has two names."""
+    """The model with its fake parameters and buffers. torch.func.functional_call forgets the real ones of a module with two names."""
     real = []
     try:
         for module in model.modules():
