@@ -87,29 +87,11 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan,
   return capture(model.meta, capturing);
 }
 
-Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule, int64_t samples) {
-  CaptureOptions capturing = capture_options(model, cuts_of(model, schedule));
-  capturing.samples = {samples};
-  capturing.measure_operators = false;
-  return capture(model.meta, capturing);
-}
-
-/// With few samples an expert may have one slot only, and a dimension of size 1 says little: then a larger sketch
-/// tells.
-Result<Compiled> compile_sketch(const TrainableModel& model, const CapturedModel& sketched, const Schedule& schedule,
-                                const CompileOptions& options) {
-  auto compiled = compile(sketched, schedule, options);
-  if (compiled || compiled.error().code != ErrorCode::E308 || sketched.slices()[0].samples >= model.step.batch)
-    return compiled;
-  PIPER_TRY(const CapturedModel larger, sketch(model, schedule, model.step.batch));
-  return compile(larger, schedule, options);
-}
-
 /// Compiles the schedule for a model that was captured for any sizes, and captures it for those it needs.
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& sketched, const Schedule& schedule,
                                   CompileOptions options, const Preparing& preparing) {
   options.after_pass = nullptr;
-  PIPER_TRY(const Compiled compiled, compile_sketch(model, sketched, schedule, options));
+  PIPER_TRY(const Compiled compiled, compile(sketched, schedule, options));
   if (preparing.fits) PIPER_CHECK(preparing.fits(compiled.plan));
   return capture_for(model, compiled.plan, preparing.measure);
 }
@@ -117,7 +99,10 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedMod
 }  // namespace
 
 Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule) {
-  return sketch(model, schedule, std::min<int64_t>(model.step.batch, 2));
+  CaptureOptions capturing = capture_options(model, cuts_of(model, schedule));
+  capturing.samples = {std::min<int64_t>(model.step.batch, 2)};
+  capturing.measure_operators = false;
+  return capture(model.meta, capturing);
 }
 
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
@@ -131,7 +116,9 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedMod
 Result<Compiled> compile(const CapturedModel& captured, const Schedule& schedule, const CompileOptions& options) {
   auto compiled = compile(captured.graph(), schedule, options);
   if (compiled || compiled.error().code != ErrorCode::E308) return compiled;
-  for (const Diagnostic& reason : captured.unshardable()) compiled.error().notes.push_back({{}, reason.message});
+  const std::vector<Diagnostic>& reasons = captured.unshardable();
+  for (const Diagnostic& reason : reasons) compiled.error().notes.push_back({{}, reason.message});
+  if (!reasons.empty()) compiled.error().helps = reasons[0].helps;
   return compiled;
 }
 
