@@ -61,12 +61,19 @@ OptimizerSettings settings_of(const OptimizerNumbers& given, Optimizer planned) 
   return out;
 }
 
-std::unique_ptr<Trainer> make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
-                                      bool skip_not_finite, double patience, bool together,
-                                      std::shared_ptr<Processor> gpu) {
+/// Threads that never come back keep what they use.
+struct EndTrainer {
+  void operator()(Trainer* trainer) const {
+    if (!trainer->stuck()) delete trainer;
+  }
+};
+using TrainerPointer = std::unique_ptr<Trainer, EndTrainer>;
+
+TrainerPointer make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
+                            bool skip_not_finite, double patience, bool together, std::shared_ptr<Processor> gpu) {
   const py::gil_scoped_release unlocked;
-  return std::make_unique<Trainer>(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience},
-                                   together ? processes() : nullptr, std::move(gpu));
+  return TrainerPointer(new Trainer(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience},
+                                    together ? processes() : nullptr, std::move(gpu)));
 }
 
 Kept kept_named(const std::string& name) {
@@ -90,8 +97,9 @@ using StepNumbers = std::tuple<double, std::vector<double>, double, bool, double
 }  // namespace
 
 void bind_trainers(py::module_& module) {
-  py::class_<Trainer>(module, "Trainer")
+  py::class_<Trainer, TrainerPointer>(module, "Trainer")
       .def(py::init(&make_trainer))
+      .def("close", &Trainer::close, py::call_guard<py::gil_scoped_release>())
       .def("step",
            [](Trainer& trainer, const py::handle& batch, const py::tuple& names, const py::handle& flatten,
               const OptimizerNumbers& optimizer) {

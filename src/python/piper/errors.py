@@ -89,6 +89,13 @@ def check_word(what: str, given: str, words: tuple[str, ...]) -> None:
         raise refused(ScheduleError, "E105", f'{what} is "{given}"', "one of " + ", ".join(f'"{word}"' for word in words))
 
 
+def check_number(what: str, given: float, least: float, most: float, kind: type = float) -> None:
+    """A number in a range; `kind`: int, where it must be whole."""
+    numbers = (int, float) if kind is float else (int,)
+    if isinstance(given, bool) or not isinstance(given, numbers) or not least <= given <= most:
+        raise refused(ScheduleError, "E105", f"{what} is {given!r}", f"a {'whole ' if kind is int else ''}number from {least} to {most}")
+
+
 def refused(kind: type, code: str, message: str, help: str) -> Error:
     """One that the package itself has found."""
     return kind(f"\npiper: error[{code}]: {message}\nhelp: {help}\n", code, _TITLES[code], message, None, (), (help,))

@@ -10,7 +10,7 @@ import torch
 
 from . import _piper
 from .capturing import Batch, Loss, Model, capture, use_gpu
-from .errors import CaptureError, RunError, ScheduleError, check_word, refused as _refused
+from .errors import CaptureError, RunError, ScheduleError, check_number, check_word, refused as _refused
 from .joining import backend as _backend, join
 from .plans import Page, Plan, compile
 from .schedule import Schedule
@@ -106,11 +106,14 @@ class Trainer:
                  graphs: str = "none", deterministic: bool = False):
         check_word("on_nan", on_nan, ("stop", "skip"))
         check_word("graphs", graphs, ("none", "chunk", "step"))
+        check_number("patience", patience, 0.1, 1e6)
+        check_number("seed", seed, 0, 2**63 - 1, int)
+        check_number("threads", threads, 1, 1024, int)
         self.on = _place(model, on)
         if self.on == "cpu" and (graphs != "none" or deterministic):
             raise _refused(ScheduleError, "E105", "graphs and deterministic are for GPUs", 'on="cuda", or leave them out')
         where = _backend(backend)
-        join(where)
+        join(where, patience)
         gpu = None
         if self.on == "cuda":  # before the model is captured and measured there
             gpu = use_gpu(deterministic=deterministic, graphs=graphs, together=where != "local", patience=patience)
@@ -239,7 +242,9 @@ class Trainer:
 
     def close(self) -> None:
         """Ends the threads of the devices and frees their memory. Done at the end of `with`, and at exit."""
-        self._handle = None
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()  # a traceback may hold it for long
         _open.discard(self)
 
     def __enter__(self) -> "Trainer":
