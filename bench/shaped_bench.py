@@ -137,6 +137,7 @@ class Bench:
     def measured(self, profile):
         """Seconds of steps without the first two, and the trace of the last."""
         metrics, trace = self.folder / "metrics.jsonl", self.folder / "measured.json"
+        metrics.unlink(missing_ok=True)
         run(CLUSTER, "mpirun", "-n", 2, self.piper, "train", self.folder / "model.toml", "--schedule", profile / "s.piper", "--backend", "mpi",
             "--steps", self.steps, "--metrics", metrics, "--trace", trace, "--costs", profile / "costs.txt", "--cluster", self.cluster)
         rows = [json.loads(line) for line in metrics.read_text().splitlines()]

@@ -58,6 +58,7 @@ schedule = "one_device.piper"
 
 def run_piper(command, metrics, steps):
     """CPU seconds of the whole run, and the steps as the metrics have them."""
+    metrics.unlink(missing_ok=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([*command, "--steps", str(steps), "--metrics", metrics], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -51,6 +51,7 @@ def predicted_seconds(piper, folder, cluster):
 
 
 def measured_seconds(piper, folder, cluster, graphs, steps, on):
+    (folder / "m.jsonl").unlink(missing_ok=True)
     run(piper, "train", folder / "model.toml", "--on", on, "--graphs", graphs, "--steps", steps, "--metrics", folder / "m.jsonl",
         "--costs", folder / "profile/costs.txt", "--cluster", cluster)
     lines = [json.loads(line) for line in (folder / "m.jsonl").read_text().splitlines()]

@@ -133,6 +133,7 @@ class Piper:
             "use 1f1b(stages=stage, microbatches=mb)\n"
         )
         self.metrics = folder / f"{graphs}.jsonl"
+        self.metrics.unlink(missing_ok=True)
         self.log = open(folder / f"{graphs}.log", "w+")
         command = [program, "train", folder / "model.toml", "--on", "cuda", "--graphs", graphs, "--steps", 100000, "--metrics", self.metrics, *options]
         self.process = subprocess.Popen([str(part) for part in command], stdout=self.log, stderr=subprocess.STDOUT)

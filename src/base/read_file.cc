@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/files_in_use.h"
 #include "base/suggest.h"
 #include "base/utf8.h"
 
@@ -53,7 +54,10 @@ Result<SourceFilePtr> read_file(const std::string& path, std::string_view what, 
   if (text.size() > largest)
     return error(ErrorCode::E113, {}, fmt::format("{} \"{}\" has more than {} bytes", what, path, largest))
         .help("is it the file you meant?");
-  if (in.is_open() && !in.bad() && errno == 0) return check_text(make_source(path, std::move(text)), what);
+  if (in.is_open() && !in.bad() && errno == 0) {
+    use_file(path, what);
+    return check_text(make_source(path, std::move(text)), what);
+  }
   const int reason = errno;
   return error(ErrorCode::E108, {},
                fmt::format("cannot read {} \"{}\": {}", what, path,

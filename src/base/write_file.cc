@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/files_in_use.h"
+
 namespace piper {
 namespace {
 
@@ -19,6 +21,7 @@ Diagnostic cannot_write(const std::string& path, int reason) {
 }  // namespace
 
 Checked write_file(const std::string& path, std::string_view text) {
+  PIPER_CHECK(check_not_in_use(path));
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (!file) return cannot_write(path, errno);
   const bool whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
@@ -32,6 +35,7 @@ Checked write_file(const std::string& path, std::string_view text) {
 }
 
 Checked check_writable(const std::string& path) {
+  PIPER_CHECK(check_not_in_use(path));
   std::FILE* file = std::fopen(path.c_str(), "ab");
   if (!file) return cannot_write(path, errno);
   std::fclose(file);

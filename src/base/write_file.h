@@ -7,7 +7,7 @@
 
 namespace piper {
 
-/// All of it or an error that says why not (E108): a full disk is noticed.
+/// All of it or an error that says why not (E108): a full disk is noticed, and so is a file that was read.
 Checked write_file(const std::string& path, std::string_view text);
 
 /// For what is written at the end of something long: the file can be opened. Nothing in it changes.

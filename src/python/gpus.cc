@@ -18,7 +18,7 @@ void bind_gpus(py::module_& module) {
             return std::shared_ptr<Processor>(unwrap(use_gpu({.deterministic = deterministic,
                                                               .graphs = graphs_named(graphs),
                                                               .gpu = gpu,
-                                                              .world = together ? processes() : nullptr,
+                                                              .world = together ? processes().get() : nullptr,
                                                               .patience = patience_of(patience)})));
           },
           py::call_guard<py::gil_scoped_release>());

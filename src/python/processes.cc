@@ -14,30 +14,33 @@ namespace {
 
 namespace py = pybind11;
 
-constexpr auto patience_to_connect = std::chrono::minutes(1);  // everybody's door is open by then
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(1e3 * seconds));
+}
 
-std::unique_ptr<World>& joined() {
-  static std::unique_ptr<World> world;
+std::shared_ptr<World>& joined() {
+  static std::shared_ptr<World> world;
   return world;
 }
 
 }  // namespace
 
-World* processes() {
-  return joined().get();
+std::shared_ptr<World> processes() {
+  return joined();
 }
 
 void bind_processes(py::module_& module) {
   py::class_<TcpDoor>(module, "Door").def(py::init<std::string>()).def_property_readonly("address", &TcpDoor::address);
   module.def(
       "join_tcp",
-      [](int rank, const TcpDoor& door, const std::vector<std::string>& doors) {
+      [](int rank, const TcpDoor& door, const std::vector<std::string>& doors, double patience) {
         joined() =
-            std::make_unique<ProcessWorld>([&] { return make_tcp_wire(rank, door, doors, patience_to_connect); });
+            std::make_shared<ProcessWorld>([&] { return make_tcp_wire(rank, door, doors, milliseconds(patience)); });
       },
       py::call_guard<py::gil_scoped_release>());
   module.def(
-      "join_mpi", [] { joined() = unwrap(join_mpi()); }, py::call_guard<py::gil_scoped_release>());
+      "join_mpi", [](double patience) { joined() = unwrap(join_mpi(milliseconds(patience))); },
+      py::call_guard<py::gil_scoped_release>());
   module.def("joined", [] { return processes() != nullptr; });
   module.def("rank", [] { return processes() ? processes()->rank() : 0; });
   module.def("processes", [] { return processes() ? processes()->ranks() : 1; });

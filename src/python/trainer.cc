@@ -51,7 +51,7 @@ Identity identity_of(const piper::Plan& plan, const TrainerOptions& options, con
 
 }  // namespace
 
-Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, World* world,
+Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, std::shared_ptr<World> world,
                  std::shared_ptr<Processor> processor)
     : plan_(std::move(plan)),
       initial_(std::move(initial)),
@@ -61,7 +61,7 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, Worl
       computations_(
           *plan_.captured, [this](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); },
           processor_.place()),
-      world_(world) {
+      world_(std::move(world)) {
   const StepConfig& step = plan_.trainable->step;
   unwrap(check_types(element_types(step, step.weights)));
   const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
@@ -87,6 +87,13 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, Worl
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::close() {
+  if (stuck()) return;
+  together_.reset();
+  job_.reset();
+  world_.reset();
+}
 
 void Trainer::take_from_rank_0(Tensors& values) {
   for (auto& [name, value] : values) {

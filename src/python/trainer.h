@@ -40,9 +40,14 @@ class Trainer {
   /// `initial`: first values of all parameters and buffers, by name, wherever they are. `world`: the processes that run
   /// the job together; none: all devices are in this one. They call all members but `plan` in the same order; what
   /// rank 0 gives for weights counts. `processor`: what computes; none: that of this machine.
-  Trainer(Plan plan, Tensors initial, const TrainerOptions& options, World* world,
+  Trainer(Plan plan, Tensors initial, const TrainerOptions& options, std::shared_ptr<World> world,
           std::shared_ptr<Processor> processor = nullptr);
   ~Trainer();
+  /// Ends the threads, whoever still holds the trainer; no other member is called any more. Not where one never comes
+  /// back: then all stays as it is.
+  void close();
+  /// A thread never comes back.
+  bool stuck() const { return job_ && job_->stuck(); }
 
   const Plan& plan() const { return plan_; }
   int64_t steps() const { return next_; }
@@ -83,7 +88,7 @@ class Trainer {
   std::shared_ptr<Processor> own_processor_;
   Processor& processor_;
   CapturedComputations computations_;
-  World* world_;
+  std::shared_ptr<World> world_;
   std::unique_ptr<Job> job_;
   std::optional<Together> together_;
   int64_t next_ = 0, updates_ = 0;

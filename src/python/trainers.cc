@@ -68,13 +68,20 @@ OptimizerSettings settings_of(const OptimizerNumbers& given, Optimizer planned) 
   return out;
 }
 
-std::unique_ptr<Trainer> make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
-                                      bool skip_not_finite, double patience, bool together,
-                                      std::shared_ptr<Processor> gpu) {
+/// Threads that never come back keep what they use.
+struct EndTrainer {
+  void operator()(Trainer* trainer) const {
+    if (!trainer->stuck()) delete trainer;
+  }
+};
+using TrainerPointer = std::unique_ptr<Trainer, EndTrainer>;
+
+TrainerPointer make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
+                            bool skip_not_finite, double patience, bool together, std::shared_ptr<Processor> gpu) {
   if (clip) unwrap(check_clip(*clip));
   const py::gil_scoped_release unlocked;
-  return std::make_unique<Trainer>(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience},
-                                   together ? processes() : nullptr, std::move(gpu));
+  return TrainerPointer(new Trainer(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience},
+                                    together ? processes() : nullptr, std::move(gpu)));
 }
 
 Kept kept_named(const std::string& name) {
@@ -122,8 +129,9 @@ py::dict as_dict(const Comparison& comparison, const ModelGraph& graph) {
 }  // namespace
 
 void bind_trainers(py::module_& module) {
-  py::class_<Trainer>(module, "Trainer")
+  py::class_<Trainer, TrainerPointer>(module, "Trainer")
       .def(py::init(&make_trainer))
+      .def("close", &Trainer::close, py::call_guard<py::gil_scoped_release>())
       .def("step",
            [](Trainer& trainer, const py::handle& batch, const py::tuple& names, const py::handle& flatten,
               const OptimizerNumbers& optimizer) {

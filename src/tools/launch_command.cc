@@ -32,6 +32,21 @@ Diagnostic did_not_begin(const LaunchCommand& command) {
       .help("the line that was started stands at the top");
 }
 
+Diagnostic not_a_launcher(const std::string& launcher, const std::string& version) {
+  return error(ErrorCode::E805, {},
+               fmt::format("\"{}\" is no launcher of Open MPI or MPICH: it calls itself \"{}\"", launcher,
+                           version.substr(0, version.find('\n'))))
+      .help("name an mpirun with --launcher, or leave it out: then it is the one of this build's MPI");
+}
+
+/// Only the job knows that it is done.
+Diagnostic job_said_nothing(const std::string& how) {
+  return error(ErrorCode::E805, {}, fmt::format("the launcher {} before the job has ended", how))
+      .help(
+          "if nothing above says why, somebody has ended it: a person, a scheduler, or the system when it was short of "
+          "memory (`dmesg`)");
+}
+
 /// What it says about itself.
 Result<std::string> version_of(const std::string& launcher) {
   std::string out;
@@ -50,16 +65,29 @@ std::vector<std::string> open_mpi_options(const LaunchCommand& command) {
   if (geteuid() == 0) options.emplace_back("--allow-run-as-root");
   options.insert(options.end(), {"-x", supervised_variable});
   if (!command.hosts.empty()) options.insert(options.end(), {"--hostfile", command.hosts});
+  if (!command.interface.empty())
+    for (const char* network : {"btl_tcp_if_include", "oob_tcp_if_include"})  // of messages, of the launcher's own
+      options.insert(options.end(), {"--mca", network, command.interface});
   return options;
 }
 
 /// MPICH's. It would kill all when one process ends; they find out by themselves, and leave a record.
-std::vector<std::string> mpich_options(const std::vector<Host>& hosts) {
+std::vector<std::string> mpich_options(const LaunchCommand& command, const std::vector<Host>& hosts) {
   std::vector<std::string> options = {"-disable-auto-cleanup"};
+  if (!command.interface.empty()) options.insert(options.end(), {"-iface", command.interface});
   std::vector<std::string> names;
   for (const Host& host : hosts) names.push_back(host.name + (host.processes.empty() ? "" : ":" + host.processes));
   if (!names.empty()) options.insert(options.end(), {"-hosts", fmt::format("{}", fmt::join(names, ","))});
   return options;
+}
+
+/// Of a job that has failed, and some of whose processes have joined each other.
+std::string missing_ranks(int processes, const Supervised& job) {
+  std::vector<std::string> out;
+  if (job.code == fine || job.code >= by_signal || job.joining.empty()) return "";
+  for (int rank = 0; rank < processes; ++rank)
+    if (!job.joining.contains(rank)) out.push_back(fmt::format("rank {}", rank));
+  return fmt::format("{}", fmt::join(out, ", "));
 }
 
 std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher,
@@ -84,12 +112,21 @@ int run(const LaunchCommand& command) {
   }
   auto version = version_of(launcher);
   if (!version) return report_text(version.error(), command.color);
-  const bool open_mpi = version->find("HYDRA") == std::string::npos;
-  const auto line = launch_line(command, launcher, open_mpi ? open_mpi_options(command) : mpich_options(hosts));
+  const auto calls_itself = [&](std::string_view name) { return version->find(name) != std::string::npos; };
+  const bool open_mpi = calls_itself("Open MPI") || calls_itself("OpenRTE") || calls_itself("PRRTE");
+  if (!open_mpi && !calls_itself("HYDRA")) return report_text(not_a_launcher(launcher, *version), command.color);
+  const auto line =
+      launch_line(command, launcher, open_mpi ? open_mpi_options(command) : mpich_options(command, hosts));
   fmt::print(stderr, "{}\n", fmt::join(line, " "));
   std::fflush(stderr);
   const Supervised job = supervise(line);
-  if (job.code != fine && job.code != usage && !job.began) report_text(did_not_begin(command), command.color);
+  if (const std::string missing = missing_ranks(command.processes, job); !missing.empty())
+    fmt::print(stderr, "piper: not come so far as to join the others: {}\n", missing);
+  if (job.launcher.empty() || job.code == usage) return job.code;  // all is said
+  if (!job.began)
+    report_text(did_not_begin(command), command.color);
+  else if (job.code == run_failed)
+    report_text(job_said_nothing(job.launcher), command.color);
   return job.code;
 }
 

@@ -9,6 +9,7 @@ namespace piper {
 struct LaunchCommand {
   int processes = 0;
   std::string hosts;               // a file for the launcher; empty: all on this host
+  std::string interface;           // of the network between them; empty: all that there are
   std::string launcher;            // empty: the mpirun of the MPI that this program was built with
   std::vector<std::string> train;  // what `piper train` gets
   bool color = false;

@@ -16,6 +16,7 @@
 #include "model/analytic/builtin_models.h"
 #include "tools/commands.h"
 #include "tools/completion.h"
+#include "tools/number_option.h"
 #include "tools/simulate_command.h"
 #include "tools/trace_options.h"
 #include "tools/train_command.h"
@@ -35,15 +36,15 @@ void add_step(CLI::App& app, CompileInput& input) {
                  "Cluster: a shipped one such as h100, or a file (.toml): costs, and the memory of a device");
   app.add_option("--costs", input.costs, "Measured costs of all computations, instead of the cluster's formulas");
   app.add_option("--batch", input.step.batch, "Samples of a step, instead of the model's")
-      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+      ->check(whole_number(1, 1'000'000'000));
   app.add_option("--sequence", input.step.sequence, "Tokens of a sample, instead of the model's")
-      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+      ->check(whole_number(1, 1'000'000'000));
   app.add_option("--format", input.format, "How results and errors are printed: text, or json for machines")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
   app.add_option("--columns", input.columns, "Width of pictures (default: the terminal's)")
-      ->check(CLI::Range(40, 10000));
+      ->check(whole_number(40, 10000));
 }
 
 CLI::Option* add_model(CLI::App& app, CompileInput& input) {
@@ -98,15 +99,16 @@ void add_timeline(CLI::App& app, ScheduleCommand& command) {
   CLI::Option* from = app.add_option("--from", command.from,
                                      "A file instead of NAME: PyTorch's CSV, the notation, a schedule's orders");
   app.add_flag("--list", command.list, "All timelines with placement, legal sizes, bubble and memory");
-  app.add_option("--ranks", command.request.ranks, "Pipeline ranks")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--ranks", command.request.ranks, "Pipeline ranks")->check(whole_number(1, 1'000'000));
   app.add_option("--microbatches", command.request.microbatches, "Microbatches of a step")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(whole_number(1, 1'000'000));
   app.add_option("--stages-per-rank", command.request.stages_per_rank, "Stages on every rank (default: the timeline's)")
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number(1, 1000));
   app.add_option("--group", command.request.group, "Microbatches per group of an interleaved timeline")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(whole_number(1, 1'000'000));
   app.add_option("--memory-limit", command.request.memory_limit,
-                 "Most activations a rank keeps, in forwards of one stage");
+                 "Most activations a rank keeps, in forwards of one stage")
+      ->check(any_number(0, 1e9));
   app.add_option("--placement", command.placement,
                  "For list: which rank runs which stage (default: line for one stage per rank, v for two, else loop)")
       ->check(CLI::IsMember({"line", "loop", "v", "w", "two-way"}));
@@ -121,7 +123,7 @@ void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.add_flag("--communication", command.communication, "With sends and receives, in the formats timeline and csv");
   app.add_flag("--color,!--no-color", command.color, "Colours (default: only on a terminal)");
   app.add_option("--columns", command.columns, "Width of pictures (default: the terminal's)")
-      ->check(CLI::Range(40, 10000));
+      ->check(whole_number(40, 10000));
   for (const char* other : {"NAME", "--ranks", "--microbatches", "--stages-per-rank", "--group", "--memory-limit"})
     from->excludes(app.get_option(other));
   app.footer(
@@ -178,7 +180,8 @@ int run_program(int argc, char** argv) {
   compile_app->add_option("--emit", compile.emit, "What to print")
       ->check(CLI::IsMember({"schedule", "dag", "plan", "timeline", "grid", "json"}))
       ->capture_default_str();
-  compile_app->add_option("--device", compile.device, "Only the plan of this device, with its peers");
+  compile_app->add_option("--device", compile.device, "Only the plan of this device, with its peers")
+      ->check(whole_number(0, INT32_MAX));
   compile_app->callback([&] {
     if (compile.device && compile.emit != "plan") throw CLI::ValidationError("--device", "goes with --emit plan");
   });

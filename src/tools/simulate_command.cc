@@ -93,7 +93,8 @@ struct Row {
   std::optional<Diagnostic> refused;  // also of a plan that runs but does not fit
 };
 
-std::vector<Row> simulate_all(const CompareCommand& command) {
+/// A schedule that is refused is a result; a file that cannot be read is none.
+Result<std::vector<Row>> simulate_all(const CompareCommand& command) {
   std::vector<Row> rows;
   for (const std::string& schedule : command.schedules) {
     Row row{schedule, {}, {}};
@@ -101,6 +102,7 @@ std::vector<Row> simulate_all(const CompareCommand& command) {
     input.schedule = schedule;
     auto simulated = simulate_input(input, command.simulation);
     if (!simulated) {
+      if (simulated.error().code == ErrorCode::E108) return std::move(simulated.error());
       row.refused = simulated.error();
     } else {
       if (auto fits = simulated->input.fits(); !fits) row.refused = fits.error();
@@ -222,9 +224,10 @@ int run(const SimulateCommand& command) {
 }
 
 int run(const CompareCommand& command) {
-  const std::vector<Row> rows = simulate_all(command);
-  put(command.input.format == "json" ? comparison_json(rows) : comparison_table(rows));
-  return best_of(rows) >= 0 ? fine : refused;
+  auto rows = simulate_all(command);
+  if (!rows) return report(command.input, rows.error());
+  put(command.input.format == "json" ? comparison_json(*rows) : comparison_table(*rows));
+  return best_of(*rows) >= 0 ? fine : refused;
 }
 
 }  // namespace piper

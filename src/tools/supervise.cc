@@ -30,7 +30,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::string_view begin_mark = "piper-job-begins", end_mark = "piper-job-ends-with ";
+constexpr std::string_view begin_mark = "piper-job-begins", joining_mark = "piper-job-joined-by ",
+                           end_mark = "piper-job-ends-with ";
 constexpr auto after_failure = seconds(5), after_success = seconds(15);  // for the launcher to end
 constexpr auto after_terminate = seconds(3);
 constexpr auto stopped_patience = seconds(5);
@@ -48,6 +49,12 @@ std::vector<pid_t> descendants(pid_t of) {
   return out;
 }
 
+/// That the text begins with.
+int number_in(std::string_view text, int otherwise) {
+  std::from_chars(text.data(), text.data() + text.size(), otherwise);
+  return otherwise;
+}
+
 int signals_of_interest() {
   sigset_t mask;
   sigemptyset(&mask);
@@ -62,7 +69,7 @@ class Supervisor {
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // what loses its parent becomes a child of this process
     signals_ = signals_of_interest();
     std::signal(SIGPIPE, SIG_IGN);  // nobody reads the output any more: the job still has to be ended
-    if (!start(line)) return {run_failed, false};
+    if (!start(line)) return {run_failed, false, {}, std::strerror(errno)};
     while (!status_) {
       wait(milliseconds(100));
       const auto now = Clock::now();
@@ -74,7 +81,7 @@ class Supervisor {
     for (const auto until = Clock::now() + drain; errors_ >= 0 && Clock::now() < until;) wait(milliseconds(50));
     if (!line_.empty()) pass_on(line_);
     kill_all();
-    return {code(), began_};
+    return {code(), began_, joining_, ended_at_ || asked_by_ || terminated_at_ ? "" : how_launcher_ended()};
   }
 
  private:
@@ -117,9 +124,11 @@ class Supervisor {
     if (signal == SIGCHLD) return reap();
     if (signal == SIGUSR1 || signal == SIGUSR2) {
       kill(launcher_, signal);
-    } else if (++interrupts_ == 1) {
+    } else if (!asked_by_) {
+      asked_by_ = signal;
       kill(launcher_, SIGUSR1);
     } else {
+      insisted_ = true;
       terminate();
     }
   }
@@ -151,7 +160,9 @@ class Supervisor {
       const std::string whole = line_.substr(0, end + 1);
       line_.erase(0, end + 1);
       if (const size_t mark = whole.find(end_mark); mark != std::string::npos)
-        hear_end(std::string_view(whole).substr(mark + end_mark.size()));
+        hear_end(number_in(std::string_view(whole).substr(mark + end_mark.size()), run_failed));
+      else if (const size_t by = whole.find(joining_mark); by != std::string::npos)
+        joining_.insert(number_in(std::string_view(whole).substr(by + joining_mark.size()), 0));
       else if (whole.find(begin_mark) != std::string::npos)
         began_ = true;
       else
@@ -159,9 +170,7 @@ class Supervisor {
     }
   }
 
-  void hear_end(std::string_view text) {
-    int code = run_failed;
-    std::from_chars(text.data(), text.data() + text.size(), code);
+  void hear_end(int code) {
     if (!code_) code_ = code;  // the first knows why
     if (!ended_at_) ended_at_ = Clock::now();
   }
@@ -195,17 +204,26 @@ class Supervisor {
   }
 
   int code() const {
+    if (asked_by_ && (insisted_ || !code_ || *code_ > by_signal)) return by_signal + *asked_by_;
     if (code_) return *code_;
     const int code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : run_failed;
-    return code == fine || code == refused || code == usage || code == our_bug ? code : run_failed;
+    return code == refused || code == usage || code == our_bug ? code : run_failed;
+  }
+
+  std::string how_launcher_ended() const {
+    return WIFSIGNALED(*status_)
+               ? fmt::format("was ended by signal {} ({})", WTERMSIG(*status_), strsignal(WTERMSIG(*status_)))
+               : fmt::format("returned {}", WEXITSTATUS(*status_));
   }
 
   int signals_ = -1, errors_ = -1;
   pid_t launcher_ = -1;
   std::optional<int> status_, code_;  // the launcher's, the job's
   std::optional<Clock::time_point> ended_at_, stopped_at_, terminated_at_;
-  int interrupts_ = 0;
+  std::optional<int> asked_by_;  // the signal that asked for the end
+  bool insisted_ = false;        // twice
   bool began_ = false;
+  std::set<int> joining_;
   std::string line_;
 };
 
@@ -215,8 +233,16 @@ void say_begin() {
   if (std::getenv(supervised_variable)) fmt::print(stderr, "{}\n", begin_mark);
 }
 
+void say_joining(int rank) {
+  if (std::getenv(supervised_variable)) fmt::print(stderr, "{}{}\n", joining_mark, rank);
+}
+
 void say_end(int code) {
   if (std::getenv(supervised_variable)) fmt::print(stderr, "{}{}\n", end_mark, code);
+}
+
+int code_for_launcher(int code) {
+  return std::getenv(supervised_variable) ? fine : code;
 }
 
 Supervised supervise(const std::vector<std::string>& line) {

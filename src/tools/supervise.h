@@ -4,6 +4,7 @@
 // processes of the job say on the standard error when it ends, and with which code.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,15 +13,22 @@ namespace piper {
 /// In the environment of the job: somebody waits for what `say_end` says.
 constexpr const char* supervised_variable = "PIPER_SUPERVISED";
 
-/// Said by the processes of a job when they begin, and by the one that speaks for it when it has nothing else to do but
-/// end. Nothing where nobody waits for it.
+/// Said by the processes of a job when they begin, and when they join the others; and by the one that speaks for it
+/// when it has nothing else to do but end. Nothing where nobody waits for it.
 void say_begin();
+void say_joining(int rank);
 void say_end(int code);
+/// What a process of the job returns. Launchers take all codes but 0 for failures, and complain; whoever waits for
+/// `say_end` knows better.
+int code_for_launcher(int code);
 
 struct Supervised {
-  /// What `say_end` said, or what the launcher returned, where codes that only launchers have mean that the run failed.
+  /// What `say_end` said; of a run that a signal stopped here, `by_signal` and its number. Otherwise what the launcher
+  /// returned, where codes that only launchers have, and 0 too, mean that the run failed.
   int code = 0;
   bool began = false;
+  std::set<int> joining;  // the ranks that came so far
+  std::string launcher;   // how it ended, if the job has said nothing about its own end and none was asked for
 };
 /// Ctrl-C and SIGTERM are passed on as SIGUSR1, on which a job ends after its step; the second time as SIGTERM. Output
 /// is passed on.

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tools/number_option.h"
 #include "tools/on_choice.h"
 #include "tools/trace_command.h"
 #include "tools/view_command.h"
@@ -26,7 +27,7 @@ void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
   flight->add_option("FILE", flights->files, "Records of one run: METRICS.rank0.flight, METRICS.rank1.flight, ...")
       ->required();
   flight->add_option("-n,--operations", flights->operations, "How many of every device")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
   flight->add_option("-o,--output", flights->output, "Write all of them as one trace, for `piper view` and Perfetto");
   flight->add_flag("--color,!--no-color", flights->color, "Colours (default: only on a terminal)");

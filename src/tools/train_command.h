@@ -20,17 +20,17 @@ struct TrainInput {
   std::string backend = "local";
   std::string on;  // what computes; empty: as the configuration says
   bool deterministic = false;
-  int threads = 1;  // of every device
+  std::string graphs = "none";  // of CUDA
+  int threads = 1;              // of every device
   bool color = false;
 };
 
 struct TrainCommand {
   TrainInput input;
   std::string trace, metrics;
-  std::string cluster, costs;   // what the compiler orders operations by; empty: the emulated cluster, formulas
-  double patience = 10;         // seconds
-  std::string fault;            // on purpose; empty: none
-  std::string graphs = "none";  // of CUDA
+  std::string cluster, costs;  // what the compiler orders operations by; empty: the emulated cluster, formulas
+  double patience = 10;        // seconds
+  std::string fault;           // on purpose; empty: none
 };
 int run(const TrainCommand& command);
 
@@ -45,8 +45,7 @@ int run(const DiffCommand& command);
 
 struct ProfileCommand {
   TrainInput input;
-  std::string output;           // a folder
-  std::string graphs = "none";  // of CUDA
+  std::string output;  // a folder
 };
 int run(const ProfileCommand& command);
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tools/launch_command.h"
+#include "tools/number_option.h"
 #include "tools/on_choice.h"
 #include "tools/train_command.h"
 #include "train/planted_fault.h"
@@ -16,10 +17,11 @@ namespace {
 void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
   app.add_option("CONFIG", input.config, "Configuration (.toml): model, step, optimizer, data, run")->required();
   app.add_option("--schedule", input.schedule, "Schedule file, instead of the configuration's");
-  app.add_option("--steps", input.steps, steps)->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000'000}));
-  app.add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's");
+  app.add_option("--steps", input.steps, steps)->check(whole_number(1, 1'000'000'000'000));
+  app.add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's")
+      ->check(whole_number(0, INT64_MAX));
   app.add_option("--devices", input.devices, "Devices, if the schedule should be refused when it has others")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(whole_number(1, 1'000'000));
   app.add_option("--on", input.on,
                  "What computes: cpu, or cuda, the GPU of this machine, which all devices share; of several processes "
                  "each has its own")
@@ -28,7 +30,7 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
   app.add_option("--emulate", input.emulate,
                  "Messages take the time that the links of this cluster say: a shipped one, or a file (.toml)");
   app.add_option("--threads", input.threads, "Threads of every device inside one operator")
-      ->check(CLI::Range(1, 1024))
+      ->check(whole_number(1, 1024))
       ->capture_default_str();
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
 }
@@ -52,9 +54,9 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
   app->add_option("--costs", command->costs, "Measured costs that the plan is compiled for, as in `piper simulate`");
   app->add_option("--patience", command->patience,
                   "Seconds that anything may take, in addition to ten times what is expected of it")
-      ->check(CLI::Range(0.1, 1e6))
+      ->check(any_number(0.1, 1e6))
       ->capture_default_str();
-  app->add_option("--graphs", command->graphs,
+  app->add_option("--graphs", command->input.graphs,
                   "On a GPU: graphs of CUDA are made of every chunk (chunk), of all that follows each other (step), or "
                   "of nothing (none)")
       ->check(CLI::IsMember({"none", "chunk", "step"}))
@@ -64,7 +66,7 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
         return parse_planted_fault(text)
                    ? ""
                    : "a fault is KIND:RANK:OPERATION, where KIND is kill, stop, throw, memory, hang "
-                     "or plan: stop:2:137";
+                     "or plan, and OPERATION a number, joining or forming: stop:2:137";
       });
   app->footer("Example:\n  piper train examples/train_moe.toml --steps 20 --trace measured.json");
 }
@@ -76,13 +78,17 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
   const auto command = on_choice(*app, chosen, nothing);
   app->add_option("-n,--processes", command->processes, "Processes; every one gets as many devices as the others")
       ->required()
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(whole_number(1, 1'000'000));
   app->add_option("--hosts", command->hosts, "File with a host a line, as mpirun wants it (default: all on this host)");
+  app->add_option("--interface", command->interface,
+                  "Network between hosts: the name of an interface, such as eth0, or addresses, such as 10.0.0.0/8 "
+                  "(default: all that there are)");
   app->add_option("--launcher", command->launcher,
                   "Program that starts processes (default: the one of this build's MPI)");
   app->add_option("TRAIN", command->train, "What `piper train` gets: CONFIG and its options")->required();
   app->positionals_at_end();
   app->prefix_command();
+  app->get_option("--interface")->needs(app->get_option("--hosts"));
   app->footer("Example:\n  piper launch -n 2 examples/train_moe.toml --steps 20");
 }
 
@@ -126,10 +132,10 @@ void add_diff(CLI::App& program, std::function<int()>& chosen, const TrainInput&
 void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
   CLI::App* app =
       program.add_subcommand("profile", "Measure computations and messages: what the simulator needs to predict a run");
-  const auto command = on_choice(*app, chosen, ProfileCommand{usual, {}, "none"});
+  const auto command = on_choice(*app, chosen, ProfileCommand{usual, {}});
   add_input(*app, command->input, "Steps that are measured, after one that is not (default: 5)");
   app->add_option("-o,--output", command->output, "Folder for the model, its costs and the cluster")->required();
-  app->add_option("--graphs", command->graphs,
+  app->add_option("--graphs", command->input.graphs,
                   "On a GPU: graphs of CUDA are made of every chunk (chunk), or of nothing")
       ->check(CLI::IsMember({"none", "chunk"}))
       ->capture_default_str();

@@ -11,7 +11,7 @@
 
 namespace piper {
 
-/// The first line.
+/// The first line of a run.
 struct RunDescription {
   std::string model;
   std::string schedule;   // its file; empty: one device
@@ -45,7 +45,7 @@ std::string print_json(const StepMetrics& step);
 /// badly leaves all its steps.
 class MetricsFile {
  public:
-  /// What was in the file is gone. E108: it cannot be written.
+  /// After the metrics of earlier runs, if there are any. E108: it cannot be written, or has something else in it.
   static Result<MetricsFile> create(NamedFile file, const RunDescription& run);
   /// E108: it cannot be written any more, for example because the disk is full.
   Checked add(const StepMetrics& step);

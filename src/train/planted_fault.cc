@@ -29,6 +29,10 @@ std::optional<PlantedFault> parse_planted_fault(std::string_view text) {
     out.kind = kind;
     text.remove_prefix(name.size() + 1);
     if (!take_number(text, out.rank)) return {};
+    if (text == "joining" || text == "forming") {
+      out.when = text == "joining" ? PlantedFault::When::Joining : PlantedFault::When::Forming;
+      return out;
+    }
     if (!text.empty() && !take_number(text, out.operation)) return {};
     if (!text.empty()) return {};
     return out;

@@ -7,7 +7,8 @@
 
 namespace piper {
 
-/// `stop:2:137`: process 2 stops itself before the 137th operation that it runs.
+/// `stop:2:137`: process 2 stops itself before the 137th operation that it runs; `stop:2:joining`: before it joins the
+/// others; `stop:2:forming`: when it has joined them and nobody has a plan yet.
 struct PlantedFault {
   enum class Kind {
     Kill,    // SIGKILL
@@ -18,6 +19,7 @@ struct PlantedFault {
     Plan     // the process has another plan than the others, from the beginning
   } kind = Kind::Kill;
   int rank = 0;
+  enum class When { Joining, Forming, Operation } when = When::Operation;
   int64_t operation = 1;
 };
 

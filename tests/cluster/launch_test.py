@@ -151,7 +151,7 @@ def run_slow(piper, folder):
     ended = job.end(600)
     if not ended:
         job.process.kill()
-    problems = [] if ended and job.process.returncode == 0 else [f"exit code {job.process.returncode}"]
+    problems = [] if ended and job.process.returncode == 128 + signal.SIGINT else [f"exit code {job.process.returncode}"]
     if "E802" in job.text():
         problems.append("a false alarm")
     if not alive:
@@ -191,7 +191,7 @@ def run_stopped_launcher(piper, folder, host):
         job.process.kill()
         job.process.wait()
     seconds, text = time.monotonic() - start, job.text()
-    if job.process.returncode != (3 if host is None else 0):
+    if job.process.returncode != (3 if host is None else 128 + signal.SIGINT):
         problems.append(f"exit code {job.process.returncode}")
     if host is not None and not re.search(r"stopped after \d+ of", text):
         problems.append("the run did not end after its step")

@@ -93,6 +93,7 @@ def check_equal(folder, kind):
     local = [PIPER, "train", "c.toml", "--schedule", "zero_bubble.piper", "--metrics", "local.jsonl", "--threads", "1"]
     subprocess.run(local, cwd=folder, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     for processes in [2, 4]:
+        (folder / "slurm.jsonl").unlink(missing_ok=True)
         job = srun(folder, kind, processes, "--schedule", "zero_bubble.piper", "--metrics", "slurm.jsonl")
         output = job.communicate(timeout=900)[0]
         if job.returncode or f"4 devices in {processes} processes" not in output:

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "comm/communicator.h"
+#include "comm/processes/process_world.h"
 #include "comm/tcp/tcp_address.h"
 
 namespace piper {
@@ -112,6 +113,51 @@ TEST(TcpWire, StrangersStayOutside) {
                 make_tcp_wire(0, door, {door.address(), ""}, 300ms);
               }),
               HasSubstr("rank 1 does not come"));
+}
+
+/// They would take longer than the patience, one after the other.
+TEST(TcpWire, SilentStrangersKeepNobodyWaiting) {
+  const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
+  const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
+  std::string host;
+  int port = 0;
+  std::istringstream(doors[0].address()) >> host >> port;
+  const Resolved place = resolve(host, port);
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 30; ++i) {
+    strangers.emplace_back(::socket(place.family, SOCK_STREAM, 0));
+    ASSERT_EQ(connect(strangers.back().number(), place.get(), place.length), 0);
+  }
+  std::thread other([&] { EXPECT_EQ(problem_of([&] { make_tcp_wire(1, doors[1], addresses, 2min); }), ""); });
+  EXPECT_EQ(problem_of([&] { make_tcp_wire(0, doors[0], addresses, 2min); }), "");
+  other.join();
+}
+
+/// Also more of them than are listened to at once, and those who say a part of something.
+TEST(TcpWire, AFloodOfStrangersIsNoObstacle) {
+  const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
+  const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
+  std::string host;
+  int port = 0;
+  std::istringstream(doors[0].address()) >> host >> port;
+  const Resolved place = resolve(host, port);
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 400; ++i) {
+    strangers.emplace_back(::socket(place.family, SOCK_STREAM, 0));
+    ASSERT_EQ(connect(strangers.back().number(), place.get(), place.length), 0);
+    ASSERT_EQ(::send(strangers.back().number(), "piper", 5, 0), 5);
+  }
+  std::thread other([&] { EXPECT_EQ(problem_of([&] { make_tcp_wire(1, doors[1], addresses, 2min); }), ""); });
+  EXPECT_EQ(problem_of([&] { make_tcp_wire(0, doors[0], addresses, 2min); }), "");
+  other.join();
+}
+
+/// As MPI does where somebody is stopped before it has joined.
+TEST(ProcessWorld, AJoinThatNeverReturnsIsLeftBehind) {
+  const MakeWire never = []() -> std::unique_ptr<Wire> {
+    while (true) std::this_thread::sleep_for(1h);
+  };
+  EXPECT_THROW(ProcessWorld(never, 50ms), NobodyCame);
 }
 
 TEST(TcpWire, AClosedDoorIsSaid) {

@@ -138,6 +138,81 @@ def test_a_process_that_dies_ends_the_others(tmp_path):
     assert "rank 1 is gone" in torch.load(tmp_path / "error0")
 
 
+def test_a_trainer_that_failed_leaves_no_threads(tmp_path):
+    """Whoever keeps the exception keeps the frames that it came through. The threads of the trainer end all the same: one that went on
+    would ask processes that have left each other."""
+    done = launch("torchrun", 2, tmp_path, schedules()["pipeline"], """
+        import os, time
+        def threads():
+            return len(os.listdir("/proc/self/task"))
+        piper.joining.join("tcp", 10)
+        before = threads()
+        trainer = piper.Trainer(graph, schedule, patience=1000)
+        trainer.step(small.batch())
+        if trainer.rank == 1:
+            os._exit(0)
+        kept = None
+        try:
+            trainer.step(small.batch())
+        except piper.RunError as error:
+            kept = error
+        write("after", (before, threads(), str(kept)))
+        piper._piper.leave_processes()
+        time.sleep(1)  # several looks of a watchdog
+    """)
+    assert done.returncode == 0, done.stderr
+    before, after, error = torch.load(tmp_path / "after0")
+    assert "rank 1 is gone" in error
+    assert after <= before, (before, after)
+
+
+def test_the_store_shows_no_secret(monkeypatch):
+    """On one host torchrun gives the processes something in common; on several, PIPER_SECRET does."""
+    from piper import joining
+    for name in ("PIPER_SECRET", "TORCHELASTIC_ERROR_FILE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    address = "127.0.0.1 4711 12345678901234567890"
+    assert joining._key() is None and joining._opened(None, 1, joining._sealed(None, 1, address)) == address
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", "/tmp/torchelastic_x1/none_y2/attempt_0/1/error.json")
+    assert joining._key() is None, "hosts have different folders"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    one = joining._key()
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", "/tmp/torchelastic_x1/none_y2/attempt_0/0/error.json")
+    assert one and joining._key() == one
+    monkeypatch.setenv("PIPER_SECRET", "s3cret")
+    key = joining._key()
+    assert key == b"s3cret"
+    sealed = joining._sealed(key, 1, address)
+    assert "12345678901234567890" not in sealed and joining._opened(key, 1, sealed) == address
+    forged = [sealed.replace("4711", "4712"), sealed.replace("127.0.0.1", "192.0.2.1"), address, sealed[:-1] + ("0" if sealed[-1] != "0" else "1")]
+    for text in forged:
+        with pytest.raises(ValueError, match="rank 1 does not have the secret of this job"):
+            joining._opened(key, 1, text)
+    for other in (b"another", None):
+        with pytest.raises(ValueError, match="does not have the secret"):
+            joining._opened(other, 1, sealed)
+    with pytest.raises(ValueError, match="rank 0 does not have the secret"):
+        joining._opened(key, 0, sealed)
+
+
+def test_a_process_that_does_not_come_is_named(tmp_path):
+    done = launch("torchrun", 2, tmp_path, schedules()["pipeline"], f"""
+        import os, signal, time
+        if {RANK} == 1:
+            while not os.path.exists({str(tmp_path)!r} + "/said"):
+                time.sleep(0.1)
+            os._exit(0)
+        try:
+            piper.Trainer(graph, schedule, patience=0.5)
+        except piper.RunError as error:
+            open({str(tmp_path)!r} + "/said", "w").write(str(error))
+    """)
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "said").read_text()
+    assert "E805" in said and "rank 1 does not come" in said
+
+
 def test_processes_without_a_meeting_point_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "RANK", "MASTER_ADDR"):

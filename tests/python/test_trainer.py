@@ -164,6 +164,14 @@ def test_wrong_batches_change_nothing():
         trainer.step(small.batch())
 
 
+@pytest.mark.parametrize("wrong", [dict(patience=float("nan")), dict(patience=0), dict(seed=-1), dict(seed=1.5), dict(threads=0)])
+def test_numbers_that_mean_nothing_are_refused(wrong):
+    name, value = next(iter(wrong.items()))
+    with pytest.raises(piper.ScheduleError, match=f"{name} is {value}") as raised:
+        make(**wrong)
+    assert raised.value.code == "E105"
+
+
 def test_not_finite():
     model, trainer = make(on_nan="skip")
     with torch.no_grad():

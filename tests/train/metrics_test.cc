@@ -81,6 +81,32 @@ TEST_F(Metrics, WhatCannotBeWritten) {
   expect_golden("E108_no_folder", render(nowhere.error()));
 }
 
+TEST_F(Metrics, FurtherRunsAreAddedToMetricsOnly) {
+  const auto lines = [] {
+    std::ifstream in("m.jsonl");
+    std::vector<std::string> out;
+    for (std::string line; std::getline(in, line);) out.push_back(line);
+    return out;
+  };
+  ASSERT_TRUE(MetricsFile::create({"m.jsonl", {}}, run)->add(step_of(0, 1, 1)));
+  const std::vector<std::string> first = lines();
+  std::ofstream("m.jsonl", std::ios::app) << "{\"step\": 1, \"lo";  // the run was killed
+  ASSERT_TRUE(MetricsFile::create({"m.jsonl", {}}, run)->add(step_of(0, 2, 1)));
+  const std::vector<std::string> both = lines();
+  ASSERT_EQ(both.size(), 5u);
+  EXPECT_EQ(std::vector(both.begin(), both.begin() + 2), first);
+  EXPECT_EQ(both[3], first[0]);
+
+  std::ofstream("notes.txt") << "not to be lost\n";
+  auto notes = MetricsFile::create(in_configuration("notes.txt"), run);
+  ASSERT_FALSE(notes);
+  expect_golden("E108_not_metrics", render(notes.error()));
+  std::ifstream in("notes.txt");
+  std::string text;
+  std::getline(in, text, '\0');
+  EXPECT_EQ(text, "not to be lost\n");
+}
+
 TEST_F(Metrics, ADiskThatFillsDuringTheRun) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   auto file = MetricsFile::create({"m.jsonl", {}}, run);

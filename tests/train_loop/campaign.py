@@ -56,6 +56,7 @@ class Trial:
 
     def __init__(self, piper, folder, schedule, *options):
         self.tag = uuid.uuid4().hex
+        (pathlib.Path(folder) / "m.jsonl").unlink(missing_ok=True)
         line = [piper, "launch", "-n", str(PROCESSES), "c.toml", "--schedule", f"{schedule}.piper", "--patience", str(PATIENCE),
                 "--metrics", "m.jsonl", *options]
         self.process = subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -4,12 +4,14 @@
     processes_test.py [--mpirun=PROGRAM] PIPER [Processes|Faults]    exit 77 where there is no mpirun
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +23,7 @@ sys.path.insert(0, str(root / "tests" / "comm_mpi"))
 import mpirun  # noqa: E402
 
 sys.path.insert(0, str(root / "tests"))
-from limits import SLACK  # noqa: E402
+from limits import SLACK, STARTING  # noqa: E402
 
 PIPER = LAUNCHER = None
 
@@ -101,6 +103,29 @@ use 1f1b(stages=stage, microbatches=mb)
 }
 
 
+def children(process):
+    return [int(child) for task in pathlib.Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
+def name_of(process):
+    return pathlib.Path(f"/proc/{process}/comm").read_text().strip()
+
+
+def ports(process):
+    """At which a process listens, by TCP."""
+    sockets = set()
+    for file in pathlib.Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(file))
+    out = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                out.add(int(words[1].rpartition(":")[2], 16))
+    return sorted(out)
+
+
 class Jobs(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -120,6 +145,7 @@ class Jobs(unittest.TestCase):
 
     def numbers(self, processes, schedule):
         """Loss and norm of every step, as exactly as the metrics have them, and the memory of every device."""
+        (self.path / "m.jsonl").unlink(missing_ok=True)  # of an earlier run: it would stay
         result = self.run_command(self.command(processes, schedule, "--metrics", "m.jsonl"))
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         lines = [json.loads(line) for line in (self.path / "m.jsonl").read_text().splitlines()]
@@ -183,15 +209,53 @@ class Processes(Jobs):
         self.assertNotIn("piper-job", result.stderr)
         self.assertEqual(list(self.path.glob("*.flight")), [])
 
-    def test_launch_interrupted(self):
+    def stopped_by(self, line, what):
+        """Code and output of a job that gets a signal in its first steps."""
+        job = subprocess.Popen([*line, "c.toml", "--schedule", "1f1b.piper", "--steps", "100000", "--metrics", "m.jsonl"], cwd=self.path,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(lambda: job.poll() is None and job.kill())
+        self.wait_for_steps(job)
+        job.send_signal(what)
+        output = job.communicate(timeout=600)[0]
+        (self.path / "m.jsonl").unlink()
+        return job.returncode, output
+
+    def test_stopped_by_a_signal_is_no_success(self):
+        """128 and the number of the signal, whoever started it; and all that a run writes at its end."""
+        launch = [PIPER, "launch", "--launcher", LAUNCHER, "-n", "2"]
+        for line, what in (([PIPER, "train"], signal.SIGINT), ([PIPER, "train"], signal.SIGTERM), (launch, signal.SIGINT),
+                           (launch, signal.SIGTERM)):
+            with self.subTest(line=line[1], signal=what.name):
+                code, output = self.stopped_by(line, what)
+                self.assertEqual(code, 128 + what, output)
+                self.assertRegex(output, r"stopped after \d+ of 100000 steps: \w+")
+                self.assertIn("memory planned", output)
+                self.assertNotIn("non-zero", output)  # nothing that a launcher would call a failure
+
+    @unittest.skipUnless(pathlib.Path("/proc/net/tcp").exists(), "Linux only")
+    def test_one_host_opens_no_ports(self):
+        """No process listens; what is sent to the launcher's own ports does not end the job."""
+        if not mpirun.is_open_mpi(LAUNCHER):
+            self.skipTest("of Open MPI only")
         job = subprocess.Popen([PIPER, "launch", "--launcher", LAUNCHER, "-n", "2", "c.toml", "--schedule", "1f1b.piper", "--steps", "100000",
                                 "--metrics", "m.jsonl"], cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(lambda: job.poll() is None and job.kill())
         self.wait_for_steps(job)
-        job.send_signal(signal.SIGINT)
+        launcher = children(job.pid)[0]
+        ranks = [child for child in children(launcher) if "train" in name_of(child)]
+        self.assertEqual(len(ranks), 2)
+        self.assertEqual([ports(rank) for rank in ranks], [[], []])
+        for port in ports(launcher):
+            for garbage in (b"", os.urandom(3000), b"GET / HTTP/1.0\r\n\r\n"):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
+                    stranger.sendall(garbage)
+        steps = len((self.path / "m.jsonl").read_text().splitlines())
+        while len((self.path / "m.jsonl").read_text().splitlines()) < steps + 3:
+            self.assertIsNone(job.poll())
+            time.sleep(0.1)
+        job.send_signal(signal.SIGTERM)
         output = job.communicate(timeout=600)[0]
-        self.assertEqual(job.returncode, 0, output)
-        self.assertRegex(output, r"stopped after \d+ of 100000 steps")
+        self.assertEqual(job.returncode, 128 + signal.SIGTERM, output)
 
     # ---- Bad input
 
@@ -227,6 +291,17 @@ class Processes(Jobs):
         result = self.launch("-n", "2", "c.toml", "--schedule", "1f1b.piper", "--devices", "8")
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertIn("E205]: the schedule is for 4 devices, the run for 8", result.stderr)
+
+    def test_options_that_mean_nothing_here(self):
+        for words, code, reason in ((["--graphs", "step"], 1, "E105]: --graphs step is for GPUs"),
+                                    (["--metrics", "c.toml"], 3, "E108]: cannot write c.toml: it is in use as the configuration"),
+                                    (["--trace", "c.toml"], 3, "E108]: cannot write c.toml: it is in use as the configuration"),
+                                    (["--metrics", "m.jsonl", "--trace", "m.jsonl"], 3, "E108]: cannot write m.jsonl: it is in use as metrics")):
+            with self.subTest(words=words):
+                result = self.run_command([PIPER, "train", "c.toml", *words])
+                self.assertEqual(result.returncode, code, result.stderr)
+                self.assertIn(reason, result.stderr)
+                self.assertEqual((self.path / "c.toml").read_text(), CONFIG)
 
     def test_no_fault(self):
         result = self.run_command([PIPER, "train", "c.toml", "--fault", "burn:1"])
@@ -281,8 +356,23 @@ class Faults(Jobs):
 
     def test_interrupted(self):
         code, output, seconds = self.ended_by(signal.SIGINT, 3)
-        self.assertEqual(code, 0, output)
+        self.assertEqual(code, 128 + signal.SIGINT, output)
         self.assertRegex(output, r"stopped after \d+ of 100000 steps")
+
+    def test_faults_while_the_job_forms(self):
+        """Before all have joined MPI, which would wait for ever, and before anybody has a plan: the job ends and names the culprit."""
+        patience = 1
+        for fault, named in (("stop:1:joining", r"E805\]: .+ stopped on this host: rank 1 \(process \d+\)"),
+                             ("hang:1:joining", r"not come so far as to join the others: rank 1\n"),
+                             ("stop:0:forming", r"E805\]: .+ rank 0 does not answer.*\n  stopped on \S+: rank 0 \(process \d+\)"),
+                             ("hang:2:forming", r"E805\][^\x00]*rank 2 does not answer"),
+                             ("memory:2:forming", r"E801\]: rank 2 on \S+ cannot begin: ")):
+            with self.subTest(fault=fault):
+                start = time.time()
+                result = self.launch("-n", "4", "c.toml", "--schedule", "1f1b.piper", "--patience", str(patience), "--fault", fault)
+                self.assertIn(result.returncode, (1, 3), result.stderr)
+                self.assertRegex(result.stderr, named)
+                self.assertLess(time.time() - start, STARTING + 30 * patience + 2 * SLACK)
 
     def test_last_operations_of_a_job_that_failed(self):
         result = self.launch("-n", "4", "c.toml", "--schedule", "dualpipev_experts.piper", "--steps", "100000", "--patience", "3",

@@ -43,6 +43,18 @@ void prefer_settings() {
     setenv((std::string("OMPI_MCA_btl_tcp_") + limit).c_str(), piece.c_str(), 0);
 }
 
+/// All processes of the job are on this host, as Open MPI's launcher says.
+bool on_one_host() {
+  const char *all = std::getenv("OMPI_COMM_WORLD_SIZE"), *here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return all && here && std::strcmp(all, here) == 0;
+}
+
+/// Then messages go through memory, and no process listens at a port that strangers could reach.
+void prefer_memory() {
+  setenv("OMPI_MCA_pml", "ob1", 0);
+  setenv("OMPI_MCA_btl", "self,vader", 0);
+}
+
 /// MPI_Comm_dup, but it does not spin: a peer may need the core.
 MPI_Comm duplicate(MPI_Comm communicator) {
   MPI_Comm out = MPI_COMM_NULL;
@@ -152,6 +164,7 @@ MpiWire::MpiWire() {
           "MPI was initialised for calls of one thread only; initialise it with MPI_THREAD_MULTIPLE");
   } else {
     prefer_settings();
+    if (on_one_host()) prefer_memory();
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "start");
     mpi_.initialised_here = true;
     if (provided < MPI_THREAD_FUNNELED) throw CommunicationError("this MPI cannot be used in a program with threads");

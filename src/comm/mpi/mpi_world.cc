@@ -12,6 +12,6 @@ std::optional<int> launched_ranks() {
   return {};
 }
 
-MpiWorld::MpiWorld() : ProcessWorld(make_mpi_wire) {}
+MpiWorld::MpiWorld(std::optional<std::chrono::milliseconds> patience) : ProcessWorld(make_mpi_wire, patience) {}
 
 }  // namespace piper

@@ -1,6 +1,7 @@
 // Processes that MPI has started.
 #pragma once
 
+#include <chrono>
 #include <optional>
 
 #include "comm/processes/process_world.h"
@@ -14,7 +15,8 @@ std::optional<int> launched_ranks();
 /// One per process: MPI is initialised and finalised with it, unless it is already.
 class MpiWorld : public ProcessWorld {
  public:
-  MpiWorld();
+  /// Throws NobodyCame after `patience`, if it is given: MPI waits for as long as it takes.
+  explicit MpiWorld(std::optional<std::chrono::milliseconds> patience = {});
 };
 
 }  // namespace piper

@@ -8,6 +8,7 @@
 
 #include "base/prompt_thread.h"
 #include "comm/communicator.h"
+#include "comm/processes/process_world.h"
 
 namespace piper {
 namespace {
@@ -47,23 +48,32 @@ struct Engine::Note {
   uint64_t offset = 0, bytes = 0, whole = 0;
 };
 
-Engine::Engine(const MakeWire& join) {
+std::shared_ptr<Engine> Engine::join(const MakeWire& join, std::optional<milliseconds> patience) {
+  const std::shared_ptr<Engine> engine(new Engine);
   std::promise<void> joined, left;
   auto ready = joined.get_future();
-  left_ = left.get_future();
-  thread_ = std::thread([&, left = std::move(left)]() mutable {
-    run(join, joined);
-    left.set_value();
-  });
+  engine->left_ = left.get_future();
+  engine->thread_ =
+      std::thread([engine = engine.get(), join, joined = std::move(joined), left = std::move(left)]() mutable {
+        engine->run(join, joined);
+        left.set_value();
+      });
+  if (patience && ready.wait_for(*patience) == std::future_status::timeout) {
+    static auto& left_behind = *new std::vector<std::shared_ptr<Engine>>;
+    left_behind.push_back(engine);
+    throw NobodyCame("the processes have not come together");
+  }
   try {
     ready.get();
   } catch (...) {
-    thread_.join();
+    engine->thread_.join();
     throw;
   }
+  return engine;
 }
 
 Engine::~Engine() {
+  if (!thread_.joinable()) return;  // nobody was joined
   tell([this] { say_goodbye(); });
   if (left_.wait_for(2 * farewell) == std::future_status::timeout) {
     std::fprintf(stderr, "piper: %s does not end; this process ends without it\n", library_.c_str());

@@ -9,6 +9,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <thread>
@@ -24,8 +25,9 @@ namespace piper {
 
 class Engine {
  public:
-  /// Returns when all processes have joined.
-  explicit Engine(const MakeWire& join);
+  /// Returns when all processes have joined. Throws what `join` throws; NobodyCame when it takes longer than
+  /// `patience`: then it is left behind, for it cannot be ended.
+  static std::shared_ptr<Engine> join(const MakeWire& join, std::optional<std::chrono::milliseconds> patience);
   ~Engine();
 
   int rank() const { return rank_; }
@@ -92,6 +94,7 @@ class Engine {
     bool sending = false;
   };
 
+  Engine() = default;
   void run(const MakeWire& join, std::promise<void>& joined);
   void work();
   bool do_as_told();

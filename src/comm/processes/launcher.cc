@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -37,7 +39,53 @@ bool is_stopped(int process) {
   return name_end != std::string::npos && status.compare(name_end, 3, ") T") == 0;
 }
 
+constexpr const char* rank_variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", "SLURM_PROCID"};
+
+/// The rank of a process, from its environment; empty: it has none, or belongs to somebody else.
+std::string rank_in_environment(int process) {
+  std::ifstream in("/proc/" + std::to_string(process) + "/environ");
+  std::vector<std::string> entries;
+  for (std::string entry; std::getline(in, entry, '\0');) entries.push_back(entry);
+  for (const std::string variable : rank_variables)
+    for (const std::string& entry : entries)
+      if (entry.starts_with(variable + "=")) return entry.substr(variable.size() + 1);
+  return "";
+}
+
+std::vector<int> children_of(int process) {
+  std::vector<int> out;
+  std::error_code gone;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task", gone)) {
+    std::ifstream children(thread.path() / "children");
+    for (int child = 0; children >> child;) out.push_back(child);
+  }
+  return out;
+}
+
 }  // namespace
+
+std::optional<int> launched_rank() {
+  for (const char* variable : rank_variables)
+    if (const char* value = std::getenv(variable)) return std::atoi(value);
+  return {};
+}
+
+std::vector<std::string> Launcher::stopped() const {
+  std::vector<std::string> out;
+  if (process_ == 0) return out;
+  for (const int child : children_of(process_))
+    if (is_stopped(child)) {
+      const std::string rank = rank_in_environment(child), process = "process " + std::to_string(child);
+      out.push_back(rank.empty() ? process : "rank " + rank + " (" + process + ")");
+    }
+  return out;
+}
+
+bool Launcher::first_here() const {
+  std::vector<int> children = children_of(process_);
+  std::erase_if(children, is_stopped);
+  return children.empty() || *std::min_element(children.begin(), children.end()) == getpid();
+}
 
 Launcher::Launcher() : process_(is_launcher(getppid()) ? getppid() : 0) {}
 

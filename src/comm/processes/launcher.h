@@ -1,13 +1,23 @@
 // The process that has started this one: a launcher of MPI, its daemon on this host, or torchrun.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace piper {
+
+/// The number that the launcher has given to this process, from the environment.
+std::optional<int> launched_rank();
 
 class Launcher {
  public:
   Launcher();
+
+  /// The processes that it has started on this host and that somebody has stopped: `rank 1 (process 4711)`.
+  std::vector<std::string> stopped() const;
+  /// Of those that are not, this process was started first: it speaks for them.
+  bool first_here() const;
 
   /// It has ended, and so should what it started. False where the parent is something else than a launcher.
   bool gone() const;

@@ -19,6 +19,17 @@ struct Letter {
   MessageKey key;
   int peer;
 };
+/// Says who did not come.
+template <class Exchange>
+auto with(const Letter& letter, Exchange exchange) {
+  try {
+    return exchange();
+  } catch (const JobStopped&) {
+    throw;
+  } catch (const CommunicationError& problem) {
+    throw CommunicationError("rank " + std::to_string(letter.peer) + " does not answer: " + problem.what());
+  }
+}
 void send(Engine& engine, const Letter& letter, const std::string& bytes, std::chrono::milliseconds patience) {
   const uint64_t size = bytes.size();
   MessageKey key = letter.key;
@@ -59,7 +70,8 @@ int rank_of(int device, int ranks, int devices) {
   return device < in_larger ? device / (each + 1) : more + (device - in_larger) / each;
 }
 
-ProcessWorld::ProcessWorld(const MakeWire& join) : engine_(std::make_shared<Engine>(join)) {}
+ProcessWorld::ProcessWorld(const MakeWire& join, std::optional<std::chrono::milliseconds> patience)
+    : engine_(Engine::join(join, patience)) {}
 ProcessWorld::~ProcessWorld() = default;
 
 int ProcessWorld::rank() const {
@@ -89,9 +101,15 @@ std::string ProcessWorld::broadcast(std::string bytes, std::chrono::milliseconds
   };
   int span = 1;
   while (rank() % (2 * span) == 0 && span < ranks()) span *= 2;
-  if (rank() != 0) bytes = receive(*engine_, letter(rank() - span, rank()), patience);
+  if (rank() != 0) {
+    const Letter from = letter(rank() - span, rank());
+    bytes = with(from, [&] { return receive(*engine_, from, patience); });
+  }
   for (int step = span / 2; step > 0; step /= 2)
-    if (rank() + step < ranks()) send(*engine_, letter(rank(), rank() + step), bytes, patience);
+    if (rank() + step < ranks()) {
+      const Letter to = letter(rank(), rank() + step);
+      with(to, [&] { send(*engine_, to, bytes, patience); });
+    }
   return bytes;
 }
 
@@ -99,7 +117,8 @@ std::vector<std::optional<std::string>> ProcessWorld::gather(const std::string& 
                                                              std::chrono::milliseconds patience) {
   const int number = gathers_++;
   if (rank() != 0) {
-    send(*engine_, {{outside, Gather, rank(), 0, 0, number}, 0}, bytes, patience);
+    const Letter to{{outside, Gather, rank(), 0, 0, number}, 0};
+    with(to, [&] { send(*engine_, to, bytes, patience); });
     return {};
   }
   const auto deadline = std::chrono::steady_clock::now() + patience;

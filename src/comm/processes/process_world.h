@@ -22,11 +22,16 @@ struct DeviceBlock {
 DeviceBlock devices_of(int rank, int ranks, int devices);
 int rank_of(int device, int ranks, int devices);
 
+/// Somebody did not come in time, and the call that waits for it does not return: the process has to end.
+struct NobodyCame : CommunicationError {
+  using CommunicationError::CommunicationError;
+};
+
 /// This process among the others.
 class ProcessWorld : public World {
  public:
-  /// Returns when all processes have joined. Throws CommunicationError.
-  explicit ProcessWorld(const MakeWire& join);
+  /// Returns when all processes have joined. Throws CommunicationError. `patience`: for a `join` that may never return.
+  explicit ProcessWorld(const MakeWire& join, std::optional<std::chrono::milliseconds> patience = {});
   /// Waits a moment for the others to leave too.
   ~ProcessWorld() override;
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <sstream>
 
 #include "comm/communicator.h"
@@ -21,6 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto longest_hello = std::chrono::seconds(5);  // between somebody's coming in and saying who it is
+constexpr size_t most_guests = 256;                      // that have not said it yet
 
 /// The first bytes of a connection.
 struct Hello {
@@ -34,6 +36,10 @@ void limit_calls(const Socket& socket, std::chrono::milliseconds time) {
   const auto limit = std::max<int64_t>(time.count(), 1);
   const timeval value{.tv_sec = limit / 1000, .tv_usec = limit % 1000 * 1000};
   for (const int what : {SO_SNDTIMEO, SO_RCVTIMEO}) setsockopt(socket.number(), SOL_SOCKET, what, &value, sizeof value);
+}
+
+void do_not_block(const Socket& socket) {
+  fcntl(socket.number(), F_SETFL, fcntl(socket.number(), F_GETFL) | O_NONBLOCK);
 }
 
 std::chrono::milliseconds until(Clock::time_point deadline) {
@@ -55,17 +61,69 @@ Socket go_to(int rank, const std::string& address, Hello hello, Clock::time_poin
   return out;
 }
 
-/// Nothing where whoever came is not one of the job.
-Socket let_in(const TcpDoor& door, Hello& hello) {
-  Socket out(accept4(door.socket().number(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!out.is_open()) return {};
-  limit_calls(out, longest_hello);
-  const bool came = recv(out.number(), &hello, sizeof hello, MSG_WAITALL) == sizeof hello;
-  return came && std::memcmp(hello.protocol, Hello().protocol, sizeof hello.protocol) == 0 &&
-                 hello.secret == door.secret()
-             ? std::move(out)
-             : Socket();
-}
+/// Those who come through a door, until they have said who they are. Nobody keeps others waiting.
+class Reception {
+ public:
+  Reception(const TcpDoor& door, int ranks) : door_(door), ranks_(ranks) { do_not_block(door.socket()); }
+
+  struct Known {
+    int rank = 0;
+    Socket socket;
+  };
+  /// Whoever has become known until something happens, at the latest at `deadline`.
+  std::vector<Known> wait(Clock::time_point deadline) {
+    std::vector<pollfd> asked = {{.fd = door_.socket().number(), .events = POLLIN, .revents = 0}};
+    for (const Guest& guest : guests_) {
+      asked.push_back({.fd = guest.socket.number(), .events = POLLIN, .revents = 0});
+      deadline = std::min(deadline, guest.since + longest_hello);
+    }
+    poll(asked.data(), asked.size(), static_cast<int>(std::max<int64_t>(until(deadline).count() + 1, 0)));
+    std::vector<Known> out;
+    for (Guest& guest : guests_) listen_to(guest, out);
+    if (asked[0].revents != 0) let_in();
+    std::erase_if(guests_, [](const Guest& guest) { return !guest.socket.is_open(); });
+    return out;
+  }
+
+ private:
+  struct Guest {
+    Socket socket;
+    Clock::time_point since;
+    Hello hello = {};
+    size_t come = 0;  // bytes of it
+  };
+
+  void let_in() {
+    while (true) {
+      Socket socket(accept4(door_.socket().number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket.is_open()) return;
+      if (guests_.size() == most_guests) guests_.pop_front();
+      guests_.push_back({std::move(socket), Clock::now()});
+    }
+  }
+
+  /// Closes the connection of whoever is not one of the job.
+  void listen_to(Guest& guest, std::vector<Known>& out) {
+    const ssize_t come =
+        recv(guest.socket.number(), reinterpret_cast<char*>(&guest.hello) + guest.come, sizeof(Hello) - guest.come, 0);
+    if (come < 0 && (errno == EAGAIN || errno == EINTR)) {
+      if (Clock::now() > guest.since + longest_hello) guest.socket.close();
+      return;
+    }
+    if (come <= 0) return guest.socket.close();
+    guest.come += static_cast<size_t>(come);
+    if (guest.come < sizeof(Hello)) return;
+    const Hello& hello = guest.hello;
+    const bool of_job = std::memcmp(hello.protocol, Hello().protocol, sizeof hello.protocol) == 0 &&
+                        hello.secret == door_.secret() && hello.ranks == ranks_;
+    if (!of_job) return guest.socket.close();
+    out.push_back({hello.rank, std::move(guest.socket)});
+  }
+
+  const TcpDoor& door_;
+  const int ranks_;
+  std::deque<Guest> guests_;  // the oldest first
+};
 
 }  // namespace
 
@@ -76,24 +134,21 @@ std::vector<Socket> connect_all(int rank, const TcpDoor& door, const std::vector
   std::vector<Socket> out(doors.size());
   for (int to = 0; to < rank; ++to)
     out[static_cast<size_t>(to)] = go_to(to, doors[static_cast<size_t>(to)], {.rank = rank, .ranks = ranks}, deadline);
-  for (int missing = ranks - 1 - rank; missing > 0;) {
-    pollfd coming{.fd = door.socket().number(), .events = POLLIN, .revents = 0};
-    const auto left = until(deadline);
-    if (left.count() <= 0 || poll(&coming, 1, static_cast<int>(left.count())) == 0) {
-      const auto first = std::find_if(out.begin() + rank + 1, out.end(), [](const Socket& s) { return !s.is_open(); });
-      throw CommunicationError("rank " + std::to_string(first - out.begin()) + " does not come");
-    }
-    Hello hello;
-    Socket come = let_in(door, hello);
-    if (!come.is_open() || hello.rank <= rank || hello.rank >= ranks || hello.ranks != ranks) continue;
-    missing -= out[static_cast<size_t>(hello.rank)].is_open() ? 0 : 1;
-    out[static_cast<size_t>(hello.rank)] = std::move(come);
+  Reception reception(door, ranks);
+  const auto missing = [&] {
+    return std::find_if(out.begin() + rank + 1, out.end(), [](const Socket& socket) { return !socket.is_open(); });
+  };
+  while (missing() != out.end()) {
+    if (until(deadline).count() <= 0)
+      throw CommunicationError("rank " + std::to_string(missing() - out.begin()) + " does not come");
+    for (Reception::Known& known : reception.wait(deadline))
+      if (known.rank > rank && known.rank < ranks) out[static_cast<size_t>(known.rank)] = std::move(known.socket);
   }
   for (const Socket& socket : out) {
     if (!socket.is_open()) continue;
     const int yes = 1;
     setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    fcntl(socket.number(), F_SETFL, fcntl(socket.number(), F_GETFL) | O_NONBLOCK);
+    do_not_block(socket);
   }
   return out;
 }

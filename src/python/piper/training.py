@@ -68,9 +68,9 @@ class Trainer:
                  graphs: str = "none", deterministic: bool = False):
         check_word("on_nan", on_nan, ("stop", "skip"))
         check_word("graphs", graphs, ("none", "chunk", "step"))
-        check_number("seed", seed, int, 0, 2**64 - 1)
-        check_number("threads", threads, int, 1, 2**16)
-        check_number("patience", patience, float, 1e-3, 1e9)
+        check_number("seed", seed, int, 0, 2**63 - 1)
+        check_number("threads", threads, int, 1, 1024)
+        check_number("patience", patience, float, 0.1, 1e6)
         if clip is not None:
             check_number("clip", clip, float)
         self.optimizer = optimizer if optimizer is not None else AdamW()
@@ -78,7 +78,7 @@ class Trainer:
         if self.on == "cpu" and (graphs != "none" or deterministic):
             raise _refused(ScheduleError, "E105", "graphs and deterministic are for GPUs", 'on="cuda", or leave them out')
         where = _backend(backend)
-        join(where)
+        join(where, patience)
         gpu = None
         if self.on == "cuda":  # before the model is captured and measured there
             gpu = use_gpu(deterministic=deterministic, graphs=graphs, together=where != "local", patience=patience)
@@ -230,7 +230,9 @@ class Trainer:
 
     def close(self) -> None:
         """Ends the threads of the devices and frees their memory. Done at the end of `with`, and at exit."""
-        self._handle = None
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()  # a traceback may hold it for long
         _open.discard(self)
 
     def __enter__(self) -> "Trainer":

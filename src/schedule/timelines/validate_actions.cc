@@ -105,7 +105,10 @@ class ActionCheck {
       const CommAction other = partner(comm);
       if (!exists(other.stage, comm.microbatch))
         return refuse(spot, fmt::format("{} has no partner: stage {} is the {}", tell(spot), comm.stage,
-                                        comm.stage == 0 ? "first" : "last"));
+                                        ranks_.stages() == 1 ? "only one"
+                                        : other.stage < 0    ? "first"
+                                                             : "last"))
+            .help("take it out");
       if (ranks_.rank(other.stage, comm.microbatch) == home)
         return refuse(spot, fmt::format("{} is not needed: stage {} is on the same rank", tell(spot), other.stage))
             .help("take it out: what stays on a rank is not sent");

@@ -24,6 +24,9 @@ Result<LoadedTraining> load(const TrainInput& input) {
   if (input.devices) run.devices = *input.devices;
   if (!input.on.empty()) run.on = input.on == "cuda" ? RunOn::Cuda : RunOn::Cpu;
   run.deterministic |= input.deterministic;
+  if (run.on == RunOn::Cpu && input.graphs != "none")
+    return error(ErrorCode::E105, {}, fmt::format("--graphs {} is for GPUs", input.graphs))
+        .help("leave it out, or train with --on cuda");
   out.schedule_path = !input.schedule.empty() ? input.schedule : run.schedule ? run.schedule->path : "";
   if (!out.schedule_path.empty()) {
     PIPER_TRY(out.schedule, load_schedule(out.schedule_path));

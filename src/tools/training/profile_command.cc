@@ -55,6 +55,16 @@ Profile profile_gpu(Training& training, Processor& gpu, Turns& turns, int64_t st
   return out;
 }
 
+constexpr const char *model_file = "model.piper", *costs_file = "costs.txt", *cluster_file = "cluster.toml";
+
+/// What was measured is not lost because of a name.
+Checked prepare(const std::filesystem::path& folder) {
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  for (const char* name : {model_file, costs_file, cluster_file}) PIPER_CHECK(check_writable((folder / name).string()));
+  return Ok{};
+}
+
 }  // namespace
 
 int run(const ProfileCommand& command) {
@@ -66,8 +76,9 @@ int run(const ProfileCommand& command) {
   Turns turns;
   std::unique_ptr<Processor> gpu;
   if (loaded->config.run.on == RunOn::Cuda) {
-    auto found = use_gpu(
-        {.deterministic = loaded->config.run.deterministic, .graphs = graphs_named(command.graphs), .turns = &turns});
+    auto found = use_gpu({.deterministic = loaded->config.run.deterministic,
+                          .graphs = graphs_named(command.input.graphs),
+                          .turns = &turns});
     if (!found) return report_text(found.error(), color);
     gpu = std::move(*found);
     options.processor = gpu.get();
@@ -79,6 +90,8 @@ int run(const ProfileCommand& command) {
   auto made = Training::make(loaded->file, loaded->config, loaded->schedule, options);
   if (!made) return report_text(made.error(), color);
   Training& training = **made;
+  const std::filesystem::path folder = command.output;
+  if (auto made_folder = prepare(folder); !made_folder) return report_unwritable(made_folder.error(), color);
   Profile profile;
   try {
     profile = gpu ? profile_gpu(training, *gpu, turns, steps) : profile_threads(training, steps);
@@ -88,12 +101,9 @@ int run(const ProfileCommand& command) {
     return run_failed;
   }
 
-  const std::filesystem::path folder = command.output;
-  std::error_code problem;
-  std::filesystem::create_directories(folder, problem);
-  for (const auto& [name, text] : {std::pair<std::string, std::string>{"model.piper", print(training.graph())},
-                                   {"costs.txt", print(profile.costs)},
-                                   {"cluster.toml", profile.cluster}})
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{model_file, print(training.graph())},
+                                   {costs_file, print(profile.costs)},
+                                   {cluster_file, profile.cluster}})
     if (auto written = write_file((folder / name).string(), text); !written)
       return report_unwritable(written.error(), color);
   // an emulated network gives every message its links alone

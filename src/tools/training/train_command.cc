@@ -6,13 +6,17 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
+#include "base/files_in_use.h"
 #include "base/hash.h"
+#include "base/invariant.h"
 #include "base/read_file.h"
 #include "base/time_text.h"
 #include "base/write_file.h"
+#include "comm/processes/launcher.h"
 #include "cost/cost_table.h"
 #include "cost/load_cluster.h"
 #include "schedule/load_schedule.h"
@@ -25,13 +29,14 @@
 #include "train/loop/diff/diff_training.h"
 #include "train/loop/flight_record.h"
 #include "train/loop/measured.h"
+#include "train/loop/plant_fault.h"
 #include "train/progress.h"
 #include "train/run_problems.h"
 
 namespace piper {
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0, terminated = 0;
+volatile std::sig_atomic_t asked_by = 0, terminated = 0;  // the signal that asked for the end; SIGTERM came
 
 /// While it lives, the first Ctrl-C (or SIGTERM, which launchers make of it, or SIGUSR1, of `piper launch`) only asks
 /// for the end; the second ends the program at once.
@@ -49,7 +54,7 @@ class WatchInterrupts {
 
  private:
   static void note(int which) {
-    interrupted = 1;
+    asked_by = which;
     if (which == SIGTERM) terminated = 1;
     std::signal(which, SIG_DFL);
   }
@@ -71,12 +76,13 @@ Checked read_costs(const TrainCommand& command, TrainingOptions& options) {
 }
 
 /// The processes of the job, or none if this one is all.
-Result<std::unique_ptr<World>> join(const TrainInput& input, const LoadedTraining& loaded) {
+Result<std::unique_ptr<World>> join(const TrainInput& input, const LoadedTraining& loaded, const Patience& patience) {
   if (input.backend == "local") return std::unique_ptr<World>();
   if (loaded.emulate)
     return error(ErrorCode::E805, {}, "a network is emulated between threads of one process only")
         .help("leave --emulate out, or --backend mpi");
-  return join_mpi();
+  say_joining(launched_rank().value_or(0));
+  return join_mpi(limit_at_start(patience));
 }
 
 /// What the processes of a job must have in common.
@@ -95,17 +101,35 @@ Identity identity_of(const TrainInput& input, const LoadedTraining& loaded, cons
 /// How a run has ended.
 struct Ending {
   int code = fine;
-  bool said = true;  // this process has said why, if it failed
+  bool said = true;      // this process has said why, if it failed
+  std::string why = {};  // if it has not: what it would say, for others say more
+
+  bool failed() const { return code != fine && code < by_signal; }
 };
 
-/// In a job of several processes that has failed: the one that has said why ends them all; the others wait for that.
-[[noreturn]] void end_together(World& world, const Ending& ending) {
+/// In a job of several processes that has failed: who has the most to say does so first, and is then the end of all.
+/// Where nobody has, because that one is gone or stopped, the others do.
+void say_why(const Ending& ending) {
   std::fflush(stdout);
-  if (ending.said) say_end(ending.code);
+  if (!ending.said) {
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+    std::fputs(ending.why.c_str(), stderr);
+  }
+  say_end(ending.code);
   std::fflush(stderr);
-  std::this_thread::sleep_for(ending.said ? std::chrono::milliseconds(500) : std::chrono::seconds(10));
-  if (ending.said) world.end_everywhere(ending.code);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // for what was said to be on its way
+}
+[[noreturn]] void end_together(World& world, const Ending& ending) {
+  say_why(ending);
+  world.end_everywhere(ending.code);
   std::_Exit(ending.code);
+}
+/// Before there is a world. A call of MPI may wait for the others and never return.
+[[noreturn]] void end_before(const Diagnostic& problem, bool color) {
+  const bool speaks = Launcher().first_here();
+  if (speaks) report_text(problem, color);
+  say_why({refused, speaks, render(problem)});
+  std::_Exit(refused);
 }
 
 RunDescription describe(const Training& training, const LoadedTraining& loaded) {
@@ -182,8 +206,9 @@ class TrainRun {
       if (code == fine) code = take_steps();
       if (code == fine) code = finish();
       on_terminate.reset();
-      if (code == fine && keeps_record()) std::remove(record_name().c_str());
-      return {code, true};
+      const Ending ending{code, true};
+      if (!ending.failed() && keeps_record()) std::remove(record_name().c_str());
+      return ending;
     } catch (const RunError& problem) {
       return failed(problem);
     } catch (const CommunicationError& problem) {
@@ -209,7 +234,7 @@ class TrainRun {
 
   Ending failed(const RunError& problem) {
     if (keeps_record()) leave_record(problem.what());
-    if (problem.problem == RunProblem::Elsewhere) return {run_failed, false};
+    if (problem.problem == RunProblem::Elsewhere) return {run_failed, false, render(as_diagnostic(problem))};
     report_failure(training_, problem, color_);
     if (!world_) end_if_stuck(training_);
     return {run_failed, true};
@@ -222,6 +247,7 @@ class TrainRun {
       auto created = MetricsFile::create(*metrics_file_, description);
       if (!created) return report_unwritable(created.error(), color_);
       metrics_ = std::move(*created);
+      use_file(metrics_file_->path, "metrics");
     }
     if (!trace_.empty())
       if (auto writable = check_writable(trace_); !writable) return report_unwritable(writable.error(), color_);
@@ -244,13 +270,12 @@ class TrainRun {
       progress.show(step, seconds_now());
       return metrics_ ? metrics_->add(step) : Ok{};
     };
-    bool stop = false;
-    while (static_cast<int64_t>(seen_.size()) < config_.run.steps && !stop) {
+    while (seen_.size() < wanted() && stopped_by_ == 0) {
       seen_.push_back(training_.step());
       if (speaks_)
         if (auto shown = show(seen_.back()); !shown) return report_unwritable(shown.error(), color_);
-      stop = interrupted != 0;
-      if (together_) training_.job().watched([&] { stop = together_->anywhere(stop); });
+      stopped_by_ = asked_by;
+      if (together_) training_.job().watched([&] { stopped_by_ = together_->greatest(stopped_by_); });
     }
     return fine;
   }
@@ -258,20 +283,23 @@ class TrainRun {
   int finish() {
     std::vector<DeviceFlight> flights = flights_of(training_.job().devices());
     if (together_) training_.job().watched([&] { flights = together_->gather(flights); });
-    if (!speaks_) return fine;
-    if (static_cast<int64_t>(seen_.size()) < config_.run.steps)
-      put(fmt::format("stopped after {} of {} steps\n", seen_.size(), config_.run.steps));
+    const int code = seen_.size() < wanted() ? by_signal + stopped_by_ : fine;
+    if (!speaks_) return code;
+    if (code != fine)
+      put(fmt::format("stopped after {} of {} steps: {}\n", seen_.size(), wanted(), strsignal(stopped_by_)));
     put(fmt::format("loss {:.6f} -> {:.6f}\n", seen_.front().loss, seen_.back().loss));
     put(device_table(training_.plan(), flights, seen_.back().step));
-    if (trace_.empty()) return fine;
+    if (trace_.empty()) return code;
     const Trace measured = measured_trace(training_.plan(), flights, training_.cluster(), training_.tokens_per_step());
     if (auto written = write_file(trace_, print_chrome(measured)); !written)
       return report_unwritable(written.error(), color_);
     put(fmt::format("trace of the last steps: {}\n", trace_));
     if (together_)
       put(fmt::format("clocks of other processes are known to {}\n", human_seconds(together_->clock_error())));
-    return fine;
+    return code;
   }
+
+  size_t wanted() const { return static_cast<size_t>(config_.run.steps); }
 
   const LoadedTraining& loaded_;
   const TrainConfig& config_;
@@ -284,7 +312,13 @@ class TrainRun {
   std::optional<Together> together_;
   std::optional<MetricsFile> metrics_;
   std::vector<StepMetrics> seen_;
+  int stopped_by_ = 0;  // a signal, here or in another process
 };
+
+std::optional<PlantedFault> planted_here(const TrainCommand& command, int rank) {
+  const auto fault = parse_planted_fault(command.fault);
+  return fault && fault->rank == rank ? fault : std::nullopt;
+}
 
 Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* world) try {
   const bool color = command.input.color;
@@ -292,11 +326,11 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   std::unique_ptr<Processor> gpu;
   const bool speaks = !world || world->rank() == 0;
   const auto refusal = [&](const Diagnostic& why) {
-    return Ending{speaks ? report_text(why, color) : refused, speaks};
+    return Ending{speaks ? report_text(why, color) : refused, speaks, render(why)};
   };
   if (loaded.config.run.on == RunOn::Cuda) {
     auto found = use_gpu({.deterministic = loaded.config.run.deterministic,
-                          .graphs = graphs_named(command.graphs),
+                          .graphs = graphs_named(command.input.graphs),
                           .times_in_graphs = !command.trace.empty() || loaded.config.run.trace,
                           .world = world,
                           .patience = patience_of(command.patience)});
@@ -314,17 +348,25 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
     options.identity = identity_of(command.input, loaded, *world);
     if (gpu) options.identity.emplace_back("what joins GPUs", joins_gpus());
   }
-  const auto fault = parse_planted_fault(command.fault);
-  if (fault && fault->rank == (world ? world->rank() : 0)) options.fault = fault;
+  if (const auto fault = planted_here(command, world ? world->rank() : 0)) {
+    if (fault->when == PlantedFault::When::Forming) strike(*fault);
+    options.fault = fault;
+  }
   auto made = Training::make(loaded.file, loaded.config, loaded.schedule, options);
   if (!made) return refusal(made.error());
   const Ending ending = TrainRun(command, loaded, **made, world).run();
-  if (world && ending.code != fine) end_together(*world, ending);  // while threads are stuck nothing can be destroyed
+  if (world && ending.failed()) end_together(*world, ending);  // while threads are stuck nothing can be destroyed
   return ending;
 } catch (const RunError& problem) {  // before the first step
-  if (problem.problem == RunProblem::Elsewhere) return {run_failed, false};
+  if (problem.problem == RunProblem::Elsewhere) return {run_failed, false, render(as_diagnostic(problem))};
   report_text(as_diagnostic(problem), command.input.color);
   return {run_failed, true};
+} catch (const std::exception& problem) {  // in one of several processes: the others wait for it
+  if (!world) throw;
+  report_text(error(ErrorCode::E801, {}, fmt::format("{} cannot begin: {}", name_of_process(*world), problem.what()))
+                  .help("the other processes were ended too"),
+              command.input.color);
+  return {dynamic_cast<const InternalError*>(&problem) ? our_bug : run_failed, true};
 }
 
 }  // namespace
@@ -334,13 +376,18 @@ int run(const TrainCommand& command) {
   if (command.input.backend == "mpi") say_begin();
   auto loaded = load(command.input);
   if (!loaded) return report_text(loaded.error(), color);
-  auto joined = join(command.input, *loaded);
+  if (const auto fault = planted_here(command, launched_rank().value_or(0));
+      fault && fault->when == PlantedFault::When::Joining)
+    strike(*fault);
+  auto joined = join(command.input, *loaded, patience_of(command.patience));
+  if (!joined && command.input.backend != "local") end_before(joined.error(), color);
   if (!joined) return report_text(joined.error(), color);
   World* const world = joined->get();
   const Ending ending = train(command, *loaded, world);
-  if (world && ending.code != fine) end_together(*world, ending);
-  if (world && world->rank() == 0) say_end(fine);
-  return ending.code;
+  if (world && ending.failed()) end_together(*world, ending);
+  if (!world) return ending.code;
+  if (world->rank() == 0) say_end(ending.code);
+  return code_for_launcher(ending.code);
 }
 
 int run(const DiffCommand& command) try {

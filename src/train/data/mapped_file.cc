@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/files_in_use.h"
 #include "base/read_file.h"
 
 namespace piper {
@@ -40,6 +41,7 @@ Result<MappedFile> MappedFile::open(const NamedFile& file) {
   if (!plain)
     return error(ErrorCode::E108, file.where, fmt::format("cannot read data \"{}\": it is no file", file.path))
         .help("pipes and devices cannot be read twice; copy the data to a file");
+  use_file(file.path, "data");
   return MappedFile({static_cast<std::byte*>(memory), size});
 }
 

@@ -1,6 +1,7 @@
 // Where a job in several processes begins.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "base/result.h"
@@ -8,7 +9,8 @@
 
 namespace piper {
 
-/// This process among those that the launcher of MPI has started. E805: they cannot be joined; E806: built without MPI.
-Result<std::unique_ptr<World>> join_mpi();
+/// This process among those that the launcher of MPI has started. E805: they cannot be joined, or somebody does not
+/// come while `patience` lasts, and MPI goes on waiting: then the process should end. E806: built without MPI.
+Result<std::unique_ptr<World>> join_mpi(std::chrono::milliseconds patience);
 
 }  // namespace piper

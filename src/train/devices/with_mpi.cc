@@ -1,14 +1,16 @@
 #include "train/devices/join_mpi.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "comm/mpi/mpi_world.h"
+#include "comm/processes/launcher.h"
 
 namespace piper {
 
-Result<std::unique_ptr<World>> join_mpi() {
+Result<std::unique_ptr<World>> join_mpi(std::chrono::milliseconds patience) {
   try {
-    auto world = std::make_unique<MpiWorld>();
+    auto world = std::make_unique<MpiWorld>(patience);
     const int launched = launched_ranks().value_or(1);
     if (launched > world->ranks())
       return error(ErrorCode::E805, {},
@@ -16,6 +18,12 @@ Result<std::unique_ptr<World>> join_mpi() {
           .help(fmt::format("the launcher belongs to another MPI than this program, which has {}", world->library()))
           .help("use the mpirun of that one, or piper launch, which finds it");
     return std::unique_ptr<World>(std::move(world));
+  } catch (const NobodyCame& problem) {
+    const std::vector<std::string> stopped = Launcher().stopped();
+    return error(ErrorCode::E805, {},
+                 fmt::format("{} in {:.1f} s{}{}", problem.what(), 1e-3 * static_cast<double>(patience.count()),
+                             stopped.empty() ? "" : "; stopped on this host: ", fmt::join(stopped, ", ")))
+        .help("look whether all of them are alive and can reach each other; --patience gives them more time");
   } catch (const CommunicationError& problem) {
     return error(ErrorCode::E805, {}, problem.what()).help("start the program with mpirun or piper launch");
   }

@@ -4,7 +4,7 @@
 
 namespace piper {
 
-Result<std::unique_ptr<World>> join_mpi() {
+Result<std::unique_ptr<World>> join_mpi(std::chrono::milliseconds) {
   return built_without_mpi();
 }
 

@@ -1,6 +1,7 @@
 #include "train/loop/together.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <numeric>
 #include <thread>
 
+#include "comm/processes/launcher.h"
 #include "plan/plan_text.h"
 #include "runtime/packed.h"
 #include "train/gpu_claims.h"
@@ -48,18 +50,20 @@ std::string difference_of_plans(uint64_t mine, uint64_t of_rank_0) {
   return fmt::format("the hash of the plan is {:016x}, but {:016x} at rank 0", mine, of_rank_0);
 }
 
+/// What this host knows about those that do not answer.
+std::string and_who_is_stopped() {
+  const std::vector<std::string> stopped = Launcher().stopped();
+  return stopped.empty() ? "" : fmt::format("\n  stopped on {}: {}", host_name(), fmt::join(stopped, ", "));
+}
+
 Diagnostic cannot_begin(const CommunicationError& problem) {
-  return error(ErrorCode::E805, {}, fmt::format("the processes of the job cannot begin: {}", problem.what()))
+  return error(ErrorCode::E805, {},
+               fmt::format("the processes of the job cannot begin: {}{}", problem.what(), and_who_is_stopped()))
       .help("look whether all of them are alive and can reach each other");
 }
 
 Diagnostic rank_0_failed() {
   return error(ErrorCode::E805, {}, "rank 0 cannot start the job").help("rank 0 says why");
-}
-
-/// How long everybody waits for the slowest before the first step.
-std::chrono::milliseconds limit_at_start(const Patience& of_job) {
-  return std::chrono::milliseconds(static_cast<int64_t>(1e3 * of_job.first));
 }
 
 /// After everybody has said what is wrong with it, if anything is.
@@ -71,12 +75,18 @@ Checked all_fine(World& world, const std::string& complaint, std::chrono::millis
       all += fmt::format("\n  rank {} does not answer", rank);
     else if (!complaints[rank]->empty())
       all += fmt::format("\n  {}", *complaints[rank]);
+  if (std::any_of(complaints.begin(), complaints.end(), [](const auto& complaint) { return !complaint; }))
+    all += and_who_is_stopped();
   const std::string verdict = world.broadcast(all, limit);
   if (verdict.empty()) return Ok{};
   return do_not_fit(verdict);
 }
 
 }  // namespace
+
+std::chrono::milliseconds limit_at_start(const Patience& of_job) {
+  return std::chrono::milliseconds(static_cast<int64_t>(1e3 * of_job.first));
+}
 
 std::string host_name() {
   std::array<char, 256> host{};
@@ -206,10 +216,10 @@ void Together::hear_of_each_other(const Job& job) {
   } while (anywhere(somebody_is_missing()));
 }
 
-bool Together::anywhere(bool here) {
-  double votes = here ? 1 : 0;
-  sum(std::as_writable_bytes(std::span(&votes, 1)), Number::Float64);
-  return votes > 0;
+int Together::greatest(int here) {
+  auto number = static_cast<double>(here);
+  ranks_->all_reduce(circle_, number_++, std::as_writable_bytes(std::span(&number, 1)), Number::Float64, Combine::Max);
+  return static_cast<int>(number);
 }
 
 void Together::sum(std::span<std::byte> numbers, Number of) {

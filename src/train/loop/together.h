@@ -18,6 +18,9 @@
 
 namespace piper {
 
+/// How long everybody waits for the slowest before the first step.
+std::chrono::milliseconds limit_at_start(const Patience& of_job);
+
 /// What processes must have in common, with a name for each.
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
@@ -49,7 +52,9 @@ class Together {
   int processes() const { return world_.ranks(); }
 
   /// Whether it is true anywhere.
-  bool anywhere(bool here);
+  bool anywhere(bool here) { return greatest(here ? 1 : 0) > 0; }
+  /// Of all processes' numbers, at every one.
+  int greatest(int here);
   /// The sums of all processes' numbers, at every one.
   void sum(std::span<std::byte> numbers, Number of);
   /// At rank 0 those of all processes, on its clock; elsewhere nothing. Those of processes that do not answer are

@@ -139,13 +139,13 @@ TEST_P(NcclTrainer, EqualsThreads) {
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      ProcessWorld world(
+      const auto world = std::make_shared<ProcessWorld>(
           [&] { return make_tcp_wire(static_cast<int>(rank), doors[rank], addresses, std::chrono::minutes(1)); });
-      EXPECT_EQ(unwrap(take_gpu(world, visible, patience_of(10))), static_cast<int>(rank));
+      EXPECT_EQ(unwrap(take_gpu(*world, visible, patience_of(10))), static_cast<int>(rank));
       Tensors mine = first;
       if (rank != 0)  // those of rank 0 count
         for (auto& [name, value] : mine) value = at::zeros_like(value);
-      Trainer trainer(plan, mine, {}, &world, std::make_shared<GpuInPlace>(nccl));
+      Trainer trainer(plan, mine, {}, world, std::make_shared<GpuInPlace>(nccl));
       given[rank] = train(trainer);
     });
   for (std::thread& thread : threads) thread.join();
@@ -153,6 +153,30 @@ TEST_P(NcclTrainer, EqualsThreads) {
   EXPECT_THAT(mistakes(nccl.records()), testing::IsEmpty());
   for (const auto& device : nccl.records()) EXPECT_FALSE(device.empty());
 }
+
+/// Its watchdog asks them several times a second, also between steps and after a failure.
+TEST(Trainer, KeepsTheProcessesItTrainsWith) {
+  const Plan plan = plan_of(
+      "mesh(pp=2)\nsplit(batch, parts=4, as=mb)\nplace({}, along=pp, stages=2)\nuse 1f1b(stages=stage, "
+      "microbatches=mb)\n");
+  const Tensors first = first_values(*plan.trainable);
+  const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
+  const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
+  const auto process = [&](int rank) {
+    auto world = std::make_shared<ProcessWorld>(
+        [&] { return make_tcp_wire(rank, doors[rank], addresses, std::chrono::minutes(1)); });
+    const std::weak_ptr<World> kept = world;
+    Trainer trainer(plan, first, {}, std::move(world));
+    EXPECT_FALSE(kept.expired());
+    train(trainer);
+    trainer.close();
+    EXPECT_TRUE(kept.expired()) << "nothing asks them any more";
+  };
+  std::thread other([&] { process(1); });
+  process(0);
+  other.join();
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Ways, NcclTrainer,
     testing::Values(
