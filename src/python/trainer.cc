@@ -73,7 +73,7 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, std:
     unwrap(check_alike(*world_, identity_of(*shared, options, *world_, processor_), job.patience));
     take_from_rank_0(initial_);
   }
-  const MemoryClaim claim = memory_claim(*shared, world_, processor_);
+  const MemoryClaim claim = memory_claim(*shared, world_.get(), processor_);
   unwrap(world_ ? check_memory_together(*world_, claim, job.patience) : check_memory({claim}));
   LocalOptions local;
   local.patience = until_the_job_fails;
