@@ -116,17 +116,6 @@ def test_an_order_against_that_of_the_slices_is_refused():
         piper.compile(graph, schedule)
 
 
-def test_in_evaluation_they_are_only_read():
-    model, _ = captured()
-    model.eval()
-    graph = piper.capture(model, batch(0), loss=loss)
-    with piper.Trainer(graph, replicas(3)) as trainer:
-        trainer.step(batch(0))
-        state = trainer.state_dict()
-    for name, value in model.named_buffers():
-        assert torch.equal(state[name], value), name
-
-
 def test_what_depends_on_the_state_is_not_computed_again():
     class Counter(nn.Module):
         def __init__(self):
