@@ -242,9 +242,27 @@ class Labeler {
                   region_.cut ? cut_help() : batched_help());
   }
 
+  /// The two halves of a backward are one region: what BI hands to BW is as it was made, so that a parameter's gradient is a
+  /// part of a sum in BW where it is in B.
+  void take_sums_from_first_half(Site& site) {
+    if (site.pass != Pass::BW) return;
+    for (const ContentUse& use : site.body->reads)
+      for (const Site& other : sites_) {
+        if (other.chunk != site.chunk || other.pass != Pass::BI) continue;
+        for (const ContentUse& made : other.body->writes) {
+          if (made.content != use.content) continue;
+          const TensorLabels& from = other.labels.tensors[made.inside.index()];
+          TensorLabels& to = site.labels.tensors[use.inside.index()];
+          to.sums_divided = from.sums_divided;
+          to.are_maxima = from.are_maxima;
+        }
+      }
+  }
+
   /// Sums over what is cut are parts on each device: they may only be added up until they leave the region.
   Checked check_cut_sums() {
-    for (Site& site : sites_)
+    for (Site& site : sites_) {
+      take_sums_from_first_half(site);
       for (const Call& call : site.body->calls) {
         bool part = false, sums = false;
         each_tensor(call.arguments, [&](TensorId id) { part = part || site.labels.tensors[id.index()].sums_divided; });
@@ -266,6 +284,7 @@ class Labeler {
         if (Drawn known = call.drawn; !refine(known, drawn))
           return refuse(site, &call, "these random numbers cannot be drawn for each part", cut_help());
       }
+    }
     return Ok{};
   }
   /// What leaves is whole, or a part of a sum; tokens may leave. Gradients of what is cut are whole for each part.

@@ -126,7 +126,7 @@ class LayoutReplay {
     if (made.defined()) return made;
     const GraphTensor& known = body_[id];
     if (known.kind == TensorKind::Constant) made = table_.constants[static_cast<size_t>(known.constant)];
-    if (!made.defined() || made.sizes() != c10::IntArrayRef(known.layout.sizes))
+    if (!made.defined() || made.numel() == 0 || made.sizes() != c10::IntArrayRef(known.layout.sizes))
       made = empty_tensor(known.layout, c10::kMeta);
     return made;
   }

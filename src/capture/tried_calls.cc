@@ -108,7 +108,10 @@ Stack arguments_for(const PassBody& body, const Call& call, const OperatorTable&
                     c10::Device device) {
   const auto make = [&](TensorId id) {
     if (!id.valid()) return at::Tensor();
-    if (body[id].kind == TensorKind::Constant) return placed_constant(table, body[id].constant, device);
+    if (body[id].kind == TensorKind::Constant) {
+      const at::Tensor whole = placed_constant(table, body[id].constant, device);
+      if (whole.sizes() == c10::IntArrayRef(body[id].layout.sizes)) return whole;  // otherwise a part of it
+    }
     return numbers_like(body, id, numbers, device);
   };
   Stack stack;

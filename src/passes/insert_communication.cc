@@ -44,7 +44,9 @@ class Inserter {
     const Residence& cut = used.cut ? used : made;  // says how tokens are joined
     const bool apart = wants_tokens_apart(reader, value);
     NodeId source = edge.from;
-    if (made.cut) {
+    const bool halves = producer.group == reader.group && producer.tags.chunk == reader.tags.chunk &&
+                        producer.tags.pass == Pass::BI && reader.tags.pass == Pass::BW;
+    if (made.cut && !halves) {  // of one backward: parts of sums stay parts
       PIPER_CHECK(check_divided(value, producer, reader));
       const Partial partial = (*dag_.model)[value].partial;
       const bool scatters = apart && partial == Partial::Sum;

@@ -88,7 +88,7 @@ Checked check_memory(const std::vector<MemoryClaim>& claims) {
     return std::move(problem)
         .help(
             "piper check shows what takes the memory of each device, and what would help: zero, recompute, more stages")
-        .help("several hosts have more of it: piper launch --hosts; or make model or batch smaller");
+        .help("several hosts have more of it; or make model or batch smaller");
   }
   return Ok{};
 }

@@ -42,12 +42,6 @@ void expect_equal_to_eager(const Loss& loss) {
     expect_bit_equal(eager, captured_step(*captured, weights, inputs, random, backward));
 }
 
-TEST(LayOut, LossInAStorageOfAnotherSize) {
-  expect_equal_to_eager([](const Tensor& weight, const std::vector<Tensor>& in) {
-    return at::mse_loss(at::matmul(in[0], weight), in[1]);
-  });
-}
-
 TEST(LayOut, GradientWrittenAfterItIsMade) {
   expect_equal_to_eager([](const Tensor& weight, const std::vector<Tensor>& in) {
     return (at::maximum(weight, in[0].t().matmul(in[1])) * weight).mean();

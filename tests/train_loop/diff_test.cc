@@ -234,7 +234,7 @@ Result<DiffReport> against(const std::string& ours, const std::string& theirs) {
   const SourceFilePtr config = make_source(
       "c.toml",
       "[model]\nname = \"x\"\narch = \"llama3\"\nlayers = 2\nhidden = 16\nheads = 4\nkv_heads = 2\nffn = 24\n"
-      "vocab = 24\nseq = 6\n[step]\nbatch = 8\n[data]\nkind = \"reference\"\n");
+      "vocab = 24\nseq = 6\n[step]\nbatch = 8\nweights = \"float64\"\ngradients = \"float64\"\n[data]\nkind = \"reference\"\n");
   DiffRequest request;
   PIPER_TRY(request.schedule, parse_schedule(make_source("a.piper", ours)));
   PIPER_TRY(request.against, parse_schedule(make_source("b.piper", theirs)));

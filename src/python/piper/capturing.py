@@ -195,7 +195,7 @@ class _Frontend:
 
     def counts_differ(self, number: int) -> bool:
         """Whether samples of the example have this number in an input, and not all of them as often."""
-        counts = [(tensor == number).flatten(1).sum(1) for tensor in self.flatten(self._example)
+        counts = [(tensor == number).reshape(self.samples, -1).sum(1) for tensor in self.flatten(self._example)
                   if not tensor.is_floating_point() and not tensor.is_meta]
         return any(bool((count != count[0]).any()) for count in counts)
 

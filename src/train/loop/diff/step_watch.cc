@@ -41,7 +41,7 @@ StepWatch::StepWatch(const Plan& plan, const ModelGraph& graph, const Computatio
     if (parameter.partial) partial_.insert(parameter.name);
   for (const PlanTemplate& program : plan.templates)
     for (const int device : program.devices)
-      devices_.emplace(device, OnDevice{&program, PlanIndex(plan, program, device), {}, {}});
+      devices_.emplace(device, OnDevice{&program, PlanIndex(plan, program, device), {}, {}, {}});
 }
 
 void StepWatch::begin(const ReferenceStep* reference, const std::vector<DeviceRun*>& devices) {
