@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "must.h"
 #include "schedule/schedule_text.h"
 #include "train/loop/diff/diff_training.h"
 #include "train_loop/combination.h"
@@ -263,6 +264,22 @@ TEST(Diff, ComparesTwoSchedules) {
   ASSERT_TRUE(report) << render(report.error());
   EXPECT_TRUE(report->equal()) << print(*report);
   EXPECT_THAT(print(*report), HasSubstr("gradients of values belong to slices, and the slices are others"));
+}
+
+/// All devices have the one head of keys: each has a part of the sum that is its gradient, in whichever half of the backward.
+TEST(Diff, GradientsOfWholeParametersInTheSecondHalfOfABackward) {
+  const SourceFilePtr config = make_source(
+      "c.toml",
+      "[model]\nname = \"x\"\narch = \"llama3\"\nlayers = 2\nhidden = 16\nheads = 4\nkv_heads = 1\nffn = 24\n"
+      "vocab = 24\nseq = 6\n[step]\nbatch = 4\nweights = \"float64\"\ngradients = \"float64\"\n[data]\nkind = \"reference\"\n");
+  DiffRequest request;
+  request.schedule = must(parse_schedule(make_source(
+      "a.piper", "mesh(pp=2, tp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, along=pp, stages=2)\n"
+                 "cut({layer=*}, along=tp)\nuse zb-h1(stages=stage, microbatches=mb)\n")));
+  request.steps = 1;
+  auto report = diff_training(config, must(parse_train_config(config)), request);
+  ASSERT_TRUE(report) << render(report.error());
+  EXPECT_TRUE(report->equal()) << print(*report);
 }
 
 }  // namespace
