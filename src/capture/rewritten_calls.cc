@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
@@ -23,6 +24,16 @@ at::Tensor count(const at::Tensor& numbers, const c10::IValue& weights, int64_t 
   return at::zeros({length}, weighed.options()).scatter_add(0, counted, weighed);
 }
 
+/// What is joined, without what has no elements; the same list where that changes nothing, or the type of the result.
+std::vector<at::Tensor> with_elements(const std::vector<at::Tensor>& joined) {
+  std::vector<at::Tensor> out;
+  for (const at::Tensor& part : joined) {
+    if (part.scalar_type() != joined[0].scalar_type()) return joined;
+    if (part.numel() > 0) out.push_back(part);
+  }
+  return out.empty() ? joined : out;
+}
+
 }  // namespace
 
 bool rewrite_call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -35,7 +46,13 @@ bool rewrite_call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     result = at::as_strided(stack[base].toTensor(), stack[base + 1].toIntVector(), stack[base + 2].toIntVector(),
                             stack[base + 3].toOptional<int64_t>())
                  .clone();
-  else
+  else if (name == "aten::slice_backward" && stack[base].toTensor().numel() == 0)
+    result = at::zeros(stack[base + 1].toIntVector(), stack[base].toTensor().options());
+  else if (name == "aten::cat" && op.operator_name().overload_name.empty()) {
+    const std::vector<at::Tensor> joined = stack[base].toTensorVector(), parts = with_elements(joined);
+    if (parts.size() == joined.size()) return false;
+    result = at::cat(parts, stack[base + 1].toInt());
+  } else
     return false;
   stack.resize(base);
   stack.emplace_back(result);

@@ -11,6 +11,7 @@ namespace piper {
 /// Before a call is recorded, its arguments on top of the stack. True: it was made of other calls, which were recorded
 /// instead, and its result is there.
 /// `bincount` with a minlength has that length: a larger number is refused when the model runs, by the kernel.
+/// What has no elements has nothing to be labelled by: `cat` joins the others, `slice_backward` of it is zeros.
 /// `as_strided_copy` counts from the beginning of a storage, which a parameter shares with others: a view and its copy.
 bool rewrite_call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
