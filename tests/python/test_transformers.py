@@ -149,6 +149,10 @@ def test_one_device_is_bit_equal(name, dtype):
 
 def test_dropout_is_the_same_under_every_schedule():
     """However it slices the batch. And it is that of PyTorch with Piper's masks, call by call."""
+    def loss(model, batch):  # in float64, other than transformers' own
+        scores = model(input_ids=batch["input_ids"]).logits[:, :-1]
+        return torch.nn.functional.cross_entropy(scores.flatten(0, 1), batch["labels"][:, 1:].flatten())
+
     config = transformers.GPT2Config(vocab_size=62, n_embd=32, n_layer=4, n_head=4, n_positions=32)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).train()
     integration.use(model)
@@ -158,8 +162,8 @@ def test_dropout_is_the_same_under_every_schedule():
         piper.Schedule().devices(1).split(4).place({}, devices=[0]), piper.schedules.dualpipev(ranks=2, microbatches=4),
         piper.Schedule().devices(1).split(2).place({}, devices=[0]),
         piper.Schedule().devices(1).split(4).place({}, devices=[0]).recompute({"layer": "*"}))]
-    for run, most in zip(runs[1:], (1e-10, 1e-6, 1e-10), strict=True):  # other slices: transformers computes their losses in float32
-        assert plain.worst(run, runs[0])[0] < most
+    for run in runs[1:]:
+        assert plain.worst(run, runs[0])[0] < 1e-10
     with Masks(step=0, samples=8):
         expected = loss(model, batches(1)[0]).item()
     assert abs(expected - runs[0][0][0]) < 1e-12
