@@ -4,13 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/on_both.h"
 #include "runtime/optimizer/optimizer.h"
-
-#ifdef __CUDACC__
-#define PIPER_ON_BOTH __host__ __device__
-#else
-#define PIPER_ON_BOTH
-#endif
 
 namespace piper {
 

@@ -4,11 +4,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define PIPER_ON_BOTH __host__ __device__
-#else
-#define PIPER_ON_BOTH
-#endif
+#include "base/on_both.h"
 
 namespace piper {
 
