@@ -18,16 +18,10 @@
 #include "capture/show_directly.h"
 #include "capture/slice_form.h"
 #include "model/verify_model.h"
+#include "runtime/frame.h"
 
 namespace piper {
 namespace {
-
-c10::ScalarType scalar_type(DType dtype) {
-  constexpr c10::ScalarType types[] = {c10::ScalarType::Double, c10::ScalarType::Float, c10::ScalarType::BFloat16,
-                                       c10::ScalarType::Half,   c10::ScalarType::Long,  c10::ScalarType::Int,
-                                       c10::ScalarType::Char,   c10::ScalarType::Bool};
-  return types[static_cast<int>(dtype)];
-}
 
 /// Gradients are accumulated in the type that the step says, densely.
 void set_accumulators(PassBody& body, DType dtype) {

@@ -10,6 +10,7 @@
 #include "capture/draws.h"
 #include "capture/label_rules.h"
 #include "runtime/draw/draw_operator.h"
+#include "runtime/frame.h"
 
 namespace piper {
 namespace {
@@ -181,7 +182,7 @@ Checked place_samples(std::vector<CapturedSlice>& slices) {
     if (!drawn.is_complete())
       return error(ErrorCode::E603, {}, "the model draws other random numbers if a slice has more samples")
           .help("what is drawn must not depend on the size of the batch");
-    if (!drawn_dtype(static_cast<c10::ScalarType>(drawn.layout(0).element)))
+    if (!dtype_of(static_cast<c10::ScalarType>(drawn.layout(0).element)))
       return drawn.refuse("draws numbers of a type for which there is no generator")
           .help("draw float32 numbers, and convert them");
     std::optional<SamplePlace> place;

@@ -9,6 +9,7 @@
 
 #include "base/invariant.h"
 #include "capture/fit_sizes.h"
+#include "runtime/frame.h"
 
 namespace piper {
 namespace {
@@ -129,28 +130,15 @@ bool is_complex(int8_t element) {
 
 /// Of complex numbers that of their parts.
 std::optional<DType> dtype_of(int8_t element) {
-  switch (static_cast<c10::ScalarType>(element)) {
-    case c10::ScalarType::Double:
+  switch (const auto type = static_cast<c10::ScalarType>(element)) {
     case c10::ScalarType::ComplexDouble:
       return DType::Float64;
-    case c10::ScalarType::Float:
     case c10::ScalarType::ComplexFloat:
       return DType::Float32;
-    case c10::ScalarType::BFloat16:
-      return DType::BFloat16;
-    case c10::ScalarType::Half:
-      return DType::Float16;
-    case c10::ScalarType::Long:
-      return DType::Int64;
-    case c10::ScalarType::Int:
-      return DType::Int32;
-    case c10::ScalarType::Char:
     case c10::ScalarType::Byte:
       return DType::Int8;
-    case c10::ScalarType::Bool:
-      return DType::Bool;
     default:
-      return std::nullopt;
+      return piper::dtype_of(type);
   }
 }
 

@@ -156,6 +156,12 @@ c10::ScalarType scalar_type(DType dtype) {
   internal_error("a type of numbers");
 }
 
+std::optional<DType> dtype_of(c10::ScalarType type) {
+  for (size_t i = 0; i < dtype_count; ++i)
+    if (const auto dtype = static_cast<DType>(i); scalar_type(dtype) == type) return dtype;
+  return std::nullopt;
+}
+
 at::Tensor make_tensor(const TensorForm& form, c10::Device place) {
   return at::empty_strided(form.sizes, form.strides, c10::TensorOptions(place).dtype(form.dtype));
 }

@@ -126,6 +126,8 @@ class Frame {
 at::Tensor make_tensor(const TensorForm& form, c10::Device place = c10::kCPU);
 at::Tensor make_flat(DType dtype, int64_t elements, c10::Device place = c10::kCPU);
 c10::ScalarType scalar_type(DType dtype);
+/// The other way round; none: a type that plans do not have.
+std::optional<DType> dtype_of(c10::ScalarType type);
 
 /// The memory of a tensor that fills its storage.
 std::byte* bytes_of(const at::Tensor& tensor);

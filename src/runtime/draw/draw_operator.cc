@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "base/invariant.h"
+#include "runtime/frame.h"
 
 namespace piper {
 namespace {
@@ -13,7 +14,7 @@ void draw_on_host(const at::Tensor& into, int64_t kind, double a, double b, int6
   DrawPlace place = place_in(into, start, steps);
   const auto* const given = words.const_data_ptr<int64_t>();
   place.samples = {given + 1, static_cast<size_t>(words.numel()) - 1};
-  draw({static_cast<Distribution>(kind), a, b}, *drawn_dtype(into.scalar_type()), into.mutable_data_ptr(), place,
+  draw({static_cast<Distribution>(kind), a, b}, *dtype_of(into.scalar_type()), into.mutable_data_ptr(), place,
        static_cast<uint64_t>(given[0]));
 }
 
@@ -24,29 +25,6 @@ TORCH_LIBRARY_FRAGMENT(piper, m) {
 }
 TORCH_LIBRARY_IMPL(piper, CPU, m) {
   m.impl("draw_", draw_on_host);
-}
-
-std::optional<DType> drawn_dtype(c10::ScalarType type) {
-  switch (type) {
-    case c10::ScalarType::Double:
-      return DType::Float64;
-    case c10::ScalarType::Float:
-      return DType::Float32;
-    case c10::ScalarType::BFloat16:
-      return DType::BFloat16;
-    case c10::ScalarType::Half:
-      return DType::Float16;
-    case c10::ScalarType::Long:
-      return DType::Int64;
-    case c10::ScalarType::Int:
-      return DType::Int32;
-    case c10::ScalarType::Char:
-      return DType::Int8;
-    case c10::ScalarType::Bool:
-      return DType::Bool;
-    default:
-      return std::nullopt;
-  }
 }
 
 void draw_into(const at::Tensor& into, const Drawing& drawing, int64_t start, c10::IntArrayRef steps,

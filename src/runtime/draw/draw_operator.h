@@ -9,9 +9,6 @@
 
 namespace piper {
 
-/// None: no numbers of the type can be drawn.
-std::optional<DType> drawn_dtype(c10::ScalarType type);
-
 /// Fills a tensor. `steps`: of each of its dimensions, how far one index leads among the numbers of a sample, among
 /// samples, among slices. `words`: int64, the key and the first sample of every slice; here, or where the tensor is.
 void draw_into(const at::Tensor& into, const Drawing& drawing, int64_t start, c10::IntArrayRef steps,

@@ -11,6 +11,7 @@
 #include "runtime/cuda/draw.h"
 #include "runtime/cuda/gradient_sums.h"
 #include "runtime/draw/draw_operator.h"
+#include "runtime/frame.h"
 
 namespace piper {
 namespace {
@@ -64,7 +65,7 @@ void draw_on_gpu(const at::Tensor& into, int64_t kind, double a, double b, int64
   const auto count = static_cast<size_t>(words.numel());
   const at::Tensor there = words.is_cpu() && count > cuda::most_words_here ? words.to(into.device()) : words;
   const auto* const given = reinterpret_cast<const uint64_t*>(there.const_data_ptr<int64_t>());
-  cuda::draw({static_cast<Distribution>(kind), a, b}, *drawn_dtype(into.scalar_type()), into.mutable_data_ptr(), place,
+  cuda::draw({static_cast<Distribution>(kind), a, b}, *dtype_of(into.scalar_type()), into.mutable_data_ptr(), place,
              there.is_cpu() ? cuda::DrawWords{{given, count}} : cuda::DrawWords{{}, given},
              c10::cuda::getCurrentCUDAStream().stream());
 }
