@@ -237,9 +237,11 @@ class GraphWriter {
       std::vector<Seen> seen;
       for (size_t s = 0; s < slices_.size(); ++s) {
         const std::vector<LabelledSize>& dims = formed_[s].dims[value];
-        if (dims.size() != first.size() || dims[d].label != first[d].label)
-          return no_function(fmt::format("value {} has {} dimensions or {}", formed_[0].form.values[value],
-                                         first.size(), dims.size()));
+        const std::string& name = formed_[0].form.values[value];
+        if (dims.size() != first.size())
+          return no_function(fmt::format("value {} has {} dimensions or {}", name, first.size(), dims.size()));
+        if (dims[d].label != first[d].label)
+          return no_function(fmt::format("dimension {} of value {} is divided with some numbers of samples only", d, name));
         seen.push_back({slices_[s].samples, dims[d].size});
       }
       if (first[d].implied && std::all_of(seen.begin(), seen.end(), [](const Seen& one) { return one.size == 1; }))

@@ -1,6 +1,7 @@
 #include "capture/tried_calls.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zero.h>
 #include <fmt/format.h>
@@ -88,7 +89,7 @@ std::string signature(const PassBody& body, const Call& call, const OperatorTabl
 }
 
 /// What is tried, in this order. Some kernels look at their numbers: they invert matrices, or count from one.
-enum class Numbers { Zeros, Identities };
+enum class Numbers { Zeros, Identities, Distinct };
 
 at::Tensor numbers_like(const PassBody& body, TensorId id, Numbers numbers, c10::Device device) {
   const TensorLayout& layout = body[id].layout;
@@ -99,6 +100,9 @@ at::Tensor numbers_like(const PassBody& body, TensorId id, Numbers numbers, c10:
     out = at::empty({elements + 2 * others}, out.options()).as_strided(layout.sizes, layout.strides, others);
   }
   if (numbers == Numbers::Zeros) return out.zero_();
+  if (numbers == Numbers::Distinct) {
+    return out.copy_(at::arange(out.numel(), out.options().dtype(at::kDouble)).reshape(out.sizes()));
+  }
   if (out.dim() < 2 || !out.is_floating_point()) return out.fill_(1);
   out.zero_().diagonal(0, -2, -1).fill_(1);
   return out;
@@ -216,6 +220,24 @@ int64_t bytes_to_draw(const PassBody& body, const Call& call, const c10::Operato
   return bytes;
 }
 
+/// Where PyTorch has no rule for the sizes of results they come from a run on zeros, so they may be those of zeros. With
+/// one tensor that is seen on other numbers; with more, numbers may be places in another one, which nobody checks.
+std::string depends_on_numbers(const PassBody& body, const Call& call, const OperatorTable& table, c10::Device device) {
+  const c10::OperatorHandle& op = table.operators[call.op.index()];
+  for (const auto key : {c10::DispatchKey::Meta, c10::DispatchKey::CompositeImplicitAutograd,
+                         c10::DispatchKey::CompositeExplicitAutograd,
+                         c10::DispatchKey::CompositeExplicitAutogradNonFunctional})
+    if (op.hasKernelForDispatchKey(key)) return {};
+  int tensors = 0;
+  each_tensor(call.arguments, [&](TensorId id) { tensors += id.valid(); });
+  if (tensors != 1) return {};
+  try {
+    return try_with(body, call, table, Numbers::Distinct, device).problem;
+  } catch (const c10::Error&) {
+    return {};  // it wants other numbers
+  }
+}
+
 TriedCall try_call(const PassBody& body, const Call& call, const OperatorTable& table, c10::Device device) {
   TriedCall out;
   if (call.random >= 0) {  // is not made
@@ -224,7 +246,9 @@ TriedCall try_call(const PassBody& body, const Call& call, const OperatorTable& 
   }
   for (const Numbers numbers : {Numbers::Zeros, Numbers::Identities}) {
     try {
-      return try_with(body, call, table, numbers, device);
+      out = try_with(body, call, table, numbers, device);
+      if (out.problem.empty()) out.problem = depends_on_numbers(body, call, table, device);
+      return out;
     } catch (const c10::Error& failure) {
       if (out.problem.empty()) out.problem = fmt::format("cannot be tried: {}", failure.what_without_backtrace());
     }

@@ -24,7 +24,7 @@ struct TriedCall {
   std::string problem;                                // why what was recorded cannot be had; empty: it can
 };
 
-/// Runs every distinct call once on a device, on zeros of its shapes (or identities), and remembers what it saw. The
+/// Runs every distinct call on a device, on zeros of its shapes (or identities), and remembers what it saw. The
 /// number of threads must be that of later runs: some operators take memory for each.
 class TriedCalls {
  public:

@@ -128,16 +128,23 @@ Result<Schedule> load_input_schedule(const CompileInput& input) {
   return schedule;
 }
 
+Result<Cluster> load_input_cluster(const CompileInput& input) {
+  if (input.cluster.empty()) return Cluster{};
+  return load_cluster(input.cluster);
+}
+
+Cluster without_limits(Cluster cluster) {
+  for (DeviceKind& kind : cluster.kinds) kind.memory.reset();
+  return cluster;
+}
+
 Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& given) {
   CompileOptions options = given;
   CompiledInput out;
   PIPER_TRY(const Schedule schedule, load_input_schedule(input));
   PIPER_TRY(ModelGraph model, load_model(input.model, input.step, form_for(schedule)));
-  if (!input.cluster.empty()) {
-    PIPER_TRY(out.cluster, load_cluster(input.cluster));
-    options.cluster = out.cluster;
-    for (DeviceKind& kind : options.cluster.kinds) kind.memory.reset();  // fits() says so when all else is shown
-  }
+  PIPER_TRY(out.cluster, load_input_cluster(input));
+  options.cluster = without_limits(out.cluster);
   if (!input.costs.empty()) {
     PIPER_TRY(const SourceFilePtr file, read_file(input.costs, "cost table"));
     PIPER_TRY(options.costs, parse_cost_table(file));
@@ -188,36 +195,76 @@ int run(const CompileCommand& command) {
   return fine;
 }
 
-int run(const CheckCommand& command) {
-  ask_with_libtorch(command);
-  auto input = compile_input(command.input);
-  if (!input) return report(command.input, input.error());
-  const Compiled* compiled = &input->compiled;
-  auto fits = input->fits();
-  auto accepted = fits ? training_accepts(command) : TrainingAccepts::CannotSay;
-  if (!accepted) return report(command.input, accepted.error());
-  if (command.input.format == "json") {
-    put(summary_json(*compiled));
-    return fits ? fine : report(command.input, fits.error());
+namespace {
+
+/// A model that can be trained is refused where training refuses it, for training's reason, and only there. What is
+/// shown of it are the numbers of its analytic form, as in all other commands; of the captured one, where the analytic
+/// form cannot follow the schedule.
+struct CheckedInput {
+  CompiledInput input;
+  TrainingAnswer training;
+
+  Checked fits() const {
+    if (auto good = input.fits(); !good || !training.compiled) return good;
+    return check_capacity(training.compiled->plan, input.cluster);
   }
-  const Plan& plan = compiled->plan;
-  size_t devices = 0, idle = 0, ops = 0;
+};
+Result<CheckedInput> check_input(const CheckCommand& command) {
+  CheckedInput out;
+  PIPER_TRY(out.training, ask_training(command));
+  auto analytic = compile_input(command.input);
+  if (analytic) {
+    out.input = std::move(*analytic);
+    return out;
+  }
+  if (!out.training.compiled) return analytic.error();
+  PIPER_TRY(out.input.cluster, load_input_cluster(command.input));
+  out.input.compiled = std::move(*out.training.compiled);
+  out.training.compiled.reset();
+  return out;
+}
+
+void put_summary(const Compiled& compiled) {
+  const Plan& plan = compiled.plan;
+  size_t devices = 0, ops = 0;
   int64_t peak = 0;
   for (const PlanTemplate& t : plan.templates) {
     devices += t.devices.size();
-    if (!computes(t)) idle += t.devices.size();
     ops += t.ops.size();
     peak = std::max(peak, memory_peak(plan, t).total);
   }
-  put(memory_table(plan));
-  if (idle > 0) put(fmt::format("note: {} of {} devices have nothing to compute\n", idle, devices));
-  if (!fits) return report(command.input, fits.error());
   put(fmt::format("\nsound: {} devices in {} kinds, {} nodes, {} operations, plan {:016x}\n", devices,
-                  plan.templates.size(), compiled->linear.dag.nodes.size(), ops, hash(plan)));
+                  plan.templates.size(), compiled.linear.dag.nodes.size(), ops, hash(plan)));
   put("proved: every communication is matched and in one order, no deadlock, no race, no use after free, memory in "
       "issue order\n");
   put(fmt::format("peak memory of a device: {} ({} bytes)\n", human_bytes(peak), peak));
-  if (*accepted == TrainingAccepts::CannotSay)
+}
+
+void put_memory(const Plan& plan) {
+  put(memory_table(plan));
+  size_t devices = 0, idle = 0;
+  for (const PlanTemplate& t : plan.templates) {
+    devices += t.devices.size();
+    if (!computes(t)) idle += t.devices.size();
+  }
+  if (idle > 0) put(fmt::format("note: {} of {} devices have nothing to compute\n", idle, devices));
+}
+
+}  // namespace
+
+int run(const CheckCommand& command) {
+  ask_with_libtorch(command);
+  auto checked = check_input(command);
+  if (!checked) return report(command.input, checked.error());
+  const Compiled& compiled = checked->input.compiled;
+  const auto fits = checked->fits();
+  const bool json = command.input.format == "json";
+  if (json) put(summary_json(compiled));
+  if (!json) put_memory(compiled.plan);
+  if (!fits) return report(command.input, fits.error());
+  if (json) return fine;
+  put_summary(compiled);
+  if (!checked->training.asked)
     std::fputs("note: built without libtorch: whether piper train accepts the model with this schedule is not known\n",
                stderr);
   return fine;

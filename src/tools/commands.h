@@ -77,10 +77,16 @@ struct CompiledInput {
 Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& options = {});
 /// Of a model, and perhaps of a run.
 bool is_configuration(const CompileInput& input);
-/// Whether training accepts it too. Where the model is no configuration that can be trained there is nothing to ask;
-/// where libtorch is missing nobody can be asked.
-enum class TrainingAccepts { Yes, NothingToTrain, CannotSay };
-Result<TrainingAccepts> training_accepts(const CheckCommand& command);
+/// The cluster that the input names; unspecified accelerators if it names none.
+Result<Cluster> load_input_cluster(const CompileInput& input);
+/// Devices with all the memory that is asked for: whether a plan fits is said when all else is shown.
+Cluster without_limits(Cluster cluster);
+/// What training makes of a configuration, with the captured model.
+struct TrainingAnswer {
+  std::optional<Compiled> compiled = {};  // nothing: the model has an analytic form only, or nobody could be asked
+  bool asked = true;                      // there is libtorch, or nothing to ask
+};
+Result<TrainingAnswer> ask_training(const CheckCommand& command);
 /// Goes on as the program that has libtorch, if it can be asked and is not this one.
 void ask_with_libtorch(const CheckCommand& command);
 /// The schedule that the input names.

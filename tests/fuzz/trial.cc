@@ -18,6 +18,9 @@ long peak_memory() {
   return usage.ru_maxrss;
 }
 
+/// Inputs take milliseconds; one that takes this long does not end in practice, on any machine.
+constexpr double hung = 600;
+
 /// Time of this process only: a busy machine makes nothing a hang.
 double cpu_seconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
@@ -50,7 +53,7 @@ Tally try_mutations(const std::string& folder, int inputs,
     }
     const double seconds = cpu_seconds() - start;
     tally.slowest = std::max(tally.slowest, seconds);
-    EXPECT_LT(seconds, 10) << "from " << seed.name << ":\n" << text;
+    EXPECT_LT(seconds, hung) << "from " << seed.name << ":\n" << text;
     EXPECT_LT(peak_memory() - before, 1'000'000) << "kilobytes, from " << seed.name << ":\n" << text;
     if (testing::Test::HasFailure()) return tally;
   }

@@ -252,6 +252,13 @@ def test_kernel_that_cannot_be_tried_is_refused_before_it_runs(golden):
     golden("E609_not_tried.txt", str(caught.value))
 
 
+def test_sizes_that_depend_on_numbers_without_saying_so_are_refused():
+    """PyTorch has no rule for `_unique` and takes the size of what it gives for zeros."""
+    with pytest.raises(piper.CaptureError) as caught:
+        compiled(lambda model, batch: model(batch[0]).mean() + torch._unique(batch[1])[0].sum(), torch.randn(4, 3), torch.arange(4))
+    assert caught.value.code in ("E601", "E609") and "_unique" in str(caught.value)
+
+
 @pytest.mark.parametrize("function", [F.mse_loss, F.smooth_l1_loss, F.binary_cross_entropy, F.soft_margin_loss], ids=lambda f: f.__name__)
 def test_losses_in_storages_of_another_size(function):
     model = nn.Sequential(nn.Linear(3, 8), nn.Sigmoid())

@@ -104,6 +104,19 @@ def test_they_agree_on_experts(tmp_path, batch, factor):
     assert checked == trained
 
 
+ONE_KEY = REFERENCE.replace('"reference"\nlayers', '"llama3"\nkv_heads = 1\nffn = 32\nlayers')
+MIXTURE = REFERENCE.replace('"reference"\nlayers', '"reference-moe"\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\nlayers')
+
+
+@pytest.mark.parametrize("config, schedule, accepted", [
+    (ONE_KEY, CUT % "", True), (MIXTURE, CUT % ', sequence=on, parameters="*.w_down: 1"', False)])
+def test_they_agree_where_formulas_do_not(tmp_path, config, schedule, accepted):
+    checked, trained = both(tmp_path, config, schedule)
+    assert checked == trained and (checked[0] == 0) == accepted
+    code, output, errors = piper(tmp_path, "compile", "--emit", "grid", "x.toml", "x.piper")
+    assert (code == 0) != accepted, errors  # what goes by the formulas
+
+
 def test_names_that_cut_finds_nowhere_are_refused(tmp_path):
     checked, _ = both(tmp_path, REFERENCE, CUT % ', parameters="nosuch: 1"')
     assert checked[0] == 1 and "nosuch" in checked[1]

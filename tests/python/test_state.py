@@ -133,3 +133,38 @@ def test_what_depends_on_the_state_is_not_computed_again():
     schedule = piper.Schedule().devices(1).place({}, devices=[0]).recompute({"layer": "*"})
     with pytest.raises(piper.CaptureError, match="E606.*cannot be computed again: it uses buffer 0.seen"):
         piper.compile(graph, schedule)
+
+
+@pytest.mark.parametrize("name", ["1f1b, zero 3", "zero 3, recompute"])
+def test_in_eval_mode_they_stay(name):
+    """Normalised by the statistics that are there, which nobody changes: as a frozen backbone is trained."""
+    schedule, slices, _ = SCHEDULES[name]
+    torch.manual_seed(0)
+    model = Norms()
+    for layer in model.layers:
+        layer[1].eval()
+        nn.init.uniform_(layer[1].running_mean)
+        nn.init.uniform_(layer[1].running_var, 0.5, 2)
+    piper.annotate_modules(model, {"layer": "layers.*"})
+    graph = piper.capture(model, batch(0), loss=loss)
+    assert " state " not in graph.text()
+    optimizer = torch.optim.AdamW(model.parameters(), **plain.settings_for(model))
+    batches = [batch(seed) for seed in range(2)]
+    ours = plain.train_piper(graph, schedule, batches)
+    losses = []
+    for one in batches:
+        optimizer.zero_grad()
+        value = loss(model, one)  # without statistics of slices a mean of means
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    error, where = plain.worst(ours, (losses, {name: value.detach() for name, value in model.state_dict().items()}))
+    assert error < 1e-5, where
+
+
+def test_diff_lists_them():
+    model, _ = captured()
+    with piper.Trainer(model, replicas(1), example_batch=batch(0), loss=loss) as trainer:
+        found = trainer.diff(model, batch(0))
+    assert found.plan["equal"], found
+    assert {"layers.0.1.running_mean", "layers.3.1.running_var"} <= {one["name"] for one in found.plan["not_compared"]}

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "random/judge.h"
+#include "random/random_case.h"
+#include "train_loop/wrappers.h"
 
 namespace piper::random {
 namespace {
@@ -54,6 +56,27 @@ TEST(Found, RankWhoseDevicesStandInAnotherOrder) {
                       "place({layer=2}, devices=[1, 0], stage=2)", "place({layer=3}, devices=[3, 2], stage=3)",
                       "place({head=*}, devices=[3, 2], stage=3)", "replicate({}, devices=[0, 1] | [2, 3])",
                       "use interleaved-1f1b(stages=stage, microbatches=mb)"}));
+}
+
+/// The other direction: one computation of one device that is wrong in the sixth digit is seen, whatever the schedule.
+TEST(Planted, WrongDigitIsSeen) {
+  const auto one_digit = [](TrainSettings& settings) {
+    settings.computations = [](Computations& in) {
+      return intervene(in, [](const ComputationSite& site, const ComputationArguments& given, const auto& as_usual) {
+        as_usual(given);
+        if (site.name.starts_with("layer.0") && site.pass == Pass::F && !given.writes.empty() &&
+            given.slice.first_sample == 0 && given.writes.back().is_floating_point())
+          given.writes.back().mul_(1.000001);
+      });
+    };
+  };
+  int planted = 0;
+  for (uint64_t seed = 1; planted < 12; ++seed) {
+    const Case c = random_case(seed);
+    if (judge(c).kind != Verdict::Kind::Equal) continue;
+    ++planted;
+    EXPECT_EQ(judge(c, one_digit).what, "differs") << "seed " << seed << "\n" << c.shown();
+  }
 }
 
 }  // namespace

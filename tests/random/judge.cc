@@ -74,9 +74,14 @@ Trained first_gradients(Trained of) {
   return of;
 }
 
-std::vector<std::string> compared(const Case& c, const TrainableModel& model, const PreparedTraining& prepared) {
+using Plant = std::function<void(TrainSettings&)>;
+
+std::vector<std::string> compared(const Case& c, const TrainableModel& model, const PreparedTraining& prepared,
+                                  const Plant& plant) {
   const TrainSettings settings = settings_of(model, c.issue);
-  const Trained run = without_key_bias(train(model, *prepared.captured, prepared.plan, settings));
+  TrainSettings planted = settings;
+  if (plant) plant(planted);
+  const Trained run = without_key_bias(train(model, *prepared.captured, prepared.plan, planted));
   std::vector<std::string> out;
   for (size_t d = 0; d < run.peak_bytes.size(); ++d)
     if (run.peak_bytes[d] > run.planned_bytes[d])
@@ -117,9 +122,10 @@ std::string kind_of(const std::string& message) {
   return out.substr(0, 60);
 }
 
-Verdict judge_prepared(const Case& c, const TrainableModel& model, const PreparedTraining& prepared) {
+Verdict judge_prepared(const Case& c, const TrainableModel& model, const PreparedTraining& prepared,
+                       const Plant& plant) {
   try {
-    const std::vector<std::string> wrong = compared(c, model, prepared);
+    const std::vector<std::string> wrong = compared(c, model, prepared, plant);
     if (wrong.empty()) return {};
     return fault(wrong[0].substr(0, wrong[0].find(' ')) == "memory:" ? "more memory than planned" : "differs",
                  fmt::format("{}", fmt::join(wrong, "\n")));
@@ -129,28 +135,28 @@ Verdict judge_prepared(const Case& c, const TrainableModel& model, const Prepare
   }
 }
 
-Verdict judge_trained(const Case& c) {
+Verdict judge_trained(const Case& c, const Plant& plant) {
   Result<Schedule> schedule = parse_schedule(make_source("case.piper", c.schedule()));
   if (!schedule) return {Verdict::Kind::Refused, code_of(schedule.error()), render(schedule.error())};
   Result<const TrainableModel*> model = model_of(c);
   if (!model) return {Verdict::Kind::Refused, code_of(model.error()), render(model.error())};
   Result<PreparedTraining> prepared = prepare_training(**model, *schedule);
   const Verdict trained = prepared
-                              ? judge_prepared(c, **model, *prepared)
+                              ? judge_prepared(c, **model, *prepared, plant)
                               : Verdict{Verdict::Kind::Refused, code_of(prepared.error()), render(prepared.error())};
-  std::optional<Checked> check = checked(c);
-  if (!check || trained.kind == Verdict::Kind::Fault) return trained;
-  const std::string trains = prepared ? "accepts" : trained.what, checks = *check ? "accepts" : code_of(check->error());
+  if (trained.kind == Verdict::Kind::Fault) return trained;
+  const Checked check = checked(c);
+  const std::string trains = prepared ? "accepts" : trained.what, checks = check ? "accepts" : code_of(check.error());
   if (trains == checks) return trained;
   return fault(fmt::format("check: {}, train: {}", checks, trains),
-               (*check ? "" : "check:\n" + render(check->error())) + "train:\n" + trained.details);
+               (check ? "" : "check:\n" + render(check.error())) + "train:\n" + trained.details);
 }
 
 }  // namespace
 
-Verdict judge(const Case& c) {
+Verdict judge(const Case& c, const Plant& plant) {
   try {
-    return judge_trained(c);
+    return judge_trained(c, plant);
   } catch (const InternalError& problem) {
     return fault("internal error: " + kind_of(problem.what()), problem.what());
   } catch (const std::exception& problem) {

@@ -1,9 +1,11 @@
 // What becomes of a case: it trains as one device does, or it is refused before it runs. Anything else is a fault.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "random/case.h"
+#include "train_loop/trained.h"
 
 namespace piper::random {
 
@@ -16,6 +18,7 @@ struct Verdict {
 
 /// Trains two steps and compares losses, gradients, weights and moments with one device that runs the same slices in
 /// turn; asks `piper check` too, which must agree. Models and references are kept for the next case.
-Verdict judge(const Case& c);
+/// `plant`: a fault that the run is to have.
+Verdict judge(const Case& c, const std::function<void(TrainSettings&)>& plant = {});
 
 }  // namespace piper::random

@@ -27,7 +27,8 @@ SmallModel random_small_model(property::Random& random) {
   if (reference) return out;
   out.lines.push_back(out.experts ? "moe_ffn = 8" : "ffn = 12");
   if (!out.branches && arch != "gpt") out.lines.push_back(fmt::format("kv_heads = {}", random.pick<int>({1, 2, 4})));
-  if (arch == "gpt" || out.branches) out.lines.push_back("dropout = false");
+  if (arch == "gpt" || out.branches)
+    out.lines.push_back(fmt::format("dropout = {}", random.percent(50)));  // masks are those of one device
   if (arch == "qwen3-moe" && random.percent(30)) out.lines.push_back("shared_experts = 1");
   if (out.experts && random.percent(50)) out.lines.push_back("router_aux_loss_coef = 0.01");
   out.tied = arch == "gpt";

@@ -1,7 +1,7 @@
 // Random schedules for random small models: right, or refused before they run.
 //
 // In the environment: PIPER_CASES, how many; PIPER_SEED, the seed of the first, on which alone a case depends;
-// PIPER_SHRINK, how many smaller cases are tried for one with a fault; PIPER_KNOWN=1: known faults count too.
+// PIPER_SHRINK, how many smaller cases are tried for one with a fault.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,7 +11,6 @@
 #include <map>
 
 #include "random/judge.h"
-#include "random/known_faults.h"
 #include "random/random_case.h"
 #include "random/shrink.h"
 
@@ -66,7 +65,6 @@ TEST_P(RandomSchedules, AreRightOrRefused) {
     ++outcomes[verdict.kind == Verdict::Kind::Equal ? "equal" : verdict.what];
     equal += verdict.kind == Verdict::Kind::Equal;
     if (verdict.kind != Verdict::Kind::Fault || faults.contains(verdict.what)) continue;
-    if (is_known(verdict) && !from_environment("PIPER_KNOWN", 0)) continue;
     const Case least = shrink(c, verdict.what, static_cast<int>(from_environment("PIPER_SHRINK", 400)));
     faults[verdict.what] = fmt::format("{}: {}\n{}{}", title, verdict.what, least.shown(), judge(least).details);
     ADD_FAILURE() << faults[verdict.what];

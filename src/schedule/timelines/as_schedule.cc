@@ -43,7 +43,8 @@ std::vector<Order> orders_of(const Timeline& timeline, const std::string& stage,
       order.elements.push_back({{filter(cell.first)}, {}});
       if (cell.second) order.elements.back().parts.push_back(filter(*cell.second));
     }
-    orders.push_back(std::move(order));
+    const bool alone = order.elements.size() < 2 && (row.empty() || !row[0].second);  // nothing to order
+    if (!alone) orders.push_back(std::move(order));
   }
   return orders;
 }

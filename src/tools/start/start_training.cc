@@ -19,8 +19,8 @@ int start_training(const TrainInput& input) {
 
 }  // namespace
 
-Result<TrainingAccepts> training_accepts(const CheckCommand& command) {
-  return is_configuration(command.input) ? TrainingAccepts::CannotSay : TrainingAccepts::NothingToTrain;
+Result<TrainingAnswer> ask_training(const CheckCommand& command) {
+  return TrainingAnswer{std::nullopt, !is_configuration(command.input)};
 }
 void ask_with_libtorch(const CheckCommand& command) {
   if (is_configuration(command.input)) become(training_program(), command.command_line);

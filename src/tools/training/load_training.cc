@@ -41,17 +41,17 @@ Result<LoadedTraining> load(const TrainInput& input) {
   return out;
 }
 
-Result<TrainingAccepts> training_accepts(const CheckCommand& command) {
+Result<TrainingAnswer> ask_training(const CheckCommand& command) {
   const CompileInput& input = command.input;
-  if (!is_configuration(input)) return TrainingAccepts::NothingToTrain;
+  if (!is_configuration(input)) return TrainingAnswer{};
   PIPER_TRY(const SourceFilePtr file, read_file(input.model, "the configuration"));
   PIPER_TRY(const Schedule schedule, load_input_schedule(input));
   CompileOptions options;
-  if (!input.cluster.empty()) {
-    PIPER_TRY(options.cluster, load_cluster(input.cluster));
-  }
-  PIPER_TRY(const Trainable trainable, check_training(file, input.step, schedule, options));
-  return trainable == Trainable::Yes ? TrainingAccepts::Yes : TrainingAccepts::NothingToTrain;
+  TrainingAnswer out;
+  PIPER_TRY(const Cluster cluster, load_input_cluster(input));
+  options.cluster = without_limits(cluster);
+  PIPER_TRY(out.compiled, check_training(file, input.step, schedule, options));
+  return out;
 }
 
 void ask_with_libtorch(const CheckCommand&) {}  // here it is

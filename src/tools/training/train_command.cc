@@ -19,14 +19,12 @@
 #include "comm/processes/launcher.h"
 #include "cost/cost_table.h"
 #include "cost/load_cluster.h"
-#include "schedule/load_schedule.h"
 #include "tools/commands.h"
 #include "train/devices/join_mpi.h"
 #include "tools/training/load_training.h"
 #include "tools/supervise.h"
 #include "train/devices/use_gpu.h"
 #include "trace/chrome.h"
-#include "train/loop/diff/diff_training.h"
 #include "train/loop/flight_record.h"
 #include "train/loop/measured.h"
 #include "train/loop/plant_fault.h"
@@ -388,31 +386,6 @@ int run(const TrainCommand& command) {
   if (!world) return ending.code;
   if (world->rank() == 0) say_end(ending.code);
   return code_for_launcher(ending.code);
-}
-
-int run(const DiffCommand& command) try {
-  const bool color = command.input.color;
-  auto loaded = load(command.input);
-  if (!loaded) return report(command.format, color, loaded.error());
-  DiffRequest request;
-  request.schedule = loaded->schedule;
-  request.steps = command.input.steps.value_or(2);
-  request.options = {command.tolerance, command.find_nan};
-  request.threads = command.input.threads;
-  if (!command.against.empty()) {
-    auto other = load_schedule(command.against);
-    if (!other) return report(command.format, color, other.error());
-    request.against = std::move(*other);
-    request.against_name = command.against;
-  }
-  auto found = diff_training(loaded->file, loaded->config, request);
-  if (!found) return report(command.format, color, found.error());
-  put(command.format == "json" ? print_json(*found) : print(*found));
-  return found->equal() ? fine : refused;
-} catch (const RunError& problem) {
-  report(command.format, command.input.color, as_diagnostic(problem));
-  std::fflush(stdout);
-  std::_Exit(run_failed);  // threads that never come back are left behind
 }
 
 }  // namespace piper

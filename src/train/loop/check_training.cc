@@ -7,17 +7,17 @@
 
 namespace piper {
 
-Result<Trainable> check_training(const SourceFilePtr& config, const StepOverrides& step, const Schedule& schedule,
-                                 const CompileOptions& options) {
+Result<std::optional<Compiled>> check_training(const SourceFilePtr& config, const StepOverrides& step,
+                                               const Schedule& schedule, const CompileOptions& options) {
   PIPER_TRY(ConfigFile parsed, parse_config(config, training_sections));
   parsed.step = merge(step, parsed.step);
   const auto model = build_model(parsed, 0);
-  if (!model) return Trainable::No;
+  if (!model) return std::nullopt;
   PIPER_TRY(const TrainConfig train, parse_train_config(config));
   PIPER_CHECK(check_types(element_types(model->step, model->step.weights)));
-  PIPER_TRY(const PreparedTraining prepared, prepare_training(*model, schedule, options, {false, nullptr}));
-  PIPER_CHECK(check_device_count(train, *prepared.plan));
-  return Trainable::Yes;
+  PIPER_TRY(CompiledTraining training, compile_training(*model, schedule, options, {false, nullptr}));
+  PIPER_CHECK(check_device_count(train, training.compiled.plan));
+  return std::move(training.compiled);
 }
 
 }  // namespace piper

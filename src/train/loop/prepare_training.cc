@@ -140,17 +140,23 @@ Checked check_device_count(const TrainConfig& train, const Plan& plan) {
       .help("leave `devices` out, or change the mesh of the schedule");
 }
 
-Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
+Result<CompiledTraining> compile_training(const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Preparing& preparing) {
   PIPER_TRY(const CapturedModel sketched, sketch(model, schedule));
   PIPER_TRY(CapturedModel captured, capture_for(model, sketched, schedule, options, preparing));
-  PreparedTraining out;
+  CompiledTraining out;
   out.captured = std::make_shared<const CapturedModel>(std::move(captured));
-  PIPER_TRY(Compiled compiled, compile(*out.captured, schedule, options));
-  PIPER_CHECK(check_programs(*out.captured, compiled.plan));
-  if (preparing.fits) PIPER_CHECK(preparing.fits(compiled.plan));
-  out.plan = std::make_shared<const Plan>(std::move(compiled.plan));
+  PIPER_TRY(out.compiled, compile(*out.captured, schedule, options));
+  PIPER_CHECK(check_programs(*out.captured, out.compiled.plan));
+  if (preparing.fits) PIPER_CHECK(preparing.fits(out.compiled.plan));
   return out;
+}
+
+Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
+                                          const CompileOptions& options, const Preparing& preparing) {
+  PIPER_TRY(CompiledTraining training, compile_training(model, schedule, options, preparing));
+  return PreparedTraining{std::move(training.captured),
+                          std::make_shared<const Plan>(std::move(training.compiled.plan))};
 }
 
 Result<PreparedTraining> prepare_for_plan(const TrainableModel& model, const SourceFilePtr& plan, const Fits& fits) {

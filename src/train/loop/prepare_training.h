@@ -13,6 +13,12 @@
 
 namespace piper {
 
+struct CompiledTraining {
+  std::shared_ptr<const CapturedModel> captured;
+  Compiled compiled;
+};
+
+/// What devices need of it.
 struct PreparedTraining {
   std::shared_ptr<const CapturedModel> captured;
   std::shared_ptr<const Plan> plan;
@@ -46,6 +52,8 @@ struct Preparing {
 
 /// Captures the model, compiles the schedule, and captures again for the sizes of slices that it needs. Everything that
 /// the plan runs can be made then.
+Result<CompiledTraining> compile_training(const TrainableModel& model, const Schedule& schedule,
+                                          const CompileOptions& options = {}, const Preparing& preparing = {});
 Result<PreparedTraining> prepare_training(const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options = {}, const Preparing& preparing = {});
 /// Captures the model for a plan that another process has made.

@@ -78,6 +78,9 @@ Diff::Diff(const StepConfig& step, std::shared_ptr<const CapturedModel> captured
       watch_(*plan_, *captured_->graph(), one_by_one_.computations(), step_, options.tolerance) {
   report_.finite = options.find_nan;
   report_.against = "one device";
+  const ModelGraph& graph = *captured_->graph();
+  for (size_t chunk = 0; chunk < graph.chunks.size(); ++chunk)
+    for (const std::string& name : captured_->states(ChunkId(chunk), Pass::F)) buffers_.insert(name);
 }
 
 StepOutcome Diff::step(Job& job, StepSettings settings) {
@@ -113,6 +116,8 @@ void Diff::look(const std::vector<Finding>& findings, int64_t step) {
     }
   }
   report_.not_compared = watch_.not_compared();
+  for (const std::string& name : buffers_)
+    report_.not_compared.emplace(name, "a buffer that forward writes: each device has its own, of its samples");
 }
 
 FirstDifference Diff::describe(const Finding& finding, int64_t step) const {

@@ -82,6 +82,7 @@ class Diff {
   std::shared_ptr<const Plan> plan_;
   OneByOne one_by_one_;
   StepWatch watch_;
+  std::set<std::string> buffers_;  // of the model, which passes write
   DiffReport report_;
   ReferenceStep reference_;
 };
