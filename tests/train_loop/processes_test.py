@@ -4,6 +4,7 @@
     processes_test.py [--mpirun=PROGRAM] PIPER [Processes|Faults]    exit 77 where there is no mpirun
 """
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -361,18 +362,25 @@ class Faults(Jobs):
 
     def test_faults_while_the_job_forms(self):
         """Before all have joined MPI, which would wait for ever, and before anybody has a plan: the job ends and names the culprit."""
-        patience = 1
-        for fault, named in (("stop:1:joining", r"E805\]: .+ stopped on this host: rank 1 \(process \d+\)"),
-                             ("hang:1:joining", r"not come so far as to join the others: rank 1\n"),
-                             ("stop:0:forming", r"E805\]: .+ rank 0 does not answer.*\n  stopped on \S+: rank 0 \(process \d+\)"),
-                             ("hang:2:forming", r"E805\][^\x00]*rank 2 does not answer"),
-                             ("memory:2:forming", r"E801\]: rank 2 on \S+ cannot begin: ")):
+        patience = 2  # so a minute in which all have to come, but for the culprit
+        faults = {"stop:1:joining": r"E805\]: .+ stopped on this host: rank 1 \(process \d+\)",
+                  "hang:1:joining": r"not come so far as to join the others: rank 1\n",
+                  "stop:0:forming": r"E805\]: .+ rank 0 does not answer.*\n  stopped on \S+: rank 0 \(process \d+\)",
+                  "hang:2:forming": r"E805\][^\x00]*rank 2 does not answer",
+                  "memory:2:forming": r"E801\]: rank 2 on \S+ cannot begin: "}
+
+        def job(fault):
+            start = time.time()
+            result = self.launch("-n", "4", "c.toml", "--schedule", "1f1b.piper", "--patience", str(patience), "--fault", fault)
+            return result, time.time() - start
+
+        with concurrent.futures.ThreadPoolExecutor(len(faults)) as at_once:  # they do little but wait
+            jobs = list(at_once.map(job, faults))
+        for (fault, named), (result, seconds) in zip(faults.items(), jobs):
             with self.subTest(fault=fault):
-                start = time.time()
-                result = self.launch("-n", "4", "c.toml", "--schedule", "1f1b.piper", "--patience", str(patience), "--fault", fault)
                 self.assertIn(result.returncode, (1, 3), result.stderr)
                 self.assertRegex(result.stderr, named)
-                self.assertLess(time.time() - start, STARTING + 30 * patience + 2 * SLACK)
+                self.assertLess(seconds, STARTING + 30 * patience + 2 * SLACK)
 
     def test_last_operations_of_a_job_that_failed(self):
         result = self.launch("-n", "4", "c.toml", "--schedule", "dualpipev_experts.piper", "--steps", "100000", "--patience", "3",

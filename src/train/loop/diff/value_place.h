@@ -20,6 +20,9 @@ struct ValuePlace {
   Partial partial = Partial::No;          // all of `members` together have the sum, or the greatest
   std::vector<int> members;               // devices that share the samples, where the chunk is cut
   std::vector<int64_t> gathered;          // where experts are divided: the first samples of all slices that are here
+
+  /// The first samples of all slices that are here.
+  std::vector<int64_t> slices() const { return gathered.empty() ? std::vector<int64_t>{first_sample} : gathered; }
 };
 
 /// Of a computation on a device, for the slice with this index.

@@ -1,0 +1,168 @@
+// What computations and communications read and write: inputs, weights, values.
+#include "train/loop/diff/step_watch.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/invariant.h"
+
+namespace piper {
+namespace {
+
+using What = Finding::What;
+
+}  // namespace
+
+void StepWatch::look_at_run(int device, int index, Frame& frame) {
+  const PlannedOp& what = op(device, index);
+  const ComputationForm form = computations_.form(name(what.label), *what.label.pass);
+  const OnDevice& on = devices_.at(device);
+  const ValuePlace place = place_of_run(plan_, what, device, what.label.slice);
+  for (const int buffer : what.reads)
+    if (on.program->buffers[static_cast<size_t>(buffer)].category == Category::Activations &&
+        !on.index.written[static_cast<size_t>(buffer)])
+      look_at_value(device, index, buffer, frame, What::Input, index);
+  for (size_t i = 0; i < form.parameters.size(); ++i)
+    look_at_weight(device, index, form.parameters[i], place, frame, static_cast<int>(i));
+  for (const std::string& value : form.writes)
+    for (const int buffer : what.writes) {
+      const PlanBuffer& of = on.program->buffers[static_cast<size_t>(buffer)];
+      if (of.category == Category::Activations && name(of.label) == value)
+        look_at_value(device, index, buffer, frame, What::Value);
+    }
+  look_at_contributions(device, index, form, place, frame);
+  if (!reference_) keep_culprit(device, index, form, place, frame);
+}
+
+void StepWatch::look_at_value(int device, int index, int buffer, Frame& frame, What what, int reader) {
+  const PlanLabel& label = program(device).buffers[static_cast<size_t>(buffer)].label;
+  const ValuePlace* place = places_.find(device, buffer);
+  const Value* value = places_.value(label);
+  const at::Tensor& ours = frame[buffer];
+  if (!value || !place || !ours.defined()) return;
+  Finding finding = found(what, device, index, value->name, buffer);
+  finding.reader = reader;
+  finding.first_sample = place->first_sample;
+  finding.samples = place->samples;
+  if (!reference_) return finite(std::move(finding), ours, buffer);
+  if (!reference_->same_slices && label.pass && *label.pass != Pass::F && *label.pass != Pass::R)
+    return not_compared(value->name, "gradients of values belong to slices, and the slices are others");
+  std::vector<at::Tensor> wholes;
+  for (const int64_t first : place->slices()) {
+    const at::Tensor whole = reference_->values.find(*value, first, place->samples);
+    if (!whole.defined())
+      return not_compared(value->name, reference_->values.has(value->name)
+                                           ? "it has no dimension of samples, and the slices are others"
+                                           : "the other side has no value of this name");
+    wholes.push_back(by_dimensions(whole, *value, place->samples));
+    if (!wholes.back().defined()) return not_compared(value->name, "its tensor has other dimensions than the value");
+  }
+  const at::Tensor theirs = take_place(std::move(wholes), *value, *place);
+  if (theirs.numel() != ours.numel())
+    return not_compared(value->name, fmt::format("device {} has {} of its elements, which are {} there", device,
+                                                 ours.numel(), theirs.numel()));
+  if (place->partial == Partial::No) return compare(std::move(finding), ours, theirs, 0, 0, buffer);
+  const std::string key =
+      fmt::format("{} {} {} {} {}", value->name, name(op(device, index).label),
+                  static_cast<int>(*op(device, index).label.pass), place->first_sample, place->part.layout);
+  const at::Tensor together = join(key, ours, device, *place, place->partial, finding.devices);
+  if (together.defined()) compare(std::move(finding), together.to(ours.scalar_type()), theirs, 0, 0, buffer);
+}
+
+/// Undefined: not all have come yet. Of integers too, in float64.
+at::Tensor StepWatch::join(const std::string& key, const at::Tensor& part, int device, const ValuePlace& place,
+                           Partial how, std::vector<int>& devices) {
+  const at::Tensor wide = part.to(at::kDouble).contiguous();
+  const std::lock_guard lock(mutex_);
+  Joint& joint = joints_[key];
+  if (!joint.sum.defined())
+    joint.sum = wide.clone();
+  else
+    joint.sum = how == Partial::Max ? at::maximum(joint.sum, wide) : joint.sum + wide;
+  joint.devices.push_back(device);
+  if (joint.devices.size() < place.members.size()) return {};
+  devices = place.members;
+  return joint.sum;
+}
+
+StepWatch::Flat StepWatch::flat(int device, const std::vector<int>& buffers, const std::string& parameter) const {
+  const OnDevice& on = devices_.at(device);
+  const auto place = on.index.parameters.find(parameter);
+  for (const int buffer : buffers) {
+    const PlanBuffer& of = on.program->buffers[static_cast<size_t>(buffer)];
+    if (of.category == Category::Activations || of.category == Category::Temporaries) continue;
+    if (place != on.index.parameters.end() && place->second.bucket == of.label.name)
+      return {buffer, place->second.offset, place->second.elements};
+  }
+  internal_error("the plan has no buffer for parameter " + parameter);
+}
+
+/// What a computation at this place wants of a parameter, whatever the bucket says.
+at::Tensor StepWatch::piece(int device, const at::Tensor& whole, const std::string& parameter,
+                            const ValuePlace& place) const {
+  const PlanIndex& index = devices_.at(device).index;
+  BucketPart part = *index.buckets.at(index.parameters.find(parameter)->second.bucket).part;
+  if (place.parts.layout > 1) part.piece.layout = place.part.layout;
+  if (place.parts.cut > 1) part.piece.cut = place.part.cut;
+  return piece_of(whole, computations_.parameter(parameter), part).reshape({-1});
+}
+
+int StepWatch::writer_before(int device, int index, int buffer) const {
+  for (int i = index - 1; i >= 0; --i)
+    if (const std::vector<int>& writes = op(device, i).writes;
+        std::find(writes.begin(), writes.end(), buffer) != writes.end())
+      return i;
+  return -1;
+}
+
+void StepWatch::look_at_weight(int device, int index, const std::string& parameter, const ValuePlace& place,
+                               Frame& frame, int rank) {
+  const Flat at = flat(device, op(device, index).reads, parameter);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!seen_.insert(fmt::format("{} {} {} {}", device, at.buffer, parameter, place.part.layout)).second) return;
+  }
+  Finding finding = found(What::Weight, device, writer_before(device, index, at.buffer), parameter, rank);
+  finding.reader = index;
+  if (!reference_) return finite(std::move(finding), at.of(frame), at.buffer);
+  const auto whole = reference_->weights.find(parameter);
+  if (whole == reference_->weights.end())
+    return not_compared(parameter, "the other side has no parameter of this name");
+  compare(std::move(finding), at.of(frame), piece(device, whole->second, parameter, place), 0, 0, at.buffer);
+}
+
+void StepWatch::keep_culprit(int device, int index, const ComputationForm& form, const ValuePlace& place,
+                             Frame& frame) {
+  constexpr size_t enough = 64;  // what is not finite spreads, and only the first is asked for
+  const PlannedOp& what = op(device, index);
+  Culprit culprit{device, index, place, frame.settings().seed, {}, {}};
+  for (const std::string& value : form.reads)
+    for (const int buffer : what.reads)
+      if (const PlanBuffer& of = program(device).buffers[static_cast<size_t>(buffer)];
+          of.category == Category::Activations && name(of.label) == value)
+        culprit.reads.push_back(frame[buffer]);
+  for (const std::string& parameter : form.parameters) {
+    const at::Tensor view = flat(device, what.reads, parameter).of(frame);
+    const PlanIndex& at = devices_.at(device).index;
+    const Division pieces = at.buckets.at(at.parameters.find(parameter)->second.bucket).part->pieces;
+    culprit.parameters.push_back(view.view(computations_.parameter(parameter).piece_sizes(pieces)));
+  }
+  const auto finite_all = [](const std::vector<at::Tensor>& tensors) {
+    return std::all_of(tensors.begin(), tensors.end(), all_finite);
+  };
+  std::vector<at::Tensor> writes;
+  for (const int buffer : what.writes)
+    if (frame[buffer].defined()) writes.push_back(frame[buffer]);
+  if (finite_all(writes) || !finite_all(culprit.reads) || !finite_all(culprit.parameters)) return;
+  for (auto* tensors : {&culprit.reads, &culprit.parameters})
+    for (at::Tensor& tensor : *tensors) {
+      const at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+      tensor = copy.copy_(tensor);
+    }
+  const std::lock_guard lock(mutex_);
+  if (culprits_.size() < enough) culprits_.push_back(std::move(culprit));
+}
+
+}  // namespace piper
