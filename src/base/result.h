@@ -27,6 +27,7 @@ class [[nodiscard]] Result {
     invariant(!*this, "a Result with a value has no error");
     return std::get<1>(state_);
   }
+  const Diagnostic& error() const { return const_cast<Result*>(this)->error(); }
 
  private:
   T& value() {

@@ -88,10 +88,14 @@ bool refine(Drawn& drawn, const TensorLabels& labels) {
     Factors out;
     Factors known = joined_plain(drawn.dims[d]), added = joined_plain(labels.dims[d]);
     size_t at = 0;
+    const auto keep_ones = [&] {  // a slice of one sample still goes by its number
+      while (at < known.size() && known[at].size == 1) out.push_back(known[at++]);
+    };
     for (Factor factor : added) {
       const bool slots = factor.mark == Mark::Gathered;
       if (slots) out.push_back({1, Mark::Gathered});  // so many slices, one behind the other
       while (factor.size > 1) {
+        keep_ones();
         if (at >= known.size()) return false;
         Factor& next = known[at];
         const bool plain = factor.mark == Mark::Plain || slots;
@@ -109,6 +113,7 @@ bool refine(Drawn& drawn, const TensorLabels& labels) {
         }
       }
     }
+    keep_ones();
     drawn.dims[d] = std::move(out);
   }
   return true;

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string refusal(const std::string& text) {
+std::string table_refusal(const std::string& text) {
   auto table = parse_cost_table(make_source("costs", text));
   return table ? "accepted" : render(table.error());
 }
@@ -63,7 +63,7 @@ TEST(CostTable, MistakesAreNamed) {
       {"piper costs 1\nbucket0 update 4 1\n", "an update has 0 samples"},
       {"piper costs 1\nlayer.0 F 4 1\nlayer.0 F 4 2\n", "costs:3:1: error[E104]"},
   };
-  for (const auto& [text, message] : cases) EXPECT_THAT(refusal(text), HasSubstr(message)) << text;
+  for (const auto& [text, message] : cases) EXPECT_THAT(table_refusal(text), HasSubstr(message)) << text;
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ std::vector<double> durations(const TrainingDag& dag, const Cluster& cluster, co
   return must(node_seconds(dag, {cluster, table}));
 }
 
-Cluster parse(const std::string& text) {
+Cluster cluster_of(const std::string& text) {
   return must(parse_cluster(make_source("cluster", text)));
 }
 
@@ -53,7 +53,7 @@ ports = 4
 )";
 
 TEST(NodeSeconds, ComputationsAreAsSlowAsTheSlowestDevice) {
-  const Cluster cluster = parse(R"([device.fast]
+  const Cluster cluster = cluster_of(R"([device.fast]
 launch = 0
 peak.float32 = "10TFLOPS"
 [device.slow]
@@ -77,7 +77,7 @@ device = "slow"
 
 TEST(NodeSeconds, TransfersTakeTheOutermostLinkBetweenTheGroups) {
   for (const auto& [second, level] : {std::pair("2,3", 0), std::pair("3,4", 1), std::pair("8,9", 1)}) {
-    const Cluster cluster = parse(nodes_of_4);
+    const Cluster cluster = cluster_of(nodes_of_4);
     const TrainingDag dag = two_stages("0,1", second);
     const std::vector<double> seconds = durations(dag, cluster);
     int transfers = 0;
@@ -91,7 +91,7 @@ TEST(NodeSeconds, TransfersTakeTheOutermostLinkBetweenTheGroups) {
 }
 
 TEST(NodeSeconds, AGroupThatSendsToMoreDevicesSendsMore) {
-  const Cluster cluster = parse(nodes_of_4);
+  const Cluster cluster = cluster_of(nodes_of_4);
   const TrainingDag dag = two_stages("0,1", "4,5,6,7");
   const std::vector<double> seconds = durations(dag, cluster);
   for (size_t n = 0; n < dag.nodes.size(); ++n)
@@ -101,7 +101,7 @@ TEST(NodeSeconds, AGroupThatSendsToMoreDevicesSendsMore) {
 }
 
 TEST(NodeSeconds, CollectivesAreThoseOfTheirMembers) {
-  const Cluster cluster = parse(nodes_of_4);
+  const Cluster cluster = cluster_of(nodes_of_4);
   const TrainingDag dag = two_stages("0,1", "3,4");
   const std::vector<double> seconds = durations(dag, cluster);
   int reductions = 0;

@@ -6,13 +6,13 @@
 namespace piper {
 namespace {
 
-std::string refusal(const std::string& text) {
+std::string toml_refusal(const std::string& text) {
   auto root = parse_toml(make_source("c.toml", text));
   return root ? "" : render(root.error());
 }
 
 void expect_refused(const std::string& text, const std::vector<std::string>& parts) {
-  const std::string out = refusal(text);
+  const std::string out = toml_refusal(text);
   for (const std::string& part : parts) EXPECT_NE(out.find(part), std::string::npos) << text << "\n" << out;
   EXPECT_NE(out.find("help: "), std::string::npos) << out;
   EXPECT_EQ(out.find("Error while parsing"), std::string::npos) << out;
@@ -57,7 +57,7 @@ TEST(Toml, DeepNestingIsRefusedNotACrash) {
   expect_refused("a = " + both + "\n", {"nested more than 200"});
   std::string numbers = "a = [";
   for (int i = 0; i < 1000; ++i) numbers += "0.5, ";
-  EXPECT_EQ(refusal(numbers + "]\nb = \"[[[\" # {{{\n"), "");
+  EXPECT_EQ(toml_refusal(numbers + "]\nb = \"[[[\" # {{{\n"), "");
 }
 
 TEST(Toml, ASizeNeedsAUnit) {

@@ -18,7 +18,7 @@
 namespace piper {
 namespace {
 
-Plan parse(const std::string& text) {
+Plan parsed(const std::string& text) {
   auto plan = parse_plan(make_source("plan", text));
   if (!plan) throw std::runtime_error(render(plan.error()));
   return *std::move(plan);
@@ -30,7 +30,7 @@ std::string words_of(Checked& result) {
 }
 
 /// Two devices, two streams; group 0 is device 0, group 1 is device 1, partition 0 both.
-const std::string header =
+const std::string plan_header =
     "plan small costs=0\n"
     "stream compute\nstream comm\n"
     "name a\nname x\nname y\n"
@@ -50,7 +50,7 @@ const std::string receives_x =
 
 struct Planted {
   std::string name;
-  std::string sound, faulty;  // what follows the header
+  std::string sound, faulty;  // what follows the plan_header
   ErrorCode code;
   std::vector<std::string> culprits;  // all in the message or its notes
 };
@@ -295,10 +295,10 @@ std::vector<Planted> structures() {
 class PlantedFault : public testing::TestWithParam<Planted> {};
 
 TEST_P(PlantedFault, IsFoundAndTheCulpritNamed) {
-  const auto text = [](const std::string& body) { return body.starts_with("plan") ? body : header + body; };
-  auto sound = verify(parse(text(GetParam().sound)));
+  const auto text = [](const std::string& body) { return body.starts_with("plan") ? body : plan_header + body; };
+  auto sound = verify(parsed(text(GetParam().sound)));
   EXPECT_TRUE(sound) << words_of(sound);
-  auto faulty = verify(parse(text(GetParam().faulty)));
+  auto faulty = verify(parsed(text(GetParam().faulty)));
   ASSERT_FALSE(faulty);
   EXPECT_EQ(name(faulty.error().code), name(GetParam().code)) << words_of(faulty);
   for (const std::string& culprit : GetParam().culprits)
@@ -315,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(Structures, PlantedFault, testing::ValuesIn(structures(
 
 /// Indices that the text form cannot even write.
 TEST(VerifyPlan, IndicesOutOfRangeAreFound) {
-  const Plan good = parse(header + x_to_1 + "template [0]\n" + weights +
+  const Plan good = parsed(plan_header + x_to_1 + "template [0]\n" + weights +
                           "op 0 send x on comm communication=0 reads(%0)\n" + receives_x);
   ASSERT_TRUE(verify(good));
   const std::vector<std::function<void(Plan&)>> faults = {
@@ -362,7 +362,7 @@ Cluster with_memory(int64_t bytes) {
 }
 
 TEST(VerifyPlan, CapacityIsChecked) {
-  const Plan plan = parse(header +
+  const Plan plan = parsed(plan_header +
                           "template [1]\nbuffer 0 weights 100 x persistent\nbuffer 1 activations 50 y\n"
                           "op 0 run a on compute reads(%0)\nop 1 run a on compute writes(%1) frees(%1) origin=0\n");
   EXPECT_TRUE(check_capacity(plan, with_memory(150)));

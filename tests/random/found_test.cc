@@ -58,6 +58,13 @@ TEST(Found, RankWhoseDevicesStandInAnotherOrder) {
                       "use interleaved-1f1b(stages=stage, microbatches=mb)"}));
 }
 
+/// Which is a dimension of size 1 that still has a number.
+TEST(Found, DropoutUnderACutInSlicesOfOneSample) {
+  Case c = small({"mesh(tp=2)", "split(batch, parts=8, as=mb)", "place({}, mesh={})", "cut({layer=*}, along=tp)"});
+  c.model = {"arch = \"gpt\"", "hidden = 16", "heads = 4", "vocab = 32", "seq = 4", "ffn = 12", "dropout = true", "layers = 2"};
+  expect_equal(c);
+}
+
 /// The other direction: one computation of one device that is wrong in the sixth digit is seen, whatever the schedule.
 TEST(Planted, WrongDigitIsSeen) {
   const auto one_digit = [](TrainSettings& settings) {

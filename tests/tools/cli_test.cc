@@ -12,7 +12,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::string root = PIPER_SOURCE_DIR;
 const std::string inputs = "examples/moe.toml examples/dualpipe.piper";
 
 TEST(CommandLine, ChecksTheExample) {

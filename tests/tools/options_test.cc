@@ -9,8 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string root = PIPER_SOURCE_DIR;
-const std::string inputs = root + "/examples/moe.toml " + root + "/examples/dualpipe.piper";
+const std::string full_inputs = root + "/examples/moe.toml " + root + "/examples/dualpipe.piper";
 
 TEST(Options, NumbersAreNumbersToTheLastCharacter) {
   const std::string folder = temporary_folder();
@@ -30,7 +29,7 @@ TEST(Options, NumbersAreNumbersToTheLastCharacter) {
 
 TEST(Options, NothingIsWrittenOverAnInput) {
   const std::string folder = temporary_folder();
-  ASSERT_EQ(run_piper("simulate " + inputs + " --cluster h100 --trace t.json", folder).exit_code, 0);
+  ASSERT_EQ(run_piper("simulate " + full_inputs + " --cluster h100 --trace t.json", folder).exit_code, 0);
   const std::string trace = read_text(folder + "/t.json");
   ASSERT_EQ(std::system(("ln " + folder + "/t.json " + folder + "/same.json").c_str()), 0);
   for (const std::string output : {"t.json", "./t.json", "same.json"}) {

@@ -10,6 +10,9 @@ struct ProgramResult {
   std::string output, errors;
 };
 
+/// Of the repository.
+inline const std::string root = PIPER_SOURCE_DIR;
+
 /// `piper ARGUMENTS` through a shell, in `folder`.
 ProgramResult run_piper(const std::string& arguments, const std::string& folder);
 

@@ -13,7 +13,6 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::string root = PIPER_SOURCE_DIR;
 const std::string example = "simulate examples/moe.toml examples/dualpipe.piper --cluster h100 ";
 
 json simulated(const std::string& options = "") {

@@ -70,7 +70,7 @@ TEST(FlightFile, Text) {
   EXPECT_THAT(text, HasSubstr("-0.900 s  step 6 op 1 recv layer.\"0\" F mb=1 on p2p (s.piper:3): 150.000 ms\n"));
   EXPECT_THAT(text, HasSubstr("-0.750 s  step 7 op 0 run layer.\"0\" F mb=1 on compute (s.piper:3): under way\n"));
   EXPECT_THAT(text,
-              testing::Not(HasSubstr("-1.000 s  step 6 op 0 run layer.\"0\" F mb=1 on compute (s.piper:3): 100")));
+              ::testing::Not(HasSubstr("-1.000 s  step 6 op 0 run layer.\"0\" F mb=1 on compute (s.piper:3): 100")));
   EXPECT_THAT(text, HasSubstr("clocks are known to 2.000 ms"));
 }
 

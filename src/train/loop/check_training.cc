@@ -12,12 +12,12 @@ Result<std::optional<Compiled>> check_training(const SourceFilePtr& config, cons
   PIPER_TRY(ConfigFile parsed, parse_config(config, training_sections));
   parsed.step = merge(step, parsed.step);
   const auto model = build_model(parsed, 0);
-  if (!model) return std::nullopt;
+  if (!model) return std::optional<Compiled>();
   PIPER_TRY(const TrainConfig train, parse_train_config(config));
   PIPER_CHECK(check_types(element_types(model->step, model->step.weights)));
   PIPER_TRY(CompiledTraining training, compile_training(*model, schedule, options, {false, nullptr}));
   PIPER_CHECK(check_device_count(train, training.compiled.plan));
-  return std::move(training.compiled);
+  return std::optional(std::move(training.compiled));
 }
 
 }  // namespace piper
