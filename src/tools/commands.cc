@@ -198,8 +198,8 @@ int run(const CompileCommand& command) {
 namespace {
 
 /// A model that can be trained is refused where training refuses it, for training's reason, and only there. What is
-/// shown of it are the numbers of its analytic form, as in all other commands; of the captured one, where the analytic
-/// form cannot follow the schedule.
+/// shown of it are names and numbers of its analytic form, as in all other commands; those of the captured one, where
+/// the analytic form cannot follow the schedule.
 struct CheckedInput {
   CompiledInput input;
   TrainingAnswer training;
@@ -210,17 +210,17 @@ struct CheckedInput {
   }
 };
 Result<CheckedInput> check_input(const CheckCommand& command) {
-  CheckedInput out;
-  PIPER_TRY(out.training, ask_training(command));
+  auto training = ask_training(command);
   auto analytic = compile_input(command.input);
-  if (analytic) {
-    out.input = std::move(*analytic);
-    return out;
+  if (!training) {
+    const bool same = !analytic && analytic.error().code == training.error().code;
+    return same ? analytic.error() : training.error();
   }
-  if (!out.training.compiled) return analytic.error();
+  if (analytic) return CheckedInput{std::move(*analytic), std::move(*training)};
+  if (!training->compiled || !command.input.costs.empty()) return analytic.error();  // costs are of the analytic form
+  CheckedInput out;
   PIPER_TRY(out.input.cluster, load_input_cluster(command.input));
-  out.input.compiled = std::move(*out.training.compiled);
-  out.training.compiled.reset();
+  out.input.compiled = std::move(*training->compiled);
   return out;
 }
 
