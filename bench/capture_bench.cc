@@ -25,7 +25,7 @@ double calls_of(const CapturedModel& captured, std::initializer_list<Pass> passe
   double calls = 0;
   for (const ChunkBodies& chunk : captured.slices()[0].chunks)
     for (const Pass pass : passes)
-      if (const PassBody* body = chunk.find(pass)) calls += static_cast<double>(body->calls.size());
+      if (const ChunkIr* body = chunk.find(pass)) calls += static_cast<double>(body->calls.size());
   return calls;
 }
 

@@ -34,7 +34,7 @@ class Bench {
   explicit Bench(MpiWorld& world) : world_(world), devices_(world.make(world.ranks(), std::chrono::minutes(1))) {
     std::vector<int> members;
     for (int d = 0; d < world.ranks(); ++d) members.push_back(d);
-    device().make_circle(members);
+    device().make_group(members);
   }
 
   /// There and back, half of it.
@@ -50,7 +50,7 @@ class Bench {
   }
   void all_reduce(size_t bytes) {
     std::vector<std::byte> data(bytes);
-    measure("all_reduce", bytes, 1, [&] { device().all_reduce(0, number_, data, Number::Float32); });
+    measure("all_reduce", bytes, 1, [&] { device().all_reduce(0, number_, data, DataType::Float32); });
   }
   /// Rank 0 comes late, as somebody always does in a step: from then on.
   void all_to_all(size_t bytes) {
@@ -80,7 +80,7 @@ class Bench {
 
   void meet() {
     std::vector<double> x(1);
-    device().all_reduce(0, ++number_, std::as_writable_bytes(std::span(x)), Number::Float64);
+    device().all_reduce(0, ++number_, std::as_writable_bytes(std::span(x)), DataType::Float64);
   }
 
   void measure(const char* what, size_t bytes, int halves, const std::function<void()>& run, int times = 0,

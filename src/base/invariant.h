@@ -1,4 +1,4 @@
-// What must hold whatever the user wrote; a failure is our bug, never the user's.
+// What must hold whatever the user wrote; a failure is an internal error, never the user's.
 #pragma once
 
 #include <stdexcept>

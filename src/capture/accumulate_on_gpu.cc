@@ -15,11 +15,11 @@ namespace {
 /// What a kernel of a few microseconds adds.
 constexpr int64_t small_elements = 1 << 16;
 
-bool is_gradient(const PassBody& body, TensorId tensor) {
+bool is_gradient(const ChunkIr& body, TensorId tensor) {
   return std::any_of(body.gradients.begin(), body.gradients.end(),
                      [&](const ExternalUse& use) { return use.inside == tensor; });
 }
-void drop_calls(PassBody& body, const std::vector<char>& dropped) {
+void drop_calls(ChunkIr& body, const std::vector<char>& dropped) {
   std::vector<Call> kept;
   std::vector<CallId> now(body.calls.size());
   for (size_t i = 0; i < body.calls.size(); ++i) {
@@ -43,7 +43,7 @@ bool is_wider(const TensorLayout& sum, const TensorLayout& narrow) {
   return type_of(sum) == c10::ScalarType::Float && is_narrow(narrow);
 }
 /// The call only shows the storage in another way, whoever looks.
-bool shows_only(const PassBody& body, const Call& call, StorageId storage) {
+bool shows_only(const ChunkIr& body, const Call& call, StorageId storage) {
   bool only = call.writes.empty();
   for (const auto* list : {&call.arguments, &call.results})
     each_tensor(*list, [&](TensorId id) { only &= body[id].storage == storage; });
@@ -66,7 +66,7 @@ struct OnlyAdded {
 
 class Fusion {
  public:
-  Fusion(PassBody& body, const OperatorGraph& graph)
+  Fusion(ChunkIr& body, const OperatorGraph& graph)
       : body_(body), graph_(graph), dropped_(body.calls.size(), 0), users_(body.storages.size()) {
     for (size_t i = 0; i < body.calls.size(); ++i)
       for (const auto* list : {&body.calls[i].arguments, &body.calls[i].results})
@@ -140,7 +140,7 @@ class Fusion {
     call.writes = {body_[found.into].storage};
   }
 
-  PassBody& body_;
+  ChunkIr& body_;
   const OperatorGraph& graph_;
   std::vector<char> dropped_;               // by call
   std::vector<std::vector<size_t>> users_;  // by storage: calls that name it
@@ -149,7 +149,7 @@ class Fusion {
 /// Sums that autograd makes along the way.
 class SumFusion {
  public:
-  SumFusion(PassBody& body, const OperatorGraph& graph)
+  SumFusion(ChunkIr& body, const OperatorGraph& graph)
       : body_(body), graph_(graph), fused_(find_operator(graph, "aten::addmm_")), dropped_(body.calls.size(), 0) {}
 
   void run() {
@@ -226,7 +226,7 @@ class SumFusion {
   }
   bool only_shows(size_t call, StorageId storage) const { return shows_only(body_, body_.calls[call], storage); }
 
-  PassBody& body_;
+  ChunkIr& body_;
   const OperatorGraph& graph_;
   const OperatorId fused_;
   std::vector<char> dropped_;  // by call
@@ -234,17 +234,17 @@ class SumFusion {
 
 }  // namespace
 
-PassBody accumulate_where_computed(PassBody body, const OperatorGraph& graph) {
+ChunkIr accumulate_where_computed(ChunkIr body, const OperatorGraph& graph) {
   Fusion(body, graph).run();
   return body;
 }
 
-PassBody add_in_products(PassBody body, const OperatorGraph& graph) {
+ChunkIr add_in_products(ChunkIr body, const OperatorGraph& graph) {
   SumFusion(body, graph).run();
   return body;
 }
 
-PassBody accumulate_together(PassBody body, const OperatorGraph& graph) {
+ChunkIr accumulate_together(ChunkIr body, const OperatorGraph& graph) {
   const OperatorId together = find_operator(graph, "piper::add_to_each");
   if (!together.valid()) return body;
   std::unordered_map<StorageId, int> writes;  // how often somebody does: the order of several is kept

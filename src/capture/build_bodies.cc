@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "base/invariant.h"
-#include "capture/pass_body.h"
+#include "capture/chunk_ir.h"
 
 namespace piper {
 namespace {
@@ -81,8 +81,8 @@ class BodyBuilder {
  public:
   BodyBuilder(GraphFacts& facts, int group) : facts_(facts), graph_(facts.graph), group_(group) {}
 
-  PassBody build(const std::vector<CallId>& calls, const std::set<Content>& outputs,
-                 const std::vector<Contribution>& contributions) {
+  ChunkIr build(const std::vector<CallId>& calls, const std::set<Content>& outputs,
+                const std::vector<Contribution>& contributions) {
     Wanted wanted;
     for (const Content& content : outputs) wanted.storages.insert(content.storage);
     for (const Contribution& contribution : contributions) wanted.tensors.insert(contribution.value);
@@ -236,7 +236,7 @@ class BodyBuilder {
   GraphFacts& facts_;
   const OperatorGraph& graph_;
   int group_;
-  PassBody body_;
+  ChunkIr body_;
   std::unordered_map<TensorId, TensorId> map_;
   std::unordered_map<StorageId, StorageId> storages_;
   std::unordered_set<StorageId> changed_;
@@ -313,7 +313,7 @@ class BodiesBuilder {
   void want(const Content& content) {
     if (content.group >= 0) wanted_[content.group].insert(content);
   }
-  void want_reads(const PassBody& body) {
+  void want_reads(const ChunkIr& body) {
     for (const ContentUse& use : body.reads) want(use.content);
   }
 
@@ -321,7 +321,7 @@ class BodiesBuilder {
     const ChunkCalls& chunk = chunks_[static_cast<size_t>(c)];
     const int group = 2 * static_cast<int>(chunks_.size()) - 1 - c;
     const std::set<Content> outputs = wanted_[group];
-    PassBody whole = BodyBuilder(facts_, group).build(chunk.backward, outputs, chunk.contributions);
+    ChunkIr whole = BodyBuilder(facts_, group).build(chunk.backward, outputs, chunk.contributions);
     if (whole.empty()) return;
     build_halves(chunk, group, outputs, bodies);
     want_reads(whole);
@@ -344,14 +344,14 @@ class BodiesBuilder {
       (made_by_input.contains(contribution.value) ? early : late).push_back(contribution);
 
     // what BI leaves for BW has the group of the whole backward: nobody else writes it
-    const auto own_to_weight = [&](const PassBody& body) {
+    const auto own_to_weight = [&](const ChunkIr& body) {
       std::set<Content> handed = outputs;
       for (const ContentUse& use : body.reads)
         if (use.content.group == group) handed.insert(use.content);
       return handed;
     };
-    PassBody last = BodyBuilder(facts_, group + 1).build(weight, {}, late);
-    PassBody first = BodyBuilder(facts_, group).build(input, own_to_weight(last), early);
+    ChunkIr last = BodyBuilder(facts_, group + 1).build(weight, {}, late);
+    ChunkIr first = BodyBuilder(facts_, group).build(input, own_to_weight(last), early);
     if (!last.empty()) {
       want_from_before(last, group);
       bodies.passes[static_cast<size_t>(Pass::BW)] = std::move(last);
@@ -361,7 +361,7 @@ class BodiesBuilder {
       bodies.passes[static_cast<size_t>(Pass::BI)] = std::move(first);
     }
   }
-  void want_from_before(const PassBody& body, int group) {
+  void want_from_before(const ChunkIr& body, int group) {
     for (const ContentUse& use : body.reads)
       if (use.content.group != group) want(use.content);
   }

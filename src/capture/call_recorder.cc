@@ -388,7 +388,7 @@ void Recorder::run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts
     if (is_fake()) mend_shapes(op, stack);
   } catch (const c10::NotImplementedError&) {
     refuse(error(ErrorCode::E602, {}, fmt::format("{}: no shape rule for {}", where(), full_name(op)))
-               .help("capture runs the model without numbers; this operator does not say there how large its "
+               .help("capture runs the model on fake tensors; this operator does not say there how large its "
                      "results are")
                .help("write it with other operators, or add a rule to src/capture/shape_rules.cc"));
   } catch (...) {
@@ -494,7 +494,7 @@ void Recorder::make_reproducible(const c10::OperatorHandle& op, Call& call) {
 void Recorder::refuse_data_dependent(const c10::OperatorHandle& op) {
   refuse(error(ErrorCode::E601, {},
                fmt::format("{}: {} depends on numbers that are known only when the model runs", where(), full_name(op)))
-             .help("capture runs the model once without numbers; what it computes may depend on shapes only")
+             .help("capture runs the model once on fake tensors; what it computes may depend on shapes only")
              .help(std::string(instead_of(op))));
 }
 

@@ -13,9 +13,9 @@
 
 #include "base/diagnostic.h"
 #include "capture/annotate.h"
-#include "capture/known_tensors.h"
 #include "capture/operator_table.h"
 #include "capture/shape_rules.h"
+#include "capture/tensor_interner.h"
 
 namespace piper {
 
@@ -79,7 +79,7 @@ class Recorder : public ScopeListener {
   /// Has no numbers, only a shape.
   bool is_traced(const at::Tensor& tensor) const;
   bool has_traced(const torch::jit::Stack& stack, size_t from) const;
-  /// Whether the call is about tensors without numbers. On meta, factories without a device are.
+  /// Whether the call is about fake tensors. On meta, factories without a device are.
   bool touches_traced(const OperatorFacts& facts, torch::jit::Stack& stack, size_t base) const;
 
   Call describe(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& stack, size_t base);
@@ -112,9 +112,9 @@ class Recorder : public ScopeListener {
   TensorId constant_without_elements(const at::Tensor& tensor);
   TensorId add_constant(const at::Tensor& tensor);
 
-  KnownTensors tensors_;
+  TensorInterner tensors_;
   std::unordered_map<c10::StorageImpl*, std::string> originals_;
-  const c10::Device device_;  // of tensors without numbers
+  const c10::Device device_;  // of fake tensors
   bool running_ = false;
   ScopeId scope_;
   std::map<std::pair<int32_t, std::string>, int> instances_;

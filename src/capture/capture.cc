@@ -8,15 +8,15 @@
 
 #include "base/invariant.h"
 #include "capture/accumulate_on_gpu.h"
-#include "capture/calls_beside.h"
+#include "capture/as_strided_views.h"
 #include "capture/count_work.h"
 #include "capture/cut_regions.h"
 #include "capture/lay_out_results.h"
 #include "capture/localize.h"
 #include "capture/running_statistics.h"
 #include "capture/sample_labels.h"
-#include "capture/show_directly.h"
-#include "capture/slice_form.h"
+#include "capture/shape_signature.h"
+#include "capture/side_stream.h"
 #include "model/verify_model.h"
 #include "runtime/frame.h"
 
@@ -24,7 +24,7 @@ namespace piper {
 namespace {
 
 /// Gradients are accumulated in the type that the step says, densely.
-void set_accumulators(PassBody& body, DType dtype) {
+void set_accumulators(ChunkIr& body, DType dtype) {
   for (const ExternalUse& use : body.gradients) {
     GraphTensor& tensor = body.tensors[use.inside.index()];
     tensor.layout.element = static_cast<int8_t>(scalar_type(dtype));
@@ -62,7 +62,7 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
   PIPER_TRY(slice.chunks, build_bodies(slice.operators));
   const bool has_regions = options.sequence || !find_regions(slice.operators, slice.chunks).empty();
   for (ChunkBodies& chunk : slice.chunks)
-    for (std::optional<PassBody>& body : chunk.passes) {
+    for (std::optional<ChunkIr>& body : chunk.passes) {
       if (!body) continue;
       set_accumulators(*body, options.step.gradients);
       if (has_regions) PIPER_CHECK(infer_layouts(*body, slice.operators, *slice.table));  // of views of copies
@@ -132,7 +132,7 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
     if (region.sliced) slice.sliced.insert(region.chunks.begin(), region.chunks.end());
   }
   for (const auto& [site, labels] : slice.labels) {
-    PassBody& body = *slice.chunks[site.first].passes[static_cast<size_t>(site.second)];
+    ChunkIr& body = *slice.chunks[site.first].passes[static_cast<size_t>(site.second)];
     draw_random_by_parts(body, labels);
     for (const auto* uses : {&body.reads, &body.writes})
       for (const ContentUse& use : *uses)
@@ -143,19 +143,19 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
 }
 
 /// The body as it will run there.
-PassBody for_device(PassBody body, const OperatorGraph& graph, c10::Device device) {
+ChunkIr for_device(ChunkIr body, const OperatorGraph& graph, c10::Device device) {
   if (!device.is_cuda()) return body;
   body = accumulate_where_computed(std::move(body), graph);
   body = add_in_products(std::move(body), graph);
   body = accumulate_together(std::move(body), graph);
-  return mark_beside(compute_apart(std::move(body), graph));  // when all sums are where they will be
+  return mark_side_stream(compute_apart(std::move(body), graph));  // when all sums are where they will be
 }
 
-Result<int64_t> temporaries(PassBody body, const std::string& chunk, const CapturedSlice& slice, TriedCalls* tried) {
-  if (!tried) return temporary_bytes(show_directly(std::move(body)));
+Result<int64_t> temporaries(ChunkIr body, const std::string& chunk, const CapturedSlice& slice, TriedCalls* tried) {
+  if (!tried) return temporary_bytes(as_strided_views(std::move(body)));
   body = for_device(std::move(body), slice.operators, tried->device());
   PIPER_TRY(body, lay_out_results(std::move(body), chunk, slice.operators, *slice.table, *tried));
-  body = show_directly(std::move(body));
+  body = as_strided_views(std::move(body));
   return temporary_bytes(body, tried->peaks(body, *slice.table));
 }
 
@@ -182,7 +182,7 @@ Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& 
   for (size_t c = 0; c < slice.chunks.size(); ++c)
     for (size_t p = 0; p < 4; ++p) {
       if (!slice.chunks[c].passes[p]) continue;
-      const PassBody& body = *slice.chunks[c].passes[p];
+      const ChunkIr& body = *slice.chunks[c].passes[p];
       PassAmounts& of_pass = amounts[c][p];
       of_pass.flops = count_flops(slice.operators, body);
       of_pass.moved = count_moved_bytes(body);
@@ -193,7 +193,7 @@ Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& 
 }
 
 /// F without its writes to model buffers.
-Result<PassBody> recomputed(PassBody body, const std::string& name, const OperatorGraph& graph) {
+Result<ChunkIr> recomputed(ChunkIr body, const std::string& name, const OperatorGraph& graph) {
   const auto is_state = [&](StorageId storage) {
     return body[body.storages[storage.index()].base].kind == TensorKind::Buffer;
   };
@@ -237,11 +237,11 @@ Result<const CapturedSlice*> CapturedModel::slice(int64_t samples) const {
       .help("capture it for the sizes of slices that the schedule makes: batch / microbatches / replicas");
 }
 
-Result<PassBody> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass pass, Division parts) const {
+Result<ChunkIr> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass pass, Division parts) const {
   const Pass recorded = pass == Pass::R ? Pass::F : pass;
-  const PassBody* found = of.chunks[chunk.index()].find(recorded);
+  const ChunkIr* found = of.chunks[chunk.index()].find(recorded);
   invariant(found, "a program is asked for a pass that the chunk has");
-  PassBody out = *found;
+  ChunkIr out = *found;
   if (parts != Division{}) {
     const BodyLabels* labels = of.labels_of(chunk.index(), recorded);
     if (!labels)
@@ -258,7 +258,7 @@ Result<PassBody> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pas
 Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk, Pass pass, int64_t samples,
                                                                    Division parts, c10::Device device) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
-  PIPER_TRY(PassBody made, body(*of, chunk, pass, parts));
+  PIPER_TRY(ChunkIr made, body(*of, chunk, pass, parts));
   made = for_device(std::move(made), of->operators, device);
   PIPER_TRY(made, lay_out_results(std::move(made), of->chunks[chunk.index()].name, of->operators, *of->table, *tried_));
   return std::make_shared<const ChunkProgram>(std::move(made), of->table, device);
@@ -272,7 +272,7 @@ Checked CapturedModel::check_program(ChunkId chunk, Pass pass, int64_t samples, 
 
 std::vector<std::string> CapturedModel::states(ChunkId chunk, Pass pass) const {
   std::vector<std::string> names;
-  const PassBody* body = slices_[0].chunks[chunk.index()].find(pass == Pass::R ? Pass::F : pass);
+  const ChunkIr* body = slices_[0].chunks[chunk.index()].find(pass == Pass::R ? Pass::F : pass);
   for (const ExternalUse& use : body->states) names.push_back(slices_[0].operators[use.outside].name);
   return names;
 }
@@ -307,7 +307,7 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     recorded.push_back(std::move(slice));
   }
   PIPER_CHECK(place_samples(recorded));
-  std::vector<FormedSlice> formed;
+  std::vector<SignedSlice> formed;
   for (size_t s = 0; s < sizes.size(); ++s) {
     CapturedSlice& slice = recorded[s];
     std::vector<Diagnostic> unshardable;

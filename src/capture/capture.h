@@ -92,7 +92,7 @@ class CapturedModel {
   friend Result<CapturedModel> capture(const MetaModel&, const CaptureOptions&);
   Result<const CapturedSlice*> slice(int64_t samples) const;
 
-  Result<PassBody> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, Division parts) const;
+  Result<ChunkIr> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, Division parts) const;
 
   std::shared_ptr<const ModelGraph> graph_;
   std::vector<CapturedSlice> slices_;
@@ -100,7 +100,7 @@ class CapturedModel {
   std::shared_ptr<TriedCalls> tried_;  // on the target
 };
 
-/// Runs the model once for each size of slices, without numbers.
+/// Runs the model once for each size of slices, on fake tensors.
 Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& options);
 
 }  // namespace piper

@@ -9,21 +9,21 @@
 #include <algorithm>
 
 #include "base/invariant.h"
-#include "capture/calls_beside.h"
+#include "capture/as_strided_views.h"
 #include "capture/one_at_a_time.h"
-#include "capture/show_directly.h"
+#include "capture/side_stream.h"
 #include "runtime/draw/draw_operator.h"
 
 namespace piper {
-ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device)
+ChunkProgram::ChunkProgram(ChunkIr body, std::shared_ptr<const OperatorTable> table, c10::Device device)
     : calls_(static_cast<int64_t>(body.calls.size())),
-      body_(show_directly(std::move(body))),
+      body_(as_strided_views(std::move(body))),
       table_(std::move(table)),
       device_(device) {
   for (const ExternalUse& use : body_.constants)
     constants_.push_back(placed_constant(*table_, body_[use.inside].constant, device));
   const std::vector<std::vector<TensorId>> ends = last_uses(body_);
-  const std::vector<int> awaited = awaited_by_beside(body_), lanes = lanes_beside(body_, Branch::lanes);
+  const std::vector<int> awaited = awaited_by_side_stream(body_), lanes = side_lanes(body_, Branch::lanes);
   instructions_.reserve(body_.calls.size());
   for (size_t i = 0; i < body_.calls.size(); ++i) {
     instructions_.push_back(instruction(body_.calls[i], device));
@@ -33,7 +33,7 @@ ChunkProgram::ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> t
     }
     for (const TensorId id : ends[i]) instructions_.back().frees.push_back(id.value);
     if (lanes[i] < 0) continue;
-    has_beside_ = true;
+    has_side_stream_ = true;
     instructions_.back().lane = lanes[i];
     instructions_.back().after = static_cast<size_t>(awaited[i] + 1);
     if (awaited[i] >= 0) instructions_[static_cast<size_t>(awaited[i])].awaited = true;
@@ -113,7 +113,7 @@ ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, Division p
 }
 
 void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
-  const PassBody& body = program_->body_;
+  const ChunkIr& body = program_->body_;
   const auto bind = [&](const auto& uses, const std::vector<at::Tensor>& tensors) {
     invariant(uses.size() == tensors.size(), "a chunk runs with as many tensors as its body says");
     for (size_t i = 0; i < uses.size(); ++i) slots_[uses[i].inside.index()] = tensors[i];
@@ -149,7 +149,7 @@ void ChunkRunner::run(const ChunkArguments& arguments, Check check) {
 void ChunkRunner::execute_all(const ChunkArguments& arguments, Check check) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto& instructions = program_->instructions_;
-  Branch* const branch = program_->has_beside_ ? arguments.branch : nullptr;
+  Branch* const branch = program_->has_side_stream_ ? arguments.branch : nullptr;
   size_t i = 0;
   try {
     if (branch) branch->mark(0);

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "capture/chunk_ir.h"
 #include "capture/draws.h"
 #include "capture/operator_table.h"
-#include "capture/pass_body.h"
 #include "runtime/stream/branch.h"
 
 namespace piper {
@@ -21,9 +21,9 @@ namespace piper {
 /// Immutable; one for all devices that compute in the same place.
 class ChunkProgram {
  public:
-  ChunkProgram(PassBody body, std::shared_ptr<const OperatorTable> table, c10::Device device = c10::kCPU);
+  ChunkProgram(ChunkIr body, std::shared_ptr<const OperatorTable> table, c10::Device device = c10::kCPU);
 
-  const PassBody& body() const { return body_; }
+  const ChunkIr& body() const { return body_; }
   /// Operators that were recorded, views among them.
   int64_t calls() const { return calls_; }
   /// Names of operators that wait until no other thread runs such ones.
@@ -74,13 +74,13 @@ class ChunkProgram {
   View view(const Call& call) const;
 
   int64_t calls_;
-  PassBody body_;  // as it runs
+  ChunkIr body_;  // as it runs
   std::shared_ptr<const OperatorTable> table_;
   c10::Device device_;
   std::vector<at::Tensor> constants_;  // of the body, on the device
   std::vector<Instruction> instructions_;
   std::vector<size_t> random_;  // calls that draw
-  bool has_beside_ = false;
+  bool has_side_stream_ = false;
 };
 
 /// Hears of every result of an operator, as it is made.

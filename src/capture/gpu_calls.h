@@ -16,7 +16,7 @@ bool rewrite_dropout(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 void complete_gpu_call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 /// Of attention that drops nothing, its results on top of the stack: it returns no state of random numbers. Where that
-/// lies depends on whether a graph of CUDA is recorded.
+/// lies depends on whether a CUDA graph is recorded.
 void forget_random_state(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 }  // namespace piper

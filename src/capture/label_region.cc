@@ -22,7 +22,7 @@ class Labeler {
       : graph_(graph), chunks_(chunks), readers_(readers), region_(region), known_(known) {
     for (const size_t c : region.chunks)
       for (const Pass pass : passes_with_bodies)
-        if (const PassBody* body = chunks[c].find(pass)) {
+        if (const ChunkIr* body = chunks[c].find(pass)) {
           sites_.push_back({c, pass, body, {{}, region.cut, region.sliced}});
           for (const GraphTensor& tensor : body->tensors)
             sites_.back().labels.tensors.push_back(unknown_labels(tensor.layout.sizes));
@@ -53,9 +53,9 @@ class Labeler {
   /// What crosses the border of a body has the labels of the graph; inside, the same rules give the rest.
   Result<RegionLabels> label_cut() {
     for (const auto& [content, places] : contents_)
-      for (const Place& place : places) copy_known(graph_[content.storage].base, place);
+      for (const Use& place : places) copy_known(graph_[content.storage].base, place);
     for (const auto& [external, places] : externals_)
-      for (const Place& place : places) copy_known(external, place);
+      for (const Use& place : places) copy_known(external, place);
     PIPER_CHECK(find_labels({Pass::F, Pass::B, Pass::BI, Pass::BW}));
     PIPER_CHECK(check_cut_sums());
     PIPER_CHECK(check_cut_borders());
@@ -70,11 +70,11 @@ class Labeler {
   struct Site {
     size_t chunk;
     Pass pass;
-    const PassBody* body;
+    const ChunkIr* body;
     BodyLabels labels;
   };
   /// A tensor of one of the bodies.
-  struct Place {
+  struct Use {
     size_t site;
     TensorId tensor;
   };
@@ -107,7 +107,7 @@ class Labeler {
   /// Contents, parameters and constants by the places that show them.
   void note_links() {
     for (size_t s = 0; s < sites_.size(); ++s) {
-      const PassBody& body = *sites_[s].body;
+      const ChunkIr& body = *sites_[s].body;
       for (const auto* uses : {&body.reads, &body.writes})
         for (const ContentUse& use : *uses) contents_[use.content].push_back({s, use.inside});
       for (const auto* uses : {&body.parameters, &body.gradients, &body.constants})
@@ -193,7 +193,7 @@ class Labeler {
     return region_.cut ? Checked(Ok{}) : check_sums(passes);
   }
 
-  void copy_known(TensorId known, const Place& place) {
+  void copy_known(TensorId known, const Use& place) {
     TensorLabels& labels = labels_at(place);
     if (known.index() < known_.size() && known_[known.index()].dims.size() == labels.dims.size())
       labels.dims = known_[known.index()].dims;
@@ -204,9 +204,9 @@ class Labeler {
   /// The same storage has the same labels in every body. A conflict shows where the labels are used.
   bool follow_links(const std::set<Pass>& passes) {
     bool learned = false;
-    const auto follow = [&](const std::vector<Place>& places) {
-      const Place* first = nullptr;
-      for (const Place& place : places) {
+    const auto follow = [&](const std::vector<Use>& places) {
+      const Use* first = nullptr;
+      for (const Use& place : places) {
         if (!passes.contains(sites_[place.site].pass)) continue;
         if (first) learned |= unify_tensors(labels_at(*first), labels_at(place));
         if (!first) first = &place;
@@ -216,7 +216,7 @@ class Labeler {
     for (const auto& [external, places] : externals_) follow(places);
     return learned;
   }
-  TensorLabels& labels_at(const Place& place) { return sites_[place.site].labels.tensors[place.tensor.index()]; }
+  TensorLabels& labels_at(const Use& place) { return sites_[place.site].labels.tensors[place.tensor.index()]; }
 
   // ---- checks
 
@@ -242,8 +242,8 @@ class Labeler {
                   region_.cut ? cut_help() : batched_help());
   }
 
-  /// The two halves of a backward are one region: what BI hands to BW is as it was made, so that a parameter's gradient is a
-  /// part of a sum in BW where it is in B.
+  /// The two halves of a backward are one region: what BI hands to BW is as it was made, so that a parameter's gradient
+  /// is a part of a sum in BW where it is in B.
   void take_sums_from_first_half(Site& site) {
     if (site.pass != Pass::BW) return;
     for (const ContentUse& use : site.body->reads)
@@ -358,13 +358,13 @@ class Labeler {
     if (problem) return *std::move(problem);
     return Ok{};
   }
-  bool follow_sums(const std::vector<Place>& places, const std::set<Pass>& passes) {
+  bool follow_sums(const std::vector<Use>& places, const std::set<Pass>& passes) {
     bool gathered = false, divided = false, changed = false;
-    for (const Place& place : places) {
+    for (const Use& place : places) {
       gathered |= labels_at(place).sums_gathered;
       divided |= labels_at(place).sums_divided;
     }
-    for (const Place& place : places) {
+    for (const Use& place : places) {
       if (!passes.contains(sites_[place.site].pass)) continue;
       TensorLabels& labels = labels_at(place);
       changed |= labels.sums_gathered != gathered || labels.sums_divided != divided;
@@ -422,7 +422,7 @@ class Labeler {
   Checked check_external() const {
     for (const auto& [external, places] : externals_) {
       const GraphTensor& tensor = graph_[external];
-      for (const Place& place : places) {
+      for (const Use& place : places) {
         const Site& site = sites_[place.site];
         const TensorLabels& labels = site.labels.tensors[place.tensor.index()];
         const std::string what = tensor.kind == TensorKind::Constant ? "a constant" : "parameter " + tensor.name;
@@ -460,8 +460,8 @@ class Labeler {
   const Region& region_;
   const std::vector<TensorLabels>& known_;
   std::vector<Site> sites_;
-  std::map<Content, std::vector<Place>> contents_;
-  std::map<TensorId, std::vector<Place>> externals_;
+  std::map<Content, std::vector<Use>> contents_;
+  std::map<TensorId, std::vector<Use>> externals_;
   std::set<Content> made_here_;
   std::vector<Forbidden> plain_;
 };

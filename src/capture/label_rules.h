@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "capture/chunk_ir.h"
 #include "capture/dimension_labels.h"
-#include "capture/pass_body.h"
 
 namespace piper {
 

@@ -14,7 +14,7 @@ at::Tensor lay_out(const at::Tensor& given, at::IntArrayRef strides) {
   return at::empty_strided(given.sizes(), strides, given.options()).copy_(given);
 }
 
-bool is_only_view(const PassBody& body, const Call& call) {
+bool is_only_view(const ChunkIr& body, const Call& call) {
   bool all = call.writes.empty();
   each_tensor(call.results, [&](TensorId result) {
     bool shown = false;
@@ -42,8 +42,8 @@ TORCH_LIBRARY_IMPL(piper, CompositeExplicitAutograd, m) {
 
 void provide_lay_out() {}
 
-Result<PassBody> lay_out_results(PassBody body, const std::string& chunk, const OperatorGraph& graph,
-                                 const OperatorTable& table, TriedCalls& tried) {
+Result<ChunkIr> lay_out_results(ChunkIr body, const std::string& chunk, const OperatorGraph& graph,
+                                const OperatorTable& table, TriedCalls& tried) {
   const OperatorId lay_out = operator_named(graph, "piper::lay_out");
   std::vector<Call> calls;
   const auto copied = [&](TensorId recorded, const GivenTensor& given) {
@@ -73,7 +73,7 @@ Result<PassBody> lay_out_results(PassBody body, const std::string& chunk, const 
       auto [given, copy] = copied(id, *seen.otherwise[result]);
       copy.segment = call.segment;
       copy.backward = call.backward;
-      copy.beside = call.beside;
+      copy.side_stream = call.side_stream;
       copies.push_back(std::move(copy));
       id = given;
     };
@@ -92,7 +92,7 @@ Result<PassBody> lay_out_results(PassBody body, const std::string& chunk, const 
 
 Checked check_results_without_elements(const OperatorGraph& graph, const OperatorTable& table, TriedCalls& tried) {
   const auto has_elements = [&](TensorId id) { return element_count(graph[id].layout) > 0; };
-  PassBody all;
+  ChunkIr all;
   for (const Call& call : graph.calls) {
     bool suspect = false;
     each_tensor(call.results, [&](TensorId id) { suspect |= !has_elements(id); });

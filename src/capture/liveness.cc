@@ -1,29 +1,30 @@
 #include <algorithm>
 
-#include "capture/pass_body.h"
+#include "capture/chunk_ir.h"
 
 namespace piper {
 
 namespace {
 
 /// By storage: calls touch it that are beside, and others too.
-std::vector<char> shared_storages(const PassBody& body) {
-  std::vector<char> by_beside(body.storages.size(), 0), by_others(body.storages.size(), 0);
+std::vector<char> shared_storages(const ChunkIr& body) {
+  std::vector<char> by_side_stream(body.storages.size(), 0), by_others(body.storages.size(), 0);
   for (const Call& call : body.calls)
     for (const auto* list : {&call.arguments, &call.results})
-      each_tensor(*list, [&](TensorId id) { (call.beside ? by_beside : by_others)[body[id].storage.index()] = 1; });
-  for (size_t s = 0; s < by_beside.size(); ++s) by_beside[s] &= by_others[s];
-  return by_beside;
+      each_tensor(*list,
+                  [&](TensorId id) { (call.side_stream ? by_side_stream : by_others)[body[id].storage.index()] = 1; });
+  for (size_t s = 0; s < by_side_stream.size(); ++s) by_side_stream[s] &= by_others[s];
+  return by_side_stream;
 }
 
 }  // namespace
 
-std::vector<std::vector<TensorId>> last_uses(const PassBody& body) {
+std::vector<std::vector<TensorId>> last_uses(const ChunkIr& body) {
   const std::vector<char> shared = shared_storages(body);
   std::vector<int> last(body.tensors.size(), -1);
   for (size_t i = 0; i < body.calls.size(); ++i) {
     const auto use = [&](TensorId id) {
-      const bool until_end = body.calls[i].beside && shared[body[id].storage.index()];
+      const bool until_end = body.calls[i].side_stream && shared[body[id].storage.index()];
       last[id.index()] = std::max(last[id.index()], static_cast<int>(until_end ? body.calls.size() - 1 : i));
     };
     each_tensor(body.calls[i].arguments, use);
@@ -37,7 +38,7 @@ std::vector<std::vector<TensorId>> last_uses(const PassBody& body) {
   return out;
 }
 
-int64_t temporary_bytes(const PassBody& body, const std::vector<int64_t>& call_peaks) {
+int64_t temporary_bytes(const ChunkIr& body, const std::vector<int64_t>& call_peaks) {
   const std::vector<std::vector<TensorId>> ends = last_uses(body);
   std::vector<int> views(body.storages.size(), 0);  // tensors that hold the storage
   std::vector<char> held(body.tensors.size(), 0);

@@ -101,7 +101,7 @@ Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, Divi
 /// Runs the body on meta tensors: every result must have the size that its labels predict; strides and bytes are taken.
 class LayoutReplay {
  public:
-  LayoutReplay(PassBody& body, const OperatorGraph& graph, const OperatorTable& table)
+  LayoutReplay(ChunkIr& body, const OperatorGraph& graph, const OperatorTable& table)
       : body_(body), graph_(graph), table_(table), tensors_(body.tensors.size()) {}
 
   Checked run() {
@@ -178,7 +178,7 @@ class LayoutReplay {
     return Ok{};
   }
 
-  PassBody& body_;
+  ChunkIr& body_;
   const OperatorGraph& graph_;
   const OperatorTable& table_;
   std::vector<at::Tensor> tensors_;
@@ -199,7 +199,7 @@ std::vector<int64_t> strides_like(const std::vector<int64_t>& sizes, const std::
   return out;
 }
 
-void draw_random_by_parts(PassBody& body, const BodyLabels& labels) {
+void draw_random_by_parts(ChunkIr& body, const BodyLabels& labels) {
   for (Call& call : body.calls) {
     if (call.random < 0) continue;
     const bool fits = refine(call.drawn, labels.tensors[std::get<TensorId>(call.results[0]).index()]);
@@ -207,13 +207,13 @@ void draw_random_by_parts(PassBody& body, const BodyLabels& labels) {
   }
 }
 
-Checked infer_layouts(PassBody& body, const OperatorGraph& graph, const OperatorTable& table) {
+Checked infer_layouts(ChunkIr& body, const OperatorGraph& graph, const OperatorTable& table) {
   return LayoutReplay(body, graph, table).run();
 }
 
-Result<PassBody> localize(const PassBody& body, const OperatorGraph& graph, const OperatorTable& table,
-                          const BodyLabels& labels, Division parts) {
-  PassBody local = body;
+Result<ChunkIr> localize(const ChunkIr& body, const OperatorGraph& graph, const OperatorTable& table,
+                         const BodyLabels& labels, Division parts) {
+  ChunkIr local = body;
   local.parts = parts;
   for (size_t t = 0; t < local.tensors.size(); ++t) {
     GraphTensor& tensor = local.tensors[t];

@@ -7,15 +7,15 @@
 namespace piper {
 
 /// Random calls in a region draw the same numbers however the region is divided.
-void draw_random_by_parts(PassBody& body, const BodyLabels& labels);
+void draw_random_by_parts(ChunkIr& body, const BodyLabels& labels);
 
 /// Takes strides and bytes of all results from a run on meta tensors, after something about the arguments has changed.
-Checked infer_layouts(PassBody& body, const OperatorGraph& graph, const OperatorTable& table);
+Checked infer_layouts(ChunkIr& body, const OperatorGraph& graph, const OperatorTable& table);
 
 /// The body with the sizes of one of the devices: divided dimensions are shorter, gathered ones longer. Sizes that
 /// the model wrote as arguments are rewritten; other numbers keep their value, as the reference has it.
-Result<PassBody> localize(const PassBody& body, const OperatorGraph& graph, const OperatorTable& table,
-                          const BodyLabels& labels, Division parts);
+Result<ChunkIr> localize(const ChunkIr& body, const OperatorGraph& graph, const OperatorTable& table,
+                         const BodyLabels& labels, Division parts);
 
 /// Dense strides for the sizes, in the order of the given ones.
 std::vector<int64_t> strides_like(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);

@@ -4,7 +4,7 @@
 
 namespace piper {
 
-bool runs_one_at_a_time(const c10::OperatorHandle& op, const PassBody& body, const Call& call, c10::Device device) {
+bool runs_one_at_a_time(const c10::OperatorHandle& op, const ChunkIr& body, const Call& call, c10::Device device) {
   if (!AT_MKLDNN_ACL_ENABLED() || !device.is_cpu()) return false;
   const std::string& name = op.operator_name().name;
   if (name != "aten::convolution" && name != "aten::convolution_backward") return false;

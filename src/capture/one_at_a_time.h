@@ -8,12 +8,12 @@
 
 #include <mutex>
 
+#include "capture/chunk_ir.h"
 #include "capture/operator_table.h"
-#include "capture/pass_body.h"
 
 namespace piper {
 
-bool runs_one_at_a_time(const c10::OperatorHandle& op, const PassBody& body, const Call& call, c10::Device device);
+bool runs_one_at_a_time(const c10::OperatorHandle& op, const ChunkIr& body, const Call& call, c10::Device device);
 
 /// Held while such an operator runs.
 std::mutex& one_at_a_time();

@@ -106,7 +106,7 @@ struct Call {
   bool between_nodes = false;  // issued by the autograd engine itself: a sum of gradients
   int random = -1;             // which random call of the pass it is: its numbers depend on it
   Drawn drawn;                 // of a random call
-  bool beside = false;         // of a body: it may run beside what comes after it (calls_beside.h)
+  bool side_stream = false;    // of a body: it may run beside what comes after it (side_stream.h)
 };
 
 /// A region of the model: one instance of an annotation.

@@ -1,4 +1,4 @@
-// Runs a training step on tensors without numbers and writes down every operator call.
+// Runs a training step on fake tensors and writes down every operator call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,13 +19,13 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// A model as capture sees it: tensors without numbers, and what computes the loss of a slice from the inputs.
+/// A model as capture sees it: fake tensors, and what computes the loss of a slice from the inputs.
 struct MetaModel {
   std::vector<NamedTensor> parameters, buffers;
   /// The tensors that these stand for, where there are such.
   std::vector<NamedTensor> originals = {};
   std::function<at::Tensor(const std::vector<at::Tensor>& inputs)> loss;
-  /// Where its tensors say they are. Meta: libtorch's own tensors without numbers. Anything else: Python's fake
+  /// Where its tensors say they are. Meta: libtorch's meta tensors. Anything else: Python's fake
   /// tensors, which `around` makes of everything and which know all shapes.
   c10::Device device = c10::kMeta;
   /// Called with what makes the inputs, and with forward and backward; runs it once. None: simply run.
@@ -45,7 +45,7 @@ struct Recording {
   OperatorTable table;
 };
 
-/// Forward and backward over the given inputs (without numbers), as they would be on the target. Gradients are those of
+/// Forward and backward over the given inputs (fake tensors), as they would be on the target. Gradients are those of
 /// the loss, a scalar.
 Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs,
                          c10::DeviceType target = c10::kCPU);

@@ -202,7 +202,7 @@ Checked place_samples(std::vector<CapturedSlice>& slices) {
   }
   for (size_t s = 0; s < slices.size(); ++s)
     for (ChunkBodies& chunk : slices[s].chunks)
-      for (std::optional<PassBody>& body : chunk.passes) {
+      for (std::optional<ChunkIr>& body : chunk.passes) {
         if (!body) continue;
         for (Call& call : body->calls)
           if (call.random >= 0) call.drawn = found[s].at(call.random);

@@ -31,20 +31,20 @@ void each_result(const Call& call, F f) {
   }
 }
 
-bool shows_argument(const PassBody& body, const Call& call, TensorId result) {
+bool shows_argument(const ChunkIr& body, const Call& call, TensorId result) {
   bool shown = false;
   each_tensor(call.arguments, [&](TensorId id) { shown |= body[id].storage == body[result].storage; });
   return shown;
 }
 
 /// Parameters and their gradients share a storage with others.
-bool lies_in_bucket(const PassBody& body, TensorId id) {
+bool lies_in_bucket(const ChunkIr& body, TensorId id) {
   const TensorKind kind = body[body.storages[body[id].storage.index()].base].kind;
   return kind == TensorKind::Parameter || kind == TensorKind::Buffer;
 }
 
 /// Equal for calls that do the same to tensors of the same layout, with the same results.
-std::string signature(const PassBody& body, const Call& call, const OperatorTable& table) {
+std::string signature(const ChunkIr& body, const Call& call, const OperatorTable& table) {
   std::string out = full_name(table.operators[call.op.index()]);
   const auto tensor = [&](TensorId id) {
     if (!id.valid()) {
@@ -91,7 +91,7 @@ std::string signature(const PassBody& body, const Call& call, const OperatorTabl
 /// What is tried, in this order. Some kernels look at their numbers: they invert matrices, or count from one.
 enum class Numbers { Zeros, Identities, Distinct };
 
-at::Tensor numbers_like(const PassBody& body, TensorId id, Numbers numbers, c10::Device device) {
+at::Tensor numbers_like(const ChunkIr& body, TensorId id, Numbers numbers, c10::Device device) {
   const TensorLayout& layout = body[id].layout;
   at::Tensor out = empty_tensor(layout, device);
   if (lies_in_bucket(body, id)) {
@@ -108,7 +108,7 @@ at::Tensor numbers_like(const PassBody& body, TensorId id, Numbers numbers, c10:
   return out;
 }
 
-Stack arguments_for(const PassBody& body, const Call& call, const OperatorTable& table, Numbers numbers,
+Stack arguments_for(const ChunkIr& body, const Call& call, const OperatorTable& table, Numbers numbers,
                     c10::Device device) {
   const auto make = [&](TensorId id) {
     if (!id.valid()) return at::Tensor();
@@ -157,7 +157,7 @@ std::string text_of(c10::IntArrayRef sizes, c10::ScalarType type) {
 }
 
 /// Compares a result with what was recorded; what the rest of the body cannot live with is a problem.
-void compare(const PassBody& body, const Call& call, TensorId id, const at::Tensor& given, bool of_argument,
+void compare(const ChunkIr& body, const Call& call, TensorId id, const at::Tensor& given, bool of_argument,
              TriedCall& out) {
   const GraphTensor& recorded = body[id];
   const TensorLayout& layout = recorded.layout;
@@ -185,7 +185,7 @@ void compare(const PassBody& body, const Call& call, TensorId id, const at::Tens
   out.otherwise.back() = GivenTensor{layout_of(given), bytes};
 }
 
-TriedCall try_with(const PassBody& body, const Call& call, const OperatorTable& table, Numbers numbers,
+TriedCall try_with(const ChunkIr& body, const Call& call, const OperatorTable& table, Numbers numbers,
                    c10::Device device) {
   TriedCall out;
   const c10::OperatorHandle& op = table.operators[call.op.index()];
@@ -211,7 +211,7 @@ TriedCall try_with(const PassBody& body, const Call& call, const OperatorTable& 
 
 /// What ChunkRunner takes to draw numbers: a new tensor is filled, and where every number has its own probability there
 /// are numbers to compare with.
-int64_t bytes_to_draw(const PassBody& body, const Call& call, const c10::OperatorHandle& op) {
+int64_t bytes_to_draw(const ChunkIr& body, const Call& call, const c10::OperatorHandle& op) {
   const TensorLayout& drawn = body[std::get<TensorId>(call.results[0])].layout;
   int64_t bytes =
       call.writes.empty() ? body.storages[body[std::get<TensorId>(call.results[0])].storage.index()].bytes : 0;
@@ -220,13 +220,13 @@ int64_t bytes_to_draw(const PassBody& body, const Call& call, const c10::Operato
   return bytes;
 }
 
-/// Where PyTorch has no rule for the sizes of results they come from a run on zeros, so they may be those of zeros. With
-/// one tensor that is seen on other numbers; with more, numbers may be places in another one, which nobody checks.
-std::string depends_on_numbers(const PassBody& body, const Call& call, const OperatorTable& table, c10::Device device) {
+/// Where PyTorch has no rule for the sizes of results they come from a run on zeros, so they may be those of zeros.
+/// With one tensor that is seen on other numbers; with more, numbers may be places in another one, which nobody checks.
+std::string depends_on_numbers(const ChunkIr& body, const Call& call, const OperatorTable& table, c10::Device device) {
   const c10::OperatorHandle& op = table.operators[call.op.index()];
-  for (const auto key : {c10::DispatchKey::Meta, c10::DispatchKey::CompositeImplicitAutograd,
-                         c10::DispatchKey::CompositeExplicitAutograd,
-                         c10::DispatchKey::CompositeExplicitAutogradNonFunctional})
+  for (const auto key :
+       {c10::DispatchKey::Meta, c10::DispatchKey::CompositeImplicitAutograd,
+        c10::DispatchKey::CompositeExplicitAutograd, c10::DispatchKey::CompositeExplicitAutogradNonFunctional})
     if (op.hasKernelForDispatchKey(key)) return {};
   int tensors = 0;
   each_tensor(call.arguments, [&](TensorId id) { tensors += id.valid(); });
@@ -238,7 +238,7 @@ std::string depends_on_numbers(const PassBody& body, const Call& call, const Ope
   }
 }
 
-TriedCall try_call(const PassBody& body, const Call& call, const OperatorTable& table, c10::Device device) {
+TriedCall try_call(const ChunkIr& body, const Call& call, const OperatorTable& table, c10::Device device) {
   TriedCall out;
   if (call.random >= 0) {  // is not made
     out.peak = bytes_to_draw(body, call, table.operators[call.op.index()]);
@@ -258,7 +258,7 @@ TriedCall try_call(const PassBody& body, const Call& call, const OperatorTable& 
 
 }  // namespace
 
-const TriedCall& TriedCalls::find(const PassBody& body, const Call& call, const OperatorTable& table) {
+const TriedCall& TriedCalls::find(const ChunkIr& body, const Call& call, const OperatorTable& table) {
   const std::lock_guard lock(mutex_);
   const auto [found, fresh] = known_.try_emplace(signature(body, call, table));
   if (fresh) {
@@ -268,7 +268,7 @@ const TriedCall& TriedCalls::find(const PassBody& body, const Call& call, const 
   return found->second;
 }
 
-std::vector<int64_t> TriedCalls::peaks(const PassBody& body, const OperatorTable& table) {
+std::vector<int64_t> TriedCalls::peaks(const ChunkIr& body, const OperatorTable& table) {
   std::vector<int64_t> out;
   for (const Call& call : body.calls)
     out.push_back(call.op.valid() ? find(body, call, table).peak : 0);  // a view takes nothing

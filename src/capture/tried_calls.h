@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "capture/chunk_ir.h"
 #include "capture/operator_table.h"
-#include "capture/pass_body.h"
 
 namespace piper {
 
@@ -31,9 +31,9 @@ class TriedCalls {
   explicit TriedCalls(c10::Device device) : device_(device) {}
   c10::Device device() const { return device_; }
 
-  const TriedCall& find(const PassBody& body, const Call& call, const OperatorTable& table);
+  const TriedCall& find(const ChunkIr& body, const Call& call, const OperatorTable& table);
   /// By call: the most bytes it holds while it runs, its results included.
-  std::vector<int64_t> peaks(const PassBody& body, const OperatorTable& table);
+  std::vector<int64_t> peaks(const ChunkIr& body, const OperatorTable& table);
 
  private:
   c10::Device device_;

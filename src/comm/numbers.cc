@@ -42,41 +42,41 @@ T greater(T a, T b) {
 
 }  // namespace
 
-int64_t bytes_of(Number number) {
+int64_t bytes_of(DataType dtype) {
   constexpr int64_t bytes[] = {8, 4, 2};
-  return bytes[static_cast<int>(number)];
+  return bytes[static_cast<int>(dtype)];
 }
 
-void sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of) {
-  switch (of) {
-    case Number::Float64:
+void sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, DataType dtype) {
+  switch (dtype) {
+    case DataType::Float64:
       return fold<double>(from, to, bytes, std::plus<>());
-    case Number::Float32:
+    case DataType::Float32:
       return fold<float>(from, to, bytes, std::plus<>());
-    case Number::BFloat16:
+    case DataType::BFloat16:
       return sum_bfloat(from, to, bytes);
   }
 }
 
-void maximum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of) {
-  switch (of) {
-    case Number::Float64:
+void maximum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, DataType dtype) {
+  switch (dtype) {
+    case DataType::Float64:
       return fold<double>(from, to, bytes, greater<double>);
-    case Number::Float32:
+    case DataType::Float32:
       return fold<float>(from, to, bytes, greater<float>);
-    case Number::BFloat16:
+    case DataType::BFloat16:
       return fold<BFloat>(from, to, bytes,
                           [](BFloat a, BFloat b) { return to_bfloat(greater(to_float(a), to_float(b))); });
   }
 }
 
-void combine(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of, Combine how) {
-  how == Combine::Sum ? sum(from, to, bytes, of) : maximum(from, to, bytes, of);
+void combine(std::span<const std::byte* const> from, std::byte* to, size_t bytes, DataType dtype, Combine how) {
+  how == Combine::Sum ? sum(from, to, bytes, dtype) : maximum(from, to, bytes, dtype);
 }
 
-void add(const std::byte* from, std::byte* to, size_t bytes, Number of) {
+void add(const std::byte* from, std::byte* to, size_t bytes, DataType dtype) {
   const std::byte* both[] = {to, from};
-  sum(both, to, bytes, of);
+  sum(both, to, bytes, dtype);
 }
 
 }  // namespace piper

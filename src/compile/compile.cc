@@ -40,7 +40,7 @@ class Pipeline {
     return result;
   }
 
-  /// What a pass may have broken is our bug, never the user's.
+  /// What a pass may have broken is an internal error, never the user's.
   void end_phase(const TrainingDag& made) {
     if (auto sound = verify(made); !sound)
       internal_error(fmt::format("after {}: {}", times.empty() ? "start" : times.back().pass, render(sound.error())));

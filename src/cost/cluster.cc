@@ -46,7 +46,7 @@ int device_limit(const Cluster& cluster) {
   return static_cast<int>(std::min<int64_t>(devices, INT_MAX));
 }
 
-int meeting_level(const Cluster& cluster, int a, int b) {
+int common_level(const Cluster& cluster, int a, int b) {
   for (size_t l = 0; l < cluster.levels.size(); ++l) {
     const int joins = cluster.levels[l].joins;
     if (joins == 0 || a / joins == b / joins) return static_cast<int>(l);
@@ -81,7 +81,7 @@ Checked check_devices(const Cluster& cluster, int devices, const SourceRange& wh
                              limit == 1 ? "" : "s"))
         .help("use fewer devices, or give the cluster more [[nodes]]");
   const LinkLevel& outermost = cluster.levels.back();
-  if (devices > 1 && meeting_level(cluster, 0, devices - 1) < 0)
+  if (devices > 1 && common_level(cluster, 0, devices - 1) < 0)
     return error(ErrorCode::E111, outermost.where,
                  fmt::format("no link joins devices 0 and {}: \"{}\" joins {}", outermost.joins, outermost.name,
                              outermost.joins))

@@ -88,8 +88,8 @@ std::optional<SharedProcessor> shared_processor(const Cluster& cluster, int devi
 /// How many devices there are, or INT_MAX.
 int device_limit(const Cluster& cluster);
 /// The innermost level that joins two devices; -1: none.
-int meeting_level(const Cluster& cluster, int a, int b);
-/// Number of the device's port at a level; devices behind one port have the same number.
+int common_level(const Cluster& cluster, int a, int b);
+/// DataType dtype the device's port at a level; devices behind one port have the same number.
 int port_of(const Cluster& cluster, int level, int device);
 /// Bytes per second, in each direction, of what port_of numbers.
 double port_bandwidth(const Cluster& cluster, int level);

@@ -64,7 +64,7 @@ Spread spread_of(const Cluster& cluster, std::span<const int> members) {
   Spread out;
   out.members = static_cast<int>(members.size());
   if (out.members < 2) return out;
-  out.top = meeting_level(cluster, members.front(), members.back());
+  out.top = common_level(cluster, members.front(), members.back());
   invariant(out.top >= 0, "links join the members of a collective");
   for (int l = 0; l <= out.top; ++l) out.levels[static_cast<size_t>(l)] = at_level(cluster, l, members);
   return out;

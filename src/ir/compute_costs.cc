@@ -23,7 +23,7 @@ Result<double> ComputeCosts::update(const Node& node) {
 
 double ComputeCosts::transfer(GroupId from, GroupId to, int64_t bytes) {
   const int64_t sent = saturating_multiply(bytes, dag_.groups[to].size()) / dag_.groups[from].size();
-  return alone_seconds(transfer_traffic(costs_.cluster, meeting(from, to), std::max(sent, bytes)));
+  return alone_seconds(transfer_traffic(costs_.cluster, level(from, to), std::max(sent, bytes)));
 }
 
 double ComputeCosts::by_formula(GroupId group, int64_t flops, int64_t bytes) {
@@ -46,14 +46,14 @@ const std::vector<const DeviceKind*>& ComputeCosts::kinds(GroupId group) {
 }
 
 /// The outermost level over which two groups exchange slices.
-int ComputeCosts::meeting(GroupId from, GroupId to) {
-  const auto [found, fresh] = meetings_.emplace(std::pair(from, to), 0);
+int ComputeCosts::level(GroupId from, GroupId to) {
+  const auto [found, fresh] = levels_.emplace(std::pair(from, to), 0);
   if (!fresh) return found->second;
   const DeviceList &senders = dag_.groups[from].devices, &receivers = dag_.groups[to].devices;
   const size_t n = senders.size(), m = receivers.size();
   for (size_t r = 0; r < m; ++r)  // receiver r wants slices r / m to (r + 1) / m of the microbatch
     for (size_t s = r * n / m; s * m < (r + 1) * n; ++s)
-      found->second = std::max(found->second, meeting_level(costs_.cluster, senders[s], receivers[r]));
+      found->second = std::max(found->second, common_level(costs_.cluster, senders[s], receivers[r]));
   return found->second;
 }
 

@@ -30,12 +30,12 @@ class ComputeCosts {
  private:
   double by_formula(GroupId group, int64_t flops, int64_t bytes);
   const std::vector<const DeviceKind*>& kinds(GroupId group);
-  int meeting(GroupId from, GroupId to);
+  int level(GroupId from, GroupId to);
 
   const TrainingDag& dag_;
   Costs costs_;
   std::map<GroupId, std::vector<const DeviceKind*>> kinds_;
-  std::map<std::pair<GroupId, GroupId>, int> meetings_;
+  std::map<std::pair<GroupId, GroupId>, int> levels_;
 };
 
 }  // namespace piper

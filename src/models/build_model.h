@@ -26,7 +26,7 @@ struct TrainableModel {
 };
 
 enum class BuildOn {
-  Meta,  // for capture: shapes without numbers, of any size
+  Meta,  // for capture: shapes without values, of any size
   Cpu,   // for eager training: real tensors with their first values
 };
 

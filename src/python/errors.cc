@@ -29,7 +29,7 @@ std::string in_python(std::string text) {
       {std::regex("--emit schedule"), "plan.schedule()"},
       {std::regex("--batch (\\d+)"), "batch=$1"},
       {std::regex("--group g"), "group=g"},
-      {std::regex("--(patience|costs)"), "$1=…"},
+      {std::regex("--(timeout|costs)"), "$1=…"},
   };
   for (const auto& [program, python] : words) text = std::regex_replace(text, program, python);
   return text;

@@ -14,12 +14,12 @@ void bind_gpus(py::module_& module) {
   py::class_<Processor, std::shared_ptr<Processor>>(module, "Gpu")
       .def_static(
           "use",
-          [](int gpu, bool deterministic, const std::string& graphs, bool together, double patience) {
+          [](int gpu, bool deterministic, const std::string& graphs, bool together, double timeout) {
             return std::shared_ptr<Processor>(unwrap(use_gpu({.deterministic = deterministic,
                                                               .graphs = graphs_named(graphs),
                                                               .gpu = gpu,
                                                               .world = together ? processes().get() : nullptr,
-                                                              .patience = patience_of(patience)})));
+                                                              .timeout = timeouts_of(timeout)})));
           },
           py::call_guard<py::gil_scoped_release>());
 }

@@ -4,7 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "comm/processes/process_world.h"
-#include "comm/tcp/tcp_wire.h"
+#include "comm/tcp/tcp_transport.h"
 #include "python/bind.h"
 #include "python/errors.h"
 #include "train/devices/join_mpi.h"
@@ -33,13 +33,13 @@ void bind_processes(py::module_& module) {
   py::class_<TcpDoor>(module, "Door").def(py::init<std::string>()).def_property_readonly("address", &TcpDoor::address);
   module.def(
       "join_tcp",
-      [](int rank, const TcpDoor& door, const std::vector<std::string>& doors, double patience) {
-        joined() =
-            std::make_shared<ProcessWorld>([&] { return make_tcp_wire(rank, door, doors, milliseconds(patience)); });
+      [](int rank, const TcpDoor& door, const std::vector<std::string>& doors, double timeout) {
+        joined() = std::make_shared<ProcessWorld>(
+            [&] { return make_tcp_transport(rank, door, doors, milliseconds(timeout)); });
       },
       py::call_guard<py::gil_scoped_release>());
   module.def(
-      "join_mpi", [](double patience) { joined() = unwrap(join_mpi(milliseconds(patience))); },
+      "join_mpi", [](double timeout) { joined() = unwrap(join_mpi(milliseconds(timeout))); },
       py::call_guard<py::gil_scoped_release>());
   module.def("joined", [] { return processes() != nullptr; });
   module.def("rank", [] { return processes() ? processes()->rank() : 0; });

@@ -64,8 +64,10 @@ void bind_timeline(py::module_& module) {
                   })
       .def_static("load", [](const std::string& path) { return strip(unwrap(load_timeline(path)).actions); })
       .def("text", [](const Timeline& timeline) { return print_timeline(timed_rows(timeline, {})); })
-      .def("csv", [](const Timeline& timeline,
-                     bool communication) { return communication ? print_csv(lower(timeline)) : print_csv(timeline); })
+      .def("csv",
+           [](const Timeline& timeline, bool communication) {
+             return communication ? print_csv(lower_to_actions(timeline)) : print_csv(timeline);
+           })
       .def("grid",
            [](const Timeline& timeline, int columns) {
              return print_grid(timed_rows(timeline, {}), {columns, GridColor::None, GridTime::Units});

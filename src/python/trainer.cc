@@ -66,17 +66,17 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, std:
   unwrap(check_types(element_types(step, step.weights)));
   const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
   JobOptions job;
-  job.patience = patience_of(options.patience);
+  job.timeout = timeouts_of(options.timeout);
   job.run.processor = &processor_;
   if (world_) {
     unwrap(check_processes(*world_, device_count(*shared), processor_));
-    unwrap(check_alike(*world_, identity_of(*shared, options, *world_, processor_), job.patience));
+    unwrap(check_alike(*world_, identity_of(*shared, options, *world_, processor_), job.timeout));
     take_from_rank_0(initial_);
   }
   const MemoryClaim claim = memory_claim(*shared, world_.get(), processor_);
-  unwrap(world_ ? check_memory_together(*world_, claim, job.patience) : check_memory({claim}));
+  unwrap(world_ ? check_memory_together(*world_, claim, job.timeout) : check_memory({claim}));
   LocalOptions local;
-  local.patience = until_the_job_fails;
+  local.timeout = until_the_job_fails;
   std::vector<std::unique_ptr<Communicator>> communicators =
       world_ ? join_job(*world_, device_count(*shared), processor_, job)
              : processor_.make_world(device_count(*shared), std::move(local));
@@ -108,10 +108,10 @@ void Trainer::take_from_rank_0(Tensors& values) {
 }
 
 void Trainer::sum_everywhere(at::Tensor& numbers) {
-  const Number of = numbers.scalar_type() == at::kDouble  ? Number::Float64
-                    : numbers.scalar_type() == at::kFloat ? Number::Float32
-                                                          : Number::BFloat16;
-  job_->watched([&] { together_->sum(bytes_of(numbers), of); });
+  const DataType dtype = numbers.scalar_type() == at::kDouble  ? DataType::Float64
+                         : numbers.scalar_type() == at::kFloat ? DataType::Float32
+                                                               : DataType::BFloat16;
+  job_->watched([&] { together_->sum(bytes_of(numbers), dtype); });
 }
 
 void Trainer::set_parameters(Tensors values) {
@@ -198,7 +198,7 @@ std::vector<double> Trainer::microbatch_losses(const std::vector<SliceLoss>& her
   const auto parts = static_cast<double>(std::max<int64_t>(1, plan_.plan().losses / microbatches));
   std::vector<double> out(static_cast<size_t>(microbatches), 0.0);
   for (const SliceLoss& of : here) out[static_cast<size_t>(of.slice)] += of.loss / parts;
-  if (together_) job_->watched([&] { together_->sum(std::as_writable_bytes(std::span(out)), Number::Float64); });
+  if (together_) job_->watched([&] { together_->sum(std::as_writable_bytes(std::span(out)), DataType::Float64); });
   return out;
 }
 
@@ -235,10 +235,10 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Opt
   CapturedComputations computations(*plan_.captured, initial);
   Diff diff(step, plan_.captured, shared, initial, {tolerance, false});
   JobOptions options;
-  options.patience = patience_of(options_.patience);
+  options.timeout = timeouts_of(options_.timeout);
   options.run.after_op = [&](int device, int op, Frame& frame) { diff.after(device, op, frame); };
   LocalOptions local;
-  local.patience = until_the_job_fails;
+  local.timeout = until_the_job_fails;
   Job job(shared, step, computations, processor_.make_world(device_count(*shared), std::move(local)),
           std::move(options));
   const ModelGraph& graph = *plan_.captured->graph();

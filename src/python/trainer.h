@@ -20,7 +20,7 @@ struct TrainerOptions {
   uint64_t seed = 0;
   std::optional<double> clip;
   bool skip_not_finite = false;
-  double patience = 10;
+  double timeout = 10;
 };
 
 struct Step {

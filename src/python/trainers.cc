@@ -77,10 +77,10 @@ struct EndTrainer {
 using TrainerPointer = std::unique_ptr<Trainer, EndTrainer>;
 
 TrainerPointer make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
-                            bool skip_not_finite, double patience, bool together, std::shared_ptr<Processor> gpu) {
+                            bool skip_not_finite, double timeout, bool together, std::shared_ptr<Processor> gpu) {
   if (clip) unwrap(check_clip(*clip));
   const py::gil_scoped_release unlocked;
-  return TrainerPointer(new Trainer(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, patience},
+  return TrainerPointer(new Trainer(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, timeout},
                                     together ? processes() : nullptr, std::move(gpu)));
 }
 

@@ -102,7 +102,7 @@ void DeviceRun::prepare() {
                                                                  : DType::Int8;  // state is of several types
     frame_[static_cast<int>(b)] = make_flat(dtype, buffer.bytes / bytes_of(dtype), frame_.place()).fill_(0);
   }
-  circles_ = make_circles(plan_, communicator_);
+  groups_ = make_process_groups(plan_, communicator_);
   const Preparation preparation{plan_,
                                 program_,
                                 step_config_,
@@ -110,16 +110,16 @@ void DeviceRun::prepare() {
                                 computations_,
                                 communicator_,
                                 processor_,
-                                circles_,
+                                groups_,
                                 index_,
                                 frame_,
                                 side_ ? side_->branch() : nullptr};
   for (size_t i = 0; i < program_.ops.size(); ++i)
     executors_.push_back(make_executor(preparation, static_cast<int>(i)));
-  if (processor_.graphs() == Graphs::Step) prepare_stretches();
+  if (processor_.graphs() == Graphs::Step) prepare_segments();
 }
 
-void DeviceRun::prepare_stretches() {
+void DeviceRun::prepare_segments() {
   std::map<int, FrameInput> inputs;  // by buffer
   for (const auto& executor : executors_)
     for (FrameInput& input : executor->inputs()) inputs.try_emplace(input.buffer, input);
@@ -129,9 +129,9 @@ void DeviceRun::prepare_stretches() {
   const auto before_op = [this](int op) {
     if (options_.before_op) options_.before_op(device_, op);
   };
-  stretch_device_.emplace(StretchDevice{program_, order_, executors_, frame_, *side_, recorder_, before_op,
+  segment_device_.emplace(SegmentDevice{program_, order_, executors_, frame_, *side_, recorder_, before_op,
                                         [this](const int& op, const auto& work) { attempt(op, work); }});
-  stretches_ = find_stretches(*stretch_device_, processor_);
+  segments_ = find_segments(*segment_device_, processor_);
 }
 
 void DeviceRun::start(const StepSettings& settings) {
@@ -159,14 +159,14 @@ void DeviceRun::start(const StepSettings& settings) {
 }
 
 void DeviceRun::issue() {
-  auto stretch = stretches_.begin();
+  auto segment = segments_.begin();
   Nanoseconds issuing = 0;
   for (size_t i = 0; i < program_.ops.size();) {
     const bool timed = side_ && program_.ops[i].kind == OpKind::Run;
     const Nanoseconds start = timed ? now() : 0;
-    while (stretch != stretches_.end() && stretch->begin() < i) ++stretch;
-    if (stretch != stretches_.end() && stretch->begin() == i && issue_whole(*stretch))
-      i = stretch->end();
+    while (segment != segments_.end() && segment->begin() < i) ++segment;
+    if (segment != segments_.end() && segment->begin() == i && issue_whole(*segment))
+      i = segment->end();
     else
       issue_one(i++);
     if (timed) issuing += now() - start;
@@ -202,18 +202,18 @@ void DeviceRun::issue_one(size_t i) {
 }
 
 /// False: nothing has happened; its operations are issued one by one.
-bool DeviceRun::issue_whole(Stretch& stretch) {
+bool DeviceRun::issue_whole(GraphSegment& segment) {
   if (failure_.happened()) return false;
-  Stream& stream = *streams_[static_cast<size_t>(program_.ops[stretch.begin()].stream)];
-  wait_for_others(stretch.begin());
+  Stream& stream = *streams_[static_cast<size_t>(program_.ops[segment.begin()].stream)];
+  wait_for_others(segment.begin());
   bool launched = false;
-  stream.launch([&] { launched = stretch.launch(); });
+  stream.launch([&] { launched = segment.launch(); });
   if (!launched) return false;
-  progress_.fetch_add(static_cast<int64_t>(stretch.end() - stretch.begin()), std::memory_order_relaxed);
-  for (size_t i = stretch.begin(); i < stretch.end(); ++i)
+  progress_.fetch_add(static_cast<int64_t>(segment.end() - segment.begin()), std::memory_order_relaxed);
+  for (size_t i = segment.begin(); i < segment.end(); ++i)
     if (awaited_[i]) stream.record(events_[i], step_);
   if (options_.issue == Issue::Serial) stream.flush();
-  free_after(stretch.end() - 1);
+  free_after(segment.end() - 1);
   return true;
 }
 

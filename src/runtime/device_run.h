@@ -10,10 +10,10 @@
 #include "runtime/executor.h"
 #include "runtime/memory_meter.h"
 #include "runtime/memory_order.h"
+#include "runtime/graph_segment.h"
 #include "runtime/stream/failure.h"
 #include "runtime/stream/flight_recorder.h"
 #include "runtime/stream/stream.h"
-#include "runtime/stretch.h"
 
 namespace piper {
 
@@ -68,10 +68,10 @@ class DeviceRun {
   bool idle() const;
 
  private:
-  void prepare_stretches();
+  void prepare_segments();
   void issue();
   void issue_one(size_t op);
-  bool issue_whole(Stretch& stretch);
+  bool issue_whole(GraphSegment& segment);
   void wait_for_others(size_t op);
   /// The next operation receives what this one sends, so neither ends before both are issued.
   bool sends_to_itself(size_t op) const;
@@ -91,14 +91,14 @@ class DeviceRun {
   Processor& processor_;
   MemoryCounter memory_;
   Frame frame_;
-  Circles circles_;
+  ProcessGroups groups_;
   FlightRecorder recorder_;
   std::vector<std::unique_ptr<Executor>> executors_;
   MemoryOrder order_;
   std::vector<char> awaited_;  // by operation: its event is recorded
   std::unique_ptr<DeviceSide> side_;
-  std::optional<StretchDevice> stretch_device_;
-  std::vector<Stretch> stretches_;
+  std::optional<SegmentDevice> segment_device_;
+  std::vector<GraphSegment> segments_;
   std::atomic<Nanoseconds> issuing_ = 0;
   std::unique_ptr<Event[]> events_;  // by operation
   std::unique_ptr<Event[]> ends_;    // by stream, then the host

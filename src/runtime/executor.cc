@@ -39,8 +39,8 @@ int64_t Preparation::samples_over(const Communication& communication) const {
 namespace {
 
 template <class Add>
-void make_circles_of(const Plan& plan, const Communication& communication, const PlannedOp& op,
-                     Communicator& communicator, const Add& add) {
+void make_groups_of(const Plan& plan, const Communication& communication, const PlannedOp& op,
+                    Communicator& communicator, const Add& add) {
   if (op.kind == OpKind::ReducePieces) {
     for (const PlanBucket& bucket : plan.buckets)
       if (bucket.name == communication.label.name)
@@ -61,20 +61,20 @@ void make_circles_of(const Plan& plan, const Communication& communication, const
 
 }  // namespace
 
-Circles make_circles(const Plan& plan, Communicator& communicator) {
+ProcessGroups make_process_groups(const Plan& plan, Communicator& communicator) {
   const int device = communicator.device();
   const PlanTemplate& program = program_of(plan, device);
   std::vector<const PlannedOp*> ops(plan.communications.size());  // one of each, of any device
   for (const PlanTemplate& t : plan.templates)
     for (const PlannedOp& op : t.ops)
       if (op.communication >= 0) ops[static_cast<size_t>(op.communication)] = &op;
-  Circles circles;
+  ProcessGroups groups;
   const auto add = [&](int stream, const std::vector<int>& members) {
-    if (!circles.contains({stream, members})) circles[{stream, members}] = communicator.make_circle(members);
+    if (!groups.contains({stream, members})) groups[{stream, members}] = communicator.make_group(members);
   };
   for (size_t c = 0; c < ops.size(); ++c) {
     try {
-      if (ops[c]) make_circles_of(plan, plan.communications[c], *ops[c], communicator, add);
+      if (ops[c]) make_groups_of(plan, plan.communications[c], *ops[c], communicator, add);
     } catch (const CommunicationError& problem) {
       const auto mine = std::find_if(program.ops.begin(), program.ops.end(),
                                      [&](const PlannedOp& op) { return op.communication == static_cast<int>(c); });
@@ -83,7 +83,7 @@ Circles make_circles(const Plan& plan, Communicator& communicator) {
                                  problem.what()));
     }
   }
-  return circles;
+  return groups;
 }
 
 std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op) {
@@ -112,17 +112,17 @@ std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op) {
   internal_error("a kind of operation without executor");
 }
 
-Number number_type(DType dtype) {
-  return number_type(scalar_type(dtype));
+DataType data_type(DType dtype) {
+  return data_type(scalar_type(dtype));
 }
-Number number_type(c10::ScalarType type) {
+DataType data_type(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Double:
-      return Number::Float64;
+      return DataType::Float64;
     case c10::ScalarType::Float:
-      return Number::Float32;
+      return DataType::Float32;
     case c10::ScalarType::BFloat16:
-      return Number::BFloat16;
+      return DataType::BFloat16;
     default:
       throw std::runtime_error("sums are taken of float64, float32 and bfloat16 only");
   }

@@ -33,12 +33,12 @@ class Executor {
   virtual std::vector<FrameInput> inputs() const { return {}; }
 };
 
-/// The circles in which a plan's devices communicate, by stream and members: what several streams do goes on side by
-/// side.
-using Circles = std::map<std::pair<int, std::vector<int>>, int>;
-/// Makes them, and connections for transfers, in the same order on every device. Throws RunError: a circle cannot be
-/// made, and which operation of the device needs it.
-Circles make_circles(const Plan& plan, Communicator& communicator);
+/// The process groups in which a plan's devices communicate, by stream and members: what several streams do goes on
+/// side by side.
+using ProcessGroups = std::map<std::pair<int, std::vector<int>>, int>;
+/// Makes them, and connections for transfers, in the same order on every device. Throws RunError: a process group
+/// cannot be made, and which operation of the device needs it.
+ProcessGroups make_process_groups(const Plan& plan, Communicator& communicator);
 
 /// What executors are made from.
 struct Preparation {
@@ -49,7 +49,7 @@ struct Preparation {
   Computations& computations;
   Communicator& communicator;
   Processor& processor;
-  const Circles& circles;
+  const ProcessGroups& groups;
   const PlanIndex& index;
   Frame& frame;    // what lasts is there
   Branch* branch;  // of the device; may be none
@@ -70,11 +70,11 @@ struct Preparation {
   std::vector<int> members_of(int partition) const;
   /// Of a slice on one device: what the computations have on whose values, or devices, the collective works.
   int64_t samples_over(const Communication& communication) const;
-  int circle(const PlannedOp& op, const std::vector<int>& members) const { return circles.at({op.stream, members}); }
+  int group(const PlannedOp& op, const std::vector<int>& members) const { return groups.at({op.stream, members}); }
   /// Of a collective.
-  int circle(const PlannedOp& op) const { return circle(op, members(communication(op))); }
+  int group(const PlannedOp& op) const { return group(op, members(communication(op))); }
   /// The number of an exchange in a step.
-  int64_t number(int communication, const Frame& frame) const {
+  int64_t sequence(int communication, const Frame& frame) const {
     return frame.settings().step * static_cast<int64_t>(plan.communications.size()) + communication;
   }
 };
@@ -114,7 +114,7 @@ class LocalScalars {
   std::vector<Counted> gradients_;
 };
 
-Number number_type(DType dtype);
-Number number_type(c10::ScalarType type);
+DataType data_type(DType dtype);
+DataType data_type(c10::ScalarType type);
 
 }  // namespace piper

@@ -17,9 +17,9 @@ struct DeviceFlight {
   std::vector<std::vector<OpTimes>> steps;  // by operation
   int64_t peak_bytes = 0;                   // of memory
   // where a thread puts work on streams of a GPU
-  int64_t arena_bytes = 0, alive_bytes = 0, strays = 0;  // see ArenaUse
-  Nanoseconds issuing = 0;                               // of computations, in the last step
-  int64_t operators = 0;                                 // that these computations consist of
+  int64_t arena_bytes = 0, alive_bytes = 0, arena_misses = 0;  // see ArenaUse
+  Nanoseconds issuing = 0;                                     // of computations, in the last step
+  int64_t operators = 0;                                       // that these computations consist of
 
   template <class Self, class Each>
   static void each_field(Self& self, Each each) {
@@ -29,7 +29,7 @@ struct DeviceFlight {
     each(self.peak_bytes);
     each(self.arena_bytes);
     each(self.alive_bytes);
-    each(self.strays);
+    each(self.arena_misses);
     each(self.issuing);
     each(self.operators);
   }

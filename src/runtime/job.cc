@@ -43,7 +43,7 @@ class Job::Watchdog {
         devices_(devices),
         failure_(failure),
         options_(options),
-        watch_(plan, options.patience, options.predictions, options.judges),
+        watch_(plan, options.timeout, options.predictions, options.judges),
         thread_([this] { watch(); }) {}
   ~Watchdog() {
     {
@@ -73,7 +73,7 @@ class Job::Watchdog {
 
   void watch() {
     std::unique_lock lock(mutex_);
-    const auto pause = std::chrono::duration<double>(std::min(options_.patience.least / 4, 0.25));
+    const auto pause = std::chrono::duration<double>(std::min(options_.timeout.least / 4, 0.25));
     while (!changed_.wait_for(lock, pause, [&] { return ended_; })) {
       const std::vector<DeviceProgress> devices = progress_shared(devices_, options_);
       if (!busy_ || failure_.happened()) continue;

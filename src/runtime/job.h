@@ -14,7 +14,7 @@ namespace piper {
 struct JobOptions {
   RunOptions run;
   /// When something takes too long, the job is stopped and says what every device waits for.
-  Patience patience;
+  Timeouts timeout;
   Predictions predictions;
   Judges judges = Judges::All;
   /// If the plan has devices in other processes: tells them what the devices here do, and returns what all do. Called

@@ -13,16 +13,16 @@ class HostProcessor : public Processor {
   }
   std::unique_ptr<DeviceSide> make_side(size_t) override { return nullptr; }
   Graphs graphs() const override { return Graphs::None; }
-  std::unique_ptr<RecordedWork> make_recorded() override { return nullptr; }
+  std::unique_ptr<CudaGraph> make_graph() override { return nullptr; }
   std::unique_ptr<RecordedSeeds> make_seeds(size_t) override { return nullptr; }
   bool memory_belongs_to_streams() const override { return false; }
   void warm_up() override {}
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
     return make_local_world(devices, std::move(options));
   }
-  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> wires,
+  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> host_communicators,
                                                   std::chrono::milliseconds) override {
-    return wires;  // memory of the host is what they carry
+    return host_communicators;  // memory of the host is what they carry
   }
   void enter_thread() override {}
 

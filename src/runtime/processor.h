@@ -19,9 +19,9 @@
 namespace piper {
 
 /// Work that is put on a stream as a whole, after it was recorded once.
-class RecordedWork {
+class CudaGraph {
  public:
-  virtual ~RecordedWork() = default;
+  virtual ~CudaGraph() = default;
   /// Memory is where it will be in every later step.
   virtual bool ready() const = 0;
   /// Runs it without doing it. False: it cannot be recorded, and nothing has happened.
@@ -31,9 +31,9 @@ class RecordedWork {
 
 /// Memory with fixed places.
 struct ArenaUse {
-  int64_t bytes = 0;   // of all arenas of the device; 0: it has none
-  int64_t alive = 0;   // the most that was alive at once of what is in them
-  int64_t strays = 0;  // pieces that were not expected and came from elsewhere
+  int64_t bytes = 0;         // of all arenas of the device; 0: it has none
+  int64_t alive = 0;         // the most that was alive at once of what is in them
+  int64_t arena_misses = 0;  // pieces that were not expected and came from elsewhere
 };
 
 /// What a device whose streams are no threads does around its operations: it keeps time, which is known after the step,
@@ -47,7 +47,7 @@ class DeviceSide {
   virtual void started(int op) = 0;
   virtual void ended(int op) = 0;
   /// Puts in recorded work, which is these operations.
-  virtual void launch(int first, int last, RecordedWork& work) = 0;
+  virtual void launch(int first, int last, CudaGraph& work) = 0;
   /// Of an operation whose work has been put in: it has been done. Asked by another thread.
   virtual bool has_ended(int op) const = 0;
   /// Everything has ended: corrects what the recorder has of the step.
@@ -107,17 +107,17 @@ class Processor {
   virtual std::unique_ptr<DeviceSide> make_side(size_t ops) = 0;
   /// Not `None`: work and seeds can be recorded.
   virtual Graphs graphs() const = 0;
-  virtual std::unique_ptr<RecordedWork> make_recorded() = 0;
+  virtual std::unique_ptr<CudaGraph> make_graph() = 0;
   virtual std::unique_ptr<RecordedSeeds> make_seeds(size_t count) = 0;
   /// Memory belongs to the stream on which it was taken, and may be used there again as soon as it is free: that stream
   /// has to wait for the others that used it.
   virtual bool memory_belongs_to_streams() const = 0;
   /// Communicators of devices that all are here.
   virtual std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) = 0;
-  /// Communicators of devices whose others are in other processes. `wires` carry messages of the host; `patience`: how
-  /// long the others may take to come.
-  virtual std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> wires,
-                                                          std::chrono::milliseconds patience) = 0;
+  /// Communicators of devices whose others are in other processes. `host_communicators` carry messages of the host;
+  /// `timeout`: how long the others may take to come.
+  virtual std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> host_communicators,
+                                                          std::chrono::milliseconds timeout) = 0;
   /// The calling thread will use it.
   virtual void enter_thread() = 0;
 

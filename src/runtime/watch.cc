@@ -14,13 +14,13 @@ constexpr double fresh_enough = 2;  // silence up to which what a process said l
 
 }  // namespace
 
-double Patience::limit(double longest, double predicted) const {
+double Timeouts::limit(double longest, double predicted) const {
   const double expected = least + factor * std::max(longest, predicted);
   return longest > 0 ? expected : std::max(first, expected);
 }
 
-Watch::Watch(const Plan& plan, const Patience& patience, Predictions predictions, Judges judges)
-    : plan_(plan), patience_(patience), predictions_(std::move(predictions)), judges_(judges), partners_(plan) {}
+Watch::Watch(const Plan& plan, const Timeouts& timeout, Predictions predictions, Judges judges)
+    : plan_(plan), timeout_(timeout), predictions_(std::move(predictions)), judges_(judges), partners_(plan) {}
 
 std::optional<std::string> Watch::look(const std::vector<DeviceProgress>& devices, double now) {
   if (!last_look_) {
@@ -48,10 +48,10 @@ void Watch::remember_silence(const std::vector<DeviceProgress>& devices) {
 std::optional<std::string> Watch::silent_for_too_long(const std::vector<DeviceProgress>& devices, double now) const {
   for (const DeviceProgress& device : devices) {
     const double silent = std::min(device.silent, now - awake_since_);
-    if (silent > patience_.least + patience_.factor * longest_silence_.at(device.device))
+    if (silent > timeout_.least + timeout_.factor * longest_silence_.at(device.device))
       return fmt::format("nothing has come from a process for {:.1f} s: {}", silent, describe_silent(devices));
   }
-  if (now - awake_since_ > patience_.first)
+  if (now - awake_since_ > timeout_.first)
     for (const PlanTemplate& program : plan_.templates)
       for (const int device : program.devices)
         if ((judges_ == Judges::All || device == 0) &&  // who judges operations has the first device
@@ -64,8 +64,8 @@ double Watch::limit_of(const PlannedOp& op, double longest) const {
   const auto at = [](const std::vector<double>& seconds, int index) {
     return index >= 0 && static_cast<size_t>(index) < seconds.size() ? seconds[static_cast<size_t>(index)] : 0;
   };
-  return patience_.limit(longest,
-                         std::max(at(predictions_.works, op.work), at(predictions_.communications, op.communication)));
+  return timeout_.limit(longest,
+                        std::max(at(predictions_.works, op.work), at(predictions_.communications, op.communication)));
 }
 
 std::optional<std::string> Watch::too_long_under_way(const std::vector<DeviceProgress>& devices, double now) {
@@ -98,7 +98,7 @@ std::optional<std::string> Watch::too_long_under_way(const std::vector<DevicePro
     progress_ = progress;
     quiet_since_ = now;
   }
-  if (now - quiet_since_ <= patience_.limit(0, longest_quiet_)) return {};
+  if (now - quiet_since_ <= timeout_.limit(0, longest_quiet_)) return {};
   const std::string silent = describe_silent(devices);
   return fmt::format("nothing has ended for {:.1f} s{}{}", now - quiet_since_, silent.empty() ? "" : ": ", silent);
 }

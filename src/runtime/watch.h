@@ -14,7 +14,7 @@
 namespace piper {
 
 /// Limit of something that is expected to take so many seconds: least + factor x seconds.
-struct Patience {
+struct Timeouts {
   double least = 10;
   double factor = 10;
   double first = 300;  // at least this, for what has not ended before
@@ -22,7 +22,7 @@ struct Patience {
   double limit(double longest, double predicted) const;
 };
 /// Of users who say one number: the least.
-inline Patience patience_of(double least) {
+inline Timeouts timeouts_of(double least) {
   return {.least = least, .first = 30 * least};
 }
 
@@ -45,7 +45,7 @@ enum class Judges {
 /// Time in which this process itself did not run is not counted.
 class Watch {
  public:
-  Watch(const Plan& plan, const Patience& patience, Predictions predictions, Judges judges);
+  Watch(const Plan& plan, const Timeouts& timeout, Predictions predictions, Judges judges);
 
   /// At `now`, in seconds of any clock: why the run should be ended, in the user's words, if it should.
   std::optional<std::string> look(const std::vector<DeviceProgress>& devices, double now);
@@ -65,7 +65,7 @@ class Watch {
   double limit_of(const PlannedOp& op, double longest) const;
 
   const Plan& plan_;
-  const Patience patience_;
+  const Timeouts timeout_;
   const Predictions predictions_;
   const Judges judges_;
   const Partners partners_;

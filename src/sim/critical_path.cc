@@ -8,7 +8,7 @@
 namespace piper {
 
 std::vector<CriticalStep> critical_path(const Simulation& simulation) {
-  const sim::OpTimes& times = simulation.times;
+  const sim::SimulatedTimes& times = simulation.times;
   if (times.end.empty()) return {};
   int at = static_cast<int>(std::max_element(times.end.begin(), times.end.end()) - times.end.begin());
   std::vector<CriticalStep> path;

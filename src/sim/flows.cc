@@ -9,29 +9,29 @@
 namespace piper::sim {
 namespace {
 
-/// The first port of a kind is passed by one circle of some kind. In a transfer: with a share of what a receiver gets,
-/// from a device that meets it at `meeting`.
+/// The first port of a kind is passed by one process group of some kind. In a transfer: with a share of what a receiver gets,
+/// from a device that meets it at `common`.
 struct Passage {
   int port = 0;  // into FlowTable::ports
-  int meeting = 0;
+  int common = 0;
   double share = 1;
 };
-using Passages = std::vector<std::vector<Passage>>;  // by kind of circle
+using Passages = std::vector<std::vector<Passage>>;  // by kind of process group
 
-/// Does a message between devices that meet at `meeting` pass the ports of `level`?
-bool passes(int meeting, int level) {
-  return meeting == 0 ? level == 0 : meeting >= level && level >= 1;
+/// Does a message between devices that meet at `common` pass the ports of `level`?
+bool passes(int common, int level) {
+  return common == 0 ? level == 0 : common >= level && level >= 1;
 }
 
 class FlowFinder {
  public:
-  FlowFinder(const Plan& plan, const Cluster& cluster, const Places& places, const Symmetry& symmetry)
-      : plan_(plan), cluster_(cluster), places_(places), symmetry_(symmetry) {
+  FlowFinder(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry)
+      : plan_(plan), cluster_(cluster), groupings_(groupings), symmetry_(symmetry) {
     for (size_t level = 0; level < cluster.levels.size(); ++level)
       for (size_t kind = 0; kind < symmetry.ports[level].count(); ++kind)
         for (const bool outward : {true, false})
           out_.ports.push_back({static_cast<int>(level), outward, static_cast<int>(kind)});
-    for (size_t p = 0; p < places.all.size(); ++p) passages_.emplace_back(symmetry.circles[p].count());
+    for (size_t p = 0; p < groupings.all.size(); ++p) passages_.emplace_back(symmetry.groups[p].count());
     find_passages();
   }
 
@@ -39,23 +39,23 @@ class FlowFinder {
     const std::vector<OpKind> kinds = kinds_of_communications(plan_);
     std::map<std::tuple<int, OpKind, int64_t>, int> index;
     for (size_t c = 0; c < plan_.communications.size(); ++c) {
-      const int place = places_.of_communication[c];
+      const int grouping = groupings_.of_communication[c];
       const int64_t bytes = plan_.communications[c].bytes;
-      const auto [found, fresh] = index.try_emplace({place, kinds[c], bytes}, static_cast<int>(out_.flows.size()));
-      if (fresh) add_flows(static_cast<size_t>(place), kinds[c], bytes);
+      const auto [found, fresh] = index.try_emplace({grouping, kinds[c], bytes}, static_cast<int>(out_.flows.size()));
+      if (fresh) add_flows(static_cast<size_t>(grouping), kinds[c], bytes);
       out_.first.push_back(found->second);
     }
     return std::move(out_);
   }
 
  private:
-  /// For the first port of every kind: all circles that pass it.
+  /// For the first port of every kind: all process groups that pass it.
   void find_passages() {
     int port = 0;
     for (size_t level = 0; level < cluster_.levels.size(); ++level) {
       const auto behind = devices_behind(plan_, cluster_, static_cast<int>(level));
       for (const int first : symmetry_.ports[level].first) {
-        for (size_t p = 0; p < places_.all.size(); ++p)
+        for (size_t p = 0; p < groupings_.all.size(); ++p)
           add_passages(p, static_cast<int>(level), port, behind[static_cast<size_t>(first)]);
         port += 2;
       }
@@ -63,23 +63,23 @@ class FlowFinder {
   }
 
   void add_passages(size_t p, int level, int port, const std::vector<int>& behind) {
-    const Place& place = places_.all[p];
+    const Grouping& grouping = groupings_.all[p];
     std::vector<int> met;
     for (const int d : behind)
-      if (const int c = place.of_member[static_cast<size_t>(d)]; c >= 0) met.push_back(c);
-    if (place.transfer)
+      if (const int c = grouping.of_member[static_cast<size_t>(d)]; c >= 0) met.push_back(c);
+    if (grouping.transfer)
       for (const int d : behind)
-        if (const int c = place.of_receiver[static_cast<size_t>(d)]; c >= 0) met.push_back(c);
+        if (const int c = grouping.of_receiver[static_cast<size_t>(d)]; c >= 0) met.push_back(c);
     std::sort(met.begin(), met.end());
     met.erase(std::unique(met.begin(), met.end()), met.end());
     for (const int c : met) {
-      auto& passages = passages_[p][static_cast<size_t>(symmetry_.circles[p].of[static_cast<size_t>(c)])];
-      if (!place.transfer) {
+      auto& passages = passages_[p][static_cast<size_t>(symmetry_.groups[p].of[static_cast<size_t>(c)])];
+      if (!grouping.transfer) {
         passages.push_back({port, level, 1});
         passages.push_back({port + 1, level, 1});
         continue;
       }
-      for (const Piece& piece : place.circles[static_cast<size_t>(c)].pieces) {
+      for (const Piece& piece : grouping.groups[static_cast<size_t>(c)].pieces) {
         if (piece.level < 0 || !passes(piece.level, level)) continue;
         if (std::find(behind.begin(), behind.end(), piece.from) != behind.end())
           passages.push_back({port, piece.level, piece.share});
@@ -89,19 +89,19 @@ class FlowFinder {
     }
   }
 
-  /// One flow for every kind of circle of the place.
+  /// One flow for every kind of process group of the grouping.
   void add_flows(size_t p, OpKind kind, int64_t bytes) {
-    const Place& place = places_.all[p];
+    const Grouping& grouping = groupings_.all[p];
     for (size_t k = 0; k < passages_[p].size(); ++k) {
-      const Circle& circle = place.circles[static_cast<size_t>(symmetry_.circles[p].first[k])];
-      out_.flows.push_back(place.transfer ? transfer(circle, passages_[p][k], bytes)
-                                          : collective(circle, passages_[p][k], collective_of(kind), bytes));
+      const ProcessGroup& group = grouping.groups[static_cast<size_t>(symmetry_.groups[p].first[k])];
+      out_.flows.push_back(grouping.transfer ? transfer(group, passages_[p][k], bytes)
+                                          : collective(group, passages_[p][k], collective_of(kind), bytes));
     }
   }
 
-  Flow collective(const Circle& circle, const std::vector<Passage>& passages, CollectiveKind kind,
+  Flow collective(const ProcessGroup& group, const std::vector<Passage>& passages, CollectiveKind kind,
                   int64_t bytes) const {
-    const Traffic traffic = collective_traffic(cluster_, kind, circle.spread, bytes);
+    const Traffic traffic = collective_traffic(cluster_, kind, group.spread, bytes);
     Flow flow;
     flow.seconds = alone_seconds(traffic);
     for (const Passage& passage : passages) {
@@ -111,14 +111,14 @@ class FlowFinder {
     return flow;
   }
 
-  Flow transfer(const Circle& circle, const std::vector<Passage>& passages, int64_t bytes) const {
+  Flow transfer(const ProcessGroup& group, const std::vector<Passage>& passages, int64_t bytes) const {
     Flow flow;
-    const auto traffic_of = [&](int meeting, double share) {
-      return transfer_traffic(cluster_, meeting, static_cast<int64_t>(static_cast<double>(bytes) * share));
+    const auto traffic_of = [&](int common, double share) {
+      return transfer_traffic(cluster_, common, static_cast<int64_t>(static_cast<double>(bytes) * share));
     };
     // a device sends (receives) its pieces one after the other
     std::map<std::pair<int, bool>, std::pair<double, double>> at_device;  // latency, busy
-    for (const Piece& piece : circle.pieces) {
+    for (const Piece& piece : group.pieces) {
       if (piece.level < 0) continue;
       const Traffic traffic = traffic_of(piece.level, piece.share);
       for (const bool sends : {true, false}) {
@@ -130,7 +130,7 @@ class FlowFinder {
     for (const auto& [device, time] : at_device) flow.seconds = std::max(flow.seconds, time.first + time.second);
     for (const Passage& passage : passages) {
       const auto level = static_cast<size_t>(out_.ports[static_cast<size_t>(passage.port)].level);
-      const Traffic traffic = traffic_of(passage.meeting, passage.share);
+      const Traffic traffic = traffic_of(passage.common, passage.share);
       add_use(flow, passage.port, traffic.seconds[level], traffic.bytes[level]);
     }
     return flow;
@@ -147,16 +147,16 @@ class FlowFinder {
 
   const Plan& plan_;
   const Cluster& cluster_;
-  const Places& places_;
+  const Groupings& groupings_;
   const Symmetry& symmetry_;
-  std::vector<Passages> passages_;  // by place
+  std::vector<Passages> passages_;  // by grouping
   FlowTable out_;
 };
 
 }  // namespace
 
-FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Places& places, const Symmetry& symmetry) {
-  return FlowFinder(plan, cluster, places, symmetry).find();
+FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry) {
+  return FlowFinder(plan, cluster, groupings, symmetry).find();
 }
 
 }  // namespace piper::sim

@@ -1,4 +1,4 @@
-// What each communication puts on the links, for one circle of every kind.
+// What each communication puts on the links, for one process group of every kind.
 #pragma once
 
 #include "sim/symmetry.h"
@@ -12,14 +12,14 @@ struct Port {
   int kind = 0;  // into Symmetry::ports of the level
 };
 
-/// How busy one port is with all circles of a kind that pass it, while they run at full speed.
+/// How busy one port is with all process groups of a kind that pass it, while they run at full speed.
 struct PortUse {
   int port = 0;      // into FlowTable::ports
   double share = 0;  // of its time
   double bytes = 0;  // in all
 };
 
-/// A communication inside one circle.
+/// A communication inside one process group.
 struct Flow {
   double seconds = 0;  // with the links to itself
   std::vector<PortUse> uses;
@@ -28,13 +28,13 @@ struct Flow {
 struct FlowTable {
   std::vector<Port> ports;
   std::vector<Flow> flows;
-  std::vector<int> first;  // by communication: the flow of its first kind of circle
+  std::vector<int> first;  // by communication: the flow of its first kind of process group
 
-  const Flow& of(int communication, int circle_kind) const {
-    return flows[static_cast<size_t>(first[static_cast<size_t>(communication)] + circle_kind)];
+  const Flow& of(int communication, int group_kind) const {
+    return flows[static_cast<size_t>(first[static_cast<size_t>(communication)] + group_kind)];
   }
 };
 
-FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Places& places, const Symmetry& symmetry);
+FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry);
 
 }  // namespace piper::sim

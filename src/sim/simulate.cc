@@ -33,12 +33,12 @@ Checked check_works(const Plan& plan) {
   return Ok{};
 }
 
-std::vector<LevelUse> level_use(const Cluster& cluster, const sim::Symmetry& symmetry, const sim::Places& places,
+std::vector<LevelUse> level_use(const Cluster& cluster, const sim::Symmetry& symmetry, const sim::Groupings& groupings,
                                 const sim::FlowTable& flows) {
   std::vector<double> busy(flows.ports.size(), 0), bytes(flows.ports.size(), 0);
-  for (size_t c = 0; c < places.of_communication.size(); ++c) {
-    const auto place = static_cast<size_t>(places.of_communication[c]);
-    for (size_t k = 0; k < symmetry.circles[place].count(); ++k) {
+  for (size_t c = 0; c < groupings.of_communication.size(); ++c) {
+    const auto grouping = static_cast<size_t>(groupings.of_communication[c]);
+    for (size_t k = 0; k < symmetry.groups[grouping].count(); ++k) {
       const sim::Flow& flow = flows.of(static_cast<int>(c), static_cast<int>(k));
       for (const sim::PortUse& use : flow.uses) {
         busy[static_cast<size_t>(use.port)] += use.share * flow.seconds;
@@ -58,14 +58,14 @@ std::vector<LevelUse> level_use(const Cluster& cluster, const sim::Symmetry& sym
   return levels;
 }
 
-std::vector<int> limiting_levels(const sim::Symmetry& symmetry, const sim::Places& places,
+std::vector<int> limiting_levels(const sim::Symmetry& symmetry, const sim::Groupings& groupings,
                                  const sim::FlowTable& flows) {
   std::vector<int> levels;
-  for (size_t c = 0; c < places.of_communication.size(); ++c) {
+  for (size_t c = 0; c < groupings.of_communication.size(); ++c) {
     double most = 0;
     int level = -1;
-    const auto place = static_cast<size_t>(places.of_communication[c]);
-    for (size_t k = 0; k < symmetry.circles[place].count(); ++k)
+    const auto grouping = static_cast<size_t>(groupings.of_communication[c]);
+    for (size_t k = 0; k < symmetry.groups[grouping].count(); ++k)
       for (const sim::PortUse& use : flows.of(static_cast<int>(c), static_cast<int>(k)).uses)
         if (use.share > most) {
           most = use.share;
@@ -83,19 +83,19 @@ Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const Cost
   const std::vector<int> template_of = template_of_device(plan);
   PIPER_CHECK(check_devices(cluster, static_cast<int>(template_of.size()), {}));
   PIPER_CHECK(check_works(plan));
-  const sim::Places places = sim::find_places(plan, cluster);
+  const sim::Groupings groupings = sim::find_groupings(plan, cluster);
   // devices that share a processor may be alike, but do not do the same at the same time
   const bool all = options.all_devices || std::any_of(cluster.nodes.begin(), cluster.nodes.end(),
                                                       [](const NodeRun& run) { return run.processors > 0; });
   const sim::Symmetry symmetry =
-      sim::find_symmetry(plan, cluster, places, all ? sim::Reduce::Nothing : sim::Reduce::AlikeDevices);
-  const sim::FlowTable flows = sim::find_flows(plan, cluster, places, symmetry);
-  sim::EngineInput input{plan, cluster, places, symmetry, flows, {}, options.shared_links};
+      sim::find_symmetry(plan, cluster, groupings, all ? sim::Reduce::Nothing : sim::Reduce::AlikeDevices);
+  const sim::FlowTable flows = sim::find_flows(plan, cluster, groupings, symmetry);
+  sim::EventInput input{plan, cluster, groupings, symmetry, flows, {}, options.shared_links};
   for (const DeviceKind& kind : cluster.kinds) {
     PIPER_TRY(std::vector<double> seconds, seconds_on(kind, plan, measured));
     input.seconds.push_back(std::move(seconds));
   }
-  auto times = sim::run_engine(input);
+  auto times = sim::run_events(input);
   if (!times)
     return error(ErrorCode::E401, {}, "the devices wait for each other for ever")
         .help("check the plan first: piper check names the operations");
@@ -107,8 +107,8 @@ Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const Cost
     if (const int kind = symmetry.devices.of[d]; kind >= 0)
       out.devices[static_cast<size_t>(kind)].push_back(static_cast<int>(d));
   for (const DeviceList& devices : out.devices) out.plan_of.push_back(template_of[static_cast<size_t>(devices[0])]);
-  out.limited_by = limiting_levels(symmetry, places, flows);
-  out.levels = level_use(cluster, symmetry, places, flows);
+  out.limited_by = limiting_levels(symmetry, groupings, flows);
+  out.levels = level_use(cluster, symmetry, groupings, flows);
   return out;
 }
 

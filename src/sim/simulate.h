@@ -3,7 +3,7 @@
 
 #include "base/result.h"
 #include "cost/cost_table.h"
-#include "sim/engine.h"
+#include "sim/event_loop.h"
 
 namespace piper {
 
@@ -23,13 +23,13 @@ struct Simulation {
   double seconds = 0;               // of the step
   std::vector<DeviceList> devices;  // of every kind
   std::vector<int> plan_of;         // template of every kind
-  sim::OpTimes times;
+  sim::SimulatedTimes times;
   std::vector<LevelUse> levels;
   std::vector<int> limited_by;  // by communication: the level whose ports are busiest with it, -1: none
 };
 
-/// The plan must be proved. `measured` costs take the place of the cluster's for computations; one that is missing is
-/// an error (E112), as are more devices than the cluster has and links that do not exist.
+/// The plan must be proved. `measured` costs take the grouping of the cluster's for computations; one that is missing
+/// is an error (E112), as are more devices than the cluster has and links that do not exist.
 Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const CostTable* measured = nullptr,
                             const SimOptions& options = {});
 

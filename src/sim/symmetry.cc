@@ -58,7 +58,8 @@ uint64_t hash_of(const Spread& spread) {
 /// Signatures grow round by round until no kind falls apart any more.
 class Refinement {
  public:
-  Refinement(const Plan& plan, const Cluster& cluster, const Places& places) : cluster_(cluster), places_(places) {
+  Refinement(const Plan& plan, const Cluster& cluster, const Groupings& groupings)
+      : cluster_(cluster), groupings_(groupings) {
     const std::vector<int> templates = template_of_device(plan);
     for (size_t d = 0; d < templates.size(); ++d)
       device_.push_back(templates[d] < 0 ? 0
@@ -69,17 +70,17 @@ class Refinement {
       behind_.push_back(devices_behind(plan, cluster, static_cast<int>(level)));
       port_.emplace_back(behind_.back().size(), 1);
     }
-    for (const Place& place : places.all) circle_.emplace_back(place.circles.size(), 0);
+    for (const Grouping& grouping : groupings.all) group_.emplace_back(grouping.groups.size(), 0);
   }
 
   Symmetry run() {
     for (size_t kinds = 0;;) {
-      refine_circles();
+      refine_groups();
       refine_ports();
       refine_devices();
       Symmetry symmetry = numbered();
       size_t now = symmetry.devices.count();
-      for (const auto* things : {&symmetry.circles, &symmetry.ports})
+      for (const auto* things : {&symmetry.groups, &symmetry.ports})
         for (const Kinds& each : *things) now += each.count();
       if (now == kinds) return symmetry;
       kinds = now;
@@ -90,7 +91,7 @@ class Refinement {
   Symmetry numbered() const {
     Symmetry symmetry;
     symmetry.devices = number(device_);
-    for (const auto& circles : circle_) symmetry.circles.push_back(number(circles));
+    for (const auto& groups : group_) symmetry.groups.push_back(number(groups));
     for (const auto& ports : port_) symmetry.ports.push_back(number(ports));
     return symmetry;
   }
@@ -99,21 +100,21 @@ class Refinement {
     return port_[level][static_cast<size_t>(port_of(cluster_, static_cast<int>(level), d))];
   }
 
-  void refine_circles() {
+  void refine_groups() {
     std::vector<uint64_t> parts;
-    for (size_t p = 0; p < places_.all.size(); ++p) {
-      for (size_t c = 0; c < circle_[p].size(); ++c) {
-        const Circle& circle = places_.all[p].circles[c];
+    for (size_t p = 0; p < groupings_.all.size(); ++p) {
+      for (size_t c = 0; c < group_[p].size(); ++c) {
+        const ProcessGroup& group = groupings_.all[p].groups[c];
         parts.clear();
-        for (const auto* devices : {&circle.members, &circle.receivers})
+        for (const auto* devices : {&group.members, &group.receivers})
           for (const int d : *devices) {
-            parts.push_back(pair_of(devices == &circle.members, device(d)));
+            parts.push_back(pair_of(devices == &group.members, device(d)));
             for (size_t level = 0; level < port_.size(); ++level) parts.push_back(pair_of(level, port(level, d)));
           }
-        for (const Piece& piece : circle.pieces)
+        for (const Piece& piece : group.pieces)
           parts.push_back(pair_of(pair_of(device(piece.from), device(piece.to)), size_of(piece)));
-        parts.push_back(hash_of(circle.spread));
-        circle_[p][c] = signature(p, parts);
+        parts.push_back(hash_of(group.spread));
+        group_[p][c] = signature(p, parts);
       }
     }
   }
@@ -129,15 +130,15 @@ class Refinement {
         }
         parts.clear();
         for (const int d : behind_[level][q]) parts.push_back(device(d));
-        for (size_t p = 0; p < places_.all.size(); ++p)
-          for (const auto* of : {&places_.all[p].of_member, &places_.all[p].of_receiver}) {
+        for (size_t p = 0; p < groupings_.all.size(); ++p)
+          for (const auto* of : {&groupings_.all[p].of_member, &groupings_.all[p].of_receiver}) {
             if (of->empty()) continue;
             met.clear();
             for (const int d : behind_[level][q])
               if (const int c = (*of)[static_cast<size_t>(d)]; c >= 0) met.push_back(c);
             std::sort(met.begin(), met.end());
             met.erase(std::unique(met.begin(), met.end()), met.end());
-            for (const int c : met) parts.push_back(circle_[p][static_cast<size_t>(c)]);
+            for (const int c : met) parts.push_back(group_[p][static_cast<size_t>(c)]);
           }
         port_[level][q] = signature(level, parts);
       }
@@ -147,9 +148,9 @@ class Refinement {
   /// By device: what it sends to whom and gets from whom, as a sum, so that no order matters.
   std::vector<uint64_t> piece_signatures() const {
     std::vector<uint64_t> out(device_.size(), 0);
-    for (size_t p = 0; p < places_.all.size(); ++p)
-      for (const Circle& circle : places_.all[p].circles)
-        for (const Piece& piece : circle.pieces) {
+    for (size_t p = 0; p < groupings_.all.size(); ++p)
+      for (const ProcessGroup& group : groupings_.all[p].groups)
+        for (const Piece& piece : group.pieces) {
           const uint64_t what = pair_of(p, size_of(piece));
           out[static_cast<size_t>(piece.from)] += pair_of(what, device(piece.to));
           out[static_cast<size_t>(piece.to)] += pair_of(device(piece.from), what);
@@ -167,11 +168,11 @@ class Refinement {
       for (size_t level = 0; level < port_.size(); ++level)
         parts.push_back(pair_of(level, port(level, static_cast<int>(d))));
       parts.push_back(pieces[d]);
-      for (size_t p = 0; p < places_.all.size(); ++p) {
-        const Place& place = places_.all[p];
-        if (place.of_member[d] >= 0) parts.push_back(circle_[p][static_cast<size_t>(place.of_member[d])]);
-        if (place.transfer && place.of_receiver[d] >= 0)
-          parts.push_back(pair_of(p, circle_[p][static_cast<size_t>(place.of_receiver[d])]));
+      for (size_t p = 0; p < groupings_.all.size(); ++p) {
+        const Grouping& grouping = groupings_.all[p];
+        if (grouping.of_member[d] >= 0) parts.push_back(group_[p][static_cast<size_t>(grouping.of_member[d])]);
+        if (grouping.transfer && grouping.of_receiver[d] >= 0)
+          parts.push_back(pair_of(p, group_[p][static_cast<size_t>(grouping.of_receiver[d])]));
       }
       next[d] = signature(device_[d], parts);
     }
@@ -179,9 +180,9 @@ class Refinement {
   }
 
   const Cluster& cluster_;
-  const Places& places_;
+  const Groupings& groupings_;
   std::vector<uint64_t> device_;
-  std::vector<std::vector<uint64_t>> circle_, port_;
+  std::vector<std::vector<uint64_t>> group_, port_;
   std::vector<std::vector<std::vector<int>>> behind_;  // by level and port
 };
 
@@ -193,13 +194,13 @@ Kinds each_its_own(size_t count) {
   return kinds;
 }
 
-Symmetry no_symmetry(const Plan& plan, const Cluster& cluster, const Places& places) {
+Symmetry no_symmetry(const Plan& plan, const Cluster& cluster, const Groupings& groupings) {
   Symmetry symmetry;
   std::vector<uint64_t> devices;
   const std::vector<int> templates = template_of_device(plan);
   for (size_t d = 0; d < templates.size(); ++d) devices.push_back(templates[d] < 0 ? 0 : d + 1);
   symmetry.devices = number(devices);
-  for (const Place& place : places.all) symmetry.circles.push_back(each_its_own(place.circles.size()));
+  for (const Grouping& grouping : groupings.all) symmetry.groups.push_back(each_its_own(grouping.groups.size()));
   for (size_t level = 0; level < cluster.levels.size(); ++level)
     symmetry.ports.push_back(each_its_own(devices_behind(plan, cluster, static_cast<int>(level)).size()));
   return symmetry;
@@ -219,8 +220,8 @@ std::vector<std::vector<int>> devices_behind(const Plan& plan, const Cluster& cl
   return behind;
 }
 
-Symmetry find_symmetry(const Plan& plan, const Cluster& cluster, const Places& places, Reduce reduce) {
-  return reduce == Reduce::Nothing ? no_symmetry(plan, cluster, places) : Refinement(plan, cluster, places).run();
+Symmetry find_symmetry(const Plan& plan, const Cluster& cluster, const Groupings& groupings, Reduce reduce) {
+  return reduce == Reduce::Nothing ? no_symmetry(plan, cluster, groupings) : Refinement(plan, cluster, groupings).run();
 }
 
 }  // namespace piper::sim

@@ -1,11 +1,11 @@
-// Which devices, circles and ports are alike, so that one of each kind stands for all.
+// Which devices, process groups and ports are alike, so that one of each kind stands for all.
 //
-// Devices are alike if they have the same plan and hardware, meet alike devices in alike circles, and reach them
-// through alike ports; circles and ports are alike if those are. This is the coarsest such division: what happens on
-// one of a kind happens on all of it at the same time.
+// Devices are alike if they have the same plan and hardware, meet alike devices in alike process groups, and reach them
+// through alike ports; process groups and ports are alike if those are. This is the coarsest such division: what
+// happens on one of a kind happens on all of it at the same time.
 #pragma once
 
-#include "sim/places.h"
+#include "sim/groupings.h"
 
 namespace piper::sim {
 
@@ -18,13 +18,13 @@ struct Kinds {
 
 struct Symmetry {
   Kinds devices;
-  std::vector<Kinds> circles;  // by place
-  std::vector<Kinds> ports;    // by level
+  std::vector<Kinds> groups;  // by grouping
+  std::vector<Kinds> ports;   // by level
 };
 
 enum class Reduce { AlikeDevices, Nothing };
 
-Symmetry find_symmetry(const Plan& plan, const Cluster& cluster, const Places& places, Reduce reduce);
+Symmetry find_symmetry(const Plan& plan, const Cluster& cluster, const Groupings& groupings, Reduce reduce);
 
 /// Devices with a plan behind each port of a level.
 std::vector<std::vector<int>> devices_behind(const Plan& plan, const Cluster& cluster, int level);

@@ -12,8 +12,8 @@
 
 namespace piper {
 
-/// 0 fine, 1 the input is refused, 2 usage, 3 the run failed, 70 our bug; a signal has ended it: 128 and its number, as
-/// shells have it.
+/// 0 fine, 1 the input is refused, 2 usage, 3 the run failed, 70 an internal error; a signal has ended it: 128 and its
+/// number, as shells have it.
 enum ExitCode { fine = 0, refused = 1, usage = 2, run_failed = 3, our_bug = 70, by_signal = 128 };
 
 /// What all commands that compile have in common.

@@ -32,7 +32,7 @@ std::string library_table() {
 
 Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline) {
   if (command.communication)
-    return command.format == "csv" ? print_csv(lower(timeline)) : print_notation(lower(timeline));
+    return command.format == "csv" ? print_csv(lower_to_actions(timeline)) : print_notation(lower_to_actions(timeline));
   if (command.format == "csv") return print_csv(timeline);
   if (command.format == "piper") {
     PIPER_TRY(const Schedule schedule, as_schedule(timeline, {}));

@@ -34,7 +34,7 @@ constexpr std::string_view begin_mark = "piper-job-begins", joining_mark = "pipe
                            end_mark = "piper-job-ends-with ";
 constexpr auto after_failure = seconds(5), after_success = seconds(15);  // for the launcher to end
 constexpr auto after_terminate = seconds(3);
-constexpr auto stopped_patience = seconds(5);
+constexpr auto stopped_timeout = seconds(5);
 constexpr auto drain = milliseconds(500);  // for output of what has ended
 
 /// Children, theirs, and those whose parents are gone: all that a job has left on this host.
@@ -75,7 +75,7 @@ class Supervisor {
       const auto now = Clock::now();
       if (ended_at_ && now > *ended_at_ + (code_ == 0 ? after_success : after_failure))
         end("it does not end by itself");
-      if (stopped_at_ && now > *stopped_at_ + stopped_patience) end("it was stopped");
+      if (stopped_at_ && now > *stopped_at_ + stopped_timeout) end("it was stopped");
       if (terminated_at_ && now > *terminated_at_ + after_terminate) kill_all();
     }
     for (const auto until = Clock::now() + drain; errors_ >= 0 && Clock::now() < until;) wait(milliseconds(50));

@@ -29,7 +29,7 @@ struct TrainCommand {
   TrainInput input;
   std::string trace, metrics;
   std::string cluster, costs;  // what the compiler orders operations by; empty: the emulated cluster, formulas
-  double patience = 10;        // seconds
+  double timeout = 10;         // seconds
   std::string fault;           // on purpose; empty: none
 };
 int run(const TrainCommand& command);

@@ -52,12 +52,12 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
   app->add_option("--cluster", command->cluster,
                   "Cluster that the plan is compiled for, as in `piper simulate`: a shipped one, or a file (.toml)");
   app->add_option("--costs", command->costs, "Measured costs that the plan is compiled for, as in `piper simulate`");
-  app->add_option("--patience", command->patience,
+  app->add_option("--timeout", command->timeout,
                   "Seconds that anything may take, in addition to ten times what is expected of it")
       ->check(any_number(0.1, 1e6))
       ->capture_default_str();
   app->add_option("--graphs", command->input.graphs,
-                  "On a GPU: graphs of CUDA are made of every chunk (chunk), of all that follows each other (step), or "
+                  "On a GPU: CUDA graphs are made of every chunk (chunk), of all that follows each other (step), or "
                   "of nothing (none)")
       ->check(CLI::IsMember({"none", "chunk", "step"}))
       ->capture_default_str();
@@ -136,7 +136,7 @@ void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInp
   add_input(*app, command->input, "Steps that are measured, after one that is not (default: 5)");
   app->add_option("-o,--output", command->output, "Folder for the model, its costs and the cluster")->required();
   app->add_option("--graphs", command->input.graphs,
-                  "On a GPU: graphs of CUDA are made of every chunk (chunk), or of nothing")
+                  "On a GPU: CUDA graphs are made of every chunk (chunk), or of nothing")
       ->check(CLI::IsMember({"none", "chunk"}))
       ->capture_default_str();
   app->footer("Example:\n  piper profile examples/train_moe.toml -o profile");

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t most_steps = 1'000'000'000'000;
 constexpr int64_t most_devices = 1 << 24;
-constexpr double usual_floor = 0.1;  // where there is a [rate]
+constexpr double usual_min_lr_ratio = 0.1;  // where there is a [lr_schedule]
 
 constexpr NumberLimit share = {[](double x) { return x >= 0 && x <= 1; }, "a share from 0 to 1"};
 
@@ -98,20 +98,21 @@ Optimizer chosen_optimizer(const std::optional<TomlSection>& step) {
   return text && *text ? optimizer_named(**text).value_or(Optimizer::AdamW) : Optimizer::AdamW;
 }
 
-// ---- [rate]
+// ---- [lr_schedule]
 
-Checked read_rate(const TomlSection& section, int64_t steps, RateConfig& rate) {
-  PIPER_CHECK(section.only({"warmup", "total", "floor"}));
+Checked read_rate(const TomlSection& section, int64_t steps, LrSchedule& rate) {
+  PIPER_CHECK(section.only({"warmup", "total", "min_lr_ratio"}));
   PIPER_TRY(const auto warmup, read_count(section, "warmup", 0, most_steps));
   PIPER_TRY(const auto total, read_count(section, "total", 1, most_steps));
   rate.warmup = warmup.value_or(rate.warmup);
   rate.total = total.value_or(rate.total);
-  rate.floor = usual_floor;
-  PIPER_CHECK(read(section, "floor", share, rate.floor));
-  const int64_t until_floor = total.value_or(steps);
-  if (rate.warmup > until_floor)
+  rate.min_lr_ratio = usual_min_lr_ratio;
+  PIPER_CHECK(read(section, "min_lr_ratio", share, rate.min_lr_ratio));
+  const int64_t until_lowest = total.value_or(steps);
+  if (rate.warmup > until_lowest)
     return section
-        .bad("warmup", fmt::format("warmup = {} steps, but the floor is reached after {}", rate.warmup, until_floor))
+        .bad("warmup",
+             fmt::format("warmup = {} steps, but the lowest rate is reached after {}", rate.warmup, until_lowest))
         .help(total ? "raise total, or warm up for fewer steps" : "without total it is reached at the end of the run");
   return Ok{};
 }
@@ -179,7 +180,7 @@ Result<TrainConfig> parse_train_config(const SourceFilePtr& file) {
   PIPER_CHECK(whole.only(sections));
   PIPER_TRY(const auto step, whole.section("step"));
   PIPER_TRY(const auto optimizer, whole.section("optimizer"));
-  PIPER_TRY(const auto rate, whole.section("rate"));
+  PIPER_TRY(const auto rate, whole.section("lr_schedule"));
   PIPER_TRY(const auto data, whole.section("data"));
   PIPER_TRY(const auto run, whole.section("run"));
 

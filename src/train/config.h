@@ -1,5 +1,5 @@
-// What a training run is besides its model: the sections [optimizer], [rate], [data] and [run] of a configuration. All
-// keys: docs/training.md.
+// What a training run is besides its model: the sections [optimizer], [lr_schedule], [data] and [run] of a
+// configuration. All keys: docs/training.md.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 namespace piper {
 
 /// How the learning rate changes over the steps; as it stands, not at all.
-struct RateConfig {
-  int64_t warmup = 0;  // steps until the peak
-  int64_t total = 0;   // steps until the floor; 0: those of the run
-  double floor = 1;    // share of the peak that is left in the end
+struct LrSchedule {
+  int64_t warmup = 0;       // steps until the peak
+  int64_t total = 0;        // steps until the lowest rate; 0: those of the run
+  double min_lr_ratio = 1;  // share of the peak that is left in the end
 };
 
 /// What computes.
@@ -45,7 +45,7 @@ struct RunConfig {
 struct TrainConfig {
   OptimizerSettings optimizer;  // `learning_rate` is the peak, `kind` as [step] says
   std::optional<double> clip;   // the largest norm that all gradients together keep
-  RateConfig rate;
+  LrSchedule rate;
   DataConfig data;
   RunConfig run;
 };
@@ -53,7 +53,7 @@ struct TrainConfig {
 /// Anything wrong is E111 at the key or value it is about. [model] and [step] are left to parse_config.
 Result<TrainConfig> parse_train_config(const SourceFilePtr& file);
 
-/// Linear up to the peak, then a cosine down to the floor. Steps count from 0.
+/// Linear up to the peak, then a cosine down to the lowest rate. Steps count from 0.
 double learning_rate(const TrainConfig& config, int64_t step);
 
 }  // namespace piper

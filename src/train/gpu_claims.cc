@@ -15,7 +15,7 @@ Result<std::vector<int>> give_out(const std::vector<GpuClaim>& claims) {
     if (claim.gpus.empty())
       return error(ErrorCode::E807, {}, fmt::format("{} sees no GPU that can be used", claim.process))
           .help("nvidia-smi on its host shows whether the driver sees one; CUDA_VISIBLE_DEVICES may hide it")
-          .help("--on cpu (in Python: on=\"cpu\") trains on processors");
+          .help("--on cpu (in Python: on=\"cpu\") trains on the CPU");
     if (gpu == claim.gpus.size())
       return error(ErrorCode::E807, {},
                    fmt::format("there is no GPU left for {}: it sees {}, and processes before it have {}",

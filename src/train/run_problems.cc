@@ -15,7 +15,7 @@ Diagnostic as_diagnostic(const RunError& problem) {
           .help("recompute, zero and smaller slices of the batch need less: piper check shows which helps");
     case RunProblem::Stalled:
       return error(ErrorCode::E802, {}, problem.what())
-          .help("look at the device that others wait for; --patience gives everything more time");
+          .help("look at the device that others wait for; --timeout gives everything more time");
     case RunProblem::NotFinite:
       return error(ErrorCode::E803, {}, problem.what())
           .help("no weight was changed by this step")

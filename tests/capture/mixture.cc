@@ -14,7 +14,7 @@ using torch::Tensor;
 
 struct Model;
 
-/// What a coding is made of. `inside` computes the experts on x [experts, capacity, dim].
+/// What a formulation is made of. `inside` computes the experts on x [experts, capacity, dim].
 struct Body {
   std::function<Tensor(Model&, Tensor x)> inside;
   std::string refused;
@@ -28,19 +28,20 @@ struct Body {
 const std::map<std::string, Body>& bodies();
 
 struct Model : torch::nn::Module {
-  Model(const std::string& coding, const Sizes& sizes) : body(bodies().at(coding)), sizes(sizes) {
+  Model(const std::string& formulation, const Sizes& sizes) : body(bodies().at(formulation)), sizes(sizes) {
     const int64_t e = sizes.experts, d = sizes.dim, h = sizes.hidden;
-    const bool stacked = coding == "stacked_weights";
+    const bool stacked = formulation == "stacked_weights";
     table = add("table", {sizes.vocabulary, d}, 1);
     router = add("router", {d, e}, 1);
-    w1 =
-        add("w1", stacked ? std::vector<int64_t>{e * d, h} : std::vector<int64_t>{e, d, coding == "fused" ? 2 * h : h});
-    if (coding != "fused") w3 = add("w3", stacked ? std::vector<int64_t>{e * d, h} : std::vector<int64_t>{e, d, h});
+    w1 = add("w1",
+             stacked ? std::vector<int64_t>{e * d, h} : std::vector<int64_t>{e, d, formulation == "fused" ? 2 * h : h});
+    if (formulation != "fused")
+      w3 = add("w3", stacked ? std::vector<int64_t>{e * d, h} : std::vector<int64_t>{e, d, h});
     w2 = add("w2", stacked ? std::vector<int64_t>{e * h, d} : std::vector<int64_t>{e, h, d});
     bias = add("bias", {e, 1, d});
     scale = add("scale", {d}, 1);
-    if (coding == "shared_linear") shared = add("shared", {d, d});
-    if (coding == "layer_norm") {
+    if (formulation == "shared_linear") shared = add("shared", {d, d});
+    if (formulation == "layer_norm") {
       norm_weight = add("norm_weight", {d}, 1);
       norm_bias = add("norm_bias", {d}, 1);
     }
@@ -297,34 +298,34 @@ const std::map<std::string, Body>& bodies() {
   return all;
 }
 
-std::vector<Coding> names(const std::map<std::string, Body>& of) {
-  std::vector<Coding> out;
+std::vector<Formulation> names(const std::map<std::string, Body>& of) {
+  std::vector<Formulation> out;
   for (const auto& [name, body] : of) out.push_back({name, body.refused});
   return out;
 }
 
-int64_t tokens_of(const std::string& coding, const Sizes& sizes) {
-  const int64_t own = bodies().at(coding).tokens;
+int64_t tokens_of(const std::string& formulation, const Sizes& sizes) {
+  const int64_t own = bodies().at(formulation).tokens;
   return own > 0 ? own : sizes.tokens;
 }
 
 }  // namespace
 
-void PrintTo(const Coding& coding, std::ostream* out) {
-  *out << coding.name;
+void PrintTo(const Formulation& formulation, std::ostream* out) {
+  *out << formulation.name;
 }
 
-std::vector<Coding> accepted() {
+std::vector<Formulation> accepted() {
   return names(make_accepted());
 }
-std::vector<Coding> refused() {
+std::vector<Formulation> refused() {
   return names(make_refused());
 }
 
-MetaModel make(const std::string& coding, const Sizes& sizes) {
+MetaModel make(const std::string& formulation, const Sizes& sizes) {
   torch::set_default_dtype(torch::scalarTypeToTypeMeta(torch::kFloat64));
   torch::manual_seed(1);
-  const auto model = std::make_shared<Model>(coding, sizes);
+  const auto model = std::make_shared<Model>(formulation, sizes);
   torch::set_default_dtype(torch::scalarTypeToTypeMeta(torch::kFloat32));
   MetaModel out;
   for (const auto& item : model->named_parameters()) out.parameters.push_back({item.key(), item.value()});
@@ -332,14 +333,14 @@ MetaModel make(const std::string& coding, const Sizes& sizes) {
   return out;
 }
 
-CapturedModel captured(const std::string& coding, const Sizes& sizes) {
+CapturedModel captured(const std::string& formulation, const Sizes& sizes) {
   MetaModel meta;
-  if (auto built = build_on_meta([&] { meta = make(coding, sizes); }); !built)
+  if (auto built = build_on_meta([&] { meta = make(formulation, sizes); }); !built)
     throw std::runtime_error(render(built.error()));
   CaptureOptions options;
   options.step.batch = 8;
   options.step.gradients = DType::Float64;
-  const int64_t tokens = tokens_of(coding, sizes);
+  const int64_t tokens = tokens_of(formulation, sizes);
   options.inputs = {{"tokens", DType::Int64, {tokens}}, {"targets", DType::Int64, {tokens}}};
   options.samples = {1};
   auto result = capture(meta, options);

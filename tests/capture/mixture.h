@@ -14,18 +14,18 @@ struct Sizes {
 };
 
 /// `refused`: a part of the message, or nothing for what is accepted.
-struct Coding {
+struct Formulation {
   std::string name;
   std::string refused;
 };
-void PrintTo(const Coding& coding, std::ostream* out);
+void PrintTo(const Formulation& formulation, std::ostream* out);
 
-std::vector<Coding> accepted();
-std::vector<Coding> refused();
+std::vector<Formulation> accepted();
+std::vector<Formulation> refused();
 
 /// float64; the layers share their weights.
-MetaModel make(const std::string& coding, const Sizes& sizes);
-CapturedModel captured(const std::string& coding, const Sizes& sizes);
+MetaModel make(const std::string& formulation, const Sizes& sizes);
+CapturedModel captured(const std::string& formulation, const Sizes& sizes);
 /// A sample is a row of `tokens` tokens.
 std::vector<at::Tensor> batch(const Sizes& sizes, int64_t samples);
 

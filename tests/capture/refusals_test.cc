@@ -15,21 +15,21 @@ namespace {
 using at::Tensor;
 
 struct Toy {
-  Tensor weight, buffer, stray;
+  Tensor weight, buffer, stray_tensor;
 };
-using Loss = std::function<Tensor(Toy&, const Tensor& x)>;
+using ToyLoss = std::function<Tensor(Toy&, const Tensor& x)>;
 
 Tensor product(Toy& toy, const Tensor& x) {
   return at::matmul(x, toy.weight);
 }
 
-Result<CapturedModel> capture_toy(const Loss& loss, std::vector<int64_t> samples = {4}) {
+Result<CapturedModel> capture_toy(const ToyLoss& loss, std::vector<int64_t> samples = {4}) {
   Toy toy;
   MetaModel model;
   PIPER_CHECK(build_on_meta([&] {
     toy.weight = at::randn({6, 6}).requires_grad_(true);
     toy.buffer = at::zeros({6});
-    toy.stray = at::ones({6});
+    toy.stray_tensor = at::ones({6});
   }));
   model.parameters = {{"weight", toy.weight}};
   model.buffers = {{"buffer", toy.buffer}};
@@ -46,7 +46,7 @@ Result<CapturedModel> capture_toy(const Loss& loss, std::vector<int64_t> samples
 
 struct Refusal {
   std::string name;
-  Loss loss;
+  ToyLoss loss;
   std::vector<int64_t> samples = {4};
 };
 void PrintTo(const Refusal& refusal, std::ostream* out) {
@@ -80,7 +80,7 @@ std::vector<Refusal> refusals() {
          const Tensor noise = at::rand({x.size(0) * 3}, x.options()).cumsum(0);
          return (product(toy, x).sum() * noise).sum();
        }},
-      {"E604_not_registered", [](Toy& toy, const Tensor& x) { return (product(toy, x) * toy.stray).sum(); }},
+      {"E604_not_registered", [](Toy& toy, const Tensor& x) { return (product(toy, x) * toy.stray_tensor).sum(); }},
       {"E605_not_a_number", [](Toy& toy, const Tensor& x) { return product(toy, x).sum(0); }},
       {"E605_shapes", [](Toy& toy, const Tensor& x) { return at::matmul(x, toy.weight.narrow(0, 0, 3)).sum(); }},
       {"E606_used_before",

@@ -166,7 +166,7 @@ void expect_near(const StepResult& seen, const StepResult& reference) {
   }
 }
 
-class ShardAccepted : public testing::TestWithParam<mixture::Coding> {};
+class ShardAccepted : public testing::TestWithParam<mixture::Formulation> {};
 
 TEST_P(ShardAccepted, SeveralDevicesEqualOne) {
   for (const int64_t layers : {1, 3})
@@ -187,7 +187,7 @@ TEST_P(ShardAccepted, SeveralDevicesEqualOne) {
     }
 }
 
-class ShardRefused : public testing::TestWithParam<mixture::Coding> {};
+class ShardRefused : public testing::TestWithParam<mixture::Formulation> {};
 
 TEST_P(ShardRefused, WithTheReason) {
   const CapturedModel captured = mixture::captured(GetParam().name, {});
@@ -199,9 +199,9 @@ TEST_P(ShardRefused, WithTheReason) {
   for (const Value& value : captured.graph()->values) EXPECT_FALSE(labelled(value.shape, "expert")) << value.name;
 }
 
-const auto coding_name = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(Codings, ShardAccepted, testing::ValuesIn(mixture::accepted()), coding_name);
-INSTANTIATE_TEST_SUITE_P(Codings, ShardRefused, testing::ValuesIn(mixture::refused()), coding_name);
+const auto formulation_name = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Formulations, ShardAccepted, testing::ValuesIn(mixture::accepted()), formulation_name);
+INSTANTIATE_TEST_SUITE_P(Formulations, ShardRefused, testing::ValuesIn(mixture::refused()), formulation_name);
 
 }  // namespace
 }  // namespace piper

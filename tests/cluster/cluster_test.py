@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from limits import SLACK, STARTING  # noqa: E402
 
 CLUSTER = str(Path(__file__).resolve().parent / "cluster")
-PATIENCE = 2.0  # seconds
+TIMEOUT = 2.0  # seconds
 
 
 def cluster(*arguments):
@@ -35,12 +35,12 @@ def run_tests(mpirun, program):
 def run_fault(mpirun, victim, break_it, repair):
     """Calls end in time although a host cannot be reached. mpirun itself may hang then, so nobody waits for it."""
     with tempfile.TemporaryFile("w+") as told:
-        job = subprocess.Popen([CLUSTER, "mpirun", mpirun, "-n", "2", victim, "cut", "0", str(int(PATIENCE * 1000))],
+        job = subprocess.Popen([CLUSTER, "mpirun", mpirun, "-n", "2", victim, "cut", "0", str(int(TIMEOUT * 1000))],
                                stdout=told, stderr=subprocess.STDOUT)
 
         def output(until):
             """What has been told when it contains `until`, or after a while."""
-            for _ in range(int(STARTING + PATIENCE + SLACK) * 20):
+            for _ in range(int(STARTING + TIMEOUT + SLACK) * 20):
                 told.seek(0)
                 text = told.read()
                 if until in text:
@@ -58,7 +58,7 @@ def run_fault(mpirun, victim, break_it, repair):
     waited = re.findall(r"after ([\d.e-]+) s: a peer did not come in time", text)
     yield None if running and waited else f"{'no call ended' if running else 'it did not start'}:\n{text}"
     for seconds in waited:
-        yield None if float(seconds) < PATIENCE + SLACK else f"a call took {seconds} s"
+        yield None if float(seconds) < TIMEOUT + SLACK else f"a call took {seconds} s"
 
 
 def main():

@@ -21,7 +21,7 @@ import processes_test as jobs  # noqa: E402
 
 CLUSTER = str(HERE / "cluster")
 HOSTS = 4
-PATIENCE = 3
+TIMEOUT = 3
 DAEMON = ("orted", "hydra_pmi_proxy")  # of Open MPI, of MPICH
 
 
@@ -47,7 +47,7 @@ class Job:
     def __init__(self, piper, folder):
         self.output = tempfile.TemporaryFile("w+")
         line = [CLUSTER, "launch", piper, "launch", "-n", str(HOSTS), "--hosts", "/run/hostfile", "c.toml", "--schedule", "s.piper",
-                "--steps", "1000000", "--patience", str(PATIENCE), "--metrics", "m.jsonl"]
+                "--steps", "1000000", "--timeout", str(TIMEOUT), "--metrics", "m.jsonl"]
         self.process = subprocess.Popen(line, cwd=folder, stdout=self.output, stderr=subprocess.STDOUT,
                                         env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"})
 

@@ -38,51 +38,51 @@ TEST(Communicator, EveryCollective) {
   constexpr size_t n = 4;
   const std::vector<int> order = {2, 0, 3, 1};  // positions differ from device numbers
   const Communicators world = make_world(n);
-  make_circles(world, {order});
+  make_process_groups(world, {order});
   std::vector<size_t> position(n);
   for (size_t i = 0; i < n; ++i) position[static_cast<size_t>(order[i])] = i;
   const auto value = [&](size_t device, size_t i) { return static_cast<double>(device * 100 + i); };
-  int64_t number = 0;
+  int64_t sequence = 0;
   for (const size_t part : sizes) {
     const auto all_devices = [&](Communicator& device, size_t d, size_t) {
       std::vector<double> all(n * part), whole(n * part), mine(part, 1), in(n * part);
       for (size_t i = 0; i < all.size(); ++i) all[i] = value(d, i);
       const std::vector<double> out = all;
-      device.all_reduce(0, number + 1, bytes(all), Number::Float64);
+      device.all_reduce(0, sequence + 1, bytes(all), DataType::Float64);
       for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], 600 + 4 * static_cast<double>(i));
       for (size_t i = 0; i < all.size(); ++i) all[i] = i % n == d ? value(d, i) : -value(d, i);
       if (d == 2 && !all.empty()) all[0] = std::numeric_limits<double>::quiet_NaN();
-      device.all_reduce(0, number + 7, bytes(all), Number::Float64, Combine::Max);
+      device.all_reduce(0, sequence + 7, bytes(all), DataType::Float64, Combine::Max);
       for (size_t i = 1; i < all.size(); ++i) ASSERT_EQ(all[i], value(i % n, i));
       ASSERT_TRUE(all.empty() || std::isnan(all[0]));
       const auto run = static_cast<int64_t>(part * sizeof(double));
-      device.reduce_scatter(0, number + 2, bytes(out), run, bytes(mine), Number::Float64, Communicator::Into::Add);
+      device.reduce_scatter(0, sequence + 2, bytes(out), run, bytes(mine), DataType::Float64, Communicator::Into::Add);
       for (size_t i = 0; i < part; ++i) ASSERT_EQ(mine[i], 601 + 4 * static_cast<double>(position[d] * part + i));
       for (size_t i = 0; i < part; ++i) mine[i] = value(d, i);
-      device.all_gather(0, number + 3, bytes(std::as_const(mine)), bytes(whole), run);
+      device.all_gather(0, sequence + 3, bytes(std::as_const(mine)), bytes(whole), run);
       for (size_t m = 0; m < n; ++m)
         for (size_t i = 0; i < part; ++i) ASSERT_EQ(whole[m * part + i], value(static_cast<size_t>(order[m]), i));
       std::vector<double> woven(n * part), sums(part);  // the same where every number is a run
-      device.all_gather(0, number + 5, bytes(std::as_const(mine)), bytes(woven), sizeof(double));
+      device.all_gather(0, sequence + 5, bytes(std::as_const(mine)), bytes(woven), sizeof(double));
       for (size_t m = 0; m < n; ++m)
         for (size_t i = 0; i < part; ++i) ASSERT_EQ(woven[i * n + m], value(static_cast<size_t>(order[m]), i));
-      device.reduce_scatter(0, number + 6, bytes(out), sizeof(double), bytes(sums), Number::Float64,
+      device.reduce_scatter(0, sequence + 6, bytes(out), sizeof(double), bytes(sums), DataType::Float64,
                             Communicator::Into::Replace);
       for (size_t i = 0; i < part; ++i) ASSERT_EQ(sums[i], 600 + 4 * static_cast<double>(i * n + position[d]));
-      device.all_to_all(0, number + 4, bytes(out), run, bytes(in), run);
+      device.all_to_all(0, sequence + 4, bytes(out), run, bytes(in), run);
       for (size_t m = 0; m < n; ++m)
         for (size_t i = 0; i < part; ++i)
           ASSERT_EQ(in[m * part + i], value(static_cast<size_t>(order[m]), position[d] * part + i));
     };
     EXPECT_THAT(on_all(world, all_devices), none_failed) << part;
-    number += 10;
+    sequence += 10;
   }
 }
 
 TEST(Communicator, PartsMayLieInterleaved) {
   constexpr size_t n = 3, run = 2, runs = 5;
   const Communicators world = make_world(n);
-  make_circles(world, {{0, 1, 2}});
+  make_process_groups(world, {{0, 1, 2}});
   const auto value = [](size_t from, size_t to, size_t i) { return static_cast<int>(from * 100 + to * 20 + i); };
   EXPECT_THAT(on_all(world,
                      [&](Communicator& device, size_t d, size_t) {
@@ -103,11 +103,11 @@ TEST(Communicator, PartsMayLieInterleaved) {
               none_failed);
 }
 
-/// Sums of floats depend on their order; here it is always the circle's, whoever comes first.
+/// Sums of floats depend on their order; here it is always the process group's, whoever comes first.
 TEST(Communicator, SumsAreReproducible) {
   constexpr size_t n = 3;
   const Communicators world = make_world(n);
-  make_circles(world, {{0, 1, 2}});
+  make_process_groups(world, {{0, 1, 2}});
   int run = 0;
   for (const size_t size : {1000, 300'000}) {
     std::vector<std::vector<float>> given(n, std::vector<float>(size));
@@ -122,7 +122,7 @@ TEST(Communicator, SumsAreReproducible) {
                            std::mt19937 delays(static_cast<unsigned>(run * 10) + static_cast<unsigned>(d));
                            nap(delays);
                            std::vector<float> values = given[d];
-                           device.all_reduce(0, run, bytes(values), Number::Float32);
+                           device.all_reduce(0, run, bytes(values), DataType::Float32);
                            ASSERT_EQ(std::memcmp(values.data(), expected.data(), size * sizeof(float)), 0);
                          }),
                   none_failed);
@@ -131,14 +131,14 @@ TEST(Communicator, SumsAreReproducible) {
 
 TEST(Communicator, SeveralExchangesAtOnce) {
   const Communicators world = make_world(4);
-  make_circles(world, {{0, 1, 2, 3}, {0, 1}, {2, 3}});
+  make_process_groups(world, {{0, 1, 2, 3}, {0, 1}, {2, 3}});
   const auto two_streams = [&](Communicator& device, size_t d, size_t stream) {
-    const int circle = stream == 0 ? 0 : d < 2 ? 1 : 2;
+    const int group = stream == 0 ? 0 : d < 2 ? 1 : 2;
     std::mt19937 delays(static_cast<unsigned>(2 * d + stream));
     for (int64_t k = 0; k < 100; ++k) {
       nap(delays);
       std::vector<double> x(k % 20 == 0 ? 30'000 : 3, static_cast<double>(d));
-      device.all_reduce(circle, static_cast<int64_t>(stream) * 1000 + k, bytes(x), Number::Float64);
+      device.all_reduce(group, static_cast<int64_t>(stream) * 1000 + k, bytes(x), DataType::Float64);
       ASSERT_EQ(x.front(), stream == 0 ? 6 : d < 2 ? 1 : 5);
       ASSERT_EQ(x.back(), x.front());
     }
@@ -150,7 +150,7 @@ TEST(Communicator, WaitsEndAtTheDeadline) {
   const Communicators world = make_world(2, milliseconds(50));
   for (const size_t size : {1, 1'000'000}) {
     std::vector<int> x(size);
-    for (const auto& [device, problem] : on_all(world, [&](Communicator&device, size_t d, size_t) {
+    for (const auto& [device, problem] : on_all(world, [&](Communicator& device, size_t d, size_t) {
            if (d == 0) device.receive(1, static_cast<int64_t>(size), bytes(x));
          }))
       EXPECT_THAT(problem, HasSubstr(device == 0 ? "did not come in time" : ""));
@@ -159,7 +159,7 @@ TEST(Communicator, WaitsEndAtTheDeadline) {
 
 TEST(Communicator, AbortEndsAllWaits) {
   const Communicators world = make_world(3);
-  make_circles(world, {{0, 1, 2}});
+  make_process_groups(world, {{0, 1, 2}});
   const auto problems = on_all(world, [&](Communicator& device, size_t d, size_t) {
     if (d == 2) {
       std::this_thread::sleep_for(milliseconds(10));
@@ -167,7 +167,7 @@ TEST(Communicator, AbortEndsAllWaits) {
       return;
     }
     std::vector<double> x(1);
-    device.all_reduce(0, 0, bytes(x), Number::Float64);
+    device.all_reduce(0, 0, bytes(x), DataType::Float64);
   });
   for (const auto& [device, problem] : problems) EXPECT_EQ(problem, device == 2 ? "" : "device 2: out of memory");
 }
@@ -194,11 +194,11 @@ TEST(Communicator, AbortInTheMiddleOfLargeTransfers) {
     for (const auto& [device, problem] : problems) EXPECT_EQ(problem, device == 2 ? "" : "enoughenough");
   }
   const Communicators world = make_world(3);
-  make_circles(world, {{0, 1, 2}});
+  make_process_groups(world, {{0, 1, 2}});
   EXPECT_THAT(on_all(world,
                      [&](Communicator& device, size_t, size_t) {
                        std::vector<double> x(200'000, 1);
-                       device.all_reduce(0, 0, bytes(x), Number::Float64);
+                       device.all_reduce(0, 0, bytes(x), DataType::Float64);
                        ASSERT_EQ(x.back(), 3);
                      }),
               none_failed);
@@ -207,11 +207,11 @@ TEST(Communicator, AbortInTheMiddleOfLargeTransfers) {
 TEST(Communicator, DifferentSizesAreRefused) {
   for (const size_t size : {1, 10'000, 1'000'000}) {
     const Communicators world = make_world(2);
-    make_circles(world, {{0, 1}});
+    make_process_groups(world, {{0, 1}});
     const auto problems = on_all(world, [&](Communicator& device, size_t d, size_t) {
       std::vector<double> x(size + d);
       try {
-        device.all_reduce(0, 0, bytes(x), Number::Float64);
+        device.all_reduce(0, 0, bytes(x), DataType::Float64);
       } catch (const CommunicationError& problem) {
         device.abort(problem.what());
         throw;

@@ -20,7 +20,7 @@ namespace piper {
 using Communicators = std::vector<std::unique_ptr<Communicator>>;
 
 /// A new world. Every test program has its own; all processes of a job make the same.
-Communicators make_world(int devices, std::chrono::milliseconds patience = std::chrono::minutes(5));
+Communicators make_world(int devices, std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
 inline std::span<std::byte> bytes(auto& values) {
   return std::as_writable_bytes(std::span(values));
@@ -50,9 +50,9 @@ std::map<int, std::string> on_all(const Communicators& world, Work work, int thr
   return by_device;
 }
 
-inline void make_circles(const Communicators& world, const std::vector<std::vector<int>>& circles) {
+inline void make_process_groups(const Communicators& world, const std::vector<std::vector<int>>& groups) {
   for (const auto& communicator : world)
-    for (const auto& circle : circles) communicator->make_circle(circle);
+    for (const auto& group : groups) communicator->make_group(group);
 }
 
 inline void nap(std::mt19937& random) {

@@ -3,8 +3,8 @@
 
 namespace piper {
 
-Communicators make_world(int devices, std::chrono::milliseconds patience) {
-  return make_local_world(devices, {.patience = patience, .seconds = {}});
+Communicators make_world(int devices, std::chrono::milliseconds timeout) {
+  return make_local_world(devices, {.timeout = timeout, .seconds = {}});
 }
 
 }  // namespace piper

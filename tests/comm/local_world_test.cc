@@ -10,7 +10,7 @@ namespace {
 
 TEST(LocalWorld, AnEmulatedNetworkTakesItsTime) {
   const Communicators world =
-      make_local_world(2, {.patience = std::chrono::minutes(1), .seconds = [](int64_t) { return 0.02; }});
+      make_local_world(2, {.timeout = std::chrono::minutes(1), .seconds = [](int64_t) { return 0.02; }});
   std::vector<int> x(1);
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(on_all(world,

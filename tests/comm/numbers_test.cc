@@ -13,7 +13,7 @@ TEST(Numbers, BFloat16IsSummedInFloat32) {
   uint16_t total = 0;
   const std::byte* from[] = {reinterpret_cast<const std::byte*>(&a), reinterpret_cast<const std::byte*>(&b),
                              reinterpret_cast<const std::byte*>(&c)};
-  sum(from, reinterpret_cast<std::byte*>(&total), 2, Number::BFloat16);
+  sum(from, reinterpret_cast<std::byte*>(&total), 2, DataType::BFloat16);
   EXPECT_EQ(total, x258);
 }
 

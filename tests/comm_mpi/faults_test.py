@@ -15,7 +15,7 @@ import mpirun
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from limits import SLACK, STARTING  # noqa: E402
 
-PATIENCE = 1.5  # seconds
+TIMEOUT = 1.5  # seconds
 
 # Fault: what at least one of the others says before the end, or None where MPI may be faster.
 FAULTS = {
@@ -39,9 +39,9 @@ def problems(fault, code, output, seconds):
     if FAULTS[fault] and FAULTS[fault] not in output:
         yield f"nobody says {FAULTS[fault]!r}"
     for waited in re.findall(r"after ([\d.e-]+) s", output):
-        if float(waited) > PATIENCE + SLACK:
+        if float(waited) > TIMEOUT + SLACK:
             yield f"a call took {waited} s"
-    if seconds > STARTING + PATIENCE + SLACK:
+    if seconds > STARTING + TIMEOUT + SLACK:
         yield f"the job took {seconds:.1f} s"
 
 
@@ -52,7 +52,7 @@ def main():
     arguments = parser.parse_args()
     failed = False
     for fault in FAULTS:
-        line = mpirun.command(mpirun.find(arguments.mpirun), 3, [arguments.victim, fault, "1", str(int(PATIENCE * 1000))])
+        line = mpirun.command(mpirun.find(arguments.mpirun), 3, [arguments.victim, fault, "1", str(int(TIMEOUT * 1000))])
         start = time.monotonic()
         job = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:

@@ -18,8 +18,8 @@ ProcessWorld& processes() {
   return *joined;
 }
 
-Communicators make_world(int devices, std::chrono::milliseconds patience) {
-  return processes().make(devices, patience);
+Communicators make_world(int devices, std::chrono::milliseconds timeout) {
+  return processes().make(devices, timeout);
 }
 
 TEST(MpiWorld, TheLauncherSaysHowMany) {

@@ -65,9 +65,9 @@ TEST(ProcessWorld, TheNewestNewsStays) {
   const auto deadline = std::chrono::steady_clock::now() + 2min;
   for (int rank = 0; rank < processes().ranks(); ++rank) {
     const std::string expected = std::to_string(rank) + " " + std::to_string(last);
-    Heard heard;
+    PeerHeartbeat heard;
     do {
-      heard = processes().heard()[static_cast<size_t>(rank)];
+      heard = processes().heartbeats()[static_cast<size_t>(rank)];
       std::this_thread::sleep_for(1ms);
     } while (heard.block != expected && std::chrono::steady_clock::now() < deadline);
     EXPECT_EQ(heard.block, expected);
@@ -77,33 +77,33 @@ TEST(ProcessWorld, TheNewestNewsStays) {
 
 /// One exchange of a random program; equal on all devices but for the data.
 struct Step {
-  int kind, circle;
-  Number of;
+  int kind, group;
+  DataType dtype;
   size_t count;  // numbers per member
   unsigned seed;
 };
 
-std::vector<Step> random_steps(unsigned seed, size_t circles) {
+std::vector<Step> random_steps(unsigned seed, size_t groups) {
   std::mt19937 random(seed);
   std::vector<Step> steps(20);
   for (Step& step : steps) {
     const size_t most = std::vector<size_t>{10, 1000, 10'000, 60'000}[random() % 4];
-    step = {static_cast<int>(random() % 5), static_cast<int>(random() % circles), static_cast<Number>(random() % 3),
+    step = {static_cast<int>(random() % 5), static_cast<int>(random() % groups), static_cast<DataType>(random() % 3),
             1 + random() % most, static_cast<unsigned>(random())};
   }
   return steps;
 }
 
-std::vector<std::byte> random_numbers(Number of, size_t count, unsigned seed) {
+std::vector<std::byte> random_numbers(DataType dtype, size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> uniform(-1000, 1000);
-  std::vector<std::byte> result(count * static_cast<size_t>(bytes_of(of)));
+  std::vector<std::byte> result(count * static_cast<size_t>(bytes_of(dtype)));
   for (size_t i = 0; i < count; ++i) {
     const double wide = uniform(random);
     const float narrow = static_cast<float>(wide);
-    if (of == Number::Float64) reinterpret_cast<double*>(result.data())[i] = wide;
-    if (of == Number::Float32) reinterpret_cast<float*>(result.data())[i] = narrow;
-    if (of == Number::BFloat16)
+    if (dtype == DataType::Float64) reinterpret_cast<double*>(result.data())[i] = wide;
+    if (dtype == DataType::Float32) reinterpret_cast<float*>(result.data())[i] = narrow;
+    if (dtype == DataType::BFloat16)
       reinterpret_cast<uint16_t*>(result.data())[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(narrow) >> 16);
   }
   return result;
@@ -111,51 +111,53 @@ std::vector<std::byte> random_numbers(Number of, size_t count, unsigned seed) {
 
 /// What a device has at the end of a step, whatever it is.
 std::vector<std::byte> run_step(Communicator& device, const Step& step, const std::vector<int>& members,
-                                int64_t number) {
+                                int64_t sequence) {
   const size_t n = members.size();
   const auto d = static_cast<unsigned>(device.device());
-  std::vector<std::byte> data = random_numbers(step.of, step.count * n, step.seed + d);
-  std::vector<std::byte> part = random_numbers(step.of, step.count, step.seed + 100 + d), whole(data.size());
+  std::vector<std::byte> data = random_numbers(step.dtype, step.count * n, step.seed + d);
+  std::vector<std::byte> part = random_numbers(step.dtype, step.count, step.seed + 100 + d), whole(data.size());
   const auto run = static_cast<int64_t>(part.size());
-  const int64_t short_run = step.seed % 2 == 0 ? run : bytes_of(step.of);  // parts one behind the other, or interleaved
+  const int64_t short_run =
+      step.seed % 2 == 0 ? run : bytes_of(step.dtype);  // parts one behind the other, or interleaved
   switch (step.kind) {
     case 0:
-      device.all_reduce(step.circle, number, data, step.of, step.seed % 3 == 0 ? Combine::Max : Combine::Sum);
+      device.all_reduce(step.group, sequence, data, step.dtype, step.seed % 3 == 0 ? Combine::Max : Combine::Sum);
       return data;
     case 1:
     case 2:
-      device.reduce_scatter(step.circle, number, data, short_run, part, step.of,
+      device.reduce_scatter(step.group, sequence, data, short_run, part, step.dtype,
                             step.kind == 1 ? Communicator::Into::Replace : Communicator::Into::Add);
       return part;
     case 3:
-      device.all_gather(step.circle, number, part, whole, short_run);
+      device.all_gather(step.group, sequence, part, whole, short_run);
       return whole;
     default:
-      device.all_to_all(step.circle, number, data, bytes_of(step.of), whole, run);
+      device.all_to_all(step.group, sequence, data, bytes_of(step.dtype), whole, run);
       return whole;
   }
 }
 
-/// Random exchanges from several threads per device, in circles of several sizes: bit for bit what `local` gives.
+/// Random exchanges from several threads per device, in process groups of several sizes: bit for bit what `local`
+/// gives.
 TEST(ProcessWorld, EqualToLocal) {
-  const std::vector<std::vector<int>> circles = {{0, 1, 2, 3, 4}, {4, 2, 0}, {3, 1}, {0, 1, 2, 3, 4}};
+  const std::vector<std::vector<int>> groups = {{0, 1, 2, 3, 4}, {4, 2, 0}, {3, 1}, {0, 1, 2, 3, 4}};
   constexpr int devices = 5, threads = 3;
   using Results = std::map<std::pair<size_t, size_t>, std::vector<std::vector<std::byte>>>;
   for (const unsigned seed : {1u, 2u}) {
     std::vector<std::vector<Step>> steps;
     for (unsigned thread = 0; thread < threads; ++thread)
-      steps.push_back(random_steps(10 * seed + thread, circles.size()));
+      steps.push_back(random_steps(10 * seed + thread, groups.size()));
     const auto run = [&](const Communicators& world) {
       Results results;
       for (const auto& device : world)
         for (size_t t = 0; t < threads; ++t) results[{static_cast<size_t>(device->device()), t}] = {};
-      make_circles(world, circles);
+      make_process_groups(world, groups);
       EXPECT_THAT(on_all(
                       world,
                       [&](Communicator& device, size_t d, size_t t) {
                         std::mt19937 delays(static_cast<unsigned>(d * 10 + t));
                         for (size_t k = 0; k < steps[t].size(); ++k) {
-                          const std::vector<int>& members = circles[static_cast<size_t>(steps[t][k].circle)];
+                          const std::vector<int>& members = groups[static_cast<size_t>(steps[t][k].group)];
                           if (!std::count(members.begin(), members.end(), static_cast<int>(d))) continue;
                           nap(delays);
                           results.at({d, t}).push_back(
@@ -177,7 +179,7 @@ TEST(ProcessWorld, MoreThanTwoGigabytes) {
   if (!std::getenv("PIPER_LONG")) GTEST_SKIP() << "only with PIPER_LONG=1 in the environment";
   constexpr size_t count = (size_t{1} << 29) + 1000;
   const Communicators world = make_world(2);
-  make_circles(world, {{0, 1}});
+  make_process_groups(world, {{0, 1}});
   const auto value = [](size_t i) { return static_cast<uint32_t>(i * 2654435761u); };
   EXPECT_THAT(on_all(world,
                      [&](Communicator& device, size_t d, size_t) {
@@ -190,7 +192,7 @@ TEST(ProcessWorld, MoreThanTwoGigabytes) {
                          for (size_t i = 0; i < count; ++i) ASSERT_EQ(x[i], value(i));
                        }
                        std::fill(x.begin(), x.end(), 0x3F800000);  // 1.0f
-                       device.all_reduce(0, 1, bytes(x), Number::Float32);
+                       device.all_reduce(0, 1, bytes(x), DataType::Float32);
                        for (size_t i = 0; i < count; ++i) ASSERT_EQ(x[i], 0x40000000u);
                      }),
               none_failed);

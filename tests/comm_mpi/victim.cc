@@ -1,5 +1,5 @@
 // A job in which something goes wrong: all-reduces until one fails, then the process ends all others.
-//   victim FAULT RANK PATIENCE_MS    FAULT of process RANK in the 20th exchange: kill stop exit hang abort none;
+//   victim FAULT RANK TIMEOUT_MS    FAULT of process RANK in the 20th exchange: kill stop exit hang abort none;
 //                                    cut: runs until somebody pulls a cable
 #include <csignal>
 #include <cstdlib>
@@ -13,13 +13,13 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const std::string fault = argv[1];
   const int rank = std::atoi(argv[2]);
-  const std::chrono::milliseconds patience(std::atoi(argv[3]));
+  const std::chrono::milliseconds timeout(std::atoi(argv[3]));
   MpiWorld world;
-  const auto devices = world.make(world.ranks(), patience);
+  const auto devices = world.make(world.ranks(), timeout);
   Communicator& device = *devices[0];
   std::vector<int> members;
   for (int d = 0; d < world.ranks(); ++d) members.push_back(d);
-  const int circle = device.make_circle(members);
+  const int group = device.make_group(members);
   std::vector<float> x(300'000, 1);
   auto last = std::chrono::steady_clock::now();
   try {
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
         if (fault == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
         if (fault == "abort") device.abort("process " + std::to_string(rank) + " has had enough");
       }
-      device.all_reduce(circle, k, std::as_writable_bytes(std::span(x)), Number::Float32);
+      device.all_reduce(group, k, std::as_writable_bytes(std::span(x)), DataType::Float32);
       if (k == 10 && world.rank() == 0) std::cout << "running" << std::endl;
       last = std::chrono::steady_clock::now();
     }

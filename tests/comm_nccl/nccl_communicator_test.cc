@@ -19,7 +19,7 @@ using testing::IsEmpty;
 
 Communicators world_over(NcclStandIn& nccl, int devices) {
   LocalOptions options;
-  options.patience = seconds(10);
+  options.timeout = seconds(10);
   Communicators world = make_local_world(devices, options);
   for (auto& communicator : world) communicator = nccl.communicator(std::move(communicator));
   return world;
@@ -38,35 +38,35 @@ TEST(NcclCommunicator, CarriesWhatOthersDo) {
   NcclStandIn nccl(n, seconds(10));
   Communicators world = world_over(nccl, n);
   const Communicators threads = make_local_world(n);
-  make_circles(threads, {order});
+  make_process_groups(threads, {order});
   std::vector<std::vector<double>> seen(n), expected(n);
   const auto run = [&](Communicator& device, size_t d, std::vector<double>& out) {
     const auto keep = [&](const std::vector<double>& values) { out.insert(out.end(), values.begin(), values.end()); };
     std::vector<double> all(n * part), mine(part, 1), in(n * part);
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<double>(100 * d + i);
     const std::vector<double> given = all;
-    device.all_reduce(0, 1, bytes(all), Number::Float64);
+    device.all_reduce(0, 1, bytes(all), DataType::Float64);
     keep(all);
-    int64_t number = 2;
+    int64_t sequence = 2;
     for (const size_t run : {part, part / 2, part / 3}) {
       const auto run_bytes = static_cast<int64_t>(run * sizeof(double));
       for (const auto into : {Communicator::Into::Replace, Communicator::Into::Add}) {
-        device.reduce_scatter(0, number++, bytes(given), run_bytes, bytes(mine), Number::Float64, into);
+        device.reduce_scatter(0, sequence++, bytes(given), run_bytes, bytes(mine), DataType::Float64, into);
         keep(mine);
       }
-      device.all_gather(0, number++, bytes(std::as_const(mine)), bytes(in), run_bytes);
+      device.all_gather(0, sequence++, bytes(std::as_const(mine)), bytes(in), run_bytes);
       keep(in);
     }
     for (const size_t run_out : {part, part / 2, part / 3})
       for (const size_t run_in : {part, part / 2, part / 3}) {
-        device.all_to_all(0, number++, bytes(given), static_cast<int64_t>(run_out * sizeof(double)), bytes(in),
+        device.all_to_all(0, sequence++, bytes(given), static_cast<int64_t>(run_out * sizeof(double)), bytes(in),
                           static_cast<int64_t>(run_in * sizeof(double)));
         keep(in);
       }
   };
   EXPECT_THAT(on_all(world,
                      [&](Communicator& device, size_t d, size_t) {
-                       device.make_circle(order);
+                       device.make_group(order);
                        run(device, d, seen[d]);
                      }),
               none_failed);
@@ -110,7 +110,7 @@ TEST(NcclCommunicator, MakingOneHasADeadline) {
   NcclStandIn nccl(2, milliseconds(200));
   const Communicators world = world_over(nccl, 2);
   nccl.plant = [](int device, const NcclRecord& call) { return device == 0 || call.kind != NcclRecord::Kind::Init; };
-  const auto problems = on_all(world, [&](Communicator& device, size_t, size_t) { device.make_circle({0, 1}); });
+  const auto problems = on_all(world, [&](Communicator& device, size_t, size_t) { device.make_group({0, 1}); });
   EXPECT_EQ(problems.at(0), "cannot make a communicator of NCCL: not all of devices [0, 1] have come in time");
   EXPECT_EQ(problems.at(1), problems.at(0));
 }
@@ -119,9 +119,9 @@ TEST(NcclCommunicator, WhatFailedIsAbortedAndNeverDestroyed) {
   NcclStandIn nccl(2, milliseconds(200));
   Communicators world = world_over(nccl, 2);
   const auto problems = on_all(world, [&](Communicator& device, size_t d, size_t) {
-    device.make_circle({0, 1});
+    device.make_group({0, 1});
     std::vector<float> x(d + 1);
-    device.all_reduce(0, 1, bytes(x), Number::Float32);
+    device.all_reduce(0, 1, bytes(x), DataType::Float32);
   });
   EXPECT_THAT(problems.at(0), HasSubstr("cannot add up among devices [0, 1]"));
   EXPECT_THAT(mistakes(nccl.records()),
@@ -137,7 +137,7 @@ TEST(NcclCommunicator, AbortEndsWhatIsUnderWay) {
   Communicators world = world_over(nccl, 2);
   std::atomic<bool> made = false;
   const auto problems = on_all(world, [&](Communicator& device, size_t d, size_t) {
-    device.make_circle({0, 1});
+    device.make_group({0, 1});
     if (d == 1) {
       while (!made) std::this_thread::yield();
       std::this_thread::sleep_for(milliseconds(50));
@@ -145,7 +145,7 @@ TEST(NcclCommunicator, AbortEndsWhatIsUnderWay) {
     }
     made = true;
     std::vector<float> x(5);
-    device.all_reduce(0, 1, bytes(x), Number::Float32);
+    device.all_reduce(0, 1, bytes(x), DataType::Float32);
   });
   EXPECT_THAT(problems.at(0), HasSubstr("stopped"));
   EXPECT_EQ(nccl.aborted(), 2);
@@ -158,7 +158,7 @@ NcclRecord init(int comm, int rank) {
 }
 NcclRecord call(NcclRecord::Kind kind, int comm, int rank, size_t count, int peer = -1, int group = -1) {
   static int stream;
-  return {kind, comm, rank, count, Number::Float32, peer, group, &stream};
+  return {kind, comm, rank, count, DataType::Float32, peer, group, &stream};
 }
 constexpr auto reduce = NcclRecord::Kind::AllReduce, gather = NcclRecord::Kind::AllGather,
                send = NcclRecord::Kind::Send, receive = NcclRecord::Kind::Receive;
@@ -179,7 +179,7 @@ TEST(NcclMistakes, OtherCalls) {
   EXPECT_THAT(with(call(reduce, 0, 1, 9)), ElementsAre(HasSubstr("all_reduce of 9")));
   EXPECT_THAT(with(call(gather, 0, 1, 8)), ElementsAre(HasSubstr("all_gather of 8")));
   NcclRecord other_type = call(reduce, 0, 1, 8);
-  other_type.of = Number::BFloat16;
+  other_type.dtype = DataType::BFloat16;
   EXPECT_THAT(with(other_type), ElementsAre(HasSubstr("call 0")));
   EXPECT_THAT(with(init(1, 0)), ElementsAre(HasSubstr("nothing")));
 }

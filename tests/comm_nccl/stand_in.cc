@@ -34,7 +34,9 @@ class HostDevice : public NcclDevice {
     memory.assign(bytes, std::byte{0xff});
     return memory.data();
   }
-  void add(const std::byte* from, std::byte* to, size_t bytes, Number of) override { piper::add(from, to, bytes, of); }
+  void add(const std::byte* from, std::byte* to, size_t bytes, DataType dtype) override {
+    piper::add(from, to, bytes, dtype);
+  }
   void copy_rows(const std::byte* from, size_t from_pitch, std::byte* to, size_t to_pitch, size_t width,
                  size_t rows) override {
     for (size_t row = 0; row < rows; ++row) std::memcpy(to + row * to_pitch, from + row * from_pitch, width);
@@ -139,20 +141,20 @@ class NcclStandIn::Calls : public NcclCalls {
   NcclStatus init(Comm& comm, int ranks, const Id& id, int rank) override {
     auto* mine = new Mine;
     comm = mine;
-    std::memcpy(&mine->number, id.data(), sizeof mine->number);
+    std::memcpy(&mine->sequence, id.data(), sizeof mine->sequence);
     mine->rank = rank;
-    NcclRecord call{Kind::Init, mine->number, rank, static_cast<size_t>(ranks)};
+    NcclRecord call{Kind::Init, mine->sequence, rank, static_cast<size_t>(ranks)};
     {
       const std::lock_guard lock(of_.mutex_);
-      auto& shared = of_.comms_[mine->number];
+      auto& shared = of_.comms_[mine->sequence];
       if (!shared) {
         shared = std::make_shared<Shared>();
         LocalOptions options;
-        options.patience = of_.patience_;
+        options.timeout = of_.timeout_;
         shared->world = make_local_world(ranks, options);
         std::vector<int> all(static_cast<size_t>(ranks));
         std::iota(all.begin(), all.end(), 0);
-        for (const auto& member : shared->world) member->make_circle(all);
+        for (const auto& member : shared->world) member->make_group(all);
       }
       mine->shared = shared;
     }
@@ -205,7 +207,7 @@ class NcclStandIn::Calls : public NcclCalls {
     });
   }
 
-  NcclStatus all_reduce(const void* from, void* to, size_t count, Number what, Combine how, Comm comm,
+  NcclStatus all_reduce(const void* from, void* to, size_t count, DataType what, Combine how, Comm comm,
                         Stream stream) override {
     return call({Kind::AllReduce, 0, 0, count, what, -1, -1, nullptr, how}, comm, stream,
                 [=, &mine = of(comm)](const NcclRecord& r) {
@@ -214,7 +216,7 @@ class NcclStandIn::Calls : public NcclCalls {
                   mine.carrier().all_reduce(0, mine.collectives++, {static_cast<std::byte*>(to), bytes}, what, r.how);
                 });
   }
-  NcclStatus reduce_scatter(const void* from, void* to, size_t count, Number what, Comm comm, Stream stream) override {
+  NcclStatus reduce_scatter(const void* from, void* to, size_t count, DataType what, Comm comm, Stream stream) override {
     return call({Kind::ReduceScatter, 0, 0, count, what}, comm, stream, [=, &mine = of(comm)](const NcclRecord& r) {
       const size_t bytes = r.count * static_cast<size_t>(bytes_of(what));
       mine.carrier().reduce_scatter(
@@ -231,16 +233,16 @@ class NcclStandIn::Calls : public NcclCalls {
   }
   NcclStatus send(const void* from, size_t bytes, int to, Comm comm, Stream stream) override {
     Mine& mine = of(comm);
-    return call({Kind::Send, 0, 0, bytes, Number::Float32, to}, comm, stream,
-                [=, &mine, number = mine.sent[to]++](const NcclRecord& r) {
-                  mine.carrier().send(to, number, {static_cast<const std::byte*>(from), r.count});
+    return call({Kind::Send, 0, 0, bytes, DataType::Float32, to}, comm, stream,
+                [=, &mine, sequence = mine.sent[to]++](const NcclRecord& r) {
+                  mine.carrier().send(to, sequence, {static_cast<const std::byte*>(from), r.count});
                 });
   }
   NcclStatus receive(void* to, size_t bytes, int from, Comm comm, Stream stream) override {
     Mine& mine = of(comm);
-    return call({Kind::Receive, 0, 0, bytes, Number::Float32, from}, comm, stream,
-                [=, &mine, number = mine.received[from]++](const NcclRecord& r) {
-                  mine.carrier().receive(from, number, {static_cast<std::byte*>(to), r.count});
+    return call({Kind::Receive, 0, 0, bytes, DataType::Float32, from}, comm, stream,
+                [=, &mine, sequence = mine.received[from]++](const NcclRecord& r) {
+                  mine.carrier().receive(from, sequence, {static_cast<std::byte*>(to), r.count});
                 });
   }
 
@@ -248,7 +250,7 @@ class NcclStandIn::Calls : public NcclCalls {
   /// A device's end of a communicator.
   struct Mine {
     std::shared_ptr<Shared> shared;
-    int number = -1, rank = -1, groups = 0;
+    int sequence = -1, rank = -1, groups = 0;
     bool leaving = false;
     int64_t collectives = 0;
     std::map<int, int64_t> sent, received;
@@ -278,7 +280,7 @@ class NcclStandIn::Calls : public NcclCalls {
 
   NcclStatus call(NcclRecord record, Comm comm, Stream stream, const std::function<void(const NcclRecord&)>& work) {
     Mine& mine = of(comm);
-    record.comm = mine.number;
+    record.comm = mine.sequence;
     record.rank = mine.rank;
     record.stream = stream;
     if (grouping()) record.group = mine.groups;
@@ -304,14 +306,14 @@ class NcclStandIn::Calls : public NcclCalls {
   const int device_;
 };
 
-NcclStandIn::NcclStandIn(int devices, milliseconds patience)
-    : patience_(patience), records_(static_cast<size_t>(devices)) {}
+NcclStandIn::NcclStandIn(int devices, milliseconds timeout)
+    : timeout_(timeout), records_(static_cast<size_t>(devices)) {}
 NcclStandIn::~NcclStandIn() = default;
 
-std::unique_ptr<Communicator> NcclStandIn::communicator(std::unique_ptr<Communicator> wire) {
-  const int device = wire->device();
+std::unique_ptr<Communicator> NcclStandIn::communicator(std::unique_ptr<Communicator> host) {
+  const int device = host->device();
   return make_nccl_communicator({std::make_shared<Calls>(*this, device), std::make_unique<HostDevice>(),
-                                 std::move(wire), std::move(make_local_world(1)[0]), patience_});
+                                 std::move(host), std::move(make_local_world(1)[0]), timeout_});
 }
 
 NcclRecords NcclStandIn::records() const {

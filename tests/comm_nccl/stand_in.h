@@ -19,7 +19,7 @@ struct NcclRecord {
   int comm = -1;
   int rank = -1;     // of the device, there
   size_t count = 0;  // numbers or bytes; of Init: ranks
-  Number of = Number::Float32;
+  DataType dtype = DataType::Float32;
   int peer = -1;                       // of Send and Receive
   int group = -1;                      // which of the device's groups on the communicator; -1: none
   NcclCalls::Stream stream = nullptr;  // not of Init
@@ -37,14 +37,14 @@ std::vector<std::string> mistakes(const NcclRecords& records);
 
 class NcclStandIn {
  public:
-  NcclStandIn(int devices, std::chrono::milliseconds patience);
+  NcclStandIn(int devices, std::chrono::milliseconds timeout);
   ~NcclStandIn();
 
   /// May change a call of a device; false: it is left out.
   std::function<bool(int device, NcclRecord& call)> plant;
 
-  /// Of a device among those that `wire` joins.
-  std::unique_ptr<Communicator> communicator(std::unique_ptr<Communicator> wire);
+  /// Of a device among those that `host` joins.
+  std::unique_ptr<Communicator> communicator(std::unique_ptr<Communicator> host);
   NcclRecords records() const;
   /// Communicators that were destroyed, and aborted, by all devices.
   int destroyed() const { return destroyed_; }
@@ -53,7 +53,7 @@ class NcclStandIn {
  private:
   class Calls;
   struct Shared;
-  const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds timeout_;
   mutable std::mutex mutex_;
   NcclRecords records_;
   int ids_ = 0;

@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "comm/devices.h"
-#include "comm/tcp/tcp_wire.h"
+#include "comm/tcp/tcp_transport.h"
 #include "comm_mpi/process_devices.h"
 
 namespace piper {
@@ -21,8 +21,8 @@ ProcessWorld& processes() {
   return *joined;
 }
 
-Communicators make_world(int devices, std::chrono::milliseconds patience) {
-  return processes().make(devices, patience);
+Communicators make_world(int devices, std::chrono::milliseconds timeout) {
+  return processes().make(devices, timeout);
 }
 
 }  // namespace piper
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   int code = 0;
   {
     ProcessWorld world(
-        [&] { return make_tcp_wire(static_cast<int>(rank), doors[rank], addresses, std::chrono::minutes(1)); });
+        [&] { return make_tcp_transport(static_cast<int>(rank), doors[rank], addresses, std::chrono::minutes(1)); });
     joined = &world;
     if (rank == 0)
       std::cout << world.ranks() << " processes, " << world.library() << std::endl;

@@ -52,9 +52,9 @@ TEST(Cluster, DevicesAreNumberedNodeByNode) {
   EXPECT_EQ(device_limit(cluster), 512);
   EXPECT_EQ(kind_of(cluster, 255).name, "h100");
   EXPECT_EQ(kind_of(cluster, 256).name, "a100");
-  EXPECT_EQ(meeting_level(cluster, 0, 7), 0);
-  EXPECT_EQ(meeting_level(cluster, 7, 8), 1);
-  EXPECT_EQ(meeting_level(cluster, 255, 256), 2);
+  EXPECT_EQ(common_level(cluster, 0, 7), 0);
+  EXPECT_EQ(common_level(cluster, 7, 8), 1);
+  EXPECT_EQ(common_level(cluster, 255, 256), 2);
   EXPECT_EQ(port_of(cluster, 0, 5), 5);
   EXPECT_EQ(port_of(cluster, 1, 5), 5);
   EXPECT_EQ(port_of(cluster, 2, 4), 1);  // 64 ports for 256 devices
@@ -76,7 +76,7 @@ TEST(Cluster, PortsAreGivenEvenlyToDevices) {
 TEST(Cluster, NothingSaidIsTheDefault) {
   EXPECT_EQ(parse(""), Cluster{});
   EXPECT_EQ(device_limit(Cluster{}), INT_MAX);
-  EXPECT_EQ(meeting_level(Cluster{}, 0, 1 << 20), 0);
+  EXPECT_EQ(common_level(Cluster{}, 0, 1 << 20), 0);
 }
 
 TEST(Cluster, ComputationIsTheLongerOfTwo) {

@@ -17,52 +17,52 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-Bytes random_numbers(Number of, size_t count, unsigned seed) {
+Bytes random_numbers(DataType dtype, size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  Bytes out(count * static_cast<size_t>(bytes_of(of)));
+  Bytes out(count * static_cast<size_t>(bytes_of(dtype)));
   for (size_t i = 0; i < count; ++i) {
     const float x = normal(random) * (random() % 2 ? 1e-3f : 1e3f);
     const double wide = x;
-    if (of == Number::Float64) std::memcpy(out.data() + 8 * i, &wide, 8);
-    if (of == Number::Float32) std::memcpy(out.data() + 4 * i, &x, 4);
-    if (of == Number::BFloat16) std::memcpy(out.data() + 2 * i, reinterpret_cast<const std::byte*>(&x) + 2, 2);
+    if (dtype == DataType::Float64) std::memcpy(out.data() + 8 * i, &wide, 8);
+    if (dtype == DataType::Float32) std::memcpy(out.data() + 4 * i, &x, 4);
+    if (dtype == DataType::BFloat16) std::memcpy(out.data() + 2 * i, reinterpret_cast<const std::byte*>(&x) + 2, 2);
   }
   return out;
 }
 
 /// Calls of a communicator on one device, on memory of the host or of the GPU.
 struct Calls {
-  Number of = Number::Float32;
+  DataType dtype = DataType::Float32;
   size_t part = 0;  // numbers
   static constexpr size_t members = 4;
 
   Bytes all_at(size_t device, int call) const {
-    return random_numbers(of, members * part, static_cast<unsigned>(device * 100) + static_cast<unsigned>(call));
+    return random_numbers(dtype, members * part, static_cast<unsigned>(device * 100) + static_cast<unsigned>(call));
   }
   /// `memory(bytes)` makes memory of the world from bytes, with `at()` and `read()`; `start` returns a thread that does
   /// something, or none if it has done it. What every call leaves behind.
   template <class MakeMemory, class Start>
   std::vector<Bytes> run(Communicator& device, size_t d, const MakeMemory& memory, const Start& start) const {
-    const size_t bytes = part * static_cast<size_t>(bytes_of(of));
+    const size_t bytes = part * static_cast<size_t>(bytes_of(dtype));
     std::vector<Bytes> out;
     const auto span = [](const auto& in, size_t size) { return std::span<std::byte>(in->at(), size); };
-    for (const auto& [number, how] : {std::pair{1, Combine::Sum}, std::pair{2, Combine::Max}}) {
+    for (const auto& [sequence, how] : {std::pair{1, Combine::Sum}, std::pair{2, Combine::Max}}) {
       const auto data = memory(all_at(d, 1));
-      device.all_reduce(0, number, span(data, members * bytes), of, how);
+      device.all_reduce(0, sequence, span(data, members * bytes), dtype, how);
       out.push_back(data->read());
     }
     for (const size_t runs : {1, 3}) {
       if (part % runs != 0) continue;
-      const auto run = static_cast<int64_t>(bytes / runs), number = static_cast<int64_t>(10 * runs);
+      const auto run = static_cast<int64_t>(bytes / runs), sequence = static_cast<int64_t>(10 * runs);
       for (const auto into : {Communicator::Into::Replace, Communicator::Into::Add}) {
-        const auto whole = memory(all_at(d, 2)), mine = memory(random_numbers(of, part, 77));
-        device.reduce_scatter(0, number + (into == Communicator::Into::Add ? 2 : 3), span(whole, members * bytes), run,
-                              span(mine, bytes), of, into);
+        const auto whole = memory(all_at(d, 2)), mine = memory(random_numbers(dtype, part, 77));
+        device.reduce_scatter(0, sequence + (into == Communicator::Into::Add ? 2 : 3), span(whole, members * bytes),
+                              run, span(mine, bytes), dtype, into);
         out.push_back(mine->read());
       }
-      const auto mine = memory(random_numbers(of, part, static_cast<unsigned>(d))), whole = memory(all_at(d, 4));
-      device.all_gather(0, number + 4, span(mine, bytes), span(whole, members * bytes), run);
+      const auto mine = memory(random_numbers(dtype, part, static_cast<unsigned>(d))), whole = memory(all_at(d, 4));
+      device.all_gather(0, sequence + 4, span(mine, bytes), span(whole, members * bytes), run);
       out.push_back(whole->read());
     }
     for (const int64_t runs : {1, 3}) {
@@ -112,11 +112,11 @@ class QueuedMemory {
 
 TEST(GpuCommunicator, GivesTheBitsOfThreads) {
   SKIP_WITHOUT_GPU();
-  for (const Number of : {Number::Float64, Number::Float32, Number::BFloat16})
+  for (const DataType dtype : {DataType::Float64, DataType::Float32, DataType::BFloat16})
     for (const size_t part : {1, 3, 24, 5000, 300'003}) {
-      const Calls calls{of, part};
+      const Calls calls{dtype, part};
       const Communicators threads = make_local_world(Calls::members), gpu = make_gpu_world(Calls::members);
-      for (const Communicators* world : {&threads, &gpu}) make_circles(*world, {{2, 0, 3, 1}});
+      for (const Communicators* world : {&threads, &gpu}) make_process_groups(*world, {{2, 0, 3, 1}});
       std::vector<std::vector<Bytes>> expected(Calls::members), seen(Calls::members);
       EXPECT_THAT(on_all(gpu,
                          [&](Communicator& device, size_t d, size_t) {
@@ -137,7 +137,7 @@ TEST(GpuCommunicator, GivesTheBitsOfThreads) {
                                                    [](const std::function<void()>& send) { return std::thread(send); });
                          }),
                   none_failed);
-      EXPECT_TRUE(seen == expected) << static_cast<int>(of) << " " << part;
+      EXPECT_TRUE(seen == expected) << static_cast<int>(dtype) << " " << part;
     }
 }
 

@@ -21,13 +21,13 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
-Communicators nccl_world(int devices, milliseconds patience) {
+Communicators nccl_world(int devices, milliseconds timeout) {
   LocalOptions options;
-  options.patience = patience;
+  options.timeout = timeout;
   Communicators world = make_local_world(devices, options);
   for (auto& device : world)
     device = make_nccl_communicator(
-        {make_nccl_calls(), make_nccl_device(), std::move(device), std::move(make_gpu_world(1)[0]), patience});
+        {make_nccl_calls(), make_nccl_device(), std::move(device), std::move(make_gpu_world(1)[0]), timeout});
   return world;
 }
 
@@ -48,17 +48,18 @@ TEST(Nccl, EveryCallWithOneRank) {
   SKIP_WITHOUT_GPU();
   const Communicators world = nccl_world(1, seconds(60));
   Communicator& device = *world[0];
-  const int circle = device.make_circle({0});
+  const int group = device.make_group({0});
   device.connect(0, 0);
   OwnQueue queue;
   for (const size_t count : {6, 60'000, 6'000'000}) {
     const Bytes given = numbers<float>(count, 1), other = numbers<float>(count, 1000);
     const size_t size = given.size();
     const GpuMemory a(given), b(other);
-    device.all_reduce(circle, 1, span(a, size), Number::Float32);
+    device.all_reduce(group, 1, span(a, size), DataType::Float32);
     queue.finish();
     EXPECT_TRUE(a.read() == given);
-    device.reduce_scatter(circle, 2, span(a, size), static_cast<int64_t>(size), span(b, size), Number::Float32, Communicator::Into::Add);
+    device.reduce_scatter(group, 2, span(a, size), static_cast<int64_t>(size), span(b, size), DataType::Float32,
+                          Communicator::Into::Add);
     queue.finish();
     Bytes sum(size);
     for (size_t i = 0; i < count; ++i) {
@@ -69,12 +70,13 @@ TEST(Nccl, EveryCallWithOneRank) {
       std::memcpy(sum.data() + 4 * i, &x, 4);
     }
     EXPECT_TRUE(b.read() == sum);
-    device.reduce_scatter(circle, 3, span(a, size), static_cast<int64_t>(size), span(b, size), Number::Float32, Communicator::Into::Replace);
+    device.reduce_scatter(group, 3, span(a, size), static_cast<int64_t>(size), span(b, size), DataType::Float32,
+                          Communicator::Into::Replace);
     queue.finish();
     EXPECT_TRUE(b.read() == given);
     const GpuMemory c(other), d(other);
-    device.all_gather(circle, 4, span(a, size), span(c, size), static_cast<int64_t>(size));
-    device.all_to_all(circle, 5, span(a, size), static_cast<int64_t>(size / 2), span(d, size),
+    device.all_gather(group, 4, span(a, size), span(c, size), static_cast<int64_t>(size));
+    device.all_to_all(group, 5, span(a, size), static_cast<int64_t>(size / 2), span(d, size),
                       static_cast<int64_t>(size / 3));
     queue.finish();
     EXPECT_TRUE(c.read() == given);
@@ -85,10 +87,10 @@ TEST(Nccl, EveryCallWithOneRank) {
     queue.finish();
     EXPECT_TRUE(e.read() == given);
   }
-  for (const Number of : {Number::Float64, Number::BFloat16}) {
-    const Bytes given = of == Number::Float64 ? numbers<double>(5000, 1) : numbers<int16_t>(5000, 0x3f80);
+  for (const DataType dtype : {DataType::Float64, DataType::BFloat16}) {
+    const Bytes given = dtype == DataType::Float64 ? numbers<double>(5000, 1) : numbers<int16_t>(5000, 0x3f80);
     const GpuMemory a(given);
-    device.all_reduce(circle, 1, span(a, given.size()), of);
+    device.all_reduce(group, 1, span(a, given.size()), dtype);
     queue.finish();
     EXPECT_TRUE(a.read() == given);
   }
@@ -127,15 +129,15 @@ TEST(Nccl, CallsCanBeRecordedInAGraph) {
   SKIP_WITHOUT_GPU();
   const Communicators world = nccl_world(1, seconds(60));
   Communicator& device = *world[0];
-  const int circle = device.make_circle({0});
+  const int group = device.make_group({0});
   OwnQueue queue;
   const Bytes given = numbers<float>(60'000, 1);
   const size_t size = given.size();
   const GpuMemory a(given), b(Bytes(size, std::byte{})), c(Bytes(size, std::byte{}));
   const auto work = [&] {
-    device.all_reduce(circle, 1, span(a, size), Number::Float32);
-    device.all_gather(circle, 2, span(a, size), span(b, size), static_cast<int64_t>(size));
-    device.all_to_all(circle, 3, span(b, size), static_cast<int64_t>(size / 2), span(c, size),
+    device.all_reduce(group, 1, span(a, size), DataType::Float32);
+    device.all_gather(group, 2, span(a, size), span(b, size), static_cast<int64_t>(size));
+    device.all_to_all(group, 3, span(b, size), static_cast<int64_t>(size / 2), span(c, size),
                       static_cast<int64_t>(size / 3));
   };
   work();  // connects
@@ -162,16 +164,16 @@ TEST(Nccl, WhoNeverComesIsADeadline) {
   SKIP_WITHOUT_GPU();
   {
     LocalOptions options;
-    options.patience = seconds(10);
-    Communicators wires = make_local_world(2, options);
-    const auto device = make_nccl_communicator(
-        {make_nccl_calls(), make_nccl_device(), std::move(wires[0]), std::move(make_gpu_world(1)[0]), seconds(3)});
+    options.timeout = seconds(10);
+    Communicators host_communicators = make_local_world(2, options);
+    const auto device = make_nccl_communicator({make_nccl_calls(), make_nccl_device(), std::move(host_communicators[0]),
+                                                std::move(make_gpu_world(1)[0]), seconds(3)});
     std::thread gone([&] {
       NcclCalls::Id id{};
-      wires[1]->receive(0, 0, id);
+      host_communicators[1]->receive(0, 0, id);
     });
     try {
-      device->make_circle({0, 1});
+      device->make_group({0, 1});
       ADD_FAILURE() << "a communicator was made without its second member";
     } catch (const CommunicationError& problem) {
       EXPECT_THAT(problem.what(), HasSubstr("have come in time"));
@@ -179,7 +181,7 @@ TEST(Nccl, WhoNeverComesIsADeadline) {
     gone.join();
   }
   const Communicators again = nccl_world(1, seconds(60));
-  EXPECT_EQ(again[0]->make_circle({0}), 0);
+  EXPECT_EQ(again[0]->make_group({0}), 0);
 }
 
 /// A send to itself that nothing receives: NCCL says so, and the communicator can still be aborted.
@@ -200,7 +202,7 @@ TEST(Nccl, WhatFailsIsTold) {
   EXPECT_NE(status.problem, "");
   calls->abort(comm);
   const Communicators again = nccl_world(1, seconds(60));
-  EXPECT_EQ(again[0]->make_circle({0}), 0);
+  EXPECT_EQ(again[0]->make_group({0}), 0);
 }
 
 /// NCCL refuses two ranks on one GPU; both hear it, and both end.
@@ -208,12 +210,12 @@ TEST(Nccl, WhatCannotBeMadeIsAborted) {
   SKIP_WITHOUT_GPU();
   {
     const Communicators world = nccl_world(2, seconds(20));
-    const auto problems = on_all(world, [](Communicator& device, size_t, size_t) { device.make_circle({0, 1}); });
+    const auto problems = on_all(world, [](Communicator& device, size_t, size_t) { device.make_group({0, 1}); });
     for (const auto& [device, problem] : problems)
       EXPECT_THAT(problem, HasSubstr("cannot make a communicator of NCCL")) << device;
   }
   const Communicators again = nccl_world(1, seconds(60));
-  EXPECT_EQ(again[0]->make_circle({0}), 0);
+  EXPECT_EQ(again[0]->make_group({0}), 0);
 }
 
 }  // namespace

@@ -12,6 +12,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   const auto parsed = parse_timeline(make_source("fuzz", text));
   if (!parsed) return 0;
-  invariant(bool(validate(ParsedTimeline{lower(strip(parsed->actions)), {}})), "what was lowered is sound");
+  invariant(bool(validate(ParsedTimeline{lower_to_actions(strip(parsed->actions)), {}})), "what was lowered is sound");
   return 0;
 }

@@ -19,7 +19,7 @@ TEST(Mutations, OfTimelines) {
     EXPECT_EQ(parse_csv_actions(make_source("again", print_csv(parsed->actions)))->actions, parsed->actions) << text;
     if (!validate(*parsed)) return Outcome::Parsed;
     const Timeline timeline = strip(parsed->actions);
-    EXPECT_TRUE(validate(ParsedTimeline{lower(timeline), {}})) << text;
+    EXPECT_TRUE(validate(ParsedTimeline{lower_to_actions(timeline), {}})) << text;
     (void)as_schedule(timeline, {});
     return Outcome::Compiled;
   };

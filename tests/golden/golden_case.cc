@@ -182,7 +182,7 @@ Outcome run_timeline(const Case& c, const std::vector<std::string>& arguments) {
   const Timeline timeline = strip(parsed->actions);
   const std::string emit = after(arguments, "--emit", "grid");
   if (emit == "csv") return {false, print_csv(timeline)};
-  if (emit == "communication") return {false, print_csv(lower(timeline))};
+  if (emit == "communication") return {false, print_csv(lower_to_actions(timeline))};
   if (emit == "schedule") {
     auto schedule = as_schedule(timeline, parsed->source.whole);
     return schedule ? Outcome{false, print(*schedule)} : refused(schedule.error());

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "capture/accumulate_on_gpu.h"
-#include "capture/calls_beside.h"
+#include "capture/side_stream.h"
 #include "models/build_model.h"
 
 namespace piper {
@@ -47,7 +47,7 @@ Counts calls(const CapturedModel& model, Pass pass, bool summed) {
   const CapturedSlice& slice = model.slices()[0];
   for (const ChunkBodies& chunk : slice.chunks) {
     if (!chunk.find(pass)) continue;
-    PassBody body = *chunk.find(pass);
+    ChunkIr body = *chunk.find(pass);
     if (summed) body = accumulate_where_computed(body, slice.operators);
     if (summed) body = accumulate_together(add_in_products(body, slice.operators), slice.operators);
     for (const Call& call : body.calls) ++out[slice.operators[call.op].name];
@@ -114,7 +114,7 @@ at::Tensor some_tensor(const GraphTensor& like, int64_t seed) {
   return out.copy_(at::arange(out.numel()).add(seed).sin().view(out.sizes()));
 }
 /// What a pass gives: its values, then its gradients.
-std::vector<at::Tensor> run_on_cpu(const CapturedSlice& slice, const PassBody& body, Branch* branch = nullptr) {
+std::vector<at::Tensor> run_on_cpu(const CapturedSlice& slice, const ChunkIr& body, Branch* branch = nullptr) {
   std::vector<at::Tensor> reads, parameters, gradients, writes;
   int64_t seed = 1;
   for (const ContentUse& use : body.reads) reads.push_back(some_tensor(body[use.inside], seed++));
@@ -136,7 +136,7 @@ TEST(GpuOperators, SumsInProductsAreTheSameSums) {
       for (const Pass pass : {Pass::B, Pass::BI}) {
         if (!chunk.find(pass)) continue;
         SCOPED_TRACE(chunk.name);
-        const PassBody after = add_in_products(*chunk.find(pass), slice.operators);
+        const ChunkIr after = add_in_products(*chunk.find(pass), slice.operators);
         for (const Call& call : after.calls) fused += slice.operators[call.op].name == "aten::addmm_";
         const std::vector<at::Tensor> expected = run_on_cpu(slice, *chunk.find(pass)), given = run_on_cpu(slice, after);
         ASSERT_EQ(given.size(), expected.size());
@@ -174,11 +174,11 @@ TEST(GpuOperators, WhatIsBesideMayComeLast) {
     for (const ChunkBodies& chunk : slice.chunks) {
       if (!chunk.find(Pass::B)) continue;
       SCOPED_TRACE(chunk.name);
-      const PassBody& whole = *chunk.find(Pass::B);
-      const PassBody marked = mark_beside(compute_apart(whole, slice.operators));
-      PassBody moved = marked;
-      std::stable_partition(moved.calls.begin(), moved.calls.end(), [](const Call& call) { return !call.beside; });
-      for (Call& call : moved.calls) call.beside = false;
+      const ChunkIr& whole = *chunk.find(Pass::B);
+      const ChunkIr marked = mark_side_stream(compute_apart(whole, slice.operators));
+      ChunkIr moved = marked;
+      std::stable_partition(moved.calls.begin(), moved.calls.end(), [](const Call& call) { return !call.side_stream; });
+      for (Call& call : moved.calls) call.side_stream = false;
       WatchedBranch branch;
       const std::vector<at::Tensor> expected = run_on_cpu(slice, whole), last = run_on_cpu(slice, moved),
                                     beside = run_on_cpu(slice, marked, &branch);

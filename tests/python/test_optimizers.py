@@ -56,7 +56,7 @@ def test_an_optimizer_of_pytorch_is_refused_with_ours_in_its_place():
 
 
 @pytest.mark.parametrize("given", [dict(clip=0.0), dict(clip=-1.0), dict(clip=math.nan), dict(clip=math.inf), dict(clip="1"), dict(seed=-1),
-                                   dict(seed=0.5), dict(threads=0), dict(patience=0), dict(patience=math.nan), dict(patience="10")], ids=str)
+                                   dict(seed=0.5), dict(threads=0), dict(timeout=0), dict(timeout=math.nan), dict(timeout="10")], ids=str)
 def test_trainer_refuses(given):
     graph = piper.capture(small.Stack(), small.batch(), loss=small.loss)
     with pytest.raises(piper.ScheduleError) as caught:

@@ -120,10 +120,10 @@ def test_a_failure_ends_all_processes(starter, tmp_path):
 
 
 def test_a_process_that_dies_ends_the_others(tmp_path):
-    """Long before any patience is over; under torchrun, which would end them too, they say so themselves."""
+    """Long before any timeout is over; under torchrun, which would end them too, they say so themselves."""
     done = launch("torchrun", 2, tmp_path, schedules()["pipeline"], f"""
         import os, signal, time
-        with piper.Trainer(graph, schedule, patience=1000) as trainer:
+        with piper.Trainer(graph, schedule, timeout=1000) as trainer:
             trainer.step(small.batch())
             if trainer.rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -147,7 +147,7 @@ def test_a_trainer_that_failed_leaves_no_threads(tmp_path):
             return len(os.listdir("/proc/self/task"))
         piper.joining.join("tcp", 10)
         before = threads()
-        trainer = piper.Trainer(graph, schedule, patience=1000)
+        trainer = piper.Trainer(graph, schedule, timeout=1000)
         trainer.step(small.batch())
         if trainer.rank == 1:
             os._exit(0)
@@ -204,7 +204,7 @@ def test_a_process_that_does_not_come_is_named(tmp_path):
                 time.sleep(0.1)
             os._exit(0)
         try:
-            piper.Trainer(graph, schedule, patience=0.5)
+            piper.Trainer(graph, schedule, timeout=0.5)
         except piper.RunError as error:
             open({str(tmp_path)!r} + "/said", "w").write(str(error))
     """)

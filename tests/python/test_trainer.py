@@ -164,7 +164,7 @@ def test_wrong_batches_change_nothing():
         trainer.step(small.batch())
 
 
-@pytest.mark.parametrize("wrong", [dict(patience=float("nan")), dict(patience=0), dict(seed=-1), dict(seed=1.5), dict(threads=0)])
+@pytest.mark.parametrize("wrong", [dict(timeout=float("nan")), dict(timeout=0), dict(seed=-1), dict(seed=1.5), dict(threads=0)])
 def test_numbers_that_mean_nothing_are_refused(wrong):
     name, value = next(iter(wrong.items()))
     with pytest.raises(piper.ScheduleError, match=f"{name} is {value}") as raised:

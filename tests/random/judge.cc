@@ -44,7 +44,7 @@ TrainSettings settings_of(const TrainableModel& model, Issue issue) {
   // AdamW: where a gradient nearly vanishes rounding decides on the direction of a step, which is as long as this
   out.optimizer.learning_rate = model.step.optimizer == Optimizer::AdamW ? 1e-4 : 0.01;
   out.job.run.issue = issue;
-  out.job.patience.first = 60;  // for what takes milliseconds
+  out.job.timeout.first = 60;  // for what takes milliseconds
   return out;
 }
 

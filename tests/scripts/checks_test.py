@@ -112,12 +112,18 @@ class CheckLayers(CheckTest):
         self.refuses("check_layers", {"cmake/layers.cmake": table.replace('"trace      | trace              | base ', '"trace      | trace              | sim  ')},
                      "trace stands on sim, which is no layer above")
 
-    def test_runtime_has_no_strategy_words(self):
-        for text in ["int num_stages;", "struct ZeroLevel {};", "// for each microbatch", "replicateAll();"]:
+    def test_runtime_includes_nothing_that_plans_are_made_from(self):
+        for layer in ("schedule", "ir", "cost"):
+            self.refuses("check_layers", {"src/runtime/a.cc": f'\n#include "{layer}/a.h"\n'}, "src/runtime/a.cc:2:", "executes plans")
+        self.accepts("check_layers", {"src/runtime/a.cc": '#include "plan/a.h"\n'})
+
+    def test_replaced_words_do_not_come_back(self):
+        for name, text in [("src/comm/a.h", "int make_circle();"), ("src/tools/a.cc", 'app.add_option("--patience");'),
+                           ("docs/a.md", "one graph of CUDA"), ("src/capture/a.cc", "PassBody body;")]:
             with self.subTest(text=text):
-                self.refuses("check_layers", {"src/runtime/a.cc": f"\n{text}\n"}, "src/runtime/a.cc:2:", "strategy word")
-        self.accepts("check_layers", {"src/runtime/a.cc": "int nonzero = expertise + staging;\n"})
-        self.accepts("check_layers", {"src/plan/a.cc": "int stage;\n"})
+                self.refuses("check_words", {name: f"\n{text}\n"}, f"{name}:2:", "instead of")
+        self.accepts("check_words", {"src/base/a.h": "a circle is fine in geometry\n"})
+
 
 
 TABLE = 'X(E101, "one") \\\n  X(E102, "two")\n'

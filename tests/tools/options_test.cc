@@ -15,8 +15,8 @@ TEST(Options, NumbersAreNumbersToTheLastCharacter) {
   const std::string folder = temporary_folder();
   write_file(folder + "/c.toml", "");
   for (const std::string wrong :
-       {"train c.toml --patience nan", "train c.toml --patience inf", "train c.toml --patience 0",
-        "train c.toml --patience 5s", "train c.toml --seed -1", "train c.toml --seed 1.5",
+       {"train c.toml --timeout nan", "train c.toml --timeout inf", "train c.toml --timeout 0",
+        "train c.toml --timeout 5s", "train c.toml --seed -1", "train c.toml --seed 1.5",
         "train c.toml --seed 18446744073709551616", "train c.toml --steps 0", "train c.toml --steps 1e3",
         "train c.toml --threads 0x2", "launch -n 0 c.toml", "launch -n two c.toml", "profile c.toml -o p --seed -2",
         "schedule zb-v --ranks 4 --microbatches nan", "schedule v-half --ranks 4 --microbatches 8 --memory-limit nan",

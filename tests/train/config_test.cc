@@ -32,10 +32,10 @@ betas = [0.8, 0.9]
 eps = 1e-6
 weight_decay = 0.2
 clip = 1
-[rate]
+[lr_schedule]
 warmup = 10
 total = 200
-floor = 0.25
+min_lr_ratio = 0.25
 [data]
 kind = "tokens"
 paths = ["a.bin", "/abs/b.bin"]
@@ -56,7 +56,7 @@ on_nan = "skip"
   EXPECT_EQ(config->clip, 1.0);
   EXPECT_EQ(config->rate.warmup, 10);
   EXPECT_EQ(config->rate.total, 200);
-  EXPECT_EQ(config->rate.floor, 0.25);
+  EXPECT_EQ(config->rate.min_lr_ratio, 0.25);
   EXPECT_EQ(config->data.kind, DataKind::Tokens);
   EXPECT_EQ(config->data.width, TokenWidth::Bits32);
   EXPECT_EQ(config->data.seed, 7u);
@@ -121,8 +121,8 @@ TEST(TrainConfig, MistakesAreShownWhereTheyAre) {
             "  [optimiser]\n"
             "   ^^^^^^^^^\n"
             "help: did you mean \"optimizer\"?\n");
-  EXPECT_EQ(refusal("[rate]\nwarmup = 200\n[run]\nsteps = 100\n"),
-            "config.toml:2:10: error[E111]: warmup = 200 steps, but the floor is reached after 100\n"
+  EXPECT_EQ(refusal("[lr_schedule]\nwarmup = 200\n[run]\nsteps = 100\n"),
+            "config.toml:2:10: error[E111]: warmup = 200 steps, but the lowest rate is reached after 100\n"
             "  warmup = 200\n"
             "           ^^^\n"
             "help: without total it is reached at the end of the run\n");
@@ -140,9 +140,9 @@ TEST(TrainConfig, NumbersThatMakeNoSense) {
       {"[optimizer]\nweight_decay = -0.1\n", "weight_decay = -0.1 must be 0 or more"},
       {"[step]\noptimizer = \"momentum\"\n[optimizer]\nmomentum = 1\n", "momentum = 1 must be at least 0 and below 1"},
       {"[optimizer]\nclip = 0\n", "clip = 0 must be above 0"},
-      {"[rate]\nfloor = 1.5\n", "floor = 1.5 must be a share from 0 to 1"},
-      {"[rate]\nwarmup = -1\n", "warmup = -1 must be between 0"},
-      {"[rate]\nwarmup = 20\ntotal = 10\n", "raise total"},
+      {"[lr_schedule]\nmin_lr_ratio = 1.5\n", "min_lr_ratio = 1.5 must be a share from 0 to 1"},
+      {"[lr_schedule]\nwarmup = -1\n", "warmup = -1 must be between 0"},
+      {"[lr_schedule]\nwarmup = 20\ntotal = 10\n", "raise total"},
       {"[run]\nsteps = 0\n", "steps = 0 must be between 1"},
       {"[run]\nseed = -1\n", "seed = -1 must be between 0"},
       {"[run]\ndevices = 0\n", "devices = 0 must be between 1"},
@@ -193,7 +193,7 @@ TEST(TrainConfig, TheExampleOfTheDocumentation) {
 TEST(LearningRate, UpThenDownACosine) {
   TrainConfig config;
   config.optimizer.learning_rate = 8;
-  config.rate = {.warmup = 4, .total = 12, .floor = 0.25};
+  config.rate = {.warmup = 4, .total = 12, .min_lr_ratio = 0.25};
   EXPECT_EQ(learning_rate(config, 0), 2);
   EXPECT_EQ(learning_rate(config, 3), 8);
   EXPECT_EQ(learning_rate(config, 4), 8);
@@ -207,7 +207,7 @@ TEST(LearningRate, EndsWithTheRunUnlessToldOtherwise) {
   TrainConfig config;
   config.optimizer.learning_rate = 1;
   config.run.steps = 10;
-  config.rate.floor = 0;
+  config.rate.min_lr_ratio = 0;
   EXPECT_EQ(learning_rate(config, 10), 0);
   EXPECT_DOUBLE_EQ(learning_rate(config, 5), 0.5);
   config.rate.warmup = 20;  // more than there is left: --steps can ask for that

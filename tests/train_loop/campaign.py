@@ -25,7 +25,7 @@ sys.path.insert(0, str(root / "tests" / "train_loop"))
 import processes_test as jobs  # noqa: E402
 
 PROCESSES = 4
-PATIENCE = 3
+TIMEOUT = 3
 TAG = "PIPER_CAMPAIGN"
 
 # Kind: the exit code, and what the output says; {rank} is the culprit.
@@ -57,7 +57,7 @@ class Trial:
     def __init__(self, piper, folder, schedule, *options):
         self.tag = uuid.uuid4().hex
         (pathlib.Path(folder) / "m.jsonl").unlink(missing_ok=True)
-        line = [piper, "launch", "-n", str(PROCESSES), "c.toml", "--schedule", f"{schedule}.piper", "--patience", str(PATIENCE),
+        line = [piper, "launch", "-n", str(PROCESSES), "c.toml", "--schedule", f"{schedule}.piper", "--timeout", str(TIMEOUT),
                 "--metrics", "m.jsonl", *options]
         self.process = subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                         env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", TAG: self.tag})
@@ -87,7 +87,7 @@ def run_fault(piper, folder, dice, kind):
     schedule = dice.choice(list(jobs.SCHEDULES))
     code, culprit = FAULTS[kind]
     job = Trial(piper, folder, schedule, "--steps", "1000000", "--fault", f"{kind}:{rank}:{operation}")
-    job.end(30 * PATIENCE + 600)  # in the first step anything may take 30 times the patience
+    job.end(30 * TIMEOUT + 600)  # in the first step anything may take 30 times the timeout
     problems = []
     planted = [when for when, line in job.lines if "a planted fault in rank" in line]
     seconds = job.ended - planted[0] if planted else 0

@@ -62,7 +62,7 @@ TrainSettings settings(const CutCase& c) {
   TrainSettings out;
   out.optimizer.kind = Optimizer::AdamW;
   out.optimizer.learning_rate = c.dtype == DType::Float64 ? 1e-4 : 1e-5;
-  out.job.patience.first = 60;
+  out.job.timeout.first = 60;
   return out;
 }
 

@@ -71,42 +71,42 @@ struct ExpertCoding {
   std::function<at::Tensor(const at::Tensor& x, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c)> run;
   bool accepted = true;
 };
-void PrintTo(const ExpertCoding& coding, std::ostream* out) {
-  *out << coding.name;
+void PrintTo(const ExpertCoding& formulation, std::ostream* out) {
+  *out << formulation.name;
 }
 
 std::vector<ExpertCoding> expert_codings() {
   using at::Tensor;
-#define CODING(body)                                                        \
+#define FORMULATION(body)                                                   \
   [=](const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& c) { \
     (void)c;                                                                \
     return body;                                                            \
   }
   return {
-      {"plain", CODING(at::bmm(at::bmm(x, a).relu(), b))},
-      {"bias", CODING(at::baddbmm(c.unsqueeze(1), at::bmm(x, a).relu(), b))},
-      {"bias_behind", CODING(at::bmm(at::bmm(x, a).relu(), b) + c.unsqueeze(1))},
-      {"bias_in_front", CODING(at::bmm(at::bmm(x * c.unsqueeze(1), a).relu(), b))},
-      {"squared", CODING(at::bmm(at::bmm(x, a), b).square())},
-      {"residual", CODING(x + at::bmm(at::bmm(x, a).relu(), b))},
-      {"two_of_them", CODING(at::bmm(at::bmm(x, a).relu(), b) + at::bmm(at::bmm(x, a).sigmoid(), b))},
-      {"one_behind_the_other", CODING(at::bmm(at::bmm(at::bmm(at::bmm(x, a).relu(), b), a).relu(), b))},
-      {"einsum", CODING(at::einsum("ecf,efd->ecd", {at::einsum("ecd,edf->ecf", {x, a}).relu(), b}))},
-      {"flattened", CODING(at::bmm(at::bmm(x, a).view({-1, 16}).relu().view({x.size(0), -1, 16}), b))},
-      {"heads", CODING(at::bmm(at::bmm(x, a).view({x.size(0), -1, 4, 4}).tanh().reshape({x.size(0), -1, 16}), b))},
-      {"halves", CODING(at::bmm(at::bmm(x, at::cat({a, a}, 2)).chunk(2, -1)[0].relu(), b))},
-      {"dropout", CODING(at::bmm(at::dropout(at::bmm(x, a).relu(), 0.25, true), b))},
-      {"dropout_behind", CODING(at::dropout(at::bmm(at::bmm(x, a).relu(), b), 0.25, true))},
-      {"softmax", CODING(at::bmm(at::softmax(at::bmm(x, a), -1), b)), false},
-      {"mixed_slots", CODING(at::bmm(at::bmm(x, a).cumsum(1), b)), false},
-      {"mixed_experts", CODING(at::bmm(at::bmm(x, a).flip(0), b)), false},
+      {"plain", FORMULATION(at::bmm(at::bmm(x, a).relu(), b))},
+      {"bias", FORMULATION(at::baddbmm(c.unsqueeze(1), at::bmm(x, a).relu(), b))},
+      {"bias_behind", FORMULATION(at::bmm(at::bmm(x, a).relu(), b) + c.unsqueeze(1))},
+      {"bias_in_front", FORMULATION(at::bmm(at::bmm(x * c.unsqueeze(1), a).relu(), b))},
+      {"squared", FORMULATION(at::bmm(at::bmm(x, a), b).square())},
+      {"residual", FORMULATION(x + at::bmm(at::bmm(x, a).relu(), b))},
+      {"two_of_them", FORMULATION(at::bmm(at::bmm(x, a).relu(), b) + at::bmm(at::bmm(x, a).sigmoid(), b))},
+      {"one_behind_the_other", FORMULATION(at::bmm(at::bmm(at::bmm(at::bmm(x, a).relu(), b), a).relu(), b))},
+      {"einsum", FORMULATION(at::einsum("ecf,efd->ecd", {at::einsum("ecd,edf->ecf", {x, a}).relu(), b}))},
+      {"flattened", FORMULATION(at::bmm(at::bmm(x, a).view({-1, 16}).relu().view({x.size(0), -1, 16}), b))},
+      {"heads", FORMULATION(at::bmm(at::bmm(x, a).view({x.size(0), -1, 4, 4}).tanh().reshape({x.size(0), -1, 16}), b))},
+      {"halves", FORMULATION(at::bmm(at::bmm(x, at::cat({a, a}, 2)).chunk(2, -1)[0].relu(), b))},
+      {"dropout", FORMULATION(at::bmm(at::dropout(at::bmm(x, a).relu(), 0.25, true), b))},
+      {"dropout_behind", FORMULATION(at::dropout(at::bmm(at::bmm(x, a).relu(), b), 0.25, true))},
+      {"softmax", FORMULATION(at::bmm(at::softmax(at::bmm(x, a), -1), b)), false},
+      {"mixed_slots", FORMULATION(at::bmm(at::bmm(x, a).cumsum(1), b)), false},
+      {"mixed_experts", FORMULATION(at::bmm(at::bmm(x, a).flip(0), b)), false},
   };
-#undef CODING
+#undef FORMULATION
 }
 
-TrainableModel model_of(const ExpertCoding& coding) {
+TrainableModel model_of(const ExpertCoding& formulation) {
   constexpr int64_t experts = 4;
-  TrainableModel model = bare_model(coding.name);
+  TrainableModel model = bare_model(formulation.name);
   const auto parameter = [&](const char* name, std::vector<int64_t> sizes) {
     return add_parameter(model, name, sizes);
   };
@@ -118,7 +118,7 @@ TrainableModel model_of(const ExpertCoding& coding) {
     const at::Tensor given = gates * x.unsqueeze(0);
     const at::Tensor made = [&] {
       const annotate scope("experts", {.experts = experts});
-      return coding.run(given, a, b, c);
+      return formulation.run(given, a, b, c);
     }();
     return ((made * gates).sum(0) * x).square().mean();
   };
@@ -128,16 +128,16 @@ TrainableModel model_of(const ExpertCoding& coding) {
 class CutExpertCodings : public testing::TestWithParam<ExpertCoding> {};
 
 TEST_P(CutExpertCodings, AreRightOrRefused) {
-  const ExpertCoding& coding = GetParam();
-  const TrainableModel model = model_of(coding);
+  const ExpertCoding& formulation = GetParam();
+  const TrainableModel model = model_of(formulation);
   const std::string cut_b = "cut({}, along=tp, parameters=\"b: 1\")\n";
   const TrainSettings once = bare_settings();
   for (const auto& [ep, tp] : {std::pair{2, 2}, {2, 4}, {4, 2}, {1, 2}, {2, 1}}) {
     const std::string schedule =
         fmt::format("mesh(ep={}, tp={})\n", ep, tp) + whole + "replicate({}, along=ep)\n" + shard_experts + cut_b;
     auto training = prepare_training(model, *parse_schedule(make_source("schedule.piper", schedule)));
-    if (!coding.accepted && tp == 1 && training) continue;  // nothing that would be wrong
-    ASSERT_EQ(bool(training), coding.accepted) << (training ? schedule : render(training.error()));
+    if (!formulation.accepted && tp == 1 && training) continue;  // nothing that would be wrong
+    ASSERT_EQ(bool(training), formulation.accepted) << (training ? schedule : render(training.error()));
     if (!training) {
       EXPECT_THAT(std::string(name(training.error().code)), testing::AnyOf("E308", "E317"));
       continue;

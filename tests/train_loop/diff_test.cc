@@ -70,28 +70,30 @@ TEST(Diff, ComparesGroupsOfDifferentSize) {
 /// Keeps its part of one sum, or its tokens, to itself.
 class ForgetsOne : public PassingCommunicator {
  public:
-  ForgetsOne(std::unique_ptr<Communicator> to, int64_t number) : PassingCommunicator(std::move(to)), number_(number) {}
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
-    if (number != number_) PassingCommunicator::all_reduce(circle, number, data, of, how);
+  ForgetsOne(std::unique_ptr<Communicator> to, int64_t sequence)
+      : PassingCommunicator(std::move(to)), sequence_(sequence) {}
+  void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
+    if (sequence != sequence_) PassingCommunicator::all_reduce(group, sequence, data, dtype, how);
   }
-  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run,
-                      std::span<std::byte> part, Number of, Into into) override {
-    if (number != number_) return PassingCommunicator::reduce_scatter(circle, number, whole, run, part, of, into);
+  void reduce_scatter(int group, int64_t sequence, std::span<const std::byte> whole, int64_t run,
+                      std::span<std::byte> part, DataType dtype, Into into) override {
+    if (sequence != sequence_)
+      return PassingCommunicator::reduce_scatter(group, sequence, whole, run, part, dtype, into);
     std::fill(part.begin(), part.end(), std::byte{0});
   }
-  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+  void all_gather(int group, int64_t sequence, std::span<const std::byte> part, std::span<std::byte> whole,
                   int64_t run) override {
-    if (number != number_) return PassingCommunicator::all_gather(circle, number, part, whole, run);
+    if (sequence != sequence_) return PassingCommunicator::all_gather(group, sequence, part, whole, run);
     std::fill(whole.begin(), whole.end(), std::byte{0});
   }
-  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
+  void all_to_all(int group, int64_t sequence, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
                   int64_t run_in) override {
-    if (number != number_) return PassingCommunicator::all_to_all(circle, number, out, run_out, in, run_in);
+    if (sequence != sequence_) return PassingCommunicator::all_to_all(group, sequence, out, run_out, in, run_in);
     std::fill(in.begin(), in.end(), std::byte{0});
   }
 
  private:
-  int64_t number_;
+  int64_t sequence_;
 };
 
 /// Every collective of values and gradients is the first that is named, if it is left out.
@@ -134,14 +136,15 @@ TEST(Diff, NamesEveryCollectiveThatIsLeftOut) {
 /// Changes a number of what one message brings.
 class ChangesOne : public PassingCommunicator {
  public:
-  ChangesOne(std::unique_ptr<Communicator> to, int64_t number) : PassingCommunicator(std::move(to)), number_(number) {}
-  void receive(int from, int64_t number, std::span<std::byte> data) override {
-    PassingCommunicator::receive(from, number, data);
-    if (number == number_) reinterpret_cast<double*>(data.data())[0] += 1;
+  ChangesOne(std::unique_ptr<Communicator> to, int64_t sequence)
+      : PassingCommunicator(std::move(to)), sequence_(sequence) {}
+  void receive(int from, int64_t sequence, std::span<std::byte> data) override {
+    PassingCommunicator::receive(from, sequence, data);
+    if (sequence == sequence_) reinterpret_cast<double*>(data.data())[0] += 1;
   }
 
  private:
-  int64_t number_;
+  int64_t sequence_;
 };
 
 TEST(Diff, NamesATransfer) {
@@ -235,7 +238,8 @@ Result<DiffReport> against(const std::string& ours, const std::string& theirs) {
   const SourceFilePtr config = make_source(
       "c.toml",
       "[model]\nname = \"x\"\narch = \"llama3\"\nlayers = 2\nhidden = 16\nheads = 4\nkv_heads = 2\nffn = 24\n"
-      "vocab = 24\nseq = 6\n[step]\nbatch = 8\nweights = \"float64\"\ngradients = \"float64\"\n[data]\nkind = \"reference\"\n");
+      "vocab = 24\nseq = 6\n[step]\nbatch = 8\nweights = \"float64\"\ngradients = \"float64\"\n[data]\nkind = "
+      "\"reference\"\n");
   DiffRequest request;
   PIPER_TRY(request.schedule, parse_schedule(make_source("a.piper", ours)));
   PIPER_TRY(request.against, parse_schedule(make_source("b.piper", theirs)));
@@ -266,16 +270,19 @@ TEST(Diff, ComparesTwoSchedules) {
   EXPECT_THAT(print(*report), HasSubstr("gradients of values belong to slices, and the slices are others"));
 }
 
-/// All devices have the one head of keys: each has a part of the sum that is its gradient, in whichever half of the backward.
+/// All devices have the one head of keys: each has a part of the sum that is its gradient, in whichever half of the
+/// backward.
 TEST(Diff, GradientsOfWholeParametersInTheSecondHalfOfABackward) {
   const SourceFilePtr config = make_source(
       "c.toml",
       "[model]\nname = \"x\"\narch = \"llama3\"\nlayers = 2\nhidden = 16\nheads = 4\nkv_heads = 1\nffn = 24\n"
-      "vocab = 24\nseq = 6\n[step]\nbatch = 4\nweights = \"float64\"\ngradients = \"float64\"\n[data]\nkind = \"reference\"\n");
+      "vocab = 24\nseq = 6\n[step]\nbatch = 4\nweights = \"float64\"\ngradients = \"float64\"\n[data]\nkind = "
+      "\"reference\"\n");
   DiffRequest request;
-  request.schedule = must(parse_schedule(make_source(
-      "a.piper", "mesh(pp=2, tp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, along=pp, stages=2)\n"
-                 "cut({layer=*}, along=tp)\nuse zb-h1(stages=stage, microbatches=mb)\n")));
+  request.schedule =
+      must(parse_schedule(make_source("a.piper",
+                                      "mesh(pp=2, tp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, along=pp, stages=2)\n"
+                                      "cut({layer=*}, along=tp)\nuse zb-h1(stages=stage, microbatches=mb)\n")));
   request.steps = 1;
   auto report = diff_training(config, must(parse_train_config(config)), request);
   ASSERT_TRUE(report) << render(report.error());

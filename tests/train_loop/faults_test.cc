@@ -47,11 +47,12 @@ TEST(Faults, MemoryThatIsNotThere) {
   EXPECT_EQ(message.find("frame #"), std::string::npos) << message;
 }
 
-/// A device that does not go on: the others say what they wait for. It stalls in its last backward, when everything that could be under
-/// way beside it has ended: what is earlier under way depends on waits for memory, and those on how much the operators of a machine take.
+/// A device that does not go on: the others say what they wait for. It stalls in its last backward, when everything
+/// that could be under way beside it has ended: what is earlier under way depends on waits for memory, and those on how
+/// much the operators of a machine take.
 TEST(Faults, ADeviceThatStalls) {
   TrainSettings settings;
-  settings.job.patience = {.least = 1, .first = 1};
+  settings.job.timeout = {.least = 1, .first = 1};
   settings.job.run.before_op = [](int device, int op) {
     if (device == 1 && op == 14) std::this_thread::sleep_for(std::chrono::seconds(5));
   };

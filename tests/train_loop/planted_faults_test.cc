@@ -97,8 +97,8 @@ TEST(PlantedFault, SwappedSlices) {
 class SkipsReductions : public PassingCommunicator {
  public:
   using PassingCommunicator::PassingCommunicator;
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
-    if (data.size() <= 16) PassingCommunicator::all_reduce(circle, number, data, of, how);
+  void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
+    if (data.size() <= 16) PassingCommunicator::all_reduce(group, sequence, data, dtype, how);
   }
 };
 TEST(PlantedFault, SkippedReduction) {
@@ -115,9 +115,9 @@ TEST(PlantedFault, SkippedReduction) {
 class CountsTwice : public PassingCommunicator {
  public:
   using PassingCommunicator::PassingCommunicator;
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
-    PassingCommunicator::all_reduce(circle, number, data, of, how);
-    if (data.size() > 16) PassingCommunicator::all_reduce(circle, number + 1'000'000, data, of, how);
+  void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
+    PassingCommunicator::all_reduce(group, sequence, data, dtype, how);
+    if (data.size() > 16) PassingCommunicator::all_reduce(group, sequence + 1'000'000, data, dtype, how);
   }
 };
 TEST(PlantedFault, TiedGradientsCountedTwice) {
@@ -133,12 +133,12 @@ class GathersStale : public PassingCommunicator {
  public:
   GathersStale(std::unique_ptr<Communicator> to, int64_t per_step)
       : PassingCommunicator(std::move(to)), per_step_(per_step) {}
-  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+  void all_gather(int group, int64_t sequence, std::span<const std::byte> part, std::span<std::byte> whole,
                   int64_t run) override {
-    PassingCommunicator::all_gather(circle, number, part, whole, run);
+    PassingCommunicator::all_gather(group, sequence, part, whole, run);
     const std::lock_guard lock(mutex_);
     const auto [first, fresh] =
-        first_.try_emplace({circle, number % per_step_}, std::vector<std::byte>(whole.begin(), whole.end()));
+        first_.try_emplace({group, sequence % per_step_}, std::vector<std::byte>(whole.begin(), whole.end()));
     if (!fresh) std::memcpy(whole.data(), first->second.data(), whole.size());
   }
 

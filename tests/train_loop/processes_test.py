@@ -313,7 +313,7 @@ class Processes(Jobs):
 class Faults(Jobs):
     def ended_by(self, what, victim_rank):
         """A long job in which one process gets a signal: code, output, seconds until the end."""
-        job = subprocess.Popen(self.command(4, "dualpipev_experts", "--steps", "100000", "--patience", "3", "--metrics", "m.jsonl"), cwd=self.path,
+        job = subprocess.Popen(self.command(4, "dualpipev_experts", "--steps", "100000", "--timeout", "3", "--metrics", "m.jsonl"), cwd=self.path,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}, start_new_session=True)
         self.addCleanup(lambda: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
@@ -362,7 +362,7 @@ class Faults(Jobs):
 
     def test_faults_while_the_job_forms(self):
         """Before all have joined MPI, which would wait for ever, and before anybody has a plan: the job ends and names the culprit."""
-        patience = 2  # so a minute in which all have to come, but for the culprit
+        timeout = 2  # so a minute in which all have to come, but for the culprit
         faults = {"stop:1:joining": r"E805\]: .+ stopped on this host: rank 1 \(process \d+\)",
                   "hang:1:joining": r"not come so far as to join the others: rank 1\n",
                   "stop:0:forming": r"E805\]: .+ rank 0 does not answer.*\n  stopped on \S+: rank 0 \(process \d+\)",
@@ -371,7 +371,7 @@ class Faults(Jobs):
 
         def job(fault):
             start = time.time()
-            result = self.launch("-n", "4", "c.toml", "--schedule", "1f1b.piper", "--patience", str(patience), "--fault", fault)
+            result = self.launch("-n", "4", "c.toml", "--schedule", "1f1b.piper", "--timeout", str(timeout), "--fault", fault)
             return result, time.time() - start
 
         with concurrent.futures.ThreadPoolExecutor(len(faults)) as at_once:  # they do little but wait
@@ -380,10 +380,10 @@ class Faults(Jobs):
             with self.subTest(fault=fault):
                 self.assertIn(result.returncode, (1, 3), result.stderr)
                 self.assertRegex(result.stderr, named)
-                self.assertLess(seconds, STARTING + 30 * patience + 2 * SLACK)
+                self.assertLess(seconds, STARTING + 30 * timeout + 2 * SLACK)
 
     def test_last_operations_of_a_job_that_failed(self):
-        result = self.launch("-n", "4", "c.toml", "--schedule", "dualpipev_experts.piper", "--steps", "100000", "--patience", "3",
+        result = self.launch("-n", "4", "c.toml", "--schedule", "dualpipev_experts.piper", "--steps", "100000", "--timeout", "3",
                              "--metrics", "m.jsonl", "--fault", "stop:2:300")
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
         self.assertRegex(result.stderr, r"E802\]: .+: device 2 \(rank 2 on \S+\) gives no sign of life")

@@ -64,10 +64,10 @@ Complaint watch(Watch& watch, double seconds, const State& state) {
   return {};
 }
 
-const Patience patience{.least = 2, .factor = 10, .first = 60};
+const Timeouts timeout{.least = 2, .factor = 10, .first = 60};
 
 TEST(Watch, AComputationMayTakeTenTimesWhatItTookBefore) {
-  Watch one(two_stages(), patience, {}, Judges::All);
+  Watch one(two_stages(), timeout, {}, Judges::All);
   const Complaint complaint = watch(one, 100, [](double) {
     return std::vector{in(0, OpKind::Run, 1.0), at_the_beginning(1)};
   });
@@ -77,23 +77,23 @@ TEST(Watch, AComputationMayTakeTenTimesWhatItTookBefore) {
 }
 
 TEST(Watch, TheFirstStepHasMoreTimeAndPredictionsMakeItLonger) {
-  Watch one(two_stages(), patience, {}, Judges::All);
+  Watch one(two_stages(), timeout, {}, Judges::All);
   const State state = [](double) { return std::vector{in(0, OpKind::Run, 0), at_the_beginning(1)}; };
   EXPECT_NEAR(watch(one, 100, state).at, 60, 0.5);
   Predictions predictions;
   predictions.works.assign(two_stages().works.size(), 30);
-  Watch warned(two_stages(), patience, predictions, Judges::All);
+  Watch warned(two_stages(), timeout, predictions, Judges::All);
   EXPECT_NEAR(watch(warned, 1000, state).at, 302, 0.5);
 }
 
 TEST(Watch, ACommunicationBeginsWhenTheLastDeviceHasComeAndAgainWhenDataMoves) {
   const auto waits = in(1, OpKind::Recv, 0.1);
   {
-    Watch one(two_stages(), patience, {}, Judges::All);  // the other computes for long, as it always does
+    Watch one(two_stages(), timeout, {}, Judges::All);  // the other computes for long, as it always does
     EXPECT_EQ(watch(one, 100, [&](double) { return std::vector{in(0, OpKind::Run, 20), waits}; }).at, -1);
   }
   {
-    Watch one(two_stages(), patience, {}, Judges::All);  // a slow link: a piece every two seconds
+    Watch one(two_stages(), timeout, {}, Judges::All);  // a slow link: a piece every two seconds
     EXPECT_EQ(watch(one, 1000,
                     [&](double now) {
                       std::vector out{in(0, OpKind::Send, 0.1), waits};
@@ -103,7 +103,7 @@ TEST(Watch, ACommunicationBeginsWhenTheLastDeviceHasComeAndAgainWhenDataMoves) {
                   .at,
               -1);
   }
-  Watch one(two_stages(), patience, {}, Judges::All);
+  Watch one(two_stages(), timeout, {}, Judges::All);
   EXPECT_NEAR(watch(one, 100, [&](double) { return std::vector{in(0, OpKind::Send, 0.1), waits}; }).at, 3, 0.5);
 }
 
@@ -114,12 +114,12 @@ TEST(Watch, SilenceIsComparedWithSilenceBefore) {
     out[1].where = "rank 1 on there";
     return out;
   };
-  Watch one(two_stages(), patience, {}, Judges::All);
+  Watch one(two_stages(), timeout, {}, Judges::All);
   const Complaint complaint = watch(one, 100, silent_for);
   EXPECT_NEAR(complaint.at, 2.25, 0.5);
   EXPECT_THAT(complaint.why, HasSubstr("device 1 (rank 1 on there) gives no sign of life"));
   for (const Judges judges : {Judges::All, Judges::Silence}) {  // of a process that speaks every second only
-    Watch used_to_it(two_stages(), patience, {}, judges);
+    Watch used_to_it(two_stages(), timeout, {}, judges);
     EXPECT_NEAR(
         watch(used_to_it, 100, [&](double now) { return silent_for(now < 20 ? std::fmod(now, 1) : now - 20); }).at,
         20 + 2 + 10 * 0.75, 0.5);
@@ -127,7 +127,7 @@ TEST(Watch, SilenceIsComparedWithSilenceBefore) {
 }
 
 TEST(Watch, TimeInWhichThisProcessDidNotRunDoesNotCount) {
-  Watch one(two_stages(), patience, {}, Judges::All);
+  Watch one(two_stages(), timeout, {}, Judges::All);
   const auto silent_for = [](double seconds) {
     std::vector out{in(0, OpKind::Run, 0.01), in(1, OpKind::Recv, 0.01)};
     out[1].silent = seconds;
@@ -138,14 +138,14 @@ TEST(Watch, TimeInWhichThisProcessDidNotRunDoesNotCount) {
 }
 
 TEST(Watch, NothingUnderWayAnywhere) {
-  Watch one(two_stages(), patience, {}, Judges::All);
+  Watch one(two_stages(), timeout, {}, Judges::All);
   EXPECT_NEAR(watch(one, 100,
                     [](double) {
                       return std::vector{at_the_beginning(0), at_the_beginning(1)};
                     })
                   .at,
               60, 0.5);
-  Watch other(two_stages(), patience, {}, Judges::All);
+  Watch other(two_stages(), timeout, {}, Judges::All);
   const Complaint complaint = watch(other, 100, [](double) { return std::vector{at_the_beginning(0)}; });
   EXPECT_NEAR(complaint.at, 60, 0.5);
   EXPECT_THAT(complaint.why, HasSubstr("device 1"));

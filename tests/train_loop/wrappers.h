@@ -16,24 +16,24 @@ class PassingCommunicator : public Communicator {
  public:
   explicit PassingCommunicator(std::unique_ptr<Communicator> to) : to_(std::move(to)) {}
   int device() const override { return to_->device(); }
-  int make_circle(std::vector<int> members) override { return to_->make_circle(std::move(members)); }
+  int make_group(std::vector<int> members) override { return to_->make_group(std::move(members)); }
   void connect(int from, int to) override { to_->connect(from, to); }
-  void send(int to, int64_t number, std::span<const std::byte> data) override { to_->send(to, number, data); }
-  void receive(int from, int64_t number, std::span<std::byte> data) override { to_->receive(from, number, data); }
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
-    to_->all_reduce(circle, number, data, of, how);
+  void send(int to, int64_t sequence, std::span<const std::byte> data) override { to_->send(to, sequence, data); }
+  void receive(int from, int64_t sequence, std::span<std::byte> data) override { to_->receive(from, sequence, data); }
+  void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
+    to_->all_reduce(group, sequence, data, dtype, how);
   }
-  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run,
-                      std::span<std::byte> part, Number of, Into into) override {
-    to_->reduce_scatter(circle, number, whole, run, part, of, into);
+  void reduce_scatter(int group, int64_t sequence, std::span<const std::byte> whole, int64_t run,
+                      std::span<std::byte> part, DataType dtype, Into into) override {
+    to_->reduce_scatter(group, sequence, whole, run, part, dtype, into);
   }
-  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+  void all_gather(int group, int64_t sequence, std::span<const std::byte> part, std::span<std::byte> whole,
                   int64_t run) override {
-    to_->all_gather(circle, number, part, whole, run);
+    to_->all_gather(group, sequence, part, whole, run);
   }
-  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
+  void all_to_all(int group, int64_t sequence, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
                   int64_t run_in) override {
-    to_->all_to_all(circle, number, out, run_out, in, run_in);
+    to_->all_to_all(group, sequence, out, run_out, in, run_in);
   }
   void abort(const std::string& reason) override { to_->abort(reason); }
   std::optional<Trouble> trouble() override { return to_->trouble(); }

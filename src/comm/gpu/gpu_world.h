@@ -13,8 +13,8 @@
 
 namespace piper {
 
-/// One communicator per device, all joined. `patience`: how long a thread waits for the others.
+/// One communicator per device, all joined. `timeout`: how long a thread waits for the others.
 std::vector<std::unique_ptr<Communicator>> make_gpu_world(int devices,
-                                                          std::chrono::milliseconds patience = std::chrono::minutes(5));
+                                                          std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
 }  // namespace piper

@@ -100,23 +100,23 @@ __global__ void copy_words(Pointers<const std::byte*> from, size_t me, size_t ru
 }
 
 template <class Use>
-void with_type(Number of, const Use& use) {
-  switch (of) {
-    case Number::Float64:
+void with_type(DataType dtype, const Use& use) {
+  switch (dtype) {
+    case DataType::Float64:
       return use(double{});
-    case Number::Float32:
+    case DataType::Float32:
       return use(float{});
-    case Number::BFloat16:
+    case DataType::BFloat16:
       return use(BFloat{});
   }
 }
 
 }  // namespace
 
-void combine(std::span<const std::byte* const> from, std::span<std::byte* const> to, size_t bytes, Number of,
+void combine(std::span<const std::byte* const> from, std::span<std::byte* const> to, size_t bytes, DataType dtype,
              Combine how, cudaStream_t stream) {
   if (bytes == 0) return;
-  with_type(of, [&]<class T>(T) {
+  with_type(dtype, [&]<class T>(T) {
     const size_t count = bytes / sizeof(T);
     const auto kernel = how == Combine::Sum ? combine_elements<T, Combine::Sum> : combine_elements<T, Combine::Max>;
     kernel<<<blocks_for(count), threads, 0, stream>>>(pointers<const std::byte*>(from), pointers<std::byte*>(to),
@@ -125,9 +125,9 @@ void combine(std::span<const std::byte* const> from, std::span<std::byte* const>
   check_cuda(cudaGetLastError(), "combine numbers");
 }
 
-void add_sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of, cudaStream_t stream) {
+void add_sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, DataType dtype, cudaStream_t stream) {
   if (bytes == 0) return;
-  with_type(of, [&]<class T>(T) {
+  with_type(dtype, [&]<class T>(T) {
     const size_t count = bytes / sizeof(T);
     add_sum_elements<T>
         <<<blocks_for(count), threads, 0, stream>>>(pointers<const std::byte*>(from), reinterpret_cast<T*>(to), count);

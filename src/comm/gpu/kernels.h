@@ -14,10 +14,10 @@ namespace piper::gpu {
 constexpr size_t most_members = 64;
 
 /// As `combine` of comm/numbers.h, bit for bit; every `to` gets the result.
-void combine(std::span<const std::byte* const> from, std::span<std::byte* const> to, size_t bytes, Number of,
+void combine(std::span<const std::byte* const> from, std::span<std::byte* const> to, size_t bytes, DataType dtype,
              Combine how, cudaStream_t stream);
 /// `to` += the sum.
-void add_sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, Number of, cudaStream_t stream);
+void add_sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, DataType dtype, cudaStream_t stream);
 
 /// As `copy_part` of comm/parts.h, for all members: part `me` of everybody's `from` becomes a part of `to`.
 void copy_parts(std::span<const std::byte* const> from, size_t me, size_t run_from, std::byte* to, size_t run_to,

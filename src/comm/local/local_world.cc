@@ -16,7 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Which exchange: the circle and the number, or -1, the two ends of a transfer and the number.
+/// Which exchange: the process group and the sequence number, or -1, the two ends of a transfer and the sequence
+/// number.
 using Key = std::array<int64_t, 4>;
 
 /// What a member brings to an exchange.
@@ -48,26 +49,26 @@ class Board {
   template <class Work>
   void exchange(const Key& key, size_t position, size_t members, const Offer& offer, Work work) {
     std::unique_lock lock(mutex_);
-    const std::shared_ptr<Exchange> meeting = come(key, position, members, offer);
-    wait(lock, *meeting, [&] { return meeting->come == members; });
-    if (meeting->abandoned) {
-      if (!reason_.empty()) give_up(lock, *meeting, JobStopped(reason_));
-      give_up(lock, *meeting, CommunicationError("a peer did not come in time"));
+    const std::shared_ptr<Exchange> rendezvous = come(key, position, members, offer);
+    wait(lock, *rendezvous, [&] { return rendezvous->come == members; });
+    if (rendezvous->abandoned) {
+      if (!reason_.empty()) give_up(lock, *rendezvous, JobStopped(reason_));
+      give_up(lock, *rendezvous, CommunicationError("a peer did not come in time"));
     }
-    ++meeting->working;
+    ++rendezvous->working;
     lock.unlock();
     try {
-      work(std::as_const(meeting->offers));
+      work(std::as_const(rendezvous->offers));
     } catch (...) {
       lock.lock();
-      --meeting->working;
-      meeting->changed.notify_all();
+      --rendezvous->working;
+      rendezvous->changed.notify_all();
       throw;
     }
     lock.lock();
-    --meeting->working;
-    meeting->changed.notify_all();
-    leave(lock, key, *meeting, members);
+    --rendezvous->working;
+    rendezvous->changed.notify_all();
+    leave(lock, key, *rendezvous, members);
   }
   /// The same for a member that leaves all work to the others: it waits only once.
   void offer(const Key& key, size_t position, size_t members, const Offer& offer) {
@@ -78,49 +79,49 @@ class Board {
   void abort(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (reason_.empty()) reason_ = reason.empty() ? "stopped" : reason;
-    for (auto& [key, meeting] : board_) meeting->changed.notify_all();
+    for (auto& [key, rendezvous] : board_) rendezvous->changed.notify_all();
   }
 
  private:
   std::shared_ptr<Exchange> come(const Key& key, size_t position, size_t members, const Offer& offer) {
     std::shared_ptr<Exchange>& entry = board_[key];
     if (!entry) entry = std::make_shared<Exchange>(members);
-    const std::shared_ptr<Exchange> meeting = entry;
-    meeting->offers[position] = offer;
-    if (++meeting->come == members) {
-      meeting->complete = Clock::now();
-      meeting->changed.notify_all();
+    const std::shared_ptr<Exchange> rendezvous = entry;
+    rendezvous->offers[position] = offer;
+    if (++rendezvous->come == members) {
+      rendezvous->complete = Clock::now();
+      rendezvous->changed.notify_all();
     }
-    return meeting;
+    return rendezvous;
   }
 
-  void leave(std::unique_lock<std::mutex>& lock, const Key& key, Exchange& meeting, size_t members) {
-    if (++meeting.done == members) {
+  void leave(std::unique_lock<std::mutex>& lock, const Key& key, Exchange& rendezvous, size_t members) {
+    if (++rendezvous.done == members) {
       board_.erase(key);
-      meeting.changed.notify_all();
+      rendezvous.changed.notify_all();
     }
-    wait(lock, meeting, [&] { return meeting.done == members; });
+    wait(lock, rendezvous, [&] { return rendezvous.done == members; });
     lock.unlock();
     if (options_.seconds)
-      sleep_exactly(meeting.complete + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(options_.seconds(key.back()))));
+      sleep_exactly(rendezvous.complete + std::chrono::duration_cast<Clock::duration>(
+                                              std::chrono::duration<double>(options_.seconds(key.back()))));
   }
 
   template <class Ready>
-  void wait(std::unique_lock<std::mutex>& lock, Exchange& meeting, Ready ready) {
-    const auto deadline = Clock::now() + options_.patience;
+  void wait(std::unique_lock<std::mutex>& lock, Exchange& rendezvous, Ready ready) {
+    const auto deadline = Clock::now() + options_.timeout;
     while (!ready()) {
-      if (!reason_.empty()) give_up(lock, meeting, JobStopped(reason_));
-      if (meeting.changed.wait_until(lock, deadline) == std::cv_status::timeout && !ready())
-        give_up(lock, meeting, CommunicationError("a peer did not come in time"));
+      if (!reason_.empty()) give_up(lock, rendezvous, JobStopped(reason_));
+      if (rendezvous.changed.wait_until(lock, deadline) == std::cv_status::timeout && !ready())
+        give_up(lock, rendezvous, CommunicationError("a peer did not come in time"));
     }
   }
 
   /// Not before others have ended their work with the memory of the one who leaves; nobody begins any more.
   template <class Problem>
-  [[noreturn]] static void give_up(std::unique_lock<std::mutex>& lock, Exchange& meeting, const Problem& problem) {
-    meeting.abandoned = true;
-    meeting.changed.wait(lock, [&] { return meeting.working == 0; });
+  [[noreturn]] static void give_up(std::unique_lock<std::mutex>& lock, Exchange& rendezvous, const Problem& problem) {
+    rendezvous.abandoned = true;
+    rendezvous.changed.wait(lock, [&] { return rendezvous.working == 0; });
     throw problem;
   }
 
@@ -137,16 +138,16 @@ class LocalCommunicator : public Communicator {
 
   int device() const override { return device_; }
 
-  int make_circle(std::vector<int> members) override {
-    circles_.push_back(std::move(members));
-    return static_cast<int>(circles_.size()) - 1;
+  int make_group(std::vector<int> members) override {
+    groups_.push_back(std::move(members));
+    return static_cast<int>(groups_.size()) - 1;
   }
 
-  void send(int to, int64_t number, std::span<const std::byte> data) override {
-    board_->offer({-1, device_, to, number}, 0, 2, {data.data(), nullptr, data.size()});
+  void send(int to, int64_t sequence, std::span<const std::byte> data) override {
+    board_->offer({-1, device_, to, sequence}, 0, 2, {data.data(), nullptr, data.size()});
   }
-  void receive(int from, int64_t number, std::span<std::byte> data) override {
-    board_->exchange({-1, from, device_, number}, 1, 2, {nullptr, data.data(), data.size()},
+  void receive(int from, int64_t sequence, std::span<std::byte> data) override {
+    board_->exchange({-1, from, device_, sequence}, 1, 2, {nullptr, data.data(), data.size()},
                      [&](const std::vector<Offer>& offers) {
                        check_equal(offers);
                        std::copy_n(offers[0].out, data.size(), data.data());
@@ -154,36 +155,36 @@ class LocalCommunicator : public Communicator {
   }
 
   /// Every member combines a share of the numbers and hands the results to all.
-  void all_reduce(int circle, int64_t number, std::span<std::byte> data, Number of, Combine how) override {
-    const auto size = static_cast<size_t>(bytes_of(of));
-    meet(circle, number, {data.data(), data.data(), data.size()}, [&](const std::vector<Offer>& offers, size_t me) {
+  void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
+    const auto size = static_cast<size_t>(bytes_of(dtype));
+    meet(group, sequence, {data.data(), data.data(), data.size()}, [&](const std::vector<Offer>& offers, size_t me) {
       const size_t numbers = data.size() / size, members = offers.size();
       const size_t begin = numbers * me / members * size, end = numbers * (me + 1) / members * size;
       std::vector<const std::byte*> from;
       for (const Offer& offer : offers) from.push_back(offer.out + begin);
-      combine(from, data.data() + begin, end - begin, of, how);
+      combine(from, data.data() + begin, end - begin, dtype, how);
       for (const Offer& offer : offers)
         if (offer.in != data.data()) std::copy_n(data.data() + begin, end - begin, offer.in + begin);
     });
   }
 
-  void reduce_scatter(int circle, int64_t number, std::span<const std::byte> whole, int64_t run_whole,
-                      std::span<std::byte> part, Number of, Into into) override {
+  void reduce_scatter(int group, int64_t sequence, std::span<const std::byte> whole, int64_t run_whole,
+                      std::span<std::byte> part, DataType dtype, Into into) override {
     const auto run = static_cast<size_t>(run_whole);
-    meet(circle, number, {whole.data(), part.data(), whole.size()}, [&](const std::vector<Offer>& offers, size_t me) {
+    meet(group, sequence, {whole.data(), part.data(), whole.size()}, [&](const std::vector<Offer>& offers, size_t me) {
       std::vector<const std::byte*> from(offers.size());
       std::vector<std::byte> total(into == Into::Add ? run : 0);
       for (size_t done = 0; done < part.size(); done += run) {
         for (size_t m = 0; m < offers.size(); ++m) from[m] = offers[m].out + done * offers.size() + me * run;
-        sum(from, into == Into::Add ? total.data() : part.data() + done, run, of);
-        if (into == Into::Add) add(total.data(), part.data() + done, run, of);
+        sum(from, into == Into::Add ? total.data() : part.data() + done, run, dtype);
+        if (into == Into::Add) add(total.data(), part.data() + done, run, dtype);
       }
     });
   }
 
-  void all_gather(int circle, int64_t number, std::span<const std::byte> part, std::span<std::byte> whole,
+  void all_gather(int group, int64_t sequence, std::span<const std::byte> part, std::span<std::byte> whole,
                   int64_t run) override {
-    meet(circle, number, {part.data(), whole.data(), whole.size()}, [&](const std::vector<Offer>& offers, size_t) {
+    meet(group, sequence, {part.data(), whole.data(), whole.size()}, [&](const std::vector<Offer>& offers, size_t) {
       const size_t n = offers.size();
       for (size_t m = 0; m < n; ++m)
         if (whole.data() + m * part.size() != offers[m].out)
@@ -191,9 +192,9 @@ class LocalCommunicator : public Communicator {
     });
   }
 
-  void all_to_all(int circle, int64_t number, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
+  void all_to_all(int group, int64_t sequence, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
                   int64_t run_in) override {
-    meet(circle, number, {out.data(), in.data(), in.size()}, [&](const std::vector<Offer>& offers, size_t me) {
+    meet(group, sequence, {out.data(), in.data(), in.size()}, [&](const std::vector<Offer>& offers, size_t me) {
       const size_t n = offers.size();
       for (size_t m = 0; m < n; ++m)
         copy_part(offers[m].out, me, static_cast<size_t>(run_out), in.data(), m, static_cast<size_t>(run_in), n,
@@ -205,11 +206,11 @@ class LocalCommunicator : public Communicator {
 
  private:
   template <class Work>
-  void meet(int circle, int64_t number, const Offer& offer, Work work) {
-    const std::vector<int>& members = circles_[static_cast<size_t>(circle)];
+  void meet(int group, int64_t sequence, const Offer& offer, Work work) {
+    const std::vector<int>& members = groups_[static_cast<size_t>(group)];
     const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), device_) - members.begin());
-    if (me == members.size()) throw CommunicationError("a device communicates in a circle of others");
-    board_->exchange({circle, 0, 0, number}, me, members.size(), offer, [&](const std::vector<Offer>& offers) {
+    if (me == members.size()) throw CommunicationError("a device communicates in a group of others");
+    board_->exchange({group, 0, 0, sequence}, me, members.size(), offer, [&](const std::vector<Offer>& offers) {
       check_equal(offers);
       work(offers, me);
     });
@@ -221,7 +222,7 @@ class LocalCommunicator : public Communicator {
 
   std::shared_ptr<Board> board_;
   int device_;
-  std::vector<std::vector<int>> circles_;
+  std::vector<std::vector<int>> groups_;
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace piper {
 
 struct LocalOptions {
   /// How long a member waits for the others.
-  std::chrono::milliseconds patience = std::chrono::minutes(5);
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// Seconds that a communication takes at least, by its number: an emulated network. None: as fast as memory is.
   std::function<double(int64_t)> seconds;
 };

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "comm/mpi/mpi_wire.h"
+#include "comm/mpi/mpi_transport.h"
 
 namespace piper {
 
@@ -12,6 +12,6 @@ std::optional<int> launched_ranks() {
   return {};
 }
 
-MpiWorld::MpiWorld(std::optional<std::chrono::milliseconds> patience) : ProcessWorld(make_mpi_wire, patience) {}
+MpiWorld::MpiWorld(std::optional<std::chrono::milliseconds> timeout) : ProcessWorld(make_mpi_transport, timeout) {}
 
 }  // namespace piper

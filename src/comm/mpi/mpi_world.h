@@ -15,8 +15,8 @@ std::optional<int> launched_ranks();
 /// One per process: MPI is initialised and finalised with it, unless it is already.
 class MpiWorld : public ProcessWorld {
  public:
-  /// Throws NobodyCame after `patience`, if it is given: MPI waits for as long as it takes.
-  explicit MpiWorld(std::optional<std::chrono::milliseconds> patience = {});
+  /// Throws NobodyCame after `timeout`, if it is given: MPI waits for as long as it takes.
+  explicit MpiWorld(std::optional<std::chrono::milliseconds> timeout = {});
 };
 
 }  // namespace piper

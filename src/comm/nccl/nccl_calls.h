@@ -42,9 +42,9 @@ class NcclCalls {
 
   // `from` and `to` may be the same where NCCL allows it: a reduce-scatter's `to` is the member's own part of `from`,
   // an all-gather's `from` its own part of `to`.
-  virtual NcclStatus all_reduce(const void* from, void* to, size_t count, Number of, Combine how, Comm comm,
+  virtual NcclStatus all_reduce(const void* from, void* to, size_t count, DataType dtype, Combine how, Comm comm,
                                 Stream stream) = 0;
-  virtual NcclStatus reduce_scatter(const void* from, void* to, size_t count_of_part, Number of, Comm comm,
+  virtual NcclStatus reduce_scatter(const void* from, void* to, size_t count_of_part, DataType dtype, Comm comm,
                                     Stream stream) = 0;
   virtual NcclStatus all_gather(const void* from, void* to, size_t bytes_of_part, Comm comm, Stream stream) = 0;
   virtual NcclStatus send(const void* from, size_t bytes, int to, Comm comm, Stream stream) = 0;
@@ -60,7 +60,7 @@ class NcclDevice {
   /// Memory of the device that belongs to the stream, until the next call for it.
   virtual std::byte* scratch(size_t bytes) = 0;
   /// `to` += `from`.
-  virtual void add(const std::byte* from, std::byte* to, size_t bytes, Number of) = 0;
+  virtual void add(const std::byte* from, std::byte* to, size_t bytes, DataType dtype) = 0;
   /// Rows of `width` bytes that begin every `..._pitch` bytes.
   virtual void copy_rows(const std::byte* from, size_t from_pitch, std::byte* to, size_t to_pitch, size_t width,
                          size_t rows) = 0;

@@ -100,13 +100,13 @@ class Comm {
 
 class NcclCommunicator : public Communicator {
  public:
-  explicit NcclCommunicator(NcclParts parts) : parts_(std::move(parts)), device_(parts_.wire->device()) {}
+  explicit NcclCommunicator(NcclParts parts) : parts_(std::move(parts)), device_(parts_.host->device()) {}
 
   int device() const override { return device_; }
 
-  int make_circle(std::vector<int> members) override {
-    circles_.push_back(make_comm(std::move(members)));
-    return static_cast<int>(circles_.size()) - 1;
+  int make_group(std::vector<int> members) override {
+    groups_.push_back(make_comm(std::move(members)));
+    return static_cast<int>(groups_.size()) - 1;
   }
 
   void connect(int from, int to) override {
@@ -114,57 +114,57 @@ class NcclCommunicator : public Communicator {
     if (auto comm = make_comm({from, to})) links_[{from, to}] = std::move(comm);
   }
 
-  void send(int to, int64_t number, std::span<const std::byte> data) override {
-    if (to == device_) return parts_.here->send(parts_.here->device(), number, data);
+  void send(int to, int64_t sequence, std::span<const std::byte> data) override {
+    if (to == device_) return parts_.here->send(parts_.here->device(), sequence, data);
     call(*links_.at({device_, to}), "send", [&](NcclCalls::Comm comm) {
       return parts_.calls->send(data.data(), data.size(), 1, comm, parts_.device->stream());
     });
   }
-  void receive(int from, int64_t number, std::span<std::byte> data) override {
-    if (from == device_) return parts_.here->receive(parts_.here->device(), number, data);
+  void receive(int from, int64_t sequence, std::span<std::byte> data) override {
+    if (from == device_) return parts_.here->receive(parts_.here->device(), sequence, data);
     call(*links_.at({from, device_}), "receive", [&](NcclCalls::Comm comm) {
       return parts_.calls->receive(data.data(), data.size(), 0, comm, parts_.device->stream());
     });
   }
 
-  void all_reduce(int circle, int64_t, std::span<std::byte> data, Number of, Combine how) override {
-    call(comm_of(circle), how == Combine::Sum ? "add up" : "find the greatest", [&](NcclCalls::Comm comm) {
-      return parts_.calls->all_reduce(data.data(), data.data(), data.size() / size_of(of), of, how, comm,
+  void all_reduce(int group, int64_t, std::span<std::byte> data, DataType dtype, Combine how) override {
+    call(comm_of(group), how == Combine::Sum ? "add up" : "find the greatest", [&](NcclCalls::Comm comm) {
+      return parts_.calls->all_reduce(data.data(), data.data(), data.size() / size_of(dtype), dtype, how, comm,
                                       parts_.device->stream());
     });
   }
 
   // NCCL sends what lies together: parts that lie interleaved are put side by side before, and back afterwards.
 
-  void reduce_scatter(int circle, int64_t, std::span<const std::byte> whole, int64_t run, std::span<std::byte> part,
-                      Number of, Into into) override {
+  void reduce_scatter(int group, int64_t, std::span<const std::byte> whole, int64_t run, std::span<std::byte> part,
+                      DataType dtype, Into into) override {
     if (part.empty()) return;
     const bool packs = static_cast<size_t>(run) != part.size(), adds = into == Into::Add;
     std::byte* const memory =
         packs || adds ? parts_.device->scratch((packs ? whole.size() : 0) + (adds ? part.size() : 0)) : nullptr;
     std::byte* const sum = adds ? memory + (packs ? whole.size() : 0) : part.data();
     if (packs) side_by_side(whole, static_cast<size_t>(run), part.size(), memory);
-    call(comm_of(circle), "add up parts", [&](NcclCalls::Comm comm) {
-      return parts_.calls->reduce_scatter(packs ? memory : whole.data(), sum, part.size() / size_of(of), of, comm,
+    call(comm_of(group), "add up parts", [&](NcclCalls::Comm comm) {
+      return parts_.calls->reduce_scatter(packs ? memory : whole.data(), sum, part.size() / size_of(dtype), dtype, comm,
                                           parts_.device->stream());
     });
-    if (adds) parts_.device->add(sum, part.data(), part.size(), of);
+    if (adds) parts_.device->add(sum, part.data(), part.size(), dtype);
   }
 
-  void all_gather(int circle, int64_t, std::span<const std::byte> part, std::span<std::byte> whole,
+  void all_gather(int group, int64_t, std::span<const std::byte> part, std::span<std::byte> whole,
                   int64_t run) override {
     if (part.empty()) return;
     const bool unpacks = static_cast<size_t>(run) != part.size();
     std::byte* const received = unpacks ? parts_.device->scratch(whole.size()) : whole.data();
-    call(comm_of(circle), "gather", [&](NcclCalls::Comm comm) {
+    call(comm_of(group), "gather", [&](NcclCalls::Comm comm) {
       return parts_.calls->all_gather(part.data(), received, part.size(), comm, parts_.device->stream());
     });
     if (unpacks) interleaved(received, part.size(), whole, static_cast<size_t>(run));
   }
 
-  void all_to_all(int circle, int64_t, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
+  void all_to_all(int group, int64_t, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
                   int64_t run_in) override {
-    Comm& among = comm_of(circle);
+    Comm& among = comm_of(group);
     const size_t n = among.members().size(), part = in.size() / n;
     const auto run_from = static_cast<size_t>(run_out), run_to = static_cast<size_t>(run_in);
     if (part == 0) return;
@@ -188,13 +188,13 @@ class NcclCommunicator : public Communicator {
 
   void abort(const std::string& reason) override {
     over_ = true;
-    parts_.wire->abort(reason);
+    parts_.host->abort(reason);
     parts_.here->abort(reason);
     each_comm([](Comm& comm) { comm.abort(); });
   }
 
   std::optional<Trouble> trouble() override {
-    if (auto of_wire = parts_.wire->trouble()) return of_wire;
+    if (auto of_host = parts_.host->trouble()) return of_host;
     std::string problem;
     each_comm([&](Comm& comm) {
       if (problem.empty()) problem = comm.problem();
@@ -204,7 +204,7 @@ class NcclCommunicator : public Communicator {
   }
 
  private:
-  static size_t size_of(Number of) { return static_cast<size_t>(bytes_of(of)); }
+  static size_t size_of(DataType dtype) { return static_cast<size_t>(bytes_of(dtype)); }
 
   void side_by_side(std::span<const std::byte> whole, size_t run, size_t part, std::byte* to) {
     const size_t n = whole.size() / part;
@@ -219,27 +219,27 @@ class NcclCommunicator : public Communicator {
 
   /// None where this device is no member. The first member makes what they find each other by.
   std::unique_ptr<Comm> make_comm(std::vector<int> members) {
-    const int64_t number = made_++;
+    const int64_t sequence = made_++;
     const auto me = std::find(members.begin(), members.end(), device_) - members.begin();
     if (me == static_cast<std::ptrdiff_t>(members.size())) return nullptr;
     NcclCalls::Id id{};
     if (me == 0) {
       if (const NcclStatus made = parts_.calls->make_id(id); made.kind != Standing::Done)
         throw CommunicationError("cannot begin with NCCL: " + made.problem);
-      for (size_t m = 1; m < members.size(); ++m) parts_.wire->send(members[m], number, id);
+      for (size_t m = 1; m < members.size(); ++m) parts_.host->send(members[m], sequence, id);
     } else {
-      parts_.wire->receive(members[0], number, id);
+      parts_.host->receive(members[0], sequence, id);
     }
     const auto size = static_cast<int>(members.size());
     auto comm = std::make_unique<Comm>(*parts_.calls, over_, std::move(members));
-    comm->call("make a communicator of NCCL", Clock::now() + parts_.patience,
+    comm->call("make a communicator of NCCL", Clock::now() + parts_.timeout,
                [&](NcclCalls::Comm& made) { return parts_.calls->init(made, size, id, static_cast<int>(me)); });
     return comm;
   }
 
-  Comm& comm_of(int circle) {
-    const std::unique_ptr<Comm>& comm = circles_[static_cast<size_t>(circle)];
-    if (!comm) throw CommunicationError("a device communicates in a circle of others");
+  Comm& comm_of(int group) {
+    const std::unique_ptr<Comm>& comm = groups_[static_cast<size_t>(group)];
+    if (!comm) throw CommunicationError("a device communicates in a group of others");
     return *comm;
   }
 
@@ -263,7 +263,7 @@ class NcclCommunicator : public Communicator {
 
   template <class Do>
   void each_comm(const Do& work) {
-    for (const auto& comm : circles_)
+    for (const auto& comm : groups_)
       if (comm) work(*comm);
     for (const auto& [ends, comm] : links_) work(*comm);
   }
@@ -272,7 +272,7 @@ class NcclCommunicator : public Communicator {
   const int device_;
   int64_t made_ = 0;
   std::atomic<bool> over_ = false;
-  std::vector<std::unique_ptr<Comm>> circles_;  // none: of others
+  std::vector<std::unique_ptr<Comm>> groups_;  // none: of others
   std::set<std::pair<int, int>> connected_;
   std::map<std::pair<int, int>, std::unique_ptr<Comm>> links_;  // by sender and receiver
 };

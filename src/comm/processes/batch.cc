@@ -40,20 +40,20 @@ void Batch::release() {
   changed_.notify_all();
 }
 
-void Batch::wait(std::chrono::milliseconds patience) {
+void Batch::wait(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   moved_ = Clock::now();
   while (left_ > 0) {
     if (stopped_) throw JobStopped(problem_);
     if (!problem_.empty()) throw CommunicationError(problem_);
-    if (Clock::now() >= moved_ + patience) throw CommunicationError("a peer did not come in time");
-    changed_.wait_until(lock, moved_ + patience);
+    if (Clock::now() >= moved_ + timeout) throw CommunicationError("a peer did not come in time");
+    changed_.wait_until(lock, moved_ + timeout);
   }
 }
 
-bool Batch::wait_for_release(std::chrono::milliseconds patience) {
+bool Batch::wait_for_release(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, patience, [&] { return released_; });
+  return changed_.wait_for(lock, timeout, [&] { return released_; });
 }
 
 bool Batch::all_complete() {

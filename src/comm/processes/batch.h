@@ -28,9 +28,9 @@ class Batch {
   void release();
 
   /// Until all is complete. Throws CommunicationError.
-  void wait(std::chrono::milliseconds patience);
+  void wait(std::chrono::milliseconds timeout);
   /// Until `release`; false: not in time.
-  bool wait_for_release(std::chrono::milliseconds patience);
+  bool wait_for_release(std::chrono::milliseconds timeout);
   bool all_complete();
 
  private:

@@ -17,28 +17,29 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr size_t inline_bytes = 64 << 10;  // messages up to here travel in a note
+constexpr size_t inline_bytes = 64 << 10;  // messages up to here travel in a control message
 constexpr size_t window_bytes = 1 << 20;   // that may be on their way to this process at once
-constexpr Clock::duration shortest_nap = microseconds(10), longest_nap = microseconds(100);  // while somebody waits
-constexpr Clock::duration idle_nap = milliseconds(1);                                        // while nobody does
-constexpr auto grace = seconds(3);      // for pieces under way when their call is given up
-constexpr auto farewell = seconds(10);  // how long leaving waits for the others
+constexpr Clock::duration shortest_back_off = microseconds(10),
+                          longest_back_off = microseconds(100);  // while somebody waits
+constexpr Clock::duration idle_back_off = milliseconds(1);       // while nobody does
+constexpr auto grace = seconds(3);                               // for pieces under way when their call is given up
+constexpr auto farewell = seconds(10);                           // how long leaving waits for the others
 constexpr size_t longest_reason = 8 << 10;
 constexpr int launcher_gone_code = 3;
-constexpr int about_news = 1;  // use of a note
+constexpr int about_heartbeat = 1;  // use of a control message
 
 }  // namespace
 
-/// Fixed part of every note; what follows depends on the kind.
-struct Engine::Note {
+/// Fixed part of every control message; what follows depends on the kind.
+struct Engine::ControlMessage {
   enum class Kind : int32_t {
     Data,            // key, bytes, whole; the message
-    Announcement,    // key, id, bytes, whole: a message that is too long for a note
-    Grant,           // id, tag, offset, bytes: the receiver waits for this piece
-    Refusal,         // id, tag: the message of a grant has been withdrawn
-    DifferentSizes,  // id: of an announcement
+    RequestToSend,   // key, id, bytes, whole: a message that is too long for a control message
+    ClearToSend,     // id, tag, offset, bytes: the receiver waits for this piece
+    Refusal,         // id, tag: the message of a clear to send has been withdrawn
+    DifferentSizes,  // id: of a request to send
     Abort,           // key.world; the reason
-    News,            // id: counts them; the block
+    Heartbeat,       // id: counts them; the block
     End,             // id: this process ends with that code
     Goodbye,         // nothing follows from this rank
   } kind;
@@ -48,7 +49,7 @@ struct Engine::Note {
   uint64_t offset = 0, bytes = 0, whole = 0;
 };
 
-std::shared_ptr<Engine> Engine::join(const MakeWire& join, std::optional<milliseconds> patience) {
+std::shared_ptr<Engine> Engine::join(const MakeTransport& join, std::optional<milliseconds> timeout) {
   const std::shared_ptr<Engine> engine(new Engine);
   std::promise<void> joined, left;
   auto ready = joined.get_future();
@@ -58,7 +59,7 @@ std::shared_ptr<Engine> Engine::join(const MakeWire& join, std::optional<millise
         engine->run(join, joined);
         left.set_value();
       });
-  if (patience && ready.wait_for(*patience) == std::future_status::timeout) {
+  if (timeout && ready.wait_for(*timeout) == std::future_status::timeout) {
     static auto& left_behind = *new std::vector<std::shared_ptr<Engine>>;
     left_behind.push_back(engine);
     throw NobodyCame("the processes have not come together");
@@ -138,10 +139,10 @@ void Engine::receive(const std::shared_ptr<Batch>& batch, int rank, const Messag
 void Engine::abort(int world, const std::string& reason) {
   stop_world(world, reason);
   tell([this, world, reason = reason.substr(0, longest_reason)] {
-    Note note{.kind = Note::Kind::Abort, .key = {}};
-    note.key.world = world;
+    ControlMessage control{.kind = ControlMessage::Kind::Abort, .key = {}};
+    control.key.world = world;
     for (int to = 0; to < ranks_; ++to)
-      if (to != rank_) write(to, note, std::as_bytes(std::span(reason)));
+      if (to != rank_) write(to, control, std::as_bytes(std::span(reason)));
   });
 }
 
@@ -164,32 +165,32 @@ void Engine::post(std::string block, World::To to) {
   if (block.size() > inline_bytes) throw std::length_error("a block about a process is too long");
   {
     const std::lock_guard lock(calls_mutex_);
-    heard_[static_cast<size_t>(rank_)] = {block, Clock::now()};
+    heartbeats_[static_cast<size_t>(rank_)] = {block, Clock::now()};
   }
   tell([this, block = std::move(block), to] {
     ++posts_;
     for (int rank = 0; rank < (to == World::To::Everybody ? ranks_ : 1); ++rank)
       if (rank != rank_) {
-        news_[static_cast<size_t>(rank)].next = block;
+        heartbeats_out_[static_cast<size_t>(rank)].next = block;
         send_news(rank);
       }
   });
 }
 
-std::vector<Heard> Engine::heard() {
+std::vector<PeerHeartbeat> Engine::heartbeats() {
   const std::lock_guard lock(calls_mutex_);
-  return heard_;
+  return heartbeats_;
 }
 
 void Engine::end_everywhere(int code) {
   tell([this, code] {
     for (int to = 0; to < ranks_; ++to)
-      if (to != rank_) write(to, {.kind = Note::Kind::End, .key = {}, .id = code});
+      if (to != rank_) write(to, {.kind = ControlMessage::Kind::End, .key = {}, .id = code});
     for (const auto until = Clock::now() + milliseconds(50); broken_.empty() && Clock::now() < until;) {
-      wire_->poll(events_);
+      transport_->poll(events_);
       std::this_thread::sleep_for(milliseconds(1));
     }
-    wire_->abort(code);
+    transport_->abort(code);
   });
   std::this_thread::sleep_for(seconds(3));
   launcher_.end(true);  // it cannot reach the others
@@ -205,23 +206,23 @@ void Engine::end_process(int code) {
 
 // ---- The thread
 
-void Engine::run(const MakeWire& join, std::promise<void>& joined) {
+void Engine::run(const MakeTransport& join, std::promise<void>& joined) {
   make_thread_prompt();
   try {
-    wire_ = join();
-    rank_ = wire_->rank();
-    ranks_ = wire_->ranks();
-    library_ = wire_->library();
-    heard_.assign(static_cast<size_t>(ranks_), {"", Clock::now()});
-    news_.resize(static_cast<size_t>(ranks_));
-    news_heard_.resize(static_cast<size_t>(ranks_));
+    transport_ = join();
+    rank_ = transport_->rank();
+    ranks_ = transport_->ranks();
+    library_ = transport_->library();
+    heartbeats_.assign(static_cast<size_t>(ranks_), {"", Clock::now()});
+    heartbeats_out_.resize(static_cast<size_t>(ranks_));
+    heartbeats_seen_.resize(static_cast<size_t>(ranks_));
   } catch (...) {
     joined.set_exception(std::current_exception());
     return;
   }
   joined.set_value();
   work();
-  wire_.reset();
+  transport_.reset();
 }
 
 void Engine::work() {
@@ -232,10 +233,10 @@ void Engine::work() {
       moved = do_as_told();
       if (broken_.empty()) {
         events_.clear();
-        wire_->poll(events_);
-        for (const Wire::Event& event : events_) handle(event);
+        transport_->poll(events_);
+        for (const Transport::Event& event : events_) handle(event);
         moved |= !events_.empty();
-        grant();
+        clear_pieces();
         send_granted();
       }
     } catch (const std::exception& problem) {
@@ -255,11 +256,12 @@ void Engine::work() {
         break;
       }
     if (leaving_job_) {
-      if (broken_.empty() && static_cast<int>(goodbyes_.size()) == ranks_ - 1 && !wire_->busy()) return wire_->finish();
+      if (broken_.empty() && static_cast<int>(goodbyes_.size()) == ranks_ - 1 && !transport_->busy())
+        return transport_->finish();
       leave_by = std::min(leave_by, now + farewell);
       if (!broken_.empty() || now > leave_by) return;
     }
-    nap(moved);
+    back_off(moved);
   }
 }
 
@@ -274,76 +276,79 @@ bool Engine::do_as_told() {
 }
 
 /// An order ends it. Half as long as the last after something has happened, a quarter longer after nothing has: some
-/// four looks for each thing, however fast the wire is. Long messages then cost a core little, and short ones are met
-/// at once.
-void Engine::nap(bool moved) {
-  const bool waiting = wire_->busy() || !expected_.empty() || !announced_.empty() || !incoming_.empty() || leaving_job_;
-  nap_ = waiting ? std::clamp(moved ? nap_ / 2 : nap_ * 5 / 4, shortest_nap, longest_nap) : shortest_nap;
+/// four looks for each thing, however fast the transport is. Long messages then cost a core little, and short ones are
+/// met at once.
+void Engine::back_off(bool moved) {
+  const bool waiting =
+      transport_->busy() || !expected_.empty() || !requested_.empty() || !incoming_.empty() || leaving_job_;
+  back_off_ = waiting ? std::clamp(moved ? back_off_ / 2 : back_off_ * 5 / 4, shortest_back_off, longest_back_off)
+                      : shortest_back_off;
   std::unique_lock lock(orders_mutex_);
-  ordered_.wait_until(lock, Clock::now() + (waiting ? nap_ : idle_nap), [&] { return !orders_.empty(); });
+  ordered_.wait_until(lock, Clock::now() + (waiting ? back_off_ : idle_back_off), [&] { return !orders_.empty(); });
 }
 
-void Engine::handle(const Wire::Event& event) {
+void Engine::handle(const Transport::Event& event) {
   switch (event.kind) {
-    case Wire::Event::Kind::NoteCame:
+    case Transport::Event::Kind::ControlCame:
       is_alive(event.rank);
-      handle_note(event.rank, event.note);
+      handle_control(event.rank, event.control);
       break;
-    case Wire::Event::Kind::NoteSent:
-      if (event.use == about_news) {
-        news_[static_cast<size_t>(event.rank)].sending = false;
+    case Transport::Event::Kind::ControlSent:
+      if (event.use == about_heartbeat) {
+        heartbeats_out_[static_cast<size_t>(event.rank)].sending = false;
         send_news(event.rank);
       }
       break;
-    case Wire::Event::Kind::Gone:
+    case Transport::Event::Kind::Gone:
       if (!goodbyes_.contains(event.rank))
         throw CommunicationError("rank " + std::to_string(event.rank) + " is gone: " + event.problem);
       break;
-    case Wire::Event::Kind::PieceDone:
-    case Wire::Event::Kind::PieceCancelled:
+    case Transport::Event::Kind::PieceDone:
+    case Transport::Event::Kind::PieceCancelled:
       end_piece(*static_cast<Message*>(event.piece), event);
   }
 }
 
-void Engine::write(int to, const Note& note, std::span<const std::byte> data, int use) {
+void Engine::write(int to, const ControlMessage& control, std::span<const std::byte> data, int use) {
   if (!broken_.empty()) return;
-  std::vector<std::byte> bytes(sizeof note + data.size());
-  std::memcpy(bytes.data(), &note, sizeof note);
-  std::copy(data.begin(), data.end(), bytes.begin() + sizeof note);
-  wire_->send_note(to, std::move(bytes), use);
+  std::vector<std::byte> bytes(sizeof control + data.size());
+  std::memcpy(bytes.data(), &control, sizeof control);
+  std::copy(data.begin(), data.end(), bytes.begin() + sizeof control);
+  transport_->send_control(to, std::move(bytes), use);
 }
 
-void Engine::handle_note(int from, std::span<const std::byte> bytes) {
-  static_assert(sizeof(Note) + inline_bytes <= Wire::longest_note);
-  Note note;
-  std::memcpy(&note, bytes.data(), sizeof note);
-  const auto data = bytes.subspan(sizeof note);
+void Engine::handle_control(int from, std::span<const std::byte> bytes) {
+  static_assert(sizeof(ControlMessage) + inline_bytes <= Transport::longest_control);
+  ControlMessage control;
+  std::memcpy(&control, bytes.data(), sizeof control);
+  const auto data = bytes.subspan(sizeof control);
   const auto text = [&] { return std::string(reinterpret_cast<const char*>(data.data()), data.size()); };
-  switch (note.kind) {
-    case Note::Kind::Data:
-    case Note::Kind::Announcement:
-      return arrive({note.key, from, note.id, note.bytes, note.whole}, note.kind == Note::Kind::Data, data);
-    case Note::Kind::Grant:
-      return granted(from, note);
-    case Note::Kind::Refusal:
-      return refused(from, note);
-    case Note::Kind::DifferentSizes:
-      if (const auto found = announced_.find(note.id); found != announced_.end())
+  switch (control.kind) {
+    case ControlMessage::Kind::Data:
+    case ControlMessage::Kind::RequestToSend:
+      return arrive({control.key, from, control.id, control.bytes, control.whole},
+                    control.kind == ControlMessage::Kind::Data, data);
+    case ControlMessage::Kind::ClearToSend:
+      return cleared(from, control);
+    case ControlMessage::Kind::Refusal:
+      return refused(from, control);
+    case ControlMessage::Kind::DifferentSizes:
+      if (const auto found = requested_.find(control.id); found != requested_.end())
         found->second->batch->fail(different_sizes);
       return;
-    case Note::Kind::Abort:
-      return stop_world(note.key.world, text());
-    case Note::Kind::News: {
-      int64_t& newest = news_heard_[static_cast<size_t>(from)];
-      if (note.id <= newest) return;
-      newest = note.id;
+    case ControlMessage::Kind::Abort:
+      return stop_world(control.key.world, text());
+    case ControlMessage::Kind::Heartbeat: {
+      int64_t& newest = heartbeats_seen_[static_cast<size_t>(from)];
+      if (control.id <= newest) return;
+      newest = control.id;
       const std::lock_guard lock(calls_mutex_);
-      heard_[static_cast<size_t>(from)] = {text(), Clock::now()};
+      heartbeats_[static_cast<size_t>(from)] = {text(), Clock::now()};
       return;
     }
-    case Note::Kind::End:
-      end_process(static_cast<int>(note.id));
-    case Note::Kind::Goodbye:
+    case ControlMessage::Kind::End:
+      end_process(static_cast<int>(control.id));
+    case ControlMessage::Kind::Goodbye:
       goodbyes_.insert(from);
   }
 }
@@ -352,16 +357,17 @@ void Engine::handle_note(int from, std::span<const std::byte> bytes) {
 
 void Engine::start_send(const MessagePointer& message) {
   if (!broken_.empty()) return;  // its batch has failed
-  Note note{.kind = Note::Kind::Data, .key = message->key, .bytes = message->bytes, .whole = message->whole};
+  ControlMessage control{
+      .kind = ControlMessage::Kind::Data, .key = message->key, .bytes = message->bytes, .whole = message->whole};
   if (message->bytes <= inline_bytes) {
-    write(message->rank, note, {message->data, message->bytes});
+    write(message->rank, control, {message->data, message->bytes});
     message->batch->complete();
     return;
   }
-  note.kind = Note::Kind::Announcement;
-  note.id = message->id = ++next_id_;
-  announced_[message->id] = message;
-  write(message->rank, note);
+  control.kind = ControlMessage::Kind::RequestToSend;
+  control.id = message->id = ++next_id_;
+  requested_[message->id] = message;
+  write(message->rank, control);
 }
 
 void Engine::start_receive(const MessagePointer& message) {
@@ -394,7 +400,7 @@ void Engine::meet(const MessagePointer& message, const Arrival& arrival, bool co
                   std::span<const std::byte> data) {
   if (arrival.bytes != message->bytes || arrival.whole != message->whole) {
     message->batch->fail(different_sizes);
-    if (!complete) write(arrival.rank, {.kind = Note::Kind::DifferentSizes, .key = {}, .id = arrival.id});
+    if (!complete) write(arrival.rank, {.kind = ControlMessage::Kind::DifferentSizes, .key = {}, .id = arrival.id});
     return;
   }
   if (complete) {
@@ -403,72 +409,73 @@ void Engine::meet(const MessagePointer& message, const Arrival& arrival, bool co
     return;
   }
   message->id = arrival.id;
-  do next_tag_ = next_tag_ % wire_->highest_tag() + 1;
+  do next_tag_ = next_tag_ % transport_->highest_tag() + 1;
   while (incoming_.contains(next_tag_));
   message->tag = next_tag_;
   incoming_[message->tag] = message;
-  to_grant_.push_back(message);
+  to_clear_.push_back(message);
 }
 
 /// Messages take turns, so that all senders are kept busy; what is under way is limited, so that they do not crowd the
 /// last link.
-void Engine::grant() {
-  while (!to_grant_.empty() && granted_ < window_bytes) {
-    const MessagePointer message = to_grant_.front();
-    to_grant_.pop_front();
-    const size_t bytes = std::min(Wire::longest_piece, message->bytes - message->granted);
-    wire_->receive_piece(message->rank, message->tag, {message->data + message->granted, bytes}, message.get());
-    write(message->rank, {.kind = Note::Kind::Grant,
+void Engine::clear_pieces() {
+  while (!to_clear_.empty() && cleared_bytes_ < window_bytes) {
+    const MessagePointer message = to_clear_.front();
+    to_clear_.pop_front();
+    const size_t bytes = std::min(Transport::longest_piece, message->bytes - message->cleared);
+    transport_->receive_piece(message->rank, message->tag, {message->data + message->cleared, bytes}, message.get());
+    write(message->rank, {.kind = ControlMessage::Kind::ClearToSend,
                           .tag = message->tag,
                           .key = {},
                           .id = message->id,
-                          .offset = message->granted,
+                          .offset = message->cleared,
                           .bytes = bytes});
     ++message->pieces;
     in_use_[message.get()] = message;
-    granted_ += bytes;
-    message->granted += bytes;
-    if (message->granted < message->bytes) to_grant_.push_back(message);
+    cleared_bytes_ += bytes;
+    message->cleared += bytes;
+    if (message->cleared < message->bytes) to_clear_.push_back(message);
   }
 }
 
-void Engine::granted(int from, const Note& note) {
-  const auto found = announced_.find(note.id);
-  if (found == announced_.end())
-    return write(from, {.kind = Note::Kind::Refusal, .tag = note.tag, .key = {}, .id = note.id});
-  to_send_.push_back({found->second, note.tag, note.offset, note.bytes});
+void Engine::cleared(int from, const ControlMessage& control) {
+  const auto found = requested_.find(control.id);
+  if (found == requested_.end())
+    return write(from, {.kind = ControlMessage::Kind::Refusal, .tag = control.tag, .key = {}, .id = control.id});
+  to_send_.push_back({found->second, control.tag, control.offset, control.bytes});
 }
 
-/// After our own grants: they would wait on the connection behind these pieces, and the other direction would be idle.
+/// After our own clearances: they would wait on the connection behind these pieces, and the other direction would be
+/// idle.
 void Engine::send_granted() {
   for (const Piece& piece : to_send_) {
     Message& message = *piece.message;
-    wire_->send_piece(message.rank, piece.tag, {message.data + piece.offset, piece.bytes}, &message);
+    transport_->send_piece(message.rank, piece.tag, {message.data + piece.offset, piece.bytes}, &message);
     ++message.pieces;
     in_use_[&message] = piece.message;
   }
   to_send_.clear();
 }
 
-void Engine::refused(int from, const Note& note) {
-  const auto found = incoming_.find(note.tag);
-  if (found == incoming_.end() || found->second->rank != from || found->second->id != note.id) return;
-  std::erase(to_grant_, found->second);
-  wire_->cancel_receives(found->second.get());
+void Engine::refused(int from, const ControlMessage& control) {
+  const auto found = incoming_.find(control.tag);
+  if (found == incoming_.end() || found->second->rank != from || found->second->id != control.id) return;
+  std::erase(to_clear_, found->second);
+  transport_->cancel_receives(found->second.get());
 }
 
-void Engine::end_piece(Message& message, const Wire::Event& event) {
+void Engine::end_piece(Message& message, const Transport::Event& event) {
   const MessagePointer keep = in_use_.at(&message);
   const bool receives = message.tag != 0;
   if (receives) {
-    granted_ -= event.bytes;
+    cleared_bytes_ -= event.bytes;
     is_alive(message.rank);
   }
   pieces_moved_.fetch_add(1, std::memory_order_relaxed);
   if (--message.pieces == 0) in_use_.erase(&message);
   if (!event.problem.empty()) {
     message.batch->fail("the connection to rank " + std::to_string(message.rank) + " failed: " + event.problem);
-  } else if (event.kind == Wire::Event::Kind::PieceDone) {
+  } else if (event.kind == Transport::Event::Kind::PieceDone) {
     message.moved += event.bytes;
     if (message.moved == message.bytes) {
       forget(keep);
@@ -487,7 +494,7 @@ void Engine::forget(const MessagePointer& message) {
   if (message->tag != 0)
     incoming_.erase(message->tag);
   else
-    announced_.erase(message->id);
+    requested_.erase(message->id);
 }
 
 /// The call has given up: whatever is not under way stays where it is, the rest ends soon.
@@ -495,8 +502,8 @@ void Engine::withdraw(const std::shared_ptr<Batch>& batch) {
   const auto of_batch = [&](const MessagePointer& message) { return message->batch == batch; };
   for (auto& [key, messages] : expected_) std::erase_if(messages, of_batch);
   std::erase_if(expected_, [](const auto& entry) { return entry.second.empty(); });
-  std::erase_if(announced_, [&](const auto& entry) { return of_batch(entry.second); });
-  std::erase_if(to_grant_, of_batch);
+  std::erase_if(requested_, [&](const auto& entry) { return of_batch(entry.second); });
+  std::erase_if(to_clear_, of_batch);
   std::erase_if(incoming_, [&](const auto& entry) { return of_batch(entry.second) && entry.second->pieces == 0; });
   for (auto& [address, message] : in_use_)
     if (of_batch(message)) message->withdrawn = true;
@@ -513,18 +520,19 @@ void Engine::release_if_unused(const std::shared_ptr<Batch>& batch) {
 
 void Engine::is_alive(int rank) {
   const std::lock_guard lock(calls_mutex_);
-  heard_[static_cast<size_t>(rank)].when = Clock::now();
+  heartbeats_[static_cast<size_t>(rank)].when = Clock::now();
 }
 
 void Engine::send_news(int to) {
-  News& news = news_[static_cast<size_t>(to)];
-  if (news.sending || !news.next) return;
-  write(to, {.kind = Note::Kind::News, .key = {}, .id = posts_}, std::as_bytes(std::span(*news.next)), about_news);
-  news.sending = true;
-  news.next.reset();
+  Heartbeat& heartbeat = heartbeats_out_[static_cast<size_t>(to)];
+  if (heartbeat.sending || !heartbeat.next) return;
+  write(to, {.kind = ControlMessage::Kind::Heartbeat, .key = {}, .id = posts_},
+        std::as_bytes(std::span(*heartbeat.next)), about_heartbeat);
+  heartbeat.sending = true;
+  heartbeat.next.reset();
 }
 
-/// The wire is not called any more, so it does not touch memory that callers take back.
+/// The transport is not called any more, so it does not touch memory that callers take back.
 void Engine::break_off(const std::string& reason) {
   const std::lock_guard lock(calls_mutex_);
   if (broken_.empty()) broken_ = reason;
@@ -538,7 +546,7 @@ void Engine::break_off(const std::string& reason) {
 void Engine::say_goodbye() {
   leaving_job_ = true;
   for (int to = 0; to < ranks_; ++to)
-    if (to != rank_) write(to, {.kind = Note::Kind::Goodbye, .key = {}});
+    if (to != rank_) write(to, {.kind = ControlMessage::Kind::Goodbye, .key = {}});
 }
 
 }  // namespace piper

@@ -1,4 +1,4 @@
-// The thread that carries the messages of a process: it makes all calls of the wire and knows the
+// The thread that carries the messages of a process: it makes all calls of the transport and knows the
 // protocol (README.md).
 #pragma once
 
@@ -18,7 +18,7 @@
 #include "comm/processes/batch.h"
 #include "comm/processes/launcher.h"
 #include "comm/processes/neighbours.h"
-#include "comm/processes/wire.h"
+#include "comm/processes/transport.h"
 #include "comm/world.h"
 
 namespace piper {
@@ -26,8 +26,8 @@ namespace piper {
 class Engine {
  public:
   /// Returns when all processes have joined. Throws what `join` throws; NobodyCame when it takes longer than
-  /// `patience`: then it is left behind, for it cannot be ended.
-  static std::shared_ptr<Engine> join(const MakeWire& join, std::optional<std::chrono::milliseconds> patience);
+  /// `timeout`: then it is left behind, for it cannot be ended.
+  static std::shared_ptr<Engine> join(const MakeTransport& join, std::optional<std::chrono::milliseconds> timeout);
   ~Engine();
 
   int rank() const { return rank_; }
@@ -49,13 +49,13 @@ class Engine {
   std::optional<Communicator::Trouble> trouble(int world);
 
   void post(std::string block, World::To to);
-  std::vector<Heard> heard();
+  std::vector<PeerHeartbeat> heartbeats();
   int64_t moved() const { return pieces_moved_.load(std::memory_order_relaxed); }
   [[noreturn]] void end_everywhere(int code);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Note;
+  struct ControlMessage;
   struct Message {
     std::shared_ptr<Batch> batch;
     MessageKey key;
@@ -64,9 +64,9 @@ class Engine {
     size_t bytes = 0, whole = 0;
     int64_t id = 0;      // the sender's
     int tag = 0;         // the receiver's choice
-    size_t granted = 0;  // of a receive
+    size_t cleared = 0;  // of a receive
     size_t moved = 0;
-    int pieces = 0;  // under way: the wire uses the memory
+    int pieces = 0;  // under way: the transport uses the memory
     bool withdrawn = false;
   };
   using MessagePointer = std::shared_ptr<Message>;
@@ -89,19 +89,19 @@ class Engine {
     bool complete = false;  // otherwise announced
     std::vector<std::byte> data;
   };
-  struct News {
+  struct Heartbeat {
     std::optional<std::string> next;  // to be sent when the last one is on its way
     bool sending = false;
   };
 
   Engine() = default;
-  void run(const MakeWire& join, std::promise<void>& joined);
+  void run(const MakeTransport& join, std::promise<void>& joined);
   void work();
   bool do_as_told();
-  void nap(bool moved);
-  void handle(const Wire::Event& event);
-  void handle_note(int from, std::span<const std::byte> bytes);
-  void write(int to, const Note& note, std::span<const std::byte> data = {}, int use = 0);
+  void back_off(bool moved);
+  void handle(const Transport::Event& event);
+  void handle_control(int from, std::span<const std::byte> bytes);
+  void write(int to, const ControlMessage& control, std::span<const std::byte> data = {}, int use = 0);
 
   static MessagePointer message(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key,
                                 std::span<std::byte> data, size_t whole);
@@ -109,11 +109,11 @@ class Engine {
   void start_receive(const MessagePointer& message);
   void arrive(const Arrival& arrival, bool complete, std::span<const std::byte> data);
   void meet(const MessagePointer& message, const Arrival& arrival, bool complete, std::span<const std::byte> data);
-  void grant();
-  void granted(int from, const Note& note);
+  void clear_pieces();
+  void cleared(int from, const ControlMessage& control);
   void send_granted();
-  void refused(int from, const Note& note);
-  void end_piece(Message& message, const Wire::Event& event);
+  void refused(int from, const ControlMessage& control);
+  void end_piece(Message& message, const Transport::Event& event);
   void forget(const MessagePointer& message);
   void withdraw(const std::shared_ptr<Batch>& batch);
   void release_if_unused(const std::shared_ptr<Batch>& batch);
@@ -139,29 +139,29 @@ class Engine {
   std::set<std::shared_ptr<Batch>> open_;
   std::map<int, std::string> stopped_;  // worlds, with the reason
   std::string broken_;                  // not empty: nothing can be carried any more
-  std::vector<Heard> heard_;
-  std::atomic<bool> hangs_ = false;  // the engine, in a call of the wire
+  std::vector<PeerHeartbeat> heartbeats_;
+  std::atomic<bool> hangs_ = false;  // the engine, in a call of the transport
   std::atomic<int64_t> pieces_moved_ = 0;
 
   // The engine's thread only.
-  std::unique_ptr<Wire> wire_;
-  std::vector<Wire::Event> events_;
+  std::unique_ptr<Transport> transport_;
+  std::vector<Transport::Event> events_;
   std::map<MessageKey, std::deque<MessagePointer>> expected_;
   std::map<MessageKey, std::deque<Early>> arrived_;
-  std::map<int64_t, MessagePointer> announced_;                  // sends, by id
+  std::map<int64_t, MessagePointer> requested_;                  // sends, by id
   std::map<int, MessagePointer> incoming_;                       // by tag, until the last piece is here
-  std::deque<MessagePointer> to_grant_;                          // the next piece of the first is granted next
-  std::vector<Piece> to_send_;                                   // granted since the last look
+  std::deque<MessagePointer> to_clear_;                          // the next piece of the first is cleared next
+  std::vector<Piece> to_send_;                                   // cleared since the last look
   std::map<Message*, MessagePointer> in_use_;                    // with pieces under way
   std::map<std::shared_ptr<Batch>, Clock::time_point> leaving_;  // withdrawn while memory is in use, since when
-  size_t granted_ = 0;                                           // bytes that may arrive now
+  size_t cleared_bytes_ = 0;                                     // bytes that may arrive now
   int64_t next_id_ = 0, posts_ = 0;
   int next_tag_ = 0;
-  std::vector<News> news_;
-  std::vector<int64_t> news_heard_;  // the newest number, by rank
-  std::set<int> goodbyes_;           // the ranks that nothing follows from
+  std::vector<Heartbeat> heartbeats_out_;
+  std::vector<int64_t> heartbeats_seen_;  // the newest number, by rank
+  std::set<int> goodbyes_;                // the ranks that nothing follows from
   bool leaving_job_ = false;
-  Clock::duration nap_{};  // the last
+  Clock::duration back_off_{};  // the last
   Clock::time_point launcher_seen_;
   std::future<void> left_;
   std::thread thread_;
@@ -170,8 +170,8 @@ class Engine {
 /// A call's messages. When it ends, complete or not, its memory is the caller's again.
 class Messages {
  public:
-  Messages(Engine& engine, int world, std::chrono::milliseconds patience)
-      : engine_(engine), patience_(patience), batch_(engine.open(world)) {}
+  Messages(Engine& engine, int world, std::chrono::milliseconds timeout)
+      : engine_(engine), timeout_(timeout), batch_(engine.open(world)) {}
   ~Messages() { engine_.close(batch_); }
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
@@ -183,11 +183,11 @@ class Messages {
   void receive(int rank, const MessageKey& key, std::span<std::byte> data, size_t whole) {
     engine_.receive(batch_, rank, key, data, whole);
   }
-  void wait() { batch_->wait(patience_); }
+  void wait() { batch_->wait(timeout_); }
 
  private:
   Engine& engine_;
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds timeout_;
   std::shared_ptr<Batch> batch_;
 };
 

@@ -8,10 +8,10 @@ namespace piper {
 
 struct MessageKey {
   int32_t world = 0;
-  int32_t circle = -1;       // -1: a transfer between two
+  int32_t group = -1;        // -1: a transfer between two
   int32_t from = 0, to = 0;  // devices; outside of worlds ranks
   int32_t step = 0;          // of an exchange that takes several
-  int64_t number = 0;        // of the exchange
+  int64_t sequence = 0;      // of the exchange
 
   friend auto operator<=>(const MessageKey&, const MessageKey&) = default;
 };

@@ -34,49 +34,49 @@ struct Range {
 class ProcessCommunicator : public Communicator {
  public:
   ProcessCommunicator(std::shared_ptr<Engine> engine, int world, int devices, int device,
-                      std::chrono::milliseconds patience)
-      : engine_(std::move(engine)), world_(world), devices_(devices), device_(device), patience_(patience) {}
+                      std::chrono::milliseconds timeout)
+      : engine_(std::move(engine)), world_(world), devices_(devices), device_(device), timeout_(timeout) {}
 
   int device() const override { return device_; }
 
-  int make_circle(std::vector<int> members) override {
-    circles_.push_back(std::move(members));
-    return static_cast<int>(circles_.size()) - 1;
+  int make_group(std::vector<int> members) override {
+    groups_.push_back(std::move(members));
+    return static_cast<int>(groups_.size()) - 1;
   }
 
-  void send(int to, int64_t number, ConstBytes data) override {
-    Messages messages(*engine_, world_, patience_);
-    messages.send(rank(to), key(-1, number, device_, to), data, data.size());
+  void send(int to, int64_t sequence, ConstBytes data) override {
+    Messages messages(*engine_, world_, timeout_);
+    messages.send(rank(to), key(-1, sequence, device_, to), data, data.size());
     messages.wait();
   }
-  void receive(int from, int64_t number, Bytes data) override {
-    Messages messages(*engine_, world_, patience_);
-    messages.receive(rank(from), key(-1, number, from, device_), data, data.size());
+  void receive(int from, int64_t sequence, Bytes data) override {
+    Messages messages(*engine_, world_, timeout_);
+    messages.receive(rank(from), key(-1, sequence, from, device_), data, data.size());
     messages.wait();
   }
 
-  void all_reduce(int circle, int64_t number, Bytes data, Number of, Combine how) override {
-    const Exchange exchange = begin(circle, number, data.size());
-    if (data.size() <= small_bytes) return all_reduce_small(exchange, data, of, how);
-    const auto size = static_cast<size_t>(bytes_of(of));
+  void all_reduce(int group, int64_t sequence, Bytes data, DataType dtype, Combine how) override {
+    const Exchange exchange = begin(group, sequence, data.size());
+    if (data.size() <= small_bytes) return all_reduce_small(exchange, data, dtype, how);
+    const auto size = static_cast<size_t>(bytes_of(dtype));
     const size_t numbers = data.size() / size, n = exchange.members.size();
     std::vector<Range> ranges;
     for (size_t m = 0; m < n; ++m) ranges.push_back({numbers * m / n * size, numbers * (m + 1) / n * size});
-    Messages sums(*engine_, world_, patience_);
+    Messages sums(*engine_, world_, timeout_);
     for (const size_t m : exchange.others())
       for (size_t b = 0; b < ranges[m].blocks(); ++b)
         exchange.receive(sums, m, sum_step(b), ranges[m].block(b).of(data));
     add_up(exchange, data, ranges, [&](size_t b, std::span<const std::byte* const> from) {
       const Bytes block = ranges[exchange.me].block(b).of(data);
-      combine(from, block.data(), block.size(), of, how);
+      combine(from, block.data(), block.size(), dtype, how);
       for (const size_t m : exchange.others()) exchange.send(sums, m, sum_step(b), block);
     });
     sums.wait();
   }
 
-  void reduce_scatter(int circle, int64_t number, ConstBytes interleaved, int64_t run, Bytes part, Number of,
+  void reduce_scatter(int group, int64_t sequence, ConstBytes interleaved, int64_t run, Bytes part, DataType dtype,
                       Into into) override {
-    const Exchange exchange = begin(circle, number, interleaved.size());
+    const Exchange exchange = begin(group, sequence, interleaved.size());
     std::vector<std::byte> packed;
     const ConstBytes whole = in_order(interleaved, static_cast<size_t>(run), part.size(), packed);
     std::vector<Range> ranges;
@@ -84,16 +84,16 @@ class ProcessCommunicator : public Communicator {
     std::vector<std::byte> total(into == Into::Add ? std::min(block_bytes, part.size()) : 0);
     add_up(exchange, whole, ranges, [&](size_t b, std::span<const std::byte* const> from) {
       const Bytes block = Range{0, part.size()}.block(b).of(part);
-      sum(from, into == Into::Add ? total.data() : block.data(), block.size(), of);
-      if (into == Into::Add) add(total.data(), block.data(), block.size(), of);
+      sum(from, into == Into::Add ? total.data() : block.data(), block.size(), dtype);
+      if (into == Into::Add) add(total.data(), block.data(), block.size(), dtype);
     });
   }
 
-  void all_gather(int circle, int64_t number, ConstBytes part, Bytes whole, int64_t run_whole) override {
-    const Exchange exchange = begin(circle, number, whole.size());
+  void all_gather(int group, int64_t sequence, ConstBytes part, Bytes whole, int64_t run_whole) override {
+    const Exchange exchange = begin(group, sequence, whole.size());
     const size_t n = exchange.members.size(), size = part.size(), run = static_cast<size_t>(run_whole);
     std::vector<std::byte> unpacked(run != size ? whole.size() : 0);
-    Messages messages(*engine_, world_, patience_);
+    Messages messages(*engine_, world_, timeout_);
     for (const size_t m : exchange.others()) exchange.send(messages, m, 0, part);
     for (const size_t m : exchange.others())
       exchange.receive(messages, m, 0, (run != size ? Bytes(unpacked) : whole).subspan(m * size, size));
@@ -104,13 +104,13 @@ class ProcessCommunicator : public Communicator {
       for (const size_t m : exchange.others()) copy_part(unpacked.data(), m, size, whole.data(), m, run, n, size);
   }
 
-  void all_to_all(int circle, int64_t number, ConstBytes out, int64_t run_out, Bytes in, int64_t run_in) override {
-    const Exchange exchange = begin(circle, number, in.size());
+  void all_to_all(int group, int64_t sequence, ConstBytes out, int64_t run_out, Bytes in, int64_t run_in) override {
+    const Exchange exchange = begin(group, sequence, in.size());
     const size_t n = exchange.members.size(), part = in.size() / n, me = exchange.me;
     const auto run_from = static_cast<size_t>(run_out), run_to = static_cast<size_t>(run_in);
     const bool packs = run_from != part, unpacks = run_to != part;
     std::vector<std::byte> packed(packs ? n * part : 0), unpacked(unpacks ? n * part : 0);
-    Messages messages(*engine_, world_, patience_);
+    Messages messages(*engine_, world_, timeout_);
     for (const size_t m : exchange.others()) {
       if (packs) copy_part(out.data(), m, run_from, packed.data(), m, part, n, part);
       exchange.send(messages, m, 0, (packs ? ConstBytes(packed) : out).subspan(m * part, part));
@@ -127,13 +127,13 @@ class ProcessCommunicator : public Communicator {
   std::optional<Trouble> trouble() override { return engine_->trouble(world_); }
 
  private:
-  /// One exchange in a circle, as this device sees it. Sends come before receives: what is announced first is granted
-  /// before what is granted to us occupies the connection.
+  /// One exchange in a process group, as this device sees it. Sends come before receives: what is announced first is
+  /// cleared before what is cleared to us occupies the connection.
   struct Exchange {
     const ProcessCommunicator& from;
     const std::vector<int>& members;
-    int circle;
-    int64_t number;
+    int group;
+    int64_t sequence;
     size_t whole;
     size_t me;
 
@@ -144,10 +144,10 @@ class ProcessCommunicator : public Communicator {
       return result;
     }
     void send(Messages& messages, size_t to, size_t step, ConstBytes data) const {
-      messages.send(from.rank(members[to]), from.key(circle, number, from.device_, members[to], step), data, whole);
+      messages.send(from.rank(members[to]), from.key(group, sequence, from.device_, members[to], step), data, whole);
     }
     void receive(Messages& messages, size_t sender, size_t step, Bytes data) const {
-      messages.receive(from.rank(members[sender]), from.key(circle, number, members[sender], from.device_, step), data,
+      messages.receive(from.rank(members[sender]), from.key(group, sequence, members[sender], from.device_, step), data,
                        whole);
     }
   };
@@ -164,24 +164,24 @@ class ProcessCommunicator : public Communicator {
   static size_t block_step(size_t block) { return 2 * block; }
   static size_t sum_step(size_t block) { return 2 * block + 1; }
 
-  Exchange begin(int circle, int64_t number, size_t whole) const {
-    const std::vector<int>& members = circles_[static_cast<size_t>(circle)];
+  Exchange begin(int group, int64_t sequence, size_t whole) const {
+    const std::vector<int>& members = groups_[static_cast<size_t>(group)];
     const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), device_) - members.begin());
-    if (me == members.size()) throw CommunicationError("a device communicates in a circle of others");
-    return {*this, members, circle, number, whole, me};
+    if (me == members.size()) throw CommunicationError("a device communicates in a group of others");
+    return {*this, members, group, sequence, whole, me};
   }
 
-  void all_reduce_small(const Exchange& exchange, Bytes data, Number of, Combine how) {
+  void all_reduce_small(const Exchange& exchange, Bytes data, DataType dtype, Combine how) {
     const size_t n = exchange.members.size();
     std::vector<std::byte> all(n * data.size());
     std::vector<const std::byte*> from;
     for (size_t m = 0; m < n; ++m) from.push_back(m == exchange.me ? data.data() : all.data() + m * data.size());
-    Messages messages(*engine_, world_, patience_);
+    Messages messages(*engine_, world_, timeout_);
     for (const size_t m : exchange.others()) exchange.send(messages, m, 0, data);
     for (const size_t m : exchange.others())
       exchange.receive(messages, m, 0, Bytes(all).subspan(m * data.size(), data.size()));
     messages.wait();
-    combine(from, data.data(), data.size(), of, how);
+    combine(from, data.data(), data.size(), dtype, how);
   }
 
   /// Sends every member its range of `whole` and receives everybody's numbers of this one's: `added(b, from)` gets
@@ -197,10 +197,10 @@ class ProcessCommunicator : public Communicator {
     };
     std::vector<std::unique_ptr<Messages>> coming(ahead);
     const auto expect = [&](size_t b) {
-      coming[b % ahead] = std::make_unique<Messages>(*engine_, world_, patience_);
+      coming[b % ahead] = std::make_unique<Messages>(*engine_, world_, timeout_);
       for (const size_t m : exchange.others()) exchange.receive(*coming[b % ahead], m, block_step(b), place(b, m));
     };
-    Messages going(*engine_, world_, patience_);
+    Messages going(*engine_, world_, timeout_);
     const auto send = [&](size_t b) {
       for (const size_t m : exchange.others())
         if (b < ranges[m].blocks()) exchange.send(going, m, block_step(b), ranges[m].block(b).of(whole));
@@ -222,21 +222,21 @@ class ProcessCommunicator : public Communicator {
   }
 
   int rank(int device) const { return rank_of(device, engine_->ranks(), devices_); }
-  MessageKey key(int circle, int64_t number, int from, int to, size_t step = 0) const {
-    return {world_, circle, from, to, static_cast<int32_t>(step), number};
+  MessageKey key(int group, int64_t sequence, int from, int to, size_t step = 0) const {
+    return {world_, group, from, to, static_cast<int32_t>(step), sequence};
   }
 
   const std::shared_ptr<Engine> engine_;
   const int world_, devices_, device_;
-  const std::chrono::milliseconds patience_;
-  std::vector<std::vector<int>> circles_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<std::vector<int>> groups_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_process_communicator(std::shared_ptr<Engine> engine, int world, int devices,
-                                                        int device, std::chrono::milliseconds patience) {
-  return std::make_unique<ProcessCommunicator>(std::move(engine), world, devices, device, patience);
+                                                        int device, std::chrono::milliseconds timeout) {
+  return std::make_unique<ProcessCommunicator>(std::move(engine), world, devices, device, timeout);
 }
 
 }  // namespace piper

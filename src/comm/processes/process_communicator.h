@@ -7,6 +7,6 @@ namespace piper {
 
 /// Of world number `world` with this many devices.
 std::unique_ptr<Communicator> make_process_communicator(std::shared_ptr<Engine> engine, int world, int devices,
-                                                        int device, std::chrono::milliseconds patience);
+                                                        int device, std::chrono::milliseconds timeout);
 
 }  // namespace piper

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/processes/wire.h"
+#include "comm/processes/transport.h"
 #include "comm/world.h"
 
 namespace piper {
@@ -30,19 +30,19 @@ struct NobodyCame : CommunicationError {
 /// This process among the others.
 class ProcessWorld : public World {
  public:
-  /// Returns when all processes have joined. Throws CommunicationError. `patience`: for a `join` that may never return.
-  explicit ProcessWorld(const MakeWire& join, std::optional<std::chrono::milliseconds> patience = {});
+  /// Returns when all processes have joined. Throws CommunicationError. `timeout`: for a `join` that may never return.
+  explicit ProcessWorld(const MakeTransport& join, std::optional<std::chrono::milliseconds> timeout = {});
   /// Waits a moment for the others to leave too.
   ~ProcessWorld() override;
 
   int rank() const override;
   int ranks() const override;
   const std::string& library() const override;
-  std::vector<std::unique_ptr<Communicator>> make(int devices, std::chrono::milliseconds patience) override;
-  std::string broadcast(std::string bytes, std::chrono::milliseconds patience) override;
-  std::vector<std::optional<std::string>> gather(const std::string& bytes, std::chrono::milliseconds patience) override;
+  std::vector<std::unique_ptr<Communicator>> make(int devices, std::chrono::milliseconds timeout) override;
+  std::string broadcast(std::string bytes, std::chrono::milliseconds timeout) override;
+  std::vector<std::optional<std::string>> gather(const std::string& bytes, std::chrono::milliseconds timeout) override;
   void post(std::string block, To to) override;
-  std::vector<Heard> heard() const override;
+  std::vector<PeerHeartbeat> heartbeats() const override;
   int64_t moved() const override;
   [[noreturn]] void end_everywhere(int code) override;
 

@@ -128,8 +128,8 @@ class Reception {
 }  // namespace
 
 std::vector<Socket> connect_all(int rank, const TcpDoor& door, const std::vector<std::string>& doors,
-                                std::chrono::milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
+                                std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   const auto ranks = static_cast<int>(doors.size());
   std::vector<Socket> out(doors.size());
   for (int to = 0; to < rank; ++to)

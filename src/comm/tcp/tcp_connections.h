@@ -10,6 +10,6 @@ namespace piper {
 
 /// By rank; closed: this process. Throws CommunicationError.
 std::vector<Socket> connect_all(int rank, const TcpDoor& door, const std::vector<std::string>& doors,
-                                std::chrono::milliseconds patience);
+                                std::chrono::milliseconds timeout);
 
 }  // namespace piper

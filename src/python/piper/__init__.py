@@ -3,7 +3,7 @@
     import piper, torch
 
     piper.annotate_modules(model, {"layer": "layers.*"})            # regions that schedules speak about
-    graph = piper.capture(model, example_batch, loss=my_loss)       # runs the model once, without numbers
+    graph = piper.capture(model, example_batch, loss=my_loss)       # runs the model once, on fake tensors
     schedule = piper.schedules.dualpipev(ranks=2, microbatches=8)
     plan = piper.compile(graph, schedule)
     print(plan.check(), plan.memory(), plan.simulate("h100"), sep="\\n")

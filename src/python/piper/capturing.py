@@ -86,7 +86,7 @@ def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int
 
 def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] = None, *, batch: Optional[int] = None,
             name: Optional[str] = None, on: str = "cpu") -> Model:
-    """Runs the model once, forward and backward, on tensors without numbers, and writes down every operator.
+    """Runs the model once, forward and backward, on fake tensors, and writes down every operator.
 
     `example_batch`: a dictionary, a sequence or one tensor; the first dimension of every tensor is the samples. The numbers do not matter.
     `loss`: from the model and a batch to the mean loss of the batch, one number. Without it the model is called with the batch
@@ -126,10 +126,10 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     return Model(handle, model, frontend)
 
 
-def use_gpu(*, deterministic: bool = False, graphs: str = "none", together: bool = False, patience: float = 10) -> "_piper.Gpu":
+def use_gpu(*, deterministic: bool = False, graphs: str = "none", together: bool = False, timeout: float = 10) -> "_piper.Gpu":
     """Of this process: the one that PyTorch uses now; among processes that train together, one that no other has. E807: there is none."""
     gpu = torch.cuda.current_device() if torch.cuda.is_available() else 0
-    return _piper.Gpu.use(gpu, deterministic, graphs, together, patience)
+    return _piper.Gpu.use(gpu, deterministic, graphs, together, timeout)
 
 
 class _Frontend:

@@ -7,7 +7,7 @@ import numbers
 from typing import NamedTuple, Optional
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where something was written."""
 
     file: str
@@ -19,7 +19,7 @@ class Note(NamedTuple):
     """The other half of a conflict."""
 
     message: str
-    place: Optional[Place]
+    place: Optional[Location]
 
 
 class Error(Exception):
@@ -32,7 +32,7 @@ class Error(Exception):
     E103 1
     """
 
-    def __init__(self, text: str, code: str, title: str, message: str, place: Optional[Place] = None,
+    def __init__(self, text: str, code: str, title: str, message: str, place: Optional[Location] = None,
                  notes: tuple[Note, ...] = (), help: tuple[str, ...] = ()):
         super().__init__(text)
         self.code = code
@@ -73,8 +73,8 @@ _FAMILIES = {"1": ScheduleError, "2": ScheduleError, "3": ScheduleError, "4": Pl
              "8": RunError}
 
 
-def _place(place) -> Optional[Place]:
-    return Place(**place) if place else None
+def _place(place) -> Optional[Location]:
+    return Location(**place) if place else None
 
 
 def _make(text: str, described: str) -> Error:

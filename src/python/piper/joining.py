@@ -27,14 +27,14 @@ def backend(wanted: Optional[str]) -> str:
     return "tcp" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else "local"
 
 
-def join(backend: str, patience: float) -> None:
-    """Returns when all processes have come, within thirty times the patience; once in the life of a process."""
+def join(backend: str, timeout: float) -> None:
+    """Returns when all processes have come, within thirty times the timeout; once in the life of a process."""
     if backend == "local" or _piper.joined():
         return
     if backend == "mpi":
-        return _piper.join_mpi(30 * patience)
+        return _piper.join_mpi(30 * timeout)
     try:
-        _join_tcp(30 * patience)
+        _join_tcp(30 * timeout)
     except (OSError, RuntimeError, ValueError) as problem:
         raise refused(RunError, "E805", f"the processes do not find each other: {problem}",
                       "start the script with torchrun --nproc-per-node N script.py, or with mpirun -n N python script.py; or "

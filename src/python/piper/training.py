@@ -50,11 +50,11 @@ class Trainer:
     `model`: what `capture` gave, or a module (then with `example_batch` and `loss`, as for `capture`). Its weights are copied once, to the
     devices; the module itself does not change until you load the trainer's state back.
     `on`: "cuda": all devices share the GPU that PyTorch uses now, or, in several processes, each has one of its own; "cpu": they are threads.
-    Default: what the model was captured for. `graphs`: on a GPU, "chunk" or "step" makes graphs of CUDA. `deterministic`: on a GPU, the same
+    Default: what the model was captured for. `graphs`: on a GPU, "chunk" or "step" makes CUDA graphs. `deterministic`: on a GPU, the same
     bits in every run (torch.use_deterministic_algorithms, for the whole process).
     `schedule`: default: one device. `devices`: checked against the schedule. `threads`: of every device inside one operator; this is
     PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep. `on_nan`: "stop" or
-    "skip" a step whose loss or gradients are not finite. `patience`: seconds that an operation may
+    "skip" a step whose loss or gradients are not finite. `timeout`: seconds that an operation may
     take besides ten times its longest before (30 times as many if it has never ended); then the step is given up.
     `backend`: "local": the devices are in this process; "mpi": they are divided among the processes that `mpirun` has started;
     "tcp": among those of `torchrun`; default: as this process was started. Processes call the trainer's members in the same order, each
@@ -64,13 +64,13 @@ class Trainer:
     def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
                  optimizer: Union[AdamW, SGD, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
                  loss: Optional[Loss] = None, cluster: Optional[str] = None, seed: int = 0, clip: Optional[float] = None,
-                 on_nan: str = "stop", threads: int = 1, patience: float = 10, backend: Optional[str] = None, on: Optional[str] = None,
+                 on_nan: str = "stop", threads: int = 1, timeout: float = 10, backend: Optional[str] = None, on: Optional[str] = None,
                  graphs: str = "none", deterministic: bool = False):
         check_word("on_nan", on_nan, ("stop", "skip"))
         check_word("graphs", graphs, ("none", "chunk", "step"))
         check_number("seed", seed, int, 0, 2**63 - 1)
         check_number("threads", threads, int, 1, 1024)
-        check_number("patience", patience, float, 0.1, 1e6)
+        check_number("timeout", timeout, float, 0.1, 1e6)
         if clip is not None:
             check_number("clip", clip, float)
         self.optimizer = optimizer if optimizer is not None else AdamW()
@@ -78,10 +78,10 @@ class Trainer:
         if self.on == "cpu" and (graphs != "none" or deterministic):
             raise _refused(ScheduleError, "E105", "graphs and deterministic are for GPUs", 'on="cuda", or leave them out')
         where = _backend(backend)
-        join(where, patience)
+        join(where, timeout)
         gpu = None
         if self.on == "cuda":  # before the model is captured and measured there
-            gpu = use_gpu(deterministic=deterministic, graphs=graphs, together=where != "local", patience=patience)
+            gpu = use_gpu(deterministic=deterministic, graphs=graphs, together=where != "local", timeout=timeout)
         model = _captured(model, example_batch, loss, self.on)
         values = _values(model.module)
         self.model = model
@@ -94,7 +94,7 @@ class Trainer:
         self.clip = clip
         self._kind = self.optimizer._numbers()[0]
         self._names, self._flatten = model._frontend.names, model._frontend.flatten
-        self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", patience,
+        self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", timeout,
                                                                 where != "local", gpu)
         _open.add(self)
         if turns := self._handle.one_at_a_time():

@@ -1,4 +1,4 @@
-// Fills of memory in graphs of CUDA.
+// Fills of memory in CUDA graphs.
 #pragma once
 
 #include <cuda_runtime.h>

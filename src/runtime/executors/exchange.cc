@@ -12,7 +12,7 @@ class AllToAll : public Executor {
     const PlannedOp& op = prepare.op(index);
     const Communication& communication = prepare.communication(op);
     const std::vector<int> members = prepare.members(communication);
-    circle_ = prepare.circle(op, members);
+    group_ = prepare.group(op, members);
     from_ = op.reads[0];
     to_ = op.writes[0];
     form_ =
@@ -24,13 +24,13 @@ class AllToAll : public Executor {
     const at::Tensor& from = frame[from_];
     at::Tensor& to = frame[to_];
     to = make_tensor(form_.after, frame.place());
-    prepare_.communicator.all_to_all(circle_, prepare_.number(communication_, frame), {bytes_of(from), from.nbytes()},
+    prepare_.communicator.all_to_all(group_, prepare_.sequence(communication_, frame), {bytes_of(from), from.nbytes()},
                                      form_.run_before, {bytes_of(to), to.nbytes()}, form_.run_after);
   }
 
  private:
   Preparation prepare_;
-  int communication_, circle_ = -1;
+  int communication_, group_ = -1;
   int from_ = -1, to_ = -1;
   ExchangeForm form_;
 };

@@ -8,9 +8,7 @@ namespace {
 class AllGather : public Executor {
  public:
   AllGather(const Preparation& prepare, int index)
-      : prepare_(prepare),
-        communication_(prepare.op(index).communication),
-        circle_(prepare.circle(prepare.op(index))) {
+      : prepare_(prepare), communication_(prepare.op(index).communication), group_(prepare.group(prepare.op(index))) {
     const PlannedOp& op = prepare.op(index);
     const PlanBucket* bucket = prepare.bucket(op.label);
     invariant(bucket, "a gather is about a bucket");
@@ -26,14 +24,14 @@ class AllGather : public Executor {
     const int64_t size = piper::bytes_of(dtype_);
     const ElementRange mine = part_.owned();
     prepare_.communicator.all_gather(
-        circle_, prepare_.number(communication_, frame),
+        group_, prepare_.sequence(communication_, frame),
         {bytes_of(from) + offset_in(part_, from.numel(), mine) * size, static_cast<size_t>(mine.count * size)},
         {bytes_of(to), to.nbytes()}, mine.count * size);
   }
 
  private:
   Preparation prepare_;
-  int communication_, circle_;
+  int communication_, group_;
   BucketPart part_;
   int from_ = -1, to_ = -1;
   DType dtype_ = DType::Float32;

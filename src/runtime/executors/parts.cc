@@ -10,7 +10,7 @@ struct Parts {
     const PlannedOp& op = prepare.op(index);
     const Communication& communication = prepare.communication(op);
     const std::vector<int> members = prepare.members(communication);
-    circle_ = prepare.circle(op, members);
+    group_ = prepare.group(op, members);
     parts_ = static_cast<int64_t>(members.size());
     mine_ = std::find(members.begin(), members.end(), prepare.device) - members.begin();
     from_ = op.reads[0];
@@ -21,7 +21,7 @@ struct Parts {
   at::Tensor& make(Frame& frame) const { return frame[to_] = make_tensor(form_.after, frame.place()); }
 
   Preparation prepare_;
-  int communication_, circle_ = -1;
+  int communication_, group_ = -1;
   int64_t parts_ = 1, mine_ = 0;
   int from_ = -1, to_ = -1;
   ExchangeForm form_;
@@ -34,8 +34,8 @@ class SumIntoParts : public Executor, Parts {
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
     const at::Tensor& to = make(frame);
-    prepare_.communicator.reduce_scatter(circle_, prepare_.number(communication_, frame), all(from), form_.run_before,
-                                         all(to), number_type(to.scalar_type()), Communicator::Into::Replace);
+    prepare_.communicator.reduce_scatter(group_, prepare_.sequence(communication_, frame), all(from), form_.run_before,
+                                         all(to), data_type(to.scalar_type()), Communicator::Into::Replace);
   }
 };
 
@@ -44,7 +44,7 @@ class JoinParts : public Executor, Parts {
   JoinParts(const Preparation& prepare, int op) : Parts(prepare, op, false) {}
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
-    prepare_.communicator.all_gather(circle_, prepare_.number(communication_, frame), all(from), all(make(frame)),
+    prepare_.communicator.all_gather(group_, prepare_.sequence(communication_, frame), all(from), all(make(frame)),
                                      form_.run_after);
   }
 };

@@ -38,14 +38,14 @@ struct Reduction {
 
 class AllReduce : public Executor, Reduction {
  public:
-  AllReduce(const Preparation& prepare, int op) : Reduction(prepare, op), circle_(prepare.circle(prepare.op(op))) {}
+  AllReduce(const Preparation& prepare, int op) : Reduction(prepare, op), group_(prepare.group(prepare.op(op))) {}
   void run(Frame& frame) override {
-    prepare.communicator.all_reduce(circle_, prepare.number(communication, frame), all(frame[gradients]),
-                                    number_type(dtype));
+    prepare.communicator.all_reduce(group_, prepare.sequence(communication, frame), all(frame[gradients]),
+                                    data_type(dtype));
   }
 
  private:
-  int circle_;
+  int group_;
 };
 
 /// Of what a slice contributes, added to the sum so far; or of the sums of the whole step, in place.
@@ -53,18 +53,18 @@ class ReduceScatter : public Executor, Reduction {
  public:
   ReduceScatter(const Preparation& prepare, int op)
       : Reduction(prepare, op),
-        circle_(prepare.circle(prepare.op(op))),
+        group_(prepare.group(prepare.op(op))),
         contribution_(prepare.find(prepare.op(op).reads, Category::Communication)) {}
   void run(Frame& frame) override {
     const at::Tensor &from = frame[contribution_.value_or(gradients)], &to = frame[gradients];
     const std::span<std::byte> mine = range(to, part.owned());
-    prepare.communicator.reduce_scatter(circle_, prepare.number(communication, frame), all(from),
-                                        static_cast<int64_t>(mine.size()), mine, number_type(dtype),
+    prepare.communicator.reduce_scatter(group_, prepare.sequence(communication, frame), all(from),
+                                        static_cast<int64_t>(mine.size()), mine, data_type(dtype),
                                         contribution_ ? Communicator::Into::Add : Communicator::Into::Replace);
   }
 
  private:
-  int circle_;
+  int group_;
   std::optional<int> contribution_;
 };
 
@@ -74,13 +74,13 @@ class ReducePieces : public Executor, Reduction {
   ReducePieces(const Preparation& prepare, int op) : Reduction(prepare, op) {
     for (const OwnedPiece& piece : owned_pieces(prepare.plan, *prepare.bucket(prepare.op(op).label)))
       if (std::find(piece.owners.begin(), piece.owners.end(), prepare.device) != piece.owners.end())
-        pieces_.push_back({prepare.circle(prepare.op(op), piece.owners), piece.range});
+        pieces_.push_back({prepare.group(prepare.op(op), piece.owners), piece.range});
   }
   void run(Frame& frame) override {
-    // pieces of one circle come one after the other, so that they may share the number
-    for (const auto& [circle, piece] : pieces_)
-      prepare.communicator.all_reduce(circle, prepare.number(communication, frame), range(frame[gradients], piece),
-                                      number_type(dtype));
+    // pieces of one process group come one after the other, so that they may share the number
+    for (const auto& [group, piece] : pieces_)
+      prepare.communicator.all_reduce(group, prepare.sequence(communication, frame), range(frame[gradients], piece),
+                                      data_type(dtype));
   }
 
  private:
@@ -92,7 +92,7 @@ class SumParts : public Executor {
  public:
   SumParts(const Preparation& prepare, int index) : prepare_(prepare), communication_(prepare.op(index).communication) {
     const PlannedOp& op = prepare.op(index);
-    circle_ = prepare.circle(op);
+    group_ = prepare.group(op);
     from_ = op.reads[0];
     to_ = op.writes[0];
     if (prepare.communication(op).maximum) how_ = Combine::Max;
@@ -102,13 +102,13 @@ class SumParts : public Executor {
     at::Tensor& sum = frame[to_];
     sum = at::empty_like(part);
     sum.copy_(part);
-    prepare_.communicator.all_reduce(circle_, prepare_.number(communication_, frame), {bytes_of(sum), sum.nbytes()},
-                                     number_type(sum.scalar_type()), how_);
+    prepare_.communicator.all_reduce(group_, prepare_.sequence(communication_, frame), {bytes_of(sum), sum.nbytes()},
+                                     data_type(sum.scalar_type()), how_);
   }
 
  private:
   Preparation prepare_;
-  int communication_, circle_ = -1, from_ = -1, to_ = -1;
+  int communication_, group_ = -1, from_ = -1, to_ = -1;
   Combine how_ = Combine::Sum;
 };
 
@@ -118,7 +118,7 @@ class ReduceScalars : public Executor {
   ReduceScalars(const Preparation& prepare, int op)
       : prepare_(prepare),
         communication_(prepare.op(op).communication),
-        circle_(prepare.circle(prepare.op(op))),
+        group_(prepare.group(prepare.op(op))),
         buffer_(prepare.op(op).writes[0]),
         local_(prepare, prepare.op(op).reads) {}
   void run(Frame& frame) override {
@@ -128,8 +128,8 @@ class ReduceScalars : public Executor {
     at::Tensor& buffer = frame[buffer_];
     buffer = make_flat(DType::Float64, 2, frame.place());
     buffer.copy_(here);
-    prepare_.communicator.all_reduce(circle_, prepare_.number(communication_, frame),
-                                     {bytes_of(buffer), buffer.nbytes()}, Number::Float64);
+    prepare_.communicator.all_reduce(group_, prepare_.sequence(communication_, frame),
+                                     {bytes_of(buffer), buffer.nbytes()}, DataType::Float64);
     here.copy_(buffer);
     frame.scalars = {numbers[0], numbers[1]};
     frame.scalars_known = true;
@@ -137,7 +137,7 @@ class ReduceScalars : public Executor {
 
  private:
   Preparation prepare_;
-  int communication_, circle_, buffer_;
+  int communication_, group_, buffer_;
   LocalScalars local_;
 };
 

@@ -32,7 +32,7 @@ struct FlatViews {
     for (size_t i = 0; i < views.size(); ++i)
       if (!views[i].lasting) tensors[i] = views[i].of(frame[views[i].buffer]);
   }
-  void look_away() {
+  void unbind() {
     for (size_t i = 0; i < views.size(); ++i)
       if (!views[i].lasting) tensors[i].reset();
   }
@@ -61,7 +61,7 @@ class Run : public Executor {
     }
     for (const int buffer : writes_) planned_bytes_.push_back(prepare.buffer(buffer).bytes);
     computation_ = prepare.computations.make(site);
-    if (prepare.processor.graphs() == Graphs::Chunk) recorded_ = prepare.processor.make_recorded();
+    if (prepare.processor.graphs() == Graphs::Chunk) recorded_ = prepare.processor.make_graph();
   }
 
   int64_t operators() const override { return computation_->operators(); }
@@ -85,8 +85,8 @@ class Run : public Executor {
     for (size_t i = 0; i < writes_.size(); ++i) frame[writes_[i]] = std::move(write_tensors_[i]);
     read_tensors_.clear();
     write_tensors_.clear();
-    parameters_.look_away();
-    gradients_.look_away();
+    parameters_.unbind();
+    gradients_.unbind();
   }
 
  private:
@@ -201,7 +201,7 @@ class Run : public Executor {
   std::vector<Contribution> contributions_;
   std::vector<at::Tensor> read_tensors_, write_tensors_;  // empty between steps; kept for their memory
   std::unique_ptr<Computation> computation_;
-  std::unique_ptr<RecordedWork> recorded_;
+  std::unique_ptr<CudaGraph> recorded_;
   std::vector<const void*> recorded_at_;  // empty: not yet
   std::vector<at::Tensor> recorded_writes_;
   std::unique_ptr<RecordedSeeds> seeds_;  // made when something random is recorded

@@ -53,7 +53,7 @@ class Transfer : public Executor {
                   prepare.plan.sharers;
     return samples;
   }
-  int64_t number(const Frame& frame) const { return prepare_.number(communication_, frame); }
+  int64_t sequence(const Frame& frame) const { return prepare_.sequence(communication_, frame); }
   at::Tensor part(const at::Tensor& value, const Piece& piece) const {
     return piece.size == 0 ? value : value.narrow(dim_, piece.begin, piece.size);
   }
@@ -79,7 +79,7 @@ class Send : public Transfer {
     for (const Piece& piece : pieces_) {
       at::Tensor data = part(frame[buffer_], piece);
       if (piece.size > 0) data = data.contiguous();
-      prepare_.communicator.send(piece.peer, number(frame), span_of(data));
+      prepare_.communicator.send(piece.peer, sequence(frame), span_of(data));
       if (piece.size > 0 && prepare_.processor.memory_belongs_to_streams()) kept_.push_back(data);
     }
   }
@@ -97,7 +97,7 @@ class Receive : public Transfer {
     for (const Piece& piece : pieces_) {
       at::Tensor place = part(value, piece);
       at::Tensor data = piece.size > 0 ? place.contiguous() : place;
-      prepare_.communicator.receive(piece.peer, number(frame), span_of(data));
+      prepare_.communicator.receive(piece.peer, sequence(frame), span_of(data));
       if (!data.is_same(place) && data.data_ptr() != place.data_ptr()) place.copy_(data);
     }
   }

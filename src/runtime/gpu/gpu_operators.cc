@@ -16,7 +16,7 @@
 namespace piper {
 namespace {
 
-std::optional<DType> number_type(const at::Tensor& tensor) {
+std::optional<DType> data_type(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kDouble:
       return DType::Float64;
@@ -35,7 +35,7 @@ bool has_kernel(std::optional<DType> into, std::optional<DType> of) {
 }
 
 at::Tensor& add_sum_of_rows(at::Tensor& to, const at::Tensor& rows) {
-  const auto into = number_type(to), of = number_type(rows);
+  const auto into = data_type(to), of = data_type(rows);
   if (!has_kernel(into, of)) return to.add_(rows.sum(0).view(to.sizes()));
   const int64_t bytes = cuda::add_sum_of_rows_scratch(*into, rows.size(0), to.numel());
   const at::Tensor scratch = bytes > 0 ? at::empty({bytes}, to.options().dtype(at::kByte)) : at::Tensor();
@@ -46,7 +46,7 @@ at::Tensor& add_sum_of_rows(at::Tensor& to, const at::Tensor& rows) {
 
 /// Where there is no kernel for the types, one by one.
 void add_to_each(at::TensorList to, at::TensorList from) {
-  const auto into = number_type(to[0]), of = number_type(from[0]);
+  const auto into = data_type(to[0]), of = data_type(from[0]);
   if (!has_kernel(into, of)) {
     for (size_t i = 0; i < to.size(); ++i) to[i].add_(from[i]);
     return;

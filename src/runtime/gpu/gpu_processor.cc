@@ -30,7 +30,7 @@
 namespace piper {
 namespace {
 
-std::atomic<int64_t> graphs_launched = 0, unrecorded = 0, strays_seen = 0;
+std::atomic<int64_t> graphs_launched = 0, unrecorded = 0, misses_seen = 0;
 
 /// Of the driver's interface: the runtime's has nothing like it.
 using WriteValue = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
@@ -97,7 +97,7 @@ class GpuSide : public DeviceSide {
     HostTime& time = host_[static_cast<size_t>(op)];
     if (!held()) time.took = now() - time.started;  // otherwise it may have waited too
   }
-  void launch(int first, int last, RecordedWork& work) override {
+  void launch(int first, int last, CudaGraph& work) override {
     if (!times_in_graphs_) {
       mark(2 * static_cast<size_t>(first), false);
       for (int op = first; op <= last; ++op) spans_[static_cast<size_t>(op)] = {first, last};
@@ -112,7 +112,7 @@ class GpuSide : public DeviceSide {
   void end(FlightRecorder& recorder) override {
     if (memory_) {
       memory_->end_step();
-      strays_seen += memory_->strays() - std::exchange(strays_, memory_->strays());
+      misses_seen += memory_->arena_misses() - std::exchange(arena_misses_, memory_->arena_misses());
     }
     std::pair<int, int> span = {-1, -1};
     Nanoseconds begin = 0, end = 0;
@@ -141,7 +141,7 @@ class GpuSide : public DeviceSide {
   }
   ArenaUse arena() const override {
     if (!memory_) return {};
-    return {memory_->arena_bytes(), memory_->alive_bytes(), memory_->strays()};
+    return {memory_->arena_bytes(), memory_->alive_bytes(), memory_->arena_misses()};
   }
   Branch* branch() override { return branch_.get(); }
 
@@ -190,13 +190,13 @@ class GpuSide : public DeviceSide {
   std::vector<HostTime> host_;  // by operation
   std::unique_ptr<ReplayMemory> memory_;
   std::unique_ptr<GpuBranch> branch_;  // where there are graphs: otherwise the host is what all wait for
-  int64_t strays_ = 0;                 // that were counted
+  int64_t arena_misses_ = 0;           // that were counted
 };
 
-/// A graph of CUDA.
-class GpuRecordedWork : public RecordedWork {
+/// A CUDA graph.
+class GpuGraph : public CudaGraph {
  public:
-  ~GpuRecordedWork() override {
+  ~GpuGraph() override {
     if (graph_) cudaGraphExecDestroy(graph_);
   }
   bool ready() const override {
@@ -206,7 +206,7 @@ class GpuRecordedWork : public RecordedWork {
   bool record(const std::function<void()>& work) override {
     ReplayMemory& memory = *ReplayMemory::current();
     const size_t mark = memory.mark();
-    const int64_t strays = memory.strays();
+    const int64_t arena_misses = memory.arena_misses();
     const cudaStream_t stream = current();
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "record a graph");
     bool fine = true;
@@ -216,7 +216,7 @@ class GpuRecordedWork : public RecordedWork {
       fine = false;
     }
     cudaGraph_t graph = nullptr;
-    fine &= cudaStreamEndCapture(stream, &graph) == cudaSuccess && memory.strays() == strays;
+    fine &= cudaStreamEndCapture(stream, &graph) == cudaSuccess && memory.arena_misses() == arena_misses;
     if (fine) cuda::fill_by_kernels(graph);
     fine = fine && cudaGraphInstantiate(&graph_, graph, 0) == cudaSuccess;
     if (graph) cudaGraphDestroy(graph);
@@ -274,7 +274,7 @@ class GpuProcessor : public Processor {
   std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(gpu_); }
   std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, options_); }
   Graphs graphs() const override { return options_.graphs; }
-  std::unique_ptr<RecordedWork> make_recorded() override { return std::make_unique<GpuRecordedWork>(); }
+  std::unique_ptr<CudaGraph> make_graph() override { return std::make_unique<GpuGraph>(); }
   std::unique_ptr<RecordedSeeds> make_seeds(size_t count) override { return std::make_unique<GpuSeeds>(count); }
   bool memory_belongs_to_streams() const override { return true; }
   void warm_up() override {
@@ -284,11 +284,11 @@ class GpuProcessor : public Processor {
     at::cuda::getCUDABlasLtWorkspace();
   }
   std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) override {
-    return make_gpu_world(devices, options.patience);
+    return make_gpu_world(devices, options.timeout);
   }
-  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> wires,
-                                                  std::chrono::milliseconds patience) override {
-    return join_by_nccl(std::move(wires), patience);
+  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> host_communicators,
+                                                  std::chrono::milliseconds timeout) override {
+    return join_by_nccl(std::move(host_communicators), timeout);
   }
   void enter_thread() override { c10::cuda::set_device(gpu_); }
 
@@ -325,7 +325,7 @@ class GpuProcessor : public Processor {
 }  // namespace
 
 GpuCounts gpu_counts() {
-  return {graphs_launched, unrecorded, strays_seen};
+  return {graphs_launched, unrecorded, misses_seen};
 }
 
 std::vector<std::string> visible_gpus() {

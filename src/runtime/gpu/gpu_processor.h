@@ -1,4 +1,4 @@
-// A GPU as what computes for devices: streams of CUDA, memory of libtorch, kernels of runtime/cuda.
+// A GPU as what computes for devices: CUDA streams, memory of libtorch, kernels of runtime/cuda.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct GpuOptions {
   bool deterministic = false;
   /// From the third step on memory has its places, in arenas. Otherwise it is libtorch's: to compare with.
   bool arenas = true;
-  /// Chunks, or stretches of them, are graphs from then on. Needs arenas.
+  /// Chunks, or segments of them, are graphs from then on. Needs arenas.
   Graphs graphs = Graphs::None;
   /// When every operation inside a graph began and ended, which costs time. Otherwise they share that of the graph.
   bool times_in_graphs = false;
@@ -28,7 +28,8 @@ struct GpuOptions {
 struct GpuCounts {
   int64_t graphs = 0;      // launched
   int64_t unrecorded = 0;  // what could not be recorded
-  int64_t strays = 0;  // pieces of memory that were not where the arena has them, and came from libtorch's allocator
+  int64_t arena_misses =
+      0;  // pieces of memory that were not where the arena has them, and came from libtorch's allocator
 };
 GpuCounts gpu_counts();
 

@@ -31,7 +31,7 @@ class GpuStream : public Stream {
   c10::cuda::CUDAStream stream_;
 };
 
-/// Beside the stream of CUDA that the calling thread uses. In a graph that is recorded there lanes become branches.
+/// Beside the CUDA stream that the calling thread uses. In a graph that is recorded there lanes become branches.
 class GpuBranch : public Branch {
  public:
   explicit GpuBranch(c10::DeviceIndex gpu);

@@ -13,8 +13,8 @@ namespace piper {
 /// Which NCCL joins them; empty: this program was built without it, and none can be joined.
 std::string nccl_here();
 
-/// Over `wires`, which carry messages of the host: that of the one device which this process has.
-std::vector<std::unique_ptr<Communicator>> join_by_nccl(std::vector<std::unique_ptr<Communicator>> wires,
-                                                        std::chrono::milliseconds patience);
+/// Over `host_communicators`, which carry messages of the host: that of the one device which this process has.
+std::vector<std::unique_ptr<Communicator>> join_by_nccl(std::vector<std::unique_ptr<Communicator>> host_communicators,
+                                                        std::chrono::milliseconds timeout);
 
 }  // namespace piper

@@ -248,7 +248,7 @@ void* ReplayMemory::serve(size_t bytes, cudaStream_t stream) {
   if (cursor_ < first_[static_cast<size_t>(op_) + 1] && pieces_[cursor_]->bytes == bytes &&
       pieces_[cursor_]->stream == stream)
     return pieces_[cursor_++]->address;
-  ++strays_;
+  ++arena_misses_;
   return nullptr;
 }
 

@@ -33,7 +33,7 @@ class ReplayMemory {
   /// The most that was alive at once in the step that was watched.
   int64_t alive_bytes() const { return alive_bytes_; }
   /// What was asked for and is not in the arena.
-  int64_t strays() const { return strays_; }
+  int64_t arena_misses() const { return arena_misses_; }
   /// How far the operation has come with what it asks for; it may go back, and ask again.
   size_t mark() const { return cursor_; }
   void go_back(size_t mark) { cursor_ = mark; }
@@ -74,7 +74,7 @@ class ReplayMemory {
   Mode mode_ = Mode::Off;
   int op_ = -1;
   size_t cursor_ = 0;
-  int64_t clock_ = 0, strays_ = 0, arena_bytes_ = 0, alive_bytes_ = 0;
+  int64_t clock_ = 0, arena_misses_ = 0, arena_bytes_ = 0, alive_bytes_ = 0;
   std::vector<size_t> first_;  // by operation: its first piece
   std::vector<std::shared_ptr<Watched>> pieces_;
   struct Arena {

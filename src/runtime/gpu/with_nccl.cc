@@ -11,12 +11,13 @@ std::string nccl_here() {
   return nccl_version();
 }
 
-std::vector<std::unique_ptr<Communicator>> join_by_nccl(std::vector<std::unique_ptr<Communicator>> wires,
-                                                        std::chrono::milliseconds patience) {
-  invariant(wires.size() == 1, "a process has one GPU");
-  wires[0] = make_nccl_communicator(
-      {make_nccl_calls(), make_nccl_device(), std::move(wires[0]), std::move(make_gpu_world(1)[0]), patience});
-  return wires;
+std::vector<std::unique_ptr<Communicator>> join_by_nccl(std::vector<std::unique_ptr<Communicator>> host_communicators,
+                                                        std::chrono::milliseconds timeout) {
+  invariant(host_communicators.size() == 1, "a process has one GPU");
+  host_communicators[0] =
+      make_nccl_communicator({make_nccl_calls(), make_nccl_device(), std::move(host_communicators[0]),
+                              std::move(make_gpu_world(1)[0]), timeout});
+  return host_communicators;
 }
 
 }  // namespace piper

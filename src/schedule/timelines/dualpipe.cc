@@ -34,7 +34,7 @@ Timeline generate_dualpipe(const TimelineRequest& request) {
   for (int rank = 0; rank < p; ++rank) {
     const bool lower = rank < p / 2;
     const int place = lower ? rank : p - 1 - rank;
-    const std::vector<Chunk> chunks = {{place, lower ? 0 : half}, {p - 1 - place, lower ? half : 0}};
+    const std::vector<StageOnRank> chunks = {{place, lower ? 0 : half}, {p - 1 - place, lower ? half : 0}};
     timeline.ranks.push_back(dualpipev_row(place, p / 2, half, chunks));
   }
   return timeline;

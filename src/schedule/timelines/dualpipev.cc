@@ -68,8 +68,8 @@ Checked check_dualpipev(const TimelineRequest& request, const SourceRange& where
 Timeline generate_dualpipev(const TimelineRequest& request) {
   Timeline timeline;
   for (int rank = 0; rank < request.ranks; ++rank) {
-    const std::vector<Chunk> chunks = {{stage_of(Placement::V, rank, 0, request.ranks)},
-                                       {stage_of(Placement::V, rank, 1, request.ranks)}};
+    const std::vector<StageOnRank> chunks = {{stage_of(Placement::V, rank, 0, request.ranks)},
+                                             {stage_of(Placement::V, rank, 1, request.ranks)}};
     timeline.ranks.push_back(dualpipev_row(rank, request.ranks, request.microbatches, chunks));
   }
   return timeline;
@@ -77,7 +77,7 @@ Timeline generate_dualpipev(const TimelineRequest& request) {
 
 }  // namespace
 
-std::vector<TimelineCell> dualpipev_row(int rank, int ranks, int microbatches, const std::vector<Chunk>& chunks) {
+std::vector<TimelineCell> dualpipev_row(int rank, int ranks, int microbatches, const std::vector<StageOnRank>& chunks) {
   Row row(chunks);
   warm_up_dualpipev(row, rank, ranks);
   steady_dualpipev(row, rank, ranks, microbatches);

@@ -10,7 +10,7 @@ namespace {
 Timeline generate_gpipe(const TimelineRequest& request) {
   Timeline timeline;
   for (int rank = 0; rank < request.ranks; ++rank) {
-    Row row({Chunk{rank}});
+    Row row({StageOnRank{rank}});
     for (int i = 0; i < request.microbatches; ++i) row.forward(0);
     for (int i = 0; i < request.microbatches; ++i) row.backward(0);
     timeline.ranks.push_back(row.take());

@@ -188,7 +188,7 @@ ActionTimeline defer_receives(const ActionTimeline& timeline) {
   return out;
 }
 
-ActionTimeline lower(const Timeline& timeline) {
+ActionTimeline lower_to_actions(const Timeline& timeline) {
   return insert_transfers(as_actions(timeline));
 }
 

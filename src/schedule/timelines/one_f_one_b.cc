@@ -11,7 +11,7 @@ namespace {
 
 std::vector<TimelineCell> row_of_one_f_one_b(int rank, const TimelineRequest& request) {
   const int warm_up = std::min(request.ranks - 1 - rank, request.microbatches);
-  Row row({Chunk{rank}});
+  Row row({StageOnRank{rank}});
   for (int i = 0; i < warm_up; ++i) row.forward(0);
   for (int i = warm_up; i < request.microbatches; ++i) {
     row.forward(0);

@@ -6,7 +6,7 @@
 
 namespace piper::timelines {
 
-Row::Row(std::vector<Chunk> chunks)
+Row::Row(std::vector<StageOnRank> chunks)
     : chunks_(std::move(chunks)), forwards_(chunks_.size(), 0), backwards_(chunks_.size(), 0) {}
 
 void Row::input(int chunk) {

@@ -10,14 +10,14 @@
 namespace piper::timelines {
 
 /// A part of the model on a rank: its stage, and the first of the microbatches it sees.
-struct Chunk {
+struct StageOnRank {
   int stage = 0;
   int first_microbatch = 0;
 };
 
 class Row {
  public:
-  explicit Row(std::vector<Chunk> chunks);
+  explicit Row(std::vector<StageOnRank> chunks);
 
   void forward(int chunk) { add(next_forward(chunk)); }
   void backward(int chunk) { add(next_backward(chunk, Pass::B)); }
@@ -40,7 +40,7 @@ class Row {
   TimelineOp next_forward(int chunk);
   TimelineOp next_backward(int chunk, Pass pass);
 
-  std::vector<Chunk> chunks_;
+  std::vector<StageOnRank> chunks_;
   std::vector<int> forwards_;
   std::vector<int> backwards_;  // B and I count together: each microbatch has one of them
   std::deque<TimelineOp> due_;

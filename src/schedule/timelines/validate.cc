@@ -12,7 +12,7 @@ namespace piper {
 namespace {
 
 /// Where a pass stands in the timeline; both from 0. Without a rank: nowhere.
-struct Place {
+struct CellIndex {
   int rank = -1;
   int cell = -1;
   explicit operator bool() const { return rank >= 0; }
@@ -29,30 +29,30 @@ void for_each_placed_op(const Timeline& timeline, Visit visit) {
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
     for (size_t cell = 0; cell < timeline.ranks[rank].size(); ++cell)
       for_each_placed_op(timeline.ranks[rank][cell], [&](const TimelineOp& op) {
-        visit(op, Place{static_cast<int>(rank), static_cast<int>(cell)});
+        visit(op, CellIndex{static_cast<int>(rank), static_cast<int>(cell)});
       });
 }
 
-std::string print(const TimelineSource& source, const Place& place) {
+std::string print(const TimelineSource& source, const CellIndex& place) {
   return source.name(place.rank, place.cell);
 }
 
 /// Points at the cell, or at the whole where nothing stands.
-Diagnostic refuse(const TimelineSource& source, const Place& place, std::string message) {
+Diagnostic refuse(const TimelineSource& source, const CellIndex& place, std::string message) {
   return error(ErrorCode::E314, place ? source.at(place.rank, place.cell) : source.whole, std::move(message));
 }
 
 /// Where every pass of every stage and microbatch stands.
-class PlaceTable {
+class CellTable {
  public:
-  explicit PlaceTable(const TimelineExtent& extent)
+  explicit CellTable(const TimelineExtent& extent)
       : extent_(extent), places_(size_t(extent.stages) * size_t(extent.microbatches)) {}
 
-  Place& at(const TimelineOp& op) {
+  CellIndex& at(const TimelineOp& op) {
     const size_t row = size_t(op.stage) * size_t(extent_.microbatches) + size_t(op.microbatch);
     return places_[row][static_cast<size_t>(op.pass)];
   }
-  Place at(const TimelineOp& op) const { return const_cast<PlaceTable*>(this)->at(op); }
+  CellIndex at(const TimelineOp& op) const { return const_cast<CellTable*>(this)->at(op); }
 
   /// The backward that a stage before waits for: B or I, whichever is there.
   TimelineOp backward(int stage, int microbatch) const {
@@ -64,7 +64,7 @@ class PlaceTable {
 
  private:
   TimelineExtent extent_;
-  std::vector<std::array<Place, 4>> places_;  // F, B, BI, BW
+  std::vector<std::array<CellIndex, 4>> places_;  // F, B, BI, BW
 };
 
 /// The extent asked for, or what the timeline mentions; refuses passes outside of it.
@@ -72,7 +72,7 @@ Result<TimelineExtent> find_extent(const Timeline& timeline, const TimelineSourc
                                    const TimelineExtent& asked) {
   TimelineExtent found = {std::max(1, asked.stages), std::max(1, asked.microbatches)};
   std::optional<Diagnostic> problem;
-  for_each_placed_op(timeline, [&](const TimelineOp& op, const Place& place) {
+  for_each_placed_op(timeline, [&](const TimelineOp& op, const CellIndex& place) {
     if (problem) return;
     if (op.stage < 0 || op.microbatch < 0 || (asked.stages > 0 && op.stage >= asked.stages) ||
         (asked.microbatches > 0 && op.microbatch >= asked.microbatches))
@@ -93,7 +93,7 @@ Result<TimelineExtent> find_extent(const Timeline& timeline, const TimelineSourc
 /// Too few passes for the extent: finds a missing forward without a table of the (perhaps huge) extent.
 Diagnostic first_missing_forward(const Timeline& timeline, const TimelineSource& source, const TimelineExtent& extent) {
   std::vector<TimelineOp> forwards;
-  for_each_placed_op(timeline, [&](const TimelineOp& op, const Place&) {
+  for_each_placed_op(timeline, [&](const TimelineOp& op, const CellIndex&) {
     if (op.pass == Pass::F) forwards.push_back(op);
   });
   std::ranges::sort(forwards);
@@ -106,7 +106,7 @@ Diagnostic first_missing_forward(const Timeline& timeline, const TimelineSource&
   }
   Diagnostic problem = refuse(source, {}, fmt::format("{} is missing", print(expected)));
   bool told = false;
-  for_each_placed_op(timeline, [&](const TimelineOp& op, const Place& place) {
+  for_each_placed_op(timeline, [&](const TimelineOp& op, const CellIndex& place) {
     if (told || op.stage != expected.stage) return;
     problem.notes.push_back(
         {source.at(place.rank, place.cell),
@@ -116,14 +116,14 @@ Diagnostic first_missing_forward(const Timeline& timeline, const TimelineSource&
   return problem;
 }
 
-Result<PlaceTable> find_places(const Timeline& timeline, const TimelineSource& source, const TimelineExtent& extent) {
+Result<CellTable> find_places(const Timeline& timeline, const TimelineSource& source, const TimelineExtent& extent) {
   size_t ops = 0;
-  for_each_placed_op(timeline, [&](const TimelineOp&, const Place&) { ++ops; });
+  for_each_placed_op(timeline, [&](const TimelineOp&, const CellIndex&) { ++ops; });
   if (size_t(extent.stages) * size_t(extent.microbatches) > ops) return first_missing_forward(timeline, source, extent);
-  PlaceTable places(extent);
+  CellTable places(extent);
   std::optional<Diagnostic> problem;
-  for_each_placed_op(timeline, [&](const TimelineOp& op, const Place& place) {
-    Place& first = places.at(op);
+  for_each_placed_op(timeline, [&](const TimelineOp& op, const CellIndex& place) {
+    CellIndex& first = places.at(op);
     if (first && !problem)
       problem =
           refuse(source, place,
@@ -135,10 +135,10 @@ Result<PlaceTable> find_places(const Timeline& timeline, const TimelineSource& s
 }
 
 /// F, and either B or I and W, all on one rank.
-Checked check_passes(const PlaceTable& places, int stage, int microbatch, const TimelineSource& source) {
+Checked check_passes(const CellTable& places, int stage, int microbatch, const TimelineSource& source) {
   const auto at = [&](Pass pass) { return places.at({stage, pass, microbatch}); };
   const auto text = [&](Pass pass) { return print(TimelineOp{stage, pass, microbatch}); };
-  const Place forward = at(Pass::F);
+  const CellIndex forward = at(Pass::F);
   const auto missing = [&](Pass pass) {
     const Pass other = forward ? Pass::F : at(Pass::B) ? Pass::B : at(Pass::BI) ? Pass::BI : Pass::BW;
     if (!at(other)) return refuse(source, {}, fmt::format("{} is missing", text(pass)));
@@ -162,7 +162,7 @@ Checked check_passes(const PlaceTable& places, int stage, int microbatch, const 
 }
 
 /// Microbatches take one way through the ranks, or one of two.
-Checked check_routes(const PlaceTable& places, const TimelineSource& source) {
+Checked check_routes(const CellTable& places, const TimelineSource& source) {
   const auto& [stages, microbatches] = places.extent();
   const auto rank_at = [&](int stage, int microbatch) { return places.at({stage, Pass::F, microbatch}).rank; };
   // The first stage at which two microbatches go to different ranks.
@@ -178,8 +178,8 @@ Checked check_routes(const PlaceTable& places, const TimelineSource& source) {
     if (!other) other = microbatch;
     const int from_other = fork(*other, microbatch);
     if (from_other == stages) continue;
-    const Place place = places.at({from_other, Pass::F, microbatch});
-    const Place zero = places.at({from_first, Pass::F, 0});
+    const CellIndex place = places.at({from_other, Pass::F, microbatch});
+    const CellIndex zero = places.at({from_first, Pass::F, 0});
     return refuse(source, place,
                   fmt::format("stage {} runs on rank {} for microbatch {} but on rank {} for microbatch {}", from_other,
                               rank_at(from_other, *other), *other, rank_at(from_other, microbatch), microbatch))
@@ -193,7 +193,7 @@ Checked check_routes(const PlaceTable& places, const TimelineSource& source) {
 /// Runs the timeline without a clock: every rank goes on as long as what its next cell needs is done.
 class Execution {
  public:
-  Execution(const Timeline& timeline, const PlaceTable& places, const TimelineSource& source)
+  Execution(const Timeline& timeline, const CellTable& places, const TimelineSource& source)
       : timeline_(timeline),
         places_(places),
         source_(source),
@@ -225,7 +225,7 @@ class Execution {
   const TimelineCell& cell(int rank) const { return timeline_.ranks[rank][next_[rank]]; }
 
   bool done(const TimelineOp& op) const {
-    const Place place = places_.at(op);
+    const CellIndex place = places_.at(op);
     return place.cell < next_[place.rank];
   }
 
@@ -266,7 +266,7 @@ class Execution {
     queue_.push_back(rank);
   }
 
-  /// Follows who waits for whom until a rank comes up again, and tells that circle.
+  /// Follows who waits for whom until a rank comes up again, and tells that cycle.
   Diagnostic deadlock(int rank) const {
     std::vector<int> chain;
     while (std::ranges::find(chain, rank) == chain.end()) {
@@ -274,7 +274,7 @@ class Execution {
       rank = places_.at(waits(cell(rank))->needed).rank;
     }
     chain.erase(chain.begin(), std::ranges::find(chain, rank));
-    const auto place = [&](int waiting) { return Place{waiting, next_[waiting]}; };
+    const auto place = [&](int waiting) { return CellIndex{waiting, next_[waiting]}; };
     Diagnostic problem = refuse(source_, place(chain.front()), "deadlock: " + tell(chain.front()));
     for (size_t i = 1; i < chain.size(); ++i)
       problem.notes.push_back({source_.at(chain[i], next_[chain[i]]), tell(chain[i])});
@@ -284,12 +284,12 @@ class Execution {
   std::string tell(int rank) const {
     const Wait wait = *waits(cell(rank));
     return fmt::format("{} at {} waits for {}, which comes later at {}", print(wait.op),
-                       print(source_, Place{rank, next_[rank]}), print(wait.needed),
+                       print(source_, CellIndex{rank, next_[rank]}), print(wait.needed),
                        print(source_, places_.at(wait.needed)));
   }
 
   const Timeline& timeline_;
-  const PlaceTable& places_;
+  const CellTable& places_;
   const TimelineSource& source_;
   std::vector<int> next_;
   std::vector<char> queued_;
@@ -304,7 +304,7 @@ Checked validate(const Timeline& timeline, const TimelineSource& source, const T
       return refuse(source, {}, fmt::format("rank {} has no passes", rank))
           .help("every rank needs a line with its passes; leave out ranks that have none");
   PIPER_TRY(const TimelineExtent extent, find_extent(timeline, source, asked));
-  PIPER_TRY(const PlaceTable places, find_places(timeline, source, extent));
+  PIPER_TRY(const CellTable places, find_places(timeline, source, extent));
   for (int stage = 0; stage < extent.stages; ++stage)
     for (int microbatch = 0; microbatch < extent.microbatches; ++microbatch)
       PIPER_CHECK(check_passes(places, stage, microbatch, source));

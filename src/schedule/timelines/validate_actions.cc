@@ -210,16 +210,16 @@ class ActionCheck {
     for (int rank = 0; rank < ranks; ++rank) {
       if (finished(rank)) continue;
       // Follows who waits for whom until a rank comes up again.
-      std::vector<int> circle;
-      for (; std::ranges::find(circle, rank) == circle.end(); rank = missing(rank)->rank) circle.push_back(rank);
-      circle.erase(circle.begin(), std::ranges::find(circle, rank));
+      std::vector<int> cycle;
+      for (; std::ranges::find(cycle, rank) == cycle.end(); rank = missing(rank)->rank) cycle.push_back(rank);
+      cycle.erase(cycle.begin(), std::ranges::find(cycle, rank));
       const auto wait = [&](int waiting) {
         return fmt::format("{} waits for {}, which comes later", tell({waiting, next[size_t(waiting)]}),
                            tell(*missing(waiting)));
       };
-      Diagnostic problem = refuse({circle[0], next[size_t(circle[0])]}, "deadlock: " + wait(circle[0]));
-      for (size_t i = 1; i < circle.size(); ++i)
-        problem.notes.push_back({source_.at(circle[i], next[size_t(circle[i])]), wait(circle[i])});
+      Diagnostic problem = refuse({cycle[0], next[size_t(cycle[0])]}, "deadlock: " + wait(cycle[0]));
+      for (size_t i = 1; i < cycle.size(); ++i)
+        problem.notes.push_back({source_.at(cycle[i], next[size_t(cycle[i])]), wait(cycle[i])});
       return problem;
     }
     return Ok{};

@@ -52,8 +52,8 @@ Timeline follow_rule(const TimelineRequest& request) {
   const int microbatches = std::max(request.microbatches, 2 * request.ranks - 1);
   Timeline timeline;
   for (int rank = 0; rank < request.ranks; ++rank) {
-    Row row(
-        {Chunk{stage_of(Placement::V, rank, 0, request.ranks)}, Chunk{stage_of(Placement::V, rank, 1, request.ranks)}});
+    Row row({StageOnRank{stage_of(Placement::V, rank, 0, request.ranks)},
+             StageOnRank{stage_of(Placement::V, rank, 1, request.ranks)}});
     warm_up_zb_v(row, request.ranks, rank);
     steady_zb_v(row, request.ranks, rank, microbatches);
     drain_zb_v(row, request.ranks, rank);

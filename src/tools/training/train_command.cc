@@ -20,11 +20,11 @@
 #include "cost/cost_table.h"
 #include "cost/load_cluster.h"
 #include "tools/commands.h"
-#include "train/devices/join_mpi.h"
-#include "tools/training/load_training.h"
 #include "tools/supervise.h"
-#include "train/devices/use_gpu.h"
+#include "tools/training/load_training.h"
 #include "trace/chrome.h"
+#include "train/devices/join_mpi.h"
+#include "train/devices/use_gpu.h"
 #include "train/loop/flight_record.h"
 #include "train/loop/measured.h"
 #include "train/loop/plant_fault.h"
@@ -74,13 +74,13 @@ Checked read_costs(const TrainCommand& command, TrainingOptions& options) {
 }
 
 /// The processes of the job, or none if this one is all.
-Result<std::unique_ptr<World>> join(const TrainInput& input, const LoadedTraining& loaded, const Patience& patience) {
+Result<std::unique_ptr<World>> join(const TrainInput& input, const LoadedTraining& loaded, const Timeouts& timeout) {
   if (input.backend == "local") return std::unique_ptr<World>();
   if (loaded.emulate)
     return error(ErrorCode::E805, {}, "a network is emulated between threads of one process only")
         .help("leave --emulate out, or --backend mpi");
   say_joining(launched_rank().value_or(0));
-  return join_mpi(limit_at_start(patience));
+  return join_mpi(limit_at_start(timeout));
 }
 
 /// What the processes of a job must have in common.
@@ -331,12 +331,12 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
                           .graphs = graphs_named(command.input.graphs),
                           .times_in_graphs = !command.trace.empty() || loaded.config.run.trace,
                           .world = world,
-                          .patience = patience_of(command.patience)});
+                          .timeout = timeouts_of(command.timeout)});
     if (!found) return refusal(found.error());
     gpu = std::move(*found);
     options.processor = gpu.get();
   }
-  options.job.patience = patience_of(command.patience);
+  options.job.timeout = timeouts_of(command.timeout);
   options.job.run.recorded_steps = 3;
   options.emulate = loaded.emulate;
   options.threads = command.input.threads;
@@ -377,7 +377,7 @@ int run(const TrainCommand& command) {
   if (const auto fault = planted_here(command, launched_rank().value_or(0));
       fault && fault->when == PlantedFault::When::Joining)
     strike(*fault);
-  auto joined = join(command.input, *loaded, patience_of(command.patience));
+  auto joined = join(command.input, *loaded, timeouts_of(command.timeout));
   if (!joined && command.input.backend != "local") end_before(joined.error(), color);
   if (!joined) return report_text(joined.error(), color);
   World* const world = joined->get();

@@ -24,7 +24,7 @@ struct GpuUse {
   int gpu = 0;                   // of those that this process sees, where all devices share one
   /// Processes with a GPU each; none: all devices share one.
   World* world = nullptr;
-  Patience patience = {};  // for the others
+  Timeouts timeout = {};  // for the others
   /// Computations are measured alone while turns are taken; none: never.
   const Turns* turns = nullptr;
 };

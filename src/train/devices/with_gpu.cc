@@ -15,7 +15,7 @@ Result<std::unique_ptr<Processor>> use_gpu(const GpuUse& use) {
                      .turns = use.turns};
   if (use.world) {
     if (nccl_here().empty()) return built_without_nccl();
-    PIPER_TRY(options.gpu, take_gpu(*use.world, visible_gpus(), use.patience));
+    PIPER_TRY(options.gpu, take_gpu(*use.world, visible_gpus(), use.timeout));
   }
   return make_gpu_processor(options);
 }

@@ -8,9 +8,9 @@
 
 namespace piper {
 
-Result<std::unique_ptr<World>> join_mpi(std::chrono::milliseconds patience) {
+Result<std::unique_ptr<World>> join_mpi(std::chrono::milliseconds timeout) {
   try {
-    auto world = std::make_unique<MpiWorld>(patience);
+    auto world = std::make_unique<MpiWorld>(timeout);
     const int launched = launched_ranks().value_or(1);
     if (launched > world->ranks())
       return error(ErrorCode::E805, {},
@@ -21,9 +21,9 @@ Result<std::unique_ptr<World>> join_mpi(std::chrono::milliseconds patience) {
   } catch (const NobodyCame& problem) {
     const std::vector<std::string> stopped = Launcher().stopped();
     return error(ErrorCode::E805, {},
-                 fmt::format("{} in {:.1f} s{}{}", problem.what(), 1e-3 * static_cast<double>(patience.count()),
+                 fmt::format("{} in {:.1f} s{}{}", problem.what(), 1e-3 * static_cast<double>(timeout.count()),
                              stopped.empty() ? "" : "; stopped on this host: ", fmt::join(stopped, ", ")))
-        .help("look whether all of them are alive and can reach each other; --patience gives them more time");
+        .help("look whether all of them are alive and can reach each other; --timeout gives them more time");
   } catch (const CommunicationError& problem) {
     return error(ErrorCode::E805, {}, problem.what()).help("start the program with mpirun or piper launch");
   }

@@ -1,4 +1,4 @@
-// What `piper train` would refuse, found without numbers and without a device.
+// What `piper train` would refuse, found without values and without a device.
 #pragma once
 
 #include <optional>

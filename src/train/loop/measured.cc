@@ -18,7 +18,7 @@ Nanoseconds beginning(const std::vector<DeviceFlight>& flights, int64_t step) {
 }
 
 /// For every operation: what ended last of all that it waits for.
-void find_causes(const Plan& plan, const std::vector<DeviceFlight>& flights, sim::OpTimes& times,
+void find_causes(const Plan& plan, const std::vector<DeviceFlight>& flights, sim::SimulatedTimes& times,
                  const std::map<int, int>& last_to_come) {
   times.cause.assign(times.start.size(), -1);
   for (size_t lane = 0; lane < flights.size(); ++lane) {

@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 600s;  // for the clocks of all, and what everybody keeps of a run
+constexpr auto timeout = 600s;  // for the clocks of all, and what everybody keeps of a run
 
 /// What rank 0 hands out.
 struct Handout {
@@ -84,7 +84,7 @@ Checked all_fine(World& world, const std::string& complaint, std::chrono::millis
 
 }  // namespace
 
-std::chrono::milliseconds limit_at_start(const Patience& of_job) {
+std::chrono::milliseconds limit_at_start(const Timeouts& of_job) {
   return std::chrono::milliseconds(static_cast<int64_t>(1e3 * of_job.first));
 }
 
@@ -100,7 +100,7 @@ std::string name_of_process(const World& world) {
 
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Identity& identity,
-                                          const Patience& of_job, bool other_plan, const Fits& fits) try {
+                                          const Timeouts& of_job, bool other_plan, const Fits& fits) try {
   const std::chrono::milliseconds limit = limit_at_start(of_job);
   if (world.rank() == 0) {
     auto prepared = prepare_training(model, schedule, options, {true, fits});
@@ -128,7 +128,7 @@ Result<PreparedTraining> prepare_together(World& world, const TrainableModel& mo
   return cannot_begin(problem);
 }
 
-Checked check_alike(World& world, const Identity& identity, const Patience& of_job) try {
+Checked check_alike(World& world, const Identity& identity, const Timeouts& of_job) try {
   const std::chrono::milliseconds limit = limit_at_start(of_job);
   const std::vector<Handout> handed =
       unpack_all<Handout>(world.broadcast(pack_all(std::vector{Handout{identity, {}, 0}}), limit));
@@ -151,7 +151,7 @@ Checked check_processes(const World& world, int devices, const Processor& proces
       .help("start at most as many processes as there are devices; a process may have several");
 }
 
-Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Patience& of_job) try {
+Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Timeouts& of_job) try {
   const std::chrono::milliseconds limit = limit_at_start(of_job);
   const auto gathered = world.gather(pack_all(std::vector{GpuClaim{name_of_process(world), visible}}), limit);
   std::vector<GpuClaim> claims;
@@ -166,7 +166,7 @@ Result<int> take_gpu(World& world, const std::vector<std::string>& visible, cons
   return cannot_begin(problem);
 }
 
-Checked check_memory_together(World& world, const MemoryClaim& mine, const Patience& of_job) try {
+Checked check_memory_together(World& world, const MemoryClaim& mine, const Timeouts& of_job) try {
   const std::chrono::milliseconds limit = limit_at_start(of_job);
   std::vector<MemoryClaim> claims;
   for (const auto& bytes : world.gather(pack_all(std::vector{mine}), limit))
@@ -182,8 +182,8 @@ Checked check_memory_together(World& world, const MemoryClaim& mine, const Patie
 std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, Processor& processor, JobOptions& job) {
   job.share_progress = progress_shared_in(world);
   if (world.rank() != 0) job.judges = Judges::Silence;
-  // of a GPU only the beginning goes over the wire, and nobody watches that
-  const std::chrono::milliseconds limit = limit_at_start(job.patience);
+  // of a GPU only the beginning goes over the host, and nobody watches that
+  const std::chrono::milliseconds limit = limit_at_start(job.timeout);
   return processor.join(world.make(devices, processor.place().is_cpu() ? until_the_job_fails : limit), limit);
 }
 
@@ -192,11 +192,11 @@ Together::Together(World& world, Job& job)
   job.when_it_fails([ranks = ranks_](const std::string& reason) { ranks->abort(reason); });
   std::vector<int> all(static_cast<size_t>(world.ranks()));
   std::iota(all.begin(), all.end(), 0);
-  circle_ = ranks_->make_circle(all);
+  group_ = ranks_->make_group(all);
   at_start_ = compare_clocks();
   Packing packed;
   packed.add(at_start_);
-  const std::string clocks = world.broadcast(packed.take(), patience);
+  const std::string clocks = world.broadcast(packed.take(), timeout);
   std::vector<Clock> by_rank;
   Unpacking(clocks).take(by_rank);
   mine_ = by_rank.at(static_cast<size_t>(world.rank()));
@@ -206,9 +206,9 @@ Together::Together(World& world, Job& job)
 /// From now on the silence of a process is noticed where it is watched for: at rank 0, and of rank 0 everywhere.
 void Together::hear_of_each_other(const Job& job) {
   const auto somebody_is_missing = [&] {
-    std::vector<Heard> heard = world_.heard();
+    std::vector<PeerHeartbeat> heard = world_.heartbeats();
     if (world_.rank() != 0) heard.resize(1);
-    return std::any_of(heard.begin(), heard.end(), [](const Heard& of) { return of.block.empty(); });
+    return std::any_of(heard.begin(), heard.end(), [](const PeerHeartbeat& of) { return of.block.empty(); });
   };
   do {
     job.progress();  // which tells the others
@@ -218,37 +218,38 @@ void Together::hear_of_each_other(const Job& job) {
 
 int Together::greatest(int here) {
   auto number = static_cast<double>(here);
-  ranks_->all_reduce(circle_, number_++, std::as_writable_bytes(std::span(&number, 1)), Number::Float64, Combine::Max);
+  ranks_->all_reduce(group_, sequence_++, std::as_writable_bytes(std::span(&number, 1)), DataType::Float64,
+                     Combine::Max);
   return static_cast<int>(number);
 }
 
-void Together::sum(std::span<std::byte> numbers, Number of) {
-  ranks_->all_reduce(circle_, number_++, numbers, of);
+void Together::sum(std::span<std::byte> numbers, DataType dtype) {
+  ranks_->all_reduce(group_, sequence_++, numbers, dtype);
 }
 
 /// Rank 0 asks everybody for the time, several times; the answer that came soonest counts.
 std::vector<Together::Clock> Together::compare_clocks() {
   constexpr int questions = 10;
   std::vector<Clock> out(static_cast<size_t>(world_.ranks()));
-  const int64_t first = number_;
-  number_ += questions;
+  const int64_t first = sequence_;
+  sequence_ += questions;
   Nanoseconds time = 0;
   const auto bytes = std::as_writable_bytes(std::span(&time, 1));
   if (world_.rank() != 0) {
-    for (int64_t number = first; number < number_; ++number) {
-      ranks_->receive(0, number, bytes);
+    for (int64_t sequence = first; sequence < sequence_; ++sequence) {
+      ranks_->receive(0, sequence, bytes);
       time = now();
-      ranks_->send(0, number, bytes);
+      ranks_->send(0, sequence, bytes);
     }
     return out;
   }
   for (int rank = 1; rank < world_.ranks(); ++rank) {
     Clock& clock = out[static_cast<size_t>(rank)];
     clock.error = std::numeric_limits<Nanoseconds>::max();
-    for (int64_t number = first; number < number_; ++number) {
+    for (int64_t sequence = first; sequence < sequence_; ++sequence) {
       const Nanoseconds asked = now();
-      ranks_->send(rank, number, bytes);
-      ranks_->receive(rank, number, bytes);
+      ranks_->send(rank, sequence, bytes);
+      ranks_->receive(rank, sequence, bytes);
       const Nanoseconds answered = now();
       if ((answered - asked) / 2 >= clock.error) continue;
       clock = {time - (asked + answered) / 2, (answered - asked) / 2};
@@ -259,7 +260,7 @@ std::vector<Together::Clock> Together::compare_clocks() {
 
 std::vector<DeviceFlight> Together::gather(const std::vector<DeviceFlight>& mine) {
   const std::vector<Clock> at_end = compare_clocks();
-  const auto all = world_.gather(pack_all(mine), patience);
+  const auto all = world_.gather(pack_all(mine), timeout);
   std::vector<DeviceFlight> out;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank]) continue;
@@ -280,7 +281,7 @@ std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress
       device.moved = world.moved();
     }
     world.post(pack_all(mine), world.rank() == 0 ? World::To::Everybody : World::To::RankZero);
-    const std::vector<Heard> heard = world.heard();
+    const std::vector<PeerHeartbeat> heard = world.heartbeats();
     std::vector<DeviceProgress> all;
     for (size_t rank = 0; rank < heard.size(); ++rank) {
       if (static_cast<int>(rank) == world.rank()) {

@@ -19,29 +19,29 @@
 namespace piper {
 
 /// How long everybody waits for the slowest before the first step.
-std::chrono::milliseconds limit_at_start(const Patience& of_job);
+std::chrono::milliseconds limit_at_start(const Timeouts& of_job);
 
 /// What processes must have in common, with a name for each.
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
 /// Rank 0 captures, compiles and hands out the plan; all others capture what it needs. All check that they are alike.
-/// E805 at every rank if one of them is not, fails, or does not come while the patience for something new lasts.
+/// E805 at every rank if one of them is not, fails, or does not come while the timeout for something new lasts.
 /// `other_plan`: a planted fault.
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Identity& identity,
-                                          const Patience& of_job, bool other_plan = false, const Fits& fits = nullptr);
+                                          const Timeouts& of_job, bool other_plan = false, const Fits& fits = nullptr);
 
 /// E805 at every rank if one of them has something else than rank 0. For processes that have made the same plan each.
-Checked check_alike(World& world, const Identity& identity, const Patience& of_job);
+Checked check_alike(World& world, const Identity& identity, const Timeouts& of_job);
 
 /// E805: more processes than devices; or, where each process has one GPU, not as many.
 Checked check_processes(const World& world, int devices, const Processor& processor);
 
 /// Every process gets a GPU of its own: which of those that it sees. E807 at every rank if there are too few.
-Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Patience& of_job);
+Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Timeouts& of_job);
 
 /// E405 at every rank if the processes of one of the hosts need more than it has.
-Checked check_memory_together(World& world, const MemoryClaim& mine, const Patience& of_job);
+Checked check_memory_together(World& world, const MemoryClaim& mine, const Timeouts& of_job);
 
 class Together {
  public:
@@ -56,7 +56,7 @@ class Together {
   /// Of all processes' numbers, at every one.
   int greatest(int here);
   /// The sums of all processes' numbers, at every one.
-  void sum(std::span<std::byte> numbers, Number of);
+  void sum(std::span<std::byte> numbers, DataType dtype);
   /// At rank 0 those of all processes, on its clock; elsewhere nothing. Those of processes that do not answer are
   /// missing.
   std::vector<DeviceFlight> gather(const std::vector<DeviceFlight>& mine);
@@ -77,14 +77,14 @@ class Together {
 
   World& world_;
   std::shared_ptr<Communicator> ranks_;  // one device for each process
-  int circle_ = -1;
-  int64_t number_ = 0;
+  int group_ = -1;
+  int64_t sequence_ = 0;
   std::vector<Clock> at_start_;  // by rank, at rank 0
   Clock mine_;
   double clock_error_ = 0;
 };
 
-/// Patience of calls that the watchdog of a job ends: it knows how long they may take.
+/// Timeouts of calls that the watchdog of a job ends: it knows how long they may take.
 constexpr std::chrono::milliseconds until_the_job_fails = std::chrono::hours(24 * 365);
 
 /// For JobOptions: everybody tells rank 0, which tells everybody. The world outlives it.

@@ -56,7 +56,7 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   const Fits fits = [&](const Plan& plan) { return check_memory({claim(plan)}); };
   PIPER_TRY(PreparedTraining prepared,
             options.world
-                ? prepare_together(*options.world, model, chosen, compiling, options.identity, options.job.patience,
+                ? prepare_together(*options.world, model, chosen, compiling, options.identity, options.job.timeout,
                                    options.fault && options.fault->kind == PlantedFault::Kind::Plan, fits)
                 : prepare_training(model, chosen, compiling, {true, fits}));
   const Nanoseconds planned = now();
@@ -64,7 +64,7 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   PIPER_CHECK(check_device_count(train, *prepared.plan));
   if (options.world) {
     PIPER_CHECK(check_processes(*options.world, device_count(*prepared.plan), processor_of(options)));
-    PIPER_CHECK(check_memory_together(*options.world, claim(*prepared.plan), options.job.patience));
+    PIPER_CHECK(check_memory_together(*options.world, claim(*prepared.plan), options.job.timeout));
   }
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
@@ -83,7 +83,7 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
       processor_(processor_of(options)),
       computations_(*prepared_.captured, model_.initialize, processor_.place()) {
   LocalOptions local;
-  local.patience = until_the_job_fails;
+  local.timeout = until_the_job_fails;
   if (options.emulate)
     local.seconds = [seconds = communication_seconds(plan(), *options.emulate)](int64_t number) {
       return seconds[static_cast<size_t>(number) % seconds.size()];
@@ -179,7 +179,7 @@ std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flig
       row.push_back(human_bytes(flights[d].arena_bytes));
       row.push_back(fmt::format("{:.3f} x", static_cast<double>(flights[d].arena_bytes) /
                                                 static_cast<double>(std::max<int64_t>(flights[d].alive_bytes, 1))));
-      row.push_back(fmt::format("{}", flights[d].strays));
+      row.push_back(fmt::format("{}", flights[d].arena_misses));
     }
     table.add(row);
   }

@@ -23,7 +23,7 @@ Processor* gpu() {
   static const std::unique_ptr<Processor> found = find({.deterministic = true, .arenas = false});
   return found.get();
 }
-/// The same, where memory has its places from the third step on, and chunks, or stretches of them, may be graphs.
+/// The same, where memory has its places from the third step on, and chunks, or segments of them, may be graphs.
 Processor* gpu_with(Graphs graphs) {
   static const std::unique_ptr<Processor> arenas = find({.deterministic = true}),
                                           chunks = find({.deterministic = true, .graphs = Graphs::Chunk}),
@@ -92,7 +92,7 @@ TEST_P(GpuMatrix, GraphsGiveTheSameBits) {
     const Trained run = trained(c, leg, true, gpu_with(graphs), 5);
     EXPECT_EQ(gpu_counts().graphs > before.graphs, graphs != Graphs::None);
     EXPECT_EQ(gpu_counts().unrecorded, before.unrecorded);
-    EXPECT_EQ(gpu_counts().strays, before.strays);
+    EXPECT_EQ(gpu_counts().arena_misses, before.arena_misses);
     EXPECT_EQ(run.losses, plain.losses);
     EXPECT_EQ(run.norms, plain.norms);
     EXPECT_EQ(run.bits, plain.bits);

@@ -67,7 +67,7 @@ class CarriedCalls : public NcclCalls {
     mine->ranks = static_cast<size_t>(ranks);
     std::vector<int> all(mine->ranks);
     std::iota(all.begin(), all.end(), 0);
-    mine->carrier->make_circle(all);
+    mine->carrier->make_group(all);
     comm = mine;
     return {};
   }
@@ -163,8 +163,8 @@ TEST_P(GpuNcclPlans, GiveTheBitsOfDevicesInOneJob) {
   settings.job.run.processor = gpu();
   const Trained together = train(model_of(subject), model, plan, settings);
   Carriers carriers;
-  const auto join = [&](std::unique_ptr<Communicator> wire) {
-    return make_nccl_communicator({std::make_shared<CarriedCalls>(carriers), make_nccl_device(), std::move(wire),
+  const auto join = [&](std::unique_ptr<Communicator> host) {
+    return make_nccl_communicator({std::make_shared<CarriedCalls>(carriers), make_nccl_device(), std::move(host),
                                    std::move(make_gpu_world(1)[0]), std::chrono::seconds(60)});
   };
   const Ran apart = run_apart(join, model_of(subject), model, plan, settings);

@@ -21,7 +21,7 @@ using testing::IsEmpty;
 using testing::Not;
 
 auto over(NcclStandIn& nccl) {
-  return [&](std::unique_ptr<Communicator> wire) { return nccl.communicator(std::move(wire)); };
+  return [&](std::unique_ptr<Communicator> host) { return nccl.communicator(std::move(host)); };
 }
 
 void expect_equal_to_threads(const TrainableModel& model, const CapturedModel& captured,

@@ -23,7 +23,7 @@ class OneDevice : public World {
   std::string broadcast(std::string bytes, std::chrono::milliseconds) override { return bytes; }
   std::vector<std::optional<std::string>> gather(const std::string&, std::chrono::milliseconds) override { return {}; }
   void post(std::string, To) override {}
-  std::vector<Heard> heard() const override { return {}; }
+  std::vector<PeerHeartbeat> heartbeats() const override { return {}; }
   int64_t moved() const override { return 0; }
   [[noreturn]] void end_everywhere(int code) override { std::_Exit(code); }
 
@@ -34,20 +34,20 @@ class OneDevice : public World {
 
 }  // namespace
 
-Ran run_apart(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> wire)>& join,
+Ran run_apart(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> host)>& join,
               const TrainableModel& model, const CapturedModel& captured, const std::shared_ptr<const Plan>& plan,
               const TrainSettings& settings) {
   LocalOptions options;
-  options.patience = std::chrono::seconds(60);
-  std::vector<std::unique_ptr<Communicator>> wires =
+  options.timeout = std::chrono::seconds(60);
+  std::vector<std::unique_ptr<Communicator>> host_communicators =
       make_local_world(static_cast<int>(template_of_device(*plan).size()), options);
   Ran out;
-  out.devices.resize(wires.size());
-  out.problems.resize(wires.size());
+  out.devices.resize(host_communicators.size());
+  out.problems.resize(host_communicators.size());
   std::vector<std::thread> threads;
-  for (size_t d = 0; d < wires.size(); ++d)
+  for (size_t d = 0; d < host_communicators.size(); ++d)
     threads.emplace_back([&, d] {
-      OneDevice here(join(std::move(wires[d])));
+      OneDevice here(join(std::move(host_communicators[d])));
       TrainSettings mine = settings;
       mine.world = &here;
       try {

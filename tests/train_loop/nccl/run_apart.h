@@ -15,7 +15,7 @@ struct Ran {
   std::vector<std::string> problems;  // by device; empty: none
 };
 /// `join`: a device's communicator, over one that carries messages of the host.
-Ran run_apart(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> wire)>& join,
+Ran run_apart(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> host)>& join,
               const TrainableModel& model, const CapturedModel& captured, const std::shared_ptr<const Plan>& plan,
               const TrainSettings& settings);
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "comm/processes/process_world.h"
-#include "comm/tcp/tcp_wire.h"
+#include "comm/tcp/tcp_transport.h"
 #include "comm_nccl/stand_in.h"
 #include "models/configurations.h"
 #include "python/raised.h"
@@ -28,17 +28,17 @@ class GpuInPlace : public Processor {
   std::unique_ptr<Stream> make_stream(const StreamMaking& making) override { return host_.make_stream(making); }
   std::unique_ptr<DeviceSide> make_side(size_t ops) override { return host_.make_side(ops); }
   Graphs graphs() const override { return host_.graphs(); }
-  std::unique_ptr<RecordedWork> make_recorded() override { return host_.make_recorded(); }
+  std::unique_ptr<CudaGraph> make_graph() override { return host_.make_graph(); }
   std::unique_ptr<RecordedSeeds> make_seeds(size_t count) override { return host_.make_seeds(count); }
   bool memory_belongs_to_streams() const override { return host_.memory_belongs_to_streams(); }
   std::vector<std::unique_ptr<Communicator>> make_world(int, LocalOptions) override {
     throw std::logic_error("the devices are in several processes");
   }
-  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> wires,
+  std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> host_communicators,
                                                   std::chrono::milliseconds) override {
-    EXPECT_EQ(wires.size(), 1u);
-    wires[0] = nccl_.communicator(std::move(wires[0]));
-    return wires;
+    EXPECT_EQ(host_communicators.size(), 1u);
+    host_communicators[0] = nccl_.communicator(std::move(host_communicators[0]));
+    return host_communicators;
   }
   void enter_thread() override { host_.enter_thread(); }
   void warm_up() override { host_.warm_up(); }
@@ -140,8 +140,8 @@ TEST_P(NcclTrainer, EqualsThreads) {
   for (size_t rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       const auto world = std::make_shared<ProcessWorld>(
-          [&] { return make_tcp_wire(static_cast<int>(rank), doors[rank], addresses, std::chrono::minutes(1)); });
-      EXPECT_EQ(unwrap(take_gpu(*world, visible, patience_of(10))), static_cast<int>(rank));
+          [&] { return make_tcp_transport(static_cast<int>(rank), doors[rank], addresses, std::chrono::minutes(1)); });
+      EXPECT_EQ(unwrap(take_gpu(*world, visible, timeouts_of(10))), static_cast<int>(rank));
       Tensors mine = first;
       if (rank != 0)  // those of rank 0 count
         for (auto& [name, value] : mine) value = at::zeros_like(value);
@@ -164,7 +164,7 @@ TEST(Trainer, KeepsTheProcessesItTrainsWith) {
   const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
   const auto process = [&](int rank) {
     auto world = std::make_shared<ProcessWorld>(
-        [&] { return make_tcp_wire(rank, doors[rank], addresses, std::chrono::minutes(1)); });
+        [&] { return make_tcp_transport(rank, doors[rank], addresses, std::chrono::minutes(1)); });
     const std::weak_ptr<World> kept = world;
     Trainer trainer(plan, first, {}, std::move(world));
     EXPECT_FALSE(kept.expired());

@@ -31,9 +31,9 @@ class Gpu : public NcclDevice {
     return memory.at;
   }
 
-  void add(const std::byte* from, std::byte* to, size_t bytes, Number of) override {
+  void add(const std::byte* from, std::byte* to, size_t bytes, DataType dtype) override {
     const std::byte* const one[] = {from};
-    gpu::add_sum(one, to, bytes, of, current_queue().stream);
+    gpu::add_sum(one, to, bytes, dtype, current_queue().stream);
   }
 
   void copy_rows(const std::byte* from, size_t from_pitch, std::byte* to, size_t to_pitch, size_t width,

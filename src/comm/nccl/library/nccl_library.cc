@@ -11,13 +11,13 @@
 namespace piper {
 namespace {
 
-ncclDataType_t type_of(Number of) {
-  switch (of) {
-    case Number::Float64:
+ncclDataType_t type_of(DataType dtype) {
+  switch (dtype) {
+    case DataType::Float64:
       return ncclFloat64;
-    case Number::Float32:
+    case DataType::Float32:
       return ncclFloat32;
-    case Number::BFloat16:
+    case DataType::BFloat16:
       return ncclBfloat16;
   }
   internal_error("a type of numbers");
@@ -62,12 +62,12 @@ class Library : public NcclCalls {
   NcclStatus group_start() override { return status_of(ncclGroupStart(), nullptr); }
   NcclStatus group_end() override { return status_of(ncclGroupEnd(), nullptr); }
 
-  NcclStatus all_reduce(const void* from, void* to, size_t count, Number what, Combine how, Comm comm,
+  NcclStatus all_reduce(const void* from, void* to, size_t count, DataType what, Combine how, Comm comm,
                         Stream stream) override {
     const ncclRedOp_t op = how == Combine::Sum ? ncclSum : ncclMax;
     return status_of(ncclAllReduce(from, to, count, type_of(what), op, of(comm), on(stream)), of(comm));
   }
-  NcclStatus reduce_scatter(const void* from, void* to, size_t count, Number what, Comm comm, Stream stream) override {
+  NcclStatus reduce_scatter(const void* from, void* to, size_t count, DataType what, Comm comm, Stream stream) override {
     return status_of(ncclReduceScatter(from, to, count, type_of(what), ncclSum, of(comm), on(stream)), of(comm));
   }
   NcclStatus all_gather(const void* from, void* to, size_t bytes, Comm comm, Stream stream) override {

@@ -13,7 +13,7 @@ std::string first_not_finite(const CapturedModel& captured, std::string_view chu
   auto program = captured.program(ChunkId(id), pass, culprit.place.samples, culprit.place.parts);
   if (!work || !program) return "";
   std::vector<at::Tensor> gradients, writes;
-  const PassBody& body = (*program)->body();
+  const ChunkIr& body = (*program)->body();
   for (const auto& use : body.gradients)
     gradients.push_back(
         at::zeros(body[use.inside].layout.sizes, static_cast<c10::ScalarType>(body[use.inside].layout.element)));

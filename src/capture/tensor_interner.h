@@ -10,9 +10,9 @@
 namespace piper {
 
 /// The tensors and storages of a graph that is being recorded, by what libtorch has for them.
-class KnownTensors {
+class TensorInterner {
  public:
-  explicit KnownTensors(OperatorGraph& graph) : graph_(graph) {}
+  explicit TensorInterner(OperatorGraph& graph) : graph_(graph) {}
 
   TensorId add(const at::Tensor& tensor, TensorKind kind, CallId producer);
   /// What a call returns. A view that was made before is the same tensor.

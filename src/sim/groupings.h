@@ -1,8 +1,8 @@
-// Where communications take place: who meets whom.
+// Where communications take grouping: who meets whom.
 //
-// A communication is one thing on all its devices, but falls into circles that do not wait for each other: the parts of
-// a collective's partition; the senders and receivers of a transfer that share samples. Many communications of a plan
-// have the same circles; a place is what they share.
+// A communication is one thing on all its devices, but falls into process groups that do not wait for each other: the
+// parts of a collective's partition; the senders and receivers of a transfer that share samples. Many communications of
+// a plan have the same process groups; a grouping is what they share.
 #pragma once
 
 #include <vector>
@@ -19,25 +19,25 @@ struct Piece {
   double share = 1;  // of what the receiver gets in all
 };
 
-struct Circle {
+struct ProcessGroup {
   std::vector<int> members;    // of a collective, or those who send
   std::vector<int> receivers;  // of a transfer
   std::vector<Piece> pieces;   // of a transfer
   Spread spread;               // of a collective
 };
 
-struct Place {
+struct Grouping {
   bool transfer = false;
-  std::vector<Circle> circles;
-  std::vector<int> of_member, of_receiver;  // circle by device, -1: not there
+  std::vector<ProcessGroup> groups;
+  std::vector<int> of_member, of_receiver;  // process group by device, -1: not there
 };
 
-struct Places {
-  std::vector<Place> all;
+struct Groupings {
+  std::vector<Grouping> all;
   std::vector<int> of_communication;
 };
 
 /// All devices of the plan must be in the cluster (check_devices).
-Places find_places(const Plan& plan, const Cluster& cluster);
+Groupings find_groupings(const Plan& plan, const Cluster& cluster);
 
 }  // namespace piper::sim

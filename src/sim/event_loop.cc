@@ -1,4 +1,4 @@
-#include "sim/engine.h"
+#include "sim/event_loop.h"
 
 #include <algorithm>
 #include <map>
@@ -42,10 +42,11 @@ LocalOrder local_order(const Plan& plan, const PlanTemplate& of) {
   return order;
 }
 
-/// A communication in one circle: starts when the last of its operations is ready, and ends for all of them at once.
-struct Meeting {
+/// A communication in one process group: starts when the last of its operations is ready, and ends for all of them at
+/// once.
+struct CollectiveInstance {
   int missing = 0;
-  int first = 0;  // into Engine::participants_
+  int first = 0;  // into EventLoop::participants_
   int count = 0;
   double ready = 0;
   int cause = -1;
@@ -59,17 +60,17 @@ struct Activity {
   uint32_t version = 0;  // of the event that announces its end
 };
 
-class Engine {
+class EventLoop {
  public:
-  explicit Engine(const EngineInput& input)
-      : in_(input), links_(input.flows.ports.size(), input.shared_links ? meeting_count() : 0) {
+  explicit EventLoop(const EventInput& input)
+      : in_(input), links_(input.flows.ports.size(), input.shared_links ? instance_count() : 0) {
     for (const PlanTemplate& t : in_.plan.templates) orders_.push_back(local_order(in_.plan, t));
     add_devices();
-    add_meetings();
+    add_instances();
     out_.start.assign(total(), 0);
     out_.end.assign(total(), -1);
     out_.cause.assign(total(), -1);
-    if (in_.shared_links) transfers_.resize(meetings_.size());
+    if (in_.shared_links) transfers_.resize(instances_.size());
     if (varies()) {
       computations_.resize(total());
       running_.resize(kinds_.size());
@@ -77,7 +78,7 @@ class Engine {
     }
   }
 
-  std::optional<OpTimes> run() {
+  std::optional<SimulatedTimes> run() {
     for (size_t d = 0; d < kinds_.size(); ++d)
       for (int i = 0; i < kinds_[d].ops; ++i)
         if (pending_[static_cast<size_t>(out_.first[d] + i)] == 0) arrive(static_cast<int>(d), i, 0, -1);
@@ -105,10 +106,10 @@ class Engine {
     int ops = 0;
     Processor* processor = nullptr;  // that it shares with others
   };
-  enum class What : uint8_t { EndOp, EndMeeting, BeginMeeting, BeginOp };
+  enum class What : uint8_t { EndOp, EndCollective, BeginCollective, BeginOp };
   struct Event {
     double time;
-    int id;  // an operation or a meeting
+    int id;  // an operation or an instance
     uint32_t version;
     What what;
     friend bool operator<(const Event& a, const Event& b) {  // the earliest on top
@@ -119,10 +120,10 @@ class Engine {
   };
 
   size_t total() const { return static_cast<size_t>(out_.first.back()); }
-  size_t meeting_count() const {
+  size_t instance_count() const {
     size_t count = 0;
-    for (const int place : in_.places.of_communication)
-      count += in_.symmetry.circles[static_cast<size_t>(place)].count();
+    for (const int grouping : in_.groupings.of_communication)
+      count += in_.symmetry.groups[static_cast<size_t>(grouping)].count();
     return count;
   }
   bool slowed() const { return in_.cluster.slowdown > 0; }
@@ -151,21 +152,21 @@ class Engine {
     }
   }
 
-  /// Meetings of one communication follow each other, one for every kind of circle.
-  void add_meetings() {
+  /// Instances of one communication follow each other, one for every kind of process group.
+  void add_instances() {
     int next = 0;
-    for (const int place : in_.places.of_communication) {
-      first_meeting_.push_back(next);
-      next += static_cast<int>(in_.symmetry.circles[static_cast<size_t>(place)].count());
+    for (const int grouping : in_.groupings.of_communication) {
+      first_instance_.push_back(next);
+      next += static_cast<int>(in_.symmetry.groups[static_cast<size_t>(grouping)].count());
     }
-    meetings_.resize(static_cast<size_t>(next));
-    flow_.assign(meetings_.size(), nullptr);
-    for (size_t c = 0; c < in_.places.of_communication.size(); ++c) {
-      const auto place = static_cast<size_t>(in_.places.of_communication[c]);
-      for (size_t k = 0; k < in_.symmetry.circles[place].count(); ++k)
-        flow_[static_cast<size_t>(first_meeting_[c]) + k] = &in_.flows.of(static_cast<int>(c), static_cast<int>(k));
+    instances_.resize(static_cast<size_t>(next));
+    flow_.assign(instances_.size(), nullptr);
+    for (size_t c = 0; c < in_.groupings.of_communication.size(); ++c) {
+      const auto grouping = static_cast<size_t>(in_.groupings.of_communication[c]);
+      for (size_t k = 0; k < in_.symmetry.groups[grouping].count(); ++k)
+        flow_[static_cast<size_t>(first_instance_[c]) + k] = &in_.flows.of(static_cast<int>(c), static_cast<int>(k));
     }
-    meeting_of_.assign(total(), -1);
+    instance_of_.assign(total(), -1);
     const auto each = [&](auto visit) {
       for (size_t d = 0; d < kinds_.size(); ++d)
         for (int i = 0; i < kinds_[d].ops; ++i)
@@ -174,23 +175,23 @@ class Engine {
     };
     each([&](size_t d, const PlannedOp& op, int global) {
       const auto c = static_cast<size_t>(op.communication);
-      const auto p = static_cast<size_t>(in_.places.of_communication[c]);
-      const Place& place = in_.places.all[p];
+      const auto p = static_cast<size_t>(in_.groupings.of_communication[c]);
+      const Grouping& grouping = in_.groupings.all[p];
       const auto device = static_cast<size_t>(in_.symmetry.devices.first[d]);
-      const int circle = op.kind == OpKind::Recv ? place.of_receiver[device] : place.of_member[device];
-      const int meeting = first_meeting_[c] + in_.symmetry.circles[p].of[static_cast<size_t>(circle)];
-      meeting_of_[static_cast<size_t>(global)] = meeting;
-      ++meetings_[static_cast<size_t>(meeting)].count;
+      const int group = op.kind == OpKind::Recv ? grouping.of_receiver[device] : grouping.of_member[device];
+      const int instance = first_instance_[c] + in_.symmetry.groups[p].of[static_cast<size_t>(group)];
+      instance_of_[static_cast<size_t>(global)] = instance;
+      ++instances_[static_cast<size_t>(instance)].count;
     });
     int begin = 0;
-    for (Meeting& meeting : meetings_) {
-      meeting.first = begin;
-      begin += meeting.count;
+    for (CollectiveInstance& instance : instances_) {
+      instance.first = begin;
+      begin += instance.count;
     }
     participants_.resize(static_cast<size_t>(begin));
     each([&](size_t, const PlannedOp&, int global) {
-      Meeting& meeting = meetings_[static_cast<size_t>(meeting_of_[static_cast<size_t>(global)])];
-      participants_[static_cast<size_t>(meeting.first + meeting.missing++)] = global;
+      CollectiveInstance& instance = instances_[static_cast<size_t>(instance_of_[static_cast<size_t>(global)])];
+      participants_[static_cast<size_t>(instance.first + instance.missing++)] = global;
     });
   }
 
@@ -203,8 +204,8 @@ class Engine {
     const double issued = kind.issue * (op + 1);
     const double start = std::max(now, issued);
     if (issued >= now && issued > 0) cause = -1;
-    if (const int meeting = meeting_of_[static_cast<size_t>(global)]; meeting >= 0) {
-      join(meeting, start, cause);
+    if (const int instance = instance_of_[static_cast<size_t>(global)]; instance >= 0) {
+      join(instance, start, cause);
       return;
     }
     out_.start[static_cast<size_t>(global)] = start;
@@ -219,21 +220,21 @@ class Engine {
   }
 
   void join(int id, double time, int cause) {
-    Meeting& meeting = meetings_[static_cast<size_t>(id)];
-    if (meeting.missing == meeting.count || time > meeting.ready) {
-      meeting.ready = time;
-      meeting.cause = cause;
+    CollectiveInstance& instance = instances_[static_cast<size_t>(id)];
+    if (instance.missing == instance.count || time > instance.ready) {
+      instance.ready = time;
+      instance.cause = cause;
     }
-    if (--meeting.missing > 0) return;
-    for (int k = 0; k < meeting.count; ++k) {
-      const auto op = static_cast<size_t>(participants_[static_cast<size_t>(meeting.first + k)]);
-      out_.start[op] = meeting.ready;
-      out_.cause[op] = meeting.cause;
+    if (--instance.missing > 0) return;
+    for (int k = 0; k < instance.count; ++k) {
+      const auto op = static_cast<size_t>(participants_[static_cast<size_t>(instance.first + k)]);
+      out_.start[op] = instance.ready;
+      out_.cause[op] = instance.cause;
     }
     if (in_.shared_links || slowed())
-      events_.push({meeting.ready, id, 0, What::BeginMeeting});
+      events_.push({instance.ready, id, 0, What::BeginCollective});
     else
-      events_.push({meeting.ready + flow_[static_cast<size_t>(id)]->seconds, id, 0, What::EndMeeting});
+      events_.push({instance.ready + flow_[static_cast<size_t>(id)]->seconds, id, 0, What::EndCollective});
   }
 
   void handle(const Event& event) {
@@ -250,21 +251,21 @@ class Engine {
       case What::BeginOp:
         begin_computation(event.id, event.time);
         return;
-      case What::BeginMeeting:
-        begin_meeting(event.id, event.time);
+      case What::BeginCollective:
+        begin_instance(event.id, event.time);
         return;
-      case What::EndMeeting:
+      case What::EndCollective:
         if (in_.shared_links && transfers_[static_cast<size_t>(event.id)].version != event.version) return;
-        end_meeting(event.id, event.time);
+        end_instance(event.id, event.time);
         return;
     }
   }
 
-  void begin_meeting(int id, double now) {
+  void begin_instance(int id, double now) {
     if (slowed()) count_flying(id, now, +1);
     const Flow& flow = *flow_[static_cast<size_t>(id)];
     if (!in_.shared_links) {
-      events_.push({now + flow.seconds, id, 0, What::EndMeeting});
+      events_.push({now + flow.seconds, id, 0, What::EndCollective});
       return;
     }
     Activity& activity = transfers_[static_cast<size_t>(id)];
@@ -272,24 +273,24 @@ class Engine {
     activity.since = now;
     links_.add(id, flow);
     activity.speed = links_.speed(id);
-    announce(activity, id, What::EndMeeting);
+    announce(activity, id, What::EndCollective);
     adjust_changed(now, id);
   }
 
-  void end_meeting(int id, double now) {
+  void end_instance(int id, double now) {
     if (in_.shared_links) {
       links_.remove(id);
       adjust_changed(now, id);
     }
     if (slowed()) count_flying(id, now, -1);
-    const Meeting& meeting = meetings_[static_cast<size_t>(id)];
-    for (int k = 0; k < meeting.count; ++k) finish(participants_[static_cast<size_t>(meeting.first + k)], now);
+    const CollectiveInstance& instance = instances_[static_cast<size_t>(id)];
+    for (int k = 0; k < instance.count; ++k) finish(participants_[static_cast<size_t>(instance.first + k)], now);
   }
 
   /// Flows whose speed changed because another one came or went.
   void adjust_changed(double now, int except) {
     for (const int id : links_.changed())
-      if (id != except) adjust(transfers_[static_cast<size_t>(id)], links_.speed(id), now, id, What::EndMeeting);
+      if (id != except) adjust(transfers_[static_cast<size_t>(id)], links_.speed(id), now, id, What::EndCollective);
   }
 
   void adjust(Activity& activity, double speed, double now, int id, What what) {
@@ -329,9 +330,9 @@ class Engine {
   }
   /// Computations beside communication are slower.
   void count_flying(int id, double now, int change) {
-    const Meeting& meeting = meetings_[static_cast<size_t>(id)];
-    for (int k = 0; k < meeting.count; ++k) {
-      const int device = device_of(participants_[static_cast<size_t>(meeting.first + k)]);
+    const CollectiveInstance& instance = instances_[static_cast<size_t>(id)];
+    for (int k = 0; k < instance.count; ++k) {
+      const int device = device_of(participants_[static_cast<size_t>(instance.first + k)]);
       const double before = computing_speed(device);
       flying_[static_cast<size_t>(device)] += change;
       if (computing_speed(device) != before) adjust_computations(device, now);
@@ -353,31 +354,31 @@ class Engine {
       release(order.waiters[static_cast<size_t>(w)]);
   }
 
-  const EngineInput& in_;
+  const EventInput& in_;
   std::vector<LocalOrder> orders_;  // by template
   std::vector<DeviceKindState> kinds_;
   std::map<int, Processor> processors_;  // by the first of its devices
   std::vector<int> pending_;
-  std::vector<int> device_of_;      // kind of device, by operation
-  std::vector<int> first_meeting_;  // by communication
-  std::vector<Meeting> meetings_;
-  std::vector<const Flow*> flow_;  // by meeting
-  std::vector<int> meeting_of_;    // by operation, -1
+  std::vector<int> device_of_;       // kind of device, by operation
+  std::vector<int> first_instance_;  // by communication
+  std::vector<CollectiveInstance> instances_;
+  std::vector<const Flow*> flow_;  // by instance
+  std::vector<int> instance_of_;   // by operation, -1
   std::vector<int> participants_;
   SharedLinks links_;
-  std::vector<Activity> transfers_;        // by meeting
+  std::vector<Activity> transfers_;        // by instance
   std::vector<Activity> computations_;     // by operation
   std::vector<std::vector<int>> running_;  // computations, by kind of device
   std::vector<int> flying_;                // communications, by kind of device
   std::priority_queue<Event> events_;
-  OpTimes out_;
+  SimulatedTimes out_;
   size_t ended_ = 0;
 };
 
 }  // namespace
 
-std::optional<OpTimes> run_engine(const EngineInput& input) {
-  return Engine(input).run();
+std::optional<SimulatedTimes> run_events(const EventInput& input) {
+  return EventLoop(input).run();
 }
 
 }  // namespace piper::sim

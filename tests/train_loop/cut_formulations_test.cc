@@ -14,16 +14,16 @@ namespace piper {
 namespace {
 
 /// A feed-forward written in some way: x [samples, 4, 8], a [16, 8], b [8, 16], whose second dimension is cut, c [8].
-struct Coding {
+struct Formulation {
   std::string name;
   std::function<at::Tensor(const at::Tensor& x, const at::Tensor& a, const at::Tensor& b, const at::Tensor& c)> run;
   int devices = 4;  // up to so many it can be cut among
 };
-void PrintTo(const Coding& coding, std::ostream* out) {
-  *out << coding.name;
+void PrintTo(const Formulation& formulation, std::ostream* out) {
+  *out << formulation.name;
 }
 
-std::vector<Coding> codings() {
+std::vector<Formulation> formulations() {
   using at::Tensor;
   const auto up = [](const Tensor& x, const Tensor& a) { return at::linear(x, a); };
   const auto down = [](const Tensor& h, const Tensor& b) { return at::linear(h, b); };
@@ -39,77 +39,80 @@ std::vector<Coding> codings() {
     out.narrow(dim, half, half).copy_(h.narrow(dim, half, half).relu());
     return out;
   };
-#define CODING(body)                                                        \
+#define FORMULATION(body)                                                   \
   [=](const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& c) { \
     (void)c;                                                                \
     return body;                                                            \
   }
   return {
-      {"plain", CODING(down(up(x, a).relu(), b))},
-      {"residual", CODING(x + down(up(x, a).relu(), b))},
-      {"number_behind", CODING((down(up(x, a).relu(), b) + 1).square())},
-      {"number_inside", CODING(down(up(x, a) + 1, b))},
-      {"scaled_twice", CODING(down(up(x, a).relu(), b) * 2 / 3)},
-      {"squared", CODING(down(up(x, a), b).square())},
-      {"rounded", CODING(at::div(down(up(x, a).relu(), b), 0.01, "floor") + x * c)},
-      {"in_place", CODING(down(up(x, a).relu(), b).add_(x))},
-      {"bias", CODING(at::linear(up(x, a).relu(), b, c))},
-      {"two_of_them", CODING(down(up(x, a).relu(), b) + down(up(x, a).sigmoid(), b))},
-      {"one_behind_the_other", CODING(down(up(down(up(x, a).relu(), b), a).relu(), b))},
-      {"times_whole", CODING(down(up(x, a).relu(), b) * c)},
-      {"times_itself", CODING(down(up(x, a), b) * down(up(x, a).relu(), b))},
-      {"gated_by_sum", CODING(down(up(x, a).relu() * down(up(x, a), b).sigmoid().sum(-1, true), b))},
+      {"plain", FORMULATION(down(up(x, a).relu(), b))},
+      {"residual", FORMULATION(x + down(up(x, a).relu(), b))},
+      {"number_behind", FORMULATION((down(up(x, a).relu(), b) + 1).square())},
+      {"number_inside", FORMULATION(down(up(x, a) + 1, b))},
+      {"scaled_twice", FORMULATION(down(up(x, a).relu(), b) * 2 / 3)},
+      {"squared", FORMULATION(down(up(x, a), b).square())},
+      {"rounded", FORMULATION(at::div(down(up(x, a).relu(), b), 0.01, "floor") + x * c)},
+      {"in_place", FORMULATION(down(up(x, a).relu(), b).add_(x))},
+      {"bias", FORMULATION(at::linear(up(x, a).relu(), b, c))},
+      {"two_of_them", FORMULATION(down(up(x, a).relu(), b) + down(up(x, a).sigmoid(), b))},
+      {"one_behind_the_other", FORMULATION(down(up(down(up(x, a).relu(), b), a).relu(), b))},
+      {"times_whole", FORMULATION(down(up(x, a).relu(), b) * c)},
+      {"times_itself", FORMULATION(down(up(x, a), b) * down(up(x, a).relu(), b))},
+      {"gated_by_sum", FORMULATION(down(up(x, a).relu() * down(up(x, a), b).sigmoid().sum(-1, true), b))},
       {"heads",
-       CODING(down(
+       FORMULATION(down(
            up(x, a).view({x.size(0), 4, 4, 4}).transpose(1, 2).relu().transpose(1, 2).reshape({x.size(0), 4, 16}), b))},
-      {"halves_joined", CODING(down(at::cat({up(x, a).view({x.size(0), 4, 4, 2, 2}).select(3, 0),
-                                             up(x, a).view({x.size(0), 4, 4, 2, 2}).select(3, 1)},
-                                            -1)
-                                        .reshape({x.size(0), 4, 16}),
-                                    b))},
-      {"softmax", CODING(down(at::softmax(up(x, a), -1), b)), 0},
-      {"mean", CODING(down(up(x, a) - up(x, a).mean(-1, true), b))},
-      {"mean_of_heads", CODING(down(up(x, a) * up(x, a).view({-1, 4, 4, 4}).mean({2, 3}).unsqueeze(-1), b))},
-      {"root_mean_square", CODING(down(at::rms_norm(up(x, a), {16}), b))},
-      {"norm", CODING(down(at::layer_norm(up(x, a), {16}), b)), 0},
-      {"slice", CODING(down(at::cat({up(x, a).narrow(-1, 0, 8), up(x, a).narrow(-1, 8, 8)}, -1), b))},
-      {"gated",
-       CODING(down(at::cat({up(x, a).chunk(2, -1)[0] * up(x, a).chunk(2, -1)[1], up(x, a).chunk(2, -1)[1]}, -1), b))},
-      {"blocks", CODING(down(joined(at::split_with_sizes(up(x, a), {8, 4, 4}, -1)), b))},
+      {"halves_joined", FORMULATION(down(at::cat({up(x, a).view({x.size(0), 4, 4, 2, 2}).select(3, 0),
+                                                  up(x, a).view({x.size(0), 4, 4, 2, 2}).select(3, 1)},
+                                                 -1)
+                                             .reshape({x.size(0), 4, 16}),
+                                         b))},
+      {"softmax", FORMULATION(down(at::softmax(up(x, a), -1), b)), 0},
+      {"mean", FORMULATION(down(up(x, a) - up(x, a).mean(-1, true), b))},
+      {"mean_of_heads", FORMULATION(down(up(x, a) * up(x, a).view({-1, 4, 4, 4}).mean({2, 3}).unsqueeze(-1), b))},
+      {"root_mean_square", FORMULATION(down(at::rms_norm(up(x, a), {16}), b))},
+      {"norm", FORMULATION(down(at::layer_norm(up(x, a), {16}), b)), 0},
+      {"slice", FORMULATION(down(at::cat({up(x, a).narrow(-1, 0, 8), up(x, a).narrow(-1, 8, 8)}, -1), b))},
+      {"gated", FORMULATION(down(
+                    at::cat({up(x, a).chunk(2, -1)[0] * up(x, a).chunk(2, -1)[1], up(x, a).chunk(2, -1)[1]}, -1), b))},
+      {"blocks", FORMULATION(down(joined(at::split_with_sizes(up(x, a), {8, 4, 4}, -1)), b))},
       {"blocks_of_slices",
-       CODING(down(joined({up(x, a).narrow(-1, 0, 8), up(x, a).narrow(-1, 8, 4), up(x, a).narrow(-1, 12, 4)}), b))},
-      {"blocks_of_blocks", CODING(down(at::cat({up(x, a).narrow(-1, 0, 8).relu(),
-                                                joined(at::split_with_sizes(up(x, a).narrow(-1, 8, 8), {4, 4}, -1))},
-                                               -1),
-                                       b))},
-      {"tokens_copied", CODING(down(copied(up(x, a), 1), b))},
-      {"blocks_copied", CODING(down(copied(up(x, a), 2), b))},
+       FORMULATION(
+           down(joined({up(x, a).narrow(-1, 0, 8), up(x, a).narrow(-1, 8, 4), up(x, a).narrow(-1, 12, 4)}), b))},
+      {"blocks_of_blocks",
+       FORMULATION(down(at::cat({up(x, a).narrow(-1, 0, 8).relu(),
+                                 joined(at::split_with_sizes(up(x, a).narrow(-1, 8, 8), {4, 4}, -1))},
+                                -1),
+                        b))},
+      {"tokens_copied", FORMULATION(down(copied(up(x, a), 1), b))},
+      {"blocks_copied", FORMULATION(down(copied(up(x, a), 2), b))},
       {"every_second",
-       CODING(down(
+       FORMULATION(down(
            at::cat({up(x, a).slice(-1, 0, 16, 2) * up(x, a).slice(-1, 1, 16, 2), up(x, a).slice(-1, 1, 16, 2)}, -1),
            b))},
       {"greatest_of_heads",
-       CODING(down((up(x, a).view({-1, 4, 4, 4}) - std::get<0>(up(x, a).view({-1, 4, 4, 4}).max(-1, true)))
-                       .reshape({-1, 4, 16}),
-                   b))},
+       FORMULATION(down((up(x, a).view({-1, 4, 4, 4}) - std::get<0>(up(x, a).view({-1, 4, 4, 4}).max(-1, true)))
+                            .reshape({-1, 4, 16}),
+                        b))},
       {"tokens_by_index",
-       CODING(down(up(x, a).index_select(1, at::arange(4, at::TensorOptions(x.device())).flip(0)), b))},
+       FORMULATION(down(up(x, a).index_select(1, at::arange(4, at::TensorOptions(x.device())).flip(0)), b))},
       {"blocks_of_few_heads",
-       CODING(down(joined({at::softmax(up(x, a).narrow(-1, 0, 8).view({-1, 4, 2, 4}), -1).reshape({-1, 4, 8}),
-                           up(x, a).narrow(-1, 8, 4), up(x, a).narrow(-1, 12, 4)}),
-                   b)),
+       FORMULATION(down(joined({at::softmax(up(x, a).narrow(-1, 0, 8).view({-1, 4, 2, 4}), -1).reshape({-1, 4, 8}),
+                                up(x, a).narrow(-1, 8, 4), up(x, a).narrow(-1, 12, 4)}),
+                        b)),
        2},
-      {"a_block_is_whole", CODING(down(at::cat({up(x, a).narrow(-1, 0, 8), x}, -1), b)), 0},
-      {"block_of_odd_size", CODING(down(joined(at::split_with_sizes(up(x, a), {8, 5, 3}, -1)), b)), 0},
-      {"flip", CODING(down(up(x, a).flip(-1), b)), 0},
-      {"cumsum", CODING(down(up(x, a).cumsum(-1), b)), 0},
-      {"index", CODING(down(up(x, a).index_select(-1, at::arange(16, at::TensorOptions(x.device())).flip(0)), b)), 0},
+      {"a_block_is_whole", FORMULATION(down(at::cat({up(x, a).narrow(-1, 0, 8), x}, -1), b)), 0},
+      {"block_of_odd_size", FORMULATION(down(joined(at::split_with_sizes(up(x, a), {8, 5, 3}, -1)), b)), 0},
+      {"flip", FORMULATION(down(up(x, a).flip(-1), b)), 0},
+      {"cumsum", FORMULATION(down(up(x, a).cumsum(-1), b)), 0},
+      {"index", FORMULATION(down(up(x, a).index_select(-1, at::arange(16, at::TensorOptions(x.device())).flip(0)), b)),
+       0},
   };
-#undef CODING
+#undef FORMULATION
 }
 
-TrainableModel model_of(const Coding& coding) {
-  TrainableModel model = bare_model(coding.name);
+TrainableModel model_of(const Formulation& formulation) {
+  TrainableModel model = bare_model(formulation.name);
   const auto parameter = [&](const char* name, std::vector<int64_t> sizes) {
     return add_parameter(model, name, sizes);
   };
@@ -117,23 +120,23 @@ TrainableModel model_of(const Coding& coding) {
                    c = parameter("c", {8});
   model.meta.loss = [=](const std::vector<at::Tensor>& inputs) {
     const at::Tensor x = at::embedding(e, inputs[0]);
-    return ((coding.run(x, a, b, c) + c) * x).square().mean();
+    return ((formulation.run(x, a, b, c) + c) * x).square().mean();
   };
   return model;
 }
 
-class CutCodings : public testing::TestWithParam<Coding> {};
+class CutCodings : public testing::TestWithParam<Formulation> {};
 
 TEST_P(CutCodings, AreRightOrRefused) {
-  const Coding& coding = GetParam();
-  const TrainableModel model = model_of(coding);
+  const Formulation& formulation = GetParam();
+  const TrainableModel model = model_of(formulation);
   const auto schedule = [&](int devices) {
     return fmt::format("mesh(tp={})\n", devices) + whole + "cut({}, along=tp, parameters=\"b: 1\")\n";
   };
   const TrainSettings once = bare_settings();
   for (const int devices : {2, 4}) {
     auto training = prepare_training(model, *parse_schedule(make_source("schedule.piper", schedule(devices))));
-    ASSERT_EQ(bool(training), devices <= coding.devices) << (training ? "" : render(training.error()));
+    ASSERT_EQ(bool(training), devices <= formulation.devices) << (training ? "" : render(training.error()));
     if (!training) {
       EXPECT_EQ(name(training.error().code), "E317") << render(training.error());
       continue;
@@ -142,7 +145,7 @@ TEST_P(CutCodings, AreRightOrRefused) {
     EXPECT_THAT(complaints(run, train(model, in_turn(1), once), 1e-12), testing::IsEmpty());
   }
 }
-INSTANTIATE_TEST_SUITE_P(All, CutCodings, testing::ValuesIn(codings()),
+INSTANTIATE_TEST_SUITE_P(All, CutCodings, testing::ValuesIn(formulations()),
                          [](const auto& info) { return info.param.name; });
 
 /// A loss over a vocabulary, written in some way: x [samples, 4, 8], w [16, 8], e [32, 8], both cut by rows, targets
@@ -153,8 +156,8 @@ struct HeadCoding {
       loss;
   bool accepted = true;
 };
-void PrintTo(const HeadCoding& coding, std::ostream* out) {
-  *out << coding.name;
+void PrintTo(const HeadCoding& formulation, std::ostream* out) {
+  *out << formulation.name;
 }
 
 std::vector<HeadCoding> head_codings() {
@@ -164,43 +167,44 @@ std::vector<HeadCoding> head_codings() {
                        int64_t ignored = -100, double smoothing = 0) {
     return at::cross_entropy_loss(scores, t.reshape({-1}), {}, reduction, ignored, smoothing);
   };
-#define CODING(body)                                                        \
+#define FORMULATION(body)                                                   \
   [=](const Tensor& x, const Tensor& w, const Tensor& e, const Tensor& t) { \
     (void)w, (void)e, (void)t;                                              \
     return body;                                                            \
   }
   return {
-      {"mean", CODING(loss(logits(x, w), t))},
-      {"sum", CODING(loss(logits(x, w), t, at::Reduction::Sum))},
-      {"each", CODING(loss(logits(x, w), t, at::Reduction::None).square().mean())},
-      {"ignored", CODING(loss(logits(x, w), t, at::Reduction::Mean, 3))},
-      {"ignored_sum", CODING(loss(logits(x, w), t, at::Reduction::Sum, 3))},
-      {"scaled", CODING(loss(logits(x, w) / 3, t) * 2)},
-      {"capped", CODING(loss((logits(x, w) / 2).tanh() * 2, t))},
-      {"shifted", CODING(loss(at::linear(x, w).narrow(1, 0, 3).reshape({-1, 16}), t.narrow(1, 1, 3)))},
-      {"tied", CODING(loss(logits(x, e), t))},
-      {"two", CODING(loss(logits(x, w), t) + loss(logits(x, e), t))},
-      {"two_on_one", CODING(loss(logits(x, w), t) + loss(logits(x, w) / 2, t))},
-      {"narrow", CODING(loss(logits(x, w).to(at::kFloat), t).to(at::kDouble))},
-      {"large", CODING(loss(logits(x * 300, w), t))},  // overflows without the greatest
-      {"smoothed", CODING(loss(logits(x, w), t, at::Reduction::Mean, -100, 0.1)), false},
-      {"weighted", CODING(at::cross_entropy_loss(logits(x, w), t.reshape({-1}), at::ones({16}, x.options()))), false},
-      {"probabilities", CODING(at::softmax(logits(x, w), -1).square().mean()), false},
-      {"logarithms", CODING(at::log_softmax(logits(x, w), -1).mean()), false},
-      {"both_uses", CODING(loss(logits(x, w), t) + at::log_softmax(logits(x, w), -1).square().mean()), false},
+      {"mean", FORMULATION(loss(logits(x, w), t))},
+      {"sum", FORMULATION(loss(logits(x, w), t, at::Reduction::Sum))},
+      {"each", FORMULATION(loss(logits(x, w), t, at::Reduction::None).square().mean())},
+      {"ignored", FORMULATION(loss(logits(x, w), t, at::Reduction::Mean, 3))},
+      {"ignored_sum", FORMULATION(loss(logits(x, w), t, at::Reduction::Sum, 3))},
+      {"scaled", FORMULATION(loss(logits(x, w) / 3, t) * 2)},
+      {"capped", FORMULATION(loss((logits(x, w) / 2).tanh() * 2, t))},
+      {"shifted", FORMULATION(loss(at::linear(x, w).narrow(1, 0, 3).reshape({-1, 16}), t.narrow(1, 1, 3)))},
+      {"tied", FORMULATION(loss(logits(x, e), t))},
+      {"two", FORMULATION(loss(logits(x, w), t) + loss(logits(x, e), t))},
+      {"two_on_one", FORMULATION(loss(logits(x, w), t) + loss(logits(x, w) / 2, t))},
+      {"narrow", FORMULATION(loss(logits(x, w).to(at::kFloat), t).to(at::kDouble))},
+      {"large", FORMULATION(loss(logits(x * 300, w), t))},  // overflows without the greatest
+      {"smoothed", FORMULATION(loss(logits(x, w), t, at::Reduction::Mean, -100, 0.1)), false},
+      {"weighted", FORMULATION(at::cross_entropy_loss(logits(x, w), t.reshape({-1}), at::ones({16}, x.options()))),
+       false},
+      {"probabilities", FORMULATION(at::softmax(logits(x, w), -1).square().mean()), false},
+      {"logarithms", FORMULATION(at::log_softmax(logits(x, w), -1).mean()), false},
+      {"both_uses", FORMULATION(loss(logits(x, w), t) + at::log_softmax(logits(x, w), -1).square().mean()), false},
   };
-#undef CODING
+#undef FORMULATION
 }
 
-TrainableModel model_of(const HeadCoding& coding) {
-  TrainableModel model = bare_model(coding.name);
+TrainableModel model_of(const HeadCoding& formulation) {
+  TrainableModel model = bare_model(formulation.name);
   const auto parameter = [&](const char* name, std::vector<int64_t> sizes) {
     return add_parameter(model, name, sizes);
   };
   const at::Tensor e = parameter("e", {32, 8}), w = parameter("w", {16, 8}), c = parameter("c", {8});
   model.meta.loss = [=](const std::vector<at::Tensor>& inputs) {
     const at::Tensor x = at::embedding(e, inputs[0]) * c;
-    return coding.loss(x, w, e, inputs[0].remainder(16)) + w.square().sum() * 0.1;
+    return formulation.loss(x, w, e, inputs[0].remainder(16)) + w.square().sum() * 0.1;
   };
   return model;
 }
@@ -208,20 +212,20 @@ TrainableModel model_of(const HeadCoding& coding) {
 class CutHeads : public testing::TestWithParam<HeadCoding> {};
 
 TEST_P(CutHeads, AreRightOrRefused) {
-  const HeadCoding& coding = GetParam();
-  const TrainableModel model = model_of(coding);
+  const HeadCoding& formulation = GetParam();
+  const TrainableModel model = model_of(formulation);
   const TrainSettings once = bare_settings();
   for (const int devices : {2, 4}) {
     const std::string schedule =
         fmt::format("mesh(tp={})\n", devices) + whole + "cut({}, along=tp, parameters=\"e: 0, w: 0\")\n";
     auto training = prepare_training(model, *parse_schedule(make_source("schedule.piper", schedule)));
-    ASSERT_EQ(bool(training), coding.accepted) << (training ? "" : render(training.error()));
+    ASSERT_EQ(bool(training), formulation.accepted) << (training ? "" : render(training.error()));
     if (!training) {
       EXPECT_EQ(name(training.error().code), "E317") << render(training.error());
       continue;
     }
     const Trained run = train(model, *training->captured, training->plan, once);
-    EXPECT_THAT(complaints(run, train(model, in_turn(1), once), coding.name == "narrow" ? 1e-6 : 1e-12),
+    EXPECT_THAT(complaints(run, train(model, in_turn(1), once), formulation.name == "narrow" ? 1e-6 : 1e-12),
                 testing::IsEmpty());
   }
 }

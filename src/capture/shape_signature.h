@@ -21,7 +21,7 @@ struct PassForm {
 };
 
 /// Equal for all sizes of slices.
-struct SliceForm {
+struct ShapeSignature {
   struct FormOfChunk {
     std::string name;
     std::array<std::optional<PassForm>, 4> passes;
@@ -30,7 +30,7 @@ struct SliceForm {
   };
   std::vector<std::string> values;
   std::vector<FormOfChunk> chunks;
-  friend bool operator==(const SliceForm&, const SliceForm&) = default;
+  friend bool operator==(const ShapeSignature&, const ShapeSignature&) = default;
 };
 
 struct PassAmounts {
@@ -46,8 +46,8 @@ struct LabelledSize {
   bool implied = false;  // stands beside a label, where a product of other factors can be: not shown if it is always 1
 };
 
-struct FormedSlice {
-  SliceForm form;
+struct SignedSlice {
+  ShapeSignature form;
   std::vector<TensorId> base;                                   // by value
   std::vector<std::vector<LabelledSize>> dims;                  // by value
   std::map<std::string, std::vector<LabelledSize>> parameters;  // dims of those that have labels
@@ -55,10 +55,10 @@ struct FormedSlice {
   std::set<std::string> partial_parameters;                     // whose gradients are
   std::vector<std::array<PassAmounts, 4>> amounts;              // by chunk
 };
-FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<PassAmounts, 4>>& amounts);
+SignedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<PassAmounts, 4>>& amounts);
 
 /// The model graph that is exact for the first `exact` slices; all have the same form.
 Result<ModelGraph> graph_of(const CaptureOptions& options, const std::vector<CapturedSlice>& slices,
-                            const std::vector<FormedSlice>& formed, size_t exact);
+                            const std::vector<SignedSlice>& formed, size_t exact);
 
 }  // namespace piper

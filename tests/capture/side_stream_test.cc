@@ -1,5 +1,5 @@
 // Which calls may run beside those that come after them, on bodies written by hand.
-#include "capture/calls_beside.h"
+#include "capture/side_stream.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ using testing::ElementsAre;
 
 /// Every tensor is a storage of its own; operators do not matter.
 struct Body {
-  PassBody body;
+  ChunkIr body;
   TensorId add(TensorKind kind) {
     body.storages.push_back({4, TensorId(body.tensors.size())});
     body.tensors.push_back({kind, StorageId(body.storages.size() - 1), {6, 4, {1}, {1}, 0}, {}, {}, -1});
@@ -33,9 +33,9 @@ struct Body {
     call.writes = {body[what].storage};
   }
   void give(TensorId value) { body.writes.push_back({{}, value}); }
-  std::vector<bool> beside() const {
+  std::vector<bool> side_stream() const {
     std::vector<bool> out;
-    for (const Call& call : mark_beside(body).calls) out.push_back(call.beside);
+    for (const Call& call : mark_side_stream(body).calls) out.push_back(call.side_stream);
     return out;
   }
 };
@@ -46,10 +46,10 @@ TEST(CallsBeside, GradientsOfParametersInAPassThatGivesSomething) {
   const TensorId middle = b.call({in}), gradient = b.call({middle});
   b.change(sum, gradient);
   const TensorId out = b.call({middle});
-  EXPECT_THAT(b.beside(), ElementsAre(false, false, false, false));  // nothing is given
+  EXPECT_THAT(b.side_stream(), ElementsAre(false, false, false, false));  // nothing is given
   b.give(out);
-  EXPECT_THAT(b.beside(), ElementsAre(false, true, true, false));
-  EXPECT_THAT(awaited_by_beside(mark_beside(b.body)), ElementsAre(-1, 0, -1, -1));
+  EXPECT_THAT(b.side_stream(), ElementsAre(false, true, true, false));
+  EXPECT_THAT(awaited_by_side_stream(mark_side_stream(b.body)), ElementsAre(-1, 0, -1, -1));
 }
 
 TEST(CallsBeside, NotWhatIsOverwrittenLater) {
@@ -59,7 +59,7 @@ TEST(CallsBeside, NotWhatIsOverwrittenLater) {
   b.change(sum, middle);
   b.change(middle, in);
   b.give(middle);
-  EXPECT_THAT(b.beside(), ElementsAre(false, false, false));
+  EXPECT_THAT(b.side_stream(), ElementsAre(false, false, false));
 }
 
 /// What is beside, and writes, waits for those who read before it.
@@ -69,8 +69,8 @@ TEST(CallsBeside, AwaitReadersOfWhatTheyWrite) {
   const TensorId out = b.call({in, state});
   b.change(state, in);
   b.give(out);
-  EXPECT_THAT(b.beside(), ElementsAre(false, true));
-  EXPECT_THAT(awaited_by_beside(mark_beside(b.body)), ElementsAre(-1, 0));
+  EXPECT_THAT(b.side_stream(), ElementsAre(false, true));
+  EXPECT_THAT(awaited_by_side_stream(mark_side_stream(b.body)), ElementsAre(-1, 0));
 }
 
 /// Whoever touches what another makes or writes shares its lane.
@@ -83,7 +83,7 @@ TEST(CallsBeside, LanesDoNotWaitForEachOther) {
   b.change(two, c);
   b.change(one, d);
   b.give(b.call({middle}));
-  EXPECT_THAT(lanes_beside(mark_beside(b.body), 2), ElementsAre(-1, 0, 1, 0, 0, 1, 0, -1));
+  EXPECT_THAT(side_lanes(mark_side_stream(b.body), 2), ElementsAre(-1, 0, 1, 0, 0, 1, 0, -1));
 }
 
 /// What both use lives until the end; what only they use, until its last use.
@@ -96,8 +96,9 @@ TEST(CallsBeside, UsedTensorsLiveUntilTheEnd) {
   b.give(out);
   EXPECT_THAT(last_uses(b.body),
               ElementsAre(ElementsAre(), ElementsAre(), ElementsAre(gradient), ElementsAre(middle), ElementsAre(more)));
-  EXPECT_THAT(last_uses(mark_beside(b.body)), ElementsAre(ElementsAre(), ElementsAre(), ElementsAre(gradient),
-                                                          ElementsAre(), testing::UnorderedElementsAre(middle, more)));
+  EXPECT_THAT(last_uses(mark_side_stream(b.body)),
+              ElementsAre(ElementsAre(), ElementsAre(), ElementsAre(gradient), ElementsAre(),
+                          testing::UnorderedElementsAre(middle, more)));
 }
 
 }  // namespace

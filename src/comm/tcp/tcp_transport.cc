@@ -1,4 +1,4 @@
-#include "comm/tcp/tcp_wire.h"
+#include "comm/tcp/tcp_transport.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -21,11 +21,11 @@ namespace piper {
 namespace {
 
 constexpr int note_tag = 0;
-constexpr size_t sent_at_once = 16;               // notes and pieces, by one call
+constexpr size_t sent_at_once = 16;               // control messages and pieces, by one call
 constexpr size_t read_at_once = size_t{2} << 20;  // bytes of a connection, before the others have their turn
 constexpr int highest_tcp_tag = 0x7FFFFFFF;
 
-/// In front of every note and piece.
+/// In front of every control message and piece.
 struct Header {
   int32_t tag = note_tag;
   uint32_t bytes = 0;
@@ -33,8 +33,8 @@ struct Header {
 
 struct Outgoing {
   Header header;
-  std::vector<std::byte> note;
-  std::span<const std::byte> data;  // the note, or the caller's memory
+  std::vector<std::byte> control;
+  std::span<const std::byte> data;  // the control message, or the caller's memory
   void* piece = nullptr;
   int use = 0;
   size_t sent = 0;  // of header and data
@@ -51,14 +51,14 @@ struct Peer {
   // what is coming
   Header header;
   size_t header_bytes = 0, body_bytes = 0;  // of them are here
-  std::vector<std::byte> note;
+  std::vector<std::byte> control;
   Expected body;
   std::map<int, std::deque<Expected>> expected;  // by tag
 };
 
-class TcpWire : public Wire {
+class TcpTransport : public Transport {
  public:
-  TcpWire(int rank, std::vector<Socket> sockets) : rank_(rank), peers_(sockets.size()) {
+  TcpTransport(int rank, std::vector<Socket> sockets) : rank_(rank), peers_(sockets.size()) {
     for (size_t i = 0; i < peers_.size(); ++i) peers_[i].socket = std::move(sockets[i]);
   }
 
@@ -67,15 +67,17 @@ class TcpWire : public Wire {
   int highest_tag() const override { return highest_tcp_tag; }
   const std::string& library() const override { return library_; }
 
-  void send_note(int to, std::vector<std::byte> note, int use) override {
-    if (note.size() > longest_note) throw std::length_error("a note is too long");
-    Outgoing out{
-        .header = {note_tag, static_cast<uint32_t>(note.size())}, .note = std::move(note), .data = {}, .use = use};
-    out.data = out.note;
+  void send_control(int to, std::vector<std::byte> control, int use) override {
+    if (control.size() > longest_control) throw std::length_error("a control is too long");
+    Outgoing out{.header = {note_tag, static_cast<uint32_t>(control.size())},
+                 .control = std::move(control),
+                 .data = {},
+                 .use = use};
+    out.data = out.control;
     start(to, std::move(out));
   }
   void send_piece(int to, int tag, std::span<const std::byte> data, void* piece) override {
-    start(to, {.header = {tag, static_cast<uint32_t>(data.size())}, .note = {}, .data = data, .piece = piece});
+    start(to, {.header = {tag, static_cast<uint32_t>(data.size())}, .control = {}, .data = data, .piece = piece});
   }
   void receive_piece(int from, int tag, std::span<std::byte> data, void* piece) override {
     peers_[static_cast<size_t>(from)].expected[tag].push_back({data, piece});
@@ -126,7 +128,7 @@ class TcpWire : public Wire {
   static Event event(Event::Kind kind, size_t rank, size_t bytes, void* piece = nullptr, int use = 0) {
     return {.kind = kind,
             .rank = static_cast<int>(rank),
-            .note = {},
+            .control = {},
             .piece = piece,
             .bytes = bytes,
             .use = use,
@@ -141,7 +143,7 @@ class TcpWire : public Wire {
 
   void sent(size_t to, const Outgoing& out) {
     happened_.push_back(out.piece ? event(Event::Kind::PieceDone, to, out.data.size(), out.piece)
-                                  : event(Event::Kind::NoteSent, to, 0, nullptr, out.use));
+                                  : event(Event::Kind::ControlSent, to, 0, nullptr, out.use));
   }
 
   /// As much as the connection takes.
@@ -201,9 +203,9 @@ class TcpWire : public Wire {
     Peer& peer = peers_[from];
     peer.body_bytes = 0;
     if (peer.header.tag == note_tag) {
-      if (peer.header.bytes > longest_note) throw CommunicationError("a note is too long");
-      peer.note.resize(peer.header.bytes);
-      peer.body = {peer.note, nullptr};
+      if (peer.header.bytes > longest_control) throw CommunicationError("a control is too long");
+      peer.control.resize(peer.header.bytes);
+      peer.body = {peer.control, nullptr};
       return;
     }
     const auto found = peer.expected.find(peer.header.tag);
@@ -217,16 +219,16 @@ class TcpWire : public Wire {
   void end_body(size_t from) {
     Peer& peer = peers_[from];
     if (peer.header.tag == note_tag) {
-      read_.push_back(std::move(peer.note));
-      Event came = event(Event::Kind::NoteCame, from, 0);
-      came.note = read_.back();
+      read_.push_back(std::move(peer.control));
+      Event came = event(Event::Kind::ControlCame, from, 0);
+      came.control = read_.back();
       happened_.push_back(std::move(came));
     } else {
       happened_.push_back(event(Event::Kind::PieceDone, from, peer.body.data.size(), peer.body.piece));
     }
     peer.body = {};
     peer.header_bytes = peer.body_bytes = 0;
-    peer.note.clear();
+    peer.control.clear();
   }
 
   void lose(size_t rank, const std::string& problem) {
@@ -250,14 +252,14 @@ class TcpWire : public Wire {
   const std::string library_ = "TCP";
   std::vector<Peer> peers_;                   // by rank
   std::vector<Event> happened_;               // since the last poll
-  std::vector<std::vector<std::byte>> read_;  // notes of the last poll
+  std::vector<std::vector<std::byte>> read_;  // control messages of the last poll
 };
 
 }  // namespace
 
-std::unique_ptr<Wire> make_tcp_wire(int rank, const TcpDoor& door, const std::vector<std::string>& doors,
-                                    std::chrono::milliseconds patience) {
-  return std::make_unique<TcpWire>(rank, connect_all(rank, door, doors, patience));
+std::unique_ptr<Transport> make_tcp_transport(int rank, const TcpDoor& door, const std::vector<std::string>& doors,
+                                              std::chrono::milliseconds timeout) {
+  return std::make_unique<TcpTransport>(rank, connect_all(rank, door, doors, timeout));
 }
 
 }  // namespace piper

@@ -1,4 +1,4 @@
-#include "capture/show_directly.h"
+#include "capture/as_strided_views.h"
 
 #include <c10/core/ScalarType.h>
 
@@ -6,13 +6,13 @@ namespace piper {
 namespace {
 
 /// Nothing but its layout distinguishes the tensor from all of its storage.
-bool is_layout_only(const PassBody& body, TensorId id) {
+bool is_layout_only(const ChunkIr& body, TensorId id) {
   const GraphTensor& all = body[body.storages[body[id].storage.index()].base];
   return body[id].layout.element == all.layout.element &&
          !c10::isComplexType(static_cast<c10::ScalarType>(all.layout.element));  // which may be conjugated besides
 }
 
-bool only_shows(const PassBody& body, const Call& call) {
+bool only_shows(const ChunkIr& body, const Call& call) {
   bool some = false, all = call.writes.empty() && call.random < 0;
   each_tensor(call.results, [&](TensorId result) {
     some = true;
@@ -25,7 +25,7 @@ bool only_shows(const PassBody& body, const Call& call) {
 
 }  // namespace
 
-PassBody show_directly(PassBody body) {
+ChunkIr as_strided_views(ChunkIr body) {
   std::vector<char> shows, used(body.tensors.size(), 0);
   for (const Call& call : body.calls) {
     shows.push_back(only_shows(body, call));
@@ -43,7 +43,7 @@ PassBody show_directly(PassBody body) {
       Call& shown = calls.emplace_back();
       shown.arguments = {body.storages[body[result].storage.index()].base};
       shown.results = {result};
-      shown.beside = body.calls[i].beside;
+      shown.side_stream = body.calls[i].side_stream;
     });
   }
   body.calls = std::move(calls);

@@ -1,4 +1,4 @@
-#include "capture/slice_form.h"
+#include "capture/shape_signature.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -28,7 +28,7 @@ class Values {
  public:
   explicit Values(const CapturedSlice& slice) : slice_(slice) {
     for (const auto& [site, labels] : slice.labels) {
-      const PassBody& body = *slice.chunks[site.first].find(site.second);
+      const ChunkIr& body = *slice.chunks[site.first].find(site.second);
       const bool tokens = slice.sliced.contains(site.first);
       for (const auto* uses : {&body.reads, &body.writes})
         for (const ContentUse& use : *uses)
@@ -50,7 +50,7 @@ class Values {
       add({slice.operators[input].storage, -1}, slice.operators[input].name);
     for (const ChunkBodies& chunk : slice.chunks)
       for (const Pass pass : {Pass::F, Pass::B, Pass::BI})
-        if (const PassBody* body = chunk.find(pass))
+        if (const ChunkIr* body = chunk.find(pass))
           for (const ContentUse& use : body->writes) add_written(chunk, pass, *body, use);
   }
 
@@ -107,7 +107,7 @@ class Values {
     names.push_back(repeated == 0 ? name : fmt::format("{}.{}", name, repeated + 1));
     base.push_back(slice_.operators[content.storage].base);
   }
-  void add_written(const ChunkBodies& chunk, Pass pass, const PassBody& body, const ContentUse& use) {
+  void add_written(const ChunkBodies& chunk, Pass pass, const ChunkIr& body, const ContentUse& use) {
     if (pass == Pass::F && slice_.operators[content_base(use)].producer.valid() &&
         content_base(use) == slice_.operators.loss)
       return add(use.content, "loss");
@@ -166,13 +166,13 @@ Diagnostic no_such_dtype(std::string_view what, const std::string& name, int8_t 
 class GraphWriter {
  public:
   GraphWriter(const CaptureOptions& options, const std::vector<CapturedSlice>& slices,
-              const std::vector<FormedSlice>& formed, size_t exact)
+              const std::vector<SignedSlice>& formed, size_t exact)
       : slices_(slices), formed_(formed), exact_(exact), builder_(options.name, options.step) {}
 
   Result<ModelGraph> write() {
     PIPER_CHECK(add_parameters());
     PIPER_CHECK(add_values());
-    const SliceForm& form = formed_[0].form;
+    const ShapeSignature& form = formed_[0].form;
     for (size_t c = 0; c < form.chunks.size(); ++c) add_chunk(c, form.chunks[c]);
     return std::move(builder_).finish();
   }
@@ -212,7 +212,7 @@ class GraphWriter {
   }
 
   Checked add_values() {
-    const FormedSlice& first = formed_[0];
+    const SignedSlice& first = formed_[0];
     for (size_t v = 0; v < first.base.size(); ++v) {
       const GraphTensor& base = operators()[first.base[v]];
       const std::string& name = first.form.values[v];
@@ -241,7 +241,8 @@ class GraphWriter {
         if (dims.size() != first.size())
           return no_function(fmt::format("value {} has {} dimensions or {}", name, first.size(), dims.size()));
         if (dims[d].label != first[d].label)
-          return no_function(fmt::format("dimension {} of value {} is divided with some numbers of samples only", d, name));
+          return no_function(
+              fmt::format("dimension {} of value {} is divided with some numbers of samples only", d, name));
         seen.push_back({slices_[s].samples, dims[d].size});
       }
       if (first[d].implied && std::all_of(seen.begin(), seen.end(), [](const Seen& one) { return one.size == 1; }))
@@ -262,7 +263,7 @@ class GraphWriter {
     return shape;
   }
 
-  void add_chunk(size_t c, const SliceForm::FormOfChunk& form) {
+  void add_chunk(size_t c, const ShapeSignature::FormOfChunk& form) {
     const ChunkId chunk = builder_.chunk(form.name, tags_of(operators(), slices_[0].chunks[c].scope));
     if (form.sliced) builder_.make_sliced(chunk);
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
@@ -296,7 +297,7 @@ class GraphWriter {
   }
 
   const std::vector<CapturedSlice>& slices_;
-  const std::vector<FormedSlice>& formed_;
+  const std::vector<SignedSlice>& formed_;
   size_t exact_;
   ModelBuilder builder_;
   std::map<std::string, ParameterId> parameters_;
@@ -305,15 +306,15 @@ class GraphWriter {
 
 }  // namespace
 
-FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<PassAmounts, 4>>& amounts) {
+SignedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<PassAmounts, 4>>& amounts) {
   const Values values(slice);
-  FormedSlice out{{values.names, {}},        values.base, values.dims, values.parameters, values.partial,
+  SignedSlice out{{values.names, {}},        values.base, values.dims, values.parameters, values.partial,
                   values.partial_parameters, amounts};
   for (const ChunkBodies& chunk : slice.chunks) {
-    SliceForm::FormOfChunk form{chunk.name, {}, slice.sliced.contains(out.form.chunks.size())};
+    ShapeSignature::FormOfChunk form{chunk.name, {}, slice.sliced.contains(out.form.chunks.size())};
     for (size_t p = 0; p < chunk.passes.size(); ++p) {
       if (!chunk.passes[p]) continue;
-      const PassBody& body = *chunk.passes[p];
+      const ChunkIr& body = *chunk.passes[p];
       PassForm& pass = form.passes[p].emplace();
       for (const ContentUse& use : body.reads) pass.reads.push_back(values[use.content]);
       for (const ContentUse& use : body.writes) pass.writes.push_back(values[use.content]);
@@ -327,7 +328,7 @@ FormedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
 }
 
 Result<ModelGraph> graph_of(const CaptureOptions& options, const std::vector<CapturedSlice>& slices,
-                            const std::vector<FormedSlice>& formed, size_t exact) {
+                            const std::vector<SignedSlice>& formed, size_t exact) {
   return GraphWriter(options, slices, formed, exact).write();
 }
 

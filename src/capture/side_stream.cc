@@ -1,4 +1,4 @@
-#include "capture/calls_beside.h"
+#include "capture/side_stream.h"
 
 #include <algorithm>
 #include <map>
@@ -9,14 +9,14 @@ namespace piper {
 namespace {
 
 template <class F>
-void each_storage(const PassBody& body, const Call& call, F f) {
+void each_storage(const ChunkIr& body, const Call& call, F f) {
   for (const auto* list : {&call.arguments, &call.results})
     each_tensor(*list, [&](TensorId id) { f(body[id].storage.index()); });
   for (const StorageId storage : call.writes) f(storage.index());
 }
 
 /// By call: something that the pass gives depends on it.
-std::vector<char> needed_for_outputs(const PassBody& body) {
+std::vector<char> needed_for_outputs(const ChunkIr& body) {
   std::vector<char> needed(body.calls.size(), 0);
   for (size_t before = 0, now = 1; before != now;) {
     before = static_cast<size_t>(std::count(needed.begin(), needed.end(), 1));
@@ -41,7 +41,7 @@ std::vector<char> needed_for_outputs(const PassBody& body) {
 
 }  // namespace
 
-PassBody compute_apart(PassBody body, const OperatorGraph& graph) {
+ChunkIr compute_apart(ChunkIr body, const OperatorGraph& graph) {
   const std::vector<char> needed = needed_for_outputs(body);
   std::vector<char> wanted(body.storages.size(), 0);
   for (const ContentUse& output : body.writes) wanted[body[output.inside].storage.index()] = 1;
@@ -66,17 +66,17 @@ PassBody compute_apart(PassBody body, const OperatorGraph& graph) {
   return body;
 }
 
-PassBody mark_beside(PassBody body) {
+ChunkIr mark_side_stream(ChunkIr body) {
   if (body.writes.empty()) return body;
   const std::vector<char> needed = needed_for_outputs(body);
-  for (size_t i = 0; i < body.calls.size(); ++i) body.calls[i].beside = !needed[i];
+  for (size_t i = 0; i < body.calls.size(); ++i) body.calls[i].side_stream = !needed[i];
   return body;
 }
 
-std::vector<int> lanes_beside(const PassBody& body, size_t lanes) {
+std::vector<int> side_lanes(const ChunkIr& body, size_t lanes) {
   std::vector<char> theirs(body.storages.size(), 0);  // made or written by calls that are beside
   for (const Call& call : body.calls) {
-    if (!call.beside || !call.op.valid()) continue;
+    if (!call.side_stream || !call.op.valid()) continue;
     each_tensor(call.results, [&](TensorId id) { theirs[body[id].storage.index()] = 1; });
     for (const StorageId storage : call.writes) theirs[storage.index()] = 1;
   }
@@ -96,23 +96,23 @@ std::vector<int> lanes_beside(const PassBody& body, size_t lanes) {
     return first;
   };
   for (const Call& call : body.calls)
-    if (call.beside) first_touched(call);
+    if (call.side_stream) first_touched(call);
   std::map<size_t, int> lane_of;  // by the first of a group
   std::vector<int> out(body.calls.size(), -1);
   for (size_t i = 0; i < body.calls.size(); ++i) {
-    if (!body.calls[i].beside || !body.calls[i].op.valid()) continue;
+    if (!body.calls[i].side_stream || !body.calls[i].op.valid()) continue;
     const auto first = first_touched(body.calls[i]);
     out[i] = first ? lane_of.try_emplace(first_of(*first), static_cast<int>(lane_of.size() % lanes)).first->second : 0;
   }
   return out;
 }
 
-std::vector<int> awaited_by_beside(const PassBody& body) {
+std::vector<int> awaited_by_side_stream(const ChunkIr& body) {
   std::vector<int> out(body.calls.size(), -1), made(body.storages.size(), -1), used(body.storages.size(), -1);
   for (size_t i = 0; i < body.calls.size(); ++i) {
     const Call& call = body.calls[i];
     if (!call.op.valid()) continue;
-    if (call.beside) {
+    if (call.side_stream) {
       each_tensor(call.arguments, [&](TensorId id) { out[i] = std::max(out[i], made[body[id].storage.index()]); });
       for (const StorageId storage : call.writes) out[i] = std::max(out[i], used[storage.index()]);
       continue;

@@ -1,4 +1,4 @@
-#include "capture/known_tensors.h"
+#include "capture/tensor_interner.h"
 
 namespace piper {
 namespace {
@@ -10,7 +10,7 @@ bool same_layout(const TensorLayout& layout, const at::Tensor& tensor) {
 
 }  // namespace
 
-TensorId KnownTensors::add(const at::Tensor& tensor, TensorKind kind, CallId producer) {
+TensorId TensorInterner::add(const at::Tensor& tensor, TensorKind kind, CallId producer) {
   const TensorId id(graph_.tensors.size());
   const auto [found, fresh] =
       storage_ids_.try_emplace(tensor.storage().unsafeGetStorageImpl(), StorageId(graph_.storages.size()));
@@ -24,35 +24,35 @@ TensorId KnownTensors::add(const at::Tensor& tensor, TensorKind kind, CallId pro
   return id;
 }
 
-TensorId KnownTensors::add_result(const at::Tensor& tensor, CallId producer) {
+TensorId TensorInterner::add_result(const at::Tensor& tensor, CallId producer) {
   for (const TensorId id : sharing_storage(tensor))
     if (same_layout(graph_[id].layout, tensor)) return id;
   return add(tensor, TensorKind::Result, producer);
 }
 
-TensorId KnownTensors::add_constant(const at::Tensor& tensor) {
+TensorId TensorInterner::add_constant(const at::Tensor& tensor) {
   const TensorId id = add(tensor, TensorKind::Constant, CallId());
   version_[id] = tensor._version();
   return id;
 }
 
-bool KnownTensors::has_storage_of(const at::Tensor& tensor) const {
+bool TensorInterner::has_storage_of(const at::Tensor& tensor) const {
   return storage_ids_.contains(tensor.storage().unsafeGetStorageImpl());
 }
 
-std::optional<TensorId> KnownTensors::find(const at::Tensor& tensor, bool has_numbers) const {
+std::optional<TensorId> TensorInterner::find(const at::Tensor& tensor, bool has_numbers) const {
   const std::vector<TensorId>& known = sharing_storage(tensor);
   for (auto id = known.rbegin(); id != known.rend(); ++id)
     if (same_layout(graph_[*id].layout, tensor) && (!has_numbers || version_of(*id) == tensor._version())) return *id;
   return {};
 }
 
-int64_t KnownTensors::version_of(TensorId id) const {
+int64_t TensorInterner::version_of(TensorId id) const {
   const auto found = version_.find(id);
   return found == version_.end() ? 0 : found->second;
 }
 
-const std::vector<TensorId>& KnownTensors::sharing_storage(const at::Tensor& tensor) const {
+const std::vector<TensorId>& TensorInterner::sharing_storage(const at::Tensor& tensor) const {
   static const std::vector<TensorId> none;
   const auto found = storage_ids_.find(tensor.storage().unsafeGetStorageImpl());
   return found == storage_ids_.end() ? none : tensors_of_[found->second.index()];

@@ -1,7 +1,7 @@
 // Views without operators.
 #pragma once
 
-#include "capture/pass_body.h"
+#include "capture/chunk_ir.h"
 
 namespace piper {
 
@@ -9,6 +9,6 @@ namespace piper {
 /// all of the storage. Such calls have no operator, that argument and one result; views of views that nothing else uses
 /// are gone.
 ///   before:  v = view(y, …); w = t(v); mm(w, x)        after:  w = y, seen so; mm(w, x)
-PassBody show_directly(PassBody body);
+ChunkIr as_strided_views(ChunkIr body);
 
 }  // namespace piper

@@ -33,7 +33,7 @@ struct ExternalUse {
   TensorId inside;
 };
 
-struct PassBody {
+struct ChunkIr {
   std::vector<GraphTensor> tensors;
   std::vector<GraphStorage> storages;
   std::vector<Call> calls;  // their ids of tensors and storages are those of the body
@@ -52,8 +52,8 @@ struct PassBody {
 struct ChunkBodies {
   std::string name;
   ScopeId scope;
-  std::array<std::optional<PassBody>, 4> passes;  // F, B, BI, BW
-  const PassBody* find(Pass pass) const {
+  std::array<std::optional<ChunkIr>, 4> passes;  // F, B, BI, BW
+  const ChunkIr* find(Pass pass) const {
     const auto& slot = passes[static_cast<size_t>(pass)];
     return slot ? &*slot : nullptr;
   }
@@ -65,9 +65,9 @@ Result<std::vector<ChunkBodies>> build_bodies(OperatorGraph& graph);
 
 /// Bytes of a pass in time: what it takes beyond inputs and outputs. `call_peaks`: by call, the most bytes it holds
 /// while it runs, its results included; without it, its results.
-int64_t temporary_bytes(const PassBody& body, const std::vector<int64_t>& call_peaks = {});
+int64_t temporary_bytes(const ChunkIr& body, const std::vector<int64_t>& call_peaks = {});
 
 /// By call: tensors that nobody needs afterwards. Those that calls beside others use end with the pass.
-std::vector<std::vector<TensorId>> last_uses(const PassBody& body);
+std::vector<std::vector<TensorId>> last_uses(const ChunkIr& body);
 
 }  // namespace piper

@@ -1,11 +1,11 @@
-#include "runtime/stretch.h"
+#include "runtime/graph_segment.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace piper {
 
-Stretch::Stretch(const StretchDevice& device, size_t begin, size_t end, std::unique_ptr<RecordedWork> work)
+GraphSegment::GraphSegment(const SegmentDevice& device, size_t begin, size_t end, std::unique_ptr<CudaGraph> work)
     : device_(device), begin_(begin), end_(end), work_(std::move(work)) {
   std::vector<char> known(device.program.buffers.size(), 0);
   for (size_t i = begin; i < end; ++i)
@@ -16,7 +16,7 @@ Stretch::Stretch(const StretchDevice& device, size_t begin, size_t end, std::uni
           touched_.push_back(buffer);
 }
 
-bool Stretch::launch() {
+bool GraphSegment::launch() {
   const auto first = device_.executors.begin() + static_cast<ptrdiff_t>(begin_),
              last = device_.executors.begin() + static_cast<ptrdiff_t>(end_);
   if (!work_ || !work_->ready() ||
@@ -48,7 +48,7 @@ bool Stretch::launch() {
   return true;
 }
 
-bool Stretch::record() {
+bool GraphSegment::record() {
   std::vector<const void*> places_now = places();
   const Frame::State before = device_.frame.state();
   device_.frame.recording = true;
@@ -66,7 +66,7 @@ bool Stretch::record() {
 }
 
 /// What the last operation frees goes when all has been put in.
-void Stretch::run_all() {
+void GraphSegment::run_all() {
   for (size_t i = begin_; i < end_; ++i) {
     const int op = static_cast<int>(i);
     device_.side.started(op);
@@ -79,7 +79,7 @@ void Stretch::run_all() {
   }
 }
 
-std::vector<const void*> Stretch::places() const {
+std::vector<const void*> GraphSegment::places() const {
   std::vector<const void*> out;
   for (const int buffer : touched_) {
     const at::Tensor& tensor = device_.frame[buffer];
@@ -88,12 +88,12 @@ std::vector<const void*> Stretch::places() const {
   return out;
 }
 
-std::vector<Stretch> find_stretches(const StretchDevice& device, Processor& processor) {
+std::vector<GraphSegment> find_segments(const SegmentDevice& device, Processor& processor) {
   const std::vector<PlannedOp>& ops = device.program.ops;
-  std::vector<Stretch> out;
+  std::vector<GraphSegment> out;
   size_t begin = 0;
   const auto close = [&](size_t end) {
-    if (begin < end) out.emplace_back(device, begin, end, processor.make_recorded());
+    if (begin < end) out.emplace_back(device, begin, end, processor.make_graph());
     begin = end;
   };
   for (size_t i = 0; i < ops.size(); ++i) {

@@ -12,7 +12,7 @@
 namespace piper {
 
 /// The device that executes them.
-struct StretchDevice {
+struct SegmentDevice {
   const PlanTemplate& program;
   const MemoryOrder& order;
   const std::vector<std::unique_ptr<Executor>>& executors;
@@ -24,9 +24,9 @@ struct StretchDevice {
   std::function<void(const int& op, const std::function<void()>& work)> attempt;
 };
 
-class Stretch {
+class GraphSegment {
  public:
-  Stretch(const StretchDevice& device, size_t begin, size_t end, std::unique_ptr<RecordedWork> work);
+  GraphSegment(const SegmentDevice& device, size_t begin, size_t end, std::unique_ptr<CudaGraph> work);
 
   size_t begin() const { return begin_; }
   size_t end() const { return end_; }
@@ -39,10 +39,10 @@ class Stretch {
   void run_all();
   std::vector<const void*> places() const;
 
-  const StretchDevice& device_;
+  const SegmentDevice& device_;
   size_t begin_, end_;
-  std::vector<int> touched_;            // buffers that do not last: those from outside may be elsewhere for once
-  std::unique_ptr<RecordedWork> work_;  // none: it cannot be recorded
+  std::vector<int> touched_;         // buffers that do not last: those from outside may be elsewhere for once
+  std::unique_ptr<CudaGraph> work_;  // none: it cannot be recorded
   bool recorded_ = false;
   std::vector<const void*> places_;     // of what it was given when it was recorded
   std::vector<Frame::Change> changes_;  // what it does to the frame
@@ -50,6 +50,6 @@ class Stretch {
 
 /// All of a device. Whoever waits for another stream begins a new one; so does whoever comes after memory that another
 /// stream used.
-std::vector<Stretch> find_stretches(const StretchDevice& device, Processor& processor);
+std::vector<GraphSegment> find_segments(const SegmentDevice& device, Processor& processor);
 
 }  // namespace piper

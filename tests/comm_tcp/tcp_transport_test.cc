@@ -1,5 +1,5 @@
 // What is special about TCP: who comes in, and who is gone.
-#include "comm/tcp/tcp_wire.h"
+#include "comm/tcp/tcp_transport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,14 +21,14 @@ using testing::HasSubstr;
 
 /// Both ends of a job of two.
 struct Pair {
-  std::unique_ptr<Wire> zero, one;
+  std::unique_ptr<Transport> zero, one;
 };
 Pair make_pair_of_wires() {
   const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
   const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
   Pair out;
-  std::thread other([&] { out.one = make_tcp_wire(1, doors[1], addresses, 1min); });
-  out.zero = make_tcp_wire(0, doors[0], addresses, 1min);
+  std::thread other([&] { out.one = make_tcp_transport(1, doors[1], addresses, 1min); });
+  out.zero = make_tcp_transport(0, doors[0], addresses, 1min);
   other.join();
   return out;
 }
@@ -42,24 +42,24 @@ std::string problem_of(const std::function<void()>& run) {
   return "";
 }
 
-TEST(TcpWire, NotesAndPiecesShareAConnection) {
+TEST(TcpTransport, NotesAndPiecesShareAConnection) {
   const Pair pair = make_pair_of_wires();
   std::vector<std::byte> sent(200'000, std::byte{7}), received(200'000);
   int send_mark = 0, receive_mark = 0;
   pair.one->receive_piece(0, 5, received, &receive_mark);
-  pair.zero->send_note(1, std::vector<std::byte>(3, std::byte{1}), 4);
+  pair.zero->send_control(1, std::vector<std::byte>(3, std::byte{1}), 4);
   pair.zero->send_piece(1, 5, sent, &send_mark);
-  pair.zero->send_note(1, std::vector<std::byte>(2, std::byte{2}), 0);
+  pair.zero->send_control(1, std::vector<std::byte>(2, std::byte{2}), 0);
   std::string order;
   for (const auto until = std::chrono::steady_clock::now() + 5min;
        order.size() < 6 && std::chrono::steady_clock::now() < until;)
-    for (Wire* wire : {pair.zero.get(), pair.one.get()}) {
-      std::vector<Wire::Event> events;
-      wire->poll(events);
-      for (const Wire::Event& event : events) {
-        if (event.kind == Wire::Event::Kind::NoteSent) order += event.use == 4 ? 'a' : 'c';
-        if (event.kind == Wire::Event::Kind::NoteCame) order += event.note.size() == 3 ? 'A' : 'C';
-        if (event.kind == Wire::Event::Kind::PieceDone) order += event.piece == &send_mark ? 'b' : 'B';
+    for (Transport* transport : {pair.zero.get(), pair.one.get()}) {
+      std::vector<Transport::Event> events;
+      transport->poll(events);
+      for (const Transport::Event& event : events) {
+        if (event.kind == Transport::Event::Kind::ControlSent) order += event.use == 4 ? 'a' : 'c';
+        if (event.kind == Transport::Event::Kind::ControlCame) order += event.control.size() == 3 ? 'A' : 'C';
+        if (event.kind == Transport::Event::Kind::PieceDone) order += event.piece == &send_mark ? 'b' : 'B';
       }
     }
   std::string came, went;
@@ -70,7 +70,7 @@ TEST(TcpWire, NotesAndPiecesShareAConnection) {
   EXPECT_FALSE(pair.zero->busy() || pair.one->busy());
 }
 
-TEST(TcpWire, WhatNobodySendsCanBeCancelled) {
+TEST(TcpTransport, WhatNobodySendsCanBeCancelled) {
   const Pair pair = make_pair_of_wires();
   std::vector<std::byte> memory(10);
   int mark = 0;
@@ -78,28 +78,28 @@ TEST(TcpWire, WhatNobodySendsCanBeCancelled) {
   EXPECT_TRUE(pair.zero->busy());
   pair.zero->cancel_receives(&mark);
   EXPECT_FALSE(pair.zero->busy());
-  std::vector<Wire::Event> events;
+  std::vector<Transport::Event> events;
   pair.zero->poll(events);
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].kind, Wire::Event::Kind::PieceCancelled);
+  EXPECT_EQ(events[0].kind, Transport::Event::Kind::PieceCancelled);
   EXPECT_EQ(events[0].bytes, 10u);
 }
 
-TEST(TcpWire, AProcessThatEndsIsGone) {
+TEST(TcpTransport, AProcessThatEndsIsGone) {
   Pair pair = make_pair_of_wires();
   pair.one.reset();
-  std::vector<Wire::Event> events;
+  std::vector<Transport::Event> events;
   for (const auto until = std::chrono::steady_clock::now() + 5min;
        events.empty() && std::chrono::steady_clock::now() < until;)
     pair.zero->poll(events);
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].kind, Wire::Event::Kind::Gone);
+  EXPECT_EQ(events[0].kind, Transport::Event::Kind::Gone);
   EXPECT_EQ(events[0].rank, 1);
-  pair.zero->send_note(1, std::vector<std::byte>(3), 0);  // to nobody
+  pair.zero->send_control(1, std::vector<std::byte>(3), 0);  // to nobody
   EXPECT_FALSE(pair.zero->busy());
 }
 
-TEST(TcpWire, StrangersStayOutside) {
+TEST(TcpTransport, StrangersStayOutside) {
   const TcpDoor door("127.0.0.1");
   std::string host;
   int port = 0;
@@ -110,13 +110,13 @@ TEST(TcpWire, StrangersStayOutside) {
   const char hello[24] = "piper 1";  // the protocol, not the secret
   ASSERT_EQ(::send(stranger.number(), hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));
   EXPECT_THAT(problem_of([&] {
-                make_tcp_wire(0, door, {door.address(), ""}, 300ms);
+                make_tcp_transport(0, door, {door.address(), ""}, 300ms);
               }),
               HasSubstr("rank 1 does not come"));
 }
 
-/// They would take longer than the patience, one after the other.
-TEST(TcpWire, SilentStrangersKeepNobodyWaiting) {
+/// They would take longer than the timeout, one after the other.
+TEST(TcpTransport, SilentStrangersKeepNobodyWaiting) {
   const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
   const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
   std::string host;
@@ -128,13 +128,13 @@ TEST(TcpWire, SilentStrangersKeepNobodyWaiting) {
     strangers.emplace_back(::socket(place.family, SOCK_STREAM, 0));
     ASSERT_EQ(connect(strangers.back().number(), place.get(), place.length), 0);
   }
-  std::thread other([&] { EXPECT_EQ(problem_of([&] { make_tcp_wire(1, doors[1], addresses, 2min); }), ""); });
-  EXPECT_EQ(problem_of([&] { make_tcp_wire(0, doors[0], addresses, 2min); }), "");
+  std::thread other([&] { EXPECT_EQ(problem_of([&] { make_tcp_transport(1, doors[1], addresses, 2min); }), ""); });
+  EXPECT_EQ(problem_of([&] { make_tcp_transport(0, doors[0], addresses, 2min); }), "");
   other.join();
 }
 
 /// Also more of them than are listened to at once, and those who say a part of something.
-TEST(TcpWire, AFloodOfStrangersIsNoObstacle) {
+TEST(TcpTransport, AFloodOfStrangersIsNoObstacle) {
   const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
   const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
   std::string host;
@@ -147,24 +147,24 @@ TEST(TcpWire, AFloodOfStrangersIsNoObstacle) {
     ASSERT_EQ(connect(strangers.back().number(), place.get(), place.length), 0);
     ASSERT_EQ(::send(strangers.back().number(), "piper", 5, 0), 5);
   }
-  std::thread other([&] { EXPECT_EQ(problem_of([&] { make_tcp_wire(1, doors[1], addresses, 2min); }), ""); });
-  EXPECT_EQ(problem_of([&] { make_tcp_wire(0, doors[0], addresses, 2min); }), "");
+  std::thread other([&] { EXPECT_EQ(problem_of([&] { make_tcp_transport(1, doors[1], addresses, 2min); }), ""); });
+  EXPECT_EQ(problem_of([&] { make_tcp_transport(0, doors[0], addresses, 2min); }), "");
   other.join();
 }
 
 /// As MPI does where somebody is stopped before it has joined.
 TEST(ProcessWorld, AJoinThatNeverReturnsIsLeftBehind) {
-  const MakeWire never = []() -> std::unique_ptr<Wire> {
+  const MakeTransport never = []() -> std::unique_ptr<Transport> {
     while (true) std::this_thread::sleep_for(1h);
   };
   EXPECT_THROW(ProcessWorld(never, 50ms), NobodyCame);
 }
 
-TEST(TcpWire, AClosedDoorIsSaid) {
+TEST(TcpTransport, AClosedDoorIsSaid) {
   const TcpDoor mine("127.0.0.1");
   const std::string closed = TcpDoor("127.0.0.1").address();
   EXPECT_THAT(problem_of([&] {
-                make_tcp_wire(1, mine, {closed, mine.address()}, 1s);
+                make_tcp_transport(1, mine, {closed, mine.address()}, 1s);
               }),
               HasSubstr("rank 0 cannot be reached at 127.0.0.1: Connection refused"));
   EXPECT_THAT(problem_of([] { TcpDoor door("192.0.2.1"); }), HasSubstr("cannot be reached at 192.0.2.1"));

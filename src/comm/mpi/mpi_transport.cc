@@ -1,4 +1,4 @@
-#include "comm/mpi/mpi_wire.h"
+#include "comm/mpi/mpi_transport.h"
 
 #include <mpi.h>
 
@@ -34,11 +34,12 @@ void check(int error, const char* what, int rank) {
 
 /// Settings that matter, unless somebody has made them: read by Open MPI when it starts, unknown to others.
 void prefer_settings() {
-  setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);  // whoever naps need not yield: it would come after what computes
-  setenv("OMPI_MCA_btl_tcp_flags", "0x1", 0);      // plain sends; with puts both directions of a link take turns
+  setenv("OMPI_MCA_mpi_yield_when_idle", "0",
+         0);                                   // whoever backs off need not yield: it would come after what computes
+  setenv("OMPI_MCA_btl_tcp_flags", "0x1", 0);  // plain sends; with puts both directions of a link take turns
   // Pieces go at once, since their receives are there: a reply to a question whether they may would queue behind the
   // pieces of the other direction.
-  const std::string piece = std::to_string(Wire::longest_piece + 4096);  // with Open MPI's headers
+  const std::string piece = std::to_string(Transport::longest_piece + 4096);  // with Open MPI's headers
   for (const char* limit : {"eager_limit", "rndv_eager_limit", "max_send_size"})
     setenv((std::string("OMPI_MCA_btl_tcp_") + limit).c_str(), piece.c_str(), 0);
 }
@@ -73,8 +74,8 @@ struct Slot {
   int rank = 0;
   int use = 0;
   void* piece = nullptr;
-  size_t bytes = 0;             // of the piece
-  std::vector<std::byte> note;  // NoteIn, NoteOut
+  size_t bytes = 0;                // of the piece
+  std::vector<std::byte> control;  // NoteIn, NoteOut
 };
 
 struct Mpi {
@@ -83,20 +84,21 @@ struct Mpi {
   std::vector<MPI_Request> requests;
   std::vector<Slot> slots;                   // of the requests
   size_t others = 0;                         // slots that are not NoteIn
-  std::vector<std::vector<std::byte>> read;  // memory of the notes of the last poll: reused in the next
-  std::vector<int64_t> sent, came;           // notes, by rank
+  std::vector<std::vector<std::byte>> read;  // memory of the control messages of the last poll: reused in the next
+  std::vector<int64_t> sent, came;           // control messages, by rank
   struct Held {
     std::vector<std::byte> memory;
-    Wire::Event event;
+    Transport::Event event;
   };
-  std::map<std::pair<int, int64_t>, Held> held;  // notes that MPI reported before an earlier one, by rank and number
+  std::map<std::pair<int, int64_t>, Held>
+      held;  // control messages that MPI reported before an earlier one, by rank and number
   std::vector<int> indices;
   std::vector<MPI_Status> statuses;
 
   /// As many as always; those that are held do not count.
   void expect_notes() {
     while (requests.size() - others < notes_expected) {
-      if (read.empty()) read.emplace_back(Wire::longest_note + sizeof(int64_t));
+      if (read.empty()) read.emplace_back(Transport::longest_control + sizeof(int64_t));
       expect_note(std::move(read.back()));
       read.pop_back();
     }
@@ -107,7 +109,7 @@ struct Mpi {
     check(MPI_Irecv(memory.data(), static_cast<int>(memory.size()), MPI_BYTE, MPI_ANY_SOURCE, note_tag, communicator,
                     &request),
           "receive");
-    keep(request, {.kind = Slot::Kind::NoteIn, .note = std::move(memory)});
+    keep(request, {.kind = Slot::Kind::NoteIn, .control = std::move(memory)});
   }
   void keep(MPI_Request request, Slot slot) {
     if (slot.kind != Slot::Kind::NoteIn) ++others;
@@ -127,19 +129,19 @@ struct Mpi {
   }
 };
 
-class MpiWire : public Wire {
+class MpiTransport : public Transport {
  public:
-  MpiWire();
-  ~MpiWire() override;
-  MpiWire(const MpiWire&) = delete;
-  MpiWire& operator=(const MpiWire&) = delete;
+  MpiTransport();
+  ~MpiTransport() override;
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
 
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
   int highest_tag() const override { return highest_tag_; }
   const std::string& library() const override { return library_; }
 
-  void send_note(int to, std::vector<std::byte> note, int use) override;
+  void send_control(int to, std::vector<std::byte> control, int use) override;
   void send_piece(int to, int tag, std::span<const std::byte> data, void* piece) override;
   void receive_piece(int from, int tag, std::span<std::byte> data, void* piece) override;
   void cancel_receives(const void* piece) override;
@@ -154,7 +156,7 @@ class MpiWire : public Wire {
   std::string library_;
 };
 
-MpiWire::MpiWire() {
+MpiTransport::MpiTransport() {
   int initialised = 0, provided = MPI_THREAD_SINGLE;
   check(MPI_Initialized(&initialised), "start");
   if (initialised) {
@@ -187,7 +189,7 @@ MpiWire::MpiWire() {
   mpi_.came.resize(static_cast<size_t>(ranks_));
 }
 
-MpiWire::~MpiWire() {
+MpiTransport::~MpiTransport() {
   if (!mpi_.finished) return;
   for (size_t i = 0; i < mpi_.requests.size(); ++i) {
     MPI_Cancel(&mpi_.requests[i]);
@@ -197,37 +199,38 @@ MpiWire::~MpiWire() {
   if (mpi_.initialised_here) MPI_Finalize();
 }
 
-void MpiWire::send_note(int to, std::vector<std::byte> note, int use) {
-  if (note.size() > longest_note) throw std::length_error("a note is too long");
-  const int64_t number = mpi_.sent[static_cast<size_t>(to)]++;
-  const auto bytes = std::as_bytes(std::span(&number, 1));
-  note.insert(note.end(), bytes.begin(), bytes.end());
+void MpiTransport::send_control(int to, std::vector<std::byte> control, int use) {
+  if (control.size() > longest_control) throw std::length_error("a control is too long");
+  const int64_t sequence = mpi_.sent[static_cast<size_t>(to)]++;
+  const auto bytes = std::as_bytes(std::span(&sequence, 1));
+  control.insert(control.end(), bytes.begin(), bytes.end());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(note.data(), static_cast<int>(note.size()), MPI_BYTE, to, note_tag, mpi_.communicator, &request),
-        "send to rank ", to);
-  mpi_.keep(request, {.kind = Slot::Kind::NoteOut, .rank = to, .use = use, .note = std::move(note)});
+  check(
+      MPI_Isend(control.data(), static_cast<int>(control.size()), MPI_BYTE, to, note_tag, mpi_.communicator, &request),
+      "send to rank ", to);
+  mpi_.keep(request, {.kind = Slot::Kind::NoteOut, .rank = to, .use = use, .control = std::move(control)});
 }
 
-void MpiWire::send_piece(int to, int tag, std::span<const std::byte> data, void* piece) {
+void MpiTransport::send_piece(int to, int tag, std::span<const std::byte> data, void* piece) {
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_BYTE, to, tag, mpi_.communicator, &request),
         "send to rank ", to);
-  mpi_.keep(request, {.kind = Slot::Kind::PieceOut, .rank = to, .piece = piece, .bytes = data.size(), .note = {}});
+  mpi_.keep(request, {.kind = Slot::Kind::PieceOut, .rank = to, .piece = piece, .bytes = data.size(), .control = {}});
 }
 
-void MpiWire::receive_piece(int from, int tag, std::span<std::byte> data, void* piece) {
+void MpiTransport::receive_piece(int from, int tag, std::span<std::byte> data, void* piece) {
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Irecv(data.data(), static_cast<int>(data.size()), MPI_BYTE, from, tag, mpi_.communicator, &request),
         "receive from rank ", from);
-  mpi_.keep(request, {.kind = Slot::Kind::PieceIn, .rank = from, .piece = piece, .bytes = data.size(), .note = {}});
+  mpi_.keep(request, {.kind = Slot::Kind::PieceIn, .rank = from, .piece = piece, .bytes = data.size(), .control = {}});
 }
 
-void MpiWire::cancel_receives(const void* piece) {
+void MpiTransport::cancel_receives(const void* piece) {
   for (size_t i = 0; i < mpi_.slots.size(); ++i)
     if (mpi_.slots[i].kind == Slot::Kind::PieceIn && mpi_.slots[i].piece == piece) MPI_Cancel(&mpi_.requests[i]);
 }
 
-void MpiWire::poll(std::vector<Event>& events) {
+void MpiTransport::poll(std::vector<Event>& events) {
   Mpi& mpi = mpi_;
   mpi.expect_notes();
   int count = 0;
@@ -251,7 +254,7 @@ void MpiWire::poll(std::vector<Event>& events) {
     Slot slot = mpi.take(item.index);
     Event event{.kind = Event::Kind::PieceDone,
                 .rank = slot.rank,
-                .note = {},
+                .control = {},
                 .piece = slot.piece,
                 .bytes = slot.bytes,
                 .use = slot.use,
@@ -263,17 +266,17 @@ void MpiWire::poll(std::vector<Event>& events) {
         if (!event.problem.empty()) throw CommunicationError("MPI lost a message: " + event.problem);
         int size = 0;
         MPI_Get_count(&item.status, MPI_BYTE, &size);
-        event.kind = Event::Kind::NoteCame;
+        event.kind = Event::Kind::ControlCame;
         event.rank = item.status.MPI_SOURCE;
         const auto bytes = static_cast<size_t>(size) - sizeof(int64_t);
-        int64_t number = 0;
-        std::memcpy(&number, slot.note.data() + bytes, sizeof number);
-        event.note = std::span(slot.note).first(bytes);
-        mpi.held[{event.rank, number}] = {std::move(slot.note), std::move(event)};
+        int64_t sequence = 0;
+        std::memcpy(&sequence, slot.control.data() + bytes, sizeof sequence);
+        event.control = std::span(slot.control).first(bytes);
+        mpi.held[{event.rank, sequence}] = {std::move(slot.control), std::move(event)};
         break;
       }
       case Slot::Kind::NoteOut:
-        event.kind = Event::Kind::NoteSent;
+        event.kind = Event::Kind::ControlSent;
         events.push_back(std::move(event));
         break;
       case Slot::Kind::PieceIn: {
@@ -301,8 +304,8 @@ void MpiWire::poll(std::vector<Event>& events) {
 
 }  // namespace
 
-std::unique_ptr<Wire> make_mpi_wire() {
-  return std::make_unique<MpiWire>();
+std::unique_ptr<Transport> make_mpi_transport() {
+  return std::make_unique<MpiTransport>();
 }
 
 }  // namespace piper
