@@ -100,9 +100,8 @@ at::Tensor numbers_like(const ChunkIr& body, TensorId id, Numbers numbers, c10::
     out = at::empty({elements + 2 * others}, out.options()).as_strided(layout.sizes, layout.strides, others);
   }
   if (numbers == Numbers::Zeros) return out.zero_();
-  if (numbers == Numbers::Distinct) {
+  if (numbers == Numbers::Distinct)
     return out.copy_(at::arange(out.numel(), out.options().dtype(at::kDouble)).reshape(out.sizes()));
-  }
   if (out.dim() < 2 || !out.is_floating_point()) return out.fill_(1);
   out.zero_().diagonal(0, -2, -1).fill_(1);
   return out;

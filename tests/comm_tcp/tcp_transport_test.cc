@@ -23,13 +23,24 @@ using testing::HasSubstr;
 struct Pair {
   std::unique_ptr<Transport> zero, one;
 };
-Pair make_pair_of_wires() {
+Pair make_pair_of_transports() {
   const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
   const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
   Pair out;
   std::thread other([&] { out.one = make_tcp_transport(1, doors[1], addresses, 1min); });
   out.zero = make_tcp_transport(0, doors[0], addresses, 1min);
   other.join();
+  return out;
+}
+
+/// Comes in, and has said nothing yet.
+Socket stranger_at(const TcpDoor& door) {
+  std::string host;
+  int port = 0;
+  std::istringstream(door.address()) >> host >> port;
+  const Resolved place = resolve(host, port);
+  Socket out(::socket(place.family, SOCK_STREAM, 0));
+  EXPECT_EQ(connect(out.number(), place.get(), place.length), 0);
   return out;
 }
 
@@ -42,8 +53,8 @@ std::string problem_of(const std::function<void()>& run) {
   return "";
 }
 
-TEST(TcpTransport, NotesAndPiecesShareAConnection) {
-  const Pair pair = make_pair_of_wires();
+TEST(TcpTransport, ControlMessagesAndPiecesShareAConnection) {
+  const Pair pair = make_pair_of_transports();
   std::vector<std::byte> sent(200'000, std::byte{7}), received(200'000);
   int send_mark = 0, receive_mark = 0;
   pair.one->receive_piece(0, 5, received, &receive_mark);
@@ -71,7 +82,7 @@ TEST(TcpTransport, NotesAndPiecesShareAConnection) {
 }
 
 TEST(TcpTransport, WhatNobodySendsCanBeCancelled) {
-  const Pair pair = make_pair_of_wires();
+  const Pair pair = make_pair_of_transports();
   std::vector<std::byte> memory(10);
   int mark = 0;
   pair.zero->receive_piece(1, 1, memory, &mark);
@@ -86,7 +97,7 @@ TEST(TcpTransport, WhatNobodySendsCanBeCancelled) {
 }
 
 TEST(TcpTransport, AProcessThatEndsIsGone) {
-  Pair pair = make_pair_of_wires();
+  Pair pair = make_pair_of_transports();
   pair.one.reset();
   std::vector<Transport::Event> events;
   for (const auto until = std::chrono::steady_clock::now() + 5min;
@@ -101,12 +112,7 @@ TEST(TcpTransport, AProcessThatEndsIsGone) {
 
 TEST(TcpTransport, StrangersStayOutside) {
   const TcpDoor door("127.0.0.1");
-  std::string host;
-  int port = 0;
-  std::istringstream(door.address()) >> host >> port;
-  const Resolved place = resolve(host, port);
-  const Socket stranger(::socket(place.family, SOCK_STREAM, 0));
-  ASSERT_EQ(connect(stranger.number(), place.get(), place.length), 0);
+  const Socket stranger = stranger_at(door);
   const char hello[24] = "piper 1";  // the protocol, not the secret
   ASSERT_EQ(::send(stranger.number(), hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));
   EXPECT_THAT(problem_of([&] {
@@ -119,15 +125,8 @@ TEST(TcpTransport, StrangersStayOutside) {
 TEST(TcpTransport, SilentStrangersKeepNobodyWaiting) {
   const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
   const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
-  std::string host;
-  int port = 0;
-  std::istringstream(doors[0].address()) >> host >> port;
-  const Resolved place = resolve(host, port);
   std::vector<Socket> strangers;
-  for (int i = 0; i < 30; ++i) {
-    strangers.emplace_back(::socket(place.family, SOCK_STREAM, 0));
-    ASSERT_EQ(connect(strangers.back().number(), place.get(), place.length), 0);
-  }
+  for (int i = 0; i < 30; ++i) strangers.push_back(stranger_at(doors[0]));
   std::thread other([&] { EXPECT_EQ(problem_of([&] { make_tcp_transport(1, doors[1], addresses, 2min); }), ""); });
   EXPECT_EQ(problem_of([&] { make_tcp_transport(0, doors[0], addresses, 2min); }), "");
   other.join();
@@ -137,14 +136,9 @@ TEST(TcpTransport, SilentStrangersKeepNobodyWaiting) {
 TEST(TcpTransport, AFloodOfStrangersIsNoObstacle) {
   const TcpDoor doors[] = {TcpDoor("127.0.0.1"), TcpDoor("127.0.0.1")};
   const std::vector<std::string> addresses = {doors[0].address(), doors[1].address()};
-  std::string host;
-  int port = 0;
-  std::istringstream(doors[0].address()) >> host >> port;
-  const Resolved place = resolve(host, port);
   std::vector<Socket> strangers;
   for (int i = 0; i < 400; ++i) {
-    strangers.emplace_back(::socket(place.family, SOCK_STREAM, 0));
-    ASSERT_EQ(connect(strangers.back().number(), place.get(), place.length), 0);
+    strangers.push_back(stranger_at(doors[0]));
     ASSERT_EQ(::send(strangers.back().number(), "piper", 5, 0), 5);
   }
   std::thread other([&] { EXPECT_EQ(problem_of([&] { make_tcp_transport(1, doors[1], addresses, 2min); }), ""); });

@@ -130,33 +130,6 @@ TEST(CutSums, AreTwoWithASequence) {
   }
 }
 
-/// Keeps its part of one sum, or its tokens, to itself.
-class LeavesOut : public PassingCommunicator {
- public:
-  LeavesOut(std::unique_ptr<Communicator> to, int64_t sequence)
-      : PassingCommunicator(std::move(to)), sequence_(sequence) {}
-  void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
-    if (sequence != sequence_) PassingCommunicator::all_reduce(group, sequence, data, dtype, how);
-  }
-  void reduce_scatter(int group, int64_t sequence, std::span<const std::byte> whole, int64_t run,
-                      std::span<std::byte> part, DataType dtype, Into into) override {
-    if (sequence != sequence_)
-      PassingCommunicator::reduce_scatter(group, sequence, whole, run, part, dtype, into);
-    else
-      std::fill(part.begin(), part.end(), std::byte{0});
-  }
-  void all_gather(int group, int64_t sequence, std::span<const std::byte> part, std::span<std::byte> whole,
-                  int64_t run) override {
-    if (sequence != sequence_)
-      PassingCommunicator::all_gather(group, sequence, part, whole, run);
-    else
-      std::fill(whole.begin(), whole.end(), std::byte{0});
-  }
-
- private:
-  int64_t sequence_;
-};
-
 TEST(CutSums, AreAllNeeded) {
   // one key for all heads: its gradient and those of norms inside are parts that are summed once per step
   const std::string experts = "replicate({}, along=ep, zero=1)\nshard({experts=*}, along=ep)\n" + cut;

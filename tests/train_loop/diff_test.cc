@@ -67,35 +67,6 @@ TEST(Diff, ComparesGroupsOfDifferentSize) {
   EXPECT_THAT(report.not_compared, IsEmpty()) << print(report);
 }
 
-/// Keeps its part of one sum, or its tokens, to itself.
-class ForgetsOne : public PassingCommunicator {
- public:
-  ForgetsOne(std::unique_ptr<Communicator> to, int64_t sequence)
-      : PassingCommunicator(std::move(to)), sequence_(sequence) {}
-  void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
-    if (sequence != sequence_) PassingCommunicator::all_reduce(group, sequence, data, dtype, how);
-  }
-  void reduce_scatter(int group, int64_t sequence, std::span<const std::byte> whole, int64_t run,
-                      std::span<std::byte> part, DataType dtype, Into into) override {
-    if (sequence != sequence_)
-      return PassingCommunicator::reduce_scatter(group, sequence, whole, run, part, dtype, into);
-    std::fill(part.begin(), part.end(), std::byte{0});
-  }
-  void all_gather(int group, int64_t sequence, std::span<const std::byte> part, std::span<std::byte> whole,
-                  int64_t run) override {
-    if (sequence != sequence_) return PassingCommunicator::all_gather(group, sequence, part, whole, run);
-    std::fill(whole.begin(), whole.end(), std::byte{0});
-  }
-  void all_to_all(int group, int64_t sequence, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
-                  int64_t run_in) override {
-    if (sequence != sequence_) return PassingCommunicator::all_to_all(group, sequence, out, run_out, in, run_in);
-    std::fill(in.begin(), in.end(), std::byte{0});
-  }
-
- private:
-  int64_t sequence_;
-};
-
 /// Every collective of values and gradients is the first that is named, if it is left out.
 TEST(Diff, NamesEveryCollectiveThatIsLeftOut) {
   const std::string experts = "replicate({}, along=ep, zero=1)\nshard({experts=*}, along=ep)\n" + cut;
@@ -119,7 +90,7 @@ TEST(Diff, NamesEveryCollectiveThatIsLeftOut) {
       if (of != Category::Activations && of != Category::Gradients) continue;
       TrainSettings faulty = once;
       faulty.communicator = [&](std::unique_ptr<Communicator> to) {
-        return std::make_unique<ForgetsOne>(std::move(to), op.communication);
+        return std::make_unique<LeavesOut>(std::move(to), op.communication);
       };
       const DiffReport wrong = diffed(trained, *training.captured, training.plan, faulty);
       ASSERT_TRUE(wrong.first) << describe(*training.plan, op.label);

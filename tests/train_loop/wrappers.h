@@ -42,4 +42,33 @@ class PassingCommunicator : public Communicator {
   std::unique_ptr<Communicator> to_;
 };
 
+/// Keeps its part of one collective to itself, and gets zeros where it would get something of others.
+class LeavesOut : public PassingCommunicator {
+ public:
+  LeavesOut(std::unique_ptr<Communicator> to, int64_t sequence)
+      : PassingCommunicator(std::move(to)), sequence_(sequence) {}
+  void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
+    if (sequence != sequence_) PassingCommunicator::all_reduce(group, sequence, data, dtype, how);
+  }
+  void reduce_scatter(int group, int64_t sequence, std::span<const std::byte> whole, int64_t run,
+                      std::span<std::byte> part, DataType dtype, Into into) override {
+    if (sequence != sequence_)
+      return PassingCommunicator::reduce_scatter(group, sequence, whole, run, part, dtype, into);
+    std::fill(part.begin(), part.end(), std::byte{0});
+  }
+  void all_gather(int group, int64_t sequence, std::span<const std::byte> part, std::span<std::byte> whole,
+                  int64_t run) override {
+    if (sequence != sequence_) return PassingCommunicator::all_gather(group, sequence, part, whole, run);
+    std::fill(whole.begin(), whole.end(), std::byte{0});
+  }
+  void all_to_all(int group, int64_t sequence, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
+                  int64_t run_in) override {
+    if (sequence != sequence_) return PassingCommunicator::all_to_all(group, sequence, out, run_out, in, run_in);
+    std::fill(in.begin(), in.end(), std::byte{0});
+  }
+
+ private:
+  int64_t sequence_;
+};
+
 }  // namespace piper

@@ -10,8 +10,6 @@
 namespace piper {
 namespace {
 
-using What = Finding::What;
-
 /// NaN where one is: the measure of what is only looked at.
 Measure infinite_measure() {
   Measure out;

@@ -75,6 +75,7 @@ class StepWatch {
   const PlanTemplate& program(int device) const { return *devices_.at(device).program; }
 
  private:
+  using What = Finding::What;
   struct OnDevice {
     const PlanTemplate* program;
     PlanIndex index;

@@ -10,11 +10,6 @@
 #include "base/invariant.h"
 
 namespace piper {
-namespace {
-
-using What = Finding::What;
-
-}  // namespace
 
 at::Tensor StepWatch::last(int device, int buffer) {
   const std::lock_guard lock(mutex_);

@@ -9,11 +9,6 @@
 #include "base/invariant.h"
 
 namespace piper {
-namespace {
-
-using What = Finding::What;
-
-}  // namespace
 
 void StepWatch::look_at_update(int device, int index, Frame& frame) {
   const PlannedOp& what = op(device, index);
