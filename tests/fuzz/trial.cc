@@ -30,7 +30,12 @@ double cpu_seconds() {
 
 int scaled(int inputs) {
   const char* set = std::getenv("PIPER_LONG");
-  return set && std::string(set) == "1" ? inputs * 10 : inputs;
+  if (set && std::string(set) == "1") return inputs * 10;
+#ifdef PIPER_SANITIZED  // where each takes ten times as long
+  return inputs / 2;
+#else
+  return inputs;
+#endif
 }
 
 Tally try_mutations(const std::string& folder, int inputs,

@@ -82,40 +82,7 @@ double cost(const Combination& c) {
   return c.layers() * c.slices();
 }
 
-}  // namespace
-
-Point factor_sizes() {
-  return {static_cast<int>(subject_kinds().size()),
-          static_cast<int>(timeline_names().size()),
-          static_cast<int>(device_grids().size()),
-          static_cast<int>(dividings().size()),
-          2,
-          2,
-          3,
-          3,
-          2};
-}
-
-Combination combination_at(const Point& point) {
-  const auto at = [&](MatrixFactor factor) { return static_cast<size_t>(point[factor]); };
-  Combination out;
-  out.kind = subject_kinds()[at(AtKind)];
-  out.timeline = timeline_names()[at(AtTimeline)];
-  out.grid = device_grids()[at(AtGrid)];
-  out.dividing = dividings()[at(AtDividing)];
-  out.small_buckets = at(AtBuckets) == 1;
-  out.recompute = at(AtRecompute) == 1;
-  out.halves = static_cast<Halves>(at(AtHalves));
-  out.pairs = static_cast<Pairs>(at(AtPairs));
-  out.legs = static_cast<Legs>(at(AtLegs));
-  return out;
-}
-
-bool is_too_long(const Combination& combination) {
-  return combination.stages() > 8;
-}
-
-Covering pairwise_covering() {
+Covering find_covering() {
   constexpr int tries = 60;
   const Point sizes = factor_sizes();
   std::mt19937 random(1);
@@ -149,6 +116,44 @@ Covering pairwise_covering() {
     pairs.cover(best);
     out.trained.push_back(combination_at(best));
   }
+  return out;
+}
+
+}  // namespace
+
+Point factor_sizes() {
+  return {static_cast<int>(subject_kinds().size()),
+          static_cast<int>(timeline_names().size()),
+          static_cast<int>(device_grids().size()),
+          static_cast<int>(dividings().size()),
+          2,
+          2,
+          3,
+          3,
+          2};
+}
+
+Combination combination_at(const Point& point) {
+  const auto at = [&](MatrixFactor factor) { return static_cast<size_t>(point[factor]); };
+  Combination out;
+  out.kind = subject_kinds()[at(AtKind)];
+  out.timeline = timeline_names()[at(AtTimeline)];
+  out.grid = device_grids()[at(AtGrid)];
+  out.dividing = dividings()[at(AtDividing)];
+  out.small_buckets = at(AtBuckets) == 1;
+  out.recompute = at(AtRecompute) == 1;
+  out.halves = static_cast<Halves>(at(AtHalves));
+  out.pairs = static_cast<Pairs>(at(AtPairs));
+  out.legs = static_cast<Legs>(at(AtLegs));
+  return out;
+}
+
+bool is_too_long(const Combination& combination) {
+  return combination.stages() > 8;
+}
+
+const Covering& pairwise_covering() {
+  static const Covering out = find_covering();
   return out;
 }
 

@@ -27,8 +27,8 @@ struct Covering {
 };
 /// More than eight stages: too many layers for a test that everybody runs.
 bool is_too_long(const Combination& combination);
-/// Pairwise and deterministic: the same on every machine.
-Covering pairwise_covering();
+/// Pairwise and deterministic: the same on every machine. Computed once.
+const Covering& pairwise_covering();
 
 /// All combinations of this model and timeline: grids, levels of ZeRO, recomputation, halves and pairs. Buckets,
 /// release and legs change from one to the next.

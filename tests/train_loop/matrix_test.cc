@@ -52,29 +52,24 @@ void expect_refused(const Combination& c, const Exclusion& why) {
   EXPECT_EQ(name(compiled.error().code), name(*why.refused)) << why.reason << "\n" << render(compiled.error());
 }
 
-const Covering& covering() {
-  static const Covering out = pairwise_covering();
-  return out;
-}
-
 class Matrix : public testing::TestWithParam<size_t> {};
 
 TEST_P(Matrix, EqualsOneDevice) {
-  const Combination& c = covering().trained[GetParam()];
+  const Combination& c = pairwise_covering().trained[GetParam()];
   SCOPED_TRACE(c.describe() + "\n" + c.schedule());
   for (const Leg& leg : legs_of(c)) expect_equal(c, leg);
 }
-INSTANTIATE_TEST_SUITE_P(Pairwise, Matrix, testing::Range(size_t{0}, covering().trained.size()),
+INSTANTIATE_TEST_SUITE_P(Pairwise, Matrix, testing::Range(size_t{0}, pairwise_covering().trained.size()),
                          [](const auto& info) { return fmt::format("{:03}", info.param); });
 
 TEST(Excluded, ForTheReasonThatIsGiven) {
-  for (const Combination& c : covering().excluded) {
+  for (const Combination& c : pairwise_covering().excluded) {
     SCOPED_TRACE(c.describe() + "\n" + c.schedule());
     const auto why = exclusion(c);
     ASSERT_TRUE(why);
     expect_refused(c, *why);
   }
-  for (const Combination& c : covering().too_long) EXPECT_TRUE(is_too_long(c) && !exclusion(c)) << c.describe();
+  for (const Combination& c : pairwise_covering().too_long) EXPECT_TRUE(is_too_long(c) && !exclusion(c)) << c.describe();
 }
 
 /// Equal whatever lines of the schedule are behind it.

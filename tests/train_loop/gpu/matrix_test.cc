@@ -35,11 +35,6 @@ std::string name(Graphs graphs) {
 }
 constexpr std::array all_graphs = {Graphs::None, Graphs::Chunk, Graphs::Step};
 
-const Covering& covering() {
-  static const Covering out = pairwise_covering();
-  return out;
-}
-
 Trained trained(const Combination& c, const Leg& leg, bool poison_freed, Processor* on = gpu(), int64_t steps = 0) {
   const Subject subject{
       .kind = c.kind, .layers = c.layers(), .dtype = leg.dtype, .optimizer = leg.optimizer, .on = gpu()};
@@ -59,7 +54,7 @@ class GpuMatrix : public testing::TestWithParam<size_t> {};
 
 TEST_P(GpuMatrix, EqualsOneDevice) {
   if (!gpu()) GTEST_SKIP() << "there is no GPU here";
-  const Combination& c = covering().trained[GetParam()];
+  const Combination& c = pairwise_covering().trained[GetParam()];
   SCOPED_TRACE(c.describe() + "\n" + c.schedule());
   for (Leg leg : legs_of(c)) {
     const Subject subject{
@@ -76,13 +71,13 @@ TEST_P(GpuMatrix, EqualsOneDevice) {
     EXPECT_EQ(again.bits, run.bits);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Pairwise, GpuMatrix, testing::Range(size_t{0}, covering().trained.size()),
+INSTANTIATE_TEST_SUITE_P(Pairwise, GpuMatrix, testing::Range(size_t{0}, pairwise_covering().trained.size()),
                          [](const auto& info) { return fmt::format("{:03}", info.param); });
 
 /// Memory with fixed places, and graphs, change no bit.
 TEST_P(GpuMatrix, GraphsGiveTheSameBits) {
   if (!gpu()) GTEST_SKIP() << "there is no GPU here";
-  const Combination& c = covering().trained[GetParam()];
+  const Combination& c = pairwise_covering().trained[GetParam()];
   SCOPED_TRACE(c.describe() + "\n" + c.schedule());
   const Leg leg = legs_of(c)[0];
   const Trained plain = trained(c, leg, false, gpu(), 5);

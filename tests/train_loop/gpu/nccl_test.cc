@@ -139,16 +139,11 @@ class CarriedCalls : public NcclCalls {
   std::vector<std::function<void()>> received_;
 };
 
-const Covering& covering() {
-  static const Covering out = pairwise_covering();
-  return out;
-}
-
 class GpuNcclPlans : public testing::TestWithParam<size_t> {};
 
 TEST_P(GpuNcclPlans, GiveTheBitsOfDevicesInOneJob) {
   if (!gpu()) GTEST_SKIP() << "there is no GPU here";
-  const Combination& c = covering().trained[GetParam()];
+  const Combination& c = pairwise_covering().trained[GetParam()];
   if (c.grid.devices() == 1) GTEST_SKIP() << "one device";
   SCOPED_TRACE(c.describe() + "\n" + c.schedule());
   const Leg leg = legs_of(c)[0];
@@ -176,7 +171,7 @@ TEST_P(GpuNcclPlans, GiveTheBitsOfDevicesInOneJob) {
     EXPECT_EQ(mine.bits, (std::map<int, uint64_t>{{d, together.bits.at(d)}})) << d;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Pairwise, GpuNcclPlans, testing::Range(size_t{0}, covering().trained.size(), size_t{4}),
+INSTANTIATE_TEST_SUITE_P(Pairwise, GpuNcclPlans, testing::Range(size_t{0}, pairwise_covering().trained.size(), size_t{4}),
                          [](const auto& info) { return fmt::format("{:03}", info.param); });
 
 }  // namespace

@@ -41,15 +41,10 @@ void expect_equal_to_threads(const TrainableModel& model, const CapturedModel& c
   }
 }
 
-const Covering& covering() {
-  static const Covering out = pairwise_covering();
-  return out;
-}
-
 class NcclPlans : public testing::TestWithParam<size_t> {};
 
 TEST_P(NcclPlans, EqualThreads) {
-  const Combination& c = covering().trained[GetParam()];
+  const Combination& c = pairwise_covering().trained[GetParam()];
   if (c.grid.devices() == 1) GTEST_SKIP() << "one device";
   SCOPED_TRACE(c.describe() + "\n" + c.schedule());
   const Leg leg = legs_of(c)[0];
@@ -61,7 +56,7 @@ TEST_P(NcclPlans, EqualThreads) {
   settings.steps = 2;
   expect_equal_to_threads(model_of(subject), model, std::make_shared<const Plan>(compiled->plan), settings);
 }
-INSTANTIATE_TEST_SUITE_P(Pairwise, NcclPlans, testing::Range(size_t{0}, covering().trained.size()),
+INSTANTIATE_TEST_SUITE_P(Pairwise, NcclPlans, testing::Range(size_t{0}, pairwise_covering().trained.size()),
                          [](const auto& info) { return fmt::format("{:03}", info.param); });
 
 struct Way {

@@ -18,11 +18,6 @@ MpiWorld* processes() {
   return world.get();
 }
 
-const Covering& covering() {
-  static const Covering out = pairwise_covering();
-  return out;
-}
-
 /// What a process knows of a training: loss and norm of every step, and everything that its devices keep.
 std::string pack(const Trained& run) {
   Packing out;
@@ -77,7 +72,7 @@ class Processes : public testing::TestWithParam<size_t> {};
 
 TEST_P(Processes, EqualThreads) {
   if (!processes()) GTEST_SKIP() << "needs mpirun";
-  const Combination& c = covering().trained[GetParam()];
+  const Combination& c = pairwise_covering().trained[GetParam()];
   if (c.grid.devices() < processes()->ranks()) GTEST_SKIP() << "more processes than devices";
   SCOPED_TRACE(c.describe() + "\n" + c.schedule());
   try {
@@ -87,7 +82,7 @@ TEST_P(Processes, EqualThreads) {
     processes()->end_everywhere(1);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Pairwise, Processes, testing::Range(size_t{0}, covering().trained.size()),
+INSTANTIATE_TEST_SUITE_P(Pairwise, Processes, testing::Range(size_t{0}, pairwise_covering().trained.size()),
                          [](const auto& info) { return std::to_string(1000 + info.param).substr(1); });
 
 }  // namespace
