@@ -52,7 +52,7 @@ namespace piper {
   X(E314, "illegal size for this timeline")                                      \
   X(E315, "unknown timeline")                                                    \
   X(E316, "prefetch needs sharded parameters")                                   \
-  X(E317, "cannot be cut")                                                       \
+  X(E317, "cannot be sharded by tensor parallelism")                             \
   X(E318, "chunk runs on groups of different size")                              \
   /* E4xx: the plan */                                                           \
   X(E401, "deadlock")                                                            \

@@ -7,16 +7,17 @@
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "base/match_pattern.h"
 #include "capture/accumulate_on_gpu.h"
 #include "capture/as_strided_views.h"
 #include "capture/count_work.h"
-#include "capture/cut_regions.h"
 #include "capture/lay_out_results.h"
 #include "capture/localize.h"
 #include "capture/running_statistics.h"
 #include "capture/sample_labels.h"
 #include "capture/shape_signature.h"
 #include "capture/side_stream.h"
+#include "capture/tp_regions.h"
 #include "model/verify_model.h"
 #include "runtime/frame.h"
 
@@ -38,6 +39,22 @@ void set_accumulators(ChunkIr& body, DType dtype) {
   }
 }
 
+AnnotatedPart annotated_part(const OperatorGraph& graph, ScopeId scope) {
+  AnnotatedPart part;
+  for (; scope.valid(); scope = graph[scope].parent) {
+    part.scopes.insert(part.scopes.begin(), {graph[scope].name, graph[scope].index});
+    part.experts = part.experts || graph[scope].attributes.experts > 0;
+  }
+  return part;
+}
+
+/// What lies between two borders of scopes.
+std::vector<AnnotatedPart> annotated_parts(const OperatorGraph& graph) {
+  std::vector<AnnotatedPart> out;
+  for (const Segment& segment : graph.segments) out.push_back(annotated_part(graph, segment.scope));
+  return out;
+}
+
 Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions& options, int64_t samples) {
   std::vector<NamedTensor> inputs;
   run_around(model, [&] {
@@ -51,16 +68,17 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
   CapturedSlice slice;
   slice.samples = samples;
   slice.operators = dissolve_gradient_sums(std::move(recording.graph));
-  if (!options.cuts.empty()) {
-    PIPER_TRY(CutGraph cut, mark_cut_regions(std::move(slice.operators), options.cuts));
-    slice.operators = std::move(cut.graph);
-    slice.known = std::move(cut.labels);
+  if (options.tensor_parallel) slice.tensor_parallel = options.tensor_parallel(annotated_parts(slice.operators));
+  if (!slice.tensor_parallel.parameters.empty()) {
+    PIPER_TRY(ShardedGraph sharded, mark_tp_regions(std::move(slice.operators), slice.tensor_parallel.parameters));
+    slice.operators = std::move(sharded.graph);
+    slice.known = std::move(sharded.labels);
   }
   slice.operators = materialize_region_borders(std::move(slice.operators));
-  if (options.sequence) slice.sequence = find_sequence(slice.operators);
+  if (slice.tensor_parallel.sequence) slice.sequence = find_sequence(slice.operators);
   slice.table = std::make_shared<const OperatorTable>(std::move(recording.table));
   PIPER_TRY(slice.chunks, build_bodies(slice.operators));
-  const bool has_regions = options.sequence || !find_regions(slice.operators, slice.chunks).empty();
+  const bool has_regions = slice.tensor_parallel.sequence || !find_regions(slice.operators, slice.chunks).empty();
   for (ChunkBodies& chunk : slice.chunks)
     for (std::optional<ChunkIr>& body : chunk.passes) {
       if (!body) continue;
@@ -74,7 +92,7 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
 Checked check_used_inside(const CapturedSlice& slice, const std::vector<Region>& regions, const RegionLabels& labels) {
   for (const auto& [site, body_labels] : labels)
     for (const ExternalUse& inside : slice.chunks[site.first].find(site.second)->parameters) {
-      if (!has(body_labels.tensors[inside.inside.index()], Mark::Divided)) continue;
+      if (!has(body_labels.tensors[inside.inside.index()], Mark::Expert)) continue;
       for (size_t c = 0; c < slice.chunks.size(); ++c) {
         if (std::any_of(regions.begin(), regions.end(), [&](const Region& region) {
               return std::find(region.chunks.begin(), region.chunks.end(), c) != region.chunks.end();
@@ -101,9 +119,9 @@ Checked add_labels(CapturedSlice& slice, const RegionLabels& labels) {
     for (size_t t = 0; known != slice.labels.end() && t < found.tensors.size(); ++t)
       if (TensorLabels& tensor = body.tensors[t]; !merge(tensor, found.tensors[t]))
         return error(ErrorCode::E308, {},
-                     fmt::format("{}: {} is cut along what would be divided by experts, {}",
+                     fmt::format("{}: {} is sharded along what would be divided by experts, {}",
                                  slice.chunks[site.first].name, print(tensor), print(found.tensors[t])))
-            .help("cut another dimension of the experts, such as their inner width");
+            .help("shard another dimension of the experts, such as their inner width");
   }
   for (auto& [site, body] : merged) slice.labels[site] = std::move(body);
   return Ok{};
@@ -112,16 +130,16 @@ Checked add_labels(CapturedSlice& slice, const RegionLabels& labels) {
 /// Labels of all regions; those that cannot be sharded, and chunks that cannot have some tokens only, stay without.
 Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
   std::vector<Region> regions = find_regions(slice.operators, slice.chunks);
-  std::stable_partition(regions.begin(), regions.end(), [](const Region& region) { return region.cut; });
+  std::stable_partition(regions.begin(), regions.end(), [](const Region& region) { return region.tp; });
   for (size_t c = 0; c < slice.chunks.size(); ++c)
     if (slice.sequence.chunks.contains(slice.chunks[c].name))
       regions.push_back({slice.chunks[c].scope, 0, true, true, {c}});
   const Readers readers = regions.empty() ? Readers() : find_readers(slice.chunks);
   for (const Region& region : regions) {
     auto labels = label_region(slice.operators, slice.chunks, readers, region,
-                               region.sliced ? slice.sequence.tensors : slice.known);
-    if (!labels && region.sliced) continue;
-    if (!labels && region.cut) return std::move(labels.error());  // somebody asked for it
+                               region.sequence_sharded ? slice.sequence.tensors : slice.known);
+    if (!labels && region.sequence_sharded) continue;
+    if (!labels && region.tp) return std::move(labels.error());  // somebody asked for it
     if (!labels) {
       unshardable.push_back(std::move(labels.error()));
       continue;
@@ -129,7 +147,7 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
     auto fine = check_used_inside(slice, regions, *labels);
     if (fine) fine = add_labels(slice, *labels);
     if (!fine) unshardable.push_back(std::move(fine.error()));
-    if (region.sliced) slice.sliced.insert(region.chunks.begin(), region.chunks.end());
+    if (region.sequence_sharded) slice.sequence_sharded.insert(region.chunks.begin(), region.chunks.end());
   }
   for (const auto& [site, labels] : slice.labels) {
     ChunkIr& body = *slice.chunks[site.first].passes[static_cast<size_t>(site.second)];
@@ -160,15 +178,15 @@ Result<int64_t> temporaries(ChunkIr body, const std::string& chunk, const Captur
 }
 
 /// Of a pass in a region, for the ways to divide it.
-Result<std::map<Division, int64_t>> divided_temporaries(const CapturedSlice& slice, size_t chunk, Pass pass,
-                                                        const std::vector<Division>& ways, TriedCalls* tried) {
-  std::map<Division, int64_t> out;
+Result<std::map<ShardCounts, int64_t>> divided_temporaries(const CapturedSlice& slice, size_t chunk, Pass pass,
+                                                           const std::vector<ShardCounts>& ways, TriedCalls* tried) {
+  std::map<ShardCounts, int64_t> out;
   const BodyLabels* labels = slice.labels_of(chunk, pass);
   if (!labels) return out;
   const bool experts = std::any_of(labels->tensors.begin(), labels->tensors.end(),
-                                   [](const TensorLabels& tensor) { return has(tensor, Mark::Divided); });
-  for (const Division parts : ways) {
-    if ((parts.layout > 1 && !experts) || (parts.cut > 1 && !labels->cut)) continue;
+                                   [](const TensorLabels& tensor) { return has(tensor, Mark::Expert); });
+  for (const ShardCounts parts : ways) {
+    if ((parts.experts > 1 && !experts) || (parts.tp > 1 && !labels->tp)) continue;
     if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, parts)) {
       PIPER_TRY(out[parts], temporaries(*std::move(body), slice.chunks[chunk].name, slice, tried));
     }
@@ -177,7 +195,7 @@ Result<std::map<Division, int64_t>> divided_temporaries(const CapturedSlice& sli
 }
 
 Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& slice,
-                                                           const std::vector<Division>& parts, TriedCalls* tried) {
+                                                           const std::vector<ShardCounts>& parts, TriedCalls* tried) {
   std::vector<std::array<PassAmounts, 4>> amounts(slice.chunks.size());
   for (size_t c = 0; c < slice.chunks.size(); ++c)
     for (size_t p = 0; p < 4; ++p) {
@@ -237,12 +255,12 @@ Result<const CapturedSlice*> CapturedModel::slice(int64_t samples) const {
       .help("capture it for the sizes of slices that the schedule makes: batch / microbatches / replicas");
 }
 
-Result<ChunkIr> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass pass, Division parts) const {
+Result<ChunkIr> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass pass, ShardCounts parts) const {
   const Pass recorded = pass == Pass::R ? Pass::F : pass;
   const ChunkIr* found = of.chunks[chunk.index()].find(recorded);
   invariant(found, "a program is asked for a pass that the chunk has");
   ChunkIr out = *found;
-  if (parts != Division{}) {
+  if (parts != ShardCounts{}) {
     const BodyLabels* labels = of.labels_of(chunk.index(), recorded);
     if (!labels)
       return error(ErrorCode::E308, {}, fmt::format("chunk {} has no experts to divide", of.chunks[chunk.index()].name))
@@ -256,7 +274,7 @@ Result<ChunkIr> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass
 }
 
 Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk, Pass pass, int64_t samples,
-                                                                   Division parts, c10::Device device) const {
+                                                                   ShardCounts parts, c10::Device device) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   PIPER_TRY(ChunkIr made, body(*of, chunk, pass, parts));
   made = for_device(std::move(made), of->operators, device);
@@ -264,7 +282,7 @@ Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk
   return std::make_shared<const ChunkProgram>(std::move(made), of->table, device);
 }
 
-Checked CapturedModel::check_program(ChunkId chunk, Pass pass, int64_t samples, Division parts) const {
+Checked CapturedModel::check_program(ChunkId chunk, Pass pass, int64_t samples, ShardCounts parts) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   PIPER_CHECK(body(*of, chunk, pass, parts));
   return Ok{};
@@ -277,11 +295,11 @@ std::vector<std::string> CapturedModel::states(ChunkId chunk, Pass pass) const {
   return names;
 }
 
-Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, Division parts) const {
+Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, ShardCounts parts) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   const TensorLayout& layout = of->operators[of->base[value.index()]].layout;
   TensorForm out{static_cast<c10::ScalarType>(layout.element), layout.sizes, layout.strides};
-  if (parts == Division{}) return out;
+  if (parts == ShardCounts{}) return out;
   if (const auto labels = of->divided.find(of->base[value.index()]); labels != of->divided.end()) {
     out.sizes = local_sizes(labels->second, parts);
     out.strides = strides_like(out.sizes, layout.strides);
@@ -328,6 +346,11 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     formed.pop_back();
   }
   PIPER_TRY(ModelGraph graph, graph_of(options, slices, formed, exact));
+  for (size_t c = 0; c < graph.chunks.size(); ++c)
+    graph.chunks[c].experts = annotated_part(slices[0].operators, slices[0].chunks[c].scope).experts;
+  for (Parameter& parameter : graph.parameters)
+    for (const ShardSeed& seed : slices[0].tensor_parallel.parameters)
+      if (matches_pattern(parameter.name, seed.pattern)) parameter.sharded = seed.dim;
   PIPER_CHECK(verify(graph));
   slices.resize(exact);
   out.graph_ = std::make_shared<const ModelGraph>(std::move(graph));

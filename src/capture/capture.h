@@ -15,8 +15,9 @@
 #include "capture/sequence_labels.h"
 #include "capture/tried_calls.h"
 #include "model/model_graph.h"
+#include "model/shard_seed.h"
 #include "runtime/computation.h"
-#include "schedule/cut_seed.h"
+#include "schedule/shard_target.h"
 
 namespace piper {
 
@@ -27,18 +28,23 @@ struct InputSpec {
   std::vector<int64_t> sample_sizes;
 };
 
+/// Dimensions of parameters that devices divide which share samples; the rest follows from them. With `sequence`,
+/// chunks between them that treat every token alone may be given some of the tokens.
+struct TensorParallel {
+  std::vector<ShardSeed> parameters = {};
+  bool sequence = false;
+};
+
 struct CaptureOptions {
   std::string name = "model";
   StepConfig step;
   std::vector<InputSpec> inputs;
   /// Sizes of slices for which chunks can be run; there every size in the graph is exact.
   std::vector<int64_t> samples = {1};
-  /// Dimensions of parameters that are divided among devices that share samples; the rest follows from them.
-  std::vector<CutSeed> cuts = {};
-  /// Between what is cut, chunks that treat every token alone may be given some of them.
-  bool sequence = false;
+  /// What tensor parallelism divides, asked once the model was recorded. None: nothing.
+  std::function<TensorParallel(const std::vector<AnnotatedPart>&)> tensor_parallel = nullptr;
   /// How regions will be divided: there temporaries are exact too.
-  std::vector<Division> parts = {};
+  std::vector<ShardCounts> parts = {};
   /// What chunks will run on. Operators are measured there.
   c10::Device target = c10::kCPU;
   /// Run each distinct operator once to see how much memory it takes, and that it gives what was recorded. Without,
@@ -49,14 +55,15 @@ struct CaptureOptions {
 /// The model captured for one size of slices.
 struct CapturedSlice {
   int64_t samples = 0;
+  TensorParallel tensor_parallel;
   OperatorGraph operators;
   std::shared_ptr<const OperatorTable> table;
   std::vector<ChunkBodies> chunks;           // as in the ModelGraph
   std::vector<TensorId> base;                // by value: its tensor in `operators`
-  std::vector<TensorLabels> known;           // by tensor of `operators`, if something is cut
+  std::vector<TensorLabels> known;           // by tensor of `operators`, if something is sharded
   SequenceLabels sequence;                   // if tokens are divided
-  RegionLabels labels;                       // of regions that can be sharded, or are cut, or both
-  std::set<size_t> sliced;                   // chunks in which what is cut are tokens
+  RegionLabels labels;                       // of regions that can be sharded, or by tensor parallelism, or both
+  std::set<size_t> sequence_sharded;         // chunks in which what is sharded are tokens
   std::map<TensorId, TensorLabels> divided;  // by tensor of `operators`: values that regions divide
 
   /// Null: it is in no region.
@@ -73,17 +80,17 @@ class CapturedModel {
   /// those of one of the devices.
   /// Refused: a size of slices that was not captured (E607); R of a chunk that needs what it wrote to a buffer (E606);
   /// parts of what cannot be divided so (E308); a kernel that gives something else than was recorded (E609).
-  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples, Division parts = {},
+  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples, ShardCounts parts = {},
                                                       c10::Device device = c10::kCPU) const;
 
   /// Whether `program` would refuse it.
-  Checked check_program(ChunkId chunk, Pass pass, int64_t samples, Division parts) const;
+  Checked check_program(ChunkId chunk, Pass pass, int64_t samples, ShardCounts parts) const;
 
   /// Qualified names of the model buffers that the pass writes. They are no part of the plan: one copy on each device.
   std::vector<std::string> states(ChunkId chunk, Pass pass) const;
 
   /// How the tensor of a value looks in a slice of so many samples; inside a region that is divided, on one device.
-  Result<TensorForm> form(ValueId value, int64_t samples, Division parts = {}) const;
+  Result<TensorForm> form(ValueId value, int64_t samples, ShardCounts parts = {}) const;
 
   /// Why regions that declare experts cannot be sharded; they run undivided.
   const std::vector<Diagnostic>& unshardable() const { return unshardable_; }
@@ -92,7 +99,7 @@ class CapturedModel {
   friend Result<CapturedModel> capture(const MetaModel&, const CaptureOptions&);
   Result<const CapturedSlice*> slice(int64_t samples) const;
 
-  Result<ChunkIr> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, Division parts) const;
+  Result<ChunkIr> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, ShardCounts parts) const;
 
   std::shared_ptr<const ModelGraph> graph_;
   std::vector<CapturedSlice> slices_;

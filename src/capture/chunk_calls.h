@@ -1,5 +1,5 @@
-// Passes over a recorded graph, in this order: sums of gradients dissolved, slices named where something is cut, what
-// crosses borders of regions made whole, dead calls removed, calls cut into chunks, backward divided.
+// Passes over a recorded graph, in this order: sums of gradients dissolved, slices named where something is sharded,
+// what crosses borders of regions made whole, dead calls removed, calls cut into chunks, backward divided.
 #pragma once
 
 #include <optional>

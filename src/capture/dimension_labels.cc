@@ -16,19 +16,19 @@ bool is_open(const Factor& factor) {
 /// A contiguous block of a * b is a block of a, if no border lies inside of b.
 bool can_split(const Factor& factor, int64_t first) {
   const int64_t inner = factor.size / first;
-  return (is_open(factor) || factor.mark == Mark::Cut) && first > 1 && factor.size % first == 0 &&
+  return (is_open(factor) || factor.mark == Mark::Sharded) && first > 1 && factor.size % first == 0 &&
          std::all_of(factor.borders.begin(), factor.borders.end(), [&](int64_t at) { return at % inner == 0; });
 }
 
-/// The factor becomes two; the first has this size. What is cut is the first, but where each of its blocks would be a
-/// single one.
+/// The factor becomes two; the first has this size. What is sharded is the first, but where each of its blocks would be
+/// a single one.
 void split(Factors& factors, size_t at, int64_t first) {
   Factor& outer = factors[at];
   Factor inner{outer.size / first, outer.mark};
   outer.size = first;
   for (int64_t& border : outer.borders) border /= inner.size;
   const bool single = static_cast<int64_t>(outer.borders.size()) == first - 1;
-  if (outer.mark == Mark::Cut) (single ? outer : inner).mark = Mark::Plain;
+  if (outer.mark == Mark::Sharded) (single ? outer : inner).mark = Mark::Plain;
   factors.insert(factors.begin() + static_cast<std::ptrdiff_t>(at) + 1, std::move(inner));
 }
 
@@ -63,18 +63,18 @@ Match unify_factors(Factor& p, Factor& q, Factor* left, Factor* right) {
   return here || there ? Match::Learned : marks;
 }
 
-/// Factors as one. What is cut inside of others is cut in each of their blocks.
+/// Factors as one. What is sharded inside of others is sharded in each of their blocks.
 Factor joined(const Factors& factors) {
   Factor out = factors[0];
   for (size_t f = 1; f < factors.size(); ++f) {
     const Factor& inner = factors[f];
-    if (inner.mark == Mark::Cut) {
+    if (inner.mark == Mark::Sharded) {
       out.borders.clear();
       for (int64_t block = 0; block < out.size; ++block) {
         if (block > 0) out.borders.push_back(block * inner.size);
         for (const int64_t border : inner.borders) out.borders.push_back(block * inner.size + border);
       }
-      out.mark = Mark::Cut;
+      out.mark = Mark::Sharded;
     } else {
       for (int64_t& border : out.borders) border *= inner.size;
       if (out.mark == Mark::Plain) out.mark = inner.mark;
@@ -145,7 +145,7 @@ bool has(const TensorLabels& labels, Mark mark) {
   return std::any_of(labels.dims.begin(), labels.dims.end(), [&](const Factors& dim) { return has(dim, mark); });
 }
 bool is_labelled(const Factors& dim) {
-  return has(dim, Mark::Divided) || has(dim, Mark::Gathered) || has(dim, Mark::Cut);
+  return has(dim, Mark::Expert) || has(dim, Mark::Capacity) || has(dim, Mark::Sharded);
 }
 
 bool is_labelled(const TensorLabels& labels) {
@@ -162,16 +162,16 @@ int separate_dim(const TensorLabels& labels, Mark mark) {
   return found;
 }
 
-int64_t local_size(const Factors& dim, Division parts) {
+int64_t local_size(const Factors& dim, ShardCounts parts) {
   int64_t size = 1;
   for (const Factor& factor : dim)
-    size *= factor.mark == Mark::Divided    ? factor.size / parts.layout
-            : factor.mark == Mark::Gathered ? factor.size * parts.layout
-            : factor.mark == Mark::Cut      ? factor.size / parts.cut
+    size *= factor.mark == Mark::Expert     ? factor.size / parts.experts
+            : factor.mark == Mark::Capacity ? factor.size * parts.experts
+            : factor.mark == Mark::Sharded  ? factor.size / parts.tp
                                             : factor.size;
   return size;
 }
-std::vector<int64_t> local_sizes(const TensorLabels& labels, Division parts) {
+std::vector<int64_t> local_sizes(const TensorLabels& labels, ShardCounts parts) {
   std::vector<int64_t> sizes;
   for (const Factors& dim : labels.dims) sizes.push_back(local_size(dim, parts));
   return sizes;
@@ -196,7 +196,7 @@ Match unify(const std::vector<Factors*>& a, const std::vector<Factors*>& b, Fact
       x.split(q.size);
       result = Match::Learned;
     } else if (!pass_over(x, y)) {
-      return Match::Cut;
+      return Match::Straddles;
     }
   }
   return result;
@@ -213,7 +213,7 @@ Match unify_block(Factors& whole, Factors& part, int64_t start, Factor* left, Fa
     if (!fits || a % common != 0 || b % common != 0) {
       const bool plain = std::all_of(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(w), is_open) &&
                          std::all_of(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(p), is_open);
-      return plain ? result : Match::Cut;
+      return plain ? result : Match::Straddles;
     }
     if (a > b) split(whole, w++ - 1, a / b);
     if (b > a) split(part, p++ - 1, b / a);
@@ -240,7 +240,7 @@ Match unify_block(Factors& whole, Factors& part, int64_t start, Factor* left, Fa
   const int64_t begin = start / inner, end = begin + block[0].size;
   add_borders(block[0], all.borders, begin, end, begin);
   const Match same = unify({&block}, {&rest}, left, right);
-  if (same == Match::Conflict || same == Match::Cut) return same;
+  if (same == Match::Conflict || same == Match::Straddles) return same;
   for (size_t f = 0; f < p; ++f) {
     if (rest[f].mark != part[f].mark || rest[f].borders != part[f].borders) result = Match::Learned;
     part[f] = std::move(rest[f]);
@@ -325,9 +325,9 @@ std::string print(const TensorLabels& labels) {
   for (const Factors& dim : labels.dims) {
     std::vector<std::string> factors;
     for (const Factor& factor : dim)
-      factors.push_back(factor.mark == Mark::Divided    ? "E"
-                        : factor.mark == Mark::Gathered ? "C"
-                        : factor.mark == Mark::Cut      ? fmt::format("T{}", fmt::join(blocks_of(factor), "|"))
+      factors.push_back(factor.mark == Mark::Expert     ? "E"
+                        : factor.mark == Mark::Capacity ? "C"
+                        : factor.mark == Mark::Sharded  ? fmt::format("T{}", fmt::join(blocks_of(factor), "|"))
                                                         : fmt::format("{}", factor.size));
     dims.push_back(factors.empty() ? "1" : fmt::format("{}", fmt::join(factors, "*")));
   }
@@ -336,12 +336,12 @@ std::string print(const TensorLabels& labels) {
 
 std::string describe(const Factor& factor) {
   switch (factor.mark) {
-    case Mark::Divided:
+    case Mark::Expert:
       return "the expert dimension";
-    case Mark::Gathered:
+    case Mark::Capacity:
       return "the capacity dimension";
-    case Mark::Cut:
-      return fmt::format("a cut dimension of size {}", fmt::join(blocks_of(factor), "|"));
+    case Mark::Sharded:
+      return fmt::format("a sharded dimension of size {}", fmt::join(blocks_of(factor), "|"));
     default:
       return fmt::format("a plain dimension of size {}", factor.size);
   }

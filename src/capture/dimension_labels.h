@@ -1,10 +1,10 @@
 // Which dimensions of the tensors of a region a directive may divide among devices, and which it gathers in exchange.
 //
 // A dimension is a row-major product of factors, each labelled or plain: [E*C, D] is {E C}{D}. A factor may be several
-// blocks one behind the other, as the queries, keys and values of a fused projection are: what is cut is then a part of
-// each block. Labels are found by unification: an operator says which factors of its arguments and results are the
-// same, and what is known of one is then known of the other, in both directions. No size is ever compared to guess a
-// label.
+// blocks one behind the other, as the queries, keys and values of a fused projection are: what is sharded is then a
+// part of each block. Labels are found by unification: an operator says which factors of its arguments and results are
+// the same, and what is known of one is then known of the other, in both directions. No size is ever compared to guess
+// a label.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,10 @@ namespace piper {
 enum class Mark : uint8_t {
   Unknown,
   Plain,
-  Divided,   // devices hold a part of it each
-  Gathered,  // devices hold the parts of all slices
-  Cut,       // devices that share samples hold a part of it each; its leading part may be told apart from the rest
+  Expert,    // experts: devices hold a part of them each
+  Capacity,  // slots of experts: devices hold those of all slices
+  Sharded,   // by tensor parallelism: devices that share samples hold a part of it each; its leading part may be told
+             // apart from the rest
   Sample,    // samples of the slice: only for random numbers (sample_labels.h)
 };
 
@@ -50,15 +51,15 @@ bool is_labelled(const TensorLabels& labels);
 int separate_dim(const TensorLabels& labels, Mark mark);
 
 /// Size of a dimension on one of the devices.
-int64_t local_size(const Factors& dim, Division parts);
-std::vector<int64_t> local_sizes(const TensorLabels& labels, Division parts);
+int64_t local_size(const Factors& dim, ShardCounts parts);
+std::vector<int64_t> local_sizes(const TensorLabels& labels, ShardCounts parts);
 
 /// What came of two lists of factors that describe the same elements in the same order.
 enum class Match {
-  Same,      // nothing new
-  Learned,   // labels or cuts went from one to the other
-  Conflict,  // different labels meet
-  Cut,       // one list cuts through a labelled factor of the other
+  Same,       // nothing new
+  Learned,    // labels or cuts went from one to the other
+  Conflict,   // different labels meet
+  Straddles,  // a border of one list lies inside of a labelled factor of the other
 };
 /// Refines and unifies both. `left` and `right`: the two factors of a conflict.
 Match unify(const std::vector<Factors*>& a, const std::vector<Factors*>& b, Factor* left, Factor* right);
@@ -79,7 +80,7 @@ bool merge(TensorLabels& into, TensorLabels from);
 /// What nothing was learned of is plain; equal blocks are a factor of their own.
 void settle(TensorLabels& labels);
 
-/// `[E, C, 6]`, `[E*C, 6]`, `[T4|2|2*8]`: the initials are those of the labels in model graphs, T what is cut.
+/// `[E, C, 6]`, `[E*C, 6]`, `[T4|2|2*8]`: the initials are those of the labels in model graphs, T what is sharded.
 std::string print(const TensorLabels& labels);
 std::string describe(const Factor& factor);
 

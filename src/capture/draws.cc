@@ -92,8 +92,8 @@ bool refine(Drawn& drawn, const TensorLabels& labels) {
       while (at < known.size() && known[at].size == 1) out.push_back(known[at++]);
     };
     for (Factor factor : added) {
-      const bool slots = factor.mark == Mark::Gathered;
-      if (slots) out.push_back({1, Mark::Gathered});  // so many slices, one behind the other
+      const bool slots = factor.mark == Mark::Capacity;
+      if (slots) out.push_back({1, Mark::Capacity});  // so many slices, one behind the other
       while (factor.size > 1) {
         keep_ones();
         if (at >= known.size()) return false;
@@ -119,7 +119,7 @@ bool refine(Drawn& drawn, const TensorLabels& labels) {
   return true;
 }
 
-DrawSite::DrawSite(int random_call, const Drawn& drawn, Division parts, Division part) : random(random_call) {
+DrawSite::DrawSite(int random_call, const Drawn& drawn, ShardCounts parts, ShardCounts part) : random(random_call) {
   bool by_sample = false;
   int64_t step = 1;
   for (size_t d = drawn.dims.size(); d-- > 0;)
@@ -133,9 +133,9 @@ DrawSite::DrawSite(int random_call, const Drawn& drawn, Division parts, Division
         start += which * (factor.size / of) * step;
         add(factor.size / of, step, 0, 0);
       };
-      if (factor.mark == Mark::Gathered) {
+      if (factor.mark == Mark::Capacity) {
         gathers = true;
-        add(parts.layout, 0, 0, 1);
+        add(parts.experts, 0, 0, 1);
         continue;
       }
       if (factor.mark == Mark::Sample) {
@@ -143,10 +143,10 @@ DrawSite::DrawSite(int random_call, const Drawn& drawn, Division parts, Division
         add(factor.size, 0, 1, 0);
         continue;
       }
-      if (factor.mark == Mark::Cut)
-        add_part(parts.cut, part.cut);
-      else if (factor.mark == Mark::Divided)
-        add_part(parts.layout, part.layout);
+      if (factor.mark == Mark::Sharded)
+        add_part(parts.tp, part.tp);
+      else if (factor.mark == Mark::Expert)
+        add_part(parts.experts, part.experts);
       else
         add(factor.size, step, 0, 0);
       step *= factor.size;

@@ -2,8 +2,9 @@
 //
 // A number depends on the seed of the step, on the call, on its sample, and on its index inside the sample: in the
 // tensor as one device would make it of the whole batch, row by row. So every slice, part and repetition draws the
-// same (runtime/random/draw_place.h). Numbers that do not grow with the samples belong to all of them. Where a slice arranges
-// its tokens anew, in slots of experts, the place is one of the slice, which goes by the number of its first sample.
+// same (runtime/random/draw_place.h). Numbers that do not grow with the samples belong to all of them. Where a slice
+// arranges its tokens anew, in slots of experts, the place is one of the slice, which goes by the number of its first
+// sample.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +47,7 @@ struct DrawSite {
   bool gathers = false, shared = false;  // slots of several slices; by all samples
   int random = -1;
 
-  DrawSite(int random_call, const Drawn& drawn, Division parts, Division part);
+  DrawSite(int random_call, const Drawn& drawn, ShardCounts parts, ShardCounts part);
   /// The key, and the first sample of every slice that is seen there.
   void add_words(const RandomKey& random, std::vector<uint64_t>& words) const;
 };

@@ -23,7 +23,7 @@ class Labeler {
     for (const size_t c : region.chunks)
       for (const Pass pass : passes_with_bodies)
         if (const ChunkIr* body = chunks[c].find(pass)) {
-          sites_.push_back({c, pass, body, {{}, region.cut, region.sliced}});
+          sites_.push_back({c, pass, body, {{}, region.tp, region.sequence_sharded}});
           for (const GraphTensor& tensor : body->tensors)
             sites_.back().labels.tensors.push_back(unknown_labels(tensor.layout.sizes));
         }
@@ -32,7 +32,7 @@ class Labeler {
 
   Result<RegionLabels> label() {
     PIPER_CHECK(check_writes());
-    return region_.cut ? label_cut() : label_experts();
+    return region_.tp ? label_tp() : label_experts();
   }
 
  private:
@@ -51,7 +51,7 @@ class Labeler {
     return result();
   }
   /// What crosses the border of a body has the labels of the graph; inside, the same rules give the rest.
-  Result<RegionLabels> label_cut() {
+  Result<RegionLabels> label_tp() {
     for (const auto& [content, places] : contents_)
       for (const Use& place : places) copy_known(graph_[content.storage].base, place);
     for (const auto& [external, places] : externals_)
@@ -91,9 +91,9 @@ class Labeler {
       each_tensor(call->arguments, [&](TensorId id) { operands.push_back(print(site.labels.tensors[id.index()])); });
       message += fmt::format("{} on {}: ", graph_[call->op].name, fmt::join(operands, ", "));
     }
-    return error(region_.cut ? ErrorCode::E317 : ErrorCode::E308, {}, message + what).help(std::move(help));
+    return error(region_.tp ? ErrorCode::E317 : ErrorCode::E308, {}, message + what).help(std::move(help));
   }
-  static std::string cut_help() {
+  static std::string tp_help() {
     return "name other dimensions in parameters=, or leave this region out of the filter";
   }
   static std::string batched_help() {
@@ -121,11 +121,11 @@ class Labeler {
            !std::includes(region_.chunks.begin(), region_.chunks.end(), found->second.begin(), found->second.end());
   }
 
-  /// By a chunk that is no part of a region that is cut.
+  /// By a chunk that is no part of a region that is sharded.
   bool used_whole(const Content& content) const {
     const auto found = readers_.find(content);
     return found != readers_.end() && std::any_of(found->second.begin(), found->second.end(), [&](size_t reader) {
-             return !chunks_[reader].scope.valid() || !graph_[chunks_[reader].scope].cut;
+             return !chunks_[reader].scope.valid() || !graph_[chunks_[reader].scope].tp;
            });
   }
 
@@ -155,7 +155,7 @@ class Labeler {
         TensorLabels& labels = site.labels.tensors[use.inside.index()];
         for (size_t d = 0; d < sizes.size(); ++d)
           for (Factor& factor : labels.dims[d])
-            factor.mark = d == 0 ? Mark::Divided : d == 1 ? Mark::Gathered : Mark::Plain;
+            factor.mark = d == 0 ? Mark::Expert : d == 1 ? Mark::Capacity : Mark::Plain;
       }
     }
     return Ok{};
@@ -177,7 +177,7 @@ class Labeler {
         learned |= sweep.learned;
         for (auto& [call, plain] : sweep.must_be_plain) plain_.push_back({s, call, std::move(plain)});
         if (sweep.stopped_at)
-          conflict = refuse(site, sweep.stopped_at, sweep.problem.what, region_.cut ? cut_help() : batched_help());
+          conflict = refuse(site, sweep.stopped_at, sweep.problem.what, region_.tp ? tp_help() : batched_help());
       }
       if (conflict) {  // what a dimension must not be explains more than what it then meets
         PIPER_CHECK(check_plain());
@@ -190,7 +190,7 @@ class Labeler {
     for (Site& site : sites_)
       if (passes.contains(site.pass))
         for (TensorLabels& labels : site.labels.tensors) settle(labels);
-    return region_.cut ? Checked(Ok{}) : check_sums(passes);
+    return region_.tp ? Checked(Ok{}) : check_sums(passes);
   }
 
   void copy_known(TensorId known, const Use& place) {
@@ -233,13 +233,13 @@ class Labeler {
     });
     const Site& site = sites_[first.site];
     const Factors& dim = site.labels.tensors[first.plain.tensor.index()].dims[first.plain.dim];
-    const char* which = region_.cut ? "the cut dimension"
-                        : has(dim, Mark::Divided) && has(dim, Mark::Gathered)
+    const char* which = region_.tp ? "the sharded dimension"
+                        : has(dim, Mark::Expert) && has(dim, Mark::Capacity)
                             ? "the flattened expert and capacity dimensions"
-                        : has(dim, Mark::Divided) ? "the expert dimension"
-                                                  : "the capacity dimension";
+                        : has(dim, Mark::Expert) ? "the expert dimension"
+                                                 : "the capacity dimension";
     return refuse(site, first.call, fmt::format("{} {}", first.plain.why, which),
-                  region_.cut ? cut_help() : batched_help());
+                  region_.tp ? tp_help() : batched_help());
   }
 
   /// The two halves of a backward are one region: what BI hands to BW is as it was made, so that a parameter's gradient
@@ -259,7 +259,7 @@ class Labeler {
       }
   }
 
-  /// Sums over what is cut are parts on each device: they may only be added up until they leave the region.
+  /// Sums over what is sharded are parts on each device: they may only be added up until they leave the region.
   Checked check_cut_sums() {
     for (Site& site : sites_) {
       take_sums_from_first_half(site);
@@ -267,9 +267,9 @@ class Labeler {
         bool part = false, sums = false;
         each_tensor(call.arguments, [&](TensorId id) { part = part || site.labels.tensors[id.index()].sums_divided; });
         if (part && !keeps_partial_sums(graph_, site.body->tensors, site.labels, call))
-          return refuse(site, &call, "it uses a sum over the cut dimension before it is complete", cut_help());
+          return refuse(site, &call, "it uses a sum over the sharded dimension before it is complete", tp_help());
         each_tensor(call.results, [&](TensorId id) {
-          const bool over = sums_over(graph_, site.labels, call, id, Mark::Cut);
+          const bool over = sums_over(graph_, site.labels, call, id, Mark::Sharded);
           sums = sums || over;
           TensorLabels& labels = site.labels.tensors[id.index()];
           labels.sums_divided = labels.sums_divided || part || over;
@@ -282,32 +282,33 @@ class Labeler {
         if (call.random < 0) continue;
         const TensorLabels& drawn = site.labels.tensors[std::get<TensorId>(call.results[0]).index()];
         if (Drawn known = call.drawn; !refine(known, drawn))
-          return refuse(site, &call, "these random numbers cannot be drawn for each part", cut_help());
+          return refuse(site, &call, "these random numbers cannot be drawn for each part", tp_help());
       }
     }
     return Ok{};
   }
-  /// What leaves is whole, or a part of a sum; tokens may leave. Gradients of what is cut are whole for each part.
+  /// What leaves is whole, or a part of a sum; tokens may leave. Gradients of what is sharded are whole for each part.
   Checked check_cut_borders() const {
     for (const Site& site : sites_) {
       for (const ContentUse& use : site.body->writes) {
         const TensorLabels& labels = site.labels.tensors[use.inside.index()];
-        if (has(labels, Mark::Cut) && (labels.sums_divided || (!region_.sliced && used_whole(use.content))))
-          return refuse(site, nullptr, fmt::format("a divided value {} leaves the region", print(labels)), cut_help());
+        if (has(labels, Mark::Sharded) &&
+            (labels.sums_divided || (!region_.sequence_sharded && used_whole(use.content))))
+          return refuse(site, nullptr, fmt::format("a divided value {} leaves the region", print(labels)), tp_help());
         if (graph_[graph_.loss].storage == use.content.storage)
-          return refuse(site, nullptr, "the loss is computed of divided values", cut_help());
+          return refuse(site, nullptr, "the loss is computed of divided values", tp_help());
       }
       for (const ExternalUse& use : site.body->gradients) {
         const TensorLabels& labels = site.labels.tensors[use.inside.index()];
-        if (has(labels, Mark::Cut) && labels.sums_divided)
+        if (has(labels, Mark::Sharded) && labels.sums_divided)
           return refuse(site, nullptr,
                         fmt::format("the gradient {} of {} is only a part on each device", print(labels),
                                     graph_[use.outside].name),
-                        cut_help());
+                        tp_help());
       }
       for (const ExternalUse& use : site.body->constants)
-        if (const TensorLabels& labels = site.labels.tensors[use.inside.index()]; has(labels, Mark::Cut))
-          return refuse(site, nullptr, fmt::format("a constant {} is cut", print(labels)),
+        if (const TensorLabels& labels = site.labels.tensors[use.inside.index()]; has(labels, Mark::Sharded))
+          return refuse(site, nullptr, fmt::format("a constant {} is sharded", print(labels)),
                         "make it a buffer of the model");
     }
     return Ok{};
@@ -337,15 +338,15 @@ class Labeler {
     each_tensor(call.results, [&](TensorId id) {
       TensorLabels& labels = site.labels.tensors[id.index()];
       if (problem) return;
-      if (call.random >= 0 && (!has(labels, Mark::Divided) || !has(labels, Mark::Gathered)))
+      if (call.random >= 0 && (!has(labels, Mark::Expert) || !has(labels, Mark::Capacity)))
         problem =
             refuse(site, &call, fmt::format("random numbers {} without expert and capacity dimension", print(labels)),
                    "inside the region they are drawn for each slice and expert; draw these outside");
       else if (Drawn known = call.drawn; call.random >= 0 && !refine(known, labels))
         problem = refuse(site, &call, "these random numbers cannot be drawn for each slice and expert",
                          "inside the region use torch::dropout, or bernoulli_ on a tensor [experts, capacity, ...]");
-      const bool over_slots = sums_over(graph_, site.labels, call, id, Mark::Gathered);
-      const bool over_experts = sums_over(graph_, site.labels, call, id, Mark::Divided);
+      const bool over_slots = sums_over(graph_, site.labels, call, id, Mark::Capacity);
+      const bool over_experts = sums_over(graph_, site.labels, call, id, Mark::Expert);
       if (site.pass == Pass::F && (over_slots || over_experts))
         problem = refuse(site, &call, fmt::format("it sums over the {} dimension", over_slots ? "capacity" : "expert"),
                          batched_help());
@@ -381,7 +382,7 @@ class Labeler {
                     fmt::format("a value {} that {} the region adds up over {}", print(labels), verb,
                                 labels.sums_gathered ? "slots" : "experts"),
                     help);
-    if (separate_dim(labels, Mark::Divided) < 0 || separate_dim(labels, Mark::Gathered) < 0)
+    if (separate_dim(labels, Mark::Expert) < 0 || separate_dim(labels, Mark::Capacity) < 0)
       return refuse(site, nullptr,
                     fmt::format("a value {} {} the region, without an expert and a capacity dimension of its own",
                                 print(labels), verb),
@@ -413,7 +414,7 @@ class Labeler {
       if (site.pass != Pass::F) continue;
       if (!forward) forward = &site;
       for (const ExternalUse& use : site.body->parameters)
-        if (has(site.labels.tensors[use.inside.index()], Mark::Divided)) return Ok{};
+        if (has(site.labels.tensors[use.inside.index()], Mark::Expert)) return Ok{};
     }
     return refuse(*forward, nullptr, "no parameter of the region has an expert dimension", batched_help());
   }
@@ -426,12 +427,12 @@ class Labeler {
         const Site& site = sites_[place.site];
         const TensorLabels& labels = site.labels.tensors[place.tensor.index()];
         const std::string what = tensor.kind == TensorKind::Constant ? "a constant" : "parameter " + tensor.name;
-        if (has(labels, Mark::Gathered))
+        if (has(labels, Mark::Capacity))
           return refuse(site, nullptr, fmt::format("{} {} has the capacity dimension", what, print(labels)),
                         batched_help());
         for (size_t d = 0; d < labels.dims.size(); ++d)
           for (size_t f = 0; f < labels.dims[d].size(); ++f)
-            if (labels.dims[d][f].mark == Mark::Divided && (d > 0 || f > 0))
+            if (labels.dims[d][f].mark == Mark::Expert && (d > 0 || f > 0))
               return refuse(site, nullptr, fmt::format("{} {} has the expert dimension inside", what, print(labels)),
                             "make it the first: [experts, ...]");
       }
@@ -439,7 +440,7 @@ class Labeler {
     for (const Site& site : sites_)
       for (const ExternalUse& use : site.body->gradients) {
         const TensorLabels& labels = site.labels.tensors[use.inside.index()];
-        if (has(labels, Mark::Divided) == labels.sums_divided)
+        if (has(labels, Mark::Expert) == labels.sums_divided)
           return refuse(site, nullptr,
                         fmt::format("the gradient {} of {} is {}", print(labels), graph_[use.outside].name,
                                     labels.sums_divided ? "only a part on each device" : "not a sum over experts"),
@@ -482,10 +483,10 @@ std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<C
   std::map<ScopeId, std::vector<size_t>> inside;
   for (size_t c = 0; c < chunks.size(); ++c)
     for (ScopeId scope = chunks[c].scope; scope.valid(); scope = graph[scope].parent)
-      if (graph[scope].attributes.experts > 0 || graph[scope].cut) inside[scope].push_back(c);
+      if (graph[scope].attributes.experts > 0 || graph[scope].tp) inside[scope].push_back(c);
   std::vector<Region> regions;
   for (auto& [scope, of] : inside)
-    regions.push_back({scope, graph[scope].attributes.experts, graph[scope].cut, false, std::move(of)});
+    regions.push_back({scope, graph[scope].attributes.experts, graph[scope].tp, false, std::move(of)});
   return regions;
 }
 

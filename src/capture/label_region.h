@@ -13,13 +13,13 @@
 
 namespace piper {
 
-/// The chunks of one instance of an annotation that declares a number of experts, or of a region that is cut; or a
+/// The chunks of one instance of an annotation that declares a number of experts, or of a region that is sharded; or a
 /// chunk between those, of which devices have some tokens.
 struct Region {
   ScopeId scope;
   int64_t experts = 0;
-  bool cut = false;
-  bool sliced = false;  // and cut: what is cut are tokens
+  bool tp = false;
+  bool sequence_sharded = false;  // and tp: what is sharded are tokens
   std::vector<size_t> chunks;
 };
 /// Chunks by what they read, in ascending order.
@@ -29,7 +29,7 @@ Readers find_readers(const std::vector<ChunkBodies>& chunks);
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks);
 
 using RegionLabels = std::map<std::pair<size_t, Pass>, BodyLabels>;  // by chunk and pass
-/// `known`: labels of the graph's tensors, for regions that are cut. Refused (E308, E317): what would give another
+/// `known`: labels of the graph's tensors, for regions that are sharded. Refused (E308, E317): what would give another
 /// result if the region were on several devices.
 Result<RegionLabels> label_region(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks,
                                   const Readers& readers, const Region& region,

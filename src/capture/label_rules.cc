@@ -40,8 +40,9 @@ const Names rows_of_parts = {"take_rows", "take_rows_backward"};
 const Names columns_of_parts = {"take_columns", "take_columns_backward"};
 const Names parts_backward = {"select_backward", "slice_backward"};
 const Names joins = {"cat", "stack"};
-const Names factories = {"zeros",    "ones",      "full",          "empty",             "scalar_tensor", "new_zeros", "new_ones",
-                         "new_full", "new_empty", "empty_strided", "new_empty_strided", "rand",          "randn",     "randint"};
+const Names factories = {"zeros",    "ones",     "full",      "empty",         "scalar_tensor",     "new_zeros",
+                         "new_ones", "new_full", "new_empty", "empty_strided", "new_empty_strided", "rand",
+                         "randn",    "randint"};
 /// Pointwise, though libtorch does not say so.
 const Names pointwise = {"alias",
                          "bernoulli",
@@ -142,18 +143,18 @@ class Rule {
     } else if (columns_of_parts.contains(name)) {
       for (const TensorId id : {in_[0], in_[1]}) same(of(id).dims[0], of(out_[0]).dims[0]);
     } else if (parts.contains(name)) {
-      take_part(name);
+      narrow(name);
     } else if (parts_backward.contains(name)) {
       put_part(name);
     } else if (joins.contains(name)) {
       join(name);
     } else if (extremes.contains(name) && find_argument(graph_, call_, "dim")) {
       take_extreme(name);
-    } else if (labels_.cut && !labels_.tokens && gathers.contains(name)) {
+    } else if (labels_.tp && !labels_.tokens && gathers.contains(name)) {
       gather(name);
-    } else if (labels_.cut && !labels_.tokens && selections.contains(name)) {
+    } else if (labels_.tp && !labels_.tokens && selections.contains(name)) {
       pick_out(name, in_[0], out_[0]);
-    } else if (labels_.cut && !labels_.tokens && insertions.contains(name)) {
+    } else if (labels_.tp && !labels_.tokens && insertions.contains(name)) {
       for (const TensorId out : out_) whole(in_[0], out);
       pick_out(name, in_[0], in_.back());
     } else if (graph_[call_.op].pointwise || pointwise.contains(name)) {
@@ -190,9 +191,9 @@ class Rule {
       case Match::Conflict:
         result_.problem = {fmt::format("{} meets {}", describe(left), describe(right))};
         break;
-      case Match::Cut:
-        result_.problem = {labels_.cut ? "a border lies inside of what is cut"
-                                       : "a view cuts through the expert or capacity dimension"};
+      case Match::Straddles:
+        result_.problem = {labels_.tp ? "a border lies inside of what is sharded"
+                                      : "a view cuts through the expert or capacity dimension"};
         break;
     }
   }
@@ -261,7 +262,7 @@ class Rule {
         same(of(in).dims[d], of(out).dims[kept++]);
         continue;
       }
-      if (name != "sum" && !(name == "amax" && labels_.cut)) forbid(in, d, name + " over");
+      if (name != "sum" && !(name == "amax" && labels_.tp)) forbid(in, d, name + " over");
       if (keeps) ++kept;
     }
   }
@@ -394,19 +395,19 @@ class Rule {
 
   /// A dimension of `part` is what lies in one of `whole` from `start` on. False: nothing can be said.
   bool is_block(TensorId whole, size_t d, TensorId part, size_t own, int64_t start) {
-    if (!labels_.cut || labels_.tokens || size(part, own) <= 1) return false;
+    if (!labels_.tp || labels_.tokens || size(part, own) <= 1) return false;
     if (result_.problem) return true;
     Factor left, right;
     const Match match = unify_block(of(whole).dims[d], of(part).dims[own], start, &left, &right);
     if (match == Match::Conflict)
-      result_.problem = {"one block of the dimension would be cut and another whole"};
+      result_.problem = {"one block of the dimension would be sharded and another whole"};
     else
       note(match, left, right);
     return true;
   }
   /// It has every so manieth element of the whole: one of each group of `step`.
   bool is_every(TensorId whole, size_t d, TensorId part, size_t own, int64_t start, int64_t step) {
-    if (!labels_.cut || labels_.tokens || start >= step || size(part, own) * step != size(whole, d)) return false;
+    if (!labels_.tp || labels_.tokens || start >= step || size(part, own) * step != size(whole, d)) return false;
     Factors group = {{step, Mark::Plain}};
     match({&of(whole).dims[d]}, {&of(part).dims[own], &group});
     return true;
@@ -424,7 +425,7 @@ class Rule {
     return step == 1 ? is_block(whole, d, part, d, start) : is_every(whole, d, part, d, start, step);
   }
 
-  void take_part(const std::string& name) {
+  void narrow(const std::string& name) {
     const TensorId in = in_[0];
     const size_t d = dim("dim", rank(in));
     const bool drops = name == "select" || name == "unbind";
@@ -570,8 +571,8 @@ bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTenso
   static const Names sums = {"add", "add_", "sub", "cat", "stack"};
   const std::string name = base_name(graph[call.op]);
   int partial = 0, all = 0;
-  bool cut = false;
-  const auto look = [&](TensorId id) { cut = cut || has(labels.tensors[id.index()], Mark::Cut); };
+  bool sharded = false;
+  const auto look = [&](TensorId id) { sharded = sharded || has(labels.tensors[id.index()], Mark::Sharded); };
   each_tensor(call.arguments, look);
   each_tensor(call.results, look);
   bool maxima = false;
@@ -581,8 +582,8 @@ bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTenso
     maxima = maxima || labels.tensors[id.index()].are_maxima;
   });
   if (name == "add_" && tensors[std::get<TensorId>(call.arguments[0]).index()].kind == TensorKind::Buffer)
-    return true;                    // gradients add up
-  if (cut || maxima) return false;  // a part of a sum times a part of another tensor is nothing that adds up
+    return true;                        // gradients add up
+  if (sharded || maxima) return false;  // a part of a sum times a part of another tensor is nothing that adds up
   const auto ends_with = [&](std::string_view overload) { return graph[call.op].name.ends_with(overload); };
   if (sums.contains(name)) return partial == all && !ends_with(".Scalar");  // every part would get the number
   if (linear_in_first.contains(name))

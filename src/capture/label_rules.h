@@ -25,8 +25,8 @@ struct LabelProblem {
 /// Labels of the tensors of one body while they are being found.
 struct BodyLabels {
   std::vector<TensorLabels> tensors;
-  bool cut = false;     // dimensions are cut: sums over them are parts
-  bool tokens = false;  // and what is cut are tokens, which stay in their order; of all else blocks may be taken
+  bool tp = false;      // dimensions are sharded by tensor parallelism: sums over them are terms
+  bool tokens = false;  // and what is sharded are tokens, which stay in their order; of all else blocks may be taken
 };
 
 /// What came of applying the rules of several calls once.

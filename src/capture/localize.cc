@@ -21,23 +21,23 @@ Diagnostic cannot(const OperatorGraph& graph, const Call& call, std::string_view
 }
 
 /// Also of what never leaves the body, which no directive sees.
-Checked check_falls_into(const TensorLabels& labels, Division parts) {
+Checked check_falls_into(const TensorLabels& labels, ShardCounts parts) {
   for (const Factors& dim : labels.dims)
     for (const Factor& factor : dim) {
-      if (factor.mark != Mark::Cut) continue;
+      if (factor.mark != Mark::Sharded) continue;
       for (const int64_t block : blocks_of(factor))
-        if (block % parts.cut != 0)
+        if (block % parts.tp != 0)
           return error(ErrorCode::E317, {},
-                       fmt::format("cut: {}: {} does not divide among {} devices", print(labels), describe(factor),
-                                   parts.cut))
+                       fmt::format("shard: {}: {} does not divide among {} devices", print(labels), describe(factor),
+                                   parts.tp))
               .help(fmt::format("use a number of devices that divides {}", block));
     }
   return Ok{};
 }
 
-/// Places and sizes of parts along a dimension that is cut: all of them lie between its blocks, or are one of each
-/// group inside of what is cut.
-Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, Division parts, Call& call,
+/// Places and sizes of parts along a dimension that is sharded: all of them lie between its blocks, or are one of each
+/// group inside of what is sharded.
+Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, ShardCounts parts, Call& call,
                       const std::vector<int64_t>& local) {
   const std::vector<std::string>& names = graph[call.op].arguments;
   const Argument* along = find_argument(graph, call, "dim");
@@ -48,22 +48,22 @@ Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, Divi
   each_tensor(call.results, [&](TensorId id) {
     if (!result.valid()) result = id;
   });
-  if (dim >= local.size() || !has(labels.tensors[result.index()].dims[dim], Mark::Cut)) return Ok{};
+  if (dim >= local.size() || !has(labels.tensors[result.index()].dims[dim], Mark::Sharded)) return Ok{};
   const Argument* step = find_argument(graph, call, "step");
   const bool grouped = step && std::holds_alternative<int64_t>(*step) && std::get<int64_t>(*step) != 1;
   for (size_t i = 0; i < names.size(); ++i) {
     const bool place = (names[i] == "start" && !grouped) || names[i] == "end" || names[i] == "split_size";
     if (auto* number = std::get_if<int64_t>(&call.arguments[i]); number && place) {
-      if (*number != std::numeric_limits<int64_t>::max()) *number /= parts.cut;
+      if (*number != std::numeric_limits<int64_t>::max()) *number /= parts.tp;
     } else if (auto* numbers = std::get_if<Ints>(&call.arguments[i]); numbers && names[i] == "split_sizes") {
-      for (int64_t& size : *numbers) size /= parts.cut;
+      for (int64_t& size : *numbers) size /= parts.tp;
     }
   }
   return Ok{};
 }
 
 /// Sizes that the model wrote as arguments of a call become those of its result.
-Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, Division parts, Call& call) {
+Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, ShardCounts parts, Call& call) {
   const std::vector<std::string>& names = graph[call.op].arguments;
   TensorId result;
   each_tensor(call.results, [&](TensorId id) {
@@ -91,7 +91,7 @@ Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, Divi
     const int64_t written = std::get<int64_t>(*find_argument(graph, call, "dim"));
     const size_t dim = static_cast<size_t>(written < 0 ? written + static_cast<int64_t>(local.size()) : written);
     const Factors& factors = labels.tensors[result.index()].dims[dim];
-    if (has(factors, Mark::Divided) || has(factors, Mark::Gathered))
+    if (has(factors, Mark::Expert) || has(factors, Mark::Capacity))
       call.arguments[static_cast<size_t>(std::find(names.begin(), names.end(), "end") - names.begin())] =
           std::numeric_limits<int64_t>::max();
   }
@@ -212,7 +212,7 @@ Checked infer_layouts(ChunkIr& body, const OperatorGraph& graph, const OperatorT
 }
 
 Result<ChunkIr> localize(const ChunkIr& body, const OperatorGraph& graph, const OperatorTable& table,
-                         const BodyLabels& labels, Division parts) {
+                         const BodyLabels& labels, ShardCounts parts) {
   ChunkIr local = body;
   local.parts = parts;
   for (size_t t = 0; t < local.tensors.size(); ++t) {
@@ -229,7 +229,7 @@ Result<ChunkIr> localize(const ChunkIr& body, const OperatorGraph& graph, const 
   for (Call& call : local.calls) {
     PIPER_CHECK(rewrite_sizes(graph, labels, parts, call));
     for (Argument& argument : call.arguments)
-      if (auto* start = std::get_if<PartStart>(&argument)) start->size /= parts.cut;
+      if (auto* start = std::get_if<PartStart>(&argument)) start->size /= parts.tp;
   }
   PIPER_CHECK(infer_layouts(local, graph, table));
   return local;

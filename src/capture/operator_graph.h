@@ -74,7 +74,7 @@ struct Opaque {
   int index = -1;
   friend bool operator==(Opaque, Opaque) = default;
 };
-/// Where the part of a device begins in a dimension of this size that is cut; 0 where it is not.
+/// Where the part of a device begins in a dimension of this size that is sharded; 0 where it is not.
 struct PartStart {
   int64_t size = 0;
   friend bool operator==(PartStart, PartStart) = default;
@@ -115,7 +115,7 @@ struct ScopeInstance {
   std::string name;
   int index = 0;  // inside the parent
   ScopeAttributes attributes;
-  bool cut = false;  // made by us, around calls whose tensors are divided
+  bool tp = false;  // made by us, around calls whose tensors are divided
 };
 
 /// The calls between two borders of scopes.

@@ -56,7 +56,7 @@ class Parter {
   int64_t number(std::string_view name) const { return std::get<int64_t>(argument(name)); }
   TensorId result(size_t i = 0) const { return std::get<TensorId>(from_->results[i]); }
   int64_t size(TensorId id, size_t dim) const { return out_.graph[id].layout.sizes[dim]; }
-  bool is_cut(TensorId id, size_t dim) const { return has(of(id).dims[dim], Mark::Cut); }
+  bool is_sharded(TensorId id, size_t dim) const { return has(of(id).dims[dim], Mark::Sharded); }
   /// Of a softmax.
   size_t along() const {
     const int64_t written = number("dim");
@@ -67,15 +67,15 @@ class Parter {
   /// What stands for the call afterwards, for the backward calls that belong to it.
   CallId part() {
     const std::string& name = out_.graph[from_->op].name;
-    if (name == "aten::embedding" && is_cut(tensor("weight"), 0)) return take_rows();
-    if (name == "aten::embedding_dense_backward" && is_cut(result(), 0)) return take_rows_backward();
-    if (name == "aten::_log_softmax" && is_cut(result(), along())) return log_softmax();
-    if (name == "aten::_log_softmax_backward_data" && is_cut(result(), along())) return log_softmax_backward();
-    if (name == "aten::nll_loss_forward" && is_cut(tensor("self"), 1)) return pick_losses();
-    if (name == "aten::nll_loss_backward" && is_cut(result(), 1)) return pick_losses_backward();
+    if (name == "aten::embedding" && is_sharded(tensor("weight"), 0)) return take_rows();
+    if (name == "aten::embedding_dense_backward" && is_sharded(result(), 0)) return take_rows_backward();
+    if (name == "aten::_log_softmax" && is_sharded(result(), along())) return log_softmax();
+    if (name == "aten::_log_softmax_backward_data" && is_sharded(result(), along())) return log_softmax_backward();
+    if (name == "aten::nll_loss_forward" && is_sharded(tensor("self"), 1)) return pick_losses();
+    if (name == "aten::nll_loss_backward" && is_sharded(result(), 1)) return pick_losses_backward();
     if (name == "aten::mean.dim" && averages_parts()) return sum_and_count();
     if ((name == "aten::addmm" || name == "aten::baddbmm") && !from_->backward && is_one(argument("beta")) &&
-        is_one(argument("alpha")) && sums_over(out_.graph, out_.labels, *from_, result(), Mark::Cut))
+        is_one(argument("alpha")) && sums_over(out_.graph, out_.labels, *from_, result(), Mark::Sharded))
       return product_and_bias();
     calls().push_back(*from_);
     return last();
@@ -250,7 +250,7 @@ class Parter {
   }
   bool averages_parts() const {
     const std::vector<size_t> dims = averaged();
-    return std::any_of(dims.begin(), dims.end(), [&](size_t dim) { return is_cut(tensor("self"), dim); });
+    return std::any_of(dims.begin(), dims.end(), [&](size_t dim) { return is_sharded(tensor("self"), dim); });
   }
   ///   before:  m = mean(x)        after:  s = sum(x); m = s / count        s is a part on each device
   CallId sum_and_count() {
@@ -291,7 +291,7 @@ bool can_be_parted(const OperatorGraph& graph, const BodyLabels& labels, const C
   if (name == "aten::mean.dim") return true;
   const Factors& dim = labels.tensors[where.tensor.index()].dims[where.dim];
   // parts that are not one behind the other
-  if (dim.empty() || dim[0].mark != Mark::Cut || !dim[0].borders.empty()) return false;
+  if (dim.empty() || dim[0].mark != Mark::Sharded || !dim[0].borders.empty()) return false;
   const auto is_false = [&](const char* flag) { return !std::get<bool>(*find_argument(graph, call, flag)); };
   const auto is_loss = [&](const Call& of) {
     const TensorId scores = std::get<TensorId>(*find_argument(graph, of, "self"));

@@ -1,8 +1,8 @@
-// Calls along a dimension that is cut, as calls that each device can make of its part.
+// Calls along a dimension that is sharded, as calls that each device can make of its part.
 //
 // Some operators mix what would lie on different devices, but can be written as several that do not, with a sum or a
 // maximum between them: the rows of a table that indices name, a softmax and its loss over the vocabulary, a bias
-// inside a product, a mean. They stay as they are where their dimension is not cut.
+// inside a product, a mean. They stay as they are where their dimension is not sharded.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace piper {
 
-/// Whether the call may have a cut dimension where its rule wants a plain one.
+/// Whether the call may have a sharded dimension where its rule wants a plain one.
 bool can_be_parted(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, const MustBePlain& where);
 
 struct PartedGraph {

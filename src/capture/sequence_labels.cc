@@ -37,11 +37,11 @@ class SequenceFinder {
  private:
   bool is_region(ScopeId scope) const {
     for (; scope.valid(); scope = graph_[scope].parent)
-      if (graph_[scope].cut || graph_[scope].attributes.experts > 0) return true;
+      if (graph_[scope].tp || graph_[scope].attributes.experts > 0) return true;
     return false;
   }
 
-  /// The embedding of tokens, where its table is cut.
+  /// The embedding of tokens, where its table is sharded.
   bool looks_up(const Call& call) const { return base_name(graph_[call.op]) == "take_rows"; }
 
   /// From the seeds to the end. False: calls were found that mix tokens, so that nothing may follow from them.
@@ -52,13 +52,13 @@ class SequenceFinder {
       std::vector<Factors>& dims = labels_.tensors[input.index()].dims;
       if (dims.size() < 2) continue;
       for (Factor& factor : dims[0]) factor.mark = Mark::Plain;
-      for (Factor& factor : dims[1]) factor.mark = Mark::Cut;
+      for (Factor& factor : dims[1]) factor.mark = Mark::Sharded;
     }
     for (bool learned = true; learned;) {
       const LabelSweep sweep = sweep_rules(graph_, graph_.tensors, followed_, labels_);
       std::set<const Call*> mixing;
       for (const auto& [call, must] : sweep.must_be_plain)
-        if (has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Cut)) mixing.insert(call);
+        if (has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Sharded)) mixing.insert(call);
       if (sweep.stopped_at) mixing.insert(sweep.stopped_at);
       if (!mixing.empty()) {
         for (const Call* call : mixing) mixes_[static_cast<size_t>(chunk_of(*call))] = true;
@@ -81,7 +81,7 @@ class SequenceFinder {
       for (const CallId id : *calls)
         for (const auto* list : {&graph_[id].arguments, &graph_[id].results})
           each_tensor(*list, [&](TensorId tensor) {
-            if (!has(labels_.tensors[tensor.index()], Mark::Cut)) return;
+            if (!has(labels_.tensors[tensor.index()], Mark::Sharded)) return;
             found = true;
             outside = outside || graph_[graph_[graph_[tensor].storage].base].kind != TensorKind::Result;
           });

@@ -29,16 +29,16 @@ class Values {
   explicit Values(const CapturedSlice& slice) : slice_(slice) {
     for (const auto& [site, labels] : slice.labels) {
       const ChunkIr& body = *slice.chunks[site.first].find(site.second);
-      const bool tokens = slice.sliced.contains(site.first);
+      const bool tokens = slice.sequence_sharded.contains(site.first);
       for (const auto* uses : {&body.reads, &body.writes})
         for (const ContentUse& use : *uses)
           if (const TensorLabels& found = labels.tensors[use.inside.index()]; is_labelled(found))
             labelled_.emplace(use.content, Labelled{&found, tokens});
       for (const ExternalUse& use : body.parameters)
         if (const TensorLabels& found = labels.tensors[use.inside.index()];
-            has(found, Mark::Divided) || has(found, Mark::Cut))
+            has(found, Mark::Expert) || has(found, Mark::Sharded))
           parameters.emplace(slice.operators[use.outside].name, labelled_dims({&found, tokens}));
-      if (!labels.cut) continue;
+      if (!labels.tp) continue;
       for (const ContentUse& use : body.writes)
         if (const TensorLabels& found = labels.tensors[use.inside.index()]; found.sums_divided)
           partial_[use.content] = found.are_maxima ? Partial::Max : Partial::Sum;
@@ -65,7 +65,7 @@ class Values {
  private:
   struct Labelled {
     const TensorLabels* labels;
-    bool tokens;  // are what is cut
+    bool tokens;  // are what is sharded
   };
   /// A dimension that is a product of labelled factors is shown as several: the same elements in the same order. Plain
   /// factors between labels are one, however they came about: with a single sample some are not there.
@@ -82,10 +82,10 @@ class Values {
           out.back().size *= factor.size;
           continue;
         }
-        out.push_back({factor.size, factor.mark == Mark::Divided    ? "expert"
-                                    : factor.mark == Mark::Gathered ? "capacity"
-                                    : labelled.tokens               ? "sequence"
-                                                                    : "cut"});
+        out.push_back({factor.size, std::string(factor.mark == Mark::Expert     ? expert_label
+                                                : factor.mark == Mark::Capacity ? capacity_label
+                                                : labelled.tokens               ? sequence_label
+                                                                                : tp_label)});
         if (!factor.borders.empty()) out.back().blocks = blocks_of(factor);
         out.push_back({1, "", {}, true});
       }
@@ -265,7 +265,7 @@ class GraphWriter {
 
   void add_chunk(size_t c, const ShapeSignature::FormOfChunk& form) {
     const ChunkId chunk = builder_.chunk(form.name, tags_of(operators(), slices_[0].chunks[c].scope));
-    if (form.sliced) builder_.make_sliced(chunk);
+    if (form.sequence_sharded) builder_.make_sequence_sharded(chunk);
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
       const auto& of_pass = form.passes[static_cast<size_t>(pass)];
       if (!of_pass) continue;
@@ -289,7 +289,7 @@ class GraphWriter {
     return fit_amount(seen, exact_);
   }
 
-  Amount divided_amount(size_t chunk, Pass pass, Division parts) const {
+  Amount divided_amount(size_t chunk, Pass pass, ShardCounts parts) const {
     std::vector<Seen> seen;
     for (size_t s = 0; s < slices_.size(); ++s)
       seen.push_back({slices_[s].samples, formed_[s].amounts[chunk][static_cast<size_t>(pass)].divided.at(parts)});
@@ -311,7 +311,7 @@ SignedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
   SignedSlice out{{values.names, {}},        values.base, values.dims, values.parameters, values.partial,
                   values.partial_parameters, amounts};
   for (const ChunkBodies& chunk : slice.chunks) {
-    ShapeSignature::FormOfChunk form{chunk.name, {}, slice.sliced.contains(out.form.chunks.size())};
+    ShapeSignature::FormOfChunk form{chunk.name, {}, slice.sequence_sharded.contains(out.form.chunks.size())};
     for (size_t p = 0; p < chunk.passes.size(); ++p) {
       if (!chunk.passes[p]) continue;
       const ChunkIr& body = *chunk.passes[p];

@@ -25,7 +25,7 @@ struct ShapeSignature {
   struct FormOfChunk {
     std::string name;
     std::array<std::optional<PassForm>, 4> passes;
-    bool sliced = false;
+    bool sequence_sharded = false;
     friend bool operator==(const FormOfChunk&, const FormOfChunk&) = default;
   };
   std::vector<std::string> values;
@@ -35,7 +35,7 @@ struct ShapeSignature {
 
 struct PassAmounts {
   int64_t flops = 0, moved = 0, temporaries = 0;
-  std::map<Division, int64_t> divided;  // temporaries by how its region is divided
+  std::map<ShardCounts, int64_t> divided;  // temporaries by how its region is divided
 };
 
 /// A dimension as the model graph shows it: labelled ones stand alone.

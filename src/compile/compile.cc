@@ -76,9 +76,11 @@ Checked check_phases(const Schedule& schedule) {
 }
 
 void add_origins(TrainingDag& dag, const Schedule& schedule) {
-  for (const Directive& directive : schedule.directives)
-    dag.origins.push_back(
-        {print(directive.body), short_place(directive.where), directive.where, directive.body, directive.arguments});
+  for (const Directive& directive : schedule.directives) {
+    const auto* order = std::get_if<Order>(&directive.body);
+    dag.origins.push_back({print(directive.body), short_place(directive.where), directive.where, directive.arguments,
+                           order ? order->elements : std::vector<OrderElement>{}});
+  }
 }
 
 /// The cluster has the devices that the schedule declares, and knows the model's dtype.
@@ -139,7 +141,6 @@ Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const s
   PIPER_CHECK(apply_all<Recompute>(pipeline, schedule));  // after split-backward: recomputed values go to BI and BW
   PIPER_CHECK(apply_all<Replicate>(pipeline, schedule));
   PIPER_CHECK(apply_all<Shard>(pipeline, schedule));
-  PIPER_CHECK(apply_all<Cut>(pipeline, schedule));
   PIPER_CHECK(pipeline.run("check-replication", check_replication));
   PIPER_CHECK(pipeline.run("insert-communication", insert_communication));
   PIPER_CHECK(

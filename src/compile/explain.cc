@@ -81,7 +81,7 @@ std::string what_is_divided(const TrainingDag& dag, const Node& node, std::strin
   return listed(fmt::format("each of {} devices has a part of", dag.groups[among].part_size), divided);
 }
 
-/// What every device of a cut computes only its part of.
+/// What every device of a tensor-parallel group computes only a term of.
 std::string what_is_added_up(const TrainingDag& dag, const Node& node) {
   const PassWork& work = work_of(dag, node);
   std::vector<std::string> sums, maxima;
@@ -95,19 +95,16 @@ std::string what_is_added_up(const TrainingDag& dag, const Node& node) {
   return listed("and a part of the sums", sums) + listed("and the greatest of its own in", maxima);
 }
 
-/// How sharding and cutting divide a computation.
+/// How a computation is sharded.
 std::string division(const TrainingDag& dag, const Node& node) {
   const Residence& residence = dag.residence(node.tags.chunk, node.group);
   std::string out;
-  if (residence.layout) {
-    out += fmt::format("  sharded by {}\n", directive(dag, residence.sharded_by));
-    out += what_is_divided(dag, node, divided_label, *residence.layout);
+  for (const auto& sharding : {residence.experts, residence.tensors}) {
+    if (!sharding || !sharding->along) continue;
+    out += fmt::format("  sharded by {}\n", directive(dag, sharding->by));
+    out += what_is_divided(dag, node, sharding->label, *sharding->along);
   }
-  if (residence.cut) {
-    out += fmt::format("  cut by    {}\n", directive(dag, residence.cut_by));
-    out += what_is_divided(dag, node, divided_by_cut((*dag.model)[node.tags.chunk]), *residence.cut);
-    out += what_is_added_up(dag, node);
-  }
+  if (residence.tp_group()) out += what_is_added_up(dag, node);
   return out;
 }
 

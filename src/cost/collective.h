@@ -11,7 +11,7 @@ enum class CollectiveKind {
   AllGather,
   AllToAll,
   ReducePieces,  // of gradients held by several groups: the owners of each piece, one per group, add up what they have
-  TakePart,      // of what all have; nothing is sent
+  LocalSlice,    // of what all have; nothing is sent
 };
 std::string_view name(CollectiveKind kind);
 

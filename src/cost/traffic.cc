@@ -188,7 +188,7 @@ std::string_view name(Algorithm algorithm) {
 }
 
 std::vector<Algorithm> algorithms(const Cluster& cluster, CollectiveKind kind, const Spread& spread) {
-  if (kind == CollectiveKind::AllToAll || kind == CollectiveKind::ReducePieces || kind == CollectiveKind::TakePart)
+  if (kind == CollectiveKind::AllToAll || kind == CollectiveKind::ReducePieces || kind == CollectiveKind::LocalSlice)
     return {Algorithm::Direct};
   std::vector<Algorithm> out = {Algorithm::Ring};
   if (kind == CollectiveKind::AllReduce) {
@@ -211,7 +211,7 @@ Traffic collective_traffic(const Cluster& cluster, CollectiveKind kind, const Sp
 
 Traffic collective_traffic(const Cluster& cluster, CollectiveKind kind, const Spread& spread, int64_t bytes,
                            Algorithm algorithm) {
-  if (spread.members < 2 || kind == CollectiveKind::TakePart) return {};
+  if (spread.members < 2 || kind == CollectiveKind::LocalSlice) return {};
   const Model model(cluster, kind, spread, bytes);
   switch (algorithm) {
     case Algorithm::Direct:

@@ -14,7 +14,6 @@ Result<TrainingDag> apply(TrainingDag dag, const Split& split, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Place& place, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Replicate& replicate, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by);
-Result<TrainingDag> apply(TrainingDag dag, const Cut& cut, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Prefetch& prefetch, DirectiveId by);
 

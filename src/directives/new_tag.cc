@@ -5,12 +5,14 @@
 namespace piper {
 namespace {
 
-/// The first directive that makes stages of this name.
-SourceRange first_stages(const TrainingDag& dag, const std::string& tag) {
-  for (size_t d = 0; d < dag.origins.size(); ++d)
-    if (const auto* place = std::get_if<Place>(&dag.origins[d].body); place && place->stages > 0 && place->as == tag)
-      return dag.where(DirectiveId(d), {"as", "stages"});
-  return {};
+/// The first directive that put something into these stages.
+SourceRange first_stages(const TrainingDag& dag, const StageTags& stages) {
+  DirectiveId first;
+  for (const Node& node : dag.nodes)
+    if (stages.of_chunk[node.tags.chunk.index()] >= 0 && node.placed_by.valid() &&
+        (!first.valid() || node.placed_by < first))
+      first = node.placed_by;
+  return dag.where(first, {"as", "stages"});
 }
 
 }  // namespace
@@ -32,7 +34,7 @@ Checked check_new_tag(const TrainingDag& dag, const std::string& tag, DirectiveI
   for (const StageTags& stages : dag.stages)
     if (stages.tag == tag)
       return error(ErrorCode::E206, where, fmt::format("stages called \"{}\" exist already", tag))
-          .note(first_stages(dag, tag), "made here")
+          .note(first_stages(dag, stages), "made here")
           .help(help);
   return Ok{};
 }

@@ -98,10 +98,21 @@ Checked check_unplaced(const TrainingDag& dag, const std::vector<NodeId>& nodes,
   return Ok{};
 }
 
-void put(TrainingDag& dag, NodeId id, GroupId group, StreamId stream, DirectiveId by) {
+/// On which streams of which group.
+struct Spot {
+  GroupId group;
+  StreamId stream, transfers;
+};
+Spot spot_of(TrainingDag& dag, const Place& place, GroupId group) {
+  const bool usual = place.transfers == Place{}.transfers;
+  return {group, dag.stream(place.stream), usual ? StreamId() : dag.stream(place.transfers)};
+}
+
+void put(TrainingDag& dag, NodeId id, const Spot& spot, DirectiveId by) {
   Node& node = dag[id];
-  node.group = group;
-  node.stream = stream;
+  node.group = spot.group;
+  node.stream = spot.stream;
+  node.transfers = spot.transfers;
   node.placed_by = by;
 }
 
@@ -132,14 +143,16 @@ StageTags& stage_tags(TrainingDag& dag, const std::string& name) {
 }
 
 /// Chunks become part of a stage; not of two.
-Checked tag_chunk(const TrainingDag& dag, StageTags& tags, ChunkId chunk, int stage, const SourceRange& where) {
-  int& of_chunk = tags.of_chunk[chunk.index()];
-  if (of_chunk >= 0 && of_chunk != stage)
+Checked check_stage(const TrainingDag& dag, const std::string& tag, ChunkId chunk, int stage,
+                    const SourceRange& where) {
+  for (const StageTags& tags : dag.stages) {
+    const int of_chunk = tags.of_chunk[chunk.index()];
+    if (tags.tag != tag || of_chunk < 0 || of_chunk == stage) continue;
     return error(ErrorCode::E209, where,
                  fmt::format("{} is in {} {} already and cannot be in {}", (*dag.model)[chunk].name, tags.tag, of_chunk,
                              stage))
         .help("give one stage to all parts of the batch");
-  of_chunk = stage;
+  }
   return Ok{};
 }
 
@@ -186,10 +199,10 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
   const Instances instances = find_instances(*dag.model, chunks);
   PIPER_TRY(const std::vector<int> starts, stage_starts(dag, place, instances, by));
 
-  StageTags& tags = stage_tags(dag, place.as);
+  StageTags& tags = stage_tags(dag, place.as);  // new ones: check_new_tag
   for (size_t i = 0; i < chunks.size(); ++i) {
     const auto next = std::upper_bound(starts.begin(), starts.end(), instances.of_chunk[i]);
-    PIPER_CHECK(tag_chunk(dag, tags, chunks[i], static_cast<int>(next - starts.begin()) - 1, dag.where(by)));
+    tags.of_chunk[chunks[i].index()] = static_cast<int>(next - starts.begin()) - 1;
   }
   const auto rank_of = [&](NodeId id) {
     const int stage = tags.of_chunk[dag[id].tags.chunk.index()];
@@ -203,8 +216,11 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
     PIPER_TRY(DeviceGroup slab, mesh_slab(dag, coordinates));
     group = dag.groups.intern(std::move(slab));
   }
-  const StreamId stream = dag.stream(place.stream);
-  for (const NodeId id : nodes) put(dag, id, groups.at(rank_of(id)), stream, by);
+  Spot spot = spot_of(dag, place, {});
+  for (const NodeId id : nodes) {
+    spot.group = groups.at(rank_of(id));
+    put(dag, id, spot, by);
+  }
   return dag;
 }
 
@@ -249,13 +265,13 @@ Result<TrainingDag> apply(TrainingDag dag, const Place& place, DirectiveId by) {
   PIPER_TRY(const std::vector<NodeId> nodes, selector.nodes(place.what, "place"));
   PIPER_CHECK(check_unplaced(dag, nodes, by));
   if (place.stage) {
-    StageTags& tags = stage_tags(dag, place.as);
     for (const NodeId node : nodes)
-      PIPER_CHECK(tag_chunk(dag, tags, dag[node].tags.chunk, *place.stage, dag.where(by)));
+      PIPER_CHECK(check_stage(dag, place.as, dag[node].tags.chunk, *place.stage, dag.where(by)));
+    StageTags& tags = stage_tags(dag, place.as);
+    for (const NodeId node : nodes) tags.of_chunk[dag[node].tags.chunk.index()] = *place.stage;
   }
-  const GroupId id = dag.groups.intern(std::move(group));
-  const StreamId stream = dag.stream(place.stream);
-  for (const NodeId node : nodes) put(dag, node, id, stream, by);
+  const Spot spot = spot_of(dag, place, dag.groups.intern(std::move(group)));
+  for (const NodeId node : nodes) put(dag, node, spot, by);
   return dag;
 }
 

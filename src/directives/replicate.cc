@@ -41,27 +41,22 @@ Result<TrainingDag> apply(TrainingDag dag, const Replicate& replicate, Directive
   PIPER_CHECK(check_arguments(dag, replicate, by));
   Selector selector(dag);
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.whole_chunks(replicate.what, "replicate"));
-  size_t fitting = 0;
-  std::optional<Diagnostic> misfit;
+  std::vector<std::pair<Residence*, PartitionId>> selected;
   for (const ChunkId chunk : chunks) {
     for (Residence& residence : dag.residences[chunk.index()]) {
-      auto partition = partition_of(dag, residence.group, replicate.devices, by);
-      if (!partition) {
-        if (!misfit) misfit = partition.error();
-        continue;
-      }
-      ++fitting;
-      if (residence.replicated_by.valid())
+      PIPER_TRY(const PartitionId over, partition_of(dag, residence.group, replicate.devices, by));
+      if (residence.replication)
         return error(ErrorCode::E301, dag.where_filter(by),
                      fmt::format("chunk {} is already replicated", (*dag.model)[chunk].name))
-            .note(dag.where_filter(residence.replicated_by), "first replicated here")
+            .note(dag.where_filter(residence.replication->by), "first replicated here")
             .help("make the filters of the two directives exclude each other");
-      residence.replicated_by = by;
-      residence.copies = *partition;
+      selected.emplace_back(&residence, over);
     }
   }
-  if (misfit) return std::move(*misfit);
-  if (fitting == 0) return nothing_selected(replicate.what, "replicate", "placed chunk");
+  for (const auto& [residence, over] : selected)
+    residence->replication = Replication{
+        over, replicate.zero, replicate.bucket, replicate.release, replicate.gather_stream, replicate.reduce_stream,
+        by};
   return dag;
 }
 

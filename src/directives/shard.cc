@@ -1,43 +1,232 @@
-// shard(<filter>, devices=[…] | … | along=ep, stream=ep): the selected regions' parameters are cut along their expert
-// dimension; values that cross a region's border are exchanged by all-to-all.
+// shard(<filter>, along=AXIS | devices=[…] | …, parameters="*.wo: 1", vocabulary=on, sequence=on, regather=on,
+// stream=…): the devices along an axis divide what the selected chunks are made of.
+//
+// Experts (expert parallelism), where all selected chunks are made of them and no argument is about parameters:
+// parameters are divided along their expert dimension, values that cross a region's border are exchanged by all-to-all.
 //   before:  layer.0.experts on [0, 1]: every device holds all experts
 //   after:   layer.0.experts on [0, 1]: each holds half of them, tokens travel
-// Illegal: nothing selected (E203); sharded twice (E309); devices that differ from the placement (E208, E212);
-// a region without expert dimension, or experts that do not divide (E308).
+// Parameters (tensor parallelism): those of the selected chunks are divided along a dimension. The devices work on the
+// same samples; where a chunk writes terms of a sum, they are added up behind it. With sequence=on selected chunks that
+// treat every token alone get some of the tokens each (sequence parallelism), and sums leave each device those. With
+// vocabulary=on the tables of embedding and head are divided too, and the loss over them.
+//   before:  layer.0.mlp on [0, 1]: every device holds w_up and w_down
+//   after:   layer.0.mlp on [0, 1]: each holds half of the rows of w_up and of the columns of w_down; one all_reduce
+//
+// Illegal: nothing selected (E203); sharded twice (E309); no such axis or other devices than the placement's (E208,
+// E212). Experts: a chunk without them, or a number of them that does not divide (E308). Parameters: devices that are
+// no neighbours or are replicas of each other, nothing that can be divided, no sequence or vocabulary, sizes that do
+// not divide (E317).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <set>
+
+#include "base/suggest.h"
 #include "directives/device_choice.h"
 #include "directives/directives.h"
-#include "ir/local_size.h"
 #include "ir/select.h"
+#include "schedule/schedule_text.h"
+#include "schedule/shard_target.h"
 
 namespace piper {
 namespace {
 
+/// A chunk on a group, and how the directive divides it.
+struct Sharded {
+  std::optional<Sharding>* slot = nullptr;
+  Sharding sharding;
+};
+
+/// Calls check(parameter or value, what it is) for all that the chunk works on.
+template <class Check>
+Checked check_all(const TrainingDag& dag, const Chunk& chunk, Check check) {
+  for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
+    const PassWork* work = chunk.find(pass);
+    if (!work) continue;
+    for (const ParameterId p : work->parameters) PIPER_CHECK(check((*dag.model)[p], "parameter"));
+    for (const ValueId v : work->writes) PIPER_CHECK(check((*dag.model)[v], "value"));
+    for (const ValueId v : work->reads) PIPER_CHECK(check((*dag.model)[v], "value"));
+  }
+  return Ok{};
+}
+
+Checked check_new(const TrainingDag& dag, ChunkId chunk, const std::optional<Sharding>& slot, DirectiveId by) {
+  if (!slot) return Ok{};
+  return error(ErrorCode::E309, dag.where_filter(by),
+               fmt::format("chunk {} is already sharded", (*dag.model)[chunk].name))
+      .note(dag.where_filter(slot->by), "first sharded here")
+      .help("make the filters of the two directives exclude each other");
+}
+
+// ---- experts
+
 /// Every expert dimension of the chunk divides by `parts`, and there is one.
-Checked check_divides(const TrainingDag& dag, ChunkId id, int parts, const Shard& shard) {
-  const Chunk& chunk = (*dag.model)[id];
-  bool found = false;
-  const auto divides = [&](const auto& thing, std::string_view what) -> Checked {
-    const Dim* dim = labelled(thing.shape, divided_label);
-    found = found || dim;
+Checked check_experts(const TrainingDag& dag, const Chunk& chunk, int parts, const Shard& shard) {
+  PIPER_CHECK(check_all(dag, chunk, [&](const auto& thing, std::string_view what) -> Checked {
+    const Dim* dim = labelled(thing.shape, expert_label);
     if (!dim || dim->size % parts == 0) return Ok{};
     return error(ErrorCode::E308, shard.devices.where,
                  fmt::format("shard: {} {} of chunk {} has {} experts, which do not divide among {} devices", what,
                              thing.name, chunk.name, dim->size, parts))
         .help(fmt::format("use a number of devices that divides {}", dim->size));
-  };
-  for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
-    const PassWork* work = chunk.find(pass);
-    if (!work) continue;
-    for (const ParameterId p : work->parameters) PIPER_CHECK(divides((*dag.model)[p], "parameter"));
-    for (const ValueId v : work->writes) PIPER_CHECK(divides((*dag.model)[v], "value"));
-    for (const ValueId v : work->reads) PIPER_CHECK(divides((*dag.model)[v], "value"));
-  }
-  if (found) return Ok{};
+  }));
+  if (has_label(*dag.model, chunk, expert_label)) return Ok{};
   return error(ErrorCode::E308, shard.what.where,
                fmt::format("shard: nothing in chunk {} has an expert dimension", chunk.name))
-      .help("select the region of the experts only, as in shard({experts=*}, …)");
+      .help("select the region of the experts only, as in shard({experts=*}, …)")
+      .help("or, for tensor parallelism, name parameters and their dimension: parameters=\"*.wo: 1\"");
+}
+
+Result<std::vector<Sharded>> shard_experts(TrainingDag& dag, const std::vector<ChunkId>& chunks, const Shard& shard,
+                                           DirectiveId by) {
+  std::vector<Sharded> out;
+  for (const ChunkId chunk : chunks)
+    for (Residence& residence : dag.residences[chunk.index()]) {
+      PIPER_TRY(const PartitionId along, partition_of(dag, residence.group, shard.devices, by));
+      PIPER_CHECK(check_new(dag, chunk, residence.experts, by));
+      const int parts = dag.groups[along].part_size;
+      PIPER_CHECK(check_experts(dag, (*dag.model)[chunk], parts, shard));
+      out.push_back({&residence.experts,
+                     {expert_label, parts > 1 ? std::optional(along) : std::nullopt,
+                      shard.stream.empty() ? "ep" : shard.stream, false, by}});
+    }
+  return out;
+}
+
+// ---- parameters
+
+/// The devices along the axis are neighbours in every group that computes something.
+Checked check_axis(const TrainingDag& dag, const Shard& shard, DirectiveId by) {
+  const auto where = [&] { return dag.where(by, {"along", "devices", "mesh"}); };
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : dag.mesh) names.push_back(axis.name);
+  if (shard.devices.along.size() != 1)
+    return error(ErrorCode::E317, where(), "shard: parameters are divided along one axis of the mesh")
+        .help("write along=tp, the last axis of the mesh");
+  const std::string& along = shard.devices.along[0];
+  const auto found = std::find(names.begin(), names.end(), along);
+  if (found == names.end())
+    return error(ErrorCode::E208, where(), fmt::format("shard: the mesh has no axis \"{}\"", along))
+        .help(names.empty() ? "declare one whose last axis it is: mesh(dp=2, tp=2)" : did_you_mean(along, names));
+  if (found + 1 != names.end())
+    return error(ErrorCode::E317, where(), fmt::format("shard: \"{}\" is not the last axis of the mesh", along))
+        .help("devices that share samples stand next to each other: make it the last axis");
+  for (size_t c = 0; c < dag.residences.size(); ++c)
+    for (const Residence& residence : dag.residences[c])
+      if (!(dag.groups[residence.group].axes.back() == dag.mesh.back()))
+        return error(ErrorCode::E317, where(),
+                     fmt::format("shard: chunk {} runs on {}, which are not all devices of axis \"{}\"",
+                                 dag.model->chunks[c].name, print_devices(dag.groups[residence.group].devices), along))
+            .help(fmt::format("place every chunk by coordinates of the mesh that leave out {}", along));
+  return Ok{};
+}
+
+/// Devices that divide parameters work on the same samples; replicas take different ones.
+Checked check_not_replicas(TrainingDag& dag, ChunkId chunk, const Residence& residence, const std::string& along,
+                           DirectiveId by) {
+  if (!residence.replication) return Ok{};
+  const PartitionId sharing = dag.groups.along(residence.group, {along});
+  const Partition &replicas = dag.groups[residence.replication->over], &group = dag.groups[sharing];
+  const auto part_of = [](const Partition& partition, int device) {
+    const auto found = std::ranges::find(partition.members, device);
+    return (found - partition.members.begin()) / partition.part_size;
+  };
+  for (size_t d = 0; d < group.members.size(); d += static_cast<size_t>(group.part_size)) {
+    std::set<ptrdiff_t> parts;
+    for (size_t k = d; k < d + static_cast<size_t>(group.part_size); ++k)
+      if (!parts.insert(part_of(replicas, group.members[k])).second)
+        return error(ErrorCode::E317, dag.where(by, {"along"}),
+                     fmt::format("shard: chunk {} is replicated along \"{}\", so these devices take different samples",
+                                 (*dag.model)[chunk].name, along))
+            .note(dag.where_devices(residence.replication->by), "replicated here")
+            .help("tensor parallelism needs an axis of its own, the last of the mesh: mesh(dp=2, tp=2)")
+            .help("for expert parallelism the region must be annotated with the number of its experts");
+  }
+  return Ok{};
+}
+
+/// What tensor parallelism divides in a chunk: what follows from parameters, or tokens.
+std::string_view label_of(const Chunk& chunk) {
+  return chunk.sequence_sharded ? sequence_label : tp_label;
+}
+
+Checked check_sizes(const TrainingDag& dag, const Chunk& chunk, int parts, const Shard& shard) {
+  return check_all(dag, chunk, [&](const auto& thing, std::string_view what) -> Checked {
+    const Dim* dim = labelled(thing.shape, label_of(chunk));
+    if (!dim || dim->falls_into(parts)) return Ok{};
+    return error(ErrorCode::E317, shard.what.where,
+                 fmt::format("shard: {} {} {} of chunk {} does not divide among {} devices", what, thing.name,
+                             print(thing.shape), chunk.name, parts))
+        .help(fmt::format("use a number of devices that divides {}",
+                          dim->blocks.empty() ? fmt::format("{}", dim->size)
+                                              : fmt::format("each of {}", fmt::join(dim->blocks, ", "))));
+  });
+}
+
+/// As a softmax does over what is divided.
+bool finds_maxima(const ModelGraph& model, const Chunk& chunk) {
+  const PassWork* forward = chunk.find(Pass::F);
+  return forward && std::any_of(forward->writes.begin(), forward->writes.end(),
+                                [&](ValueId value) { return model[value].partial == Partial::Max; });
+}
+
+/// Something was found for every argument.
+Checked check_found(const TrainingDag& dag, const Shard& shard, const std::vector<const Chunk*>& found,
+                    DirectiveId by) {
+  const auto any = [&](auto is) { return std::any_of(found.begin(), found.end(), is); };
+  if (!any([](const Chunk* chunk) { return !chunk->sequence_sharded; }))
+    return error(ErrorCode::E317, shard.what.where,
+                 "shard: nothing that is selected has a dimension that can be divided")
+        .help("name parameters and their dimension: parameters=\"*.wo: 1\"");
+  if (shard.sequence && !any([](const Chunk* chunk) { return chunk->sequence_sharded; }))
+    return error(ErrorCode::E317, dag.where(by, {"sequence"}),
+                 "shard: nothing that is selected treats every token alone, so there is no sequence to divide")
+        .help("select whole layers, norms and residuals included: {layer=*}");
+  if (shard.vocabulary && !any([&](const Chunk* chunk) { return finds_maxima(*dag.model, *chunk); }))
+    return error(ErrorCode::E317, dag.where(by, {"vocabulary"}),
+                 "shard: nothing that is selected computes a loss over the vocabulary")
+        .help("select embedding and head too: {} is everything")
+        .help(
+            "or name the table that the loss is computed with, if it is not known by its name: "
+            "parameters=\"*.output: 0\"");
+  if (shard.regather && !shard.sequence)
+    return error(ErrorCode::E317, dag.where(by, {"regather"}), "shard: regather=on is about tokens that are gathered")
+        .help("add sequence=on");
+  return Ok{};
+}
+
+Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vector<ChunkId>& chunks, const Shard& shard,
+                                              DirectiveId by) {
+  PIPER_CHECK(check_axis(dag, shard, by));
+  const int parts = dag.mesh.back().size;
+  std::vector<Sharded> out;
+  std::vector<const Chunk*> found;
+  for (const ChunkId id : chunks) {
+    const Chunk& chunk = (*dag.model)[id];
+    if (chunk.sequence_sharded && !shard.sequence) continue;
+    PIPER_CHECK(check_sizes(dag, chunk, parts, shard));
+    if (!has_label(*dag.model, chunk, label_of(chunk))) continue;
+    found.push_back(&chunk);
+    for (Residence& residence : dag.residences[id.index()]) {
+      PIPER_CHECK(check_new(dag, id, residence.tensors, by));
+      PIPER_CHECK(check_not_replicas(dag, id, residence, shard.devices.along[0], by));
+      const auto along =
+          parts > 1 ? std::optional(dag.groups.along(residence.group, shard.devices.along)) : std::nullopt;
+      out.push_back({&residence.tensors,
+                     {label_of(chunk), along, shard.stream.empty() ? "tp" : shard.stream, shard.regather, by}});
+    }
+  }
+  PIPER_CHECK(check_found(dag, shard, found, by));
+  return out;
+}
+
+/// Experts, unless the arguments are about parameters, or only other chunks have something to divide.
+bool selects_experts(const TrainingDag& dag, const std::vector<ChunkId>& chunks, const Shard& shard) {
+  if (names_parameters(shard)) return false;
+  const ModelGraph& model = *dag.model;
+  return std::ranges::all_of(chunks, [&](ChunkId chunk) { return is_made_of_experts(model, model[chunk]); }) ||
+         std::ranges::none_of(chunks, [&](ChunkId chunk) { return has_label(model, model[chunk], tp_label); });
 }
 
 }  // namespace
@@ -45,22 +234,11 @@ Checked check_divides(const TrainingDag& dag, ChunkId id, int parts, const Shard
 Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
   Selector selector(dag);
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.whole_chunks(shard.what, "shard"));
-  const StreamId stream = dag.stream(shard.stream);
-  for (const ChunkId chunk : chunks) {
-    for (Residence& residence : dag.residences[chunk.index()]) {
-      PIPER_TRY(const PartitionId partition, partition_of(dag, residence.group, shard.devices, by));
-      if (residence.sharded_by.valid())
-        return error(ErrorCode::E309, dag.where_filter(by),
-                     fmt::format("chunk {} is already sharded", (*dag.model)[chunk].name))
-            .note(dag.where_filter(residence.sharded_by), "first sharded here")
-            .help("make the filters of the two directives exclude each other");
-      const int parts = dag.groups[partition].part_size;
-      PIPER_CHECK(check_divides(dag, chunk, parts, shard));
-      residence.sharded_by = by;
-      residence.exchange_stream = stream;
-      if (parts > 1) residence.layout = partition;
-    }
-  }
+  const bool experts = selects_experts(dag, chunks, shard);
+  PIPER_TRY(const std::vector<Sharded> all,
+            experts ? shard_experts(dag, chunks, shard, by) : shard_parameters(dag, chunks, shard, by));
+  if (!experts) dag.tp = dag.mesh.back();
+  for (const Sharded& one : all) *one.slot = one.sharding;
   return dag;
 }
 

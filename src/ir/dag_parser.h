@@ -30,13 +30,15 @@ class DagParser {
   // tables
   Checked directive();
   Checked mesh();
-  Checked shared();
+  Checked tp();
   Checked dim();
   Checked stages();
   Checked stream();
   Checked group();
   Checked partition();
   Checked residence();
+  Checked replicated();
+  Checked sharded();
   Checked bucket();
   Checked holder();
 
@@ -57,7 +59,12 @@ class DagParser {
   Result<GroupId> group_id();
   Result<BucketId> bucket_id();
   Result<NodeId> node_id();
+  /// The residence that a line below it is about.
+  Result<Residence*> residence_above(const Token& token);
+  template <class Number>
+  Checked number_into(Number& into, std::string_view what, int64_t least, int64_t greatest);
   Checked partition_into(std::optional<PartitionId>& into);
+  Checked name_into(std::string& into);
   Checked stream_into(StreamId& into);
   Checked release_into(Release& into);
   /// The number of a directive with one of these verbs; no verbs: any directive.
@@ -71,6 +78,7 @@ class DagParser {
   std::vector<DimText> dims_;
   NameTable chunks_, values_, parameters_, streams_;
   size_t node_count_ = 0;
+  std::pair<size_t, size_t> last_residence_;  // chunk, index
   int section_ = 0;
 };
 

@@ -2,11 +2,12 @@
 
 #include "base/invariant.h"
 #include "base/saturate.h"
+#include "ir/placement.h"
 
 namespace piper {
 
 int sample_parts(const TrainingDag& dag, GroupId group) {
-  return dag.groups[group].size() / dag.shared.size;
+  return dag.groups[group].size() / dag.tp.size;
 }
 
 int64_t samples_on(const TrainingDag& dag, GroupId group) {
@@ -15,8 +16,7 @@ int64_t samples_on(const TrainingDag& dag, GroupId group) {
 
 LocalWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group) {
   const int64_t samples = samples_on(dag, group);
-  const auto& cut = dag.residence(chunk, group).cut;
-  const int64_t parts = cut ? dag.groups[*cut].part_size : 1;
+  const int64_t parts = dag.residence(chunk, group).tp_group() ? dag.tp.size : 1;
   return {work.flops.at(samples) / parts, work.bytes_moved.at(samples) / parts};
 }
 
@@ -26,36 +26,29 @@ std::optional<size_t> sample_dimension(const Shape& shape) {
   return std::nullopt;
 }
 
-std::string_view divided_by_cut(const Chunk& chunk) {
-  return chunk.sliced ? sequence_label : cut_label;
+namespace {
+
+/// The label of the dimensions that the tensor-parallel group divides in what the node writes.
+std::string_view tp_sharded_label(const TrainingDag& dag, const Node& writer, ValueId id) {
+  if (!is_compute(writer)) return tp_placement(dag, writer, id).label;
+  const Residence& residence = dag.residence(writer.tags.chunk, writer.group);
+  return residence.tp_group() ? residence.tensors->label : std::string_view();
 }
 
-bool has_tokens_apart(const TrainingDag& dag, const Node& node, ValueId value) {
-  if (!labelled((*dag.model)[value].shape, sequence_label)) return false;
-  if (is_compute(node)) return (*dag.model)[node.tags.chunk].sliced && dag.residence(node.tags.chunk, node.group).cut;
-  if (std::holds_alternative<Transfer>(node.op))
-    return node.made_from.valid() && has_tokens_apart(dag, dag[node.made_from], value);
-  const CollectiveKind kind = std::get<Collective>(node.op).kind;
-  return kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::TakePart;
-}
+}  // namespace
 
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
   const Value& value = (*dag.model)[id];
-  std::optional<PartitionId> layout, cut;
-  if (is_compute(writer)) {
-    const Residence& residence = dag.residence(writer.tags.chunk, writer.group);
-    layout = residence.layout;
-    if (!(*dag.model)[writer.tags.chunk].sliced) cut = residence.cut;
-  }
-  const bool apart = has_tokens_apart(dag, writer, id);
+  const std::string_view tp_sharded = tp_sharded_label(dag, writer, id);
+  const auto experts =
+      is_compute(writer) ? dag.residence(writer.tags.chunk, writer.group).expert_group() : std::nullopt;
   const int64_t samples = samples_on(dag, writer.group);
   int64_t count = 1;
   for (const Dim& dim : value.shape) {
     int64_t extent = dim.extent(samples);
-    if (layout && dim.label == divided_label) extent /= dag.groups[*layout].part_size;
-    if (layout && dim.label == gathered_label) extent = saturating_multiply(extent, dag.groups[*layout].part_size);
-    if (cut && dim.label == cut_label) extent /= dag.groups[*cut].part_size;
-    if (apart && dim.label == sequence_label) extent /= dag.shared.size;
+    if (experts && dim.label == expert_label) extent /= dag.groups[*experts].part_size;
+    if (experts && dim.label == capacity_label) extent = saturating_multiply(extent, dag.groups[*experts].part_size);
+    if (!dim.label.empty() && dim.label == tp_sharded) extent /= dag.tp.size;
     count = saturating_multiply(count, extent);
   }
   return saturating_multiply(count, bytes_of(value.dtype));

@@ -5,7 +5,8 @@
 
 namespace piper {
 
-/// Parts into which the devices of a group divide the samples of a slice: as many as devices, or as groups of sharers.
+/// Parts into which the devices of a group divide the samples of a slice: as many as devices, or as tensor-parallel
+/// groups.
 int sample_parts(const TrainingDag& dag, GroupId group);
 /// Samples of one slice on one device of the group.
 int64_t samples_on(const TrainingDag& dag, GroupId group);
@@ -19,10 +20,6 @@ struct LocalWork {
   int64_t flops = 0, bytes = 0;
 };
 LocalWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group);
-
-/// Whether each device has only its tokens of the value behind the node: computations on tokens write it so, some
-/// collectives make it so, transfers leave it as it is.
-bool has_tokens_apart(const TrainingDag& dag, const Node& node, ValueId value);
 
 /// Bytes of a value as the node writes it on each device of its group. Inside a sharded region experts are divided and
 /// their capacity gathered; an exchange changes which of them are here, not how many numbers.
@@ -49,14 +46,5 @@ UpdateWork update_work(const TrainingDag& dag, const Node& update);
 
 /// The holder of the bucket that is this group.
 const Holder& holder_on(const Bucket& bucket, GroupId group);
-
-/// A dimension label: what sharding divides, and what it gathers in exchange.
-constexpr std::string_view divided_label = "expert";
-constexpr std::string_view gathered_label = "capacity";
-/// What cutting divides, and between what is cut.
-constexpr std::string_view cut_label = "cut";
-constexpr std::string_view sequence_label = "sequence";
-/// What a chunk that is cut divides.
-std::string_view divided_by_cut(const Chunk& chunk);
 
 }  // namespace piper

@@ -8,11 +8,10 @@ namespace piper {
 
 SourceRange place_in_order(const TrainingDag& dag, DirectiveId by, NodeId first, NodeId second) {
   const SourceRange whole = dag.where(by, {"timeline"});
-  const Order* order = by.valid() ? std::get_if<Order>(&dag.origins[by.index()].body) : nullptr;
-  if (!order) return whole;
+  if (!by.valid() || dag.origins[by.index()].elements.empty()) return whole;
   Selector selector(dag);
   const auto element_of = [&](NodeId id) -> SourceRange {
-    for (const OrderElement& element : order->elements)
+    for (const OrderElement& element : dag.origins[by.index()].elements)
       for (const Filter& filter : element.parts)
         if (auto nodes = selector.nodes(filter, "order");
             nodes && std::find(nodes->begin(), nodes->end(), id) != nodes->end())

@@ -27,14 +27,22 @@ DagParser::DagParser(Scanner scanner, std::shared_ptr<const ModelGraph> model)
 }
 
 const std::vector<DagParser::Line>& DagParser::lines() {
-  static const std::vector<Line> all = {
-      {"directive", &DagParser::directive, 0}, {"mesh", &DagParser::mesh, 1},
-      {"shared", &DagParser::shared, 1},       {"dim", &DagParser::dim, 2},
-      {"stages", &DagParser::stages, 3},       {"stream", &DagParser::stream, 4},
-      {"group", &DagParser::group, 5},         {"partition", &DagParser::partition, 6},
-      {"residence", &DagParser::residence, 7}, {"bucket", &DagParser::bucket, 8},
-      {"holder", &DagParser::holder, 8},       {"%", &DagParser::node, 9},
-      {"bracket", &DagParser::bracket, 10},    {"prefetch", &DagParser::prefetch, 11}};
+  static const std::vector<Line> all = {{"directive", &DagParser::directive, 0},
+                                        {"mesh", &DagParser::mesh, 1},
+                                        {"tp", &DagParser::tp, 1},
+                                        {"dim", &DagParser::dim, 2},
+                                        {"stages", &DagParser::stages, 3},
+                                        {"stream", &DagParser::stream, 4},
+                                        {"group", &DagParser::group, 5},
+                                        {"partition", &DagParser::partition, 6},
+                                        {"residence", &DagParser::residence, 7},
+                                        {"replicated", &DagParser::replicated, 7},
+                                        {"sharded", &DagParser::sharded, 7},
+                                        {"bucket", &DagParser::bucket, 8},
+                                        {"holder", &DagParser::holder, 8},
+                                        {"%", &DagParser::node, 9},
+                                        {"bracket", &DagParser::bracket, 10},
+                                        {"prefetch", &DagParser::prefetch, 11}};
   return all;
 }
 

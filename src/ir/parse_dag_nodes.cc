@@ -27,8 +27,10 @@ Checked DagParser::node() {
   const auto placed = [&] {
     return is_compute(node) ? directive_into(node.placed_by, {"place"}) : directive_into(node.placed_by);
   };
-  PIPER_CHECK(
-      reader_.options({{"by", [&] { return directive_into(node.made_by); }}, {"placed", placed}, {"from", made_from}}));
+  PIPER_CHECK(reader_.options({{"by", [&] { return directive_into(node.made_by); }},
+                               {"placed", placed},
+                               {"from", made_from},
+                               {"transfers", [&] { return stream_into(node.transfers); }}}));
   dag_.nodes.push_back(node);
   node_places_.push_back(in_.range_from(first));
   return Ok{};

@@ -17,6 +17,13 @@ constexpr int64_t most = 1'000'000'000;
 
 }  // namespace
 
+template <class Number>
+Checked DagParser::number_into(Number& into, std::string_view what, int64_t least, int64_t greatest) {
+  PIPER_TRY(const int64_t number, reader_.number(what, least, greatest));
+  into = static_cast<Number>(number);
+  return Ok{};
+}
+
 Checked DagParser::directive() {
   PIPER_CHECK(reader_.numbered("directive", dag_.origins.size()));
   Origin origin;
@@ -24,11 +31,6 @@ Checked DagParser::directive() {
   const Token token = in_.peek();
   PIPER_TRY(origin.text, in_.name("the text of a directive"));
   origin.where = in_.range(token);
-  auto schedule = parse_schedule(make_source(origin.place, origin.text));
-  if (!schedule)
-    return reader_.wrong(origin.where, fmt::format("the directive cannot be read: {}", schedule.error().message));
-  if (schedule->directives.size() != 1) return reader_.wrong(origin.where, "expected one directive");
-  origin.body = std::move(schedule->directives[0].body);
   dag_.origins.push_back(std::move(origin));
   return Ok{};
 }
@@ -40,12 +42,12 @@ Checked DagParser::mesh() {
   return Ok{};
 }
 
-Checked DagParser::shared() {
+Checked DagParser::tp() {
   const Token token = in_.peek();
   PIPER_TRY(const std::string name, in_.name("the name of an axis"));
   if (dag_.mesh.empty() || dag_.mesh.back().name != name)
     return reader_.wrong(in_.range(token), fmt::format("\"{}\" is not the last axis of the mesh", name));
-  dag_.shared = dag_.mesh.back();
+  dag_.tp = dag_.mesh.back();
   return Ok{};
 }
 
@@ -136,17 +138,54 @@ Checked DagParser::residence() {
   PIPER_TRY(const int chunk, reader_.named(chunks_, "chunk"));
   Residence r;
   PIPER_TRY(r.group, group_id());
-  PIPER_CHECK(reader_.options({{"transfers", [&] { return stream_into(r.transfer_stream); }},
-                               {"copies", [&] { return partition_into(r.copies); }},
-                               {"layout", [&] { return partition_into(r.layout); }},
-                               {"exchanges", [&] { return stream_into(r.exchange_stream); }},
-                               {"cut", [&] { return partition_into(r.cut); }},
-                               {"sums", [&] { return stream_into(r.sum_stream); }},
-                               {"cut_by", [&] { return directive_into(r.cut_by, {"cut"}); }},
-                               {"replicated", [&] { return directive_into(r.replicated_by, {"replicate"}); }},
-                               {"sharded", [&] { return directive_into(r.sharded_by, {"shard"}); }}}));
+  PIPER_CHECK(reader_.options({{"transfers", [&] { return stream_into(r.transfer_stream); }}}));
   dag_.residences.resize(model_.chunks.size());
+  last_residence_ = {static_cast<size_t>(chunk), dag_.residences[static_cast<size_t>(chunk)].size()};
   dag_.residences[static_cast<size_t>(chunk)].push_back(r);
+  return Ok{};
+}
+
+Result<Residence*> DagParser::residence_above(const Token& token) {
+  if (dag_.residences.empty()) return reader_.wrong(in_.range(token), "stands below no residence");
+  return &dag_.residences[last_residence_.first][last_residence_.second];
+}
+
+Checked DagParser::replicated() {
+  const Token first = in_.peek();
+  PIPER_TRY(Residence * residence, residence_above(first));
+  Replication r;
+  std::optional<PartitionId> over;
+  PIPER_CHECK(reader_.options({{"over", [&] { return partition_into(over); }},
+                               {"zero", [&] { return number_into(r.zero, "the ZeRO level", 0, 3); }},
+                               {"bucket", [&] { return number_into(r.bucket, "the bytes of a bucket", 1, saturated); }},
+                               {"release", [&] { return release_into(r.release); }},
+                               {"gather", [&] { return name_into(r.gather_stream); }},
+                               {"reduce", [&] { return name_into(r.reduce_stream); }},
+                               {"by", [&] { return directive_into(r.by, {"replicate"}); }}}));
+  if (!over || r.gather_stream.empty() || r.reduce_stream.empty() || r.bucket == 0)
+    return reader_.wrong(in_.range_from(first), "replicated needs over=, bucket=, gather= and reduce=");
+  r.over = *over;
+  residence->replication = r;
+  return Ok{};
+}
+
+Checked DagParser::sharded() {
+  const Token first = in_.peek();
+  PIPER_TRY(Residence * residence, residence_above(first));
+  Sharding s;
+  for (const std::string_view label : {expert_label, tp_label, sequence_label})
+    if (in_.accept_word(label)) s.label = label;
+  if (s.label.empty()) return in_.unexpected("expert, tp or sequence");
+  PIPER_CHECK(reader_.options({{"along", [&] { return partition_into(s.along); }},
+                               {"stream", [&] { return name_into(s.stream); }},
+                               {"regather",
+                                [&]() -> Checked {
+                                  s.regather = true;
+                                  return in_.expect_word("on");
+                                }},
+                               {"by", [&] { return directive_into(s.by, {"shard"}); }}}));
+  if (s.stream.empty()) return reader_.wrong(in_.range_from(first), "sharded needs stream=");
+  (s.label == expert_label ? residence->experts : residence->tensors) = s;
   return Ok{};
 }
 
@@ -178,24 +217,15 @@ Checked DagParser::holder() {
   Holder h;
   std::optional<PartitionId> over;
   PIPER_TRY(h.group, group_id());
-  const auto zero = [&]() -> Checked {
-    PIPER_TRY(const int64_t level, reader_.number("the ZeRO level", 0, 3));
-    h.zero = static_cast<int>(level);
-    return Ok{};
-  };
-  const auto sharers = [&]() -> Checked {
-    PIPER_TRY(const int64_t count, reader_.number("how many share samples", 1, most_devices_in_text));
-    h.sharers = static_cast<int>(count);
-    return Ok{};
-  };
-  PIPER_CHECK(reader_.options({{"over", [&] { return partition_into(over); }},
-                               {"sharers", sharers},
-                               {"sums", [&] { return partition_into(h.sums); }},
-                               {"zero", zero},
-                               {"release", [&] { return release_into(h.release); }},
-                               {"gather", [&] { return stream_into(h.gather_stream); }},
-                               {"reduce", [&] { return stream_into(h.reduce_stream); }},
-                               {"by", [&] { return directive_into(h.by, {"replicate"}); }}}));
+  PIPER_CHECK(
+      reader_.options({{"over", [&] { return partition_into(over); }},
+                       {"tp", [&] { return number_into(h.tp, "how many share samples", 1, most_devices_in_text); }},
+                       {"sums", [&] { return partition_into(h.sums); }},
+                       {"zero", [&] { return number_into(h.zero, "the ZeRO level", 0, 3); }},
+                       {"release", [&] { return release_into(h.release); }},
+                       {"gather", [&] { return stream_into(h.gather_stream); }},
+                       {"reduce", [&] { return stream_into(h.reduce_stream); }},
+                       {"by", [&] { return directive_into(h.by, {"replicate"}); }}}));
   if (!over || !h.gather_stream.valid() || !h.reduce_stream.valid())
     return reader_.wrong(in_.range_from(first), "a holder needs over=, gather= and reduce=");
   h.over = *over;
@@ -238,6 +268,11 @@ Checked DagParser::partition_into(std::optional<PartitionId>& into) {
   return Ok{};
 }
 
+Checked DagParser::name_into(std::string& into) {
+  PIPER_TRY(into, in_.name("the name of a stream"));
+  return Ok{};
+}
+
 Checked DagParser::stream_into(StreamId& into) {
   PIPER_TRY(const int index, reader_.named(streams_, "stream"));
   into = StreamId(index);
@@ -258,7 +293,7 @@ Checked DagParser::directive_into(DirectiveId& into, const std::vector<std::stri
   const Token token = in_.peek();
   PIPER_TRY(const int64_t index, reader_.number("a directive", 0, static_cast<int64_t>(dag_.origins.size()) - 1));
   into = DirectiveId(static_cast<int32_t>(index));
-  const std::string_view found = verb(dag_.origins[into.index()].body);
+  const std::string_view found = dag_.origins[into.index()].verb();
   if (verbs.empty() || std::find(verbs.begin(), verbs.end(), found) != verbs.end()) return Ok{};
   return reader_.wrong(in_.range(token), fmt::format("directive {} is {}, expected {}", index, found, verbs[0]));
 }

@@ -47,13 +47,21 @@ std::string print_groups(const GroupTable& groups) {
 std::string print_residence(const TrainingDag& dag, const Chunk& chunk, const Residence& r) {
   std::string out = fmt::format("residence {} g{}", as_name(chunk.name), r.group.value);
   out += stream_option(dag, "transfers", r.transfer_stream);
-  if (r.copies) out += option("copies", *r.copies, "p");
-  if (r.layout) out += option("layout", *r.layout, "p");
-  out += stream_option(dag, "exchanges", r.exchange_stream);
-  if (r.cut) out += option("cut", *r.cut, "p");
-  out += stream_option(dag, "sums", r.sum_stream);
-  return out + option("replicated", r.replicated_by) + option("sharded", r.sharded_by) + option("cut_by", r.cut_by) +
-         "\n";
+  out += "\n";
+  if (const auto& copies = r.replication) {
+    out += fmt::format("replicated over=p{} zero={} bucket={} release={}", copies->over.value, copies->zero,
+                       copies->bucket, name(copies->release));
+    out += fmt::format(" gather={} reduce={}", as_name(copies->gather_stream), as_name(copies->reduce_stream));
+    out += option("by", copies->by) + "\n";
+  }
+  for (const auto& sharding : {r.experts, r.tensors}) {
+    if (!sharding) continue;
+    out += fmt::format("sharded {}", sharding->label);
+    if (sharding->along) out += option("along", *sharding->along, "p");
+    out += fmt::format(" stream={}{}", as_name(sharding->stream), sharding->regather ? " regather=on" : "");
+    out += option("by", sharding->by) + "\n";
+  }
+  return out;
 }
 
 std::string print_bucket(const TrainingDag& dag, size_t index, const Bucket& bucket) {
@@ -65,7 +73,7 @@ std::string print_bucket(const TrainingDag& dag, size_t index, const Bucket& buc
     out += fmt::format("holder k{} g{}{} zero={} release={}", index, h.group.value, option("over", h.over, "p"), h.zero,
                        name(h.release));
     out += stream_option(dag, "gather", h.gather_stream) + stream_option(dag, "reduce", h.reduce_stream);
-    if (h.sharers > 1) out += fmt::format(" sharers={}", h.sharers);
+    if (h.tp > 1) out += fmt::format(" tp={}", h.tp);
     if (h.sums) out += option("sums", *h.sums, "p");
     out += option("by", h.by) + "\n";
   }
@@ -77,7 +85,7 @@ std::string print_tables(const TrainingDag& dag) {
   for (size_t d = 0; d < dag.origins.size(); ++d)
     out += fmt::format("directive {} {} {}\n", d, as_name(dag.origins[d].place), as_name(dag.origins[d].text));
   if (!dag.mesh.empty()) out += fmt::format("mesh {}\n", print_axes(dag.mesh));
-  if (dag.shared.size > 1) out += fmt::format("shared {}\n", as_name(dag.shared.name));
+  if (dag.tp.size > 1) out += fmt::format("tp {}\n", as_name(dag.tp.name));
   for (const SliceDim& dim : dag.dims)
     out += fmt::format("dim {} {}{}\n", as_name(dim.name), dim.parts, option("by", dim.made_by));
   for (const StageTags& stages : dag.stages)
@@ -153,6 +161,7 @@ std::string print_node(const TrainingDag& dag, NodeId id, const Adjacency& prede
     out += fmt::format("{}{}", e == first ? " after(" : ", ", print_edge(dag, dag.edges[static_cast<size_t>(*e)]));
   if (first != last) out += ")";
   out += option("by", node.made_by) + option("placed", node.placed_by) + option("from", node.made_from, "%");
+  out += stream_option(dag, "transfers", node.transfers);
   return out + "\n";
 }
 

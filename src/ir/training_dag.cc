@@ -34,6 +34,10 @@ const Residence& TrainingDag::residence(ChunkId chunk, GroupId group) const {
   internal_error("a placed chunk has a residence on its group");
 }
 
+std::string_view Origin::verb() const {
+  return std::string_view(text).substr(0, text.find_first_of("( "));
+}
+
 SourceRange TrainingDag::where(DirectiveId directive) const {
   return directive.valid() ? origins[directive.index()].where : SourceRange{};
 }
@@ -117,7 +121,7 @@ std::string_view comm_tag(const Node& node) {
           return "exchange";
         case CollectiveKind::AllGather:
           return "join";
-        case CollectiveKind::TakePart:
+        case CollectiveKind::LocalSlice:
           return "part";
         default:
           return "sum";

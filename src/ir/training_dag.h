@@ -85,6 +85,7 @@ struct Node {
   DirectiveId made_by;  // absent: the model itself
   DirectiveId placed_by;
   NodeId made_from;
+  StreamId transfers = {};  // of a computation until residences have it; not valid: p2p
   friend bool operator==(const Node&, const Node&) = default;
 };
 
@@ -111,17 +112,39 @@ struct StageTags {
   friend bool operator==(const StageTags&, const StageTags&) = default;
 };
 
+/// Devices with equal parameters, and how those are divided, reduced and gathered.
+struct Replication {
+  PartitionId over;
+  int zero = 0;
+  int64_t bucket = 0;  // bytes of gradients reduced together, at most
+  Release release = Release::Use;
+  std::string gather_stream, reduce_stream;
+  DirectiveId by;
+  friend bool operator==(const Replication&, const Replication&) = default;
+};
+
+/// The devices along an axis divide what a chunk works on: the dimensions with a label. Placements of values follow
+/// from it, see ir/placement.h.
+struct Sharding {
+  std::string_view label;            // expert_label, tp_label or sequence_label
+  std::optional<PartitionId> along;  // none: an axis of one device
+  std::string stream;                // of the collectives at the chunk's border
+  bool regather = false;             // what backward needs is gathered again
+  DirectiveId by;
+  friend bool operator==(const Sharding&, const Sharding&) = default;
+};
+
 /// A chunk on one of the groups that run it.
 struct Residence {
   GroupId group;
   StreamId transfer_stream;
-  std::optional<PartitionId> copies;  // devices that the directive `replicated_by` made hold equal parameters
-  std::optional<PartitionId> layout;  // how the directive `sharded_by` cut its region
-  StreamId exchange_stream;
-  std::optional<PartitionId> cut;  // devices among which the directive `cut_by` divided its parameters, or its tokens
-  StreamId sum_stream;
-  DirectiveId replicated_by, sharded_by, cut_by;
+  std::optional<Replication> replication;
+  std::optional<Sharding> experts;  // expert parallelism: its label is expert_label
+  std::optional<Sharding> tensors;  // tensor parallelism: tp_label, or sequence_label where tokens are divided
 
+  /// Who divides, if several devices do.
+  std::optional<PartitionId> expert_group() const { return experts ? experts->along : std::nullopt; }
+  std::optional<PartitionId> tp_group() const { return tensors ? tensors->along : std::nullopt; }
   friend bool operator==(const Residence&, const Residence&) = default;
 };
 
@@ -129,7 +152,7 @@ struct Residence {
 struct Holder {
   GroupId group;
   PartitionId over;  // devices with equal copies (or shards of one copy)
-  int sharers = 1;   // so many parts of it in a row are equal too: their devices work on the same samples
+  int tp = 1;        // so many parts of it in a row are equal too: their devices work on the same samples
   std::optional<PartitionId> sums;  // devices that have parts of its gradients' sums
   int zero = 0;
   Release release = Release::Use;
@@ -148,14 +171,17 @@ struct Bucket {
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
-/// The directive behind a node or edge.
+/// The directive behind a node or edge: for messages only, nothing is decided by it.
 struct Origin {
   std::string text;   // as printed
   std::string place;  // file:line
   SourceRange where;
-  DirectiveBody body;
   ArgumentPlaces arguments = {};
-  friend bool operator==(const Origin&, const Origin&) = default;
+  std::vector<OrderElement> elements = {};  // of an order: which of them a message is about
+  friend bool operator==(const Origin& a, const Origin& b) { return a.text == b.text && a.place == b.place; }
+
+  /// `replicate` of `replicate({}, along=dp)`.
+  std::string_view verb() const;
 };
 
 /// Parts of an order element that may run interleaved.
@@ -177,7 +203,7 @@ struct TrainingDag {
   std::shared_ptr<const ModelGraph> model;
   int devices = 0;
   std::vector<MeshAxis> mesh;
-  MeshAxis shared = {};  // the last axis of every group, if it is cut along: its devices work on the same samples
+  MeshAxis tp = {};  // the last axis of every group, where parameters are sharded along it: its devices share samples
   std::vector<SliceDim> dims;
   std::vector<StageTags> stages;
   std::vector<std::string> streams;

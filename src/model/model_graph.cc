@@ -24,7 +24,7 @@ int64_t moments(Optimizer optimizer) {
   return static_cast<int64_t>(optimizer);
 }
 
-const Amount& PassWork::temporaries_on(Division parts) const {
+const Amount& PassWork::temporaries_on(ShardCounts parts) const {
   const auto known = divided.find(parts);
   return known == divided.end() ? temporaries : known->second;
 }
@@ -76,8 +76,8 @@ void ModelBuilder::freeze(ParameterId parameter) {
 void ModelBuilder::make_partial(ParameterId parameter) {
   model_.parameters[parameter.index()].partial = true;
 }
-void ModelBuilder::make_sliced(ChunkId chunk) {
-  model_.chunks[chunk.index()].sliced = true;
+void ModelBuilder::make_sequence_sharded(ChunkId chunk) {
+  model_.chunks[chunk.index()].sequence_sharded = true;
 }
 void ModelBuilder::make_partial(ValueId value, Partial how) {
   model_.values[value.index()].partial = how;

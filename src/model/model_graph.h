@@ -42,11 +42,11 @@ enum class ValueKind {
   Loss,      // written by a forward pass; summed over slices
 };
 
-/// What devices that share samples have of a value each, where its chunk is cut.
+/// What each device of a tensor-parallel group has of a value that a sharded chunk writes.
 enum class Partial {
-  No,   // all of it, or their part of its elements
-  Sum,  // a part of the sum that it is
-  Max,  // the greatest of their elements
+  No,   // all of it, or its shard
+  Sum,  // a term of the sum that it is
+  Max,  // the greatest of its own elements
 };
 
 struct Value {
@@ -63,15 +63,16 @@ struct Parameter {
   DType dtype = DType::Float32;
   Shape shape;           // fixed dimensions only; a label says along which one it can be divided
   bool frozen = false;   // no pass contributes to a gradient, and it is never updated
-  bool partial = false;  // where its chunks are cut, each device has only its part of the sum that is its gradient
+  bool partial = false;  // where its chunks are sharded by tensor parallelism, its gradient is a sum over the devices
+  std::optional<int> sharded = {};  // the dimension of the tensor that a directive named; labels follow from it
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
 
-/// Among how many devices the values of a chunk are divided: by a layout of experts, and by a cut. Or, of one
-/// of them, which part it has.
-struct Division {
-  int64_t layout = 1, cut = 1;
-  friend auto operator<=>(const Division&, const Division&) = default;
+/// Among how many devices the values of a chunk are sharded, by expert and by tensor parallelism. Or, of one device,
+/// which shard it has.
+struct ShardCounts {
+  int64_t experts = 1, tp = 1;
+  friend auto operator<=>(const ShardCounts&, const ShardCounts&) = default;
 };
 
 /// What one pass of a chunk does with one slice.
@@ -83,10 +84,10 @@ struct PassWork {
   bool state = false;                   // it changes something that stays with its chunk from slice to slice
   Amount flops;
   Amount bytes_moved;
-  Amount temporaries;                  // peak of bytes that live only while it runs
-  std::map<Division, Amount> divided;  // the same where its values are divided so, if it is known
+  Amount temporaries;                     // peak of bytes that live only while it runs
+  std::map<ShardCounts, Amount> divided;  // the same where its values are divided so, if it is known
 
-  const Amount& temporaries_on(Division parts) const;
+  const Amount& temporaries_on(ShardCounts parts) const;
   friend bool operator==(const PassWork&, const PassWork&) = default;
 };
 
@@ -94,7 +95,8 @@ struct Chunk {
   std::string name;
   std::vector<ScopeTag> scopes;                 // outermost first
   std::array<std::optional<PassWork>, 4> work;  // F, B, BI, BW; recomputation does the work of F
-  bool sliced = false;  // treats every token alone: where it is cut, each device has some tokens of the sequence
+  bool experts = false;                         // lies in a region that was annotated as experts
+  bool sequence_sharded = false;  // treats every token alone: where it is sharded, each device has some of the tokens
 
   const PassWork* find(Pass pass) const;
   friend bool operator==(const Chunk&, const Chunk&) = default;
@@ -152,7 +154,7 @@ class ModelBuilder {
   void freeze(ParameterId parameter);
   void make_partial(ParameterId parameter);
   void make_partial(ValueId value, Partial how = Partial::Sum);
-  void make_sliced(ChunkId chunk);
+  void make_sequence_sharded(ChunkId chunk);
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);
   ModelGraph finish() &&;

@@ -8,6 +8,7 @@
 #include "base/saturate.h"
 #include "base/scanner.h"
 #include "base/suggest.h"
+#include "model/shard_seed.h"
 #include "model/verify_model.h"
 
 namespace piper {
@@ -21,9 +22,9 @@ std::string print_list(const ModelGraph& model, const auto& ids) {
   return out + ")";
 }
 
-std::string print(Division parts) {
-  if (parts.cut == 1) return fmt::format("experts={}", parts.layout);
-  return (parts.layout == 1 ? "" : fmt::format("experts={} ", parts.layout)) + fmt::format("cut={}", parts.cut);
+std::string print(ShardCounts parts) {
+  if (parts.tp == 1) return fmt::format("experts={}", parts.experts);
+  return (parts.experts == 1 ? "" : fmt::format("experts={} ", parts.experts)) + fmt::format("tp={}", parts.tp);
 }
 
 std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work) {
@@ -215,6 +216,14 @@ class Parser {
     PIPER_TRY(parameter.shape, shape());
     parameter.frozen = in_.accept_word("frozen");
     parameter.partial = in_.accept_word("partial");
+    if (in_.accept_word("sharded")) {
+      PIPER_CHECK(in_.expect("=", "before a dimension"));
+      PIPER_TRY(const int64_t dim, number("the dimension that is sharded"));
+      if (dim >= most_dims)
+        return error(ErrorCode::E102, in_.here(), fmt::format("dimensions are below {}", most_dims))
+            .help("dimensions count from 0");
+      parameter.sharded = static_cast<int>(dim);
+    }
     parameter_ids_.emplace(parameter.name, ParameterId(model_.parameters.size()));
     model_.parameters.push_back(std::move(parameter));
     return Ok{};
@@ -280,7 +289,8 @@ class Parser {
       if (!in_.accept(",")) break;
     }
     PIPER_CHECK(in_.expect("}", "after the chunk's scopes"));
-    chunk.sliced = in_.accept_word("sliced");
+    chunk.experts = in_.accept_word("experts");
+    chunk.sequence_sharded = in_.accept_word("sequence_sharded");
     PIPER_CHECK(in_.end_of_line());
     while (true) {
       const Token token = in_.peek();
@@ -299,12 +309,12 @@ class Parser {
     return Ok{};
   }
 
-  /// (experts=2: 80*b, experts=2 cut=4: 64*b)
+  /// (experts=2: 80*b, experts=2 tp=4: 64*b)
   Checked divided(PassWork& work) {
     PIPER_CHECK(in_.expect("(", "before temporaries on several devices"));
     do {
       const Token token = in_.peek();
-      PIPER_TRY(const Division parts, division());
+      PIPER_TRY(const ShardCounts parts, division());
       PIPER_TRY(const Amount temporaries, amount());
       if (!work.divided.try_emplace(parts, temporaries).second)
         return error(ErrorCode::E109, in_.range(token),
@@ -314,18 +324,18 @@ class Parser {
     return in_.expect(")", "after temporaries on several devices");
   }
 
-  /// experts=2 cut=4:
-  Result<Division> division() {
-    Division parts;
+  /// experts=2 tp=4:
+  Result<ShardCounts> division() {
+    ShardCounts parts;
     std::set<std::string> said;
     do {
       const Token key = in_.take();
-      if (key.text != "experts" && key.text != "cut")
+      if (key.text != "experts" && key.text != "tp")
         return error(ErrorCode::E110, in_.range(key), fmt::format("\"{}\" is not divided", key.text))
-            .help("say among how many devices: divided(experts=2 cut=2: 64*b)");
+            .help("say among how many devices: divided(experts=2 tp=2: 64*b)");
       PIPER_CHECK(once(said, key));
       PIPER_CHECK(in_.expect("=", "before a number of devices"));
-      PIPER_TRY((key.text == "cut" ? parts.cut : parts.layout), number("a number of devices"));
+      PIPER_TRY((key.text == "tp" ? parts.tp : parts.experts), number("a number of devices"));
     } while (!in_.accept(":"));
     return parts;
   }
@@ -378,13 +388,15 @@ std::string print(const ModelGraph& model) {
                        : v.partial == Partial::Sum ? " partial"
                                                    : "");
   for (const Parameter& p : model.parameters)
-    out += fmt::format("parameter {} {} {}{}{}\n", as_name(p.name), name(p.dtype), print(p.shape),
-                       p.frozen ? " frozen" : "", p.partial ? " partial" : "");
+    out += fmt::format("parameter {} {} {}{}{}{}\n", as_name(p.name), name(p.dtype), print(p.shape),
+                       p.frozen ? " frozen" : "", p.partial ? " partial" : "",
+                       p.sharded ? fmt::format(" sharded={}", *p.sharded) : "");
   for (const Chunk& chunk : model.chunks) {
     std::string tags;
     for (const ScopeTag& tag : chunk.scopes)
       tags += fmt::format("{}{}={}", tags.empty() ? "" : ", ", as_name(tag.scope), tag.index);
-    out += fmt::format("chunk {} {{{}}}{}\n", as_name(chunk.name), tags, chunk.sliced ? " sliced" : "");
+    out += fmt::format("chunk {} {{{}}}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
+                       chunk.sequence_sharded ? " sequence_sharded" : "");
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW})
       if (const PassWork* work = chunk.find(pass)) out += print_work(model, pass, *work);
   }

@@ -23,8 +23,7 @@ std::optional<DType> dtype_named(std::string_view text);
 std::vector<std::string> dtype_names();
 
 /// One dimension of a value: a fixed size, or ceil(size * samples / divisor) if it grows with the batch.
-/// The label says what a directive may do with it: `shard` divides `expert` dimensions among devices and gathers
-/// `capacity` ones; `cut` divides `cut` ones.
+/// The label says how `shard` may divide it among devices, see the labels below.
 struct Dim {
   int64_t size = 1;
   bool per_sample = false;
@@ -44,6 +43,10 @@ using Shape = std::vector<Dim>;
 /// Elements of one slice of `samples` samples; saturates instead of overflowing.
 int64_t elements(const Shape& shape, int64_t samples);
 
+/// Labels of dimensions. Expert parallelism divides experts, and gathers the slots that each device has for them;
+/// tensor parallelism divides heads, inner widths and the vocabulary; sequence parallelism divides tokens.
+constexpr std::string_view expert_label = "expert", capacity_label = "capacity";
+constexpr std::string_view tp_label = "tp", sequence_label = "sequence";
 /// The dimension with this label.
 const Dim* labelled(const Shape& shape, std::string_view label);
 
@@ -56,7 +59,7 @@ struct Amount {
   friend bool operator==(const Amount&, const Amount&) = default;
 };
 
-std::string print(const Shape& shape);    // [expert=8, capacity=b*5/4, 64], [cut=4+2+2, 8]
+std::string print(const Shape& shape);    // [expert=8, capacity=b*5/4, 64], [tp=4+2+2, 8]
 std::string print(const Amount& amount);  // 0, 12, 12*b, 12 + 3*b
 
 }  // namespace piper

@@ -12,24 +12,26 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
   for (size_t c = 0; c < dag.residences.size(); ++c) {
     for (const Residence& residence : dag.residences[c]) {
       const int size = sample_parts(dag, residence.group);
-      const int copies = residence.copies ? dag.groups[*residence.copies].part_size : 1;
-      const int cut = residence.layout ? dag.groups[*residence.layout].part_size : 1;
-      const bool together =
-          copies * cut == size && residence.copies && residence.layout &&
-          dag.groups.apart(dag.groups.across(*residence.layout), dag.shared.size) == *residence.copies;
+      const auto& replication = residence.replication;
+      const auto experts = residence.expert_group();
+      const int copies = replication ? dag.groups[replication->over].part_size : 1;
+      const int shards = experts ? dag.groups[*experts].part_size : 1;
+      const bool together = copies * shards == size && replication && experts &&
+                            dag.groups.apart(dag.groups.across(*experts), dag.tp.size) == replication->over;
       const std::string& chunk = dag.model->chunks[c].name;
-      if (residence.layout && dag.shared.size > 1 &&
-          !dag.groups.grid(*residence.layout, dag.groups.along(residence.group, {dag.shared.name})))
-        return error(ErrorCode::E308, dag.where_devices(residence.sharded_by),
+      if (experts && dag.tp.size > 1 && !dag.groups.grid(*experts, dag.groups.along(residence.group, {dag.tp.name})))
+        return error(ErrorCode::E308, dag.where_devices(residence.experts->by),
                      fmt::format("shard: the experts of chunk {} are divided among devices that work on the same "
                                  "samples: those along \"{}\"",
-                                 chunk, dag.shared.name))
-            .help("shard along another axis; cut(…) divides inside the experts");
+                                 chunk, dag.tp.name))
+            .help("shard along another axis; parameters=… divides inside the experts");
       const auto where = [&] {
-        const DirectiveId by = residence.replicated_by.valid() ? residence.replicated_by : residence.sharded_by;
+        const DirectiveId by = replication         ? replication->by
+                               : residence.experts ? residence.experts->by
+                                                   : DirectiveId();
         return dag.where_devices(by.valid() ? by : who_placed(dag, ChunkId(c), residence.group));
       };
-      if (size > 1 && copies != size && cut != size && !together)
+      if (size > 1 && copies != size && shards != size && !together)
         return error(ErrorCode::E211, where(),
                      fmt::format("chunk {} runs on the devices {}, which are not all replicated or sharded", chunk,
                                  print_devices(dag.groups[residence.group].devices)))

@@ -27,8 +27,8 @@ Diagnostic not_placed(const TrainingDag& dag, NodeId id) {
           .help(
               "this filter selects other passes of it; take pass=… out: all passes of a chunk run on the same devices");
   DirectiveId last;  // a place to look at: the end of the list that lacks one
-  for (size_t d = 0; d < dag.origins.size(); ++d)
-    if (std::holds_alternative<Place>(dag.origins[d].body)) last = DirectiveId(d);
+  for (const Node& node : dag.nodes)
+    if (node.placed_by.valid() && (!last.valid() || last < node.placed_by)) last = node.placed_by;
   return error(ErrorCode::E204, dag.where_filter(last), message)
       .help(fmt::format(
           "no place directive selects it; add place({}, …), or let another filter cover it: {{}} selects everything",
@@ -53,8 +53,7 @@ Checked note(TrainingDag& dag, const Node& node) {
         .help("all groups that run one chunk must have equal axes");
   Residence residence;
   residence.group = node.group;
-  const auto& place = std::get<Place>(dag.origins[node.placed_by.index()].body);
-  residence.transfer_stream = dag.stream(place.transfers);
+  residence.transfer_stream = node.transfers.valid() ? node.transfers : dag.stream(Place{}.transfers);
   residences.push_back(residence);
   return Ok{};
 }
@@ -69,12 +68,11 @@ Checked check_stage_numbers(const TrainingDag& dag) {
     while (used(missing)) ++missing;
     const int last = *std::ranges::max_element(tags.of_chunk);
     if (missing > last) continue;
-    for (size_t d = 0; d < dag.origins.size(); ++d)
-      if (const auto* place = std::get_if<Place>(&dag.origins[d].body);
-          place && place->as == tags.tag && place->stage == last)
-        return error(ErrorCode::E209, dag.where(DirectiveId(d), {"stage"}),
-                     fmt::format("there is a {} {}, but no {} {}", tags.tag, last, tags.tag, missing))
-            .help("number the stages from 0 without gaps");
+    const auto is_last = [&](const Node& node) { return tags.of_chunk[node.tags.chunk.index()] == last; };
+    const DirectiveId by = std::ranges::find_if(dag.nodes, is_last)->placed_by;
+    return error(ErrorCode::E209, dag.where(by, {"stage"}),
+                 fmt::format("there is a {} {}, but no {} {}", tags.tag, last, tags.tag, missing))
+        .help("number the stages from 0 without gaps");
   }
   return Ok{};
 }
@@ -102,6 +100,7 @@ Result<TrainingDag> collect_residences(TrainingDag dag) {
           .note(dag.where_filter(dag[other].placed_by), "placed here")
           .help("all passes of a chunk run on the devices that hold its parameters; take pass=… out of place");
     PIPER_CHECK(note(dag, node));
+    dag.nodes[n].transfers = {};
   }
   PIPER_CHECK(check_stage_numbers(dag));
   return dag;

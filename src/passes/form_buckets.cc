@@ -20,11 +20,13 @@ struct Holding {
   GroupId group;
   PartitionId over;
   int divided = 1;  // ways the parameter is divided
-  int sharers = 1;
+  int tp = 1;
   std::optional<PartitionId> sums;
-  DirectiveId by;
-  DirectiveId sharded_by;  // or cut
-  ChunkId chunk;           // one that uses the parameter there
+  std::optional<Replication> replication;
+  DirectiveId sharded_by;
+  ChunkId chunk;  // one that uses the parameter there
+
+  DirectiveId by() const { return replication ? replication->by : DirectiveId(); }
 };
 
 struct ParameterUse {
@@ -42,20 +44,26 @@ bool overlap(const TrainingDag& dag, GroupId a, GroupId b) {
 
 /// The directive to show for a holding: its replicate, or the place that put it there.
 DirectiveId shown(const TrainingDag& dag, const Holding& holding) {
-  return holding.by.valid() ? holding.by : who_placed(dag, holding.chunk, holding.group);
+  return holding.replication ? holding.by() : who_placed(dag, holding.chunk, holding.group);
 }
 
-/// What a directive says about the parameters it selects; none says what the usual one does.
-Replicate way_of(const TrainingDag& dag, DirectiveId by) {
-  Replicate out = by.valid() ? std::get<Replicate>(dag.origins[by.index()].body) : Replicate{};
-  out.what = {};
-  out.devices = {};
-  return out;
+/// Parameters that no directive replicates are kept as the usual one would.
+Replication replication_of(const Holding& holding) {
+  const Replicate usual;
+  return holding.replication.value_or(
+      Replication{{}, 0, usual.bucket, usual.release, usual.gather_stream, usual.reduce_stream, {}});
 }
 
 /// One device has nothing to divide or to reduce, whatever its directives say.
 bool same_way(const TrainingDag& dag, const Holding& a, const Holding& b) {
-  return a.by == b.by || dag.groups[a.over].part_size == 1 || way_of(dag, a.by) == way_of(dag, b.by);
+  if (a.by() == b.by() || dag.groups[a.over].part_size == 1) return true;
+  const auto way = [&](const Holding& holding) {
+    Replication out = replication_of(holding);
+    out.over = {};
+    out.by = {};
+    return out;
+  };
+  return way(a) == way(b);
 }
 
 Checked add_holding(const TrainingDag& dag, const Parameter& parameter, ParameterUse& use, const Holding& next) {
@@ -98,28 +106,28 @@ Checked add_holding(const TrainingDag& dag, const Parameter& parameter, Paramete
 Holding holding_of(TrainingDag& dag, const Parameter& parameter, const Residence& residence, ChunkId chunk) {
   Holding out;
   out.group = residence.group;
-  out.by = residence.replicated_by;
-  out.sharded_by = residence.sharded_by.valid() ? residence.sharded_by : residence.cut_by;
+  out.replication = residence.replication;
+  out.sharded_by = residence.experts   ? residence.experts->by
+                   : residence.tensors ? residence.tensors->by
+                                       : DirectiveId();
   out.chunk = chunk;
   const auto divide = [&](PartitionId among) {
     out.over = dag.groups.across(among);
     out.divided = dag.groups[among].part_size;
   };
-  const bool cut = residence.cut && labelled(parameter.shape, cut_label),
-             sharded = residence.layout && labelled(parameter.shape, divided_label);
-  if (cut && sharded)
-    divide(*dag.groups.grid(*residence.layout, *residence.cut));
-  else if (cut)
-    divide(*residence.cut);
-  else if (sharded)
-    divide(*residence.layout);
+  const auto experts = labelled(parameter.shape, expert_label) ? residence.expert_group() : std::nullopt;
+  const auto tensors = labelled(parameter.shape, tp_label) ? residence.tp_group() : std::nullopt;
+  if (experts && tensors)
+    divide(*dag.groups.grid(*experts, *tensors));
+  else if (experts || tensors)
+    divide(experts ? *experts : *tensors);
   else
     out.over = dag.groups.whole(residence.group);
-  if (!cut) {  // devices that share samples have the same gradients: each of them is summed up by itself
-    out.sharers = dag.shared.size;
-    out.over = dag.groups.apart(out.over, out.sharers);
+  if (!tensors) {  // devices that share samples have the same gradients: each of them is summed up by itself
+    out.tp = dag.tp.size;
+    out.over = dag.groups.apart(out.over, out.tp);
   }
-  if (parameter.partial) out.sums = residence.cut;
+  if (parameter.partial) out.sums = residence.tp_group();
   return out;
 }
 
@@ -131,10 +139,10 @@ Holding everywhere(TrainingDag& dag, const std::vector<Holding>& holdings) {
     devices.insert(here.begin(), here.end());
   }
   Holding out = holdings[0];
-  out.by = {};
+  out.replication = {};
   out.group =
       dag.groups.intern(DeviceGroup{{devices.begin(), devices.end()}, {{"", static_cast<int>(devices.size())}}});
-  out.over = dag.groups.apart(dag.groups.whole(out.group), out.sharers);
+  out.over = dag.groups.apart(dag.groups.whole(out.group), out.tp);
   return out;
 }
 
@@ -172,28 +180,23 @@ Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
 }
 
 Holder make_holder(TrainingDag& dag, const Holding& holding) {
-  Holder holder{holding.group,
-                holding.over,
-                holding.sharers,
-                holding.sums,
-                0,
-                Release::Use,
-                dag.stream(Replicate{}.gather_stream),
-                dag.stream(Replicate{}.reduce_stream),
-                holding.by};
-  if (!holding.by.valid()) return holder;
-  const auto& replicate = std::get<Replicate>(dag.origins[holding.by.index()].body);
-  holder.zero = dag.groups[holding.over].part_size > 1 ? replicate.zero : 0;
-  holder.release = replicate.release;
-  holder.gather_stream = dag.stream(replicate.gather_stream);
-  holder.reduce_stream = dag.stream(replicate.reduce_stream);
-  return holder;
+  const Replication replication = replication_of(holding);
+  const bool alone = dag.groups[holding.over].part_size == 1;
+  return {holding.group,
+          holding.over,
+          holding.tp,
+          holding.sums,
+          alone ? 0 : replication.zero,
+          replication.release,
+          dag.stream(replication.gather_stream),
+          dag.stream(replication.reduce_stream),
+          holding.by()};
 }
 
-int64_t bucket_limit(const TrainingDag& dag, const std::vector<Holder>& holders) {
+int64_t bucket_limit(const std::vector<Holding>& holdings) {
   int64_t limit = std::numeric_limits<int64_t>::max();
-  for (const Holder& holder : holders)
-    if (holder.by.valid()) limit = std::min(limit, std::get<Replicate>(dag.origins[holder.by.index()].body).bucket);
+  for (const Holding& holding : holdings)
+    if (holding.replication) limit = std::min(limit, holding.replication->bucket);
   return limit;
 }
 
@@ -212,14 +215,14 @@ Checked form_buckets(TrainingDag& dag) {
   for (const size_t p : backward_order) {
     Key key = {static_cast<int>(model.parameters[p].dtype), uses[p].trainable};
     for (const Holding& holding : uses[p].holdings)
-      key.insert(key.end(), {holding.group.value, holding.over.value, holding.sharers,
-                             holding.sums.value_or(PartitionId()).value, holding.by.value});
+      key.insert(key.end(), {holding.group.value, holding.over.value, holding.tp,
+                             holding.sums.value_or(PartitionId()).value, holding.by().value});
     const int64_t elements_here = elements(model.parameters[p].shape, 0) / uses[p].holdings[0].divided;
     const auto found = open.find(key);
     const auto full = [&](const Bucket& bucket) {
       const int64_t bytes =
           saturating_multiply(saturating_add(bucket.elements, elements_here), bytes_of(model.step.gradients));
-      return bytes > bucket_limit(dag, bucket.holders);
+      return bytes > bucket_limit(uses[p].holdings);
     };
     if (found == open.end() || full(dag.buckets[found->second.index()])) {
       Bucket bucket{{}, model.parameters[p].dtype, uses[p].trainable, 0, {}};

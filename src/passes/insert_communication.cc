@@ -1,13 +1,14 @@
-// insert_communication: one transfer per value and receiving group, one exchange per value and border of a sharded
-// region, one sum or join of tokens per value and border of a region that is cut, shared by all readers behind it.
+// insert_communication: where a value is written in one placement and read in another, the collectives that lead from
+// one to the other; one transfer per value and receiving group. All readers behind a border share them.
 //   before:  %b = compute layer.1 F @ [1] <- %a:x1                      (%a on [0])
 //   after:   %t = transfer x1 [0] -> [1] <- %a:x1     %b = compute layer.1 F @ [1] <- %t:x1
-// Illegal: values that cannot be exchanged (E308) or cut anew (E311).
+// Illegal: values that cannot be exchanged (E308), are sharded in one place only (E317), or cannot be cut anew (E311).
 #include <fmt/format.h>
 
 #include <unordered_map>
 
 #include "ir/local_size.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 #include "schedule/schedule_text.h"
 
@@ -30,111 +31,110 @@ class Inserter {
   }
 
  private:
-  std::optional<PartitionId> layout(const Node& node) const {
-    return dag_.residence(node.tags.chunk, node.group).layout;
-  }
+  const Residence& residence_of(const Node& node) const { return dag_.residence(node.tags.chunk, node.group); }
 
-  /// The node that has the value where the reader wants it.
+  /// The node that has the value where and how the reader wants it. Sums are completed where their terms were made;
+  /// between groups a value goes outside of experts, and sharded rather than whole.
   Result<NodeId> deliver(const Edge& edge) {
     const Node producer = dag_[edge.from], reader = dag_[edge.to];  // copies: adding nodes moves them
     const ValueId value = edge.item.value_id();
-    const auto from = layout(producer), to = layout(reader);
-    const Residence &made = dag_.residence(producer.tags.chunk, producer.group),
-                    &used = dag_.residence(reader.tags.chunk, reader.group);
-    const Residence& cut = used.cut ? used : made;  // says how tokens are joined
-    const bool apart = wants_tokens_apart(reader, value);
     NodeId source = edge.from;
     const bool halves = producer.group == reader.group && producer.tags.chunk == reader.tags.chunk &&
                         producer.tags.pass == Pass::BI && reader.tags.pass == Pass::BW;
-    if (made.cut && !halves) {  // of one backward: parts of sums stay parts
-      PIPER_CHECK(check_divided(value, producer, reader));
-      const Partial partial = (*dag_.model)[value].partial;
-      const bool scatters = apart && partial == Partial::Sum;
-      if (partial != Partial::No)
-        source =
-            join(scatters ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce, source, value, producer, made);
+    if (halves) return source;  // of one backward: terms of sums stay such
+    PIPER_CHECK(check_sharded(value, producer, reader));
+    const Residence &made = residence_of(producer), &used = residence_of(reader);
+    const Placement wanted = wanted_tp_placement(dag_, reader, value);
+    const Sharding* tensors = used.tp_group() ? &*used.tensors : made.tp_group() ? &*made.tensors : nullptr;
+    if (const Placement now = tp_placement(dag_, producer, value); now.is_partial()) {
+      const bool scatters = wanted.is_shard() && now.op == Partial::Sum;
+      source = redistributed(source, value, scatters ? wanted : Placement::replicate(), producer, &*made.tensors);
     }
-    if (producer.group == reader.group && from == to) return with_tokens(source, value, reader, apart, cut);
+    const auto from = made.expert_group(), to = used.expert_group();
+    if (producer.group == reader.group && from == to) return redistributed(source, value, wanted, reader, tensors);
     if (from) {
-      PIPER_TRY(source, exchange(source, value, producer, *from));
+      PIPER_TRY(source, exchanged(source, value, inside_experts(), outside_experts(), producer));
     }
     if (producer.group != reader.group) {
-      if (apart) source = with_tokens(source, value, producer, apart, cut);  // less to send
+      if (wanted.is_shard()) source = redistributed(source, value, wanted, producer, tensors);
       PIPER_TRY(source, transfer(source, value, producer, reader));
     }
-    source = with_tokens(source, value, reader, apart, cut);
+    source = redistributed(source, value, wanted, reader, tensors);
     if (to) {
-      PIPER_TRY(source, exchange(source, value, reader, *to));
+      PIPER_TRY(source, exchanged(source, value, outside_experts(), inside_experts(), reader));
     }
     return source;
   }
 
-  /// A reader that works on some tokens, and on those of the value.
-  bool wants_tokens_apart(const Node& reader, ValueId value) const {
-    return (*dag_.model)[reader.tags.chunk].sliced && dag_.residence(reader.tags.chunk, reader.group).cut &&
-           labelled((*dag_.model)[value].shape, sequence_label);
-  }
-  /// All tokens, or each device's own, as the reader wants them.
-  NodeId with_tokens(NodeId source, ValueId value, const Node& reader, bool apart, const Residence& cut) {
-    if (has_tokens_apart(dag_, dag_[source], value) == apart) return source;
-    return join(apart ? CollectiveKind::TakePart : CollectiveKind::AllGather, source, value, reader, cut);
-  }
-
-  /// Made once for every (source, value, group, way).
+  /// Made once for every way to have a value of a source on a group.
+  struct Way {
+    GroupId group;
+    std::optional<CollectiveKind> kind;  // none: a transfer
+    PartitionId over;
+    bool again = false;  // for this reader alone
+    friend bool operator==(const Way&, const Way&) = default;
+  };
   template <class Make>
-  NodeId once(NodeId source, ValueId value, GroupId group, int way, Make make) {
+  NodeId once(NodeId source, ValueId value, const Way& way, Make make) {
     const uint64_t key = (static_cast<uint64_t>(source.value) << 32) | static_cast<uint32_t>(value.value);
-    for (const Made& made : made_[key])
-      if (made.group == group && made.way == way) return made.node;
+    for (const auto& [known, node] : made_[key])
+      if (known == way) return node;
     const NodeId node = dag_.add(make());
     dag_.edges.push_back({source, node, Item::value(value), {}});
-    made_[key].push_back({group, way, node});
+    made_[key].emplace_back(way, node);
     return node;
   }
 
-  /// Parts that devices which share samples have: of a sum, or of its tokens. `at`: the computation at whose border.
-  NodeId join(CollectiveKind kind, NodeId source, ValueId id, const Node& at, const Residence& cut) {
-    const bool again = kind == CollectiveKind::AllGather && at.tags.pass != Pass::F &&
-                       dag_.residence(at.tags.chunk, at.group).cut &&
-                       std::get<Cut>(dag_.origins[cut.cut_by.index()].body).regather;
-    return once(source, id, at.group, 2 * static_cast<int>(kind) + static_cast<int>(again), [&] {
-      const Collective op{kind, Item::value(id), dag_.groups.along(at.group, {dag_.shared.name})};
+  /// The value in this placement along the tensor-parallel group. `at`: the computation at whose border.
+  NodeId redistributed(NodeId source, ValueId value, const Placement& to, const Node& at, const Sharding* tensors) {
+    const auto kind = redistribute(tp_placement(dag_, dag_[source], value), to);
+    if (!kind) return source;
+    const bool again = kind == CollectiveKind::AllGather && at.tags.pass != Pass::F && residence_of(at).tp_group() &&
+                       tensors->regather;
+    const PartitionId over = dag_.groups.along(at.group, {dag_.tp.name});
+    return once(source, value, {at.group, kind, over, again}, [&] {
       NodeTags tags = at.tags;
       if (!again) tags.pass = dag_[source].tags.pass;  // for whoever comes later too
-      return Node{op, tags, at.group, cut.sum_stream, cut.cut_by, cut.cut_by, source};
+      const Collective op{*kind, Item::value(value), over};
+      return Node{op, tags, at.group, dag_.stream(tensors->stream), tensors->by, tensors->by, source};
     });
   }
 
-  /// A value of which every device has a part is used only where the same devices divide the work.
-  Checked check_divided(ValueId id, const Node& producer, const Node& reader) const {
+  /// A value of which every device has a shard is used only where the same devices divide the work.
+  Checked check_sharded(ValueId id, const Node& producer, const Node& reader) const {
     const Value& value = (*dag_.model)[id];
-    const Residence &made = dag_.residence(producer.tags.chunk, producer.group),
-                    &used = dag_.residence(reader.tags.chunk, reader.group);
-    if (!labelled(value.shape, cut_label) || (producer.group == reader.group && made.cut == used.cut)) return Ok{};
-    return error(ErrorCode::E317, dag_.where_filter(made.cut_by),
-                 fmt::format("cut: value {} {} is divided in chunk {}, and used whole in {}", value.name,
-                             print(value.shape), (*dag_.model)[producer.tags.chunk].name,
-                             (*dag_.model)[reader.tags.chunk].name))
+    const Residence &made = residence_of(producer), &used = residence_of(reader);
+    const auto divides = [](const Residence& r) { return r.tp_group() && r.tensors->label == tp_label; };
+    if (!labelled(value.shape, tp_label) || (!made.tp_group() && !divides(used))) return Ok{};
+    if (producer.group == reader.group && made.tp_group() == used.tp_group()) return Ok{};
+    const bool sharded_first = made.tp_group().has_value();
+    return error(ErrorCode::E317, dag_.where_filter(sharded_first ? made.tensors->by : used.tensors->by),
+                 fmt::format("shard: value {} {} is {} in chunk {}, and used {} in {}", value.name, print(value.shape),
+                             sharded_first ? "divided" : "whole", (*dag_.model)[producer.tags.chunk].name,
+                             sharded_first ? "whole" : "divided", (*dag_.model)[reader.tags.chunk].name))
         .help("select all chunks that use it");
   }
 
-  Result<NodeId> exchange(NodeId source, ValueId id, const Node& inside, PartitionId layout) {
+  /// Into the experts or out of them. `inside`: the computation on experts.
+  Result<NodeId> exchanged(NodeId source, ValueId id, const Placement& from, const Placement& to, const Node& inside) {
     const Value& value = (*dag_.model)[id];
-    const Residence& residence = dag_.residence(inside.tags.chunk, inside.group);
-    if (!labelled(value.shape, divided_label) || !labelled(value.shape, gathered_label))
-      return error(ErrorCode::E308, dag_.where_filter(residence.sharded_by),
+    const Residence& residence = residence_of(inside);
+    if (!labelled(value.shape, from.label) || !labelled(value.shape, to.label))
+      return error(ErrorCode::E308, dag_.where_filter(residence.experts->by),
                    fmt::format("shard: value {} {} crosses the border of {} and has no expert and capacity dimension",
                                value.name, print(value.shape), (*dag_.model)[inside.tags.chunk].name))
           .help("draw the scope around the experts only: what enters and leaves it is [experts, capacity, …]");
-    if (residence.cut && labelled(value.shape, cut_label))
-      return error(ErrorCode::E317, dag_.where_filter(residence.cut_by),
-                   fmt::format("cut: value {} {} is divided, and crosses the border of the experts in {}", value.name,
+    if (residence.tp_group() && labelled(value.shape, tp_label))
+      return error(ErrorCode::E317, dag_.where_filter(residence.tensors->by),
+                   fmt::format("shard: value {} {} is divided, and crosses the border of the experts in {}", value.name,
                                print(value.shape), (*dag_.model)[inside.tags.chunk].name))
-          .help("cut only what stays inside of the experts, such as their inner width");
-    return once(source, id, inside.group, ways_of_cuts + layout.value, [&] {
-      const Collective op{CollectiveKind::AllToAll, Item::value(id), layout};
-      return Node{
-          op, inside.tags, inside.group, residence.exchange_stream, residence.sharded_by, residence.sharded_by, source};
+          .help("shard only what stays inside of the experts, such as their inner width");
+    const CollectiveKind kind = redistribute(from, to).value();
+    const PartitionId over = *residence.expert_group();
+    return once(source, id, {inside.group, kind, over}, [&] {
+      const Sharding& experts = *residence.experts;
+      const Collective op{kind, Item::value(id), over};
+      return Node{op, inside.tags, inside.group, dag_.stream(experts.stream), experts.by, experts.by, source};
     });
   }
 
@@ -153,7 +153,7 @@ class Inserter {
                     ? "or keep them apart from tokens and slots where the value leaves its scope: [samples, tokens, …]"
                     : "");
     const Residence& residence = dag_.residence(producer.tags.chunk, producer.group);
-    return once(source, id, reader.group, -1, [&] {
+    return once(source, id, {reader.group, std::nullopt, {}}, [&] {
       return Node{Transfer{id, producer.group},
                   producer.tags,
                   reader.group,
@@ -168,11 +168,11 @@ class Inserter {
   Checked check_inputs() const {
     for (size_t c = 0; c < dag_.residences.size(); ++c) {
       for (const Residence& residence : dag_.residences[c]) {
-        if (!residence.layout) continue;
+        if (!residence.expert_group()) continue;
         for (const auto& work : dag_.model->chunks[c].work)
           for (const ValueId value : work ? work->reads : std::vector<ValueId>{})
             if ((*dag_.model)[value].kind == ValueKind::Input)
-              return error(ErrorCode::E308, dag_.where_filter(residence.sharded_by),
+              return error(ErrorCode::E308, dag_.where_filter(residence.experts->by),
                            fmt::format("shard: chunk {} reads the input {}, which is not dispatched to experts",
                                        dag_.model->chunks[c].name, (*dag_.model)[value].name))
                   .help("read it before the region, and let what is dispatched carry it");
@@ -181,14 +181,8 @@ class Inserter {
     return Ok{};
   }
 
-  static constexpr int ways_of_cuts = 64;
-  struct Made {
-    GroupId group;
-    int way;
-    NodeId node;
-  };
   TrainingDag& dag_;
-  std::unordered_map<uint64_t, std::vector<Made>> made_;
+  std::unordered_map<uint64_t, std::vector<std::pair<Way, NodeId>>> made_;
 };
 
 }  // namespace

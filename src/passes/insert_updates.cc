@@ -127,15 +127,15 @@ class Updates {
     if (bucket.holders.size() > 1) reduce_between(id, bucket);
   }
 
-  /// Each device of a cut has a part of these gradients.
+  /// These gradients are Partial(sum) along the tensor-parallel group.
   NodeId sum_parts(BucketId id, const Holder& holder, const Gradients& gradients, const std::vector<NodeId>& after) {
     const ChunkId chunk = chunk_of(gradients);
-    const Residence& residence = dag_.residence(chunk, holder.group);
+    const Sharding& tensors = *dag_.residence(chunk, holder.group).tensors;
     Holder among = holder;
     among.over = *holder.sums;
-    among.by = residence.cut_by;
+    among.by = tensors.by;
     return collective(CollectiveKind::AllReduce, Item::gradients(id), among, {chunk, std::nullopt, -1},
-                      residence.sum_stream, after);
+                      dag_.stream(tensors.stream), after);
   }
 
   void reduce_slices(BucketId id, const Holder& holder, Gradients& gradients) {

@@ -8,7 +8,7 @@ namespace piper {
 namespace {
 
 constexpr OpKind ops[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather,
-                          OpKind::AllToAll,  OpKind::ReducePieces,  OpKind::TakePart};  // by CollectiveKind
+                          OpKind::AllToAll,  OpKind::ReducePieces,  OpKind::LocalSlice};  // by CollectiveKind
 
 }  // namespace
 

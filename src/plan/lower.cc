@@ -150,7 +150,7 @@ class TemplateWriter {
     const auto parts = [&](const std::optional<PartitionId>& among) {
       return among ? dag_.groups[*among].part_size : 1;
     };
-    const Amount& temporaries = work.temporaries_on({parts(residence.layout), parts(residence.cut)});
+    const Amount& temporaries = work.temporaries_on({parts(residence.expert_group()), parts(residence.tp_group())});
     if (const int64_t bytes = temporaries.at(samples_on(dag_, node.group)); bytes > 0)
       write(op, add_buffer(out_.ops[static_cast<size_t>(op)].label, Category::Temporaries, bytes));
     for (const ValueId value : work.reads)

@@ -8,6 +8,7 @@
 
 #include "base/suggest.h"
 #include "ir/bounded_reader.h"
+#include "model/shard_seed.h"
 #include "plan/plan_text.h"
 
 namespace piper {
@@ -36,9 +37,10 @@ class Parser {
     if (in_.is_word("losses")) {
       PIPER_TRY(plan_.losses, amount("losses", most));
     }
-    if (in_.is_word("sharers")) {
-      PIPER_TRY(plan_.sharers, sharers());
+    if (in_.is_word("tp")) {
+      PIPER_TRY(plan_.tp, tp());
     }
+    plan_.sequence = in_.accept_word("sequence");
     while (!in_.at_end()) {
       PIPER_CHECK(in_.end_of_line());
       PIPER_CHECK(line());
@@ -171,6 +173,10 @@ class Parser {
     PIPER_TRY(parameter.name, reader_.named(names_, "name"));
     PIPER_TRY(parameter.elements, amount("elements", largest_amount));
     parameter.ordered = in_.accept_word("ordered");
+    if (in_.is_word("sharded")) {
+      PIPER_TRY(const int64_t dim, amount("sharded", most_dims - 1));
+      parameter.sharded = static_cast<int>(dim);
+    }
     plan_.buckets.back().parameters.push_back(parameter);
     return Ok{};
   }
@@ -180,9 +186,9 @@ class Parser {
     PIPER_TRY(holder.group, index("a group", plan_.groups.size()));
     PIPER_CHECK(in_.expect_word("over"));
     PIPER_TRY(holder.copies, index("a partition", plan_.partitions.size()));
-    holder.cut = in_.accept_word("cut");
-    if (in_.is_word("sharers")) {
-      PIPER_TRY(holder.sharers, sharers());
+    holder.sharded = in_.accept_word("sharded");
+    if (in_.is_word("tp")) {
+      PIPER_TRY(holder.tp, tp());
     }
     plan_.buckets.back().holders.push_back(holder);
     return Ok{};
@@ -197,20 +203,20 @@ class Parser {
     PIPER_TRY(work.flops, amount("flops", largest_amount));
     PIPER_TRY(work.bytes, amount("bytes", largest_amount));
     PIPER_TRY(work.group, key_index("group", "a group", plan_.groups.size()));
-    if (in_.is_word("layout")) {
-      PIPER_TRY(work.layout, key_index("layout", "a partition", plan_.partitions.size()));
+    if (in_.is_word("experts")) {
+      PIPER_TRY(work.experts, key_index("experts", "a partition", plan_.partitions.size()));
     }
-    if (in_.is_word("cut")) {
-      PIPER_TRY(work.cut, key_index("cut", "a partition", plan_.partitions.size()));
+    if (in_.is_word("tp")) {
+      PIPER_TRY(work.tp, key_index("tp", "a partition", plan_.partitions.size()));
     }
     plan_.works.push_back(work);
     return Ok{};
   }
 
-  Result<int> sharers() {
-    PIPER_CHECK(in_.expect_word("sharers"));
-    PIPER_CHECK(in_.expect("=", "after sharers"));
-    PIPER_TRY(const int64_t count, reader_.number("the number of sharers", 1, most));
+  Result<int> tp() {
+    PIPER_CHECK(in_.expect_word("tp"));
+    PIPER_CHECK(in_.expect("=", "after tp"));
+    PIPER_TRY(const int64_t count, reader_.number("the size of a tensor-parallel group", 1, most));
     return static_cast<int>(count);
   }
 

@@ -23,8 +23,8 @@ void add(StableHash& hash, const std::vector<int>& list) {
 }  // namespace
 
 std::string_view name(OpKind kind) {
-  constexpr std::string_view names[] = {"run",        "send",       "recv",          "all_reduce", "reduce_scatter",
-                                        "all_gather", "all_to_all", "reduce_pieces", "take_part",  "update"};
+  constexpr std::string_view names[] = {"run",        "send",       "recv",          "all_reduce",  "reduce_scatter",
+                                        "all_gather", "all_to_all", "reduce_pieces", "local_slice", "update"};
   return names[static_cast<int>(kind)];
 }
 
@@ -48,7 +48,7 @@ uint64_t hash(const Plan& plan) {
   hash.add(plan.model);
   hash.add(plan.costs);
   hash.add(static_cast<uint64_t>(plan.losses));
-  hash.add(static_cast<uint64_t>(plan.sharers));
+  hash.add(static_cast<uint64_t>(plan.tp));
   for (const PlanDim& dim : plan.dims) {
     hash.add(dim.name);
     hash.add(static_cast<uint64_t>(dim.parts));
@@ -68,13 +68,13 @@ uint64_t hash(const Plan& plan) {
       for (const int64_t word : {int64_t{parameter.name}, parameter.elements, int64_t{parameter.ordered}})
         hash.add(static_cast<uint64_t>(word));
     for (const PlanHolder& holder : bucket.holders)
-      for (const int word : {holder.group, holder.copies, int{holder.cut}, holder.sharers})
+      for (const int word : {holder.group, holder.copies, int{holder.sharded}, holder.tp})
         hash.add(static_cast<uint64_t>(word));
   }
   for (const PlanWork& work : plan.works) {
     add(hash, {work.name, work.pass, -1});
     for (const int64_t word : {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes,
-                               int64_t{work.group}, int64_t{work.layout}, int64_t{work.cut}})
+                               int64_t{work.group}, int64_t{work.experts}, int64_t{work.tp}})
       hash.add(static_cast<uint64_t>(word));
   }
   for (const Communication& c : plan.communications) {
@@ -136,14 +136,14 @@ std::vector<int> template_of_device(const Plan& plan) {
 }
 
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
-                                           int64_t samples, int sharers) {
-  const int64_t my_size = samples * sharers / static_cast<int64_t>(mine.size()),
-                their_size = samples * sharers / static_cast<int64_t>(theirs.size());
-  const int64_t begin = position / sharers * my_size, end = begin + my_size;
+                                           int64_t samples, int tp) {
+  const int64_t my_size = samples * tp / static_cast<int64_t>(mine.size()),
+                their_size = samples * tp / static_cast<int64_t>(theirs.size());
+  const int64_t begin = position / tp * my_size, end = begin + my_size;
   std::vector<TransferPiece> pieces;
   for (int64_t p = begin / their_size; p * their_size < end; ++p) {
     const int64_t common = std::min(end, (p + 1) * their_size) - std::max(begin, p * their_size);
-    if (common > 0) pieces.push_back({theirs[static_cast<size_t>(p * sharers + position % sharers)], common});
+    if (common > 0) pieces.push_back({theirs[static_cast<size_t>(p * tp + position % tp)], common});
   }
   return pieces;
 }
@@ -152,7 +152,7 @@ int sharer_index(const Plan& plan, int device) {
   for (const PlanWork& work : plan.works) {
     const DeviceList& group = plan.groups[static_cast<size_t>(work.group)];
     const auto found = std::find(group.begin(), group.end(), device);
-    if (work.pass && found != group.end()) return static_cast<int>(found - group.begin()) % plan.sharers;
+    if (work.pass && found != group.end()) return static_cast<int>(found - group.begin()) % plan.tp;
   }
   return 0;
 }

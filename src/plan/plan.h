@@ -17,7 +17,7 @@
 
 namespace piper {
 
-enum class OpKind { Run, Send, Recv, AllReduce, ReduceScatter, AllGather, AllToAll, ReducePieces, TakePart, Update };
+enum class OpKind { Run, Send, Recv, AllReduce, ReduceScatter, AllGather, AllToAll, ReducePieces, LocalSlice, Update };
 std::string_view name(OpKind kind);
 bool is_communication(OpKind kind);
 
@@ -49,8 +49,8 @@ struct PlanWork {
   DType dtype = DType::Float32;
   int64_t flops = 0, bytes = 0;  // computed, and moved through memory
   int group = -1;                // a device's position in it says which samples of the slice it has
-  int layout = -1;               // partition among whose members its experts are divided
-  int cut = -1;                  // and what else of the values it works on is
+  int experts = -1;              // partition among whose members its experts are divided
+  int tp = -1;                   // and among whose its other dimensions are, or its tokens
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
 
@@ -93,17 +93,18 @@ struct PlanPartition {
 /// Where a parameter lies in the buffers of its bucket: behind those before it.
 struct PlanParameter {
   int name = -1;
-  int64_t elements = 0;  // on one device that has all of its part
-  bool ordered = false;  // its gradient is summed in the order of one device that runs all slices in turn
+  int64_t elements = 0;             // on one device that has all of its part
+  bool ordered = false;             // its gradient is summed in the order of one device that runs all slices in turn
+  std::optional<int> sharded = {};  // the dimension of the tensor that tensor parallelism was told to divide
   friend bool operator==(const PlanParameter&, const PlanParameter&) = default;
 };
 
 /// Devices that hold the parameters of a bucket.
 struct PlanHolder {
   int group = -1;
-  int copies = -1;   // partition: copies in a part are equal; each part has its own piece of every parameter, in order
-  bool cut = false;  // each of the equal copies updates its own range of the bucket
-  int sharers = 1;   // so many parts in a row have the same piece: their devices work on the same samples
+  int copies = -1;  // partition: copies in a part are equal; each part has its own piece of every parameter, in order
+  bool sharded = false;  // ZeRO: each of the equal copies updates its own range of the bucket
+  int tp = 1;            // so many parts in a row have the same piece: their devices work on the same samples
   friend bool operator==(const PlanHolder&, const PlanHolder&) = default;
 };
 
@@ -138,9 +139,10 @@ struct PlanOrigin {
 
 struct Plan {
   std::string model;
-  uint64_t costs = 0;  // hash of the costs the order was made with
-  int64_t losses = 0;  // parts of the batch whose losses are averaged
-  int sharers = 1;     // so many devices in a row of every group of computations work on the same samples
+  uint64_t costs = 0;     // hash of the costs the order was made with
+  int64_t losses = 0;     // parts of the batch whose losses are averaged
+  int tp = 1;             // so many devices in a row of every group of computations work on the same samples
+  bool sequence = false;  // the model was captured with tokens that can be divided
   std::vector<PlanDim> dims;
   std::vector<std::string> streams, names;
   std::vector<PlanOrigin> origins;
@@ -171,9 +173,9 @@ struct TransferPiece {
   int64_t samples = 0;
 };
 /// Whom the device at `position` of its group of `mine` exchanges how much with in a group of `theirs`, if both cut
-/// `samples` samples evenly, `sharers` devices in a row having the same.
+/// `samples` samples evenly, `tp` devices in a row having the same.
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
-                                           int64_t samples, int sharers);
+                                           int64_t samples, int tp);
 /// Which of the devices that have the same samples it is.
 int sharer_index(const Plan& plan, int device);
 

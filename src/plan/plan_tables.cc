@@ -7,6 +7,7 @@
 
 #include "base/overloaded.h"
 #include "ir/local_size.h"
+#include "ir/placement.h"
 
 namespace piper {
 namespace {
@@ -22,8 +23,9 @@ Exchange exchange_of(const TrainingDag& dag, const Node& node) {
   if (const auto* sum = source ? std::get_if<Collective>(&source->op) : nullptr;
       sum && sum->kind == CollectiveKind::AllReduce)
     source = &dag[source->made_from];
-  return source && is_compute(*source) && dag.residence(source->tags.chunk, source->group).layout ? Exchange::Gather
-                                                                                                  : Exchange::Divide;
+  return source && is_compute(*source) && dag.residence(source->tags.chunk, source->group).expert_group()
+             ? Exchange::Gather
+             : Exchange::Divide;
 }
 
 void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
@@ -34,7 +36,7 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     c.transfer = true;
     c.from = transfer->from.value;
     c.to = node.group.value;
-    c.parts = has_tokens_apart(dag, node, transfer->value);
+    c.parts = tp_placement(dag, node, transfer->value).is_shard();
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over.value;
     if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node);
@@ -72,12 +74,13 @@ void add_buckets(PlanTables& tables, const TrainingDag& dag, const std::vector<N
   for (size_t b = 0; b < dag.buckets.size(); ++b) {
     const Bucket& bucket = dag.buckets[b];
     PlanBucket out{tables.bucket_name[b], bucket.dtype, dag.model->step.gradients, {}, {}};
-    const int pieces = dag.groups[bucket.holders[0].over].parts() / bucket.holders[0].sharers;
+    const int pieces = dag.groups[bucket.holders[0].over].parts() / bucket.holders[0].tp;
     for (const ParameterId p : bucket.parameters)
       out.parameters.push_back({add_name(tables.plan, (*dag.model)[p].name),
-                                elements((*dag.model)[p].shape, 0) / pieces, bucket.trainable && ordered[p.index()]});
+                                elements((*dag.model)[p].shape, 0) / pieces, bucket.trainable && ordered[p.index()],
+                                (*dag.model)[p].sharded});
     for (const Holder& holder : bucket.holders)
-      out.holders.push_back({holder.group.value, holder.over.value, holder.zero > 0, holder.sharers});
+      out.holders.push_back({holder.group.value, holder.over.value, holder.zero > 0, holder.tp});
     tables.plan.buckets.push_back(std::move(out));
   }
 }
@@ -115,8 +118,8 @@ class WorkTable {
                         local.flops,
                         local.bytes,
                         node.group.value,
-                        residence.layout.value_or(PartitionId()).value,
-                        residence.cut.value_or(PartitionId()).value};
+                        residence.expert_group().value_or(PartitionId()).value,
+                        residence.tp_group().value_or(PartitionId()).value};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
       const UpdateWork work = update_work(dag_, node);
@@ -180,7 +183,8 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
     tables.bucket_name.push_back(add_name(plan, bucket_name(dag, BucketId(b))));
   add_buckets(tables, dag, order);
   plan.losses = count_losses(dag);
-  plan.sharers = dag.shared.size;
+  plan.tp = dag.tp.size;
+  plan.sequence = std::ranges::any_of(dag.model->chunks, &Chunk::sequence_sharded);
   tables.scalars_name = add_name(plan, "scalars");
   std::vector<char> moves(dag.streams.size(), 0);
   for (const Node& node : dag.nodes)

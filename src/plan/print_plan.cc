@@ -68,18 +68,20 @@ std::string Printer::bucket(const PlanBucket& bucket) const {
   const auto named = [&](int name) { return names_[static_cast<size_t>(name)]; };
   std::string out = fmt::format("bucket {} {} {}\n", named(bucket.name), name(bucket.weights), name(bucket.gradients));
   for (const PlanParameter& parameter : bucket.parameters)
-    out += fmt::format("parameter {} elements={}{}\n", named(parameter.name), parameter.elements,
-                       parameter.ordered ? " ordered" : "");
+    out += fmt::format("parameter {} elements={}{}{}\n", named(parameter.name), parameter.elements,
+                       parameter.ordered ? " ordered" : "",
+                       parameter.sharded ? fmt::format(" sharded={}", *parameter.sharded) : "");
   for (const PlanHolder& holder : bucket.holders)
-    out += fmt::format("holder {} over {}{}{}\n", holder.group, holder.copies, holder.cut ? " cut" : "",
-                       holder.sharers > 1 ? fmt::format(" sharers={}", holder.sharers) : "");
+    out += fmt::format("holder {} over {}{}{}\n", holder.group, holder.copies, holder.sharded ? " sharded" : "",
+                       holder.tp > 1 ? fmt::format(" tp={}", holder.tp) : "");
   return out;
 }
 
 std::string Printer::header() const {
   std::string out = fmt::format("plan {} costs={}", as_name(plan_.model), plan_.costs);
   if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
-  if (plan_.sharers > 1) out += fmt::format(" sharers={}", plan_.sharers);
+  if (plan_.tp > 1) out += fmt::format(" tp={}", plan_.tp);
+  if (plan_.sequence) out += " sequence";
   out += "\n";
   for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);
   for (const std::string& stream : plan_.streams) out += fmt::format("stream {}\n", as_name(stream));
@@ -93,8 +95,8 @@ std::string Printer::header() const {
   for (const PlanWork& work : plan_.works) {
     out += fmt::format("work {} samples={} {} flops={} bytes={} group={}", label({work.name, work.pass, -1}),
                        work.samples, name(work.dtype), work.flops, work.bytes, work.group);
-    if (work.layout >= 0) out += fmt::format(" layout={}", work.layout);
-    if (work.cut >= 0) out += fmt::format(" cut={}", work.cut);
+    if (work.experts >= 0) out += fmt::format(" experts={}", work.experts);
+    if (work.tp >= 0) out += fmt::format(" tp={}", work.tp);
     out += "\n";
   }
   for (const Communication& c : plan_.communications) {
@@ -126,7 +128,7 @@ std::string peers(const Plan& plan, const PlannedOp& op, int device) {
   const DeviceList &mine = sends ? from : to, &theirs = sends ? to : from;
   DeviceList out;
   const int64_t fine = static_cast<int64_t>(mine.size()) * static_cast<int64_t>(theirs.size());
-  for (const TransferPiece& piece : transfer_pieces(position(mine), mine, theirs, fine, plan.sharers))
+  for (const TransferPiece& piece : transfer_pieces(position(mine), mine, theirs, fine, plan.tp))
     out.push_back(piece.peer);
   return print_devices(out);
 }

@@ -52,23 +52,21 @@ Checked check_tables(const Plan& plan) {
     for (const PlanHolder& holder : bucket.holders)
       if (!inside(holder.group, plan.groups.size()) || !inside(holder.copies, plan.partitions.size()))
         return malformed("a bucket is held by groups that do not exist");
-  const auto shares = [](size_t count, int sharers) {
-    return sharers >= 1 && count % static_cast<size_t>(sharers) == 0;
-  };
+  const auto shares = [](size_t count, int tp) { return tp >= 1 && count % static_cast<size_t>(tp) == 0; };
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanHolder& holder : bucket.holders)
       if (const PlanPartition& copies = plan.partitions[static_cast<size_t>(holder.copies)];
-          !shares(static_cast<size_t>(plan.sharers), holder.sharers) ||
-          !shares(copies.members.size() / static_cast<size_t>(copies.part_size), plan.sharers))
+          !shares(static_cast<size_t>(plan.tp), holder.tp) ||
+          !shares(copies.members.size() / static_cast<size_t>(copies.part_size), plan.tp))
         return malformed("parts of a bucket do not divide among those who share samples");
   const auto inside_or_none = [&](int partition) {
     return partition == -1 || inside(partition, plan.partitions.size());
   };
   for (const PlanWork& work : plan.works)
-    if (!inside(work.group, plan.groups.size()) || !inside_or_none(work.layout) || !inside_or_none(work.cut))
+    if (!inside(work.group, plan.groups.size()) || !inside_or_none(work.experts) || !inside_or_none(work.tp))
       return malformed("a work is done by groups that do not exist");
   for (const PlanWork& work : plan.works)
-    if (work.pass && !shares(plan.groups[static_cast<size_t>(work.group)].size(), plan.sharers))
+    if (work.pass && !shares(plan.groups[static_cast<size_t>(work.group)].size(), plan.tp))
       return malformed("the devices of a work do not divide among those who share samples");
   for (size_t c = 0; c < plan.communications.size(); ++c) {
     const Communication& comm = plan.communications[c];

@@ -197,16 +197,17 @@ void bind_models(py::module_& module) {
   module.def("fixed_number", &fixed_number);
   module.def("has_accumulation_hook", &has_accumulation_hook);
   py::class_<Model>(module, "Model")
-      .def_static(
-          "load",
-          [](const std::string& spec, std::optional<int64_t> batch, std::optional<int64_t> sequence, bool cut,
-             bool vocabulary) {
-            StepOverrides step;
-            step.batch = batch;
-            step.sequence = sequence;
-            const LayerForm form = vocabulary ? LayerForm::CutVocabulary : cut ? LayerForm::Cut : LayerForm::Blocks;
-            return Model{std::make_shared<const ModelGraph>(unwrap(load_model(spec, step, form))), {}, {}};
-          })
+      .def_static("load",
+                  [](const std::string& spec, std::optional<int64_t> batch, std::optional<int64_t> sequence,
+                     bool tensor_parallel, bool vocabulary) {
+                    StepOverrides step;
+                    step.batch = batch;
+                    step.sequence = sequence;
+                    const LayerForm form = vocabulary        ? LayerForm::ShardedVocabulary
+                                           : tensor_parallel ? LayerForm::Sharded
+                                                             : LayerForm::Blocks;
+                    return Model{std::make_shared<const ModelGraph>(unwrap(load_model(spec, step, form))), {}, {}};
+                  })
       .def_static(
           "parse",
           [](const std::string& text, const std::string& name) {

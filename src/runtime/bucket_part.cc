@@ -16,15 +16,15 @@ std::optional<BucketPart> part_of(const Plan& plan, const PlanBucket& bucket, in
     part.copies = copies.part_size;
     part.copy = position % copies.part_size;
     // parameters that are cut are so among all devices that share samples, inside of the pieces of a layout
-    const int sharers = bucket.holders[h].sharers, cut = plan.sharers / sharers;
-    const int piece = position / copies.part_size / sharers;
-    const int pieces = static_cast<int>(copies.members.size()) / copies.part_size / sharers;
-    part.piece = {piece / cut, piece % cut};
-    part.pieces = {pieces / cut, cut};
-    part.sharer = position / copies.part_size % sharers;
-    part.cut = bucket.holders[h].cut;
+    const int tp = bucket.holders[h].tp, shards = plan.tp / tp;
+    const int piece = position / copies.part_size / tp;
+    const int pieces = static_cast<int>(copies.members.size()) / copies.part_size / tp;
+    part.piece = {piece / shards, piece % shards};
+    part.pieces = {pieces / shards, shards};
+    part.tp_rank = position / copies.part_size % tp;
+    part.sharded = bucket.holders[h].sharded;
     for (const PlanParameter& parameter : bucket.parameters) part.elements += parameter.elements;
-    const bool padded = part.cut || bucket.holders.size() > 1;
+    const bool padded = part.sharded || bucket.holders.size() > 1;
     const int64_t range = (part.elements + part.copies - 1) / part.copies;
     part.padded = padded ? range * part.copies : part.elements;
     return part;

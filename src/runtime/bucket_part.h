@@ -15,18 +15,18 @@ struct ElementRange {
 };
 
 struct BucketPart {
-  int holder = 0;                   // into PlanBucket::holders
-  Division piece = {0, 0}, pieces;  // of every parameter
-  int copy = 0, copies = 1;         // of equal ones
-  int sharer = 0;                   // of devices that have the same samples, and so the same gradients
+  int holder = 0;                      // into PlanBucket::holders
+  ShardCounts piece = {0, 0}, pieces;  // of every parameter
+  int copy = 0, copies = 1;            // of equal ones
+  int tp_rank = 0;                     // of devices that have the same samples, and so the same gradients
   /// It counts what is here; others have it too.
-  bool counts() const { return holder == 0 && sharer == 0 && (cut || copy == 0); }
-  bool cut = false;             // every copy updates its own range
+  bool counts() const { return holder == 0 && tp_rank == 0 && (sharded || copy == 0); }
+  bool sharded = false;         // every copy updates its own range
   int64_t elements = 0;         // of the piece
   int64_t padded = 0;           // the same, so that the copies can have equal ranges
   ElementRange range() const {  // of this copy
     const int64_t size = padded / copies;
-    return cut ? ElementRange{copy * size, size} : ElementRange{0, padded};
+    return sharded ? ElementRange{copy * size, size} : ElementRange{0, padded};
   }
   /// Its sum is finished by one device of each group: the first copy, or every copy in its range.
   ElementRange owned() const {

@@ -24,8 +24,8 @@ struct TensorForm {
 struct ComputationSite {
   std::string_view name;  // of the chunk
   Pass pass = Pass::F;
-  int64_t samples = 0;            // of the slice, on this device
-  Division parts, part = {0, 0};  // of the values it works on, if they are divided among devices
+  int64_t samples = 0;               // of the slice, on this device
+  ShardCounts parts, part = {0, 0};  // of the values it works on, if they are divided among devices
   int device = 0;
   int64_t first_sample = 0;  // of the slice, in the batch of the whole step
 };
@@ -81,12 +81,12 @@ struct ParameterForm {
   };
   DType dtype = DType::Float32;
   std::vector<int64_t> sizes, factors;
-  Along layout, cut;
+  Along experts, tp;
 
-  std::vector<int64_t> piece_sizes(Division pieces) const {
+  std::vector<int64_t> piece_sizes(ShardCounts pieces) const {
     std::vector<int64_t> out = sizes;
-    if (pieces.layout > 1) out[layout.dim] /= pieces.layout;
-    if (pieces.cut > 1) out[cut.dim] /= pieces.cut;
+    if (pieces.experts > 1) out[experts.dim] /= pieces.experts;
+    if (pieces.tp > 1) out[tp.dim] /= pieces.tp;
     return out;
   }
 };

@@ -30,7 +30,7 @@ std::vector<int> Preparation::members_of(int partition) const {
 int64_t Preparation::samples_over(const Communication& communication) const {
   const DeviceList& members = plan.partitions[static_cast<size_t>(communication.over)].members;
   for (const PlanWork& work : plan.works)
-    if (work.layout == communication.over || work.cut == communication.over ||
+    if (work.experts == communication.over || work.tp == communication.over ||
         (work.pass && plan.groups[static_cast<size_t>(work.group)] == members))
       return work.samples;
   throw std::runtime_error("nothing is computed on the values of an exchange");
@@ -50,7 +50,7 @@ void make_groups_of(const Plan& plan, const Communication& communication, const 
     const DeviceList& to = plan.groups[static_cast<size_t>(communication.to)];
     for (size_t i = 0; i < from.size(); ++i)
       for (const TransferPiece& piece :
-           transfer_pieces(static_cast<int>(i), from, to, static_cast<int64_t>(from.size() * to.size()), plan.sharers))
+           transfer_pieces(static_cast<int>(i), from, to, static_cast<int64_t>(from.size() * to.size()), plan.tp))
         communicator.connect(from[i], piece.peer);
   } else {
     const PlanPartition& over = plan.partitions[static_cast<size_t>(communication.over)];
@@ -104,8 +104,8 @@ std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op) {
       return make_all_to_all(prepare, op);
     case OpKind::ReducePieces:
       return make_reduce_pieces(prepare, op);
-    case OpKind::TakePart:
-      return make_take_part(prepare, op);
+    case OpKind::LocalSlice:
+      return make_local_slice(prepare, op);
     case OpKind::Update:
       return make_update(prepare, op);
   }

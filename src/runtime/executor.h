@@ -89,7 +89,7 @@ std::unique_ptr<Executor> make_all_gather(const Preparation& prepare, int op);
 std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, int op);
 std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, int op);
 std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_take_part(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, int op);
 std::unique_ptr<Executor> make_update(const Preparation& prepare, int op);
 std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op);
 
@@ -109,7 +109,7 @@ class LocalScalars {
     DType dtype;
     int64_t offset, count;
   };
-  Processor& processor_;
+  Kernels& processor_;
   std::vector<Loss> losses_;
   std::vector<Counted> gradients_;
 };

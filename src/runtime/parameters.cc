@@ -22,25 +22,25 @@ std::optional<int> lasting(const DeviceRun& device, const PlanBucket& bucket, Ca
 /// The piece of a parameter that devices of one part hold: what it has of each block of the factor that is cut, as
 /// views of the whole.
 std::vector<at::Tensor> blocks_of_piece(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
-  if (part.pieces == Division{}) return {whole};
+  if (part.pieces == ShardCounts{}) return {whole};
   at::Tensor here = whole.view(form.factors);
-  if (part.pieces.layout > 1) {
-    const int64_t size = form.factors[form.layout.factor] / part.pieces.layout;
-    here = here.narrow(static_cast<int64_t>(form.layout.factor), part.piece.layout * size, size);
+  if (part.pieces.experts > 1) {
+    const int64_t size = form.factors[form.experts.factor] / part.pieces.experts;
+    here = here.narrow(static_cast<int64_t>(form.experts.factor), part.piece.experts * size, size);
   }
-  if (part.pieces.cut == 1) return {here};
+  if (part.pieces.tp == 1) return {here};
   std::vector<at::Tensor> out;
   int64_t begin = 0;
-  for (const int64_t block : form.cut.blocks.empty() ? std::vector{form.factors[form.cut.factor]} : form.cut.blocks) {
-    const int64_t size = block / part.pieces.cut;
-    out.push_back(here.narrow(static_cast<int64_t>(form.cut.factor), begin + part.piece.cut * size, size));
+  for (const int64_t block : form.tp.blocks.empty() ? std::vector{form.factors[form.tp.factor]} : form.tp.blocks) {
+    const int64_t size = block / part.pieces.tp;
+    out.push_back(here.narrow(static_cast<int64_t>(form.tp.factor), begin + part.piece.tp * size, size));
     begin += block;
   }
   return out;
 }
 /// Back into the whole.
 void put_piece(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part, const at::Tensor& piece) {
-  const int64_t along = static_cast<int64_t>(form.cut.factor);
+  const int64_t along = static_cast<int64_t>(form.tp.factor);
   const std::vector<at::Tensor> blocks = blocks_of_piece(whole, form, part);
   if (blocks.size() == 1) {
     if (piece.data_ptr() != blocks[0].data_ptr()) blocks[0].copy_(piece);
@@ -102,7 +102,7 @@ std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name
 
 at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
   const std::vector<at::Tensor> blocks = blocks_of_piece(whole, form, part);
-  return blocks.size() == 1 ? blocks[0] : at::cat(blocks, static_cast<int64_t>(form.cut.factor));
+  return blocks.size() == 1 ? blocks[0] : at::cat(blocks, static_cast<int64_t>(form.tp.factor));
 }
 
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
@@ -189,7 +189,7 @@ std::vector<std::pair<std::string, at::Tensor>> weights_of(const Plan& plan, Dev
   std::vector<std::pair<std::string, at::Tensor>> out;
   for (const PlanBucket& bucket : plan.buckets) {
     const auto part = part_of(plan, bucket, device.device());
-    if (!part || part->pieces != Division{}) continue;
+    if (!part || part->pieces != ShardCounts{}) continue;
     const at::Tensor flat = device.frame()[*lasting(device, bucket, Category::Weights)];
     if (flat.numel() != part->padded) continue;
     int64_t offset = 0;

@@ -325,10 +325,10 @@ std::string ArgumentReader::required_word_named(const std::string& key, std::str
   return found.value_or("");
 }
 
-std::vector<CutSeed> ArgumentReader::cut_seeds(const std::string& key) {
+std::vector<ShardSeed> ArgumentReader::shard_seeds(const std::string& key) {
   const auto argument = take(key);
   if (!argument) return {};
-  std::vector<CutSeed> seeds;
+  std::vector<ShardSeed> seeds;
   const auto trimmed = [](std::string_view text) {
     while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
     while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
@@ -341,7 +341,6 @@ std::vector<CutSeed> ArgumentReader::cut_seeds(const std::string& key) {
     const size_t colon = one.rfind(':');
     const std::string pattern = trimmed(one.substr(0, colon));
     const int64_t dim = colon == one.npos ? -1 : parse_integer(trimmed(one.substr(colon + 1))).value_or(-1);
-    constexpr int64_t most_dims = 10;
     if (dim < 0 || dim >= most_dims || pattern.empty()) {
       seeds.clear();
       break;

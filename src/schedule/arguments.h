@@ -48,7 +48,7 @@ class ArgumentReader {
   std::optional<std::string> word(const std::string& key);
   std::string required_word_named(const std::string& key, std::string_view what);
   /// `"*.wo: 1, *.w_down: 1"`: patterns of names, each with a dimension.
-  std::vector<CutSeed> cut_seeds(const std::string& key);
+  std::vector<ShardSeed> shard_seeds(const std::string& key);
   std::optional<int64_t> bytes(const std::string& key);
   std::optional<std::vector<int>> integers(const std::string& key);
   /// One of the words; their position.

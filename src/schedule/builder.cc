@@ -84,14 +84,11 @@ ScheduleBuilder& ScheduleBuilder::replicate(const Selection& what, DeviceChoice 
                        std::move(options.reduce_stream), options.release});
 }
 
-ScheduleBuilder& ScheduleBuilder::shard(const Selection& what, DeviceChoice devices, std::string stream) {
-  return add(Shard{what, std::move(devices), std::move(stream)});
+ScheduleBuilder& ScheduleBuilder::shard(const Selection& what, DeviceChoice devices, ShardOptions options) {
+  return add(Shard{what, std::move(devices), std::move(options.parameters), options.vocabulary, options.sequence,
+                   options.regather, std::move(options.stream)});
 }
 
-ScheduleBuilder& ScheduleBuilder::cut(const Selection& what, std::string along, CutOptions options) {
-  return add(Cut{what, std::move(along), std::move(options.seeds), options.vocabulary, options.sequence,
-                 options.regather, std::move(options.stream)});
-}
 ScheduleBuilder& ScheduleBuilder::recompute(const Selection& what) {
   return add(Recompute{what});
 }

@@ -82,13 +82,13 @@ struct ReplicateOptions {
   Release release = Release::Use;
 };
 
-/// The optional arguments of cut.
-struct CutOptions {
-  std::vector<CutSeed> seeds = {};
+/// The optional arguments of shard.
+struct ShardOptions {
+  std::vector<ShardSeed> parameters = {};
   bool vocabulary = false;
   bool sequence = false;
   bool regather = false;
-  std::string stream = Cut{}.stream;
+  std::string stream = {};
 };
 
 /// The optional arguments of use.
@@ -118,8 +118,7 @@ class ScheduleBuilder {
   ScheduleBuilder& split(int parts, std::string as = "mb");
   ScheduleBuilder& place(const Selection& what, DeviceChoice devices, PlaceOptions options = {});
   ScheduleBuilder& replicate(const Selection& what, DeviceChoice devices, ReplicateOptions options = {});
-  ScheduleBuilder& shard(const Selection& what, DeviceChoice devices, std::string stream = Shard{}.stream);
-  ScheduleBuilder& cut(const Selection& what, std::string along, CutOptions options = {});
+  ScheduleBuilder& shard(const Selection& what, DeviceChoice devices, ShardOptions options = {});
   ScheduleBuilder& recompute(const Selection& what);
   ScheduleBuilder& prefetch(const Selection& what, int distance = 1);
   ScheduleBuilder& prefetch_all(const Selection& what);  // distance=all

@@ -228,7 +228,8 @@ class DirectiveReader {
     Shard shard;
     PIPER_TRY(shard.what, required_filter());
     PIPER_TRY(shard.devices, devices());
-    PIPER_TRY(shard.stream, name_or("stream", shard.stream));
+    PIPER_TRY(shard.stream, name_or("stream", "ep"));
+    if (shard.stream == "ep") shard.stream.clear();  // the usual one
     return DirectiveBody(std::move(shard));
   }
 

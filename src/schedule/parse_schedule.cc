@@ -57,20 +57,12 @@ DirectiveBody read_shard(ArgumentReader& in) {
   Shard shard;
   shard.what = in.filter("what to shard");
   shard.devices = in.devices();
+  shard.parameters = in.shard_seeds("parameters");
+  shard.vocabulary = in.choice("vocabulary", {"off", "on"}).value_or(0) == 1;
+  shard.sequence = in.choice("sequence", {"off", "on"}).value_or(0) == 1;
+  shard.regather = in.choice("regather", {"off", "on"}).value_or(0) == 1;
   shard.stream = in.word("stream").value_or(shard.stream);
   return shard;
-}
-
-DirectiveBody read_cut(ArgumentReader& in) {
-  Cut cut;
-  cut.what = in.filter("what to cut");
-  cut.along = in.required_word_named("along", "the axis of the mesh whose devices share the parameters");
-  cut.seeds = in.cut_seeds("parameters");
-  cut.vocabulary = in.choice("vocabulary", {"off", "on"}).value_or(0) == 1;
-  cut.sequence = in.choice("sequence", {"off", "on"}).value_or(0) == 1;
-  cut.regather = in.choice("regather", {"off", "on"}).value_or(0) == 1;
-  cut.stream = in.word("stream").value_or(cut.stream);
-  return cut;
 }
 
 DirectiveBody read_recompute(ArgumentReader& in) {
@@ -105,9 +97,8 @@ DirectiveBody read_use_file(ArgumentReader& in) {
 
 using Read = DirectiveBody (*)(ArgumentReader&);
 const std::map<std::string, Read, std::less<>> readers = {
-    {"devices", read_devices}, {"mesh", read_mesh},           {"split", read_split},
-    {"place", read_place},     {"replicate", read_replicate}, {"shard", read_shard},
-    {"cut", read_cut},         {"recompute", read_recompute}, {"prefetch", read_prefetch}};
+    {"devices", read_devices},     {"mesh", read_mesh},   {"split", read_split},         {"place", read_place},
+    {"replicate", read_replicate}, {"shard", read_shard}, {"recompute", read_recompute}, {"prefetch", read_prefetch}};
 
 Result<Order> read_order(std::vector<Argument> arguments, const SourceRange& where) {
   Order order;
@@ -153,7 +144,7 @@ Result<Directive> parse_directive(Scanner& in) {
     }
   } else if (verb != "order" && !readers.contains(verb)) {
     return error(ErrorCode::E103, in.range(first), fmt::format("unknown directive \"{}\"", verb))
-        .help(did_you_mean(verb, all_verbs()));
+        .help(verb == "cut" ? "tensor parallelism is shard(…, along=tp)" : did_you_mean(verb, all_verbs()));
   }
   const SourceRange where = in.range(first), timeline_place = in.range_from(second);
   PIPER_TRY(std::vector<Argument> arguments, parse_arguments(in));

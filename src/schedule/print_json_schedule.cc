@@ -6,6 +6,7 @@
 #include "base/overloaded.h"
 #include "schedule/json_schedule.h"
 #include "schedule/schedule_text.h"
+#include "schedule/shard_target.h"
 
 namespace piper {
 namespace {
@@ -57,8 +58,10 @@ class DirectiveWriter {
   }
 
   Result<OrderedJson> write(const Shard& shard) const {
+    if (names_parameters(shard))
+      return refuse(where_, "only experts can be sharded", "leave it out, or keep this schedule in the text form");
     PIPER_TRY(OrderedJson out, begin(shard.what, shard.devices));
-    out["stream"] = shard.stream;
+    out["stream"] = shard.stream.empty() ? "ep" : shard.stream;
     return out;
   }
 
@@ -77,9 +80,6 @@ class DirectiveWriter {
 
   Result<OrderedJson> write(const Mesh&) const {
     return no_words("use devices(n), and devices=[…] in every directive");
-  }
-  Result<OrderedJson> write(const Cut&) const {
-    return no_words("leave it out, or keep this schedule in the text form");
   }
   Result<OrderedJson> write(const Recompute&) const {
     return no_words("leave it out, or keep this schedule in the text form");

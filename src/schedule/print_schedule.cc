@@ -94,16 +94,16 @@ std::string print_order(const Order& order) {
   return out.close();
 }
 
-std::string print_cut(const Cut& cut) {
-  Arguments out("cut");
-  out.add(print(cut.what)).add("along=" + as_name(cut.along));
+std::string print_shard(const Shard& shard) {
+  Arguments out("shard");
+  out.add(print(shard.what)).add(shard.devices);
   std::vector<std::string> seeds;
-  for (const CutSeed& seed : cut.seeds) seeds.push_back(fmt::format("{}: {}", seed.pattern, seed.dim));
+  for (const ShardSeed& seed : shard.parameters) seeds.push_back(fmt::format("{}: {}", seed.pattern, seed.dim));
   if (!seeds.empty()) out.add(fmt::format("parameters={}", as_name(fmt::format("{}", fmt::join(seeds, ", ")))));
-  if (cut.vocabulary) out.add("vocabulary=on");
-  if (cut.sequence) out.add("sequence=on");
-  if (cut.regather) out.add("regather=on");
-  return out.add("stream", cut.stream, Cut{}.stream).close();
+  if (shard.vocabulary) out.add("vocabulary=on");
+  if (shard.sequence) out.add("sequence=on");
+  if (shard.regather) out.add("regather=on");
+  return out.add("stream", shard.stream, Shard{}.stream).close();
 }
 
 std::string print_mesh(const Mesh& mesh) {
@@ -153,10 +153,7 @@ std::string print(const DirectiveBody& body) {
           [](const Split& d) { return fmt::format("split(batch, parts={}, as={})", d.parts, as_name(d.as)); },
           [](const Place& d) { return print_place(d); },
           [](const Replicate& d) { return print_replicate(d); },
-          [](const Cut& d) { return print_cut(d); },
-          [](const Shard& d) {
-            return Arguments("shard").add(print(d.what)).add(d.devices).add("stream", d.stream, Shard{}.stream).close();
-          },
+          [](const Shard& d) { return print_shard(d); },
           [](const Recompute& d) { return fmt::format("recompute({})", print(d.what)); },
           [](const Prefetch& d) {
             return fmt::format("prefetch({}, distance={})", print(d.what),

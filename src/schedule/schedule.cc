@@ -5,8 +5,8 @@
 namespace piper {
 namespace {
 
-constexpr std::string_view verbs[] = {"devices", "mesh",      "split",    "place", "replicate", "shard",
-                                      "cut",     "recompute", "prefetch", "order", "use"};
+constexpr std::string_view verbs[] = {"devices", "mesh",      "split",    "place", "replicate",
+                                      "shard",   "recompute", "prefetch", "order", "use"};
 static_assert(std::size(verbs) == std::variant_size_v<DirectiveBody>);
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/source.h"
-#include "schedule/cut_seed.h"
+#include "model/shard_seed.h"
 
 namespace piper {
 
@@ -110,23 +110,17 @@ struct Replicate {
   friend bool operator==(const Replicate&, const Replicate&) = default;
 };
 
+/// The devices of each part divide what the selected chunks are made of: experts, or parameters along the dimensions
+/// that are named, and what follows from them. Devices that divide parameters work on the same samples.
 struct Shard {
   Filter what;
   DeviceChoice devices;
-  std::string stream = "ep";
+  std::vector<ShardSeed> parameters = {};  // none: experts where there are, else what is known by its name
+  bool vocabulary = false;                 // also the tables of embedding and head, and the loss over them
+  bool sequence = false;                   // between what is divided, each device has some tokens of the sequence
+  bool regather = false;    // what was gathered of them in forward is gathered again in backward, not kept
+  std::string stream = {};  // of its communication; none: ep for experts, tp for parameters
   friend bool operator==(const Shard&, const Shard&) = default;
-};
-
-/// Parameters are divided along a dimension among the devices of a mesh axis, which work on the same samples.
-struct Cut {
-  Filter what;
-  std::string along;
-  std::vector<CutSeed> seeds;  // what a captured model is cut along; all else follows. None: what the model says itself
-  bool vocabulary = false;     // also the tables of embedding and head, and the loss over them
-  bool sequence = false;       // between what is cut, each of them has some tokens of the sequence
-  bool regather = false;       // what was gathered of them in forward is gathered again in backward, not kept
-  std::string stream = "tp";
-  friend bool operator==(const Cut&, const Cut&) = default;
 };
 
 struct Recompute {
@@ -168,7 +162,7 @@ struct Use {
   friend bool operator==(const Use&, const Use&) = default;
 };
 
-using DirectiveBody = std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Cut, Recompute, Prefetch, Order, Use>;
+using DirectiveBody = std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Recompute, Prefetch, Order, Use>;
 
 /// Where an argument was written, and the elements of the list it may be.
 struct ArgumentPlace {

@@ -24,32 +24,30 @@ Grouping collective_place(const PlanPartition& partition, const Cluster& cluster
 
 /// Both groups cut the same samples evenly, so process groups end where cuts of both coincide. Devices that share
 /// samples are in process groups of their own, with those of the other group that stand at the same grouping.
-Grouping transfer_place(const DeviceList& from, const DeviceList& to, int64_t sharers, const Cluster& cluster,
+Grouping transfer_place(const DeviceList& from, const DeviceList& to, int64_t tp, const Cluster& cluster,
                         size_t devices) {
   Grouping grouping;
   grouping.transfer = true;
   grouping.of_member.assign(devices, -1);
   grouping.of_receiver.assign(devices, -1);
-  const auto senders = static_cast<int64_t>(from.size()) / sharers,
-             receivers = static_cast<int64_t>(to.size()) / sharers;
+  const auto senders = static_cast<int64_t>(from.size()) / tp, receivers = static_cast<int64_t>(to.size()) / tp;
   const int64_t samples = senders * receivers, span = std::lcm(senders, receivers);
-  grouping.groups.resize(static_cast<size_t>(samples / span * sharers));
+  grouping.groups.resize(static_cast<size_t>(samples / span * tp));
   const auto group_of = [&](int64_t position, int64_t others) {
-    return static_cast<size_t>(position / sharers * others / span * sharers + position % sharers);
+    return static_cast<size_t>(position / tp * others / span * tp + position % tp);
   };
-  for (int64_t i = 0; i < senders * sharers; ++i) {
+  for (int64_t i = 0; i < senders * tp; ++i) {
     const size_t group = group_of(i, receivers);
     const int device = from[static_cast<size_t>(i)];
     grouping.groups[group].members.push_back(device);
     grouping.of_member[static_cast<size_t>(device)] = static_cast<int>(group);
-    for (const TransferPiece& piece :
-         transfer_pieces(static_cast<int>(i), from, to, samples, static_cast<int>(sharers))) {
+    for (const TransferPiece& piece : transfer_pieces(static_cast<int>(i), from, to, samples, static_cast<int>(tp))) {
       const int level = piece.peer == device ? -1 : common_level(cluster, device, piece.peer);
       grouping.groups[group].pieces.push_back(
           {device, piece.peer, level, static_cast<double>(piece.samples) / static_cast<double>(senders)});
     }
   }
-  for (int64_t i = 0; i < receivers * sharers; ++i) {
+  for (int64_t i = 0; i < receivers * tp; ++i) {
     const size_t group = group_of(i, senders);
     grouping.groups[group].receivers.push_back(to[static_cast<size_t>(i)]);
     grouping.of_receiver[static_cast<size_t>(to[static_cast<size_t>(i)])] = static_cast<int>(group);
@@ -67,10 +65,10 @@ Groupings find_groupings(const Plan& plan, const Cluster& cluster) {
     const auto key = c.transfer ? std::pair(c.from, c.to) : std::pair(-1, c.over);
     const auto [found, fresh] = index.try_emplace(key, static_cast<int>(groupings.all.size()));
     if (fresh)
-      groupings.all.push_back(
-          c.transfer ? transfer_place(plan.groups[static_cast<size_t>(c.from)], plan.groups[static_cast<size_t>(c.to)],
-                                      plan.sharers, cluster, devices)
-                     : collective_place(plan.partitions[static_cast<size_t>(c.over)], cluster, devices));
+      groupings.all.push_back(c.transfer
+                                  ? transfer_place(plan.groups[static_cast<size_t>(c.from)],
+                                                   plan.groups[static_cast<size_t>(c.to)], plan.tp, cluster, devices)
+                                  : collective_place(plan.partitions[static_cast<size_t>(c.over)], cluster, devices));
     groupings.of_communication.push_back(found->second);
   }
   return groupings;

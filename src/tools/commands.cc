@@ -20,6 +20,7 @@
 #include "plan/plan_text.h"
 #include "schedule/load_schedule.h"
 #include "schedule/schedule_text.h"
+#include "schedule/shard_target.h"
 #include "schedule/timelines/as_schedule.h"
 #include "schedule/timelines/load_timeline.h"
 
@@ -94,12 +95,13 @@ Use use_of(const Schedule& schedule, const std::string& file) {
   return use;
 }
 
-/// What the schedule cuts is told apart.
-LayerForm form_for(const Schedule& schedule) {
+/// What tensor parallelism divides has chunks of its own.
+LayerForm form_for(const Schedule& schedule, const ModelGraph& blocks) {
   LayerForm form = LayerForm::Blocks;
   for (const Directive& directive : schedule.directives)
-    if (const auto* cut = std::get_if<Cut>(&directive.body))
-      form = std::max(form, cut->vocabulary ? LayerForm::CutVocabulary : LayerForm::Cut);
+    if (const auto* shard = std::get_if<Shard>(&directive.body);
+        shard && !divides_experts(*shard, annotated_parts(blocks)))
+      form = std::max(form, shard->vocabulary ? LayerForm::ShardedVocabulary : LayerForm::Sharded);
   return form;
 }
 
@@ -142,7 +144,10 @@ Result<CompiledInput> compile_input(const CompileInput& input, const CompileOpti
   CompileOptions options = given;
   CompiledInput out;
   PIPER_TRY(const Schedule schedule, load_input_schedule(input));
-  PIPER_TRY(ModelGraph model, load_model(input.model, input.step, form_for(schedule)));
+  PIPER_TRY(ModelGraph model, load_model(input.model, input.step));
+  if (const LayerForm form = form_for(schedule, model); form != LayerForm::Blocks) {
+    PIPER_TRY(model, load_model(input.model, input.step, form));
+  }
   PIPER_TRY(out.cluster, load_input_cluster(input));
   options.cluster = without_limits(out.cluster);
   if (!input.costs.empty()) {

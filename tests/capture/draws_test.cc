@@ -45,10 +45,10 @@ const std::vector<std::pair<Drawing, at::ScalarType>>& drawings() {
 /// Draws what a device has of [samples, 4 heads, 5, 7].
 struct Place {
   int64_t first_sample = 0, samples = 6;
-  Division parts = {}, part = {0, 0};
+  ShardCounts parts = {}, part = {0, 0};
 
   void fill(const Tensor& into, const Drawing& drawing, uint64_t step_seed = 3, int call = 2) const {
-    const Drawn drawn{{{{samples, Mark::Sample}}, {{4, Mark::Cut}}, {{5, Mark::Plain}}, {{7, Mark::Plain}}}};
+    const Drawn drawn{{{{samples, Mark::Sample}}, {{4, Mark::Sharded}}, {{5, Mark::Plain}}, {{7, Mark::Plain}}}};
     const DrawSite site(call, drawn, parts, part);
     std::vector<uint64_t> words;
     site.add_words({step_seed, first_sample}, words);
@@ -80,15 +80,15 @@ TEST(Draws, APartIsThatOfTheWhole) {
 
 TEST(Draws, SlotsOfSeveralSlicesAreThoseOfEach) {
   const Drawing drawing{Distribution::Uniform, 0, 1};
-  const auto slots = [&](Division parts, Division part, std::vector<int64_t> gathered, int64_t first) {
+  const auto slots = [&](ShardCounts parts, ShardCounts part, std::vector<int64_t> gathered, int64_t first) {
     Drawn drawn{{{{4, Mark::Plain}}, {{3, Mark::Plain}}, {{5, Mark::Plain}}}, true};
     TensorLabels labels;
-    labels.dims = {{{4, Mark::Divided}}, {{3, Mark::Gathered}}, {{5, Mark::Plain}}};
+    labels.dims = {{{4, Mark::Expert}}, {{3, Mark::Capacity}}, {{5, Mark::Plain}}};
     EXPECT_TRUE(refine(drawn, labels));
     const DrawSite site(0, drawn, parts, part);
     std::vector<uint64_t> words;
     site.add_words({7, first, std::move(gathered)}, words);
-    const Tensor out = at::empty({4 / parts.layout, 3 * parts.layout, 5}, at::kDouble);
+    const Tensor out = at::empty({4 / parts.experts, 3 * parts.experts, 5}, at::kDouble);
     draw_into(out.view(site.sizes), drawing, site.start, site.steps,
               at::from_blob(words.data(), {static_cast<int64_t>(words.size())}, at::kLong));
     return out;
@@ -108,12 +108,12 @@ TEST(Draws, LabelsThatTakeSamplesApartAreRefused) {
     with.dims = {std::move(labels)};
     return refine(of, with);
   };
-  EXPECT_TRUE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{4, Mark::Plain}, {6, Mark::Cut}}));
-  EXPECT_TRUE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{8, Mark::Plain}, {3, Mark::Cut}}));
-  EXPECT_TRUE(fits({{3, Mark::Plain}, {4, Mark::Sample}}, {{3, Mark::Cut}, {4, Mark::Plain}}));
-  EXPECT_TRUE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{24, Mark::Gathered}}));
-  EXPECT_FALSE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{2, Mark::Cut}, {12, Mark::Plain}}));
-  EXPECT_FALSE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{24, Mark::Cut}}));
+  EXPECT_TRUE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{4, Mark::Plain}, {6, Mark::Sharded}}));
+  EXPECT_TRUE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{8, Mark::Plain}, {3, Mark::Sharded}}));
+  EXPECT_TRUE(fits({{3, Mark::Plain}, {4, Mark::Sample}}, {{3, Mark::Sharded}, {4, Mark::Plain}}));
+  EXPECT_TRUE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{24, Mark::Capacity}}));
+  EXPECT_FALSE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{2, Mark::Sharded}, {12, Mark::Plain}}));
+  EXPECT_FALSE(fits({{4, Mark::Sample}, {6, Mark::Plain}}, {{24, Mark::Sharded}}));
 }
 
 /// Of two columns of numbers.

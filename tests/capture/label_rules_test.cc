@@ -27,7 +27,7 @@ class RandomGraph {
     for (; seeds > 0; --seeds) {
       std::vector<Factors>& dims = out.tensors[static_cast<size_t>(below(count()))].dims;
       for (Factor& factor : dims[static_cast<size_t>(below(static_cast<int64_t>(dims.size())))])
-        factor.mark = Mark::Cut;
+        factor.mark = Mark::Sharded;
     }
     return out;
   }
@@ -193,7 +193,7 @@ std::string shown(const Factors& dim) {
 /// Queries, keys and values of one projection: four heads, two and two.
 TEST(DimensionLabels, OfBlocksAreThoseOfTheirParts) {
   Factor left, right;
-  Factors whole = factors({{64, Mark::Unknown}}), query = factors({{4, Mark::Cut}, {8, Mark::Plain}}),
+  Factors whole = factors({{64, Mark::Unknown}}), query = factors({{4, Mark::Sharded}, {8, Mark::Plain}}),
           key = factors({{16, Mark::Unknown}}), value = key;
   for (int turn = 0; turn < 2; ++turn) {
     unify_block(whole, query, 0, &left, &right);
@@ -217,13 +217,14 @@ TEST(DimensionLabels, OfBlocksAreThoseOfTheirParts) {
 /// Two queries share each key: the factors of a block are its own.
 TEST(DimensionLabels, OfBlocksMayDifferInside) {
   Factor left, right;
-  Factors whole = factors({{64, Mark::Unknown}}), query = factors({{2, Mark::Cut}, {2, Mark::Plain}, {8, Mark::Plain}}),
+  Factors whole = factors({{64, Mark::Unknown}}),
+          query = factors({{2, Mark::Sharded}, {2, Mark::Plain}, {8, Mark::Plain}}),
           key = factors({{2, Mark::Unknown}, {8, Mark::Unknown}});
   unify_block(whole, query, 0, &left, &right);
   unify_block(whole, key, 32, &left, &right);
   EXPECT_EQ(shown(whole), "[T32|16|16]");
   EXPECT_EQ(shown(key), "[T2*8]");
-  Factors fused = factors({{64, Mark::Unknown}}), two = factors({{2, Mark::Plain}, {16, Mark::Cut}});
+  Factors fused = factors({{64, Mark::Unknown}}), two = factors({{2, Mark::Plain}, {16, Mark::Sharded}});
   unify_block(fused, two, 32, &left, &right);
   EXPECT_EQ(shown(fused), "[T32|16|16]");
 }
@@ -231,7 +232,7 @@ TEST(DimensionLabels, OfBlocksMayDifferInside) {
 /// Equal blocks are a factor of their own, however that became known.
 TEST(DimensionLabels, OfEqualBlocksAreAFactor) {
   Factor left, right;
-  Factors whole = factors({{32, Mark::Unknown}}), gate = factors({{16, Mark::Cut}}),
+  Factors whole = factors({{32, Mark::Unknown}}), gate = factors({{16, Mark::Sharded}}),
           up = factors({{16, Mark::Unknown}});
   unify_block(whole, gate, 0, &left, &right);
   unify_block(whole, up, 16, &left, &right);
@@ -247,8 +248,8 @@ TEST(DimensionLabels, OfEqualBlocksAreAFactor) {
 
 TEST(DimensionLabels, OfAPartThatCutsThroughAreRefused) {
   Factor left, right;
-  Factors whole = factors({{4, Mark::Cut}, {8, Mark::Plain}}), part = factors({{20, Mark::Unknown}});
-  EXPECT_EQ(unify_block(whole, part, 0, &left, &right), Match::Cut);
+  Factors whole = factors({{4, Mark::Sharded}, {8, Mark::Plain}}), part = factors({{20, Mark::Unknown}});
+  EXPECT_EQ(unify_block(whole, part, 0, &left, &right), Match::Straddles);
   Factors plain = factors({{4, Mark::Plain}, {8, Mark::Plain}});
   EXPECT_EQ(unify_block(plain, part, 0, &left, &right), Match::Same);
   Factors one = factors({{8, Mark::Unknown}});  // all of it on one device

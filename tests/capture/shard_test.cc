@@ -40,7 +40,7 @@ class Devices {
     const bool inside = inside_.contains(c);
     for (const ValueId value : work->reads)
       if (inside != made_inside_.contains(value)) exchange(value, inside);
-    auto program = captured_.program(ChunkId(c), pass, 1, inside ? Division{n_} : Division{});
+    auto program = captured_.program(ChunkId(c), pass, 1, inside ? ShardCounts{n_} : ShardCounts{});
     if (!program) throw std::runtime_error(render(program.error()));
     for (int64_t r = 0; r < n_; ++r) run_on(r, *work, inside, *program);
   }
@@ -84,7 +84,7 @@ class Devices {
     std::vector<Values>&from = in ? values_ : local_, &to = in ? local_ : values_;
     if (to[0].contains(value)) return;
     const int64_t expert = dim_of(value, "expert"), capacity = dim_of(value, "capacity");
-    auto form = captured_.form(value, 1, in ? Division{n_} : Division{});
+    auto form = captured_.form(value, 1, in ? ShardCounts{n_} : ShardCounts{});
     if (!form) throw std::runtime_error(render(form.error()));
     for (int64_t r = 0; r < n_; ++r) {
       std::vector<at::Tensor> pieces;

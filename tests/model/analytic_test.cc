@@ -226,7 +226,7 @@ TEST(Analytic, PartsOfACutAddUp) {
       for (const Parameter& parameter : model.parameters) sum += elements(parameter.shape, 0);
       return sum;
     };
-    for (const LayerForm form : {LayerForm::Cut, LayerForm::CutVocabulary}) {
+    for (const LayerForm form : {LayerForm::Sharded, LayerForm::ShardedVocabulary}) {
       auto parts = analytic_model(config, step, form);
       ASSERT_TRUE(parts) << render(parts.error());
       EXPECT_TRUE(*parse_model(make_source(std::string(name), print(*parts))) == *parts);
@@ -234,10 +234,11 @@ TEST(Analytic, PartsOfACutAddUp) {
       for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) EXPECT_EQ(flops(*parts, pass), flops(whole, pass));
       for (const Parameter& parameter : parts->parameters)
         if (parameter.name == "embed.weight" || parameter.name == "head.weight") {
-          EXPECT_EQ(labelled(parameter.shape, "cut") != nullptr, form == LayerForm::CutVocabulary) << parameter.name;
+          EXPECT_EQ(labelled(parameter.shape, tp_label) != nullptr, form == LayerForm::ShardedVocabulary)
+              << parameter.name;
         } else if (parameter.name.find("experts.") != std::string::npos ||
                    parameter.name.find("shared_") != std::string::npos) {
-          EXPECT_TRUE(labelled(parameter.shape, "cut")) << parameter.name;  // none has a bias
+          EXPECT_TRUE(labelled(parameter.shape, tp_label)) << parameter.name;  // none has a bias
         }
     }
   }

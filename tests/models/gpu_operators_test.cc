@@ -23,7 +23,7 @@ using testing::Not;
 using Counts = std::map<std::string, int>;
 
 CapturedModel captured_for(c10::Device target, const std::string& more, const std::string& weights,
-                           const std::vector<CutSeed>& cuts = {}, int layers = 1, bool sequence = false) {
+                           const std::vector<ShardSeed>& cuts = {}, int layers = 1, bool sequence = false) {
   const std::string text = "[model]\nhidden = 32\nheads = 4\nvocab = 64\nseq = 16\n" +
                            fmt::format("layers = {}\n", layers) + more + "[step]\nbatch = 2\nweights = \"" + weights +
                            "\"\ngradients = \"float32\"\n";
@@ -34,8 +34,7 @@ CapturedModel captured_for(c10::Device target, const std::string& more, const st
   options.target = target;
   options.measure_operators = false;
   options.samples = {2};
-  options.cuts = cuts;
-  options.sequence = sequence;
+  options.tensor_parallel = [&](const auto&) { return TensorParallel{cuts, sequence}; };
   auto out = capture(model.meta, options);
   if (!out) throw std::runtime_error(render(out.error()));
   return *std::move(out);
@@ -71,7 +70,7 @@ TEST(GpuOperators, NormsAndAttentionAreOneOperatorEach) {
 
 /// What is cut, and which chunks treat tokens alone, is the same as on a processor.
 TEST(GpuOperators, AreCutAsOnAProcessor) {
-  const std::vector<CutSeed> cuts = {{"*.attention.out.weight", 1}};
+  const std::vector<ShardSeed> cuts = {{"*.attention.out.weight", 1}};
   const std::string mixture = "arch = \"qwen3-moe\"\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n";
   for (const std::string& kind : {llama_model, gpt, llama_model + "kv_heads = 1\ntie_embeddings = true\n",
                                   mixture + "kv_heads = 1\n", llama_model + "dropout = true\ndropout_rate = 0.2\n"})
@@ -80,7 +79,7 @@ TEST(GpuOperators, AreCutAsOnAProcessor) {
       const auto chunks = [&](c10::Device target) {
         std::vector<std::pair<std::string, bool>> out;
         const CapturedModel model = captured_for(target, kind, weights, cuts, 2, sequence);
-        for (const Chunk& chunk : model.graph()->chunks) out.emplace_back(chunk.name, chunk.sliced);
+        for (const Chunk& chunk : model.graph()->chunks) out.emplace_back(chunk.name, chunk.sequence_sharded);
         return out;
       };
       EXPECT_EQ(chunks({c10::kCUDA, 0}), chunks(c10::kCPU)) << kind << weights;

@@ -148,17 +148,17 @@ TEST(MemoryOracle, ActivationsOfALayer) {
     };
     const std::string one = "devices(1)\nplace({}, devices=[0])\n", selective = "recompute({core=*})\n";
     expect(10, one, LayerForm::Blocks);
-    expect(10, one, LayerForm::Cut);
+    expect(10, one, LayerForm::Sharded);
     expect(15, one + "recompute({layer=*})\n", LayerForm::Blocks);
-    const std::string cut = fmt::format("mesh(tp={})\nplace({{}}, mesh={{}})\ncut({{layer=*}}, along=tp", rows[r][4]);
-    expect(11, cut + ")\n", LayerForm::Cut);
-    expect(12, cut + ", sequence=on, regather=on)\n", LayerForm::Cut);
-    expect(13, cut + ")\n" + selective, LayerForm::Cut);
-    expect(14, cut + ", sequence=on, regather=on)\n" + selective, LayerForm::Cut);
+    const std::string cut = fmt::format("mesh(tp={})\nplace({{}}, mesh={{}})\nshard({{layer=*}}, along=tp", rows[r][4]);
+    expect(11, cut + ")\n", LayerForm::Sharded);
+    expect(12, cut + ", sequence=on, regather=on)\n", LayerForm::Sharded);
+    expect(13, cut + ")\n" + selective, LayerForm::Sharded);
+    expect(14, cut + ", sequence=on, regather=on)\n" + selective, LayerForm::Sharded);
     const std::string all =
-        fmt::format("mesh(tp={})\nplace({{}}, mesh={{}})\ncut({{}}, along=tp, vocabulary=on", rows[r][4]);
-    expect(11, all + ")\n", LayerForm::CutVocabulary);
-    expect(12, all + ", sequence=on, regather=on)\n", LayerForm::CutVocabulary);
+        fmt::format("mesh(tp={})\nplace({{}}, mesh={{}})\nshard({{}}, along=tp, vocabulary=on", rows[r][4]);
+    expect(11, all + ")\n", LayerForm::ShardedVocabulary);
+    expect(12, all + ", sequence=on, regather=on)\n", LayerForm::ShardedVocabulary);
   }
 }
 

@@ -12,8 +12,8 @@ void add(Sum& to, const Sum& from) {
 }
 
 OpKind kind_of(CollectiveKind kind) {
-  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll,
-                              OpKind::ReducePieces, OpKind::TakePart};
+  constexpr OpKind kinds[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather,
+                              OpKind::AllToAll,  OpKind::ReducePieces,  OpKind::LocalSlice};
   return kinds[static_cast<int>(kind)];
 }
 
@@ -169,7 +169,7 @@ void BucketOperations::combine_gradients(NodeId id, const Collective& collective
       gather_gradients(id, bucket, members);
       break;
     case CollectiveKind::AllToAll:
-    case CollectiveKind::TakePart:
+    case CollectiveKind::LocalSlice:
       machine_.fault("gradients are not exchanged");
       break;
   }

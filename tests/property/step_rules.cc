@@ -23,8 +23,8 @@ int StepRules::position(GroupId group, int device) const {
   return static_cast<int>(std::find(devices.begin(), devices.end(), device) - devices.begin());
 }
 
-std::optional<PartitionId> StepRules::layout(ChunkId chunk, GroupId group) const {
-  return dag_.residence(chunk, group).layout;
+std::optional<PartitionId> StepRules::experts(ChunkId chunk, GroupId group) const {
+  return dag_.residence(chunk, group).expert_group();
 }
 
 int StepRules::index_in_part(PartitionId over, int device) const {
@@ -35,7 +35,7 @@ int StepRules::index_in_part(PartitionId over, int device) const {
 }
 
 std::vector<Samples> StepRules::slots(const Node& compute, int device) const {
-  const auto over = layout(compute.tags.chunk, compute.group);
+  const auto over = experts(compute.tags.chunk, compute.group);
   if (!over) return {cut(compute.tags.slice, compute.group, position(compute.group, device))};
   const Partition& partition = dag_.groups[*over];
   const auto self = std::find(partition.members.begin(), partition.members.end(), device);
@@ -47,9 +47,9 @@ std::vector<Samples> StepRules::slots(const Node& compute, int device) const {
 }
 
 Tensor StepRules::tensor(const Node& compute, int device, ValueId id) const {
-  const Dim* expert = labelled((*dag_.model)[id].shape, divided_label);
+  const Dim* expert = labelled((*dag_.model)[id].shape, expert_label);
   Tensor out{id, 0, expert ? expert->size : 0, slots(compute, device)};
-  if (const auto over = layout(compute.tags.chunk, compute.group); over && expert) {
+  if (const auto over = experts(compute.tags.chunk, compute.group); over && expert) {
     out.experts /= dag_.groups[*over].part_size;
     out.first_expert = index_in_part(*over, device) * out.experts;
   }
@@ -58,8 +58,8 @@ Tensor StepRules::tensor(const Node& compute, int device, ValueId id) const {
 
 Sum StepRules::contributions(const Node& compute, int device, ParameterId parameter) const {
   Sum out;
-  const auto over = layout(compute.tags.chunk, compute.group);
-  const bool divided = over && labelled((*dag_.model)[parameter].shape, divided_label);
+  const auto over = experts(compute.tags.chunk, compute.group);
+  const bool divided = over && labelled((*dag_.model)[parameter].shape, expert_label);
   // where the region is cut and the parameter is not, every device adds what its own experts say
   const int block = over && !divided ? index_in_part(*over, device) : 0;
   for (const Samples& samples : slots(compute, device))
@@ -78,11 +78,11 @@ int StepRules::block(BucketId bucket, int device) const {
   if (!here) return -1;
   for (size_t c = 0; c < dag_.model->chunks.size(); ++c)
     for (const Residence& residence : dag_.residences[c]) {
-      if (residence.group != here->group || !residence.layout) continue;
+      if (residence.group != here->group || !residence.expert_group()) continue;
       for (const auto& work : dag_.model->chunks[c].work)
         for (const ParameterId p : work ? work->parameters : std::vector<ParameterId>{})
-          if (bucket_of(p) == bucket && labelled((*dag_.model)[p].shape, divided_label))
-            return index_in_part(*residence.layout, device);
+          if (bucket_of(p) == bucket && labelled((*dag_.model)[p].shape, expert_label))
+            return index_in_part(*residence.expert_group(), device);
     }
   return 0;
 }
@@ -135,9 +135,9 @@ void StepRules::make_complete() {
 }
 
 void StepRules::add_complete(const Node& node) {
-  const auto over = layout(node.tags.chunk, node.group);
+  const auto over = experts(node.tags.chunk, node.group);
   for (const ParameterId p : work_of(dag_, node).gradients) {
-    const bool divided = over && labelled((*dag_.model)[p].shape, divided_label);
+    const bool divided = over && labelled((*dag_.model)[p].shape, expert_label);
     const int blocks = over && !divided ? dag_.groups[*over].part_size : 1;
     for (int position = 0; position < dag_.groups[node.group].size(); ++position)
       for (int block = 0; block < blocks; ++block)

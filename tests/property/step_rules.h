@@ -45,7 +45,7 @@ class StepRules {
  private:
   /// Whose samples a computation works on: its own, or in a sharded region those of all devices of its part.
   std::vector<Samples> slots(const Node& compute, int device) const;
-  std::optional<PartitionId> layout(ChunkId chunk, GroupId group) const;
+  std::optional<PartitionId> experts(ChunkId chunk, GroupId group) const;
   int64_t divided(BucketId bucket) const;
   void make_pieces();
   void make_complete();

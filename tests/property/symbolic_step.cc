@@ -169,7 +169,7 @@ class Step {
         ops.push_back(&machine_.take(device, OpKind::AllToAll, id));
         before.push_back(sent(id, device, *ops.back(), collective.item.value_id()));
       }
-      const Dim* expert = labelled((*dag_.model)[collective.item.value_id()].shape, divided_label);
+      const Dim* expert = labelled((*dag_.model)[collective.item.value_id()].shape, expert_label);
       const bool enters = expert && before[0].experts == expert->size;
       for (size_t j = 0; j < members.size(); ++j)
         deliver(members[j], *ops[j], enters ? dispatched(before, j) : combined(id, before, j));

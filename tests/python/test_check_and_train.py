@@ -83,7 +83,7 @@ def test_idle_devices(tmp_path, devices, used, options):
     assert code == 0 and f"note: {devices - 1} of {devices} devices have nothing to compute" in output
 
 
-CUT = "mesh(tp=2)\nplace({}, mesh={})\ncut({layer=*}, along=tp%s)\n"
+CUT = "mesh(tp=2)\nplace({}, mesh={})\nshard({layer=*}, along=tp%s)\n"
 
 
 @pytest.mark.parametrize("schedule", [

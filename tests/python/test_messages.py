@@ -194,11 +194,11 @@ def test_plain_means_are_not(loss):
 # Schedules
 
 def test_cut_takes_the_words_of_the_text_form_too():
-    texts = [piper.Schedule().mesh(tp=2).place({}, mesh={}).cut({}, along="tp", sequence=on, vocabulary=off).text()
+    texts = [piper.Schedule().mesh(tp=2).place({}, mesh={}).shard({}, along="tp", sequence=on, vocabulary=off).text()
              for on, off in ((True, False), ("on", "off"))]
     assert texts[0] == texts[1] and "sequence=on" in texts[0] and "vocabulary" not in texts[0]
     with pytest.raises(piper.ScheduleError, match="sequence is 'yes'") as caught:
-        piper.Schedule().mesh(tp=2).cut({}, along="tp", sequence="yes")
+        piper.Schedule().mesh(tp=2).shard({}, along="tp", sequence="yes")
     assert caught.value.code == "E105"
 
 

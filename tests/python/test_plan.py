@@ -82,9 +82,9 @@ def test_compare(graph):
 
 
 def test_analytic_models_are_cut():
-    model = piper.load_model("analytic:qwen3-0.6b", batch=4, sequence=128, cut=True)
-    schedule = piper.Schedule().mesh(tp=4).place({}, mesh={}).cut({"layer": "*"}, along="tp", sequence=True, regather=True)
-    assert "cut({layer=*}, along=tp, sequence=on, regather=on)" in str(schedule)
+    model = piper.load_model("analytic:qwen3-0.6b", batch=4, sequence=128, tensor_parallel=True)
+    schedule = piper.Schedule().mesh(tp=4).place({}, mesh={}).shard({"layer": "*"}, along="tp", sequence=True, regather=True)
+    assert "shard({layer=*}, along=tp, sequence=on, regather=on)" in str(schedule)
     assert "reduce_scatter.layer.0.mlp.down.out" in piper.compile(model, schedule).explain("layer.0.mlp.F")
 
 

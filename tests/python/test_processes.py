@@ -84,7 +84,7 @@ def schedules():
     return {
         "pipeline": piper.schedules.one_f_one_b(ranks=2, microbatches=4),
         "replicas": piper.Schedule().mesh(dp=2).split(2).place({}, mesh={}).replicate({}, along="dp"),
-        "cut": piper.Schedule().mesh(tp=2).split(2).place({}, mesh={}).cut({"layer": "*"}, along="tp", parameters="*.down.weight: 1"),
+        "cut": piper.Schedule().mesh(tp=2).split(2).place({}, mesh={}).shard({"layer": "*"}, along="tp", parameters="*.down.weight: 1"),
         "both, zero 2": piper.schedules.dualpipev(ranks=2, microbatches=4, replicas=2, zero=2),
     }
 

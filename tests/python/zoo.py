@@ -100,7 +100,7 @@ OTHERS = {
     "audio-spectrogram-transformer": dict(max_length=32, frequency_stride=4, time_stride=4),
 } | dict.fromkeys(("wav2vec2", "hubert", "wavlm"), SPEECH) | dict.fromkeys(("t5", "longt5"), dict(decoder_start_token_id=0))
 
-# Where names are not known to `cut`: the way out that E317 names, for the inner width of the layers.
+# Where names are not known to `shard`: the way out that E317 names, for the inner width of the layers.
 CUTS = {"phi": "*.fc2.weight: 1", "opt": "*.fc2.weight: 1", "gptj": "*.fc_out.weight: 1", "gpt_neox": "*.dense_4h_to_h.weight: 1",
         "bloom": "*.dense_4h_to_h.weight: 1", "olmo2": "*.down_proj.weight: 1", "starcoder2": "*.mlp.c_proj.weight: 1",
         "gpt_bigcode": "*.mlp.c_proj.weight: 1", "falcon": "*.dense_4h_to_h.weight: 1"}
@@ -122,7 +122,7 @@ def ways():
         "1F1B": piper.schedules.one_f_one_b(ranks=2, microbatches=SLICES),
         "DualPipeV": piper.schedules.dualpipev(ranks=2, microbatches=SLICES),
         "ZeRO 3": _mesh(dp=2).replicate({}, along="dp", zero=3),
-        "tp 2": _mesh(tp=2).cut({"layer": "*"}, along="tp"),
+        "tp 2": _mesh(tp=2).shard({"layer": "*"}, along="tp"),
         "ep 2": _mesh(dp=2).replicate({}, along="dp", zero=1).shard({"experts": "*"}, along="dp"),
     }
 
@@ -258,7 +258,7 @@ def results(animal):
         out = {way: run(animal, graph, schedule, reference) for way, schedule in ways().items() if applies(animal, way)}
         if (problem := refusal(out.get("tp 2", ""))) and problem.code == "E317" and animal.name in CUTS:
             animal.notes.append("named")
-            schedule = _mesh(tp=2).cut({"layer": "*"}, along="tp", parameters=CUTS[animal.name])
+            schedule = _mesh(tp=2).shard({"layer": "*"}, along="tp", parameters=CUTS[animal.name])
             out["tp 2"] = run(animal, graph, schedule, reference)
         return out
 
@@ -316,13 +316,13 @@ Tiny configurations of transformers' families and models of our own (`tests/pyth
 these schedules and compared with plain PyTorch: loss and every gradient within 1e-5. Nothing of a model is rewritten. The page is
 written by `tests/python/zoo.py --write`; tests run it again, some of it in every `make test`.
 
-- **1F1B**, **DualPipeV**: two pipeline ranks, four microbatches. **ZeRO 3**: two replicas. **tp 2**: `cut` of all layers along what is
+- **1F1B**, **DualPipeV**: two pipeline ranks, four microbatches. **ZeRO 3**: two replicas. **tp 2**: `shard` of all layers along what is
   known of their names, for text models. **ep 2**: `shard` of the experts among two replicas, where there are some.
 - *right*: the same numbers. A code: refused before anything ran. Empty: does not apply.
 - Ways out: what a refusal names and was done. *frozen*: parameters that get no gradient, `requires_grad_(False)` (E608). *slots*:
   `piper.integrations.transformers.use(model, attention=False)` in the place of a loop over experts (E601). *batched*:
-  `model.set_experts_implementation("batched_mm")`, where these experts are not like others. *named*: a parameter to cut by,
-  `cut(..., parameters="*.fc2.weight: 1")` (E317)."""
+  `model.set_experts_implementation("batched_mm")`, where these experts are not like others. *named*: a parameter to shard by,
+  `shard(..., parameters="*.fc2.weight: 1")` (E317)."""
 
 
 def main():

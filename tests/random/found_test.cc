@@ -60,8 +60,9 @@ TEST(Found, RankWhoseDevicesStandInAnotherOrder) {
 
 /// Which is a dimension of size 1 that still has a number.
 TEST(Found, DropoutUnderACutInSlicesOfOneSample) {
-  Case c = small({"mesh(tp=2)", "split(batch, parts=8, as=mb)", "place({}, mesh={})", "cut({layer=*}, along=tp)"});
-  c.model = {"arch = \"gpt\"", "hidden = 16", "heads = 4", "vocab = 32", "seq = 4", "ffn = 12", "dropout = true", "layers = 2"};
+  Case c = small({"mesh(tp=2)", "split(batch, parts=8, as=mb)", "place({}, mesh={})", "shard({layer=*}, along=tp)"});
+  c.model = {"arch = \"gpt\"", "hidden = 16", "heads = 4",      "vocab = 32",
+             "seq = 4",        "ffn = 12",    "dropout = true", "layers = 2"};
   expect_equal(c);
 }
 

@@ -184,7 +184,7 @@ class CaseWriter {
     if (vocabulary) more += ", vocabulary=on";
     if (sequence) more += random_.percent(40) ? ", sequence=on, regather=on" : ", sequence=on";
     if (!vocabulary && random_.percent(15)) more += ", parameters=\"" + parameters() + "\"";
-    add("cut({{{}}}, along=tp{}{})", what, more, stream("stream"));
+    add("shard({{{}}}, along=tp{}{})", what, more, stream("stream"));
   }
 
   /// Of attention, of the feed-forward layer, or of both; by names that all or some models have.

@@ -45,7 +45,9 @@ TEST(Builder, EveryOption) {
       .replicate(everything(), on_each({{0, 1}, {2, 3}}),
                  {.zero = 3, .bucket = 1'000'000, .gather_stream = "g", .reduce_stream = "r", .release = Release::Pass})
       .replicate(everything(), along("edp", "ep"), {.release = Release::Step})
-      .shard(where("experts"), along("ep"), "all_to_all")
+      .shard(where("experts"), along("ep"), {.stream = "all_to_all"})
+      .shard(where("layer"), along("tp"),
+             {.parameters = {{"*.wo", 1}}, .vocabulary = true, .sequence = true, .regather = true})
       .recompute(where("layer"))
       .prefetch(everything().comm("gather"), 2)
       .prefetch_all(everything().comm("gather"))
@@ -63,6 +65,7 @@ TEST(Builder, EveryOption) {
       "replicate({}, devices=[0, 1] | [2, 3], zero=3, bucket=1MB, gather_stream=g, reduce_stream=r, release=pass)\n"
       "replicate({}, along=[edp, ep], zero=0, release=step)\n"
       "shard({experts=*}, along=ep, stream=all_to_all)\n"
+      "shard({layer=*}, along=tp, parameters=\"*.wo: 1\", vocabulary=on, sequence=on, regather=on)\n"
       "recompute({layer=*})\n"
       "prefetch({comm=gather}, distance=2)\n"
       "prefetch({comm=gather}, distance=all)\n"

@@ -10,8 +10,8 @@
 #include "schedule/schedule_text.h"
 #include "train/loop/diff/diff_training.h"
 #include "train_loop/combination.h"
-#include "train_loop/cut_cases.h"
 #include "train_loop/diffed.h"
+#include "train_loop/tp_cases.h"
 #include "train_loop/wrappers.h"
 
 namespace piper {
@@ -69,13 +69,13 @@ TEST(Diff, ComparesGroupsOfDifferentSize) {
 
 /// Every collective of values and gradients is the first that is named, if it is left out.
 TEST(Diff, NamesEveryCollectiveThatIsLeftOut) {
-  const std::string experts = "replicate({}, along=ep, zero=1)\nshard({experts=*}, along=ep)\n" + cut;
+  const std::string experts = "replicate({}, along=ep, zero=1)\nshard({experts=*}, along=ep)\n" + tensor_parallel;
   for (const auto& [model, directives] :
        {std::pair<std::string, std::string>{"one_key", vocabulary}, {"reference", everything}, {"mixture", experts}}) {
     SCOPED_TRACE(model + "\n" + directives);
     const int slices = directives == experts ? 2 : 1;
-    const CutCase c{model, model, 2 * slices, slices, fmt::format("mesh(ep={}, tp=2)\n", slices) + whole + directives,
-                    1};
+    const TpCase c{model, model, 2 * slices, slices, fmt::format("mesh(ep={}, tp=2)\n", slices) + whole + directives,
+                   1};
     const TrainableModel trained = model_of(c, 2);
     const PreparedTraining training = prepared(trained, c.text());
     TrainSettings once = settings(c);
@@ -85,7 +85,7 @@ TEST(Diff, NamesEveryCollectiveThatIsLeftOut) {
     EXPECT_THAT(right.not_compared, IsEmpty()) << print(right);
     const PlanTemplate& program = training.plan->templates[0];
     for (const PlannedOp& op : program.ops) {
-      if (op.communication < 0 || op.kind == OpKind::TakePart) continue;
+      if (op.communication < 0 || op.kind == OpKind::LocalSlice) continue;
       const Category of = program.buffers[static_cast<size_t>(op.writes[0])].category;
       if (of != Category::Activations && of != Category::Gradients) continue;
       TrainSettings faulty = once;
@@ -224,7 +224,7 @@ TEST(Diff, ComparesTwoSchedules) {
   const std::string two = "mesh(pp=2, dp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, along=pp, stages=2)\n";
   const std::string cut_two =
       "mesh(dp=2, tp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\n"
-      "replicate({}, along=dp, zero=2)\ncut({layer=*}, along=tp, sequence=on)\n";
+      "replicate({}, along=dp, zero=2)\nshard({layer=*}, along=tp, sequence=on)\n";
   auto report = against(two + "replicate({}, along=dp, zero=1)\n", two + "replicate({}, along=dp, zero=3)\n");
   ASSERT_TRUE(report) << render(report.error());
   EXPECT_TRUE(report->equal()) << print(*report);
@@ -253,7 +253,7 @@ TEST(Diff, GradientsOfWholeParametersInTheSecondHalfOfABackward) {
   request.schedule =
       must(parse_schedule(make_source("a.piper",
                                       "mesh(pp=2, tp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, along=pp, stages=2)\n"
-                                      "cut({layer=*}, along=tp)\nuse zb-h1(stages=stage, microbatches=mb)\n")));
+                                      "shard({layer=*}, along=tp)\nuse zb-h1(stages=stage, microbatches=mb)\n")));
   request.steps = 1;
   auto report = diff_training(config, must(parse_train_config(config)), request);
   ASSERT_TRUE(report) << render(report.error());

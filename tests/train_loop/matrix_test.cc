@@ -16,7 +16,7 @@ namespace {
 /// Inside a region that is divided among devices temporaries are planned as on one device: a known gap, and the only
 /// place where less may be used than was planned.
 bool planned_too_large(const Plan& plan) {
-  return std::any_of(plan.works.begin(), plan.works.end(), [](const PlanWork& work) { return work.layout >= 0; });
+  return std::any_of(plan.works.begin(), plan.works.end(), [](const PlanWork& work) { return work.experts >= 0; });
 }
 
 void expect_memory_as_planned(const Trained& run, const Plan& plan, Issue issue) {
@@ -69,7 +69,8 @@ TEST(Excluded, ForTheReasonThatIsGiven) {
     ASSERT_TRUE(why);
     expect_refused(c, *why);
   }
-  for (const Combination& c : pairwise_covering().too_long) EXPECT_TRUE(is_too_long(c) && !exclusion(c)) << c.describe();
+  for (const Combination& c : pairwise_covering().too_long)
+    EXPECT_TRUE(is_too_long(c) && !exclusion(c)) << c.describe();
 }
 
 /// Equal whatever lines of the schedule are behind it.

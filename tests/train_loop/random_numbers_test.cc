@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "models/configurations.h"
-#include "train_loop/cut_cases.h"
+#include "train_loop/tp_cases.h"
 #include "train_loop/wrappers.h"
 
 namespace piper {
@@ -65,8 +65,8 @@ std::vector<DropoutPlan> plans() {
       {"one_f_one_b", pipeline + "use 1f1b(stages=stage, microbatches=mb)\n", 4},
       {"halves", pipeline + "use zb-h1(stages=stage, microbatches=mb)\n", 4},
       {"zero_3", replicas + replicate, 2},
-      {"cut", tp + cut, 2},
-      {"cut_whole_batch", tp + cut, 1},
+      {"cut", tp + tensor_parallel, 2},
+      {"cut_whole_batch", tp + tensor_parallel, 1},
       {"sequence", tp + sequence, 2},
       {"regathered", tp + regather, 1},
       {"vocabulary", tp + everything, 2},
@@ -120,7 +120,7 @@ TEST(DropoutOfParts, DependsOnWhichPartItIs) {
     settings.computations = [](Computations& in) { return std::make_unique<Forgetful>(in); };
     return compare(train(model, text({"", tp + how, 2}), settings), reference).error;
   };
-  for (const std::string& how : {cut, sequence}) {
+  for (const std::string& how : {tensor_parallel, sequence}) {
     EXPECT_GT(error("scores", how), 1e-3) << how;
     EXPECT_LT(error("without", how), 1e-12) << how;  // nothing else asks which part it is
   }

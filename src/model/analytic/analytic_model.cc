@@ -8,9 +8,9 @@
 #include "model/analytic/attention_chunk.h"
 #include "model/analytic/border_chunks.h"
 #include "model/analytic/check_config.h"
-#include "model/analytic/cut_chunks.h"
 #include "model/analytic/mixture_chunks.h"
 #include "model/analytic/mlp_chunk.h"
+#include "model/analytic/sharded_chunks.h"
 #include "model/analytic/vocabulary_chunks.h"
 #include "model/verify_model.h"
 
@@ -48,28 +48,29 @@ Checked check_sizes(const ModelGraph& model) {
   return Ok{};
 }
 
-/// Latent attention is cut in no published system: it stays whole.
-bool cuts_attention(const ChunkWriter& writer) {
-  return writer.is_cut() && !has_latent_attention(writer.config().arch);
+/// Latent attention is sharded in no published system: it stays whole.
+bool shards_attention(const ChunkWriter& writer) {
+  return writer.is_sharded() && !has_latent_attention(writer.config().arch);
 }
 
 /// The chunks of a block that read its input.
 enum class Block { Attention, Mlp, Mixture, Head };
 std::vector<std::string> readers(const ChunkWriter& writer, Block block) {
   if (block == Block::Mixture) return {"dispatch", "combine"};
-  const bool cut = block == Block::Attention ? cuts_attention(writer) : block == Block::Mlp && writer.is_cut();
-  return cut ? std::vector<std::string>{"norm", "residual"} : std::vector<std::string>{""};
+  const bool sharded =
+      block == Block::Attention ? shards_attention(writer) : block == Block::Mlp && writer.is_sharded();
+  return sharded ? std::vector<std::string>{"norm", "residual"} : std::vector<std::string>{""};
 }
 
 /// Adds layer `index` behind `x`; returns its output.
 Flow add_layer(ChunkWriter& writer, int64_t index, const Flow& x) {
   const bool mixture = is_mixture_layer(writer.config(), index);
   const std::string prefix = fmt::format("layer.{}.", index);
-  const bool cut = writer.is_cut();
+  const bool sharded = writer.is_sharded();
   const Flow middle =
       writer.activation(prefix + "attention.out", readers(writer, mixture ? Block::Mixture : Block::Mlp));
-  if (cuts_attention(writer))
-    add_cut_attention(writer, index, x, middle);
+  if (shards_attention(writer))
+    add_sharded_attention(writer, index, x, middle);
   else
     add_attention(writer, index, x, middle);
   const bool last = index + 1 == writer.config().layers;
@@ -77,8 +78,8 @@ Flow add_layer(ChunkWriter& writer, int64_t index, const Flow& x) {
                                      readers(writer, last ? Block::Head : Block::Attention));
   if (mixture)
     add_mixture(writer, index, middle, out);
-  else if (cut)
-    add_cut_mlp(writer, index, middle, out);
+  else if (sharded)
+    add_sharded_mlp(writer, index, middle, out);
   else
     add_mlp(writer, index, middle, out);
   return out;
@@ -88,9 +89,9 @@ ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm fo
   ChunkWriter writer(config, step, form);
   const ValueId tokens = writer.input("tokens"), labels = writer.input("labels"), loss = writer.loss("loss");
   Flow x = writer.activation("embed.out", readers(writer, config.layers > 0 ? Block::Attention : Block::Head));
-  (writer.cuts_vocabulary() ? add_cut_embed : add_embed)(writer, tokens, x);
+  (writer.shards_vocabulary() ? add_sharded_embed : add_embed)(writer, tokens, x);
   for (int64_t index = 0; index < config.layers; ++index) x = add_layer(writer, index, x);
-  (writer.cuts_vocabulary() ? add_cut_head : add_head)(writer, x, labels, loss);
+  (writer.shards_vocabulary() ? add_sharded_head : add_head)(writer, x, labels, loss);
   return std::move(writer).finish();
 }
 

@@ -40,7 +40,7 @@ Heads plain_projections(WorkTally& tally, const ModelConfig& c) {
   const int64_t width = head_width(c), q = c.heads * width, kv = key_value_heads(c) * width;
   const auto projection = [&](const char* name, int64_t heads) {
     if (tally.unit().divided == Divided::Width)
-      tally.linear(name, {cut(heads), fixed(width)}, {fixed(c.hidden)}, bias_of(c));
+      tally.linear(name, {tp(heads), fixed(width)}, {fixed(c.hidden)}, bias_of(c));
     else
       tally.linear(name, c.hidden, heads * width, bias_of(c));
   };

@@ -30,7 +30,7 @@ Dim ChunkWriter::capacity() const {
   const int64_t size = saturating_multiply(factor, config_.top_k * sequence());
   const int64_t divisor = parts * config_.experts;
   const int64_t common = std::gcd(size, divisor);
-  return {size / common, true, divisor / common, "capacity"};
+  return {size / common, true, divisor / common, std::string(capacity_label)};
 }
 
 WorkUnit ChunkWriter::per_sample() const {
@@ -52,7 +52,7 @@ ValueId ChunkWriter::loss(std::string name) {
 }
 
 Flow ChunkWriter::activation(const std::string& name, const std::vector<std::string>& readers) {
-  const Shape shape = {samples(), is_cut() ? tokens(sequence()) : fixed(sequence()), fixed(config_.hidden)};
+  const Shape shape = {samples(), is_sharded() ? tokens(sequence()) : fixed(sequence()), fixed(config_.hidden)};
   Flow flow{builder_.value(name, ValueKind::Computed, dtype(), shape), {}};
   for (const std::string& reader : readers)
     flow.gradients.push_back(
@@ -61,7 +61,7 @@ Flow ChunkWriter::activation(const std::string& name, const std::vector<std::str
 }
 
 Flow ChunkWriter::inner(const std::string& name, int64_t elements, DType dtype) {
-  const Shape shape = {samples(), fixed(sequence()), cut(elements)};
+  const Shape shape = {samples(), fixed(sequence()), tp(elements)};
   return {builder_.value(name, ValueKind::Computed, dtype, shape),
           {builder_.value("d." + name, ValueKind::Computed, dtype, shape)}};
 }
@@ -91,7 +91,7 @@ ValueId ChunkWriter::per_choice(std::string name, DType dtype) {
 
 Shape ChunkWriter::blob_shape(const WorkUnit& unit, int64_t bytes) const {
   if (unit.divided == Divided::Tokens) return {samples(), tokens(unit.rows), fixed(bytes / unit.rows)};
-  const Dim of_one = unit.divided == Divided::Width ? cut(bytes) : fixed(bytes);
+  const Dim of_one = unit.divided == Divided::Width ? tp(bytes) : fixed(bytes);
   if (unit.experts == 0) return {samples(), of_one};
   return {per_expert(unit.experts), capacity(), of_one};
 }
@@ -104,7 +104,8 @@ std::vector<ParameterId> ChunkWriter::parameters(const WorkTally& tally, bool on
     if (found == parameter_ids_.end()) {
       found = parameter_ids_.emplace(p.name, builder_.parameter(p.name, step_.weights, p.shape)).first;
       // of tokens, or of heads, on one device only
-      if (tally.unit().divided != Divided::Nothing && !labelled(p.shape, "cut")) builder_.make_partial(found->second);
+      if (tally.unit().divided != Divided::Nothing && !labelled(p.shape, tp_label))
+        builder_.make_partial(found->second);
     }
     ids.push_back(found->second);
   }
@@ -158,7 +159,7 @@ void ChunkWriter::add(ChunkDraft draft, const WorkTally& tally) {
     weight.reads.push_back(input.writes.back());
   }
   const ChunkId chunk = builder_.chunk(draft.name, draft.scopes);
-  if (tally.unit().divided == Divided::Tokens) builder_.make_sliced(chunk);
+  if (tally.unit().divided == Divided::Tokens) builder_.make_sequence_sharded(chunk);
   add_forward(chunk, draft, tally);
   if (!has_input_part && !has_weight_part) return;  // nothing to do in backward
   if (!has_input_part) weight.reads = whole.reads;

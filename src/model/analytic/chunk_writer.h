@@ -28,16 +28,16 @@ struct ChunkDraft {
 };
 
 /// How fine chunks are: blocks of layers, or the parts of blocks that tensor parallelism tells apart; the same also of
-/// embedding and head, where the vocabulary is cut.
-enum class LayerForm { Blocks, Cut, CutVocabulary };
+/// embedding and head, where the vocabulary is sharded.
+enum class LayerForm { Blocks, Sharded, ShardedVocabulary };
 
 class ChunkWriter {
  public:
   ChunkWriter(const ModelConfig& config, const StepConfig& step, LayerForm form);
 
   const ModelConfig& config() const { return config_; }
-  bool is_cut() const { return form_ != LayerForm::Blocks; }
-  bool cuts_vocabulary() const { return form_ == LayerForm::CutVocabulary; }
+  bool is_sharded() const { return form_ != LayerForm::Blocks; }
+  bool shards_vocabulary() const { return form_ == LayerForm::ShardedVocabulary; }
   /// Tokens of a sample.
   int64_t sequence() const { return step_.sequence; }
   /// Activations have the dtype of the weights.
@@ -51,7 +51,7 @@ class ChunkWriter {
   ValueId loss(std::string name);
   /// [b, sequence, hidden], read by the chunks named (one: the gradient is d.NAME, several: d.NAME.READER).
   Flow activation(const std::string& name, const std::vector<std::string>& readers = {""});
-  /// [b, sequence, elements], divided where the chunk is cut; read by one chunk.
+  /// [b, sequence, elements], divided where the chunk is sharded; read by one chunk.
   Flow inner(const std::string& name, int64_t elements) { return inner(name, elements, dtype()); }
   Flow inner(const std::string& name, int64_t elements, DType dtype);
   /// [b, sequence] in float32, and one number, of which each device has a part.

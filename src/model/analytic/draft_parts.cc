@@ -57,7 +57,7 @@ void feed_forward(WorkTally& tally, const ModelConfig& config, const std::string
   const bool divided = tally.unit().divided == Divided::Width;
   const auto rise = [&](const std::string& name) {
     if (divided)
-      tally.linear(prefix + name, {cut(width)}, {fixed(config.hidden)}, bias_of(config));
+      tally.linear(prefix + name, {tp(width)}, {fixed(config.hidden)}, bias_of(config));
     else
       tally.linear(prefix + name, config.hidden, width, bias_of(config));
   };
@@ -69,7 +69,7 @@ void feed_forward(WorkTally& tally, const ModelConfig& config, const std::string
   tally.inside(width);
   tally.keep(width, NeededBy::Weight);
   if (divided)  // a bias would be added by every device: it stands behind the sum
-    tally.linear(prefix + "down", {fixed(config.hidden)}, {cut(width)});
+    tally.linear(prefix + "down", {fixed(config.hidden)}, {tp(width)});
   else
     tally.linear(prefix + "down", width, config.hidden, bias_of(config));
 }

@@ -17,7 +17,7 @@ struct Exchange {
   Flow weights;     // of each token's choices
   ValueId choices;  // expert and slot of each token's choices, packed
   std::optional<Flow> shared;
-  std::optional<Flow> normed;  // where shared experts are cut: they are a chunk of their own
+  std::optional<Flow> normed;  // where shared experts are sharded: they are a chunk of their own
   Flow out;
 };
 
@@ -37,7 +37,7 @@ Exchange make_exchange(ChunkWriter& writer, int64_t index, const Flow& x, const 
              out};
   if (writer.config().shared_experts == 0) return e;
   e.shared = writer.activation(chunk_name(index, "dispatch.shared"));
-  if (writer.is_cut()) e.normed = writer.activation(chunk_name(index, "dispatch.normed"));
+  if (writer.is_sharded()) e.normed = writer.activation(chunk_name(index, "dispatch.normed"));
   return e;
 }
 
@@ -114,15 +114,15 @@ void add_bias(ChunkWriter& writer, int64_t index, const Flow& sum, const Flow& o
 void add_experts(ChunkWriter& writer, int64_t index, const Exchange& e) {
   const ModelConfig& c = writer.config();
   WorkUnit unit = writer.per_slot();
-  if (writer.is_cut()) unit.divided = Divided::Width;
-  const bool bias_apart = c.bias && writer.is_cut();
+  if (writer.is_sharded()) unit.divided = Divided::Width;
+  const bool bias_apart = c.bias && writer.is_sharded();
   const Flow out = bias_apart ? writer.slots(chunk_name(index, "experts.sum")) : e.results;
   ChunkDraft draft = expert_draft(index, "experts", e.dispatched, out);
   draft.weight_reads.insert(draft.weight_reads.begin(), e.dispatched.value);
   WorkTally tally(draft.name, unit);
   feed_forward(tally, c, "", c.moe_ffn);
   writer.add(std::move(draft), tally);
-  if (writer.is_cut()) {
+  if (writer.is_sharded()) {
     writer.make_partial(out.value);
     writer.make_partial(e.dispatched.gradients[0]);
   }

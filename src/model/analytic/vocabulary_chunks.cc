@@ -20,7 +20,7 @@ WorkTally tally_in(const ChunkWriter& writer, const char* prefix, Divided divide
 
 }  // namespace
 
-void add_cut_embed(ChunkWriter& writer, ValueId tokens, const Flow& out) {
+void add_sharded_embed(ChunkWriter& writer, ValueId tokens, const Flow& out) {
   const ModelConfig& c = writer.config();
   const bool more = has_learned_positions(c.arch) || c.dropout;
   const Flow rows = more ? writer.activation("embed.table.out") : out;
@@ -30,7 +30,7 @@ void add_cut_embed(ChunkWriter& writer, ValueId tokens, const Flow& out) {
   table.weight_reads = rows.gradients;
   table.weight_reads.push_back(tokens);
   WorkTally lookup = tally_in(writer, "embed", Divided::Width);
-  lookup.lookup("weight", cut(c.vocab), c.hidden);
+  lookup.lookup("weight", tp(c.vocab), c.hidden);
   writer.make_partial(rows.value);
   writer.add(std::move(table), lookup);
   if (!more) return;
@@ -48,7 +48,7 @@ void add_cut_embed(ChunkWriter& writer, ValueId tokens, const Flow& out) {
   writer.add(std::move(rest), tally);
 }
 
-void add_cut_head(ChunkWriter& writer, const Flow& x, ValueId labels, ValueId loss) {
+void add_sharded_head(ChunkWriter& writer, const Flow& x, ValueId labels, ValueId loss) {
   const ModelConfig& c = writer.config();
   Flow normed = x;
   if (c.arch != Architecture::Gpt) {
@@ -74,7 +74,7 @@ void add_cut_head(ChunkWriter& writer, const Flow& x, ValueId labels, ValueId lo
   products.input_writes = {normed.gradients.front()};
   products.weight_reads = {normed.value, logits.gradients[0]};
   WorkTally projection = tally_in(writer, "head", Divided::Width);
-  projection.tied_linear(c.tie_embeddings ? "embed.weight" : "head.weight", c.hidden, cut(c.vocab));
+  projection.tied_linear(c.tie_embeddings ? "embed.weight" : "head.weight", c.hidden, tp(c.vocab));
   projection.inside(c.vocab);
   projection.pointwise(c.vocab, 1);
   writer.add(std::move(products), projection);

@@ -12,7 +12,7 @@
 
 namespace piper {
 
-/// What devices divide among them where the chunk is cut.
+/// What devices divide among them where the chunk is sharded.
 enum class Divided { Nothing, Width, Tokens };
 
 /// How the chunk's work is measured: everything is tallied for one unit and multiplied at the end.
@@ -49,7 +49,7 @@ class WorkTally {
 
   /// A matrix product with the parameter `prefix.name.weight`, [out, in] or [expert, in, out].
   void linear(const std::string& name, int64_t in, int64_t out, Bias bias = Bias::No);
-  /// The same with `out` and `in` in factors, of which one may be cut.
+  /// The same with `out` and `in` in factors, of which one may be sharded.
   void linear(const std::string& name, const Shape& out, const Shape& in, Bias bias = Bias::No);
   /// The parameter `prefix.name.bias` of a product in another chunk.
   void bias(const std::string& name, int64_t width);

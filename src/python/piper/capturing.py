@@ -72,16 +72,16 @@ class Model:
         return f"<piper.Model {self.name}: {len(self.chunks)} chunks, batch {self.batch}>"
 
 
-def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int] = None, cut: bool = False,
+def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int] = None, tensor_parallel: bool = False,
                vocabulary: bool = False) -> Model:
     """A model that is compiled and simulated but not trained here: "analytic:NAME", a configuration (.toml) or a text form.
 
-    `batch`, `sequence`: samples of a step and tokens of a sample, if not those of the model. `cut`: for a schedule that cuts it, layers
+    `batch`, `sequence`: samples of a step and tokens of a sample, if not those of the model. `tensor_parallel`: for a schedule that shards its parameters, layers
     come in the parts that tensor parallelism tells apart; with `vocabulary` embedding and head, too.
 
         piper.load_model("analytic:qwen3-0.6b", batch=64, sequence=4096)
     """
-    return Model(_piper.Model.load(os.fspath(spec), batch, sequence, cut, vocabulary))
+    return Model(_piper.Model.load(os.fspath(spec), batch, sequence, tensor_parallel, vocabulary))
 
 
 def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] = None, *, batch: Optional[int] = None,

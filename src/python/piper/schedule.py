@@ -82,20 +82,23 @@ class Schedule:
             zero=zero, bucket=bucket, gather_stream=gather_stream, reduce_stream=reduce_stream, release=release)])
 
     def shard(self, what: Filter, *, devices: Optional[Devices] = None, along: Union[str, Sequence[str], None] = None,
+              parameters: Optional[str] = None, vocabulary: bool = False, sequence: bool = False, regather: bool = False,
               stream: Optional[str] = None) -> "Schedule":
-        """Divides experts among devices."""
-        return self._add("shard", [_filter(what), *_where(devices, along), *_named(stream=stream)])
+        """Divides what the selected chunks are made of among devices.
 
-    def cut(self, what: Filter, *, along: str, parameters: Optional[str] = None, vocabulary: bool = False, sequence: bool = False,
-            regather: bool = False, stream: Optional[str] = None) -> "Schedule":
-        """Tensor parallelism: divides parameters along a dimension, as in `parameters="*.o_proj.weight: 1"`; the rest follows.
-
-        `vocabulary` cuts the tables of embedding and head too, and the loss over them. `sequence` divides the tokens between what
-        is cut; `regather` gathers them again in backward instead of keeping them."""
+        Expert parallelism, where all of them are experts. Else tensor parallelism: parameters are divided along a dimension, as in
+        `parameters="*.o_proj.weight: 1"` (default: what is known by its name); the rest follows. `vocabulary` divides the tables of
+        embedding and head too, and the loss over them. `sequence` (sequence parallelism) divides the tokens in between; `regather`
+        gathers them again in backward instead of keeping them."""
         quoted = None if parameters is None else f'"{parameters}"'
-        return self._add("cut", [_filter(what), *_named(along=along, parameters=quoted, vocabulary=_switch("vocabulary", vocabulary),
-                                                        sequence=_switch("sequence", sequence), regather=_switch("regather", regather),
-                                                        stream=stream)])
+        return self._add("shard", [_filter(what), *_where(devices, along), *_named(
+            parameters=quoted, vocabulary=_switch("vocabulary", vocabulary), sequence=_switch("sequence", sequence),
+            regather=_switch("regather", regather), stream=stream)])
+
+    def __getattr__(self, name: str):
+        if name == "cut":
+            raise AttributeError("there is no Schedule.cut: tensor parallelism is shard(..., along=\"tp\")")
+        raise AttributeError(f"'Schedule' object has no attribute {name!r}")
 
     def recompute(self, what: Filter = "{}") -> "Schedule":
         return self._add("recompute", [_filter(what)])
@@ -173,7 +176,7 @@ class Schedule:
 def _switch(name: str, given: Union[bool, str]) -> Optional[str]:
     """In Python's words, or in those of the text form."""
     if given not in (True, False, "on", "off"):
-        raise refused(ScheduleError, "E105", f"cut: {name} is {given!r}", "True or False")
+        raise refused(ScheduleError, "E105", f"shard: {name} is {given!r}", "True or False")
     return "on" if given in (True, "on") else None
 
 

@@ -50,9 +50,9 @@ class JoinParts : public Executor, Parts {
 };
 
 /// Of what everybody has.
-class TakePart : public Executor, Parts {
+class LocalSlice : public Executor, Parts {
  public:
-  TakePart(const Preparation& prepare, int op) : Parts(prepare, op, true) {}
+  LocalSlice(const Preparation& prepare, int op) : Parts(prepare, op, true) {}
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
     const at::Tensor& to = make(frame);
@@ -69,8 +69,8 @@ std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, int op
 std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, int op) {
   return std::make_unique<JoinParts>(prepare, op);
 }
-std::unique_ptr<Executor> make_take_part(const Preparation& prepare, int op) {
-  return std::make_unique<TakePart>(prepare, op);
+std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, int op) {
+  return std::make_unique<LocalSlice>(prepare, op);
 }
 
 }  // namespace piper

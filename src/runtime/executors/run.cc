@@ -146,8 +146,8 @@ class Run : public Executor {
     const DeviceList& group = prepare.plan.groups[static_cast<size_t>(work.group)];
     const auto first_sample = [&](int device) {
       const auto position = std::find(group.begin(), group.end(), device) - group.begin();
-      const int64_t parts = static_cast<int64_t>(group.size()) / prepare.plan.sharers;
-      return (std::max(op.label.slice, 0) * parts + position / prepare.plan.sharers) * work.samples;
+      const int64_t parts = static_cast<int64_t>(group.size()) / prepare.plan.tp;
+      return (std::max(op.label.slice, 0) * parts + position / prepare.plan.tp) * work.samples;
     };
     slice_.first_sample = site.first_sample = first_sample(prepare.device);
     const auto divide = [&](int partition, int64_t& parts, int64_t& part) {
@@ -157,9 +157,9 @@ class Run : public Executor {
       part = std::find(members.begin(), members.end(), prepare.device) - members.begin();
       return members;
     };
-    for (const int member : divide(work.layout, site.parts.layout, site.part.layout))
+    for (const int member : divide(work.experts, site.parts.experts, site.part.experts))
       slice_.gathered_samples.push_back(first_sample(member));
-    divide(work.cut, site.parts.cut, site.part.cut);
+    divide(work.tp, site.parts.tp, site.part.tp);
   }
 
   static int value_in(const Preparation& prepare, const std::vector<int>& buffers, const std::string& value) {
@@ -178,7 +178,7 @@ class Run : public Executor {
       if (buffer.category == Category::Activations || buffer.category == Category::Temporaries) continue;
       if (place == prepare.index.parameters.end() || place->second.bucket != buffer.label.name) continue;
       const auto& [bucket, offset, elements] = place->second;
-      const Division pieces = prepare.index.buckets.at(bucket).part->pieces;
+      const ShardCounts pieces = prepare.index.buckets.at(bucket).part->pieces;
       return {index, offset, elements, prepare.computations.parameter(name).piece_sizes(pieces), buffer.persistent};
     }
     throw std::runtime_error(fmt::format("the plan has no buffer for parameter {}", name));

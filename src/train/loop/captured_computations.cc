@@ -20,7 +20,7 @@ T must(Result<T> result) {
 
 class CapturedComputation : public Computation {
  public:
-  CapturedComputation(std::shared_ptr<const ChunkProgram> program, Division part, std::vector<at::Tensor> states)
+  CapturedComputation(std::shared_ptr<const ChunkProgram> program, ShardCounts part, std::vector<at::Tensor> states)
       : operators_(program->calls()), runner_(std::move(program), part), states_(std::move(states)) {}
 
   void run(const ComputationArguments& arguments) override {
@@ -47,8 +47,8 @@ std::vector<int64_t> extents(const Value& value, int64_t samples, int64_t parts)
   std::vector<int64_t> out;
   for (const Dim& dim : value.shape) {
     out.push_back(dim.extent(samples));
-    if (dim.label == divided_label) out.back() /= parts;
-    if (dim.label == gathered_label) out.back() *= parts;
+    if (dim.label == expert_label) out.back() /= parts;
+    if (dim.label == capacity_label) out.back() *= parts;
   }
   return out;
 }
@@ -170,11 +170,11 @@ ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t sampl
   const Value& value = graph_[id];
   const bool tokens = labelled(value.shape, sequence_label);
   const TensorForm whole = must(model_.form(id, samples)),
-                   divided = must(model_.form(id, samples, tokens ? Division{1, parts} : Division{parts, 1}));
-  const std::string_view label = tokens ? sequence_label : divided_label;
+                   divided = must(model_.form(id, samples, tokens ? ShardCounts{1, parts} : ShardCounts{parts, 1}));
+  const std::string_view label = tokens ? sequence_label : expert_label;
   const int64_t run_whole = run_bytes(value, extents(value, samples, 1), whole, label, parts);
   if (tokens) return inwards ? ExchangeForm{whole, divided, run_whole, 0} : ExchangeForm{divided, whole, 0, run_whole};
-  const int64_t run_divided = run_bytes(value, extents(value, samples, parts), divided, gathered_label, parts);
+  const int64_t run_divided = run_bytes(value, extents(value, samples, parts), divided, capacity_label, parts);
   return inwards ? ExchangeForm{whole, divided, run_whole, run_divided}
                  : ExchangeForm{divided, whole, run_divided, run_whole};
 }
@@ -193,8 +193,8 @@ ParameterForm CapturedComputations::parameter(std::string_view name) const {
       ++dim;
       product = 1;
     }
-    if (factor.label == divided_label) out.layout = {dim, out.factors.size()};
-    if (factor.label == cut_label) out.cut = {dim, out.factors.size(), factor.blocks};
+    if (factor.label == expert_label) out.experts = {dim, out.factors.size()};
+    if (factor.label == tp_label) out.tp = {dim, out.factors.size(), factor.blocks};
     out.factors.push_back(factor.size);
     product *= factor.size;
   }

@@ -54,7 +54,7 @@ class CapturedComputations : public Computations {
   const ModelGraph& graph_;
   std::function<void(const std::string& name, at::Tensor& whole)> initial_;
   c10::Device place_;
-  std::map<std::tuple<int, Pass, int64_t, Division>, std::shared_ptr<const ChunkProgram>> programs_;
+  std::map<std::tuple<int, Pass, int64_t, ShardCounts>, std::shared_ptr<const ChunkProgram>> programs_;
   std::map<std::pair<int, std::string>, State> states_;  // by device and name
   std::set<std::string> one_at_a_time_;
   std::map<std::string, ChunkId, std::less<>> chunks_;

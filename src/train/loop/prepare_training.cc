@@ -6,9 +6,9 @@
 #include <map>
 #include <set>
 
-#include "capture/known_cuts.h"
+#include "capture/known_projections.h"
 #include "plan/plan_text.h"
-#include "schedule/schedule_text.h"
+#include "schedule/shard_target.h"
 
 namespace piper {
 namespace {
@@ -22,55 +22,52 @@ std::vector<int64_t> sizes_of_slices(const Plan& plan) {
   return sizes;
 }
 
-/// Among how many devices the values of a computation are divided.
-Division division_of(const Plan& plan, const PlanWork& work) {
+/// Among how many devices the values of a computation are sharded.
+ShardCounts shards_of(const Plan& plan, const PlanWork& work) {
   const auto size = [&](int partition) {
     return partition < 0 ? 1 : plan.partitions[static_cast<size_t>(partition)].part_size;
   };
-  return {size(work.layout), size(work.cut)};
+  return {size(work.experts), size(work.tp)};
 }
 
-/// Among how many devices regions are divided.
-std::vector<Division> parts_of_regions(const Plan& plan) {
-  std::set<Division> parts;
-  for (const PlanWork& work : plan.works) parts.insert(division_of(plan, work));
-  parts.erase(Division{});
+/// Among how many devices regions are sharded.
+std::vector<ShardCounts> parts_of_regions(const Plan& plan) {
+  std::set<ShardCounts> parts;
+  for (const PlanWork& work : plan.works) parts.insert(shards_of(plan, work));
+  parts.erase(ShardCounts{});
   return {parts.begin(), parts.end()};
 }
 
-/// What the schedule cuts: a capture of the model depends on it.
-struct Cuts {
-  std::vector<CutSeed> seeds;
-  bool sequence = false;
-};
-Cuts cuts_of(const TrainableModel& model, const Schedule& schedule) {
-  Cuts out;
-  for (const Directive& directive : schedule.directives)
-    if (const auto* cut = std::get_if<Cut>(&directive.body)) {
-      const std::vector<CutSeed> named = cut->seeds.empty() ? known_cuts(model.meta.parameters) : cut->seeds;
-      out.seeds.insert(out.seeds.end(), named.begin(), named.end());
-      if (cut->vocabulary) {
-        const std::vector<CutSeed> tables = known_vocabulary(model.meta.parameters);
-        out.seeds.insert(out.seeds.end(), tables.begin(), tables.end());
-      }
-      out.sequence = out.sequence || cut->sequence;
-    }
+/// What the schedule's shard directives divide besides experts, in a model with these parts.
+TensorParallel tensor_parallel(const TrainableModel& model, const Schedule& schedule,
+                               const std::vector<AnnotatedPart>& parts) {
+  TensorParallel out;
+  for (const Directive& directive : schedule.directives) {
+    const auto* shard = std::get_if<Shard>(&directive.body);
+    if (!shard || divides_experts(*shard, parts)) continue;
+    const auto add = [&](const std::vector<ShardSeed>& seeds) {
+      out.parameters.insert(out.parameters.end(), seeds.begin(), seeds.end());
+    };
+    add(shard->parameters.empty() ? known_projections(model.meta.parameters) : shard->parameters);
+    if (shard->vocabulary) add(known_vocabulary(model.meta.parameters));
+    out.sequence = out.sequence || shard->sequence;
+  }
   return out;
 }
 
-/// The same from the directives that a plan remembers.
-Cuts cuts_of(const TrainableModel& model, const Plan& plan) {
-  Schedule schedule;
-  for (const PlanOrigin& origin : plan.origins)
-    if (auto parsed = parse_schedule(make_source(origin.place, origin.text)))
-      for (Directive& directive : parsed->directives) schedule.directives.push_back(std::move(directive));
-  return cuts_of(model, schedule);
+/// What a plan says that it was made for.
+TensorParallel tensor_parallel(const Plan& plan) {
+  TensorParallel out;
+  for (const PlanBucket& bucket : plan.buckets)
+    for (const PlanParameter& parameter : bucket.parameters)
+      if (parameter.sharded)
+        out.parameters.push_back({plan.names[static_cast<size_t>(parameter.name)], *parameter.sharded});
+  out.sequence = plan.sequence;
+  return out;
 }
 
-CaptureOptions capture_options(const TrainableModel& model, Cuts cuts) {
+CaptureOptions capture_options(const TrainableModel& model) {
   CaptureOptions out;
-  out.cuts = std::move(cuts.seeds);
-  out.sequence = cuts.sequence;
   out.name = model.name;
   out.step = model.step;
   out.inputs = model.inputs;
@@ -80,7 +77,8 @@ CaptureOptions capture_options(const TrainableModel& model, Cuts cuts) {
 
 /// For the sizes of slices and the divided regions of the plan.
 Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan, bool measure) {
-  CaptureOptions capturing = capture_options(model, cuts_of(model, plan));
+  CaptureOptions capturing = capture_options(model);
+  capturing.tensor_parallel = [&](const auto&) { return tensor_parallel(plan); };
   capturing.samples = sizes_of_slices(plan);
   capturing.parts = parts_of_regions(plan);
   capturing.measure_operators = measure;
@@ -99,7 +97,8 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedMod
 }  // namespace
 
 Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule) {
-  CaptureOptions capturing = capture_options(model, cuts_of(model, schedule));
+  CaptureOptions capturing = capture_options(model);
+  capturing.tensor_parallel = [&](const auto& parts) { return tensor_parallel(model, schedule, parts); };
   capturing.samples = {std::min<int64_t>(model.step.batch, 2)};
   capturing.measure_operators = false;
   return capture(model.meta, capturing);
@@ -108,7 +107,8 @@ Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedu
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
                                   const CompileOptions& options, bool measure) {
   const Preparing preparing{measure, nullptr};
-  if (cuts_of(model, schedule).seeds.empty()) return capture_for(model, whole, schedule, options, preparing);
+  if (tensor_parallel(model, schedule, annotated_parts(*whole.graph())).parameters.empty())
+    return capture_for(model, whole, schedule, options, preparing);
   PIPER_TRY(const CapturedModel cut, sketch(model, schedule));
   return capture_for(model, cut, schedule, options, preparing);
 }
@@ -128,7 +128,7 @@ Checked check_programs(const CapturedModel& captured, const Plan& plan) {
   for (const PlanWork& work : plan.works) {
     if (!work.pass) continue;
     PIPER_CHECK(captured.check_program(chunks.at(plan.names[static_cast<size_t>(work.name)]), *work.pass, work.samples,
-                                       division_of(plan, work)));
+                                       shards_of(plan, work)));
   }
   return Ok{};
 }

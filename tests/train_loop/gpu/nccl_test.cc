@@ -89,15 +89,15 @@ class CarriedCalls : public NcclCalls {
     return {};
   }
 
-  NcclStatus all_reduce(const void*, void* to, size_t count, Number what, Combine how, Comm comm, Stream) override {
-    of(comm).carrier->all_reduce(0, of(comm).next++, {static_cast<std::byte*>(to), count * size(what)}, what, how);
+  NcclStatus all_reduce(const void*, void* to, size_t count, DataType dtype, Combine how, Comm comm, Stream) override {
+    of(comm).carrier->all_reduce(0, of(comm).next++, {static_cast<std::byte*>(to), count * size(dtype)}, dtype, how);
     return {};
   }
-  NcclStatus reduce_scatter(const void* from, void* to, size_t count, Number what, Comm comm, Stream) override {
+  NcclStatus reduce_scatter(const void* from, void* to, size_t count, DataType dtype, Comm comm, Stream) override {
     Mine& mine = of(comm);
-    const size_t bytes = count * size(what);
+    const size_t bytes = count * size(dtype);
     mine.carrier->reduce_scatter(0, mine.next++, {static_cast<const std::byte*>(from), bytes * mine.ranks},
-                                 static_cast<int64_t>(bytes), {static_cast<std::byte*>(to), bytes}, what,
+                                 static_cast<int64_t>(bytes), {static_cast<std::byte*>(to), bytes}, dtype,
                                  Communicator::Into::Replace);
     return {};
   }
@@ -132,7 +132,7 @@ class CarriedCalls : public NcclCalls {
     std::map<int, int64_t> sent, received;
   };
   static Mine& of(Comm comm) { return *static_cast<Mine*>(comm); }
-  static size_t size(Number what) { return static_cast<size_t>(bytes_of(what)); }
+  static size_t size(DataType dtype) { return static_cast<size_t>(bytes_of(dtype)); }
 
   Carriers& carriers_;
   bool grouping_ = false;  // one thread makes all calls of a device
@@ -171,7 +171,8 @@ TEST_P(GpuNcclPlans, GiveTheBitsOfDevicesInOneJob) {
     EXPECT_EQ(mine.bits, (std::map<int, uint64_t>{{d, together.bits.at(d)}})) << d;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Pairwise, GpuNcclPlans, testing::Range(size_t{0}, pairwise_covering().trained.size(), size_t{4}),
+INSTANTIATE_TEST_SUITE_P(Pairwise, GpuNcclPlans,
+                         testing::Range(size_t{0}, pairwise_covering().trained.size(), size_t{4}),
                          [](const auto& info) { return fmt::format("{:03}", info.param); });
 
 }  // namespace

@@ -79,9 +79,9 @@ const Way ways[] = {
     {"zero_1", "mesh(dp=4)\n" + in_two + "replicate({}, along=dp, zero=1, bucket=1KB)\n"},
     {"zero_3", "mesh(dp=4)\n" + in_two + "replicate({}, along=dp, zero=3, bucket=1KB)\n"},
     {"experts", "mesh(ep=4)\n" + in_two + "replicate({}, along=ep, zero=2)\nshard({experts=*}, along=ep)\n"},
-    {"cut", "mesh(tp=2)\n" + in_two + "cut({layer=*}, along=tp)\n"},
+    {"cut", "mesh(tp=2)\n" + in_two + "shard({layer=*}, along=tp)\n"},
     {"all_at_once", piped("1f1b", "stages=2", "pp=2, dp=2, tp=2",
-                          "replicate({}, along=dp, zero=3, bucket=1KB)\ncut({layer=*}, along=tp)\n")},
+                          "replicate({}, along=dp, zero=3, bucket=1KB)\nshard({layer=*}, along=tp)\n")},
 };
 
 TrainableModel small_model() {

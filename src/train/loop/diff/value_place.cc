@@ -14,8 +14,8 @@ int64_t position_in(const std::vector<int>& devices, int device) {
 }
 
 int64_t first_sample_on(const Plan& plan, const DeviceList& group, int device, int slice, int64_t samples) {
-  const int64_t parts = static_cast<int64_t>(group.size()) / plan.sharers;
-  return (std::max(slice, 0) * parts + position_in(group, device) / plan.sharers) * samples;
+  const int64_t parts = static_cast<int64_t>(group.size()) / plan.tp;
+  return (std::max(slice, 0) * parts + position_in(group, device) / plan.tp) * samples;
 }
 
 std::optional<int64_t> dim_with(const Value& value, std::string_view label) {
@@ -32,8 +32,8 @@ at::Tensor narrowed(at::Tensor whole, const Value& value, const ValuePlace& plac
     const int64_t size = whole.size(*dim) / parts;
     whole = whole.narrow(*dim, part * size, size);
   };
-  take(divided_label, place.parts.layout, place.part.layout);
-  take(place.tokens ? sequence_label : cut_label, place.parts.cut, place.part.cut);
+  take(expert_label, place.parts.experts, place.part.experts);
+  take(place.tokens ? sequence_label : tp_label, place.parts.tp, place.part.tp);
   return whole;
 }
 
@@ -46,16 +46,16 @@ ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int s
   ValuePlace out;
   out.first_sample = first(device);
   out.samples = work.samples;
-  if (work.layout >= 0) {
-    const std::vector<int> members = part_with(plan, work.layout, device);
-    out.parts.layout = static_cast<int64_t>(members.size());
-    out.part.layout = position_in(members, device);
+  if (work.experts >= 0) {
+    const std::vector<int> members = part_with(plan, work.experts, device);
+    out.parts.experts = static_cast<int64_t>(members.size());
+    out.part.experts = position_in(members, device);
     for (const int member : members) out.gathered.push_back(first(member));
   }
-  if (work.cut >= 0) {
-    out.members = part_with(plan, work.cut, device);
-    out.parts.cut = static_cast<int64_t>(out.members.size());
-    out.part.cut = position_in(out.members, device);
+  if (work.tp >= 0) {
+    out.members = part_with(plan, work.tp, device);
+    out.parts.tp = static_cast<int64_t>(out.members.size());
+    out.part.tp = position_in(out.members, device);
   }
   return out;
 }
@@ -99,8 +99,8 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
     if (op.kind == OpKind::Run) {
       const Chunk* in = chunk(op.label);
       place = place_of_run(plan_, op, device, label(buffer).slice);
-      place.tokens = in && in->sliced;
-      if (op.work >= 0 && plan_.works[static_cast<size_t>(op.work)].cut >= 0)
+      place.tokens = in && in->sequence_sharded;
+      if (op.work >= 0 && plan_.works[static_cast<size_t>(op.work)].tp >= 0)
         place.partial = value(label(buffer))->partial;
     } else if (op.kind == OpKind::Recv) {
       place = received(device, op, label(buffer).slice);
@@ -123,29 +123,29 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
   place.partial = Partial::No;
   switch (op.kind) {
     case OpKind::ReduceScatter:
-    case OpKind::TakePart:
+    case OpKind::LocalSlice:
       place.members = part_with(plan_, communication.over, device);
-      place.parts.cut = static_cast<int64_t>(place.members.size());
-      place.part.cut = position_in(place.members, device);
+      place.parts.tp = static_cast<int64_t>(place.members.size());
+      place.part.tp = position_in(place.members, device);
       place.tokens = true;
       break;
     case OpKind::AllGather:
-      place.parts.cut = 1;
-      place.part.cut = 0;
+      place.parts.tp = 1;
+      place.part.tp = 0;
       place.tokens = false;
       break;
     case OpKind::AllToAll: {
-      place.parts.layout = 1;
-      place.part.layout = 0;
+      place.parts.experts = 1;
+      place.part.experts = 0;
       place.gathered.clear();
       if (communication.exchange != Exchange::Divide) break;
       const std::vector<int> members = part_with(plan_, communication.over, device);
-      place.parts.layout = static_cast<int64_t>(members.size());
-      place.part.layout = position_in(members, device);
+      place.parts.experts = static_cast<int64_t>(members.size());
+      place.part.experts = position_in(members, device);
       for (const PlanWork& work : plan_.works)
-        if (work.layout == communication.over && work.samples == place.samples) {
+        if (work.experts == communication.over && work.samples == place.samples) {
           const DeviceList& group = plan_.groups[static_cast<size_t>(work.group)];
-          const int64_t slices = static_cast<int64_t>(group.size()) / plan_.sharers * place.samples;
+          const int64_t slices = static_cast<int64_t>(group.size()) / plan_.tp * place.samples;
           for (const int member : members)
             place.gathered.push_back(
                 first_sample_on(plan_, group, member, static_cast<int>(place.first_sample / slices), place.samples));
@@ -168,10 +168,10 @@ ValuePlace ValuePlaces::received(int device, const PlannedOp& op, int slice) con
   ValuePlace out = sent == sent_.end() ? ValuePlace{} : sent->second;
   out.samples = out.samples * static_cast<int64_t>(from.size()) / static_cast<int64_t>(to.size());
   out.first_sample = first_sample_on(plan_, to, device, slice, out.samples);
-  if (out.parts.cut > 1) {  // each device that shares samples sends its part to its like
-    const int64_t sharers = plan_.sharers, at = position_in(to, device);
-    out.members.assign(to.begin() + at / sharers * sharers, to.begin() + (at / sharers + 1) * sharers);
-    out.part.cut = at % sharers;
+  if (out.parts.tp > 1) {  // each device that shares samples sends its part to its like
+    const int64_t tp = plan_.tp, at = position_in(to, device);
+    out.members.assign(to.begin() + at / tp * tp, to.begin() + (at / tp + 1) * tp);
+    out.part.tp = at % tp;
   }
   return out;
 }
@@ -189,7 +189,7 @@ at::Tensor by_dimensions(const at::Tensor& whole, const Value& value, int64_t sa
 
 at::Tensor take_place(std::vector<at::Tensor> wholes, const Value& value, const ValuePlace& place) {
   for (at::Tensor& whole : wholes) whole = narrowed(whole, value, place);
-  const auto dim = dim_with(value, gathered_label);
+  const auto dim = dim_with(value, capacity_label);
   return wholes.size() == 1 || !dim ? wholes[0] : at::cat(wholes, *dim);
 }
 
@@ -197,7 +197,7 @@ void give_place(const at::Tensor& here, std::vector<at::Tensor>& wholes, const V
   std::vector<at::Tensor> targets;
   for (at::Tensor& whole : wholes) targets.push_back(narrowed(whole, value, place));
   std::vector<int64_t> sizes = targets[0].sizes().vec();
-  const auto dim = dim_with(value, gathered_label);
+  const auto dim = dim_with(value, capacity_label);
   if (targets.size() > 1 && dim) sizes[static_cast<size_t>(*dim)] *= static_cast<int64_t>(targets.size());
   const at::Tensor seen = here.contiguous().view(sizes);
   for (size_t i = 0; i < targets.size(); ++i) {

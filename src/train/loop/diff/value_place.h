@@ -15,7 +15,7 @@ namespace piper {
 
 struct ValuePlace {
   int64_t first_sample = 0, samples = 0;  // of the slice
-  Division parts, part = {0, 0};          // among how many devices it is divided, and which part is here
+  ShardCounts parts, part = {0, 0};       // among how many devices it is divided, and which part is here
   bool tokens = false;                    // what is cut are tokens
   Partial partial = Partial::No;          // all of `members` together have the sum, or the greatest
   std::vector<int> members;               // devices that share the samples, where the chunk is cut

@@ -50,9 +50,9 @@ void StepWatch::look_at_contributions(int device, int index, const ComputationFo
       invariant(given != reference_->contributions.end(), "the reference runs the passes of the plan");
       whole = whole.defined() ? whole + given->second.to(at::kDouble) : given->second.to(at::kDouble);
     }
-    if (place.parts.cut > 1 && partial_.contains(parameter)) {
+    if (place.parts.tp > 1 && partial_.contains(parameter)) {
       const std::string key = fmt::format("{} {} {} {} {}", parameter, name(what.label),
-                                          static_cast<int>(*what.label.pass), place.first_sample, place.part.layout);
+                                          static_cast<int>(*what.label.pass), place.first_sample, place.part.experts);
       ours = join(key, ours, device, place, Partial::Sum, finding.devices);
       if (!ours.defined()) continue;
     }

@@ -74,7 +74,7 @@ void StepWatch::check_copies(Job& job) {
              part_with(plan_, bucket->holders[static_cast<size_t>(part->holder)].copies, run->device())) {
           const auto theirs = devices_.at(owner).updated.find(id);
           if (theirs == devices_.at(owner).updated.end()) continue;  // nothing was
-          if (owner != run->device() && !(part->cut && whole_bucket)) continue;
+          if (owner != run->device() && !(part->sharded && whole_bucket)) continue;
           const ElementRange range = part_of(plan_, *bucket, owner)->range();
           Finding finding = found(What::Copy, run->device(), writer, name(of.label), owner);
           finding.measure = measure(flat.narrow(0, offset_in(*part, flat.numel(), range), range.count), theirs->second);

@@ -61,7 +61,7 @@ void StepWatch::look_at_value(int device, int index, int buffer, Frame& frame, W
   if (place->partial == Partial::No) return compare(std::move(finding), ours, theirs, 0, 0, buffer);
   const std::string key =
       fmt::format("{} {} {} {} {}", value->name, name(op(device, index).label),
-                  static_cast<int>(*op(device, index).label.pass), place->first_sample, place->part.layout);
+                  static_cast<int>(*op(device, index).label.pass), place->first_sample, place->part.experts);
   const at::Tensor together = join(key, ours, device, *place, place->partial, finding.devices);
   if (together.defined()) compare(std::move(finding), together.to(ours.scalar_type()), theirs, 0, 0, buffer);
 }
@@ -99,8 +99,8 @@ at::Tensor StepWatch::piece(int device, const at::Tensor& whole, const std::stri
                             const ValuePlace& place) const {
   const PlanIndex& index = devices_.at(device).index;
   BucketPart part = *index.buckets.at(index.parameters.find(parameter)->second.bucket).part;
-  if (place.parts.layout > 1) part.piece.layout = place.part.layout;
-  if (place.parts.cut > 1) part.piece.cut = place.part.cut;
+  if (place.parts.experts > 1) part.piece.experts = place.part.experts;
+  if (place.parts.tp > 1) part.piece.tp = place.part.tp;
   return piece_of(whole, computations_.parameter(parameter), part).reshape({-1});
 }
 
@@ -117,7 +117,7 @@ void StepWatch::look_at_weight(int device, int index, const std::string& paramet
   const Flat at = flat(device, op(device, index).reads, parameter);
   {
     const std::lock_guard lock(mutex_);
-    if (!seen_.insert(fmt::format("{} {} {} {}", device, at.buffer, parameter, place.part.layout)).second) return;
+    if (!seen_.insert(fmt::format("{} {} {} {}", device, at.buffer, parameter, place.part.experts)).second) return;
   }
   Finding finding = found(What::Weight, device, writer_before(device, index, at.buffer), parameter, rank);
   finding.reader = index;
@@ -141,7 +141,7 @@ void StepWatch::keep_culprit(int device, int index, const ComputationForm& form,
   for (const std::string& parameter : form.parameters) {
     const at::Tensor view = flat(device, what.reads, parameter).of(frame);
     const PlanIndex& at = devices_.at(device).index;
-    const Division pieces = at.buckets.at(at.parameters.find(parameter)->second.bucket).part->pieces;
+    const ShardCounts pieces = at.buckets.at(at.parameters.find(parameter)->second.bucket).part->pieces;
     culprit.parameters.push_back(view.view(computations_.parameter(parameter).piece_sizes(pieces)));
   }
   const auto finite_all = [](const std::vector<at::Tensor>& tensors) {

@@ -1,0 +1,51 @@
+// Placements: how the devices along one axis hold a value (PyTorch's DTensor has the same three), and what leads from
+// one placement to another. Context parallelism or any other way to divide is a label of dimensions and a row of rules
+// in capture; nothing here or behind it changes.
+//
+// What users call | along the axis
+// data parallelism      | values Shard(samples), parameters Replicate, gradients Partial(sum)
+// ZeRO 1, 2, 3 (FSDP)   | optimiser state; and gradients; and parameters: Shard of the flat bucket
+// expert parallelism    | parameters Shard(expert); values from Shard(capacity) to Shard(expert) and back
+// tensor parallelism    | parameters and inner values Shard(tp); products over such a dimension Partial(sum)
+// sequence parallelism  | values between such chunks Shard(sequence)
+// vocabulary            | tables and logits Shard(tp); softmax through Partial(max) and Partial(sum)
+#pragma once
+
+#include "ir/training_dag.h"
+
+namespace piper {
+
+struct Placement {
+  enum class Kind : uint8_t { Replicate, Shard, Partial };
+  Kind kind = Kind::Replicate;
+  std::string_view label = {};             // of the dimension that is sharded
+  piper::Partial op = piper::Partial::No;  // how terms are added up
+
+  static Placement replicate() { return {}; }
+  static Placement shard(std::string_view label) { return {Kind::Shard, label, piper::Partial::No}; }
+  static Placement partial(piper::Partial op) { return {Kind::Partial, {}, op}; }
+  bool is_shard() const { return kind == Kind::Shard; }
+  bool is_partial() const { return kind == Kind::Partial; }
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+/// The collective that leads from one placement to another. None if they are equal, and for what no collective makes.
+///   from \ to    Replicate       Shard(e)
+///   Replicate    -               local_slice
+///   Shard(d)     all_gather      all_to_all, - if equal
+///   Partial(op)  all_reduce(op)  reduce_scatter(op)
+std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to);
+
+/// Along the tensor-parallel group: the value behind a node of any kind, and as a computation wants to read it.
+Placement tp_placement(const TrainingDag& dag, const Node& node, ValueId value);
+Placement wanted_tp_placement(const TrainingDag& dag, const Node& reader, ValueId value);
+
+/// Along the devices that divide experts: inside of what they divide, and outside, where each has its own samples.
+inline Placement inside_experts() {
+  return Placement::shard(expert_label);
+}
+inline Placement outside_experts() {
+  return Placement::shard(capacity_label);
+}
+
+}  // namespace piper

@@ -1,0 +1,69 @@
+#include "schedule/shard_target.h"
+
+#include <algorithm>
+#include <set>
+
+namespace piper {
+namespace {
+
+bool matches(const TagCondition& condition, const std::vector<ScopeTag>& scopes) {
+  const auto found =
+      std::find_if(scopes.begin(), scopes.end(), [&](const ScopeTag& tag) { return tag.scope == condition.tag; });
+  if (found == scopes.end()) return !condition.words.empty();  // none
+  return condition.words.empty() && (condition.any || condition.matches(found->index));
+}
+
+}  // namespace
+
+bool names_parameters(const Shard& shard) {
+  return !shard.parameters.empty() || shard.vocabulary || shard.sequence || shard.regather;
+}
+
+bool divides_experts(const Shard& shard, const std::vector<AnnotatedPart>& parts) {
+  if (names_parameters(shard)) return false;
+  std::set<std::string_view> scopes;
+  for (const AnnotatedPart& part : parts)
+    for (const ScopeTag& tag : part.scopes) scopes.insert(tag.scope);
+  bool any = false;
+  for (const AnnotatedPart& part : parts) {
+    const bool selected =
+        std::all_of(shard.what.conditions.begin(), shard.what.conditions.end(), [&](const TagCondition& condition) {
+          return !scopes.contains(condition.tag) || matches(condition, part.scopes);
+        });
+    if (selected && !part.experts) return false;
+    any = any || selected;
+  }
+  return any;
+}
+
+bool has_label(const ModelGraph& model, const Chunk& chunk, std::string_view label) {
+  for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
+    const PassWork* work = chunk.find(pass);
+    if (!work) continue;
+    const auto has = [&](const auto& ids) {
+      return std::any_of(ids.begin(), ids.end(), [&](auto id) { return labelled(model[id].shape, label) != nullptr; });
+    };
+    if (has(work->parameters) || has(work->writes) || has(work->reads)) return true;
+  }
+  return false;
+}
+
+bool is_made_of_experts(const ModelGraph& model, const Chunk& chunk) {
+  if (chunk.experts) return true;
+  const PassWork* forward = chunk.find(Pass::F);
+  if (!forward || forward->reads.empty()) return false;
+  const auto all = [&](const std::vector<ValueId>& values) {
+    return std::all_of(values.begin(), values.end(), [&](ValueId value) {
+      return model[value].kind == ValueKind::Loss || labelled(model[value].shape, expert_label);
+    });
+  };
+  return all(forward->reads) && all(forward->writes);
+}
+
+std::vector<AnnotatedPart> annotated_parts(const ModelGraph& model) {
+  std::vector<AnnotatedPart> out;
+  for (const Chunk& chunk : model.chunks) out.push_back({chunk.scopes, is_made_of_experts(model, chunk)});
+  return out;
+}
+
+}  // namespace piper

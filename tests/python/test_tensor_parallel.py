@@ -1,0 +1,119 @@
+"""Families of transformers under tensor parallelism, against plain PyTorch: fused projections, latent attention, norms over heads, names that are known."""
+import importlib
+
+import pytest
+import torch
+
+import piper
+
+transformers = pytest.importorskip("transformers")
+from piper.integrations import transformers as integration  # noqa: E402
+
+import plain  # noqa: E402
+
+transformers.logging.set_verbosity_error()
+
+SIZES = dict(vocab_size=62, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32)
+GROUPED = dict(**SIZES, num_key_value_heads=2)
+FALCON = dict(vocab_size=62, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, hidden_dropout=0.0, attention_dropout=0.0)
+FAMILIES = {
+    "phi3": lambda: transformers.Phi3Config(**GROUPED, pad_token_id=0),  # qkv_proj of 32, 16 and 16 rows, gate_up_proj
+    "neox": lambda: transformers.GPTNeoXConfig(**SIZES, hidden_dropout=0.0, attention_dropout=0.0),
+    "olmo2": lambda: transformers.Olmo2Config(**GROUPED),  # norms over all heads
+    "falcon": lambda: transformers.FalconConfig(**FALCON, multi_query=False),
+    "falcon, grouped": lambda: transformers.FalconConfig(**FALCON, num_kv_heads=2, new_decoder_architecture=True),
+    "deepseek": lambda: transformers.DeepseekV3Config(  # latent attention
+        **SIZES, num_key_value_heads=4, moe_intermediate_size=16, n_routed_experts=4, num_experts_per_tok=2, n_group=2, topk_group=1,
+        q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8, first_k_dense_replace=1),
+    "gpt-oss": lambda: transformers.GptOssConfig(
+        **GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2, layer_types=["full_attention"] * 2),
+    "phi": lambda: transformers.PhiConfig(**GROUPED, resid_pdrop=0.0),
+    "starcoder2": lambda: transformers.Starcoder2Config(**GROUPED, residual_dropout=0.0, embedding_dropout=0.0, sliding_window=None),
+    "gptj": lambda: transformers.GPTJConfig(vocab_size=62, n_embd=32, n_layer=2, n_head=4, n_positions=32, rotary_dim=4, resid_pdrop=0.0,
+                                            embd_pdrop=0.0, attn_pdrop=0.0),
+    "glm": lambda: transformers.GlmConfig(**GROUPED, head_dim=8, pad_token_id=0),
+}
+REFUSED = {"falcon, one key": lambda: transformers.FalconConfig(**FALCON, multi_query=True)}
+EAGER = ("gpt-oss", "gptj")  # have no other attention
+OFTEN = ("phi3", "neox", "deepseek")
+
+
+class Precise:
+    """torch for code that computes norms and routers in float32 whatever the type of the model, of whose last digits nothing can be said."""
+    def __getattr__(self, name):
+        return torch.float64 if name == "float32" else getattr(torch, name)
+
+
+@pytest.fixture(autouse=True)
+def precise(monkeypatch):
+    for name in ("olmo2", "deepseek_v3"):
+        monkeypatch.setattr(importlib.import_module(f"transformers.models.{name}.modeling_{name}"), "torch", Precise())
+
+
+def build(name):
+    torch.manual_seed(1)
+    config = {**FAMILIES, **REFUSED}[name]()
+    attention = "eager" if name in EAGER else "sdpa"
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float64).train()
+    if name in ("deepseek", "gpt-oss"):
+        model.set_experts_implementation("eager")
+    return model
+
+
+def batches(steps=2):
+    generator = torch.Generator().manual_seed(2)
+    out = []
+    for _ in range(steps):
+        ids = torch.randint(0, 62, (4, 8), generator=generator)
+        out.append({"input_ids": ids, "labels": ids})
+    return out
+
+
+def loss(model, batch):
+    return model(**batch, use_cache=False).loss
+
+
+def captured(model, name):
+    if name == "gpt-oss":  # its experts have a gate of their own
+        model.set_experts_implementation("batched_mm")
+    if name not in EAGER:
+        integration.use(model)
+    integration.annotate(model)
+    return piper.capture(model, batches(1)[0], loss=loss)
+
+
+def schedule(sequence=False, parameters=None):
+    more = {"parameters": parameters} if parameters else {}
+    return piper.Schedule().mesh(tp=2).split(2).place({}, mesh={}).shard({"layer": "*"}, along="tp", sequence=sequence, **more)
+
+
+@pytest.mark.parametrize("name, sequence", [
+    pytest.param(name, sequence, marks=() if name in OFTEN and not sequence else pytest.mark.long)
+    for name in FAMILIES for sequence in (False, True)])
+def test_cut_equals_plain_pytorch(name, sequence):
+    model = build(name)
+    expected = plain.train(model, batches(), 2, loss)
+    ours = plain.train_piper(captured(model, name), schedule(sequence), batches())
+    difference, where = plain.worst(ours, expected)
+    assert difference < 1e-10, where
+
+
+def test_a_fused_projection_that_would_be_cut_in_part_is_refused():
+    """One key for all heads lies in one projection with the queries: they would be cut, it would be whole."""
+    model = build("falcon, one key")
+    expected = plain.train(model, batches(), 2, loss)
+    graph = captured(model, "falcon, one key")
+    with pytest.raises(piper.Error) as refused:
+        plain.train_piper(graph, schedule(), batches())
+    assert refused.value.code == "E317" and "parameters=" in str(refused.value)
+    ours = plain.train_piper(graph, schedule(parameters="*.dense_4h_to_h.weight: 1"), batches())  # the way out
+    difference, where = plain.worst(ours, expected)
+    assert difference < 1e-10, where
+
+
+def test_propagation_ends_where_only_one_projection_is_named():
+    model = build("phi3")
+    expected = plain.train(model, batches(), 2, loss)
+    ours = plain.train_piper(captured(model, "phi3"), schedule(parameters="*.down_proj.weight: 1"), batches())
+    difference, where = plain.worst(ours, expected)
+    assert difference < 1e-10, where
