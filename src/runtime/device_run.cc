@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
 #include "base/invariant.h"
 #include "base/prompt_thread.h"
 #include "runtime/memory_errors.h"
 #include "runtime/stream/thread_stream.h"
+#include "runtime/stream/timed_stream.h"
 
 namespace piper {
 
@@ -116,7 +116,13 @@ void DeviceRun::prepare() {
                                 side_ ? side_->branch() : nullptr};
   for (size_t i = 0; i < program_.ops.size(); ++i)
     executors_.push_back(make_executor(preparation, static_cast<int>(i)));
+  if (options_.issue == Issue::Serial)
+    serial_.active = [] { return true; };
+  else if (options_.turns)
+    serial_.active = [this] { return options_.turns->taken.load(); };
+  if (options_.turns) serial_.alone = &options_.turns->one;
   if (processor_.graphs() == Graphs::Step) prepare_segments();
+  find_units();
 }
 
 void DeviceRun::prepare_segments() {
@@ -140,10 +146,10 @@ void DeviceRun::start(const StepSettings& settings) {
     recorder_.begin(settings.step);
     frame_.begin(settings);
     processor_.finish();
-    if (!side_) return issue();
+    if (!side_) return issue_all();
     try {
       side_->begin(settings.step);
-      issue();
+      issue_all();
       if (!failure_.happened()) side_->end(recorder_);
     } catch (const RunError&) {
       throw;
@@ -158,20 +164,10 @@ void DeviceRun::start(const StepSettings& settings) {
   host_->flush();
 }
 
-void DeviceRun::issue() {
-  auto segment = segments_.begin();
-  Nanoseconds issuing = 0;
-  for (size_t i = 0; i < program_.ops.size();) {
-    const bool timed = side_ && program_.ops[i].kind == OpKind::Run;
-    const Nanoseconds start = timed ? now() : 0;
-    while (segment != segments_.end() && segment->begin() < i) ++segment;
-    if (segment != segments_.end() && segment->begin() == i && issue_whole(*segment))
-      i = segment->end();
-    else
-      issue_one(i++);
-    if (timed) issuing += now() - start;
-  }
-  if (side_) issuing_.store(issuing, std::memory_order_relaxed);
+void DeviceRun::issue_all() {
+  putting_in_ = 0;
+  issue(units_);
+  issuing_.store(putting_in_, std::memory_order_relaxed);
   for (size_t s = 0; s < streams_.size(); ++s)
     if (streams_[s]) {
       streams_[s]->record(ends_[s], step_);
@@ -179,70 +175,99 @@ void DeviceRun::issue() {
     }
 }
 
-void DeviceRun::issue_one(size_t i) {
-  const PlannedOp& op = program_.ops[i];
-  Stream& stream = *streams_[static_cast<size_t>(op.stream)];
-  wait_for_others(i);
-  {
-    // others may need their turn before what this operation frees can go
-    const bool in_turn = options_.turns && options_.turns->taken;
-    std::unique_lock<std::mutex> alone;
-    if (in_turn && !is_communication(op.kind)) alone = std::unique_lock(options_.turns->one);
-    recorder_.launched(static_cast<int>(i));
-    stream.launch([this, i] { execute(static_cast<int>(i)); });
-    const bool ends_first = options_.issue == Issue::Serial || in_turn;
-    if (ends_first || awaited_[i]) stream.record(events_[i], step_);
-    if (ends_first) {
-      stream.flush();
-      if (!sends_to_itself(i)) events_[i].wait(step_);
-      if (i > 0 && sends_to_itself(i - 1)) events_[i - 1].wait(step_);
+void DeviceRun::issue(std::vector<LaunchUnit>& units) {
+  for (LaunchUnit& unit : units) {
+    for (const Launch& launch : unit.launches) {
+      for (const int op : launch.waits) launch.stream->wait(events_[static_cast<size_t>(op)], step_);
+      if (!unit.segment) recorder_.launched(launch.op);
+      launch.stream->launch(launch.work);
     }
+    if (unit.segment && !unit.segment->launched()) {
+      issue(unit.singly);
+      continue;
+    }
+    for (const Launch& launch : unit.launches)
+      for (const int op : launch.records) launch.stream->record(events_[static_cast<size_t>(op)], step_);
+    release(unit);
   }
-  free_after(i);
 }
 
-/// False: nothing has happened; its operations are issued one by one.
-bool DeviceRun::issue_whole(GraphSegment& segment) {
-  if (failure_.happened()) return false;
-  Stream& stream = *streams_[static_cast<size_t>(program_.ops[segment.begin()].stream)];
-  wait_for_others(segment.begin());
-  bool launched = false;
-  stream.launch([&] { launched = segment.launch(); });
-  if (!launched) return false;
-  progress_.fetch_add(static_cast<int64_t>(segment.end() - segment.begin()), std::memory_order_relaxed);
-  for (size_t i = segment.begin(); i < segment.end(); ++i)
-    if (awaited_[i]) stream.record(events_[i], step_);
-  if (options_.issue == Issue::Serial) stream.flush();
-  free_after(segment.end() - 1);
-  return true;
+void DeviceRun::release(const LaunchUnit& unit) {
+  if (!processor_.memory_belongs_to_streams())
+    for (const Launch& launch : unit.launches) frame_.issued(launch.op);
+  for (const BufferRelease& release : unit.releases) {
+    Stream& stream = *streams_[static_cast<size_t>(release.stream)];
+    for (const int user : release.awaited) stream.wait(events_[static_cast<size_t>(user)], step_);
+    stream.launch([&] {
+      for (const int buffer : release.buffers) frame_.release(buffer);
+    });
+  }
 }
 
-void DeviceRun::wait_for_others(size_t op) {
-  Stream& stream = *streams_[static_cast<size_t>(program_.ops[op].stream)];
-  for (const int awaited : program_.ops[op].waits) stream.wait(events_[static_cast<size_t>(awaited)], step_);
-  if (!processor_.memory_belongs_to_streams()) return;
-  for (const int loader : order_.loaders[op]) stream.wait(events_[static_cast<size_t>(loader)], step_);
-}
+// ---- units
 
-bool DeviceRun::sends_to_itself(size_t op) const {
-  if (op + 1 >= program_.ops.size()) return false;
-  const PlannedOp &one = program_.ops[op], &next = program_.ops[op + 1];
-  return one.kind == OpKind::Send && next.kind == OpKind::Recv && one.communication == next.communication;
-}
-
-void DeviceRun::free_after(size_t op) {
-  if (!processor_.memory_belongs_to_streams()) return frame_.issued(static_cast<int>(op));
-  // where both ends of a transfer are here, what was sent goes after the second: the other device may come to its own
-  // second only then
-  if (sends_to_itself(op)) return;
-  for (size_t i = op > 0 && sends_to_itself(op - 1) ? op - 1 : op; i <= op; ++i)
-    for (const BufferRelease& release : order_.releases[i]) {
-      Stream& stream = *streams_[static_cast<size_t>(release.stream)];
-      for (const int user : release.awaited) stream.wait(events_[static_cast<size_t>(user)], step_);
-      stream.launch([&] {
-        for (const int buffer : release.buffers) frame_.release(buffer);
-      });
+void DeviceRun::find_units() {
+  auto segment = segments_.begin();
+  for (size_t i = 0; i < program_.ops.size();) {
+    if (segment != segments_.end() && segment->begin() == i) {
+      units_.push_back(unit_of(*segment));
+      i = segment++->end();
+      continue;
     }
+    units_.push_back(unit_of(i));
+    i += units_.back().launches.size();
+  }
+}
+
+LaunchUnit DeviceRun::unit_of(size_t op) {
+  LaunchUnit out;
+  const size_t last = sends_to_itself(program_, op) ? op + 1 : op;
+  for (size_t i = op; i <= last; ++i) {
+    Launch& launch = out.launches.emplace_back(launch_of(i));
+    launch.stream = &stream_of(program_.ops[i], serial_.active != nullptr);
+    launch.work = [this, i] { execute(static_cast<int>(i)); };
+    if (awaited_[i] || serial_.active) launch.records = {static_cast<int>(i)};
+  }
+  if (processor_.memory_belongs_to_streams()) out.releases = order_.releases[last];
+  return out;
+}
+
+LaunchUnit DeviceRun::unit_of(GraphSegment& segment) {
+  const size_t last = segment.end() - 1;
+  LaunchUnit out;
+  out.segment = &segment;
+  for (size_t i = segment.begin(); i <= last; ++i) out.singly.push_back(unit_of(i));
+  Launch& launch = out.launches.emplace_back(launch_of(segment.begin()));
+  launch.stream = &stream_of(program_.ops[segment.begin()], false);
+  launch.work = [this, &segment] {
+    if (failure_.happened())
+      segment.skip();
+    else if (segment.launch())
+      progress_.fetch_add(int64_t(segment.end() - segment.begin()), std::memory_order_relaxed);
+  };
+  for (size_t i = segment.begin(); i <= last; ++i)
+    if (awaited_[i]) launch.records.push_back(static_cast<int>(i));
+  out.releases = order_.releases[last];
+  return out;
+}
+
+Launch DeviceRun::launch_of(size_t op) const {
+  Launch out;
+  out.op = static_cast<int>(op);
+  out.waits = program_.ops[op].waits;
+  if (processor_.memory_belongs_to_streams())
+    out.waits.insert(out.waits.end(), order_.loaders[op].begin(), order_.loaders[op].end());
+  return out;
+}
+
+Stream& DeviceRun::stream_of(const PlannedOp& op, bool serial) {
+  Stream* stream = streams_[static_cast<size_t>(op.stream)].get();
+  if (side_ && op.kind == OpKind::Run)
+    stream = decorated_.emplace_back(std::make_unique<TimedStream>(*stream, putting_in_)).get();
+  if (serial)
+    stream =
+        decorated_.emplace_back(std::make_unique<SerialStream>(*stream, serial_, !is_communication(op.kind))).get();
+  return *stream;
 }
 
 void DeviceRun::execute(int op) {

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "runtime/executor.h"
+#include "runtime/launch_unit.h"
 #include "runtime/memory_meter.h"
 #include "runtime/memory_order.h"
-#include "runtime/graph_segment.h"
 #include "runtime/stream/failure.h"
 #include "runtime/stream/flight_recorder.h"
+#include "runtime/stream/serial_stream.h"
 #include "runtime/stream/stream.h"
 
 namespace piper {
@@ -68,14 +69,18 @@ class DeviceRun {
   bool idle() const;
 
  private:
+  void find_units();
   void prepare_segments();
-  void issue();
-  void issue_one(size_t op);
-  bool issue_whole(GraphSegment& segment);
-  void wait_for_others(size_t op);
-  /// The next operation receives what this one sends, so neither ends before both are issued.
-  bool sends_to_itself(size_t op) const;
-  void free_after(size_t op);
+  LaunchUnit unit_of(GraphSegment& segment);
+  /// Of the operation, and of the next if it receives what this one sends.
+  LaunchUnit unit_of(size_t op);
+  /// What it waits for.
+  Launch launch_of(size_t op) const;
+  /// The operation's stream: timed where that is asked for, and its work one by one with that of others.
+  Stream& stream_of(const PlannedOp& op, bool serial);
+  void issue_all();
+  void issue(std::vector<LaunchUnit>& units);
+  void release(const LaunchUnit& unit);
   void execute(int op);
   void attempt(const int& op, const std::function<void()>& work);
 
@@ -99,12 +104,16 @@ class DeviceRun {
   std::unique_ptr<DeviceSide> side_;
   std::optional<SegmentDevice> segment_device_;
   std::vector<GraphSegment> segments_;
+  std::vector<LaunchUnit> units_;
+  SerialOrder serial_;
+  Nanoseconds putting_in_ = 0;  // of this step, so far
   std::atomic<Nanoseconds> issuing_ = 0;
   std::unique_ptr<Event[]> events_;  // by operation
   std::unique_ptr<Event[]> ends_;    // by stream, then the host
   uint32_t step_ = 0;                // of the events
   std::atomic<int64_t> progress_ = 0;
   std::vector<std::unique_ptr<Stream>> streams_;  // none where the device does not use one
+  std::vector<std::unique_ptr<Stream>> decorated_;
   std::unique_ptr<Stream> host_;
 };
 

@@ -17,6 +17,10 @@ GraphSegment::GraphSegment(const SegmentDevice& device, size_t begin, size_t end
 }
 
 bool GraphSegment::launch() {
+  return launched_ = try_to_launch();
+}
+
+bool GraphSegment::try_to_launch() {
   const auto first = device_.executors.begin() + static_cast<ptrdiff_t>(begin_),
              last = device_.executors.begin() + static_cast<ptrdiff_t>(end_);
   if (!work_ || !work_->ready() ||

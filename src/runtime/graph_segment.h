@@ -33,8 +33,12 @@ class GraphSegment {
   /// On its stream: records it when it comes for the first time, and puts it in. False: nothing has happened, and its
   /// operations are to be issued one by one.
   bool launch();
+  void skip() { launched_ = false; }
+  /// The last time it was.
+  bool launched() const { return launched_; }
 
  private:
+  bool try_to_launch();
   bool record();
   void run_all();
   std::vector<const void*> places() const;
@@ -43,7 +47,7 @@ class GraphSegment {
   size_t begin_, end_;
   std::vector<int> touched_;         // buffers that do not last: those from outside may be elsewhere for once
   std::unique_ptr<CudaGraph> work_;  // none: it cannot be recorded
-  bool recorded_ = false;
+  bool recorded_ = false, launched_ = false;
   std::vector<const void*> places_;     // of what it was given when it was recorded
   std::vector<Frame::Change> changes_;  // what it does to the frame
 };

@@ -5,6 +5,12 @@
 
 namespace piper {
 
+bool sends_to_itself(const PlanTemplate& program, size_t op) {
+  if (op + 1 >= program.ops.size()) return false;
+  const PlannedOp &one = program.ops[op], &next = program.ops[op + 1];
+  return one.kind == OpKind::Send && next.kind == OpKind::Recv && one.communication == next.communication;
+}
+
 MemoryOrder order_memory(const PlanTemplate& program, bool inputs_are_there) {
   struct Uses {
     int first = -1;
@@ -38,6 +44,11 @@ MemoryOrder order_memory(const PlanTemplate& program, bool inputs_are_there) {
         if (user != stream || op_at(last).kind == OpKind::Send) release->awaited.push_back(last);
     }
   }
+  for (size_t i = 0; i < program.ops.size(); ++i)
+    if (sends_to_itself(program, i)) {
+      out.releases[i + 1].insert(out.releases[i + 1].begin(), out.releases[i].begin(), out.releases[i].end());
+      out.releases[i].clear();
+    }
   return out;
 }
 

@@ -19,9 +19,14 @@ struct MemoryOrder {
   std::vector<std::vector<BufferRelease>> releases;  // by operation
 };
 
+/// The next operation receives what this one sends: both ends of the transfer are on this device, and neither ends
+/// before both have begun.
+bool sends_to_itself(const PlanTemplate& program, size_t op);
+
 /// Memory is taken on the stream of the first operation that touches it. When it goes that stream waits for the last
 /// uses on others, and for devices that still read what was sent to them. Whoever reads an input waits for the
-/// operation that has loaded it, unless inputs are there from the beginning.
+/// operation that has loaded it, unless inputs are there from the beginning. What a device sends to itself goes behind
+/// the second end: another device may come to its own second end only then.
 MemoryOrder order_memory(const PlanTemplate& program, bool inputs_are_there);
 
 /// By operation: another stream waits for it; or it communicates, and its event says when others have read what was

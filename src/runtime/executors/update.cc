@@ -52,7 +52,7 @@ class UpdateBucket : public Executor {
     return bytes_of(buffer) + offset_in(part_, buffer.numel(), range) * piper::bytes_of(dtype);
   }
 
-  Processor& processor_;
+  Kernels& processor_;
   LocalScalars local_;
   double losses_;
   BucketPart part_;
