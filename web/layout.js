@@ -1,6 +1,7 @@
 // Where every lane, row and memory curve stands, from top to bottom. Heights are in pixels of the page.
 
 export const axisHeight = 26;
+export const gutter = 160;  // left of the time axis, for the names of lanes
 const sizes = { title: 26, row: 20, thin: 12, memory: 46, gap: 10 };
 const least = { title: 20, row: 3, thin: 2, memory: 0, gap: 1 };
 
@@ -49,3 +50,8 @@ export function layOut(traces, options, height) {
   }
   return { bands, height: y };
 }
+
+/** Pixels that stay free below a row, so that rows do not run together. */
+export const airOf = (band) => (band.h >= 16 ? 2 : band.h >= 7 ? 1 : 0);
+/** Whether memory is high enough for its marks. */
+export const isMarked = (band) => band.h >= 24;

@@ -5,12 +5,13 @@ import { decode } from 'piper/decode';
 import { byId, element, fill } from 'piper/dom';
 import { addChoices, addTabs, showKeys } from 'piper/controls';
 import * as format from 'piper/format';
-import { axisHeight } from 'piper/layout';
+import { axisHeight, gutter } from 'piper/layout';
+import { blockOf, hit, momentAt } from 'piper/locate';
 import { fullest, loadBuffers, nextChange, peakOf } from 'piper/memory';
 import { showOperation, spoken } from 'piper/panel';
 import { parseQuery, search } from 'piper/search';
 import { showDevices, showDifferences, showNumbers } from 'piper/summary';
-import { arrange, blockOf, draw, gutter, hit, makeTimeline, momentAt } from 'piper/timeline';
+import { arrange, draw, makeTimeline } from 'piper/timeline';
 import { criticalPath, findOperation, kindOf, laneOf, makeTrace, nameOf } from 'piper/trace';
 import * as viewport from 'piper/viewport';
 

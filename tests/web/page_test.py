@@ -17,7 +17,7 @@ import make_trace
 
 PIPER = ARTEFACTS = FOLDER = None
 BLUE = [86, 180, 233]  # forward
-GUTTER = 160  # pixels left of the time axis, as in web/timeline.js
+GUTTER = 160  # pixels left of the time axis, as in web/layout.js
 
 
 def piper(*arguments):
