@@ -1,42 +1,73 @@
-// Menus of check boxes, tabs, and the list of keys.
+// What stands above the timeline: the menus, the choice of a step, the buttons, the search box; and the list of differences.
+import { scaleBy, setTheme, toggle } from 'piper/appearance';
 import { byId, element, fill } from 'piper/dom';
+import { refreshEmphasis, setQuery, togglePath } from 'piper/emphasis';
+import { showKeys } from 'piper/keys';
+import { fitAll, zoomBy } from 'piper/moving';
+import { stepMatch } from 'piper/navigation';
+import { rearrange } from 'piper/page';
+import { select, setStep } from 'piper/selection';
+import { showDifferences } from 'piper/summary';
+import { findOperation } from 'piper/trace';
+import { addChoices } from 'piper/widgets';
 
-/** A check box for every value; what is unchecked goes into `hidden`. */
-export function addChoices(menu, place, values, hidden, nameOf, changed) {
-  const boxes = values.map((value) => {
-    const box = element('input', { type: 'checkbox' });
-    box.checked = true;
-    box.addEventListener('change', () => { set(value, box.checked); finish(); });
-    return { value, box, label: element('label', {}, box, nameOf(value)) };
-  });
-  const set = (value, shown) => { if (shown) hidden.delete(value); else hidden.add(value); };
-  const finish = () => { menu.classList.toggle('narrowed', hidden.size > 0); changed(); };
-  const all = (shown) => () => { boxes.forEach(({ value, box }) => { box.checked = shown; set(value, shown); }); finish(); };
-  fill(place, element('div', { class: 'both' }, element('button', { onclick: all(true) }, 'all'), element('button', { onclick: all(false) }, 'none')),
-    ...boxes.map(({ label }) => label));
-  document.addEventListener('pointerdown', (e) => { if (!menu.contains(e.target)) menu.open = false; });
-  menu.addEventListener('keydown', (e) => { if (e.key === 'Escape') { menu.open = false; menu.querySelector('summary').focus(); e.stopPropagation(); } });
+export function addControls(page) {
+  addComparison(page);
+  addMenus(page);
+  addSteps(page);
+  addButtons(page);
+  addSearch(page);
 }
 
-export function addTabs(names) {
-  const open = (chosen) => names.forEach((name) => {
-    byId(`view-${name}`).hidden = name !== chosen;
-    byId(`tab-${name}`).setAttribute('aria-selected', `${name === chosen}`);
+/** Only where there is something to compare. */
+function addComparison(page) {
+  const { traces, titleOf } = page.state;
+  if (traces.length < 2) return;
+  byId('pair').hidden = byId('tab-compare').hidden = false;
+  showDifferences(byId('view-compare'), traces, titleOf, (device, op) => {
+    const event = findOperation(traces[0], device, op, 0);
+    if (event >= 0) select(page, { trace: traces[0], event });
   });
-  names.forEach((name) => byId(`tab-${name}`).addEventListener('click', () => open(name)));
-  return { open };
 }
 
-const keys = [
-  ['wheel, + −', 'zoom'], ['drag, ← →', 'pan'], ['Shift + wheel, ↑ ↓', 'scroll the lanes'], ['0', 'the whole step'], ['[ ]', 'lower, higher lanes'],
-  ['/', 'search: layer=3 mb=2 pass=BI, layer=0..3, kind=send, device=4'], ['Enter, n p', 'next match, the one before'],
-  [', .', 'operation (or change of memory) before, after in the row'], ['j k', 'operation (or memory) in the row below, above'], ['a', 'what is alive at the peak of memory'], ['s', 'zoom to what is selected'], ['Esc', 'select nothing'],
-  ['c', 'critical path'], ['m', 'memory'], ['d', 'lanes of the same devices below each other'], ['t', 'light or dark'],
-];
+function addMenus(page) {
+  const { traces, hiddenDevices, hiddenStreams, hiddenKinds } = page.state;
+  const unique = (valuesOf) => [...new Set(traces.flatMap(valuesOf))];
+  const devices = unique((trace) => trace.lanes.flat()).sort((a, b) => a - b);
+  const streams = unique((trace) => trace.rows.map((row) => trace.streams[row.stream]));
+  addChoices(byId('device-menu'), byId('devices'), devices, hiddenDevices, (d) => `device ${d}`, () => rearrange(page));
+  addChoices(byId('stream-menu'), byId('streams'), streams, hiddenStreams, (s) => s, () => rearrange(page));
+  addChoices(byId('kind-menu'), byId('kinds'), unique((trace) => trace.kinds), hiddenKinds, (k) => k, () => refreshEmphasis(page));
+}
 
-export function showKeys() {
-  const dialog = byId('keys');
-  fill(dialog, element('h2', {}, 'Keys'), element('dl', {}, ...keys.flatMap(([key, what]) => [element('dt', {}, element('kbd', {}, key)), element('dd', {}, what)])),
-    element('button', { onclick: () => dialog.close() }, 'Close'));
-  if (!dialog.open) dialog.showModal();
+function addSteps(page) {
+  const { steps } = page.state.traces.reduce((a, b) => (b.steps.length > a.steps.length ? b : a));
+  if (steps.length < 2) return;
+  byId('step-label').hidden = false;
+  fill(byId('step'), ...steps.map(([number], i) => element('option', { value: `${i}` }, `${number}`)), element('option', { value: '-1' }, 'all'));
+  byId('step').addEventListener('change', (e) => setStep(page, +e.target.value));
+}
+
+function addButtons(page) {
+  const on = (id, action) => byId(id).addEventListener('click', action);
+  on('zoom-in', () => zoomBy(page, 1 / 1.5));
+  on('zoom-out', () => zoomBy(page, 1.5));
+  on('fit', () => fitAll(page));
+  on('higher', () => scaleBy(page, 1.25));
+  on('lower', () => scaleBy(page, 1 / 1.25));
+  on('path', () => togglePath(page));
+  on('memory', () => toggle(page, 'memory'));
+  on('pair', () => toggle(page, 'pair'));
+  on('theme', () => setTheme(page, !page.state.dark));
+  on('help', showKeys);
+}
+
+function addSearch(page) {
+  const box = byId('search');
+  box.addEventListener('input', () => setQuery(page, box.value));
+  box.addEventListener('keydown', (e) => {
+    if (e.key === 'Enter') { stepMatch(page, e.shiftKey ? -1 : 1); e.preventDefault(); }
+    if (e.key === 'Escape') { box.value = ''; setQuery(page, ''); page.canvas.focus(); }
+    e.stopPropagation();
+  });
 }

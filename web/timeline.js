@@ -8,7 +8,7 @@ import { clear, drawMemory, drawRow, makePalette, makeRaster } from 'piper/raste
 import { cut, font } from 'piper/text';
 import { nameOf } from 'piper/trace';
 
-/** Everything that is drawn; `state` is the page's, see main.js. */
+/** Everything that is drawn; `state` is the page's, see state.js. */
 export function makeTimeline(canvas, state) {
   return { canvas, context: canvas.getContext('2d'), state, raster: null, palettes: new Map(), bands: [], bandOfRow: new Map(), ratio: 1 };
 }
