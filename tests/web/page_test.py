@@ -151,6 +151,35 @@ class BrowserCase(unittest.TestCase):
             piper.draw();
             return [...c.getContext('2d').getImageData(Math.round(arguments[0] * r), Math.round(arguments[1] * r), 1, 1).data].slice(0, 3);""", x, y)
 
+    def painted(self, color, x, y, width, height):
+        """How many pixels of a part of the canvas have a colour of the theme, after a frame that the page drew itself."""
+        return self.js("""const [name, ...box] = arguments, {timeline, state} = piper, {theme} = await import('piper/colors');
+            await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+            const {data} = timeline.context.getImageData(...box.map((n) => Math.round(n * timeline.ratio))), hex = theme(state.dark)[name];
+            const [red, green, blue] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+            let count = 0;
+            for (let i = 0; i < data.length; i += 4) count += data[i] === red && data[i + 1] === green && data[i + 2] === blue;
+            return count""", color, x, y, width, height)
+
+    def texts(self):
+        """All texts that a drawing of the canvas writes."""
+        return self.js("""const own = CanvasRenderingContext2D.prototype.fillText, out = [];
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) { out.push(text); own.call(this, text, ...rest); };
+            piper.draw();
+            CanvasRenderingContext2D.prototype.fillText = own;
+            return out""")
+
+    def press(self, *keys):
+        for key in keys:
+            self.find("canvas").send_keys(key)
+
+    def wheel(self, x, **event):
+        self.js("""document.getElementById('canvas').dispatchEvent(new WheelEvent('wheel',
+            {clientX: arguments[0], clientY: 300, bubbles: true, cancelable: true, ...arguments[1]}))""", x, event)
+
+    def state(self, what):
+        return self.js(f"return piper.state.{what}")
+
     def click_block(self, event, trace=0):
         block, canvas = self.block(event, trace), self.find("canvas")
         x, y = block["x"] + block["width"] / 2, block["y"] + block["height"] / 2
@@ -333,14 +362,54 @@ class Page(BrowserCase):
         self.assertEqual(rows[2].find_elements("tag name", "td")[1].text, f"{100 * busy / step:.1f} %")
         self.shot("devices")
 
+    def test_names_axis_and_marks_are_written(self):
+        self.open(self.page)
+        texts = self.texts()
+        self.assertLessEqual({"device 0", "device 3", "compute", "p2p.send", "dp", "memory", "0", "5 ms", "35 ms", "peak 12.0 GiB of 40.0 GiB", "stage.0"}, set(texts))
+        self.press("+", "+", "+", "+")
+        self.assertTrue(any(text.endswith("…") for text in self.texts()), "a name that is cut off says so")
+        top, height = self.memory_band(0)
+        self.press("0")
+        peak = self.x_of(self.state("traces[0].summary[0].lanes[0].peak_time"))
+        self.assertGreater(self.painted("text", peak - 4, top, 8, height), 10, "the mark of the peak")
+
+    def x_of(self, seconds):
+        begin, end = self.view()
+        return GUTTER + (seconds - begin) / (end - begin) * self.state("view.width")
+
+    def test_capacity_is_marked_where_it_is_near(self):
+        path, _, _ = trace_file("near", "--ranks", "2", "--microbatches", "4", change=lambda text: text.replace(f"{40 << 30}", f"{12 << 30}"))
+        self.open(page_of("near", path))
+        self.assertIn("capacity 12.0 GiB", self.texts())
+
+    def test_selection_and_path_are_drawn_over_the_operations(self):
+        self.open(self.page)
+        area = GUTTER, 26, self.state("view.width"), self.state("view.height")
+        marks = self.painted("text", *area)
+        self.assertEqual([self.painted("strong", *area), self.painted("path", *area)], [0, 0])
+        self.js("piper.select({trace: piper.state.traces[0], event: arguments[0]})", self.event_at(1, self.first_op(1, 0)))
+        self.assertGreater(self.painted("strong", *area), 20, "an arrow from what it waited for")
+        self.assertGreater(self.painted("text", *area), marks + 40, "its outline")
+        self.press("c")
+        self.assertGreater(self.painted("path", *area), 500)
+        self.press("c", "a")
+        self.await_text("view-operation", "Peak of device 1")
+        top, height = self.memory_band(1)
+        self.assertGreater(self.painted("strong", GUTTER, top, area[2], height), height, "a line through the moment")
+
+    def test_title_and_legend(self):
+        self.open(self.page)
+        self.assertEqual([self.find("title").text, self.find("about").text, self.driver.title], ["Qwen3-1.7B", "simulated on 8x H100", "Qwen3-1.7B – Piper"])
+        self.assertEqual([entry.text for entry in self.driver.find_elements("css selector", "#legend > span")], [
+            "F forward", "BI backward, inputs", "BW backward, weights", "communication without pass", "update", "Memory", "weights", "gradients", "activations"])
+
     # ---- moving about
 
     def test_zooms_pans_and_fits(self):
         self.open(self.page)
         whole = self.view()
         canvas = self.find("canvas")
-        self.js("""document.getElementById('canvas').dispatchEvent(new WheelEvent('wheel',
-            {deltaY: -240, clientX: arguments[0] + piper.state.view.width / 2, clientY: 300, bubbles: true, cancelable: true}))""", GUTTER)
+        self.wheel(GUTTER + self.state("view.width") / 2, deltaY=-240)
         near = self.view()
         self.assertLess(near[1] - near[0], (whole[1] - whole[0]) * 0.8)
         self.assertAlmostEqual(sum(near) / 2, sum(whole) / 2, delta=(whole[1] - whole[0]) * 0.01, msg="the moment under the pointer stays")
@@ -356,6 +425,98 @@ class Page(BrowserCase):
         self.assertGreater(self.view()[0], before[0])
         self.find("fit").click()
         self.assertEqual(self.view(), whole)
+        self.find("zoom-in").click()
+        self.find("zoom-out").click()
+        self.assertAlmostEqual(self.view()[0], whole[0])
+        self.assertAlmostEqual(self.view()[1], whole[1])
+        self.find("zoom-in").click()
+        self.assertLess(self.view()[1], whole[1])
+
+    def test_scrolls_where_lanes_are_high(self):
+        from selenium.webdriver.common.keys import Keys
+        self.open(self.page)
+        right = GUTTER + self.state("view.width") + 2, 26, 5, self.state("view.height")
+        self.assertEqual(self.state("view.scroll"), 0)
+        height = self.memory_band(0)[1]
+        for _ in range(5):
+            self.find("higher").click()
+        self.assertGreater(self.memory_band(0)[1], 2 * height)
+        self.assertGreater(self.js("const v = piper.state.view; return v.content - v.height"), 600)
+        self.assertNotEqual(self.pixel(right[0] + 2, 30), self.pixel(right[0] + 2, 26 + right[3] - 3), "a scroll bar, at its upper end")
+        self.press(Keys.ARROW_DOWN)
+        self.assertEqual(self.state("view.scroll"), 60)
+        self.press(Keys.PAGE_DOWN, Keys.ARROW_UP)
+        self.assertAlmostEqual(self.state("view.scroll"), 0.9 * self.state("view.height"))
+        self.press("0")
+        self.assertEqual(self.state("view.scroll"), 0)
+        self.wheel(GUTTER + 300, deltaY=50, shiftKey=True)
+        self.wheel(20, deltaY=50)
+        self.assertEqual(self.state("view.scroll"), 100, "with Shift, and over the names")
+        event = self.event_at(1, self.first_op(1, 0))
+        self.click_block(event)
+        self.assertEqual(self.state("selected.event"), event)
+        whole = self.view()
+        self.wheel(GUTTER + 300, deltaX=50)
+        self.assertGreater(self.view()[0], whole[0], "a wheel that turns sideways pans")
+        self.press("0", ".", *"jjjjj")
+        self.assertLess(self.block(self.state("selected.event"))["y"], 26 + self.state("view.height"), "what is selected comes into view")
+        self.press("0")
+        self.find("tab-devices").click()
+        self.driver.find_elements("css selector", "#view-devices tbody button")[3].click()
+        self.assertLessEqual(sum(self.memory_band(3)), 26 + self.state("view.height"), "memory too")
+        before = self.state("view.scroll")
+        self.actions().move_to_element(self.find("canvas")).click_and_hold().move_by_offset(0, 40).release().perform()
+        self.assertEqual(self.state("view.scroll"), before - 40, "lanes can be dragged")
+        self.press("[", "[", "[")
+        self.find("lower").click()
+        self.find("lower").click()
+        self.assertEqual([self.memory_band(0)[1], self.state("view.scroll")], [height, 0])
+
+    def test_what_is_selected_comes_into_view_and_can_be_zoomed_to(self):
+        self.open(self.page)
+        whole, wanted = self.view(), max(self.events, key=lambda e: e["start"])
+        self.js("const v = piper.state.view; [v.from, v.to] = [0, 1e-3]")
+        self.js("piper.select({trace: piper.state.traces[0], event: arguments[0]})", self.event_at(wanted["lane"], wanted["op"]))
+        begin, end = self.view()
+        self.assertTrue(begin <= wanted["start"] and wanted["end"] <= end)
+        self.press("s")
+        begin, end = self.view()
+        self.assertAlmostEqual((end - begin) / (wanted["end"] - wanted["start"]), 3, delta=0.1)
+        self.press("0", "a")
+        self.await_text("view-operation", "Peak of")
+        self.press("s")
+        begin, end = self.view()
+        self.assertAlmostEqual((whole[1] - whole[0]) / (end - begin), 8, delta=0.1)
+        moment = self.js("const {trace, sample} = piper.state.moment; return trace.memory.time[sample]")
+        self.assertTrue(begin <= moment <= end)
+        self.js("const v = piper.state.view; [v.from, v.to] = [0.03, 0.031]")
+        self.press("a")
+        begin, end = self.view()
+        self.assertTrue(begin <= moment <= end)
+
+    def test_matches_are_visited_in_order_of_time(self):
+        self.open(self.page)
+        self.search("layer=3 pass=BI")
+        wanted = sorted((e for e in self.events if e["name"].startswith("layer.3.") and e["pass_"] == "BI"), key=lambda e: e["start"])
+        visited = []
+        for key in "pnnppp":
+            self.press(key)
+            visited.append(self.details()["plan operation"])
+        self.assertEqual(visited, [f"{wanted[i]['op']}" for i in (-1, 0, 1, 0, -1, -2)])
+        self.find("search").send_keys("\ue00c")  # Escape
+        self.assertEqual([self.find("search").get_attribute("value"), self.find("matches").text, self.state("emphasis[0]")], ["", "", None])
+        self.assertEqual(self.js("return document.activeElement.id"), "canvas")
+
+    def test_a_tag_of_the_selection_searches_for_it(self):
+        self.open(self.page)
+        self.press(".")
+        tags = self.driver.find_elements("css selector", "#view-operation .tag")
+        next(tag for tag in tags if tag.text == "mb=0").click()
+        next(tag for tag in tags if tag.text == "pass=F").click()
+        self.assertEqual(self.find("search").get_attribute("value"), "mb=0 pass=F")
+        found = [e for e in self.events if e["slice"] == 0 and e["pass_"] == "F"]
+        self.assertEqual(self.find("matches").text, f"{len(found)} operations")
+        self.assertEqual(self.js("return piper.state.emphasis[0].reduce((n, e) => n + (e === 2), 0)"), len(found), "the others fade")
 
     def test_search_finds_by_tags(self):
         self.open(self.page)
@@ -386,11 +547,60 @@ class Page(BrowserCase):
         kinds = self.js("return piper.state.traces[0].kinds")
         self.driver.find_elements("css selector", "#kinds input")[kinds.index("send")].click()
         self.assertEqual(self.js("const t = piper.state.traces[0]; return piper.state.emphasis[0][t.kind.indexOf(t.kinds.indexOf('send'))]"), 0)
+        self.assertTrue(self.js("return document.getElementById('kind-menu').classList.contains('narrowed')"))
+        self.click_block(self.event_at(2, self.first_op(2, 1)))
+        self.assertEqual([self.state("selected"), self.js("return document.querySelectorAll('details[open]').length")], [None, 0], "what is hidden cannot be selected; a click closes the menus")
+        self.find("kind-menu").click()
+        self.driver.find_elements("css selector", "#kinds .both button")[0].click()
+        self.assertIsNone(self.state("emphasis[0]"), "all of them again")
+        self.driver.find_elements("css selector", "#kinds .both button")[1].click()
+        self.assertTrue(self.js("return piper.state.emphasis[0].every((e) => e === 0)"), "none of them")
 
     def first_op(self, lane, stream):
         return next(e["op"] for e in self.events if e["lane"] == lane and e["stream"] == stream)
 
     # ---- one operation
+
+    def test_pointing_at_an_operation_tells_what_it_is(self):
+        self.open(self.page)
+        wanted = next(e for e in self.events if e["kind"] == "all_reduce")
+        block = self.block(self.event_at(wanted["lane"], wanted["op"]))
+        self.point_at(block["x"] + block["width"] / 2, block["y"] + 2)
+        self.await_text("tip", f"all_reduce {wanted['name']}")
+        self.assertRegex(self.find("tip").text, r"4\.000? ms from [0-9.]+ ms, 256 MiB")
+        self.point_at(20, block["y"] + 2)
+        self.assertFalse(self.find("tip").is_displayed(), "nothing over the names")
+        self.point_at(block["x"] + block["width"] / 2, block["y"] + 2)
+        self.await_text("tip", "all_reduce")
+        self.wheel(GUTTER + 300, deltaY=-10)
+        self.assertFalse(self.find("tip").is_displayed(), "nor when the view moves")
+
+    def test_a_pointer_that_has_gone_on_is_told_nothing(self):
+        self.open(self.page)
+        top, height = self.memory_band(0)
+        hidden = self.js("""const canvas = document.getElementById('canvas'), box = canvas.getBoundingClientRect();
+            canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 500, clientY: box.top + arguments[0]}));
+            canvas.dispatchEvent(new PointerEvent('pointerleave'));
+            await piper.state.traces[0].buffersLoading;
+            await new Promise((done) => requestAnimationFrame(done));
+            return document.getElementById('tip').hidden""", top + height / 2)
+        self.assertTrue(hidden, "its buffers came too late")
+
+    def test_a_click_selects_without_moving(self):
+        self.open(self.page)
+        self.press("+", "+")
+        view = self.view()
+        middle = self.js("const v = piper.state.view, t = piper.state.traces[0]; let e = t.rows[0].first; while (t.start[e] < v.from || t.end[e] > v.to) e++; return e")
+        self.click_block(middle)
+        self.assertEqual([self.state("selected.event"), self.view()], [middle, view])
+        top, height = self.memory_band(0)
+        self.point_at(GUTTER + 400, top + height / 2)
+        self.actions().click().perform()
+        self.await_text("view-operation", "of device 0 at ")
+        self.assertIsNone(self.state("selected"))
+        self.point_at(GUTTER + 400, top + height + 2)
+        self.actions().click().perform()
+        self.assertEqual([self.state("moment"), self.find("selected-text").get_attribute("textContent")], [None, ""], "where nothing is, nothing is selected")
 
     def test_selection_tells_everything(self):
         self.open(self.page)
@@ -421,12 +631,36 @@ class Page(BrowserCase):
         canvas = self.find("canvas")
         canvas.send_keys(".")
         self.assertIn("run layer.0.attention F mb=0", self.find("selected-text").get_attribute("textContent"))
-        canvas.send_keys(".")
-        canvas.send_keys("j")
+        self.press(*"........j")
         self.assertIn("device 0, stream p2p.send", self.find("selected-text").get_attribute("textContent"))
+        rows = [sorted((e for e in self.events if e["lane"] == 0 and e["stream"] == stream), key=lambda e: e["start"]) for stream in (0, 1)]
+        nearest = min(rows[1], key=lambda e: abs(e["start"] - rows[0][8]["start"]))
+        self.assertEqual(self.details()["plan operation"], f"{nearest['op']}", "at about the same time")
         canvas.send_keys("?")
         self.assertTrue(self.js("return document.getElementById('keys').open"))
         self.shot("keys")
+        self.actions().send_keys("\ue00c").perform()
+        self.press("\ue00c")
+        self.assertEqual([self.state("selected"), self.find("selected-text").get_attribute("textContent")], [None, ""])
+        self.press("/")
+        self.assertEqual(self.js("return document.activeElement.id"), "search")
+
+    def test_keys_switch_what_is_shown(self):
+        self.open(self.two)
+        for key, name in (("m", "memory"), ("d", "pair")):
+            before = self.state(name)
+            self.press(key)
+            self.assertEqual([self.state(name), self.find(name).get_attribute("aria-pressed")], [not before, f"{not before}".lower()])
+        self.assertFalse(self.js("return piper.timeline.bands.some((band) => band.type === 'memory')"))
+        theme = self.js("return document.documentElement.dataset.theme")
+        self.press("t", "c")
+        self.assertNotEqual(self.js("return document.documentElement.dataset.theme"), theme)
+        self.assertEqual([self.find("path").get_attribute("aria-pressed"), self.js("return piper.state.path.length")], ["true", 2])
+        self.press("t", "c")
+        self.assertEqual([self.state("path"), self.state("emphasis")], [None, [None, None]])
+        view = self.view()
+        self.find("zoom-in").send_keys("m", "\ue014")  # the right arrow
+        self.assertEqual([self.state("memory"), self.view()], [True, view], "a button keeps its arrows")
 
     def test_critical_path_reaches_from_start_to_end(self):
         self.open(self.page)
@@ -466,7 +700,7 @@ class Page(BrowserCase):
         peak = self.js("return piper.state.traces[0].summary[0].lanes[2].peak_time")
         begin, end = self.view()
         x = GUTTER + (peak - begin) / (end - begin) * self.js("return piper.state.view.width")
-        self.point_at_memory(2, x + 3)
+        self.point_at_memory(2, x - 3)
         self.await_text("tip", "Peak of device 2 at ")
         memory = Memory(self.small, 2)
         sample = memory.fullest(0, 1)
@@ -561,12 +795,25 @@ class Page(BrowserCase):
         path, header, events = trace_file("steps", "--ranks", "2", "--microbatches", "4", "--steps", "3", "--noise", "0.5")
         self.open(page_of("steps", path))
         self.assertEqual(self.find("step").text.split(), ["10", "11", "12", "all"])
+        self.assertLess(self.view()[1], header["steps"][0][2] * 1.05, "the first is shown")
         for number, (_, begin, end) in enumerate(header["steps"]):
             self.js("const s = document.getElementById('step'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))", f"{number}")
             self.assertAlmostEqual(milliseconds(self.number("step")), end - begin, delta=1e-5)
             first = self.block(self.event_at(0, 0, step=number))
             self.assertAlmostEqual(first["x"], self.js("return arguments[0] + (0 - piper.state.view.from) / (piper.state.view.to - piper.state.view.from) * piper.state.view.width", GUTTER), places=3)
         self.shot("steps")
+        self.find("path").click()
+        self.search("kind=update")
+        self.js("piper.select({trace: piper.state.traces[0], event: arguments[0]})", self.event_at(0, 0, step=1))
+        self.assertEqual([self.find("step").get_attribute("value"), self.details()["step"]], ["1", "11"], "its step is shown")
+        self.assertEqual(self.js("const {trace, events} = piper.state.path[0]; return [...new Set(events.map((e) => trace.step[e]))]"), [1])
+        self.assertEqual(self.find("matches").text, "2 operations")
+        self.press("a")
+        self.await_text("view-operation", "Peak of")
+        self.js("const s = document.getElementById('step'); s.value = '-1'; s.dispatchEvent(new Event('change'))")
+        self.assertIsNone(self.state("moment"), "it was one of another step")
+        self.assertEqual(self.find("matches").text, "6 operations")
+        self.assertGreater(self.view()[1], header["seconds"])
 
     def test_light_and_dark(self):
         self.open(self.page)
@@ -622,8 +869,12 @@ class Page(BrowserCase):
         self.assertTrue(self.find("empty").is_displayed())
 
     def test_narrow_window_cuts_nothing_off(self):
+        self.open(self.two)
+        width = self.state("view.width")
         self.driver.set_window_size(1000, 700)
         try:
+            time.sleep(0.15)  # two frames
+            self.assertLess(self.state("view.width"), width - 100, "the canvas follows the window")
             self.open(self.two)
             outside = self.js("""return [...document.querySelectorAll('header *, nav > *, nav button')].filter((e) => {
                 const box = e.getBoundingClientRect(); return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1); }).map((e) => e.id || e.className)""")
