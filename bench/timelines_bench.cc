@@ -9,11 +9,11 @@
 #include <string>
 #include <tuple>
 
-#include "schedule/timelines/clock.h"
-#include "schedule/timelines/library.h"
-#include "schedule/timelines/list.h"
-#include "schedule/timelines/list_schedule.h"
-#include "schedule/timelines/validate.h"
+#include "timelines/clock.h"
+#include "timelines/library.h"
+#include "timelines/list.h"
+#include "timelines/list_schedule.h"
+#include "timelines/validate.h"
 
 namespace {
 
@@ -63,7 +63,8 @@ void bench_named(benchmark::State& state, const std::string& name) {
 }
 
 /// The list scheduler, for a last stage that takes half as long again.
-void bench_list(benchmark::State& state, const std::string& name, Placement placement, double (*limit)(int ranks)) {
+void bench_list(benchmark::State& state, const std::string& name, StagePlacement placement,
+                double (*limit)(int ranks)) {
   TimelineRequest request{.ranks = static_cast<int>(state.range(0)),
                           .microbatches = static_cast<int>(state.range(1)),
                           .stages_per_rank = timelines::usual_stages_per_rank(placement),
@@ -99,13 +100,13 @@ void add_benchmarks() {
   }
   struct List {
     std::string name;
-    Placement placement;
+    StagePlacement placement;
     double (*limit)(int ranks);
   };
-  const List lists[] = {{"list line", Placement::Line, [](int p) { return 1.0 * p; }},
-                        {"list V", Placement::V, [](int p) { return 2.0 * p; }},
-                        {"list V, memory of v-half", Placement::V, [](int p) { return 2.0 * (p / 2 + 1); }},
-                        {"list W", Placement::W, [](int p) { return 4.0 * p; }}};
+  const List lists[] = {{"list line", StagePlacement::Line, [](int p) { return 1.0 * p; }},
+                        {"list V", StagePlacement::V, [](int p) { return 2.0 * p; }},
+                        {"list V, memory of v-half", StagePlacement::V, [](int p) { return 2.0 * (p / 2 + 1); }},
+                        {"list W", StagePlacement::W, [](int p) { return 4.0 * p; }}};
   for (const List& list : lists) {
     auto* bench = benchmark::RegisterBenchmark(list.name.c_str(), [list](benchmark::State& state) {
       bench_list(state, list.name, list.placement, list.limit);

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "ir/device_classes.h"
-#include "schedule/timelines/clock.h"
+#include "timelines/clock.h"
 
 namespace piper {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "passes/passes.h"
-#include "schedule/timeline.h"
-#include "schedule/timelines/library.h"
+#include "timelines/library.h"
+#include "timelines/timeline.h"
 
 namespace piper {
 

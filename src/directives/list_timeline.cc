@@ -7,7 +7,7 @@
 
 #include "ir/local_size.h"
 #include "schedule/schedule_text.h"
-#include "schedule/timelines/list_schedule.h"
+#include "timelines/list_schedule.h"
 
 namespace piper {
 namespace {

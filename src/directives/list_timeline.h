@@ -3,7 +3,7 @@
 
 #include "directives/placed_stages.h"
 #include "ir/compute_costs.h"
-#include "schedule/timeline.h"
+#include "timelines/timeline.h"
 
 namespace piper {
 

@@ -16,10 +16,10 @@
 #include "directives/list_timeline.h"
 #include "directives/placed_stages.h"
 #include "schedule/schedule_text.h"
-#include "schedule/timelines/as_schedule.h"
-#include "schedule/timelines/library.h"
-#include "schedule/timelines/load_timeline.h"
-#include "schedule/timelines/rank_table.h"
+#include "timelines/as_schedule.h"
+#include "timelines/library.h"
+#include "timelines/load_timeline.h"
+#include "timelines/rank_table.h"
 
 namespace piper {
 namespace {

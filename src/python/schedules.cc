@@ -7,13 +7,13 @@
 #include "schedule/json_schedule.h"
 #include "schedule/load_schedule.h"
 #include "schedule/schedule_text.h"
-#include "schedule/timelines/as_schedule.h"
-#include "schedule/timelines/csv.h"
-#include "schedule/timelines/from_schedule.h"
-#include "schedule/timelines/library.h"
-#include "schedule/timelines/load_timeline.h"
-#include "schedule/timelines/lower.h"
-#include "schedule/timelines/notation.h"
+#include "timelines/as_schedule.h"
+#include "timelines/csv.h"
+#include "timelines/from_schedule.h"
+#include "timelines/library.h"
+#include "timelines/load_timeline.h"
+#include "timelines/lower.h"
+#include "timelines/notation.h"
 
 namespace piper::python {
 namespace {

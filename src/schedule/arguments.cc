@@ -262,12 +262,6 @@ std::string ArgumentReader::required_word(std::string_view what) {
   return "";
 }
 
-std::vector<Argument> ArgumentReader::rest() {
-  std::vector<Argument> out;
-  while (auto argument = take_positional()) out.push_back(std::move(*argument));
-  return out;
-}
-
 std::optional<int> ArgumentReader::to_integer(const Argument& argument, int low, int high) {
   const auto value = argument.kind == Argument::Kind::Text ? parse_integer(argument.text) : std::nullopt;
   if (value && *value >= low && *value <= high) return static_cast<int>(*value);
@@ -315,14 +309,6 @@ std::optional<std::string> ArgumentReader::word(const std::string& key) {
   fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a name", verb_, key))
            .help(fmt::format("for example {}=name", key)));
   return std::nullopt;
-}
-
-std::string ArgumentReader::required_word_named(const std::string& key, std::string_view what) {
-  const auto found = word(key);
-  if (!found)
-    fail(error(ErrorCode::E104, where_, fmt::format("{}: {}= is missing: {}", verb_, key, what))
-             .help(fmt::format("for example {}=name", key)));
-  return found.value_or("");
 }
 
 std::vector<ShardSeed> ArgumentReader::shard_seeds(const std::string& key) {

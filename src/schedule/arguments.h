@@ -39,14 +39,12 @@ class ArgumentReader {
   /// A positional word that must be this one, as in split(batch, …).
   void keyword(std::string_view word);
   std::string required_word(std::string_view what);
-  std::vector<Argument> rest();
 
   std::optional<int> integer(const std::string& key, int low, int high);
   int required_integer(const std::string& key, int low, int high);
   /// A number, `usual` if it is not given, or this word: empty.
   std::optional<int> integer_unless(const std::string& key, std::string_view word, int usual, int low, int high);
   std::optional<std::string> word(const std::string& key);
-  std::string required_word_named(const std::string& key, std::string_view what);
   /// `"*.wo: 1, *.w_down: 1"`: patterns of names, each with a dimension.
   std::vector<ShardSeed> shard_seeds(const std::string& key);
   std::optional<int64_t> bytes(const std::string& key);

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "schedule/timelines/clock.h"
+#include "timelines/clock.h"
 
 namespace piper {
 

@@ -21,8 +21,8 @@
 #include "schedule/load_schedule.h"
 #include "schedule/schedule_text.h"
 #include "schedule/shard_target.h"
-#include "schedule/timelines/as_schedule.h"
-#include "schedule/timelines/load_timeline.h"
+#include "timelines/as_schedule.h"
+#include "timelines/load_timeline.h"
 
 namespace piper {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "compile/compile.h"
 #include "model/analytic/step_overrides.h"
-#include "schedule/timelines/library.h"
+#include "timelines/library.h"
 
 namespace piper {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "schedule/timelines/library.h"
+#include "timelines/library.h"
 
 namespace piper {
 

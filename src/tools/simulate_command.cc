@@ -10,10 +10,10 @@
 #include "base/time_text.h"
 #include "base/write_file.h"
 #include "cost/what_if.h"
-#include "schedule/timelines/load_timeline.h"
 #include "sim/as_trace.h"
 #include "sim/bare_timeline.h"
 #include "sim/step_report.h"
+#include "timelines/load_timeline.h"
 #include "tools/parse_costs.h"
 #include "trace/chrome.h"
 

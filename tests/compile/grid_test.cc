@@ -7,7 +7,7 @@
 
 #include <sstream>
 
-#include "schedule/timelines/library.h"
+#include "timelines/library.h"
 
 namespace piper {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 
 #include "base/invariant.h"
-#include "schedule/timelines/load_timeline.h"
-#include "schedule/timelines/lower.h"
-#include "schedule/timelines/validate_actions.h"
+#include "timelines/load_timeline.h"
+#include "timelines/lower.h"
+#include "timelines/validate_actions.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace piper;

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "fuzz/trial.h"
-#include "schedule/timelines/as_schedule.h"
-#include "schedule/timelines/csv.h"
-#include "schedule/timelines/lower.h"
-#include "schedule/timelines/notation.h"
-#include "schedule/timelines/validate_actions.h"
+#include "timelines/as_schedule.h"
+#include "timelines/csv.h"
+#include "timelines/lower.h"
+#include "timelines/notation.h"
+#include "timelines/validate_actions.h"
 
 namespace piper::fuzz {
 namespace {

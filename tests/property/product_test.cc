@@ -8,7 +8,7 @@
 #include "compile/timeline_of.h"
 #include "compiled_examples.h"
 #include "property/symbolic_step.h"
-#include "schedule/timelines/library.h"
+#include "timelines/library.h"
 
 namespace piper::property {
 namespace {
@@ -31,9 +31,9 @@ std::vector<Combination> all_combinations() {
 }
 
 std::string schedule_text(const TimelineInfo& info, const Combination& c) {
-  const std::string shape = info.placement == Placement::V        ? ", shape=v"
-                            : info.placement == Placement::TwoWay ? ", shape=two_way"
-                                                                  : "";
+  const std::string shape = info.placement == StagePlacement::V        ? ", shape=v"
+                            : info.placement == StagePlacement::TwoWay ? ", shape=two_way"
+                                                                       : "";
   return fmt::format(
       "mesh(pp={}, dp={}, ep={})\nsplit(batch, parts={}, as=mb)\nplace({{}}, along=pp, stages={}{})\n"
       "replicate({{}}, along=[dp, ep], zero={}, bucket=8KB)\n{}{}use {}(stages=stage, microbatches=mb)\n",

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "schedule/timelines/library.h"
+#include "timelines/library.h"
 
 namespace piper::property {
 namespace {
@@ -12,11 +12,13 @@ namespace {
 PipelineSizes sizes_for(const TimelineInfo& info, Random& random) {
   PipelineSizes sizes;
   sizes.timeline = info.name;
-  sizes.pp = info.placement == Placement::TwoWay ? 2 * random.between(1, 2) : random.between(1, 3);
+  sizes.pp = info.placement == StagePlacement::TwoWay ? 2 * random.between(1, 2) : random.between(1, 3);
   const int per_rank = info.takes_stages_per_rank ? random.between(std::max(1, info.default_stages_per_rank), 2)
                                                   : info.default_stages_per_rank;
   sizes.stages = stage_count(info.placement, sizes.pp, per_rank);
-  sizes.shape = info.placement == Placement::V ? "v" : info.placement == Placement::TwoWay ? "two_way" : "loop";
+  sizes.shape = info.placement == StagePlacement::V        ? "v"
+                : info.placement == StagePlacement::TwoWay ? "two_way"
+                                                           : "loop";
   sizes.microbatches = random.pick<int>({1, 2, 3, 4, 6});
   for (int m = sizes.microbatches; m <= 12; ++m) {
     const TimelineRequest request{.ranks = sizes.pp, .microbatches = m, .stages_per_rank = per_rank};

@@ -11,14 +11,14 @@
 
 #include "schedule/json_schedule.h"
 #include "schedule/schedule_text.h"
-#include "schedule/timelines/as_schedule.h"
-#include "schedule/timelines/csv.h"
-#include "schedule/timelines/library.h"
-#include "schedule/timelines/load_timeline.h"
-#include "schedule/timelines/lower.h"
-#include "schedule/timelines/notation.h"
-#include "schedule/timelines/rank_table.h"
-#include "schedule/timelines/validate_actions.h"
+#include "timelines/as_schedule.h"
+#include "timelines/csv.h"
+#include "timelines/library.h"
+#include "timelines/load_timeline.h"
+#include "timelines/lower.h"
+#include "timelines/notation.h"
+#include "timelines/rank_table.h"
+#include "timelines/validate_actions.h"
 
 namespace piper {
 namespace {

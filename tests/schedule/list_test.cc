@@ -11,11 +11,11 @@
 #include <sstream>
 
 #include "property/random.h"
-#include "schedule/timelines/clock.h"
-#include "schedule/timelines/csv.h"
-#include "schedule/timelines/list.h"
-#include "schedule/timelines/list_schedule.h"
-#include "schedule/timelines/validate.h"
+#include "timelines/clock.h"
+#include "timelines/csv.h"
+#include "timelines/list.h"
+#include "timelines/list_schedule.h"
+#include "timelines/validate.h"
 
 namespace piper {
 namespace {
@@ -92,10 +92,10 @@ struct Size {
 };
 const std::vector<Size> reference_sizes = {{4, 16}, {4, 32}, {8, 16}, {8, 32}};
 
-ListSchedule with_long_last_stage(Placement placement, const Size& size, double limit) {
+ListSchedule with_long_last_stage(StagePlacement placement, const Size& size, double limit) {
   TimelineRequest request{.ranks = size.ranks,
                           .microbatches = size.microbatches,
-                          .stages_per_rank = placement == Placement::Line ? 1 : 2,
+                          .stages_per_rank = placement == StagePlacement::Line ? 1 : 2,
                           .memory_limit = limit,
                           .placement = placement};
   request.costs = long_last_stage(stage_count(placement, size.ranks, request.stages_per_rank));
@@ -104,7 +104,7 @@ ListSchedule with_long_last_stage(Placement placement, const Size& size, double 
 
 /// The limit of a row of the table, and the makespan to reach for each size.
 struct Reference {
-  Placement placement;
+  StagePlacement placement;
   double (*limit)(int ranks);
   std::vector<double> reached;
 };
@@ -125,10 +125,10 @@ double v_min_peak(int ranks) {
 }
 
 TEST(ListReference, LowerBoundWhereItCanBeReached) {
-  const std::vector<Reference> rows = {{Placement::Line, p, {75, 147, 79, 151}},
-                                       {Placement::Loop, two_p, {123, 243, 127, 247}},
-                                       {Placement::V, two_p_and_one, {120, 240, 120, 240}},
-                                       {Placement::V, two_p, {120, 240, 120, 240}}};
+  const std::vector<Reference> rows = {{StagePlacement::Line, p, {75, 147, 79, 151}},
+                                       {StagePlacement::Loop, two_p, {123, 243, 127, 247}},
+                                       {StagePlacement::V, two_p_and_one, {120, 240, 120, 240}},
+                                       {StagePlacement::V, two_p, {120, 240, 120, 240}}};
   for (const Reference& row : rows)
     for (size_t i = 0; i < reference_sizes.size(); ++i) {
       const Size& size = reference_sizes[i];
@@ -139,8 +139,8 @@ TEST(ListReference, LowerBoundWhereItCanBeReached) {
 }
 
 TEST(ListReference, LowMemoryOnAV) {
-  const std::vector<Reference> rows = {{Placement::V, v_half_peak, {122, 242, 126, 246}},
-                                       {Placement::V, v_min_peak, {126.5, 248, 136, 257}}};
+  const std::vector<Reference> rows = {{StagePlacement::V, v_half_peak, {122, 242, 126, 246}},
+                                       {StagePlacement::V, v_min_peak, {126.5, 248, 136, 257}}};
   for (const Reference& row : rows)
     for (size_t i = 0; i < reference_sizes.size(); ++i) {
       const Size& size = reference_sizes[i];
@@ -208,8 +208,8 @@ TEST(ListProperties, AnyPlacementCostAndLimit) {
 TEST(ListProperties, NeverBehindTheLibrary) {
   property::Random random(7);
   for (int i = 0; i < property::cases(60, 60); ++i) {
-    const Placement placement =
-        random.pick<Placement>({Placement::Line, Placement::Loop, Placement::V, Placement::TwoWay});
+    const StagePlacement placement = random.pick<StagePlacement>(
+        {StagePlacement::Line, StagePlacement::Loop, StagePlacement::V, StagePlacement::TwoWay});
     TimelineRequest request{.ranks = 2 * random.between(1, 3),
                             .microbatches = 2 * random.between(1, 8),
                             .stages_per_rank = usual_stages_per_rank(placement)};
@@ -255,18 +255,19 @@ std::vector<std::map<std::string, std::string>> read_table(const std::filesystem
   return rows;
 }
 
-Placement placement_of(const Timeline& timeline, int ranks, int per_rank, int microbatches) {
-  for (const Placement placement : {Placement::Line, Placement::V, Placement::Loop, Placement::TwoWay}) {
+StagePlacement placement_of(const Timeline& timeline, int ranks, int per_rank, int microbatches) {
+  for (const StagePlacement placement :
+       {StagePlacement::Line, StagePlacement::V, StagePlacement::Loop, StagePlacement::TwoWay}) {
     bool same = true;
     for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
       for (const TimelineCell& cell : timeline.ranks[rank])
         same = same && cell.first.stage < stage_count(placement, ranks, per_rank) &&
                rank_of(placement, cell.first.stage, ranks,
                        direction_of(placement, cell.first.microbatch, microbatches)) == static_cast<int>(rank);
-    if (same && (placement != Placement::Line || per_rank == 1)) return placement;
+    if (same && (placement != StagePlacement::Line || per_rank == 1)) return placement;
   }
   ADD_FAILURE() << "no placement";
-  return Placement::Line;
+  return StagePlacement::Line;
 }
 
 /// With its own memory as the limit. PIPER_LONG=1: the search as users have it, which takes longer.
@@ -301,7 +302,7 @@ TEST(ListOracles, NeverBehindAPublishedOrder) {
 // ---- options and refusals ------------------------------------------------------------------------------------------
 
 TEST(ListOptions, DefaultPlacementFollowsStagesPerRank) {
-  const auto stage_of_rank_1 = [](int per_rank, std::optional<Placement> placement = {}) {
+  const auto stage_of_rank_1 = [](int per_rank, std::optional<StagePlacement> placement = {}) {
     const Timeline timeline =
         make("list", {.ranks = 2, .microbatches = 2, .stages_per_rank = per_rank, .placement = placement});
     std::set<int> stages;
@@ -311,9 +312,9 @@ TEST(ListOptions, DefaultPlacementFollowsStagesPerRank) {
   EXPECT_EQ(stage_of_rank_1(0), (std::set{1}));
   EXPECT_EQ(stage_of_rank_1(2), (std::set{1, 2}));
   EXPECT_EQ(stage_of_rank_1(3), (std::set{1, 3, 5}));
-  EXPECT_EQ(stage_of_rank_1(3, Placement::W), (std::set{1, 2, 5}));
-  EXPECT_EQ(stage_of_rank_1(0, Placement::W), (std::set{1, 2, 5, 6}));
-  EXPECT_EQ(stage_of_rank_1(0, Placement::TwoWay), (std::set{0, 1}));
+  EXPECT_EQ(stage_of_rank_1(3, StagePlacement::W), (std::set{1, 2, 5}));
+  EXPECT_EQ(stage_of_rank_1(0, StagePlacement::W), (std::set{1, 2, 5, 6}));
+  EXPECT_EQ(stage_of_rank_1(0, StagePlacement::TwoWay), (std::set{0, 1}));
 }
 
 TEST(ListOptions, WholeBackwards) {
@@ -328,13 +329,14 @@ TEST(ListOptions, Refusals) {
     const std::string text = refusal(name, request);
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
-  expect("list", {.ranks = 4, .microbatches = 8, .stages_per_rank = 3, .placement = Placement::V},
+  expect("list", {.ranks = 4, .microbatches = 8, .stages_per_rank = 3, .placement = StagePlacement::V},
          "placement v has 2 stages per rank, not 3");
-  expect("list", {.ranks = 3, .microbatches = 8, .placement = Placement::TwoWay}, "use 4 ranks and 8 microbatches");
+  expect("list", {.ranks = 3, .microbatches = 8, .placement = StagePlacement::TwoWay},
+         "use 4 ranks and 8 microbatches");
   expect("list", {.ranks = 4, .microbatches = 8, .stages_per_rank = 2, .memory_limit = 1}, "a limit of 2 or more");
   expect("list", {.ranks = 4096, .microbatches = 4096}, "E113");
   expect("list", {.ranks = 4, .microbatches = 8, .group = 2}, "no groups");
-  expect("1f1b", {.ranks = 4, .microbatches = 8, .placement = Placement::V}, "its own placement, line");
+  expect("1f1b", {.ranks = 4, .microbatches = 8, .placement = StagePlacement::V}, "its own placement, line");
   expect("1f1b", {.ranks = 4, .microbatches = 8, .backward = Backward::Whole}, "says itself which backwards");
   for (const std::string name : {"list", "zb-1p", "1f1b"})
     expect(name, {.ranks = 4, .microbatches = 8, .costs = TimelineCosts{.stages = {{}, {}, {}}}},

@@ -8,9 +8,9 @@
 #include <map>
 
 #include "property/random.h"
-#include "schedule/timelines/clock.h"
-#include "schedule/timelines/library.h"
-#include "schedule/timelines/validate.h"
+#include "timelines/clock.h"
+#include "timelines/library.h"
+#include "timelines/validate.h"
 
 namespace piper {
 namespace {

@@ -9,9 +9,9 @@
 #include <map>
 #include <sstream>
 
-#include "schedule/timelines/csv.h"
-#include "schedule/timelines/library.h"
-#include "schedule/timelines/validate.h"
+#include "timelines/csv.h"
+#include "timelines/library.h"
+#include "timelines/validate.h"
 
 namespace piper {
 namespace {
@@ -605,8 +605,8 @@ TEST(Csv, ReadsWhatItWrites) {
 }
 
 TEST(Csv, PointsAtWhatItCannotRead) {
-  for (const std::string cell :
-       {"0X1", "F1", "0F", "0F1x", "0SEND_F", "0UNSHARD1", "(0F1;0B0)", "(0F1,0B0", "(0F1;0B0", "99999999999F0", "-1F0"}) {
+  for (const std::string cell : {"0X1", "F1", "0F", "0F1x", "0SEND_F", "0UNSHARD1", "(0F1;0B0)", "(0F1,0B0", "(0F1;0B0",
+                                 "99999999999F0", "-1F0"}) {
     Result<Timeline> timeline = parse_csv(make_source("t.csv", "0F0,0B0\n1F0," + cell + ",1B0\n"));
     ASSERT_FALSE(timeline) << cell;
     EXPECT_EQ(timeline.error().code, ErrorCode::E101);
@@ -629,9 +629,10 @@ TEST(Library, EveryRowIsFilledIn) {
 }
 
 TEST(Library, PlacementsAreInverse) {
-  for (const Placement placement : {Placement::Line, Placement::Loop, Placement::V, Placement::W, Placement::TwoWay})
+  for (const StagePlacement placement :
+       {StagePlacement::Line, StagePlacement::Loop, StagePlacement::V, StagePlacement::W, StagePlacement::TwoWay})
     for (int rank = 0; rank < 6; ++rank)
-      for (int chunk = 0; chunk < (placement == Placement::Line ? 1 : 2); ++chunk)
+      for (int chunk = 0; chunk < (placement == StagePlacement::Line ? 1 : 2); ++chunk)
         EXPECT_EQ(rank_of(placement, stage_of(placement, rank, chunk, 6), 6, chunk), rank);
 }
 

@@ -10,9 +10,9 @@
 #include <map>
 #include <sstream>
 
-#include "schedule/timelines/library.h"
-#include "schedule/timelines/load_timeline.h"
 #include "sim/bare_timeline.h"
+#include "timelines/library.h"
+#include "timelines/load_timeline.h"
 
 namespace piper {
 namespace {

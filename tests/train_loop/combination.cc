@@ -1,13 +1,13 @@
-#include "must.h"
 #include "train_loop/combination.h"
+#include "must.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "schedule/schedule_text.h"
-#include "schedule/timelines/as_schedule.h"
-#include "schedule/timelines/validate.h"
+#include "timelines/as_schedule.h"
+#include "timelines/validate.h"
 
 namespace piper {
 namespace {
@@ -96,13 +96,13 @@ Timeline in_turn_timeline(int microbatches) {
   return out;
 }
 
-Placement placement(const Combination& c) {
-  return c.timeline.empty() ? Placement::Line : find_timeline(c.timeline)->placement;
+StagePlacement placement(const Combination& c) {
+  return c.timeline.empty() ? StagePlacement::Line : find_timeline(c.timeline)->placement;
 }
 
 /// What orders the passes: nothing, a library timeline, or the orders of a changed one.
 std::string ordering(const Combination& c) {
-  const bool refused = c.grid.ranks == 1 && placement(c) == Placement::TwoWay;  // there is no timeline to change
+  const bool refused = c.grid.ranks == 1 && placement(c) == StagePlacement::TwoWay;  // there is no timeline to change
   const bool as_published = refused || (c.halves == Halves::AsPublished && c.pairs == Pairs::AsPublished);
   if (as_published) return c.timeline.empty() ? "" : fmt::format("use {}(stages=stage, microbatches=mb)\n", c.timeline);
   // without a timeline, ranks of a pipeline get the simplest one
@@ -150,13 +150,13 @@ std::string Combination::describe() const {
 }
 
 std::string Combination::schedule() const {
-  const Placement shape = placement(*this);
+  const StagePlacement shape = placement(*this);
   std::string out =
       fmt::format("mesh(pp={}, dp={}, ep={})\nsplit(batch, parts={}, as=mb)\nplace({{}}, along=pp, stages={}{})\n",
                   grid.ranks, grid.replicas, grid.experts, microbatches(), stages(),
-                  shape == Placement::V        ? ", shape=v"
-                  : shape == Placement::TwoWay ? ", shape=two_way"
-                                               : "");
+                  shape == StagePlacement::V        ? ", shape=v"
+                  : shape == StagePlacement::TwoWay ? ", shape=two_way"
+                                                    : "");
   if (grid.replicas * grid.experts > 1 || dividing.zero > 0)
     out += fmt::format("replicate({{}}, along=[dp, ep], zero={}{}{})\n", dividing.zero,
                        dividing.release == Release::Use ? "" : fmt::format(", release={}", name(dividing.release)),
@@ -177,7 +177,7 @@ bool Combination::must_be_ordered() const {
 
 std::optional<Exclusion> exclusion(const Combination& c) {
   if (!c.timeline.empty() && c.grid.ranks == 1) {
-    if (placement(c) == Placement::TwoWay) return Exclusion{ErrorCode::E209, "one rank has no two directions"};
+    if (placement(c) == StagePlacement::TwoWay) return Exclusion{ErrorCode::E209, "one rank has no two directions"};
     return Exclusion{{}, "on one rank the timelines do not differ from what the unordered combinations do"};
   }
   if (c.grid.experts > 1 && !has_experts(c.kind)) return Exclusion{ErrorCode::E202, "the model has no experts"};

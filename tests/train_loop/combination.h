@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule/timelines/library.h"
+#include "timelines/library.h"
 #include "train_loop/subjects.h"
 
 namespace piper {

@@ -1,0 +1,28 @@
+#include "timelines/rank_table.h"
+
+#include <algorithm>
+
+namespace piper {
+namespace {
+
+template <class Visit>
+void for_each_op(const Timeline& timeline, Visit visit) {
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
+    for (const TimelineCell& cell : timeline.ranks[rank]) {
+      visit(cell.first, static_cast<int>(rank));
+      if (cell.second) visit(*cell.second, static_cast<int>(rank));
+    }
+}
+
+}  // namespace
+
+RankTable::RankTable(const Timeline& timeline) {
+  for_each_op(timeline, [&](const TimelineOp& op, int) {
+    stages_ = std::max(stages_, op.stage + 1);
+    microbatches_ = std::max(microbatches_, op.microbatch + 1);
+  });
+  ranks_.resize(static_cast<size_t>(stages_) * static_cast<size_t>(microbatches_), -1);
+  for_each_op(timeline, [&](const TimelineOp& op, int rank) { ranks_[index(op.stage, op.microbatch)] = rank; });
+}
+
+}  // namespace piper
