@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "capture/chunk_program.h"
-#include "capture/label_region.h"
-#include "capture/recorder.h"
-#include "capture/sequence_labels.h"
-#include "capture/tried_calls.h"
+#include "capture/program/chunk_program.h"
+#include "capture/program/tried_calls.h"
+#include "capture/record/recorder.h"
+#include "capture/sharding/label_region.h"
+#include "capture/sharding/sequence_labels.h"
 #include "model/model_graph.h"
 #include "model/shard_seed.h"
 #include "runtime/computation.h"

@@ -5,8 +5,8 @@
 #include <charconv>
 #include <set>
 
-#include "base/scanner.h"
 #include "base/suggest.h"
+#include "base/text/scanner.h"
 
 namespace piper {
 namespace {

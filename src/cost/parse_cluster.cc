@@ -7,9 +7,9 @@
 
 #include "base/bytes.h"
 #include "base/suggest.h"
+#include "base/text/toml_section.h"
 #include "cost/cluster.h"
 #include "cost/quantity.h"
-#include "model/toml_section.h"
 
 namespace piper {
 namespace {

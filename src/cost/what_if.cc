@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
-#include "base/scanner.h"
 #include "base/suggest.h"
+#include "base/text/scanner.h"
 
 namespace piper {
 

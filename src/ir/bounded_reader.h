@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/scanner.h"
+#include "base/text/scanner.h"
 #include "model/model_graph.h"
 #include "schedule/schedule.h"
 

@@ -2,7 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "base/overloaded.h"
-#include "base/scanner.h"
+#include "base/text/scanner.h"
 #include "ir/dag_text.h"
 #include "schedule/schedule_text.h"
 

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/saturate.h"
-#include "base/scanner.h"
 #include "base/suggest.h"
+#include "base/text/scanner.h"
 #include "model/shard_seed.h"
 #include "model/verify_model.h"
 

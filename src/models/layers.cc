@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "capture/annotate.h"
+#include "capture/record/annotate.h"
 #include "models/initial_values.h"
 
 namespace piper {

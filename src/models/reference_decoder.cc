@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "capture/annotate.h"
+#include "capture/record/annotate.h"
 #include "models/attend.h"
 #include "models/initial_values.h"
 #include "models/routing.h"

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "capture/annotate.h"
+#include "capture/record/annotate.h"
 #include "models/layers.h"
 
 namespace piper {

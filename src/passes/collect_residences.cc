@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/scanner.h"
+#include "base/text/scanner.h"
 #include "passes/passes.h"
 #include "schedule/schedule_text.h"
 

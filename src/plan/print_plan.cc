@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/scanner.h"
+#include "base/text/scanner.h"
 #include "ir/bounded_reader.h"
 #include "plan/plan_text.h"
 #include "schedule/schedule_text.h"

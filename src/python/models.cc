@@ -6,8 +6,8 @@
 
 #include <set>
 
-#include "capture/counted_mean.h"
-#include "capture/gradient_hooks.h"
+#include "capture/record/counted_mean.h"
+#include "capture/record/gradient_hooks.h"
 #include "model/load_model.h"
 #include "model/model_text.h"
 #include "models/build_model.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/scanner.h"
+#include "base/text/scanner.h"
 #include "schedule/schedule.h"
 
 namespace piper {

@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "base/suggest.h"
-#include "schedule/json_tree.h"
+#include "base/text/json_tree.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {

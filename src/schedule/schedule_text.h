@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "base/scanner.h"
+#include "base/text/scanner.h"
 #include "schedule/schedule.h"
 
 namespace piper {

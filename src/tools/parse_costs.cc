@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <map>
 
-#include "base/scanner.h"
 #include "base/suggest.h"
+#include "base/text/scanner.h"
 
 namespace piper {
 namespace {

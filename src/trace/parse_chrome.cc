@@ -7,8 +7,8 @@
 
 #include "base/read_file.h"
 #include "base/suggest.h"
+#include "base/text/json_reader.h"
 #include "trace/chrome.h"
-#include "trace/json_reader.h"
 #include "trace/trace_index.h"
 
 namespace piper {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/text/toml_section.h"
 #include "cost/load_cluster.h"
 #include "model/analytic/config_file.h"
-#include "model/toml_section.h"
 #include "runtime/optimizer/limits.h"
 
 namespace piper {

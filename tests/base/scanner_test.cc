@@ -1,5 +1,5 @@
 // Tokens of all our text forms.
-#include "base/scanner.h"
+#include "base/text/scanner.h"
 
 #include <gtest/gtest.h>
 

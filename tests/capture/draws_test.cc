@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "capture/annotate.h"
 #include "capture/capture.h"
-#include "capture/draws.h"
+#include "capture/program/draws.h"
+#include "capture/record/annotate.h"
 #include "runtime/draw/draw_operator.h"
 
 namespace piper {

@@ -1,4 +1,4 @@
-#include "capture/fit_sizes.h"
+#include "capture/chunk/fit_sizes.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "capture/gpu_calls.h"
+#include "capture/record/gpu_calls.h"
 
 namespace piper {
 namespace {

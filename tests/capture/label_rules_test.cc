@@ -1,5 +1,5 @@
 // Labels of random graphs: the search for them ends, after no more sweeps than there is something to learn.
-#include "capture/label_rules.h"
+#include "capture/sharding/label_rules.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <functional>
 #include <map>
 
-#include "capture/annotate.h"
+#include "capture/record/annotate.h"
 
 namespace piper::mixture {
 namespace {

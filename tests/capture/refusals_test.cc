@@ -6,8 +6,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "capture/annotate.h"
 #include "capture/capture.h"
+#include "capture/record/annotate.h"
 
 namespace piper {
 namespace {

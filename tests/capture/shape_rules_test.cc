@@ -1,6 +1,6 @@
 // What the rules say about results, sizes, strides and types, is what the kernels of the CPU give, however arguments
 // lie in memory.
-#include "capture/shape_rules.h"
+#include "capture/record/shape_rules.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

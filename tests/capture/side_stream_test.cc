@@ -1,5 +1,5 @@
 // Which calls may run beside those that come after them, on bodies written by hand.
-#include "capture/side_stream.h"
+#include "capture/gpu/side_stream.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include <optional>
 
-#include "capture/draws.h"
+#include "capture/program/draws.h"
 #include "runtime/memory_meter.h"
 
 namespace piper {

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include "capture/annotate.h"
+#include "capture/record/annotate.h"
 
 namespace piper::zoo {
 namespace {

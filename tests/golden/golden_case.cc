@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "base/read_file.h"
-#include "base/scanner.h"
+#include "base/text/scanner.h"
 #include "compile/compile.h"
 #include "compile/explain.h"
 #include "compile/grid.h"

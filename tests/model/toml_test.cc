@@ -1,7 +1,7 @@
 // TOML files: what is wrong is said in our words, at its place; every value knows where it stands.
 #include <gtest/gtest.h>
 
-#include "model/toml_section.h"
+#include "base/text/toml_section.h"
 
 namespace piper {
 namespace {

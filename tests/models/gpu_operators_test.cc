@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "capture/accumulate_on_gpu.h"
-#include "capture/side_stream.h"
+#include "capture/gpu/accumulate_on_gpu.h"
+#include "capture/gpu/side_stream.h"
 #include "models/build_model.h"
 
 namespace piper {

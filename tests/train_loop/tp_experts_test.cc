@@ -7,7 +7,7 @@
 #include <functional>
 #include <iostream>
 
-#include "capture/annotate.h"
+#include "capture/record/annotate.h"
 #include "schedule/schedule_text.h"
 #include "train_loop/tp_cases.h"
 

@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "capture/annotate.h"
+#include "capture/record/annotate.h"
 #include "train_loop/one_by_one.h"
 #include "train_loop/subjects.h"
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include "base/suggest.h"
+#include "base/text/toml_section.h"
 #include "model/analytic/builtin_models.h"
 #include "model/analytic/check_config.h"
 #include "model/analytic/config_fields.h"
-#include "model/toml_section.h"
 
 namespace piper {
 namespace {

@@ -1,6 +1,6 @@
 """All that Piper uses of PyTorch besides its documented interface, and the only file that knows about it.
 
-The C++ side of capture uses one more: the dispatch key `Fake`, which PyTorch 2.11 does not use itself (src/capture/recorder.cc).
+The C++ side of capture uses one more: the dispatch key `Fake`, which PyTorch 2.11 does not use itself (src/capture/record/recorder.cc).
 """
 from __future__ import annotations
 

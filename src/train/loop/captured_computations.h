@@ -30,7 +30,7 @@ class CapturedComputations : public Computations {
   ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const override;
   ParameterForm parameter(std::string_view name) const override;
 
-  /// Names of operators with which devices here take turns (capture/one_at_a_time.h).
+  /// Names of operators with which devices here take turns (capture/program/one_at_a_time.h).
   const std::set<std::string>& one_at_a_time() const { return one_at_a_time_; }
 
   /// A model buffer that passes write: the copy of one device, and the first sample of the batch that it ever sees.

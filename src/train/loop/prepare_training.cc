@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "capture/known_projections.h"
+#include "capture/sharding/known_projections.h"
 #include "plan/plan_text.h"
 #include "schedule/shard_target.h"
 

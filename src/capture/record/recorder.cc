@@ -1,0 +1,222 @@
+#include "capture/record/recorder.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/ones.h>
+#include <ATen/record_function.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
+
+#include "capture/program/lay_out_results.h"
+#include "capture/record/call_recorder.h"
+#include "capture/record/gradient_hooks.h"
+#include "capture/record/origin.h"
+#include "capture/sharding/part_operators.h"
+
+namespace piper {
+namespace {
+
+thread_local Recorder* recorder = nullptr;
+
+void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (recorder) return recorder->record(op, keys, *stack);
+  const c10::impl::ExcludeDispatchKeyGuard off(capture_key);
+  op.redispatchBoxed(keys & below_capture, stack);
+}
+
+/// While it lives, operators called in this thread go to the recorder.
+class CaptureMode {
+ public:
+  explicit CaptureMode(Recorder& to) : on_(capture_key), scopes_(to), previous_(std::exchange(recorder, &to)) {}
+  ~CaptureMode() { recorder = previous_; }
+  CaptureMode(const CaptureMode&) = delete;
+  CaptureMode& operator=(const CaptureMode&) = delete;
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard on_;
+  ListenToScopes scopes_;
+  Recorder* previous_;
+};
+
+/// While it lives, nodes of the autograd graph announce themselves to the recorder.
+class ListenToNodes {
+ public:
+  ListenToNodes()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(
+                [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+                  if (recorder) recorder->enter_node(function.seqNr());
+                  return nullptr;
+                },
+                [](const at::RecordFunction&, at::ObserverContext*) {
+                  if (recorder) recorder->leave_node();
+                })
+                .scopes({at::RecordScope::BACKWARD_FUNCTION}))) {}
+  ~ListenToNodes() { at::removeCallback(handle_); }
+  ListenToNodes(const ListenToNodes&) = delete;
+  ListenToNodes& operator=(const ListenToNodes&) = delete;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+/// While it lives, operators of this thread compute on numbers, and nobody writes them down.
+struct WithNumbers {
+  const c10::impl::ExcludeDispatchKeyGuard off{python_keys.add(capture_key)};
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+};
+
+/// What the user's code throws becomes a diagnostic.
+Checked run_guarded(const Recorder& of, const std::function<Checked()>& body) {
+  try {
+    return body();
+  } catch (const Refused& refused) {
+    return refused.diagnostic;
+  } catch (const InternalError&) {
+    throw;
+  } catch (const c10::Error& failure) {
+    return error(ErrorCode::E605, {}, fmt::format("{}: {}", of.where(), failure.what_without_backtrace()))
+        .help("the model's own code failed on meta tensors; does it run on the CPU with inputs of these shapes?");
+  } catch (const std::exception& failure) {
+    return error(ErrorCode::E605, {}, fmt::format("{}: {}", of.where(), failure.what()))
+        .help("the model's own code failed on meta tensors; does it run on the CPU with inputs of these shapes?");
+  }
+}
+
+Checked check_loss(const Recorder& of, const at::Tensor& loss) {
+  if (!loss.defined() || loss.numel() != 1 || loss.dim() != 0 || !loss.is_floating_point())
+    return error(ErrorCode::E605, {},
+                 fmt::format("{}: the loss is {}, it must be one number", of.where(),
+                             loss.defined() ? fmt::format("{} of shape [{}]", c10::toString(loss.scalar_type()),
+                                                          fmt::join(loss.sizes(), ", "))
+                                            : "undefined"))
+        .help("return the mean over the slice: cross_entropy does so, or use loss.mean()");
+  if (!loss.requires_grad())
+    return error(ErrorCode::E605, {}, fmt::format("{}: the loss depends on no parameter", of.where()))
+        .help("is it computed under NoGradGuard, or from detached tensors?");
+  return Ok{};
+}
+
+Checked record_step(Recorder& to, const MetaModel& model, const std::vector<NamedTensor>& inputs) {
+  std::vector<at::Tensor> batch, wanted;
+  std::vector<TensorId> wanted_ids;
+  for (const NamedTensor& parameter : model.parameters) {
+    const TensorId id = to.add_external(parameter.tensor, TensorKind::Parameter, parameter.name);
+    if (!parameter.tensor.requires_grad()) continue;
+    wanted.push_back(parameter.tensor);
+    wanted_ids.push_back(id);
+  }
+  for (const NamedTensor& buffer : model.buffers) to.add_external(buffer.tensor, TensorKind::Buffer, buffer.name);
+  for (const NamedTensor& original : model.originals) to.add_original(original.tensor, original.name);
+  for (const NamedTensor& input : inputs) {
+    to.graph.inputs.push_back(to.add_external(input.tensor, TensorKind::Input, input.name));
+    batch.push_back(input.tensor);
+  }
+  const CaptureMode mode(to);
+  at::Tensor loss = model.loss(batch);
+  PIPER_CHECK(check_loss(to, loss));
+  PIPER_CHECK(check_hooks(loss, model));
+  to.graph.loss = to.lookup(loss);
+  if (const GraphTensor& seen = to.graph[to.graph.loss];
+      seen.kind != TensorKind::Result || to.graph[seen.storage].base != to.graph.loss) {
+    loss = loss.clone();  // a number of its own, not a part of something
+    to.graph.loss = to.lookup(loss);
+  }
+  const ListenToNodes nodes;
+  to.start_backward();
+  const at::Tensor one = at::ones({}, loss.options());
+  const auto gradients = torch::autograd::grad({loss}, wanted, {one}, false, false, /*allow_unused=*/true);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (gradients[i].defined()) to.graph.gradients.push_back({wanted_ids[i], to.lookup(gradients[i])});
+  return Ok{};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, Fake, m) {  // the key named by capture_key
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_call>());
+}
+
+void run_around(const MetaModel& model, const std::function<void()>& run) {
+  model.around ? model.around(run) : run();
+}
+
+RecordingState recording_state() {
+  invariant(recorder, "asked while a model is recorded");
+  return {recorder->where(), recorder->refused};
+}
+
+void note_failure() {
+  if (recorder) recorder->note_failure();
+}
+
+bool is_recording() {
+  return recorder != nullptr;
+}
+
+std::optional<double> fixed_number(const at::Tensor& tensor) {
+  invariant(recorder, "asked while a model is recorded");
+  const TensorId id = recorder->lookup(tensor);
+  const WithNumbers real;
+  const auto found = fixed_numbers(recorder->graph, recorder->table, id);
+  return found ? std::optional(found->to(at::kDouble).item<double>()) : std::nullopt;
+}
+
+/// Operators that passes over the graph may use, whether the model does or not.
+constexpr std::pair<const char*, const char*> put_in_later[] = {
+    {"aten::clone", ""},
+    {"aten::add_", "Tensor"},
+    {"aten::mm", ""},
+    {"aten::add", "Tensor"},
+    {"aten::addmm", "dtype_out"},
+    {"aten::addmm_", ""},
+    {"aten::_to_copy", ""},
+    {"aten::amax", ""},
+    {"aten::div", "Scalar"},
+    {"aten::div", "Tensor"},
+    {"aten::eq", "Scalar"},
+    {"aten::exp", ""},
+    {"aten::exp_", ""},
+    {"aten::log", ""},
+    {"aten::masked_fill", "Scalar"},
+    {"aten::mul_", "Tensor"},
+    {"aten::ne", "Scalar"},
+    {"aten::neg", ""},
+    {"aten::slice", "Tensor"},
+    {"aten::sub", "Tensor"},
+    {"aten::sub_", "Tensor"},
+    {"aten::sum", ""},
+    {"aten::sum", "dim_IntList"},
+    {"aten::unsqueeze", ""},
+    {"piper::add_to_each", ""},
+    {"piper::add_sum_of_rows", ""},
+    {"piper::lay_out", ""},
+    {"piper::take_columns", ""},
+    {"piper::take_columns_backward", ""},
+    {"piper::take_rows", ""},
+    {"piper::take_rows_backward", ""},
+};
+
+Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs, c10::DeviceType target) {
+  Recorder to(model.device, target);
+  Checked recorded = Ok{};
+  run_around(model, [&] { recorded = run_guarded(to, [&] { return record_step(to, model, inputs); }); });
+  PIPER_CHECK(std::move(recorded));
+  provide_part_operators();
+  provide_lay_out();
+  for (const auto& [name, overload] : put_in_later) to.intern(name, overload);
+  return Recording{std::move(to.graph), std::move(to.table)};
+}
+
+Checked build_on_meta(const std::function<void()>& build) {
+  Recorder discarded;
+  discarded.allow_any_random = true;
+  return run_guarded(discarded, [&]() -> Checked {
+    const CaptureMode mode(discarded);
+    build();
+    return Ok{};
+  });
+}
+
+}  // namespace piper

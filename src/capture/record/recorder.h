@@ -1,0 +1,71 @@
+// Runs a training step on fake tensors and writes down every operator call.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "capture/record/operator_table.h"
+
+namespace piper {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// A model as capture sees it: fake tensors, and what computes the loss of a slice from the inputs.
+struct MetaModel {
+  std::vector<NamedTensor> parameters, buffers;
+  /// The tensors that these stand for, where there are such.
+  std::vector<NamedTensor> originals = {};
+  std::function<at::Tensor(const std::vector<at::Tensor>& inputs)> loss;
+  /// Where its tensors say they are. Meta: libtorch's meta tensors. Anything else: Python's fake
+  /// tensors, which `around` makes of everything and which know all shapes.
+  c10::Device device = c10::kMeta;
+  /// Called with what makes the inputs, and with forward and backward; runs it once. None: simply run.
+  std::function<void(const std::function<void()>& run)> around = {};
+};
+/// Runs it as the model wants it.
+void run_around(const MetaModel& model, const std::function<void()>& run);
+
+/// What `loss` throws to be refused in its own words.
+struct Refused : std::runtime_error {
+  explicit Refused(Diagnostic problem) : std::runtime_error(problem.message), diagnostic(std::move(problem)) {}
+  Diagnostic diagnostic;
+};
+
+struct Recording {
+  OperatorGraph graph;
+  OperatorTable table;
+};
+
+/// Forward and backward over the given inputs (fake tensors), as they would be on the target. Gradients are those of
+/// the loss, a scalar.
+Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>& inputs,
+                         c10::DeviceType target = c10::kCPU);
+
+/// While `loss` runs: what the recorder knows about an exception that came through it.
+struct RecordingState {
+  std::string where;                  // the scope and the pass
+  std::optional<Diagnostic> refused;  // by the recorder itself, whatever became of the exception on its way
+};
+RecordingState recording_state();
+/// Said where an exception leaves a scope: the innermost is where it came from.
+void note_failure();
+
+/// Whether a model is being recorded in this thread.
+bool is_recording();
+/// While a model is recorded: the number in a tensor of one element, if it follows from the model's code alone and not
+/// from inputs, parameters or random numbers.
+std::optional<double> fixed_number(const at::Tensor& tensor);
+
+/// Runs `build` so that every tensor it makes is a meta tensor: how a model of any size is constructed.
+Checked build_on_meta(const std::function<void()>& build);
+
+}  // namespace piper

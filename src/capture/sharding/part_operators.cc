@@ -1,0 +1,81 @@
+#include "capture/sharding/part_operators.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+namespace piper {
+namespace {
+
+/// Indices counted from the first of the part, and which of them are in another one.
+struct InPart {
+  InPart(const at::Tensor& indices, int64_t first, int64_t size)
+      : here(indices.sub(first)), elsewhere(here.lt(0).logical_or_(here.ge(size))) {}
+  at::Tensor here, elsewhere;
+  at::Tensor or_else(int64_t index) { return here.masked_fill_(elsewhere, index); }
+};
+
+at::Tensor take_rows(const at::Tensor& table, const at::Tensor& indices, int64_t first) {
+  InPart part(indices, first, table.size(0));
+  at::Tensor rows = at::embedding(table, part.or_else(0));
+  return rows.masked_fill_(part.elsewhere.unsqueeze(-1), 0);
+}
+
+/// ATen leaves out the index that is said to be padding: here one that no row has.
+at::Tensor take_rows_backward(const at::Tensor& gradient, const at::Tensor& indices, at::IntArrayRef size,
+                              int64_t padding, int64_t first) {
+  InPart part(indices, first, size[0]);
+  if (padding >= 0) part.elsewhere.logical_or_(indices.eq(padding));
+  return at::embedding_dense_backward(gradient, part.or_else(-1), size[0], -1, false);
+}
+
+at::Tensor take_columns(const at::Tensor& scores, const at::Tensor& indices, int64_t ignored, int64_t first) {
+  InPart part(indices, first, scores.size(1));
+  part.elsewhere.logical_or_(indices.eq(ignored));
+  at::Tensor taken = scores.gather(1, part.or_else(0).unsqueeze(1));
+  return taken.squeeze_(1).masked_fill_(part.elsewhere, 0);
+}
+
+at::Tensor take_columns_backward(const at::Tensor& gradient, const at::Tensor& indices, at::IntArrayRef size,
+                                 int64_t first) {
+  InPart part(indices, first, size[1]);
+  const at::Tensor zeros = at::zeros(size, gradient.options());
+  return zeros.scatter_(1, part.or_else(0).unsqueeze(1), gradient.masked_fill(part.elsewhere, 0).unsqueeze(1));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(piper, m) {
+  m.def("take_rows(Tensor table, Tensor indices, int first) -> Tensor");
+  m.def("take_rows_backward(Tensor gradient, Tensor indices, int[] size, int padding, int first) -> Tensor");
+  m.def("take_columns(Tensor scores, Tensor indices, int ignored, int first) -> Tensor");
+  m.def("take_columns_backward(Tensor gradient, Tensor indices, int[] size, int first) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(piper, CompositeExplicitAutograd, m) {
+  m.impl("take_rows", take_rows);
+  m.impl("take_rows_backward", take_rows_backward);
+  m.impl("take_columns", take_columns);
+  m.impl("take_columns_backward", take_columns_backward);
+}
+TORCH_LIBRARY_IMPL(piper, Meta, m) {
+  m.impl("take_rows", [](const at::Tensor& table, const at::Tensor& indices, int64_t) {
+    std::vector<int64_t> sizes = indices.sizes().vec();
+    sizes.push_back(table.size(1));
+    return at::empty(sizes, table.options());
+  });
+  m.impl("take_rows_backward", [](const at::Tensor& gradient, const at::Tensor&, at::IntArrayRef size, int64_t,
+                                  int64_t) { return at::empty(size, gradient.options()); });
+  m.impl("take_columns", [](const at::Tensor& scores, const at::Tensor&, int64_t, int64_t) {
+    return at::empty({scores.size(0)}, scores.options());
+  });
+  m.impl("take_columns_backward", [](const at::Tensor& gradient, const at::Tensor&, at::IntArrayRef size, int64_t) {
+    return at::empty(size, gradient.options());
+  });
+}
+
+void provide_part_operators() {}
+
+}  // namespace piper
