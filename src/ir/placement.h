@@ -1,6 +1,7 @@
 // Placements: how the devices along one axis hold a value (PyTorch's DTensor has the same three), and what leads from
-// one placement to another. Context parallelism or any other way to divide is a label of dimensions and a row of rules
-// in capture; nothing here or behind it changes.
+// one placement to another; insert_communication asks it. A further way to shard is a label of dimensions, rules in
+// capture, an argument of `shard`, and so far a sharding beside `experts` and `tensors` in Residence, with its count in
+// ShardCounts and PlanWork.
 //
 // What users call | along the axis
 // data parallelism      | values Shard(samples), parameters Replicate, gradients Partial(sum)

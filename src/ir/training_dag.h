@@ -5,7 +5,7 @@
 // tags of the computation it serves. An edge says that the second node starts after the first has ended; if an item
 // flows along it (a value, gradients or weights of a bucket, the step's scalars) the item lives from the first node to
 // the last reader. Devices that run a chunk hold its parameters; buckets say who holds, reduces and updates what
-// (design rules 1 and 6). Structure directives decide which nodes exist and where; time directives only add order
+//. Structure directives decide which nodes exist and where; time directives only add order
 // edges.
 #pragma once
 

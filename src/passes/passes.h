@@ -17,10 +17,10 @@ DirectiveId who_placed(const TrainingDag& dag, ChunkId chunk, GroupId group);
 /// Splits B into BI and BW for every chunk and slice that some order names so.
 Result<TrainingDag> split_backward(TrainingDag dag, const std::vector<const Order*>& orders);
 
-/// Devices of a group hold equal parameters or cut ones, and the batch divides among them.
+/// Devices of a group hold equal parameters or shards, and the batch divides among them.
 Result<TrainingDag> check_replication(TrainingDag dag);
 
-/// Transfers where values cross groups, exchanges where they cross the border of a sharded region.
+/// Transfers where values cross groups, and collectives (`redistribute`) where placements differ.
 Result<TrainingDag> insert_communication(TrainingDag dag);
 
 /// Recomputation waits for the gradient it is for.

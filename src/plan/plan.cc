@@ -148,7 +148,7 @@ std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine,
   return pieces;
 }
 
-int sharer_index(const Plan& plan, int device) {
+int tp_rank(const Plan& plan, int device) {
   for (const PlanWork& work : plan.works) {
     const DeviceList& group = plan.groups[static_cast<size_t>(work.group)];
     const auto found = std::find(group.begin(), group.end(), device);

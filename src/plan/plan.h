@@ -79,8 +79,8 @@ struct Communication {
   int over = -1;           // partition of a collective
   int64_t bytes = 0;       // on one receiving device
   Exchange exchange = Exchange::None;
-  bool parts = false;    // a transfer of what each of those who share samples has of a value
-  bool maximum = false;  // an all_reduce of which everybody gets the greatest numbers, not the sums
+  bool parts = false;    // a transfer of shards: each tensor-parallel rank sends its own
+  bool maximum = false;  // an all_reduce by maximum, not by sum
   friend bool operator==(const Communication&, const Communication&) = default;
 };
 
@@ -176,7 +176,7 @@ struct TransferPiece {
 /// `samples` samples evenly, `tp` devices in a row having the same.
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
                                            int64_t samples, int tp);
-/// Which of the devices that have the same samples it is.
-int sharer_index(const Plan& plan, int device);
+/// Which device of its tensor-parallel group it is.
+int tp_rank(const Plan& plan, int device);
 
 }  // namespace piper

@@ -49,7 +49,7 @@ TrainableModel model_of(const TpCase& c, int layers) {
   TrainableModel model =
       built(fmt::format("[model]\nhidden = 16\nvocab = 32\nseq = 4\nlayers = {}\n{}\n[step]\nbatch = {}\n"
                         "weights = \"{}\"\ngradients = \"{}\"\noptimizer = \"adamw\"\n",
-                        layers, tp_models().at(c.model), cut_batch, name(c.dtype), name(c.dtype)),
+                        layers, tp_models().at(c.model), tp_batch, name(c.dtype), name(c.dtype)),
             BuildOn::Meta);
   model.initialize = [usual = model.initialize](const std::string& name, at::Tensor& whole) {
     usual(name, whole);

@@ -11,7 +11,7 @@
 namespace piper {
 
 /// Samples of a step.
-constexpr int64_t cut_batch = 16;
+constexpr int64_t tp_batch = 16;
 
 /// Configurations of [model] by name, without sizes that all share.
 const std::map<std::string, std::string>& tp_models();

@@ -111,7 +111,7 @@ TEST(TpSums, AreAsManyAsMegatronHas) {
     std::vector<int64_t> bytes;
     for (const int64_t sum : sums_of(*training.plan))
       bytes.push_back(training.plan->communications[static_cast<size_t>(sum)].bytes);
-    EXPECT_EQ(bytes, std::vector<int64_t>(4 * 4, cut_batch * 4 * 16 * 8)) << model;
+    EXPECT_EQ(bytes, std::vector<int64_t>(4 * 4, tp_batch * 4 * 16 * 8)) << model;
   }
 }
 
@@ -130,7 +130,7 @@ TEST(TpSums, AreTwoWithASequence) {
       if (op.communication < 0 || weights) continue;
       ++count[op.kind];
       EXPECT_EQ(training.plan->communications[static_cast<size_t>(op.communication)].bytes,
-                cut_batch * 4 * 16 * 8 / (op.kind == OpKind::LocalSlice ? 2 : 1));
+                tp_batch * 4 * 16 * 8 / (op.kind == OpKind::LocalSlice ? 2 : 1));
     }
     const std::map<OpKind, int> expected = {{OpKind::ReduceScatter, 4 * layers},
                                             {OpKind::AllGather, (again ? 6 : 4) * layers + 1},

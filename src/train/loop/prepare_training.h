@@ -24,12 +24,12 @@ struct PreparedTraining {
   std::shared_ptr<const Plan> plan;
 };
 
-/// The model captured for slices of any size: enough to see which sizes a schedule makes. Cut where the schedule cuts
-/// it.
+/// The model captured for slices of any size: enough to see which sizes a schedule makes. Sharded as
+/// the schedule says.
 Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule = {});
 
-/// Compiles the schedule for a sketch (for another, if the schedule cuts the model), and captures the model for the
-/// sizes of slices that it needs. `measure` runs its operators once to see how much memory they take.
+/// Compiles the schedule for a sketch (for another, if the schedule asks for tensor parallelism), and captures the
+/// model for the sizes of slices that it needs. `measure` runs its operators once to see how much memory they take.
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
                                   const CompileOptions& options, bool measure);
 
