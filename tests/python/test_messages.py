@@ -19,7 +19,7 @@ def capture(model=None, loss=small.loss, batch=None):
 
 def test_helps_are_in_pythons_words():
     """Every text of a layer that Python stands on, with options of the program or sections of its configurations."""
-    about_files = ("model/", "trace/", "train/config.cc", "train/data/", "cost/what_if.cc")  # which Python reads too
+    about_files = ("model/", "base/text/", "trace/", "train/config.cc", "train/data/", "cost/what_if.cc")  # which Python reads too
     found = []
     for path in sorted((ROOT / "src").rglob("*.cc")):
         inside = str(path.relative_to(ROOT / "src"))
