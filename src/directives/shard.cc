@@ -20,6 +20,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/suggest.h"
@@ -128,14 +129,13 @@ Checked check_not_replicas(TrainingDag& dag, ChunkId chunk, const Residence& res
   if (!residence.replication) return Ok{};
   const PartitionId sharing = dag.groups.along(residence.group, {along});
   const Partition &replicas = dag.groups[residence.replication->over], &group = dag.groups[sharing];
-  const auto part_of = [](const Partition& partition, int device) {
-    const auto found = std::ranges::find(partition.members, device);
-    return (found - partition.members.begin()) / partition.part_size;
-  };
+  std::map<int, size_t> part_of;  // by device: its part of the replicas
+  for (size_t i = 0; i < replicas.members.size(); ++i)
+    part_of[replicas.members[i]] = i / static_cast<size_t>(replicas.part_size);
   for (size_t d = 0; d < group.members.size(); d += static_cast<size_t>(group.part_size)) {
-    std::set<ptrdiff_t> parts;
+    std::set<size_t> parts;
     for (size_t k = d; k < d + static_cast<size_t>(group.part_size); ++k)
-      if (!parts.insert(part_of(replicas, group.members[k])).second)
+      if (!parts.insert(part_of.at(group.members[k])).second)
         return error(ErrorCode::E317, dag.where(by, {"along"}),
                      fmt::format("shard: chunk {} is replicated along \"{}\", so these devices take different samples",
                                  (*dag.model)[chunk].name, along))

@@ -26,20 +26,10 @@ std::optional<size_t> sample_dimension(const Shape& shape) {
   return std::nullopt;
 }
 
-namespace {
-
-/// The label of the dimensions that the tensor-parallel group divides in what the node writes.
-std::string_view tp_sharded_label(const TrainingDag& dag, const Node& writer, ValueId id) {
-  if (!is_compute(writer)) return tp_placement(dag, writer, id).label;
-  const Residence& residence = dag.residence(writer.tags.chunk, writer.group);
-  return residence.tp_group() ? residence.tensors->label : std::string_view();
-}
-
-}  // namespace
-
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
   const Value& value = (*dag.model)[id];
-  const std::string_view tp_sharded = tp_sharded_label(dag, writer, id);
+  const std::string_view tp_sharded =
+      (is_compute(writer) ? wanted_tp_placement(dag, writer, id) : tp_placement(dag, writer, id)).label;
   const auto experts =
       is_compute(writer) ? dag.residence(writer.tags.chunk, writer.group).expert_group() : std::nullopt;
   const int64_t samples = samples_on(dag, writer.group);

@@ -1,17 +1,6 @@
 #include "ir/placement.h"
 
 namespace piper {
-namespace {
-
-/// Of what a sharded chunk reads and writes, sums apart.
-Placement placement_at(const TrainingDag& dag, const Node& computation, ValueId value) {
-  const auto& tensors = dag.residence(computation.tags.chunk, computation.group).tensors;
-  if (!tensors || !tensors->along || !labelled((*dag.model)[value].shape, tensors->label))
-    return Placement::replicate();
-  return Placement::shard(tensors->label);
-}
-
-}  // namespace
 
 std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to) {
   if (from == to || to.is_partial()) return std::nullopt;
@@ -30,7 +19,8 @@ Placement tp_placement(const TrainingDag& dag, const Node& node, ValueId id) {
   const Value& value = (*dag.model)[id];
   if (is_compute(node)) {
     const bool sharded = dag.residence(node.tags.chunk, node.group).tp_group().has_value();
-    return sharded && value.partial != Partial::No ? Placement::partial(value.partial) : placement_at(dag, node, id);
+    return sharded && value.partial != Partial::No ? Placement::partial(value.partial)
+                                                   : wanted_tp_placement(dag, node, id);
   }
   if (std::holds_alternative<Transfer>(node.op))
     return node.made_from.valid() ? tp_placement(dag, dag[node.made_from], id) : Placement::replicate();
@@ -44,7 +34,10 @@ Placement tp_placement(const TrainingDag& dag, const Node& node, ValueId id) {
 }
 
 Placement wanted_tp_placement(const TrainingDag& dag, const Node& reader, ValueId value) {
-  return placement_at(dag, reader, value);
+  const auto& tensors = dag.residence(reader.tags.chunk, reader.group).tensors;
+  if (!tensors || !tensors->along || !labelled((*dag.model)[value].shape, tensors->label))
+    return Placement::replicate();
+  return Placement::shard(tensors->label);
 }
 
 }  // namespace piper

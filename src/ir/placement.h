@@ -37,7 +37,7 @@ struct Placement {
 ///   Partial(op)  all_reduce(op)  reduce_scatter(op)
 std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to);
 
-/// Along the tensor-parallel group: the value behind a node of any kind, and as a computation wants to read it.
+/// Along the tensor-parallel group: the value behind a node of any kind, and as a computation works on it, sums apart.
 Placement tp_placement(const TrainingDag& dag, const Node& node, ValueId value);
 Placement wanted_tp_placement(const TrainingDag& dag, const Node& reader, ValueId value);
 

@@ -98,9 +98,9 @@ Use use_of(const Schedule& schedule, const std::string& file) {
 /// What tensor parallelism divides has chunks of its own.
 LayerForm form_for(const Schedule& schedule, const ModelGraph& blocks) {
   LayerForm form = LayerForm::Blocks;
+  const std::vector<AnnotatedPart> parts = annotated_parts(blocks);
   for (const Directive& directive : schedule.directives)
-    if (const auto* shard = std::get_if<Shard>(&directive.body);
-        shard && !divides_experts(*shard, annotated_parts(blocks)))
+    if (const auto* shard = std::get_if<Shard>(&directive.body); shard && !divides_experts(*shard, parts))
       form = std::max(form, shard->vocabulary ? LayerForm::ShardedVocabulary : LayerForm::Sharded);
   return form;
 }
