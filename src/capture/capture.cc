@@ -185,17 +185,19 @@ Result<std::map<ShardCounts, int64_t>> divided_temporaries(const CapturedSlice& 
   if (!labels) return out;
   const bool experts = std::any_of(labels->tensors.begin(), labels->tensors.end(),
                                    [](const TensorLabels& tensor) { return has(tensor, Mark::Expert); });
-  for (const ShardCounts parts : ways) {
-    if ((parts.experts > 1 && !experts) || (parts.tp > 1 && !labels->tp)) continue;
-    if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, parts)) {
-      PIPER_TRY(out[parts], temporaries(*std::move(body), slice.chunks[chunk].name, slice, tried));
+  for (const ShardCounts& shards : ways) {
+    if ((shards[ShardKind::Expert] > 1 && !experts) || (shards[ShardKind::Tp] > 1 && (!labels->tp || labels->tokens)) ||
+        (shards[ShardKind::Sequence] > 1 && !labels->tokens))
+      continue;
+    if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, shards)) {
+      PIPER_TRY(out[shards], temporaries(*std::move(body), slice.chunks[chunk].name, slice, tried));
     }
   }
   return out;
 }
 
 Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& slice,
-                                                           const std::vector<ShardCounts>& parts, TriedCalls* tried) {
+                                                           const std::vector<ShardCounts>& ways, TriedCalls* tried) {
   std::vector<std::array<PassAmounts, 4>> amounts(slice.chunks.size());
   for (size_t c = 0; c < slice.chunks.size(); ++c)
     for (size_t p = 0; p < 4; ++p) {
@@ -205,7 +207,7 @@ Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& 
       of_pass.flops = count_flops(slice.operators, body);
       of_pass.moved = count_moved_bytes(body);
       PIPER_TRY(of_pass.temporaries, temporaries(body, slice.chunks[c].name, slice, tried));
-      PIPER_TRY(of_pass.divided, divided_temporaries(slice, c, static_cast<Pass>(p), parts, tried));
+      PIPER_TRY(of_pass.divided, divided_temporaries(slice, c, static_cast<Pass>(p), ways, tried));
     }
   return amounts;
 }
@@ -255,17 +257,18 @@ Result<const CapturedSlice*> CapturedModel::slice(int64_t samples) const {
       .help("capture it for the sizes of slices that the schedule makes: batch / microbatches / replicas");
 }
 
-Result<ChunkIr> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass pass, ShardCounts parts) const {
+Result<ChunkIr> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass pass,
+                                    const ShardCounts& shards) const {
   const Pass recorded = pass == Pass::R ? Pass::F : pass;
   const ChunkIr* found = of.chunks[chunk.index()].find(recorded);
   invariant(found, "a program is asked for a pass that the chunk has");
   ChunkIr out = *found;
-  if (parts != ShardCounts{}) {
+  if (shards != ShardCounts()) {
     const BodyLabels* labels = of.labels_of(chunk.index(), recorded);
     if (!labels)
       return error(ErrorCode::E308, {}, fmt::format("chunk {} has no experts to divide", of.chunks[chunk.index()].name))
           .help("mark the region of the experts with annotate(\"experts\", {.experts = n})");
-    PIPER_TRY(out, localize(out, of.operators, *of.table, *labels, parts));
+    PIPER_TRY(out, localize(out, of.operators, *of.table, *labels, shards));
   }
   if (pass == Pass::R) {
     PIPER_TRY(out, recomputed(std::move(out), of.chunks[chunk.index()].name, of.operators));
@@ -274,17 +277,18 @@ Result<ChunkIr> CapturedModel::body(const CapturedSlice& of, ChunkId chunk, Pass
 }
 
 Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk, Pass pass, int64_t samples,
-                                                                   ShardCounts parts, c10::Device device) const {
+                                                                   const ShardCounts& shards,
+                                                                   c10::Device device) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
-  PIPER_TRY(ChunkIr made, body(*of, chunk, pass, parts));
+  PIPER_TRY(ChunkIr made, body(*of, chunk, pass, shards));
   made = for_device(std::move(made), of->operators, device);
   PIPER_TRY(made, lay_out_results(std::move(made), of->chunks[chunk.index()].name, of->operators, *of->table, *tried_));
   return std::make_shared<const ChunkProgram>(std::move(made), of->table, device);
 }
 
-Checked CapturedModel::check_program(ChunkId chunk, Pass pass, int64_t samples, ShardCounts parts) const {
+Checked CapturedModel::check_program(ChunkId chunk, Pass pass, int64_t samples, const ShardCounts& shards) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
-  PIPER_CHECK(body(*of, chunk, pass, parts));
+  PIPER_CHECK(body(*of, chunk, pass, shards));
   return Ok{};
 }
 
@@ -295,13 +299,13 @@ std::vector<std::string> CapturedModel::states(ChunkId chunk, Pass pass) const {
   return names;
 }
 
-Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, ShardCounts parts) const {
+Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, const ShardCounts& shards) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   const TensorLayout& layout = of->operators[of->base[value.index()]].layout;
   TensorForm out{static_cast<c10::ScalarType>(layout.element), layout.sizes, layout.strides};
-  if (parts == ShardCounts{}) return out;
+  if (shards == ShardCounts()) return out;
   if (const auto labels = of->divided.find(of->base[value.index()]); labels != of->divided.end()) {
-    out.sizes = local_sizes(labels->second, parts);
+    out.sizes = local_sizes(labels->second, shards);
     out.strides = strides_like(out.sizes, layout.strides);
     return out;
   }
@@ -333,7 +337,7 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     if (s == 0) out.unshardable_ = std::move(unshardable);
     const bool measured = options.measure_operators && s < exact;
     if (measured) PIPER_CHECK(check_results_without_elements(slice.operators, *slice.table, *out.tried_));
-    PIPER_TRY(const auto amounts, amounts_of(slice, options.parts, measured ? out.tried_.get() : nullptr));
+    PIPER_TRY(const auto amounts, amounts_of(slice, options.shards, measured ? out.tried_.get() : nullptr));
     formed.push_back(form_of(slice, amounts));
     slice.base = formed.back().base;
     slices.push_back(std::move(slice));

@@ -44,7 +44,7 @@ struct CaptureOptions {
   /// What tensor parallelism divides, asked once the model was recorded. None: nothing.
   std::function<TensorParallel(const std::vector<AnnotatedPart>&)> tensor_parallel = nullptr;
   /// How regions will be divided: there temporaries are exact too.
-  std::vector<ShardCounts> parts = {};
+  std::vector<ShardCounts> shards = {};
   /// What chunks will run on. Operators are measured there.
   c10::Device target = c10::kCPU;
   /// Run each distinct operator once to see how much memory it takes, and that it gives what was recorded. Without,
@@ -80,17 +80,18 @@ class CapturedModel {
   /// those of one of the devices.
   /// Refused: a size of slices that was not captured (E607); R of a chunk that needs what it wrote to a buffer (E606);
   /// parts of what cannot be divided so (E308); a kernel that gives something else than was recorded (E609).
-  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples, ShardCounts parts = {},
+  Result<std::shared_ptr<const ChunkProgram>> program(ChunkId chunk, Pass pass, int64_t samples,
+                                                      const ShardCounts& shards = {},
                                                       c10::Device device = c10::kCPU) const;
 
   /// Whether `program` would refuse it.
-  Checked check_program(ChunkId chunk, Pass pass, int64_t samples, ShardCounts parts) const;
+  Checked check_program(ChunkId chunk, Pass pass, int64_t samples, const ShardCounts& shards) const;
 
   /// Qualified names of the model buffers that the pass writes. They are no part of the plan: one copy on each device.
   std::vector<std::string> states(ChunkId chunk, Pass pass) const;
 
   /// How the tensor of a value looks in a slice of so many samples; inside a region that is divided, on one device.
-  Result<TensorForm> form(ValueId value, int64_t samples, ShardCounts parts = {}) const;
+  Result<TensorForm> form(ValueId value, int64_t samples, const ShardCounts& shards = {}) const;
 
   /// Why regions that declare experts cannot be sharded; they run undivided.
   const std::vector<Diagnostic>& unshardable() const { return unshardable_; }
@@ -99,7 +100,7 @@ class CapturedModel {
   friend Result<CapturedModel> capture(const MetaModel&, const CaptureOptions&);
   Result<const CapturedSlice*> slice(int64_t samples) const;
 
-  Result<ChunkIr> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, ShardCounts parts) const;
+  Result<ChunkIr> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, const ShardCounts& shards) const;
 
   std::shared_ptr<const ModelGraph> graph_;
   std::vector<CapturedSlice> slices_;

@@ -99,10 +99,10 @@ std::string what_is_added_up(const TrainingDag& dag, const Node& node) {
 std::string division(const TrainingDag& dag, const Node& node) {
   const Residence& residence = dag.residence(node.tags.chunk, node.group);
   std::string out;
-  for (const auto& sharding : {residence.experts, residence.tensors}) {
-    if (!sharding || !sharding->along) continue;
-    out += fmt::format("  sharded by {}\n", directive(dag, sharding->by));
-    out += what_is_divided(dag, node, sharding->label, *sharding->along);
+  for (const Sharding& sharding : residence.shardings) {
+    if (!sharding.along) continue;
+    out += fmt::format("  sharded by {}\n", directive(dag, sharding.by));
+    out += what_is_divided(dag, node, label_of(sharding.kind), *sharding.along);
   }
   if (residence.tp_group()) out += what_is_added_up(dag, node);
   return out;

@@ -35,15 +35,14 @@ namespace {
 
 /// A chunk on a group, and how the directive divides it.
 struct Sharded {
-  std::optional<Sharding>* slot = nullptr;
+  Residence* residence = nullptr;
   Sharding sharding;
 };
 
 /// Calls check(parameter or value, what it is) for all that the chunk works on.
 template <class Check>
 Checked check_all(const TrainingDag& dag, const Chunk& chunk, Check check) {
-  for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
-    const PassWork* work = chunk.find(pass);
+  for (const std::optional<PassWork>& work : chunk.work) {
     if (!work) continue;
     for (const ParameterId p : work->parameters) PIPER_CHECK(check((*dag.model)[p], "parameter"));
     for (const ValueId v : work->writes) PIPER_CHECK(check((*dag.model)[v], "value"));
@@ -52,11 +51,11 @@ Checked check_all(const TrainingDag& dag, const Chunk& chunk, Check check) {
   return Ok{};
 }
 
-Checked check_new(const TrainingDag& dag, ChunkId chunk, const std::optional<Sharding>& slot, DirectiveId by) {
-  if (!slot) return Ok{};
+Checked check_new(const TrainingDag& dag, ChunkId chunk, const Sharding* known, DirectiveId by) {
+  if (!known) return Ok{};
   return error(ErrorCode::E309, dag.where_filter(by),
                fmt::format("chunk {} is already sharded", (*dag.model)[chunk].name))
-      .note(dag.where_filter(slot->by), "first sharded here")
+      .note(dag.where_filter(known->by), "first sharded here")
       .help("make the filters of the two directives exclude each other");
 }
 
@@ -85,11 +84,11 @@ Result<std::vector<Sharded>> shard_experts(TrainingDag& dag, const std::vector<C
   for (const ChunkId chunk : chunks)
     for (Residence& residence : dag.residences[chunk.index()]) {
       PIPER_TRY(const PartitionId along, partition_of(dag, residence.group, shard.devices, by));
-      PIPER_CHECK(check_new(dag, chunk, residence.experts, by));
+      PIPER_CHECK(check_new(dag, chunk, residence.find(ShardKind::Expert), by));
       const int parts = dag.groups[along].part_size;
       PIPER_CHECK(check_experts(dag, (*dag.model)[chunk], parts, shard));
-      out.push_back({&residence.experts,
-                     {expert_label, parts > 1 ? std::optional(along) : std::nullopt,
+      out.push_back({&residence,
+                     {ShardKind::Expert, parts > 1 ? std::optional(along) : std::nullopt,
                       shard.stream.empty() ? "ep" : shard.stream, false, by}});
     }
   return out;
@@ -147,13 +146,13 @@ Checked check_not_replicas(TrainingDag& dag, ChunkId chunk, const Residence& res
 }
 
 /// What tensor parallelism divides in a chunk: what follows from parameters, or tokens.
-std::string_view label_of(const Chunk& chunk) {
-  return chunk.sequence_sharded ? sequence_label : tp_label;
+ShardKind kind_of(const Chunk& chunk) {
+  return chunk.sequence_sharded ? ShardKind::Sequence : ShardKind::Tp;
 }
 
 Checked check_sizes(const TrainingDag& dag, const Chunk& chunk, int parts, const Shard& shard) {
   return check_all(dag, chunk, [&](const auto& thing, std::string_view what) -> Checked {
-    const Dim* dim = labelled(thing.shape, label_of(chunk));
+    const Dim* dim = labelled(thing.shape, label_of(kind_of(chunk)));
     if (!dim || dim->falls_into(parts)) return Ok{};
     return error(ErrorCode::E317, shard.what.where,
                  fmt::format("shard: {} {} {} of chunk {} does not divide among {} devices", what, thing.name,
@@ -206,15 +205,15 @@ Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vecto
     const Chunk& chunk = (*dag.model)[id];
     if (chunk.sequence_sharded && !shard.sequence) continue;
     PIPER_CHECK(check_sizes(dag, chunk, parts, shard));
-    if (!has_label(*dag.model, chunk, label_of(chunk))) continue;
+    if (!has_label(*dag.model, chunk, label_of(kind_of(chunk)))) continue;
     found.push_back(&chunk);
     for (Residence& residence : dag.residences[id.index()]) {
-      PIPER_CHECK(check_new(dag, id, residence.tensors, by));
+      PIPER_CHECK(check_new(dag, id, residence.within_samples(), by));
       PIPER_CHECK(check_not_replicas(dag, id, residence, shard.devices.along[0], by));
       const auto along =
           parts > 1 ? std::optional(dag.groups.along(residence.group, shard.devices.along)) : std::nullopt;
-      out.push_back({&residence.tensors,
-                     {label_of(chunk), along, shard.stream.empty() ? "tp" : shard.stream, shard.regather, by}});
+      out.push_back(
+          {&residence, {kind_of(chunk), along, shard.stream.empty() ? "tp" : shard.stream, shard.regather, by}});
     }
   }
   PIPER_CHECK(check_found(dag, shard, found, by));
@@ -238,7 +237,10 @@ Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
   PIPER_TRY(const std::vector<Sharded> all,
             experts ? shard_experts(dag, chunks, shard, by) : shard_parameters(dag, chunks, shard, by));
   if (!experts) dag.tp = dag.mesh.back();
-  for (const Sharded& one : all) *one.slot = one.sharding;
+  for (const auto& [residence, sharding] : all) {
+    std::vector<Sharding>& all_of = residence->shardings;
+    all_of.insert(std::ranges::upper_bound(all_of, sharding.kind, {}, &Sharding::kind), sharding);
+  }
   return dag;
 }
 

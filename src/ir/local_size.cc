@@ -14,6 +14,13 @@ int64_t samples_on(const TrainingDag& dag, GroupId group) {
   return dag.model->step.batch / dag.slices() / sample_parts(dag, group);
 }
 
+ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence) {
+  ShardCounts out;
+  for (const Sharding& sharding : residence.shardings)
+    if (sharding.along) out[sharding.kind] = dag.groups[*sharding.along].part_size;
+  return out;
+}
+
 LocalWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group) {
   const int64_t samples = samples_on(dag, group);
   const int64_t parts = dag.residence(chunk, group).tp_group() ? dag.tp.size : 1;

@@ -15,6 +15,9 @@ int64_t samples_on(const TrainingDag& dag, GroupId group);
 /// Where samples share a dimension with tokens or slots nothing says in which order they lie.
 std::optional<size_t> sample_dimension(const Shape& shape);
 
+/// Among how many devices what a chunk works on is divided there.
+ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence);
+
 /// What a pass of a chunk does on each device of the group.
 struct LocalWork {
   int64_t flops = 0, bytes = 0;

@@ -172,10 +172,11 @@ Checked DagParser::replicated() {
 Checked DagParser::sharded() {
   const Token first = in_.peek();
   PIPER_TRY(Residence * residence, residence_above(first));
+  const auto rule =
+      std::ranges::find_if(shard_rules, [&](const ShardRule& known) { return in_.accept_word(known.label); });
+  if (rule == shard_rules.end()) return in_.unexpected("expert, tp or sequence");
   Sharding s;
-  for (const std::string_view label : {expert_label, tp_label, sequence_label})
-    if (in_.accept_word(label)) s.label = label;
-  if (s.label.empty()) return in_.unexpected("expert, tp or sequence");
+  s.kind = rule->kind;
   PIPER_CHECK(reader_.options({{"along", [&] { return partition_into(s.along); }},
                                {"stream", [&] { return name_into(s.stream); }},
                                {"regather",
@@ -185,7 +186,9 @@ Checked DagParser::sharded() {
                                 }},
                                {"by", [&] { return directive_into(s.by, {"shard"}); }}}));
   if (s.stream.empty()) return reader_.wrong(in_.range_from(first), "sharded needs stream=");
-  (s.label == expert_label ? residence->experts : residence->tensors) = s;
+  if (residence->find(s.kind) || (rule->same_samples && residence->within_samples()))
+    return reader_.wrong(in_.range_from(first), "is there twice");
+  residence->shardings.push_back(s);
   return Ok{};
 }
 
@@ -217,15 +220,18 @@ Checked DagParser::holder() {
   Holder h;
   std::optional<PartitionId> over;
   PIPER_TRY(h.group, group_id());
-  PIPER_CHECK(
-      reader_.options({{"over", [&] { return partition_into(over); }},
-                       {"tp", [&] { return number_into(h.tp, "how many share samples", 1, most_devices_in_text); }},
-                       {"sums", [&] { return partition_into(h.sums); }},
-                       {"zero", [&] { return number_into(h.zero, "the ZeRO level", 0, 3); }},
-                       {"release", [&] { return release_into(h.release); }},
-                       {"gather", [&] { return stream_into(h.gather_stream); }},
-                       {"reduce", [&] { return stream_into(h.reduce_stream); }},
-                       {"by", [&] { return directive_into(h.by, {"replicate"}); }}}));
+  std::vector<BoundedReader::Option> options = {{"over", [&] { return partition_into(over); }},
+                                                {"sums", [&] { return partition_into(h.sums); }},
+                                                {"zero", [&] { return number_into(h.zero, "the ZeRO level", 0, 3); }},
+                                                {"release", [&] { return release_into(h.release); }},
+                                                {"gather", [&] { return stream_into(h.gather_stream); }},
+                                                {"reduce", [&] { return stream_into(h.reduce_stream); }},
+                                                {"by", [&] { return directive_into(h.by, {"replicate"}); }}};
+  for (const ShardRule& rule : shard_rules)
+    options.push_back({rule.label, [&, kind = rule.kind] {
+                         return number_into(h.shards[kind], "a number of shards", 1, most_devices_in_text);
+                       }});
+  PIPER_CHECK(reader_.options(std::move(options)));
   if (!over || !h.gather_stream.valid() || !h.reduce_stream.valid())
     return reader_.wrong(in_.range_from(first), "a holder needs over=, gather= and reduce=");
   h.over = *over;

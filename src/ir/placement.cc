@@ -34,10 +34,10 @@ Placement tp_placement(const TrainingDag& dag, const Node& node, ValueId id) {
 }
 
 Placement wanted_tp_placement(const TrainingDag& dag, const Node& reader, ValueId value) {
-  const auto& tensors = dag.residence(reader.tags.chunk, reader.group).tensors;
-  if (!tensors || !tensors->along || !labelled((*dag.model)[value].shape, tensors->label))
+  const Sharding* sharding = dag.residence(reader.tags.chunk, reader.group).within_samples();
+  if (!sharding || !sharding->along || !labelled((*dag.model)[value].shape, label_of(sharding->kind)))
     return Placement::replicate();
-  return Placement::shard(tensors->label);
+  return Placement::shard(label_of(sharding->kind));
 }
 
 }  // namespace piper

@@ -1,7 +1,6 @@
 // Placements: how the devices along one axis hold a value (PyTorch's DTensor has the same three), and what leads from
-// one placement to another; insert_communication asks it. A further way to shard is a label of dimensions, rules in
-// capture, an argument of `shard`, and so far a sharding beside `experts` and `tensors` in Residence, with its count in
-// ShardCounts and PlanWork.
+// one placement to another; insert_communication asks it. A further way to shard is a row of `shard_rules`
+// (model/shards.h), rules of operators in capture, and an argument of `shard`.
 //
 // What users call | along the axis
 // data parallelism      | values Shard(samples), parameters Replicate, gradients Partial(sum)

@@ -54,12 +54,11 @@ std::string print_residence(const TrainingDag& dag, const Chunk& chunk, const Re
     out += fmt::format(" gather={} reduce={}", as_name(copies->gather_stream), as_name(copies->reduce_stream));
     out += option("by", copies->by) + "\n";
   }
-  for (const auto& sharding : {r.experts, r.tensors}) {
-    if (!sharding) continue;
-    out += fmt::format("sharded {}", sharding->label);
-    if (sharding->along) out += option("along", *sharding->along, "p");
-    out += fmt::format(" stream={}{}", as_name(sharding->stream), sharding->regather ? " regather=on" : "");
-    out += option("by", sharding->by) + "\n";
+  for (const Sharding& sharding : r.shardings) {
+    out += fmt::format("sharded {}", label_of(sharding.kind));
+    if (sharding.along) out += option("along", *sharding.along, "p");
+    out += fmt::format(" stream={}{}", as_name(sharding.stream), sharding.regather ? " regather=on" : "");
+    out += option("by", sharding.by) + "\n";
   }
   return out;
 }
@@ -73,7 +72,7 @@ std::string print_bucket(const TrainingDag& dag, size_t index, const Bucket& buc
     out += fmt::format("holder k{} g{}{} zero={} release={}", index, h.group.value, option("over", h.over, "p"), h.zero,
                        name(h.release));
     out += stream_option(dag, "gather", h.gather_stream) + stream_option(dag, "reduce", h.reduce_stream);
-    if (h.tp > 1) out += fmt::format(" tp={}", h.tp);
+    if (h.shards != ShardCounts()) out += " " + piper::print(h.shards);
     if (h.sums) out += option("sums", *h.sums, "p");
     out += option("by", h.by) + "\n";
   }

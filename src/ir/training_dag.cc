@@ -28,6 +28,16 @@ int TrainingDag::slices() const {
   return count;
 }
 
+const Sharding* Residence::find(ShardKind kind) const {
+  const auto found = std::ranges::find(shardings, kind, &Sharding::kind);
+  return found == shardings.end() ? nullptr : &*found;
+}
+
+const Sharding* Residence::within_samples() const {
+  const auto found = std::ranges::find_if(shardings, [](const Sharding& s) { return rule_of(s.kind).same_samples; });
+  return found == shardings.end() ? nullptr : &*found;
+}
+
 const Residence& TrainingDag::residence(ChunkId chunk, GroupId group) const {
   for (const Residence& residence : residences[chunk.index()])
     if (residence.group == group) return residence;

@@ -4,9 +4,8 @@
 // stream of each device. Its tags say which chunk, pass and slice of the batch it belongs to; communication has the
 // tags of the computation it serves. An edge says that the second node starts after the first has ended; if an item
 // flows along it (a value, gradients or weights of a bucket, the step's scalars) the item lives from the first node to
-// the last reader. Devices that run a chunk hold its parameters; buckets say who holds, reduces and updates what
-//. Structure directives decide which nodes exist and where; time directives only add order
-// edges.
+// the last reader. Devices that run a chunk hold its parameters; buckets say who holds, reduces and updates what.
+// Structure directives decide which nodes exist and where; time directives only add order edges.
 #pragma once
 
 #include <initializer_list>
@@ -123,10 +122,10 @@ struct Replication {
   friend bool operator==(const Replication&, const Replication&) = default;
 };
 
-/// The devices along an axis divide what a chunk works on: the dimensions with a label. Placements of values follow
-/// from it, see ir/placement.h.
+/// The devices along an axis divide what a chunk works on: the dimensions with the kind's label. Placements of values
+/// follow from it, see ir/placement.h.
 struct Sharding {
-  std::string_view label;            // expert_label, tp_label or sequence_label
+  ShardKind kind = ShardKind::Expert;
   std::optional<PartitionId> along;  // none: an axis of one device
   std::string stream;                // of the collectives at the chunk's border
   bool regather = false;             // what backward needs is gathered again
@@ -139,20 +138,28 @@ struct Residence {
   GroupId group;
   StreamId transfer_stream;
   std::optional<Replication> replication;
-  std::optional<Sharding> experts;  // expert parallelism: its label is expert_label
-  std::optional<Sharding> tensors;  // tensor parallelism: tp_label, or sequence_label where tokens are divided
+  std::vector<Sharding> shardings = {};  // in the order of kinds
 
+  const Sharding* find(ShardKind kind) const;
+  /// Among devices that work on the same samples: tensors, or tokens.
+  const Sharding* within_samples() const;
   /// Who divides, if several devices do.
-  std::optional<PartitionId> expert_group() const { return experts ? experts->along : std::nullopt; }
-  std::optional<PartitionId> tp_group() const { return tensors ? tensors->along : std::nullopt; }
+  std::optional<PartitionId> expert_group() const { return along(find(ShardKind::Expert)); }
+  std::optional<PartitionId> tp_group() const { return along(within_samples()); }
   friend bool operator==(const Residence&, const Residence&) = default;
+
+ private:
+  static std::optional<PartitionId> along(const Sharding* sharding) {
+    return sharding ? sharding->along : std::nullopt;
+  }
 };
 
 /// One of the groups that hold the parameters of a bucket.
 struct Holder {
   GroupId group;
   PartitionId over;  // devices with equal copies (or shards of one copy)
-  int tp = 1;        // so many parts of it in a row are equal too: their devices work on the same samples
+  ShardCounts shards =
+      {};  // of every parameter; more parts than shards: so many in a row are equal, with the same samples
   std::optional<PartitionId> sums;  // devices that have parts of its gradients' sums
   int zero = 0;
   Release release = Release::Use;

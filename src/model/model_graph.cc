@@ -24,8 +24,8 @@ int64_t moments(Optimizer optimizer) {
   return static_cast<int64_t>(optimizer);
 }
 
-const Amount& PassWork::temporaries_on(ShardCounts parts) const {
-  const auto known = divided.find(parts);
+const Amount& PassWork::temporaries_on(const ShardCounts& shards) const {
+  const auto known = divided.find(shards);
   return known == divided.end() ? temporaries : known->second;
 }
 

@@ -16,7 +16,7 @@
 
 #include "base/id.h"
 #include "base/result.h"
-#include "model/size.h"
+#include "model/shards.h"
 
 namespace piper {
 
@@ -68,13 +68,6 @@ struct Parameter {
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
 
-/// Among how many devices the values of a chunk are sharded, by expert and by tensor parallelism. Or, of one device,
-/// which shard it has.
-struct ShardCounts {
-  int64_t experts = 1, tp = 1;
-  friend auto operator<=>(const ShardCounts&, const ShardCounts&) = default;
-};
-
 /// What one pass of a chunk does with one slice.
 struct PassWork {
   std::vector<ValueId> reads;
@@ -87,7 +80,7 @@ struct PassWork {
   Amount temporaries;                     // peak of bytes that live only while it runs
   std::map<ShardCounts, Amount> divided;  // the same where its values are divided so, if it is known
 
-  const Amount& temporaries_on(ShardCounts parts) const;
+  const Amount& temporaries_on(const ShardCounts& shards) const;
   friend bool operator==(const PassWork&, const PassWork&) = default;
 };
 

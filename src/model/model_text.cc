@@ -22,11 +22,6 @@ std::string print_list(const ModelGraph& model, const auto& ids) {
   return out + ")";
 }
 
-std::string print(ShardCounts parts) {
-  if (parts.tp == 1) return fmt::format("experts={}", parts.experts);
-  return (parts.experts == 1 ? "" : fmt::format("experts={} ", parts.experts)) + fmt::format("tp={}", parts.tp);
-}
-
 std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work) {
   std::string out =
       fmt::format("  {} {} -> {}", name(pass), print_list(model, work.reads), print_list(model, work.writes));
@@ -39,9 +34,9 @@ std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work)
   amount("flops", work.flops);
   amount("moves", work.bytes_moved);
   amount("temporaries", work.temporaries);
-  for (const auto& [parts, temporaries] : work.divided)
-    out += fmt::format("{}{}: {}", parts == work.divided.begin()->first ? " divided(" : ", ", print(parts),
-                       print(temporaries));
+  for (const auto& [shards, temporaries] : work.divided)
+    out += fmt::format("{}{}: {}", shards == work.divided.begin()->first ? " divided(" : ", ",
+                       shards == ShardCounts() ? "expert=1" : print(shards), print(temporaries));
   if (!work.divided.empty()) out += ")";
   return out + "\n";
 }
@@ -309,35 +304,36 @@ class Parser {
     return Ok{};
   }
 
-  /// (experts=2: 80*b, experts=2 tp=4: 64*b)
+  /// (expert=2: 80*b, expert=2 tp=4: 64*b)
   Checked divided(PassWork& work) {
     PIPER_CHECK(in_.expect("(", "before temporaries on several devices"));
     do {
       const Token token = in_.peek();
-      PIPER_TRY(const ShardCounts parts, division());
+      PIPER_TRY(const ShardCounts shards, division());
       PIPER_TRY(const Amount temporaries, amount());
-      if (!work.divided.try_emplace(parts, temporaries).second)
+      if (!work.divided.try_emplace(shards, temporaries).second)
         return error(ErrorCode::E109, in_.range(token),
-                     fmt::format("temporaries on {} devices are given twice", print(parts)))
+                     fmt::format("temporaries on {} devices are given twice", print(shards)))
             .help("keep one of them");
     } while (in_.accept(","));
     return in_.expect(")", "after temporaries on several devices");
   }
 
-  /// experts=2 tp=4:
+  /// expert=2 tp=4:
   Result<ShardCounts> division() {
-    ShardCounts parts;
+    ShardCounts shards;
     std::set<std::string> said;
     do {
       const Token key = in_.take();
-      if (key.text != "experts" && key.text != "tp")
+      const auto rule = std::ranges::find(shard_rules, key.text, &ShardRule::label);
+      if (rule == shard_rules.end())
         return error(ErrorCode::E110, in_.range(key), fmt::format("\"{}\" is not divided", key.text))
-            .help("say among how many devices: divided(experts=2 tp=2: 64*b)");
+            .help("say among how many devices: divided(expert=2 tp=2: 64*b)");
       PIPER_CHECK(once(said, key));
       PIPER_CHECK(in_.expect("=", "before a number of devices"));
-      PIPER_TRY((key.text == "tp" ? parts.tp : parts.experts), number("a number of devices"));
+      PIPER_TRY(shards[rule->kind], number("a number of devices"));
     } while (!in_.accept(":"));
-    return parts;
+    return shards;
   }
 
   Result<PassWork> work() {

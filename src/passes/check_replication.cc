@@ -20,15 +20,14 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
                             dag.groups.apart(dag.groups.across(*experts), dag.tp.size) == replication->over;
       const std::string& chunk = dag.model->chunks[c].name;
       if (experts && dag.tp.size > 1 && !dag.groups.grid(*experts, dag.groups.along(residence.group, {dag.tp.name})))
-        return error(ErrorCode::E308, dag.where_devices(residence.experts->by),
+        return error(ErrorCode::E308, dag.where_devices(residence.find(ShardKind::Expert)->by),
                      fmt::format("shard: the experts of chunk {} are divided among devices that work on the same "
                                  "samples: those along \"{}\"",
                                  chunk, dag.tp.name))
             .help("shard along another axis; parameters=… divides inside the experts");
       const auto where = [&] {
-        const DirectiveId by = replication         ? replication->by
-                               : residence.experts ? residence.experts->by
-                                                   : DirectiveId();
+        const Sharding* sharding = residence.find(ShardKind::Expert);
+        const DirectiveId by = replication ? replication->by : sharding ? sharding->by : DirectiveId();
         return dag.where_devices(by.valid() ? by : who_placed(dag, ChunkId(c), residence.group));
       };
       if (size > 1 && copies != size && shards != size && !together)

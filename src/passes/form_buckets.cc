@@ -19,8 +19,7 @@ namespace {
 struct Holding {
   GroupId group;
   PartitionId over;
-  int divided = 1;  // ways the parameter is divided
-  int tp = 1;
+  ShardCounts shards;
   std::optional<PartitionId> sums;
   std::optional<Replication> replication;
   DirectiveId sharded_by;
@@ -68,17 +67,19 @@ bool same_way(const TrainingDag& dag, const Holding& a, const Holding& b) {
 
 Checked add_holding(const TrainingDag& dag, const Parameter& parameter, ParameterUse& use, const Holding& next) {
   for (const Holding& known : use.holdings) {
-    const bool same_parts = known.group == next.group && known.over == next.over && known.sums == next.sums;
-    if (same_parts && same_way(dag, known, next)) return Ok{};
-    if (!use.trainable && known.divided == 1 && next.divided == 1 &&
-        (same_parts || (known.group != next.group && overlap(dag, known.group, next.group)))) {
+    const bool same_parts = known.over == next.over && known.shards == next.shards && known.sums == next.sums;
+    if (known.group == next.group && same_parts && same_way(dag, known, next)) return Ok{};
+    if (!use.trainable && known.shards.all() == 1 && next.shards.all() == 1 &&
+        (known.group == next.group ? same_parts : overlap(dag, known.group, next.group))) {
       use.everywhere = true;  // nothing of it is ever reduced or updated, so any copy will do
       continue;
     }
-    if (known.group == next.group && (known.over != next.over || known.sums != next.sums))
-      return error(ErrorCode::E308, dag.where_filter(next.divided > known.divided ? next.sharded_by : known.sharded_by),
-                   fmt::format("parameter {} is used inside and outside a region that is divided: by {} and {}",
-                               parameter.name, (*dag.model)[known.chunk].name, (*dag.model)[next.chunk].name))
+    if (known.group == next.group && !same_parts)
+      return error(
+                 known.shards[ShardKind::Expert] != next.shards[ShardKind::Expert] ? ErrorCode::E308 : ErrorCode::E317,
+                 dag.where_filter(next.shards.all() > known.shards.all() ? next.sharded_by : known.sharded_by),
+                 fmt::format("parameter {} is used inside and outside a region that is divided: by {} and {}",
+                             parameter.name, (*dag.model)[known.chunk].name, (*dag.model)[next.chunk].name))
           .help("select all chunks that use it, or give each its own parameter");
     if (known.group == next.group)
       return error(ErrorCode::E301, dag.where_filter(shown(dag, next)),
@@ -92,10 +93,10 @@ Checked add_holding(const TrainingDag& dag, const Parameter& parameter, Paramete
                                print_devices(dag.groups[next.group].devices)))
           .note(dag.where_devices(shown(dag, known)), "the other group")
           .help("place the chunks that share it on the same devices, or on devices of their own");
-    if (known.divided != next.divided)
+    if (known.shards.all() != next.shards.all())
       return error(ErrorCode::E310, dag.where_devices(next.sharded_by.valid() ? next.sharded_by : known.sharded_by),
                    fmt::format("parameter {} is cut into {} parts on {} and into {} on {}", parameter.name,
-                               known.divided, print_devices(dag.groups[known.group].devices), next.divided,
+                               known.shards.all(), print_devices(dag.groups[known.group].devices), next.shards.all(),
                                print_devices(dag.groups[next.group].devices)))
           .help("shard the chunks that share it over equally many devices");
   }
@@ -107,26 +108,19 @@ Holding holding_of(TrainingDag& dag, const Parameter& parameter, const Residence
   Holding out;
   out.group = residence.group;
   out.replication = residence.replication;
-  out.sharded_by = residence.experts   ? residence.experts->by
-                   : residence.tensors ? residence.tensors->by
-                                       : DirectiveId();
+  if (!residence.shardings.empty()) out.sharded_by = residence.shardings[0].by;
   out.chunk = chunk;
-  const auto divide = [&](PartitionId among) {
-    out.over = dag.groups.across(among);
-    out.divided = dag.groups[among].part_size;
-  };
-  const auto experts = labelled(parameter.shape, expert_label) ? residence.expert_group() : std::nullopt;
-  const auto tensors = labelled(parameter.shape, tp_label) ? residence.tp_group() : std::nullopt;
-  if (experts && tensors)
-    divide(*dag.groups.grid(*experts, *tensors));
-  else if (experts || tensors)
-    divide(experts ? *experts : *tensors);
-  else
-    out.over = dag.groups.whole(residence.group);
-  if (!tensors) {  // devices that share samples have the same gradients: each of them is summed up by itself
-    out.tp = dag.tp.size;
-    out.over = dag.groups.apart(out.over, out.tp);
+  std::optional<PartitionId> divided;
+  bool within_samples = false;
+  for (const Sharding& sharding : residence.shardings) {
+    if (!sharding.along || !labelled(parameter.shape, label_of(sharding.kind))) continue;
+    divided = divided ? dag.groups.grid(*divided, *sharding.along) : sharding.along;
+    out.shards[sharding.kind] = dag.groups[*sharding.along].part_size;
+    within_samples = within_samples || rule_of(sharding.kind).same_samples;
   }
+  out.over = divided ? dag.groups.across(*divided) : dag.groups.whole(residence.group);
+  if (!within_samples)  // devices with the same samples have the same gradients: each of them is summed up by itself
+    out.over = dag.groups.apart(out.over, dag.tp.size);
   if (parameter.partial) out.sums = residence.tp_group();
   return out;
 }
@@ -142,7 +136,7 @@ Holding everywhere(TrainingDag& dag, const std::vector<Holding>& holdings) {
   out.replication = {};
   out.group =
       dag.groups.intern(DeviceGroup{{devices.begin(), devices.end()}, {{"", static_cast<int>(devices.size())}}});
-  out.over = dag.groups.apart(dag.groups.whole(out.group), out.tp);
+  out.over = dag.groups.apart(dag.groups.whole(out.group), dag.tp.size);
   return out;
 }
 
@@ -184,7 +178,7 @@ Holder make_holder(TrainingDag& dag, const Holding& holding) {
   const bool alone = dag.groups[holding.over].part_size == 1;
   return {holding.group,
           holding.over,
-          holding.tp,
+          holding.shards,
           holding.sums,
           alone ? 0 : replication.zero,
           replication.release,
@@ -214,10 +208,12 @@ Checked form_buckets(TrainingDag& dag) {
   std::map<Key, BucketId> open;
   for (const size_t p : backward_order) {
     Key key = {static_cast<int>(model.parameters[p].dtype), uses[p].trainable};
-    for (const Holding& holding : uses[p].holdings)
-      key.insert(key.end(), {holding.group.value, holding.over.value, holding.tp,
-                             holding.sums.value_or(PartitionId()).value, holding.by().value});
-    const int64_t elements_here = elements(model.parameters[p].shape, 0) / uses[p].holdings[0].divided;
+    for (const Holding& holding : uses[p].holdings) {
+      key.insert(key.end(), {holding.group.value, holding.over.value, holding.sums.value_or(PartitionId()).value,
+                             holding.by().value});
+      for (const int64_t count : holding.shards.of) key.push_back(static_cast<int>(count));
+    }
+    const int64_t elements_here = elements(model.parameters[p].shape, 0) / uses[p].holdings[0].shards.all();
     const auto found = open.find(key);
     const auto full = [&](const Bucket& bucket) {
       const int64_t bytes =

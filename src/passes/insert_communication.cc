@@ -45,10 +45,11 @@ class Inserter {
     PIPER_CHECK(check_sharded(value, producer, reader));
     const Residence &made = residence_of(producer), &used = residence_of(reader);
     const Placement wanted = wanted_tp_placement(dag_, reader, value);
-    const Sharding* tensors = used.tp_group() ? &*used.tensors : made.tp_group() ? &*made.tensors : nullptr;
+    const Sharding* tensors = (used.tp_group() ? used : made).within_samples();
     if (const Placement now = tp_placement(dag_, producer, value); now.is_partial()) {
       const bool scatters = wanted.is_shard() && now.op == Partial::Sum;
-      source = redistributed(source, value, scatters ? wanted : Placement::replicate(), producer, &*made.tensors);
+      source =
+          redistributed(source, value, scatters ? wanted : Placement::replicate(), producer, made.within_samples());
     }
     const auto from = made.expert_group(), to = used.expert_group();
     if (producer.group == reader.group && from == to) return redistributed(source, value, wanted, reader, tensors);
@@ -104,11 +105,11 @@ class Inserter {
   Checked check_sharded(ValueId id, const Node& producer, const Node& reader) const {
     const Value& value = (*dag_.model)[id];
     const Residence &made = residence_of(producer), &used = residence_of(reader);
-    const auto divides = [](const Residence& r) { return r.tp_group() && r.tensors->label == tp_label; };
+    const auto divides = [](const Residence& r) { return r.find(ShardKind::Tp) && r.tp_group(); };
     if (!labelled(value.shape, tp_label) || (!made.tp_group() && !divides(used))) return Ok{};
     if (producer.group == reader.group && made.tp_group() == used.tp_group()) return Ok{};
     const bool sharded_first = made.tp_group().has_value();
-    return error(ErrorCode::E317, dag_.where_filter(sharded_first ? made.tensors->by : used.tensors->by),
+    return error(ErrorCode::E317, dag_.where_filter((sharded_first ? made : used).within_samples()->by),
                  fmt::format("shard: value {} {} is {} in chunk {}, and used {} in {}", value.name, print(value.shape),
                              sharded_first ? "divided" : "whole", (*dag_.model)[producer.tags.chunk].name,
                              sharded_first ? "whole" : "divided", (*dag_.model)[reader.tags.chunk].name))
@@ -120,19 +121,19 @@ class Inserter {
     const Value& value = (*dag_.model)[id];
     const Residence& residence = residence_of(inside);
     if (!labelled(value.shape, from.label) || !labelled(value.shape, to.label))
-      return error(ErrorCode::E308, dag_.where_filter(residence.experts->by),
+      return error(ErrorCode::E308, dag_.where_filter(residence.find(ShardKind::Expert)->by),
                    fmt::format("shard: value {} {} crosses the border of {} and has no expert and capacity dimension",
                                value.name, print(value.shape), (*dag_.model)[inside.tags.chunk].name))
           .help("draw the scope around the experts only: what enters and leaves it is [experts, capacity, …]");
     if (residence.tp_group() && labelled(value.shape, tp_label))
-      return error(ErrorCode::E317, dag_.where_filter(residence.tensors->by),
+      return error(ErrorCode::E317, dag_.where_filter(residence.within_samples()->by),
                    fmt::format("shard: value {} {} is divided, and crosses the border of the experts in {}", value.name,
                                print(value.shape), (*dag_.model)[inside.tags.chunk].name))
           .help("shard only what stays inside of the experts, such as their inner width");
     const CollectiveKind kind = redistribute(from, to).value();
     const PartitionId over = *residence.expert_group();
     return once(source, id, {inside.group, kind, over}, [&] {
-      const Sharding& experts = *residence.experts;
+      const Sharding& experts = *residence.find(ShardKind::Expert);
       const Collective op{kind, Item::value(id), over};
       return Node{op, inside.tags, inside.group, dag_.stream(experts.stream), experts.by, experts.by, source};
     });
@@ -172,7 +173,7 @@ class Inserter {
         for (const auto& work : dag_.model->chunks[c].work)
           for (const ValueId value : work ? work->reads : std::vector<ValueId>{})
             if ((*dag_.model)[value].kind == ValueKind::Input)
-              return error(ErrorCode::E308, dag_.where_filter(residence.experts->by),
+              return error(ErrorCode::E308, dag_.where_filter(residence.find(ShardKind::Expert)->by),
                            fmt::format("shard: chunk {} reads the input {}, which is not dispatched to experts",
                                        dag_.model->chunks[c].name, (*dag_.model)[value].name))
                   .help("read it before the region, and let what is dispatched carry it");

@@ -146,11 +146,7 @@ class TemplateWriter {
     const PassWork& work = work_of(dag_, node);
     const int op = add_op(OpKind::Run, tables_.send_stream[node.stream.index()], node, id);
     follow_edges(id, op);
-    const Residence& residence = dag_.residence(node.tags.chunk, node.group);
-    const auto parts = [&](const std::optional<PartitionId>& among) {
-      return among ? dag_.groups[*among].part_size : 1;
-    };
-    const Amount& temporaries = work.temporaries_on({parts(residence.expert_group()), parts(residence.tp_group())});
+    const Amount& temporaries = work.temporaries_on(shard_counts(dag_, dag_.residence(node.tags.chunk, node.group)));
     if (const int64_t bytes = temporaries.at(samples_on(dag_, node.group)); bytes > 0)
       write(op, add_buffer(out_.ops[static_cast<size_t>(op)].label, Category::Temporaries, bytes));
     for (const ValueId value : work.reads)

@@ -37,8 +37,9 @@ class Parser {
     if (in_.is_word("losses")) {
       PIPER_TRY(plan_.losses, amount("losses", most));
     }
-    if (in_.is_word("tp")) {
-      PIPER_TRY(plan_.tp, tp());
+    if (in_.is_word("devices_per_sample")) {
+      PIPER_TRY(const int64_t devices, count("devices_per_sample"));
+      plan_.devices_per_sample = static_cast<int>(devices);
     }
     plan_.sequence = in_.accept_word("sequence");
     while (!in_.at_end()) {
@@ -187,9 +188,10 @@ class Parser {
     PIPER_CHECK(in_.expect_word("over"));
     PIPER_TRY(holder.copies, index("a partition", plan_.partitions.size()));
     holder.sharded = in_.accept_word("sharded");
-    if (in_.is_word("tp")) {
-      PIPER_TRY(holder.tp, tp());
-    }
+    for (const ShardRule& rule : shard_rules)
+      if (in_.is_word(rule.label)) {
+        PIPER_TRY(holder.shards[rule.kind], count(rule.label));
+      }
     plan_.buckets.back().holders.push_back(holder);
     return Ok{};
   }
@@ -203,21 +205,19 @@ class Parser {
     PIPER_TRY(work.flops, amount("flops", largest_amount));
     PIPER_TRY(work.bytes, amount("bytes", largest_amount));
     PIPER_TRY(work.group, key_index("group", "a group", plan_.groups.size()));
-    if (in_.is_word("experts")) {
-      PIPER_TRY(work.experts, key_index("experts", "a partition", plan_.partitions.size()));
-    }
-    if (in_.is_word("tp")) {
-      PIPER_TRY(work.tp, key_index("tp", "a partition", plan_.partitions.size()));
-    }
+    for (const ShardRule& rule : shard_rules)
+      if (in_.is_word(rule.label)) {
+        PIPER_TRY(work.shards[rule.kind], key_index(rule.label, "a partition", plan_.partitions.size()));
+      }
     plan_.works.push_back(work);
     return Ok{};
   }
 
-  Result<int> tp() {
-    PIPER_CHECK(in_.expect_word("tp"));
-    PIPER_CHECK(in_.expect("=", "after tp"));
-    PIPER_TRY(const int64_t count, reader_.number("the size of a tensor-parallel group", 1, most));
-    return static_cast<int>(count);
+  /// KEY=NUMBER, not 0
+  Result<int64_t> count(std::string_view key) {
+    PIPER_CHECK(in_.expect_word(key));
+    PIPER_CHECK(in_.expect("=", fmt::format("after {}", key)));
+    return reader_.number("a number of devices", 1, most);
   }
 
   /// KEY=NUMBER

@@ -48,7 +48,8 @@ uint64_t hash(const Plan& plan) {
   hash.add(plan.model);
   hash.add(plan.costs);
   hash.add(static_cast<uint64_t>(plan.losses));
-  hash.add(static_cast<uint64_t>(plan.tp));
+  hash.add(static_cast<uint64_t>(plan.devices_per_sample));
+  hash.add(uint64_t{plan.sequence});
   for (const PlanDim& dim : plan.dims) {
     hash.add(dim.name);
     hash.add(static_cast<uint64_t>(dim.parts));
@@ -65,17 +66,20 @@ uint64_t hash(const Plan& plan) {
          {int64_t{bucket.name}, static_cast<int64_t>(bucket.weights), static_cast<int64_t>(bucket.gradients)})
       hash.add(static_cast<uint64_t>(word));
     for (const PlanParameter& parameter : bucket.parameters)
-      for (const int64_t word : {int64_t{parameter.name}, parameter.elements, int64_t{parameter.ordered}})
+      for (const int64_t word : {int64_t{parameter.name}, parameter.elements, int64_t{parameter.ordered},
+                                 int64_t{parameter.sharded.value_or(-1)}})
         hash.add(static_cast<uint64_t>(word));
-    for (const PlanHolder& holder : bucket.holders)
-      for (const int word : {holder.group, holder.copies, int{holder.sharded}, holder.tp})
-        hash.add(static_cast<uint64_t>(word));
+    for (const PlanHolder& holder : bucket.holders) {
+      for (const int word : {holder.group, holder.copies, int{holder.sharded}}) hash.add(static_cast<uint64_t>(word));
+      for (const int64_t count : holder.shards.of) hash.add(static_cast<uint64_t>(count));
+    }
   }
   for (const PlanWork& work : plan.works) {
     add(hash, {work.name, work.pass, -1});
-    for (const int64_t word : {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes,
-                               int64_t{work.group}, int64_t{work.experts}, int64_t{work.tp}})
+    for (const int64_t word :
+         {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes, int64_t{work.group}})
       hash.add(static_cast<uint64_t>(word));
+    for (const int partition : work.shards.of) hash.add(static_cast<uint64_t>(partition));
   }
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
@@ -148,11 +152,11 @@ std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine,
   return pieces;
 }
 
-int tp_rank(const Plan& plan, int device) {
+int rank_in_sample(const Plan& plan, int device) {
   for (const PlanWork& work : plan.works) {
     const DeviceList& group = plan.groups[static_cast<size_t>(work.group)];
     const auto found = std::find(group.begin(), group.end(), device);
-    if (work.pass && found != group.end()) return static_cast<int>(found - group.begin()) % plan.tp;
+    if (work.pass && found != group.end()) return static_cast<int>(found - group.begin()) % plan.devices_per_sample;
   }
   return 0;
 }

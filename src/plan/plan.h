@@ -41,16 +41,22 @@ struct PlanBuffer {
   friend bool operator==(const PlanBuffer&, const PlanBuffer&) = default;
 };
 
+/// For every kind none.
+constexpr ByShardKind<int> no_partitions() {
+  ByShardKind<int> out;
+  out.of.fill(-1);
+  return out;
+}
+
 /// What a computation or an update does; how long that takes is for the costs to say.
 struct PlanWork {
   int name = -1;             // into Plan::names: the chunk or the bucket
   std::optional<Pass> pass;  // none: an update
   int64_t samples = 0;       // of the slice, on one device
   DType dtype = DType::Float32;
-  int64_t flops = 0, bytes = 0;  // computed, and moved through memory
-  int group = -1;                // a device's position in it says which samples of the slice it has
-  int experts = -1;              // partition among whose members its experts are divided
-  int tp = -1;                   // and among whose its other dimensions are, or its tokens
+  int64_t flops = 0, bytes = 0;               // computed, and moved through memory
+  int group = -1;                             // a device's position in it says which samples of the slice it has
+  ByShardKind<int> shards = no_partitions();  // partition among whose members the dimensions of each label are divided
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
 
@@ -104,7 +110,8 @@ struct PlanHolder {
   int group = -1;
   int copies = -1;  // partition: copies in a part are equal; each part has its own piece of every parameter, in order
   bool sharded = false;  // ZeRO: each of the equal copies updates its own range of the bucket
-  int tp = 1;            // so many parts in a row have the same piece: their devices work on the same samples
+  ShardCounts shards =
+      {};  // of every parameter; more parts than shards: so many in a row are equal, with the same samples
   friend bool operator==(const PlanHolder&, const PlanHolder&) = default;
 };
 
@@ -139,10 +146,10 @@ struct PlanOrigin {
 
 struct Plan {
   std::string model;
-  uint64_t costs = 0;     // hash of the costs the order was made with
-  int64_t losses = 0;     // parts of the batch whose losses are averaged
-  int tp = 1;             // so many devices in a row of every group of computations work on the same samples
-  bool sequence = false;  // the model was captured with tokens that can be divided
+  uint64_t costs = 0;          // hash of the costs the order was made with
+  int64_t losses = 0;          // parts of the batch whose losses are averaged
+  int devices_per_sample = 1;  // so many in a row of every group of computations work on the same samples
+  bool sequence = false;       // the model was captured with tokens that can be divided
   std::vector<PlanDim> dims;
   std::vector<std::string> streams, names;
   std::vector<PlanOrigin> origins;
@@ -173,10 +180,10 @@ struct TransferPiece {
   int64_t samples = 0;
 };
 /// Whom the device at `position` of its group of `mine` exchanges how much with in a group of `theirs`, if both cut
-/// `samples` samples evenly, `tp` devices in a row having the same.
+/// `samples` samples evenly, `devices_per_sample` in a row having the same.
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
-                                           int64_t samples, int tp);
-/// Which device of its tensor-parallel group it is.
-int tp_rank(const Plan& plan, int device);
+                                           int64_t samples, int devices_per_sample);
+/// Which of the devices with the same samples it is.
+int rank_in_sample(const Plan& plan, int device);
 
 }  // namespace piper

@@ -74,13 +74,13 @@ void add_buckets(PlanTables& tables, const TrainingDag& dag, const std::vector<N
   for (size_t b = 0; b < dag.buckets.size(); ++b) {
     const Bucket& bucket = dag.buckets[b];
     PlanBucket out{tables.bucket_name[b], bucket.dtype, dag.model->step.gradients, {}, {}};
-    const int pieces = dag.groups[bucket.holders[0].over].parts() / bucket.holders[0].tp;
+    const int64_t shards = bucket.holders[0].shards.all();
     for (const ParameterId p : bucket.parameters)
       out.parameters.push_back({add_name(tables.plan, (*dag.model)[p].name),
-                                elements((*dag.model)[p].shape, 0) / pieces, bucket.trainable && ordered[p.index()],
+                                elements((*dag.model)[p].shape, 0) / shards, bucket.trainable && ordered[p.index()],
                                 (*dag.model)[p].sharded});
     for (const Holder& holder : bucket.holders)
-      out.holders.push_back({holder.group.value, holder.over.value, holder.zero > 0, holder.tp});
+      out.holders.push_back({holder.group.value, holder.over.value, holder.zero > 0, holder.shards});
     tables.plan.buckets.push_back(std::move(out));
   }
 }
@@ -110,7 +110,9 @@ class WorkTable {
         const PassWork& work = work_of(dag_, node);
         const int64_t samples = samples_on(dag_, node.group);
         const LocalWork local = local_work(dag_, node.tags.chunk, work, node.group);
-        const Residence& residence = dag_.residence(node.tags.chunk, node.group);
+        ByShardKind<int> shards = no_partitions();
+        for (const Sharding& sharding : dag_.residence(node.tags.chunk, node.group).shardings)
+          if (sharding.along) shards[sharding.kind] = sharding.along->value;
         return PlanWork{tables_.chunk_name[node.tags.chunk.index()],
                         node.tags.pass,
                         samples,
@@ -118,8 +120,7 @@ class WorkTable {
                         local.flops,
                         local.bytes,
                         node.group.value,
-                        residence.expert_group().value_or(PartitionId()).value,
-                        residence.tp_group().value_or(PartitionId()).value};
+                        shards};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
       const UpdateWork work = update_work(dag_, node);
@@ -183,7 +184,7 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
     tables.bucket_name.push_back(add_name(plan, bucket_name(dag, BucketId(b))));
   add_buckets(tables, dag, order);
   plan.losses = count_losses(dag);
-  plan.tp = dag.tp.size;
+  plan.devices_per_sample = dag.tp.size;
   plan.sequence = std::ranges::any_of(dag.model->chunks, &Chunk::sequence_sharded);
   tables.scalars_name = add_name(plan, "scalars");
   std::vector<char> moves(dag.streams.size(), 0);

@@ -73,14 +73,14 @@ std::string Printer::bucket(const PlanBucket& bucket) const {
                        parameter.sharded ? fmt::format(" sharded={}", *parameter.sharded) : "");
   for (const PlanHolder& holder : bucket.holders)
     out += fmt::format("holder {} over {}{}{}\n", holder.group, holder.copies, holder.sharded ? " sharded" : "",
-                       holder.tp > 1 ? fmt::format(" tp={}", holder.tp) : "");
+                       holder.shards == ShardCounts() ? "" : " " + piper::print(holder.shards));
   return out;
 }
 
 std::string Printer::header() const {
   std::string out = fmt::format("plan {} costs={}", as_name(plan_.model), plan_.costs);
   if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
-  if (plan_.tp > 1) out += fmt::format(" tp={}", plan_.tp);
+  if (plan_.devices_per_sample > 1) out += fmt::format(" devices_per_sample={}", plan_.devices_per_sample);
   if (plan_.sequence) out += " sequence";
   out += "\n";
   for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);
@@ -95,8 +95,8 @@ std::string Printer::header() const {
   for (const PlanWork& work : plan_.works) {
     out += fmt::format("work {} samples={} {} flops={} bytes={} group={}", label({work.name, work.pass, -1}),
                        work.samples, name(work.dtype), work.flops, work.bytes, work.group);
-    if (work.experts >= 0) out += fmt::format(" experts={}", work.experts);
-    if (work.tp >= 0) out += fmt::format(" tp={}", work.tp);
+    for (const ShardRule& rule : shard_rules)
+      if (work.shards[rule.kind] >= 0) out += fmt::format(" {}={}", rule.label, work.shards[rule.kind]);
     out += "\n";
   }
   for (const Communication& c : plan_.communications) {
@@ -128,7 +128,7 @@ std::string peers(const Plan& plan, const PlannedOp& op, int device) {
   const DeviceList &mine = sends ? from : to, &theirs = sends ? to : from;
   DeviceList out;
   const int64_t fine = static_cast<int64_t>(mine.size()) * static_cast<int64_t>(theirs.size());
-  for (const TransferPiece& piece : transfer_pieces(position(mine), mine, theirs, fine, plan.tp))
+  for (const TransferPiece& piece : transfer_pieces(position(mine), mine, theirs, fine, plan.devices_per_sample))
     out.push_back(piece.peer);
   return print_devices(out);
 }

@@ -52,22 +52,28 @@ Checked check_tables(const Plan& plan) {
     for (const PlanHolder& holder : bucket.holders)
       if (!inside(holder.group, plan.groups.size()) || !inside(holder.copies, plan.partitions.size()))
         return malformed("a bucket is held by groups that do not exist");
-  const auto shares = [](size_t count, int tp) { return tp >= 1 && count % static_cast<size_t>(tp) == 0; };
+  const auto divides = [](size_t count, int64_t by) { return by >= 1 && count % static_cast<size_t>(by) == 0; };
   for (const PlanBucket& bucket : plan.buckets)
-    for (const PlanHolder& holder : bucket.holders)
-      if (const PlanPartition& copies = plan.partitions[static_cast<size_t>(holder.copies)];
-          !shares(static_cast<size_t>(plan.tp), holder.tp) ||
-          !shares(copies.members.size() / static_cast<size_t>(copies.part_size), plan.tp))
-        return malformed("parts of a bucket do not divide among those who share samples");
+    for (const PlanHolder& holder : bucket.holders) {
+      const PlanPartition& copies = plan.partitions[static_cast<size_t>(holder.copies)];
+      size_t parts = copies.members.size() / static_cast<size_t>(copies.part_size);
+      bool good = divides(parts, plan.devices_per_sample);
+      for (const int64_t count : holder.shards.of) {
+        good = good && divides(parts, count);
+        if (good) parts /= static_cast<size_t>(count);
+      }
+      if (!good || !divides(static_cast<size_t>(plan.devices_per_sample), static_cast<int64_t>(parts)))
+        return malformed("parts of a bucket do not divide among shards and devices with the same samples");
+    }
   const auto inside_or_none = [&](int partition) {
     return partition == -1 || inside(partition, plan.partitions.size());
   };
   for (const PlanWork& work : plan.works)
-    if (!inside(work.group, plan.groups.size()) || !inside_or_none(work.experts) || !inside_or_none(work.tp))
+    if (!inside(work.group, plan.groups.size()) || !std::ranges::all_of(work.shards.of, inside_or_none))
       return malformed("a work is done by groups that do not exist");
   for (const PlanWork& work : plan.works)
-    if (work.pass && !shares(plan.groups[static_cast<size_t>(work.group)].size(), plan.tp))
-      return malformed("the devices of a work do not divide among those who share samples");
+    if (work.pass && !divides(plan.groups[static_cast<size_t>(work.group)].size(), plan.devices_per_sample))
+      return malformed("the devices of a work do not divide among devices with the same samples");
   for (size_t c = 0; c < plan.communications.size(); ++c) {
     const Communication& comm = plan.communications[c];
     const std::string what = fmt::format("communication {}", c);

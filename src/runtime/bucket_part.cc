@@ -15,13 +15,15 @@ std::optional<BucketPart> part_of(const Plan& plan, const PlanBucket& bucket, in
     part.holder = static_cast<int>(h);
     part.copies = copies.part_size;
     part.copy = position % copies.part_size;
-    // parameters that are cut are so among all devices that share samples, inside of the pieces of a layout
-    const int tp = bucket.holders[h].tp, shards = plan.tp / tp;
-    const int piece = position / copies.part_size / tp;
-    const int pieces = static_cast<int>(copies.members.size()) / copies.part_size / tp;
-    part.piece = {piece / shards, piece % shards};
-    part.pieces = {pieces / shards, shards};
-    part.tp_rank = position / copies.part_size % tp;
+    const ShardCounts& shards = bucket.holders[h].shards;
+    const int64_t parts = static_cast<int64_t>(copies.members.size()) / copies.part_size, equal = parts / shards.all();
+    int64_t piece = position / copies.part_size;
+    part.rank_in_sample = static_cast<int>(piece % equal);
+    piece /= equal;
+    for (size_t k = shards.of.size(); k-- > 0;) {  // the last kind varies fastest
+      part.shards.of[k] = {shards.of[k], piece % shards.of[k]};
+      piece /= shards.of[k];
+    }
     part.sharded = bucket.holders[h].sharded;
     for (const PlanParameter& parameter : bucket.parameters) part.elements += parameter.elements;
     const bool padded = part.sharded || bucket.holders.size() > 1;

@@ -15,12 +15,12 @@ struct ElementRange {
 };
 
 struct BucketPart {
-  int holder = 0;                      // into PlanBucket::holders
-  ShardCounts piece = {0, 0}, pieces;  // of every parameter
-  int copy = 0, copies = 1;            // of equal ones
-  int tp_rank = 0;                     // of devices that have the same samples, and so the same gradients
+  int holder = 0;            // into PlanBucket::holders
+  LocalShards shards;        // of every parameter
+  int copy = 0, copies = 1;  // of equal ones
+  int rank_in_sample = 0;    // of devices that have the same samples, and so the same gradients
   /// It counts what is here; others have it too.
-  bool counts() const { return holder == 0 && tp_rank == 0 && (sharded || copy == 0); }
+  bool counts() const { return holder == 0 && rank_in_sample == 0 && (sharded || copy == 0); }
   bool sharded = false;         // every copy updates its own range
   int64_t elements = 0;         // of the piece
   int64_t padded = 0;           // the same, so that the copies can have equal ranges

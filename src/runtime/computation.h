@@ -24,8 +24,8 @@ struct TensorForm {
 struct ComputationSite {
   std::string_view name;  // of the chunk
   Pass pass = Pass::F;
-  int64_t samples = 0;               // of the slice, on this device
-  ShardCounts parts, part = {0, 0};  // of the values it works on, if they are divided among devices
+  int64_t samples = 0;  // of the slice, on this device
+  LocalShards shards;   // of the values it works on
   int device = 0;
   int64_t first_sample = 0;  // of the slice, in the batch of the whole step
 };
@@ -73,7 +73,7 @@ struct ExchangeForm {
   int64_t run_before = 0, run_after = 0;  // bytes that lie together of what one device sends to, or gets from, another
 };
 
-/// A parameter, and how it is divided into pieces: along a factor of one of its dimensions, or of two.
+/// A parameter, and how it is divided: along a factor of a dimension for every kind of sharding.
 struct ParameterForm {
   struct Along {
     size_t dim = 0, factor = 0;
@@ -81,12 +81,12 @@ struct ParameterForm {
   };
   DType dtype = DType::Float32;
   std::vector<int64_t> sizes, factors;
-  Along experts, tp;
+  ByShardKind<Along> along;
 
-  std::vector<int64_t> piece_sizes(ShardCounts pieces) const {
+  std::vector<int64_t> local_sizes(const LocalShards& shards) const {
     std::vector<int64_t> out = sizes;
-    if (pieces.experts > 1) out[experts.dim] /= pieces.experts;
-    if (pieces.tp > 1) out[tp.dim] /= pieces.tp;
+    for (const auto& [kind, label, gathered, same_samples] : shard_rules)
+      if (shards[kind].count > 1) out[along[kind].dim] /= shards[kind].count;
     return out;
   }
 };

@@ -30,7 +30,7 @@ std::vector<int> Preparation::members_of(int partition) const {
 int64_t Preparation::samples_over(const Communication& communication) const {
   const DeviceList& members = plan.partitions[static_cast<size_t>(communication.over)].members;
   for (const PlanWork& work : plan.works)
-    if (work.experts == communication.over || work.tp == communication.over ||
+    if (std::ranges::find(work.shards.of, communication.over) != work.shards.of.end() ||
         (work.pass && plan.groups[static_cast<size_t>(work.group)] == members))
       return work.samples;
   throw std::runtime_error("nothing is computed on the values of an exchange");
@@ -49,8 +49,8 @@ void make_groups_of(const Plan& plan, const Communication& communication, const 
     const DeviceList& from = plan.groups[static_cast<size_t>(communication.from)];
     const DeviceList& to = plan.groups[static_cast<size_t>(communication.to)];
     for (size_t i = 0; i < from.size(); ++i)
-      for (const TransferPiece& piece :
-           transfer_pieces(static_cast<int>(i), from, to, static_cast<int64_t>(from.size() * to.size()), plan.tp))
+      for (const TransferPiece& piece : transfer_pieces(
+               static_cast<int>(i), from, to, static_cast<int64_t>(from.size() * to.size()), plan.devices_per_sample))
         communicator.connect(from[i], piece.peer);
   } else {
     const PlanPartition& over = plan.partitions[static_cast<size_t>(communication.over)];

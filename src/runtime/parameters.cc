@@ -1,6 +1,5 @@
 #include "runtime/parameters.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -19,38 +18,43 @@ std::optional<int> lasting(const DeviceRun& device, const PlanBucket& bucket, Ca
   return std::nullopt;
 }
 
-/// The piece of a parameter that devices of one part hold: what it has of each block of the factor that is cut, as
-/// views of the whole.
-std::vector<at::Tensor> blocks_of_piece(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
-  if (part.pieces == ShardCounts{}) return {whole};
-  at::Tensor here = whole.view(form.factors);
-  if (part.pieces.experts > 1) {
-    const int64_t size = form.factors[form.experts.factor] / part.pieces.experts;
-    here = here.narrow(static_cast<int64_t>(form.experts.factor), part.piece.experts * size, size);
-  }
-  if (part.pieces.tp == 1) return {here};
-  std::vector<at::Tensor> out;
-  int64_t begin = 0;
-  for (const int64_t block : form.tp.blocks.empty() ? std::vector{form.factors[form.tp.factor]} : form.tp.blocks) {
-    const int64_t size = block / part.pieces.tp;
-    out.push_back(here.narrow(static_cast<int64_t>(form.tp.factor), begin + part.piece.tp * size, size));
+/// Calls visit(view of the whole, view of the shard) for everything that a shard has of a parameter: of every block of
+/// a factor that is divided a part. Both are seen by their factors; without a shard only the whole.
+using VisitBlocks = std::function<void(const at::Tensor& whole, const at::Tensor& shard)>;
+void each_block(const at::Tensor& whole, const at::Tensor& shard, const ParameterForm& form, const LocalShards& shards,
+                size_t kind, const VisitBlocks& visit) {
+  while (kind < shards.of.size() && shards.of[kind].count == 1) ++kind;
+  if (kind == shards.of.size()) return visit(whole, shard);
+  const auto& [dim, factor, known_blocks] = form.along.of[kind];
+  const auto [count, index] = shards.of[kind];
+  const int64_t along = static_cast<int64_t>(factor);
+  int64_t begin = 0, begin_here = 0;
+  for (const int64_t block : known_blocks.empty() ? std::vector{form.factors[factor]} : known_blocks) {
+    const int64_t size = block / count;
+    each_block(whole.narrow(along, begin + index * size, size),
+               shard.defined() ? shard.narrow(along, begin_here, size) : shard, form, shards, kind + 1, visit);
     begin += block;
+    begin_here += size;
   }
+}
+
+std::vector<int64_t> local_factors(const ParameterForm& form, const LocalShards& shards) {
+  std::vector<int64_t> out = form.factors;
+  for (size_t k = 0; k < shards.of.size(); ++k)
+    if (shards.of[k].count > 1) out[form.along.of[k].factor] /= shards.of[k].count;
   return out;
 }
+
 /// Back into the whole.
-void put_piece(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part, const at::Tensor& piece) {
-  const int64_t along = static_cast<int64_t>(form.tp.factor);
-  const std::vector<at::Tensor> blocks = blocks_of_piece(whole, form, part);
-  if (blocks.size() == 1) {
-    if (piece.data_ptr() != blocks[0].data_ptr()) blocks[0].copy_(piece);
+void put_shard(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards, const at::Tensor& shard) {
+  if (shards.counts() == ShardCounts()) {
+    if (whole.data_ptr() != shard.data_ptr()) whole.copy_(shard);
     return;
   }
-  int64_t begin = 0;
-  for (const at::Tensor& block : blocks) {
-    block.copy_(piece.narrow(along, begin, block.size(along)));
-    begin += block.size(along);
-  }
+  each_block(whole.view(form.factors), shard.view(local_factors(form, shards)), form, shards, 0,
+             [](const at::Tensor& to, const at::Tensor& from) {
+               if (to.data_ptr() != from.data_ptr()) to.copy_(from);
+             });
 }
 
 ElementRange common(ElementRange a, ElementRange b) {
@@ -100,9 +104,16 @@ std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name
 
 }  // namespace
 
-at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part) {
-  const std::vector<at::Tensor> blocks = blocks_of_piece(whole, form, part);
-  return blocks.size() == 1 ? blocks[0] : at::cat(blocks, static_cast<int64_t>(form.tp.factor));
+at::Tensor shard_of(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards) {
+  if (shards.counts() == ShardCounts()) return whole;
+  std::vector<at::Tensor> blocks;
+  const auto keep = [&](const at::Tensor& block, const at::Tensor&) { blocks.push_back(block); };
+  each_block(whole.view(form.factors), {}, form, shards, 0, keep);
+  if (blocks.size() == 1) return blocks[0];
+  const at::Tensor out = at::empty(local_factors(form, shards), whole.options());
+  each_block(whole.view(form.factors), out, form, shards, 0,
+             [](const at::Tensor& from, const at::Tensor& to) { to.copy_(from); });
+  return out;
 }
 
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
@@ -122,7 +133,7 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
         const ElementRange here = held(*part, flat.numel());
         const ElementRange range = common({offset, parameter.elements}, here);
         if (range.count == 0) continue;
-        const at::Tensor piece = piece_of(whole, form, *part).reshape({-1});
+        const at::Tensor piece = shard_of(whole, form, part->shards).reshape({-1});
         flat.narrow(0, range.begin - here.begin, range.count).copy_(piece.narrow(0, range.begin - offset, range.count));
       }
       offset += parameter.elements;
@@ -157,11 +168,11 @@ at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations&
     const ElementRange here = held(*part, flat.numel());
     const ElementRange range = common(common(place->range, here), part->range());
     if (range.count == 0) continue;
-    const at::Tensor piece = piece_of(whole, form, *part).contiguous();  // a copy where the piece is not
+    const at::Tensor piece = shard_of(whole, form, part->shards).contiguous();  // a copy where the piece is not
     piece.view({-1})
         .narrow(0, range.begin - place->range.begin, range.count)
         .copy_(flat.narrow(0, range.begin - here.begin, range.count));
-    put_piece(whole, form, *part, piece);
+    put_shard(whole, form, part->shards, piece);
   }
   return whole;
 }
@@ -179,7 +190,7 @@ void set_parameter(const Plan& plan, const StepConfig& step, Computations& compu
     const ElementRange here = held(*part, flat.numel());
     const ElementRange range = common(common(place->range, here), part->range());
     if (range.count == 0) continue;
-    const at::Tensor piece = piece_of(whole, form, *part).reshape({-1});
+    const at::Tensor piece = shard_of(whole, form, part->shards).reshape({-1});
     flat.narrow(0, range.begin - here.begin, range.count)
         .copy_(piece.narrow(0, range.begin - place->range.begin, range.count));
   }
@@ -189,7 +200,7 @@ std::vector<std::pair<std::string, at::Tensor>> weights_of(const Plan& plan, Dev
   std::vector<std::pair<std::string, at::Tensor>> out;
   for (const PlanBucket& bucket : plan.buckets) {
     const auto part = part_of(plan, bucket, device.device());
-    if (!part || part->pieces != ShardCounts{}) continue;
+    if (!part || part->shards.counts() != ShardCounts()) continue;
     const at::Tensor flat = device.frame()[*lasting(device, bucket, Category::Weights)];
     if (flat.numel() != part->padded) continue;
     int64_t offset = 0;

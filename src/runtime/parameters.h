@@ -8,8 +8,9 @@
 
 namespace piper {
 
-/// The piece of a whole parameter that devices with this part of its bucket hold: a view, or a copy where it is parts of several blocks.
-at::Tensor piece_of(const at::Tensor& whole, const ParameterForm& form, const BucketPart& part);
+/// The piece of a whole parameter that devices with this part of its bucket hold: a view, or a copy where it is parts
+/// of several blocks.
+at::Tensor shard_of(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards);
 
 /// What is kept for every element of a parameter.
 enum class Kept { Weight, Gradient, Moment1, Moment2, Master };

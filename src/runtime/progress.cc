@@ -85,8 +85,8 @@ std::vector<int> Partners::of(int device, int op) const {
     const DeviceList& mine = plan_.groups[static_cast<size_t>(sends ? communication.from : communication.to)];
     const DeviceList& theirs = plan_.groups[static_cast<size_t>(sends ? communication.to : communication.from)];
     const auto position = static_cast<int>(std::find(mine.begin(), mine.end(), device) - mine.begin());
-    for (const TransferPiece& piece :
-         transfer_pieces(position, mine, theirs, static_cast<int64_t>(mine.size() * theirs.size()), plan_.tp))
+    for (const TransferPiece& piece : transfer_pieces(
+             position, mine, theirs, static_cast<int64_t>(mine.size() * theirs.size()), plan_.devices_per_sample))
       out.push_back(piece.peer);
   } else if (operation.kind == OpKind::ReducePieces) {  // who needs whom depends on the cuts: all that take part
     for (const auto& [other, program] : programs_)

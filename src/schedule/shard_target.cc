@@ -37,15 +37,12 @@ bool divides_experts(const Shard& shard, const std::vector<AnnotatedPart>& parts
 }
 
 bool has_label(const ModelGraph& model, const Chunk& chunk, std::string_view label) {
-  for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
-    const PassWork* work = chunk.find(pass);
-    if (!work) continue;
-    const auto has = [&](const auto& ids) {
-      return std::any_of(ids.begin(), ids.end(), [&](auto id) { return labelled(model[id].shape, label) != nullptr; });
-    };
-    if (has(work->parameters) || has(work->writes) || has(work->reads)) return true;
-  }
-  return false;
+  const auto has = [&](const auto& ids) {
+    return std::any_of(ids.begin(), ids.end(), [&](auto id) { return labelled(model[id].shape, label) != nullptr; });
+  };
+  return std::ranges::any_of(chunk.work, [&](const std::optional<PassWork>& work) {
+    return work && (has(work->parameters) || has(work->writes) || has(work->reads));
+  });
 }
 
 bool is_made_of_experts(const ModelGraph& model, const Chunk& chunk) {

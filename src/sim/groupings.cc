@@ -65,10 +65,10 @@ Groupings find_groupings(const Plan& plan, const Cluster& cluster) {
     const auto key = c.transfer ? std::pair(c.from, c.to) : std::pair(-1, c.over);
     const auto [found, fresh] = index.try_emplace(key, static_cast<int>(groupings.all.size()));
     if (fresh)
-      groupings.all.push_back(c.transfer
-                                  ? transfer_place(plan.groups[static_cast<size_t>(c.from)],
-                                                   plan.groups[static_cast<size_t>(c.to)], plan.tp, cluster, devices)
-                                  : collective_place(plan.partitions[static_cast<size_t>(c.over)], cluster, devices));
+      groupings.all.push_back(
+          c.transfer ? transfer_place(plan.groups[static_cast<size_t>(c.from)], plan.groups[static_cast<size_t>(c.to)],
+                                      plan.devices_per_sample, cluster, devices)
+                     : collective_place(plan.partitions[static_cast<size_t>(c.over)], cluster, devices));
     groupings.of_communication.push_back(found->second);
   }
   return groupings;

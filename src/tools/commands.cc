@@ -95,14 +95,22 @@ Use use_of(const Schedule& schedule, const std::string& file) {
   return use;
 }
 
-/// What tensor parallelism divides has chunks of its own.
-LayerForm form_for(const Schedule& schedule, const ModelGraph& blocks) {
+/// The model with chunks of its own for what tensor parallelism divides, where the schedule asks for it. Only where no
+/// argument says so it depends on what the directives select, and the model is loaded to see it.
+Result<ModelGraph> load_model_for(const Schedule& schedule, const CompileInput& input) {
+  std::vector<const Shard*> shards;
   LayerForm form = LayerForm::Blocks;
-  const std::vector<AnnotatedPart> parts = annotated_parts(blocks);
   for (const Directive& directive : schedule.directives)
-    if (const auto* shard = std::get_if<Shard>(&directive.body); shard && !divides_experts(*shard, parts))
-      form = std::max(form, shard->vocabulary ? LayerForm::ShardedVocabulary : LayerForm::Sharded);
-  return form;
+    if (const auto* shard = std::get_if<Shard>(&directive.body)) {
+      shards.push_back(shard);
+      if (names_parameters(*shard))
+        form = std::max(form, shard->vocabulary ? LayerForm::ShardedVocabulary : LayerForm::Sharded);
+    }
+  PIPER_TRY(ModelGraph model, load_model(input.model, input.step, form));
+  if (form != LayerForm::Blocks || shards.empty()) return model;
+  const std::vector<AnnotatedPart> parts = annotated_parts(model);
+  const bool all = std::ranges::all_of(shards, [&](const Shard* shard) { return divides_experts(*shard, parts); });
+  return all ? Result<ModelGraph>(std::move(model)) : load_model(input.model, input.step, LayerForm::Sharded);
 }
 
 }  // namespace
@@ -144,10 +152,7 @@ Result<CompiledInput> compile_input(const CompileInput& input, const CompileOpti
   CompileOptions options = given;
   CompiledInput out;
   PIPER_TRY(const Schedule schedule, load_input_schedule(input));
-  PIPER_TRY(ModelGraph model, load_model(input.model, input.step));
-  if (const LayerForm form = form_for(schedule, model); form != LayerForm::Blocks) {
-    PIPER_TRY(model, load_model(input.model, input.step, form));
-  }
+  PIPER_TRY(ModelGraph model, load_model_for(schedule, input));
   PIPER_TRY(out.cluster, load_input_cluster(input));
   options.cluster = without_limits(out.cluster);
   if (!input.costs.empty()) {

@@ -45,11 +45,11 @@ const std::vector<std::pair<Drawing, at::ScalarType>>& drawings() {
 /// Draws what a device has of [samples, 4 heads, 5, 7].
 struct Place {
   int64_t first_sample = 0, samples = 6;
-  ShardCounts parts = {}, part = {0, 0};
+  LocalShards shards = {};
 
   void fill(const Tensor& into, const Drawing& drawing, uint64_t step_seed = 3, int call = 2) const {
     const Drawn drawn{{{{samples, Mark::Sample}}, {{4, Mark::Sharded}}, {{5, Mark::Plain}}, {{7, Mark::Plain}}}};
-    const DrawSite site(call, drawn, parts, part);
+    const DrawSite site(call, drawn, shards);
     std::vector<uint64_t> words;
     site.add_words({step_seed, first_sample}, words);
     draw_into(into.view(site.sizes), drawing, site.start, site.steps,
@@ -66,13 +66,13 @@ TEST(Draws, APartIsThatOfTheWhole) {
       for (int64_t part = 0; part < 2; ++part) {
         const Tensor own = whole.narrow(0, first, 2).narrow(1, 2 * part, 2);
         const Tensor some = at::empty({2, 2, 5, 7}, type), turned = at::empty({7, 2, 2, 5}, type).permute({1, 2, 3, 0});
-        const Place place{first, 2, {1, 2}, {0, part}};
+        const Place place{first, 2, {ShardKind::Tp, {2, part}}};
         place.fill(some, drawing);
         EXPECT_TRUE(some.equal(own));
         place.fill(turned, drawing);
         EXPECT_TRUE(turned.equal(own));
         Tensor without_offset = at::empty_like(some);  // as if nobody had told it which part it is
-        Place{first, 2, {1, 2}}.fill(without_offset, drawing);
+        Place{first, 2, {ShardKind::Tp, {2, 0}}}.fill(without_offset, drawing);
         EXPECT_EQ(without_offset.equal(own), part == 0);
       }
   }
@@ -80,23 +80,23 @@ TEST(Draws, APartIsThatOfTheWhole) {
 
 TEST(Draws, SlotsOfSeveralSlicesAreThoseOfEach) {
   const Drawing drawing{Distribution::Uniform, 0, 1};
-  const auto slots = [&](ShardCounts parts, ShardCounts part, std::vector<int64_t> gathered, int64_t first) {
+  const auto slots = [&](LocalShard shard, std::vector<int64_t> gathered, int64_t first) {
     Drawn drawn{{{{4, Mark::Plain}}, {{3, Mark::Plain}}, {{5, Mark::Plain}}}, true};
     TensorLabels labels;
     labels.dims = {{{4, Mark::Expert}}, {{3, Mark::Capacity}}, {{5, Mark::Plain}}};
     EXPECT_TRUE(refine(drawn, labels));
-    const DrawSite site(0, drawn, parts, part);
+    const DrawSite site(0, drawn, {ShardKind::Expert, shard});
     std::vector<uint64_t> words;
     site.add_words({7, first, std::move(gathered)}, words);
-    const Tensor out = at::empty({4 / parts.experts, 3 * parts.experts, 5}, at::kDouble);
+    const Tensor out = at::empty({4 / shard.count, 3 * shard.count, 5}, at::kDouble);
     draw_into(out.view(site.sizes), drawing, site.start, site.steps,
               at::from_blob(words.data(), {static_cast<int64_t>(words.size())}, at::kLong));
     return out;
   };
-  const Tensor first = slots({}, {0, 0}, {}, 8), second = slots({}, {0, 0}, {}, 12);
+  const Tensor first = slots({}, {}, 8), second = slots({}, {}, 12);
   EXPECT_FALSE(first.equal(second));
   for (int64_t part = 0; part < 2; ++part) {
-    const Tensor both = slots({2, 1}, {part, 0}, {8, 12}, part == 0 ? 8 : 12);
+    const Tensor both = slots({2, part}, {8, 12}, part == 0 ? 8 : 12);
     EXPECT_TRUE(both.equal(at::cat({first.narrow(0, 2 * part, 2), second.narrow(0, 2 * part, 2)}, 1)));
   }
 }

@@ -211,7 +211,7 @@ TEST(DimensionLabels, OfBlocksAreThoseOfTheirParts) {
   TensorLabels labels{{whole}};
   settle(labels);
   EXPECT_EQ(print(labels), "[T4|2|2*8]");
-  EXPECT_EQ(local_size(labels.dims[0], {1, 2}), 32);
+  EXPECT_EQ(local_size(labels.dims[0], {ShardKind::Tp, 2}), 32);
 }
 
 /// Two queries share each key: the factors of a block are its own.

@@ -40,7 +40,7 @@ class Devices {
     const bool inside = inside_.contains(c);
     for (const ValueId value : work->reads)
       if (inside != made_inside_.contains(value)) exchange(value, inside);
-    auto program = captured_.program(ChunkId(c), pass, 1, inside ? ShardCounts{n_} : ShardCounts{});
+    auto program = captured_.program(ChunkId(c), pass, 1, inside ? ShardCounts(ShardKind::Expert, n_) : ShardCounts());
     if (!program) throw std::runtime_error(render(program.error()));
     for (int64_t r = 0; r < n_; ++r) run_on(r, *work, inside, *program);
   }
@@ -84,7 +84,7 @@ class Devices {
     std::vector<Values>&from = in ? values_ : local_, &to = in ? local_ : values_;
     if (to[0].contains(value)) return;
     const int64_t expert = dim_of(value, "expert"), capacity = dim_of(value, "capacity");
-    auto form = captured_.form(value, 1, in ? ShardCounts{n_} : ShardCounts{});
+    auto form = captured_.form(value, 1, in ? ShardCounts(ShardKind::Expert, n_) : ShardCounts());
     if (!form) throw std::runtime_error(render(form.error()));
     for (int64_t r = 0; r < n_; ++r) {
       std::vector<at::Tensor> pieces;
@@ -115,7 +115,7 @@ class Devices {
     RandomKey random{step_seed, r, {}};
     if (inside)
       for (int64_t s = 0; s < n_; ++s) random.gathered_samples.push_back(s);
-    ChunkRunner runner(program, {inside ? r : 0, 0});
+    ChunkRunner runner(program, inside ? LocalShards(ShardKind::Expert, {n_, r}) : LocalShards());
     runner.run({reads, parameters, {}, gradients, writes, random}, Check::Layouts);
     for (size_t i = 0; i < work.writes.size(); ++i) values[work.writes[i]] = writes[i];
   }

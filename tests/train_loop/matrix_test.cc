@@ -16,7 +16,8 @@ namespace {
 /// Inside a region that is divided among devices temporaries are planned as on one device: a known gap, and the only
 /// place where less may be used than was planned.
 bool planned_too_large(const Plan& plan) {
-  return std::any_of(plan.works.begin(), plan.works.end(), [](const PlanWork& work) { return work.experts >= 0; });
+  return std::any_of(plan.works.begin(), plan.works.end(),
+                     [](const PlanWork& work) { return work.shards[ShardKind::Expert] >= 0; });
 }
 
 void expect_memory_as_planned(const Trained& run, const Plan& plan, Issue issue) {

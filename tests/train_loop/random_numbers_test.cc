@@ -109,7 +109,7 @@ TEST(DropoutOfParts, DependsOnWhichPartItIs) {
     using PassingComputations::PassingComputations;
     std::unique_ptr<Computation> make(const ComputationSite& site) override {
       ComputationSite first = site;
-      first.part = {0, 0};
+      for (LocalShard& shard : first.shards.of) shard.index = 0;
       return to_.make(first);
     }
   };

@@ -95,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(LongVocabulary, TpModels, testing::ValuesIn(tp_cases_wi
 /// Collectives of a plan among the tensor-parallel devices.
 std::vector<int64_t> sums_of(const Plan& plan) {
   int among = -1;
-  for (const PlanWork& work : plan.works) among = std::max(among, work.tp);
+  for (const PlanWork& work : plan.works)
+    among = std::max({among, work.shards[ShardKind::Tp], work.shards[ShardKind::Sequence]});
   std::vector<int64_t> out;
   for (size_t c = 0; c < plan.communications.size(); ++c)
     if (!plan.communications[c].transfer && plan.communications[c].over == among)

@@ -42,7 +42,7 @@ struct ChunkIr {
   std::vector<ExternalUse> states;      // buffers it writes
   std::vector<ExternalUse> constants;
   std::vector<ExternalUse> gradients;  // accumulators, by parameter
-  ShardCounts parts;                   // of its region; it sees so many slices as devices divide the experts
+  ShardCounts shards;                  // of its region; it sees so many slices as devices divide the experts
 
   const GraphTensor& operator[](TensorId id) const { return tensors[id.index()]; }
   bool empty() const { return calls.empty(); }

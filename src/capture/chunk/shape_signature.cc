@@ -278,8 +278,8 @@ class GraphWriter {
       work.flops = amount(c, pass, &PassAmounts::flops);
       work.bytes_moved = amount(c, pass, &PassAmounts::moved);
       work.temporaries = amount(c, pass, &PassAmounts::temporaries);
-      for (const auto& [parts, bytes] : formed_[0].amounts[c][static_cast<size_t>(pass)].divided)
-        work.divided[parts] = divided_amount(c, pass, parts);
+      for (const auto& [shards, bytes] : formed_[0].amounts[c][static_cast<size_t>(pass)].divided)
+        work.divided[shards] = divided_amount(c, pass, shards);
     }
   }
   Amount amount(size_t chunk, Pass pass, int64_t PassAmounts::*member) const {
@@ -289,10 +289,10 @@ class GraphWriter {
     return fit_amount(seen, exact_);
   }
 
-  Amount divided_amount(size_t chunk, Pass pass, ShardCounts parts) const {
+  Amount divided_amount(size_t chunk, Pass pass, const ShardCounts& shards) const {
     std::vector<Seen> seen;
     for (size_t s = 0; s < slices_.size(); ++s)
-      seen.push_back({slices_[s].samples, formed_[s].amounts[chunk][static_cast<size_t>(pass)].divided.at(parts)});
+      seen.push_back({slices_[s].samples, formed_[s].amounts[chunk][static_cast<size_t>(pass)].divided.at(shards)});
     return fit_amount(seen, exact_);
   }
 

@@ -92,8 +92,9 @@ ChunkProgram::View ChunkProgram::view(const Call& call) const {
   return {of.value, result.value, layout.sizes, layout.strides, layout.offset - body_[of].layout.offset};
 }
 
-ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, ShardCounts part)
-    : program_(std::move(program)), part_(part) {
+ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, const LocalShards& shards)
+    : program_(std::move(program)), shards_(shards) {
+  const LocalShard experts = shards[ShardKind::Expert];
   slots_.resize(program_->body_.tensors.size());
   stack_.reserve(32);
   for (size_t i = 0; i < program_->constants_.size(); ++i) {
@@ -101,14 +102,14 @@ ChunkRunner::ChunkRunner(std::shared_ptr<const ChunkProgram> program, ShardCount
     const GraphTensor& tensor = program_->body_[use.inside];
     at::Tensor constant = program_->constants_[i];
     if (!tensor.layout.sizes.empty() && constant.size(0) != tensor.layout.sizes[0])  // a part of it
-      constant = constant.narrow(0, part.experts * tensor.layout.sizes[0], tensor.layout.sizes[0]);
+      constant = constant.narrow(0, experts.index * tensor.layout.sizes[0], tensor.layout.sizes[0]);
     slots_[use.inside.index()] = std::move(constant);
   }
   seed_at_.push_back(0);
   for (const size_t i : program_->random_) {
     const Call& call = program_->body_.calls[i];
-    draws_.emplace_back(call.random, call.drawn, program_->body_.parts, part);
-    seed_at_.push_back(seed_at_.back() + 1 + (draws_.back().gathers ? program_->body_.parts.experts : 1));
+    draws_.emplace_back(call.random, call.drawn, shards);
+    seed_at_.push_back(seed_at_.back() + 1 + (draws_.back().gathers ? experts.count : 1));
   }
 }
 
@@ -191,7 +192,8 @@ void ChunkRunner::execute(const ChunkProgram::Instruction& instruction) {
       stack_[fill.position] = std::move(list);
     }
   }
-  for (const ChunkProgram::PartFill& fill : instruction.part_fills) stack_[fill.position] = part_.tp * fill.size;
+  const int64_t index = shards_[kind_of(Mark::Sharded, shards_.counts())].index;
+  for (const ChunkProgram::PartFill& fill : instruction.part_fills) stack_[fill.position] = index * fill.size;
   if (instruction.draw >= 0) return draw(instruction);
   {
     std::unique_lock<std::mutex> turn;

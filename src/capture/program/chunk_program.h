@@ -107,7 +107,7 @@ enum class Check { None, Layouts };
 class ChunkRunner {
  public:
   /// `part`: which of the devices among which its region is divided this is.
-  explicit ChunkRunner(std::shared_ptr<const ChunkProgram> program, ShardCounts part = {0, 0});
+  explicit ChunkRunner(std::shared_ptr<const ChunkProgram> program, const LocalShards& shards = {});
   /// `Check::Layouts` compares every result with what was recorded: for a first step. Keeps no tensor, whatever
   /// happens.
   void run(const ChunkArguments& arguments, Check check = Check::None);
@@ -124,7 +124,7 @@ class ChunkRunner {
   static void check_inside(const at::Tensor& view);
 
   std::shared_ptr<const ChunkProgram> program_;
-  ShardCounts part_;
+  LocalShards shards_;
   std::vector<at::Tensor> slots_;
   torch::jit::Stack stack_;
   std::vector<DrawSite> draws_;   // by draw of the program

@@ -119,7 +119,7 @@ bool refine(Drawn& drawn, const TensorLabels& labels) {
   return true;
 }
 
-DrawSite::DrawSite(int random_call, const Drawn& drawn, ShardCounts parts, ShardCounts part) : random(random_call) {
+DrawSite::DrawSite(int random_call, const Drawn& drawn, const LocalShards& shards) : random(random_call) {
   bool by_sample = false;
   int64_t step = 1;
   for (size_t d = drawn.dims.size(); d-- > 0;)
@@ -129,13 +129,10 @@ DrawSite::DrawSite(int random_call, const Drawn& drawn, ShardCounts parts, Shard
         sizes.push_back(size);
         for (const int64_t of : {slice, sample, element}) steps.push_back(of);  // turned round below
       };
-      const auto add_part = [&](int64_t of, int64_t which) {
-        start += which * (factor.size / of) * step;
-        add(factor.size / of, step, 0, 0);
-      };
+      const LocalShard shard = shards[kind_of(factor.mark, shards.counts())];
       if (factor.mark == Mark::Capacity) {
         gathers = true;
-        add(parts.experts, 0, 0, 1);
+        add(shard.count, 0, 0, 1);
         continue;
       }
       if (factor.mark == Mark::Sample) {
@@ -143,12 +140,12 @@ DrawSite::DrawSite(int random_call, const Drawn& drawn, ShardCounts parts, Shard
         add(factor.size, 0, 1, 0);
         continue;
       }
-      if (factor.mark == Mark::Sharded)
-        add_part(parts.tp, part.tp);
-      else if (factor.mark == Mark::Expert)
-        add_part(parts.experts, part.experts);
-      else
+      if (factor.mark == Mark::Sharded || factor.mark == Mark::Expert) {
+        start += shard.index * (factor.size / shard.count) * step;
+        add(factor.size / shard.count, step, 0, 0);
+      } else {
         add(factor.size, step, 0, 0);
+      }
       step *= factor.size;
     }
   std::reverse(sizes.begin(), sizes.end());
@@ -170,7 +167,7 @@ void draw_of_slice(const at::Tensor& into, const Drawing& drawing, int random_ca
   for (const int64_t size : into.sizes()) drawn.dims.push_back({{size, Mark::Plain}});
   drawn.by_slice = samples == 0;
   if (samples > 0) drawn.dims[0] = {{samples, Mark::Sample}, {into.size(0) / samples, Mark::Plain}};
-  const DrawSite site(random_call, drawn, {}, {0, 0});
+  const DrawSite site(random_call, drawn, {});
   std::vector<uint64_t> words;
   site.add_words(random, words);
   draw_into(into.view(site.sizes), drawing, site.start, site.steps,

@@ -47,7 +47,7 @@ struct DrawSite {
   bool gathers = false, shared = false;  // slots of several slices; by all samples
   int random = -1;
 
-  DrawSite(int random_call, const Drawn& drawn, ShardCounts parts, ShardCounts part);
+  DrawSite(int random_call, const Drawn& drawn, const LocalShards& shards);
   /// The key, and the first sample of every slice that is seen there.
   void add_words(const RandomKey& random, std::vector<uint64_t>& words) const;
 };

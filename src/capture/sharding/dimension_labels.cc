@@ -162,18 +162,24 @@ int separate_dim(const TensorLabels& labels, Mark mark) {
   return found;
 }
 
-int64_t local_size(const Factors& dim, ShardCounts parts) {
+ShardKind kind_of(Mark mark, const ShardCounts& shards) {
+  if (mark != Mark::Sharded) return ShardKind::Expert;
+  return shards[ShardKind::Sequence] > 1 ? ShardKind::Sequence : ShardKind::Tp;
+}
+
+int64_t local_size(const Factors& dim, const ShardCounts& shards) {
   int64_t size = 1;
-  for (const Factor& factor : dim)
-    size *= factor.mark == Mark::Expert     ? factor.size / parts.experts
-            : factor.mark == Mark::Capacity ? factor.size * parts.experts
-            : factor.mark == Mark::Sharded  ? factor.size / parts.tp
-                                            : factor.size;
+  for (const Factor& factor : dim) {
+    const int64_t count = shards[kind_of(factor.mark, shards)];
+    size *= factor.mark == Mark::Expert || factor.mark == Mark::Sharded ? factor.size / count
+            : factor.mark == Mark::Capacity                             ? factor.size * count
+                                                                        : factor.size;
+  }
   return size;
 }
-std::vector<int64_t> local_sizes(const TensorLabels& labels, ShardCounts parts) {
+std::vector<int64_t> local_sizes(const TensorLabels& labels, const ShardCounts& shards) {
   std::vector<int64_t> sizes;
-  for (const Factors& dim : labels.dims) sizes.push_back(local_size(dim, parts));
+  for (const Factors& dim : labels.dims) sizes.push_back(local_size(dim, shards));
   return sizes;
 }
 

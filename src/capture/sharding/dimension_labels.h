@@ -50,9 +50,12 @@ bool is_labelled(const TensorLabels& labels);
 /// The dimension that is this mark and nothing else, in one block, or -1.
 int separate_dim(const TensorLabels& labels, Mark mark);
 
+/// What divides factors with this mark, in a body that is divided so: what a body has is sharded by tensors or by
+/// tokens, never both.
+ShardKind kind_of(Mark mark, const ShardCounts& shards);
 /// Size of a dimension on one of the devices.
-int64_t local_size(const Factors& dim, ShardCounts parts);
-std::vector<int64_t> local_sizes(const TensorLabels& labels, ShardCounts parts);
+int64_t local_size(const Factors& dim, const ShardCounts& shards);
+std::vector<int64_t> local_sizes(const TensorLabels& labels, const ShardCounts& shards);
 
 /// What came of two lists of factors that describe the same elements in the same order.
 enum class Match {

@@ -21,15 +21,16 @@ Diagnostic cannot(const OperatorGraph& graph, const Call& call, std::string_view
 }
 
 /// Also of what never leaves the body, which no directive sees.
-Checked check_falls_into(const TensorLabels& labels, ShardCounts parts) {
+Checked check_falls_into(const TensorLabels& labels, const ShardCounts& shards) {
+  const int64_t count = shards[kind_of(Mark::Sharded, shards)];
   for (const Factors& dim : labels.dims)
     for (const Factor& factor : dim) {
       if (factor.mark != Mark::Sharded) continue;
       for (const int64_t block : blocks_of(factor))
-        if (block % parts.tp != 0)
+        if (block % count != 0)
           return error(ErrorCode::E317, {},
                        fmt::format("shard: {}: {} does not divide among {} devices", print(labels), describe(factor),
-                                   parts.tp))
+                                   count))
               .help(fmt::format("use a number of devices that divides {}", block));
     }
   return Ok{};
@@ -37,7 +38,7 @@ Checked check_falls_into(const TensorLabels& labels, ShardCounts parts) {
 
 /// Places and sizes of parts along a dimension that is sharded: all of them lie between its blocks, or are one of each
 /// group inside of what is sharded.
-Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, ShardCounts parts, Call& call,
+Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, const ShardCounts& shards, Call& call,
                       const std::vector<int64_t>& local) {
   const std::vector<std::string>& names = graph[call.op].arguments;
   const Argument* along = find_argument(graph, call, "dim");
@@ -49,21 +50,22 @@ Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, Shar
     if (!result.valid()) result = id;
   });
   if (dim >= local.size() || !has(labels.tensors[result.index()].dims[dim], Mark::Sharded)) return Ok{};
+  const int64_t count = shards[kind_of(Mark::Sharded, shards)];
   const Argument* step = find_argument(graph, call, "step");
   const bool grouped = step && std::holds_alternative<int64_t>(*step) && std::get<int64_t>(*step) != 1;
   for (size_t i = 0; i < names.size(); ++i) {
     const bool place = (names[i] == "start" && !grouped) || names[i] == "end" || names[i] == "split_size";
     if (auto* number = std::get_if<int64_t>(&call.arguments[i]); number && place) {
-      if (*number != std::numeric_limits<int64_t>::max()) *number /= parts.tp;
+      if (*number != std::numeric_limits<int64_t>::max()) *number /= count;
     } else if (auto* numbers = std::get_if<Ints>(&call.arguments[i]); numbers && names[i] == "split_sizes") {
-      for (int64_t& size : *numbers) size /= parts.tp;
+      for (int64_t& size : *numbers) size /= count;
     }
   }
   return Ok{};
 }
 
 /// Sizes that the model wrote as arguments of a call become those of its result.
-Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, ShardCounts parts, Call& call) {
+Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, const ShardCounts& shards, Call& call) {
   const std::vector<std::string>& names = graph[call.op].arguments;
   TensorId result;
   each_tensor(call.results, [&](TensorId id) {
@@ -71,7 +73,7 @@ Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, Shar
   });
   if (!result.valid()) return Ok{};
   const std::vector<int64_t> sizes = local_sizes(labels.tensors[result.index()], {}),
-                             local = local_sizes(labels.tensors[result.index()], parts);
+                             local = local_sizes(labels.tensors[result.index()], shards);
   for (size_t i = 0; i < names.size(); ++i) {
     auto* numbers = std::get_if<Ints>(&call.arguments[i]);
     if (!numbers) continue;
@@ -86,7 +88,7 @@ Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, Shar
     for (size_t d = 0; d < local.size(); ++d)
       if ((*numbers)[d] != -1) (*numbers)[d] = local[d];
   }
-  PIPER_CHECK(rewrite_parts(graph, labels, parts, call, local));
+  PIPER_CHECK(rewrite_parts(graph, labels, shards, call, local));
   if (base_name(graph[call.op]) == "slice") {  // all of a dimension that depends on experts, however long
     const int64_t written = std::get<int64_t>(*find_argument(graph, call, "dim"));
     const size_t dim = static_cast<size_t>(written < 0 ? written + static_cast<int64_t>(local.size()) : written);
@@ -212,13 +214,13 @@ Checked infer_layouts(ChunkIr& body, const OperatorGraph& graph, const OperatorT
 }
 
 Result<ChunkIr> localize(const ChunkIr& body, const OperatorGraph& graph, const OperatorTable& table,
-                         const BodyLabels& labels, ShardCounts parts) {
+                         const BodyLabels& labels, const ShardCounts& shards) {
   ChunkIr local = body;
-  local.parts = parts;
+  local.shards = shards;
   for (size_t t = 0; t < local.tensors.size(); ++t) {
     GraphTensor& tensor = local.tensors[t];
-    PIPER_CHECK(check_falls_into(labels.tensors[t], parts));
-    const std::vector<int64_t> sizes = local_sizes(labels.tensors[t], parts);
+    PIPER_CHECK(check_falls_into(labels.tensors[t], shards));
+    const std::vector<int64_t> sizes = local_sizes(labels.tensors[t], shards);
     if (sizes == tensor.layout.sizes) continue;
     tensor.layout.strides = strides_like(sizes, tensor.layout.strides);
     tensor.layout.sizes = sizes;
@@ -227,9 +229,9 @@ Result<ChunkIr> localize(const ChunkIr& body, const OperatorGraph& graph, const 
     if (storage.base == TensorId(t)) storage.bytes = element_count(tensor.layout) * tensor.layout.element_bytes;
   }
   for (Call& call : local.calls) {
-    PIPER_CHECK(rewrite_sizes(graph, labels, parts, call));
+    PIPER_CHECK(rewrite_sizes(graph, labels, shards, call));
     for (Argument& argument : call.arguments)
-      if (auto* start = std::get_if<PartStart>(&argument)) start->size /= parts.tp;
+      if (auto* start = std::get_if<PartStart>(&argument)) start->size /= shards[kind_of(Mark::Sharded, shards)];
   }
   PIPER_CHECK(infer_layouts(local, graph, table));
   return local;

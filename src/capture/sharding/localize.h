@@ -15,7 +15,7 @@ Checked infer_layouts(ChunkIr& body, const OperatorGraph& graph, const OperatorT
 /// The body with the sizes of one of the devices: divided dimensions are shorter, gathered ones longer. Sizes that
 /// the model wrote as arguments are rewritten; other numbers keep their value, as the reference has it.
 Result<ChunkIr> localize(const ChunkIr& body, const OperatorGraph& graph, const OperatorTable& table,
-                         const BodyLabels& labels, ShardCounts parts);
+                         const BodyLabels& labels, const ShardCounts& shards);
 
 /// Dense strides for the sizes, in the order of the given ones.
 std::vector<int64_t> strides_like(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);

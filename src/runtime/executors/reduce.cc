@@ -145,7 +145,7 @@ class ReduceScalars : public Executor {
 
 LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<int>& reads) : processor_(prepare.processor) {
   for (const int buffer : reads)
-    if (prepare.buffer(buffer).category == Category::Activations && tp_rank(prepare.plan, prepare.device) == 0)
+    if (prepare.buffer(buffer).category == Category::Activations && rank_in_sample(prepare.plan, prepare.device) == 0)
       losses_.push_back({buffer, std::max(prepare.buffer(buffer).label.slice, 0)});
   for (size_t b = 0; b < prepare.program.buffers.size(); ++b) {
     const PlanBuffer& buffer = prepare.program.buffers[b];

@@ -43,7 +43,7 @@ class Run : public Executor {
   Run(const Preparation& prepare, int index) : processor_(prepare.processor), branch_(prepare.branch) {
     const PlannedOp& op = prepare.op(index);
     const PlanWork& work = prepare.plan.works[static_cast<size_t>(op.work)];
-    ComputationSite site{prepare.name(op.label), *work.pass, work.samples, {}, {0, 0}, prepare.device};
+    ComputationSite site{prepare.name(op.label), *work.pass, work.samples, {}, prepare.device};
     place_slice(prepare, op, work, site);
     const ComputationForm form = prepare.computations.form(site.name, site.pass);
     for (const std::string& value : form.reads) {
@@ -146,20 +146,18 @@ class Run : public Executor {
     const DeviceList& group = prepare.plan.groups[static_cast<size_t>(work.group)];
     const auto first_sample = [&](int device) {
       const auto position = std::find(group.begin(), group.end(), device) - group.begin();
-      const int64_t parts = static_cast<int64_t>(group.size()) / prepare.plan.tp;
-      return (std::max(op.label.slice, 0) * parts + position / prepare.plan.tp) * work.samples;
+      const int64_t parts = static_cast<int64_t>(group.size()) / prepare.plan.devices_per_sample;
+      return (std::max(op.label.slice, 0) * parts + position / prepare.plan.devices_per_sample) * work.samples;
     };
     slice_.first_sample = site.first_sample = first_sample(prepare.device);
-    const auto divide = [&](int partition, int64_t& parts, int64_t& part) {
-      if (partition < 0) return std::vector<int>();
-      const std::vector<int> members = prepare.members_of(partition);
-      parts = static_cast<int64_t>(members.size());
-      part = std::find(members.begin(), members.end(), prepare.device) - members.begin();
-      return members;
-    };
-    for (const int member : divide(work.experts, site.parts.experts, site.part.experts))
-      slice_.gathered_samples.push_back(first_sample(member));
-    divide(work.tp, site.parts.tp, site.part.tp);
+    for (const ShardRule& rule : shard_rules) {
+      if (work.shards[rule.kind] < 0) continue;
+      const std::vector<int> members = prepare.members_of(work.shards[rule.kind]);
+      site.shards[rule.kind] = {static_cast<int64_t>(members.size()),
+                                std::find(members.begin(), members.end(), prepare.device) - members.begin()};
+      if (rule.gathered.empty()) continue;
+      for (const int member : members) slice_.gathered_samples.push_back(first_sample(member));
+    }
   }
 
   static int value_in(const Preparation& prepare, const std::vector<int>& buffers, const std::string& value) {
@@ -178,8 +176,8 @@ class Run : public Executor {
       if (buffer.category == Category::Activations || buffer.category == Category::Temporaries) continue;
       if (place == prepare.index.parameters.end() || place->second.bucket != buffer.label.name) continue;
       const auto& [bucket, offset, elements] = place->second;
-      const ShardCounts pieces = prepare.index.buckets.at(bucket).part->pieces;
-      return {index, offset, elements, prepare.computations.parameter(name).piece_sizes(pieces), buffer.persistent};
+      const LocalShards& shards = prepare.index.buckets.at(bucket).part->shards;
+      return {index, offset, elements, prepare.computations.parameter(name).local_sizes(shards), buffer.persistent};
     }
     throw std::runtime_error(fmt::format("the plan has no buffer for parameter {}", name));
   }

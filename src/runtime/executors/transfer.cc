@@ -26,10 +26,11 @@ class Transfer : public Executor {
     const std::string& value = prepare.name(op.label);
     buffer_ = sends ? op.reads[0] : op.writes[0];
     const int64_t samples = samples_of(prepare, communication);
-    const int tp = prepare.plan.tp;
-    const int64_t my_parts = static_cast<int64_t>(mine.size()) / tp;
-    form_ = communication.parts ? prepare.computations.exchange(value, samples / my_parts, tp, true).after
-                                : prepare.computations.value(value, samples / my_parts);
+    const int devices_per_sample = prepare.plan.devices_per_sample;
+    const int64_t my_parts = static_cast<int64_t>(mine.size()) / devices_per_sample;
+    form_ = communication.parts
+                ? prepare.computations.exchange(value, samples / my_parts, devices_per_sample, true).after
+                : prepare.computations.value(value, samples / my_parts);
     if (mine.size() == theirs.size()) {
       pieces_ = {{theirs[static_cast<size_t>(position)], 0, 0}};
       return;
@@ -37,7 +38,8 @@ class Transfer : public Executor {
     dim_ = prepare.computations.sample_dim(value);
     const int64_t per_sample = form_.sizes[static_cast<size_t>(dim_)] * my_parts / samples;
     int64_t begin = 0;
-    for (const TransferPiece& piece : transfer_pieces(static_cast<int>(position), mine, theirs, samples, tp)) {
+    for (const TransferPiece& piece :
+         transfer_pieces(static_cast<int>(position), mine, theirs, samples, devices_per_sample)) {
       pieces_.push_back({piece.peer, begin * per_sample, piece.samples * per_sample});
       begin += piece.samples;
     }
@@ -50,7 +52,7 @@ class Transfer : public Executor {
     for (const PlanWork& work : prepare.plan.works)
       if (work.pass && (work.group == communication.from || work.group == communication.to))
         samples = work.samples * static_cast<int64_t>(prepare.plan.groups[static_cast<size_t>(work.group)].size()) /
-                  prepare.plan.tp;
+                  prepare.plan.devices_per_sample;
     return samples;
   }
   int64_t sequence(const Frame& frame) const { return prepare_.sequence(communication_, frame); }

@@ -20,8 +20,9 @@ T must(Result<T> result) {
 
 class CapturedComputation : public Computation {
  public:
-  CapturedComputation(std::shared_ptr<const ChunkProgram> program, ShardCounts part, std::vector<at::Tensor> states)
-      : operators_(program->calls()), runner_(std::move(program), part), states_(std::move(states)) {}
+  CapturedComputation(std::shared_ptr<const ChunkProgram> program, const LocalShards& shards,
+                      std::vector<at::Tensor> states)
+      : operators_(program->calls()), runner_(std::move(program), shards), states_(std::move(states)) {}
 
   void run(const ComputationArguments& arguments) override {
     runner_.run({arguments.reads, arguments.parameters, states_, arguments.gradients, arguments.writes,
@@ -114,14 +115,15 @@ ComputationForm CapturedComputations::form(std::string_view name, Pass pass) con
 
 std::unique_ptr<Computation> CapturedComputations::make(const ComputationSite& site) {
   const ChunkId id = chunk(site.name);
-  auto& program = programs_[{id.value, site.pass, site.samples, site.parts}];
+  const ShardCounts counts = site.shards.counts();
+  auto& program = programs_[{id.value, site.pass, site.samples, counts}];
   if (!program) {
-    program = must(model_.program(id, site.pass, site.samples, site.parts, place_));
+    program = must(model_.program(id, site.pass, site.samples, counts, place_));
     for (const std::string& name : program->one_at_a_time()) one_at_a_time_.insert(name);
   }
   std::vector<at::Tensor> states;
   for (const std::string& name : model_.states(id, site.pass)) states.push_back(state(site, name));
-  return std::make_unique<CapturedComputation>(program, site.part, std::move(states));
+  return std::make_unique<CapturedComputation>(program, site.shards, std::move(states));
 }
 
 at::Tensor CapturedComputations::state(const ComputationSite& site, const std::string& name) {
@@ -169,9 +171,10 @@ ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t sampl
   const ValueId id = value_id(name);
   const Value& value = graph_[id];
   const bool tokens = labelled(value.shape, sequence_label);
+  const ShardKind kind = tokens ? ShardKind::Sequence : ShardKind::Expert;
   const TensorForm whole = must(model_.form(id, samples)),
-                   divided = must(model_.form(id, samples, tokens ? ShardCounts{1, parts} : ShardCounts{parts, 1}));
-  const std::string_view label = tokens ? sequence_label : expert_label;
+                   divided = must(model_.form(id, samples, ShardCounts(kind, parts)));
+  const std::string_view label = label_of(kind);
   const int64_t run_whole = run_bytes(value, extents(value, samples, 1), whole, label, parts);
   if (tokens) return inwards ? ExchangeForm{whole, divided, run_whole, 0} : ExchangeForm{divided, whole, 0, run_whole};
   const int64_t run_divided = run_bytes(value, extents(value, samples, parts), divided, capacity_label, parts);
@@ -193,8 +196,8 @@ ParameterForm CapturedComputations::parameter(std::string_view name) const {
       ++dim;
       product = 1;
     }
-    if (factor.label == expert_label) out.experts = {dim, out.factors.size()};
-    if (factor.label == tp_label) out.tp = {dim, out.factors.size(), factor.blocks};
+    for (const ShardRule& rule : shard_rules)
+      if (factor.label == rule.label) out.along[rule.kind] = {dim, out.factors.size(), factor.blocks};
     out.factors.push_back(factor.size);
     product *= factor.size;
   }

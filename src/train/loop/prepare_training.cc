@@ -24,18 +24,19 @@ std::vector<int64_t> sizes_of_slices(const Plan& plan) {
 
 /// Among how many devices the values of a computation are sharded.
 ShardCounts shards_of(const Plan& plan, const PlanWork& work) {
-  const auto size = [&](int partition) {
-    return partition < 0 ? 1 : plan.partitions[static_cast<size_t>(partition)].part_size;
-  };
-  return {size(work.experts), size(work.tp)};
+  ShardCounts out;
+  for (size_t k = 0; k < out.of.size(); ++k)
+    if (const int partition = work.shards.of[k]; partition >= 0)
+      out.of[k] = plan.partitions[static_cast<size_t>(partition)].part_size;
+  return out;
 }
 
 /// Among how many devices regions are sharded.
-std::vector<ShardCounts> parts_of_regions(const Plan& plan) {
-  std::set<ShardCounts> parts;
-  for (const PlanWork& work : plan.works) parts.insert(shards_of(plan, work));
-  parts.erase(ShardCounts{});
-  return {parts.begin(), parts.end()};
+std::vector<ShardCounts> shards_of_regions(const Plan& plan) {
+  std::set<ShardCounts> ways;
+  for (const PlanWork& work : plan.works) ways.insert(shards_of(plan, work));
+  ways.erase(ShardCounts());
+  return {ways.begin(), ways.end()};
 }
 
 /// What the schedule's shard directives divide besides experts, in a model with these parts.
@@ -80,7 +81,7 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan,
   CaptureOptions capturing = capture_options(model);
   capturing.tensor_parallel = [&](const auto&) { return tensor_parallel(plan); };
   capturing.samples = sizes_of_slices(plan);
-  capturing.parts = parts_of_regions(plan);
+  capturing.shards = shards_of_regions(plan);
   capturing.measure_operators = measure;
   return capture(model.meta, capturing);
 }

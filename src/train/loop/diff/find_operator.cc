@@ -10,7 +10,7 @@ std::string first_not_finite(const CapturedModel& captured, std::string_view chu
   while (id < graph.chunks.size() && graph.chunks[id].name != chunk) ++id;
   if (id == graph.chunks.size() || !captured.states(ChunkId(id), pass).empty()) return "";
   const PassWork* work = graph.chunks[id].find(pass);
-  auto program = captured.program(ChunkId(id), pass, culprit.place.samples, culprit.place.parts);
+  auto program = captured.program(ChunkId(id), pass, culprit.place.samples, culprit.place.shards.counts());
   if (!work || !program) return "";
   std::vector<at::Tensor> gradients, writes;
   const ChunkIr& body = (*program)->body();
@@ -23,7 +23,7 @@ std::string first_not_finite(const CapturedModel& captured, std::string_view chu
     if (found.empty() && !unwritten && result.defined() && !all_finite(result)) found = name;
   };
   const at::NoGradGuard no_grad;
-  ChunkRunner runner(*std::move(program), culprit.place.part);
+  ChunkRunner runner(*std::move(program), culprit.place.shards);
   runner.run({culprit.reads,
               culprit.parameters,
               {},

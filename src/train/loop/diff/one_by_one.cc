@@ -39,7 +39,7 @@ void OneByOne::run(const Chunk& chunk, Pass pass, int64_t part, const StepSettin
   const PassWork& work = *chunk.find(pass);
   const int64_t samples = samples_.at(chunk.name), part_samples = step_.batch / parts_;
   auto& computation = made_[{chunk.name, pass}];
-  if (!computation) computation = computations_.make({chunk.name, pass, samples, {}, {0, 0}, 0});
+  if (!computation) computation = computations_.make({chunk.name, pass, samples, {}, 0});
   for (int64_t first = part * part_samples; first < (part + 1) * part_samples; first += samples) {
     std::vector<at::Tensor> reads, parameters, gradients, writes;
     for (const ValueId value : work.reads) reads.push_back(read(graph_[value], samples, first, settings, out));

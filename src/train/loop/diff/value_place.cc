@@ -13,9 +13,13 @@ int64_t position_in(const std::vector<int>& devices, int device) {
   return std::find(devices.begin(), devices.end(), device) - devices.begin();
 }
 
+LocalShard shard_at(const std::vector<int>& members, int device) {
+  return {static_cast<int64_t>(members.size()), position_in(members, device)};
+}
+
 int64_t first_sample_on(const Plan& plan, const DeviceList& group, int device, int slice, int64_t samples) {
-  const int64_t parts = static_cast<int64_t>(group.size()) / plan.tp;
-  return (std::max(slice, 0) * parts + position_in(group, device) / plan.tp) * samples;
+  const int64_t parts = static_cast<int64_t>(group.size()) / plan.devices_per_sample;
+  return (std::max(slice, 0) * parts + position_in(group, device) / plan.devices_per_sample) * samples;
 }
 
 std::optional<int64_t> dim_with(const Value& value, std::string_view label) {
@@ -26,14 +30,13 @@ std::optional<int64_t> dim_with(const Value& value, std::string_view label) {
 
 /// Of the whole, what is here: without the dimension in which slices are gathered.
 at::Tensor narrowed(at::Tensor whole, const Value& value, const ValuePlace& place) {
-  const auto take = [&](std::string_view label, int64_t parts, int64_t part) {
-    const auto dim = parts > 1 ? dim_with(value, label) : std::nullopt;
-    if (!dim) return;
-    const int64_t size = whole.size(*dim) / parts;
-    whole = whole.narrow(*dim, part * size, size);
-  };
-  take(expert_label, place.parts.experts, place.part.experts);
-  take(place.tokens ? sequence_label : tp_label, place.parts.tp, place.part.tp);
+  for (const ShardRule& rule : shard_rules) {
+    const auto [count, index] = place.shards[rule.kind];
+    const auto dim = count > 1 ? dim_with(value, rule.label) : std::nullopt;
+    if (!dim) continue;
+    const int64_t size = whole.size(*dim) / count;
+    whole = whole.narrow(*dim, index * size, size);
+  }
   return whole;
 }
 
@@ -46,16 +49,13 @@ ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int s
   ValuePlace out;
   out.first_sample = first(device);
   out.samples = work.samples;
-  if (work.experts >= 0) {
-    const std::vector<int> members = part_with(plan, work.experts, device);
-    out.parts.experts = static_cast<int64_t>(members.size());
-    out.part.experts = position_in(members, device);
+  for (const ShardRule& rule : shard_rules) {
+    if (work.shards[rule.kind] < 0) continue;
+    const std::vector<int> members = part_with(plan, work.shards[rule.kind], device);
+    out.shards[rule.kind] = shard_at(members, device);
+    if (rule.same_samples) out.members = members;
+    if (rule.gathered.empty()) continue;
     for (const int member : members) out.gathered.push_back(first(member));
-  }
-  if (work.tp >= 0) {
-    out.members = part_with(plan, work.tp, device);
-    out.parts.tp = static_cast<int64_t>(out.members.size());
-    out.part.tp = position_in(out.members, device);
   }
   return out;
 }
@@ -97,11 +97,8 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
     if (!holds_value(buffer)) continue;
     ValuePlace& place = places_[{device, buffer}];
     if (op.kind == OpKind::Run) {
-      const Chunk* in = chunk(op.label);
       place = place_of_run(plan_, op, device, label(buffer).slice);
-      place.tokens = in && in->sequence_sharded;
-      if (op.work >= 0 && plan_.works[static_cast<size_t>(op.work)].tp >= 0)
-        place.partial = value(label(buffer))->partial;
+      if (!place.members.empty()) place.partial = value(label(buffer))->partial;
     } else if (op.kind == OpKind::Recv) {
       place = received(device, op, label(buffer).slice);
     } else if (const ValuePlace* from = op.reads.empty() ? nullptr : find(device, op.reads[0])) {
@@ -112,7 +109,7 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
   for (const int buffer : op.reads) {  // what nobody writes is an input of the model
     if (!holds_value(buffer) || find(device, buffer)) continue;
     ValuePlace& place = places_[{device, buffer}] = place_of_run(plan_, op, device, label(buffer).slice);
-    place.parts = {};
+    place.shards = {};
     place.gathered.clear();
   }
 }
@@ -125,27 +122,22 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
     case OpKind::ReduceScatter:
     case OpKind::LocalSlice:
       place.members = part_with(plan_, communication.over, device);
-      place.parts.tp = static_cast<int64_t>(place.members.size());
-      place.part.tp = position_in(place.members, device);
-      place.tokens = true;
+      place.shards[ShardKind::Tp] = {};
+      place.shards[ShardKind::Sequence] = shard_at(place.members, device);
       break;
     case OpKind::AllGather:
-      place.parts.tp = 1;
-      place.part.tp = 0;
-      place.tokens = false;
+      place.shards[ShardKind::Tp] = place.shards[ShardKind::Sequence] = {};
       break;
     case OpKind::AllToAll: {
-      place.parts.experts = 1;
-      place.part.experts = 0;
+      place.shards[ShardKind::Expert] = {};
       place.gathered.clear();
       if (communication.exchange != Exchange::Divide) break;
       const std::vector<int> members = part_with(plan_, communication.over, device);
-      place.parts.experts = static_cast<int64_t>(members.size());
-      place.part.experts = position_in(members, device);
+      place.shards[ShardKind::Expert] = shard_at(members, device);
       for (const PlanWork& work : plan_.works)
-        if (work.experts == communication.over && work.samples == place.samples) {
+        if (work.shards[ShardKind::Expert] == communication.over && work.samples == place.samples) {
           const DeviceList& group = plan_.groups[static_cast<size_t>(work.group)];
-          const int64_t slices = static_cast<int64_t>(group.size()) / plan_.tp * place.samples;
+          const int64_t slices = static_cast<int64_t>(group.size()) / plan_.devices_per_sample * place.samples;
           for (const int member : members)
             place.gathered.push_back(
                 first_sample_on(plan_, group, member, static_cast<int>(place.first_sample / slices), place.samples));
@@ -168,10 +160,11 @@ ValuePlace ValuePlaces::received(int device, const PlannedOp& op, int slice) con
   ValuePlace out = sent == sent_.end() ? ValuePlace{} : sent->second;
   out.samples = out.samples * static_cast<int64_t>(from.size()) / static_cast<int64_t>(to.size());
   out.first_sample = first_sample_on(plan_, to, device, slice, out.samples);
-  if (out.parts.tp > 1) {  // each device that shares samples sends its part to its like
-    const int64_t tp = plan_.tp, at = position_in(to, device);
-    out.members.assign(to.begin() + at / tp * tp, to.begin() + (at / tp + 1) * tp);
-    out.part.tp = at % tp;
+  for (const ShardRule& rule : shard_rules) {  // each device with the same samples sends its shard to its like
+    if (!rule.same_samples || out.shards[rule.kind].count == 1) continue;
+    const int64_t size = plan_.devices_per_sample, at = position_in(to, device);
+    out.members.assign(to.begin() + at / size * size, to.begin() + (at / size + 1) * size);
+    out.shards[rule.kind].index = at % size;
   }
   return out;
 }

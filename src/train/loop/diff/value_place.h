@@ -15,8 +15,7 @@ namespace piper {
 
 struct ValuePlace {
   int64_t first_sample = 0, samples = 0;  // of the slice
-  ShardCounts parts, part = {0, 0};       // among how many devices it is divided, and which part is here
-  bool tokens = false;                    // what is sharded are tokens
+  LocalShards shards;                     // what of it is here
   Partial partial = Partial::No;          // all of `members` together have the sum, or the greatest
   std::vector<int> members;               // the tensor-parallel group, where the chunk is sharded
   std::vector<int64_t> gathered;          // where experts are divided: the first samples of all slices that are here

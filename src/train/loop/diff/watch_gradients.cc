@@ -50,9 +50,10 @@ void StepWatch::look_at_contributions(int device, int index, const ComputationFo
       invariant(given != reference_->contributions.end(), "the reference runs the passes of the plan");
       whole = whole.defined() ? whole + given->second.to(at::kDouble) : given->second.to(at::kDouble);
     }
-    if (place.parts.tp > 1 && partial_.contains(parameter)) {
-      const std::string key = fmt::format("{} {} {} {} {}", parameter, name(what.label),
-                                          static_cast<int>(*what.label.pass), place.first_sample, place.part.experts);
+    if (place.members.size() > 1 && partial_.contains(parameter)) {
+      const std::string key =
+          fmt::format("{} {} {} {} {}", parameter, name(what.label), static_cast<int>(*what.label.pass),
+                      place.first_sample, place.shards[ShardKind::Expert].index);
       ours = join(key, ours, device, place, Partial::Sum, finding.devices);
       if (!ours.defined()) continue;
     }
@@ -114,7 +115,7 @@ void StepWatch::look_at_gradients(int device, int index, Frame& frame) {
       not_compared("gradient of " + of, "the other side has none");
       continue;
     }
-    const at::Tensor theirs = piece_of(whole->second, computations_.parameter(of), *part).reshape({-1});
+    const at::Tensor theirs = shard_of(whole->second, computations_.parameter(of), part->shards).reshape({-1});
     const auto contributed = reference_->contributed.find(of);
     double slack = 2 * rounding_of(ours.scalar_type()) * static_cast<double>(reference_->most_contributions);
     slack *= contributed == reference_->contributed.end() ? 0 : contributed->second;

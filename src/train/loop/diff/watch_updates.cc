@@ -87,7 +87,7 @@ void StepWatch::check_copies(Job& job) {
           const std::string& of_name = plan_.names[static_cast<size_t>(parameter.name)];
           at::Tensor& whole = wholes[of_name];
           if (!whole.defined()) whole = job.parameter(of_name, Kept::Weight);
-          const at::Tensor theirs = piece_of(whole, computations_.parameter(of_name), *part).reshape({-1});
+          const at::Tensor theirs = shard_of(whole, computations_.parameter(of_name), part->shards).reshape({-1});
           Finding finding = found(What::Copy, run->device(), writer, of_name);
           finding.measure = measure(flat.narrow(0, offset, parameter.elements), theirs);
           finding.differs = finding.measure.difference > 0;

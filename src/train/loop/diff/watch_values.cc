@@ -59,9 +59,9 @@ void StepWatch::look_at_value(int device, int index, int buffer, Frame& frame, W
     return not_compared(value->name, fmt::format("device {} has {} of its elements, which are {} there", device,
                                                  ours.numel(), theirs.numel()));
   if (place->partial == Partial::No) return compare(std::move(finding), ours, theirs, 0, 0, buffer);
-  const std::string key =
-      fmt::format("{} {} {} {} {}", value->name, name(op(device, index).label),
-                  static_cast<int>(*op(device, index).label.pass), place->first_sample, place->part.experts);
+  const std::string key = fmt::format("{} {} {} {} {}", value->name, name(op(device, index).label),
+                                      static_cast<int>(*op(device, index).label.pass), place->first_sample,
+                                      place->shards[ShardKind::Expert].index);
   const at::Tensor together = join(key, ours, device, *place, place->partial, finding.devices);
   if (together.defined()) compare(std::move(finding), together.to(ours.scalar_type()), theirs, 0, 0, buffer);
 }
@@ -98,10 +98,10 @@ StepWatch::Flat StepWatch::flat(int device, const std::vector<int>& buffers, con
 at::Tensor StepWatch::piece(int device, const at::Tensor& whole, const std::string& parameter,
                             const ValuePlace& place) const {
   const PlanIndex& index = devices_.at(device).index;
-  BucketPart part = *index.buckets.at(index.parameters.find(parameter)->second.bucket).part;
-  if (place.parts.experts > 1) part.piece.experts = place.part.experts;
-  if (place.parts.tp > 1) part.piece.tp = place.part.tp;
-  return piece_of(whole, computations_.parameter(parameter), part).reshape({-1});
+  LocalShards shards = index.buckets.at(index.parameters.find(parameter)->second.bucket).part->shards;
+  for (size_t k = 0; k < shards.of.size(); ++k)
+    if (place.shards.of[k].count > 1) shards.of[k].index = place.shards.of[k].index;
+  return shard_of(whole, computations_.parameter(parameter), shards).reshape({-1});
 }
 
 int StepWatch::writer_before(int device, int index, int buffer) const {
@@ -117,7 +117,9 @@ void StepWatch::look_at_weight(int device, int index, const std::string& paramet
   const Flat at = flat(device, op(device, index).reads, parameter);
   {
     const std::lock_guard lock(mutex_);
-    if (!seen_.insert(fmt::format("{} {} {} {}", device, at.buffer, parameter, place.part.experts)).second) return;
+    if (!seen_.insert(fmt::format("{} {} {} {}", device, at.buffer, parameter, place.shards[ShardKind::Expert].index))
+             .second)
+      return;
   }
   Finding finding = found(What::Weight, device, writer_before(device, index, at.buffer), parameter, rank);
   finding.reader = index;
@@ -141,8 +143,8 @@ void StepWatch::keep_culprit(int device, int index, const ComputationForm& form,
   for (const std::string& parameter : form.parameters) {
     const at::Tensor view = flat(device, what.reads, parameter).of(frame);
     const PlanIndex& at = devices_.at(device).index;
-    const ShardCounts pieces = at.buckets.at(at.parameters.find(parameter)->second.bucket).part->pieces;
-    culprit.parameters.push_back(view.view(computations_.parameter(parameter).piece_sizes(pieces)));
+    const LocalShards& shards = at.buckets.at(at.parameters.find(parameter)->second.bucket).part->shards;
+    culprit.parameters.push_back(view.view(computations_.parameter(parameter).local_sizes(shards)));
   }
   const auto finite_all = [](const std::vector<at::Tensor>& tensors) {
     return std::all_of(tensors.begin(), tensors.end(), all_finite);
