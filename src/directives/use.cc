@@ -6,7 +6,6 @@
 // Backward of a stage that has none, because nothing is trained there, is left out.
 // Illegal: unknown timeline (E315), sizes it is not defined for (E314), a placement that contradicts it (E313).
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include "directives/directives.h"
 #include "directives/list_timeline.h"
 #include "directives/placed_stages.h"
+#include "schedule/print_argument.h"
 #include "schedule/schedule_text.h"
 #include "timelines/as_schedule.h"
 #include "timelines/library.h"
@@ -78,10 +78,7 @@ std::string beside(const SourceRange& where, const std::string& name) {
 std::string shape_of(const Timeline& timeline) {
   const auto place = place_of(timeline, {});
   if (!place) return "each stage on the devices of its rank";
-  if (!place->ranks.empty()) return fmt::format("ranks=[{}]", fmt::join(place->ranks, ", "));
-  return fmt::format("shape={}", place->shape == StageShape::V        ? "v"
-                                 : place->shape == StageShape::TwoWay ? "two_way"
-                                                                      : "loop");
+  return place->ranks.empty() ? print_argument(&Place::shape, *place) : print_argument(&Place::ranks, *place);
 }
 
 /// Without backward of stages in which nothing is trained, nor before them: they have none.

@@ -61,55 +61,10 @@ ScheduleBuilder& ScheduleBuilder::add(DirectiveBody body) {
   return *this;
 }
 
-ScheduleBuilder& ScheduleBuilder::devices(int count) {
-  return add(Devices{count});
-}
-
-ScheduleBuilder& ScheduleBuilder::mesh(std::vector<MeshAxis> axes) {
-  return add(Mesh{std::move(axes)});
-}
-
-ScheduleBuilder& ScheduleBuilder::split(int parts, std::string as) {
-  return add(Split{parts, std::move(as)});
-}
-
-ScheduleBuilder& ScheduleBuilder::place(const Selection& what, DeviceChoice devices, PlaceOptions options) {
-  return add(Place{what, std::move(devices), options.stages, std::move(options.at), options.shape,
-                   std::move(options.ranks), options.stage, std::move(options.as), std::move(options.stream),
-                   std::move(options.transfers)});
-}
-
-ScheduleBuilder& ScheduleBuilder::replicate(const Selection& what, DeviceChoice devices, ReplicateOptions options) {
-  return add(Replicate{what, std::move(devices), options.zero, options.bucket, std::move(options.gather_stream),
-                       std::move(options.reduce_stream), options.release});
-}
-
-ScheduleBuilder& ScheduleBuilder::shard(const Selection& what, DeviceChoice devices, ShardOptions options) {
-  return add(Shard{what, std::move(devices), std::move(options.parameters), options.vocabulary, options.sequence,
-                   options.regather, std::move(options.stream)});
-}
-
-ScheduleBuilder& ScheduleBuilder::recompute(const Selection& what) {
-  return add(Recompute{what});
-}
-
-ScheduleBuilder& ScheduleBuilder::prefetch(const Selection& what, int distance) {
-  return add(Prefetch{what, distance});
-}
-
-ScheduleBuilder& ScheduleBuilder::prefetch_all(const Selection& what) {
-  return add(Prefetch{what, std::nullopt});
-}
-
 ScheduleBuilder& ScheduleBuilder::order(const std::vector<OrderStep>& steps) {
   Order order;
   for (const OrderStep& step : steps) order.elements.push_back(step.element);
   return add(std::move(order));
-}
-
-ScheduleBuilder& ScheduleBuilder::use(std::string timeline, UseOptions options) {
-  return add(Use{std::move(timeline), std::move(options.stages), std::move(options.microbatches), options.group,
-                 options.memory_limit, options.backward, std::move(options.file)});
 }
 
 Result<Schedule> ScheduleBuilder::checked() const {

@@ -2,10 +2,10 @@
 //
 //   ScheduleBuilder build;
 //   build.mesh({{"pp", 2}, {"dp", 4}})
-//       .split(8, "mb")
-//       .place(everything(), along("pp"), {.stages = 4, .shape = StageShape::V})
-//       .replicate(everything(), along("dp"), {.zero = 1})
-//       .shard(where("experts"), along("dp"));
+//       .split({.parts = 8})
+//       .place({.devices = along("pp"), .stages = 4, .shape = StageShape::V})
+//       .replicate({.devices = along("dp"), .zero = 1})
+//       .shard({.what = where("experts"), .devices = along("dp")});
 //   for (int mb = 0; mb + 1 < 8; ++mb)
 //     build.order({where("stage", 0).and_("mb", mb).pass("F"), where("stage", 0).and_("mb", mb + 1).pass("F")});
 //   std::string text = print(build.build());
@@ -61,46 +61,6 @@ DeviceChoice along(Names... names) {
   return {{}, {}, {std::string(names)...}, {}};
 }
 
-/// The optional arguments of place, with the defaults of the text form.
-struct PlaceOptions {
-  int stages = 0;
-  std::vector<int> at = {};
-  StageShape shape = StageShape::Loop;
-  std::vector<int> ranks = {};
-  std::optional<int> stage = {};
-  std::string as = Place{}.as;
-  std::string stream = Place{}.stream;
-  std::string transfers = Place{}.transfers;
-};
-
-/// The optional arguments of replicate; `bucket` in bytes.
-struct ReplicateOptions {
-  int zero = 0;
-  int64_t bucket = Replicate{}.bucket;
-  std::string gather_stream = Replicate{}.gather_stream;
-  std::string reduce_stream = Replicate{}.reduce_stream;
-  Release release = Release::Use;
-};
-
-/// The optional arguments of shard.
-struct ShardOptions {
-  std::vector<ShardSeed> parameters = {};
-  bool vocabulary = false;
-  bool sequence = false;
-  bool regather = false;
-  std::string stream = {};
-};
-
-/// The optional arguments of use.
-struct UseOptions {
-  std::string stages = Use{}.stages;
-  std::string microbatches = Use{}.microbatches;
-  std::optional<int> group = {};
-  std::optional<int> memory_limit = {};
-  Backward backward = Backward::Split;
-  std::string file = {};  // for use("file")
-};
-
 /// One place in an order: a selection, or overlapped({…}).
 struct OrderStep {
   OrderStep(const Selection& one) : element{{one}, {}} {}
@@ -110,20 +70,20 @@ struct OrderStep {
 /// Parts that may run interleaved: a bracket in the text form.
 OrderStep overlapped(const std::vector<Selection>& parts);
 
-/// Adds one directive per call. Places in messages are those of the printed text, see `checked`.
+/// Adds one directive per call; its arguments are the members of its struct, with the defaults of the text form. Places
+/// in messages are those of the printed text, see `checked`.
 class ScheduleBuilder {
  public:
-  ScheduleBuilder& devices(int count);
-  ScheduleBuilder& mesh(std::vector<MeshAxis> axes);
-  ScheduleBuilder& split(int parts, std::string as = "mb");
-  ScheduleBuilder& place(const Selection& what, DeviceChoice devices, PlaceOptions options = {});
-  ScheduleBuilder& replicate(const Selection& what, DeviceChoice devices, ReplicateOptions options = {});
-  ScheduleBuilder& shard(const Selection& what, DeviceChoice devices, ShardOptions options = {});
-  ScheduleBuilder& recompute(const Selection& what);
-  ScheduleBuilder& prefetch(const Selection& what, int distance = 1);
-  ScheduleBuilder& prefetch_all(const Selection& what);  // distance=all
+  ScheduleBuilder& devices(int count) { return add(Devices{count}); }
+  ScheduleBuilder& mesh(std::vector<MeshAxis> axes) { return add(Mesh{std::move(axes)}); }
+  ScheduleBuilder& split(Split split) { return add(std::move(split)); }
+  ScheduleBuilder& place(Place place) { return add(std::move(place)); }
+  ScheduleBuilder& replicate(Replicate replicate) { return add(std::move(replicate)); }
+  ScheduleBuilder& shard(Shard shard) { return add(std::move(shard)); }
+  ScheduleBuilder& recompute(Recompute recompute) { return add(std::move(recompute)); }
+  ScheduleBuilder& prefetch(Prefetch prefetch) { return add(std::move(prefetch)); }
   ScheduleBuilder& order(const std::vector<OrderStep>& steps);
-  ScheduleBuilder& use(std::string timeline, UseOptions options = {});
+  ScheduleBuilder& use(Use use) { return add(std::move(use)); }
 
   /// The schedule as it was put together.
   Schedule build() const { return schedule_; }

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <variant>
 
 #include "base/suggest.h"
 #include "base/text/json_tree.h"
+#include "schedule/argument_table.h"
+#include "schedule/fields.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {
@@ -20,18 +21,7 @@ constexpr int largest_index = 1'000'000'000;
 constexpr double largest_bucket = 9e12;  // MB
 
 const std::vector<std::string> passes = {"F", "B", "BI", "BW"};
-const std::map<std::string, std::vector<std::string>, std::less<>> keys_of_op = {
-    {"split", {"op", "filter", "dim_name", "num_microbatches"}},
-    {"place", {"op", "filter", "devices", "stream"}},
-    {"replicate",
-     {"op", "filter", "devices", "gather_stream", "reduce_stream", "shard_grads", "shard_params", "bucket_size"}},
-    {"shard", {"op", "filter", "devices", "stream"}},
-    {"order", {"op", "filters"}}};
-
-/// Arguments of our own text form, by the members that say the same.
-const std::map<std::string, std::string, std::less<>> our_names = {
-    {"filter", ""},          {"dim_name", "as"},       {"num_microbatches", "parts"},
-    {"shard_grads", "zero"}, {"shard_params", "zero"}, {"bucket_size", "bucket"}};
+const std::vector<std::string> ops = {"order", "place", "replicate", "shard", "split"};
 
 /// Reads one directive object. A field that is null counts as absent, as in the original.
 class DirectiveReader {
@@ -47,13 +37,20 @@ class DirectiveReader {
   }
 
  private:
+  /// The argument of our own text form that says the same as the member `key`.
+  const ArgumentRow* argument(const std::string& key) const {
+    const auto says = [&](const ArgumentRow& row) { return std::count(row.json.begin(), row.json.end(), key) > 0; };
+    const auto found = std::find_if(arguments_.begin(), arguments_.end(), says);
+    return found == arguments_.end() ? nullptr : &*found;
+  }
+
   /// The members, by the names that our own text form has for them.
   ArgumentPlaces places() const {
     ArgumentPlaces out;
     for (const JsonValue& member : object_.items) {
-      const auto ours = our_names.find(member.key);
-      const bool sends = op_ == "place" && member.key == "stream";
-      ArgumentPlace place{sends ? "transfers" : ours == our_names.end() ? member.key : ours->second, range(member)};
+      const ArgumentRow* row = argument(member.key);
+      const std::string name = member.key == "filter" ? "" : row && row->named ? std::string(row->name) : member.key;
+      ArgumentPlace place{name, range(member)};
       for (const JsonValue& item : member.items) place.items.push_back({"", value_range(item)});
       out.all.push_back(std::move(place));
     }
@@ -72,22 +69,23 @@ class DirectiveReader {
   }
 
   Checked read_op() {
-    std::vector<std::string> ops;
-    for (const auto& [op, keys] : keys_of_op) ops.push_back(op);
     if (object_.kind != Kind::Object)
       return refuse(object_, "a directive is an object",
                     R"(write {"op": "place", "filter": {"PP": 0}, "devices": [0]})");
     const JsonValue* op = object_.find("op");
     if (!op) return refuse(object_, "the directive has no \"op\"", did_you_mean("op", ops));
     if (op->kind != Kind::String) return refuse(*op, "\"op\" must be a string", did_you_mean("", ops));
-    if (!keys_of_op.contains(op->text))
+    if (std::find(ops.begin(), ops.end(), op->text) == ops.end())
       return refuse(*op, fmt::format("unknown op \"{}\"", op->text), did_you_mean(op->text, ops));
     op_ = op->text;
+    arguments_ = arguments_of(op_);
     return Ok{};
   }
 
   Checked check_keys() const {
-    const std::vector<std::string>& known = keys_of_op.find(op_)->second;
+    std::vector<std::string> known = {"op"};
+    if (op_ == "split") known.push_back("filter");  // which is batch
+    for (const ArgumentRow& row : arguments_) known.insert(known.end(), row.json.begin(), row.json.end());
     for (const JsonValue& member : object_.items) {
       if (std::find(known.begin(), known.end(), member.key) != known.end()) continue;
       const bool stream = member.key.ends_with("stream");
@@ -125,10 +123,21 @@ class DirectiveReader {
     return refuse(value, fmt::format("\"{}\" must be a name", value.key), "write a string in double quotes, not empty");
   }
 
-  Result<std::string> name_or(std::string_view key, std::string usual) const {
-    const JsonValue* value = find(key);
-    if (!value) return usual;
-    return name(*value);
+  /// The arguments that are names and have a key: streams.
+  template <class Body>
+  Checked read_names(Body& body) const {
+    Checked out = Ok{};
+    for_each_field<Body>([&](const auto& row) {
+      if constexpr (std::is_same_v<decltype(row.kind), kind::Name>) {
+        const JsonValue* value = row.json.empty() ? nullptr : find(row.json);
+        if (!value || !out) return;
+        if (auto given = name(*value))
+          body.*row.member = *std::move(given);
+        else
+          out = std::move(given.error());
+      }
+    });
+    return out;
   }
 
   Result<bool> flag(std::string_view key) const {
@@ -216,29 +225,29 @@ class DirectiveReader {
     return DirectiveBody(Split{static_cast<int>(parts->integer), std::move(as)});
   }
 
+  /// What place, replicate and shard have in common.
+  template <class Body>
+  Result<Body> read_common() const {
+    Body body;
+    PIPER_TRY(body.what, required_filter());
+    PIPER_TRY(body.devices, devices());
+    PIPER_CHECK(read_names(body));
+    return body;
+  }
+
   Result<DirectiveBody> read_place() const {
-    Place place;
-    PIPER_TRY(place.what, required_filter());
-    PIPER_TRY(place.devices, devices());
-    PIPER_TRY(place.transfers, name_or("stream", place.transfers));  // there it is the stream of sends and receives
+    PIPER_TRY(Place place, read_common<Place>());
     return DirectiveBody(std::move(place));
   }
 
   Result<DirectiveBody> read_shard() const {
-    Shard shard;
-    PIPER_TRY(shard.what, required_filter());
-    PIPER_TRY(shard.devices, devices());
-    PIPER_TRY(shard.stream, name_or("stream", "ep"));
+    PIPER_TRY(Shard shard, read_common<Shard>());
     if (shard.stream == "ep") shard.stream.clear();  // the usual one
     return DirectiveBody(std::move(shard));
   }
 
   Result<DirectiveBody> read_replicate() const {
-    Replicate replicate;
-    PIPER_TRY(replicate.what, required_filter());
-    PIPER_TRY(replicate.devices, devices());
-    PIPER_TRY(replicate.gather_stream, name_or("gather_stream", replicate.gather_stream));
-    PIPER_TRY(replicate.reduce_stream, name_or("reduce_stream", replicate.reduce_stream));
+    PIPER_TRY(Replicate replicate, read_common<Replicate>());
     PIPER_TRY(const bool gradients, flag("shard_grads"));
     PIPER_TRY(const bool parameters, flag("shard_params"));
     if (parameters && !gradients)
@@ -278,6 +287,7 @@ class DirectiveReader {
   const SourceFilePtr& file_;
   const JsonValue& object_;
   std::string op_;
+  std::vector<ArgumentRow> arguments_;
 };
 
 int turn(const Directive& directive) {

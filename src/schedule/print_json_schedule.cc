@@ -3,7 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/overloaded.h"
+#include "schedule/fields.h"
 #include "schedule/json_schedule.h"
 #include "schedule/schedule_text.h"
 #include "schedule/shard_target.h"
@@ -32,9 +32,7 @@ class DirectiveWriter {
     if (place.stream != Place{}.stream)
       return refuse(where_, fmt::format("computations on the stream \"{}\" cannot be written", place.stream),
                     "take out stream=…; \"stream\" there is that of transfers");
-    PIPER_TRY(OrderedJson out, begin(place.what, place.devices));
-    out["stream"] = place.transfers;
-    return out;
+    return begin(place);
   }
 
   Result<OrderedJson> write(const Replicate& replicate) const {
@@ -45,9 +43,7 @@ class DirectiveWriter {
     const double megabytes = static_cast<double>(replicate.bucket) / 1e6;
     if (std::llround(megabytes * 1e6) != replicate.bucket)
       return refuse(where_, "a bucket of this size cannot be written exactly", "use a round number of MB");
-    PIPER_TRY(OrderedJson out, begin(replicate.what, replicate.devices));
-    out["gather_stream"] = replicate.gather_stream;
-    out["reduce_stream"] = replicate.reduce_stream;
+    PIPER_TRY(OrderedJson out, begin(replicate));
     out["shard_grads"] = replicate.zero >= 2;
     out["shard_params"] = replicate.zero == 3;
     if (replicate.bucket % 1'000'000 == 0)
@@ -60,8 +56,8 @@ class DirectiveWriter {
   Result<OrderedJson> write(const Shard& shard) const {
     if (names_parameters(shard))
       return refuse(where_, "only experts can be sharded", "leave it out, or keep this schedule in the text form");
-    PIPER_TRY(OrderedJson out, begin(shard.what, shard.devices));
-    out["stream"] = shard.stream.empty() ? "ep" : shard.stream;
+    PIPER_TRY(OrderedJson out, begin(shard));
+    if (shard.stream.empty()) out["stream"] = "ep";
     return out;
   }
 
@@ -99,14 +95,35 @@ class DirectiveWriter {
   }
   Diagnostic no_words(std::string help) const { return refuse(where_, "does not exist", std::move(help)); }
 
-  Result<OrderedJson> begin(const Filter& what, const DeviceChoice& devices) const {
-    if (devices.mesh || !devices.along.empty())
-      return refuse(devices.where, "axes of a mesh cannot be written", "give lists of devices: devices=[0, 1]");
-    if (devices.lists.size() != 1)
-      return refuse(devices.where, "several lists of devices cannot be written",
+  /// Filter, devices and all names of place, replicate and shard.
+  template <class Body>
+  Result<OrderedJson> begin(const Body& body) const {
+    PIPER_CHECK(check_words(body));
+    if (body.devices.mesh || !body.devices.along.empty())
+      return refuse(body.devices.where, "axes of a mesh cannot be written", "give lists of devices: devices=[0, 1]");
+    if (body.devices.lists.size() != 1)
+      return refuse(body.devices.where, "several lists of devices cannot be written",
                     "write one directive for each list, with filters that exclude each other");
-    PIPER_TRY(OrderedJson selected, filter(what));
-    return OrderedJson{{"op", verb_}, {"filter", std::move(selected)}, {"devices", devices.lists[0]}};
+    PIPER_TRY(OrderedJson selected, filter(body.what));
+    OrderedJson out{{"op", verb_}, {"filter", std::move(selected)}, {"devices", body.devices.lists[0]}};
+    for_each_field<Body>([&](const auto& row) {
+      if constexpr (std::is_same_v<decltype(row.kind), kind::Name>)
+        if (!row.json.empty()) out[std::string(row.json)] = body.*row.member;
+    });
+    return out;
+  }
+
+  /// Every argument that is given has a key.
+  template <class Body>
+  Checked check_words(const Body& body) const {
+    const Body usual;
+    std::string_view without;
+    for_each_field<Body>([&](const auto& row) {
+      if (row.json.empty() && without.empty() && !(body.*row.member == usual.*row.member)) without = row.name;
+    });
+    if (without.empty()) return Ok{};
+    return refuse(where_, fmt::format("{}=… cannot be written", without),
+                  "leave it out, or keep this schedule in the text form");
   }
 
   Result<OrderedJson> filter(const Filter& filter) const {

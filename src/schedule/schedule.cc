@@ -1,6 +1,7 @@
 #include "schedule/schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace piper {
 namespace {
@@ -8,6 +9,13 @@ namespace {
 constexpr std::string_view verbs[] = {"devices", "mesh",      "split",    "place", "replicate",
                                       "shard",   "recompute", "prefetch", "order", "use"};
 static_assert(std::size(verbs) == std::variant_size_v<DirectiveBody>);
+
+template <size_t... index>
+std::optional<DirectiveBody> directive_at(size_t position, std::index_sequence<index...>) {
+  std::optional<DirectiveBody> out;
+  ((position == index ? void(out.emplace(std::in_place_index<index>)) : void()), ...);
+  return out;
+}
 
 }  // namespace
 
@@ -45,6 +53,11 @@ std::string_view verb(const DirectiveBody& body) {
 
 std::vector<std::string> all_verbs() {
   return {std::begin(verbs), std::end(verbs)};
+}
+
+std::optional<DirectiveBody> directive_named(std::string_view verb) {
+  const size_t position = std::find(std::begin(verbs), std::end(verbs), verb) - std::begin(verbs);
+  return directive_at(position, std::make_index_sequence<std::size(verbs)>());
 }
 
 bool is_time_directive(const DirectiveBody& body) {

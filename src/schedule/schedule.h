@@ -72,9 +72,12 @@ struct Mesh {
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
+// The directives. Every argument is a member here and a row in schedule/fields.h, which says how it is written, its
+// limits and its meaning.
+
 struct Split {
   int parts = 1;
-  std::string as;
+  std::string as = "mb";
   friend bool operator==(const Split&, const Split&) = default;
 };
 
@@ -83,14 +86,14 @@ enum class StageShape { Loop, V, TwoWay };
 int stage_coordinate(StageShape shape, int stage, int ranks);
 
 struct Place {
-  Filter what;
-  DeviceChoice devices;
-  int stages = 0;       // 0: everything on one group
-  std::vector<int> at;  // first instance of each stage after the first
+  Filter what = {};
+  DeviceChoice devices = {};
+  int stages = 0;            // 0: everything on one group
+  std::vector<int> at = {};  // first instance of each stage after the first
   StageShape shape = StageShape::Loop;
-  std::vector<int> ranks;    // instead of a shape: the coordinate of each stage
-  std::optional<int> stage;  // without `stages`: the one stage that all of it is
-  std::string as = "stage";  // the tag that stages get
+  std::vector<int> ranks = {};    // instead of a shape: the coordinate of each stage
+  std::optional<int> stage = {};  // without `stages`: the one stage that all of it is
+  std::string as = "stage";       // the tag that stages get
   std::string stream = "compute";
   std::string transfers = "p2p";
   friend bool operator==(const Place&, const Place&) = default;
@@ -100,8 +103,8 @@ struct Place {
 enum class Release { Use, Pass, Step };
 
 struct Replicate {
-  Filter what;
-  DeviceChoice devices;
+  Filter what = {};
+  DeviceChoice devices = {};
   int zero = 0;
   int64_t bucket = 25'000'000;  // bytes of gradients reduced together
   std::string gather_stream = "dp";
@@ -113,8 +116,8 @@ struct Replicate {
 /// The devices of each part divide what the selected chunks are made of: experts, or parameters along the dimensions
 /// that are named, and what follows from them. Devices that divide parameters work on the same samples.
 struct Shard {
-  Filter what;
-  DeviceChoice devices;
+  Filter what = {};
+  DeviceChoice devices = {};
   std::vector<ShardSeed> parameters = {};  // none: experts where there are, else what is known by its name
   bool vocabulary = false;                 // also the tables of embedding and head, and the loss over them
   bool sequence = false;                   // between what is divided, each device has some tokens of the sequence
@@ -124,14 +127,14 @@ struct Shard {
 };
 
 struct Recompute {
-  Filter what;
+  Filter what = {};
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
 /// Gathers may start when the computation `distance` places before their first user starts; no distance: at once.
 struct Prefetch {
-  Filter what;
-  std::optional<int> distance;
+  Filter what = {};
+  std::optional<int> distance = 1;
   friend bool operator==(const Prefetch&, const Prefetch&) = default;
 };
 
@@ -152,11 +155,11 @@ enum class Backward { Split, Whole };
 
 /// A timeline of the library, or of a file, applied to the stages and microbatches that these tags name.
 struct Use {
-  std::string timeline;  // `file`: the one of `file`
+  std::string timeline = {};  // `file`: the one of `file`
   std::string stages = "stage";
   std::string microbatches = "mb";
-  std::optional<int> group;
-  std::optional<int> memory_limit;
+  std::optional<int> group = {};
+  std::optional<int> memory_limit = {};
   Backward backward = Backward::Split;
   std::string file = {};  // relative to the schedule
   friend bool operator==(const Use&, const Use&) = default;
@@ -199,6 +202,8 @@ struct Schedule {
 /// `place`, `order`, …: the verb of a directive as written.
 std::string_view verb(const DirectiveBody& body);
 std::vector<std::string> all_verbs();
+/// The directive with this verb, its arguments at their defaults.
+std::optional<DirectiveBody> directive_named(std::string_view verb);
 
 /// Time directives order what structure directives have made.
 bool is_time_directive(const DirectiveBody& body);

@@ -21,11 +21,11 @@ void expect_text(const ScheduleBuilder& builder, const std::string& text) {
 TEST(Builder, TheExampleOfTheHeader) {
   ScheduleBuilder build;
   build.mesh({{"pp", 2}, {"dp", 4}})
-      .split(8, "mb")
-      .place(everything(), along("pp"), {.stages = 4, .shape = StageShape::V})
-      .replicate(everything(), along("dp"), {.zero = 1})
-      .shard(where("experts"), along("dp"))
-      .use("dualpipev");
+      .split({.parts = 8})
+      .place({.devices = along("pp"), .stages = 4, .shape = StageShape::V})
+      .replicate({.devices = along("dp"), .zero = 1})
+      .shard({.what = where("experts"), .devices = along("dp")})
+      .use({.timeline = "dualpipev"});
   expect_text(build,
               "mesh(pp=2, dp=4)\n"
               "split(batch, parts=8, as=mb)\n"
@@ -38,23 +38,37 @@ TEST(Builder, TheExampleOfTheHeader) {
 TEST(Builder, EveryOption) {
   ScheduleBuilder build;
   build.devices(8)
-      .split(2)
-      .place(where("layer", 0, 3), on({0, 1}), {.stream = "main", .transfers = "nvlink"})
-      .place(where("layer", {4, 6}), at(where("pp", 0)))
-      .place(where("head", 0), along("pp"), {.stages = 3, .at = {1, 4}, .shape = StageShape::TwoWay, .as = "part"})
-      .replicate(everything(), on_each({{0, 1}, {2, 3}}),
-                 {.zero = 3, .bucket = 1'000'000, .gather_stream = "g", .reduce_stream = "r", .release = Release::Pass})
-      .replicate(everything(), along("edp", "ep"), {.release = Release::Step})
-      .shard(where("experts"), along("ep"), {.stream = "all_to_all"})
-      .shard(where("layer"), along("tp"),
-             {.parameters = {{"*.wo", 1}}, .vocabulary = true, .sequence = true, .regather = true})
-      .recompute(where("layer"))
-      .prefetch(everything().comm("gather"), 2)
-      .prefetch_all(everything().comm("gather"))
+      .split({.parts = 2})
+      .place({.what = where("layer", 0, 3), .devices = on({0, 1}), .stream = "main", .transfers = "nvlink"})
+      .place({.what = where("layer", {4, 6}), .devices = at(where("pp", 0))})
+      .place({.what = where("head", 0),
+              .devices = along("pp"),
+              .stages = 3,
+              .at = {1, 4},
+              .shape = StageShape::TwoWay,
+              .as = "part"})
+      .replicate({.devices = on_each({{0, 1}, {2, 3}}),
+                  .zero = 3,
+                  .bucket = 1'000'000,
+                  .gather_stream = "g",
+                  .reduce_stream = "r",
+                  .release = Release::Pass})
+      .replicate({.devices = along("edp", "ep"), .release = Release::Step})
+      .shard({.what = where("experts"), .devices = along("ep"), .stream = "all_to_all"})
+      .shard({.what = where("layer"),
+              .devices = along("tp"),
+              .parameters = {{"*.wo", 1}},
+              .vocabulary = true,
+              .sequence = true,
+              .regather = true})
+      .recompute({.what = where("layer")})
+      .prefetch({.what = everything().comm("gather"), .distance = 2})
+      .prefetch({.what = everything().comm("gather"), .distance = std::nullopt})
       .order({where("mb", 0).pass("F"),
               overlapped({where("mb", 1).pass("F"), where("mb", 0).and_("layer", 0, 3).outside("left").pass("B")})})
-      .use("zb-1p", {.stages = "part", .microbatches = "MB", .group = 2, .memory_limit = 5})
-      .use("list", {.backward = Backward::Whole});
+      .use({.timeline = "zb-1p", .stages = "part", .microbatches = "MB", .group = 2, .memory_limit = 5})
+      .use({.timeline = "list", .backward = Backward::Whole})
+      .use({.timeline = "file", .file = "zb.csv"});
   expect_text(
       build,
       "devices(8)\n"
@@ -71,7 +85,8 @@ TEST(Builder, EveryOption) {
       "prefetch({comm=gather}, distance=all)\n"
       "order({mb=0, pass=F}, [{mb=1, pass=F}, {mb=0, layer=0..3, left=none, pass=B}])\n"
       "use \"zb-1p\"(stages=part, microbatches=MB, group=2, memory_limit=5)\n"
-      "use list(stages=stage, microbatches=mb, backward=whole)\n");
+      "use list(stages=stage, microbatches=mb, backward=whole)\n"
+      "use file(zb.csv, stages=stage, microbatches=mb)\n");
 }
 
 TEST(Builder, OrdersFromALoop) {
@@ -91,13 +106,13 @@ TEST(Builder, SelectionsAreValues) {
 }
 
 TEST(Builder, CheckedRefusesWhatAFileWouldRefuse) {
-  auto bad = ScheduleBuilder().devices(1).replicate(everything(), on({0}), {.zero = 7}).checked();
+  auto bad = ScheduleBuilder().devices(1).replicate({.devices = on({0}), .zero = 7}).checked();
   ASSERT_FALSE(bad);
   EXPECT_EQ(bad.error().code, ErrorCode::E105);
   EXPECT_EQ(position_of(bad.error().where).line, 2);
-  EXPECT_FALSE(ScheduleBuilder().split(0).checked());
-  EXPECT_FALSE(ScheduleBuilder().place(everything(), on({})).checked());
-  EXPECT_FALSE(ScheduleBuilder().place(where("layer", 3, 1), on({0})).checked());
+  EXPECT_FALSE(ScheduleBuilder().split({.parts = 0}).checked());
+  EXPECT_FALSE(ScheduleBuilder().place({.devices = on({})}).checked());
+  EXPECT_FALSE(ScheduleBuilder().place({.what = where("layer", 3, 1), .devices = on({0})}).checked());
   EXPECT_FALSE(ScheduleBuilder().order({everything()}).checked());
   EXPECT_FALSE(ScheduleBuilder().checked());
 }

@@ -1,0 +1,87 @@
+// How an argument of a directive is written, with its limits. Read by argument_reader.h, written by print_argument.h.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace piper::kind {
+
+struct Whole {  // zero=1
+  static constexpr std::string_view name = "whole";
+  int low = 0;
+  int high = 0;
+  bool required = false;
+};
+struct WholeOr {  // distance=2; distance=all: no number
+  static constexpr std::string_view name = "whole or word";
+  std::string_view word;
+  int low = 0;
+  int high = 0;
+};
+struct Name {  // stream=dp
+  static constexpr std::string_view name = "name";
+};
+struct Bytes {  // bucket=25MB
+  static constexpr std::string_view name = "bytes";
+};
+struct Wholes {  // at=[1, 3..5]
+  static constexpr std::string_view name = "wholes";
+};
+template <size_t n>
+struct Choice {  // shape=v
+  static constexpr std::string_view name = "choice";
+  std::array<std::string_view, n> words;  // of the enumerators
+};
+struct Flag {  // sequence=on
+  static constexpr std::string_view name = "flag";
+};
+struct Seeds {  // parameters="*.wo: 1, *.w_down: 1"
+  static constexpr std::string_view name = "seeds";
+};
+struct Selected {  // {layer=0..3}
+  static constexpr std::string_view name = "filter";
+  std::string_view what;  // in messages
+};
+struct Where {  // devices=[0, 1] | [2, 3]; mesh={pp=0}; along=dp. The name of the row lists those that are accepted
+  static constexpr std::string_view name = "where";
+};
+struct Count {  // devices(4)
+  static constexpr std::string_view name = "count";
+  int low = 0;
+  int high = 0;
+};
+struct File {  // use file("zb.csv")
+  static constexpr std::string_view name = "file";
+};
+struct Axes {  // mesh(pp=2, dp=4)
+  static constexpr std::string_view name = "axes";
+  int low = 0;
+  int high = 0;
+};
+struct Elements {  // order({mb=0, pass=F}, [{mb=1, pass=F}, {mb=0, pass=B}])
+  static constexpr std::string_view name = "elements";
+};
+
+/// One of these words.
+template <class... Words>
+constexpr auto choice(Words... words) {
+  return Choice<sizeof...(words)>{{words...}};
+}
+
+/// Whether it is written as NAME=VALUE.
+template <class Kind>
+inline constexpr bool is_named = true;
+template <>
+inline constexpr bool is_named<Selected> = false;
+template <>
+inline constexpr bool is_named<Where> = false;
+template <>
+inline constexpr bool is_named<Count> = false;
+template <>
+inline constexpr bool is_named<File> = false;
+template <>
+inline constexpr bool is_named<Axes> = false;
+template <>
+inline constexpr bool is_named<Elements> = false;
+
+}  // namespace piper::kind
