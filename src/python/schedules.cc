@@ -4,6 +4,7 @@
 #include "compile/grid.h"
 #include "python/bind.h"
 #include "python/errors.h"
+#include "schedule/argument_table.h"
 #include "schedule/json_schedule.h"
 #include "schedule/load_schedule.h"
 #include "schedule/schedule_text.h"
@@ -20,7 +21,29 @@ namespace {
 
 namespace py = pybind11;
 
+/// What each directive takes, by its verb.
+py::dict directives() {
+  py::dict out;
+  for (const std::string& verb : all_verbs()) {
+    py::list rows;
+    for (const ArgumentRow& argument : arguments_of(verb)) {
+      py::dict row;
+      row["name"] = std::string(argument.name);
+      row["kind"] = std::string(argument.kind);
+      row["named"] = argument.named;
+      row["required"] = argument.required;
+      row["default"] = argument.usual;
+      row["meaning"] = std::string(argument.meaning);
+      rows.append(std::move(row));
+    }
+    out[py::str(verb)] = std::move(rows);
+  }
+  return out;
+}
+
 void bind_schedule(py::module_& module) {
+  module.def("directives", directives);
+  module.def("as_name", [](const std::string& text) { return as_name(text); });
   py::class_<Schedule>(module, "Schedule")
       .def_static("parse", [](const std::string& text,
                               const std::string& name) { return unwrap(parse_schedule(make_source(name, text))); })

@@ -1,8 +1,12 @@
 """Schedules from Python: the verbs, the text, JSON, CSV, the library."""
+import inspect
+import keyword
+
 import pytest
 
 import piper
 from conftest import ROOT
+from piper import _piper
 
 ALL_VERBS = """mesh(pp=2, dp=2)
 split(batch, parts=4, as=mb)
@@ -24,6 +28,47 @@ def test_verbs_print_the_text_that_the_program_prints():
              .prefetch({"comm": "gather"}, distance=2))
     assert str(built) == ALL_VERBS
     assert piper.Schedule(ALL_VERBS) == built and len(built.text().splitlines()) == 8
+
+
+ANNOTATIONS = {"whole": "Optional[int]", "whole or word": "Union[int, str, None]", "name": "Optional[str]", "bytes": "Union[int, str, None]",
+               "wholes": "Optional[Sequence[int]]", "choice": "Optional[str]", "flag": "Optional[bool]", "seeds": "Optional[str]",
+               "devices": "Optional[Devices]", "mesh": "Optional[Filter]", "along": "Union[str, Sequence[str], None]"}
+
+
+def keywords(rows):
+    """The arguments of a directive as its method declares them."""
+    for row in rows:
+        if row["kind"] == "where":
+            yield from (f"{name}: {ANNOTATIONS[name]} = None" for name in row["name"].split())
+        elif row["named"]:
+            name = row["name"] + "_" * keyword.iskeyword(row["name"])
+            yield f"{name}: int" if row["required"] else f"{name}: {ANNOTATIONS[row['kind']]} = None"
+
+
+@pytest.mark.parametrize("verb", _piper.directives())
+def test_methods_have_the_arguments_of_the_language(verb):
+    rows = _piper.directives()[verb]
+    method = getattr(piper.Schedule, verb)
+    parameters = [p for name, p in inspect.signature(method).parameters.items() if name not in ("self", "what", "timeline")]
+    declared = [f"{p.name}: {p.annotation}" + ("" if p.default is p.empty else f" = {p.default}") for p in parameters]
+    if any(row["named"] for row in rows):
+        assert declared == list(keywords(rows))
+    for row in rows:
+        assert not row["named"] or row["meaning"] in method.__doc__
+
+
+def test_arguments_of_every_kind():
+    built = (piper.Schedule().split(2, "micro batch").place({}, along="pp", stages=3, at=[1, 4], as_="part", transfers="nv link")
+             .replicate({}, devices=[0, 1], zero=2, bucket=1000).shard({}, along=["a", "b"], parameters="*.wo: 1", sequence=True, regather=False)
+             .prefetch({"comm": "gather"}, distance="all").use("list", memory_limit=3, backward="whole").use('file("zb.csv")', stages="part"))
+    assert str(built) == """split(batch, parts=2, as="micro batch")
+place({}, along=pp, stages=3, at=[1, 4], as=part, transfers="nv link")
+replicate({}, devices=[0, 1], zero=2, bucket=1KB)
+shard({}, along=[a, b], parameters="*.wo: 1", sequence=on)
+prefetch({comm=gather}, distance=all)
+use list(stages=stage, microbatches=mb, memory_limit=3, backward=whole)
+use file(zb.csv, stages=part, microbatches=mb)
+"""
 
 
 def test_devices_by_list():

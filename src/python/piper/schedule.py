@@ -1,6 +1,7 @@
 """Schedules: how one training step runs on many devices. The verbs and their arguments are those of docs/schedule.md."""
 from __future__ import annotations
 
+import keyword
 import os
 from typing import Mapping, Optional, Sequence, Union
 
@@ -56,44 +57,37 @@ class Schedule:
     # structure
 
     def devices(self, count: int) -> "Schedule":
-        return self._add("devices", [str(count)])
+        return self._add("devices", locals())
 
     def mesh(self, **axes: int) -> "Schedule":
         """The devices are the product of the axes; the last varies fastest."""
-        return self._add("mesh", [f"{name}={size}" for name, size in axes.items()])
+        return self._add("mesh", locals())
 
-    def split(self, parts: int, as_: str = "mb") -> "Schedule":
+    def split(self, parts: int, as_: Optional[str] = None) -> "Schedule":
         """Cuts the batch into microbatches."""
-        return self._add("split", ["batch", f"parts={parts}", f"as={as_}"])
+        return self._add("split", locals(), first="batch")
 
-    def place(self, what: Filter = "{}", *, devices: Optional[Devices] = None, mesh: Optional[Filter] = None, along: Optional[str] = None,
-              stages: Optional[int] = None, at: Optional[Sequence[int]] = None, shape: Optional[str] = None,
-              ranks: Optional[Sequence[int]] = None, stage: Optional[int] = None, as_: Optional[str] = None, stream: Optional[str] = None,
-              transfers: Optional[str] = None) -> "Schedule":
+    def place(self, what: Filter = "{}", *, devices: Optional[Devices] = None, mesh: Optional[Filter] = None,
+              along: Union[str, Sequence[str], None] = None, stages: Optional[int] = None, at: Optional[Sequence[int]] = None,
+              shape: Optional[str] = None, ranks: Optional[Sequence[int]] = None, stage: Optional[int] = None, as_: Optional[str] = None,
+              stream: Optional[str] = None, transfers: Optional[str] = None) -> "Schedule":
         """Where the selected computations run; `stages` cuts them into stages along an axis."""
-        return self._add("place", [_filter(what), *_where(devices, along, mesh), *_named(
-            stages=stages, at=at, shape=shape, ranks=ranks, stage=stage, **{"as": as_}, stream=stream, transfers=transfers)])
+        return self._add("place", locals())
 
     def replicate(self, what: Filter = "{}", *, devices: Optional[Devices] = None, along: Union[str, Sequence[str], None] = None,
                   zero: Optional[int] = None, bucket: Union[int, str, None] = None, gather_stream: Optional[str] = None,
                   reduce_stream: Optional[str] = None, release: Optional[str] = None) -> "Schedule":
         """Data parallelism, and what of the state is divided (`zero`)."""
-        return self._add("replicate", [_filter(what), *_where(devices, along), *_named(
-            zero=zero, bucket=bucket, gather_stream=gather_stream, reduce_stream=reduce_stream, release=release)])
+        return self._add("replicate", locals())
 
     def shard(self, what: Filter, *, devices: Optional[Devices] = None, along: Union[str, Sequence[str], None] = None,
-              parameters: Optional[str] = None, vocabulary: bool = False, sequence: bool = False, regather: bool = False,
-              stream: Optional[str] = None) -> "Schedule":
+              parameters: Optional[str] = None, vocabulary: Optional[bool] = None, sequence: Optional[bool] = None,
+              regather: Optional[bool] = None, stream: Optional[str] = None) -> "Schedule":
         """Divides what the selected chunks are made of among devices.
 
         Expert parallelism, where all of them are experts. Else tensor parallelism: parameters are divided along a dimension, as in
-        `parameters="*.o_proj.weight: 1"` (default: what is known by its name); the rest follows. `vocabulary` divides the tables of
-        embedding and head too, and the loss over them. `sequence` (sequence parallelism) divides the tokens in between; `regather`
-        gathers them again in backward instead of keeping them."""
-        quoted = None if parameters is None else f'"{parameters}"'
-        return self._add("shard", [_filter(what), *_where(devices, along), *_named(
-            parameters=quoted, vocabulary=_switch("vocabulary", vocabulary), sequence=_switch("sequence", sequence),
-            regather=_switch("regather", regather), stream=stream)])
+        `parameters="*.o_proj.weight: 1"`; the rest follows."""
+        return self._add("shard", locals())
 
     def __getattr__(self, name: str):
         if name == "cut":
@@ -101,26 +95,24 @@ class Schedule:
         raise AttributeError(f"'Schedule' object has no attribute {name!r}")
 
     def recompute(self, what: Filter = "{}") -> "Schedule":
-        return self._add("recompute", [_filter(what)])
+        """Activation checkpointing."""
+        return self._add("recompute", locals())
 
     # time
 
     def prefetch(self, what: Filter, *, distance: Union[int, str, None] = None) -> "Schedule":
-        """When parameters of `zero=3` may be gathered; `distance="all"`: as soon as the step starts."""
-        return self._add("prefetch", [_filter(what), *_named(distance=distance)])
+        """When parameters of `zero=3` may be gathered."""
+        return self._add("prefetch", locals())
 
     def order(self, *elements: Union[Filter, overlapped]) -> "Schedule":
         """On every device each element starts after all of the previous one has ended."""
-        return self._add("order", [_list(map(_filter, element.parts)) if isinstance(element, overlapped) else _filter(element)
-                                   for element in elements])
+        return self._add("order", locals())
 
     def use(self, timeline: str, *, stages: Optional[str] = None, microbatches: Optional[str] = None, group: Optional[int] = None,
             memory_limit: Optional[int] = None, backward: Optional[str] = None) -> "Schedule":
         """A published timeline (`piper.schedules.names()`), or `file("zb.csv")`."""
-        name, bracket, argument = timeline.partition("(")
-        first = [argument.rstrip(")")] if bracket else []
-        return self._add(f"use {name.strip()}", [*first, *_named(
-            stages=stages, microbatches=microbatches, group=group, memory_limit=memory_limit, backward=backward)])
+        name, _, file = timeline.partition("(")
+        return self._add("use", {**locals(), "file": file.rstrip(")") or None}, name=name.strip())
 
     # what it is
 
@@ -156,8 +148,12 @@ class Schedule:
 
     __hash__ = None
 
-    def _add(self, verb: str, arguments: Sequence[str]) -> "Schedule":
-        line = f"{verb}({', '.join(arguments)})"
+    def _add(self, verb: str, given: Mapping[str, object], *, name: str = "", first: str = "") -> "Schedule":
+        """The directive with the arguments of a call. `name`: after the verb; `first`: before the other arguments."""
+        arguments = [first] if first else []
+        for row in _DIRECTIVES[verb]:
+            arguments += _where(given) if row["kind"] == "where" else _argument(verb, row, given.get(_keyword(row)))
+        line = f"{f'{verb} {name}' if name else verb}({', '.join(arguments)})"
         self._lines.append(_piper.Schedule.parse(line, "schedule").text().rstrip("\n"))
         self._whole = None
         return self
@@ -173,11 +169,14 @@ class Schedule:
         return self._whole
 
 
-def _switch(name: str, given: Union[bool, str]) -> Optional[str]:
-    """In Python's words, or in those of the text form."""
-    if given not in (True, False, "on", "off"):
-        raise refused(ScheduleError, "E105", f"shard: {name} is {given!r}", "True or False")
-    return "on" if given in (True, "on") else None
+# Values as the text form writes them, by the kinds of the table of arguments (schedule/fields.h).
+
+_DIRECTIVES = _piper.directives()
+
+
+def _keyword(row) -> str:
+    """`as_` for `as`."""
+    return row["name"] + "_" * keyword.iskeyword(row["name"])
 
 
 def _list(items) -> str:
@@ -202,18 +201,59 @@ def _filter(what: Filter) -> str:
     return "{" + ", ".join(conditions) + "}"
 
 
-def _where(devices, along, mesh=None) -> list[str]:
+def _element(element: Union[Filter, overlapped]) -> str:
+    return _list(map(_filter, element.parts)) if isinstance(element, overlapped) else _filter(element)
+
+
+def _plain(value) -> str:
+    return str(value) if isinstance(value, (int, str)) else _list(map(str, value))
+
+
+def _name(value) -> str:
+    return _piper.as_name(value) if isinstance(value, str) else _plain(value)
+
+
+_WRITE = {
+    "whole": _plain, "whole or word": _plain, "wholes": _plain, "bytes": _plain, "count": _plain,
+    "name": _name, "choice": _name, "seeds": _name,
+    "filter": _filter, "file": str,
+    "axes": lambda axes: ", ".join(f"{name}={size}" for name, size in axes.items()),
+    "elements": lambda elements: ", ".join(map(_element, elements)),
+}
+
+
+def _argument(verb: str, row, value) -> list[str]:
+    if value is None:
+        return []
+    if row["kind"] == "flag":
+        if value not in (True, False, "on", "off"):  # in Python's words, or in those of the text form
+            raise refused(ScheduleError, "E105", f"{verb}: {row['name']} is {value!r}", "True or False")
+        text = "on" if value in (True, "on") else "off"
+    else:
+        text = _WRITE[row["kind"]](value)
+    return [f"{row['name']}={text}" if row["named"] else text]
+
+
+def _where(given) -> list[str]:
     out = []
+    devices, mesh, along = (given.get(name) for name in ("devices", "mesh", "along"))
     if devices is not None:
         lists = [devices] if all(isinstance(device, int) for device in devices) else devices
         out.append("devices=" + " | ".join(_list(map(str, one)) for one in lists))
     if mesh is not None:
         out.append(f"mesh={_filter(mesh)}")
     if along is not None:
-        out.append(f"along={along if isinstance(along, str) else _list(along)}")
+        out.append(f"along={_name(along) if isinstance(along, str) else _list(map(_name, along))}")
     return out
 
 
-def _named(**arguments) -> list[str]:
-    return [f"{name}={value if isinstance(value, (int, str)) else _list(map(str, value))}" for name, value in arguments.items()
-            if value is not None]
+def _describe(rows) -> str:
+    """The named arguments, for help()."""
+    lines = [f"    {_keyword(row)}: {row['meaning']}" + (f" (default: {row['default']})" if row["default"] else "")
+             for row in rows if row["named"]]
+    return "\n\n" + "\n".join(f"        {line}" for line in lines) if lines else ""
+
+
+for _verb, _rows in _DIRECTIVES.items():
+    _method = getattr(Schedule, _verb)
+    _method.__doc__ = (_method.__doc__ or "") + _describe(_rows)
