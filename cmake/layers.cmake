@@ -32,7 +32,7 @@ set(PIPER_LAYERS
   "train      | train              | train_data optimizer stream cost |"
   "train_loop | train/loop         | train models compile sim         |"
   "devices    | train/devices      | train_loop mpi? gpu?             |"
-  "page       | tools/page         | trace                            | ZLIB::ZLIB"
+  "page       | page               | trace                            | ZLIB::ZLIB"
   "commands   | tools              | compile sim train page           | CLI11::CLI11"
 )
 

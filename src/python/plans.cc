@@ -11,6 +11,7 @@
 #include "compile/grid.h"
 #include "cost/load_cluster.h"
 #include "ir/dag_text.h"
+#include "page/page.h"
 #include "plan/memory_report.h"
 #include "plan/plan_text.h"
 #include "python/bind.h"
@@ -19,7 +20,6 @@
 #include "schedule/schedule_text.h"
 #include "sim/as_trace.h"
 #include "sim/step_report.h"
-#include "tools/page/page.h"
 #include "trace/chrome.h"
 
 namespace piper::python {

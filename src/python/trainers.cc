@@ -5,12 +5,12 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "page/page.h"
 #include "python/bind.h"
 #include "python/errors.h"
 #include "python/processes.h"
 #include "python/trainer.h"
 #include "runtime/optimizer/limits.h"
-#include "tools/page/page.h"
 #include "trace/chrome.h"
 #include "train/loop/diff/scope_borders.h"
 #include "train/loop/measured.h"

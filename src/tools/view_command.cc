@@ -7,8 +7,8 @@
 
 #include "base/bytes.h"
 #include "base/write_file.h"
+#include "page/page.h"
 #include "tools/commands.h"
-#include "tools/page/page.h"
 #include "tools/schedule_svg.h"
 #include "trace/chrome.h"
 #include "trace/compare.h"

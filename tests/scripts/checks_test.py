@@ -68,7 +68,7 @@ class CheckLayers(CheckTest):
             "src/base/a.h": "#include <vector>\n",
             "src/plan/b.cc": '#include "plan/b.h"\n#include "base/a.h"\n#include "cost/c.h"\n',
             "src/sim/d.cc": '#include "plan/b.h"\n#include "trace/t.h"\n',
-            "src/tools/e.cc": '#include <CLI/CLI.hpp>\n#include "sim/d.h"\n#include "tools/page/p.h"\n',
+            "src/tools/e.cc": '#include <CLI/CLI.hpp>\n#include "sim/d.h"\n#include "page/p.h"\n',
             "src/tools/training/e.cc": '#include "tools/e.h"\n#include "runtime/r.h"\n#include "train/loop/l.h"\n',
             "src/comm/mpi/f.cc": "#include <mpi.h>\n",
             "src/comm/nccl/library/f.cc": "#include <nccl.h>\n",
@@ -81,7 +81,7 @@ class CheckLayers(CheckTest):
                               ("directives", "passes"), ("passes", "plan"), ("plan", "compile"), ("trace", "model"),
                               ("sim", "runtime"), ("runtime", "sim"), ("sim", "compile"), ("runtime", "compile"),
                               ("comm", "plan"), ("compile", "tools"), ("tools", "capture"), ("capture", "compile"),
-                              ("python", "tools"), ("runtime/optimizer", "runtime"), ("train", "train/loop")]:
+                              ("python", "tools"), ("python", "tools/training"), ("runtime/optimizer", "runtime"), ("train", "train/loop")]:
             with self.subTest(layer=layer, target=target):
                 self.refuses("check_layers", {f"src/{layer}/a.cc": f'\n  #  include "{target}/b.h"\n'},
                              f"src/{layer}/a.cc:2:", "may include", "; not ")

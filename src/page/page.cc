@@ -1,11 +1,11 @@
-#include "tools/page/page.h"
+#include "page/page.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/invariant.h"
-#include "tools/page/web_files.h"
+#include "page/web_files.h"
 
 namespace piper {
 namespace {

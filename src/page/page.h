@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/page/pack_trace.h"
+#include "page/pack_trace.h"
 
 namespace piper {
 

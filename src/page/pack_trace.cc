@@ -1,4 +1,4 @@
-#include "tools/page/pack_trace.h"
+#include "page/pack_trace.h"
 
 #include <fmt/format.h>
 #include <zlib.h>
