@@ -11,7 +11,6 @@
 #include "base/invariant.h"
 #include "python/raised.h"
 #include "train/devices/use_gpu.h"
-#include "train/loop/take_memory.h"
 
 namespace piper::python {
 
@@ -33,20 +32,18 @@ std::optional<DType> dtype_of(Kept kept, const PlanBucket& bucket, const StepCon
   return moments(step.optimizer) > (kept == Kept::Moment1 ? 0 : 1) ? std::optional(types.moments) : std::nullopt;
 }
 
-std::span<std::byte> bytes_of(at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+/// What the processes of a job must have in common.
+Identity identity_of(const piper::Plan& plan, const TrainingRunOptions& options) {
+  Identity out = piper::identity_of(*options.world, *options.processor, joins_gpus(), options.seed);
+  out.emplace_back("the hash of the plan", fmt::format("{:016x}", hash(plan)));
+  out.emplace_back("clip", options.clip ? fmt::format("{}", *options.clip) : "none");
+  out.emplace_back("on_nan", options.not_finite == NotFinite::Skip ? "skip" : "stop");
+  return out;
 }
 
-/// What the processes of a job must have in common.
-Identity identity_of(const piper::Plan& plan, const TrainerOptions& options, const World& world,
-                     const Processor& processor) {
-  return {{"piper", PIPER_VERSION},
-          {"what carries messages", world.library()},
-          {"what computes", processor.place().is_cpu() ? "cpu" : "cuda, joined by " + joins_gpus()},
-          {"the hash of the plan", fmt::format("{:016x}", hash(plan))},
-          {"the seed", fmt::format("{}", options.seed)},
-          {"clip", options.clip ? fmt::format("{}", *options.clip) : "none"},
-          {"on_nan", options.skip_not_finite ? "skip" : "stop"}};
+/// What a run needs of a plan.
+PreparedTraining prepared(const Plan& plan) {
+  return {plan.captured, {plan.compiled, &plan.compiled->plan}};
 }
 
 }  // namespace
@@ -55,43 +52,32 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, std:
                  std::shared_ptr<Processor> processor)
     : plan_(std::move(plan)),
       initial_(std::move(initial)),
-      options_(options),
-      own_processor_(std::move(processor)),
-      processor_(own_processor_ ? *own_processor_ : host_processor()),
-      computations_(
-          *plan_.captured, [this](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); },
-          processor_.place()),
-      world_(std::move(world)) {
+      processor_(std::move(processor)),
+      world_(std::move(world)),
+      timeout_(timeouts_of(options.timeout)) {
   const StepConfig& step = plan_.trainable->step;
-  unwrap(check_types(element_types(step, step.weights)));
-  const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
-  JobOptions job;
-  job.timeout = timeouts_of(options.timeout);
-  job.run.processor = &processor_;
-  if (world_) {
-    unwrap(check_processes(*world_, device_count(*shared), processor_));
-    unwrap(check_alike(*world_, identity_of(*shared, options, *world_, processor_), job.timeout));
-    take_from_rank_0(initial_);
-  }
-  const MemoryClaim claim = memory_claim(*shared, world_.get(), processor_);
-  unwrap(world_ ? check_memory_together(*world_, claim, job.timeout) : check_memory({claim}));
-  LocalOptions local;
-  local.timeout = until_the_job_fails;
-  std::vector<std::unique_ptr<Communicator>> communicators =
-      world_ ? join_job(*world_, device_count(*shared), processor_, job)
-             : processor_.make_world(device_count(*shared), std::move(local));
-  job_ = std::make_unique<Job>(shared, step, computations_, std::move(communicators), std::move(job));
-  job_->set_parameters([&](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); });
+  TrainingRunOptions run;
+  run.seed = options.seed;
+  run.clip = options.clip;
+  run.not_finite = options.skip_not_finite ? NotFinite::Skip : NotFinite::Stop;
+  run.job.timeout = timeout_;
+  if (processor_) run.processor = processor_.get();
+  run.world = world_.get();
+  if (world_) unwrap(check_alike(*world_, identity_of(plan_.plan(), run), timeout_));
+  unwrap(check_run(plan_.plan(), step, run));
+  if (world_) take_from_rank_0(initial_);
+  const auto fill = [this](const std::string& name, at::Tensor& whole) { whole.copy_(initial_.at(name)); };
+  run_ = std::make_unique<TrainingRun>(prepared(plan_), step, fill, std::move(run));
+  run_->job().set_parameters(fill);
   initial_.clear();
-  if (world_) job_->watched([&] { together_.emplace(*world_, *job_); });
+  run_->begin();
 }
 
 Trainer::~Trainer() = default;
 
 void Trainer::close() {
   if (stuck()) return;
-  together_.reset();
-  job_.reset();
+  run_.reset();
   world_.reset();
 }
 
@@ -107,44 +93,41 @@ void Trainer::take_from_rank_0(Tensors& values) {
   }
 }
 
-void Trainer::sum_everywhere(at::Tensor& numbers) {
-  const DataType dtype = numbers.scalar_type() == at::kDouble  ? DataType::Float64
-                         : numbers.scalar_type() == at::kFloat ? DataType::Float32
-                                                               : DataType::BFloat16;
-  job_->watched([&] { together_->sum(bytes_of(numbers), dtype); });
+void Trainer::sum_everywhere(at::Tensor& tensor) {
+  const DataType dtype = tensor.scalar_type() == at::kDouble  ? DataType::Float64
+                         : tensor.scalar_type() == at::kFloat ? DataType::Float32
+                                                              : DataType::BFloat16;
+  run_->sum({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()}, dtype);
 }
 
 void Trainer::set_parameters(Tensors values) {
   if (world_) take_from_rank_0(values);
   const auto fill = [&](const std::string& name, at::Tensor& whole) { whole.copy_(values.at(name)); };
-  job_->set_parameters(fill);
-  computations_.set_states(fill);
+  run_->job().set_parameters(fill);
+  run_->computations().set_states(fill);
 }
 
 at::Tensor Trainer::kept(const std::string& name, Kept kept) {
   const PlanBucket* bucket = bucket_of(plan_.plan(), name);
   const auto dtype = bucket ? dtype_of(kept, *bucket, plan_.trainable->step) : std::nullopt;
   if (!dtype) return {};
-  at::Tensor whole = job_->parameter(name, kept);
-  if (!together_) return whole;
-  bool somewhere = false;
-  job_->watched([&] { somewhere = together_->anywhere(whole.defined()); });
-  if (!somewhere) return {};
-  if (!whole.defined()) whole = at::zeros(computations_.parameter(name).sizes, scalar_type(*dtype));
+  at::Tensor whole = run_->job().parameter(name, kept);
+  if (!run_->anywhere(whole.defined())) return {};
+  if (!whole.defined()) whole = at::zeros(run_->computations().parameter(name).sizes, scalar_type(*dtype));
   sum_everywhere(whole);
   return whole;
 }
 
 void Trainer::set_kept(const std::string& name, Kept kept, const at::Tensor& whole) {
-  job_->set_parameter(name, kept, whole.cpu());
+  run_->job().set_parameter(name, kept, whole.cpu());
 }
 
 at::Tensor Trainer::buffer(const std::string& name, const at::Tensor& like) {
-  const auto [mine, first_sample] = computations_.find_state(name);
-  if (!together_)
+  const auto [mine, first_sample] = run_->computations().find_state(name);
+  if (!world_)
     return mine.defined() ? mine.to(at::kCPU, mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true) : mine;
   // by process: more, the earlier the samples that it has seen; 0 where nothing is kept
-  at::Tensor earlier = at::zeros({together_->processes()}, at::kDouble);
+  at::Tensor earlier = at::zeros({world_->ranks()}, at::kDouble);
   if (mine.defined()) earlier[world_->rank()].fill_(static_cast<double>(plan_.trainable->step.batch - first_sample));
   sum_everywhere(earlier);
   if (earlier.sum().item<double>() == 0) return {};
@@ -155,20 +138,10 @@ at::Tensor Trainer::buffer(const std::string& name, const at::Tensor& like) {
   return whole.to(like.scalar_type());
 }
 
-void Trainer::set_progress(int64_t steps, int64_t updates) {
-  next_ = steps;
-  updates_ = updates;
-}
-
-std::vector<std::string> Trainer::one_at_a_time() const {
-  const std::set<std::string>& names = computations_.one_at_a_time();
-  return job_->devices().size() < 2 ? std::vector<std::string>() : std::vector<std::string>(names.begin(), names.end());
-}
-
-std::vector<DeviceFlight> Trainer::flights() {
-  std::vector<DeviceFlight> out = flights_of(job_->devices());
-  if (together_) job_->watched([&] { out = together_->gather(out); });
-  return out;
+std::vector<std::string> Trainer::one_at_a_time() {
+  const std::set<std::string>& names = run_->computations().one_at_a_time();
+  if (run_->job().devices().size() < 2) return {};
+  return {names.begin(), names.end()};
 }
 
 void Trainer::check_inputs(const std::vector<const at::Tensor*>& inputs) const {
@@ -198,20 +171,15 @@ std::vector<double> Trainer::microbatch_losses(const std::vector<SliceLoss>& her
   const auto parts = static_cast<double>(std::max<int64_t>(1, plan_.plan().losses / microbatches));
   std::vector<double> out(static_cast<size_t>(microbatches), 0.0);
   for (const SliceLoss& of : here) out[static_cast<size_t>(of.slice)] += of.loss / parts;
-  if (together_) job_->watched([&] { together_->sum(std::as_writable_bytes(std::span(out)), DataType::Float64); });
+  run_->sum(std::as_writable_bytes(std::span(out)), DataType::Float64);
   return out;
 }
 
 /// Inputs are on the host, and outlive it.
 StepSettings Trainer::settings(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer) const {
   const std::vector<InputSpec>& specs = plan_.trainable->inputs;
-  StepSettings settings;
-  settings.step = next_;
-  settings.seed = options_.seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(next_);
+  StepSettings settings = run_->settings();
   settings.optimizer = optimizer;
-  settings.updates = updates_;
-  settings.clip = options_.clip;
-  settings.not_finite = options_.skip_not_finite ? NotFinite::Skip : NotFinite::Stop;
   settings.fill = [&specs, inputs](std::string_view input, int64_t first_sample, at::Tensor& into) {
     size_t i = 0;
     while (specs[i].name != input) ++i;
@@ -224,29 +192,26 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Opt
                          std::optional<double> tolerance) {
   check_inputs(inputs);
   const bool here = std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor* input) { return input->is_cpu(); });
-  if (world_ || !processor_.place().is_cpu() || !here)
+  if (world_ || !run_->processor().place().is_cpu() || !here)
     throw Raised(error(ErrorCode::E105, {}, "diff looks at devices of one process, on the CPU")
                      .help("capture the model for the CPU, and make the trainer with backend=\"local\""));
-  const std::shared_ptr<const piper::Plan> shared(plan_.compiled, &plan_.compiled->plan);
-  const StepConfig& step = plan_.trainable->step;
   const auto initial = [&](const std::string& name, at::Tensor& whole) {
-    whole.copy_(computations_.find_state(name).tensor);
+    whole.copy_(run_->computations().find_state(name).tensor);
   };
-  CapturedComputations computations(*plan_.captured, initial);
-  Diff diff(step, plan_.captured, shared, initial, {tolerance, false});
-  JobOptions options;
-  options.timeout = timeouts_of(options_.timeout);
-  options.run.after_op = [&](int device, int op, Frame& frame) { diff.after(device, op, frame); };
-  LocalOptions local;
-  local.timeout = until_the_job_fails;
-  Job job(shared, step, computations, processor_.make_world(device_count(*shared), std::move(local)),
-          std::move(options));
+  const PreparedTraining same = prepared(plan_);
+  const StepConfig& step = plan_.trainable->step;
+  Diff diff(step, same.captured, same.plan, initial, {tolerance, false});
+  TrainingRunOptions options;
+  options.job.timeout = timeout_;
+  options.job.run.after_op = [&](int device, int op, Frame& frame) { diff.after(device, op, frame); };
+  options.processor = &run_->processor();
+  TrainingRun other(same, step, initial, std::move(options));
   const ModelGraph& graph = *plan_.captured->graph();
-  copy_state(*job_, job, graph);
-  diff.step(job, settings(inputs, optimizer));
+  copy_state(run_->job(), other.job(), graph);
+  diff.step(other.job(), settings(inputs, optimizer));
   Comparison out{diff.report(), diff.reference(), {}};
   for (const Parameter& parameter : graph.parameters)
-    if (!parameter.frozen) out.weights[parameter.name] = job.parameter(parameter.name, Kept::Weight);
+    if (!parameter.frozen) out.weights[parameter.name] = other.job().parameter(parameter.name, Kept::Weight);
   return out;
 }
 
@@ -258,9 +223,7 @@ Step Trainer::step(const std::vector<const at::Tensor*>& given, const OptimizerS
   for (const at::Tensor*& input : inputs)
     if (!input->is_cpu()) input = &copies.emplace_back(input->cpu());
   Step out;
-  out.outcome = job_->step(settings(inputs, optimizer));
-  ++next_;
-  updates_ += out.outcome.skipped ? 0 : 1;
+  out.outcome = run_->step(settings(inputs, optimizer));
   out.microbatches = microbatch_losses(out.outcome.losses);
   return out;
 }

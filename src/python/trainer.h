@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "python/plan.h"
-#include "runtime/flight.h"
-#include "runtime/job.h"
 #include "train/loop/diff/diff.h"
-#include "train/loop/together.h"
+#include "train/loop/training_run.h"
 
 namespace piper::python {
 
@@ -47,11 +45,12 @@ class Trainer {
   /// back: then all stays as it is.
   void close();
   /// A thread never comes back.
-  bool stuck() const { return job_ && job_->stuck(); }
+  bool stuck() const { return run_ && run_->job().stuck(); }
 
   const Plan& plan() const { return plan_; }
-  int64_t steps() const { return next_; }
-  int64_t updates() const { return updates_; }
+  int64_t steps() const { return run_->steps(); }
+  int64_t updates() const { return run_->updates(); }
+  void set_progress(int64_t steps, int64_t updates) { run_->set_progress(steps, updates); }
   /// Inputs in the order in which the model takes them: the whole batch, on the host or on a GPU.
   Step step(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer);
 
@@ -68,30 +67,25 @@ class Trainer {
   /// A buffer as the device has it that runs the first slice, on the host; `like`: its shape. Undefined: none writes
   /// it.
   at::Tensor buffer(const std::string& name, const at::Tensor& like);
-  void set_progress(int64_t steps, int64_t updates);
   /// Operators with which several devices of this process take turns.
-  std::vector<std::string> one_at_a_time() const;
+  std::vector<std::string> one_at_a_time();
 
   /// Of all devices; in a job of several processes only at rank 0.
-  std::vector<DeviceFlight> flights();
+  std::vector<DeviceFlight> flights() { return run_->flights(); }
 
  private:
   void check_inputs(const std::vector<const at::Tensor*>& inputs) const;
   StepSettings settings(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer) const;
   std::vector<double> microbatch_losses(const std::vector<SliceLoss>& here);
   void take_from_rank_0(Tensors& values);
-  void sum_everywhere(at::Tensor& numbers);
+  void sum_everywhere(at::Tensor& tensor);
 
   Plan plan_;
-  Tensors initial_;
-  TrainerOptions options_;
-  std::shared_ptr<Processor> own_processor_;
-  Processor& processor_;
-  CapturedComputations computations_;
+  Tensors initial_;  // until the devices have them
+  std::shared_ptr<Processor> processor_;
   std::shared_ptr<World> world_;
-  std::unique_ptr<Job> job_;
-  std::optional<Together> together_;
-  int64_t next_ = 0, updates_ = 0;
+  Timeouts timeout_;
+  std::unique_ptr<TrainingRun> run_;
 };
 
 }  // namespace piper::python

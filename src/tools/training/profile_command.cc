@@ -30,9 +30,9 @@ void take_steps(Training& training, int64_t steps) {
 Profile profile_threads(Training& training, int64_t steps) {
   Profile out;
   take_steps(training, 1);  // the first is slower
-  training.timed()->forget();
+  training.run().timed()->forget();
   take_steps(training, steps);
-  out.costs = training.timed()->costs();
+  out.costs = training.run().timed()->costs();
   add_update_costs(out.costs, training.plan(), training.job().devices());
   out.link = measure_local_link();
   out.cluster = local_cluster_text(out.link);

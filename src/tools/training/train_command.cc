@@ -84,16 +84,15 @@ Result<std::unique_ptr<World>> join(const TrainInput& input, const LoadedTrainin
 }
 
 /// What the processes of a job must have in common.
-Identity identity_of(const TrainInput& input, const LoadedTraining& loaded, const World& world) {
+Identity identity_of(const TrainInput& input, const LoadedTraining& loaded, const World& world,
+                     const Processor& processor) {
   StableHash text;
   text.add(loaded.file->text);
-  return {{"piper", PIPER_VERSION},
-          {"libtorch", libtorch_version()},
-          {"MPI", world.library()},
-          {"the hash of the configuration", fmt::format("{:016x}", text.value())},
-          {"the seed", fmt::format("{}", loaded.config.run.seed)},
-          {"the number of steps", fmt::format("{}", loaded.config.run.steps)},
-          {"the number of threads", fmt::format("{}", input.threads)}};
+  Identity out = identity_of(world, processor, joins_gpus(), loaded.config.run.seed);
+  out.emplace_back("the hash of the configuration", fmt::format("{:016x}", text.value()));
+  out.emplace_back("the number of steps", fmt::format("{}", loaded.config.run.steps));
+  out.emplace_back("the number of threads", fmt::format("{}", input.threads));
+  return out;
 }
 
 /// How a run has ended.
@@ -177,13 +176,14 @@ class OnTerminate {
   std::thread thread_;
 };
 
-/// A run in this process: the only one, or one of several, of which rank 0 speaks.
-class TrainRun {
+/// Takes a run in this process to its end and reports it: the only one, or one of several, of which rank 0 speaks.
+class Reporter {
  public:
-  TrainRun(const TrainCommand& command, const LoadedTraining& loaded, Training& training, World* world)
+  Reporter(const TrainCommand& command, const LoadedTraining& loaded, Training& training, World* world)
       : loaded_(loaded),
         config_(loaded.config),
         training_(training),
+        run_(training.run()),
         world_(world),
         speaks_(!world || world->rank() == 0),
         color_(command.input.color),
@@ -194,7 +194,7 @@ class TrainRun {
 
   Ending run() {
     try {
-      if (world_) training_.job().watched([&] { together_.emplace(*world_, training_.job()); });
+      run_.begin();
       std::optional<OnTerminate> on_terminate;
       if (keeps_record()) {
         std::remove(record_name().c_str());  // of an earlier run
@@ -225,8 +225,9 @@ class TrainRun {
     file.rank = world_->rank();
     file.host = host_name();
     file.reason = reason;
-    file.clock_error = together_ ? together_->clock_error_here() : 0;
-    add_events(file, training_.plan(), flights_of(training_.job().devices()), together_ ? together_->clock_ahead() : 0);
+    const Together* together = run_.together();
+    file.clock_error = together ? together->clock_error_here() : 0;
+    add_events(file, run_.plan(), flights_of(run_.job().devices()), together ? together->clock_ahead() : 0);
     if (auto written = write_file(record_name(), print(file)); !written) report_unwritable(written.error(), color_);
   }
 
@@ -251,7 +252,7 @@ class TrainRun {
       if (auto writable = check_writable(trace_); !writable) return report_unwritable(writable.error(), color_);
     put(fmt::format("{}: {} parameters, {} device{}{}, batch {} x {} tokens; data: {}\n", description.model,
                     description.parameters, description.devices, description.devices == 1 ? "" : "s",
-                    together_ ? fmt::format(" in {} processes", together_->processes()) : "", description.batch,
+                    world_ ? fmt::format(" in {} processes", world_->ranks()) : "", description.batch,
                     description.sequence, training_.data().describe()));
     const StartUp& start_up = training_.start_up();
     put(fmt::format("ready after {}: {} for the plan, {} for the devices\n",
@@ -272,15 +273,13 @@ class TrainRun {
       seen_.push_back(training_.step());
       if (speaks_)
         if (auto shown = show(seen_.back()); !shown) return report_unwritable(shown.error(), color_);
-      stopped_by_ = asked_by;
-      if (together_) training_.job().watched([&] { stopped_by_ = together_->greatest(stopped_by_); });
+      stopped_by_ = run_.greatest(asked_by);
     }
     return fine;
   }
 
   int finish() {
-    std::vector<DeviceFlight> flights = flights_of(training_.job().devices());
-    if (together_) training_.job().watched([&] { flights = together_->gather(flights); });
+    const std::vector<DeviceFlight> flights = run_.flights();
     const int code = seen_.size() < wanted() ? by_signal + stopped_by_ : fine;
     if (!speaks_) return code;
     if (code != fine)
@@ -292,8 +291,8 @@ class TrainRun {
     if (auto written = write_file(trace_, print_chrome(measured)); !written)
       return report_unwritable(written.error(), color_);
     put(fmt::format("trace of the last steps: {}\n", trace_));
-    if (together_)
-      put(fmt::format("clocks of other processes are known to {}\n", human_seconds(together_->clock_error())));
+    if (run_.together())
+      put(fmt::format("clocks of other processes are known to {}\n", human_seconds(run_.together()->clock_error())));
     return code;
   }
 
@@ -302,12 +301,12 @@ class TrainRun {
   const LoadedTraining& loaded_;
   const TrainConfig& config_;
   Training& training_;
+  TrainingRun& run_;
   World* const world_;
   const bool speaks_, color_;
   const std::string trace_;
   const std::optional<NamedFile> metrics_file_;
   std::mutex recording_;
-  std::optional<Together> together_;
   std::optional<MetricsFile> metrics_;
   std::vector<StepMetrics> seen_;
   int stopped_by_ = 0;  // a signal, here or in another process
@@ -343,8 +342,7 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   if (auto read = read_costs(command, options); !read) return {report_text(read.error(), color), true};
   if (world) {
     options.world = world;
-    options.identity = identity_of(command.input, loaded, *world);
-    if (gpu) options.identity.emplace_back("what joins GPUs", joins_gpus());
+    options.identity = identity_of(command.input, loaded, *world, *options.processor);
   }
   if (const auto fault = planted_here(command, world ? world->rank() : 0)) {
     if (fault->when == PlantedFault::When::Forming) strike(*fault);
@@ -352,7 +350,7 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   }
   auto made = Training::make(loaded.file, loaded.config, loaded.schedule, options);
   if (!made) return refusal(made.error());
-  const Ending ending = TrainRun(command, loaded, **made, world).run();
+  const Ending ending = Reporter(command, loaded, **made, world).run();
   if (world && ending.failed()) end_together(*world, ending);  // while threads are stuck nothing can be destroyed
   return ending;
 } catch (const RunError& problem) {  // before the first step

@@ -213,7 +213,7 @@ void Together::hear_of_each_other(const Job& job) {
   do {
     job.progress();  // which tells the others
     std::this_thread::sleep_for(5ms);
-  } while (anywhere(somebody_is_missing()));
+  } while (greatest(somebody_is_missing() ? 1 : 0) > 0);
 }
 
 int Together::greatest(int here) {
@@ -223,8 +223,8 @@ int Together::greatest(int here) {
   return static_cast<int>(number);
 }
 
-void Together::sum(std::span<std::byte> numbers, DataType dtype) {
-  ranks_->all_reduce(group_, sequence_++, numbers, dtype);
+void Together::sum(std::span<std::byte> elements, DataType dtype) {
+  ranks_->all_reduce(group_, sequence_++, elements, dtype);
 }
 
 /// Rank 0 asks everybody for the time, several times; the answer that came soonest counts.

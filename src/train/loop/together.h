@@ -49,14 +49,10 @@ class Together {
   /// all have come, or the job fails.
   Together(World& world, Job& job);
 
-  int processes() const { return world_.ranks(); }
-
-  /// Whether it is true anywhere.
-  bool anywhere(bool here) { return greatest(here ? 1 : 0) > 0; }
-  /// Of all processes' numbers, at every one.
+  /// Of all processes' values, at every one.
   int greatest(int here);
-  /// The sums of all processes' numbers, at every one.
-  void sum(std::span<std::byte> numbers, DataType dtype);
+  /// The sums of all processes' elements, at every one.
+  void sum(std::span<std::byte> elements, DataType dtype);
   /// At rank 0 those of all processes, on its clock; elsewhere nothing. Those of processes that do not answer are
   /// missing.
   std::vector<DeviceFlight> gather(const std::vector<DeviceFlight>& mine);

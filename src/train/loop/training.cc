@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
-#include <torch/version.h>
 
 #include <algorithm>
 
@@ -17,7 +16,6 @@
 #include "train/loop/measured.h"
 #include "train/loop/plant_fault.h"
 #include "train/loop/predictions.h"
-#include "train/loop/profile.h"
 #include "train/loop/take_memory.h"
 
 namespace piper {
@@ -25,13 +23,27 @@ namespace {
 
 constexpr std::string_view one_device = "devices(1)\nplace({}, devices=[0])\n";
 
-Processor& processor_of(const TrainingOptions& options) {
-  return options.processor ? *options.processor : host_processor();
-}
-
 /// Tokens below the vocabulary, as the inputs of the model want them.
 BatchShape shape_of(const TrainableModel& model) {
   return {model.step.batch, model.step.sequence, model.vocabulary};
+}
+
+TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const TrainingOptions& options) {
+  TrainingRunOptions out;
+  out.seed = train.run.seed;
+  out.clip = train.clip;
+  out.not_finite = train.run.on_nan == OnNan::Skip ? NotFinite::Skip : NotFinite::Stop;
+  out.job = options.job;
+  out.job.predictions = predictions(plan, options.costs, options.emulate ? options.emulate : options.cluster);
+  if (options.fault) out.job.run.before_op = plant(*options.fault, plan);
+  out.processor = options.processor;
+  out.world = options.world;
+  if (options.emulate)
+    out.seconds = [seconds = communication_seconds(plan, *options.emulate)](int64_t number) {
+      return seconds[static_cast<size_t>(number) % seconds.size()];
+    };
+  out.timed = options.timed;
+  return out;
 }
 
 }  // namespace
@@ -41,7 +53,7 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
                                                  const TrainingOptions& options) {
   const Nanoseconds start = now();
   at::set_num_threads(options.threads);  // before capture: temporaries of some operators depend on it
-  PIPER_TRY(TrainableModel model, build_model(config, train.run.seed, BuildOn::Meta, processor_of(options).place()));
+  PIPER_TRY(TrainableModel model, build_model(config, train.run.seed, BuildOn::Meta, options.processor->place()));
   Schedule chosen;
   if (schedule) {
     chosen = *schedule;
@@ -52,53 +64,34 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   if (options.emulate) compiling.cluster = *options.emulate;
   if (options.cluster) compiling.cluster = *options.cluster;
   compiling.costs = options.costs;
-  const auto claim = [&](const Plan& plan) { return memory_claim(plan, options.world, processor_of(options)); };
-  const Fits fits = [&](const Plan& plan) { return check_memory({claim(plan)}); };
+  const Fits fits = [&](const Plan& plan) {
+    return check_memory({memory_claim(plan, options.world, *options.processor)});
+  };
   PIPER_TRY(PreparedTraining prepared,
             options.world
                 ? prepare_together(*options.world, model, chosen, compiling, options.identity, options.job.timeout,
                                    options.fault && options.fault->kind == PlantedFault::Kind::Plan, fits)
                 : prepare_training(model, chosen, compiling, {true, fits}));
   const Nanoseconds planned = now();
-  PIPER_CHECK(check_types(element_types(model.step, model.step.weights)));
   PIPER_CHECK(check_device_count(train, *prepared.plan));
-  if (options.world) {
-    PIPER_CHECK(check_processes(*options.world, device_count(*prepared.plan), processor_of(options)));
-    PIPER_CHECK(check_memory_together(*options.world, claim(*prepared.plan), options.job.timeout));
-  }
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
+  TrainingRunOptions run = run_options(*prepared.plan, train, options);
+  PIPER_CHECK(check_run(*prepared.plan, model.step, run));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
-  std::unique_ptr<Training> out(new Training(std::move(model), std::move(prepared), train, std::move(tokens), options));
+  std::unique_ptr<Training> out(
+      new Training(std::move(model), std::move(prepared), train, std::move(tokens), options, std::move(run)));
   out->start_up_ = {static_cast<double>(planned - start) * 1e-9, static_cast<double>(now() - planned) * 1e-9};
   return out;
 }
 
 Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig train,
-                   std::unique_ptr<TokenSource> tokens, const TrainingOptions& options)
+                   std::unique_ptr<TokenSource> tokens, const TrainingOptions& options, TrainingRunOptions run)
     : model_(std::move(model)),
-      prepared_(std::move(prepared)),
       train_(std::move(train)),
       cluster_(options.cluster.value_or(options.emulate.value_or(Cluster{}))),
       tokens_(std::move(tokens)),
-      processor_(processor_of(options)),
-      computations_(*prepared_.captured, model_.initialize, processor_.place()) {
-  LocalOptions local;
-  local.timeout = until_the_job_fails;
-  if (options.emulate)
-    local.seconds = [seconds = communication_seconds(plan(), *options.emulate)](int64_t number) {
-      return seconds[static_cast<size_t>(number) % seconds.size()];
-    };
-  if (options.timed) timed_ = std::make_unique<TimedComputations>(computations_);
-  Computations& computations = timed_ ? static_cast<Computations&>(*timed_) : computations_;
-  JobOptions job = options.job;
-  job.run.processor = &processor_;
-  if (options.fault) job.run.before_op = plant(*options.fault, plan());
-  job.predictions = predictions(plan(), options.costs, options.emulate ? options.emulate : options.cluster);
-  std::vector<std::unique_ptr<Communicator>> communicators =
-      options.world ? join_job(*options.world, device_count(plan()), processor_, job)
-                    : processor_.make_world(device_count(plan()), std::move(local));
-  job_ = std::make_unique<Job>(prepared_.plan, model_.step, computations, std::move(communicators), std::move(job));
-  job_->set_parameters(model_.initialize);
+      run_(std::move(prepared), model_.step, model_.initialize, std::move(run)) {
+  job().set_parameters(model_.initialize);
 }
 
 Training::~Training() = default;
@@ -115,15 +108,10 @@ void Training::fill(std::string_view input, int64_t step, int64_t first_sample, 
 }
 
 StepSettings Training::settings(int64_t step, int64_t updates) const {
-  StepSettings settings;
-  settings.step = step;
-  settings.seed = train_.run.seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step);
+  StepSettings settings = run_.settings(step, updates);
   settings.optimizer = train_.optimizer;
   settings.optimizer.kind = model_.step.optimizer;
   settings.optimizer.learning_rate = learning_rate(train_, step);
-  settings.updates = updates;
-  settings.clip = train_.clip;
-  settings.not_finite = train_.run.on_nan == OnNan::Skip ? NotFinite::Skip : NotFinite::Stop;
   settings.fill = [this, step](std::string_view input, int64_t first_sample, at::Tensor& into) {
     fill(input, step, first_sample, into);
   };
@@ -131,11 +119,10 @@ StepSettings Training::settings(int64_t step, int64_t updates) const {
 }
 
 StepMetrics Training::step() {
-  const StepSettings settings = this->settings(next_, updates_);
-  const StepOutcome outcome = job_->step(settings);
+  const StepSettings settings = this->settings(run_.steps(), run_.updates());
+  const StepOutcome outcome = run_.step(settings);
   StepMetrics metrics;
-  metrics.step = next_++;
-  updates_ += outcome.skipped ? 0 : 1;
+  metrics.step = settings.step;
   metrics.loss = outcome.loss;
   metrics.gradient_norm = outcome.gradient_norm;
   metrics.learning_rate = settings.optimizer.learning_rate;
@@ -143,10 +130,6 @@ StepMetrics Training::step() {
   metrics.tokens = tokens_per_step();
   metrics.skipped = outcome.skipped;
   return metrics;
-}
-
-std::string libtorch_version() {
-  return TORCH_VERSION;
 }
 
 std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step) {

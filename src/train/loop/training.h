@@ -1,15 +1,12 @@
-// A run of training: a model, a schedule, data and an optimiser, step by step.
+// Training from a configuration: its model, its data and its optimiser, step by step.
 #pragma once
 
 #include <memory>
 #include <optional>
 
-#include "runtime/flight.h"
-#include "runtime/job.h"
 #include "train/config.h"
 #include "train/data/token_source.h"
-#include "train/loop/prepare_training.h"
-#include "train/loop/together.h"
+#include "train/loop/training_run.h"
 #include "train/metrics.h"
 #include "train/planted_fault.h"
 
@@ -25,8 +22,8 @@ struct TrainingOptions {
   /// Computations run one at a time and are timed.
   bool timed = false;
   int threads = 1;  // of every device inside one operator
-  /// What computes for all devices; none: the processor of this machine. It outlives the training.
-  Processor* processor = nullptr;
+  /// What computes for all devices. It outlives the training.
+  Processor* processor = &host_processor();
   /// The processes that run the job together, and what they must have in common; none: all devices are threads of this
   /// one. It outlives the training.
   World* world = nullptr;
@@ -41,8 +38,6 @@ struct StartUp {
   double devices = 0;  // memory, executors, communicators, weights
 };
 
-class TimedComputations;
-
 class Training {
  public:
   /// `config`: a configuration with all its sections. `schedule`: none is one device that runs the batch at once.
@@ -52,12 +47,11 @@ class Training {
   ~Training();
 
   const TrainableModel& model() const { return model_; }
-  const ModelGraph& graph() const { return *prepared_.captured->graph(); }
-  const Plan& plan() const { return *prepared_.plan; }
-  const PreparedTraining& prepared() const { return prepared_; }
+  const ModelGraph& graph() const { return *run_.prepared().captured->graph(); }
+  const Plan& plan() const { return run_.plan(); }
   const TokenSource& data() const { return *tokens_; }
-  Job& job() { return *job_; }
-  TimedComputations* timed() { return timed_.get(); }
+  TrainingRun& run() { return run_; }
+  Job& job() { return run_.job(); }
   const StartUp& start_up() const { return start_up_; }
   /// What the plan was compiled for.
   const Cluster& cluster() const { return cluster_; }
@@ -70,23 +64,16 @@ class Training {
 
  private:
   Training(TrainableModel model, PreparedTraining prepared, TrainConfig train, std::unique_ptr<TokenSource> tokens,
-           const TrainingOptions& options);
+           const TrainingOptions& options, TrainingRunOptions run);
   void fill(std::string_view input, int64_t step, int64_t first_sample, at::Tensor& into) const;
 
   TrainableModel model_;
-  PreparedTraining prepared_;
   TrainConfig train_;
   Cluster cluster_;
   std::unique_ptr<TokenSource> tokens_;
-  Processor& processor_;
-  CapturedComputations computations_;
-  std::unique_ptr<TimedComputations> timed_;
-  std::unique_ptr<Job> job_;
+  TrainingRun run_;
   StartUp start_up_;
-  int64_t next_ = 0, updates_ = 0;
 };
-
-std::string libtorch_version();
 
 /// What the devices did with the last step, and their memory: a table for people.
 std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step);

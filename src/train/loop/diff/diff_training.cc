@@ -69,7 +69,7 @@ Result<DiffReport> diff_training(const SourceFilePtr& config, const TrainConfig&
   if (request.against) {
     PIPER_TRY(other, Other::make(config, here, request));
   }
-  const PreparedTraining& prepared = training->prepared();
+  const PreparedTraining& prepared = training->run().prepared();
   diff = std::make_unique<Diff>(training->model().step, prepared.captured, prepared.plan, training->model().initialize,
                                 request.options);
   try {

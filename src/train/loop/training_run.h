@@ -1,0 +1,93 @@
+// A run of training in this process, alone or joined with others: its devices, its seed, and the steps it has taken.
+// `piper train` and `piper.Trainer` are both made of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/flight.h"
+#include "runtime/job.h"
+#include "train/loop/captured_computations.h"
+#include "train/loop/prepare_training.h"
+#include "train/loop/together.h"
+
+namespace piper {
+
+class TimedComputations;
+
+struct TrainingRunOptions {
+  uint64_t seed = 0;
+  std::optional<double> clip;
+  NotFinite not_finite = NotFinite::Stop;
+  JobOptions job;
+  /// What computes for all devices. It outlives the run.
+  Processor* processor = &host_processor();
+  /// The processes that run the job together; none: all devices are in this one. It outlives the run.
+  World* world = nullptr;
+  /// An emulated network between devices of this process, as in LocalOptions.
+  std::function<double(int64_t)> seconds;
+  /// Computations run one at a time and are timed.
+  bool timed = false;
+};
+
+/// What the processes of every run must have in common. `gpus_joined_by`: with its version.
+Identity identity_of(const World& world, const Processor& processor, const std::string& gpus_joined_by, uint64_t seed);
+
+/// Everything that can be refused before devices are made: types of elements, the number of processes (E805), memory
+/// (E405). All processes call it.
+Checked check_run(const Plan& plan, const StepConfig& step, const TrainingRunOptions& options);
+
+class TrainingRun {
+ public:
+  /// All processes make it, and call its members in the same order. `initial` fills model buffers that passes write;
+  /// parameters are set with `job`.
+  TrainingRun(PreparedTraining prepared, const StepConfig& step,
+              std::function<void(const std::string& name, at::Tensor& whole)> initial, TrainingRunOptions options);
+  ~TrainingRun();
+
+  const PreparedTraining& prepared() const { return prepared_; }
+  const Plan& plan() const { return *prepared_.plan; }
+  Processor& processor() const { return *options_.processor; }
+  CapturedComputations& computations() { return computations_; }
+  TimedComputations* timed() { return timed_.get(); }
+  Job& job() { return *job_; }
+
+  /// Before the first step: the processes compare clocks, and from now on the silence of one is noticed.
+  void begin();
+  /// None: this process is alone, or the run has not begun.
+  const Together* together() const { return together_ ? &*together_ : nullptr; }
+
+  /// What a step is given after so many updates: its seed, and what holds for all. Optimiser and inputs are the
+  /// caller's to add.
+  StepSettings settings(int64_t step, int64_t updates) const;
+  /// The same for the next step.
+  StepSettings settings() const { return settings(steps_, updates_); }
+  /// The next step. Throws RunError.
+  StepOutcome step(const StepSettings& settings);
+  int64_t steps() const { return steps_; }
+  int64_t updates() const { return updates_; }  // fewer where steps were skipped
+  void set_progress(int64_t steps, int64_t updates);
+
+  /// What the processes tell each other between steps. One that is alone agrees with itself.
+  int greatest(int here);
+  bool anywhere(bool here) { return greatest(here ? 1 : 0) > 0; }
+  /// The sums of all processes' elements, at every one.
+  void sum(std::span<std::byte> elements, DataType dtype);
+  /// Of all devices, on the clock of rank 0 and only there; elsewhere nothing.
+  std::vector<DeviceFlight> flights();
+
+ private:
+  const PreparedTraining prepared_;
+  const TrainingRunOptions options_;
+  CapturedComputations computations_;
+  std::unique_ptr<TimedComputations> timed_;
+  std::unique_ptr<Job> job_;
+  std::optional<Together> together_;
+  int64_t steps_ = 0, updates_ = 0;
+};
+
+}  // namespace piper
