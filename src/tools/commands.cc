@@ -113,14 +113,8 @@ Result<ModelGraph> load_model_for(const Schedule& schedule, const CompileInput& 
   return all ? Result<ModelGraph>(std::move(model)) : load_model(input.model, input.step, LayerForm::Sharded);
 }
 
-}  // namespace
-
-void put(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
-
 /// The schedule file, ordered by the timeline file if there is one; a timeline alone is a pipeline.
-Result<Schedule> load_input_schedule(const CompileInput& input) {
+Result<Schedule> load_schedule_of(const CompileInput& input) {
   Schedule schedule;
   if (!input.schedule.empty()) {
     PIPER_TRY(schedule, load_schedule(input.schedule));
@@ -138,9 +132,19 @@ Result<Schedule> load_input_schedule(const CompileInput& input) {
   return schedule;
 }
 
-Result<Cluster> load_input_cluster(const CompileInput& input) {
-  if (input.cluster.empty()) return Cluster{};
-  return load_cluster(input.cluster);
+}  // namespace
+
+void put(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+Result<LoadedInput> load_input(const CompileInput& input) {
+  LoadedInput out;
+  PIPER_TRY(out.schedule, load_schedule_of(input));
+  if (!input.cluster.empty()) {
+    PIPER_TRY(out.cluster, load_cluster(input.cluster));
+  }
+  return out;
 }
 
 Cluster without_limits(Cluster cluster) {
@@ -148,19 +152,23 @@ Cluster without_limits(Cluster cluster) {
   return cluster;
 }
 
-Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& given) {
+Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& options) {
+  PIPER_TRY(const LoadedInput loaded, load_input(input));
+  return compile_input(input, loaded, options);
+}
+
+Result<CompiledInput> compile_input(const CompileInput& input, const LoadedInput& loaded, const CompileOptions& given) {
   CompileOptions options = given;
   CompiledInput out;
-  PIPER_TRY(const Schedule schedule, load_input_schedule(input));
-  PIPER_TRY(ModelGraph model, load_model_for(schedule, input));
-  PIPER_TRY(out.cluster, load_input_cluster(input));
-  options.cluster = without_limits(out.cluster);
+  PIPER_TRY(ModelGraph model, load_model_for(loaded.schedule, input));
+  out.cluster = loaded.cluster;
+  options.cluster = without_limits(loaded.cluster);
   if (!input.costs.empty()) {
     PIPER_TRY(const SourceFilePtr file, read_file(input.costs, "cost table"));
     PIPER_TRY(options.costs, parse_cost_table(file));
     out.costs = options.costs;
   }
-  PIPER_TRY(out.compiled, compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options));
+  PIPER_TRY(out.compiled, compile(std::make_shared<const ModelGraph>(std::move(model)), loaded.schedule, options));
   return out;
 }
 
@@ -220,8 +228,9 @@ struct CheckedInput {
   }
 };
 Result<CheckedInput> check_input(const CheckCommand& command) {
-  auto training = ask_training(command);
-  auto analytic = compile_input(command.input);
+  PIPER_TRY(const LoadedInput loaded, load_input(command.input));
+  auto training = ask_training(command, loaded);
+  auto analytic = compile_input(command.input, loaded);
   if (!training) {
     const bool same = !analytic && analytic.error().code == training.error().code;
     return same ? analytic.error() : training.error();
@@ -229,7 +238,7 @@ Result<CheckedInput> check_input(const CheckCommand& command) {
   if (analytic) return CheckedInput{std::move(*analytic), std::move(*training)};
   if (!training->compiled || !command.input.costs.empty()) return analytic.error();  // costs are of the analytic form
   CheckedInput out;
-  PIPER_TRY(out.input.cluster, load_input_cluster(command.input));
+  out.input.cluster = loaded.cluster;
   out.input.compiled = std::move(*training->compiled);
   return out;
 }

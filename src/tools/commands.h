@@ -65,6 +65,13 @@ struct ScheduleCommand {
 };
 int run(const ScheduleCommand& command);
 
+/// What steps are compiled from besides their model.
+struct LoadedInput {
+  Schedule schedule;
+  Cluster cluster;  // unspecified accelerators if the input names none
+};
+Result<LoadedInput> load_input(const CompileInput& input);
+
 /// A compiled step, and the cluster it is for. A plan that does not fit can still be looked at.
 struct CompiledInput {
   Compiled compiled;
@@ -75,10 +82,11 @@ struct CompiledInput {
 };
 /// Loads everything the input names and compiles it.
 Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& options = {});
+/// The same, where some of it is loaded.
+Result<CompiledInput> compile_input(const CompileInput& input, const LoadedInput& loaded,
+                                    const CompileOptions& options = {});
 /// Of a model, and perhaps of a run.
 bool is_configuration(const CompileInput& input);
-/// The cluster that the input names; unspecified accelerators if it names none.
-Result<Cluster> load_input_cluster(const CompileInput& input);
 /// Devices with all the memory that is asked for: whether a plan fits is said when all else is shown.
 Cluster without_limits(Cluster cluster);
 /// What training makes of a configuration, with the captured model.
@@ -86,11 +94,9 @@ struct TrainingAnswer {
   std::optional<Compiled> compiled = {};  // nothing: the model has an analytic form only, or nobody could be asked
   bool asked = true;                      // there is libtorch, or nothing to ask
 };
-Result<TrainingAnswer> ask_training(const CheckCommand& command);
+Result<TrainingAnswer> ask_training(const CheckCommand& command, const LoadedInput& loaded);
 /// Goes on as the program that has libtorch, if it can be asked and is not this one.
 void ask_with_libtorch(const CheckCommand& command);
-/// The schedule that the input names.
-Result<Schedule> load_input_schedule(const CompileInput& input);
 /// Prints the diagnostic as the input's format wants it; the exit code.
 int report(const CompileInput& input, const Diagnostic& problem);
 int report(const std::string& format, bool color, const Diagnostic& problem);

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "run_piper.h"
 
@@ -19,6 +21,20 @@ TEST(CommandLine, ChecksTheExample) {
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_THAT(result.output, HasSubstr("sound: 8 devices in 4 kinds"));
   EXPECT_EQ(result.errors, "");
+}
+
+/// What comes through a pipe is gone once it was read.
+TEST(CommandLine, CheckReadsScheduleAndClusterOnce) {
+  const std::string said = temporary_folder() + "/said";
+  for (const auto& [piped, before, after] :
+       {std::tuple{"examples/dualpipe.piper", "examples/moe.toml ", ""},
+        std::tuple{"clusters/h100.toml", "examples/moe.toml examples/dualpipe.piper --cluster ", " --format json"}}) {
+    const auto arguments = [&](const std::string& path) { return "check " + (before + path) + after; };
+    const std::string command =
+        "cd '" + root + "' && cat " + piped + " | '" PIPER_PROGRAM "' " + arguments("/dev/stdin") + " >" + said;
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    EXPECT_EQ(read_text(said), run_piper(arguments(piped), root).output) << piped;
+  }
 }
 
 TEST(CommandLine, EmitsEveryForm) {

@@ -19,7 +19,7 @@ int start_training(const TrainInput& input) {
 
 }  // namespace
 
-Result<TrainingAnswer> ask_training(const CheckCommand& command) {
+Result<TrainingAnswer> ask_training(const CheckCommand& command, const LoadedInput&) {
   return TrainingAnswer{std::nullopt, !is_configuration(command.input)};
 }
 void ask_with_libtorch(const CheckCommand& command) {

@@ -41,16 +41,14 @@ Result<LoadedTraining> load(const TrainInput& input) {
   return out;
 }
 
-Result<TrainingAnswer> ask_training(const CheckCommand& command) {
+Result<TrainingAnswer> ask_training(const CheckCommand& command, const LoadedInput& loaded) {
   const CompileInput& input = command.input;
   if (!is_configuration(input)) return TrainingAnswer{};
   PIPER_TRY(const SourceFilePtr file, read_file(input.model, "the configuration"));
-  PIPER_TRY(const Schedule schedule, load_input_schedule(input));
   CompileOptions options;
+  options.cluster = without_limits(loaded.cluster);
   TrainingAnswer out;
-  PIPER_TRY(const Cluster cluster, load_input_cluster(input));
-  options.cluster = without_limits(cluster);
-  PIPER_TRY(out.compiled, check_training(file, input.step, schedule, options));
+  PIPER_TRY(out.compiled, check_training(file, input.step, loaded.schedule, options));
   return out;
 }
 
