@@ -1,24 +1,24 @@
-// The thread that carries the messages of a process: it makes all calls of the transport and knows the
-// protocol (README.md).
+// The thread that carries the messages of a process: it makes all calls of the transport, polls it, and hands what has
+// come to the rendezvous protocol and to the heartbeats. Callers give it orders.
 #pragma once
 
 #include <atomic>
-#include <compare>
-#include <deque>
+#include <condition_variable>
 #include <functional>
 #include <future>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
 #include <thread>
 #include <vector>
 
-#include "comm/processes/batch.h"
+#include "comm/processes/heartbeats.h"
 #include "comm/processes/launcher.h"
 #include "comm/processes/neighbours.h"
-#include "comm/processes/transport.h"
+#include "comm/processes/rendezvous.h"
 #include "comm/world.h"
 
 namespace piper {
@@ -49,50 +49,12 @@ class Engine {
   std::optional<Communicator::Trouble> trouble(int world);
 
   void post(std::string block, World::To to);
-  std::vector<PeerHeartbeat> heartbeats();
-  int64_t moved() const { return pieces_moved_.load(std::memory_order_relaxed); }
+  std::vector<PeerHeartbeat> heartbeats() const { return heartbeats_->all(); }
+  int64_t moved() const { return rendezvous_->moved(); }
   [[noreturn]] void end_everywhere(int code);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct ControlMessage;
-  struct Message {
-    std::shared_ptr<Batch> batch;
-    MessageKey key;
-    int rank = 0;
-    std::byte* data = nullptr;  // of a send only read
-    size_t bytes = 0, whole = 0;
-    int64_t id = 0;      // the sender's
-    int tag = 0;         // the receiver's choice
-    size_t cleared = 0;  // of a receive
-    size_t moved = 0;
-    int pieces = 0;  // under way: the transport uses the memory
-    bool withdrawn = false;
-  };
-  using MessagePointer = std::shared_ptr<Message>;
-  /// That its receiver waits for.
-  struct Piece {
-    MessagePointer message;
-    int tag = 0;
-    size_t offset = 0, bytes = 0;
-  };
-  /// What a sender says about a message.
-  struct Arrival {
-    MessageKey key;
-    int rank = 0;
-    int64_t id = 0;
-    size_t bytes = 0, whole = 0;
-  };
-  /// Before its receive was posted.
-  struct Early {
-    Arrival arrival;
-    bool complete = false;  // otherwise announced
-    std::vector<std::byte> data;
-  };
-  struct Heartbeat {
-    std::optional<std::string> next;  // to be sent when the last one is on its way
-    bool sending = false;
-  };
 
   Engine() = default;
   void run(const MakeTransport& join, std::promise<void>& joined);
@@ -100,31 +62,13 @@ class Engine {
   bool do_as_told();
   void back_off(bool moved);
   void handle(const Transport::Event& event);
-  void handle_control(int from, std::span<const std::byte> bytes);
-  void write(int to, const ControlMessage& control, std::span<const std::byte> data = {}, int use = 0);
-
-  static MessagePointer message(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key,
-                                std::span<std::byte> data, size_t whole);
-  void start_send(const MessagePointer& message);
-  void start_receive(const MessagePointer& message);
-  void arrive(const Arrival& arrival, bool complete, std::span<const std::byte> data);
-  void meet(const MessagePointer& message, const Arrival& arrival, bool complete, std::span<const std::byte> data);
-  void clear_pieces();
-  void cleared(int from, const ControlMessage& control);
-  void send_granted();
-  void refused(int from, const ControlMessage& control);
-  void end_piece(Message& message, const Transport::Event& event);
-  void forget(const MessagePointer& message);
-  void withdraw(const std::shared_ptr<Batch>& batch);
-  void release_if_unused(const std::shared_ptr<Batch>& batch);
-  void send_news(int to);
-  void is_alive(int rank);
+  void handle_control(int from, const ReceivedControl& received);
+  void tell_all(const ControlMessage& control, std::span<const std::byte> data = {});
+  void order(std::function<void()> what);
   void stop_world(int world, const std::string& reason);
   void break_off(const std::string& reason);
-  void say_goodbye();
+  void look_for_launcher();
   [[noreturn]] void end_process(int code);
-
-  void tell(std::function<void()> order);
 
   int rank_ = 0, ranks_ = 1;
   std::string library_;
@@ -139,56 +83,19 @@ class Engine {
   std::set<std::shared_ptr<Batch>> open_;
   std::map<int, std::string> stopped_;  // worlds, with the reason
   std::string broken_;                  // not empty: nothing can be carried any more
-  std::vector<PeerHeartbeat> heartbeats_;
-  std::atomic<bool> hangs_ = false;  // the engine, in a call of the transport
-  std::atomic<int64_t> pieces_moved_ = 0;
+  std::atomic<bool> hangs_ = false;     // the engine, in a call of the transport
 
-  // The engine's thread only.
+  // The engine's thread only, but for what they say themselves. Made when all have joined.
   std::unique_ptr<Transport> transport_;
+  std::optional<Rendezvous> rendezvous_;
+  std::optional<Heartbeats> heartbeats_;
   std::vector<Transport::Event> events_;
-  std::map<MessageKey, std::deque<MessagePointer>> expected_;
-  std::map<MessageKey, std::deque<Early>> arrived_;
-  std::map<int64_t, MessagePointer> requested_;                  // sends, by id
-  std::map<int, MessagePointer> incoming_;                       // by tag, until the last piece is here
-  std::deque<MessagePointer> to_clear_;                          // the next piece of the first is cleared next
-  std::vector<Piece> to_send_;                                   // cleared since the last look
-  std::map<Message*, MessagePointer> in_use_;                    // with pieces under way
-  std::map<std::shared_ptr<Batch>, Clock::time_point> leaving_;  // withdrawn while memory is in use, since when
-  size_t cleared_bytes_ = 0;                                     // bytes that may arrive now
-  int64_t next_id_ = 0, posts_ = 0;
-  int next_tag_ = 0;
-  std::vector<Heartbeat> heartbeats_out_;
-  std::vector<int64_t> heartbeats_seen_;  // the newest number, by rank
-  std::set<int> goodbyes_;                // the ranks that nothing follows from
+  std::set<int> goodbyes_;  // the ranks that nothing follows from
   bool leaving_job_ = false;
   Clock::duration back_off_{};  // the last
   Clock::time_point launcher_seen_;
   std::future<void> left_;
   std::thread thread_;
-};
-
-/// A call's messages. When it ends, complete or not, its memory is the caller's again.
-class Messages {
- public:
-  Messages(Engine& engine, int world, std::chrono::milliseconds timeout)
-      : engine_(engine), timeout_(timeout), batch_(engine.open(world)) {}
-  ~Messages() { engine_.close(batch_); }
-  Messages(const Messages&) = delete;
-  Messages& operator=(const Messages&) = delete;
-
-  /// `whole` is the size of what the message is a part of; it must be the same at both ends too.
-  void send(int rank, const MessageKey& key, std::span<const std::byte> data, size_t whole) {
-    engine_.send(batch_, rank, key, data, whole);
-  }
-  void receive(int rank, const MessageKey& key, std::span<std::byte> data, size_t whole) {
-    engine_.receive(batch_, rank, key, data, whole);
-  }
-  void wait() { batch_->wait(timeout_); }
-
- private:
-  Engine& engine_;
-  std::chrono::milliseconds timeout_;
-  std::shared_ptr<Batch> batch_;
 };
 
 }  // namespace piper

@@ -5,6 +5,7 @@
 
 #include "comm/numbers.h"
 #include "comm/parts.h"
+#include "comm/processes/messages.h"
 #include "comm/processes/process_world.h"
 
 namespace piper {

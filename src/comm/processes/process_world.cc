@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/processes/messages.h"
 #include "comm/processes/process_communicator.h"
 
 namespace piper {
