@@ -18,11 +18,11 @@
 
 namespace piper {
 
-/// What sums are taken of.
+/// Of the elements that are reduced.
 enum class DataType { Float64, Float32, BFloat16 };
 int64_t bytes_of(DataType dtype);
 
-/// What becomes of the numbers that several devices have in the same place.
+/// How the elements that several devices have in the same place are reduced to one.
 enum class Combine { Sum, Max };
 
 /// A peer did not come in time, or the job has been stopped.

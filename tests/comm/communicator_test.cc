@@ -62,7 +62,7 @@ TEST(Communicator, EveryCollective) {
       device.all_gather(0, sequence + 3, bytes(std::as_const(mine)), bytes(whole), run);
       for (size_t m = 0; m < n; ++m)
         for (size_t i = 0; i < part; ++i) ASSERT_EQ(whole[m * part + i], value(static_cast<size_t>(order[m]), i));
-      std::vector<double> woven(n * part), sums(part);  // the same where every number is a run
+      std::vector<double> woven(n * part), sums(part);  // the same where every element is a run
       device.all_gather(0, sequence + 5, bytes(std::as_const(mine)), bytes(woven), sizeof(double));
       for (size_t m = 0; m < n; ++m)
         for (size_t i = 0; i < part; ++i) ASSERT_EQ(woven[i * n + m], value(static_cast<size_t>(order[m]), i));

@@ -79,7 +79,7 @@ TEST(ProcessWorld, TheNewestNewsStays) {
 struct Step {
   int kind, group;
   DataType dtype;
-  size_t count;  // numbers per member
+  size_t count;  // elements per member
   unsigned seed;
 };
 
@@ -94,7 +94,7 @@ std::vector<Step> random_steps(unsigned seed, size_t groups) {
   return steps;
 }
 
-std::vector<std::byte> random_numbers(DataType dtype, size_t count, unsigned seed) {
+std::vector<std::byte> random_elements(DataType dtype, size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> uniform(-1000, 1000);
   std::vector<std::byte> result(count * static_cast<size_t>(bytes_of(dtype)));
@@ -114,8 +114,8 @@ std::vector<std::byte> run_step(Communicator& device, const Step& step, const st
                                 int64_t sequence) {
   const size_t n = members.size();
   const auto d = static_cast<unsigned>(device.device());
-  std::vector<std::byte> data = random_numbers(step.dtype, step.count * n, step.seed + d);
-  std::vector<std::byte> part = random_numbers(step.dtype, step.count, step.seed + 100 + d), whole(data.size());
+  std::vector<std::byte> data = random_elements(step.dtype, step.count * n, step.seed + d);
+  std::vector<std::byte> part = random_elements(step.dtype, step.count, step.seed + 100 + d), whole(data.size());
   const auto run = static_cast<int64_t>(part.size());
   const int64_t short_run =
       step.seed % 2 == 0 ? run : bytes_of(step.dtype);  // parts one behind the other, or interleaved

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "comm/local/local_world.h"
-#include "comm/numbers.h"
+#include "comm/reductions.h"
 
 namespace piper {
 namespace {

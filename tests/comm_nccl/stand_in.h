@@ -18,7 +18,7 @@ struct NcclRecord {
   enum class Kind { Init, AllReduce, ReduceScatter, AllGather, Send, Receive } kind = Kind::Init;
   int comm = -1;
   int rank = -1;     // of the device, there
-  size_t count = 0;  // numbers or bytes; of Init: ranks
+  size_t count = 0;  // elements or bytes; of Init: ranks
   DataType dtype = DataType::Float32;
   int peer = -1;                       // of Send and Receive
   int group = -1;                      // which of the device's groups on the communicator; -1: none
@@ -30,7 +30,7 @@ std::string describe(const NcclRecord& record);
 
 /// By device, in its order.
 using NcclRecords = std::vector<std::vector<NcclRecord>>;
-/// Whatever would hang or give wrong numbers with NCCL: calls on a communicator that are not the same on all its
+/// Whatever would hang or give wrong values with NCCL: calls on a communicator that are not the same on all its
 /// members, sends that no receive fits, groups that do not meet, communicators that are made in another order, or used
 /// on several streams of a device.
 std::vector<std::string> mistakes(const NcclRecords& records);

@@ -119,7 +119,8 @@ class CheckLayers(CheckTest):
 
     def test_replaced_words_do_not_come_back(self):
         for name, text in [("src/comm/a.h", "int make_circle();"), ("src/tools/a.cc", 'app.add_option("--patience");'),
-                           ("docs/a.md", "one graph of CUDA"), ("src/capture/a.cc", "PassBody body;")]:
+                           ("docs/a.md", "one graph of CUDA"), ("src/comm/b.cc", "const size_t numbers = 1;"), ("tests/b.cc", '#include "comm/numbers.h"'),
+                           ("src/capture/a.cc", "PassBody body;")]:
             with self.subTest(text=text):
                 self.refuses("check_words", {name: f"\n{text}\n"}, f"{name}:2:", "instead of")
         self.accepts("check_words", {"src/base/a.h": "a circle is fine in geometry\n"})

@@ -160,13 +160,13 @@ class GpuCommunicator : public Communicator {
                     });
   }
 
-  /// Every member combines a share of the numbers and hands the results to all.
+  /// Every member combines a share of the elements and hands the results to all.
   void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
     const auto size = static_cast<size_t>(bytes_of(dtype));
     meet(group, sequence, offer(data.data(), data.data(), data.size()),
          [&](const std::vector<Offer>& offers, size_t me, cudaStream_t stream) {
-           const size_t numbers = data.size() / size, members = offers.size();
-           const size_t begin = numbers * me / members * size, end = numbers * (me + 1) / members * size;
+           const size_t elements = data.size() / size, members = offers.size();
+           const size_t begin = elements * me / members * size, end = elements * (me + 1) / members * size;
            std::vector<std::byte*> to;
            for (const Offer& offer : offers) to.push_back(offer.in + begin);
            gpu::combine(from(offers, begin), to, end - begin, dtype, how, stream);

@@ -45,7 +45,7 @@ __device__ T total(const Pointers<const std::byte*>& from, size_t i) {
   }
 }
 
-/// A NaN is greater than every number.
+/// A NaN is greater than every other value.
 template <class T>
 __device__ T greatest(const Pointers<const std::byte*>& from, size_t i) {
   const auto wide = [](T value) {
@@ -122,7 +122,7 @@ void combine(std::span<const std::byte* const> from, std::span<std::byte* const>
     kernel<<<blocks_for(count), threads, 0, stream>>>(pointers<const std::byte*>(from), pointers<std::byte*>(to),
                                                       count);
   });
-  check_cuda(cudaGetLastError(), "combine numbers");
+  check_cuda(cudaGetLastError(), "combine elements");
 }
 
 void add_sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes, DataType dtype, cudaStream_t stream) {
@@ -132,7 +132,7 @@ void add_sum(std::span<const std::byte* const> from, std::byte* to, size_t bytes
     add_sum_elements<T>
         <<<blocks_for(count), threads, 0, stream>>>(pointers<const std::byte*>(from), reinterpret_cast<T*>(to), count);
   });
-  check_cuda(cudaGetLastError(), "add numbers");
+  check_cuda(cudaGetLastError(), "add elements");
 }
 
 void copy_parts(std::span<const std::byte* const> from, size_t me, size_t run_from, std::byte* to, size_t run_to,

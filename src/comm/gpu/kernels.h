@@ -13,7 +13,7 @@ namespace piper::gpu {
 /// Members of an exchange.
 constexpr size_t most_members = 64;
 
-/// As `combine` of comm/numbers.h, bit for bit; every `to` gets the result.
+/// As `combine` of comm/reductions.h, bit for bit; every `to` gets the result.
 void combine(std::span<const std::byte* const> from, std::span<std::byte* const> to, size_t bytes, DataType dtype,
              Combine how, cudaStream_t stream);
 /// `to` += the sum.

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "comm/exact_sleep.h"
-#include "comm/numbers.h"
 #include "comm/parts.h"
+#include "comm/reductions.h"
 
 namespace piper {
 namespace {
@@ -154,12 +154,12 @@ class LocalCommunicator : public Communicator {
                      });
   }
 
-  /// Every member combines a share of the numbers and hands the results to all.
+  /// Every member combines a share of the elements and hands the results to all.
   void all_reduce(int group, int64_t sequence, std::span<std::byte> data, DataType dtype, Combine how) override {
     const auto size = static_cast<size_t>(bytes_of(dtype));
     meet(group, sequence, {data.data(), data.data(), data.size()}, [&](const std::vector<Offer>& offers, size_t me) {
-      const size_t numbers = data.size() / size, members = offers.size();
-      const size_t begin = numbers * me / members * size, end = numbers * (me + 1) / members * size;
+      const size_t elements = data.size() / size, members = offers.size();
+      const size_t begin = elements * me / members * size, end = elements * (me + 1) / members * size;
       std::vector<const std::byte*> from;
       for (const Offer& offer : offers) from.push_back(offer.out + begin);
       combine(from, data.data() + begin, end - begin, dtype, how);

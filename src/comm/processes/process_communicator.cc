@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/numbers.h"
 #include "comm/parts.h"
 #include "comm/processes/messages.h"
 #include "comm/processes/process_world.h"
+#include "comm/reductions.h"
 
 namespace piper {
 namespace {
@@ -60,9 +60,9 @@ class ProcessCommunicator : public Communicator {
     const Exchange exchange = begin(group, sequence, data.size());
     if (data.size() <= small_bytes) return all_reduce_small(exchange, data, dtype, how);
     const auto size = static_cast<size_t>(bytes_of(dtype));
-    const size_t numbers = data.size() / size, n = exchange.members.size();
+    const size_t elements = data.size() / size, n = exchange.members.size();
     std::vector<Range> ranges;
-    for (size_t m = 0; m < n; ++m) ranges.push_back({numbers * m / n * size, numbers * (m + 1) / n * size});
+    for (size_t m = 0; m < n; ++m) ranges.push_back({elements * m / n * size, elements * (m + 1) / n * size});
     Messages sums(*engine_, world_, timeout_);
     for (const size_t m : exchange.others())
       for (size_t b = 0; b < ranges[m].blocks(); ++b)
@@ -185,7 +185,7 @@ class ProcessCommunicator : public Communicator {
     combine(from, data.data(), data.size(), dtype, how);
   }
 
-  /// Sends every member its range of `whole` and receives everybody's numbers of this one's: `added(b, from)` gets
+  /// Sends every member its range of `whole` and receives everybody's elements of this one's: `added(b, from)` gets
   /// those of block b, by member, while the next blocks are on their way.
   template <class Added>
   void add_up(const Exchange& exchange, ConstBytes whole, const std::vector<Range>& ranges, Added added) {
@@ -218,7 +218,7 @@ class ProcessCommunicator : public Communicator {
       added(b, from);
       if (b + ahead < mine.blocks()) expect(b + ahead);
     }
-    for (size_t b = mine.blocks() + blocks_ahead; b < most; ++b) send(b);  // ranges differ by a number
+    for (size_t b = mine.blocks() + blocks_ahead; b < most; ++b) send(b);  // ranges differ by an element
     going.wait();
   }
 

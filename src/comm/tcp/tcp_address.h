@@ -1,4 +1,4 @@
-// Addresses of the network, in numbers.
+// Numeric addresses of the network.
 #pragma once
 
 #include <sys/socket.h>

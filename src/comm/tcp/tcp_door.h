@@ -25,7 +25,7 @@ class Socket {
 
 class TcpDoor {
  public:
-  /// At an address of this host, in numbers (IPv4 or IPv6), and a free port. Throws CommunicationError.
+  /// At a numeric address of this host (IPv4 or IPv6) and a free port. Throws CommunicationError.
   explicit TcpDoor(const std::string& host);
 
   /// What the others need to know: address, port, and a secret, so that nobody else comes in.

@@ -20,7 +20,7 @@ ncclDataType_t type_of(DataType dtype) {
     case DataType::BFloat16:
       return ncclBfloat16;
   }
-  internal_error("a type of numbers");
+  internal_error("a dtype");
 }
 
 NcclStatus status_of(ncclResult_t result, ncclComm_t comm) {

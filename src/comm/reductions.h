@@ -1,4 +1,4 @@
-// Sums and maxima of numbers in memory.
+// Reductions of arrays in memory, element by element: sums and maxima.
 #pragma once
 
 #include <cstddef>

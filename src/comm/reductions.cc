@@ -1,4 +1,4 @@
-#include "comm/numbers.h"
+#include "comm/reductions.h"
 
 #include <algorithm>
 #include <cstring>
@@ -34,7 +34,7 @@ void sum_bfloat(std::span<const std::byte* const> from, std::byte* to, size_t by
   }
 }
 
-/// A NaN is greater than every number.
+/// A NaN is greater than every other value.
 template <class T>
 T greater(T a, T b) {
   return b > a || b != b ? b : a;

@@ -1,12 +1,12 @@
-// Sums of numbers in memory.
-#include "comm/numbers.h"
+// Reductions of arrays in memory.
+#include "comm/reductions.h"
 
 #include <gtest/gtest.h>
 
 namespace piper {
 namespace {
 
-TEST(Numbers, BFloat16IsSummedInFloat32) {
+TEST(Reductions, BFloat16IsSummedInFloat32) {
   // 256 + 1 + 1: bfloat16 has 8 bits, so 256 + 1 would be 256 again if it were rounded in between
   const uint16_t x256 = 0x4380, one = 0x3F80, x258 = 0x4381;
   const uint16_t a = x256, b = one, c = one;
