@@ -1,8 +1,7 @@
 // What the interleaved timelines share: groups of microbatches, and the order in which chunks take turns.
 #pragma once
 
-#include <functional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "timelines/library.h"
@@ -24,11 +23,12 @@ std::vector<Turn> forward_turns(const std::vector<int>& groups, int chunks);
 /// The same with the chunks from last to first.
 std::vector<Turn> backward_turns(const std::vector<int>& groups, int chunks);
 
-/// The order of interleaved zero bubble (see interleaved_zb.cc), of which ZB-H1 is the case of one chunk.
-Timeline interleaved_zero_bubble(const TimelineRequest& request);
+/// The order of interleaved 1F1B (whole backwards) and of interleaved zero bubble (split ones), of which ZB-H1 is the
+/// case of one chunk.
+Timeline interleaved(const TimelineRequest& request, Backward backward);
 
-/// `use --group 4 or --group 8`: the nearest sizes below and above request.group that are legal.
-std::string nearest_legal_groups(const TimelineRequest& request,
-                                 const std::function<bool(const TimelineRequest&)>& is_legal);
+/// Refuses a request.group with which the timeline would deadlock, and names the nearest ones below and above (E314).
+Checked check_group(std::string_view timeline, const TimelineRequest& request, const SourceRange& where,
+                    bool (*is_legal)(const TimelineRequest&));
 
 }  // namespace piper::timelines

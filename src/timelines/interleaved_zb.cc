@@ -2,10 +2,6 @@
 //   rank 1 of 2, 2 microbatches, 1 stage per rank:  1F0 1I0 1F1 1I1 1W0 1W1
 // Loop, v >= 1. Any m without --group; with groups of g: m <= g or g >= p.
 // m % p == 0 and w <= min(f, i): (p-1)(f+i-w) from a rank's first to its last pass; keeps v p activations until W.
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "timelines/generator.h"
 #include "timelines/interleave.h"
 
@@ -17,38 +13,10 @@ bool is_legal_group_interleaved_zb(const TimelineRequest& request) {
 }
 
 Checked check_interleaved_zb(const TimelineRequest& request, const SourceRange& where) {
-  if (request.group && !is_legal_group_interleaved_zb(request))
-    return error(ErrorCode::E314, where,
-                 fmt::format("interleaved-zb with {} ranks and {} microbatches would deadlock in groups of {}",
-                             request.ranks, request.microbatches, *request.group))
-        .help(nearest_legal_groups(request, is_legal_group_interleaved_zb));
-  return Ok{};
+  return check_group("interleaved-zb", request, where, is_legal_group_interleaved_zb);
 }
 
 }  // namespace
-
-Timeline interleaved_zero_bubble(const TimelineRequest& request) {
-  const std::vector<int> groups = microbatch_groups(request);
-  const std::vector<Turn> forwards = forward_turns(groups, request.stages_per_rank);
-  const std::vector<Turn> backwards = backward_turns(groups, request.stages_per_rank);
-  const int turns = static_cast<int>(forwards.size());
-  Timeline timeline;
-  for (int rank = 0; rank < request.ranks; ++rank) {
-    std::vector<TimelineCell>& row = timeline.ranks.emplace_back();
-    const auto add = [&](Pass pass, const Turn& turn) {
-      row.push_back({{stage_of(StagePlacement::Loop, rank, turn.chunk, request.ranks), pass, turn.microbatch}, {}});
-    };
-    const int warm_up = std::min((request.stages_per_rank - 1) * groups.front() + request.ranks - 1 - rank, turns);
-    for (int i = 0; i < warm_up; ++i) add(Pass::F, forwards[i]);
-    for (int i = 0; i < turns; ++i) {
-      if (warm_up + i < turns) add(Pass::F, forwards[warm_up + i]);
-      add(Pass::BI, backwards[i]);
-      if (i >= rank) add(Pass::BW, backwards[i - rank]);
-    }
-    for (int i = std::max(0, turns - rank); i < turns; ++i) add(Pass::BW, backwards[i]);
-  }
-  return timeline;
-}
 
 Generator interleaved_zb() {
   return {{.name = "interleaved-zb",
@@ -62,7 +30,7 @@ Generator interleaved_zb() {
            .takes_stages_per_rank = true,
            .takes_group = true},
           check_interleaved_zb,
-          interleaved_zero_bubble};
+          [](const TimelineRequest& request) { return interleaved(request, Backward::Split); }};
 }
 
 }  // namespace piper::timelines

@@ -15,7 +15,7 @@ Generator zb_h1() {
            .bubble = "(p-1)(f+i-w) for m >= p, w <= f",
            .memory = "min(m, p)"},
           any_size,
-          interleaved_zero_bubble};
+          [](const TimelineRequest& request) { return interleaved(request, Backward::Split); }};
 }
 
 }  // namespace piper::timelines
