@@ -13,7 +13,8 @@ namespace piper {
 namespace {
 
 const std::vector<std::string> pass_words = {"F", "B", "BI", "BW", "R"};
-const std::vector<std::string> comm_words = {"gather", "reduce", "exchange", "sum", "join", "part", "transfer", "scalars"};
+const std::vector<std::string> comm_words = {"gather", "reduce", "exchange", "sum",
+                                             "join",   "part",   "transfer", "scalars"};
 
 Checked check_words(const TagCondition& condition, const std::vector<std::string>& known, std::string_view verb) {
   for (const std::string& word : condition.words)
@@ -105,12 +106,10 @@ bool Selector::chunk_matches(ChunkId id, const Filter& filter) const {
   const Chunk& chunk = (*dag_.model)[id];
   for (const TagCondition& condition : filter.conditions) {
     if (condition.tag == "pass" || condition.tag == "comm" || is_dim(condition.tag)) continue;
-    const auto scope = std::find_if(chunk.scopes.begin(), chunk.scopes.end(),
-                                    [&](const ScopeTag& tag) { return tag.scope == condition.tag; });
-    int index = scope == chunk.scopes.end() ? -1 : scope->index;
+    std::optional<int> index = index_in(chunk.scopes, condition.tag);
     for (const StageTags& stages : dag_.stages)
-      if (stages.tag == condition.tag) index = stages.of_chunk[id.index()];
-    if (index < 0 ? condition.words.empty() : !condition.matches(index)) return false;  // none is the only word
+      if (const int stage = stages.of_chunk[id.index()]; stages.tag == condition.tag && stage >= 0) index = stage;
+    if (!condition.matches(index)) return false;
   }
   return true;
 }

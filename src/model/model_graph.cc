@@ -4,6 +4,12 @@
 
 namespace piper {
 
+std::optional<int> index_in(const std::vector<ScopeTag>& scopes, std::string_view scope) {
+  for (const ScopeTag& tag : scopes)
+    if (tag.scope == scope) return tag.index;
+  return std::nullopt;
+}
+
 std::string_view name(Pass pass) {
   constexpr std::string_view names[] = {"F", "B", "BI", "BW", "R"};
   return names[static_cast<int>(pass)];

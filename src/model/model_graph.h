@@ -35,6 +35,8 @@ struct ScopeTag {
   int index = 0;
   friend bool operator==(const ScopeTag&, const ScopeTag&) = default;
 };
+/// The instance of `scope` among them, if there is one.
+std::optional<int> index_in(const std::vector<ScopeTag>& scopes, std::string_view scope);
 
 enum class ValueKind {
   Input,     // read from the batch wherever it is needed, never sent

@@ -19,8 +19,9 @@ std::optional<DirectiveBody> directive_at(size_t position, std::index_sequence<i
 
 }  // namespace
 
-bool TagCondition::matches(int index) const {
-  return any || std::any_of(indices.begin(), indices.end(), [&](const IndexRange& r) { return r.contains(index); });
+bool TagCondition::matches(std::optional<int> index) const {
+  if (!index) return !words.empty();  // none is the only word that a tag can have
+  return any || std::any_of(indices.begin(), indices.end(), [&](const IndexRange& r) { return r.contains(*index); });
 }
 
 const TagCondition* Filter::find(std::string_view tag) const {

@@ -31,7 +31,8 @@ struct TagCondition {
   std::vector<std::string> words;   // for pass and comm; for others `none`: what has no such tag
   SourceRange where;
 
-  bool matches(int index) const;
+  /// Whether it holds for what has this index of the tag, or does not have the tag.
+  bool matches(std::optional<int> index) const;
   friend bool operator==(const TagCondition&, const TagCondition&) = default;
 };
 

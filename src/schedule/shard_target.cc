@@ -4,16 +4,6 @@
 #include <set>
 
 namespace piper {
-namespace {
-
-bool matches(const TagCondition& condition, const std::vector<ScopeTag>& scopes) {
-  const auto found =
-      std::find_if(scopes.begin(), scopes.end(), [&](const ScopeTag& tag) { return tag.scope == condition.tag; });
-  if (found == scopes.end()) return !condition.words.empty();  // none
-  return condition.words.empty() && (condition.any || condition.matches(found->index));
-}
-
-}  // namespace
 
 bool names_parameters(const Shard& shard) {
   return !shard.parameters.empty() || shard.vocabulary || shard.sequence || shard.regather;
@@ -28,7 +18,7 @@ bool divides_experts(const Shard& shard, const std::vector<AnnotatedPart>& parts
   for (const AnnotatedPart& part : parts) {
     const bool selected =
         std::all_of(shard.what.conditions.begin(), shard.what.conditions.end(), [&](const TagCondition& condition) {
-          return !scopes.contains(condition.tag) || matches(condition, part.scopes);
+          return !scopes.contains(condition.tag) || condition.matches(index_in(part.scopes, condition.tag));
         });
     if (selected && !part.experts) return false;
     any = any || selected;
