@@ -63,7 +63,8 @@ inline constexpr auto fields<Mesh> = std::tuple{
 
 template <>
 inline constexpr auto fields<Split> = std::tuple{
-    field("parts", &Split::parts, kind::Whole{1, most_parts, true}, "number of parts, at least 1")
+    field("parts", &Split::parts, kind::Whole{.low = 1, .high = most_parts, .required = true},
+          "number of parts, at least 1")
         .in_json("num_microbatches")
         .always_printed(),
     field("as", &Split::as, kind::Name{}, "the tag").in_json("dim_name").always_printed(),
@@ -102,7 +103,8 @@ inline constexpr auto fields<Replicate> = std::tuple{
         .in_json("filter"),
     field("devices along", &Replicate::devices, kind::Where{}, "which devices of the placement hold equal parameters")
         .in_json("devices"),
-    field("zero", &Replicate::zero, kind::Whole{0, 3}, "what is divided among them, see below")
+    field("zero", &Replicate::zero, kind::Whole{0, 3},
+          "what is divided among them: 0 nothing, 1 optimiser state, 2 gradients too, 3 parameters too")
         .in_json("shard_grads shard_params")
         .always_printed(),
     field("bucket", &Replicate::bucket, kind::Bytes{},

@@ -563,6 +563,7 @@ TEST(JsonSchedule, WhatTheFormatCannotSay) {
       {"place({}, along=pp, stages=2)", 1, "place: stages=… cannot be written in the JSON format"},
       {"place({}, devices=[0], stream=x)", 1,
        "place: computations on the stream \"x\" cannot be written in the JSON format"},
+      {"place({}, devices=[0], shape=v)", 1, "place: shape=… cannot be written in the JSON format"},
       {"shard({}, devices=[0] | [1])", 11, "shard: several lists of devices cannot be written in the JSON format"},
       {"place({layer=0..3}, devices=[0])", 8, "place: {layer=0..3} cannot be written in the JSON format"},
       {"place({layer=[0, 2]}, devices=[0])", 8, "place: {layer=[0, 2]} cannot be written in the JSON format"},
