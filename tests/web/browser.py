@@ -48,14 +48,21 @@ def open_browser(width=1500, height=1000):
     return webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
 
 
+def errors(driver):
+    """What stands on the console as an error since it was last asked."""
+    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
 def open_page(driver, path, seconds=300):
-    """Milliseconds from the start of loading until everything was drawn."""
+    """Milliseconds from the start of loading until everything was drawn. A page with an error, such as a module that does not load, never is."""
     driver.get(f"file://{path}")
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         ready = driver.execute_script("return document.body.dataset.ready")
         if ready:
             return int(ready)
+        if failed := errors(driver):
+            raise AssertionError("the page cannot be drawn: " + "; ".join(failed))
         time.sleep(0.02)
     raise AssertionError("the page was not ready in time: " + driver.execute_script("return document.body.innerText"))
 

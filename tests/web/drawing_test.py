@@ -1,0 +1,109 @@
+"""What the page draws and writes: operations, header, axis, marks, colours."""
+import pages
+from browser_case import PageCase
+from pages import milliseconds, page_of, trace_file
+
+
+class Drawing(PageCase):
+    """What is drawn is what the trace says."""
+
+    def test_blocks_stand_where_the_trace_says(self):
+        self.open(self.page)
+        self.js("document.querySelector('#theme').textContent === 'Light' && document.querySelector('#theme').click()")
+        begin, end = self.view()
+        width = self.js("return piper.state.view.width")
+        rows = {}
+        for e in self.events:
+            block = self.block(self.event_at(e["lane"], e["op"]))
+            left = pages.GUTTER + (e["start"] - begin) / (end - begin) * width
+            self.assertAlmostEqual(block["x"], left, places=6)
+            self.assertAlmostEqual(block["width"], (e["end"] - e["start"]) / (end - begin) * width, places=6)
+            rows.setdefault((e["lane"], e["stream"]), set()).add(block["y"])
+        self.assertTrue(all(len(ys) == 1 for ys in rows.values()), "a row has one height")
+        tops = [min(rows[key]) for key in sorted(rows)]
+        self.assertEqual(tops, sorted(tops), "rows stand in the order of lanes and streams")
+
+    def test_pixels_have_the_colour_of_the_pass(self):
+        self.open(self.page)
+        forward = self.block(self.event_at(0, 0))
+        self.assertEqual(self.pixel(forward["x"] + 3, forward["y"] + 3), pages.BLUE)
+        idle = self.pixel(forward["x"] - 4, forward["y"] + 3)
+        track = self.js("return piper.timeline.palettes.get(piper.state.traces[0]).trackColor")
+        self.assertEqual(idle, track)
+
+    def test_narrow_operations_show_their_density(self):
+        """A thousand operations in ten pixels that fill half of the time are half of the colour."""
+        def squeeze(text):
+            head, _ = text.split('"traceEvents": [\n')
+            event = ('{"ph": "X", "pid": 1, "tid": 1, "name": "a F", "cat": "run", "ts": %.6f, "dur": 1, "args": {"op": %d, "end": %.9f, "pass": "F"}}')
+            lines = [event % (i * 1e-2, i, i * 1e-8 + 5e-9) for i in range(1000)]
+            lines.append(event % (1000, 1000, 0.00101))
+            return head + '"traceEvents": [\n' + ",\n".join(lines) + "\n]}\n"
+        path, _, _ = trace_file("dense", "--ranks", "1", "--microbatches", "1", change=squeeze)
+        self.open(page_of("dense", path))
+        self.js("const v = piper.state.view; v.begin = 0; v.end = 1e-3; v.from = 0; v.to = 1e-3; piper.draw()")
+        block = self.block(0)
+        track = self.js("return piper.timeline.palettes.get(piper.state.traces[0]).trackColor")
+        for found, blue, grey in zip(self.pixel(pages.GUTTER + 4, block["y"] + 2), pages.BLUE, track):
+            self.assertAlmostEqual(found, (blue + grey) / 2, delta=4)
+
+    def test_numbers_are_those_of_the_trace(self):
+        self.open(self.page)
+        step = max(e["end"] for e in self.events)
+        self.assertAlmostEqual(milliseconds(self.number("step")), step, delta=1e-5)
+        computing = sum(e["end"] - e["start"] for e in self.events if e["kind"] in ("run", "update"))
+        self.assertEqual(self.number("bubble"), f"{100 * (1 - computing / (4 * step)):.1f} %")
+        self.assertEqual(self.number("tokens/s"), f"{8 * 4096 / step:,.0f}")
+        peak = max(self.js("return piper.state.traces[0].summary[0].lanes.map((l) => l.peak_bytes)"))
+        self.assertEqual(peak, (9 << 30) + 4 * (3 << 28))
+        self.assertEqual(self.number("peak memory"), "12.0 GiB")
+        self.find("tab-devices").click()
+        rows = self.driver.find_elements("css selector", "#view-devices tbody tr")
+        self.assertEqual(len(rows), 4)
+        busy = sum(e["end"] - e["start"] for e in self.events if e["lane"] == 2 and e["kind"] in ("run", "update"))
+        self.assertEqual(rows[2].find_elements("tag name", "td")[1].text, f"{100 * busy / step:.1f} %")
+        self.shot("devices")
+
+    def test_names_axis_and_marks_are_written(self):
+        self.open(self.page)
+        texts = self.texts()
+        self.assertLessEqual({"device 0", "device 3", "compute", "p2p.send", "dp", "memory", "0", "5 ms", "35 ms", "peak 12.0 GiB of 40.0 GiB", "stage.0"}, set(texts))
+        self.press("+", "+", "+", "+")
+        self.assertTrue(any(text.endswith("…") for text in self.texts()), "a name that is cut off says so")
+        top, height = self.memory_band(0)
+        self.press("0")
+        peak = self.x_of(self.state("traces[0].summary[0].lanes[0].peak_time"))
+        self.assertGreater(self.painted("text", peak - 4, top, 8, height), 10, "the mark of the peak")
+
+    def test_capacity_is_marked_where_it_is_near(self):
+        path, _, _ = trace_file("near", "--ranks", "2", "--microbatches", "4", change=lambda text: text.replace(f"{40 << 30}", f"{12 << 30}"))
+        self.open(page_of("near", path))
+        self.assertIn("capacity 12.0 GiB", self.texts())
+
+    def test_selection_and_path_are_drawn_over_the_operations(self):
+        self.open(self.page)
+        area = pages.GUTTER, 26, self.state("view.width"), self.state("view.height")
+        marks = self.painted("text", *area)
+        self.assertEqual([self.painted("strong", *area), self.painted("path", *area)], [0, 0])
+        self.js("piper.select({trace: piper.state.traces[0], event: arguments[0]})", self.event_at(1, self.first_op(1, 0)))
+        self.assertGreater(self.painted("strong", *area), 20, "an arrow from what it waited for")
+        self.assertGreater(self.painted("text", *area), marks + 40, "its outline")
+        self.press("c")
+        self.assertGreater(self.painted("path", *area), 500)
+        self.press("c", "a")
+        self.await_text("view-operation", "Peak of device 1")
+        top, height = self.memory_band(1)
+        self.assertGreater(self.painted("strong", pages.GUTTER, top, area[2], height), height, "a line through the moment")
+
+    def test_title_and_legend(self):
+        self.open(self.page)
+        self.assertEqual([self.find("title").text, self.find("about").text, self.driver.title], ["Qwen3-1.7B", "simulated on 8x H100", "Qwen3-1.7B – Piper"])
+        self.assertEqual([entry.text for entry in self.driver.find_elements("css selector", "#legend > span")], [
+            "F forward", "BI backward, inputs", "BW backward, weights", "communication without pass", "update", "Memory", "weights", "gradients", "activations"])
+
+    def test_light_and_dark(self):
+        self.open(self.page)
+        before = self.js("return document.documentElement.dataset.theme")
+        self.find("theme").click()
+        self.assertNotEqual(self.js("return document.documentElement.dataset.theme"), before)
+        self.shot("dark" if before == "light" else "light")
