@@ -6,6 +6,7 @@
 #include "comm/gpu/check.h"
 #include "runtime/cuda/draw.h"
 #include "runtime/cuda/numbers.cuh"
+#include "runtime/random/element_type.h"
 
 namespace piper::cuda {
 namespace {
@@ -97,24 +98,8 @@ void draw(const Drawing& drawing, DType dtype, void* into, const DrawPlace& plac
   }
   if (rows.count == 0 || rows.run.size == 0) return;
   rows.groups = (rows.run.size + together - 1) / together + (whole ? 0 : 1);
-  switch (dtype) {
-    case DType::Float64:
-      return launch<double>(drawing, digits, into, rows, words, stream);
-    case DType::Float32:
-      return launch<float>(drawing, digits, into, rows, words, stream);
-    case DType::BFloat16:
-      return launch<BFloat>(drawing, digits, into, rows, words, stream);
-    case DType::Float16:
-      return launch<__half>(drawing, digits, into, rows, words, stream);
-    case DType::Int64:
-      return launch<int64_t>(drawing, digits, into, rows, words, stream);
-    case DType::Int32:
-      return launch<int32_t>(drawing, digits, into, rows, words, stream);
-    case DType::Int8:
-      return launch<int8_t>(drawing, digits, into, rows, words, stream);
-    case DType::Bool:
-      return launch<bool>(drawing, digits, into, rows, words, stream);
-  }
+  with_element_type<BFloat, __half>(
+      dtype, [&]<class T>(std::type_identity<T>) { launch<T>(drawing, digits, into, rows, words, stream); });
 }
 
 }  // namespace piper::cuda

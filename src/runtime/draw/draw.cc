@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/random/element_type.h"
+
 namespace piper {
 namespace {
 
@@ -106,25 +108,9 @@ void draw_as(const Drawing& drawing, int digits, T* into, const DrawPlace& place
 }  // namespace
 
 void draw(const Drawing& drawing, DType dtype, void* into, const DrawPlace& place, uint64_t key) {
-  const auto as = [&]<class T>(T*) { draw_as(drawing, digits_of(dtype), static_cast<T*>(into), place, key); };
-  switch (dtype) {
-    case DType::Float64:
-      return as(static_cast<double*>(nullptr));
-    case DType::Float32:
-      return as(static_cast<float*>(nullptr));
-    case DType::BFloat16:
-      return as(static_cast<c10::BFloat16*>(nullptr));
-    case DType::Float16:
-      return as(static_cast<c10::Half*>(nullptr));
-    case DType::Int64:
-      return as(static_cast<int64_t*>(nullptr));
-    case DType::Int32:
-      return as(static_cast<int32_t*>(nullptr));
-    case DType::Int8:
-      return as(static_cast<int8_t*>(nullptr));
-    case DType::Bool:
-      return as(static_cast<bool*>(nullptr));
-  }
+  with_element_type<c10::BFloat16, c10::Half>(dtype, [&]<class T>(std::type_identity<T>) {
+    draw_as(drawing, digits_of(dtype), static_cast<T*>(into), place, key);
+  });
 }
 
 }  // namespace piper
