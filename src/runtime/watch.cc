@@ -14,11 +14,6 @@ constexpr double fresh_enough = 2;  // silence up to which what a process said l
 
 }  // namespace
 
-double Timeouts::limit(double longest, double predicted) const {
-  const double expected = least + factor * std::max(longest, predicted);
-  return longest > 0 ? expected : std::max(first, expected);
-}
-
 Watch::Watch(const Plan& plan, const Timeouts& timeout, Predictions predictions, Judges judges)
     : plan_(plan), timeout_(timeout), predictions_(std::move(predictions)), judges_(judges), partners_(plan) {}
 

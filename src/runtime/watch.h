@@ -8,23 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/timeouts.h"
 #include "plan/plan.h"
 #include "runtime/progress.h"
 
 namespace piper {
-
-/// Limit of something that is expected to take so many seconds: least + factor x seconds.
-struct Timeouts {
-  double least = 10;
-  double factor = 10;
-  double first = 300;  // at least this, for what has not ended before
-
-  double limit(double longest, double predicted) const;
-};
-/// Of users who say one number: the least.
-inline Timeouts timeouts_of(double least) {
-  return {.least = least, .first = 30 * least};
-}
 
 /// Seconds, as costs and a cluster say; 0 or nothing: not known.
 struct Predictions {

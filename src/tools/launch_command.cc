@@ -2,17 +2,22 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
+#include "base/timeouts.h"
 #include "tools/become.h"
 #include "tools/commands.h"
 #include "tools/host_list.h"
 #include "tools/supervise.h"
+#include "tools/train_command.h"
 
 namespace piper {
 namespace {
@@ -22,14 +27,21 @@ Diagnostic no_launcher(const std::string& launcher, const std::string& why) {
       .help("install Open MPI (Debian: openmpi-bin), or name another with --launcher");
 }
 
-Diagnostic did_not_begin(const LaunchCommand& command) {
-  return error(ErrorCode::E805, {}, "the processes of the job have not begun; the launcher says why, above")
+Diagnostic did_not_begin(const LaunchCommand& command, const std::string& what) {
+  return error(ErrorCode::E805, {}, what)
       .help(command.hosts.empty()
                 ? ""
                 : fmt::format("look at the names in \"{}\": `ssh HOST true` must work for each of them, "
                               "and the program must be at the same place on all",
                               command.hosts))
       .help("the line that was started stands at the top");
+}
+
+/// The ranks of the job, of which none was seen.
+std::string never_appeared(int processes, double limit) {
+  const std::string who = processes == 1 ? "rank 0" : fmt::format("none of ranks 0 to {}", processes - 1);
+  return fmt::format("the launcher has started nothing: {} {} within 30 x timeout ({:g} s)", who,
+                     processes == 1 ? "did not begin" : "began", limit);
 }
 
 Diagnostic not_a_launcher(const std::string& launcher, const std::string& version) {
@@ -47,14 +59,37 @@ Diagnostic job_said_nothing(const std::string& how) {
           "memory (`dmesg`)");
 }
 
+/// What `piper train` will take for its timeout; it checks the words itself.
+double timeout_in(const std::vector<std::string>& train) {
+  double timeout = TrainCommand{}.timeout;
+  CLI::App app;
+  app.allow_extras();
+  app.add_option("--timeout", timeout);
+  try {
+    app.parse(std::vector<std::string>(train.rbegin(), train.rend()));
+  } catch (const CLI::Error&) {
+    return TrainCommand{}.timeout;
+  }
+  return timeout;
+}
+
 /// What it says about itself.
-Result<std::string> version_of(const std::string& launcher) {
+Result<std::string> version_of(const std::string& launcher, double limit) {
   std::string out;
   std::FILE* pipe = popen(fmt::format("'{}' --version 2>&1", launcher).c_str(), "r");
   if (!pipe) return no_launcher(launcher, std::strerror(errno));
   std::array<char, 4096> bytes{};
-  while (const size_t count = std::fread(bytes.data(), 1, bytes.size(), pipe)) out.append(bytes.data(), count);
-  if (pclose(pipe) != 0) return no_launcher(launcher, out.substr(0, out.find('\n')));
+  pollfd readable = {fileno(pipe), POLLIN, 0};
+  bool answers = true;
+  while ((answers = poll(&readable, 1, static_cast<int>(std::min(limit * 1000, 1e9))) > 0)) {
+    const ssize_t count = read(readable.fd, bytes.data(), bytes.size());
+    if (count <= 0) break;
+    out.append(bytes.data(), static_cast<size_t>(count));
+  }
+  if (!answers) kill_descendants();
+  const int status = pclose(pipe);
+  if (!answers) return no_launcher(launcher, fmt::format("`--version` does not end within {:g} s", limit));
+  if (status != 0) return no_launcher(launcher, out.substr(0, out.find('\n')));
   return out;
 }
 
@@ -110,7 +145,8 @@ int run(const LaunchCommand& command) {
     if (!read) return report_text(read.error(), command.color);
     hosts = std::move(*read);
   }
-  auto version = version_of(launcher);
+  const double limit = timeouts_of(timeout_in(command.train)).first;
+  auto version = version_of(launcher, limit);
   if (!version) return report_text(version.error(), command.color);
   const auto calls_itself = [&](std::string_view name) { return version->find(name) != std::string::npos; };
   const bool open_mpi = calls_itself("Open MPI") || calls_itself("OpenRTE") || calls_itself("PRRTE");
@@ -119,12 +155,14 @@ int run(const LaunchCommand& command) {
       launch_line(command, launcher, open_mpi ? open_mpi_options(command) : mpich_options(command, hosts));
   fmt::print(stderr, "{}\n", fmt::join(line, " "));
   std::fflush(stderr);
-  const Supervised job = supervise(line);
+  const Supervised job = supervise(line, limit);
   if (const std::string missing = missing_ranks(command.processes, job); !missing.empty())
     fmt::print(stderr, "piper: not come so far as to join the others: {}\n", missing);
+  if (job.late) report_text(did_not_begin(command, never_appeared(command.processes, limit)), command.color);
   if (job.launcher.empty() || job.code == usage) return job.code;  // all is said
   if (!job.began)
-    report_text(did_not_begin(command), command.color);
+    report_text(did_not_begin(command, "the processes of the job have not begun; the launcher says why, above"),
+                command.color);
   else if (job.code == run_failed)
     report_text(job_said_nothing(job.launcher), command.color);
   return job.code;

@@ -65,23 +65,28 @@ int signals_of_interest() {
 
 class Supervisor {
  public:
-  Supervised run(const std::vector<std::string>& line) {
+  Supervised run(const std::vector<std::string>& line, double to_begin) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // what loses its parent becomes a child of this process
     signals_ = signals_of_interest();
     std::signal(SIGPIPE, SIG_IGN);  // nobody reads the output any more: the job still has to be ended
-    if (!start(line)) return {run_failed, false, {}, std::strerror(errno)};
+    if (!start(line)) return {run_failed, false, false, {}, std::strerror(errno)};
+    const auto begins_until = Clock::now() + std::chrono::duration<double>(to_begin);
     while (!status_) {
       wait(milliseconds(100));
       const auto now = Clock::now();
       if (ended_at_ && now > *ended_at_ + (code_ == 0 ? after_success : after_failure))
         end("it does not end by itself");
       if (stopped_at_ && now > *stopped_at_ + stopped_timeout) end("it was stopped");
+      if (!began_ && now > begins_until) {
+        late_ = true;
+        end("no process has begun");
+      }
       if (terminated_at_ && now > *terminated_at_ + after_terminate) kill_all();
     }
     for (const auto until = Clock::now() + drain; errors_ >= 0 && Clock::now() < until;) wait(milliseconds(50));
     if (!line_.empty()) pass_on(line_);
     kill_all();
-    return {code(), began_, joining_, ended_at_ || asked_by_ || terminated_at_ ? "" : how_launcher_ended()};
+    return {code(), began_, late_, joining_, ended_at_ || asked_by_ || terminated_at_ ? "" : how_launcher_ended()};
   }
 
  private:
@@ -196,9 +201,7 @@ class Supervisor {
   void kill_all() {
     for (int i = 0; i < 20; ++i) {
       reap();
-      const std::vector<pid_t> left = descendants(getpid());
-      if (left.empty()) return;
-      for (const pid_t process : left) kill(process, SIGKILL);
+      if (!kill_descendants()) return;
       std::this_thread::sleep_for(milliseconds(50));
     }
   }
@@ -222,7 +225,7 @@ class Supervisor {
   std::optional<Clock::time_point> ended_at_, stopped_at_, terminated_at_;
   std::optional<int> asked_by_;  // the signal that asked for the end
   bool insisted_ = false;        // twice
-  bool began_ = false;
+  bool began_ = false, late_ = false;
   std::set<int> joining_;
   std::string line_;
 };
@@ -245,8 +248,14 @@ int code_for_launcher(int code) {
   return std::getenv(supervised_variable) ? fine : code;
 }
 
-Supervised supervise(const std::vector<std::string>& line) {
-  return Supervisor().run(line);
+bool kill_descendants() {
+  const std::vector<pid_t> left = descendants(getpid());
+  for (const pid_t process : left) kill(process, SIGKILL);
+  return !left.empty();
+}
+
+Supervised supervise(const std::vector<std::string>& line, double to_begin) {
+  return Supervisor().run(line, to_begin);
 }
 
 }  // namespace piper

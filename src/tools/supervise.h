@@ -27,11 +27,15 @@ struct Supervised {
   /// returned, where codes that only launchers have, and 0 too, mean that the run failed.
   int code = 0;
   bool began = false;
+  bool late = false;      // no process had begun within the limit
   std::set<int> joining;  // the ranks that came so far
   std::string launcher;   // how it ended, if the job has said nothing about its own end and none was asked for
 };
 /// Ctrl-C and SIGTERM are passed on as SIGUSR1, on which a job ends after its step; the second time as SIGTERM. Output
-/// is passed on.
-Supervised supervise(const std::vector<std::string>& line);
+/// is passed on. The first process begins within `to_begin` seconds; from then on the job has limits of its own.
+Supervised supervise(const std::vector<std::string>& line, double to_begin);
+
+/// Kills all that was started from here, and what that has started; whether there was something.
+bool kill_descendants();
 
 }  // namespace piper

@@ -90,6 +90,25 @@ TEST(Options, ALauncherThatStartsNothingIsNoSuccess) {
               HasSubstr("error[E805]: the launcher was ended by signal 9 (Killed) before the job has ended"));
 }
 
+/// A launcher that waits for a host, or for a file system, says nothing itself.
+TEST(Options, ALauncherThatHangsIsEnded) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/c.toml", "");
+  write_file(folder + "/hangs",
+             "#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI) 4.1.4' && exit 0\nsleep 1000000\n");
+  write_file(folder + "/mute", "#!/bin/sh\nsleep 1000000\n");
+  ASSERT_EQ(std::system(("chmod +x " + folder + "/hangs " + folder + "/mute").c_str()), 0);
+  const ProgramResult hangs = run_piper("launch --launcher ./hangs -n 3 c.toml --timeout 0.1", folder);
+  EXPECT_EQ(hangs.exit_code, 3) << hangs.errors;
+  EXPECT_THAT(hangs.errors,
+              HasSubstr("error[E805]: the launcher has started nothing: none of ranks 0 to 2 began within "
+                        "30 x timeout (3 s)"));
+  const ProgramResult mute = run_piper("launch --launcher ./mute -n 3 c.toml --timeout=0.1", folder);
+  EXPECT_EQ(mute.exit_code, 1) << mute.errors;
+  EXPECT_THAT(mute.errors, HasSubstr("error[E805]: the launcher \"./mute\" cannot be started: `--version` does not end "
+                                     "within 3 s"));
+}
+
 TEST(Options, AnInterfaceIsForSeveralHosts) {
   const ProgramResult result = run_piper("launch -n 2 --interface eth0 c.toml", temporary_folder());
   EXPECT_EQ(result.exit_code, 2);
