@@ -63,3 +63,8 @@ def worst(ours, theirs):
         else:
             assert torch.equal(ours[1][name], value.cpu()), name
     return out
+
+
+def assert_equal(ours, theirs, within):
+    difference, where = worst(ours, theirs)
+    assert difference < within, f"{where} by {difference:.1e}"

@@ -12,8 +12,9 @@ import piper
 import plain
 import schedules
 import small
+from language_models import batches, capture, integration, loss, transformers
 from test_reference import SOURCE, Case, reference  # noqa: F401 (a fixture)
-from test_transformers import MIXTURES, batches, captured, integration, loss, plain_run, transformers
+from test_transformers import MIXTURES, captured, plain_run
 
 
 def captured_small(**options):
@@ -187,9 +188,7 @@ def test_attention_of_cudnn_in_graphs():
 def test_dropout_is_the_same_under_every_schedule_and_in_graphs():
     config = transformers.GPT2Config(vocab_size=62, n_embd=32, n_layer=4, n_head=4, n_positions=32, attn_pdrop=0.0)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).train()
-    integration.use(model)
-    integration.annotate(model)
-    graph = piper.capture(model, batches(1)[0], loss=loss, on="cuda")
+    graph = capture(model, on="cuda")
     turn = piper.Schedule().devices(1).split(4).place({}, devices=[0])
     runs = [plain.train_piper(graph, schedule, batches(), graphs=graphs)
             for schedule, graphs in ((turn, "none"), (turn, "step"), (piper.schedules.dualpipev(ranks=2, microbatches=4), "chunk"))]

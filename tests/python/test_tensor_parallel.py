@@ -4,18 +4,14 @@ import importlib
 import pytest
 import torch
 
+import language_models
 import piper
+import plain
+from language_models import WORDS, integration, loss, transformers
 
-transformers = pytest.importorskip("transformers")
-from piper.integrations import transformers as integration  # noqa: E402
-
-import plain  # noqa: E402
-
-transformers.logging.set_verbosity_error()
-
-SIZES = dict(vocab_size=62, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32)
+SIZES = dict(vocab_size=WORDS, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32)
 GROUPED = dict(**SIZES, num_key_value_heads=2)
-FALCON = dict(vocab_size=62, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, hidden_dropout=0.0, attention_dropout=0.0)
+FALCON = dict(vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, hidden_dropout=0.0, attention_dropout=0.0)
 FAMILIES = {
     "phi3": lambda: transformers.Phi3Config(**GROUPED, pad_token_id=0),  # qkv_proj of 32, 16 and 16 rows, gate_up_proj
     "neox": lambda: transformers.GPTNeoXConfig(**SIZES, hidden_dropout=0.0, attention_dropout=0.0),
@@ -29,7 +25,7 @@ FAMILIES = {
         **GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2, layer_types=["full_attention"] * 2),
     "phi": lambda: transformers.PhiConfig(**GROUPED, resid_pdrop=0.0),
     "starcoder2": lambda: transformers.Starcoder2Config(**GROUPED, residual_dropout=0.0, embedding_dropout=0.0, sliding_window=None),
-    "gptj": lambda: transformers.GPTJConfig(vocab_size=62, n_embd=32, n_layer=2, n_head=4, n_positions=32, rotary_dim=4, resid_pdrop=0.0,
+    "gptj": lambda: transformers.GPTJConfig(vocab_size=WORDS, n_embd=32, n_layer=2, n_head=4, n_positions=32, rotary_dim=4, resid_pdrop=0.0,
                                             embd_pdrop=0.0, attn_pdrop=0.0),
     "glm": lambda: transformers.GlmConfig(**GROUPED, head_dim=8, pad_token_id=0),
 }
@@ -50,36 +46,20 @@ def precise(monkeypatch):
         monkeypatch.setattr(importlib.import_module(f"transformers.models.{name}.modeling_{name}"), "torch", Precise())
 
 
+BATCHES = language_models.batches(2)
+
+
 def build(name):
-    torch.manual_seed(1)
-    config = {**FAMILIES, **REFUSED}[name]()
-    attention = "eager" if name in EAGER else "sdpa"
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float64).train()
-    if name in ("deepseek", "gpt-oss"):
-        model.set_experts_implementation("eager")
-    return model
-
-
-def batches(steps=2):
-    generator = torch.Generator().manual_seed(2)
-    out = []
-    for _ in range(steps):
-        ids = torch.randint(0, 62, (4, 8), generator=generator)
-        out.append({"input_ids": ids, "labels": ids})
-    return out
-
-
-def loss(model, batch):
-    return model(**batch, use_cache=False).loss
+    return language_models.build({**FAMILIES, **REFUSED}[name](), torch.float64, "eager" if name in EAGER else "sdpa")
 
 
 def captured(model, name):
     if name == "gpt-oss":  # its experts have a gate of their own
         model.set_experts_implementation("batched_mm")
     if name not in EAGER:
-        integration.use(model)
+        return language_models.capture(model)
     integration.annotate(model)
-    return piper.capture(model, batches(1)[0], loss=loss)
+    return piper.capture(model, BATCHES[0], loss=loss)
 
 
 def schedule(sequence=False, parameters=None):
@@ -92,28 +72,25 @@ def schedule(sequence=False, parameters=None):
     for name in FAMILIES for sequence in (False, True)])
 def test_cut_equals_plain_pytorch(name, sequence):
     model = build(name)
-    expected = plain.train(model, batches(), 2, loss)
-    ours = plain.train_piper(captured(model, name), schedule(sequence), batches())
-    difference, where = plain.worst(ours, expected)
-    assert difference < 1e-10, where
+    expected = plain.train(model, BATCHES, 2, loss)
+    ours = plain.train_piper(captured(model, name), schedule(sequence), BATCHES)
+    plain.assert_equal(ours, expected, 1e-10)
 
 
 def test_a_fused_projection_that_would_be_cut_in_part_is_refused():
     """One key for all heads lies in one projection with the queries: they would be cut, it would be whole."""
     model = build("falcon, one key")
-    expected = plain.train(model, batches(), 2, loss)
+    expected = plain.train(model, BATCHES, 2, loss)
     graph = captured(model, "falcon, one key")
     with pytest.raises(piper.Error) as refused:
-        plain.train_piper(graph, schedule(), batches())
+        plain.train_piper(graph, schedule(), BATCHES)
     assert refused.value.code == "E317" and "parameters=" in str(refused.value)
-    ours = plain.train_piper(graph, schedule(parameters="*.dense_4h_to_h.weight: 1"), batches())  # the way out
-    difference, where = plain.worst(ours, expected)
-    assert difference < 1e-10, where
+    ours = plain.train_piper(graph, schedule(parameters="*.dense_4h_to_h.weight: 1"), BATCHES)  # the way out
+    plain.assert_equal(ours, expected, 1e-10)
 
 
 def test_propagation_ends_where_only_one_projection_is_named():
     model = build("phi3")
-    expected = plain.train(model, batches(), 2, loss)
-    ours = plain.train_piper(captured(model, "phi3"), schedule(parameters="*.down_proj.weight: 1"), batches())
-    difference, where = plain.worst(ours, expected)
-    assert difference < 1e-10, where
+    expected = plain.train(model, BATCHES, 2, loss)
+    ours = plain.train_piper(captured(model, "phi3"), schedule(parameters="*.down_proj.weight: 1"), BATCHES)
+    plain.assert_equal(ours, expected, 1e-10)

@@ -5,22 +5,18 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import language_models
 import piper
+import plain
+import schedules
+from language_models import WORDS, batches, capture, integration, loss, precise_loss, transformers
 
-transformers = pytest.importorskip("transformers")
-from piper.integrations import transformers as integration  # noqa: E402
-
-import plain  # noqa: E402
-import schedules  # noqa: E402
-
-transformers.logging.set_verbosity_error()
-
-SIZES = dict(vocab_size=62, hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+SIZES = dict(vocab_size=WORDS, hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=32)
 CONFIGS = {
     "llama": lambda: transformers.LlamaConfig(**SIZES),
     "qwen3": lambda: transformers.Qwen3Config(**SIZES, head_dim=8),
-    "gpt2": lambda: transformers.GPT2Config(vocab_size=62, n_embd=32, n_layer=4, n_head=4, n_positions=32, resid_pdrop=0.0, embd_pdrop=0.0,
+    "gpt2": lambda: transformers.GPT2Config(vocab_size=WORDS, n_embd=32, n_layer=4, n_head=4, n_positions=32, resid_pdrop=0.0, embd_pdrop=0.0,
                                             attn_pdrop=0.0),
     "qwen3-moe": lambda: transformers.Qwen3MoeConfig(**SIZES, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
     "mixtral": lambda: transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
@@ -30,25 +26,7 @@ ONE_OF_EACH = [name if name in ("llama", "mixtral") else pytest.param(name, mark
 
 
 def build(name, dtype=torch.float32):
-    config = CONFIGS[name]()
-    torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=dtype)
-    if name in MIXTURES:
-        model.set_experts_implementation("eager")
-    return model.train()
-
-
-def batches(steps=5):
-    generator = torch.Generator().manual_seed(2)
-    out = []
-    for _ in range(steps):
-        ids = torch.randint(0, 62, (8, 16), generator=generator)
-        out.append({"input_ids": ids, "labels": ids})
-    return out
-
-
-def loss(model, batch):
-    return model(**batch, use_cache=False).loss
+    return language_models.build(CONFIGS[name](), dtype)
 
 
 _plain, _graphs = {}, {}
@@ -64,10 +42,7 @@ def plain_run(name, dtype, slices, on="cpu"):
 def captured(name, dtype, on="cpu"):
     key = name, dtype, on
     if key not in _graphs:
-        model = build(name, dtype)
-        integration.use(model)
-        integration.annotate(model)
-        _graphs[key] = piper.capture(model, batches(1)[0], loss=loss, on=on)
+        _graphs[key] = capture(build(name, dtype), on=on)
     return _graphs[key]
 
 
@@ -81,8 +56,7 @@ def cases():
 @pytest.mark.parametrize("name, schedule, slices", list(cases()))
 def test_equals_plain_pytorch(name, schedule, slices):
     ours = plain.train_piper(captured(name, torch.float32), schedule, batches())
-    difference, where = plain.worst(ours, plain_run(name, torch.float32, slices))
-    assert difference < 1e-5, where
+    plain.assert_equal(ours, plain_run(name, torch.float32, slices), 1e-5)
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -90,8 +64,7 @@ def test_equals_plain_pytorch_in_float64(name):
     schedule, slices = (schedules.experts() if name in MIXTURES else schedules.dense())["1f1b, experts, zero 1" if name in MIXTURES
                                                                                        else "1f1b, zero 1"]
     ours = plain.train_piper(captured(name, torch.float64), schedule, batches())
-    difference, where = plain.worst(ours, plain_run(name, torch.float64, slices))
-    assert difference < 1e-10, where
+    plain.assert_equal(ours, plain_run(name, torch.float64, slices), 1e-10)
 
 
 @pytest.mark.parametrize("name, sequence", [
@@ -101,8 +74,7 @@ def test_cut_along_the_projections_that_are_known(name, sequence):
     schedule = (piper.Schedule().mesh(dp=2, tp=2).split(2).place({}, mesh={}).replicate({}, along="dp", zero=1)
                 .shard({"layer": "*"}, along="tp", sequence=sequence))
     ours = plain.train_piper(captured(name, torch.float64), schedule, batches())
-    difference, where = plain.worst(ours, plain_run(name, torch.float64, 4))
-    assert difference < 1e-10, where
+    plain.assert_equal(ours, plain_run(name, torch.float64, 4), 1e-10)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "mixtral" else pytest.mark.long) for name in MIXTURES])
@@ -110,27 +82,17 @@ def test_experts_are_sharded_and_cut(name):
     schedule = (piper.Schedule().mesh(ep=2, tp=2).split(2).place({}, mesh={}).replicate({}, along="ep", zero=1)
                 .shard({"experts": "*"}, along="ep").shard({"layer": "*"}, along="tp"))
     ours = plain.train_piper(captured(name, torch.float64), schedule, batches())
-    difference, where = plain.worst(ours, plain_run(name, torch.float64, 4))
-    assert difference < 1e-10, where
+    plain.assert_equal(ours, plain_run(name, torch.float64, 4), 1e-10)
 
 
 @pytest.mark.parametrize("name, sequence", [
     pytest.param(name, sequence, marks=() if (name, sequence) == ("gpt2", True) else pytest.mark.long)
     for name in CONFIGS for sequence in (False, True)])
 def test_cut_along_the_vocabulary(name, sequence):
-    """Its own loss is computed in float32, of whose last digits nothing can be said: here in the type of the model."""
-    def precise(model, batch):
-        logits = model(input_ids=batch["input_ids"], use_cache=False).logits
-        return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten())
-
     schedule = (piper.Schedule().mesh(dp=2, tp=2).split(2).place({}, mesh={}).replicate({}, along="dp", zero=1)
                 .shard({}, along="tp", vocabulary=True, sequence=sequence))
-    model = build(name, torch.float64)
-    integration.use(model)
-    integration.annotate(model)
-    ours = plain.train_piper(piper.capture(model, batches(1)[0], loss=precise), schedule, batches())
-    difference, where = plain.worst(ours, plain.train(build(name, torch.float64), batches(), 4, precise, "cpu"))
-    assert difference < 1e-10, where
+    ours = plain.train_piper(capture(build(name, torch.float64), loss=precise_loss), schedule, batches())
+    plain.assert_equal(ours, plain.train(build(name, torch.float64), batches(), 4, precise_loss), 1e-10)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -149,15 +111,9 @@ def test_one_device_is_bit_equal(name, dtype):
 
 def test_dropout_is_the_same_under_every_schedule():
     """However it slices the batch. And it is that of PyTorch with Piper's masks, call by call."""
-    def loss(model, batch):  # in float64, other than transformers' own
-        scores = model(input_ids=batch["input_ids"]).logits[:, :-1]
-        return torch.nn.functional.cross_entropy(scores.flatten(0, 1), batch["labels"][:, 1:].flatten())
-
-    config = transformers.GPT2Config(vocab_size=62, n_embd=32, n_layer=4, n_head=4, n_positions=32)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).train()
-    integration.use(model)
-    integration.annotate(model)
-    graph = piper.capture(model, batches(1)[0], loss=loss)
+    config = transformers.GPT2Config(vocab_size=WORDS, n_embd=32, n_layer=4, n_head=4, n_positions=32)
+    model = language_models.build(config, torch.float64)
+    graph = capture(model, loss=precise_loss)
     runs = [plain.train_piper(graph, schedule, batches(3)) for schedule in (
         piper.Schedule().devices(1).split(4).place({}, devices=[0]), piper.schedules.dualpipev(ranks=2, microbatches=4),
         piper.Schedule().devices(1).split(2).place({}, devices=[0]),
@@ -165,7 +121,7 @@ def test_dropout_is_the_same_under_every_schedule():
     for run in runs[1:]:
         assert plain.worst(run, runs[0])[0] < 1e-10
     with Masks(step=0, samples=8):
-        expected = loss(model, batches(1)[0]).item()
+        expected = precise_loss(model, batches(1)[0]).item()
     assert abs(expected - runs[0][0][0]) < 1e-12
 
 
@@ -203,7 +159,7 @@ def test_loop_over_experts_is_refused_with_its_line():
 
 
 def test_layers_that_are_skipped_at_random_are_refused_with_the_way_out():
-    config = transformers.WhisperConfig(vocab_size=62, d_model=16, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=16, num_mel_bins=4,
+    config = transformers.WhisperConfig(vocab_size=WORDS, d_model=16, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=16, num_mel_bins=4,
                                         max_source_positions=8, decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=16,
                                         pad_token_id=0, encoder_layerdrop=0.5)
     model = transformers.WhisperForAudioClassification(config).train()
@@ -249,14 +205,11 @@ def unpacked(batch):
 def test_what_a_batch_says_about_attention_is_honoured(name, change):
     several = [change(batch) for batch in batches(3)]
     model = build(name)
-    integration.use(model)
+    graph = capture(model, several[0])
     assert model.config._attn_implementation == integration.CAUSAL
-    integration.annotate(model)
-    graph = piper.capture(model, several[0], loss=loss)
     schedule, slices = schedules.dense()["1f1b, zero 1"]
     ours = plain.train_piper(graph, schedule, several)
-    difference, where = plain.worst(ours, plain.train(build(name), several, slices, loss))
-    assert difference < 1e-5, where
+    plain.assert_equal(ours, plain.train(build(name), several, slices, loss), 1e-5)
     without = plain.train(build(name), batches(3), slices, loss)
     assert (plain.worst(ours, without)[0] < 1e-5) == (change is unpacked)
 
@@ -268,18 +221,11 @@ def attentions(graph):
 
 @pytest.mark.parametrize("window", [4, 64])
 def test_sliding_windows_are_honoured(window):
-    def mistral():
-        torch.manual_seed(1)
-        return transformers.AutoModelForCausalLM.from_config(transformers.MistralConfig(**SIZES, sliding_window=window), dtype=torch.float64)
-
-    model = mistral()
-    integration.use(model)
-    integration.annotate(model)
-    graph = piper.capture(model, batches(1)[0], loss=loss)
+    mistral = lambda: language_models.build(transformers.MistralConfig(**SIZES, sliding_window=window), torch.float64)
+    graph = capture(mistral())
     schedule, slices = schedules.dense()["1f1b, zero 1"]
     ours = plain.train_piper(graph, schedule, batches(2))
-    difference, where = plain.worst(ours, plain.train(mistral(), batches(2), slices, loss))
-    assert difference < 1e-10, where
+    plain.assert_equal(ours, plain.train(mistral(), batches(2), slices, loss), 1e-10)
     assert attentions(graph) == [window > 16] * 4
 
 
@@ -287,25 +233,23 @@ def test_plain_causal_attention_has_no_mask():
     """Neither without positions in the batch, which the model then makes itself, nor for one sample."""
     for samples in (8, 1):
         batch = {name: value[:samples] for name, value in batches(1)[0].items()}
-        model = build("llama")
-        integration.use(model)
-        graph = piper.capture(model, batch, loss=loss)
+        graph = capture(build("llama"), batch)
         assert attentions(graph) == [True] * 4
 
 
 def test_a_mask_that_the_model_must_have_stays():
     """Falcon asks for it by itself."""
-    config = transformers.FalconConfig(vocab_size=62, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=False)
+    config = transformers.FalconConfig(vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=False)
     model = transformers.AutoModelForCausalLM.from_config(config)
     integration.use(model)
     assert model.config._attn_implementation == "sdpa"
 
 
 TWO_LISTS = {
-    "t5": (lambda: transformers.T5Config(vocab_size=62, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, dropout_rate=0.0,
+    "t5": (lambda: transformers.T5Config(vocab_size=WORDS, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, dropout_rate=0.0,
                                          decoder_start_token_id=0), transformers.AutoModelForSeq2SeqLM),
     "clip": (lambda: transformers.CLIPConfig(
-        text_config=dict(vocab_size=62, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        text_config=dict(vocab_size=WORDS, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
                          max_position_embeddings=32, eos_token_id=61),
         vision_config=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4),
         projection_dim=16), transformers.AutoModel),
@@ -315,14 +259,11 @@ TWO_LISTS = {
 @pytest.mark.parametrize("name", TWO_LISTS)
 def test_models_with_two_lists_of_layers(name):
     make, kind = TWO_LISTS[name]
-    model = kind.from_config(make())
-    integration.use(model)
-    integration.annotate(model)
     batch = batches(1)[0]
     if name == "clip":
         batch = {"input_ids": batch["input_ids"], "pixel_values": torch.randn(8, 3, 8, 8)}
     given = (lambda model, batch: model(**batch, return_loss=True).loss) if name == "clip" else loss
-    graph = piper.capture(model, batch, loss=given)
+    graph = capture(kind.from_config(make()), batch, given)
     assert {int(chunk.split(".")[1]) for chunk in graph.chunks if chunk.startswith("layer.")} == {0, 1, 2, 3}
 
 
