@@ -94,3 +94,40 @@ def test_propagation_ends_where_only_one_projection_is_named():
     expected = plain.train(model, BATCHES, 2, loss)
     ours = plain.train_piper(captured(model, "phi3"), schedule(parameters="*.down_proj.weight: 1"), BATCHES)
     plain.assert_equal(ours, expected, 1e-10)
+
+
+class Convolved(torch.nn.Module):
+    """Channels are convolved in groups, and scaled by a function of a number that all of them share."""
+
+    def __init__(self, groups, bias):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+        self.conv = torch.nn.Conv1d(16, 16, 3, padding=2, groups=groups, bias=bias)
+        self.scale = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        inner = self.conv(self.up(x).transpose(1, 2))[..., :x.shape[1]].transpose(1, 2)
+        return x + self.down(inner * torch.nn.functional.softplus(self.scale))
+
+
+def convolved(groups, bias):
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(*(Convolved(groups, bias) for _ in range(2))).double()
+    piper.annotate_modules(model, {"layer": ["0", "1"]})
+    batch = torch.randn(4, 6, 8, dtype=torch.float64), torch.randn(4, 6, 8, dtype=torch.float64)
+    error = lambda model, batch: torch.nn.functional.mse_loss(model(batch[0]), batch[1])
+    ours = lambda: plain.train_piper(piper.capture(model, batch, loss=error), schedule(parameters="*.down.weight: 1"), [batch] * 2)
+    return ours, plain.train(model, [batch] * 2, 2, error)
+
+
+@pytest.mark.parametrize("groups, bias", [(16, True), (8, False), (2, True)])
+def test_groups_of_channels_are_divided(groups, bias):
+    ours, expected = convolved(groups, bias)
+    plain.assert_equal(ours(), expected, 1e-10)
+
+
+def test_a_convolution_of_all_channels_is_refused():
+    ours, _ = convolved(1, True)
+    with pytest.raises(piper.Error) as refused:
+        ours()
+    assert refused.value.code == "E317" and "convolution" in str(refused.value)

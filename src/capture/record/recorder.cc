@@ -192,6 +192,7 @@ constexpr std::pair<const char*, const char*> put_in_later[] = {
     {"piper::add_to_each", ""},
     {"piper::add_sum_of_rows", ""},
     {"piper::lay_out", ""},
+    {"piper::local_slice", ""},
     {"piper::take_columns", ""},
     {"piper::take_columns_backward", ""},
     {"piper::take_rows", ""},

@@ -38,6 +38,7 @@ const Names insertions = {"index_add", "index_add_", "index_copy",      "index_c
                           "index_put", "index_put_", "_index_put_impl_"};
 const Names rows_of_parts = {"take_rows", "take_rows_backward"};
 const Names columns_of_parts = {"take_columns", "take_columns_backward"};
+const Names convolutions = {"convolution", "convolution_backward"};
 const Names parts_backward = {"select_backward", "slice_backward"};
 const Names joins = {"cat", "stack"};
 const Names factories = {"zeros",    "ones",     "full",      "empty",         "scalar_tensor",     "new_zeros",
@@ -118,10 +119,16 @@ class Rule {
     if (out_.empty()) return;
     if (views.contains(name)) {
       whole(in_[0], out_[0]);
-    } else if (factories.contains(name)) {
-      // uniform: labels are learned from use
+    } else if (factories.contains(name) || name == "local_slice") {
+      // labels are learned from use: factories are uniform, and any part can be taken of what is whole
     } else if (name == "expand") {
       broadcast(in_[0], out_[0]);
+    } else if (name == "repeat") {
+      repeat();
+    } else if (name == "constant_pad_nd") {
+      pad();
+    } else if (name == "flip") {
+      flip();
     } else if (permutations.contains(name)) {
       permute(name);
     } else if (products.contains(name)) {
@@ -146,6 +153,8 @@ class Rule {
       narrow(name);
     } else if (parts_backward.contains(name)) {
       put_part(name);
+    } else if (convolutions.contains(name) && std::get<int64_t>(argument("groups")) > 1) {
+      convolve();
     } else if (joins.contains(name)) {
       join(name);
     } else if (extremes.contains(name) && find_argument(graph_, call_, "dim")) {
@@ -230,6 +239,38 @@ class Rule {
       for (size_t i = 0; i < r; ++i) from[i] = normal(dims[i], r);
     }
     for (size_t i = 0; i < r; ++i) same(of(out_[0]).dims[i], of(in_[0]).dims[from[i]]);
+  }
+
+  /// A dimension that is repeated has the repetitions outside of what it had.
+  void repeat() {
+    const Ints& counts = std::get<Ints>(argument("repeats"));
+    const size_t more = rank(out_[0]) - rank(in_[0]);
+    for (size_t d = 0; d < rank(in_[0]); ++d) {
+      const int64_t count = counts[d + more];
+      if (labels_.tokens && count > 1) forbid(in_[0], d, "repeat of");  // they would no longer be in their order
+      Factors times = count > 1 ? Factors{{count}} : Factors{};
+      match({&of(out_[0]).dims[d + more]}, {&times, &of(in_[0]).dims[d]});
+      if (is_labelled(times)) forbid(out_[0], d + more, "repeat along");
+    }
+  }
+
+  /// From the last dimension on, how much is added before and behind.
+  void pad() {
+    const Ints& added = std::get<Ints>(argument("pad"));
+    for (size_t d = 0; d < rank(out_[0]); ++d) {
+      const size_t pair = 2 * (rank(out_[0]) - 1 - d);
+      if (pair >= added.size() || (added[pair] == 0 && added[pair + 1] == 0)) {
+        same(of(in_[0]).dims[d], of(out_[0]).dims[d]);
+      } else {
+        forbid(in_[0], d, "padding of");
+        forbid(out_[0], d, "padding of");
+      }
+    }
+  }
+
+  void flip() {
+    whole(in_[0], out_[0]);
+    for (const int64_t d : std::get<Ints>(argument("dims"))) forbid(in_[0], normal(d, rank(in_[0])), "flip along");
   }
 
   void product(const std::string& name) {
@@ -358,6 +399,29 @@ class Rule {
         }
         for (size_t d = 2; d < rank(id); ++d) forbid(id, d, "attention along");
       }
+  }
+
+  /// Groups of channels by themselves, in values [samples, channels, ...] and weights [channels, ...].
+  void convolve() {
+    const int64_t count = std::get<int64_t>(argument("groups"));
+    Factors groups = {{count}};
+    const auto apart = [&](const Argument& role, size_t channels) {
+      each_tensor(role, [&](TensorId id) {
+        const int64_t each = size(id, channels) / count;
+        Factors group = each > 1 ? Factors{{each, Mark::Plain}} : Factors{};
+        match({&of(id).dims[channels]}, {&groups, &group});
+        for (size_t d = 0; d < rank(id); ++d)
+          if (d != channels) forbid(id, d, "convolution along");
+      });
+    };
+    const bool forward = call_.results.size() == 1;
+    for (int round = 0; round < 2; ++round) {  // what one of them says, then to all
+      apart(argument("input"), 1);
+      apart(argument("weight"), 0);
+      if (forward) apart(argument("bias"), 0);
+      if (!forward) apart(argument("grad_output"), 1);
+      for (size_t i = 0; i < call_.results.size(); ++i) apart(call_.results[i], i == 0 ? 1 : 0);
+    }
   }
 
   /// Rows that indices name: every index by itself.
@@ -567,7 +631,17 @@ bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTenso
       "view", "_unsafe_view", "t",      "transpose", "permute",        "expand",         "unsqueeze", "squeeze",
       "sum",  "mul",          "div",    "neg",       "_to_copy",       "clone",          "detach",    "alias",
       "mm",   "bmm",          "select", "slice",     "slice_backward", "select_backward"};
-  static const Names linear_in_first = {"native_layer_norm_backward", "_fused_rms_norm_backward"};
+  static const Names linear_in_first = {"native_layer_norm_backward",
+                                        "_fused_rms_norm_backward",
+                                        "elu_backward",
+                                        "gelu_backward",
+                                        "hardswish_backward",
+                                        "leaky_relu_backward",
+                                        "sigmoid_backward",
+                                        "silu_backward",
+                                        "softplus_backward",
+                                        "tanh_backward",
+                                        "threshold_backward"};
   static const Names sums = {"add", "add_", "sub", "cat", "stack"};
   const std::string name = base_name(graph[call.op]);
   int partial = 0, all = 0;

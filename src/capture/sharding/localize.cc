@@ -64,6 +64,20 @@ Checked rewrite_parts(const OperatorGraph& graph, const BodyLabels& labels, cons
   return Ok{};
 }
 
+/// Of a convolution whose groups of channels are divided.
+void rewrite_groups(const OperatorGraph& graph, const BodyLabels& labels, const ShardCounts& shards, Call& call) {
+  const std::vector<std::string>& names = graph[call.op].arguments;
+  if (!base_name(graph[call.op]).starts_with("convolution")) return;
+  const TensorId weight = std::get<TensorId>(*find_argument(graph, call, "weight"));
+  if (!has(labels.tensors[weight.index()].dims[0], Mark::Sharded)) return;
+  const int64_t count = shards[kind_of(Mark::Sharded, shards)];
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == "groups") std::get<int64_t>(call.arguments[i]) /= count;
+    if (auto* sizes = std::get_if<Ints>(&call.arguments[i]); sizes && names[i] == "bias_sizes")
+      for (int64_t& size : *sizes) size /= count;
+  }
+}
+
 /// Sizes that the model wrote as arguments of a call become those of its result.
 Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, const ShardCounts& shards, Call& call) {
   const std::vector<std::string>& names = graph[call.op].arguments;
@@ -74,10 +88,11 @@ Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, cons
   if (!result.valid()) return Ok{};
   const std::vector<int64_t> sizes = local_sizes(labels.tensors[result.index()], {}),
                              local = local_sizes(labels.tensors[result.index()], shards);
+  const bool has_size = find_argument(graph, call, "size") != nullptr;  // strides of convolutions are something else
   for (size_t i = 0; i < names.size(); ++i) {
     auto* numbers = std::get_if<Ints>(&call.arguments[i]);
     if (!numbers) continue;
-    if (names[i] == "stride" && local != sizes) {
+    if (names[i] == "stride" && has_size && local != sizes) {
       const bool makes = base_name(graph[call.op]).ends_with("empty_strided");
       if (!makes || *numbers != strides_like(sizes, *numbers))
         return cannot(graph, call, "strides are written as numbers");
@@ -230,6 +245,7 @@ Result<ChunkIr> localize(const ChunkIr& body, const OperatorGraph& graph, const 
   }
   for (Call& call : local.calls) {
     PIPER_CHECK(rewrite_sizes(graph, labels, shards, call));
+    rewrite_groups(graph, labels, shards, call);
     for (Argument& argument : call.arguments)
       if (auto* start = std::get_if<PartStart>(&argument)) start->size /= shards[kind_of(Mark::Sharded, shards)];
   }

@@ -16,6 +16,9 @@ bool is_none(const Argument& argument) {
   const auto* tensor = std::get_if<TensorId>(&argument);
   return std::holds_alternative<None>(argument) || (tensor && !tensor->valid());
 }
+bool is_range(const std::string& op) {
+  return op == "aten::arange" || op == "aten::arange.start" || op == "aten::arange.start_step";
+}
 bool is_one(const Argument& argument) {
   const auto* whole = std::get_if<int64_t>(&argument);
   const auto* number = std::get_if<double>(&argument);
@@ -73,6 +76,7 @@ class Parter {
     if (name == "aten::_log_softmax_backward_data" && is_sharded(result(), along())) return log_softmax_backward();
     if (name == "aten::nll_loss_forward" && is_sharded(tensor("self"), 1)) return pick_losses();
     if (name == "aten::nll_loss_backward" && is_sharded(result(), 1)) return pick_losses_backward();
+    if (is_range(name) && is_sharded(result(), 0)) return slice_range();
     if (name == "aten::mean.dim" && averages_parts()) return sum_and_count();
     if ((name == "aten::addmm" || name == "aten::baddbmm") && !from_->backward && is_one(argument("beta")) &&
         is_one(argument("alpha")) && sums_over(out_.graph, out_.labels, *from_, result(), Mark::Sharded))
@@ -237,6 +241,19 @@ class Parter {
     return last();
   }
 
+  // ---- numbers that depend on the position
+
+  ///   before:  r = arange(n)        after:  w = arange(n); r = local_slice(w, first)
+  CallId slice_range() {
+    const std::vector<int64_t> sizes = out_.graph[result()].layout.sizes;
+    const TensorId all = make(sizes, result());
+    Call range = *from_;
+    range.results = {all};
+    calls().push_back(std::move(range));
+    emit("piper::local_slice", {all, sizes, PartStart{sizes[0]}}, result());
+    return last();
+  }
+
   // ---- a mean
 
   std::vector<size_t> averaged() const {
@@ -299,7 +316,7 @@ bool can_be_parted(const OperatorGraph& graph, const BodyLabels& labels, const C
   };
   if (name == "aten::embedding") return is_false("scale_grad_by_freq") && is_false("sparse");
   if (name == "aten::embedding_dense_backward") return is_false("scale_grad_by_freq");
-  if (name == "aten::_log_softmax") return true;
+  if (name == "aten::_log_softmax" || is_range(name)) return true;
   if (name == "aten::nll_loss_forward" || name == "aten::nll_loss_backward") return where.dim == 1 && is_loss(call);
   if (name == "aten::_log_softmax_backward_data") {  // of a loss: the sums of its rows need no other parts
     const CallId producer = graph[std::get<TensorId>(*find_argument(graph, call, "grad_output"))].producer;

@@ -2,7 +2,8 @@
 //
 // Some operators mix what would lie on different devices, but can be written as several that do not, with a sum or a
 // maximum between them: the rows of a table that indices name, a softmax and its loss over the vocabulary, a bias
-// inside a product, a mean. They stay as they are where their dimension is not sharded.
+// inside a product, a mean; or give all of it, of which a part is taken: numbers by position. They stay as they are
+// where their dimension is not sharded.
 #pragma once
 
 #include <map>

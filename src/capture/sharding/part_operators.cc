@@ -46,6 +46,10 @@ at::Tensor take_columns_backward(const at::Tensor& gradient, const at::Tensor& i
   return zeros.scatter_(1, part.or_else(0).unsqueeze(1), gradient.masked_fill(part.elsewhere, 0).unsqueeze(1));
 }
 
+at::Tensor local_slice(const at::Tensor& all, at::IntArrayRef size, int64_t first) {
+  return all.narrow(0, first, size[0]).clone();
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(piper, m) {
@@ -53,12 +57,14 @@ TORCH_LIBRARY_FRAGMENT(piper, m) {
   m.def("take_rows_backward(Tensor gradient, Tensor indices, int[] size, int padding, int first) -> Tensor");
   m.def("take_columns(Tensor scores, Tensor indices, int ignored, int first) -> Tensor");
   m.def("take_columns_backward(Tensor gradient, Tensor indices, int[] size, int first) -> Tensor");
+  m.def("local_slice(Tensor all, int[] size, int first) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(piper, CompositeExplicitAutograd, m) {
   m.impl("take_rows", take_rows);
   m.impl("take_rows_backward", take_rows_backward);
   m.impl("take_columns", take_columns);
   m.impl("take_columns_backward", take_columns_backward);
+  m.impl("local_slice", local_slice);
 }
 TORCH_LIBRARY_IMPL(piper, Meta, m) {
   m.impl("take_rows", [](const at::Tensor& table, const at::Tensor& indices, int64_t) {
@@ -74,6 +80,8 @@ TORCH_LIBRARY_IMPL(piper, Meta, m) {
   m.impl("take_columns_backward", [](const at::Tensor& gradient, const at::Tensor&, at::IntArrayRef size, int64_t) {
     return at::empty(size, gradient.options());
   });
+  m.impl("local_slice",
+         [](const at::Tensor& all, at::IntArrayRef size, int64_t) { return at::empty(size, all.options()); });
 }
 
 void provide_part_operators() {}
