@@ -334,6 +334,7 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     CapturedSlice& slice = recorded[s];
     std::vector<Diagnostic> unshardable;
     PIPER_CHECK(label_regions(slice, unshardable));
+    const bool alike = s == 0 || unshardable.size() == out.unshardable_.size();
     if (s == 0) out.unshardable_ = std::move(unshardable);
     const bool measured = options.measure_operators && s < exact;
     if (measured) PIPER_CHECK(check_results_without_elements(slice.operators, *slice.table, *out.tried_));
@@ -341,7 +342,7 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     formed.push_back(form_of(slice, amounts));
     slice.base = formed.back().base;
     slices.push_back(std::move(slice));
-    if (formed[s].form == formed[0].form) continue;
+    if (alike && formed[s].form == formed[0].form) continue;
     if (s < exact)
       return error(ErrorCode::E607, {},
                    fmt::format("with {} samples the model has other chunks or values than with {}", sizes[s], sizes[0]))

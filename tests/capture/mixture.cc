@@ -284,7 +284,7 @@ std::map<std::string, Body> make_refused() {
   out["expert_weight_outside"].outside = [](Model& m, Tensor y, Tensor) { return y + m.w1.pow(2).mean(); };
   out["in_place_on_input"] =
       simple([](Model&, Tensor x) { return x.mul_(0.5); }, "enters the region; it must be [8, capacity, ...]");
-  out["one_slot"] = simple([](Model&, Tensor x) { return x; }, "[8, 1, 6] enters the region");
+  out["one_slot"] = simple([](Model&, Tensor x) { return x; }, "[8, 1, 6] has one slot for each expert");
   out["one_slot"].tokens = 3;
   return out;
 }

@@ -282,3 +282,17 @@ def test_capacity_factor_drops_tokens():
     dropless = plain.train_piper(captured("qwen3-moe", torch.float32), schedules.ONE, batches(1))
     dropping = plain.train_piper(graph, schedules.ONE, batches(1))
     assert dropless[0] != dropping[0]
+
+
+def test_experts_with_one_slot_are_refused_with_the_way_out():
+    """Two microbatches of 32 tokens each, or one of 64."""
+    model = build("qwen3-moe", torch.float64)
+    integration.use(model, capacity_factor=0.05)
+    integration.annotate(model)
+    graph = piper.capture(model, batches(1)[0], loss=loss)
+    schedule = lambda parts: (piper.Schedule().mesh(dp=2).split(parts).place({}, mesh={}).replicate({}, along="dp")
+                              .shard({"experts": "*"}, along="dp"))
+    with pytest.raises(piper.ScheduleError) as caught:
+        piper.compile(graph, schedule(2))
+    assert caught.value.code == "E308" and "one slot" in str(caught.value) and "fewer parts of `split`" in caught.value.help[0]
+    plain.assert_equal(plain.train_piper(graph, schedule(1), batches(2)), plain.train(model, batches(2), 2, loss), 1e-5)

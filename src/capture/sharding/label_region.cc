@@ -94,7 +94,8 @@ class Labeler {
     return error(region_.tp ? ErrorCode::E317 : ErrorCode::E308, {}, message + what).help(std::move(help));
   }
   static std::string tp_help() {
-    return "name other dimensions in parameters=, or leave this region out of the filter";
+    return "name only what can be sharded, such as parameters=\"*.down_proj.weight: 1\", or leave this region out of "
+           "the filter";
   }
   static std::string batched_help() {
     return "devices hold some of the experts each, and slots of all slices: compute all experts at once, slot by slot, "
@@ -148,10 +149,16 @@ class Labeler {
           return refuse(site, nullptr,
                         fmt::format("a value [{}] enters the region; it must be {}", fmt::join(sizes, ", "), expected),
                         "compute it inside, or pass it in that shape");
-        if (sizes[0] == 1 || sizes[1] == 1)
-          return refuse(site, nullptr, fmt::format("a value [{}] enters the region", fmt::join(sizes, ", ")),
-                        "with one expert or one slot the dimension cannot be told from one that is broadcast; use at "
-                        "least two");
+        if (sizes[0] == 1)
+          return refuse(site, nullptr, fmt::format("a value [{}] has one expert", fmt::join(sizes, ", ")),
+                        "there is nothing to divide: annotate the region without a number of experts");
+        if (sizes[1] == 1)
+          return refuse(site, nullptr,
+                        fmt::format("a value [{}] has one slot for each expert, which cannot be told from a dimension "
+                                    "that is broadcast",
+                                    fmt::join(sizes, ", ")),
+                        "let slices have more tokens, by fewer parts of `split` or a larger batch, or experts a larger "
+                        "capacity");
         TensorLabels& labels = site.labels.tensors[use.inside.index()];
         for (size_t d = 0; d < sizes.size(); ++d)
           for (Factor& factor : labels.dims[d])

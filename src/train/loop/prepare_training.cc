@@ -102,7 +102,11 @@ Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedu
   capturing.tensor_parallel = [&](const auto& parts) { return tensor_parallel(model, schedule, parts); };
   capturing.samples = {std::min<int64_t>(model.step.batch, 2)};
   capturing.measure_operators = false;
-  return capture(model.meta, capturing);
+  auto few = capture(model.meta, capturing);
+  if (!few || few->unshardable().empty()) return few;
+  capturing.samples = {model.step.batch};  // where experts have several slots
+  auto all = capture(model.meta, capturing);
+  return all && all->unshardable().size() < few->unshardable().size() ? std::move(all) : std::move(few);
 }
 
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
