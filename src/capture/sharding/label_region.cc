@@ -8,6 +8,8 @@
 
 #include "base/invariant.h"
 #include "capture/program/draws.h"
+#include "capture/sharding/operator_rules.h"
+#include "capture/sharding/partial_sums.h"
 
 namespace piper {
 namespace {

@@ -1,86 +1,16 @@
 #include "capture/sharding/label_rules.h"
 
-#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <set>
-#include <string_view>
 
 #include "base/invariant.h"
+#include "capture/sharding/operator_rules.h"
 
 namespace piper {
 namespace {
-
-using Names = std::set<std::string_view>;
-
-const Names views = {"view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "flatten"};
-const Names permutations = {"t", "transpose", "permute"};
-const Names products = {"mm", "bmm", "addmm", "baddbmm"};
-const Names reductions = {"mean", "amax", "amin"};
-const Names along_one = {
-    "_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "_safe_softmax", "cumsum",
-    "sort",     "topk"};
-const Names norms = {"native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"};
-const Names parts = {"select", "slice", "split", "split_with_sizes", "unbind"};
-const Names attentions = {
-    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
-    "_scaled_dot_product_flash_attention",         "_scaled_dot_product_flash_attention_backward",
-    "_scaled_dot_product_cudnn_attention",         "_scaled_dot_product_cudnn_attention_backward"};
-const Names embeddings = {"embedding", "embedding_dense_backward"};
-const Names losses = {"nll_loss_forward", "nll_loss_backward"};
-const Names extremes = {"max", "min"};
-/// Along one dimension by indices that lie in the others as the rest does; and by indices instead of dimensions.
-const Names gathers = {"gather", "scatter", "scatter_", "scatter_add", "scatter_add_"};
-const Names selections = {"index_select", "index"};
-const Names insertions = {"index_add", "index_add_", "index_copy",      "index_copy_",
-                          "index_put", "index_put_", "_index_put_impl_"};
-const Names rows_of_parts = {"take_rows", "take_rows_backward"};
-const Names columns_of_parts = {"take_columns", "take_columns_backward"};
-const Names convolutions = {"convolution", "convolution_backward"};
-const Names parts_backward = {"select_backward", "slice_backward"};
-const Names joins = {"cat", "stack"};
-const Names factories = {"zeros",    "ones",     "full",      "empty",         "scalar_tensor",     "new_zeros",
-                         "new_ones", "new_full", "new_empty", "empty_strided", "new_empty_strided", "rand",
-                         "randn",    "randint"};
-/// Pointwise, though libtorch does not say so.
-const Names pointwise = {"alias",
-                         "bernoulli",
-                         "bernoulli_",
-                         "clone",
-                         "copy_",
-                         "_to_copy",
-                         "detach",
-                         "elu_backward",
-                         "empty_like",
-                         "exponential_",
-                         "fill_",
-                         "full_like",
-                         "gelu_backward",
-                         "hardswish_backward",
-                         "leaky_relu_backward",
-                         "lift_fresh",
-                         "masked_fill",
-                         "masked_fill_",
-                         "native_dropout",
-                         "native_dropout_backward",
-                         "normal_",
-                         "ones_like",
-                         "pow",
-                         "rand_like",
-                         "randint_like",
-                         "randn_like",
-                         "sigmoid_backward",
-                         "silu_backward",
-                         "softplus_backward",
-                         "tanh_backward",
-                         "threshold_backward",
-                         "to",
-                         "uniform_",
-                         "where",
-                         "zero_",
-                         "zeros_like"};
 
 struct RuleResult {
   bool learned = false;
@@ -115,63 +45,72 @@ class Rule {
   }
 
   void follow() {
-    const std::string name = base_name(graph_[call_.op]);
     if (out_.empty()) return;
-    if (views.contains(name)) {
-      whole(in_[0], out_[0]);
-    } else if (factories.contains(name) || name == "local_slice") {
-      // labels are learned from use: factories are uniform, and any part can be taken of what is whole
-    } else if (name == "expand") {
-      broadcast(in_[0], out_[0]);
-    } else if (name == "repeat") {
-      repeat();
-    } else if (name == "constant_pad_nd") {
-      pad();
-    } else if (name == "flip") {
-      flip();
-    } else if (permutations.contains(name)) {
-      permute(name);
-    } else if (products.contains(name)) {
-      product(name);
-    } else if (name == "sum" || reductions.contains(name)) {
-      reduce(name);
-    } else if (along_one.contains(name)) {
-      along(name);
-    } else if (norms.contains(name)) {
-      normalise();
-    } else if (attentions.contains(name)) {
-      attend();
-    } else if (embeddings.contains(name)) {
-      embed(name == "embedding");
-    } else if (losses.contains(name)) {
-      pick(name == "nll_loss_forward");
-    } else if (rows_of_parts.contains(name)) {
-      take_rows(name == "take_rows");
-    } else if (columns_of_parts.contains(name)) {
-      for (const TensorId id : {in_[0], in_[1]}) same(of(id).dims[0], of(out_[0]).dims[0]);
-    } else if (parts.contains(name)) {
-      narrow(name);
-    } else if (parts_backward.contains(name)) {
-      put_part(name);
-    } else if (convolutions.contains(name) && std::get<int64_t>(argument("groups")) > 1) {
-      convolve();
-    } else if (joins.contains(name)) {
-      join(name);
-    } else if (extremes.contains(name) && find_argument(graph_, call_, "dim")) {
-      take_extreme(name);
-    } else if (labels_.tp && !labels_.tokens && gathers.contains(name)) {
-      gather(name);
-    } else if (labels_.tp && !labels_.tokens && selections.contains(name)) {
-      pick_out(name, in_[0], out_[0]);
-    } else if (labels_.tp && !labels_.tokens && insertions.contains(name)) {
-      for (const TensorId out : out_) whole(in_[0], out);
-      pick_out(name, in_[0], in_.back());
-    } else if (graph_[call_.op].pointwise || pointwise.contains(name)) {
-      for (const TensorId out : out_)
-        for (const TensorId in : in_) broadcast(in, out);
-    } else {
-      refuse_labels(name);
+    const Operator& op = graph_[call_.op];
+    const std::string name = base_name(op);
+    const bool by_blocks = labels_.tp && !labels_.tokens;  // tokens stay in their order
+    switch (rule_of(op).dims) {
+      case DimRule::Unknown:
+        return refuse_labels(name);
+      case DimRule::Pointwise:
+        return pointwise();
+      case DimRule::View:
+        return whole(in_[0], out_[0]);
+      case DimRule::Factory:
+        return;
+      case DimRule::Expand:
+        return broadcast(in_[0], out_[0]);
+      case DimRule::Permute:
+        return permute(name);
+      case DimRule::Repeat:
+        return repeat();
+      case DimRule::Pad:
+        return pad();
+      case DimRule::Flip:
+        return flip();
+      case DimRule::Product:
+        return product(name);
+      case DimRule::Convolution:
+        return std::get<int64_t>(argument("groups")) > 1 ? convolve() : refuse_labels(name);
+      case DimRule::Reduction:
+        return reduce(name);
+      case DimRule::Extreme:
+        if (find_argument(graph_, call_, "dim")) return take_extreme(name);
+        return op.pointwise ? pointwise() : refuse_labels(name);
+      case DimRule::AlongOne:
+        return along(name);
+      case DimRule::Norm:
+        return normalise();
+      case DimRule::Attention:
+        return attend();
+      case DimRule::Embedding:
+        return embed(name == "embedding");
+      case DimRule::Loss:
+        return pick(name == "nll_loss_forward");
+      case DimRule::TakeRows:
+        return take_rows(name == "take_rows");
+      case DimRule::TakeColumns:
+        for (const TensorId id : {in_[0], in_[1]}) same(of(id).dims[0], of(out_[0]).dims[0]);
+        return;
+      case DimRule::Part:
+        return narrow(name);
+      case DimRule::PartBackward:
+        return put_part(name);
+      case DimRule::Join:
+        return join(name);
+      case DimRule::Gather:
+        return by_blocks ? gather(name) : refuse_labels(name);
+      case DimRule::Selection:
+        return by_blocks ? pick_out(name, in_[0], out_[0]) : refuse_labels(name);
+      case DimRule::Insertion:
+        if (!by_blocks) return refuse_labels(name);
+        for (const TensorId out : out_) whole(in_[0], out);
+        return pick_out(name, in_[0], in_.back());
     }
+  }
+  void pointwise() {
+    for (const TensorId out : out_)
+      for (const TensorId in : in_) broadcast(in, out);
   }
 
   TensorLabels& of(TensorId id) { return labels_.tensors[id.index()]; }
@@ -573,19 +512,7 @@ class Rule {
   RuleResult result_;
 };
 
-int count_marks(const TensorLabels& labels, Mark mark) {
-  int count = 0;
-  for (const Factors& dim : labels.dims)
-    count += static_cast<int>(std::count_if(dim.begin(), dim.end(), [&](const Factor& f) { return f.mark == mark; }));
-  return count;
-}
-
 }  // namespace
-
-std::string base_name(const Operator& op) {
-  const std::string name = op.name.substr(op.name.find("::") + 2);
-  return name.substr(0, name.find('.'));
-}
 
 LabelSweep sweep_rules(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors,
                        const std::vector<const Call*>& calls, BodyLabels& labels) {
@@ -602,74 +529,6 @@ LabelSweep sweep_rules(const OperatorGraph& graph, const std::vector<GraphTensor
   for (const Call* call : calls) run(call);
   for (auto call = calls.rbegin(); call != calls.rend(); ++call) run(*call);
   return out;
-}
-
-bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, TensorId result, Mark mark) {
-  const std::string name = base_name(graph[call.op]);
-  if (products.contains(name)) {
-    const size_t left = name == "mm" || name == "bmm" ? 0 : 1;
-    return has(labels.tensors[std::get<TensorId>(call.arguments[left]).index()].dims.back(), mark);
-  }
-  if (name != "sum" && name != "amax" && name != "embedding_dense_backward" && name != "take_rows" &&
-      name != "take_columns" && !norms.contains(name) && !attentions.contains(name))
-    return false;
-  TensorId first;
-  each_tensor(call.arguments, [&](TensorId id) {
-    if (!first.valid()) first = id;
-  });
-  if (attentions.contains(name)) first = std::get<TensorId>(*find_argument(graph, call, "query"));
-  return count_marks(labels.tensors[first.index()], mark) > count_marks(labels.tensors[result.index()], mark);
-}
-
-bool is_maximum(const OperatorGraph& graph, const Call& call) {
-  return base_name(graph[call.op]) == "amax";
-}
-
-bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors, const BodyLabels& labels,
-                        const Call& call) {
-  static const Names linear = {
-      "view", "_unsafe_view", "t",      "transpose", "permute",        "expand",         "unsqueeze", "squeeze",
-      "sum",  "mul",          "div",    "neg",       "_to_copy",       "clone",          "detach",    "alias",
-      "mm",   "bmm",          "select", "slice",     "slice_backward", "select_backward"};
-  static const Names linear_in_first = {"native_layer_norm_backward",
-                                        "_fused_rms_norm_backward",
-                                        "elu_backward",
-                                        "gelu_backward",
-                                        "hardswish_backward",
-                                        "leaky_relu_backward",
-                                        "sigmoid_backward",
-                                        "silu_backward",
-                                        "softplus_backward",
-                                        "tanh_backward",
-                                        "threshold_backward"};
-  static const Names sums = {"add", "add_", "sub", "cat", "stack"};
-  const std::string name = base_name(graph[call.op]);
-  int partial = 0, all = 0;
-  bool sharded = false;
-  const auto look = [&](TensorId id) { sharded = sharded || has(labels.tensors[id.index()], Mark::Sharded); };
-  each_tensor(call.arguments, look);
-  each_tensor(call.results, look);
-  bool maxima = false;
-  each_tensor(call.arguments, [&](TensorId id) {
-    ++all;
-    partial += labels.tensors[id.index()].sums_divided;
-    maxima = maxima || labels.tensors[id.index()].are_maxima;
-  });
-  if (name == "add_" && tensors[std::get<TensorId>(call.arguments[0]).index()].kind == TensorKind::Buffer)
-    return true;                        // gradients add up
-  if (sharded || maxima) return false;  // a part of a sum times a part of another tensor is nothing that adds up
-  const auto ends_with = [&](std::string_view overload) { return graph[call.op].name.ends_with(overload); };
-  if (sums.contains(name)) return partial == all && !ends_with(".Scalar");  // every part would get the number
-  if (linear_in_first.contains(name))
-    return partial == 1 && labels.tensors[std::get<TensorId>(call.arguments[0]).index()].sums_divided;
-  if (!linear.contains(name) || partial != 1 || ends_with("_mode")) return false;  // division that rounds
-  if (name == "_to_copy") {
-    const TensorId result = std::get<TensorId>(call.results[0]);
-    return c10::isFloatingType(static_cast<c10::ScalarType>(tensors[result.index()].layout.element));
-  }
-  if (name != "div") return true;
-  const auto* divisor = std::get_if<TensorId>(&call.arguments[1]);
-  return !divisor || !divisor->valid() || !labels.tensors[divisor->index()].sums_divided;
 }
 
 }  // namespace piper

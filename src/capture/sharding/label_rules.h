@@ -1,4 +1,4 @@
-// What operators say about the dimensions of their arguments and results, by classes of operators.
+// What operators say about the dimensions of their arguments and results; operator_rules.h has the table.
 #pragma once
 
 #include <optional>
@@ -44,18 +44,5 @@ struct LabelSweep {
 /// one to the sum over all tensors, which is at least 0 and at most that of `most_knowledge`.
 LabelSweep sweep_rules(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors,
                        const std::vector<const Call*>& calls, BodyLabels& labels);
-
-/// Whether the call adds up (or takes the greatest) over a dimension with this mark that the result does not have.
-bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, TensorId result, Mark mark);
-
-/// Whether what it takes over a dimension is the greatest, not the sum.
-bool is_maximum(const OperatorGraph& graph, const Call& call);
-
-/// Whether the operator is linear in the one (or in all) of its arguments that are partial sums.
-bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors, const BodyLabels& labels,
-                        const Call& call);
-
-/// `aten::add_.Tensor` -> add_
-std::string base_name(const Operator& op);
 
 }  // namespace piper

@@ -11,6 +11,7 @@
 #include "base/invariant.h"
 #include "capture/program/draws.h"
 #include "capture/record/shape_rules.h"
+#include "capture/sharding/operator_rules.h"
 
 namespace piper {
 namespace {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/invariant.h"
+#include "capture/sharding/operator_rules.h"
 
 namespace piper {
 namespace {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "capture/chunk/chunk_calls.h"
+#include "capture/sharding/operator_rules.h"
 
 namespace piper {
 namespace {

@@ -10,7 +10,9 @@
 #include "base/match_pattern.h"
 #include "base/suggest.h"
 #include "capture/chunk/chunk_calls.h"
+#include "capture/sharding/operator_rules.h"
 #include "capture/sharding/part_calls.h"
+#include "capture/sharding/partial_sums.h"
 
 namespace piper {
 namespace {
@@ -120,12 +122,9 @@ class RegionMarker {
   /// Parts of sums stay such through views, and where only parts are added; everything else waits for the whole. In
   /// backward of a region all that is linear keeps them, so that gradients of whole parameters are summed once.
   void follow_sums(CallId id) {
-    static const std::set<std::string_view> carrying = {"view",    "_unsafe_view", "t",       "transpose", "permute",
-                                                        "reshape", "unsqueeze",    "squeeze", "alias",     "detach",
-                                                        "clone",   "_to_copy",     "add",     "add_",      "sum"};
     const Call& call = graph_[id];
     const bool in_region = call.backward && call.forward.valid() && is_region(graph_[call.forward].segment);
-    const bool carries = has_partial(call) && (in_region || carrying.contains(base_name(graph_[call.op]))) &&
+    const bool carries = has_partial(call) && (in_region || rule_of(graph_[call.op]).anywhere) &&
                          keeps_partial_sums(graph_, graph_.tensors, labels_, call);
     carries_[id.index()] = carries;
     inside_[id.index()] = carries || touches_sharded(call) || belong_inside_.contains(id);
