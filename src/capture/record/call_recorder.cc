@@ -1,6 +1,5 @@
 #include "capture/record/call_recorder.h"
 
-#include <ATen/SequenceNumber.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_conj_physical.h>
 #include <ATen/ops/_neg_view.h>
@@ -16,25 +15,13 @@
 #include "capture/record/recorder.h"
 #include "capture/record/rewritten_calls.h"
 #include "capture/record/running_statistics.h"
+#include "capture/record/stack_tensors.h"
 
 namespace piper {
 namespace {
 
 using c10::IValue;
 using torch::jit::Stack;
-
-template <class F>
-void each_tensor_of(const IValue& value, F f) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) f(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector())
-      if (tensor.defined()) f(tensor);
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
-      if (tensor && tensor->defined()) f(*tensor);
-  }
-}
 
 /// A tensor with numbers would be changed for good, while everything else is fake.
 bool changes_numbers(const std::vector<char>& writes, const Stack& stack, size_t base) {
@@ -66,17 +53,6 @@ void mend_shapes(const c10::OperatorHandle& op, Stack& stack) {
   if (computed == at::kDouble) stack.back() = stack.back().toTensor().to(computed);
 }
 
-/// `transpose_` changes no number: it is recorded as `transpose`. None: there is no such.
-std::optional<c10::OperatorHandle> view_of_in_place(const c10::OperatorHandle& op) {
-  if (!op.hasTag(at::Tag::inplace_view)) return {};
-  const std::string& name = op.operator_name().name;
-  for (const char* overload : {op.operator_name().overload_name.c_str(), "int", "dim"})
-    if (const auto found = c10::Dispatcher::singleton().findSchema({name.substr(0, name.size() - 1), overload});
-        found && found->schema().arguments().size() == op.schema().arguments().size())
-      return found;
-  return {};
-}
-
 /// While it lives, calls belong to one that is being recorded.
 struct Running {
   explicit Running(bool& set) : flag(set) { flag = true; }
@@ -88,21 +64,9 @@ struct Running {
 
 }  // namespace
 
-Recorder::Recorder(c10::Device device, c10::DeviceType target) : tensors_(graph), device_(device) {
+Recorder::Recorder(c10::Device device, c10::DeviceType target)
+    : position_(graph), operators_(graph, table, device), bounds_(graph), tensors_(graph), device_(device) {
   table.target = target;
-  begin_segment(ScopeId());
-}
-
-void Recorder::enter(std::string_view name, const ScopeAttributes& attributes) {
-  const int index = instances_[{scope_.value, std::string(name)}]++;
-  graph.scopes.push_back({scope_, std::string(name), index, attributes});
-  scope_ = ScopeId(graph.scopes.size() - 1);
-  begin_segment(scope_);
-}
-
-void Recorder::leave() {
-  scope_ = graph[scope_].parent;
-  begin_segment(scope_);
 }
 
 TensorId Recorder::add_external(const at::Tensor& tensor, TensorKind kind, std::string name) {
@@ -114,23 +78,6 @@ TensorId Recorder::add_external(const at::Tensor& tensor, TensorKind kind, std::
 void Recorder::add_original(const at::Tensor& tensor, std::string name) {
   if (tensor.has_storage() && tensor.numel() > 0)
     originals_.emplace(tensor.storage().unsafeGetStorageImpl(), std::move(name));
-}
-
-void Recorder::start_backward() {
-  backward_ = true;
-  backward_segment_ = graph.calls.empty() ? 0 : graph.calls.back().segment;  // where the loss was computed
-}
-
-void Recorder::enter_node(int64_t sequence) {
-  in_node_ = true;
-  const auto after = std::upper_bound(first_sequence_.begin(), first_sequence_.end(), static_cast<uint64_t>(sequence));
-  backward_segment_ = std::max<int>(0, static_cast<int>(after - first_sequence_.begin()) - 1);
-  // a node is made just before the call that it belongs to
-  const auto made = std::upper_bound(call_sequence_.begin(), call_sequence_.end(), static_cast<uint64_t>(sequence));
-  forward_call_ =
-      call_sequence_.empty()
-          ? CallId()
-          : CallId(std::min<size_t>(static_cast<size_t>(made - call_sequence_.begin()), call_sequence_.size() - 1));
 }
 
 TensorId Recorder::lookup(const at::Tensor& tensor) {
@@ -173,7 +120,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   failed_at_.clear();                                                     // the model goes on
   if (rewrite_dropout(op, stack)) return;
   if (device_.is_cuda()) complete_gpu_call(op, stack);
-  const OperatorFacts& facts = facts_of(op);
+  const OperatorFacts& facts = operators_.facts(op);
   if (facts.decomposes) return op.redispatchBoxed(keys & below_capture, &stack);
   const size_t count = op.schema().arguments().size(), base = stack.size() - count;
   if (has_traced(stack, base) && rewrite_call(op, stack)) return;
@@ -198,7 +145,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
 }
 
 OperatorId Recorder::intern(const char* name, const char* overload) {
-  return facts_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)).id;
+  return operators_.facts(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)).id;
 }
 
 void Recorder::note_failure() {
@@ -211,54 +158,7 @@ void Recorder::refuse(Diagnostic problem) {
 }
 
 std::string Recorder::where() const {
-  if (!failed_at_.empty()) return failed_at_;
-  const int segment = backward_ ? backward_segment_ : static_cast<int>(graph.segments.size()) - 1;
-  const ScopeId scope = graph.segments[static_cast<size_t>(segment)].scope;
-  return fmt::format("{}, {}", scope_name(graph, scope), backward_ ? "backward" : "forward");
-}
-
-void Recorder::begin_segment(ScopeId scope) {
-  graph.segments.push_back({scope});
-  first_sequence_.push_back(at::sequence_number::peek());
-}
-
-const Recorder::OperatorFacts& Recorder::facts_of(const c10::OperatorHandle& op) {
-  const auto [found, fresh] = facts_.try_emplace(&op.schema());
-  OperatorFacts& facts = found->second;
-  if (!fresh) return facts;
-  Operator described;
-  described.name = full_name(op);
-  described.pointwise = op.hasTag(at::Tag::pointwise);
-  described.random = op.hasTag(at::Tag::nondeterministic_seeded);
-  const auto& arguments = op.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    described.arguments.push_back(arguments[i].name());
-    if (arguments[i].name() == "device") facts.device = static_cast<int>(i);
-    const auto* alias = arguments[i].alias_info();
-    const bool silently = changes_silently(described.name, arguments[i].name());
-    facts.writes.push_back((alias && alias->isWrite()) || silently);
-    if (silently) facts.training = op.schema().argumentIndexWithName("training").value_or(-1);
-  }
-  if (!is_fake()) facts.rule = shape_rule(described.name, table.target);
-  facts.decomposes = !facts.rule && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-                     !op.hasKernelForDispatchKey(c10::DispatchKey::Meta) && !runs_as_one(op);
-  const auto& returns = op.schema().returns();
-  facts.view = !returns.empty() && std::all_of(returns.begin(), returns.end(), [](const c10::Argument& result) {
-    return result.alias_info() && !result.alias_info()->isWrite();
-  });
-  facts.data_dependent = op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);
-  facts.id = OperatorId(graph.operators.size());
-  graph.operators.push_back(std::move(described));
-  table.operators.push_back(op);
-  if (const auto view = view_of_in_place(op)) {
-    const OperatorId shows_as = facts_of(*view).id;
-    facts_.at(&op.schema()).shows_as = shows_as;
-  }
-  return facts_.at(&op.schema());
-}
-
-bool Recorder::runs_as_one(const c10::OperatorHandle& op) const {
-  return is_fake() && op.hasKernelForDispatchKey(device_.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
+  return failed_at_.empty() ? position_.describe() : failed_at_;
 }
 
 bool Recorder::is_traced(const at::Tensor& tensor) const {
@@ -288,7 +188,7 @@ Call Recorder::describe(const c10::OperatorHandle& op, const OperatorFacts& fact
   const size_t count = stack.size() - base;
   call.arguments.reserve(count);
   for (size_t i = 0; i < count; ++i) call.arguments.push_back(to_argument(stack[base + i]));
-  tag(call);
+  position_.tag(call);
   forget_unread_statistics(graph, call);
   const bool writes = facts.training < 0 || std::get<bool>(call.arguments[static_cast<size_t>(facts.training)]);
   for (size_t i = 0; i < count; ++i)
@@ -318,25 +218,10 @@ bool Recorder::answered_by_identity(const c10::OperatorHandle& op, Stack& stack,
 
 bool Recorder::answered_by_bounds(const c10::OperatorHandle& op, Stack& stack, size_t base) {
   if (op.operator_name().name != "aten::_local_scalar_dense") return false;
-  if (!never_true_.contains(graph[lookup(stack[base].toTensor())].storage)) return false;
+  if (!bounds_.is_never_true(graph[lookup(stack[base].toTensor())].storage)) return false;
   stack.resize(base);
   stack.emplace_back(false);
   return true;
-}
-
-void Recorder::note_bounds(const Call& call) {
-  for (const StorageId storage : call.writes) {
-    uniform_.erase(storage);
-    never_true_.erase(storage);
-  }
-  const std::string& name = graph[call.op].name;
-  if (name == "aten::rand" || name == "aten::rand.generator")
-    return each_tensor(call.results, [&](TensorId id) { uniform_.insert(graph[id].storage); });
-  if (name != "aten::lt.Scalar" || !uniform_.contains(graph[std::get<TensorId>(call.arguments[0])].storage)) return;
-  const auto* whole = std::get_if<int64_t>(&call.arguments[1]);
-  const auto* number = std::get_if<double>(&call.arguments[1]);
-  if ((whole && *whole <= 0) || (number && *number <= 0))
-    each_tensor(call.results, [&](TensorId id) { never_true_.insert(graph[id].storage); });
 }
 
 Argument Recorder::to_argument(const IValue& value) {
@@ -369,16 +254,6 @@ Argument Recorder::to_argument(const IValue& value) {
   return Opaque{static_cast<int>(table.opaque.size()) - 1};
 }
 
-void Recorder::tag(Call& call) {
-  call.backward = backward_;
-  call.segment = backward_ ? backward_segment_ : static_cast<int>(graph.segments.size()) - 1;
-  call.between_nodes = backward_ && !in_node_;
-  if (backward_)
-    call.forward = forward_call_;
-  else
-    call_sequence_.push_back(at::sequence_number::peek());
-}
-
 void Recorder::run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                               Stack& stack) {
   if (facts.rule) return facts.rule(op, stack);
@@ -408,15 +283,8 @@ void Recorder::make_physical(const OperatorFacts& facts, Stack& stack, size_t ba
     if (out.is_conj()) out = at::_conj_physical(at::_conj(out));
     return out;
   };
-  for (size_t i = base; i < stack.size(); ++i) {
-    if (stack[i].isTensor()) {
-      stack[i] = physical(stack[i].toTensor(), facts.writes[i - base]);
-    } else if (stack[i].isTensorList()) {
-      std::vector<at::Tensor> list = stack[i].toTensorVector();
-      for (at::Tensor& tensor : list) tensor = physical(tensor, facts.writes[i - base]);
-      stack[i] = std::move(list);
-    }
-  }
+  for (size_t i = base; i < stack.size(); ++i)
+    replace_tensors(stack[i], [&](const at::Tensor& tensor) { return physical(tensor, facts.writes[i - base]); });
 }
 
 void Recorder::fill_storages(const c10::OperatorHandle& op, Stack& stack) {
@@ -426,17 +294,8 @@ void Recorder::fill_storages(const c10::OperatorHandle& op, Stack& stack) {
     const Running running(running_);
     return tensor.new_empty(tensor.sizes());
   };
-  for (size_t i = 0; i < returns.size(); ++i) {
-    if (returns[i].alias_info()) continue;
-    IValue& value = stack[stack.size() - returns.size() + i];
-    if (value.isTensor()) {
-      value = filled(value.toTensor());
-    } else if (value.isTensorList()) {
-      std::vector<at::Tensor> list = value.toTensorVector();
-      std::transform(list.begin(), list.end(), list.begin(), filled);
-      value = std::move(list);
-    }
-  }
+  for (size_t i = 0; i < returns.size(); ++i)
+    if (!returns[i].alias_info()) replace_tensors(stack[stack.size() - returns.size() + i], filled);
 }
 
 void Recorder::add(const c10::OperatorHandle& op, Call call, const Stack& stack) {
@@ -448,13 +307,13 @@ void Recorder::add(const c10::OperatorHandle& op, Call call, const Stack& stack)
   };
   if (call.writes.empty() && std::none_of(call.results.begin(), call.results.end(), makes)) return;      // only asks
   if (op.operator_name().name == "aten::_conj" || op.operator_name().name == "aten::_neg_view") return;  // only marks
-  note_bounds(call);
+  bounds_.note(call);
   graph.calls.push_back(std::move(call));
 }
 
 void Recorder::add_results(const c10::OperatorHandle& op, Call& call, const Stack& stack) {
   const auto& returns = op.schema().returns();
-  const bool shows = facts_of(op).shows_as.valid();
+  const bool shows = operators_.facts(op).shows_as.valid();
   const CallId id(graph.calls.size());
   for (size_t i = 0; i < returns.size(); ++i) {
     const IValue& value = stack[stack.size() - returns.size() + i];

@@ -6,15 +6,15 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/diagnostic.h"
 #include "capture/record/annotate.h"
-#include "capture/record/operator_table.h"
-#include "capture/record/shape_rules.h"
+#include "capture/record/known_bounds.h"
+#include "capture/record/operator_facts.h"
+#include "capture/record/recorded_position.h"
 #include "capture/record/tensor_interner.h"
 
 namespace piper {
@@ -29,16 +29,15 @@ class Recorder : public ScopeListener {
  public:
   explicit Recorder(c10::Device device = c10::kMeta, c10::DeviceType target = c10::kCPU);
 
-  void enter(std::string_view name, const ScopeAttributes& attributes) override;
-  void leave() override;
+  void enter(std::string_view name, const ScopeAttributes& attributes) override {
+    position_.enter_scope(name, attributes);
+  }
+  void leave() override { position_.leave_scope(); }
+  RecordedPosition& position() { return position_; }
 
   TensorId add_external(const at::Tensor& tensor, TensorKind kind, std::string name);
   /// What a parameter or buffer stands for while the model is recorded: met all the same, it is refused.
   void add_original(const at::Tensor& tensor, std::string name);
-  void start_backward();
-  /// A node of the autograd graph starts: what it calls belongs to the segment that made it.
-  void enter_node(int64_t sequence);
-  void leave_node() { in_node_ = false; }
 
   /// The tensor as the graph knows it; numbers the model wrote down become constants.
   TensorId lookup(const at::Tensor& tensor);
@@ -57,24 +56,6 @@ class Recorder : public ScopeListener {
   std::optional<Diagnostic> refused;  // kept: other languages make other exceptions of it
 
  private:
-  /// What the recorder asks about an operator, found once.
-  struct OperatorFacts {
-    OperatorId id;
-    ShapeRule rule = nullptr;
-    bool decomposes = false;      // into operators that are recorded instead
-    OperatorId shows_as;          // of one that makes its argument a view: that which returns the view
-    bool data_dependent = false;  // what it returns, or its shape, depends on numbers
-    bool view = false;            // what it returns shows its arguments
-    int device = -1;              // index of the argument
-    std::vector<char> writes;     // by argument
-    int training = -1;            // index of the argument without which it writes nothing
-  };
-
-  void begin_segment(ScopeId scope);
-  const OperatorFacts& facts_of(const c10::OperatorHandle& op);
-  /// The device of fake tensors has a kernel for what is several operators elsewhere: fused norms of a GPU.
-  bool runs_as_one(const c10::OperatorHandle& op) const;
-
   bool is_fake() const { return !device_.is_meta(); }
   /// Has no numbers, only a shape.
   bool is_traced(const at::Tensor& tensor) const;
@@ -84,12 +65,9 @@ class Recorder : public ScopeListener {
 
   Call describe(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& stack, size_t base);
   Argument to_argument(const c10::IValue& value);
-  void tag(Call& call);
   /// `equal` of a tensor with itself is true whatever its numbers.
   bool answered_by_identity(const c10::OperatorHandle& op, torch::jit::Stack& stack, size_t base);
-  /// No number that `rand` draws is below 0: what a layer that is never skipped asks.
   bool answered_by_bounds(const c10::OperatorHandle& op, torch::jit::Stack& stack, size_t base);
-  void note_bounds(const Call& call);
   void run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                       torch::jit::Stack& stack);
   /// A tensor that is conjugated or negated only by a mark becomes one whose numbers are: the graph has no such marks.
@@ -112,20 +90,14 @@ class Recorder : public ScopeListener {
   TensorId constant_without_elements(const at::Tensor& tensor);
   TensorId add_constant(const at::Tensor& tensor);
 
+  RecordedPosition position_;
+  KnownOperators operators_;
+  KnownBounds bounds_;
   TensorInterner tensors_;
   std::unordered_map<c10::StorageImpl*, std::string> originals_;
   const c10::Device device_;  // of fake tensors
   bool running_ = false;
-  ScopeId scope_;
-  std::map<std::pair<int32_t, std::string>, int> instances_;
-  std::vector<uint64_t> first_sequence_;  // by segment: of the autograd nodes made in it
-  std::unordered_map<const c10::FunctionSchema*, OperatorFacts> facts_;
-  bool backward_ = false, in_node_ = false;
-  std::vector<uint64_t> call_sequence_;  // by forward call: of the next autograd node
-  int backward_segment_ = 0;
-  CallId forward_call_;
   int random_calls_ = 0;
-  std::set<StorageId> uniform_, never_true_;  // storages of numbers between 0 and 1, and of comparisons with them
   std::map<std::pair<c10::ScalarType, std::vector<int64_t>>, TensorId> without_elements_;
   std::string failed_at_;
 };

@@ -46,11 +46,11 @@ class ListenToNodes {
       : handle_(at::addThreadLocalCallback(
             at::RecordFunctionCallback(
                 [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
-                  if (recorder) recorder->enter_node(function.seqNr());
+                  if (recorder) recorder->position().enter_node(function.seqNr());
                   return nullptr;
                 },
                 [](const at::RecordFunction&, at::ObserverContext*) {
-                  if (recorder) recorder->leave_node();
+                  if (recorder) recorder->position().leave_node();
                 })
                 .scopes({at::RecordScope::BACKWARD_FUNCTION}))) {}
   ~ListenToNodes() { at::removeCallback(handle_); }
@@ -124,7 +124,7 @@ Checked record_step(Recorder& to, const MetaModel& model, const std::vector<Name
     to.graph.loss = to.lookup(loss);
   }
   const ListenToNodes nodes;
-  to.start_backward();
+  to.position().start_backward();
   const at::Tensor one = at::ones({}, loss.options());
   const auto gradients = torch::autograd::grad({loss}, wanted, {one}, false, false, /*allow_unused=*/true);
   for (size_t i = 0; i < wanted.size(); ++i)
