@@ -228,7 +228,7 @@ def names():
 
 def applies(animal, way):
     if way == "tp 2":
-        return animal.task == "text" and animal.name not in ("mamba", "rwkv")
+        return animal.task == "text" and animal.name != "rwkv"  # whose layers have no projections that are known
     return way != "ep 2" or animal.is_mixture
 
 
@@ -255,7 +255,7 @@ def results(animal):
         except piper.Error as error:
             return {way: error for way in ways() if applies(animal, way)}
         out = {way: run(animal, graph, schedule, reference) for way, schedule in ways().items() if applies(animal, way)}
-        if (problem := refusal(out.get("tp 2", ""))) and problem.code == "E317" and (last := last_projection(animal)):
+        if (problem := refusal(out.get("tp 2", ""))) and problem.code in ("E308", "E317") and (last := last_projection(animal)):
             animal.notes.append("named")
             out["tp 2"] = run(animal, graph, _mesh(tp=2).shard({"layer": "*"}, along="tp", parameters=last), reference)
         return out

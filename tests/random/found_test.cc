@@ -43,6 +43,12 @@ TEST(Found, LayersOnGroupsThatOverlap) {
              "replicate({layer=0..1}, devices=[1, 2], zero=1)", "replicate({layer=2..3}, devices=[2, 3], zero=3)"}));
 }
 
+/// Parts of a loss have other last digits than all of it, also where there is one part.
+TEST(Found, VocabularyOnOneDevice) {
+  expect_equal(small({"mesh(pp=2, tp=1)", "split(batch, parts=4, as=mb)", "place({}, along=pp, stages=2)",
+                      "shard({}, along=tp, vocabulary=on)", "use 1f1b(stages=stage, microbatches=mb)"}));
+}
+
 TEST(Found, TiedWeightsUnderDirectivesThatSayTheSame) {
   Case c = small({"devices(2)", "place({}, devices=[0, 1])", "replicate({embed=*}, devices=[0, 1], zero=3)",
                   "replicate({layer=*}, devices=[0, 1], zero=1)", "replicate({head=*}, devices=[0, 1], zero=3)"});
