@@ -2,6 +2,7 @@
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 SAMPLES = 8
 
@@ -268,6 +269,61 @@ class Spectral(nn.Module):
         return x + F.gelu(self.out(torch.fft.irfft(y, n=x.shape[1], dim=1)))
 
 
+class Checkpointed(nn.Module):
+    """Recomputes its activations itself."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.inside = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, x):
+        return x + checkpoint(self.inside, x, use_reentrant=False)
+
+
+class Reversed(torch.autograd.Function):
+    """The identity, whose gradient is negative."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(context, gradient):
+        return -0.3 * gradient
+
+
+class Adversarial(nn.Module):
+    """Classes, and domains that the layers should not tell apart; one of them is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(4))
+        self.classes, self.domains = nn.Linear(6, 5), nn.Linear(6, 2)
+        self.layers[1].requires_grad_(False)
+
+    def forward(self, x, wanted, domain):
+        for layer in self.layers:
+            x = torch.where(x > 0, layer(x), x)
+        return F.cross_entropy(self.classes(x), wanted, label_smoothing=0.1) + F.cross_entropy(self.domains(Reversed.apply(x)), domain)
+
+
+class Codebook(nn.Module):
+    """The nearest of some codes stands for every sample; its gradient goes past it. Steps are counted in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 8), nn.Linear(8, 4), nn.Linear(4, 8), nn.Linear(8, 6)])
+        self.register_buffer("codes", torch.randn(7, 4))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x, wanted):
+        z = self.layers[1](F.relu(self.layers[0](x)))
+        code = self.codes[torch.cdist(z, self.codes).argmin(-1)]
+        self.steps += 1
+        y = self.layers[3](F.relu(self.layers[2](z + (code - z).detach())))
+        return F.mse_loss(y, wanted) + 0.25 * F.mse_loss(z, code)
+
+
 def models():
     """Each a function, so that only what is used is made."""
     mlp = lambda *widths: [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in zip(widths, widths[1:])]
@@ -298,4 +354,7 @@ def models():
                             lambda model, batch: F.huber_loss(model(batch[0]), batch[1])),
         "ranking": lambda: (Sequence(nn.Identity(), mlp(6, 8, 8, 8, 4), nn.Linear(4, 1)), (_normal(6), _normal(6)),
                             lambda model, batch: F.soft_margin_loss(model(batch[0]) - model(batch[1]), torch.ones(batch[0].shape[0], 1).double())),
+        "checkpointed": lambda: (Sequence(nn.Linear(6, 8), [Checkpointed() for _ in range(4)], nn.Linear(8, 5)), (_normal(6), _classes(5)), split),
+        "adversarial": lambda: (Adversarial(), (_normal(6), _classes(5), _classes(2)), lambda model, batch: model(*batch)),
+        "codebook": lambda: (Codebook(), (_normal(6), _normal(6)), lambda model, batch: model(*batch)),
     }
