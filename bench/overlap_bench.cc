@@ -45,7 +45,7 @@ int stage_of(const std::string& chunk) {
 }
 
 struct SideTimes {
-  size_t first = SIZE_MAX, last = 0;  // operations
+  OpId first, last;
   double start = 1e9, end = 0, computation = 0;
 };
 
@@ -55,27 +55,27 @@ struct Hidden {
 };
 
 /// The pairs of one device: sides whose computations alternate.
-Hidden hidden_on(const Plan& plan, const PlanTemplate& program, const sim::OpTimes& times, size_t first,
-                 const std::vector<double>& exchange_seconds) {
+Hidden hidden_on(const Plan& plan, const PlanTemplate& program, const sim::SimulatedTimes& times, sim::LaneId lane,
+                 const Table<CommunicationId, double>& exchange_seconds) {
   std::map<Side, SideTimes> sides;
-  for (size_t i = 0; i < program.ops.size(); ++i) {
+  for (const OpId i : program.ops.ids()) {
     const PlannedOp& op = program.ops[i];
     if (op.kind != OpKind::Run) continue;
-    SideTimes& side = sides[{*op.label.pass, op.label.slice, stage_of(plan.names[static_cast<size_t>(op.label.name)])}];
-    side.first = std::min(side.first, i);
+    SideTimes& side = sides[{*op.label.pass, op.label.slice, stage_of(plan.names[op.label.name])}];
+    if (!side.first.valid()) side.first = i;
     side.last = i;
-    side.start = std::min(side.start, times.start[first + i]);
-    side.end = std::max(side.end, times.end[first + i]);
-    side.computation += times.end[first + i] - times.start[first + i];
+    const sim::SimulatedOpId here = times.at(lane, i);
+    side.start = std::min(side.start, times.start[here]);
+    side.end = std::max(side.end, times.end[here]);
+    side.computation += times.end[here] - times.start[here];
   }
   Hidden out;
   for (const auto& [forward, f] : sides)
     for (const auto& [backward, b] : sides) {
       if (forward.pass != Pass::F || backward.pass == Pass::F || f.last < b.first || b.last < f.first) continue;
       double exchange = 0;
-      for (size_t i = std::min(f.first, b.first); i < std::max(f.last, b.last); ++i)
-        if (program.ops[i].kind == OpKind::AllToAll)
-          exchange += exchange_seconds[static_cast<size_t>(program.ops[i].communication)];
+      for (const OpId i : IdRange<OpId>{std::min(f.first, b.first), std::max(f.last, b.last)})
+        if (program.ops[i].kind == OpKind::AllToAll) exchange += exchange_seconds[program.ops[i].communication];
       const double computation = f.computation + b.computation;
       const double time = std::max(f.end, b.end) - std::min(f.start, b.start);
       out.shares.push_back(1 - (time - computation) / exchange);
@@ -89,20 +89,20 @@ double total_computation(const Plan& plan, const PlanTemplate& program, const Co
   double total = 0;
   for (const PlannedOp& op : program.ops)
     if (op.kind == OpKind::Run) {
-      const PlanWork& work = plan.works[static_cast<size_t>(op.work)];
-      total += must(measured_seconds(costs, plan.names[static_cast<size_t>(work.name)], work.pass, work.samples));
+      const PlanWork& work = plan.works[op.work];
+      total += must(measured_seconds(costs, plan.names[work.name], work.pass, work.samples));
     }
   return total;
 }
 
 /// Links on which the exchanges of the plan take half as long as its computations.
 Cluster half_as_long(const Plan& plan, const CostTable& costs) {
-  const PlanTemplate& program = plan.templates[0];
+  const PlanTemplate& program = plan.templates.front();
   constexpr double latency = 10e-6;
   double bytes = 0, count = 0;
   for (const PlannedOp& op : program.ops)
     if (op.kind == OpKind::AllToAll) {
-      bytes += static_cast<double>(plan.communications[static_cast<size_t>(op.communication)].bytes) / 2;
+      bytes += static_cast<double>(plan.communications[op.communication].bytes) / 2;
       ++count;
     }
   return one_level(latency, bytes / (total_computation(plan, program, costs) / 2 - count * latency));
@@ -111,7 +111,7 @@ Cluster half_as_long(const Plan& plan, const CostTable& costs) {
 /// Of all pairs of five steps.
 Hidden measured(const TrainableModel& model, const PreparedTraining& prepared, const CostTable& costs,
                 const Cluster& cluster, Computing how) {
-  const std::vector<double> seconds = communication_seconds(*prepared.plan, cluster);
+  const Table<CommunicationId, double> seconds = communication_seconds(*prepared.plan, cluster);
   WaitingJob job(model, prepared, &costs, &cluster, how);
   for (int i = 0; i < 2; ++i) job.step();
   Hidden out;
@@ -119,8 +119,8 @@ Hidden measured(const TrainableModel& model, const PreparedTraining& prepared, c
     job.step();
     const Simulation times = measured_step(*prepared.plan, flights_of(job.job().devices()), step);
     for (size_t d = 0; d < job.job().devices().size(); ++d) {
-      const Hidden one = hidden_on(*prepared.plan, job.job().devices()[d]->program(), times.times,
-                                   static_cast<size_t>(times.times.first[d]), seconds);
+      const Hidden one =
+          hidden_on(*prepared.plan, job.job().devices()[d]->program(), times.times, sim::LaneId(d), seconds);
       out.shares.insert(out.shares.end(), one.shares.begin(), one.shares.end());
       out.computation += one.computation;
       out.exchange += one.exchange;
@@ -147,11 +147,11 @@ void measure(int hidden, int length) {
   }
   const PreparedTraining prepared = must(prepare_training(model, schedule, options));
   const Plan& plan = *prepared.plan;
-  const std::vector<double> seconds = communication_seconds(plan, options.cluster);
+  const Table<CommunicationId, double> seconds = communication_seconds(plan, options.cluster);
   SimOptions alone;
   alone.shared_links = false;
   const Simulation predicted = must(simulate(plan, options.cluster, &*options.costs, alone));
-  print("simulated", hidden, hidden_on(plan, plan.templates[0], predicted.times, 0, seconds));
+  print("simulated", hidden, hidden_on(plan, plan.templates.front(), predicted.times, sim::LaneId(0), seconds));
   for (const Computing how : {Computing::Waits, Computing::Computes})
     print(how == Computing::Waits ? "waiting" : "computing", hidden,
           measured(model, prepared, *options.costs, options.cluster, how));

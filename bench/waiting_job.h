@@ -102,7 +102,7 @@ class WaitingJob {
     LocalOptions local;
     if (emulate)
       local.seconds = [seconds = communication_seconds(*prepared.plan, *emulate)](int64_t number) {
-        return seconds[static_cast<size_t>(number) % seconds.size()];
+        return seconds[CommunicationId(static_cast<size_t>(number) % seconds.size())];
       };
     Computations& computations = how == Computing::Waits ? static_cast<Computations&>(waiting_) : real_;
     job_ = std::make_unique<Job>(prepared.plan, model.step, computations,

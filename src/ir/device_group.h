@@ -6,13 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/id.h"
+#include "ir/shared_ids.h"
 #include "schedule/schedule.h"
 
 namespace piper {
-
-using GroupId = Id<struct GroupTag>;
-using PartitionId = Id<struct PartitionTag>;
 
 /// An ordered list of devices, seen as a product of axes (last axis fastest). A group without names has one axis "".
 /// The position of a device in the list says which slice of every microbatch it gets.

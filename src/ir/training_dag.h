@@ -18,6 +18,7 @@
 #include "base/id.h"
 #include "cost/collective.h"
 #include "ir/device_group.h"
+#include "ir/shared_ids.h"
 #include "model/model_graph.h"
 #include "schedule/schedule.h"
 
@@ -25,8 +26,6 @@ namespace piper {
 
 using NodeId = Id<struct NodeTag>;
 using StreamId = Id<struct StreamTag>;
-using BucketId = Id<struct BucketTag>;
-using DirectiveId = Id<struct DirectiveTag>;
 
 /// What flows along an edge or through a collective.
 struct Item {

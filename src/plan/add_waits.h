@@ -9,6 +9,6 @@ namespace piper {
 
 /// Fills `waits` of all operations; `required` lists, by operation, what it must wait for besides its buffers. Waits
 /// that others already imply are left out.
-void add_waits(const Plan& plan, PlanTemplate& of, const std::vector<std::vector<int>>& required);
+void add_waits(const Plan& plan, PlanTemplate& of, const Table<OpId, std::vector<OpId>>& required);
 
 }  // namespace piper

@@ -22,11 +22,11 @@ CollectiveKind collective_of(OpKind kind) {
   return static_cast<CollectiveKind>(found - std::begin(ops));
 }
 
-std::vector<OpKind> kinds_of_communications(const Plan& plan) {
-  std::vector<OpKind> kinds(plan.communications.size(), OpKind::Send);
+Table<CommunicationId, OpKind> kinds_of_communications(const Plan& plan) {
+  Table<CommunicationId, OpKind> kinds(plan.communications.size(), OpKind::Send);
   for (const PlanTemplate& t : plan.templates)
     for (const PlannedOp& op : t.ops)
-      if (op.communication >= 0) kinds[static_cast<size_t>(op.communication)] = op.kind;
+      if (op.communication.valid()) kinds[op.communication] = op.kind;
   return kinds;
 }
 

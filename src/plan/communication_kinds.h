@@ -13,6 +13,6 @@ OpKind op_of(CollectiveKind kind);
 CollectiveKind collective_of(OpKind kind);
 
 /// By communication, as its operations say; for a transfer, Send or Recv.
-std::vector<OpKind> kinds_of_communications(const Plan& plan);
+Table<CommunicationId, OpKind> kinds_of_communications(const Plan& plan);
 
 }  // namespace piper

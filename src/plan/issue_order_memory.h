@@ -15,20 +15,20 @@ namespace piper {
 class FirstTouches {
  public:
   explicit FirstTouches(const PlanTemplate& of);
-  std::span<const int> of(size_t op) const {
-    return {buffers_.data() + offsets_[op], buffers_.data() + offsets_[op + 1]};
+  std::span<const BufferId> of(OpId op) const {
+    return {buffers_.data() + offsets_[op.index()], buffers_.data() + offsets_[op.index() + 1]};
   }
 
  private:
   std::vector<size_t> offsets_;
-  std::vector<int> buffers_;
+  std::vector<BufferId> buffers_;
 };
 
 /// The curve of bytes alive as operations are issued, each with its own included: its start and its top.
 struct IssueOrderUse {
   int64_t persistent = 0;
   int64_t peak = 0;
-  int peak_op = -1;
+  OpId peak_op;
 };
 IssueOrderUse issue_order_use(const PlanTemplate& of, const FirstTouches& touches);
 IssueOrderUse issue_order_use(const PlanTemplate& of);
@@ -40,28 +40,28 @@ class IssueOrderMemory {
   IssueOrderMemory(const Plan& plan, const PlanTemplate& of, const StreamClocks& clocks);
 
   /// Operations that `op` still has to wait for before it may take its bytes. Ask again after waiting.
-  std::vector<int> missing(int op) const;
+  std::vector<OpId> missing(OpId op) const;
   /// Issues it: takes its bytes (nothing may be missing), notes its uses, returns what it frees.
-  void issue(int op);
-  /// Last user of a buffer on every stream, -1 for none.
-  std::span<const int> last_users(int buffer) const {
-    return {last_users_.data() + static_cast<size_t>(buffer) * streams_, streams_};
+  void issue(OpId op);
+  /// Last user of a buffer on every stream, if it has one.
+  std::span<const OpId> last_users(BufferId buffer) const {
+    return {last_users_.data() + buffer.index() * streams_, streams_};
   }
 
  private:
   struct Returned {
     int64_t bytes;
-    int buffer;
+    BufferId buffer;
   };
-  bool knows_free(int op, const Returned& returned) const;
-  int64_t wanted(int op) const;
-  void take(int op, int64_t bytes);
+  bool knows_free(OpId op, const Returned& returned) const;
+  int64_t wanted(OpId op) const;
+  void take(OpId op, int64_t bytes);
 
   const PlanTemplate& of_;
   const StreamClocks& clocks_;
   FirstTouches touches_;
   size_t streams_;
-  std::vector<int> last_users_;  // by buffer and stream
+  std::vector<OpId> last_users_;  // by buffer and stream
   int64_t fresh_;
   std::deque<Returned> returned_;  // oldest first
 };

@@ -44,23 +44,24 @@ class TemplateWriter {
  private:
   /// Where a node's operation and the buffers it wrote stand.
   struct NodeState {
-    int op = -1;
-    int buffer = -1;  // the first of consecutive ones
+    OpId op;
+    BufferId buffer;  // the first of consecutive ones
   };
   /// Buffers of a bucket on this device.
   struct BucketBuffers {
     const Holder* holder = nullptr;
-    int weights = -1, gradients = -1, optimizer = -1;
+    BufferId weights, gradients, optimizer;
   };
 
   bool here(GroupId group) const {
     const auto& on = classes_.of_group(group);
     return std::find(on.begin(), on.end(), class_) != on.end();
   }
-  int add_buffer(PlanLabel label, Category category, int64_t bytes, bool persistent = false) {
-    out_.buffers.push_back({label, category, bytes, persistent});
-    return static_cast<int>(out_.buffers.size()) - 1;
+  BufferId add_buffer(PlanLabel label, Category category, int64_t bytes, bool persistent = false) {
+    return out_.buffers.add({label, category, bytes, persistent});
   }
+  /// The one that is added next.
+  BufferId next_buffer() const { return BufferId(out_.buffers.size()); }
 
   void add_persistent() {
     const StepConfig& step = dag_.model->step;
@@ -70,7 +71,7 @@ class TemplateWriter {
       for (const Holder& holder : bucket.holders)
         if (here(holder.group)) buffers.holder = &holder;
       if (buffers.holder) {
-        const PlanLabel label{tables_.bucket_name[b], std::nullopt, -1};
+        const PlanLabel label{tables_.bucket_name[BucketId(b)], std::nullopt, -1};
         const int64_t whole = whole_elements(dag_, bucket, *buffers.holder),
                       shard = shard_elements(dag_, bucket, *buffers.holder);
         const int zero = buffers.holder->zero;
@@ -88,19 +89,18 @@ class TemplateWriter {
     }
   }
 
-  int add_op(OpKind kind, int stream, const Node& node, NodeId id) {
+  OpId add_op(OpKind kind, PlanStreamId stream, const Node& node, NodeId id) {
     PlannedOp op;
     op.kind = kind;
     op.stream = stream;
     op.label = label_of(tables_, node);
-    op.work = tables_.work[id.index()];
-    op.communication = tables_.communication[id.index()];
+    op.work = tables_.work[id];
+    op.communication = tables_.communication[id];
     const DirectiveId origin = node.made_by.valid() ? node.made_by : node.placed_by;
-    op.origin = is_compute(node) ? node.placed_by.value : origin.value;
-    out_.ops.push_back(std::move(op));
+    op.origin = is_compute(node) ? node.placed_by : origin;
     node_of_op_.push_back(id);
     required_.emplace_back();
-    return static_cast<int>(out_.ops.size()) - 1;
+    return out_.ops.add(std::move(op));
   }
 
   void add_ops(NodeId id) {
@@ -115,18 +115,18 @@ class TemplateWriter {
   }
 
   /// Buffers that come along the edges into a node, and operations it must wait for without reading anything.
-  void follow_edges(NodeId id, int op) {
+  void follow_edges(NodeId id, OpId op) {
     const auto [first, last] = predecessors_.of(id);
     for (const int* e = first; e != last; ++e) {
       const Edge& edge = dag_.edges[static_cast<size_t>(*e)];
-      const NodeState& from = state_[edge.from.index()];
-      if (from.op < 0) continue;
+      const NodeState& from = state_[edge.from];
+      if (!from.op.valid()) continue;
       if (edge.item.is_value())
-        read(op, from.buffer + offset(dag_[edge.from], edge.item.value_id()));
-      else if ((edge.item.kind == Item::Kind::Weights || edge.item.kind == Item::Kind::Scalars) && from.buffer >= 0)
+        read(op, BufferId(from.buffer.value + offset(dag_[edge.from], edge.item.value_id())));
+      else if ((edge.item.kind == Item::Kind::Weights || edge.item.kind == Item::Kind::Scalars) && from.buffer.valid())
         read(op, from.buffer);
       else
-        required_[static_cast<size_t>(op)].push_back(from.op);
+        required_[op].push_back(from.op);
     }
   }
   int offset(const Node& writer, ValueId value) const {
@@ -136,88 +136,88 @@ class TemplateWriter {
     invariant(found != writes.end(), "an edge carries a value that its source writes");
     return static_cast<int>(found - writes.begin());
   }
-  void read(int op, int buffer) { add_once(out_.ops[static_cast<size_t>(op)].reads, buffer); }
-  void write(int op, int buffer) { add_once(out_.ops[static_cast<size_t>(op)].writes, buffer); }
-  static void add_once(std::vector<int>& list, int item) {
+  void read(OpId op, BufferId buffer) { add_once(out_.ops[op].reads, buffer); }
+  void write(OpId op, BufferId buffer) { add_once(out_.ops[op].writes, buffer); }
+  static void add_once(std::vector<BufferId>& list, BufferId item) {
     if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
   }
 
   void add_compute(NodeId id, const Node& node) {
     const PassWork& work = work_of(dag_, node);
-    const int op = add_op(OpKind::Run, tables_.send_stream[node.stream.index()], node, id);
+    const OpId op = add_op(OpKind::Run, tables_.send_stream[node.stream], node, id);
     follow_edges(id, op);
     const Amount& temporaries = work.temporaries_on(shard_counts(dag_, dag_.residence(node.tags.chunk, node.group)));
     if (const int64_t bytes = temporaries.at(samples_on(dag_, node.group)); bytes > 0)
-      write(op, add_buffer(out_.ops[static_cast<size_t>(op)].label, Category::Temporaries, bytes));
+      write(op, add_buffer(out_.ops[op].label, Category::Temporaries, bytes));
     for (const ValueId value : work.reads)
       if ((*dag_.model)[value].kind == ValueKind::Input) read(op, input(value, node));
     for (const ParameterId p : work.parameters) {
       const BucketBuffers& buffers = buckets_[bucket_of(p)];
       if (buffers.holder->zero < 3) read(op, buffers.weights);
     }
-    state_[id.index()] = {op, static_cast<int>(out_.buffers.size())};
+    state_[id] = {op, next_buffer()};
     for (const ValueId value : work.writes)
-      write(op, add_buffer({tables_.value_name[value.index()], node.tags.pass, node.tags.slice}, Category::Activations,
+      write(op, add_buffer({tables_.value_name[value], node.tags.pass, node.tags.slice}, Category::Activations,
                            written_bytes(dag_, node, value)));
     for (const ParameterId p : work.gradients) write(op, contribution(bucket_of(p), node.tags.slice));
   }
 
-  size_t bucket_of(ParameterId parameter) {
+  BucketId bucket_of(ParameterId parameter) {
     if (bucket_of_.empty()) {
-      bucket_of_.assign(dag_.model->parameters.size(), -1);
-      for (size_t b = 0; b < dag_.buckets.size(); ++b)
-        for (const ParameterId p : dag_.buckets[b].parameters) bucket_of_[p.index()] = static_cast<int>(b);
+      bucket_of_.resize(dag_.model->parameters.size());
+      for (const BucketId b : buckets_.ids())
+        for (const ParameterId p : dag_[b].parameters) bucket_of_[p] = b;
     }
-    return static_cast<size_t>(bucket_of_[parameter.index()]);
+    return bucket_of_[parameter];
   }
 
   /// Where gradients of a slice go: the accumulator, or with ZeRO 2 and 3 a buffer that is reduced into it.
-  int contribution(size_t bucket, int slice) {
+  BufferId contribution(BucketId bucket, int slice) {
     const BucketBuffers& buffers = buckets_[bucket];
     if (buffers.holder->zero < 2) return buffers.gradients;
-    const auto [found, fresh] = contributions_.try_emplace({bucket, slice}, -1);
+    const auto [found, fresh] = contributions_.try_emplace({bucket, slice});
     if (fresh) {
-      const int64_t bytes = saturating_multiply(whole_elements(dag_, dag_.buckets[bucket], *buffers.holder),
+      const int64_t bytes = saturating_multiply(whole_elements(dag_, dag_[bucket], *buffers.holder),
                                                 bytes_of(dag_.model->step.gradients));
       found->second = add_buffer({tables_.bucket_name[bucket], Pass::B, slice}, Category::Communication, bytes);
     }
     return found->second;
   }
 
-  int input(ValueId value, const Node& node) {
-    const auto [found, fresh] = inputs_.try_emplace({value.value, node.tags.slice, node.group.value}, -1);
+  BufferId input(ValueId value, const Node& node) {
+    const auto [found, fresh] = inputs_.try_emplace({value, node.tags.slice, node.group});
     if (fresh)
-      found->second = add_buffer({tables_.value_name[value.index()], std::nullopt, node.tags.slice},
-                                 Category::Activations, written_bytes(dag_, node, value));
+      found->second = add_buffer({tables_.value_name[value], std::nullopt, node.tags.slice}, Category::Activations,
+                                 written_bytes(dag_, node, value));
     return found->second;
   }
 
   void add_transfer(NodeId id, const Node& node, const Transfer& transfer) {
     if (here(transfer.from)) {
-      const int op = add_op(OpKind::Send, tables_.send_stream[node.stream.index()], node, id);
+      const OpId op = add_op(OpKind::Send, tables_.send_stream[node.stream], node, id);
       follow_edges(id, op);
-      state_[id.index()] = {op, -1};
+      state_[id] = {op, {}};
     }
     if (here(node.group)) {
-      const int op = add_op(OpKind::Recv, tables_.receive_stream[node.stream.index()], node, id);
-      state_[id.index()] = {op, static_cast<int>(out_.buffers.size())};
-      write(op, add_buffer({tables_.value_name[transfer.value.index()], node.tags.pass, node.tags.slice},
-                           Category::Activations, written_bytes(dag_, node, transfer.value)));
+      const OpId op = add_op(OpKind::Recv, tables_.receive_stream[node.stream], node, id);
+      state_[id] = {op, next_buffer()};
+      write(op, add_buffer({tables_.value_name[transfer.value], node.tags.pass, node.tags.slice}, Category::Activations,
+                           written_bytes(dag_, node, transfer.value)));
     }
   }
 
   void add_collective(NodeId id, const Node& node, const Collective& collective) {
-    const int op = add_op(op_of(collective.kind), tables_.send_stream[node.stream.index()], node, id);
+    const OpId op = add_op(op_of(collective.kind), tables_.send_stream[node.stream], node, id);
     follow_edges(id, op);
-    state_[id.index()] = {op, -1};
+    state_[id] = {op, {}};
     switch (collective.item.kind) {
       case Item::Kind::Value:
-        state_[id.index()].buffer = static_cast<int>(out_.buffers.size());
-        write(op, add_buffer({tables_.value_name[collective.item.value_id().index()], node.tags.pass, node.tags.slice},
+        state_[id].buffer = next_buffer();
+        write(op, add_buffer({tables_.value_name[collective.item.value_id()], node.tags.pass, node.tags.slice},
                              Category::Activations, written_bytes(dag_, node, collective.item.value_id())));
         break;
       case Item::Kind::Gradients: {
-        const size_t bucket = collective.item.bucket_id().index();
+        const BucketId bucket = collective.item.bucket_id();
         if (node.tags.slice >= 0) read(op, contribution(bucket, node.tags.slice));
         write(op, buckets_[bucket].gradients);
         break;
@@ -227,17 +227,17 @@ class TemplateWriter {
         break;
       case Item::Kind::Scalars:
         for (const BucketBuffers& buffers : buckets_)
-          if (buffers.gradients >= 0) read(op, buffers.gradients);
-        state_[id.index()].buffer = static_cast<int>(out_.buffers.size());
-        write(op, add_buffer(out_.ops[static_cast<size_t>(op)].label, Category::Communication, scalar_bytes));
+          if (buffers.gradients.valid()) read(op, buffers.gradients);
+        state_[id].buffer = next_buffer();
+        write(op, add_buffer(out_.ops[op].label, Category::Communication, scalar_bytes));
         break;
       case Item::Kind::None:
         break;
     }
   }
 
-  void add_gather(NodeId id, int op, const Node& node, BucketId bucket) {
-    const BucketBuffers& buffers = buckets_[bucket.index()];
+  void add_gather(NodeId id, OpId op, const Node& node, BucketId bucket) {
+    const BucketBuffers& buffers = buckets_[bucket];
     if (!node.tags.pass) {  // the new weights, in place
       write(op, buffers.weights);
       return;
@@ -245,45 +245,44 @@ class TemplateWriter {
     read(op, buffers.weights);
     const int64_t bytes =
         saturating_multiply(whole_elements(dag_, dag_[bucket], *buffers.holder), bytes_of(dag_[bucket].dtype));
-    state_[id.index()].buffer = add_buffer({tables_.bucket_name[bucket.index()], node.tags.pass, node.tags.slice},
-                                           Category::Communication, bytes);
-    write(op, state_[id.index()].buffer);
+    state_[id].buffer =
+        add_buffer({tables_.bucket_name[bucket], node.tags.pass, node.tags.slice}, Category::Communication, bytes);
+    write(op, state_[id].buffer);
   }
 
   /// On one device the norm of all gradients is part of the update, so those of other buckets only have to be complete.
   void add_update(NodeId id, const Node& node, BucketId bucket) {
-    const int op = add_op(OpKind::Update, tables_.send_stream[node.stream.index()], node, id);
+    const OpId op = add_op(OpKind::Update, tables_.send_stream[node.stream], node, id);
     follow_edges(id, op);
-    const BucketBuffers& buffers = buckets_[bucket.index()];
+    const BucketBuffers& buffers = buckets_[bucket];
     read(op, buffers.gradients);
     write(op, buffers.weights);
-    if (buffers.optimizer >= 0) write(op, buffers.optimizer);
-    state_[id.index()] = {op, -1};
+    if (buffers.optimizer.valid()) write(op, buffers.optimizer);
+    state_[id] = {op, {}};
   }
 
   /// Buffers go before the first operation that starts when all their uses have ended.
   void set_frees() {
-    std::vector<int> last(out_.buffers.size(), -1);
-    std::vector<double> ended(out_.buffers.size(), 0);
-    for (size_t i = 0; i < out_.ops.size(); ++i) {
+    Table<BufferId, OpId> last(out_.buffers.size());
+    Table<BufferId, double> ended(out_.buffers.size(), 0);
+    for (const OpId i : out_.ops.ids()) {
       for (const auto* list : {&out_.ops[i].reads, &out_.ops[i].writes}) {
-        for (const int b : *list) {
-          last[static_cast<size_t>(b)] = static_cast<int>(i);
-          ended[static_cast<size_t>(b)] = std::max(ended[static_cast<size_t>(b)], linear_.end[node_of_op_[i].index()]);
+        for (const BufferId b : *list) {
+          last[b] = i;
+          ended[b] = std::max(ended[b], linear_.end[node_of_op_[i].index()]);
         }
       }
     }
-    std::vector<std::vector<int>> unused(out_.ops.size());  // by the last operation that uses them
-    for (size_t b = 0; b < last.size(); ++b)
-      if (!out_.buffers[b].persistent && last[b] >= 0)
-        unused[static_cast<size_t>(last[b])].push_back(static_cast<int>(b));
-    using Ending = std::pair<double, int>;
+    Table<OpId, std::vector<BufferId>> unused(out_.ops.size());  // by the last operation that uses them
+    for (const BufferId b : last.ids())
+      if (!out_.buffers[b].persistent && last[b].valid()) unused[last[b]].push_back(b);
+    using Ending = std::pair<double, BufferId>;
     std::priority_queue<Ending, std::vector<Ending>, std::greater<>> waiting;
-    for (size_t i = 0; i < out_.ops.size(); ++i) {
+    for (const OpId i : out_.ops.ids()) {
       for (const double start = linear_.start[node_of_op_[i].index()]; !waiting.empty() && waiting.top().first <= start;
            waiting.pop())
-        out_.ops[i - 1].frees.push_back(waiting.top().second);
-      for (const int b : unused[i]) waiting.push({ended[static_cast<size_t>(b)], b});
+        out_.ops[OpId(i.value - 1)].frees.push_back(waiting.top().second);
+      for (const BufferId b : unused[i]) waiting.push({ended[b], b});
     }
     for (; !waiting.empty(); waiting.pop()) out_.ops.back().frees.push_back(waiting.top().second);
   }
@@ -295,13 +294,13 @@ class TemplateWriter {
   int class_;
   const DeviceClasses& classes_;
   PlanTemplate out_;
-  std::vector<NodeState> state_;
-  std::vector<NodeId> node_of_op_;
-  std::vector<BucketBuffers> buckets_;
-  std::vector<int> bucket_of_;
-  std::map<std::pair<size_t, int>, int> contributions_;
-  std::map<std::tuple<int, int, int>, int> inputs_;
-  std::vector<std::vector<int>> required_;  // by op: operations it must wait for besides what its buffers say
+  Table<NodeId, NodeState> state_;
+  Table<OpId, NodeId> node_of_op_;
+  Table<BucketId, BucketBuffers> buckets_;
+  Table<ParameterId, BucketId> bucket_of_;
+  std::map<std::pair<BucketId, int>, BufferId> contributions_;
+  std::map<std::tuple<ValueId, int, GroupId>, BufferId> inputs_;
+  Table<OpId, std::vector<OpId>> required_;  // operations that one must wait for besides what its buffers say
 };
 
 }  // namespace
@@ -319,7 +318,7 @@ Plan lower(const LinearDag& linear, uint64_t costs) {
         if (nodes[static_cast<size_t>(c)].empty() || nodes[static_cast<size_t>(c)].back() != id)
           nodes[static_cast<size_t>(c)].push_back(id);
   }
-  std::vector<PlanTemplate> templates;
+  Table<TemplateId, PlanTemplate> templates;
   for (size_t c = 0; c < classes.count(); ++c)
     templates.push_back(TemplateWriter(linear, tables, predecessors, static_cast<int>(c), classes).write(nodes[c]));
   tables.plan.templates = std::move(templates);

@@ -16,27 +16,26 @@ namespace piper {
 namespace {
 
 /// Buffers alive while an operation runs.
-std::vector<int> alive_at(const PlanTemplate& of, int op) {
+std::vector<BufferId> alive_at(const PlanTemplate& of, OpId op) {
   const FirstTouches touches(of);
-  std::vector<char> alive(of.buffers.size(), 0);
-  for (size_t b = 0; b < alive.size(); ++b) alive[b] = of.buffers[b].persistent;
-  for (int i = 0; i <= op; ++i) {
-    for (const int b : touches.of(static_cast<size_t>(i))) alive[static_cast<size_t>(b)] = 1;
+  Table<BufferId, char> alive(of.buffers.size(), 0);
+  for (const BufferId b : alive.ids()) alive[b] = of.buffers[b].persistent;
+  for (const OpId i : of.ops.ids()) {
+    for (const BufferId b : touches.of(i)) alive[b] = 1;
     if (i == op) break;
-    for (const int b : of.ops[static_cast<size_t>(i)].frees) alive[static_cast<size_t>(b)] = 0;
+    for (const BufferId b : of.ops[i].frees) alive[b] = 0;
   }
-  std::vector<int> out;
-  for (size_t b = 0; b < alive.size(); ++b)
-    if (alive[b]) out.push_back(static_cast<int>(b));
+  std::vector<BufferId> out;
+  for (const BufferId b : alive.ids())
+    if (alive[b]) out.push_back(b);
   return out;
 }
 
 /// Bytes at an operation that BI wrote: what it hands to BW, and gradients on their way.
-int64_t kept_for_weights(const PlanTemplate& of, int op) {
+int64_t kept_for_weights(const PlanTemplate& of, OpId op) {
   int64_t bytes = 0;
-  for (const int b : alive_at(of, op))
-    if (of.buffers[static_cast<size_t>(b)].label.pass == Pass::BI)
-      bytes = saturating_add(bytes, of.buffers[static_cast<size_t>(b)].bytes);
+  for (const BufferId b : alive_at(of, op))
+    if (of.buffers[b].label.pass == Pass::BI) bytes = saturating_add(bytes, of.buffers[b].bytes);
   return bytes;
 }
 
@@ -69,13 +68,13 @@ MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of) {
   const IssueOrderUse use = issue_order_use(of);
   peak.total = use.peak;
   peak.op = use.peak_op;
-  std::map<std::pair<int, int>, MemoryOwner> owners;
-  for (const int b : alive_at(of, use.peak_op)) {
-    const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)];
+  std::map<std::pair<NameId, Category>, MemoryOwner> owners;
+  for (const BufferId b : alive_at(of, use.peak_op)) {
+    const PlanBuffer& buffer = of.buffers[b];
     int64_t& category = peak.by_category[static_cast<size_t>(buffer.category)];
     category = saturating_add(category, buffer.bytes);
-    MemoryOwner& owner = owners[{buffer.label.name, static_cast<int>(buffer.category)}];
-    owner.name = fmt::format("{} {}", name(buffer.category), plan.names[static_cast<size_t>(buffer.label.name)]);
+    MemoryOwner& owner = owners[{buffer.label.name, buffer.category}];
+    owner.name = fmt::format("{} {}", name(buffer.category), plan.names[buffer.label.name]);
     owner.bytes = saturating_add(owner.bytes, buffer.bytes);
     ++owner.buffers;
   }
@@ -101,7 +100,7 @@ std::string memory_table(const Plan& plan) {
     }
     std::vector<std::string> row = {print_devices(t.devices), human_bytes(peak.total)};
     for (const int64_t bytes : peak.by_category) row.push_back(human_bytes(bytes));
-    const PlannedOp* op = peak.op >= 0 ? &t.ops[static_cast<size_t>(peak.op)] : nullptr;
+    const PlannedOp* op = peak.op.valid() ? &t.ops[peak.op] : nullptr;
     row.push_back(op ? fmt::format("{} {}", name(op->kind), describe(plan, op->label)) : "-");
     table.add(std::move(row));
   }
@@ -139,7 +138,7 @@ Checked check_capacity(const Plan& plan, const Cluster& cluster) {
     if (devices > 1)
       problem.notes.push_back(
           {{}, fmt::format("{} of {} devices need more than they have; this one lacks most", too_large, devices)});
-    if (peak.op >= 0) problem.notes.push_back({{}, fmt::format("the peak is at {}", describe(plan, t, peak.op))});
+    if (peak.op.valid()) problem.notes.push_back({{}, fmt::format("the peak is at {}", describe(plan, t, peak.op))});
     for (size_t i = 0; i < std::min<size_t>(4, peak.largest.size()); ++i)
       problem.notes.push_back(
           {{},

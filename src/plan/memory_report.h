@@ -18,7 +18,7 @@ struct MemoryOwner {
 struct MemoryPeak {
   int64_t total = 0;
   std::array<int64_t, category_count> by_category{};
-  int op = -1;                       // the operation at the peak
+  OpId op;                           // at the peak
   std::vector<MemoryOwner> largest;  // at most eight, largest first
 };
 

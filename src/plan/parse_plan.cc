@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <functional>
 #include <limits>
 
 #include "base/suggest.h"
@@ -19,10 +18,6 @@ constexpr int64_t most = std::numeric_limits<int32_t>::max();
 constexpr size_t most_streams = 1000;
 /// Slices of the batch, as verify_structure has it.
 constexpr int64_t most_slices = 1'000'000'000;
-
-int64_t last(size_t count) {
-  return static_cast<int64_t>(count) - 1;
-}
 
 class Parser {
  public:
@@ -162,7 +157,7 @@ class Parser {
 
   Checked bucket() {
     PlanBucket bucket;
-    PIPER_TRY(bucket.name, reader_.named(names_, "name"));
+    PIPER_TRY(bucket.name, a_name());
     PIPER_TRY(bucket.weights, dtype("the type of its weights"));
     PIPER_TRY(bucket.gradients, dtype("the type of its gradients"));
     plan_.buckets.push_back(std::move(bucket));
@@ -171,7 +166,7 @@ class Parser {
 
   Checked parameter() {
     PlanParameter parameter;
-    PIPER_TRY(parameter.name, reader_.named(names_, "name"));
+    PIPER_TRY(parameter.name, a_name());
     PIPER_TRY(parameter.elements, amount("elements", largest_amount));
     parameter.ordered = in_.accept_word("ordered");
     if (in_.is_word("sharded")) {
@@ -184,9 +179,9 @@ class Parser {
 
   Checked holder() {
     PlanHolder holder;
-    PIPER_TRY(holder.group, index("a group", plan_.groups.size()));
+    PIPER_TRY(holder.group, id_in(plan_.groups, "a group"));
     PIPER_CHECK(in_.expect_word("over"));
-    PIPER_TRY(holder.copies, index("a partition", plan_.partitions.size()));
+    PIPER_TRY(holder.copies, id_in(plan_.partitions, "a partition"));
     holder.sharded = in_.accept_word("sharded");
     for (const ShardRule& rule : shard_rules)
       if (in_.is_word(rule.label)) {
@@ -198,16 +193,16 @@ class Parser {
 
   Checked work() {
     PlanWork work;
-    PIPER_TRY(work.name, reader_.named(names_, "name"));
+    PIPER_TRY(work.name, a_name());
     work.pass = reader_.pass();
     PIPER_TRY(work.samples, amount("samples", most));
     PIPER_TRY(work.dtype, dtype("the type of its numbers"));
     PIPER_TRY(work.flops, amount("flops", largest_amount));
     PIPER_TRY(work.bytes, amount("bytes", largest_amount));
-    PIPER_TRY(work.group, key_index("group", "a group", plan_.groups.size()));
+    PIPER_TRY(work.group, key_id("group", plan_.groups, "a group"));
     for (const ShardRule& rule : shard_rules)
       if (in_.is_word(rule.label)) {
-        PIPER_TRY(work.shards[rule.kind], key_index(rule.label, "a partition", plan_.partitions.size()));
+        PIPER_TRY(work.shards[rule.kind], key_id(rule.label, plan_.partitions, "a partition"));
       }
     plan_.works.push_back(work);
     return Ok{};
@@ -228,10 +223,11 @@ class Parser {
   }
 
   /// KEY=INDEX
-  Result<int> key_index(std::string_view key, std::string_view what, size_t count) {
+  template <class Key, class T>
+  Result<Key> key_id(std::string_view key, const Table<Key, T>& of, std::string_view what) {
     PIPER_CHECK(in_.expect_word(key));
     PIPER_CHECK(in_.expect("=", fmt::format("after {}", key)));
-    return index(what, count);
+    return id_in(of, what);
   }
 
   Checked communication() {
@@ -239,11 +235,11 @@ class Parser {
     PIPER_TRY(c.label, label());
     if (in_.accept_word("transfer")) {
       c.transfer = true;
-      PIPER_TRY(c.from, index("a group", plan_.groups.size()));
+      PIPER_TRY(c.from, id_in(plan_.groups, "a group"));
       PIPER_CHECK(in_.expect("->", "between the groups of a transfer"));
-      PIPER_TRY(c.to, index("a group", plan_.groups.size()));
+      PIPER_TRY(c.to, id_in(plan_.groups, "a group"));
     } else if (in_.accept_word("over")) {
-      PIPER_TRY(c.over, index("a partition", plan_.partitions.size()));
+      PIPER_TRY(c.over, id_in(plan_.partitions, "a partition"));
     } else {
       return in_.unexpected("'transfer' or 'over'");
     }
@@ -282,7 +278,8 @@ class Parser {
     PIPER_TRY(op.kind, kind());
     PIPER_TRY(op.label, label());
     PIPER_CHECK(in_.expect_word("on"));
-    PIPER_TRY(op.stream, reader_.named(streams_, "stream"));
+    PIPER_TRY(const int stream, reader_.named(streams_, "stream"));
+    op.stream = PlanStreamId(stream);
     std::vector<std::string> seen;
     while (!in_.at_line_start()) {
       const Token key = in_.peek();
@@ -297,38 +294,46 @@ class Parser {
   }
 
   Checked property(PlannedOp& op, size_t buffer_count) {
-    const std::array<std::pair<std::string_view, std::vector<int>*>, 3> lists = {
+    const std::array<std::pair<std::string_view, std::vector<BufferId>*>, 3> lists = {
         {{"reads", &op.reads}, {"writes", &op.writes}, {"frees", &op.frees}}};
     for (const auto& [word, list] : lists)
       if (in_.accept_word(word))
         return read_list(*list, [&] { return reader_.reference('%', "buffer", buffer_count); });
-    if (in_.accept_word("waits")) return read_list(op.waits, [&] { return index("an op", static_cast<size_t>(most)); });
+    if (in_.accept_word("waits")) return read_list(op.waits, [&] { return reader_.number("an op", 0, most - 1); });
     const Token key = in_.peek();
     if (!in_.accept_word("work") && !in_.accept_word("communication") && !in_.accept_word("origin"))
       return in_.unexpected("a property of an op")
           .help(did_you_mean(key.text, {"work", "communication", "waits", "reads", "writes", "frees", "origin"}));
     PIPER_CHECK(in_.expect("=", fmt::format("after {}", key.text)));
     if (key.text == "work") {
-      PIPER_TRY(op.work, index("a work", plan_.works.size()));
+      PIPER_TRY(op.work, id_in(plan_.works, "a work"));
     } else if (key.text == "communication") {
-      PIPER_TRY(op.communication, index("a communication", plan_.communications.size()));
+      PIPER_TRY(op.communication, id_in(plan_.communications, "a communication"));
     } else {
-      PIPER_TRY(op.origin, index("an origin", plan_.origins.size()));
+      PIPER_TRY(op.origin, id_in(plan_.origins, "an origin"));
     }
     return Ok{};
   }
 
-  Checked read_list(std::vector<int>& list, const std::function<Result<int>()>& item) {
+  template <class Tag, class Read>
+  Checked read_list(std::vector<Id<Tag>>& list, const Read& item) {
     return reader_.list([&]() -> Checked {
-      PIPER_TRY(const int next, item());
-      list.push_back(next);
+      PIPER_TRY(const auto next, item());
+      list.emplace_back(static_cast<int32_t>(next));
       return Ok{};
     });
   }
 
-  Result<int> index(std::string_view what, size_t count) {
-    PIPER_TRY(const int64_t value, reader_.number(what, 0, last(count)));
-    return static_cast<int>(value);
+  /// The index of a row that has been read.
+  template <class Key, class T>
+  Result<Key> id_in(const Table<Key, T>& of, std::string_view what) {
+    PIPER_TRY(const int64_t value, reader_.number(what, 0, static_cast<int64_t>(of.size()) - 1));
+    return Key(static_cast<int32_t>(value));
+  }
+
+  Result<NameId> a_name() {
+    PIPER_TRY(const int found, reader_.named(names_, "name"));
+    return NameId(found);
   }
 
   /// Bytes of a template: their sum must stay a number too.
@@ -367,7 +372,7 @@ class Parser {
   /// NAME [PASS] [DIM=INDEX …]
   Result<PlanLabel> label() {
     PlanLabel label;
-    PIPER_TRY(label.name, reader_.named(names_, "name"));
+    PIPER_TRY(label.name, a_name());
     label.pass = reader_.pass();
     PIPER_TRY(label.slice, reader_.slice(dims_));
     return label;

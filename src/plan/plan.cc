@@ -10,14 +10,20 @@ namespace piper {
 namespace {
 
 void add(StableHash& hash, const PlanLabel& label) {
-  hash.add(static_cast<uint64_t>(label.name));
+  hash.add(static_cast<uint64_t>(label.name.value));
   hash.add(label.pass ? static_cast<uint64_t>(*label.pass) : 99);
   hash.add(static_cast<uint64_t>(label.slice));
 }
 
-void add(StableHash& hash, const std::vector<int>& list) {
+void add(StableHash& hash, const DeviceList& list) {
   hash.add(list.size());
   for (const int item : list) hash.add(static_cast<uint64_t>(item));
+}
+
+template <class Tag>
+void add(StableHash& hash, const std::vector<Id<Tag>>& list) {
+  hash.add(list.size());
+  for (const Id<Tag> item : list) hash.add(static_cast<uint64_t>(item.value));
 }
 
 }  // namespace
@@ -63,28 +69,29 @@ uint64_t hash(const Plan& plan) {
   }
   for (const PlanBucket& bucket : plan.buckets) {
     for (const int64_t word :
-         {int64_t{bucket.name}, static_cast<int64_t>(bucket.weights), static_cast<int64_t>(bucket.gradients)})
+         {int64_t{bucket.name.value}, static_cast<int64_t>(bucket.weights), static_cast<int64_t>(bucket.gradients)})
       hash.add(static_cast<uint64_t>(word));
     for (const PlanParameter& parameter : bucket.parameters)
-      for (const int64_t word : {int64_t{parameter.name}, parameter.elements, int64_t{parameter.ordered},
+      for (const int64_t word : {int64_t{parameter.name.value}, parameter.elements, int64_t{parameter.ordered},
                                  int64_t{parameter.sharded.value_or(-1)}})
         hash.add(static_cast<uint64_t>(word));
     for (const PlanHolder& holder : bucket.holders) {
-      for (const int word : {holder.group, holder.copies, int{holder.sharded}}) hash.add(static_cast<uint64_t>(word));
+      for (const int word : {holder.group.value, holder.copies.value, int{holder.sharded}})
+        hash.add(static_cast<uint64_t>(word));
       for (const int64_t count : holder.shards.of) hash.add(static_cast<uint64_t>(count));
     }
   }
   for (const PlanWork& work : plan.works) {
     add(hash, {work.name, work.pass, -1});
     for (const int64_t word :
-         {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes, int64_t{work.group}})
+         {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes, int64_t{work.group.value}})
       hash.add(static_cast<uint64_t>(word));
-    for (const int partition : work.shards.of) hash.add(static_cast<uint64_t>(partition));
+    for (const PartitionId partition : work.shards.of) hash.add(static_cast<uint64_t>(partition.value));
   }
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
-    for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from}, int64_t{c.to}, int64_t{c.over}, c.bytes,
-                               static_cast<int64_t>(c.exchange), c.parts + 2 * int64_t{c.maximum}})
+    for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from.value}, int64_t{c.to.value}, int64_t{c.over.value},
+                               c.bytes, static_cast<int64_t>(c.exchange), c.parts + 2 * int64_t{c.maximum}})
       hash.add(static_cast<uint64_t>(word));
   }
   for (const PlanTemplate& t : plan.templates) {
@@ -96,17 +103,18 @@ uint64_t hash(const Plan& plan) {
     }
     for (const PlannedOp& op : t.ops) {
       add(hash, op.label);
-      for (const int64_t word :
-           {static_cast<int64_t>(op.kind), int64_t{op.stream}, int64_t{op.work}, int64_t{op.communication}})
+      for (const int64_t word : {static_cast<int64_t>(op.kind), int64_t{op.stream.value}, int64_t{op.work.value},
+                                 int64_t{op.communication.value}})
         hash.add(static_cast<uint64_t>(word));
-      for (const auto* list : {&op.waits, &op.reads, &op.writes, &op.frees}) add(hash, *list);
+      add(hash, op.waits);
+      for (const auto* list : {&op.reads, &op.writes, &op.frees}) add(hash, *list);
     }
   }
   return hash.value();
 }
 
 std::string describe(const Plan& plan, const PlanLabel& label) {
-  std::string out = label.name >= 0 ? plan.names[static_cast<size_t>(label.name)] : "-";
+  std::string out = label.name.valid() ? plan.names[label.name] : "-";
   if (label.pass) out += fmt::format(" {}", name(*label.pass));
   std::string tags;
   int slice = label.slice;
@@ -117,11 +125,11 @@ std::string describe(const Plan& plan, const PlanLabel& label) {
   return out + tags;
 }
 
-std::string describe(const Plan& plan, const PlanTemplate& on, int index) {
-  const PlannedOp& op = on.ops[static_cast<size_t>(index)];
-  std::string out = fmt::format("device {}: op {} {} {} on {}", on.devices.empty() ? -1 : on.devices[0], index,
-                                name(op.kind), describe(plan, op.label), plan.streams[static_cast<size_t>(op.stream)]);
-  if (op.origin >= 0) out += fmt::format(" ({})", plan.origins[static_cast<size_t>(op.origin)].place);
+std::string describe(const Plan& plan, const PlanTemplate& on, OpId id) {
+  const PlannedOp& op = on.ops[id];
+  std::string out = fmt::format("device {}: op {} {} {} on {}", on.devices.empty() ? -1 : on.devices[0], id.value,
+                                name(op.kind), describe(plan, op.label), plan.streams[op.stream]);
+  if (op.origin.valid()) out += fmt::format(" ({})", plan.origins[op.origin].place);
   return out;
 }
 
@@ -132,10 +140,10 @@ int device_count(const Plan& plan) {
   return highest + 1;
 }
 
-std::vector<int> template_of_device(const Plan& plan) {
-  std::vector<int> out(static_cast<size_t>(device_count(plan)), -1);
-  for (size_t t = 0; t < plan.templates.size(); ++t)
-    for (const int device : plan.templates[t].devices) out[static_cast<size_t>(device)] = static_cast<int>(t);
+std::vector<TemplateId> template_of_device(const Plan& plan) {
+  std::vector<TemplateId> out(static_cast<size_t>(device_count(plan)));
+  for (const TemplateId t : plan.templates.ids())
+    for (const int device : plan.templates[t].devices) out[static_cast<size_t>(device)] = t;
   return out;
 }
 
@@ -154,7 +162,7 @@ std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine,
 
 int rank_in_sample(const Plan& plan, int device) {
   for (const PlanWork& work : plan.works) {
-    const DeviceList& group = plan.groups[static_cast<size_t>(work.group)];
+    const DeviceList& group = plan.groups[work.group];
     const auto found = std::find(group.begin(), group.end(), device);
     if (work.pass && found != group.end()) return static_cast<int>(found - group.begin()) % plan.devices_per_sample;
   }

@@ -12,10 +12,20 @@
 #include <string>
 #include <vector>
 
+#include "base/table.h"
+#include "ir/shared_ids.h"
 #include "model/model_graph.h"
 #include "schedule/schedule.h"
 
 namespace piper {
+
+using NameId = Id<struct NameTag>;
+using PlanStreamId = Id<struct PlanStreamTag>;  // a stream of the DAG may be two: one that sends, one that receives
+using WorkId = Id<struct WorkTag>;
+using CommunicationId = Id<struct CommunicationTag>;
+using TemplateId = Id<struct TemplateTag>;
+using BufferId = Id<struct BufferTag>;  // of one template
+using OpId = Id<struct OpTag>;          // of one template, in issue order
 
 enum class OpKind { Run, Send, Recv, AllReduce, ReduceScatter, AllGather, AllToAll, ReducePieces, LocalSlice, Update };
 std::string_view name(OpKind kind);
@@ -27,7 +37,7 @@ std::string_view name(Category category);
 
 /// What something is about, in the user's words: a name, a pass, a slice of the batch.
 struct PlanLabel {
-  int name = -1;  // into Plan::names
+  NameId name;
   std::optional<Pass> pass;
   int slice = -1;
   friend bool operator==(const PlanLabel&, const PlanLabel&) = default;
@@ -41,22 +51,15 @@ struct PlanBuffer {
   friend bool operator==(const PlanBuffer&, const PlanBuffer&) = default;
 };
 
-/// For every kind none.
-constexpr ByShardKind<int> no_partitions() {
-  ByShardKind<int> out;
-  out.of.fill(-1);
-  return out;
-}
-
 /// What a computation or an update does; how long that takes is for the costs to say.
 struct PlanWork {
-  int name = -1;             // into Plan::names: the chunk or the bucket
+  NameId name;               // the chunk or the bucket
   std::optional<Pass> pass;  // none: an update
   int64_t samples = 0;       // of the slice, on one device
   DType dtype = DType::Float32;
-  int64_t flops = 0, bytes = 0;               // computed, and moved through memory
-  int group = -1;                             // a device's position in it says which samples of the slice it has
-  ByShardKind<int> shards = no_partitions();  // partition among whose members the dimensions of each label are divided
+  int64_t flops = 0, bytes = 0;          // computed, and moved through memory
+  GroupId group;                         // a device's position in it says which samples of the slice it has
+  ByShardKind<PartitionId> shards = {};  // partition among whose members the dimensions of each label are divided
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
 
@@ -67,13 +70,13 @@ std::string_view name(Exchange exchange);
 
 struct PlannedOp {
   OpKind kind = OpKind::Run;
-  int stream = 0;
+  PlanStreamId stream;
   PlanLabel label;
-  int work = -1;                          // into Plan::works: of computations and updates
-  int communication = -1;                 // into Plan::communications
-  int origin = -1;                        // into Plan::origins: the schedule line behind it
-  std::vector<int> waits;                 // earlier operations of this device, on other streams
-  std::vector<int> reads, writes, frees;  // buffers
+  WorkId work;  // of computations and updates
+  CommunicationId communication;
+  DirectiveId origin;       // the schedule line behind it
+  std::vector<OpId> waits;  // earlier operations of this device, on other streams
+  std::vector<BufferId> reads, writes, frees;
   friend bool operator==(const PlannedOp&, const PlannedOp&) = default;
 };
 
@@ -81,9 +84,9 @@ struct PlannedOp {
 struct Communication {
   PlanLabel label;
   bool transfer = false;
-  int from = -1, to = -1;  // groups of a transfer
-  int over = -1;           // partition of a collective
-  int64_t bytes = 0;       // on one receiving device
+  GroupId from, to;   // of a transfer
+  PartitionId over;   // of a collective
+  int64_t bytes = 0;  // on one receiving device
   Exchange exchange = Exchange::None;
   bool parts = false;    // a transfer of shards: each tensor-parallel rank sends its own
   bool maximum = false;  // an all_reduce by maximum, not by sum
@@ -98,7 +101,7 @@ struct PlanPartition {
 
 /// Where a parameter lies in the buffers of its bucket: behind those before it.
 struct PlanParameter {
-  int name = -1;
+  NameId name;
   int64_t elements = 0;             // on one device that has all of its part
   bool ordered = false;             // its gradient is summed in the order of one device that runs all slices in turn
   std::optional<int> sharded = {};  // the dimension of the tensor that tensor parallelism was told to divide
@@ -107,8 +110,8 @@ struct PlanParameter {
 
 /// Devices that hold the parameters of a bucket.
 struct PlanHolder {
-  int group = -1;
-  int copies = -1;  // partition: copies in a part are equal; each part has its own piece of every parameter, in order
+  GroupId group;
+  PartitionId copies;    // copies in a part are equal; each part has its own piece of every parameter, in order
   bool sharded = false;  // ZeRO: each of the equal copies updates its own range of the bucket
   ShardCounts shards =
       {};  // of every parameter; more parts than shards: so many in a row are equal, with the same samples
@@ -117,7 +120,7 @@ struct PlanHolder {
 
 /// Parameters that are reduced, gathered and updated together, one behind the other in flat buffers.
 struct PlanBucket {
-  int name = -1;
+  NameId name;
   DType weights = DType::Float32, gradients = DType::Float32;
   std::vector<PlanParameter> parameters;
   std::vector<PlanHolder> holders;
@@ -127,8 +130,8 @@ struct PlanBucket {
 /// The plan of all devices in the list.
 struct PlanTemplate {
   DeviceList devices;
-  std::vector<PlanBuffer> buffers;
-  std::vector<PlannedOp> ops;
+  Table<BufferId, PlanBuffer> buffers;
+  Table<OpId, PlannedOp> ops;
   friend bool operator==(const PlanTemplate&, const PlanTemplate&) = default;
 };
 
@@ -151,14 +154,15 @@ struct Plan {
   int devices_per_sample = 1;  // so many in a row of every group of computations work on the same samples
   bool sequence = false;       // the model was captured with tokens that can be divided
   std::vector<PlanDim> dims;
-  std::vector<std::string> streams, names;
-  std::vector<PlanOrigin> origins;
-  std::vector<DeviceList> groups;
-  std::vector<PlanPartition> partitions;
-  std::vector<PlanBucket> buckets;
-  std::vector<PlanWork> works;
-  std::vector<Communication> communications;
-  std::vector<PlanTemplate> templates;
+  Table<PlanStreamId, std::string> streams;
+  Table<NameId, std::string> names;
+  Table<DirectiveId, PlanOrigin> origins;
+  Table<GroupId, DeviceList> groups;
+  Table<PartitionId, PlanPartition> partitions;
+  Table<BucketId, PlanBucket> buckets;
+  Table<WorkId, PlanWork> works;
+  Table<CommunicationId, Communication> communications;
+  Table<TemplateId, PlanTemplate> templates;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
@@ -168,9 +172,9 @@ uint64_t hash(const Plan& plan);
 /// `layer.3.attention F mb=2`
 std::string describe(const Plan& plan, const PlanLabel& label);
 /// `device 4: op 17 all_to_all x.3 F mb=2 on ep (dualpipe.piper:5)`
-std::string describe(const Plan& plan, const PlanTemplate& on, int op);
-/// Template of every device, or -1.
-std::vector<int> template_of_device(const Plan& plan);
+std::string describe(const Plan& plan, const PlanTemplate& on, OpId op);
+/// Template of every device, if it has one.
+std::vector<TemplateId> template_of_device(const Plan& plan);
 /// One more than the highest.
 int device_count(const Plan& plan);
 

@@ -12,11 +12,6 @@
 namespace piper {
 namespace {
 
-int add_name(Plan& plan, std::string name) {
-  plan.names.push_back(std::move(name));
-  return static_cast<int>(plan.names.size()) - 1;
-}
-
 /// What comes from inside a region that is divided, perhaps summed up there, leaves it; everything else goes into one.
 Exchange exchange_of(const TrainingDag& dag, const Node& node) {
   const Node* source = node.made_from.valid() ? &dag[node.made_from] : nullptr;
@@ -34,11 +29,11 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
   c.label = label_of(tables, node);
   if (const auto* transfer = std::get_if<Transfer>(&node.op)) {
     c.transfer = true;
-    c.from = transfer->from.value;
-    c.to = node.group.value;
+    c.from = transfer->from;
+    c.to = node.group;
     c.parts = tp_placement(dag, node, transfer->value).is_shard();
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
-    c.over = collective->over.value;
+    c.over = collective->over;
     if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node);
     c.maximum = collective->kind == CollectiveKind::AllReduce && collective->item.is_value() &&
                 (*dag.model)[collective->item.value_id()].partial == Partial::Max;
@@ -46,8 +41,7 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     return;
   }
   c.bytes = moved_bytes(dag, node);
-  tables.communication[id.index()] = static_cast<int>(tables.plan.communications.size());
-  tables.plan.communications.push_back(c);
+  tables.communication[id] = tables.plan.communications.add(c);
 }
 
 /// Whether gradients are summed as one device does that runs all slices in turn: slice by slice, last chunk first.
@@ -73,14 +67,14 @@ void add_buckets(PlanTables& tables, const TrainingDag& dag, const std::vector<N
   const std::vector<bool> ordered = sums_in_order(dag, order);
   for (size_t b = 0; b < dag.buckets.size(); ++b) {
     const Bucket& bucket = dag.buckets[b];
-    PlanBucket out{tables.bucket_name[b], bucket.dtype, dag.model->step.gradients, {}, {}};
+    PlanBucket out{tables.bucket_name[BucketId(b)], bucket.dtype, dag.model->step.gradients, {}, {}};
     const int64_t shards = bucket.holders[0].shards.all();
     for (const ParameterId p : bucket.parameters)
-      out.parameters.push_back({add_name(tables.plan, (*dag.model)[p].name),
+      out.parameters.push_back({tables.plan.names.add((*dag.model)[p].name),
                                 elements((*dag.model)[p].shape, 0) / shards, bucket.trainable && ordered[p.index()],
                                 (*dag.model)[p].sharded});
     for (const Holder& holder : bucket.holders)
-      out.holders.push_back({holder.group.value, holder.over.value, holder.zero > 0, holder.shards});
+      out.holders.push_back({holder.group, holder.over, holder.zero > 0, holder.shards});
     tables.plan.buckets.push_back(std::move(out));
   }
 }
@@ -104,67 +98,67 @@ class WorkTable {
  public:
   WorkTable(PlanTables& tables, const TrainingDag& dag) : tables_(tables), dag_(dag) {}
 
-  int of(const Node& node) {
+  WorkId of(const Node& node) {
     if (is_compute(node))
       return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value}, [&] {
         const PassWork& work = work_of(dag_, node);
         const int64_t samples = samples_on(dag_, node.group);
         const LocalWork local = local_work(dag_, node.tags.chunk, work, node.group);
-        ByShardKind<int> shards = no_partitions();
+        ByShardKind<PartitionId> shards;
         for (const Sharding& sharding : dag_.residence(node.tags.chunk, node.group).shardings)
-          if (sharding.along) shards[sharding.kind] = sharding.along->value;
-        return PlanWork{tables_.chunk_name[node.tags.chunk.index()],
+          if (sharding.along) shards[sharding.kind] = *sharding.along;
+        return PlanWork{tables_.chunk_name[node.tags.chunk],
                         node.tags.pass,
                         samples,
                         dag_.model->step.weights,
                         local.flops,
                         local.bytes,
-                        node.group.value,
+                        node.group,
                         shards};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
       const UpdateWork work = update_work(dag_, node);
       return intern({update->bucket.value, -1, node.group.value}, [&] {
-        return PlanWork{tables_.bucket_name[update->bucket.index()],
+        return PlanWork{tables_.bucket_name[update->bucket],
                         std::nullopt,
                         0,
                         dag_.model->step.weights,
                         work.flops,
                         work.bytes,
-                        node.group.value};
+                        node.group};
       });
     }
-    return -1;
+    return {};
   }
 
  private:
   template <class Make>
-  int intern(const std::tuple<int, int, int>& key, Make make) {
-    const auto [found, fresh] = index_.try_emplace(key, static_cast<int>(tables_.plan.works.size()));
+  WorkId intern(const std::tuple<int, int, int>& key, Make make) {
+    const auto [found, fresh] = index_.try_emplace(key, tables_.plan.works.size());
     if (fresh) tables_.plan.works.push_back(make());
     return found->second;
   }
 
   PlanTables& tables_;
   const TrainingDag& dag_;
-  std::map<std::tuple<int, int, int>, int> index_;
+  std::map<std::tuple<int, int, int>, WorkId> index_;
 };
 
 }  // namespace
 
 PlanLabel label_of(const PlanTables& tables, const Node& node) {
   const auto item_name = [&](Item item) {
-    if (item.is_value()) return tables.value_name[item.value_id().index()];
+    if (item.is_value()) return tables.value_name[item.value_id()];
     if (item.kind == Item::Kind::Scalars) return tables.scalars_name;
-    return tables.bucket_name[item.bucket_id().index()];
+    return tables.bucket_name[item.bucket_id()];
   };
-  const int name = std::visit(overloaded{
-                                  [&](const Compute&) { return tables.chunk_name[node.tags.chunk.index()]; },
-                                  [&](const Transfer& t) { return tables.value_name[t.value.index()]; },
-                                  [&](const Collective& c) { return item_name(c.item); },
-                                  [&](const Update& u) { return tables.bucket_name[u.bucket.index()]; },
-                              },
-                              node.op);
+  const NameId name = std::visit(overloaded{
+                                     [&](const Compute&) { return tables.chunk_name[node.tags.chunk]; },
+                                     [&](const Transfer& t) { return tables.value_name[t.value]; },
+                                     [&](const Collective& c) { return item_name(c.item); },
+                                     [&](const Update& u) { return tables.bucket_name[u.bucket]; },
+                                 },
+                                 node.op);
   return {name, node.tags.pass, node.tags.slice};
 }
 
@@ -178,36 +172,32 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   for (size_t g = 0; g < dag.groups.group_count(); ++g) plan.groups.push_back(dag.groups[GroupId(g)].devices);
   for (size_t p = 0; p < dag.groups.partition_count(); ++p)
     plan.partitions.push_back({dag.groups[PartitionId(p)].part_size, dag.groups[PartitionId(p)].members});
-  for (const Chunk& chunk : dag.model->chunks) tables.chunk_name.push_back(add_name(plan, chunk.name));
-  for (const Value& value : dag.model->values) tables.value_name.push_back(add_name(plan, value.name));
+  for (const Chunk& chunk : dag.model->chunks) tables.chunk_name.push_back(plan.names.add(chunk.name));
+  for (const Value& value : dag.model->values) tables.value_name.push_back(plan.names.add(value.name));
   for (size_t b = 0; b < dag.buckets.size(); ++b)
-    tables.bucket_name.push_back(add_name(plan, bucket_name(dag, BucketId(b))));
+    tables.bucket_name.push_back(plan.names.add(bucket_name(dag, BucketId(b))));
   add_buckets(tables, dag, order);
   plan.losses = count_losses(dag);
   plan.devices_per_sample = dag.tp.size;
   plan.sequence = std::ranges::any_of(dag.model->chunks, &Chunk::sequence_sharded);
-  tables.scalars_name = add_name(plan, "scalars");
+  tables.scalars_name = plan.names.add("scalars");
   std::vector<char> moves(dag.streams.size(), 0);
   for (const Node& node : dag.nodes)
     if (std::holds_alternative<Transfer>(node.op)) moves[node.stream.index()] = 1;
   for (size_t s = 0; s < dag.streams.size(); ++s) {
-    const auto add_stream = [&](const std::string& name) {
-      plan.streams.push_back(name);
-      return static_cast<int>(plan.streams.size()) - 1;
-    };
     if (moves[s]) {
-      tables.send_stream.push_back(add_stream(dag.streams[s] + ".send"));
-      tables.receive_stream.push_back(add_stream(dag.streams[s] + ".recv"));
+      tables.send_stream.push_back(plan.streams.add(dag.streams[s] + ".send"));
+      tables.receive_stream.push_back(plan.streams.add(dag.streams[s] + ".recv"));
     } else {
-      tables.send_stream.push_back(add_stream(dag.streams[s]));
+      tables.send_stream.push_back(plan.streams.add(dag.streams[s]));
       tables.receive_stream.push_back(tables.send_stream.back());
     }
   }
-  tables.communication.assign(dag.nodes.size(), -1);
+  tables.communication.resize(dag.nodes.size());
   for (const NodeId id : order) add_communication(tables, dag, id);
-  tables.work.assign(dag.nodes.size(), -1);
+  tables.work.resize(dag.nodes.size());
   WorkTable works(tables, dag);
-  for (const NodeId id : order) tables.work[id.index()] = works.of(dag[id]);
+  for (const NodeId id : order) tables.work[id] = works.of(dag[id]);
   return tables;
 }
 

@@ -7,12 +7,14 @@
 namespace piper {
 
 struct PlanTables {
-  Plan plan;                                             // everything but the templates
-  std::vector<int> chunk_name, value_name, bucket_name;  // by ChunkId, ValueId, BucketId
-  int scalars_name = -1;
-  std::vector<int> send_stream, receive_stream;  // by StreamId; different where a stream moves values between groups
-  std::vector<int> communication;                // by NodeId, -1 for computations and updates
-  std::vector<int> work;                         // by NodeId, -1 for communication
+  Plan plan;  // everything but the templates
+  Table<ChunkId, NameId> chunk_name;
+  Table<ValueId, NameId> value_name;
+  Table<BucketId, NameId> bucket_name;
+  NameId scalars_name;
+  Table<StreamId, PlanStreamId> send_stream, receive_stream;  // different where a stream moves values between groups
+  Table<NodeId, CommunicationId> communication;               // none for computations and updates
+  Table<NodeId, WorkId> work;                                 // none for communication
 };
 
 /// `costs`: hash of the costs behind the order.

@@ -11,10 +11,11 @@
 namespace piper {
 namespace {
 
-std::string print_list(std::string_view key, std::string_view sigil, const std::vector<int>& list) {
+template <class Tag>
+std::string print_list(std::string_view key, std::string_view sigil, const std::vector<Id<Tag>>& list) {
   if (list.empty()) return "";
   std::vector<std::string> items;
-  for (const int item : list) items.push_back(fmt::format("{}{}", sigil, item));
+  for (const Id<Tag> item : list) items.push_back(fmt::format("{}{}", sigil, item.value));
   return fmt::format(" {}({})", key, fmt::join(items, ", "));
 }
 
@@ -25,23 +26,23 @@ class Printer {
       : plan_(plan), names_(references_to(plan.names)), streams_(references_to(plan.streams)) {}
 
   std::string header() const;
-  std::string buffer(size_t index, const PlanBuffer& buffer) const {
-    return fmt::format("  buffer {} {} {} {}{}\n", index, name(buffer.category), buffer.bytes, label(buffer.label),
+  std::string buffer(BufferId id, const PlanBuffer& buffer) const {
+    return fmt::format("  buffer {} {} {} {}{}\n", id.value, name(buffer.category), buffer.bytes, label(buffer.label),
                        buffer.persistent ? " persistent" : "");
   }
-  std::string op(size_t index, const PlannedOp& op) const;
+  std::string op(OpId id, const PlannedOp& op) const;
 
  private:
   std::string label(const PlanLabel& label) const;
   std::string bucket(const PlanBucket& bucket) const;
 
   const Plan& plan_;
-  std::vector<std::string> names_, streams_;
+  std::vector<std::string> names_, streams_;  // by NameId, PlanStreamId
 };
 
 /// `layer.0 F mb=1`, with names quoted where they must be.
 std::string Printer::label(const PlanLabel& label) const {
-  std::string out = names_[static_cast<size_t>(label.name)];
+  std::string out = names_[label.name.index()];
   if (label.pass) out += fmt::format(" {}", name(*label.pass));
   std::string tags;
   int slice = label.slice;
@@ -53,26 +54,27 @@ std::string Printer::label(const PlanLabel& label) const {
   return out + tags;
 }
 
-std::string Printer::op(size_t index, const PlannedOp& op) const {
-  std::string out = fmt::format("  op {} {} {} on {}", index, name(op.kind), label(op.label),
-                                streams_[static_cast<size_t>(op.stream)]);
-  if (op.work >= 0) out += fmt::format(" work={}", op.work);
-  if (op.communication >= 0) out += fmt::format(" communication={}", op.communication);
+std::string Printer::op(OpId id, const PlannedOp& op) const {
+  std::string out =
+      fmt::format("  op {} {} {} on {}", id.value, name(op.kind), label(op.label), streams_[op.stream.index()]);
+  if (op.work.valid()) out += fmt::format(" work={}", op.work.value);
+  if (op.communication.valid()) out += fmt::format(" communication={}", op.communication.value);
   out += print_list("waits", "", op.waits) + print_list("reads", "%", op.reads) + print_list("writes", "%", op.writes) +
          print_list("frees", "%", op.frees);
-  if (op.origin >= 0) out += fmt::format(" origin={}", op.origin);
+  if (op.origin.valid()) out += fmt::format(" origin={}", op.origin.value);
   return out;
 }
 
 std::string Printer::bucket(const PlanBucket& bucket) const {
-  const auto named = [&](int name) { return names_[static_cast<size_t>(name)]; };
+  const auto named = [&](NameId name) { return names_[name.index()]; };
   std::string out = fmt::format("bucket {} {} {}\n", named(bucket.name), name(bucket.weights), name(bucket.gradients));
   for (const PlanParameter& parameter : bucket.parameters)
     out += fmt::format("parameter {} elements={}{}{}\n", named(parameter.name), parameter.elements,
                        parameter.ordered ? " ordered" : "",
                        parameter.sharded ? fmt::format(" sharded={}", *parameter.sharded) : "");
   for (const PlanHolder& holder : bucket.holders)
-    out += fmt::format("holder {} over {}{}{}\n", holder.group, holder.copies, holder.sharded ? " sharded" : "",
+    out += fmt::format("holder {} over {}{}{}\n", holder.group.value, holder.copies.value,
+                       holder.sharded ? " sharded" : "",
                        holder.shards == ShardCounts() ? "" : " " + piper::print(holder.shards));
   return out;
 }
@@ -94,14 +96,15 @@ std::string Printer::header() const {
   for (const PlanBucket& bucket : plan_.buckets) out += this->bucket(bucket);
   for (const PlanWork& work : plan_.works) {
     out += fmt::format("work {} samples={} {} flops={} bytes={} group={}", label({work.name, work.pass, -1}),
-                       work.samples, name(work.dtype), work.flops, work.bytes, work.group);
+                       work.samples, name(work.dtype), work.flops, work.bytes, work.group.value);
     for (const ShardRule& rule : shard_rules)
-      if (work.shards[rule.kind] >= 0) out += fmt::format(" {}={}", rule.label, work.shards[rule.kind]);
+      if (const PartitionId among = work.shards[rule.kind]; among.valid())
+        out += fmt::format(" {}={}", rule.label, among.value);
     out += "\n";
   }
   for (const Communication& c : plan_.communications) {
     const std::string who =
-        c.transfer ? fmt::format("transfer {} -> {}", c.from, c.to) : fmt::format("over {}", c.over);
+        c.transfer ? fmt::format("transfer {} -> {}", c.from.value, c.to.value) : fmt::format("over {}", c.over.value);
     out += fmt::format("communication {} {} bytes={}", label(c.label), who, c.bytes);
     if (c.exchange != Exchange::None) out += fmt::format(" {}", name(c.exchange));
     if (c.parts) out += " parts";
@@ -113,17 +116,17 @@ std::string Printer::header() const {
 
 /// With whom the device communicates in this operation.
 std::string peers(const Plan& plan, const PlannedOp& op, int device) {
-  const Communication& c = plan.communications[static_cast<size_t>(op.communication)];
+  const Communication& c = plan.communications[op.communication];
   const auto position = [&](const DeviceList& list) {
     return static_cast<int>(std::find(list.begin(), list.end(), device) - list.begin());
   };
   if (!c.transfer) {
-    const PlanPartition& partition = plan.partitions[static_cast<size_t>(c.over)];
+    const PlanPartition& partition = plan.partitions[c.over];
     const int part = position(partition.members) / partition.part_size;
     const auto first = partition.members.begin() + part * partition.part_size;
     return print_devices(DeviceList(first, first + partition.part_size));
   }
-  const DeviceList &from = plan.groups[static_cast<size_t>(c.from)], &to = plan.groups[static_cast<size_t>(c.to)];
+  const DeviceList &from = plan.groups[c.from], &to = plan.groups[c.to];
   const bool sends = op.kind == OpKind::Send;
   const DeviceList &mine = sends ? from : to, &theirs = sends ? to : from;
   DeviceList out;
@@ -140,20 +143,20 @@ std::string print(const Plan& plan) {
   std::string out = printer.header();
   for (const PlanTemplate& t : plan.templates) {
     out += fmt::format("template {}\n", print_devices(t.devices));
-    for (size_t b = 0; b < t.buffers.size(); ++b) out += printer.buffer(b, t.buffers[b]);
-    for (size_t i = 0; i < t.ops.size(); ++i) out += printer.op(i, t.ops[i]) + "\n";
+    for (const BufferId b : t.buffers.ids()) out += printer.buffer(b, t.buffers[b]);
+    for (const OpId i : t.ops.ids()) out += printer.op(i, t.ops[i]) + "\n";
   }
   return out;
 }
 
 std::string print_device(const Plan& plan, int device) {
   const Printer printer(plan);
-  const PlanTemplate& t = plan.templates[static_cast<size_t>(template_of_device(plan)[static_cast<size_t>(device)])];
+  const PlanTemplate& t = plan.templates[template_of_device(plan)[static_cast<size_t>(device)]];
   std::string out = fmt::format("# device {}, as {}\n", device, print_devices(t.devices));
-  for (size_t b = 0; b < t.buffers.size(); ++b) out += printer.buffer(b, t.buffers[b]);
-  for (size_t i = 0; i < t.ops.size(); ++i) {
+  for (const BufferId b : t.buffers.ids()) out += printer.buffer(b, t.buffers[b]);
+  for (const OpId i : t.ops.ids()) {
     out += printer.op(i, t.ops[i]);
-    if (t.ops[i].communication >= 0) out += "  # with " + peers(plan, t.ops[i], device);
+    if (t.ops[i].communication.valid()) out += "  # with " + peers(plan, t.ops[i], device);
     out += "\n";
   }
   return out;

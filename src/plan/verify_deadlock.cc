@@ -17,8 +17,8 @@ class QueueGraph {
       first_.push_back(vertices_);
       vertices_ += t.ops.size();
     }
-    for (size_t t = 0; t < plan.templates.size(); ++t)
-      each_edge(t, [&](size_t from, size_t to) { edges_.emplace_back(vertex(t, from), vertex(t, to)); });
+    for (const TemplateId t : plan.templates.ids())
+      each_edge(t, [&](OpId from, OpId to) { edges_.emplace_back(vertex(t, from), vertex(t, to)); });
   }
 
   /// Vertices of a cycle in time order, or none.
@@ -49,12 +49,12 @@ class QueueGraph {
 
   /// Which device wants the first vertex before the second.
   std::string describe_step(size_t first, size_t second) const {
-    for (size_t t = 0; t < plan_.templates.size(); ++t) {
+    for (const TemplateId t : plan_.templates.ids()) {
       std::string found;
-      each_edge(t, [&](size_t from, size_t to) {
+      each_edge(t, [&](OpId from, OpId to) {
         if (!found.empty() || vertex(t, from) != first || vertex(t, to) != second) return;
-        const std::string later = describe(plan_, plan_.templates[t], static_cast<int>(to));
-        found = fmt::format("{} comes before {}", describe(plan_, plan_.templates[t], static_cast<int>(from)),
+        const std::string later = describe(plan_, plan_.templates[t], to);
+        found = fmt::format("{} comes before {}", describe(plan_, plan_.templates[t], from),
                             later.substr(later.find(": ") + 2));  // the device is the same
       });
       if (!found.empty()) return found;
@@ -63,31 +63,30 @@ class QueueGraph {
   }
 
  private:
-  uint32_t vertex(size_t t, size_t op) const {
-    const int communication = plan_.templates[t].ops[op].communication;
-    return static_cast<uint32_t>(communication >= 0 ? static_cast<size_t>(communication) : first_[t] + op);
+  uint32_t vertex(TemplateId t, OpId op) const {
+    const CommunicationId communication = plan_.templates[t].ops[op].communication;
+    return static_cast<uint32_t>(communication.valid() ? communication.index() : first_[t] + op.index());
   }
 
   /// Calls visit(earlier, later) for all pairs of operations of a template that must end and start in this order.
   template <class Visit>
-  void each_edge(size_t t, Visit visit) const {
+  void each_edge(TemplateId t, Visit visit) const {
     const auto& ops = plan_.templates[t].ops;
-    std::vector<int> last_on(plan_.streams.size(), -1);
-    int last_message = -1;
-    const auto add = [&](int from, size_t to) {
-      const auto earlier = static_cast<size_t>(from);
+    Table<PlanStreamId, OpId> last_on(plan_.streams.size());
+    OpId last_message;
+    const auto add = [&](OpId from, OpId to) {
       // a device that sends to itself issues both halves of one transfer together
-      const bool halves = vertex(t, earlier) == vertex(t, to) && earlier + 1 == to;
-      if (!halves) visit(earlier, to);
+      const bool halves = vertex(t, from) == vertex(t, to) && from.value + 1 == to.value;
+      if (!halves) visit(from, to);
     };
-    for (size_t i = 0; i < ops.size(); ++i) {
-      int& last = last_on[static_cast<size_t>(ops[i].stream)];
-      if (last >= 0) add(last, i);
-      last = static_cast<int>(i);
-      for (const int wait : ops[i].waits) add(wait, i);
-      if (ops[i].communication < 0) continue;
-      if (last_message >= 0) add(last_message, i);  // for backends that serialise their streams
-      last_message = static_cast<int>(i);
+    for (const OpId i : ops.ids()) {
+      OpId& last = last_on[ops[i].stream];
+      if (last.valid()) add(last, i);
+      last = i;
+      for (const OpId wait : ops[i].waits) add(wait, i);
+      if (!ops[i].communication.valid()) continue;
+      if (last_message.valid()) add(last_message, i);  // for backends that serialise their streams
+      last_message = i;
     }
   }
 
@@ -110,7 +109,7 @@ class QueueGraph {
   }
 
   const Plan& plan_;
-  std::vector<size_t> first_;
+  Table<TemplateId, size_t> first_;
   size_t vertices_ = 0;
   std::vector<std::pair<uint32_t, uint32_t>> edges_;
 };

@@ -10,16 +10,15 @@ namespace {
 Checked order_of_bytes(const Plan& plan, const PlanTemplate& of) {
   StreamClocks clocks(plan, of);
   IssueOrderMemory memory(plan, of, clocks);
-  for (size_t i = 0; i < of.ops.size(); ++i) {
-    const int op = static_cast<int>(i);
+  for (const OpId op : of.ops.ids()) {
     clocks.begin(op);
-    for (const int wait : of.ops[i].waits) clocks.merge(op, wait);
+    for (const OpId wait : of.ops[op].waits) clocks.merge(op, wait);
     if (const auto missing = memory.missing(op); !missing.empty())
       return error(ErrorCode::E406, {},
                    fmt::format("{} takes bytes last used by another stream without waiting for it",
                                describe(plan, of, op)))
           .note({}, fmt::format("last used by {}", describe(plan, of, missing[0])))
-          .help(fmt::format("op {} must wait for op {}", op, missing[0]));
+          .help(fmt::format("op {} must wait for op {}", op.value, missing[0].value));
     memory.issue(op);
   }
   return Ok{};

@@ -12,14 +12,10 @@ Diagnostic malformed(std::string message) {
       .help("what piper has written is never malformed: print the plan anew with piper compile MODEL SCHEDULE");
 }
 
-bool inside(int index, size_t size) {
-  return index >= 0 && static_cast<size_t>(index) < size;
-}
-
 Checked check_label(const Plan& plan, const PlanLabel& label, std::string_view what) {
   int64_t slices = 1;
   for (const PlanDim& dim : plan.dims) slices *= dim.parts;
-  if (!inside(label.name, plan.names.size())) return malformed(fmt::format("{} has no name", what));
+  if (!plan.names.contains(label.name)) return malformed(fmt::format("{} has no name", what));
   if (label.slice < -1 || label.slice >= slices)
     return malformed(fmt::format("{} names slice {} of {}", what, label.slice, slices));
   return Ok{};
@@ -40,22 +36,22 @@ Checked check_tables(const Plan& plan) {
       return malformed(fmt::format("{} has a device twice", what));
     return Ok{};
   };
-  for (size_t g = 0; g < plan.groups.size(); ++g)
-    PIPER_CHECK(check_devices(plan.groups[g], fmt::format("group {}", g)));
-  for (size_t p = 0; p < plan.partitions.size(); ++p) {
+  for (const GroupId g : plan.groups.ids())
+    PIPER_CHECK(check_devices(plan.groups[g], fmt::format("group {}", g.value)));
+  for (const PartitionId p : plan.partitions.ids()) {
     const PlanPartition& partition = plan.partitions[p];
-    PIPER_CHECK(check_devices(partition.members, fmt::format("partition {}", p)));
+    PIPER_CHECK(check_devices(partition.members, fmt::format("partition {}", p.value)));
     if (partition.part_size < 1 || partition.members.size() % static_cast<size_t>(partition.part_size) != 0)
-      return malformed(fmt::format("partition {} does not divide into parts of {}", p, partition.part_size));
+      return malformed(fmt::format("partition {} does not divide into parts of {}", p.value, partition.part_size));
   }
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanHolder& holder : bucket.holders)
-      if (!inside(holder.group, plan.groups.size()) || !inside(holder.copies, plan.partitions.size()))
+      if (!plan.groups.contains(holder.group) || !plan.partitions.contains(holder.copies))
         return malformed("a bucket is held by groups that do not exist");
   const auto divides = [](size_t count, int64_t by) { return by >= 1 && count % static_cast<size_t>(by) == 0; };
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanHolder& holder : bucket.holders) {
-      const PlanPartition& copies = plan.partitions[static_cast<size_t>(holder.copies)];
+      const PlanPartition& copies = plan.partitions[holder.copies];
       size_t parts = copies.members.size() / static_cast<size_t>(copies.part_size);
       bool good = divides(parts, plan.devices_per_sample);
       for (const int64_t count : holder.shards.of) {
@@ -65,26 +61,26 @@ Checked check_tables(const Plan& plan) {
       if (!good || !divides(static_cast<size_t>(plan.devices_per_sample), static_cast<int64_t>(parts)))
         return malformed("parts of a bucket do not divide among shards and devices with the same samples");
     }
-  const auto inside_or_none = [&](int partition) {
-    return partition == -1 || inside(partition, plan.partitions.size());
+  const auto inside_or_none = [&](PartitionId partition) {
+    return partition == PartitionId() || plan.partitions.contains(partition);
   };
   for (const PlanWork& work : plan.works)
-    if (!inside(work.group, plan.groups.size()) || !std::ranges::all_of(work.shards.of, inside_or_none))
+    if (!plan.groups.contains(work.group) || !std::ranges::all_of(work.shards.of, inside_or_none))
       return malformed("a work is done by groups that do not exist");
   for (const PlanWork& work : plan.works)
-    if (work.pass && !divides(plan.groups[static_cast<size_t>(work.group)].size(), plan.devices_per_sample))
+    if (work.pass && !divides(plan.groups[work.group].size(), plan.devices_per_sample))
       return malformed("the devices of a work do not divide among devices with the same samples");
-  for (size_t c = 0; c < plan.communications.size(); ++c) {
+  for (const CommunicationId c : plan.communications.ids()) {
     const Communication& comm = plan.communications[c];
-    const std::string what = fmt::format("communication {}", c);
+    const std::string what = fmt::format("communication {}", c.value);
     PIPER_CHECK(check_label(plan, comm.label, what));
-    const bool good = comm.transfer ? inside(comm.from, plan.groups.size()) && inside(comm.to, plan.groups.size())
-                                    : inside(comm.over, plan.partitions.size());
+    const bool good = comm.transfer ? plan.groups.contains(comm.from) && plan.groups.contains(comm.to)
+                                    : plan.partitions.contains(comm.over);
     if (!good || comm.bytes < 0) return malformed(fmt::format("{} names groups that do not exist", what));
   }
   std::vector<int> all;
-  for (size_t t = 0; t < plan.templates.size(); ++t) {
-    PIPER_CHECK(check_devices(plan.templates[t].devices, fmt::format("template {}", t)));
+  for (const TemplateId t : plan.templates.ids()) {
+    PIPER_CHECK(check_devices(plan.templates[t].devices, fmt::format("template {}", t.value)));
     all.insert(all.end(), plan.templates[t].devices.begin(), plan.templates[t].devices.end());
   }
   std::sort(all.begin(), all.end());
@@ -94,46 +90,45 @@ Checked check_tables(const Plan& plan) {
   return Ok{};
 }
 
-Checked check_op(const Plan& plan, const PlanTemplate& t, int index, std::vector<char>& freed) {
-  const PlannedOp& op = t.ops[static_cast<size_t>(index)];
-  const std::string numbered = fmt::format("op {} of device {}", index, t.devices[0]);
-  if (!inside(op.stream, plan.streams.size())) return malformed(fmt::format("{} has no stream", numbered));
+Checked check_op(const Plan& plan, const PlanTemplate& t, OpId id, Table<BufferId, char>& freed) {
+  const PlannedOp& op = t.ops[id];
+  const std::string numbered = fmt::format("op {} of device {}", id.value, t.devices[0]);
+  if (!plan.streams.contains(op.stream)) return malformed(fmt::format("{} has no stream", numbered));
   PIPER_CHECK(check_label(plan, op.label, numbered));
-  if (op.origin != -1 && !inside(op.origin, plan.origins.size()))
+  if (op.origin != DirectiveId() && !plan.origins.contains(op.origin))
     return malformed(fmt::format("{} has an unknown origin", numbered));
   const auto bad = [&](const std::string& message) {
-    return malformed(fmt::format("{} {}", describe(plan, t, index), message));
+    return malformed(fmt::format("{} {}", describe(plan, t, id), message));
   };
-  if (is_communication(op.kind) != (op.communication >= 0) ||
-      (op.communication >= 0 && !inside(op.communication, plan.communications.size())))
+  if (is_communication(op.kind) != (op.communication.valid()) ||
+      (op.communication.valid() && !plan.communications.contains(op.communication)))
     return bad("must name a communication if and only if it is one");
-  for (const int wait : op.waits)
-    if (wait < 0 || wait >= index || t.ops[static_cast<size_t>(wait)].stream == op.stream)
-      return bad(fmt::format("waits for op {}, which is not an earlier one on another stream", wait));
+  for (const OpId wait : op.waits)
+    if (!wait.valid() || wait >= id || t.ops[wait].stream == op.stream)
+      return bad(fmt::format("waits for op {}, which is not an earlier one on another stream", wait.value));
   for (const auto* list : {&op.reads, &op.writes, &op.frees})
-    for (const int buffer : *list)
-      if (!inside(buffer, t.buffers.size())) return bad(fmt::format("names buffer {}, which does not exist", buffer));
-  for (const int buffer : op.frees) {
-    if (t.buffers[static_cast<size_t>(buffer)].persistent)
-      return bad(fmt::format("frees the persistent buffer {}", buffer));
-    if (freed[static_cast<size_t>(buffer)]) return bad(fmt::format("frees buffer {} a second time", buffer));
-    freed[static_cast<size_t>(buffer)] = 1;
+    for (const BufferId buffer : *list)
+      if (!t.buffers.contains(buffer)) return bad(fmt::format("names buffer {}, which does not exist", buffer.value));
+  for (const BufferId buffer : op.frees) {
+    if (t.buffers[buffer].persistent) return bad(fmt::format("frees the persistent buffer {}", buffer.value));
+    if (freed[buffer]) return bad(fmt::format("frees buffer {} a second time", buffer.value));
+    freed[buffer] = 1;
   }
   return Ok{};
 }
 
 /// What is used is freed, and the other way round.
-Checked check_lifetimes(const Plan& plan, const PlanTemplate& t, const std::vector<char>& freed) {
-  std::vector<int> last(t.buffers.size(), -1);  // operation that uses the buffer last
-  for (size_t i = 0; i < t.ops.size(); ++i)
+Checked check_lifetimes(const Plan& plan, const PlanTemplate& t, const Table<BufferId, char>& freed) {
+  Table<BufferId, OpId> last(t.buffers.size());  // operation that uses the buffer last
+  for (const OpId i : t.ops.ids())
     for (const auto* list : {&t.ops[i].reads, &t.ops[i].writes})
-      for (const int buffer : *list) last[static_cast<size_t>(buffer)] = static_cast<int>(i);
-  for (size_t b = 0; b < freed.size(); ++b) {
-    if (t.buffers[b].persistent || (freed[b] != 0) == (last[b] >= 0)) continue;
+      for (const BufferId buffer : *list) last[buffer] = i;
+  for (const BufferId b : freed.ids()) {
+    if (t.buffers[b].persistent || (freed[b] != 0) == (last[b].valid())) continue;
     Diagnostic problem =
-        malformed(fmt::format("buffer {} ({}) of device {} is {}", b, describe(plan, t.buffers[b].label), t.devices[0],
-                              freed[b] ? "freed but never used" : "never freed"));
-    if (last[b] >= 0) problem.notes.push_back({{}, fmt::format("last used by {}", describe(plan, t, last[b]))});
+        malformed(fmt::format("buffer {} ({}) of device {} is {}", b.value, describe(plan, t.buffers[b].label),
+                              t.devices[0], freed[b] ? "freed but never used" : "never freed"));
+    if (last[b].valid()) problem.notes.push_back({{}, fmt::format("last used by {}", describe(plan, t, last[b]))});
     return problem;
   }
   return Ok{};
@@ -144,12 +139,12 @@ Checked check_lifetimes(const Plan& plan, const PlanTemplate& t, const std::vect
 Checked verify_structure(const Plan& plan) {
   PIPER_CHECK(check_tables(plan));
   for (const PlanTemplate& t : plan.templates) {
-    std::vector<char> freed(t.buffers.size(), 0);
+    Table<BufferId, char> freed(t.buffers.size(), 0);
     for (const PlanBuffer& buffer : t.buffers) {
       PIPER_CHECK(check_label(plan, buffer.label, "a buffer"));
       if (buffer.bytes < 0) return malformed("a buffer has a negative size");
     }
-    for (size_t i = 0; i < t.ops.size(); ++i) PIPER_CHECK(check_op(plan, t, static_cast<int>(i), freed));
+    for (const OpId op : t.ops.ids()) PIPER_CHECK(check_op(plan, t, op, freed));
     PIPER_CHECK(check_lifetimes(plan, t, freed));
   }
   return Ok{};

@@ -104,7 +104,7 @@ py::list memory_rows(const Plan& of) {
     row["peak"] = peak.total;
     for (int c = 0; c < category_count; ++c)
       row[py::str(std::string(name(static_cast<Category>(c))))] = peak.by_category[static_cast<size_t>(c)];
-    row["at"] = peak.op < 0 ? std::string() : describe(of.plan(), t.ops[static_cast<size_t>(peak.op)].label);
+    row["at"] = peak.op.valid() ? describe(of.plan(), t.ops[peak.op].label) : std::string();
     rows.append(std::move(row));
   }
   return rows;
@@ -158,8 +158,8 @@ void bind_simulation(py::module_& module) {
 
 std::string plan_text(const Plan& of, std::optional<int> device) {
   if (!device) return print(of.plan());
-  const std::vector<int> templates = template_of_device(of.plan());
-  if (*device < 0 || *device >= device_count(of.plan()) || templates[static_cast<size_t>(*device)] < 0)
+  const std::vector<TemplateId> templates = template_of_device(of.plan());
+  if (*device < 0 || *device >= device_count(of.plan()) || !templates[static_cast<size_t>(*device)].valid())
     throw Raised(error(ErrorCode::E205, {},
                        fmt::format("device {} has no plan; there are devices 0 to {}", *device, templates.size() - 1)));
   return print_device(of.plan(), *device);

@@ -19,7 +19,7 @@ namespace {
 const PlanBucket* bucket_of(const piper::Plan& plan, const std::string& name) {
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanParameter& parameter : bucket.parameters)
-      if (plan.names[static_cast<size_t>(parameter.name)] == name) return &bucket;
+      if (plan.names[parameter.name] == name) return &bucket;
   return nullptr;
 }
 
@@ -203,7 +203,7 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Opt
   Diff diff(step, same.captured, same.plan, initial, {tolerance, false});
   TrainingRunOptions options;
   options.job.timeout = timeout_;
-  options.job.run.after_op = [&](int device, int op, Frame& frame) { diff.after(device, op, frame); };
+  options.job.run.after_op = [&](int device, OpId op, Frame& frame) { diff.after(device, op, frame); };
   options.processor = &run_->processor();
   TrainingRun other(same, step, initial, std::move(options));
   const ModelGraph& graph = *plan_.captured->graph();

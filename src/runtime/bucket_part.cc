@@ -7,7 +7,7 @@ namespace piper {
 
 std::optional<BucketPart> part_of(const Plan& plan, const PlanBucket& bucket, int device) {
   for (size_t h = 0; h < bucket.holders.size(); ++h) {
-    const PlanPartition& copies = plan.partitions[static_cast<size_t>(bucket.holders[h].copies)];
+    const PlanPartition& copies = plan.partitions[bucket.holders[h].copies];
     const auto found = std::find(copies.members.begin(), copies.members.end(), device);
     if (found == copies.members.end()) continue;
     const int position = static_cast<int>(found - copies.members.begin());
@@ -36,13 +36,13 @@ std::optional<BucketPart> part_of(const Plan& plan, const PlanBucket& bucket, in
 
 std::vector<OwnedPiece> owned_pieces(const Plan& plan, const PlanBucket& bucket) {
   std::vector<OwnedPiece> out;
-  const PlanPartition& first = plan.partitions[static_cast<size_t>(bucket.holders[0].copies)];
+  const PlanPartition& first = plan.partitions[bucket.holders[0].copies];
   const int pieces = static_cast<int>(first.members.size()) / first.part_size;
   int64_t elements = 0;
   for (const PlanParameter& parameter : bucket.parameters) elements += parameter.elements;
   std::set<int64_t> cuts = {0, elements};
   for (const PlanHolder& holder : bucket.holders) {
-    const int copies = plan.partitions[static_cast<size_t>(holder.copies)].part_size;
+    const int copies = plan.partitions[holder.copies].part_size;
     const int64_t range = (elements + copies - 1) / copies;
     for (int c = 1; c < copies; ++c) cuts.insert(std::min(c * range, elements));
   }
@@ -50,7 +50,7 @@ std::vector<OwnedPiece> owned_pieces(const Plan& plan, const PlanBucket& bucket)
     for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
       OwnedPiece owned{{*cut, *std::next(cut) - *cut}, {}};
       for (const PlanHolder& holder : bucket.holders) {
-        const PlanPartition& copies = plan.partitions[static_cast<size_t>(holder.copies)];
+        const PlanPartition& copies = plan.partitions[holder.copies];
         const int64_t range = (elements + copies.part_size - 1) / copies.part_size;
         owned.owners.push_back(copies.members[static_cast<size_t>(piece * copies.part_size + *cut / range)]);
       }

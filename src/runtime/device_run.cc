@@ -21,7 +21,7 @@ const PlanTemplate& program_of(const Plan& plan, int device) {
   internal_error(fmt::format("the plan has no device {}", device));
 }
 
-std::string describe_op(const Plan& plan, int device, int op) {
+std::string describe_op(const Plan& plan, int device, OpId op) {
   const std::string text = describe(plan, program_of(plan, device), op);
   return fmt::format("device {}{}", device, text.substr(text.find(':')));
 }
@@ -44,13 +44,13 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
       order_(order_memory(program_, processor_.graphs() == Graphs::Step)),
       awaited_(awaited_operations(program_, order_)),
       side_(processor_.make_side(program_.ops.size())),
-      events_(std::make_unique<Event[]>(program_.ops.size())),
-      ends_(std::make_unique<Event[]>(plan.streams.size() + 1)),
+      events_(program_.ops.size()),
+      ends_(plan.streams.size() + 1),
       streams_(plan.streams.size()) {
   frame_.poison_freed = options.poison_freed;
   failure.stop_with([this](const std::string& reason) {
-    for (size_t i = 0; i < program_.ops.size(); ++i) events_[i].release();
-    for (size_t s = 0; s <= plan_.streams.size(); ++s) ends_[s].release();
+    for (Event& event : events_) event.release();
+    for (Event& end : ends_) end.release();
     communicator_.abort(reason);
   });
   const auto on_thread = [this](const std::function<void()>& run) {
@@ -74,13 +74,13 @@ DeviceRun::DeviceRun(const Plan& plan, int device, const StepConfig& step, Compu
     make_thread_prompt();
     on_thread(run);
   };
-  std::vector<bool> computes(plan.streams.size());
+  Table<PlanStreamId, char> computes(plan.streams.size(), 0);
   for (const PlannedOp& op : program_.ops)
-    if (!is_communication(op.kind)) computes[static_cast<size_t>(op.stream)] = true;
+    if (!is_communication(op.kind)) computes[op.stream] = 1;
   for (const PlannedOp& op : program_.ops)
-    if (auto& stream = streams_[static_cast<size_t>(op.stream)]; !stream)
-      stream = computes[static_cast<size_t>(op.stream)] ? processor_.make_stream({on_thread, failed})
-                                                        : processor_.make_stream({promptly, failed});
+    if (auto& stream = streams_[op.stream]; !stream)
+      stream = computes[op.stream] ? processor_.make_stream({on_thread, failed})
+                                   : processor_.make_stream({promptly, failed});
   host_ = std::make_unique<ThreadStream>(promptly, failed);
 }
 
@@ -91,7 +91,7 @@ DeviceRun::~DeviceRun() {
 
 void DeviceRun::prepare() {
   const CountMemory counting(memory_);
-  for (size_t b = 0; b < program_.buffers.size(); ++b) {
+  for (const BufferId b : program_.buffers.ids()) {
     const PlanBuffer& buffer = program_.buffers[b];
     if (!buffer.persistent) continue;
     const auto found = index_.buckets.find(buffer.label.name);
@@ -100,7 +100,7 @@ void DeviceRun::prepare() {
     const DType dtype = buffer.category == Category::Weights     ? bucket.weights
                         : buffer.category == Category::Gradients ? bucket.gradients
                                                                  : DType::Int8;  // state is of several types
-    frame_[static_cast<int>(b)] = make_flat(dtype, buffer.bytes / bytes_of(dtype), frame_.place()).fill_(0);
+    frame_[b] = make_flat(dtype, buffer.bytes / bytes_of(dtype), frame_.place()).fill_(0);
   }
   groups_ = make_process_groups(plan_, communicator_);
   const Preparation preparation{plan_,
@@ -114,8 +114,7 @@ void DeviceRun::prepare() {
                                 index_,
                                 frame_,
                                 side_ ? side_->branch() : nullptr};
-  for (size_t i = 0; i < program_.ops.size(); ++i)
-    executors_.push_back(make_executor(preparation, static_cast<int>(i)));
+  for (const OpId op : program_.ops.ids()) executors_.push_back(make_executor(preparation, op));
   if (options_.issue == Issue::Serial)
     serial_.active = [] { return true; };
   else if (options_.turns)
@@ -126,17 +125,17 @@ void DeviceRun::prepare() {
 }
 
 void DeviceRun::prepare_segments() {
-  std::map<int, FrameInput> inputs;  // by buffer
+  std::map<BufferId, FrameInput> inputs;
   for (const auto& executor : executors_)
     for (FrameInput& input : executor->inputs()) inputs.try_emplace(input.buffer, input);
   std::vector<FrameInput> all;
   for (auto& [buffer, input] : inputs) all.push_back(std::move(input));
   frame_.keep_inputs(std::move(all));
-  const auto before_op = [this](int op) {
+  const auto before_op = [this](OpId op) {
     if (options_.before_op) options_.before_op(device_, op);
   };
   segment_device_.emplace(SegmentDevice{program_, order_, executors_, frame_, *side_, recorder_, before_op,
-                                        [this](const int& op, const auto& work) { attempt(op, work); }});
+                                        [this](const OpId& op, const auto& work) { attempt(op, work); }});
   segments_ = find_segments(*segment_device_, processor_);
 }
 
@@ -154,13 +153,13 @@ void DeviceRun::start(const StepSettings& settings) {
     } catch (const RunError&) {
       throw;
     } catch (const std::exception& problem) {
-      const int culprit = side_->culprit(-1);
-      if (culprit < 0) throw;
+      const OpId culprit(side_->culprit(-1));
+      if (!culprit.valid()) throw;
       throw RunError(RunProblem::Operation,
                      fmt::format("{}: {}", describe_op(plan_, device_, culprit), problem.what()));
     }
   });
-  host_->record(ends_[plan_.streams.size()], step_);
+  host_->record(ends_.back(), step_);
   host_->flush();
 }
 
@@ -168,7 +167,7 @@ void DeviceRun::issue_all() {
   putting_in_ = 0;
   issue(units_);
   issuing_.store(putting_in_, std::memory_order_relaxed);
-  for (size_t s = 0; s < streams_.size(); ++s)
+  for (const PlanStreamId s : streams_.ids())
     if (streams_[s]) {
       streams_[s]->record(ends_[s], step_);
       streams_[s]->flush();
@@ -178,8 +177,8 @@ void DeviceRun::issue_all() {
 void DeviceRun::issue(std::vector<LaunchUnit>& units) {
   for (LaunchUnit& unit : units) {
     for (const Launch& launch : unit.launches) {
-      for (const int op : launch.waits) launch.stream->wait(events_[static_cast<size_t>(op)], step_);
-      if (!unit.segment) recorder_.launched(launch.op);
+      for (const OpId op : launch.waits) launch.stream->wait(events_[op], step_);
+      if (!unit.segment) recorder_.launched(launch.op.value);
       launch.stream->launch(launch.work);
     }
     if (unit.segment && !unit.segment->launched()) {
@@ -187,7 +186,7 @@ void DeviceRun::issue(std::vector<LaunchUnit>& units) {
       continue;
     }
     for (const Launch& launch : unit.launches)
-      for (const int op : launch.records) launch.stream->record(events_[static_cast<size_t>(op)], step_);
+      for (const OpId op : launch.records) launch.stream->record(events_[op], step_);
     release(unit);
   }
 }
@@ -196,10 +195,10 @@ void DeviceRun::release(const LaunchUnit& unit) {
   if (!processor_.memory_belongs_to_streams())
     for (const Launch& launch : unit.launches) frame_.issued(launch.op);
   for (const BufferRelease& release : unit.releases) {
-    Stream& stream = *streams_[static_cast<size_t>(release.stream)];
-    for (const int user : release.awaited) stream.wait(events_[static_cast<size_t>(user)], step_);
+    Stream& stream = *streams_[release.stream];
+    for (const OpId user : release.awaited) stream.wait(events_[user], step_);
     stream.launch([&] {
-      for (const int buffer : release.buffers) frame_.release(buffer);
+      for (const BufferId buffer : release.buffers) frame_.release(buffer);
     });
   }
 }
@@ -208,52 +207,52 @@ void DeviceRun::release(const LaunchUnit& unit) {
 
 void DeviceRun::find_units() {
   auto segment = segments_.begin();
-  for (size_t i = 0; i < program_.ops.size();) {
-    if (segment != segments_.end() && segment->begin() == i) {
+  for (OpId next{0}; program_.ops.contains(next);) {
+    if (segment != segments_.end() && segment->ops().first == next) {
       units_.push_back(unit_of(*segment));
-      i = segment++->end();
+      next = segment++->ops().past;
       continue;
     }
-    units_.push_back(unit_of(i));
-    i += units_.back().launches.size();
+    units_.push_back(unit_of(next));
+    next = OpId(next.index() + units_.back().launches.size());
   }
 }
 
-LaunchUnit DeviceRun::unit_of(size_t op) {
+LaunchUnit DeviceRun::unit_of(OpId op) {
   LaunchUnit out;
-  const size_t last = sends_to_itself(program_, op) ? op + 1 : op;
-  for (size_t i = op; i <= last; ++i) {
+  const OpId last(sends_to_itself(program_, op) ? op.value + 1 : op.value);
+  for (const OpId i : IdRange<OpId>{op, OpId(last.value + 1)}) {
     Launch& launch = out.launches.emplace_back(launch_of(i));
     launch.stream = &stream_of(program_.ops[i], serial_.active != nullptr);
-    launch.work = [this, i] { execute(static_cast<int>(i)); };
-    if (awaited_[i] || serial_.active) launch.records = {static_cast<int>(i)};
+    launch.work = [this, i] { execute(i); };
+    if (awaited_[i] || serial_.active) launch.records = {i};
   }
   if (processor_.memory_belongs_to_streams()) out.releases = order_.releases[last];
   return out;
 }
 
 LaunchUnit DeviceRun::unit_of(GraphSegment& segment) {
-  const size_t last = segment.end() - 1;
+  const IdRange<OpId> ops = segment.ops();
   LaunchUnit out;
   out.segment = &segment;
-  for (size_t i = segment.begin(); i <= last; ++i) out.singly.push_back(unit_of(i));
-  Launch& launch = out.launches.emplace_back(launch_of(segment.begin()));
-  launch.stream = &stream_of(program_.ops[segment.begin()], false);
-  launch.work = [this, &segment] {
+  for (const OpId op : ops) out.singly.push_back(unit_of(op));
+  Launch& launch = out.launches.emplace_back(launch_of(ops.first));
+  launch.stream = &stream_of(program_.ops[ops.first], false);
+  launch.work = [this, &segment, ops] {
     if (failure_.happened())
       segment.skip();
     else if (segment.launch())
-      progress_.fetch_add(int64_t(segment.end() - segment.begin()), std::memory_order_relaxed);
+      progress_.fetch_add(ops.past.value - ops.first.value, std::memory_order_relaxed);
   };
-  for (size_t i = segment.begin(); i <= last; ++i)
-    if (awaited_[i]) launch.records.push_back(static_cast<int>(i));
-  out.releases = order_.releases[last];
+  for (const OpId op : ops)
+    if (awaited_[op]) launch.records.push_back(op);
+  out.releases = order_.releases[OpId(ops.past.value - 1)];
   return out;
 }
 
-Launch DeviceRun::launch_of(size_t op) const {
+Launch DeviceRun::launch_of(OpId op) const {
   Launch out;
-  out.op = static_cast<int>(op);
+  out.op = op;
   out.waits = program_.ops[op].waits;
   if (processor_.memory_belongs_to_streams())
     out.waits.insert(out.waits.end(), order_.loaders[op].begin(), order_.loaders[op].end());
@@ -261,7 +260,7 @@ Launch DeviceRun::launch_of(size_t op) const {
 }
 
 Stream& DeviceRun::stream_of(const PlannedOp& op, bool serial) {
-  Stream* stream = streams_[static_cast<size_t>(op.stream)].get();
+  Stream* stream = streams_[op.stream].get();
   if (side_ && op.kind == OpKind::Run)
     stream = decorated_.emplace_back(std::make_unique<TimedStream>(*stream, putting_in_)).get();
   if (serial)
@@ -270,23 +269,23 @@ Stream& DeviceRun::stream_of(const PlannedOp& op, bool serial) {
   return *stream;
 }
 
-void DeviceRun::execute(int op) {
+void DeviceRun::execute(OpId op) {
   if (failure_.happened()) return;
-  recorder_.started(op);
-  if (side_) side_->started(op);
+  recorder_.started(op.value);
+  if (side_) side_->started(op.value);
   attempt(op, [&] {
     if (options_.before_op) options_.before_op(device_, op);
-    executors_[static_cast<size_t>(op)]->run(frame_);
+    executors_[op]->run(frame_);
     if (options_.after_op) options_.after_op(device_, op, frame_);
   });
-  if (side_) side_->ended(op);
-  recorder_.ended(op);
+  if (side_) side_->ended(op.value);
+  recorder_.ended(op.value);
   frame_.ended(op);
   progress_.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// Says where something failed: at `op`, as it is then.
-void DeviceRun::attempt(const int& op, const std::function<void()>& work) {
+void DeviceRun::attempt(const OpId& op, const std::function<void()>& work) {
   try {
     work();
   } catch (const JobStopped& problem) {
@@ -294,9 +293,10 @@ void DeviceRun::attempt(const int& op, const std::function<void()>& work) {
   } catch (const RunError& problem) {
     throw RunError(problem.problem, fmt::format("{}: {}", describe_op(plan_, device_, op), problem.what()));
   } catch (const std::exception& problem) {
-    const int culprit = side_ ? side_->culprit(op) : op;
-    throw RunError(is_out_of_memory(problem) ? RunProblem::Memory : RunProblem::Operation,
-                   fmt::format("{}: {}", describe_op(plan_, device_, culprit < 0 ? op : culprit), plain_text(problem)));
+    const OpId culprit = side_ ? OpId(side_->culprit(op.value)) : op;
+    throw RunError(
+        is_out_of_memory(problem) ? RunProblem::Memory : RunProblem::Operation,
+        fmt::format("{}: {}", describe_op(plan_, device_, culprit.valid() ? culprit : op), plain_text(problem)));
   }
 }
 
@@ -307,13 +307,13 @@ int64_t DeviceRun::operators() const {
 }
 
 void DeviceRun::wait() {
-  ends_[plan_.streams.size()].wait(step_);
-  for (size_t s = 0; s < streams_.size(); ++s)
+  ends_.back().wait(step_);
+  for (const PlanStreamId s : streams_.ids())
     if (streams_[s]) ends_[s].wait(step_);
 }
 
-bool DeviceRun::has_ended(int op) const {
-  return recorder_.times(recorder_.step(), op).ended != 0 && (!side_ || side_->has_ended(op));
+bool DeviceRun::has_ended(OpId op) const {
+  return recorder_.times(recorder_.step(), op.value).ended != 0 && (!side_ || side_->has_ended(op.value));
 }
 
 bool DeviceRun::idle() const {

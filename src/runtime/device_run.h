@@ -28,9 +28,9 @@ struct RunOptions {
   Issue issue = Issue::Ahead;
   size_t recorded_steps = 2;  // kept by the flight recorder
   /// Called before every operation, on the thread that runs it: tests delay operations and plant faults here.
-  std::function<void(int device, int op)> before_op;
+  std::function<void(int device, OpId op)> before_op;
   /// Called after every operation, on the thread that ran it, while all that it read and wrote is still there.
-  std::function<void(int device, int op, Frame& frame)> after_op;
+  std::function<void(int device, OpId op, Frame& frame)> after_op;
   bool poison_freed = false;
   Processor* processor = nullptr;  // none: that of this machine
   Turns* turns = nullptr;          // none: devices compute side by side
@@ -57,7 +57,7 @@ class DeviceRun {
   int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
   /// Of an operation that was issued in this step.
-  bool has_ended(int op) const;
+  bool has_ended(OpId op) const;
 
   /// Makes buffers that last, and executors.
   void prepare();
@@ -73,16 +73,16 @@ class DeviceRun {
   void prepare_segments();
   LaunchUnit unit_of(GraphSegment& segment);
   /// Of the operation, and of the next if it receives what this one sends.
-  LaunchUnit unit_of(size_t op);
+  LaunchUnit unit_of(OpId op);
   /// What it waits for.
-  Launch launch_of(size_t op) const;
+  Launch launch_of(OpId op) const;
   /// The operation's stream: timed where that is asked for, and its work one by one with that of others.
   Stream& stream_of(const PlannedOp& op, bool serial);
   void issue_all();
   void issue(std::vector<LaunchUnit>& units);
   void release(const LaunchUnit& unit);
-  void execute(int op);
-  void attempt(const int& op, const std::function<void()>& work);
+  void execute(OpId op);
+  void attempt(const OpId& op, const std::function<void()>& work);
 
   const Plan& plan_;
   const PlanTemplate& program_;
@@ -98,9 +98,9 @@ class DeviceRun {
   Frame frame_;
   ProcessGroups groups_;
   FlightRecorder recorder_;
-  std::vector<std::unique_ptr<Executor>> executors_;
+  Table<OpId, std::unique_ptr<Executor>> executors_;
   MemoryOrder order_;
-  std::vector<char> awaited_;  // by operation: its event is recorded
+  Table<OpId, char> awaited_;  // its event is recorded
   std::unique_ptr<DeviceSide> side_;
   std::optional<SegmentDevice> segment_device_;
   std::vector<GraphSegment> segments_;
@@ -108,11 +108,11 @@ class DeviceRun {
   SerialOrder serial_;
   Nanoseconds putting_in_ = 0;  // of this step, so far
   std::atomic<Nanoseconds> issuing_ = 0;
-  std::unique_ptr<Event[]> events_;  // by operation
-  std::unique_ptr<Event[]> ends_;    // by stream, then the host
+  Table<OpId, Event> events_;
+  Table<PlanStreamId, Event> ends_;  // the last one is the host's
   uint32_t step_ = 0;                // of the events
   std::atomic<int64_t> progress_ = 0;
-  std::vector<std::unique_ptr<Stream>> streams_;  // none where the device does not use one
+  Table<PlanStreamId, std::unique_ptr<Stream>> streams_;  // none where the device does not use one
   std::vector<std::unique_ptr<Stream>> decorated_;
   std::unique_ptr<Stream> host_;
 };
@@ -120,6 +120,6 @@ class DeviceRun {
 /// The template that is the device's plan.
 const PlanTemplate& program_of(const Plan& plan, int device);
 /// `device 4: op 17 all_to_all x.3 F mb=2 on ep (step.piper:5)`
-std::string describe_op(const Plan& plan, int device, int op);
+std::string describe_op(const Plan& plan, int device, OpId op);
 
 }  // namespace piper

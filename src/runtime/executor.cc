@@ -14,24 +14,24 @@ const PlanBucket* Preparation::bucket(const PlanLabel& label) const {
   return found == index.buckets.end() ? nullptr : found->second.bucket;
 }
 
-std::optional<int> Preparation::find(const std::vector<int>& buffers, Category category) const {
-  for (const int index : buffers)
+std::optional<BufferId> Preparation::find(const std::vector<BufferId>& buffers, Category category) const {
+  for (const BufferId index : buffers)
     if (buffer(index).category == category) return index;
   return std::nullopt;
 }
 
-std::vector<int> Preparation::members_of(int partition) const {
-  const PlanPartition& over = plan.partitions[static_cast<size_t>(partition)];
+std::vector<int> Preparation::members_of(PartitionId partition) const {
+  const PlanPartition& over = plan.partitions[partition];
   const auto position = std::find(over.members.begin(), over.members.end(), device) - over.members.begin();
   const auto first = over.members.begin() + position / over.part_size * over.part_size;
   return {first, first + over.part_size};
 }
 
 int64_t Preparation::samples_over(const Communication& communication) const {
-  const DeviceList& members = plan.partitions[static_cast<size_t>(communication.over)].members;
+  const DeviceList& members = plan.partitions[communication.over].members;
   for (const PlanWork& work : plan.works)
     if (std::ranges::find(work.shards.of, communication.over) != work.shards.of.end() ||
-        (work.pass && plan.groups[static_cast<size_t>(work.group)] == members))
+        (work.pass && plan.groups[work.group] == members))
       return work.samples;
   throw std::runtime_error("nothing is computed on the values of an exchange");
 }
@@ -46,14 +46,14 @@ void make_groups_of(const Plan& plan, const Communication& communication, const 
       if (bucket.name == communication.label.name)
         for (const OwnedPiece& piece : owned_pieces(plan, bucket)) add(op.stream, piece.owners);
   } else if (communication.transfer) {
-    const DeviceList& from = plan.groups[static_cast<size_t>(communication.from)];
-    const DeviceList& to = plan.groups[static_cast<size_t>(communication.to)];
+    const DeviceList& from = plan.groups[communication.from];
+    const DeviceList& to = plan.groups[communication.to];
     for (size_t i = 0; i < from.size(); ++i)
       for (const TransferPiece& piece : transfer_pieces(
                static_cast<int>(i), from, to, static_cast<int64_t>(from.size() * to.size()), plan.devices_per_sample))
         communicator.connect(from[i], piece.peer);
   } else {
-    const PlanPartition& over = plan.partitions[static_cast<size_t>(communication.over)];
+    const PlanPartition& over = plan.partitions[communication.over];
     for (auto first = over.members.begin(); first != over.members.end(); first += over.part_size)
       add(op.stream, {first, first + over.part_size});
   }
@@ -64,29 +64,30 @@ void make_groups_of(const Plan& plan, const Communication& communication, const 
 ProcessGroups make_process_groups(const Plan& plan, Communicator& communicator) {
   const int device = communicator.device();
   const PlanTemplate& program = program_of(plan, device);
-  std::vector<const PlannedOp*> ops(plan.communications.size());  // one of each, of any device
+  Table<CommunicationId, const PlannedOp*> ops(plan.communications.size());  // one of each, of any device
   for (const PlanTemplate& t : plan.templates)
     for (const PlannedOp& op : t.ops)
-      if (op.communication >= 0) ops[static_cast<size_t>(op.communication)] = &op;
+      if (op.communication.valid()) ops[op.communication] = &op;
   ProcessGroups groups;
-  const auto add = [&](int stream, const std::vector<int>& members) {
+  const auto add = [&](PlanStreamId stream, const std::vector<int>& members) {
     if (!groups.contains({stream, members})) groups[{stream, members}] = communicator.make_group(members);
   };
-  for (size_t c = 0; c < ops.size(); ++c) {
+  for (const CommunicationId c : ops.ids()) {
     try {
       if (ops[c]) make_groups_of(plan, plan.communications[c], *ops[c], communicator, add);
     } catch (const CommunicationError& problem) {
       const auto mine = std::find_if(program.ops.begin(), program.ops.end(),
-                                     [&](const PlannedOp& op) { return op.communication == static_cast<int>(c); });
-      throw RunError(dynamic_cast<const JobStopped*>(&problem) ? RunProblem::Elsewhere : RunProblem::Operation,
-                     fmt::format("{}: {}", describe_op(plan, device, static_cast<int>(mine - program.ops.begin())),
-                                 problem.what()));
+                                     [&](const PlannedOp& op) { return op.communication == c; });
+      throw RunError(
+          dynamic_cast<const JobStopped*>(&problem) ? RunProblem::Elsewhere : RunProblem::Operation,
+          fmt::format("{}: {}", describe_op(plan, device, OpId(static_cast<size_t>(mine - program.ops.begin()))),
+                      problem.what()));
     }
   }
   return groups;
 }
 
-std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_executor(const Preparation& prepare, OpId op) {
   switch (prepare.op(op).kind) {
     case OpKind::Run:
       return make_run(prepare, op);

@@ -35,7 +35,7 @@ class Executor {
 
 /// The process groups in which a plan's devices communicate, by stream and members: what several streams do goes on
 /// side by side.
-using ProcessGroups = std::map<std::pair<int, std::vector<int>>, int>;
+using ProcessGroups = std::map<std::pair<PlanStreamId, std::vector<int>>, int>;
 /// Makes them, and connections for transfers, in the same order on every device. Throws RunError: a process group
 /// cannot be made, and which operation of the device needs it.
 ProcessGroups make_process_groups(const Plan& plan, Communicator& communicator);
@@ -54,58 +54,57 @@ struct Preparation {
   Frame& frame;    // what lasts is there
   Branch* branch;  // of the device; may be none
 
-  const PlannedOp& op(int index) const { return program.ops[static_cast<size_t>(index)]; }
-  const PlanBuffer& buffer(int index) const { return program.buffers[static_cast<size_t>(index)]; }
-  const Communication& communication(const PlannedOp& op) const {
-    return plan.communications[static_cast<size_t>(op.communication)];
-  }
-  const std::string& name(const PlanLabel& label) const { return plan.names[static_cast<size_t>(label.name)]; }
+  const PlannedOp& op(OpId index) const { return program.ops[index]; }
+  const PlanBuffer& buffer(BufferId index) const { return program.buffers[index]; }
+  const Communication& communication(const PlannedOp& op) const { return plan.communications[op.communication]; }
+  const std::string& name(const PlanLabel& label) const { return plan.names[label.name]; }
   /// The bucket that an operation or a buffer is about, if it is about one.
   const PlanBucket* bucket(const PlanLabel& label) const;
   /// The first of the buffers with this category.
-  std::optional<int> find(const std::vector<int>& buffers, Category category) const;
+  std::optional<BufferId> find(const std::vector<BufferId>& buffers, Category category) const;
   /// The members of the part of a collective to which the device belongs.
   std::vector<int> members(const Communication& communication) const { return members_of(communication.over); }
   /// The part of a partition that the device belongs to.
-  std::vector<int> members_of(int partition) const;
+  std::vector<int> members_of(PartitionId partition) const;
   /// Of a slice on one device: what the computations have on whose values, or devices, the collective works.
   int64_t samples_over(const Communication& communication) const;
   int group(const PlannedOp& op, const std::vector<int>& members) const { return groups.at({op.stream, members}); }
   /// Of a collective.
   int group(const PlannedOp& op) const { return group(op, members(communication(op))); }
   /// The number of an exchange in a step.
-  int64_t sequence(int communication, const Frame& frame) const {
-    return frame.settings().step * static_cast<int64_t>(plan.communications.size()) + communication;
+  int64_t sequence(CommunicationId communication, const Frame& frame) const {
+    return frame.settings().step * static_cast<int64_t>(plan.communications.size()) + communication.value;
   }
 };
 
-std::unique_ptr<Executor> make_run(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_send(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_receive(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_all_reduce(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_reduce_scatter(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_reduce_pieces(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_all_gather(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_update(const Preparation& prepare, int op);
-std::unique_ptr<Executor> make_executor(const Preparation& prepare, int op);
+std::unique_ptr<Executor> make_run(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_send(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_receive(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_all_reduce(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_reduce_scatter(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_reduce_pieces(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_all_gather(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_update(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_executor(const Preparation& prepare, OpId op);
 
 /// What a device contributes to the step's scalars: its losses, and the gradients that nobody else counts.
 class LocalScalars {
  public:
-  LocalScalars(const Preparation& prepare, const std::vector<int>& reads);
+  LocalScalars(const Preparation& prepare, const std::vector<BufferId>& reads);
   /// The frame gets to know its losses, too.
   StepScalars sum(Frame& frame) const;
 
  private:
   struct Loss {
-    int buffer, slice;
+    BufferId buffer;
+    int slice;
   };
   struct Counted {
-    int buffer;
+    BufferId buffer;
     DType dtype;
     int64_t offset, count;
   };

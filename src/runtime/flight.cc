@@ -40,12 +40,12 @@ std::string describe_flight(const Plan& plan, const std::vector<DeviceFlight>& f
   for (const DeviceFlight& flight : flights) {
     struct Entry {
       OpTimes times;
-      int op;
+      OpId op;
     };
     std::vector<Entry> started;
     const std::vector<OpTimes>& step = flight.steps.back();
     for (size_t i = 0; i < step.size(); ++i)
-      if (step[i].started != 0) started.push_back({step[i], static_cast<int>(i)});
+      if (step[i].started != 0) started.push_back({step[i], OpId(i)});
     std::sort(started.begin(), started.end(),
               [](const Entry& a, const Entry& b) { return a.times.started < b.times.started; });
     if (started.size() > operations)

@@ -17,14 +17,14 @@ Frame::Frame(const PlanTemplate& program, c10::Device place)
       buffers_(program.buffers.size()),
       uses_(program.ops.size()),
       holds_at_start_(program.buffers.size(), 1),
-      holds_(std::make_unique<std::atomic<int>[]>(program.buffers.size())) {
-  for (size_t i = 0; i < program.ops.size(); ++i) {
+      holds_(program.buffers.size()) {
+  for (const OpId i : program.ops.ids()) {
     for (const auto* list : {&program.ops[i].reads, &program.ops[i].writes})
-      for (const int buffer : *list)
-        if (!program.buffers[static_cast<size_t>(buffer)].persistent &&
+      for (const BufferId buffer : *list)
+        if (!program.buffers[buffer].persistent &&
             std::find(uses_[i].begin(), uses_[i].end(), buffer) == uses_[i].end())
           uses_[i].push_back(buffer);
-    for (const int buffer : uses_[i]) ++holds_at_start_[static_cast<size_t>(buffer)];
+    for (const BufferId buffer : uses_[i]) ++holds_at_start_[buffer];
   }
 }
 
@@ -33,7 +33,7 @@ void Frame::begin(const StepSettings& settings) {
   scalars = {};
   losses.clear();
   scalars_known = false;
-  for (size_t b = 0; b < buffers_.size(); ++b) {
+  for (const BufferId b : buffers_.ids()) {
     const PlanBuffer& buffer = program_.buffers[b];
     if (buffer.persistent && buffer.category == Category::Gradients) buffers_[b].fill_(0);
     if (!buffer.persistent) buffers_[b].reset();
@@ -42,17 +42,17 @@ void Frame::begin(const StepSettings& settings) {
   load_kept();
 }
 
-void Frame::issued(int op) {
-  for (const int buffer : program_.ops[static_cast<size_t>(op)].frees) release(buffer);
+void Frame::issued(OpId op) {
+  for (const BufferId buffer : program_.ops[op].frees) release(buffer);
 }
 
-void Frame::ended(int op) {
-  for (const int buffer : uses_[static_cast<size_t>(op)]) release(buffer);
+void Frame::ended(OpId op) {
+  for (const BufferId buffer : uses_[op]) release(buffer);
 }
 
-void Frame::release(int index) {
-  if (holds_[static_cast<size_t>(index)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  at::Tensor& buffer = buffers_[static_cast<size_t>(index)];
+void Frame::release(BufferId index) {
+  if (holds_[index].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  at::Tensor& buffer = buffers_[index];
   if (poison_freed && buffer.defined() && buffer.is_floating_point())
     buffer.fill_(std::numeric_limits<double>::quiet_NaN());
   buffer.reset();
@@ -108,21 +108,20 @@ void Frame::load_kept() {
 
 Frame::State Frame::state() const {
   State out{buffers_, {}};
-  for (size_t b = 0; b < buffers_.size(); ++b) out.holds.push_back(holds_[b].load(std::memory_order_relaxed));
+  for (const BufferId b : buffers_.ids()) out.holds.push_back(holds_[b].load(std::memory_order_relaxed));
   return out;
 }
 
 void Frame::go_back(State state) {
   buffers_ = std::move(state.buffers);
-  for (size_t b = 0; b < buffers_.size(); ++b) holds_[b].store(state.holds[b], std::memory_order_relaxed);
+  for (const BufferId b : buffers_.ids()) holds_[b].store(state.holds[b], std::memory_order_relaxed);
 }
 
 std::vector<Frame::Change> Frame::changes_since(const State& before) const {
   std::vector<Change> out;
-  for (size_t b = 0; b < buffers_.size(); ++b) {
+  for (const BufferId b : buffers_.ids()) {
     const int holds = holds_[b].load(std::memory_order_relaxed);
-    if (!buffers_[b].is_same(before.buffers[b]) || holds != before.holds[b])
-      out.push_back({static_cast<int>(b), buffers_[b], holds});
+    if (!buffers_[b].is_same(before.buffers[b]) || holds != before.holds[b]) out.push_back({b, buffers_[b], holds});
   }
   return out;
 }
@@ -130,7 +129,7 @@ std::vector<Frame::Change> Frame::changes_since(const State& before) const {
 void Frame::make(const std::vector<Change>& changes) {
   for (const Change& change : changes) {
     (*this)[change.buffer] = change.tensor;
-    holds_[static_cast<size_t>(change.buffer)].store(change.holds, std::memory_order_relaxed);
+    holds_[change.buffer].store(change.holds, std::memory_order_relaxed);
   }
 }
 

@@ -48,7 +48,7 @@ struct SliceLoss {
 
 /// An input of the model that a computation reads: the samples of a slice.
 struct FrameInput {
-  int buffer = -1;
+  BufferId buffer;
   std::string name;
   int64_t first_sample = 0;
   TensorForm form;
@@ -68,15 +68,15 @@ class Frame {
 
   c10::Device place() const { return place_; }
 
-  at::Tensor& operator[](int buffer) { return buffers_[static_cast<size_t>(buffer)]; }
+  at::Tensor& operator[](BufferId buffer) { return buffers_[buffer]; }
 
   /// Before a step: gradients are 0, and all that does not last is gone.
   void begin(const StepSettings& settings);
   /// The operation has been issued: what it frees may go when nobody uses it any more.
-  void issued(int op);
-  void release(int buffer);
+  void issued(OpId op);
+  void release(BufferId buffer);
   /// The operation has ended.
-  void ended(int op);
+  void ended(OpId op);
   /// Makes an input if it is not there yet; operations that read it may come at the same time.
   void load_input(const FrameInput& input);
   /// Before the first step: inputs are at the same places in every step, beside what the plan knows of, and all of
@@ -94,14 +94,14 @@ class Frame {
 
   /// What it holds, so that it can be as before.
   struct State {
-    std::vector<at::Tensor> buffers;
-    std::vector<int> holds;
+    Table<BufferId, at::Tensor> buffers;
+    Table<BufferId, int> holds;
   };
   State state() const;
   void go_back(State state);
   /// What became of it since then, so that it can be made so again.
   struct Change {
-    int buffer;
+    BufferId buffer;
     at::Tensor tensor;
     int holds;
   };
@@ -114,10 +114,10 @@ class Frame {
   const PlanTemplate& program_;
   const c10::Device place_;
   const StepSettings* settings_ = nullptr;
-  std::vector<at::Tensor> buffers_;
-  std::vector<std::vector<int>> uses_;  // by operation: buffers that do not last
-  std::vector<int> holds_at_start_;     // by buffer: operations that use it, and the one that frees it
-  std::unique_ptr<std::atomic<int>[]> holds_;
+  Table<BufferId, at::Tensor> buffers_;
+  Table<OpId, std::vector<BufferId>> uses_;  // buffers that do not last
+  Table<BufferId, int> holds_at_start_;      // operations that use it, and the one that frees it
+  Table<BufferId, std::atomic<int>> holds_;
   std::mutex loading_;
   KeptInputs kept_;
 };

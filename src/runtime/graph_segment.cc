@@ -5,15 +5,13 @@
 
 namespace piper {
 
-GraphSegment::GraphSegment(const SegmentDevice& device, size_t begin, size_t end, std::unique_ptr<CudaGraph> work)
-    : device_(device), begin_(begin), end_(end), work_(std::move(work)) {
-  std::vector<char> known(device.program.buffers.size(), 0);
-  for (size_t i = begin; i < end; ++i)
+GraphSegment::GraphSegment(const SegmentDevice& device, IdRange<OpId> ops, std::unique_ptr<CudaGraph> work)
+    : device_(device), ops_(ops), work_(std::move(work)) {
+  Table<BufferId, char> known(device.program.buffers.size(), 0);
+  for (const OpId i : ops)
     for (const auto* list : {&device.program.ops[i].reads, &device.program.ops[i].writes})
-      for (const int buffer : *list)
-        if (!std::exchange(known[static_cast<size_t>(buffer)], 1) &&
-            !device.program.buffers[static_cast<size_t>(buffer)].persistent)
-          touched_.push_back(buffer);
+      for (const BufferId buffer : *list)
+        if (!std::exchange(known[buffer], 1) && !device.program.buffers[buffer].persistent) touched_.push_back(buffer);
 }
 
 bool GraphSegment::launch() {
@@ -21,19 +19,18 @@ bool GraphSegment::launch() {
 }
 
 bool GraphSegment::try_to_launch() {
-  const auto first = device_.executors.begin() + static_cast<ptrdiff_t>(begin_),
-             last = device_.executors.begin() + static_cast<ptrdiff_t>(end_);
+  const auto first = device_.executors.begin() + ops_.first.value, last = device_.executors.begin() + ops_.past.value;
   if (!work_ || !work_->ready() ||
       !std::all_of(first, last, [](const auto& executor) { return executor->can_be_recorded(); }))
     return false;
-  int op = static_cast<int>(begin_);
-  const int end = static_cast<int>(end_);
+  OpId op = ops_.first;
   const Nanoseconds launched = now();
   device_.attempt(op, [&] {
-    for (; op < end; ++op) {
-      device_.recorder.launched(op, launched);
+    for (const OpId next : ops_) {
+      op = next;
+      device_.recorder.launched(op.value, launched);
       if (device_.before_op) device_.before_op(op);
-      device_.executors[static_cast<size_t>(op)]->renew(device_.frame);
+      device_.executors[op]->renew(device_.frame);
     }
   });
   if (!recorded_) {
@@ -44,11 +41,10 @@ bool GraphSegment::try_to_launch() {
     return false;
   }
   const Nanoseconds started = now();
-  for (int i = static_cast<int>(begin_); i < end; ++i) device_.recorder.started(i, started);
-  op = static_cast<int>(begin_);
-  device_.attempt(op, [&] { device_.side.launch(op, end - 1, *work_); });
+  for (const OpId i : ops_) device_.recorder.started(i.value, started);
+  device_.attempt(ops_.first, [&] { device_.side.launch(ops_.first.value, ops_.past.value - 1, *work_); });
   const Nanoseconds ended = now();
-  for (int i = static_cast<int>(begin_); i < end; ++i) device_.recorder.ended(i, ended);
+  for (const OpId i : ops_) device_.recorder.ended(i.value, ended);
   return true;
 }
 
@@ -71,21 +67,20 @@ bool GraphSegment::record() {
 
 /// What the last operation frees goes when all has been put in.
 void GraphSegment::run_all() {
-  for (size_t i = begin_; i < end_; ++i) {
-    const int op = static_cast<int>(i);
-    device_.side.started(op);
-    device_.executors[i]->run(device_.frame);
-    device_.side.ended(op);
+  for (const OpId op : ops_) {
+    device_.side.started(op.value);
+    device_.executors[op]->run(device_.frame);
+    device_.side.ended(op.value);
     device_.frame.ended(op);
-    if (i + 1 == end_) continue;
-    for (const BufferRelease& release : device_.order.releases[i])
-      for (const int buffer : release.buffers) device_.frame.release(buffer);
+    if (op.value + 1 == ops_.past.value) continue;
+    for (const BufferRelease& release : device_.order.releases[op])
+      for (const BufferId buffer : release.buffers) device_.frame.release(buffer);
   }
 }
 
 std::vector<const void*> GraphSegment::places() const {
   std::vector<const void*> out;
-  for (const int buffer : touched_) {
+  for (const BufferId buffer : touched_) {
     const at::Tensor& tensor = device_.frame[buffer];
     out.push_back(tensor.defined() ? tensor.const_data_ptr() : nullptr);
   }
@@ -93,25 +88,25 @@ std::vector<const void*> GraphSegment::places() const {
 }
 
 std::vector<GraphSegment> find_segments(const SegmentDevice& device, Processor& processor) {
-  const std::vector<PlannedOp>& ops = device.program.ops;
+  const Table<OpId, PlannedOp>& ops = device.program.ops;
   std::vector<GraphSegment> out;
-  size_t begin = 0;
-  const auto close = [&](size_t end) {
-    if (begin < end) out.emplace_back(device, begin, end, processor.make_graph());
+  OpId begin{0};
+  const auto close = [&](OpId end) {
+    if (begin < end) out.emplace_back(device, IdRange<OpId>{begin, end}, processor.make_graph());
     begin = end;
   };
-  for (size_t i = 0; i < ops.size(); ++i) {
+  for (const OpId i : ops.ids()) {
     if (begin < i && (!ops[i].waits.empty() || !device.order.loaders[i].empty() || ops[i].stream != ops[begin].stream))
       close(i);
     if (ops[i].kind != OpKind::Run) {
       close(i);
-      begin = i + 1;
+      begin = OpId(i.value + 1);
     } else if (std::any_of(device.order.releases[i].begin(), device.order.releases[i].end(),
                            [&](const BufferRelease& r) { return !r.awaited.empty() || r.stream != ops[i].stream; })) {
-      close(i + 1);
+      close(OpId(i.value + 1));
     }
   }
-  close(ops.size());
+  close(OpId(ops.size()));
   return out;
 }
 

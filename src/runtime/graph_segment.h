@@ -15,21 +15,20 @@ namespace piper {
 struct SegmentDevice {
   const PlanTemplate& program;
   const MemoryOrder& order;
-  const std::vector<std::unique_ptr<Executor>>& executors;
+  const Table<OpId, std::unique_ptr<Executor>>& executors;
   Frame& frame;
   DeviceSide& side;
   FlightRecorder& recorder;
-  std::function<void(int op)> before_op;  // may be none
+  std::function<void(OpId op)> before_op;  // may be none
   /// Does something, and says of which operation it was part if that fails.
-  std::function<void(const int& op, const std::function<void()>& work)> attempt;
+  std::function<void(const OpId& op, const std::function<void()>& work)> attempt;
 };
 
 class GraphSegment {
  public:
-  GraphSegment(const SegmentDevice& device, size_t begin, size_t end, std::unique_ptr<CudaGraph> work);
+  GraphSegment(const SegmentDevice& device, IdRange<OpId> ops, std::unique_ptr<CudaGraph> work);
 
-  size_t begin() const { return begin_; }
-  size_t end() const { return end_; }
+  IdRange<OpId> ops() const { return ops_; }
   /// On its stream: records it when it comes for the first time, and puts it in. False: nothing has happened, and its
   /// operations are to be issued one by one.
   bool launch();
@@ -44,8 +43,8 @@ class GraphSegment {
   std::vector<const void*> places() const;
 
   const SegmentDevice& device_;
-  size_t begin_, end_;
-  std::vector<int> touched_;         // buffers that do not last: those from outside may be elsewhere for once
+  IdRange<OpId> ops_;
+  std::vector<BufferId> touched_;    // buffers that do not last: those from outside may be elsewhere for once
   std::unique_ptr<CudaGraph> work_;  // none: it cannot be recorded
   bool recorded_ = false, launched_ = false;
   std::vector<const void*> places_;     // of what it was given when it was recorded

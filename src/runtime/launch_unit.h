@@ -13,10 +13,10 @@ namespace piper {
 
 struct Launch {
   Stream* stream = nullptr;
-  int op = -1;             // the first of the operations
-  std::vector<int> waits;  // operations on other streams that end before
+  OpId op;                  // the first of the operations
+  std::vector<OpId> waits;  // operations on other streams that end before
   std::function<void()> work;
-  std::vector<int> records;  // operations whose events others wait for
+  std::vector<OpId> records;  // operations whose events others wait for
 };
 
 struct LaunchUnit {

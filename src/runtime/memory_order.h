@@ -9,19 +9,19 @@ namespace piper {
 
 /// Buffers go that were taken on the same stream.
 struct BufferRelease {
-  int stream = -1;
-  std::vector<int> awaited;  // operations that used them on other streams
-  std::vector<int> buffers;
+  PlanStreamId stream;
+  std::vector<OpId> awaited;  // used them on other streams
+  std::vector<BufferId> buffers;
 };
 
 struct MemoryOrder {
-  std::vector<std::vector<int>> loaders;             // by operation: those that loaded its inputs on other streams
-  std::vector<std::vector<BufferRelease>> releases;  // by operation
+  Table<OpId, std::vector<OpId>> loaders;  // operations that loaded its inputs on other streams
+  Table<OpId, std::vector<BufferRelease>> releases;
 };
 
 /// The next operation receives what this one sends: both ends of the transfer are on this device, and neither ends
 /// before both have begun.
-bool sends_to_itself(const PlanTemplate& program, size_t op);
+bool sends_to_itself(const PlanTemplate& program, OpId op);
 
 /// Memory is taken on the stream of the first operation that touches it. When it goes that stream waits for the last
 /// uses on others, and for devices that still read what was sent to them. Whoever reads an input waits for the
@@ -29,8 +29,8 @@ bool sends_to_itself(const PlanTemplate& program, size_t op);
 /// the second end: another device may come to its own second end only then.
 MemoryOrder order_memory(const PlanTemplate& program, bool inputs_are_there);
 
-/// By operation: another stream waits for it; or it communicates, and its event says when others have read what was
+/// Whether another stream waits for it; or it communicates, and its event says when others have read what was
 /// sent.
-std::vector<char> awaited_operations(const PlanTemplate& program, const MemoryOrder& order);
+Table<OpId, char> awaited_operations(const PlanTemplate& program, const MemoryOrder& order);
 
 }  // namespace piper

@@ -10,11 +10,10 @@
 namespace piper {
 namespace {
 
-std::optional<int> lasting(const DeviceRun& device, const PlanBucket& bucket, Category category) {
+std::optional<BufferId> lasting(const DeviceRun& device, const PlanBucket& bucket, Category category) {
   const auto& buffers = device.program().buffers;
-  for (size_t b = 0; b < buffers.size(); ++b)
-    if (buffers[b].persistent && buffers[b].category == category && buffers[b].label.name == bucket.name)
-      return static_cast<int>(b);
+  for (const BufferId b : buffers.ids())
+    if (buffers[b].persistent && buffers[b].category == category && buffers[b].label.name == bucket.name) return b;
   return std::nullopt;
 }
 
@@ -94,8 +93,7 @@ std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name
   for (const PlanBucket& bucket : plan.buckets) {
     int64_t offset = 0;
     for (const PlanParameter& parameter : bucket.parameters) {
-      if (plan.names[static_cast<size_t>(parameter.name)] == name)
-        return ParameterPlace{bucket, {offset, parameter.elements}};
+      if (plan.names[parameter.name] == name) return ParameterPlace{bucket, {offset, parameter.elements}};
       offset += parameter.elements;
     }
   }
@@ -122,7 +120,7 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
   for (const PlanBucket& bucket : plan.buckets) {
     int64_t offset = 0;
     for (const PlanParameter& parameter : bucket.parameters) {
-      const std::string& name = plan.names[static_cast<size_t>(parameter.name)];
+      const std::string& name = plan.names[parameter.name];
       const ParameterForm form = computations.parameter(name);
       at::Tensor whole = at::empty(form.sizes, c10::TensorOptions().dtype(scalar_type(form.dtype)));
       fill(name, whole);
@@ -205,7 +203,7 @@ std::vector<std::pair<std::string, at::Tensor>> weights_of(const Plan& plan, Dev
     if (flat.numel() != part->padded) continue;
     int64_t offset = 0;
     for (const PlanParameter& parameter : bucket.parameters) {
-      out.emplace_back(plan.names[static_cast<size_t>(parameter.name)], flat.narrow(0, offset, parameter.elements));
+      out.emplace_back(plan.names[parameter.name], flat.narrow(0, offset, parameter.elements));
       offset += parameter.elements;
     }
   }

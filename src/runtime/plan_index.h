@@ -17,11 +17,11 @@ struct PlanIndex {
     std::optional<BucketPart> part;  // none: the device does not hold it
   };
   struct ParameterPlace {
-    int bucket;                // by its name
+    NameId bucket;
     int64_t offset, elements;  // in the bucket
   };
-  std::vector<char> written;                                      // by buffer: whether an operation does
-  std::map<int, HeldBucket> buckets;                              // by name
+  Table<BufferId, char> written;  // whether an operation does
+  std::map<NameId, HeldBucket> buckets;
   std::map<std::string, ParameterPlace, std::less<>> parameters;  // by name
 };
 

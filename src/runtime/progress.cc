@@ -10,9 +10,9 @@
 namespace piper {
 namespace {
 
-bool has_started(const PlanTemplate& program, const DeviceProgress& device, size_t op) {
-  const auto stream = static_cast<size_t>(program.ops[op].stream);
-  return stream < device.streams.size() && static_cast<int>(op) <= device.streams[stream].op;
+bool has_started(const PlanTemplate& program, const DeviceProgress& device, OpId op) {
+  const size_t stream = program.ops[op].stream.index();
+  return stream < device.streams.size() && op <= device.streams[stream].op;
 }
 
 /// Processes speak several times a second; whoever was silent half as long as the most silent one is as suspicious.
@@ -41,27 +41,26 @@ DeviceProgress progress_of(const DeviceRun& device) {
   out.device = device.device();
   out.step = recorder.step();
   out.ended = device.progress();
-  std::vector<bool> ended(recorder.ops());
+  Table<OpId, char> ended(recorder.ops(), 0);
   std::vector<bool> held_up;  // by stream: what comes next was perhaps issued, but has not begun
-  for (size_t i = 0; i < recorder.ops(); ++i) {
-    const auto op = static_cast<int>(i);
-    const PlannedOp& planned = device.program().ops[i];
-    const auto stream = static_cast<size_t>(planned.stream);
+  for (const OpId op : ended.ids()) {
+    const PlannedOp& planned = device.program().ops[op];
+    const size_t stream = planned.stream.index();
     if (out.streams.size() <= stream) {
       out.streams.resize(stream + 1);
       held_up.resize(stream + 1);
     }
-    const OpTimes times = recorder.times(out.step, op);
+    const OpTimes times = recorder.times(out.step, op.value);
     if (times.started == 0 || held_up[stream]) continue;
-    if (!std::all_of(planned.waits.begin(), planned.waits.end(),
-                     [&](int awaited) { return ended[static_cast<size_t>(awaited)]; })) {
+    if (!std::all_of(planned.waits.begin(), planned.waits.end(), [&](OpId awaited) { return ended[awaited]; })) {
       held_up[stream] = true;
       continue;
     }
-    ended[i] = device.has_ended(op);
-    held_up[stream] = !ended[i];
-    out.streams[stream] = {op, static_cast<double>(now() - times.started) * 1e-9, ended[i],
-                           static_cast<double>(recorder.longest(op)) * 1e-9};
+    const bool done = device.has_ended(op);
+    ended[op] = done;
+    held_up[stream] = !done;
+    out.streams[stream] = {op, static_cast<double>(now() - times.started) * 1e-9, done,
+                           static_cast<double>(recorder.longest(op.value)) * 1e-9};
   }
   return out;
 }
@@ -70,20 +69,19 @@ Partners::Partners(const Plan& plan) : plan_(plan) {
   for (const PlanTemplate& program : plan.templates) {
     for (const int device : program.devices) programs_[device] = &program;
     auto& operations = operations_[&program];
-    for (size_t i = 0; i < program.ops.size(); ++i)
-      if (is_communication(program.ops[i].kind))
-        operations[{program.ops[i].communication, program.ops[i].kind}] = static_cast<int>(i);
+    for (const OpId i : program.ops.ids())
+      if (is_communication(program.ops[i].kind)) operations[{program.ops[i].communication, program.ops[i].kind}] = i;
   }
 }
 
-std::vector<int> Partners::of(int device, int op) const {
-  const PlannedOp& operation = programs_.at(device)->ops[static_cast<size_t>(op)];
-  const Communication& communication = plan_.communications[static_cast<size_t>(operation.communication)];
+std::vector<int> Partners::of(int device, OpId op) const {
+  const PlannedOp& operation = programs_.at(device)->ops[op];
+  const Communication& communication = plan_.communications[operation.communication];
   std::vector<int> out;
   if (communication.transfer) {
     const bool sends = operation.kind == OpKind::Send;
-    const DeviceList& mine = plan_.groups[static_cast<size_t>(sends ? communication.from : communication.to)];
-    const DeviceList& theirs = plan_.groups[static_cast<size_t>(sends ? communication.to : communication.from)];
+    const DeviceList& mine = plan_.groups[sends ? communication.from : communication.to];
+    const DeviceList& theirs = plan_.groups[sends ? communication.to : communication.from];
     const auto position = static_cast<int>(std::find(mine.begin(), mine.end(), device) - mine.begin());
     for (const TransferPiece& piece : transfer_pieces(
              position, mine, theirs, static_cast<int64_t>(mine.size() * theirs.size()), plan_.devices_per_sample))
@@ -92,7 +90,7 @@ std::vector<int> Partners::of(int device, int op) const {
     for (const auto& [other, program] : programs_)
       if (operations_.at(program).contains({operation.communication, operation.kind})) out.push_back(other);
   } else {
-    const PlanPartition& over = plan_.partitions[static_cast<size_t>(communication.over)];
+    const PlanPartition& over = plan_.partitions[communication.over];
     const auto position = std::find(over.members.begin(), over.members.end(), device) - over.members.begin();
     const auto first = over.members.begin() + position / over.part_size * over.part_size;
     out.assign(first, first + over.part_size);
@@ -101,8 +99,8 @@ std::vector<int> Partners::of(int device, int op) const {
 }
 
 std::vector<int> Partners::missing(const std::vector<DeviceProgress>& devices, const DeviceProgress& device,
-                                   int op) const {
-  const PlannedOp& operation = programs_.at(device.device)->ops[static_cast<size_t>(op)];
+                                   OpId op) const {
+  const PlannedOp& operation = programs_.at(device.device)->ops[op];
   if (!is_communication(operation.kind)) return {};
   const OpKind other_end = operation.kind == OpKind::Send   ? OpKind::Recv
                            : operation.kind == OpKind::Recv ? OpKind::Send
@@ -112,9 +110,8 @@ std::vector<int> Partners::missing(const std::vector<DeviceProgress>& devices, c
     if (partner == device.device) continue;
     const DeviceProgress* found = find(devices, partner);
     const PlanTemplate& program = *programs_.at(partner);
-    const int theirs = operations_.at(&program).at({operation.communication, other_end});
-    if (!found || found->step < device.step ||
-        (found->step == device.step && !has_started(program, *found, static_cast<size_t>(theirs))))
+    const OpId theirs = operations_.at(&program).at({operation.communication, other_end});
+    if (!found || found->step < device.step || (found->step == device.step && !has_started(program, *found, theirs)))
       out.push_back(partner);
   }
   return out;
@@ -135,7 +132,7 @@ std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress
     const PlanTemplate& program = program_of(plan, device.device);
     bool busy = false;
     for (const DeviceProgress::Last& last : device.streams) {
-      if (last.op < 0 || last.ended) continue;
+      if (!last.op.valid() || last.ended) continue;
       busy = true;
       std::vector<int> missing = partners.missing(devices, device, last.op);
       std::erase_if(missing, [&](int other) { return !find(devices, other); });
@@ -147,12 +144,11 @@ std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress
       out += "\n";
     }
     if (busy) continue;
-    size_t next = 0;
-    while (next < program.ops.size() && has_started(program, device, next)) ++next;
-    out += next == program.ops.size()
+    OpId next{0};
+    while (program.ops.contains(next) && has_started(program, device, next)) next = OpId(next.value + 1);
+    out += !program.ops.contains(next)
                ? fmt::format("  device {} has ended the step{}\n", device.device, and_silent(device))
-               : fmt::format("  {} has not started{}\n", describe_op(plan, device.device, static_cast<int>(next)),
-                             and_silent(device));
+               : fmt::format("  {} has not started{}\n", describe_op(plan, device.device, next), and_silent(device));
   }
   return out;
 }

@@ -18,15 +18,15 @@ struct DeviceProgress {
   int64_t step = 0;
   int64_t ended = 0;  // operations, since the beginning
   struct Last {
-    int op = -1;         // none: -1
+    OpId op;
     double since = 0;    // seconds it has been under way
     bool ended = false;  // it is not any more
     double longest = 0;  // seconds that it took in an earlier step; 0: there was none
   };
-  std::vector<Last> streams;
-  int64_t moved = 0;       // grows while messages of its process move
-  double silent = 0;       // seconds since this was known; of another process
-  std::string where = {};  // the process, if there are several
+  std::vector<Last> streams;  // by PlanStreamId, up to the last that is used
+  int64_t moved = 0;          // grows while messages of its process move
+  double silent = 0;          // seconds since this was known; of another process
+  std::string where = {};     // the process, if there are several
 
   /// All that other processes are told (`packed.h`).
   template <class Self, class Each>
@@ -48,14 +48,14 @@ class Partners {
   explicit Partners(const Plan& plan);
 
   /// Devices that a communication of this one needs and that have not reached it, or that nothing is known of.
-  std::vector<int> missing(const std::vector<DeviceProgress>& devices, const DeviceProgress& of, int op) const;
+  std::vector<int> missing(const std::vector<DeviceProgress>& devices, const DeviceProgress& of, OpId op) const;
 
  private:
-  std::vector<int> of(int device, int op) const;
+  std::vector<int> of(int device, OpId op) const;
 
   const Plan& plan_;
-  std::map<int, const PlanTemplate*> programs_;                                      // by device
-  std::map<const PlanTemplate*, std::map<std::pair<int, OpKind>, int>> operations_;  // by communication
+  std::map<int, const PlanTemplate*> programs_;  // by device
+  std::map<const PlanTemplate*, std::map<std::pair<CommunicationId, OpKind>, OpId>> operations_;
 };
 
 /// Devices of processes that give no sign of life; empty: there are none.

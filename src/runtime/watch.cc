@@ -56,9 +56,7 @@ std::optional<std::string> Watch::silent_for_too_long(const std::vector<DevicePr
 }
 
 double Watch::limit_of(const PlannedOp& op, double longest) const {
-  const auto at = [](const std::vector<double>& seconds, int index) {
-    return index >= 0 && static_cast<size_t>(index) < seconds.size() ? seconds[static_cast<size_t>(index)] : 0;
-  };
+  const auto at = [](const auto& seconds, auto id) { return seconds.contains(id) ? seconds[id] : 0; };
   return timeout_.limit(longest,
                         std::max(at(predictions_.works, op.work), at(predictions_.communications, op.communication)));
 }
@@ -72,8 +70,8 @@ std::optional<std::string> Watch::too_long_under_way(const std::vector<DevicePro
     const PlanTemplate& program = program_of(plan_, device.device);
     for (size_t stream = 0; stream < device.streams.size(); ++stream) {
       const DeviceProgress::Last& last = device.streams[stream];
-      if (last.op < 0 || last.ended || !partners_.missing(devices, device, last.op).empty()) continue;
-      const PlannedOp& op = program.ops[static_cast<size_t>(last.op)];
+      if (!last.op.valid() || last.ended || !partners_.missing(devices, device, last.op).empty()) continue;
+      const PlannedOp& op = program.ops[last.op];
       UnderWay& here = under_way[{device.device, stream}] = {last.op, device.step, device.moved, now};
       const auto before = under_way_.find({device.device, stream});
       if (before != under_way_.end() && before->second.op == here.op && before->second.step == here.step &&

@@ -16,7 +16,8 @@ namespace piper {
 
 /// Seconds, as costs and a cluster say; 0 or nothing: not known.
 struct Predictions {
-  std::vector<double> works, communications;  // as the plan's
+  Table<WorkId, double> works;
+  Table<CommunicationId, double> communications;
 };
 
 /// Which of its rules apply.
@@ -42,7 +43,7 @@ class Watch {
 
  private:
   struct UnderWay {
-    int op = -1;
+    OpId op;
     int64_t step = 0, moved = 0;
     double since = 0;
   };

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "plan/issue_order_memory.h"
 #include "sim/memory_curve.h"
 
@@ -13,15 +11,15 @@ namespace {
 /// Lifetimes in issue order, as the plan's proof counts them.
 void add_buffers(const Plan& plan, const PlanTemplate& t, int lane, std::vector<TraceBuffer>& out) {
   const FirstTouches touches(t);
-  std::vector<int> taken(t.buffers.size(), -1), returned(t.buffers.size(), -1);
-  for (size_t i = 0; i < t.ops.size(); ++i) {
-    for (const int b : touches.of(i)) taken[static_cast<size_t>(b)] = static_cast<int>(i);
-    for (const int b : t.ops[i].frees) returned[static_cast<size_t>(b)] = static_cast<int>(i);
+  Table<BufferId, OpId> taken(t.buffers.size()), returned(t.buffers.size());
+  for (const OpId i : t.ops.ids()) {
+    for (const BufferId b : touches.of(i)) taken[b] = i;
+    for (const BufferId b : t.ops[i].frees) returned[b] = i;
   }
-  for (size_t b = 0; b < t.buffers.size(); ++b)
-    if (const PlanBuffer& buffer = t.buffers[b]; buffer.persistent || taken[b] >= 0)
-      out.push_back(
-          {lane, describe(plan, buffer.label), static_cast<int>(buffer.category), buffer.bytes, taken[b], returned[b]});
+  for (const BufferId b : t.buffers.ids())
+    if (const PlanBuffer& buffer = t.buffers[b]; buffer.persistent || taken[b].valid())
+      out.push_back({lane, describe(plan, buffer.label), static_cast<int>(buffer.category), buffer.bytes,
+                     taken[b].value, returned[b].value});
 }
 
 }  // namespace
@@ -36,37 +34,35 @@ Trace as_trace(const Plan& plan, const Cluster& cluster, const Simulation& simul
   trace.streams = plan.streams;
   for (int c = 0; c < category_count; ++c) trace.categories.emplace_back(name(static_cast<Category>(c)));
   for (const PlanOrigin& origin : plan.origins) trace.origins.push_back({origin.place, origin.text});
-  const std::vector<int>& first = simulation.times.first;
-  for (size_t lane = 0; lane < simulation.devices.size(); ++lane) {
+  const sim::SimulatedTimes& times = simulation.times;
+  for (const sim::LaneId lane : simulation.devices.ids()) {
     trace.lanes.push_back(simulation.devices[lane]);
     trace.capacity.push_back(kind_of(cluster, simulation.devices[lane][0]).memory.value_or(0));
-    const PlanTemplate& t = plan.templates[static_cast<size_t>(simulation.plan_of[lane])];
-    for (size_t i = 0; i < t.ops.size(); ++i) {
+    const PlanTemplate& t = plan.templates[simulation.plan_of[lane]];
+    for (const OpId i : t.ops.ids()) {
       const PlannedOp& op = t.ops[i];
-      const size_t global = static_cast<size_t>(first[lane]) + i;
+      const sim::SimulatedOpId global = times.at(lane, i);
       TraceEvent event;
-      event.lane = static_cast<int>(lane);
-      event.stream = op.stream;
-      event.op = static_cast<int>(i);
+      event.lane = lane.value;
+      event.stream = op.stream.value;
+      event.op = i.value;
       event.name = describe(plan, op.label);
       event.kind = name(op.kind);
       if (op.label.pass) event.pass = name(*op.label.pass);
       event.slice = op.label.slice;
-      event.start = simulation.times.start[global];
-      event.end = simulation.times.end[global];
-      if (op.communication >= 0) event.bytes = plan.communications[static_cast<size_t>(op.communication)].bytes;
-      event.origin = op.origin;
-      event.waits = op.waits;
-      if (const int cause = simulation.times.cause[global]; cause >= 0) {
-        event.cause.lane = static_cast<int>(std::upper_bound(first.begin(), first.end(), cause) - first.begin()) - 1;
-        event.cause.op = cause - first[static_cast<size_t>(event.cause.lane)];
-      }
+      event.start = times.start[global];
+      event.end = times.end[global];
+      if (op.communication.valid()) event.bytes = plan.communications[op.communication].bytes;
+      event.origin = op.origin.value;
+      for (const OpId wait : op.waits) event.waits.push_back(wait.value);
+      if (const sim::SimulatedOpId cause = times.cause[global]; cause.valid())
+        event.cause = {times.lane_of(cause).value, times.op_of(cause).value};
       trace.events.push_back(std::move(event));
     }
     for (const MemoryPoint& point : memory_curve(plan, simulation, lane))
       trace.memory.push_back(
-          {static_cast<int>(lane), point.time, std::vector<int64_t>(point.bytes.begin(), point.bytes.end()), point.op});
-    add_buffers(plan, t, static_cast<int>(lane), trace.buffers);
+          {lane.value, point.time, std::vector<int64_t>(point.bytes.begin(), point.bytes.end()), point.op.value});
+    add_buffers(plan, t, lane.value, trace.buffers);
   }
   return trace;
 }

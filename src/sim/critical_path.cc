@@ -10,16 +10,13 @@ namespace piper {
 std::vector<CriticalStep> critical_path(const Simulation& simulation) {
   const sim::SimulatedTimes& times = simulation.times;
   if (times.end.empty()) return {};
-  int at = static_cast<int>(std::max_element(times.end.begin(), times.end.end()) - times.end.begin());
+  const auto last = std::max_element(times.end.begin(), times.end.end());
+  sim::SimulatedOpId at(static_cast<size_t>(last - times.end.begin()));
   std::vector<CriticalStep> path;
-  while (at >= 0) {
-    const auto kind =
-        static_cast<int>(std::upper_bound(times.first.begin(), times.first.end(), at) - times.first.begin()) - 1;
-    const auto op = static_cast<size_t>(at);
-    const int before = times.cause[op];
-    const double since = before >= 0 ? times.end[static_cast<size_t>(before)] : 0;
-    path.push_back(
-        {kind, at - times.first[static_cast<size_t>(kind)], times.start[op], times.end[op], times.start[op] - since});
+  while (at.valid()) {
+    const sim::SimulatedOpId before = times.cause[at];
+    const double since = before.valid() ? times.end[before] : 0;
+    path.push_back({times.lane_of(at), times.op_of(at), times.start[at], times.end[at], times.start[at] - since});
     at = before;
   }
   std::reverse(path.begin(), path.end());
@@ -49,16 +46,15 @@ class Shares {
 };
 
 const PlannedOp& op_of(const Plan& plan, const Simulation& simulation, const CriticalStep& step) {
-  const auto t = static_cast<size_t>(simulation.plan_of[static_cast<size_t>(step.kind)]);
-  return plan.templates[t].ops[static_cast<size_t>(step.op)];
+  return plan.templates[simulation.plan_of[step.lane]].ops[step.op];
 }
 
 std::string category(const Simulation& simulation, const PlannedOp& op) {
   if (op.kind == OpKind::Run && op.label.pass) return std::string(name(*op.label.pass));
-  if (op.communication < 0) return std::string(name(op.kind));
+  if (!op.communication.valid()) return std::string(name(op.kind));
   const bool transfer = op.kind == OpKind::Send || op.kind == OpKind::Recv;
   const std::string kind(transfer ? "transfer" : name(op.kind));
-  const int level = simulation.limited_by[static_cast<size_t>(op.communication)];
+  const int level = simulation.limited_by[op.communication];
   return level < 0 ? kind : fmt::format("{}, {}", kind, simulation.levels[static_cast<size_t>(level)].name);
 }
 

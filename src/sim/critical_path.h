@@ -6,8 +6,8 @@
 namespace piper {
 
 struct CriticalStep {
-  int kind = 0;  // of device
-  int op = 0;    // of its template
+  sim::LaneId lane;
+  OpId op;
   double start = 0, end = 0;
   double issued = 0;  // seconds before it that only the host's issue explains
 };

@@ -6,7 +6,7 @@
 
 namespace piper {
 
-/// One device of every kind; busy by stream of the plan.
-std::vector<TimeUse> device_use(const Plan& plan, const Simulation& simulation);
+/// One device of every lane; busy by stream of the plan.
+Table<sim::LaneId, TimeUse> device_use(const Plan& plan, const Simulation& simulation);
 
 }  // namespace piper

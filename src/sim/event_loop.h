@@ -5,11 +5,17 @@
 
 namespace piper::sim {
 
-/// Operations of all kinds of devices, one kind after the other.
+using SimulatedOpId = Id<struct SimulatedOpTag>;  // an operation of a lane
+
+/// Operations of all lanes, one lane after the other.
 struct SimulatedTimes {
-  std::vector<int> first;          // by kind of device, and the end of the last
-  std::vector<double> start, end;  // seconds
-  std::vector<int> cause;          // the operation whose end let it start; -1: only the host's issue held it back
+  Table<LaneId, int> first;                   // operation of the lane; and the end of the last lane
+  Table<SimulatedOpId, double> start, end;    // seconds
+  Table<SimulatedOpId, SimulatedOpId> cause;  // its end let this one start; none: only the host's issue held it back
+
+  SimulatedOpId at(LaneId lane, OpId op) const { return SimulatedOpId(first[lane] + op.value); }
+  LaneId lane_of(SimulatedOpId id) const;
+  OpId op_of(SimulatedOpId id) const { return OpId(id.value - first[lane_of(id)]); }
 };
 
 struct EventInput {
@@ -18,8 +24,8 @@ struct EventInput {
   const Groupings& groupings;
   const Symmetry& symmetry;
   const FlowTable& flows;
-  std::vector<std::vector<double>> seconds;  // of a work, by kind of device (as the cluster's) and work
-  bool shared_links = true;                  // flows slow each other down
+  std::vector<Table<WorkId, double>> seconds;  // by kind of device (as the cluster's)
+  bool shared_links = true;                    // flows slow each other down
 };
 
 /// Nothing if the plans wait for each other for ever.

@@ -9,14 +9,14 @@
 namespace piper::sim {
 namespace {
 
-/// The first port of a kind is passed by one process group of some kind. In a transfer: with a share of what a receiver gets,
-/// from a device that meets it at `common`.
+/// The first port of a kind is passed by one process group of some kind. In a transfer: with a share of what a receiver
+/// gets, from a device that meets it at `common`.
 struct Passage {
-  int port = 0;  // into FlowTable::ports
+  PortId port;
   int common = 0;
   double share = 1;
 };
-using Passages = std::vector<std::vector<Passage>>;  // by kind of process group
+using Passages = Table<GroupKindId, std::vector<Passage>>;
 
 /// Does a message between devices that meet at `common` pass the ports of `level`?
 bool passes(int common, int level) {
@@ -28,21 +28,20 @@ class FlowFinder {
   FlowFinder(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry)
       : plan_(plan), cluster_(cluster), groupings_(groupings), symmetry_(symmetry) {
     for (size_t level = 0; level < cluster.levels.size(); ++level)
-      for (size_t kind = 0; kind < symmetry.ports[level].count(); ++kind)
-        for (const bool outward : {true, false})
-          out_.ports.push_back({static_cast<int>(level), outward, static_cast<int>(kind)});
-    for (size_t p = 0; p < groupings.all.size(); ++p) passages_.emplace_back(symmetry.groups[p].count());
+      for (const PortKindId kind : symmetry.ports[level].first.ids())
+        for (const bool outward : {true, false}) out_.ports.push_back({static_cast<int>(level), outward, kind});
+    for (const GroupingId p : groupings.all.ids()) passages_.emplace_back(symmetry.groups[p].count());
     find_passages();
   }
 
   FlowTable find() {
-    const std::vector<OpKind> kinds = kinds_of_communications(plan_);
-    std::map<std::tuple<int, OpKind, int64_t>, int> index;
-    for (size_t c = 0; c < plan_.communications.size(); ++c) {
-      const int grouping = groupings_.of_communication[c];
+    const Table<CommunicationId, OpKind> kinds = kinds_of_communications(plan_);
+    std::map<std::tuple<GroupingId, OpKind, int64_t>, FlowId> index;
+    for (const CommunicationId c : plan_.communications.ids()) {
+      const GroupingId grouping = groupings_.of_communication[c];
       const int64_t bytes = plan_.communications[c].bytes;
-      const auto [found, fresh] = index.try_emplace({grouping, kinds[c], bytes}, static_cast<int>(out_.flows.size()));
-      if (fresh) add_flows(static_cast<size_t>(grouping), kinds[c], bytes);
+      const auto [found, fresh] = index.try_emplace({grouping, kinds[c], bytes}, out_.flows.size());
+      if (fresh) add_flows(grouping, kinds[c], bytes);
       out_.first.push_back(found->second);
     }
     return std::move(out_);
@@ -51,51 +50,52 @@ class FlowFinder {
  private:
   /// For the first port of every kind: all process groups that pass it.
   void find_passages() {
-    int port = 0;
+    PortId port{0};  // outward; the next one is its other direction
     for (size_t level = 0; level < cluster_.levels.size(); ++level) {
       const auto behind = devices_behind(plan_, cluster_, static_cast<int>(level));
       for (const int first : symmetry_.ports[level].first) {
-        for (size_t p = 0; p < groupings_.all.size(); ++p)
+        for (const GroupingId p : groupings_.all.ids())
           add_passages(p, static_cast<int>(level), port, behind[static_cast<size_t>(first)]);
-        port += 2;
+        port = PortId(port.value + 2);
       }
     }
   }
 
-  void add_passages(size_t p, int level, int port, const std::vector<int>& behind) {
+  void add_passages(GroupingId p, int level, PortId outward, const std::vector<int>& behind) {
     const Grouping& grouping = groupings_.all[p];
-    std::vector<int> met;
+    const PortId inward(outward.value + 1);
+    std::vector<ProcessGroupId> met;
     for (const int d : behind)
-      if (const int c = grouping.of_member[static_cast<size_t>(d)]; c >= 0) met.push_back(c);
+      if (const ProcessGroupId c = grouping.of_member[static_cast<size_t>(d)]; c.valid()) met.push_back(c);
     if (grouping.transfer)
       for (const int d : behind)
-        if (const int c = grouping.of_receiver[static_cast<size_t>(d)]; c >= 0) met.push_back(c);
+        if (const ProcessGroupId c = grouping.of_receiver[static_cast<size_t>(d)]; c.valid()) met.push_back(c);
     std::sort(met.begin(), met.end());
     met.erase(std::unique(met.begin(), met.end()), met.end());
-    for (const int c : met) {
-      auto& passages = passages_[p][static_cast<size_t>(symmetry_.groups[p].of[static_cast<size_t>(c)])];
+    for (const ProcessGroupId c : met) {
+      auto& passages = passages_[p][symmetry_.groups[p].of[c.index()]];
       if (!grouping.transfer) {
-        passages.push_back({port, level, 1});
-        passages.push_back({port + 1, level, 1});
+        passages.push_back({outward, level, 1});
+        passages.push_back({inward, level, 1});
         continue;
       }
-      for (const Piece& piece : grouping.groups[static_cast<size_t>(c)].pieces) {
+      for (const Piece& piece : grouping.groups[c].pieces) {
         if (piece.level < 0 || !passes(piece.level, level)) continue;
         if (std::find(behind.begin(), behind.end(), piece.from) != behind.end())
-          passages.push_back({port, piece.level, piece.share});
+          passages.push_back({outward, piece.level, piece.share});
         if (std::find(behind.begin(), behind.end(), piece.to) != behind.end())
-          passages.push_back({port + 1, piece.level, piece.share});
+          passages.push_back({inward, piece.level, piece.share});
       }
     }
   }
 
   /// One flow for every kind of process group of the grouping.
-  void add_flows(size_t p, OpKind kind, int64_t bytes) {
+  void add_flows(GroupingId p, OpKind kind, int64_t bytes) {
     const Grouping& grouping = groupings_.all[p];
-    for (size_t k = 0; k < passages_[p].size(); ++k) {
-      const ProcessGroup& group = grouping.groups[static_cast<size_t>(symmetry_.groups[p].first[k])];
+    for (const GroupKindId k : passages_[p].ids()) {
+      const ProcessGroup& group = grouping.groups[ProcessGroupId(symmetry_.groups[p].first[k])];
       out_.flows.push_back(grouping.transfer ? transfer(group, passages_[p][k], bytes)
-                                          : collective(group, passages_[p][k], collective_of(kind), bytes));
+                                             : collective(group, passages_[p][k], collective_of(kind), bytes));
     }
   }
 
@@ -105,7 +105,7 @@ class FlowFinder {
     Flow flow;
     flow.seconds = alone_seconds(traffic);
     for (const Passage& passage : passages) {
-      const auto level = static_cast<size_t>(out_.ports[static_cast<size_t>(passage.port)].level);
+      const auto level = static_cast<size_t>(out_.ports[passage.port].level);
       add_use(flow, passage.port, traffic.seconds[level], traffic.bytes[level]);
     }
     return flow;
@@ -129,14 +129,14 @@ class FlowFinder {
     }
     for (const auto& [device, time] : at_device) flow.seconds = std::max(flow.seconds, time.first + time.second);
     for (const Passage& passage : passages) {
-      const auto level = static_cast<size_t>(out_.ports[static_cast<size_t>(passage.port)].level);
+      const auto level = static_cast<size_t>(out_.ports[passage.port].level);
       const Traffic traffic = traffic_of(passage.common, passage.share);
       add_use(flow, passage.port, traffic.seconds[level], traffic.bytes[level]);
     }
     return flow;
   }
 
-  static void add_use(Flow& flow, int port, double seconds, double bytes) {
+  static void add_use(Flow& flow, PortId port, double seconds, double bytes) {
     if (seconds <= 0) return;
     const auto found =
         std::find_if(flow.uses.begin(), flow.uses.end(), [&](const PortUse& use) { return use.port == port; });
@@ -149,7 +149,7 @@ class FlowFinder {
   const Cluster& cluster_;
   const Groupings& groupings_;
   const Symmetry& symmetry_;
-  std::vector<Passages> passages_;  // by grouping
+  Table<GroupingId, Passages> passages_;
   FlowTable out_;
 };
 

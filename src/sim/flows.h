@@ -5,16 +5,19 @@
 
 namespace piper::sim {
 
+using PortId = Id<struct PortTag>;
+using FlowId = Id<struct FlowTag>;
+
 /// One direction of a kind of port.
 struct Port {
   int level = 0;
   bool outward = true;
-  int kind = 0;  // into Symmetry::ports of the level
+  PortKindId kind;
 };
 
 /// How busy one port is with all process groups of a kind that pass it, while they run at full speed.
 struct PortUse {
-  int port = 0;      // into FlowTable::ports
+  PortId port;
   double share = 0;  // of its time
   double bytes = 0;  // in all
 };
@@ -26,12 +29,12 @@ struct Flow {
 };
 
 struct FlowTable {
-  std::vector<Port> ports;
-  std::vector<Flow> flows;
-  std::vector<int> first;  // by communication: the flow of its first kind of process group
+  Table<PortId, Port> ports;
+  Table<FlowId, Flow> flows;
+  Table<CommunicationId, FlowId> first;  // the flow of its first kind of process group
 
-  const Flow& of(int communication, int group_kind) const {
-    return flows[static_cast<size_t>(first[static_cast<size_t>(communication)] + group_kind)];
+  const Flow& of(CommunicationId communication, GroupKindId kind) const {
+    return flows[FlowId(first[communication].value + kind.value)];
   }
 };
 

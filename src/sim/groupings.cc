@@ -2,21 +2,22 @@
 
 #include <map>
 #include <numeric>
+#include <tuple>
 
 namespace piper::sim {
 namespace {
 
 Grouping collective_place(const PlanPartition& partition, const Cluster& cluster, size_t devices) {
   Grouping grouping;
-  grouping.of_member.assign(devices, -1);
+  grouping.of_member.resize(devices);
   const auto size = static_cast<size_t>(partition.part_size);
   for (size_t first = 0; first + size <= partition.members.size(); first += size) {
     ProcessGroup group;
     const auto begin = partition.members.begin() + static_cast<long>(first);
     group.members.assign(begin, begin + partition.part_size);
     group.spread = spread_of(cluster, group.members);
-    for (const int device : group.members)
-      grouping.of_member[static_cast<size_t>(device)] = static_cast<int>(grouping.groups.size());
+    const ProcessGroupId id(grouping.groups.size());
+    for (const int device : group.members) grouping.of_member[static_cast<size_t>(device)] = id;
     grouping.groups.push_back(std::move(group));
   }
   return grouping;
@@ -28,19 +29,19 @@ Grouping transfer_place(const DeviceList& from, const DeviceList& to, int64_t tp
                         size_t devices) {
   Grouping grouping;
   grouping.transfer = true;
-  grouping.of_member.assign(devices, -1);
-  grouping.of_receiver.assign(devices, -1);
+  grouping.of_member.resize(devices);
+  grouping.of_receiver.resize(devices);
   const auto senders = static_cast<int64_t>(from.size()) / tp, receivers = static_cast<int64_t>(to.size()) / tp;
   const int64_t samples = senders * receivers, span = std::lcm(senders, receivers);
   grouping.groups.resize(static_cast<size_t>(samples / span * tp));
   const auto group_of = [&](int64_t position, int64_t others) {
-    return static_cast<size_t>(position / tp * others / span * tp + position % tp);
+    return ProcessGroupId(static_cast<size_t>(position / tp * others / span * tp + position % tp));
   };
   for (int64_t i = 0; i < senders * tp; ++i) {
-    const size_t group = group_of(i, receivers);
+    const ProcessGroupId group = group_of(i, receivers);
     const int device = from[static_cast<size_t>(i)];
     grouping.groups[group].members.push_back(device);
-    grouping.of_member[static_cast<size_t>(device)] = static_cast<int>(group);
+    grouping.of_member[static_cast<size_t>(device)] = group;
     for (const TransferPiece& piece : transfer_pieces(static_cast<int>(i), from, to, samples, static_cast<int>(tp))) {
       const int level = piece.peer == device ? -1 : common_level(cluster, device, piece.peer);
       grouping.groups[group].pieces.push_back(
@@ -48,9 +49,9 @@ Grouping transfer_place(const DeviceList& from, const DeviceList& to, int64_t tp
     }
   }
   for (int64_t i = 0; i < receivers * tp; ++i) {
-    const size_t group = group_of(i, senders);
+    const ProcessGroupId group = group_of(i, senders);
     grouping.groups[group].receivers.push_back(to[static_cast<size_t>(i)]);
-    grouping.of_receiver[static_cast<size_t>(to[static_cast<size_t>(i)])] = static_cast<int>(group);
+    grouping.of_receiver[static_cast<size_t>(to[static_cast<size_t>(i)])] = group;
   }
   return grouping;
 }
@@ -60,15 +61,13 @@ Grouping transfer_place(const DeviceList& from, const DeviceList& to, int64_t tp
 Groupings find_groupings(const Plan& plan, const Cluster& cluster) {
   Groupings groupings;
   const auto devices = static_cast<size_t>(device_count(plan));
-  std::map<std::pair<int, int>, int> index;  // a partition is a pair with -1
+  std::map<std::tuple<GroupId, GroupId, PartitionId>, GroupingId> index;
   for (const Communication& c : plan.communications) {
-    const auto key = c.transfer ? std::pair(c.from, c.to) : std::pair(-1, c.over);
-    const auto [found, fresh] = index.try_emplace(key, static_cast<int>(groupings.all.size()));
+    const auto [found, fresh] = index.try_emplace({c.from, c.to, c.over}, groupings.all.size());
     if (fresh)
       groupings.all.push_back(
-          c.transfer ? transfer_place(plan.groups[static_cast<size_t>(c.from)], plan.groups[static_cast<size_t>(c.to)],
-                                      plan.devices_per_sample, cluster, devices)
-                     : collective_place(plan.partitions[static_cast<size_t>(c.over)], cluster, devices));
+          c.transfer ? transfer_place(plan.groups[c.from], plan.groups[c.to], plan.devices_per_sample, cluster, devices)
+                     : collective_place(plan.partitions[c.over], cluster, devices));
     groupings.of_communication.push_back(found->second);
   }
   return groupings;

@@ -12,6 +12,9 @@
 
 namespace piper::sim {
 
+using GroupingId = Id<struct GroupingTag>;
+using ProcessGroupId = Id<struct ProcessGroupTag>;  // of one grouping
+
 /// What one device sends to another in a transfer.
 struct Piece {
   int from = 0, to = 0;
@@ -28,13 +31,13 @@ struct ProcessGroup {
 
 struct Grouping {
   bool transfer = false;
-  std::vector<ProcessGroup> groups;
-  std::vector<int> of_member, of_receiver;  // process group by device, -1: not there
+  Table<ProcessGroupId, ProcessGroup> groups;
+  std::vector<ProcessGroupId> of_member, of_receiver;  // by device; none: not there
 };
 
 struct Groupings {
-  std::vector<Grouping> all;
-  std::vector<int> of_communication;
+  Table<GroupingId, Grouping> all;
+  Table<CommunicationId, GroupingId> of_communication;
 };
 
 /// All devices of the plan must be in the cluster (check_devices).

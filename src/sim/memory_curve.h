@@ -13,12 +13,12 @@ namespace piper {
 struct MemoryPoint {
   double time = 0;
   std::array<int64_t, category_count> bytes{};  // from then on
-  int op = -1;                                  // that has just taken its bytes; -1: before the first, after the last
+  OpId op;                                      // that has just taken its bytes; none: before the first, after the last
 
   int64_t total() const;
 };
 
-/// Of one device of a kind. The first point stands at 0 with what is always there, the last at the end of the step.
-std::vector<MemoryPoint> memory_curve(const Plan& plan, const Simulation& simulation, size_t kind);
+/// Of one device of a lane. The first point stands at 0 with what is always there, the last at the end of the step.
+std::vector<MemoryPoint> memory_curve(const Plan& plan, const Simulation& simulation, sim::LaneId lane);
 
 }  // namespace piper

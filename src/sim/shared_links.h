@@ -8,22 +8,24 @@
 
 namespace piper::sim {
 
+using InstanceId = Id<struct InstanceTag>;  // a communication in one process group
+
 class SharedLinks {
  public:
-  SharedLinks(size_t ports, size_t ids);
+  SharedLinks(size_t ports, size_t instances);
 
-  /// The flow of this id runs from now on; which speeds changed is in changed().
-  void add(int id, const Flow& flow);
-  void remove(int id);
+  /// The flow of this instance runs from now on; which speeds changed is in changed().
+  void add(InstanceId id, const Flow& flow);
+  void remove(InstanceId id);
   /// Share of its full speed.
-  double speed(int id) const { return speed_[static_cast<size_t>(id)]; }
-  /// Ids of active flows whose speed the last add or remove changed.
-  const std::vector<int>& changed() const { return changed_; }
+  double speed(InstanceId id) const { return speed_[id]; }
+  /// Instances of active flows whose speed the last add or remove changed.
+  const std::vector<InstanceId>& changed() const { return changed_; }
 
  private:
   struct PortState {
-    std::vector<int> active;  // ids
-    double wanted = 0;        // share of its time that they want together
+    std::vector<InstanceId> active;
+    double wanted = 0;  // share of its time that they want together
     // while speeds are found: what is left of its time, and who is still without a speed and what they want together
     double left = 1, open = 0;
     int waiting = 0;
@@ -33,11 +35,12 @@ class SharedLinks {
   /// New speeds for all flows that are connected with these ports through overloaded ones.
   void share(const Flow& around);
 
-  std::vector<PortState> ports_;
-  std::vector<const Flow*> flow_;  // by id; null: not active
-  std::vector<double> speed_;
-  std::vector<int> visited_;  // by id: round
-  std::vector<int> changed_, members_, busy_;
+  Table<PortId, PortState> ports_;
+  Table<InstanceId, const Flow*> flow_;  // null: not active
+  Table<InstanceId, double> speed_;
+  Table<InstanceId, int> visited_;  // in this round
+  std::vector<InstanceId> changed_, members_;
+  std::vector<PortId> busy_;
   int round_ = 0;
 };
 

@@ -9,14 +9,14 @@
 namespace piper {
 namespace {
 
-Result<std::vector<double>> seconds_on(const DeviceKind& kind, const Plan& plan, const CostTable* measured) {
-  std::vector<double> seconds;
+Result<Table<WorkId, double>> seconds_on(const DeviceKind& kind, const Plan& plan, const CostTable* measured) {
+  Table<WorkId, double> seconds;
   for (const PlanWork& work : plan.works) {
     if (!measured) {
       seconds.push_back(compute_seconds(kind, work.dtype, work.flops, work.bytes));
       continue;
     }
-    const std::string& name = plan.names[static_cast<size_t>(work.name)];
+    const std::string& name = plan.names[work.name];
     PIPER_TRY(const double found, measured_seconds(*measured, name, work.pass, work.samples));
     seconds.push_back(found);
   }
@@ -25,51 +25,48 @@ Result<std::vector<double>> seconds_on(const DeviceKind& kind, const Plan& plan,
 
 Checked check_works(const Plan& plan) {
   for (const PlanTemplate& t : plan.templates)
-    for (size_t i = 0; i < t.ops.size(); ++i)
-      if (!is_communication(t.ops[i].kind) && t.ops[i].work < 0)
-        return error(ErrorCode::E408, {},
-                     fmt::format("{} does not say what it computes", describe(plan, t, static_cast<int>(i))))
+    for (const OpId i : t.ops.ids())
+      if (!is_communication(t.ops[i].kind) && !t.ops[i].work.valid())
+        return error(ErrorCode::E408, {}, fmt::format("{} does not say what it computes", describe(plan, t, i)))
             .help("a plan that is simulated needs `work=` on every run and update; the compiler writes it");
   return Ok{};
 }
 
 std::vector<LevelUse> level_use(const Cluster& cluster, const sim::Symmetry& symmetry, const sim::Groupings& groupings,
                                 const sim::FlowTable& flows) {
-  std::vector<double> busy(flows.ports.size(), 0), bytes(flows.ports.size(), 0);
-  for (size_t c = 0; c < groupings.of_communication.size(); ++c) {
-    const auto grouping = static_cast<size_t>(groupings.of_communication[c]);
-    for (size_t k = 0; k < symmetry.groups[grouping].count(); ++k) {
-      const sim::Flow& flow = flows.of(static_cast<int>(c), static_cast<int>(k));
+  Table<sim::PortId, double> busy(flows.ports.size(), 0), bytes(flows.ports.size(), 0);
+  for (const CommunicationId c : groupings.of_communication.ids()) {
+    for (const sim::GroupKindId k : symmetry.groups[groupings.of_communication[c]].first.ids()) {
+      const sim::Flow& flow = flows.of(c, k);
       for (const sim::PortUse& use : flow.uses) {
-        busy[static_cast<size_t>(use.port)] += use.share * flow.seconds;
-        bytes[static_cast<size_t>(use.port)] += use.bytes;
+        busy[use.port] += use.share * flow.seconds;
+        bytes[use.port] += use.bytes;
       }
     }
   }
   std::vector<LevelUse> levels;
   for (const LinkLevel& level : cluster.levels) levels.push_back({level.name, 0, 0});
-  for (size_t p = 0; p < flows.ports.size(); ++p) {
+  for (const sim::PortId p : flows.ports.ids()) {
     const sim::Port& port = flows.ports[p];
     LevelUse& level = levels[static_cast<size_t>(port.level)];
     level.busiest = std::max(level.busiest, busy[p]);
-    const std::vector<int>& kinds = symmetry.ports[static_cast<size_t>(port.level)].of;
+    const std::vector<sim::PortKindId>& kinds = symmetry.ports[static_cast<size_t>(port.level)].of;
     if (port.outward) level.bytes += bytes[p] * static_cast<double>(std::count(kinds.begin(), kinds.end(), port.kind));
   }
   return levels;
 }
 
-std::vector<int> limiting_levels(const sim::Symmetry& symmetry, const sim::Groupings& groupings,
-                                 const sim::FlowTable& flows) {
-  std::vector<int> levels;
-  for (size_t c = 0; c < groupings.of_communication.size(); ++c) {
+Table<CommunicationId, int> limiting_levels(const sim::Symmetry& symmetry, const sim::Groupings& groupings,
+                                            const sim::FlowTable& flows) {
+  Table<CommunicationId, int> levels;
+  for (const CommunicationId c : groupings.of_communication.ids()) {
     double most = 0;
     int level = -1;
-    const auto grouping = static_cast<size_t>(groupings.of_communication[c]);
-    for (size_t k = 0; k < symmetry.groups[grouping].count(); ++k)
-      for (const sim::PortUse& use : flows.of(static_cast<int>(c), static_cast<int>(k)).uses)
+    for (const sim::GroupKindId k : symmetry.groups[groupings.of_communication[c]].first.ids())
+      for (const sim::PortUse& use : flows.of(c, k).uses)
         if (use.share > most) {
           most = use.share;
-          level = flows.ports[static_cast<size_t>(use.port)].level;
+          level = flows.ports[use.port].level;
         }
     levels.push_back(level);
   }
@@ -80,7 +77,7 @@ std::vector<int> limiting_levels(const sim::Symmetry& symmetry, const sim::Group
 
 Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const CostTable* measured,
                             const SimOptions& options) {
-  const std::vector<int> template_of = template_of_device(plan);
+  const std::vector<TemplateId> template_of = template_of_device(plan);
   PIPER_CHECK(check_devices(cluster, static_cast<int>(template_of.size()), {}));
   PIPER_CHECK(check_works(plan));
   const sim::Groupings groupings = sim::find_groupings(plan, cluster);
@@ -92,7 +89,7 @@ Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const Cost
   const sim::FlowTable flows = sim::find_flows(plan, cluster, groupings, symmetry);
   sim::EventInput input{plan, cluster, groupings, symmetry, flows, {}, options.shared_links};
   for (const DeviceKind& kind : cluster.kinds) {
-    PIPER_TRY(std::vector<double> seconds, seconds_on(kind, plan, measured));
+    PIPER_TRY(auto seconds, seconds_on(kind, plan, measured));
     input.seconds.push_back(std::move(seconds));
   }
   auto times = sim::run_events(input);
@@ -104,8 +101,7 @@ Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const Cost
   for (const double end : out.times.end) out.seconds = std::max(out.seconds, end);
   out.devices.resize(symmetry.devices.count());
   for (size_t d = 0; d < symmetry.devices.of.size(); ++d)
-    if (const int kind = symmetry.devices.of[d]; kind >= 0)
-      out.devices[static_cast<size_t>(kind)].push_back(static_cast<int>(d));
+    if (const sim::LaneId lane = symmetry.devices.of[d]; lane.valid()) out.devices[lane].push_back(static_cast<int>(d));
   for (const DeviceList& devices : out.devices) out.plan_of.push_back(template_of[static_cast<size_t>(devices[0])]);
   out.limited_by = limiting_levels(symmetry, groupings, flows);
   out.levels = level_use(cluster, symmetry, groupings, flows);

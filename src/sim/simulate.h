@@ -20,12 +20,12 @@ struct LevelUse {
 };
 
 struct Simulation {
-  double seconds = 0;               // of the step
-  std::vector<DeviceList> devices;  // of every kind
-  std::vector<int> plan_of;         // template of every kind
+  double seconds = 0;  // of the step
+  Table<sim::LaneId, DeviceList> devices;
+  Table<sim::LaneId, TemplateId> plan_of;
   sim::SimulatedTimes times;
   std::vector<LevelUse> levels;
-  std::vector<int> limited_by;  // by communication: the level whose ports are busiest with it, -1: none
+  Table<CommunicationId, int> limited_by;  // the level whose ports are busiest with it, -1: none
 };
 
 /// The plan must be proved. `measured` costs take the grouping of the cluster's for computations; one that is missing

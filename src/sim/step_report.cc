@@ -35,17 +35,17 @@ StepReport step_report(const ModelGraph& model, const Plan& plan, const Cluster&
                        const Simulation& simulation) {
   StepReport report;
   report.seconds = simulation.seconds;
-  const std::vector<TimeUse> uses = device_use(plan, simulation);
+  const Table<sim::LaneId, TimeUse> uses = device_use(plan, simulation);
   double time = 0, computing = 0, exposed = 0, peak_flops = 0;
-  for (size_t d = 0; d < simulation.devices.size(); ++d) {
-    const DeviceList& devices = simulation.devices[d];
+  for (const sim::LaneId lane : simulation.devices.ids()) {
+    const DeviceList& devices = simulation.devices[lane];
     const auto count = static_cast<double>(devices.size());
     time += count * simulation.seconds;
-    computing += count * uses[d].compute;
-    exposed += count * uses[d].exposed;
+    computing += count * uses[lane].compute;
+    exposed += count * uses[lane].exposed;
     peak_flops += count * kind_of(cluster, devices[0]).peak[static_cast<size_t>(model.step.weights)];
-    const PlanTemplate& t = plan.templates[static_cast<size_t>(simulation.plan_of[d])];
-    report.devices.push_back({devices, uses[d], issue_order_use(t).peak});
+    const PlanTemplate& t = plan.templates[simulation.plan_of[lane]];
+    report.devices.push_back({devices, uses[lane], issue_order_use(t).peak});
     report.peak_bytes = std::max(report.peak_bytes, report.devices.back().peak_bytes);
   }
   if (time > 0) {

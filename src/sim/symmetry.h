@@ -9,17 +9,22 @@
 
 namespace piper::sim {
 
+using LaneId = Id<struct LaneTag>;            // a kind of devices; a trace has one lane for each
+using GroupKindId = Id<struct GroupKindTag>;  // of process groups of one grouping
+using PortKindId = Id<struct PortKindTag>;    // of ports of one level
+
+template <class Kind>
 struct Kinds {
-  std::vector<int> of;     // kind of each thing, -1: not part of the plan
-  std::vector<int> first;  // the first thing of each kind
+  std::vector<Kind> of;    // kind of each thing; none: not part of the plan
+  Table<Kind, int> first;  // the first thing of each kind
 
   size_t count() const { return first.size(); }
 };
 
 struct Symmetry {
-  Kinds devices;
-  std::vector<Kinds> groups;  // by grouping
-  std::vector<Kinds> ports;   // by level
+  Kinds<LaneId> devices;
+  Table<GroupingId, Kinds<GroupKindId>> groups;
+  std::vector<Kinds<PortKindId>> ports;  // by level
 };
 
 enum class Reduce { AlikeDevices, Nothing };

@@ -62,7 +62,7 @@ ordered_json as_json(const StepReport& report, const Plan& plan) {
     entry["exposed_seconds"] = d.use.exposed;
     entry["idle_seconds"] = d.use.idle;
     entry["communication_seconds"] = d.use.communication;
-    for (size_t s = 0; s < plan.streams.size(); ++s) entry["busy_seconds"][plan.streams[s]] = d.use.busy[s];
+    for (const PlanStreamId s : plan.streams.ids()) entry["busy_seconds"][plan.streams[s]] = d.use.busy[s.index()];
     entry["peak_bytes"] = d.peak_bytes;
     out["devices"].push_back(std::move(entry));
   }

@@ -27,7 +27,7 @@ std::string summary_json(const Compiled& compiled) {
     entry["peak_bytes"] = peak.total;
     for (int c = 0; c < category_count; ++c)
       entry["peak_by_category"][std::string(name(static_cast<Category>(c)))] = peak.by_category[static_cast<size_t>(c)];
-    if (peak.op >= 0) entry["peak_operation"] = describe(plan, t, peak.op);
+    if (peak.op.valid()) entry["peak_operation"] = describe(plan, t, peak.op);
     for (const MemoryOwner& owner : peak.largest)
       entry["largest"].push_back({{"name", owner.name}, {"bytes", owner.bytes}, {"buffers", owner.buffers}});
     out["templates"].push_back(std::move(entry));

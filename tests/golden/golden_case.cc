@@ -129,7 +129,7 @@ Outcome run_compile(const Case& c, const std::vector<std::string>& arguments) {
     one.origins = two.origins = {};
     for (Plan* plan : {&one, &two})
       for (PlanTemplate& t : plan->templates)
-        for (PlannedOp& op : t.ops) op.origin = -1;
+        for (PlannedOp& op : t.ops) op.origin = {};
     return {false, print(one) == print(two) ? "" : "the plans differ"};
   }
   if (!dump_after.empty()) return {false, node_lines(dump)};

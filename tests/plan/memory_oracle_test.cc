@@ -45,7 +45,7 @@ chunk layer {{layer=0}}
 /// Weights, gradients and optimiser state of a device.
 int64_t state_bytes(const Plan& plan) {
   int64_t bytes = 0;
-  for (const PlanBuffer& buffer : plan.templates[0].buffers)
+  for (const PlanBuffer& buffer : plan.templates.front().buffers)
     if (buffer.persistent) bytes += buffer.bytes;
   return bytes;
 }
@@ -115,13 +115,13 @@ int64_t bytes_between_passes(const ModelConfig& config, int64_t micro_batch, con
   step.weights = DType::Float16;
   auto model = std::make_shared<const ModelGraph>(must(analytic_model(config, resolve(step, config), form)));
   const Plan plan = must(compile(model, must(parse_schedule(make_source("schedule", schedule))))).plan;
-  const PlanTemplate& t = plan.templates[0];
+  const PlanTemplate& t = plan.templates.front();
   const FirstTouches touches(t);
   int64_t live = 0;
-  for (size_t i = 0; i < t.ops.size(); ++i) {
+  for (const OpId i : t.ops.ids()) {
     if (t.ops[i].label.pass != Pass::F) break;
-    for (const int b : touches.of(i)) live += t.buffers[static_cast<size_t>(b)].bytes;
-    for (const int b : t.ops[i].frees) live -= t.buffers[static_cast<size_t>(b)].bytes;
+    for (const BufferId b : touches.of(i)) live += t.buffers[b].bytes;
+    for (const BufferId b : t.ops[i].frees) live -= t.buffers[b].bytes;
   }
   return live;
 }

@@ -40,30 +40,38 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
   plan.groups = {{0}, {7, 3, 4, 5, 6, 1}};
   plan.partitions = {{2, {0, 2, 1, 3}}};
   plan.losses = 12;
-  plan.buckets = {{7, DType::BFloat16, DType::Float32, {{0, 12, true}, {5, 0, false}}, {{0, 0, true}, {1, 0, false}}},
-                  {2, DType::Float64, DType::Float64, {}, {}}};
-  plan.works = {{2, Pass::BI, 3, DType::BFloat16, 12, 0, 1, 0}, {5, std::nullopt, 0, DType::Float32, 0, 7, 0}};
-  plan.communications = {{{2, Pass::B, 5}, true, 0, 1, -1, 12},
-                         {{4, std::nullopt, -1}, false, -1, -1, 0, 0},
-                         {{4, std::nullopt, -1}, false, -1, -1, 0, 8, Exchange::Divide},
-                         {{4, std::nullopt, -1}, false, -1, -1, 0, 8, Exchange::Gather}};
+  const GroupId first{0}, second{1};
+  const PartitionId whole{0};
+  plan.buckets = {{NameId(7),
+                   DType::BFloat16,
+                   DType::Float32,
+                   {{NameId(0), 12, true}, {NameId(5), 0, false}},
+                   {{first, whole, true}, {second, whole, false}}},
+                  {NameId(2), DType::Float64, DType::Float64, {}, {}}};
+  plan.works = {{NameId(2), Pass::BI, 3, DType::BFloat16, 12, 0, second},
+                {NameId(5), std::nullopt, 0, DType::Float32, 0, 7, first}};
+  plan.works.front().shards.of.fill(whole);
+  plan.communications = {{{NameId(2), Pass::B, 5}, true, first, second, {}, 12},
+                         {{NameId(4), std::nullopt, -1}, false, {}, {}, whole, 0},
+                         {{NameId(4), std::nullopt, -1}, false, {}, {}, whole, 8, Exchange::Divide},
+                         {{NameId(4), std::nullopt, -1}, false, {}, {}, whole, 8, Exchange::Gather}};
   PlanTemplate t{{0, 1, 2}, {}, {}};
   for (int n = 0; n < 8; ++n)
     for (const bool persistent : {false, true}) {
-      t.buffers.push_back({{n, Pass::F, n % 6}, static_cast<Category>(n % category_count), n, persistent});
-      t.buffers.push_back({{n, std::nullopt, -1}, Category::Weights, n, persistent});
-      t.buffers.push_back({{n, Pass::R, -1}, Category::Weights, n, persistent});
+      t.buffers.push_back({{NameId(n), Pass::F, n % 6}, static_cast<Category>(n % category_count), n, persistent});
+      t.buffers.push_back({{NameId(n), std::nullopt, -1}, Category::Weights, n, persistent});
+      t.buffers.push_back({{NameId(n), Pass::R, -1}, Category::Weights, n, persistent});
     }
   for (int k = 0; k <= static_cast<int>(OpKind::Update); ++k)
     t.ops.push_back({static_cast<OpKind>(k),
-                     k % 4,
-                     {k % 8, std::nullopt, k % 6},
-                     k % 3 - 1,
-                     k % 3 - 1,
-                     k % 3 - 1,
-                     {k, 1},
-                     {0, 3},
-                     {2},
+                     PlanStreamId(k % 4),
+                     {NameId(k % 8), std::nullopt, k % 6},
+                     WorkId(k % 3 - 1),
+                     CommunicationId(k % 3 - 1),
+                     DirectiveId(k % 3 - 1),
+                     {OpId(k), OpId(1)},
+                     {BufferId(0), BufferId(3)},
+                     {BufferId(2)},
                      {}});
   plan.templates = {t};
   auto back = parse(print(plan));
@@ -81,7 +89,7 @@ TEST(PlanText, ExampleInTheDocsIsSound) {
 TEST(PlanText, CommentsAndSpacesDoNotMatter) {
   auto plan = parse("# a plan\nplan m costs=1 // hash\nstream s\nname x\n\ntemplate [0]\n  op 0 run x on s # done\n");
   ASSERT_TRUE(plan) << render(plan.error());
-  EXPECT_EQ(plan->templates[0].ops.size(), 1u);
+  EXPECT_EQ(plan->templates.front().ops.size(), 1u);
 }
 
 struct Malformed {

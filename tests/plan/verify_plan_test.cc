@@ -316,29 +316,29 @@ INSTANTIATE_TEST_SUITE_P(Structures, PlantedFault, testing::ValuesIn(structures(
 /// Indices that the text form cannot even write.
 TEST(VerifyPlan, IndicesOutOfRangeAreFound) {
   const Plan good = parsed(plan_header + x_to_1 + "template [0]\n" + weights +
-                          "op 0 send x on comm communication=0 reads(%0)\n" + receives_x);
+                           "op 0 send x on comm communication=0 reads(%0)\n" + receives_x);
   ASSERT_TRUE(verify(good));
   const std::vector<std::function<void(Plan&)>> faults = {
-      [](Plan& p) { p.templates[1].ops[1].reads = {1}; },
-      [](Plan& p) { p.templates[1].ops[1].reads = {-1}; },
-      [](Plan& p) { p.templates[1].ops[1].frees = {7}; },
-      [](Plan& p) { p.templates[0].ops[0].stream = 2; },
-      [](Plan& p) { p.templates[0].ops[0].stream = -1; },
-      [](Plan& p) { p.templates[0].ops[0].label.name = 3; },
-      [](Plan& p) { p.templates[0].ops[0].label.slice = 1; },
-      [](Plan& p) { p.templates[0].ops[0].communication = 1; },
-      [](Plan& p) { p.templates[0].ops[0].origin = 1; },
-      [](Plan& p) { p.templates[0].ops[0].origin = -2; },
-      [](Plan& p) { p.templates[0].buffers[0].bytes = -1; },
-      [](Plan& p) { p.templates[0].buffers[0].label.name = -1; },
-      [](Plan& p) { p.templates[1].ops[1].waits = {-1}; },
-      [](Plan& p) { p.templates[1].devices = {}; },
-      [](Plan& p) { p.templates[1].devices = {-1}; },
-      [](Plan& p) { p.communications[0].to = 2; },
-      [](Plan& p) { p.communications[0].from = -1; },
-      [](Plan& p) { p.communications[0].bytes = -1; },
-      [](Plan& p) { p.partitions[0].part_size = 0; },
-      [](Plan& p) { p.groups[0] = {}; },
+      [](Plan& p) { p.templates.back().ops.back().reads = {BufferId(1)}; },
+      [](Plan& p) { p.templates.back().ops.back().reads = {BufferId()}; },
+      [](Plan& p) { p.templates.back().ops.back().frees = {BufferId(7)}; },
+      [](Plan& p) { p.templates.front().ops.front().stream = PlanStreamId(2); },
+      [](Plan& p) { p.templates.front().ops.front().stream = {}; },
+      [](Plan& p) { p.templates.front().ops.front().label.name = NameId(3); },
+      [](Plan& p) { p.templates.front().ops.front().label.slice = 1; },
+      [](Plan& p) { p.templates.front().ops.front().communication = CommunicationId(1); },
+      [](Plan& p) { p.templates.front().ops.front().origin = DirectiveId(1); },
+      [](Plan& p) { p.templates.front().ops.front().origin = DirectiveId(-2); },
+      [](Plan& p) { p.templates.front().buffers.front().bytes = -1; },
+      [](Plan& p) { p.templates.front().buffers.front().label.name = {}; },
+      [](Plan& p) { p.templates.back().ops.back().waits = {OpId()}; },
+      [](Plan& p) { p.templates.back().devices = {}; },
+      [](Plan& p) { p.templates.back().devices = {-1}; },
+      [](Plan& p) { p.communications.front().to = GroupId(2); },
+      [](Plan& p) { p.communications.front().from = {}; },
+      [](Plan& p) { p.communications.front().bytes = -1; },
+      [](Plan& p) { p.partitions.front().part_size = 0; },
+      [](Plan& p) { p.groups.front() = {}; },
       [](Plan& p) {
         p.dims = {{"mb", 0}};
       },
@@ -363,8 +363,8 @@ Cluster with_memory(int64_t bytes) {
 
 TEST(VerifyPlan, CapacityIsChecked) {
   const Plan plan = parsed(plan_header +
-                          "template [1]\nbuffer 0 weights 100 x persistent\nbuffer 1 activations 50 y\n"
-                          "op 0 run a on compute reads(%0)\nop 1 run a on compute writes(%1) frees(%1) origin=0\n");
+                           "template [1]\nbuffer 0 weights 100 x persistent\nbuffer 1 activations 50 y\n"
+                           "op 0 run a on compute reads(%0)\nop 1 run a on compute writes(%1) frees(%1) origin=0\n");
   EXPECT_TRUE(check_capacity(plan, with_memory(150)));
   EXPECT_TRUE(check_capacity(plan, Cluster{}));
   auto result = check_capacity(plan, with_memory(149));
@@ -397,20 +397,20 @@ bool orders_only(const PlannedOp& op, const PlannedOp& before) {
 }
 
 /// Whether the other waits and the streams already say that `wait` has ended.
-bool implied(const Plan& plan, const PlanTemplate& t, size_t op, int wait) {
+bool implied(const Plan& plan, const PlanTemplate& t, OpId op, OpId wait) {
   StreamClocks clocks(plan, t);
-  for (size_t i = 0; i <= op; ++i) {
-    clocks.begin(static_cast<int>(i));
-    for (const int w : t.ops[i].waits) clocks.merge(static_cast<int>(i), w);
+  for (const OpId i : IdRange<OpId>{OpId(0), OpId(op.value + 1)}) {
+    clocks.begin(i);
+    for (const OpId w : t.ops[i].waits) clocks.merge(i, w);
   }
-  return clocks.knows(static_cast<int>(op), wait);
+  return clocks.knows(op, wait);
 }
 
 /// What becomes of the plan without one wait: the error that finds it, or why there is none.
-std::string outcome_without(const Plan& plan, size_t t, size_t op, size_t wait) {
+std::string outcome_without(const Plan& plan, TemplateId t, OpId op, size_t wait) {
   Plan faulty = plan;
   auto& waits = faulty.templates[t].ops[op].waits;
-  const int missing = waits[wait];
+  const OpId missing = waits[wait];
   waits.erase(waits.begin() + static_cast<long>(wait));
   if (implied(faulty, faulty.templates[t], op, missing)) return "redundant";
   if (auto result = verify(faulty); !result) {
@@ -418,21 +418,20 @@ std::string outcome_without(const Plan& plan, size_t t, size_t op, size_t wait) 
     return std::string(name(result.error().code));
   }
   const auto& ops = plan.templates[t].ops;
-  return orders_only(ops[op], ops[static_cast<size_t>(missing)]) ? "order_only" : "not found";
+  return orders_only(ops[op], ops[missing]) ? "order_only" : "not found";
 }
 
 TEST_P(CompiledPlanFaults, EveryWaitIsNeeded) {
   const std::set<std::string> expected = {"E401", "E403", "E406", "order_only"};
   std::map<std::string, int> outcomes;
-  for (size_t t = 0; t < plan_.templates.size(); ++t) {
+  for (const TemplateId t : plan_.templates.ids()) {
     const auto& ops = plan_.templates[t].ops;
-    for (size_t i = 0; i < ops.size(); ++i) {
+    for (const OpId i : ops.ids()) {
       for (size_t w = 0; w < ops[i].waits.size(); ++w) {
         const std::string outcome = outcome_without(plan_, t, i, w);
         ++outcomes[outcome];
         EXPECT_TRUE(expected.contains(outcome))
-            << outcome << ": " << describe(plan_, plan_.templates[t], static_cast<int>(i)) << " waits for op "
-            << ops[i].waits[w];
+            << outcome << ": " << describe(plan_, plan_.templates[t], i) << " waits for op " << ops[i].waits[w].value;
       }
     }
   }
@@ -440,33 +439,35 @@ TEST_P(CompiledPlanFaults, EveryWaitIsNeeded) {
 }
 
 /// The operations of one template with i and i + 1 exchanged, waits renumbered.
-PlanTemplate swapped(PlanTemplate t, int i) {
-  std::swap(t.ops[static_cast<size_t>(i)], t.ops[static_cast<size_t>(i) + 1]);
+PlanTemplate swapped(PlanTemplate t, OpId i) {
+  const OpId next(i.value + 1);
+  std::swap(t.ops[i], t.ops[next]);
   for (PlannedOp& op : t.ops)
-    for (int& wait : op.waits) wait = wait == i ? i + 1 : wait == i + 1 ? i : wait;
+    for (OpId& wait : op.waits) wait = wait == i ? next : wait == next ? i : wait;
   return t;
 }
 
 TEST_P(CompiledPlanFaults, SwappedCommunicationIsFound) {
-  std::vector<std::set<int>> members(plan_.communications.size());
-  for (size_t t = 0; t < plan_.templates.size(); ++t)
+  Table<CommunicationId, std::set<TemplateId>> members(plan_.communications.size());
+  for (const TemplateId t : plan_.templates.ids())
     for (const PlannedOp& op : plan_.templates[t].ops)
-      if (op.communication >= 0) members[static_cast<size_t>(op.communication)].insert(static_cast<int>(t));
+      if (op.communication.valid()) members[op.communication].insert(t);
   int found = 0, legal = 0;
-  for (size_t t = 0; t < plan_.templates.size(); ++t) {
+  for (const TemplateId t : plan_.templates.ids()) {
     const auto& ops = plan_.templates[t].ops;
-    for (size_t i = 0; i + 1 < ops.size(); ++i) {
-      const int a = ops[i].communication, b = ops[i + 1].communication;
-      if (a < 0 || b < 0 || a == b) continue;
+    for (const OpId i : ops.ids()) {
+      const OpId next(i.value + 1);
+      if (!ops.contains(next)) continue;
+      const CommunicationId a = ops[i].communication, b = ops[next].communication;
+      if (!a.valid() || !b.valid() || a == b) continue;
       Plan faulty = plan_;
-      faulty.templates[t] = swapped(plan_.templates[t], static_cast<int>(i));
+      faulty.templates[t] = swapped(plan_.templates[t], i);
       auto result = verify(faulty);
-      std::set<int> others = members[static_cast<size_t>(a)];
-      std::erase_if(others,
-                    [&](int o) { return o == static_cast<int>(t) || !members[static_cast<size_t>(b)].contains(o); });
+      std::set<TemplateId> others = members[a];
+      std::erase_if(others, [&](TemplateId o) { return o == t || !members[b].contains(o); });
       (result ? legal : found)++;
       // devices of one template swap together; what no other device shares may be issued in any order
-      EXPECT_TRUE(others.empty() || !result) << describe(plan_, plan_.templates[t], static_cast<int>(i));
+      EXPECT_TRUE(others.empty() || !result) << describe(plan_, plan_.templates[t], i);
     }
   }
   RecordProperty("found", found);
@@ -478,15 +479,18 @@ TEST_P(CompiledPlanFaults, PeakIsWhatANaiveCountSays) {
   for (const PlanTemplate& t : plan_.templates) {
     int64_t peak = 0;
     std::array<int64_t, category_count> at_peak{};
-    for (size_t i = 0; i < t.ops.size(); ++i) {
+    for (const OpId i : t.ops.ids()) {
       std::array<int64_t, category_count> now{};
-      for (size_t b = 0; b < t.buffers.size(); ++b) {
-        const auto names = [&](const std::vector<int>& list) {
-          return std::find(list.begin(), list.end(), static_cast<int>(b)) != list.end();
+      for (const BufferId b : t.buffers.ids()) {
+        const auto names = [&](const std::vector<BufferId>& list) {
+          return std::find(list.begin(), list.end(), b) != list.end();
         };
         bool touched = false, freed = false;
-        for (size_t j = 0; j <= i; ++j) touched = touched || names(t.ops[j].reads) || names(t.ops[j].writes);
-        for (size_t j = 0; j < i; ++j) freed = freed || names(t.ops[j].frees);
+        for (const OpId j : IdRange<OpId>{OpId(0), i}) {
+          touched = touched || names(t.ops[j].reads) || names(t.ops[j].writes);
+          freed = freed || names(t.ops[j].frees);
+        }
+        touched = touched || names(t.ops[i].reads) || names(t.ops[i].writes);
         if (t.buffers[b].persistent || (touched && !freed))
           now[static_cast<size_t>(t.buffers[b].category)] += t.buffers[b].bytes;
       }

@@ -27,22 +27,21 @@ BucketOperations::BucketOperations(const TrainingDag& dag, Machine& machine, con
     : dag_(dag), machine_(machine), rules_(rules) {
   for (int device = 0; device < machine.device_count(); ++device) {
     if (!machine.has(device)) continue;
-    for (size_t b = 0; b < machine.buffers(device).size(); ++b) fill(device, b);
+    for (const BufferId b : machine.buffers(device).ids()) fill(device, b);
   }
 }
 
-std::optional<BucketId> BucketOperations::bucket_named(int device, const PlanBuffer& buffer) const {
+std::optional<BucketId> BucketOperations::bucket_named(int device, BufferId buffer) const {
   for (size_t b = 0; b < dag_.buckets.size(); ++b)
-    if (machine_.named(device, {static_cast<int>(&buffer - machine_.buffers(device).data())}, name(BucketId(b)),
-                       buffer.category) >= 0)
+    if (machine_.named(device, {buffer}, name(BucketId(b)), machine_.buffer(device, buffer).category).valid())
       return BucketId(b);
   return std::nullopt;
 }
 
-void BucketOperations::fill(int device, size_t number) {
-  const PlanBuffer& buffer = machine_.buffers(device)[number];
+void BucketOperations::fill(int device, BufferId id) {
+  const PlanBuffer& buffer = machine_.buffer(device, id);
   if (!buffer.persistent || (buffer.category != Category::Weights && buffer.category != Category::Gradients)) return;
-  const auto bucket = bucket_named(device, buffer);
+  const auto bucket = bucket_named(device, id);
   const Holder* holder = bucket ? rules_.holder(*bucket, device) : nullptr;
   if (!holder) return machine_.fault(fmt::format("device {} keeps a bucket it does not hold", device));
   const bool weights = buffer.category == Category::Weights;
@@ -55,9 +54,9 @@ void BucketOperations::fill(int device, size_t number) {
     zero.pieces.push_back(here ? std::optional(Sum{}) : std::nullopt);
   }
   if (weights)
-    machine_.content(device, static_cast<int>(number)) = std::move(first);
+    machine_.content(device, id) = std::move(first);
   else
-    machine_.content(device, static_cast<int>(number)) = std::move(zero);
+    machine_.content(device, id) = std::move(zero);
 }
 
 void BucketOperations::check_weights(NodeId id, int device, const PlannedOp& op, ParameterId parameter) {
@@ -78,9 +77,9 @@ void BucketOperations::check_weights(NodeId id, int device, const PlannedOp& op,
 
 void BucketOperations::contribute(NodeId id, int device, const PlannedOp& op, ParameterId parameter) {
   const BucketId bucket = rules_.bucket_of(parameter);
-  int buffer = machine_.named(device, op.writes, name(bucket), Category::Gradients);
-  if (buffer < 0) buffer = machine_.named(device, op.writes, name(bucket), Category::Communication);
-  if (buffer < 0)
+  BufferId buffer = machine_.named(device, op.writes, name(bucket), Category::Gradients);
+  if (!buffer.valid()) buffer = machine_.named(device, op.writes, name(bucket), Category::Communication);
+  if (!buffer.valid())
     return machine_.fault(
         fmt::format("{} on device {} writes no gradient of {}", name_of(dag_, id), device, name(bucket)));
   Content& content = machine_.content(device, buffer);
@@ -277,8 +276,8 @@ void BucketOperations::check_scalars(NodeId id, int device) {
   int active = 0;
   for (int d = 0; d < machine_.device_count(); ++d) active += machine_.has(d);
   if (active > 1) return machine_.fault(fmt::format("{} does not wait for the step's scalars", name_of(dag_, id)));
-  for (size_t b = 0; b < machine_.buffers(device).size(); ++b)
-    if (const auto* gradients = std::get_if<Gradients>(&machine_.content(device, static_cast<int>(b))))
+  for (const BufferId b : machine_.buffers(device).ids())
+    if (const auto* gradients = std::get_if<Gradients>(&machine_.content(device, b)))
       check_complete(id, device, *gradients);
 }
 
@@ -307,8 +306,8 @@ void BucketOperations::update(NodeId id, BucketId bucket) {
 void BucketOperations::check_end() {
   for (int device = 0; device < machine_.device_count(); ++device) {
     if (!machine_.has(device)) continue;
-    for (size_t b = 0; b < machine_.buffers(device).size(); ++b) {
-      const auto* weights = std::get_if<Weights>(&machine_.content(device, static_cast<int>(b)));
+    for (const BufferId b : machine_.buffers(device).ids()) {
+      const auto* weights = std::get_if<Weights>(&machine_.content(device, b));
       if (!weights) continue;
       if (!machine_.buffers(device)[b].persistent)
         machine_.fault(fmt::format("device {} never frees a gathered copy", device));

@@ -32,8 +32,8 @@ class BucketOperations {
     Gradients* target = nullptr;
   };
 
-  void fill(int device, size_t buffer);
-  std::optional<BucketId> bucket_named(int device, const PlanBuffer& buffer) const;
+  void fill(int device, BufferId id);
+  std::optional<BucketId> bucket_named(int device, BufferId buffer) const;
   bool updates(BucketId bucket, const Holder& holder, int device, const Piece& piece) const;
   void check_complete(NodeId id, int device, const Gradients& gradients);
   void gather_weights(NodeId id, BucketId bucket, const DeviceList& members);

@@ -24,23 +24,21 @@ class Machine {
   void fault(const std::string& what);
 
   bool has(int device) const { return device < static_cast<int>(devices_.size()) && devices_[index(device)].on; }
-  Content& content(int device, int buffer) { return devices_[index(device)].buffers[static_cast<size_t>(buffer)]; }
-  const PlanBuffer& buffer(int device, int number) const {
-    return devices_[index(device)].on->buffers[static_cast<size_t>(number)];
-  }
-  const std::vector<PlanBuffer>& buffers(int device) const { return devices_[index(device)].on->buffers; }
+  Content& content(int device, BufferId buffer) { return devices_[index(device)].buffers[buffer]; }
+  const PlanBuffer& buffer(int device, BufferId id) const { return devices_[index(device)].on->buffers[id]; }
+  const Table<BufferId, PlanBuffer>& buffers(int device) const { return devices_[index(device)].on->buffers; }
   int device_count() const { return static_cast<int>(devices_.size()); }
 
   /// The contents of this type among the buffers.
   template <class Kind>
-  std::vector<Kind*> find(int device, const std::vector<int>& buffers) {
+  std::vector<Kind*> find(int device, const std::vector<BufferId>& buffers) {
     std::vector<Kind*> out;
-    for (const int b : buffers)
+    for (const BufferId b : buffers)
       if (auto* kind = std::get_if<Kind>(&content(device, b))) out.push_back(kind);
     return out;
   }
-  /// The first of the buffers with this name and category, or -1.
-  int named(int device, const std::vector<int>& buffers, const std::string& name, Category category) const;
+  /// The first of the buffers with this name and category, if there is one.
+  BufferId named(int device, const std::vector<BufferId>& buffers, const std::string& name, Category category) const;
 
   /// All operations have run.
   void check_done();
@@ -49,8 +47,8 @@ class Machine {
  private:
   struct Device {
     const PlanTemplate* on = nullptr;
-    size_t next = 0;
-    std::vector<Content> buffers;
+    OpId next{0};
+    Table<BufferId, Content> buffers;
   };
   static size_t index(int device) { return static_cast<size_t>(device); }
 

@@ -99,21 +99,19 @@ std::string in_words(const Plan& plan) {
   for (const PlanTemplate& t : plan.templates) {
     out += fmt::format("on {}\n", print_devices(t.devices));
     for (const PlannedOp& op : t.ops) {
-      out += fmt::format("{} {} {} waits {}", name(op.kind), describe(plan, op.label),
-                         plan.streams[static_cast<size_t>(op.stream)], fmt::join(op.waits, ","));
+      out += fmt::format("{} {} {} waits", name(op.kind), describe(plan, op.label), plan.streams[op.stream]);
+      for (const OpId wait : op.waits) out += fmt::format(" {}", wait.value);
       for (const auto* list : {&op.reads, &op.writes, &op.frees}) {
         out += " |";
-        for (const int b : *list)
-          out += fmt::format(" {}({})", describe(plan, t.buffers[static_cast<size_t>(b)].label),
-                             t.buffers[static_cast<size_t>(b)].bytes);
+        for (const BufferId b : *list)
+          out += fmt::format(" {}({})", describe(plan, t.buffers[b].label), t.buffers[b].bytes);
       }
-      if (op.communication >= 0) {
-        const Communication& c = plan.communications[static_cast<size_t>(op.communication)];
+      if (op.communication.valid()) {
+        const Communication& c = plan.communications[op.communication];
         if (c.transfer)
-          out += fmt::format(" {} to {}", print_devices(plan.groups[static_cast<size_t>(c.from)]),
-                             print_devices(plan.groups[static_cast<size_t>(c.to)]));
+          out += fmt::format(" {} to {}", print_devices(plan.groups[c.from]), print_devices(plan.groups[c.to]));
         else
-          out += fmt::format(" among {}", print_devices(plan.partitions[static_cast<size_t>(c.over)].members));
+          out += fmt::format(" among {}", print_devices(plan.partitions[c.over].members));
       }
       out += "\n";
     }

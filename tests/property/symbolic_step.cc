@@ -74,8 +74,8 @@ class Step {
       check_inputs(id, device, op, work);
       for (const ParameterId p : work.parameters) buckets_.check_weights(id, device, op, p);
       for (const ValueId value : work.writes) {
-        const int buffer = machine_.named(device, op.writes, (*dag_.model)[value].name, Category::Activations);
-        if (buffer < 0)
+        const BufferId buffer = machine_.named(device, op.writes, (*dag_.model)[value].name, Category::Activations);
+        if (!buffer.valid())
           machine_.fault(fmt::format("{} does not write {}", name_of(dag_, id), (*dag_.model)[value].name));
         else
           machine_.content(device, buffer) = rules_.tensor(node, device, value);
@@ -92,7 +92,7 @@ class Step {
       const std::string& name = (*dag_.model)[value].name;
       if ((*dag_.model)[value].kind != ValueKind::Input)
         wanted.push_back(rules_.tensor(dag_[id], device, value));
-      else if (machine_.named(device, op.reads, name, Category::Activations) < 0)
+      else if (!machine_.named(device, op.reads, name, Category::Activations).valid())
         machine_.fault(fmt::format("{} on device {} does not read the input {}", name_of(dag_, id), device, name));
     }
     for (const Tensor* found : machine_.find<Tensor>(device, op.reads)) {

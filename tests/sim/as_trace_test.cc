@@ -28,7 +28,7 @@ class AsTrace : public ::testing::TestWithParam<examples::Example> {
   Plan plan_;
   Cluster cluster_;
   Trace trace_;
-  std::vector<int> plan_of_;
+  Table<sim::LaneId, TemplateId> plan_of_;
 };
 
 TEST_P(AsTrace, BuffersAliveAreTheBytesOfEverySample) {
@@ -47,11 +47,11 @@ TEST_P(AsTrace, OwnersAtThePeakAreTheReports) {
   const TraceSummary summary = summarize(trace_)[0];
   for (int lane = 0; static_cast<size_t>(lane) < trace_.lanes.size(); ++lane) {
     const size_t at = static_cast<size_t>(lane);
-    const MemoryPeak peak = memory_peak(plan_, plan_.templates[static_cast<size_t>(plan_of_[at])]);
+    const MemoryPeak peak = memory_peak(plan_, plan_.templates[plan_of_[sim::LaneId(lane)]]);
     EXPECT_EQ(summary.lanes[at].peak_bytes, peak.total);
     std::map<std::string, int64_t> owners;
     for (const TraceBuffer& buffer : trace_.buffers)
-      if (buffer.lane == lane && buffer.alive_at(peak.op))
+      if (buffer.lane == lane && buffer.alive_at(peak.op.value))
         owners[trace_.categories[static_cast<size_t>(buffer.category)] + " " +
                buffer.name.substr(0, buffer.name.find(' '))] += buffer.bytes;
     for (const MemoryOwner& owner : peak.largest) EXPECT_EQ(owners[owner.name], owner.bytes) << owner.name;

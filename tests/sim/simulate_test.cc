@@ -84,15 +84,14 @@ TEST(Simulate, TimesOfASmallPlan) {
   const std::vector<double> start = {0, 100e-9, 100e-9, 100e-9, 0, 200e-9};
   const std::vector<double> end = {100e-9, 150e-9, 300e-9, 150e-9, 200e-9, 300e-9};
   ASSERT_EQ(s.times.start.size(), 6u);
-  for (size_t i = 0; i < 6; ++i) {
-    EXPECT_DOUBLE_EQ(s.times.start[i], start[i]) << i;
-    EXPECT_DOUBLE_EQ(s.times.end[i], end[i]) << i;
-  }
+  EXPECT_THAT(s.times.start, testing::Pointwise(testing::DoubleEq(), start));
+  EXPECT_THAT(s.times.end, testing::Pointwise(testing::DoubleEq(), end));
   EXPECT_DOUBLE_EQ(s.seconds, 300e-9);
-  EXPECT_EQ(s.times.cause, (std::vector<int>{-1, 0, 0, 0, -1, 4}));
-  const auto use = device_use(plan, s);
-  EXPECT_DOUBLE_EQ(use[1].compute, 300e-9);
-  EXPECT_DOUBLE_EQ(use[1].exposed, 0);
+  const sim::SimulatedOpId none, first{0}, fifth{4};
+  EXPECT_THAT(s.times.cause, testing::ElementsAre(none, first, first, first, none, fifth));
+  const TimeUse use = device_use(plan, s).back();
+  EXPECT_DOUBLE_EQ(use.compute, 300e-9);
+  EXPECT_DOUBLE_EQ(use.exposed, 0);
   EXPECT_DOUBLE_EQ(s.levels[0].bytes, 50);
   EXPECT_DOUBLE_EQ(s.levels[0].busiest, 50e-9);
 }
@@ -101,17 +100,17 @@ TEST(Simulate, TheHostIssuesOneOperationAfterTheOther) {
   Cluster cluster = simple_cluster();
   cluster.kinds[0].issue = 150e-9;
   const Simulation s = must(simulate(plan_of(transfer_plan), cluster));
-  EXPECT_DOUBLE_EQ(s.times.start[0], 150e-9);
-  EXPECT_DOUBLE_EQ(s.times.start[1], 300e-9);  // issued second, though the first has ended at 250
-  EXPECT_DOUBLE_EQ(s.times.start[2], 450e-9);
+  EXPECT_DOUBLE_EQ(s.times.start[sim::SimulatedOpId(0)], 150e-9);
+  EXPECT_DOUBLE_EQ(s.times.start[sim::SimulatedOpId(1)], 300e-9);  // issued second, though the first has ended at 250
+  EXPECT_DOUBLE_EQ(s.times.start[sim::SimulatedOpId(2)], 450e-9);
 }
 
 TEST(Simulate, ComputationIsSlowerBesideCommunication) {
   Cluster cluster = simple_cluster();
   cluster.slowdown = 0.5;
   const Simulation s = must(simulate(plan_of(transfer_plan), cluster));
-  EXPECT_NEAR(s.times.end[2], 325e-9, 1e-15);  // 50 of its 200 ns at half speed
-  EXPECT_NEAR(s.times.end[4], 225e-9, 1e-15);
+  EXPECT_NEAR(s.times.end[sim::SimulatedOpId(2)], 325e-9, 1e-15);  // 50 of its 200 ns at half speed
+  EXPECT_NEAR(s.times.end[sim::SimulatedOpId(4)], 225e-9, 1e-15);
 }
 
 /// Two devices that compute for 100 ns each, the second one twice.
@@ -164,13 +163,13 @@ template [0, 1]
 
 TEST(Simulate, FlowsThatShareALinkShareItsBandwidth) {
   const Simulation apart = must(simulate(plan_of(reduces("b")), simple_cluster()));
-  EXPECT_NEAR(apart.times.end[0], 200e-9, 1e-15);  // 100 ns each if alone
-  EXPECT_NEAR(apart.times.end[1], 200e-9, 1e-15);
+  EXPECT_NEAR(apart.times.end[sim::SimulatedOpId(0)], 200e-9, 1e-15);  // 100 ns each if alone
+  EXPECT_NEAR(apart.times.end[sim::SimulatedOpId(1)], 200e-9, 1e-15);
   const Simulation one_stream = must(simulate(plan_of(reduces("a")), simple_cluster()));
-  EXPECT_NEAR(one_stream.times.end[0], 100e-9, 1e-15);
-  EXPECT_NEAR(one_stream.times.end[1], 200e-9, 1e-15);
+  EXPECT_NEAR(one_stream.times.end[sim::SimulatedOpId(0)], 100e-9, 1e-15);
+  EXPECT_NEAR(one_stream.times.end[sim::SimulatedOpId(1)], 200e-9, 1e-15);
   const Simulation free = must(simulate(plan_of(reduces("b")), simple_cluster(), nullptr, {false, false}));
-  EXPECT_NEAR(free.times.end[1], 100e-9, 1e-15);
+  EXPECT_NEAR(free.times.end[sim::SimulatedOpId(1)], 100e-9, 1e-15);
 }
 
 TEST(Simulate, APlanThatSaysNothingAboutItsWorkIsRefused) {
@@ -192,21 +191,20 @@ class Examples : public testing::TestWithParam<examples::Example> {
 /// Waits, streams and the host's order are kept; busy and idle time make up the step.
 void expect_sound(const Plan& plan, const Simulation& s) {
   const auto use = device_use(plan, s);
-  for (size_t d = 0; d < s.devices.size(); ++d) {
-    const PlanTemplate& t = plan.templates[static_cast<size_t>(s.plan_of[d])];
-    const auto first = static_cast<size_t>(s.times.first[d]);
-    std::vector<double> free(plan.streams.size(), 0);
-    for (size_t i = 0; i < t.ops.size(); ++i) {
-      const double start = s.times.start[first + i], end = s.times.end[first + i];
+  for (const sim::LaneId lane : s.devices.ids()) {
+    const PlanTemplate& t = plan.templates[s.plan_of[lane]];
+    Table<PlanStreamId, double> free(plan.streams.size(), 0);
+    for (const OpId i : t.ops.ids()) {
+      const double start = s.times.start[s.times.at(lane, i)], end = s.times.end[s.times.at(lane, i)];
       EXPECT_LE(start, end);
-      EXPECT_GE(start, free[static_cast<size_t>(t.ops[i].stream)]);
-      free[static_cast<size_t>(t.ops[i].stream)] = end;
-      for (const int wait : t.ops[i].waits) EXPECT_GE(start, s.times.end[first + static_cast<size_t>(wait)]);
+      EXPECT_GE(start, free[t.ops[i].stream]);
+      free[t.ops[i].stream] = end;
+      for (const OpId wait : t.ops[i].waits) EXPECT_GE(start, s.times.end[s.times.at(lane, wait)]);
     }
-    EXPECT_NEAR(use[d].compute + use[d].exposed + use[d].idle, s.seconds, 1e-12 * s.seconds);
-    EXPECT_LE(use[d].exposed, use[d].communication * (1 + 1e-12));
+    EXPECT_NEAR(use[lane].compute + use[lane].exposed + use[lane].idle, s.seconds, 1e-12 * s.seconds);
+    EXPECT_LE(use[lane].exposed, use[lane].communication * (1 + 1e-12));
     int64_t highest = 0;
-    const auto curve = memory_curve(plan, s, d);
+    const auto curve = memory_curve(plan, s, lane);
     for (const MemoryPoint& point : curve) highest = std::max(highest, point.total());
     EXPECT_EQ(highest, memory_peak(plan, t).total);
     EXPECT_EQ(curve.front().bytes, curve.back().bytes) << "memory returns to its start";
@@ -216,16 +214,15 @@ void expect_sound(const Plan& plan, const Simulation& s) {
 /// Every operation at the same time, whether alike devices are simulated once or all of them.
 void expect_same(const Plan& plan, const Simulation& reduced, const Simulation& full) {
   ASSERT_NEAR(reduced.seconds, full.seconds, 1e-9 * full.seconds);
-  for (size_t d = 0; d < reduced.devices.size(); ++d)
-    for (const int device : reduced.devices[d]) {
+  for (const sim::LaneId lane : reduced.devices.ids())
+    for (const int device : reduced.devices[lane]) {
       const auto found = std::find_if(full.devices.begin(), full.devices.end(),
                                       [&](const DeviceList& list) { return list[0] == device; });
-      const auto k = static_cast<size_t>(found - full.devices.begin());
-      for (size_t i = 0; i < plan.templates[static_cast<size_t>(reduced.plan_of[d])].ops.size(); ++i) {
-        const size_t a = static_cast<size_t>(reduced.times.first[d]) + i,
-                     b = static_cast<size_t>(full.times.first[k]) + i;
-        ASSERT_NEAR(reduced.times.end[a], full.times.end[b], 1e-9 * full.seconds) << device << " op " << i;
-      }
+      const sim::LaneId own(static_cast<size_t>(found - full.devices.begin()));
+      for (const OpId i : plan.templates[reduced.plan_of[lane]].ops.ids())
+        ASSERT_NEAR(reduced.times.end[reduced.times.at(lane, i)], full.times.end[full.times.at(own, i)],
+                    1e-9 * full.seconds)
+            << device << " op " << i.value;
     }
   for (size_t l = 0; l < full.levels.size(); ++l) {
     EXPECT_NEAR(reduced.levels[l].bytes, full.levels[l].bytes, 1e-9 * (1 + full.levels[l].bytes));

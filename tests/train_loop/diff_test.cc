@@ -83,21 +83,20 @@ TEST(Diff, NamesEveryCollectiveThatIsLeftOut) {
     const DiffReport right = diffed(trained, *training.captured, training.plan, once);
     EXPECT_TRUE(right.equal()) << print(right);
     EXPECT_THAT(right.not_compared, IsEmpty()) << print(right);
-    const PlanTemplate& program = training.plan->templates[0];
+    const PlanTemplate& program = training.plan->templates.front();
     for (const PlannedOp& op : program.ops) {
-      if (op.communication < 0 || op.kind == OpKind::LocalSlice) continue;
-      const Category of = program.buffers[static_cast<size_t>(op.writes[0])].category;
+      if (!op.communication.valid() || op.kind == OpKind::LocalSlice) continue;
+      const Category of = program.buffers[op.writes[0]].category;
       if (of != Category::Activations && of != Category::Gradients) continue;
       TrainSettings faulty = once;
       faulty.communicator = [&](std::unique_ptr<Communicator> to) {
-        return std::make_unique<LeavesOut>(std::move(to), op.communication);
+        return std::make_unique<LeavesOut>(std::move(to), op.communication.value);
       };
       const DiffReport wrong = diffed(trained, *training.captured, training.plan, faulty);
       ASSERT_TRUE(wrong.first) << describe(*training.plan, op.label);
       const Finding& first = wrong.first->finding;
-      ASSERT_GE(first.op, 0) << print(wrong);
-      EXPECT_EQ(program_of(*training.plan, first.device).ops[static_cast<size_t>(first.op)].communication,
-                op.communication)
+      ASSERT_TRUE(first.op.valid()) << print(wrong);
+      EXPECT_EQ(program_of(*training.plan, first.device).ops[first.op].communication, op.communication)
           << describe(*training.plan, op.label) << "\n"
           << print(wrong);
     }
@@ -121,8 +120,8 @@ class ChangesOne : public PassingCommunicator {
 TEST(Diff, NamesATransfer) {
   int64_t changed = -1;
   const DiffReport report = diff_of({"dense"}, pipeline, [&](TrainSettings& settings, const Plan& plan) {
-    for (size_t i = 0; i < plan.communications.size() && changed < 0; ++i)
-      if (plan.communications[i].transfer && plan.communications[i].label.slice == 2) changed = static_cast<int64_t>(i);
+    for (const CommunicationId c : plan.communications.ids())
+      if (plan.communications[c].transfer && plan.communications[c].label.slice == 2 && changed < 0) changed = c.value;
     settings.communicator = [&](std::unique_ptr<Communicator> to) {
       return std::make_unique<ChangesOne>(std::move(to), changed);
     };

@@ -8,7 +8,7 @@ DiffReport diffed(const TrainableModel& model, const CapturedModel& captured, st
                   const TrainSettings& settings, const DiffOptions& options) {
   TrainSettings watched = settings;
   std::unique_ptr<Diff> diff;
-  watched.job.run.after_op = [&](int device, int op, Frame& frame) { diff->after(device, op, frame); };
+  watched.job.run.after_op = [&](int device, OpId op, Frame& frame) { diff->after(device, op, frame); };
   const Apparatus apparatus(model, captured, std::move(plan), watched);
   const std::shared_ptr<const CapturedModel> unowned(std::shared_ptr<void>(), &captured);
   diff = std::make_unique<Diff>(model.step, unowned, apparatus.plan, model.initialize, options);

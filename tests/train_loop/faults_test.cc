@@ -27,20 +27,20 @@ std::string failure_of(const TrainSettings& settings) {
 
 TEST(Faults, AnOperationThatThrows) {
   TrainSettings settings;
-  settings.job.run.before_op = [](int device, int op) {
-    if (device == 1 && op == 4) throw std::runtime_error("planted");
+  settings.job.run.before_op = [](int device, OpId op) {
+    if (device == 1 && op == OpId(4)) throw std::runtime_error("planted");
   };
   expect_golden("E801_operation", failure_of(settings));
 }
 
 TEST(Faults, MemoryThatIsNotThere) {
   TrainSettings settings;
-  settings.job.run.before_op = [](int device, int op) {
-    if (device == 1 && op == 4) throw std::bad_alloc();
+  settings.job.run.before_op = [](int device, OpId op) {
+    if (device == 1 && op == OpId(4)) throw std::bad_alloc();
   };
   expect_golden("E801_memory", failure_of(settings));
-  settings.job.run.before_op = [](int device, int op) {
-    if (device == 0 && op == 1) static_cast<void>(at::empty({int64_t{1} << 55}));
+  settings.job.run.before_op = [](int device, OpId op) {
+    if (device == 0 && op == OpId(1)) static_cast<void>(at::empty({int64_t{1} << 55}));
   };
   const std::string message = failure_of(settings);
   EXPECT_NE(message.find("error[E801]: device 0: op 1"), std::string::npos) << message;
@@ -53,8 +53,8 @@ TEST(Faults, MemoryThatIsNotThere) {
 TEST(Faults, ADeviceThatStalls) {
   TrainSettings settings;
   settings.job.timeout = {.least = 1, .first = 1};
-  settings.job.run.before_op = [](int device, int op) {
-    if (device == 1 && op == 14) std::this_thread::sleep_for(std::chrono::seconds(5));
+  settings.job.run.before_op = [](int device, OpId op) {
+    if (device == 1 && op == OpId(14)) std::this_thread::sleep_for(std::chrono::seconds(5));
   };
   expect_golden("E802_stalled", failure_of(settings));
 }

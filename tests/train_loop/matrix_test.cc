@@ -17,7 +17,7 @@ namespace {
 /// place where less may be used than was planned.
 bool planned_too_large(const Plan& plan) {
   return std::any_of(plan.works.begin(), plan.works.end(),
-                     [](const PlanWork& work) { return work.shards[ShardKind::Expert] >= 0; });
+                     [](const PlanWork& work) { return work.shards[ShardKind::Expert].valid(); });
 }
 
 void expect_memory_as_planned(const Trained& run, const Plan& plan, Issue issue) {
@@ -78,7 +78,7 @@ TEST(Excluded, ForTheReasonThatIsGiven) {
 uint64_t hash_without_origins(Plan plan) {
   plan.origins.clear();
   for (PlanTemplate& t : plan.templates)
-    for (PlannedOp& op : t.ops) op.origin = -1;
+    for (PlannedOp& op : t.ops) op.origin = {};
   return hash(plan);
 }
 

@@ -49,7 +49,7 @@ struct Bed {
     return *report.first;
   }
   OpKind kind_of(const FirstDifference& first) const {
-    return program_of(*plan, first.finding.device).ops[static_cast<size_t>(first.finding.op)].kind;
+    return program_of(*plan, first.finding.device).ops[first.finding.op].kind;
   }
 };
 
@@ -80,9 +80,9 @@ TEST(PlantedFault, SwappedSlices) {
     const Bed bed(combine("dense", timeline, {timeline[0] == 0 ? 1 : 2, 1, 1}));
     const FirstDifference first = bed.expect_caught([](TrainSettings& settings) {
       settings.plant = [](Plan& plan) {  // the first chunk reads the tokens of another slice
-        for (PlannedOp& op : plan.templates[0].ops)
+        for (PlannedOp& op : plan.templates.front().ops)
           if (op.kind == OpKind::Run && op.label.pass == Pass::F &&
-              op.label.name == plan.templates[0].ops[0].label.name && op.label.slice < 2)
+              op.label.name == plan.templates.front().ops.front().label.name && op.label.slice < 2)
             op.label.slice = 1 - op.label.slice;
       };
     });
@@ -164,11 +164,10 @@ TEST(PlantedFault, WrongExperts) {
     settings.plant = [](Plan& plan) {
       for (PlanBucket& bucket : plan.buckets)
         for (PlanHolder& holder : bucket.holders) {
-          PlanPartition swapped = plan.partitions[static_cast<size_t>(holder.copies)];
+          PlanPartition swapped = plan.partitions[holder.copies];
           if (swapped.part_size != 1) continue;  // of equal copies: only experts have one copy on two devices
           std::swap(swapped.members[0], swapped.members[1]);
-          holder.copies = static_cast<int>(plan.partitions.size());
-          plan.partitions.push_back(swapped);
+          holder.copies = plan.partitions.add(swapped);
         }
     };
   });

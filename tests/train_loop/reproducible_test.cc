@@ -47,9 +47,9 @@ struct DelayedBed {
 };
 
 /// Every operation starts up to so much later; every run otherwise.
-std::function<void(int, int)> random_delays(unsigned seed, std::chrono::microseconds longest) {
-  return [=](int device, int op) {
-    std::seed_seq mix{seed, static_cast<unsigned>(device), static_cast<unsigned>(op)};
+std::function<void(int, OpId)> random_delays(unsigned seed, std::chrono::microseconds longest) {
+  return [=](int device, OpId op) {
+    std::seed_seq mix{seed, static_cast<unsigned>(device), static_cast<unsigned>(op.value)};
     std::minstd_rand random(mix);
     if (random() % 4 == 0) std::this_thread::sleep_for(longest * (random() % 1000) / 1000);
   };
@@ -104,10 +104,10 @@ bool differs(const DelayedBed& bed, const TrainSettings& settings, const Trained
 }
 
 /// Delays where they hurt: all operations of a stream come late.
-std::function<void(int, int)> late_stream(const Plan& plan, const std::string& stream) {
-  return [&plan, stream](int device, int op) {
-    const PlannedOp& late = program_of(plan, device).ops[static_cast<size_t>(op)];
-    if (plan.streams[static_cast<size_t>(late.stream)] == stream) std::this_thread::sleep_for(2ms);
+std::function<void(int, OpId)> late_stream(const Plan& plan, const std::string& stream) {
+  return [&plan, stream](int device, OpId op) {
+    const PlannedOp& late = program_of(plan, device).ops[op];
+    if (plan.streams[late.stream] == stream) std::this_thread::sleep_for(2ms);
   };
 }
 
@@ -148,14 +148,12 @@ DelayedBed pipeline() {
 void drop_waits_of_updates(Plan& plan) {
   for (PlanTemplate& t : plan.templates)
     for (PlannedOp& op : t.ops)
-      if (op.kind == OpKind::Update)
-        std::erase_if(op.waits, [&](int w) { return t.ops[static_cast<size_t>(w)].kind != OpKind::Run; });
+      if (op.kind == OpKind::Update) std::erase_if(op.waits, [&](OpId w) { return t.ops[w].kind != OpKind::Run; });
 }
 /// Nor do computations wait for what they receive.
 void drop_waits_for_receives(Plan& plan) {
   for (PlanTemplate& t : plan.templates)
-    for (PlannedOp& op : t.ops)
-      std::erase_if(op.waits, [&](int w) { return t.ops[static_cast<size_t>(w)].kind == OpKind::Recv; });
+    for (PlannedOp& op : t.ops) std::erase_if(op.waits, [&](OpId w) { return t.ops[w].kind == OpKind::Recv; });
 }
 TEST(Reproducible, MissingWaitIsSeen) {
   EXPECT_EQ(seen(
@@ -170,15 +168,14 @@ TEST(Reproducible, MissingWaitIsSeen) {
 /// verifier sees it: the memory that others count on is not there.
 void free_at_once(Plan& plan) {
   for (PlanTemplate& t : plan.templates)
-    for (size_t b = 0; b < t.buffers.size(); ++b) {
+    for (const BufferId b : t.buffers.ids()) {
       if (t.buffers[b].category != Category::Activations) continue;
       PlannedOp* first = nullptr;
       for (PlannedOp& op : t.ops)
-        if (std::find(op.writes.begin(), op.writes.end(), static_cast<int>(b)) != op.writes.end() && !first)
-          first = &op;
+        if (std::find(op.writes.begin(), op.writes.end(), b) != op.writes.end() && !first) first = &op;
       if (!first) continue;
-      for (PlannedOp& op : t.ops) std::erase(op.frees, static_cast<int>(b));
-      first->frees.push_back(static_cast<int>(b));
+      for (PlannedOp& op : t.ops) std::erase(op.frees, b);
+      first->frees.push_back(b);
     }
 }
 TEST(Reproducible, PrematureFreeInThePlanIsSeen) {

@@ -93,14 +93,13 @@ INSTANTIATE_TEST_SUITE_P(LongVocabulary, TpModels, testing::ValuesIn(tp_cases_wi
                          tp_case_name);
 
 /// Collectives of a plan among the tensor-parallel devices.
-std::vector<int64_t> sums_of(const Plan& plan) {
-  int among = -1;
+std::vector<CommunicationId> sums_of(const Plan& plan) {
+  PartitionId among;
   for (const PlanWork& work : plan.works)
     among = std::max({among, work.shards[ShardKind::Tp], work.shards[ShardKind::Sequence]});
-  std::vector<int64_t> out;
-  for (size_t c = 0; c < plan.communications.size(); ++c)
-    if (!plan.communications[c].transfer && plan.communications[c].over == among)
-      out.push_back(static_cast<int64_t>(c));
+  std::vector<CommunicationId> out;
+  for (const CommunicationId c : plan.communications.ids())
+    if (!plan.communications[c].transfer && plan.communications[c].over == among) out.push_back(c);
   return out;
 }
 
@@ -110,8 +109,7 @@ TEST(TpSums, AreAsManyAsMegatronHas) {
     const TpCase c{model, model, 2, 1, "mesh(tp=2)\n" + whole + tensor_parallel, 1};
     const PreparedTraining training = prepared(model_of(c), c.text());
     std::vector<int64_t> bytes;
-    for (const int64_t sum : sums_of(*training.plan))
-      bytes.push_back(training.plan->communications[static_cast<size_t>(sum)].bytes);
+    for (const CommunicationId sum : sums_of(*training.plan)) bytes.push_back(training.plan->communications[sum].bytes);
     EXPECT_EQ(bytes, std::vector<int64_t>(4 * 4, tp_batch * 4 * 16 * 8)) << model;
   }
 }
@@ -124,13 +122,12 @@ TEST(TpSums, AreTwoWithASequence) {
     const TpCase c{"", "grouped", 2, 1, "mesh(tp=2)\n" + whole + (again ? regather : sequence), 1};
     const PreparedTraining training = prepared(model_of(c), c.text());
     std::map<OpKind, int> count;
-    for (const PlannedOp& op : training.plan->templates[0].ops) {
+    for (const PlannedOp& op : training.plan->templates.front().ops) {
       const bool weights =
-          op.writes.empty() ||
-          training.plan->templates[0].buffers[static_cast<size_t>(op.writes[0])].category != Category::Activations;
-      if (op.communication < 0 || weights) continue;
+          op.writes.empty() || training.plan->templates.front().buffers[op.writes[0]].category != Category::Activations;
+      if (!op.communication.valid() || weights) continue;
       ++count[op.kind];
-      EXPECT_EQ(training.plan->communications[static_cast<size_t>(op.communication)].bytes,
+      EXPECT_EQ(training.plan->communications[op.communication].bytes,
                 tp_batch * 4 * 16 * 8 / (op.kind == OpKind::LocalSlice ? 2 : 1));
     }
     const std::map<OpKind, int> expected = {{OpKind::ReduceScatter, 4 * layers},
@@ -159,22 +156,20 @@ TEST(TpSums, AreAllNeeded) {
     const Trained expected = train(trained, one_device(c), once);
     EXPECT_THAT(complaints(train(trained, *training.captured, training.plan, once), expected, 1e-12),
                 testing::IsEmpty());
-    const std::vector<int64_t> sums = sums_of(*training.plan);
+    const std::vector<CommunicationId> sums = sums_of(*training.plan);
     EXPECT_GE(sums.size(), 16u);
-    std::set<int64_t> local;  // nothing is sent
-    for (const PlannedOp& op : training.plan->templates[0].ops)
+    std::set<CommunicationId> local;  // nothing is sent
+    for (const PlannedOp& op : training.plan->templates.front().ops)
       if (op.kind == OpKind::LocalSlice) local.insert(op.communication);
-    for (const int64_t sum : sums) {
+    for (const CommunicationId sum : sums) {
       if (local.contains(sum)) continue;
       TrainSettings faulty = once;
       faulty.communicator = [&](std::unique_ptr<Communicator> to) {
-        return std::make_unique<LeavesOut>(std::move(to), sum);
+        return std::make_unique<LeavesOut>(std::move(to), sum.value);
       };
       const Trained run = train(trained, *training.captured, training.plan, faulty);
       EXPECT_GT(compare(run, expected).error, 1e-6)
-          << model << ": "
-          << training.plan
-                 ->names[static_cast<size_t>(training.plan->communications[static_cast<size_t>(sum)].label.name)];
+          << model << ": " << training.plan->names[training.plan->communications[sum].label.name];
     }
   }
 }

@@ -30,9 +30,9 @@ uint64_t bits_of(DeviceRun& device, uint64_t before) {
   StableHash hash;
   hash.add(before);
   const auto& buffers = device.program().buffers;
-  for (size_t b = 0; b < buffers.size(); ++b) {
+  for (const BufferId b : buffers.ids()) {
     if (!buffers[b].persistent) continue;
-    const at::Tensor flat = device.frame()[static_cast<int>(b)].cpu();
+    const at::Tensor flat = device.frame()[b].cpu();
     hash.add(std::string_view(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes()));
   }
   return hash.value();
@@ -47,16 +47,15 @@ int64_t serial_peak(const PlanTemplate& of) {
   const FirstTouches touches(of);
   int64_t now = 0, peak = 0;
   for (const PlanBuffer& buffer : of.buffers) now += buffer.persistent ? buffer.bytes : 0;
-  for (size_t i = 0; i < of.ops.size(); ++i) {
+  for (const OpId i : of.ops.ids()) {
     int64_t inside = 0;
-    for (const int b : touches.of(i)) {
-      const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)];
+    for (const BufferId b : touches.of(i)) {
+      const PlanBuffer& buffer = of.buffers[b];
       (buffer.category == Category::Temporaries ? inside : now) += buffer.bytes;
     }
     peak = std::max(peak, now + inside);
-    for (const int b : of.ops[i].frees)
-      if (const PlanBuffer& buffer = of.buffers[static_cast<size_t>(b)]; buffer.category != Category::Temporaries)
-        now -= buffer.bytes;
+    for (const BufferId b : of.ops[i].frees)
+      if (const PlanBuffer& buffer = of.buffers[b]; buffer.category != Category::Temporaries) now -= buffer.bytes;
   }
   return peak;
 }
@@ -128,7 +127,7 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
   const Plan& plan = *apparatus.plan;
   Job& job = *apparatus.job;
   Trained out;
-  for (const int t : template_of_device(plan)) out.devices += t >= 0;
+  for (const TemplateId t : template_of_device(plan)) out.devices += t.valid();
   out.copies_equal = copies_equal(job);
   for (int64_t step = 0; step < settings.steps; ++step) {
     const StepOutcome outcome = job.step(step_settings(model, settings, step));
@@ -142,7 +141,7 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
     Tensors& gradients = out.gradients.emplace_back();
     for (const PlanBucket& bucket : plan.buckets)
       for (const PlanParameter& parameter : bucket.parameters) {
-        const std::string& name = plan.names[static_cast<size_t>(parameter.name)];
+        const std::string& name = plan.names[parameter.name];
         out.weights.try_emplace(name);
         const at::Tensor gradient = job.parameter(name, Kept::Gradient);
         if (!gradient.defined()) continue;  // frozen
@@ -158,8 +157,8 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
   }
   out.copies_equal &= copies_equal(job);
   for (DeviceRun* device : job.devices()) out.peak_bytes.push_back(device->memory().peak());
-  for (const int t : template_of_device(plan)) {
-    const PlanTemplate& program = plan.templates[static_cast<size_t>(t)];
+  for (const TemplateId t : template_of_device(plan)) {
+    const PlanTemplate& program = plan.templates[t];
     out.planned_bytes.push_back(memory_peak(plan, program).total);
     out.serial_bytes.push_back(serial_peak(program));
   }

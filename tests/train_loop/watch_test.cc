@@ -25,23 +25,23 @@ const Plan& two_stages() {
   return *plan;
 }
 
-int first_op(int device, OpKind kind) {
+OpId first_op(int device, OpKind kind) {
   const auto& ops = program_of(two_stages(), device).ops;
-  for (size_t i = 0; i < ops.size(); ++i)
-    if (ops[i].kind == kind) return static_cast<int>(i);
+  for (const OpId i : ops.ids())
+    if (ops[i].kind == kind) return i;
   ADD_FAILURE() << "no such operation";
-  return 0;
+  return {};
 }
 
 /// A device in one operation; `longest`: what it took in earlier steps.
 DeviceProgress in(int device, OpKind kind, double longest) {
-  const int op = first_op(device, kind);
+  const OpId op = first_op(device, kind);
   DeviceProgress out;
   out.device = device;
   out.step = 3;
   out.streams.resize(two_stages().streams.size());
-  const int stream = program_of(two_stages(), device).ops[static_cast<size_t>(op)].stream;
-  out.streams[static_cast<size_t>(stream)] = {op, 0, false, longest};
+  const PlanStreamId stream = program_of(two_stages(), device).ops[op].stream;
+  out.streams[stream.index()] = {op, 0, false, longest};
   return out;
 }
 /// A device that has done nothing in its step.

@@ -8,7 +8,8 @@ namespace {
 
 class AllToAll : public Executor {
  public:
-  AllToAll(const Preparation& prepare, int index) : prepare_(prepare), communication_(prepare.op(index).communication) {
+  AllToAll(const Preparation& prepare, OpId index)
+      : prepare_(prepare), communication_(prepare.op(index).communication) {
     const PlannedOp& op = prepare.op(index);
     const Communication& communication = prepare.communication(op);
     const std::vector<int> members = prepare.members(communication);
@@ -30,14 +31,15 @@ class AllToAll : public Executor {
 
  private:
   Preparation prepare_;
-  int communication_, group_ = -1;
-  int from_ = -1, to_ = -1;
+  CommunicationId communication_;
+  int group_ = -1;
+  BufferId from_, to_;
   ExchangeForm form_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, OpId op) {
   return std::make_unique<AllToAll>(prepare, op);
 }
 

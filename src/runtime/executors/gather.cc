@@ -7,7 +7,7 @@ namespace {
 
 class AllGather : public Executor {
  public:
-  AllGather(const Preparation& prepare, int index)
+  AllGather(const Preparation& prepare, OpId index)
       : prepare_(prepare), communication_(prepare.op(index).communication), group_(prepare.group(prepare.op(index))) {
     const PlannedOp& op = prepare.op(index);
     const PlanBucket* bucket = prepare.bucket(op.label);
@@ -31,15 +31,16 @@ class AllGather : public Executor {
 
  private:
   Preparation prepare_;
-  int communication_, group_;
+  CommunicationId communication_;
+  int group_;
   BucketPart part_;
-  int from_ = -1, to_ = -1;
+  BufferId from_, to_;
   DType dtype_ = DType::Float32;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_all_gather(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_all_gather(const Preparation& prepare, OpId op) {
   if (prepare.find(prepare.op(op).writes, Category::Activations)) return make_join_parts(prepare, op);
   return std::make_unique<AllGather>(prepare, op);
 }

@@ -5,7 +5,7 @@ namespace piper {
 namespace {
 
 struct Parts {
-  Parts(const Preparation& prepare, int index, bool inwards)
+  Parts(const Preparation& prepare, OpId index, bool inwards)
       : prepare_(prepare), communication_(prepare.op(index).communication) {
     const PlannedOp& op = prepare.op(index);
     const Communication& communication = prepare.communication(op);
@@ -21,16 +21,17 @@ struct Parts {
   at::Tensor& make(Frame& frame) const { return frame[to_] = make_tensor(form_.after, frame.place()); }
 
   Preparation prepare_;
-  int communication_, group_ = -1;
+  CommunicationId communication_;
+  int group_ = -1;
   int64_t parts_ = 1, mine_ = 0;
-  int from_ = -1, to_ = -1;
+  BufferId from_, to_;
   ExchangeForm form_;
 };
 
 /// Each device has a part of a sum, and gets its part of the whole.
 class SumIntoParts : public Executor, Parts {
  public:
-  SumIntoParts(const Preparation& prepare, int op) : Parts(prepare, op, true) {}
+  SumIntoParts(const Preparation& prepare, OpId op) : Parts(prepare, op, true) {}
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
     const at::Tensor& to = make(frame);
@@ -41,7 +42,7 @@ class SumIntoParts : public Executor, Parts {
 
 class JoinParts : public Executor, Parts {
  public:
-  JoinParts(const Preparation& prepare, int op) : Parts(prepare, op, false) {}
+  JoinParts(const Preparation& prepare, OpId op) : Parts(prepare, op, false) {}
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
     prepare_.communicator.all_gather(group_, prepare_.sequence(communication_, frame), all(from), all(make(frame)),
@@ -52,7 +53,7 @@ class JoinParts : public Executor, Parts {
 /// Of what everybody has.
 class LocalSlice : public Executor, Parts {
  public:
-  LocalSlice(const Preparation& prepare, int op) : Parts(prepare, op, true) {}
+  LocalSlice(const Preparation& prepare, OpId op) : Parts(prepare, op, true) {}
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
     const at::Tensor& to = make(frame);
@@ -63,13 +64,13 @@ class LocalSlice : public Executor, Parts {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, OpId op) {
   return std::make_unique<SumIntoParts>(prepare, op);
 }
-std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, OpId op) {
   return std::make_unique<JoinParts>(prepare, op);
 }
-std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, OpId op) {
   return std::make_unique<LocalSlice>(prepare, op);
 }
 

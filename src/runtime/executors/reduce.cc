@@ -12,7 +12,7 @@ namespace {
 
 /// What all reductions of a bucket have in common.
 struct Reduction {
-  Reduction(const Preparation& p, int index)
+  Reduction(const Preparation& p, OpId index)
       : prepare(p),
         communication(p.op(index).communication),
         gradients(*p.find(p.op(index).writes, Category::Gradients)) {
@@ -29,8 +29,8 @@ struct Reduction {
   static std::span<std::byte> all(const at::Tensor& buffer) { return {bytes_of(buffer), buffer.nbytes()}; }
 
   Preparation prepare;
-  int communication;
-  int gradients;
+  CommunicationId communication;
+  BufferId gradients;
   DType dtype;
   int64_t size;
   BucketPart part;
@@ -38,7 +38,7 @@ struct Reduction {
 
 class AllReduce : public Executor, Reduction {
  public:
-  AllReduce(const Preparation& prepare, int op) : Reduction(prepare, op), group_(prepare.group(prepare.op(op))) {}
+  AllReduce(const Preparation& prepare, OpId op) : Reduction(prepare, op), group_(prepare.group(prepare.op(op))) {}
   void run(Frame& frame) override {
     prepare.communicator.all_reduce(group_, prepare.sequence(communication, frame), all(frame[gradients]),
                                     data_type(dtype));
@@ -51,7 +51,7 @@ class AllReduce : public Executor, Reduction {
 /// Of what a slice contributes, added to the sum so far; or of the sums of the whole step, in place.
 class ReduceScatter : public Executor, Reduction {
  public:
-  ReduceScatter(const Preparation& prepare, int op)
+  ReduceScatter(const Preparation& prepare, OpId op)
       : Reduction(prepare, op),
         group_(prepare.group(prepare.op(op))),
         contribution_(prepare.find(prepare.op(op).reads, Category::Communication)) {}
@@ -65,13 +65,13 @@ class ReduceScatter : public Executor, Reduction {
 
  private:
   int group_;
-  std::optional<int> contribution_;
+  std::optional<BufferId> contribution_;
 };
 
 /// The owners of each piece, one of every group, add up what the groups have.
 class ReducePieces : public Executor, Reduction {
  public:
-  ReducePieces(const Preparation& prepare, int op) : Reduction(prepare, op) {
+  ReducePieces(const Preparation& prepare, OpId op) : Reduction(prepare, op) {
     for (const OwnedPiece& piece : owned_pieces(prepare.plan, *prepare.bucket(prepare.op(op).label)))
       if (std::find(piece.owners.begin(), piece.owners.end(), prepare.device) != piece.owners.end())
         pieces_.push_back({prepare.group(prepare.op(op), piece.owners), piece.range});
@@ -90,7 +90,8 @@ class ReducePieces : public Executor, Reduction {
 /// A value of which each device has a part of the sum.
 class SumParts : public Executor {
  public:
-  SumParts(const Preparation& prepare, int index) : prepare_(prepare), communication_(prepare.op(index).communication) {
+  SumParts(const Preparation& prepare, OpId index)
+      : prepare_(prepare), communication_(prepare.op(index).communication) {
     const PlannedOp& op = prepare.op(index);
     group_ = prepare.group(op);
     from_ = op.reads[0];
@@ -108,14 +109,16 @@ class SumParts : public Executor {
 
  private:
   Preparation prepare_;
-  int communication_, group_ = -1, from_ = -1, to_ = -1;
+  CommunicationId communication_;
+  int group_ = -1;
+  BufferId from_, to_;
   Combine how_ = Combine::Sum;
 };
 
 /// The step's scalars, which every update needs.
 class ReduceScalars : public Executor {
  public:
-  ReduceScalars(const Preparation& prepare, int op)
+  ReduceScalars(const Preparation& prepare, OpId op)
       : prepare_(prepare),
         communication_(prepare.op(op).communication),
         group_(prepare.group(prepare.op(op))),
@@ -137,25 +140,27 @@ class ReduceScalars : public Executor {
 
  private:
   Preparation prepare_;
-  int communication_, group_, buffer_;
+  CommunicationId communication_;
+  int group_;
+  BufferId buffer_;
   LocalScalars local_;
 };
 
 }  // namespace
 
-LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<int>& reads) : processor_(prepare.processor) {
-  for (const int buffer : reads)
+LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<BufferId>& reads)
+    : processor_(prepare.processor) {
+  for (const BufferId buffer : reads)
     if (prepare.buffer(buffer).category == Category::Activations && rank_in_sample(prepare.plan, prepare.device) == 0)
       losses_.push_back({buffer, std::max(prepare.buffer(buffer).label.slice, 0)});
-  for (size_t b = 0; b < prepare.program.buffers.size(); ++b) {
+  for (const BufferId b : prepare.program.buffers.ids()) {
     const PlanBuffer& buffer = prepare.program.buffers[b];
     if (!buffer.persistent || buffer.category != Category::Gradients) continue;
     const PlanBucket* bucket = prepare.bucket(buffer.label);
     const BucketPart part = *part_of(prepare.plan, *bucket, prepare.device);
     if (!part.counts()) continue;
     const int64_t elements = buffer.bytes / piper::bytes_of(bucket->gradients);
-    gradients_.push_back(
-        {static_cast<int>(b), bucket->gradients, offset_in(part, elements, part.range()), part.range().count});
+    gradients_.push_back({b, bucket->gradients, offset_in(part, elements, part.range()), part.range().count});
   }
 }
 
@@ -174,16 +179,16 @@ StepScalars LocalScalars::sum(Frame& frame) const {
   return out;
 }
 
-std::unique_ptr<Executor> make_all_reduce(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_all_reduce(const Preparation& prepare, OpId op) {
   if (prepare.find(prepare.op(op).writes, Category::Gradients)) return std::make_unique<AllReduce>(prepare, op);
   if (prepare.find(prepare.op(op).writes, Category::Activations)) return std::make_unique<SumParts>(prepare, op);
   return std::make_unique<ReduceScalars>(prepare, op);
 }
-std::unique_ptr<Executor> make_reduce_scatter(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_reduce_scatter(const Preparation& prepare, OpId op) {
   if (prepare.find(prepare.op(op).writes, Category::Activations)) return make_sum_into_parts(prepare, op);
   return std::make_unique<ReduceScatter>(prepare, op);
 }
-std::unique_ptr<Executor> make_reduce_pieces(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_reduce_pieces(const Preparation& prepare, OpId op) {
   return std::make_unique<ReducePieces>(prepare, op);
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 /// A parameter, or its gradient, inside the flat buffer of its bucket.
 struct FlatView {
-  int buffer = -1;
+  BufferId buffer;
   int64_t offset = 0, elements = 0;
   std::vector<int64_t> sizes;
   bool lasting = false;  // so does its buffer
@@ -40,15 +40,15 @@ struct FlatViews {
 
 class Run : public Executor {
  public:
-  Run(const Preparation& prepare, int index) : processor_(prepare.processor), branch_(prepare.branch) {
+  Run(const Preparation& prepare, OpId index) : processor_(prepare.processor), branch_(prepare.branch) {
     const PlannedOp& op = prepare.op(index);
-    const PlanWork& work = prepare.plan.works[static_cast<size_t>(op.work)];
+    const PlanWork& work = prepare.plan.works[op.work];
     ComputationSite site{prepare.name(op.label), *work.pass, work.samples, {}, prepare.device};
     place_slice(prepare, op, work, site);
     const ComputationForm form = prepare.computations.form(site.name, site.pass);
     for (const std::string& value : form.reads) {
       reads_.push_back(value_in(prepare, op.reads, value));
-      if (!prepare.index.written[static_cast<size_t>(reads_.back())])
+      if (!prepare.index.written[reads_.back()])
         inputs_.push_back({reads_.back(), value, slice_.first_sample, prepare.computations.value(value, work.samples)});
     }
     for (const std::string& value : form.writes) writes_.push_back(value_in(prepare, op.writes, value));
@@ -59,7 +59,7 @@ class Run : public Executor {
       if (!gradient.lasting)
         contributions_.push_back({gradient.buffer, prepare.step.gradients, prepare.buffer(gradient.buffer).bytes});
     }
-    for (const int buffer : writes_) planned_bytes_.push_back(prepare.buffer(buffer).bytes);
+    for (const BufferId buffer : writes_) planned_bytes_.push_back(prepare.buffer(buffer).bytes);
     computation_ = prepare.computations.make(site);
     if (prepare.processor.graphs() == Graphs::Chunk) recorded_ = prepare.processor.make_graph();
   }
@@ -72,7 +72,7 @@ class Run : public Executor {
   void run(Frame& frame) override {
     if (frame.settings().step == 0) warm_up();
     for (const FrameInput& input : inputs_) frame.load_input(input);
-    for (const int buffer : reads_) read_tensors_.push_back(frame[buffer]);
+    for (const BufferId buffer : reads_) read_tensors_.push_back(frame[buffer]);
     parameters_.look(frame);
     for (const Contribution& contribution : contributions_)
       if (at::Tensor& flat = frame[contribution.buffer]; !flat.defined())
@@ -91,7 +91,7 @@ class Run : public Executor {
 
  private:
   struct Contribution {
-    int buffer;
+    BufferId buffer;
     DType dtype;
     int64_t bytes;
   };
@@ -143,7 +143,7 @@ class Run : public Executor {
   }
 
   void place_slice(const Preparation& prepare, const PlannedOp& op, const PlanWork& work, ComputationSite& site) {
-    const DeviceList& group = prepare.plan.groups[static_cast<size_t>(work.group)];
+    const DeviceList& group = prepare.plan.groups[work.group];
     const auto first_sample = [&](int device) {
       const auto position = std::find(group.begin(), group.end(), device) - group.begin();
       const int64_t parts = static_cast<int64_t>(group.size()) / prepare.plan.devices_per_sample;
@@ -151,7 +151,7 @@ class Run : public Executor {
     };
     slice_.first_sample = site.first_sample = first_sample(prepare.device);
     for (const ShardRule& rule : shard_rules) {
-      if (work.shards[rule.kind] < 0) continue;
+      if (!work.shards[rule.kind].valid()) continue;
       const std::vector<int> members = prepare.members_of(work.shards[rule.kind]);
       site.shards[rule.kind] = {static_cast<int64_t>(members.size()),
                                 std::find(members.begin(), members.end(), prepare.device) - members.begin()};
@@ -160,8 +160,8 @@ class Run : public Executor {
     }
   }
 
-  static int value_in(const Preparation& prepare, const std::vector<int>& buffers, const std::string& value) {
-    for (const int buffer : buffers)
+  static BufferId value_in(const Preparation& prepare, const std::vector<BufferId>& buffers, const std::string& value) {
+    for (const BufferId buffer : buffers)
       if (prepare.buffer(buffer).category == Category::Activations &&
           prepare.name(prepare.buffer(buffer).label) == value)
         return buffer;
@@ -169,9 +169,9 @@ class Run : public Executor {
   }
 
   /// Where a parameter lies in that of the buffers which is its bucket's.
-  static FlatView view(const Preparation& prepare, const std::vector<int>& buffers, const std::string& name) {
+  static FlatView view(const Preparation& prepare, const std::vector<BufferId>& buffers, const std::string& name) {
     const auto place = prepare.index.parameters.find(name);
-    for (const int index : buffers) {
+    for (const BufferId index : buffers) {
       const PlanBuffer& buffer = prepare.buffer(index);
       if (buffer.category == Category::Activations || buffer.category == Category::Temporaries) continue;
       if (place == prepare.index.parameters.end() || place->second.bucket != buffer.label.name) continue;
@@ -192,7 +192,7 @@ class Run : public Executor {
   Processor& processor_;
   Branch* const branch_;
   SliceKey slice_;
-  std::vector<int> reads_, writes_;
+  std::vector<BufferId> reads_, writes_;
   std::vector<int64_t> planned_bytes_;
   std::vector<FrameInput> inputs_;
   FlatViews parameters_, gradients_;
@@ -207,7 +207,7 @@ class Run : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_run(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_run(const Preparation& prepare, OpId op) {
   return std::make_unique<Run>(prepare, op);
 }
 

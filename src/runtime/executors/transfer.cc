@@ -15,12 +15,13 @@ struct Piece {
 
 class Transfer : public Executor {
  public:
-  Transfer(const Preparation& prepare, int index) : prepare_(prepare), communication_(prepare.op(index).communication) {
+  Transfer(const Preparation& prepare, OpId index)
+      : prepare_(prepare), communication_(prepare.op(index).communication) {
     const PlannedOp& op = prepare.op(index);
     const Communication& communication = prepare.communication(op);
     const bool sends = op.kind == OpKind::Send;
-    const DeviceList& from = prepare.plan.groups[static_cast<size_t>(communication.from)];
-    const DeviceList& to = prepare.plan.groups[static_cast<size_t>(communication.to)];
+    const DeviceList& from = prepare.plan.groups[communication.from];
+    const DeviceList& to = prepare.plan.groups[communication.to];
     const DeviceList &mine = sends ? from : to, &theirs = sends ? to : from;
     const auto position = std::find(mine.begin(), mine.end(), prepare.device) - mine.begin();
     const std::string& value = prepare.name(op.label);
@@ -51,7 +52,7 @@ class Transfer : public Executor {
     int64_t samples = 0;
     for (const PlanWork& work : prepare.plan.works)
       if (work.pass && (work.group == communication.from || work.group == communication.to))
-        samples = work.samples * static_cast<int64_t>(prepare.plan.groups[static_cast<size_t>(work.group)].size()) /
+        samples = work.samples * static_cast<int64_t>(prepare.plan.groups[work.group].size()) /
                   prepare.plan.devices_per_sample;
     return samples;
   }
@@ -61,8 +62,8 @@ class Transfer : public Executor {
   }
 
   Preparation prepare_;
-  int communication_;
-  int buffer_ = -1;
+  CommunicationId communication_;
+  BufferId buffer_;
   int64_t dim_ = 0;
   TensorForm form_;
   std::vector<Piece> pieces_;
@@ -107,10 +108,10 @@ class Receive : public Transfer {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_send(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_send(const Preparation& prepare, OpId op) {
   return std::make_unique<Send>(prepare, op);
 }
-std::unique_ptr<Executor> make_receive(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_receive(const Preparation& prepare, OpId op) {
   return std::make_unique<Receive>(prepare, op);
 }
 

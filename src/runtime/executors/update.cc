@@ -12,7 +12,7 @@ namespace {
 
 class UpdateBucket : public Executor {
  public:
-  UpdateBucket(const Preparation& prepare, int index)
+  UpdateBucket(const Preparation& prepare, OpId index)
       : processor_(prepare.processor),
         local_(prepare, prepare.op(index).reads),
         losses_(static_cast<double>(prepare.plan.losses)) {
@@ -23,7 +23,7 @@ class UpdateBucket : public Executor {
     types_ = element_types(prepare.step, bucket->weights);
     weights_ = *prepare.find(op.writes, Category::Weights);
     gradients_ = *prepare.find(op.reads, Category::Gradients);
-    state_ = prepare.find(op.writes, Category::Optimizer).value_or(-1);
+    state_ = prepare.find(op.writes, Category::Optimizer).value_or(BufferId());
   }
 
   void run(Frame& frame) override {
@@ -44,7 +44,7 @@ class UpdateBucket : public Executor {
     const ElementRange range = part_.range();
     processor_.update(settings.optimizer, types_, settings.updates + 1, scale,
                       place(frame[weights_], types_.weights, range), place(frame[gradients_], types_.gradients, range),
-                      state_ < 0 ? nullptr : bytes_of(frame[state_]), range.count);
+                      state_.valid() ? bytes_of(frame[state_]) : nullptr, range.count);
   }
 
  private:
@@ -57,12 +57,12 @@ class UpdateBucket : public Executor {
   double losses_;
   BucketPart part_;
   ElementTypes types_;
-  int weights_ = -1, gradients_ = -1, state_ = -1;
+  BufferId weights_, gradients_, state_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_update(const Preparation& prepare, int op) {
+std::unique_ptr<Executor> make_update(const Preparation& prepare, OpId op) {
   return std::make_unique<UpdateBucket>(prepare, op);
 }
 

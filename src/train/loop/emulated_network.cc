@@ -10,8 +10,8 @@ namespace piper {
 namespace {
 
 double transfer_seconds(const Plan& plan, const Cluster& cluster, const Communication& communication) {
-  const DeviceList& from = plan.groups[static_cast<size_t>(communication.from)];
-  const DeviceList& to = plan.groups[static_cast<size_t>(communication.to)];
+  const DeviceList& from = plan.groups[communication.from];
+  const DeviceList& to = plan.groups[communication.to];
   const auto fine = static_cast<int64_t>(from.size() * to.size());
   double longest = 0;
   for (size_t i = 0; i < to.size(); ++i)
@@ -26,16 +26,16 @@ double transfer_seconds(const Plan& plan, const Cluster& cluster, const Communic
 
 }  // namespace
 
-std::vector<double> communication_seconds(const Plan& plan, const Cluster& cluster) {
-  const std::vector<OpKind> kinds = kinds_of_communications(plan);
-  std::vector<double> out;
-  for (size_t c = 0; c < plan.communications.size(); ++c) {
+Table<CommunicationId, double> communication_seconds(const Plan& plan, const Cluster& cluster) {
+  const Table<CommunicationId, OpKind> kinds = kinds_of_communications(plan);
+  Table<CommunicationId, double> out;
+  for (const CommunicationId c : plan.communications.ids()) {
     const Communication& communication = plan.communications[c];
     if (communication.transfer) {
       out.push_back(transfer_seconds(plan, cluster, communication));
       continue;
     }
-    const PlanPartition& over = plan.partitions[static_cast<size_t>(communication.over)];
+    const PlanPartition& over = plan.partitions[communication.over];
     const std::span<const int> members(over.members);
     double longest = 0;
     for (size_t first = 0; first < members.size(); first += static_cast<size_t>(over.part_size)) {

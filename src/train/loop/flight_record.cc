@@ -16,22 +16,22 @@ void add_events(FlightFile& file, const Plan& plan, const std::vector<DeviceFlig
   for (const DeviceFlight& flight : flights) {
     const auto& ops = program_of(plan, flight.device).ops;
     for (int64_t step = flight.oldest; step <= flight.newest(); ++step)
-      for (size_t i = 0; i < ops.size(); ++i) {
-        const OpTimes& times = flight.step(step)[i];
+      for (const OpId i : ops.ids()) {
+        const OpTimes& times = flight.step(step)[i.index()];
         if (times.started == 0) continue;
         const PlannedOp& op = ops[i];
         FlightEvent& event = file.events.emplace_back();
         event.device = flight.device;
         event.step = step;
-        event.op = static_cast<int>(i);
-        event.stream = plan.streams[static_cast<size_t>(op.stream)];
+        event.op = i.value;
+        event.stream = plan.streams[op.stream];
         event.kind = name(op.kind);
         event.name = describe(plan, op.label);
         if (op.label.pass) event.pass = name(*op.label.pass);
         event.slice = op.label.slice;
-        if (op.origin >= 0) {
-          event.place = plan.origins[static_cast<size_t>(op.origin)].place;
-          event.directive = plan.origins[static_cast<size_t>(op.origin)].text;
+        if (op.origin.valid()) {
+          event.place = plan.origins[op.origin].place;
+          event.directive = plan.origins[op.origin].text;
         }
         event.under_way = times.ended == 0;
         event.started = seconds(times.started);

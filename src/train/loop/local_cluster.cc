@@ -108,17 +108,17 @@ namespace {
 template <class Use>
 void each_computation(const DeviceRun& device, int64_t step, const Use& use) {
   const auto& ops = device.program().ops;
-  for (size_t i = 0; i < ops.size(); ++i) {
+  for (const OpId i : ops.ids()) {
     if (is_communication(ops[i].kind)) continue;
-    const OpTimes times = device.recorder().times(step, static_cast<int>(i));
+    const OpTimes times = device.recorder().times(step, i.value);
     use(ops[i], static_cast<double>(times.started) * 1e-9, static_cast<double>(times.ended) * 1e-9);
   }
 }
 
 CostTable::Key key_of(const Plan& plan, const PlannedOp& op) {
-  const std::string& name = plan.names[static_cast<size_t>(op.label.name)];
+  const std::string& name = plan.names[op.label.name];
   if (op.kind == OpKind::Update) return {name, std::nullopt, 0};
-  const PlanWork& work = plan.works[static_cast<size_t>(op.work)];
+  const PlanWork& work = plan.works[op.work];
   return {name, work.pass, work.samples};
 }
 

@@ -17,31 +17,35 @@ Nanoseconds beginning(const std::vector<DeviceFlight>& flights, int64_t step) {
   return first;
 }
 
+/// Each has a lane of its own.
+IdRange<sim::LaneId> lanes_of(const std::vector<DeviceFlight>& flights) {
+  return {sim::LaneId(0), sim::LaneId(flights.size())};
+}
+
 /// For every operation: what ended last of all that it waits for.
 void find_causes(const Plan& plan, const std::vector<DeviceFlight>& flights, sim::SimulatedTimes& times,
-                 const std::map<int, int>& last_to_come) {
-  times.cause.assign(times.start.size(), -1);
-  for (size_t lane = 0; lane < flights.size(); ++lane) {
-    const auto& ops = program_of(plan, flights[lane].device).ops;
-    std::map<int, int> last_on;  // by stream
-    const auto first = static_cast<size_t>(times.first[lane]);
-    for (size_t i = 0; i < ops.size(); ++i) {
-      int& cause = times.cause[first + i];
-      const auto consider = [&](int other) {
-        if (cause < 0 || times.end[static_cast<size_t>(other)] > times.end[static_cast<size_t>(cause)]) cause = other;
+                 const std::map<CommunicationId, sim::SimulatedOpId>& last_to_come) {
+  times.cause.assign(times.start.size(), {});
+  for (const sim::LaneId lane : lanes_of(flights)) {
+    const auto& ops = program_of(plan, flights[lane.index()].device).ops;
+    std::map<PlanStreamId, sim::SimulatedOpId> last_on;
+    for (const OpId i : ops.ids()) {
+      sim::SimulatedOpId& cause = times.cause[times.at(lane, i)];
+      const auto consider = [&](sim::SimulatedOpId other) {
+        if (!cause.valid() || times.end[other] > times.end[cause]) cause = other;
       };
-      for (const int wait : ops[i].waits) consider(static_cast<int>(first) + wait);
+      for (const OpId wait : ops[i].waits) consider(times.at(lane, wait));
       if (const auto before = last_on.find(ops[i].stream); before != last_on.end()) consider(before->second);
-      last_on[ops[i].stream] = static_cast<int>(first + i);
+      last_on[ops[i].stream] = times.at(lane, i);
     }
   }
   // what a communication waited for is what its last device waited for
-  std::vector<int> own = times.cause;
-  for (size_t lane = 0; lane < flights.size(); ++lane) {
-    const auto& ops = program_of(plan, flights[lane].device).ops;
-    for (size_t i = 0; i < ops.size(); ++i)
+  const auto own = times.cause;
+  for (const sim::LaneId lane : lanes_of(flights)) {
+    const auto& ops = program_of(plan, flights[lane.index()].device).ops;
+    for (const OpId i : ops.ids())
       if (const auto last = last_to_come.find(ops[i].communication); last != last_to_come.end())
-        times.cause[static_cast<size_t>(times.first[lane]) + i] = own[static_cast<size_t>(last->second)];
+        times.cause[times.at(lane, i)] = own[last->second];
   }
 }
 
@@ -50,36 +54,34 @@ void find_causes(const Plan& plan, const std::vector<DeviceFlight>& flights, sim
 Simulation measured_step(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step) {
   Simulation out;
   const Nanoseconds zero = beginning(flights, step);
-  const std::vector<int> template_of = template_of_device(plan);
-  std::map<int, int> last_to_come;  // by communication
+  const std::vector<TemplateId> template_of = template_of_device(plan);
+  std::map<CommunicationId, sim::SimulatedOpId> last_to_come;
   out.times.first.push_back(0);
   for (const DeviceFlight& flight : flights) {
     out.devices.push_back({flight.device});
     out.plan_of.push_back(template_of[static_cast<size_t>(flight.device)]);
     const PlanTemplate& program = program_of(plan, flight.device);
-    for (size_t i = 0; i < program.ops.size(); ++i) {
-      const OpTimes& times = flight.step(step)[i];
-      const int index = static_cast<int>(out.times.start.size());
-      out.times.start.push_back(static_cast<double>(times.started - zero) * 1e-9);
+    for (const OpId i : program.ops.ids()) {
+      const OpTimes& times = flight.step(step)[i.index()];
+      const sim::SimulatedOpId id = out.times.start.add(static_cast<double>(times.started - zero) * 1e-9);
       out.times.end.push_back(static_cast<double>(times.ended - zero) * 1e-9);
       out.seconds = std::max(out.seconds, out.times.end.back());
-      const int communication = program.ops[i].communication;
-      if (communication < 0) continue;
-      const auto [found, fresh] = last_to_come.try_emplace(communication, index);
-      if (out.times.start[static_cast<size_t>(found->second)] < out.times.start.back()) found->second = index;
+      const CommunicationId communication = program.ops[i].communication;
+      if (!communication.valid()) continue;
+      const auto [found, fresh] = last_to_come.try_emplace(communication, id);
+      if (out.times.start[found->second] < out.times.start.back()) found->second = id;
     }
     out.times.first.push_back(static_cast<int>(out.times.start.size()));
   }
   find_causes(plan, flights, out.times, last_to_come);
-  for (size_t lane = 0; lane < flights.size(); ++lane) {
-    const auto& ops = program_of(plan, flights[lane].device).ops;
-    for (size_t i = 0; i < ops.size(); ++i) {
+  for (const sim::LaneId lane : lanes_of(flights)) {
+    const auto& ops = program_of(plan, flights[lane.index()].device).ops;
+    for (const OpId i : ops.ids()) {
       const auto last = last_to_come.find(ops[i].communication);
       if (last == last_to_come.end()) continue;
       // devices of other parts of a partition do not wait for each other: never later than the own end
-      const auto index = static_cast<size_t>(out.times.first[lane]) + i;
-      out.times.start[index] = std::min(
-          out.times.end[index], std::max(out.times.start[index], out.times.start[static_cast<size_t>(last->second)]));
+      const sim::SimulatedOpId id = out.times.at(lane, i);
+      out.times.start[id] = std::min(out.times.end[id], std::max(out.times.start[id], out.times.start[last->second]));
     }
   }
   out.limited_by.assign(plan.communications.size(), -1);

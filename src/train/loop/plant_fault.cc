@@ -36,14 +36,15 @@ void strike(const PlantedFault& fault) {
   }
 }
 
-std::function<void(int device, int op)> plant(const PlantedFault& fault, const Plan& plan) {
-  return [fault, &plan, run = std::make_shared<std::atomic<int64_t>>(0),
-          done = std::make_shared<std::atomic<bool>>(fault.kind == PlantedFault::Kind::Plan ||
-                                                     fault.when != PlantedFault::When::Operation)](int device, int op) {
-    const OpKind kind = program_of(plan, device).ops[static_cast<size_t>(op)].kind;
-    if (++*run < fault.operation || (fault.kind == PlantedFault::Kind::Hang && kind != OpKind::Run)) return;
-    if (!done->exchange(true)) strike(fault);
-  };
+std::function<void(int device, OpId op)> plant(const PlantedFault& fault, const Plan& plan) {
+  return
+      [fault, &plan, run = std::make_shared<std::atomic<int64_t>>(0),
+       done = std::make_shared<std::atomic<bool>>(fault.kind == PlantedFault::Kind::Plan ||
+                                                  fault.when != PlantedFault::When::Operation)](int device, OpId op) {
+        const OpKind kind = program_of(plan, device).ops[op].kind;
+        if (++*run < fault.operation || (fault.kind == PlantedFault::Kind::Hang && kind != OpKind::Run)) return;
+        if (!done->exchange(true)) strike(fault);
+      };
 }
 
 }  // namespace piper

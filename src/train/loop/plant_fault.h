@@ -8,10 +8,10 @@
 
 namespace piper {
 
-/// For RunOptions::before_op. The plan outlives it.
 /// It happens now; returns only where the fault is one of the plan.
 void strike(const PlantedFault& fault);
 
-std::function<void(int device, int op)> plant(const PlantedFault& fault, const Plan& plan);
+/// For RunOptions::before_op. The plan outlives it.
+std::function<void(int device, OpId op)> plant(const PlantedFault& fault, const Plan& plan);
 
 }  // namespace piper

@@ -10,8 +10,7 @@ Predictions predictions(const Plan& plan, const std::optional<CostTable>& costs,
   Predictions out;
   if (costs)
     for (const PlanWork& work : plan.works)
-      out.works.push_back(
-          find(*costs, plan.names[static_cast<size_t>(work.name)], work.pass, work.samples).value_or(0));
+      out.works.push_back(find(*costs, plan.names[work.name], work.pass, work.samples).value_or(0));
   if (cluster && check_devices(*cluster, device_count(plan), {}))
     out.communications = communication_seconds(plan, *cluster);
   return out;

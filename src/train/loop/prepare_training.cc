@@ -26,8 +26,8 @@ std::vector<int64_t> sizes_of_slices(const Plan& plan) {
 ShardCounts shards_of(const Plan& plan, const PlanWork& work) {
   ShardCounts out;
   for (size_t k = 0; k < out.of.size(); ++k)
-    if (const int partition = work.shards.of[k]; partition >= 0)
-      out.of[k] = plan.partitions[static_cast<size_t>(partition)].part_size;
+    if (const PartitionId partition = work.shards.of[k]; partition.valid())
+      out.of[k] = plan.partitions[partition].part_size;
   return out;
 }
 
@@ -61,8 +61,7 @@ TensorParallel tensor_parallel(const Plan& plan) {
   TensorParallel out;
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanParameter& parameter : bucket.parameters)
-      if (parameter.sharded)
-        out.parameters.push_back({plan.names[static_cast<size_t>(parameter.name)], *parameter.sharded});
+      if (parameter.sharded) out.parameters.push_back({plan.names[parameter.name], *parameter.sharded});
   out.sequence = plan.sequence;
   return out;
 }
@@ -132,8 +131,8 @@ Checked check_programs(const CapturedModel& captured, const Plan& plan) {
   for (size_t c = 0; c < captured.graph()->chunks.size(); ++c) chunks[captured.graph()->chunks[c].name] = ChunkId(c);
   for (const PlanWork& work : plan.works) {
     if (!work.pass) continue;
-    PIPER_CHECK(captured.check_program(chunks.at(plan.names[static_cast<size_t>(work.name)]), *work.pass, work.samples,
-                                       shards_of(plan, work)));
+    PIPER_CHECK(
+        captured.check_program(chunks.at(plan.names[work.name]), *work.pass, work.samples, shards_of(plan, work)));
   }
   return Ok{};
 }

@@ -40,7 +40,7 @@ TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const
   out.world = options.world;
   if (options.emulate)
     out.seconds = [seconds = communication_seconds(plan, *options.emulate)](int64_t number) {
-      return seconds[static_cast<size_t>(number) % seconds.size()];
+      return seconds[CommunicationId(static_cast<size_t>(number) % seconds.size())];
     };
   out.timed = options.timed;
   return out;

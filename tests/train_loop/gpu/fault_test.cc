@@ -27,13 +27,14 @@ std::unique_ptr<Processor> gpu(Graphs graphs) {
   Result<Compiled> compiled = compile_for(model, in_turn(2));
   const auto plan = std::make_shared<const Plan>(compiled->plan);
   const PlanTemplate& program = program_of(*plan, 0);
-  int chosen = 0, seen = 0;
-  while (program.ops[static_cast<size_t>(chosen)].kind != OpKind::Run) ++chosen;
-  if (graphs != Graphs::Step) chosen += 2;  // a graph is blamed as a whole: by its first operation
+  OpId chosen{0};
+  int seen = 0;
+  while (program.ops[chosen].kind != OpKind::Run) ++chosen.value;
+  if (graphs != Graphs::Step) chosen.value += 2;  // a graph is blamed as a whole: by its first operation
   TrainSettings settings = usual_settings(subject);
   settings.steps = 5;
   settings.job.run.processor = processor.get();
-  settings.job.run.before_op = [&](int, int op) {
+  settings.job.run.before_op = [&](int, OpId op) {
     if (op == chosen && ++seen == 4) fault();
   };
   try {

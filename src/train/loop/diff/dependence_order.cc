@@ -15,7 +15,7 @@ class Merging {
       for (const int device : program.devices) {
         programs_[device] = &program;
         for (const PlannedOp& op : program.ops)
-          if (op.communication >= 0) members_[{op.communication, op.kind == OpKind::Recv}].insert(device);
+          if (op.communication.valid()) members_[{op.communication, op.kind == OpKind::Recv}].insert(device);
       }
   }
 
@@ -30,14 +30,14 @@ class Merging {
   bool go_on(bool anyway) {
     const size_t before = order_.size();
     for (const auto& [device, program] : programs_) {
-      int& next = next_[device];
-      for (; next < static_cast<int>(program->ops.size()); ++next) {
-        const PlannedOp& op = program->ops[static_cast<size_t>(next)];
-        if (op.communication >= 0) reached_.insert({op.communication, device});
+      OpId& next = next_.try_emplace(device, 0).first->second;
+      for (; program->ops.contains(next); ++next.value) {
+        const PlannedOp& op = program->ops[next];
+        if (op.communication.valid()) reached_.insert({op.communication, device});
         if (!anyway && !ready(device, op)) break;
         order_.push_back({device, next});
         if (!anyway) continue;
-        ++next;
+        ++next.value;
         return true;
       }
     }
@@ -45,7 +45,7 @@ class Merging {
   }
 
   bool ready(int device, const PlannedOp& op) const {
-    if (op.communication < 0 || op.kind == OpKind::Send) return true;
+    if (!op.communication.valid() || op.kind == OpKind::Send) return true;
     const auto have_reached = [&](const auto& devices) {
       return std::all_of(devices.begin(), devices.end(), [&](int member) {
         return reached_.contains({op.communication, member});
@@ -55,23 +55,23 @@ class Merging {
       const auto senders = members_.find({op.communication, false});
       return senders == members_.end() || have_reached(senders->second);
     }
-    const int over = plan_.communications[static_cast<size_t>(op.communication)].over;
-    if (over < 0 || op.kind == OpKind::ReducePieces) return have_reached(members_.at({op.communication, false}));
+    const PartitionId over = plan_.communications[op.communication].over;
+    if (!over.valid() || op.kind == OpKind::ReducePieces) return have_reached(members_.at({op.communication, false}));
     return have_reached(part_with(plan_, over, device));
   }
 
   const Plan& plan_;
   std::map<int, const PlanTemplate*> programs_;
-  std::map<std::pair<int, bool>, std::set<int>> members_;  // of a communication, or its receivers
-  std::map<int, int> next_;
-  std::set<std::pair<int, int>> reached_;  // communication, device
+  std::map<std::pair<CommunicationId, bool>, std::set<int>> members_;  // of a communication, or its receivers
+  std::map<int, OpId> next_;                                           // by device
+  std::set<std::pair<CommunicationId, int>> reached_;                  // by these devices
   std::vector<OpOnDevice> order_;
 };
 
 }  // namespace
 
-std::vector<int> part_with(const Plan& plan, int partition, int device) {
-  const PlanPartition& of = plan.partitions[static_cast<size_t>(partition)];
+std::vector<int> part_with(const Plan& plan, PartitionId partition, int device) {
+  const PlanPartition& of = plan.partitions[partition];
   const auto at = std::find(of.members.begin(), of.members.end(), device) - of.members.begin();
   const auto first = of.members.begin() + at / of.part_size * of.part_size;
   return {first, first + of.part_size};

@@ -8,10 +8,11 @@
 namespace piper {
 
 /// The part of a partition to which the device belongs.
-std::vector<int> part_with(const Plan& plan, int partition, int device);
+std::vector<int> part_with(const Plan& plan, PartitionId partition, int device);
 
 struct OpOnDevice {
-  int device = 0, op = 0;
+  int device = 0;
+  OpId op;
 };
 
 /// Each comes after all that it depends on, on any device. The same order for the same plan.

@@ -125,16 +125,16 @@ FirstDifference Diff::describe(const Finding& finding, int64_t step) const {
   out.step = step;
   out.finding = finding;
   out.what = what_it_is(finding);
-  const int index = finding.op >= 0 ? finding.op : finding.reader;
-  if (index < 0) return out;
+  const OpId index = finding.op.valid() ? finding.op : finding.reader;
+  if (!index.valid()) return out;
   const PlannedOp& op = watch_.op(finding.device, index);
-  if (finding.op >= 0) out.operation = describe_op(*plan_, finding.device, finding.op);
-  if (finding.reader >= 0) out.read_by = describe_op(*plan_, finding.device, finding.reader);
-  out.chunk = plan_->names[static_cast<size_t>(op.label.name)];
+  if (finding.op.valid()) out.operation = describe_op(*plan_, finding.device, finding.op);
+  if (finding.reader.valid()) out.read_by = describe_op(*plan_, finding.device, finding.reader);
+  out.chunk = plan_->names[op.label.name];
   if (op.label.pass) out.pass = name(*op.label.pass);
   out.microbatch = slice_text(*plan_, op.label.slice);
-  if (op.origin >= 0) {
-    const PlanOrigin& origin = plan_->origins[static_cast<size_t>(op.origin)];
+  if (op.origin.valid()) {
+    const PlanOrigin& origin = plan_->origins[op.origin];
     out.line = origin.place;
     out.directive = origin.text;
   }
@@ -145,13 +145,13 @@ FirstDifference Diff::describe(const Finding& finding, int64_t step) const {
 
 /// What the operation has read, as it was when it was written.
 void Diff::add_inputs(const Finding& finding, FirstDifference& out) const {
-  if (finding.op < 0 || finding.what == What::Input || finding.what == What::Scalar) return;
+  if (!finding.op.valid() || finding.what == What::Input || finding.what == What::Scalar) return;
   const PlannedOp& op = watch_.op(finding.device, finding.op);
   const PlanTemplate& program = watch_.program(finding.device);
-  for (const int buffer : op.reads) {
-    const PlanBuffer& of = program.buffers[static_cast<size_t>(buffer)];
+  for (const BufferId buffer : op.reads) {
+    const PlanBuffer& of = program.buffers[buffer];
     if (of.category == Category::Temporaries || of.category == Category::Communication) continue;
-    const std::string& name = plan_->names[static_cast<size_t>(of.label.name)];
+    const std::string& name = plan_->names[of.label.name];
     const Finding* read = watch_.written(finding.device, buffer);
     const std::string shown = of.category == Category::Weights     ? "weights of " + name
                               : of.category == Category::Gradients ? "gradients of " + name
@@ -161,10 +161,10 @@ void Diff::add_inputs(const Finding& finding, FirstDifference& out) const {
 }
 
 std::string Diff::operator_of(const Finding& finding) const {
-  if (finding.op < 0) return "";
+  if (!finding.op.valid()) return "";
   const PlannedOp& op = watch_.op(finding.device, finding.op);
   if (op.kind != OpKind::Run || finding.what == What::Input) return "";
-  const std::string& chunk = plan_->names[static_cast<size_t>(op.label.name)];
+  const std::string& chunk = plan_->names[op.label.name];
   for (const Culprit& culprit : watch_.culprits())
     if (culprit.device == finding.device && culprit.op == finding.op)
       return first_not_finite(*captured_, chunk, *op.label.pass, culprit);

@@ -58,7 +58,7 @@ class Diff {
        std::function<void(const std::string& name, at::Tensor& whole)> initial, const DiffOptions& options);
 
   /// For RunOptions::after_op of the job.
-  void after(int device, int op, Frame& frame) { watch_.after(device, op, frame); }
+  void after(int device, OpId op, Frame& frame) { watch_.after(device, op, frame); }
   /// Takes a step, and one on one device with the same weights.
   StepOutcome step(Job& job, StepSettings settings);
   /// The same, against a step that somebody has taken elsewhere.

@@ -13,7 +13,7 @@ class Other {
     auto out = std::make_unique<Other>();
     TrainingOptions options;
     options.threads = request.threads;
-    options.job.run.after_op = [other = out.get()](int device, int op, Frame& frame) {
+    options.job.run.after_op = [other = out.get()](int device, OpId op, Frame& frame) {
       other->recorder_->after(device, op, frame);
     };
     PIPER_TRY(out->training_, Training::make(config, train, request.against, options));
@@ -63,7 +63,7 @@ Result<DiffReport> diff_training(const SourceFilePtr& config, const TrainConfig&
   std::unique_ptr<Diff> diff;
   TrainingOptions options;
   options.threads = request.threads;
-  options.job.run.after_op = [&diff](int device, int op, Frame& frame) { diff->after(device, op, frame); };
+  options.job.run.after_op = [&diff](int device, OpId op, Frame& frame) { diff->after(device, op, frame); };
   PIPER_TRY(std::unique_ptr<Training> training, Training::make(config, here, request.schedule, options));
   std::unique_ptr<Other> other;
   if (request.against) {

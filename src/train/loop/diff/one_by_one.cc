@@ -12,13 +12,12 @@ OneByOne::OneByOne(const StepConfig& step, const CapturedModel& captured, const 
                    std::function<void(const std::string& name, at::Tensor& whole)> initial)
     : step_(step), graph_(*captured.graph()), computations_(captured, std::move(initial)) {
   for (const PlanWork& work : plan.works)
-    if (work.pass) samples_[plan.names[static_cast<size_t>(work.name)]] = work.samples;
+    if (work.pass) samples_[plan.names[work.name]] = work.samples;
   for (const PlanDim& dim : plan.dims) parts_ *= dim.parts;
   for (const PlanTemplate& program : plan.templates)
     for (const PlannedOp& op : program.ops)
       if (op.kind == OpKind::Run && op.label.pass != Pass::F && op.label.pass != Pass::R)
-        backwards_[{plan.names[static_cast<size_t>(op.label.name)], std::max(op.label.slice, 0)}].insert(
-            *op.label.pass);
+        backwards_[{plan.names[op.label.name], std::max(op.label.slice, 0)}].insert(*op.label.pass);
 }
 
 ReferenceStep OneByOne::run(const StepSettings& settings,

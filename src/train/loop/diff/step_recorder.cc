@@ -16,20 +16,20 @@ void StepRecorder::begin(Job& job) {
     out_.weights[parameter.name] = job.parameter(parameter.name, Kept::Weight).clone();
 }
 
-void StepRecorder::after(int device, int index, Frame& frame) {
+void StepRecorder::after(int device, OpId index, Frame& frame) {
   const PlanTemplate& program = program_of(plan_, device);
-  const PlannedOp& op = program.ops[static_cast<size_t>(index)];
+  const PlannedOp& op = program.ops[index];
   if (op.kind != OpKind::Run || op.label.pass == Pass::R) return;
   for (const auto* buffers : {&op.reads, &op.writes})
-    for (const int buffer : *buffers) {
-      const PlanBuffer& of = program.buffers[static_cast<size_t>(buffer)];
+    for (const BufferId buffer : *buffers) {
+      const PlanBuffer& of = program.buffers[buffer];
       if (of.category != Category::Activations || !places_.value(of.label)) continue;
       if (buffers == &op.writes || places_.value(of.label)->kind == ValueKind::Input)
         keep(device, buffer, of.label, frame[buffer]);
     }
 }
 
-void StepRecorder::keep(int device, int buffer, const PlanLabel& label, const at::Tensor& here) {
+void StepRecorder::keep(int device, BufferId buffer, const PlanLabel& label, const at::Tensor& here) {
   const ValuePlace* place = places_.find(device, buffer);
   const Value& value = *places_.value(label);
   if (!place || !here.defined()) return;

@@ -16,12 +16,12 @@ class StepRecorder {
 
   void begin(Job& job);
   /// For RunOptions::after_op: parts that devices have are put together.
-  void after(int device, int op, Frame& frame);
+  void after(int device, OpId op, Frame& frame);
   /// `losses`: of how many slices the gradients are to be, as sums.
   ReferenceStep end(Job& job, const StepOutcome& outcome, int64_t losses);
 
  private:
-  void keep(int device, int buffer, const PlanLabel& label, const at::Tensor& here);
+  void keep(int device, BufferId buffer, const PlanLabel& label, const at::Tensor& here);
 
   const Plan& plan_;
   const ModelGraph& graph_;

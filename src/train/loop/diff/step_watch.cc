@@ -51,11 +51,11 @@ void StepWatch::begin(const ReferenceStep* reference, const std::vector<DeviceRu
     on.updated.clear();
     for (const PlannedOp& op : on.program->ops)
       if (op.kind == OpKind::Update)
-        for (const int buffer : op.writes) on.before[buffer] = run->frame()[buffer].clone();
+        for (const BufferId buffer : op.writes) on.before[buffer] = run->frame()[buffer].clone();
   }
 }
 
-void StepWatch::after(int device, int index, Frame& frame) {
+void StepWatch::after(int device, OpId index, Frame& frame) {
   const PlannedOp& what = op(device, index);
   const auto& buffers = program(device).buffers;
   if (what.kind == OpKind::Run) return look_at_run(device, index, frame);
@@ -63,8 +63,8 @@ void StepWatch::after(int device, int index, Frame& frame) {
     look_at_gradients(device, index, frame);
     return look_at_update(device, index, frame);
   }
-  for (const int buffer : what.writes) {
-    const Category category = buffers[static_cast<size_t>(buffer)].category;
+  for (const BufferId buffer : what.writes) {
+    const Category category = buffers[buffer].category;
     if (category == Category::Activations) look_at_value(device, index, buffer, frame, What::Value);
     if (category == Category::Gradients) look_at_reduction(device, index, frame);
   }
@@ -91,12 +91,13 @@ std::vector<Finding> StepWatch::end(Job& job, const StepOutcome& outcome) {
     check_scalars(outcome);
     check_copies(job);
   }
-  std::map<std::pair<int, int>, size_t> position;
+  std::map<std::pair<int, OpId>, size_t> position;
   for (size_t i = 0; i < order_.size(); ++i) position[{order_[i].device, order_[i].op}] = i + 1;
   for (Finding& finding : findings_) {  // what several have together is known when the last has it
-    const PlannedOp* own = finding.op < 0 ? nullptr : &op(finding.device, finding.op);
+    const PlannedOp* own = !finding.op.valid() ? nullptr : &op(finding.device, finding.op);
+    if (!own) continue;
     for (const int device : finding.devices)
-      for (int i = 0; own && i < static_cast<int>(program(device).ops.size()); ++i) {
+      for (const OpId i : program(device).ops.ids()) {
         const PlannedOp& other = op(device, i);
         if (other.kind == own->kind && other.label == own->label && other.communication == own->communication &&
             position.at({device, i}) > position.at({finding.device, finding.op})) {
@@ -107,7 +108,7 @@ std::vector<Finding> StepWatch::end(Job& job, const StepOutcome& outcome) {
   }
   // threads come at any time; the order of what they found does not depend on it
   const auto key = [&](const Finding& finding) {
-    const size_t at = finding.op < 0 ? 0 : position.at({finding.device, finding.op});
+    const size_t at = !finding.op.valid() ? 0 : position.at({finding.device, finding.op});
     return std::tuple(at, finding.what, finding.rank, finding.device, finding.name);
   };
   std::vector<size_t> sorted(findings_.size());
@@ -124,12 +125,12 @@ std::vector<Finding> StepWatch::end(Job& job, const StepOutcome& outcome) {
   return out;
 }
 
-const Finding* StepWatch::written(int device, int buffer) const {
+const Finding* StepWatch::written(int device, BufferId buffer) const {
   const auto found = written_.find({device, buffer});
   return found == written_.end() ? nullptr : &findings_[found->second];
 }
 
-Finding StepWatch::found(What what, int device, int index, const std::string& of, int rank) {
+Finding StepWatch::found(What what, int device, OpId index, const std::string& of, int rank) {
   Finding out;
   out.what = what;
   out.device = device;
@@ -142,7 +143,7 @@ Finding StepWatch::found(What what, int device, int index, const std::string& of
 /// `slack`: what rounding may do besides, as a norm. `noise`: root mean square of the largest of its like; where both
 /// are nothing beside it they are rounding errors, of which there is nothing to compare.
 void StepWatch::compare(Finding finding, const at::Tensor& ours, const at::Tensor& theirs, double slack, double noise,
-                        int buffer) {
+                        BufferId buffer) {
   if (finding.tolerance == 0) finding.tolerance = tolerance_of(ours.scalar_type(), tolerance_);
   const Measure& of = finding.measure = measure(ours, theirs);
   finding.differs = !(of.difference <= finding.tolerance * of.norm + slack);
@@ -153,17 +154,17 @@ void StepWatch::compare(Finding finding, const at::Tensor& ours, const at::Tenso
   add(std::move(finding), buffer);
 }
 
-void StepWatch::finite(Finding finding, const at::Tensor& ours, int buffer) {
+void StepWatch::finite(Finding finding, const at::Tensor& ours, BufferId buffer) {
   finding.differs = !all_finite(ours);
   if (finding.differs) finding.measure = infinite_measure();
   add(std::move(finding), buffer);
 }
 
-void StepWatch::add(Finding finding, int buffer) {
+void StepWatch::add(Finding finding, BufferId buffer) {
   const std::lock_guard lock(mutex_);
   const std::vector<int> on = finding.devices.empty() ? std::vector<int>{finding.device} : finding.devices;
   for (const int device : on)
-    if (buffer >= 0) written_[{device, buffer}] = findings_.size();
+    if (buffer.valid()) written_[{device, buffer}] = findings_.size();
   findings_.push_back(std::move(finding));
 }
 

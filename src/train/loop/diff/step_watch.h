@@ -29,9 +29,10 @@ struct Finding {
     Updated,       // weights after it, as the other side has them
     Copy,          // weights after the step; compared with those of the device that has updated them
   } what = What::Value;
-  int device = 0, op = 0;  // -1: what was there before the step
-  int reader = -1;         // of weights and inputs: the operation that reads them
-  std::string name;        // of the value or parameter
+  int device = 0;
+  OpId op;           // none: what was there before the step
+  OpId reader;       // of weights and inputs: the operation that reads them
+  std::string name;  // of the value or parameter
   int64_t first_sample = -1, samples = 0;
   std::vector<int> devices;  // that have it together; empty: only `device`
   Measure measure;
@@ -42,7 +43,8 @@ struct Finding {
 
 /// A computation that gives something not finite although all that it reads is.
 struct Culprit {
-  int device = 0, op = 0;
+  int device = 0;
+  OpId op;
   ValuePlace place;
   uint64_t seed = 0;
   std::vector<at::Tensor> reads, parameters;
@@ -57,7 +59,7 @@ class StepWatch {
   /// Before a step. None: everything is to be finite.
   void begin(const ReferenceStep* reference, const std::vector<DeviceRun*>& devices);
   /// For RunOptions::after_op.
-  void after(int device, int op, Frame& frame);
+  void after(int device, OpId op, Frame& frame);
   /// After the step: all findings, in the order of dependence.
   std::vector<Finding> end(Job& job, const StepOutcome& outcome);
 
@@ -70,8 +72,8 @@ class StepWatch {
   const std::vector<Culprit>& culprits() const { return culprits_; }
   const ValuePlaces& places() const { return places_; }
   /// Of a buffer: what was found when it was written, or read for the first time. Null: nothing.
-  const Finding* written(int device, int buffer) const;
-  const PlannedOp& op(int device, int op) const { return devices_.at(device).program->ops[static_cast<size_t>(op)]; }
+  const Finding* written(int device, BufferId buffer) const;
+  const PlannedOp& op(int device, OpId op) const { return devices_.at(device).program->ops[op]; }
   const PlanTemplate& program(int device) const { return *devices_.at(device).program; }
 
  private:
@@ -79,13 +81,13 @@ class StepWatch {
   struct OnDevice {
     const PlanTemplate* program;
     PlanIndex index;
-    std::map<int, at::Tensor> before;   // by buffer: weights and state that will be updated
-    std::map<int, at::Tensor> updated;  // by bucket: its range of the weights, right after the update
-    std::map<int, at::Tensor> last;     // by buffer: gradients as the operation before has left them
+    std::map<BufferId, at::Tensor> before;  // weights and state that will be updated
+    std::map<NameId, at::Tensor> updated;   // by bucket: its range of the weights, right after the update
+    std::map<BufferId, at::Tensor> last;    // gradients as the operation before has left them
   };
   /// A parameter in the flat buffer of its bucket.
   struct Flat {
-    int buffer = -1;
+    BufferId buffer;
     int64_t offset = 0, elements = 0;
     at::Tensor of(Frame& frame) const { return frame[buffer].narrow(0, offset, elements); }
   };
@@ -98,32 +100,32 @@ class StepWatch {
     at::Tensor before, after, contribution;
   };
 
-  void look_at_run(int device, int op, Frame& frame);
-  void look_at_value(int device, int op, int buffer, Frame& frame, Finding::What what, int reader = -1);
-  void look_at_weight(int device, int op, const std::string& name, const ValuePlace& place, Frame& frame, int rank);
-  void look_at_contributions(int device, int op, const ComputationForm& form, const ValuePlace& place, Frame& frame);
-  void look_at_reduction(int device, int op, Frame& frame);
-  void look_at_gradients(int device, int op, Frame& frame);
-  void look_at_update(int device, int op, Frame& frame);
+  void look_at_run(int device, OpId op, Frame& frame);
+  void look_at_value(int device, OpId op, BufferId buffer, Frame& frame, Finding::What what, OpId reader = {});
+  void look_at_weight(int device, OpId op, const std::string& name, const ValuePlace& place, Frame& frame, int rank);
+  void look_at_contributions(int device, OpId op, const ComputationForm& form, const ValuePlace& place, Frame& frame);
+  void look_at_reduction(int device, OpId op, Frame& frame);
+  void look_at_gradients(int device, OpId op, Frame& frame);
+  void look_at_update(int device, OpId op, Frame& frame);
   void check_reductions();
   void check_scalars(const StepOutcome& outcome);
   void check_copies(Job& job);
 
-  Flat flat(int device, const std::vector<int>& buffers, const std::string& name) const;
+  Flat flat(int device, const std::vector<BufferId>& buffers, const std::string& name) const;
   at::Tensor piece(int device, const at::Tensor& whole, const std::string& name, const ValuePlace& place) const;
   at::Tensor join(const std::string& key, const at::Tensor& part, int device, const ValuePlace& place, Partial how,
                   std::vector<int>& devices);
-  at::Tensor last(int device, int buffer);
-  void keep_last(int device, int buffer, at::Tensor gradients);
-  int writer_before(int device, int op, int buffer) const;
-  static Finding found(Finding::What what, int device, int op, const std::string& name, int rank = 0);
+  at::Tensor last(int device, BufferId buffer);
+  void keep_last(int device, BufferId buffer, at::Tensor gradients);
+  OpId writer_before(int device, OpId op, BufferId buffer) const;
+  static Finding found(Finding::What what, int device, OpId op, const std::string& name, int rank = 0);
   void compare(Finding finding, const at::Tensor& ours, const at::Tensor& theirs, double slack = 0, double noise = 0,
-               int buffer = -1);
-  void finite(Finding finding, const at::Tensor& ours, int buffer = -1);
-  void add(Finding finding, int buffer);
+               BufferId buffer = {});
+  void finite(Finding finding, const at::Tensor& ours, BufferId buffer = {});
+  void add(Finding finding, BufferId buffer);
   void not_compared(const std::string& name, const std::string& why);
-  void keep_culprit(int device, int op, const ComputationForm& form, const ValuePlace& place, Frame& frame);
-  const std::string& name(const PlanLabel& label) const { return plan_.names[static_cast<size_t>(label.name)]; }
+  void keep_culprit(int device, OpId op, const ComputationForm& form, const ValuePlace& place, Frame& frame);
+  const std::string& name(const PlanLabel& label) const { return plan_.names[label.name]; }
 
   const Plan& plan_;
   const ModelGraph& graph_;
@@ -138,11 +140,11 @@ class StepWatch {
   const ReferenceStep* reference_ = nullptr;
   std::mutex mutex_;
   std::vector<Finding> findings_;
-  std::map<std::pair<int, int>, size_t> written_;  // by device and buffer
+  std::map<std::pair<int, BufferId>, size_t> written_;  // by device and buffer
   std::map<std::string, Joint> joints_;
-  std::map<int, std::map<int, Reduced>> reductions_;  // by communication and device
-  std::map<int, std::pair<int, int>> reducing_;       // by communication: device and operation
-  std::set<std::string> seen_;                        // weights, where they are read more than once
+  std::map<CommunicationId, std::map<int, Reduced>> reductions_;  // by device
+  std::map<CommunicationId, std::pair<int, OpId>> reducing_;      // on a device
+  std::set<std::string> seen_;                                    // weights, where they are read more than once
   std::map<std::string, std::string> not_compared_;
   std::vector<Culprit> culprits_;
 };

@@ -43,14 +43,14 @@ at::Tensor narrowed(at::Tensor whole, const Value& value, const ValuePlace& plac
 }  // namespace
 
 ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int slice) {
-  const PlanWork& work = plan.works[static_cast<size_t>(op.work)];
-  const DeviceList& group = plan.groups[static_cast<size_t>(work.group)];
+  const PlanWork& work = plan.works[op.work];
+  const DeviceList& group = plan.groups[work.group];
   const auto first = [&](int of) { return first_sample_on(plan, group, of, slice, work.samples); };
   ValuePlace out;
   out.first_sample = first(device);
   out.samples = work.samples;
   for (const ShardRule& rule : shard_rules) {
-    if (work.shards[rule.kind] < 0) continue;
+    if (!work.shards[rule.kind].valid()) continue;
     const std::vector<int> members = part_with(plan, work.shards[rule.kind], device);
     out.shards[rule.kind] = shard_at(members, device);
     if (rule.same_samples) out.members = members;
@@ -64,36 +64,36 @@ ValuePlaces::ValuePlaces(const Plan& plan, const ModelGraph& graph, const std::v
     : plan_(plan) {
   for (const Value& value : graph.values) values_[value.name] = &value;
   for (const Chunk& chunk : graph.chunks) chunks_[chunk.name] = &chunk;
-  const std::vector<int> templates = template_of_device(plan);
+  const std::vector<TemplateId> templates = template_of_device(plan);
   for (const auto& [device, op] : order) {
-    const PlanTemplate& program = plan.templates[static_cast<size_t>(templates[static_cast<size_t>(device)])];
-    follow(device, program, program.ops[static_cast<size_t>(op)]);
+    const PlanTemplate& program = plan.templates[templates[static_cast<size_t>(device)]];
+    follow(device, program, program.ops[op]);
   }
 }
 
-const ValuePlace* ValuePlaces::find(int device, int buffer) const {
+const ValuePlace* ValuePlaces::find(int device, BufferId buffer) const {
   const auto found = places_.find({device, buffer});
   return found == places_.end() ? nullptr : &found->second;
 }
 const Value* ValuePlaces::value(const PlanLabel& label) const {
-  const auto found = values_.find(plan_.names[static_cast<size_t>(label.name)]);
+  const auto found = values_.find(plan_.names[label.name]);
   return found == values_.end() ? nullptr : found->second;
 }
 const Chunk* ValuePlaces::chunk(const PlanLabel& label) const {
-  const auto found = chunks_.find(plan_.names[static_cast<size_t>(label.name)]);
+  const auto found = chunks_.find(plan_.names[label.name]);
   return found == chunks_.end() ? nullptr : found->second;
 }
 
 void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedOp& op) {
-  const auto label = [&](int buffer) -> const PlanLabel& { return program.buffers[static_cast<size_t>(buffer)].label; };
-  const auto holds_value = [&](int buffer) {
-    return program.buffers[static_cast<size_t>(buffer)].category == Category::Activations && value(label(buffer));
+  const auto label = [&](BufferId buffer) -> const PlanLabel& { return program.buffers[buffer].label; };
+  const auto holds_value = [&](BufferId buffer) {
+    return program.buffers[buffer].category == Category::Activations && value(label(buffer));
   };
   if (op.kind == OpKind::Send) {
     if (const ValuePlace* place = find(device, op.reads[0])) sent_[op.communication] = *place;
     return;
   }
-  for (const int buffer : op.writes) {
+  for (const BufferId buffer : op.writes) {
     if (!holds_value(buffer)) continue;
     ValuePlace& place = places_[{device, buffer}];
     if (op.kind == OpKind::Run) {
@@ -106,7 +106,7 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
     }
   }
   if (op.kind != OpKind::Run) return;
-  for (const int buffer : op.reads) {  // what nobody writes is an input of the model
+  for (const BufferId buffer : op.reads) {  // what nobody writes is an input of the model
     if (!holds_value(buffer) || find(device, buffer)) continue;
     ValuePlace& place = places_[{device, buffer}] = place_of_run(plan_, op, device, label(buffer).slice);
     place.shards = {};
@@ -116,7 +116,7 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
 
 /// What a collective makes of it.
 ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place) const {
-  const Communication& communication = plan_.communications[static_cast<size_t>(op.communication)];
+  const Communication& communication = plan_.communications[op.communication];
   place.partial = Partial::No;
   switch (op.kind) {
     case OpKind::ReduceScatter:
@@ -136,7 +136,7 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
       place.shards[ShardKind::Expert] = shard_at(members, device);
       for (const PlanWork& work : plan_.works)
         if (work.shards[ShardKind::Expert] == communication.over && work.samples == place.samples) {
-          const DeviceList& group = plan_.groups[static_cast<size_t>(work.group)];
+          const DeviceList& group = plan_.groups[work.group];
           const int64_t slices = static_cast<int64_t>(group.size()) / plan_.devices_per_sample * place.samples;
           for (const int member : members)
             place.gathered.push_back(
@@ -153,9 +153,8 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
 
 /// As it was sent, but of the samples of the receivers.
 ValuePlace ValuePlaces::received(int device, const PlannedOp& op, int slice) const {
-  const Communication& communication = plan_.communications[static_cast<size_t>(op.communication)];
-  const DeviceList &from = plan_.groups[static_cast<size_t>(communication.from)],
-                   &to = plan_.groups[static_cast<size_t>(communication.to)];
+  const Communication& communication = plan_.communications[op.communication];
+  const DeviceList &from = plan_.groups[communication.from], &to = plan_.groups[communication.to];
   const auto sent = sent_.find(op.communication);
   ValuePlace out = sent == sent_.end() ? ValuePlace{} : sent->second;
   out.samples = out.samples * static_cast<int64_t>(from.size()) / static_cast<int64_t>(to.size());

@@ -33,7 +33,7 @@ class ValuePlaces {
   ValuePlaces(const Plan& plan, const ModelGraph& graph, const std::vector<OpOnDevice>& order);
 
   /// Null: the buffer holds no value of the model.
-  const ValuePlace* find(int device, int buffer) const;
+  const ValuePlace* find(int device, BufferId buffer) const;
   const Value* value(const PlanLabel& label) const;
   const Chunk* chunk(const PlanLabel& label) const;
 
@@ -45,8 +45,8 @@ class ValuePlaces {
   const Plan& plan_;
   std::map<std::string, const Value*, std::less<>> values_;
   std::map<std::string, const Chunk*, std::less<>> chunks_;
-  std::map<std::pair<int, int>, ValuePlace> places_;  // device, buffer
-  std::map<int, ValuePlace> sent_;                    // by communication: of one sender
+  std::map<std::pair<int, BufferId>, ValuePlace> places_;  // by device
+  std::map<CommunicationId, ValuePlace> sent_;             // of one sender
 };
 
 /// The tensor with the dimensions that the model graph shows: finer than its own where labels divide one. Undefined if

@@ -11,19 +11,19 @@
 
 namespace piper {
 
-at::Tensor StepWatch::last(int device, int buffer) {
+at::Tensor StepWatch::last(int device, BufferId buffer) {
   const std::lock_guard lock(mutex_);
   return devices_.at(device).last[buffer];
 }
-void StepWatch::keep_last(int device, int buffer, at::Tensor gradients) {
+void StepWatch::keep_last(int device, BufferId buffer, at::Tensor gradients) {
   const std::lock_guard lock(mutex_);
   devices_.at(device).last[buffer] = std::move(gradients);
 }
 
-void StepWatch::look_at_contributions(int device, int index, const ComputationForm& form, const ValuePlace& place,
+void StepWatch::look_at_contributions(int device, OpId index, const ComputationForm& form, const ValuePlace& place,
                                       Frame& frame) {
   const PlannedOp& what = op(device, index);
-  std::set<int> buffers;
+  std::set<BufferId> buffers;
   for (size_t i = 0; i < form.gradients.size(); ++i) {
     const std::string& parameter = form.gradients[i];
     const Flat at = flat(device, what.writes, parameter);
@@ -63,14 +63,14 @@ void StepWatch::look_at_contributions(int device, int index, const ComputationFo
             4 * unit * rounded * std::sqrt(static_cast<double>(std::max<size_t>(place.members.size(), 1))),
             reference_->largest_contribution);
   }
-  for (const int buffer : buffers) keep_last(device, buffer, frame[buffer].clone());
+  for (const BufferId buffer : buffers) keep_last(device, buffer, frame[buffer].clone());
 }
 
-void StepWatch::look_at_reduction(int device, int index, Frame& frame) {
+void StepWatch::look_at_reduction(int device, OpId index, Frame& frame) {
   const PlannedOp& what = op(device, index);
   const OnDevice& on = devices_.at(device);
-  const auto category = [&](int buffer) { return on.program->buffers[static_cast<size_t>(buffer)].category; };
-  for (const int buffer : what.writes) {
+  const auto category = [&](BufferId buffer) { return on.program->buffers[buffer].category; };
+  for (const BufferId buffer : what.writes) {
     if (category(buffer) != Category::Gradients) continue;
     if (!reference_) {
       finite(found(What::Reduction, device, index, name(what.label)), frame[buffer], buffer);
@@ -80,7 +80,7 @@ void StepWatch::look_at_reduction(int device, int index, Frame& frame) {
     reduced.after = frame[buffer].clone();
     reduced.before = last(device, buffer);
     if (!reduced.before.defined()) reduced.before = at::zeros_like(reduced.after);
-    for (const int read : what.reads)
+    for (const BufferId read : what.reads)
       if (category(read) == Category::Communication) reduced.contribution = frame[read].clone();
     keep_last(device, buffer, reduced.after);
     const std::lock_guard lock(mutex_);
@@ -90,13 +90,13 @@ void StepWatch::look_at_reduction(int device, int index, Frame& frame) {
 }
 
 /// Of a bucket, when all devices have given what they have.
-void StepWatch::look_at_gradients(int device, int index, Frame& frame) {
+void StepWatch::look_at_gradients(int device, OpId index, Frame& frame) {
   const PlannedOp& what = op(device, index);
   const OnDevice& on = devices_.at(device);
   const auto& [bucket, part] = on.index.buckets.at(what.label.name);
   int64_t offset = 0;
   for (const PlanParameter& parameter : bucket->parameters) {
-    const std::string& of = plan_.names[static_cast<size_t>(parameter.name)];
+    const std::string& of = plan_.names[parameter.name];
     const Flat at = flat(device, what.reads, of);
     const at::Tensor& buffer = frame[at.buffer];
     const ElementRange range = part->range();
@@ -129,12 +129,12 @@ void StepWatch::check_reductions() {
     const auto& [some, index] = reducing_.at(communication);
     const PlannedOp& what = op(some, index);
     const PlanBucket& bucket = *devices_.at(some).index.buckets.at(what.label.name).bucket;
-    const int over = plan_.communications[static_cast<size_t>(communication)].over;
+    const PartitionId over = plan_.communications[communication].over;
     for (const auto& [device, reduced] : devices) {
       const BucketPart part = *part_of(plan_, bucket, device);
-      int here = 0;
-      while (op(device, here).communication != communication || op(device, here).kind != what.kind) ++here;
-      const std::vector<int> members = over >= 0 ? part_with(plan_, over, device) : std::vector<int>();
+      OpId here{0};
+      while (op(device, here).communication != communication || op(device, here).kind != what.kind) ++here.value;
+      const std::vector<int> members = over.valid() ? part_with(plan_, over, device) : std::vector<int>();
       const auto check = [&](ElementRange range, const std::vector<int>& owners, bool contributed, bool added) {
         at::Tensor sum;
         double given = 0;

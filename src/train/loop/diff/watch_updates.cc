@@ -10,19 +10,19 @@
 
 namespace piper {
 
-void StepWatch::look_at_update(int device, int index, Frame& frame) {
+void StepWatch::look_at_update(int device, OpId index, Frame& frame) {
   const PlannedOp& what = op(device, index);
   const OnDevice& on = devices_.at(device);
   const auto& [bucket, part] = on.index.buckets.at(what.label.name);
   const ElementTypes types = element_types(step_, bucket->weights);
   const StepSettings& settings = frame.settings();
-  const auto find = [&](const std::vector<int>& buffers, Category category) {
-    for (const int buffer : buffers)
-      if (on.program->buffers[static_cast<size_t>(buffer)].category == category) return buffer;
-    return -1;
+  const auto find = [&](const std::vector<BufferId>& buffers, Category category) {
+    for (const BufferId buffer : buffers)
+      if (on.program->buffers[buffer].category == category) return buffer;
+    return BufferId();
   };
-  const int weights = find(what.writes, Category::Weights), gradients = find(what.reads, Category::Gradients),
-            state = find(what.writes, Category::Optimizer);
+  const BufferId weights = find(what.writes, Category::Weights), gradients = find(what.reads, Category::Gradients),
+                 state = find(what.writes, Category::Optimizer);
   const ElementRange range = part->range();
   const auto ranged = [&](const at::Tensor& buffer) {
     return buffer.narrow(0, offset_in(*part, buffer.numel(), range), range.count);
@@ -35,7 +35,7 @@ void StepWatch::look_at_update(int device, int index, Frame& frame) {
   double scale = 1 / losses;
   if (settings.clip && norm > *settings.clip) scale *= *settings.clip / (norm + 1e-6);
   at::Tensor theirs = ranged(on.before.at(weights)).clone();
-  const at::Tensor kept = state < 0 ? at::Tensor() : on.before.at(state).clone();
+  const at::Tensor kept = !state.valid() ? at::Tensor() : on.before.at(state).clone();
   update(settings.optimizer, types, settings.updates + 1, scale, bytes_of(theirs), bytes_of(ranged(frame[gradients])),
          kept.defined() ? bytes_of(kept) : nullptr, range.count);
   if (const int64_t moments = piper::moments(settings.optimizer.kind) * range.count; kept.defined() && moments > 0) {
@@ -64,11 +64,11 @@ void StepWatch::check_copies(Job& job) {
     for (const auto& [id, held] : on.index.buckets) {
       const auto& [bucket, part] = held;
       if (!part) continue;
-      for (size_t b = 0; b < on.program->buffers.size(); ++b) {
+      for (const BufferId b : on.program->buffers.ids()) {
         const PlanBuffer& of = on.program->buffers[b];
         if (!of.persistent || of.category != Category::Weights || of.label.name != id) continue;
-        const at::Tensor& flat = run->frame()[static_cast<int>(b)];
-        const int writer = writer_before(run->device(), static_cast<int>(on.program->ops.size()), static_cast<int>(b));
+        const at::Tensor& flat = run->frame()[b];
+        const OpId writer = writer_before(run->device(), OpId(on.program->ops.size()), b);
         const bool whole_bucket = flat.numel() == part->padded;
         for (const int owner :
              part_with(plan_, bucket->holders[static_cast<size_t>(part->holder)].copies, run->device())) {
@@ -79,19 +79,19 @@ void StepWatch::check_copies(Job& job) {
           Finding finding = found(What::Copy, run->device(), writer, name(of.label), owner);
           finding.measure = measure(flat.narrow(0, offset_in(*part, flat.numel(), range), range.count), theirs->second);
           finding.differs = finding.measure.difference > 0;
-          add(std::move(finding), -1);
+          add(std::move(finding), {});
         }
         if (!whole_bucket) continue;
         int64_t offset = 0;
         for (const PlanParameter& parameter : bucket->parameters) {
-          const std::string& of_name = plan_.names[static_cast<size_t>(parameter.name)];
+          const std::string& of_name = plan_.names[parameter.name];
           at::Tensor& whole = wholes[of_name];
           if (!whole.defined()) whole = job.parameter(of_name, Kept::Weight);
           const at::Tensor theirs = shard_of(whole, computations_.parameter(of_name), part->shards).reshape({-1});
           Finding finding = found(What::Copy, run->device(), writer, of_name);
           finding.measure = measure(flat.narrow(0, offset, parameter.elements), theirs);
           finding.differs = finding.measure.difference > 0;
-          add(std::move(finding), -1);
+          add(std::move(finding), {});
           offset += parameter.elements;
         }
       }
@@ -108,7 +108,7 @@ std::vector<Finding> StepWatch::updated(Job& ours, Job& theirs) {
     const auto& [bucket, part] = devices_.at(device).index.buckets.at(op(device, index).label.name);
     if (!part->counts()) continue;
     for (const PlanParameter& parameter : bucket->parameters) {
-      const std::string& of = plan_.names[static_cast<size_t>(parameter.name)];
+      const std::string& of = plan_.names[parameter.name];
       const bool there = reference_->weights.contains(of);
       if (!there || !seen_.insert("updated " + of).second) continue;
       const double scale = static_cast<double>(ours.plan().losses) / static_cast<double>(theirs.plan().losses);

@@ -10,20 +10,19 @@
 
 namespace piper {
 
-void StepWatch::look_at_run(int device, int index, Frame& frame) {
+void StepWatch::look_at_run(int device, OpId index, Frame& frame) {
   const PlannedOp& what = op(device, index);
   const ComputationForm form = computations_.form(name(what.label), *what.label.pass);
   const OnDevice& on = devices_.at(device);
   const ValuePlace place = place_of_run(plan_, what, device, what.label.slice);
-  for (const int buffer : what.reads)
-    if (on.program->buffers[static_cast<size_t>(buffer)].category == Category::Activations &&
-        !on.index.written[static_cast<size_t>(buffer)])
+  for (const BufferId buffer : what.reads)
+    if (on.program->buffers[buffer].category == Category::Activations && !on.index.written[buffer])
       look_at_value(device, index, buffer, frame, What::Input, index);
   for (size_t i = 0; i < form.parameters.size(); ++i)
     look_at_weight(device, index, form.parameters[i], place, frame, static_cast<int>(i));
   for (const std::string& value : form.writes)
-    for (const int buffer : what.writes) {
-      const PlanBuffer& of = on.program->buffers[static_cast<size_t>(buffer)];
+    for (const BufferId buffer : what.writes) {
+      const PlanBuffer& of = on.program->buffers[buffer];
       if (of.category == Category::Activations && name(of.label) == value)
         look_at_value(device, index, buffer, frame, What::Value);
     }
@@ -31,13 +30,13 @@ void StepWatch::look_at_run(int device, int index, Frame& frame) {
   if (!reference_) keep_culprit(device, index, form, place, frame);
 }
 
-void StepWatch::look_at_value(int device, int index, int buffer, Frame& frame, What what, int reader) {
-  const PlanLabel& label = program(device).buffers[static_cast<size_t>(buffer)].label;
+void StepWatch::look_at_value(int device, OpId index, BufferId buffer, Frame& frame, What what, OpId reader) {
+  const PlanLabel& label = program(device).buffers[buffer].label;
   const ValuePlace* place = places_.find(device, buffer);
   const Value* value = places_.value(label);
   const at::Tensor& ours = frame[buffer];
   if (!value || !place || !ours.defined()) return;
-  Finding finding = found(what, device, index, value->name, buffer);
+  Finding finding = found(what, device, index, value->name, buffer.value);
   finding.reader = reader;
   finding.first_sample = place->first_sample;
   finding.samples = place->samples;
@@ -82,11 +81,11 @@ at::Tensor StepWatch::join(const std::string& key, const at::Tensor& part, int d
   return joint.sum;
 }
 
-StepWatch::Flat StepWatch::flat(int device, const std::vector<int>& buffers, const std::string& parameter) const {
+StepWatch::Flat StepWatch::flat(int device, const std::vector<BufferId>& buffers, const std::string& parameter) const {
   const OnDevice& on = devices_.at(device);
   const auto place = on.index.parameters.find(parameter);
-  for (const int buffer : buffers) {
-    const PlanBuffer& of = on.program->buffers[static_cast<size_t>(buffer)];
+  for (const BufferId buffer : buffers) {
+    const PlanBuffer& of = on.program->buffers[buffer];
     if (of.category == Category::Activations || of.category == Category::Temporaries) continue;
     if (place != on.index.parameters.end() && place->second.bucket == of.label.name)
       return {buffer, place->second.offset, place->second.elements};
@@ -104,20 +103,22 @@ at::Tensor StepWatch::piece(int device, const at::Tensor& whole, const std::stri
   return shard_of(whole, computations_.parameter(parameter), shards).reshape({-1});
 }
 
-int StepWatch::writer_before(int device, int index, int buffer) const {
-  for (int i = index - 1; i >= 0; --i)
-    if (const std::vector<int>& writes = op(device, i).writes;
+OpId StepWatch::writer_before(int device, OpId index, BufferId buffer) const {
+  for (OpId i(index.value - 1); i.valid(); --i.value)
+    if (const std::vector<BufferId>& writes = op(device, i).writes;
         std::find(writes.begin(), writes.end(), buffer) != writes.end())
       return i;
-  return -1;
+  return {};
 }
 
-void StepWatch::look_at_weight(int device, int index, const std::string& parameter, const ValuePlace& place,
+void StepWatch::look_at_weight(int device, OpId index, const std::string& parameter, const ValuePlace& place,
                                Frame& frame, int rank) {
   const Flat at = flat(device, op(device, index).reads, parameter);
   {
     const std::lock_guard lock(mutex_);
-    if (!seen_.insert(fmt::format("{} {} {} {}", device, at.buffer, parameter, place.shards[ShardKind::Expert].index))
+    if (!seen_
+             .insert(
+                 fmt::format("{} {} {} {}", device, at.buffer.value, parameter, place.shards[ShardKind::Expert].index))
              .second)
       return;
   }
@@ -130,14 +131,14 @@ void StepWatch::look_at_weight(int device, int index, const std::string& paramet
   compare(std::move(finding), at.of(frame), piece(device, whole->second, parameter, place), 0, 0, at.buffer);
 }
 
-void StepWatch::keep_culprit(int device, int index, const ComputationForm& form, const ValuePlace& place,
+void StepWatch::keep_culprit(int device, OpId index, const ComputationForm& form, const ValuePlace& place,
                              Frame& frame) {
   constexpr size_t enough = 64;  // what is not finite spreads, and only the first is asked for
   const PlannedOp& what = op(device, index);
   Culprit culprit{device, index, place, frame.settings().seed, {}, {}};
   for (const std::string& value : form.reads)
-    for (const int buffer : what.reads)
-      if (const PlanBuffer& of = program(device).buffers[static_cast<size_t>(buffer)];
+    for (const BufferId buffer : what.reads)
+      if (const PlanBuffer& of = program(device).buffers[buffer];
           of.category == Category::Activations && name(of.label) == value)
         culprit.reads.push_back(frame[buffer]);
   for (const std::string& parameter : form.parameters) {
@@ -150,7 +151,7 @@ void StepWatch::keep_culprit(int device, int index, const ComputationForm& form,
     return std::all_of(tensors.begin(), tensors.end(), all_finite);
   };
   std::vector<at::Tensor> writes;
-  for (const int buffer : what.writes)
+  for (const BufferId buffer : what.writes)
     if (frame[buffer].defined()) writes.push_back(frame[buffer]);
   if (finite_all(writes) || !finite_all(culprit.reads) || !finite_all(culprit.parameters)) return;
   for (auto* tensors : {&culprit.reads, &culprit.parameters})
