@@ -1,6 +1,5 @@
 # `make help` lists the targets. All set-up is scripts/setup; all building is CMake with the presets in CMakePresets.json.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
-export CTEST_PARALLEL_LEVEL ?= $(shell nproc)
 
 .PHONY: help setup build demo test test-quick test-full test-product test-compilers bench bench-peers format clean
 .DEFAULT_GOAL := help
