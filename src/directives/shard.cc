@@ -220,12 +220,15 @@ Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vecto
   return out;
 }
 
-/// Experts, unless the arguments are about parameters, or only other chunks have something to divide.
+/// Experts, unless the arguments are about parameters, or only other chunks have something to divide, or the model has
+/// none and they lie along an axis.
 bool selects_experts(const TrainingDag& dag, const std::vector<ChunkId>& chunks, const Shard& shard) {
   if (names_parameters(shard)) return false;
   const ModelGraph& model = *dag.model;
+  const auto has_experts = [&](const Chunk& chunk) { return has_label(model, chunk, expert_label); };
   return std::ranges::all_of(chunks, [&](ChunkId chunk) { return is_made_of_experts(model, model[chunk]); }) ||
-         std::ranges::none_of(chunks, [&](ChunkId chunk) { return has_label(model, model[chunk], tp_label); });
+         (std::ranges::none_of(chunks, [&](ChunkId chunk) { return has_label(model, model[chunk], tp_label); }) &&
+          (shard.devices.along.size() != 1 || std::ranges::any_of(model.chunks, has_experts)));
 }
 
 }  // namespace
