@@ -89,7 +89,7 @@ std::optional<SharedProcessor> shared_processor(const Cluster& cluster, int devi
 int device_limit(const Cluster& cluster);
 /// The innermost level that joins two devices; -1: none.
 int common_level(const Cluster& cluster, int a, int b);
-/// DataType dtype the device's port at a level; devices behind one port have the same number.
+/// The number of the device's port at a level; devices behind one port have the same number.
 int port_of(const Cluster& cluster, int level, int device);
 /// Bytes per second, in each direction, of what port_of numbers.
 double port_bandwidth(const Cluster& cluster, int level);

@@ -125,7 +125,6 @@ Checked check_axis(const TrainingDag& dag, const Shard& shard, DirectiveId by) {
 /// Devices that divide parameters work on the same samples; replicas take different ones.
 Checked check_not_replicas(TrainingDag& dag, ChunkId chunk, const Residence& residence, const std::string& along,
                            DirectiveId by) {
-  if (!residence.replication) return Ok{};
   const PartitionId sharing = dag.groups.along(residence.group, {along});
   const Partition &replicas = dag.groups[residence.replication->over], &group = dag.groups[sharing];
   std::map<int, size_t> part_of;  // by device: its part of the replicas
@@ -201,6 +200,7 @@ Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vecto
   const int parts = dag.mesh.back().size;
   std::vector<Sharded> out;
   std::vector<const Chunk*> found;
+  std::set<std::pair<GroupId, PartitionId>> apart;  // groups that were checked against their replicas
   for (const ChunkId id : chunks) {
     const Chunk& chunk = (*dag.model)[id];
     if (chunk.sequence_sharded && !shard.sequence) continue;
@@ -209,7 +209,8 @@ Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vecto
     found.push_back(&chunk);
     for (Residence& residence : dag.residences[id.index()]) {
       PIPER_CHECK(check_new(dag, id, residence.within_samples(), by));
-      PIPER_CHECK(check_not_replicas(dag, id, residence, shard.devices.along[0], by));
+      if (residence.replication && apart.insert({residence.group, residence.replication->over}).second)
+        PIPER_CHECK(check_not_replicas(dag, id, residence, shard.devices.along[0], by));
       const auto along =
           parts > 1 ? std::optional(dag.groups.along(residence.group, shard.devices.along)) : std::nullopt;
       out.push_back(

@@ -33,22 +33,30 @@ std::optional<size_t> sample_dimension(const Shape& shape) {
   return std::nullopt;
 }
 
+namespace {
+
+/// Into how many shards a value is divided where a node writes it. Of a region's own sharding only experts divide what
+/// it writes as such; whether the devices of a sample divide it, placements say.
+ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId value) {
+  ShardCounts out;
+  if (is_compute(writer))
+    out[ShardKind::Expert] = shard_counts(dag, dag.residence(writer.tags.chunk, writer.group))[ShardKind::Expert];
+  const Placement placement =
+      is_compute(writer) ? wanted_tp_placement(dag, writer, value) : tp_placement(dag, writer, value);
+  for (const ShardRule& rule : shard_rules)
+    if (rule.same_samples && placement.label == rule.label) out[rule.kind] = dag.tp.size;
+  return out;
+}
+
+}  // namespace
+
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
   const Value& value = (*dag.model)[id];
-  const std::string_view tp_sharded =
-      (is_compute(writer) ? wanted_tp_placement(dag, writer, id) : tp_placement(dag, writer, id)).label;
-  const auto experts =
-      is_compute(writer) ? dag.residence(writer.tags.chunk, writer.group).expert_group() : std::nullopt;
+  const ShardCounts shards = written_shards(dag, writer, id);
   const int64_t samples = samples_on(dag, writer.group);
-  int64_t count = 1;
-  for (const Dim& dim : value.shape) {
-    int64_t extent = dim.extent(samples);
-    if (experts && dim.label == expert_label) extent /= dag.groups[*experts].part_size;
-    if (experts && dim.label == capacity_label) extent = saturating_multiply(extent, dag.groups[*experts].part_size);
-    if (!dim.label.empty() && dim.label == tp_sharded) extent /= dag.tp.size;
-    count = saturating_multiply(count, extent);
-  }
-  return saturating_multiply(count, bytes_of(value.dtype));
+  int64_t bytes = bytes_of(value.dtype);
+  for (const Dim& dim : value.shape) bytes = saturating_multiply(bytes, local_extent(dim, samples, shards));
+  return bytes;
 }
 
 int64_t moved_bytes(const TrainingDag& dag, const Node& node) {

@@ -286,9 +286,8 @@ Checked DagParser::stream_into(StreamId& into) {
 }
 
 Checked DagParser::release_into(Release& into) {
-  constexpr std::array<std::string_view, 3> words = {"use", "pass", "step"};
-  for (size_t r = 0; r < words.size(); ++r) {
-    if (!in_.accept_word(words[r])) continue;
+  for (size_t r = 0; r < release_words.size(); ++r) {
+    if (!in_.accept_word(release_words[r])) continue;
     into = static_cast<Release>(r);
     return Ok{};
   }

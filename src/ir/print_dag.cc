@@ -9,9 +9,8 @@
 namespace piper {
 namespace {
 
-std::string_view name(Release release) {
-  constexpr std::string_view names[] = {"use", "pass", "step"};
-  return names[static_cast<int>(release)];
+std::string_view word(Release release) {
+  return release_words[static_cast<size_t>(release)];
 }
 
 /// ` key=value`, left out if there is none; `letter` says into which table the value points.
@@ -50,7 +49,7 @@ std::string print_residence(const TrainingDag& dag, const Chunk& chunk, const Re
   out += "\n";
   if (const auto& copies = r.replication) {
     out += fmt::format("replicated over=p{} zero={} bucket={} release={}", copies->over.value, copies->zero,
-                       copies->bucket, name(copies->release));
+                       copies->bucket, word(copies->release));
     out += fmt::format(" gather={} reduce={}", as_name(copies->gather_stream), as_name(copies->reduce_stream));
     out += option("by", copies->by) + "\n";
   }
@@ -70,7 +69,7 @@ std::string print_bucket(const TrainingDag& dag, size_t index, const Bucket& buc
                                 bucket.trainable ? "trainable" : "frozen", bucket.elements, fmt::join(names, ", "));
   for (const Holder& h : bucket.holders) {
     out += fmt::format("holder k{} g{}{} zero={} release={}", index, h.group.value, option("over", h.over, "p"), h.zero,
-                       name(h.release));
+                       word(h.release));
     out += stream_option(dag, "gather", h.gather_stream) + stream_option(dag, "reduce", h.reduce_stream);
     if (h.shards != ShardCounts()) out += " " + piper::print(h.shards);
     if (h.sums) out += option("sums", *h.sums, "p");

@@ -28,6 +28,13 @@ int TrainingDag::slices() const {
   return count;
 }
 
+Table<ParameterId, BucketId> bucket_of_parameter(const TrainingDag& dag) {
+  Table<ParameterId, BucketId> out(dag.model->parameters.size());
+  for (size_t b = 0; b < dag.buckets.size(); ++b)
+    for (const ParameterId p : dag.buckets[b].parameters) out[p] = BucketId(b);
+  return out;
+}
+
 const Sharding* Residence::find(ShardKind kind) const {
   const auto found = std::ranges::find(shardings, kind, &Sharding::kind);
   return found == shardings.end() ? nullptr : &*found;

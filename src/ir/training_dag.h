@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/id.h"
+#include "base/table.h"
 #include "cost/collective.h"
 #include "ir/device_group.h"
 #include "ir/shared_ids.h"
@@ -157,8 +158,8 @@ struct Residence {
 struct Holder {
   GroupId group;
   PartitionId over;  // devices with equal copies (or shards of one copy)
-  ShardCounts shards =
-      {};  // of every parameter; more parts than shards: so many in a row are equal, with the same samples
+  /// Of every parameter. If there are more parts than shards, so many in a row are equal, with the same samples.
+  ShardCounts shards = {};
   std::optional<PartitionId> sums;  // devices that have parts of its gradients' sums
   int zero = 0;
   Release release = Release::Use;
@@ -242,6 +243,9 @@ struct TrainingDag {
 
 /// F and B of every chunk over the whole batch, joined by their values.
 TrainingDag initial_dag(std::shared_ptr<const ModelGraph> model);
+
+/// By parameter.
+Table<ParameterId, BucketId> bucket_of_parameter(const TrainingDag& dag);
 
 const PassWork& work_of(const TrainingDag& dag, const Node& node);
 bool is_compute(const Node& node);

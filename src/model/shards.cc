@@ -2,7 +2,19 @@
 
 #include <fmt/format.h>
 
+#include "base/saturate.h"
+
 namespace piper {
+
+int64_t local_extent(const Dim& dim, int64_t samples, const ShardCounts& shards) {
+  int64_t out = dim.extent(samples);
+  if (dim.label.empty()) return out;
+  for (const ShardRule& rule : shard_rules) {
+    if (dim.label == rule.label) out /= shards[rule.kind];
+    if (dim.label == rule.gathered) out = saturating_multiply(out, shards[rule.kind]);
+  }
+  return out;
+}
 
 std::string print(const ShardCounts& shards) {
   std::string out;

@@ -54,6 +54,9 @@ struct ShardCounts : ByShardKind<int64_t> {
   friend auto operator<=>(const ShardCounts&, const ShardCounts&) = default;
 };
 
+/// Extent of a dimension on one device: divided where its label is, grown as much where it is gathered.
+int64_t local_extent(const Dim& dim, int64_t samples, const ShardCounts& shards);
+
 /// `expert=2 tp=4`; nothing if nothing is divided.
 std::string print(const ShardCounts& shards);
 

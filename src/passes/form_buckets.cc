@@ -233,11 +233,4 @@ Checked form_buckets(TrainingDag& dag) {
   return Ok{};
 }
 
-std::vector<BucketId> bucket_of_parameter(const TrainingDag& dag) {
-  std::vector<BucketId> out(dag.model->parameters.size());
-  for (size_t b = 0; b < dag.buckets.size(); ++b)
-    for (const ParameterId p : dag.buckets[b].parameters) out[p.index()] = BucketId(b);
-  return out;
-}
-
 }  // namespace piper

@@ -10,7 +10,4 @@ namespace piper {
 /// E308, E310.
 Checked form_buckets(TrainingDag& dag);
 
-/// By parameter.
-std::vector<BucketId> bucket_of_parameter(const TrainingDag& dag);
-
 }  // namespace piper

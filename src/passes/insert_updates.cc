@@ -43,7 +43,7 @@ class Updates {
 
   std::vector<BucketId> buckets_of(const std::vector<ParameterId>& parameters) const {
     std::set<BucketId> buckets;
-    for (const ParameterId p : parameters) buckets.insert(bucket_of_[p.index()]);
+    for (const ParameterId p : parameters) buckets.insert(bucket_of_[p]);
     return {buckets.begin(), buckets.end()};
   }
 
@@ -223,7 +223,7 @@ class Updates {
   }
 
   TrainingDag& dag_;
-  std::vector<BucketId> bucket_of_;
+  Table<ParameterId, BucketId> bucket_of_;
   std::vector<std::optional<Touched>> touched_;
   std::vector<std::vector<Gradients>> gradients_;  // by bucket, by holder
   std::vector<Edge> losses_;

@@ -152,23 +152,14 @@ class TemplateWriter {
     for (const ValueId value : work.reads)
       if ((*dag_.model)[value].kind == ValueKind::Input) read(op, input(value, node));
     for (const ParameterId p : work.parameters) {
-      const BucketBuffers& buffers = buckets_[bucket_of(p)];
+      const BucketBuffers& buffers = buckets_[tables_.bucket_of[p]];
       if (buffers.holder->zero < 3) read(op, buffers.weights);
     }
     state_[id] = {op, next_buffer()};
     for (const ValueId value : work.writes)
       write(op, add_buffer({tables_.value_name[value], node.tags.pass, node.tags.slice}, Category::Activations,
                            written_bytes(dag_, node, value)));
-    for (const ParameterId p : work.gradients) write(op, contribution(bucket_of(p), node.tags.slice));
-  }
-
-  BucketId bucket_of(ParameterId parameter) {
-    if (bucket_of_.empty()) {
-      bucket_of_.resize(dag_.model->parameters.size());
-      for (const BucketId b : buckets_.ids())
-        for (const ParameterId p : dag_[b].parameters) bucket_of_[p] = b;
-    }
-    return bucket_of_[parameter];
+    for (const ParameterId p : work.gradients) write(op, contribution(tables_.bucket_of[p], node.tags.slice));
   }
 
   /// Where gradients of a slice go: the accumulator, or with ZeRO 2 and 3 a buffer that is reduced into it.
@@ -297,7 +288,6 @@ class TemplateWriter {
   Table<NodeId, NodeState> state_;
   Table<OpId, NodeId> node_of_op_;
   Table<BucketId, BucketBuffers> buckets_;
-  Table<ParameterId, BucketId> bucket_of_;
   std::map<std::pair<BucketId, int>, BufferId> contributions_;
   std::map<std::tuple<ValueId, int, GroupId>, BufferId> inputs_;
   Table<OpId, std::vector<OpId>> required_;  // operations that one must wait for besides what its buffers say

@@ -113,8 +113,8 @@ struct PlanHolder {
   GroupId group;
   PartitionId copies;    // copies in a part are equal; each part has its own piece of every parameter, in order
   bool sharded = false;  // ZeRO: each of the equal copies updates its own range of the bucket
-  ShardCounts shards =
-      {};  // of every parameter; more parts than shards: so many in a row are equal, with the same samples
+  /// Of every parameter. If there are more parts than shards, so many in a row are equal, with the same samples.
+  ShardCounts shards = {};
   friend bool operator==(const PlanHolder&, const PlanHolder&) = default;
 };
 

@@ -176,6 +176,7 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   for (const Value& value : dag.model->values) tables.value_name.push_back(plan.names.add(value.name));
   for (size_t b = 0; b < dag.buckets.size(); ++b)
     tables.bucket_name.push_back(plan.names.add(bucket_name(dag, BucketId(b))));
+  tables.bucket_of = bucket_of_parameter(dag);
   add_buckets(tables, dag, order);
   plan.losses = count_losses(dag);
   plan.devices_per_sample = dag.tp.size;

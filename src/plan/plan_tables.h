@@ -11,6 +11,7 @@ struct PlanTables {
   Table<ChunkId, NameId> chunk_name;
   Table<ValueId, NameId> value_name;
   Table<BucketId, NameId> bucket_name;
+  Table<ParameterId, BucketId> bucket_of;
   NameId scalars_name;
   Table<StreamId, PlanStreamId> send_stream, receive_stream;  // different where a stream moves values between groups
   Table<NodeId, CommunicationId> communication;               // none for computations and updates

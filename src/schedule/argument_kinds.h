@@ -6,13 +6,13 @@
 
 namespace piper::kind {
 
-struct Whole {  // zero=1
+struct Integer {  // zero=1
   static constexpr std::string_view name = "whole";
   int low = 0;
   int high = 0;
   bool required = false;
 };
-struct WholeOr {  // distance=2; distance=all: no number
+struct IntegerOr {  // distance=2; distance=all: no number
   static constexpr std::string_view name = "whole or word";
   std::string_view word;
   int low = 0;
@@ -24,7 +24,7 @@ struct Name {  // stream=dp
 struct Bytes {  // bucket=25MB
   static constexpr std::string_view name = "bytes";
 };
-struct Wholes {  // at=[1, 3..5]
+struct Integers {  // at=[1, 3..5]
   static constexpr std::string_view name = "wholes";
 };
 template <size_t n>

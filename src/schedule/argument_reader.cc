@@ -91,7 +91,7 @@ std::optional<int> ArgumentReader::to_integer(const Argument& argument, int low,
   return std::nullopt;
 }
 
-void ArgumentReader::read(std::string_view name, const kind::Whole& kind, std::optional<int>& value) {
+void ArgumentReader::read(std::string_view name, const kind::Integer& kind, std::optional<int>& value) {
   if (const auto argument = take(name))
     value = to_integer(*argument, kind.low, kind.high);
   else if (kind.required)
@@ -99,7 +99,7 @@ void ArgumentReader::read(std::string_view name, const kind::Whole& kind, std::o
              .help(fmt::format("add {}=4, or another number", name)));
 }
 
-void ArgumentReader::read(std::string_view name, const kind::Whole& kind, int& value) {
+void ArgumentReader::read(std::string_view name, const kind::Integer& kind, int& value) {
   std::optional<int> given;
   read(name, kind, given);
   value = given.value_or(value);
@@ -113,7 +113,7 @@ void ArgumentReader::read(std::string_view, const kind::Count& kind, int& value)
              .help(fmt::format("write it without a name: {}(4)", verb_)));
 }
 
-void ArgumentReader::read(std::string_view name, const kind::WholeOr& kind, std::optional<int>& value) {
+void ArgumentReader::read(std::string_view name, const kind::IntegerOr& kind, std::optional<int>& value) {
   const auto argument = take(name);
   if (!argument) return;
   const auto number = argument->kind == Argument::Kind::Text ? parse_integer(argument->text) : std::nullopt;
@@ -178,7 +178,7 @@ void ArgumentReader::read(std::string_view name, const kind::Bytes&, int64_t& va
              .help("units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB; without one it is bytes"));
 }
 
-void ArgumentReader::read(std::string_view name, const kind::Wholes&, std::vector<int>& value) {
+void ArgumentReader::read(std::string_view name, const kind::Integers&, std::vector<int>& value) {
   if (const auto argument = take(name)) value = to_integers(*argument).value_or(value);
 }
 

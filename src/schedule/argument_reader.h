@@ -20,12 +20,12 @@ class ArgumentReader {
   void keyword(std::string_view word);
 
   /// Takes the argument `name`; if it is not given, `value` stays as it is.
-  void read(std::string_view name, const kind::Whole& kind, std::optional<int>& value);
-  void read(std::string_view name, const kind::Whole& kind, int& value);
-  void read(std::string_view name, const kind::WholeOr& kind, std::optional<int>& value);
+  void read(std::string_view name, const kind::Integer& kind, std::optional<int>& value);
+  void read(std::string_view name, const kind::Integer& kind, int& value);
+  void read(std::string_view name, const kind::IntegerOr& kind, std::optional<int>& value);
   void read(std::string_view name, const kind::Name&, std::string& value);
   void read(std::string_view name, const kind::Bytes&, int64_t& value);
-  void read(std::string_view name, const kind::Wholes&, std::vector<int>& value);
+  void read(std::string_view name, const kind::Integers&, std::vector<int>& value);
   void read(std::string_view name, const kind::Flag&, bool& value);
   void read(std::string_view name, const kind::Seeds&, std::vector<ShardSeed>& value);
   template <size_t n, class Enum>

@@ -13,7 +13,7 @@ template <class Kind>
 bool is_required(const Kind&) {
   return !kind::is_named<Kind>;
 }
-bool is_required(const kind::Whole& kind) {
+bool is_required(const kind::Integer& kind) {
   return kind.required;
 }
 

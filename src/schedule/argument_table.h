@@ -9,7 +9,7 @@ namespace piper {
 
 struct ArgumentRow {
   std::string_view name;
-  std::string_view kind;  // kind::Whole::name, …
+  std::string_view kind;  // kind::Integer::name, …
   bool named = true;      // written as NAME=VALUE
   bool required = false;
   std::string usual;  // the default in Markdown; empty if it is required

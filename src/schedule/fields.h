@@ -63,7 +63,7 @@ inline constexpr auto fields<Mesh> = std::tuple{
 
 template <>
 inline constexpr auto fields<Split> = std::tuple{
-    field("parts", &Split::parts, kind::Whole{.low = 1, .high = most_parts, .required = true},
+    field("parts", &Split::parts, kind::Integer{.low = 1, .high = most_parts, .required = true},
           "number of parts, at least 1")
         .in_json("num_microbatches")
         .always_printed(),
@@ -76,18 +76,19 @@ inline constexpr auto fields<Place> = std::tuple{
         .in_json("filter"),
     field("devices mesh along", &Place::devices, kind::Where{}, "`along`, one axis, goes with `stages`")
         .in_json("devices"),
-    field("stages", &Place::stages, kind::Whole{1, most_parts}, "number of stages; a multiple of the size of the axis")
+    field("stages", &Place::stages, kind::Integer{1, most_parts},
+          "number of stages; a multiple of the size of the axis")
         .defaults_to("none"),
-    field("at", &Place::at, kind::Wholes{},
+    field("at", &Place::at, kind::Integers{},
           "where to cut: the first instance of each stage but the first, `at=[2, 5]` for three stages")
         .defaults_to("even"),
     field("shape", &Place::shape, kind::choice("loop", "v", "two_way"),
           "`loop`: stage s on coordinate s mod p. `v`: back and forth, 0 … p-1, p-1 … 0. `two_way`: p stages; the "
           "second half of the microbatches runs in the opposite direction, on a second copy of the parameters"),
-    field("ranks", &Place::ranks, kind::Wholes{},
+    field("ranks", &Place::ranks, kind::Integers{},
           "instead of a shape: the coordinate of each stage, `ranks=[0, 1, 1, 0]`; any number of stages")
         .defaults_to("none"),
-    field("stage", &Place::stage, kind::Whole{0, most_parts - 1},
+    field("stage", &Place::stage, kind::Integer{0, most_parts - 1},
           "without `stages`: the number of the stage, from 0 without gaps")
         .defaults_to("none"),
     field("as", &Place::as, kind::Name{}, "the tag of the stages"),
@@ -103,7 +104,7 @@ inline constexpr auto fields<Replicate> = std::tuple{
         .in_json("filter"),
     field("devices along", &Replicate::devices, kind::Where{}, "which devices of the placement hold equal parameters")
         .in_json("devices"),
-    field("zero", &Replicate::zero, kind::Whole{0, 3},
+    field("zero", &Replicate::zero, kind::Integer{0, 3},
           "what is divided among them: 0 nothing, 1 optimiser state, 2 gradients too, 3 parameters too")
         .in_json("shard_grads shard_params")
         .always_printed(),
@@ -115,7 +116,7 @@ inline constexpr auto fields<Replicate> = std::tuple{
         .in_json("gather_stream"),
     field("reduce_stream", &Replicate::reduce_stream, kind::Name{}, "stream of gradient reductions")
         .in_json("reduce_stream"),
-    field("release", &Replicate::release, kind::choice("use", "pass", "step"),
+    field("release", &Replicate::release, kind::Choice{release_words},
           "`zero=3`: when a gathered copy is freed. `use`: after each chunk that uses it; `pass`: after the last "
           "consecutive chunk of the same pass and microbatch on the device; `step`: at the end of the step's "
           "computations"),
@@ -153,7 +154,7 @@ inline constexpr auto fields<Recompute> = std::tuple{
 template <>
 inline constexpr auto fields<Prefetch> = std::tuple{
     field("what", &Prefetch::what, kind::Selected{"which gathers to prefetch"}, "which gathers"),
-    field("distance", &Prefetch::distance, kind::WholeOr{"all", 0, most_parts},
+    field("distance", &Prefetch::distance, kind::IntegerOr{"all", 0, most_parts},
           "computations before the first user: 0 is just in time, `all` as soon as the step starts")
         .always_printed(),
 };
@@ -178,10 +179,10 @@ inline constexpr auto fields<Use> = std::tuple{
           "the tag that `place(…, as=…)` made, or an outermost scope that every chunk belongs to")
         .always_printed(),
     field("microbatches", &Use::microbatches, kind::Name{}, "the tag that `split(…, as=…)` made").always_printed(),
-    field("group", &Use::group, kind::Whole{1, most_parts}, "microbatches per group, for the interleaved timelines")
+    field("group", &Use::group, kind::Integer{1, most_parts}, "microbatches per group, for the interleaved timelines")
         .defaults_to("the timeline's")
         .only_if(is_from_library),
-    field("memory_limit", &Use::memory_limit, kind::Whole{1, most_parts},
+    field("memory_limit", &Use::memory_limit, kind::Integer{1, most_parts},
           "maximum number of forwards a rank may keep, for `zb-1p`, `zb-2p` and `list`")
         .defaults_to("the timeline's")
         .only_if(is_from_library),

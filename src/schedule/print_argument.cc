@@ -20,15 +20,15 @@ std::string one_or_bracket(const std::vector<std::string>& items) {
 
 }  // namespace
 
-std::string print(const kind::Whole&, int value) {
+std::string print(const kind::Integer&, int value) {
   return fmt::format("{}", value);
 }
 
-std::string print(const kind::Whole&, const std::optional<int>& value) {
+std::string print(const kind::Integer&, const std::optional<int>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
 
-std::string print(const kind::WholeOr& kind, const std::optional<int>& value) {
+std::string print(const kind::IntegerOr& kind, const std::optional<int>& value) {
   return value ? fmt::format("{}", *value) : std::string(kind.word);
 }
 
@@ -40,7 +40,7 @@ std::string print(const kind::Bytes&, int64_t value) {
   return print_bytes(value);
 }
 
-std::string print(const kind::Wholes&, const std::vector<int>& value) {
+std::string print(const kind::Integers&, const std::vector<int>& value) {
   return fmt::format("[{}]", fmt::join(value, ", "));
 }
 

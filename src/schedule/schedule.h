@@ -1,10 +1,12 @@
 // A schedule: a list of directives, each of which rewrites the training DAG. Text form and meaning: docs/schedule.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -102,6 +104,7 @@ struct Place {
 
 /// When a gathered copy of sharded parameters goes: after each use, after the pass, before the update.
 enum class Release { Use, Pass, Step };
+constexpr std::array<std::string_view, 3> release_words = {"use", "pass", "step"};
 
 struct Replicate {
   Filter what = {};

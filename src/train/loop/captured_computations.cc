@@ -44,13 +44,9 @@ class CapturedComputation : public Computation {
 };
 
 /// Extents of a value's dimensions as the model graph shows them: finer than the tensor's where labels divide one.
-std::vector<int64_t> extents(const Value& value, int64_t samples, int64_t parts) {
+std::vector<int64_t> extents(const Value& value, int64_t samples, const ShardCounts& shards) {
   std::vector<int64_t> out;
-  for (const Dim& dim : value.shape) {
-    out.push_back(dim.extent(samples));
-    if (dim.label == expert_label) out.back() /= parts;
-    if (dim.label == capacity_label) out.back() *= parts;
-  }
+  for (const Dim& dim : value.shape) out.push_back(local_extent(dim, samples, shards));
   return out;
 }
 
@@ -172,12 +168,12 @@ ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t sampl
   const Value& value = graph_[id];
   const bool tokens = labelled(value.shape, sequence_label);
   const ShardKind kind = tokens ? ShardKind::Sequence : ShardKind::Expert;
-  const TensorForm whole = must(model_.form(id, samples)),
-                   divided = must(model_.form(id, samples, ShardCounts(kind, parts)));
-  const std::string_view label = label_of(kind);
-  const int64_t run_whole = run_bytes(value, extents(value, samples, 1), whole, label, parts);
+  const ShardCounts shards(kind, parts);
+  const TensorForm whole = must(model_.form(id, samples)), divided = must(model_.form(id, samples, shards));
+  const ShardRule& rule = rule_of(kind);
+  const int64_t run_whole = run_bytes(value, extents(value, samples, {}), whole, rule.label, parts);
   if (tokens) return inwards ? ExchangeForm{whole, divided, run_whole, 0} : ExchangeForm{divided, whole, 0, run_whole};
-  const int64_t run_divided = run_bytes(value, extents(value, samples, parts), divided, capacity_label, parts);
+  const int64_t run_divided = run_bytes(value, extents(value, samples, shards), divided, rule.gathered, parts);
   return inwards ? ExchangeForm{whole, divided, run_whole, run_divided}
                  : ExchangeForm{divided, whole, run_divided, run_whole};
 }

@@ -28,6 +28,13 @@ std::optional<int64_t> dim_with(const Value& value, std::string_view label) {
   return {};
 }
 
+/// The dimension in which a device has the slots of all slices, one slice behind the other.
+std::optional<int64_t> gathered_dim(const Value& value) {
+  for (const ShardRule& rule : shard_rules)
+    if (const auto dim = rule.gathered.empty() ? std::nullopt : dim_with(value, rule.gathered)) return dim;
+  return std::nullopt;
+}
+
 /// Of the whole, what is here: without the dimension in which slices are gathered.
 at::Tensor narrowed(at::Tensor whole, const Value& value, const ValuePlace& place) {
   for (const ShardRule& rule : shard_rules) {
@@ -181,7 +188,7 @@ at::Tensor by_dimensions(const at::Tensor& whole, const Value& value, int64_t sa
 
 at::Tensor take_place(std::vector<at::Tensor> wholes, const Value& value, const ValuePlace& place) {
   for (at::Tensor& whole : wholes) whole = narrowed(whole, value, place);
-  const auto dim = dim_with(value, capacity_label);
+  const auto dim = gathered_dim(value);
   return wholes.size() == 1 || !dim ? wholes[0] : at::cat(wholes, *dim);
 }
 
@@ -189,7 +196,7 @@ void give_place(const at::Tensor& here, std::vector<at::Tensor>& wholes, const V
   std::vector<at::Tensor> targets;
   for (at::Tensor& whole : wholes) targets.push_back(narrowed(whole, value, place));
   std::vector<int64_t> sizes = targets[0].sizes().vec();
-  const auto dim = dim_with(value, capacity_label);
+  const auto dim = gathered_dim(value);
   if (targets.size() > 1 && dim) sizes[static_cast<size_t>(*dim)] *= static_cast<int64_t>(targets.size());
   const at::Tensor seen = here.contiguous().view(sizes);
   for (size_t i = 0; i < targets.size(); ++i) {
