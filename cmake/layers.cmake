@@ -28,12 +28,13 @@ set(PIPER_LAYERS
   "gpu        | runtime/gpu        | runtime cuda nccl?               | libtorch::cuda?"
   "capture    | capture            | runtime                          |"
   "models     | models             | capture                          |"
+  "checkpoint | checkpoint         | base                             | ZLIB::ZLIB Threads::Threads"
   "train_data | train/data         | base                             |"
   "train      | train              | train_data optimizer stream cost |"
   "train_loop | train/loop         | train models compile sim         |"
   "devices    | train/devices      | train_loop mpi? gpu?             |"
   "page       | page               | trace                            | ZLIB::ZLIB"
-  "commands   | tools              | compile sim train page           | CLI11::CLI11"
+  "commands   | tools              | compile sim train page checkpoint | CLI11::CLI11"
 )
 
 # The programs and the Python package: a folder each, and what it stands on.

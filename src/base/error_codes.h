@@ -93,7 +93,11 @@ namespace piper {
   X(E804, "built without libtorch")                                              \
   X(E805, "the processes of a job do not fit together")                          \
   X(E806, "built without MPI")                                                   \
-  X(E807, "no GPU can be used")
+  X(E807, "no GPU can be used")                                                  \
+  /* E9xx: checkpoints */                                                        \
+  X(E901, "not a checkpoint")                                                    \
+  X(E902, "damaged checkpoint")                                                  \
+  X(E903, "checkpoint cannot be written")
 // clang-format on
 
 enum class ErrorCode {
