@@ -14,7 +14,7 @@ namespace piper {
 /// The last block of a file may be shorter.
 constexpr int64_t block_bytes = int64_t{4} << 20;
 inline int64_t blocks_in(int64_t file_bytes) {
-  return (file_bytes + block_bytes - 1) / block_bytes;
+  return file_bytes / block_bytes + (file_bytes % block_bytes != 0);
 }
 
 /// CRC-32 (zlib's) of bytes.

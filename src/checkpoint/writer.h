@@ -59,6 +59,7 @@ class FolderWriter {
  private:
   FolderWriter(const std::string& parent, int64_t step, std::shared_ptr<const FolderLayout> layout,
                const FileCalls& calls);
+  Checked make_parent(const std::string& path);
   Checked make_folder();
   Checked make_file(int file);
   Result<int> descriptor(int file);

@@ -1,0 +1,54 @@
+// A disk that loses power: what was not synced may be gone. It may also be there: disks write when they like.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/file_calls.h"
+#include "checkpoint/sample_folder.h"
+
+namespace piper::checkpoint_tests {
+
+/// One at a time: its calls are functions without an object.
+class PowerLoss {
+ public:
+  /// Thrown by the call behind the last one that was made.
+  struct Now {};
+
+  /// After so many calls.
+  explicit PowerLoss(int64_t calls);
+  ~PowerLoss();
+  FileCalls calls() const;
+
+  /// What a disk may have after it, below `parent`, whose folders of earlier checkpoints are safe. Of what was not
+  /// synced, each piece stays or goes at random: bytes of files, names in folders, the last change of names.
+  void lose(const std::string& parent, Random& random);
+
+ private:
+  struct Change {
+    std::string from, to;
+    bool exchanged;
+  };
+  using Inode = uint64_t;
+
+  void count();
+  void written(int file, int64_t at, int64_t bytes);
+  void synced(int file);
+  void undo(const Change& change);
+  static PowerLoss* current;
+
+  int64_t left_;
+  std::map<Inode, std::vector<std::pair<int64_t, int64_t>>> unsynced_;  // begin and bytes of writes
+  std::set<Inode> files_;                                               // that were written through this disk
+  std::set<Inode> synced_files_;                                        // at least once: their size is there
+  std::map<Inode, std::set<std::string>> names_;                        // of folders, when they were synced
+  std::vector<Change> changes_;                                         // not synced
+};
+
+}  // namespace piper::checkpoint_tests
