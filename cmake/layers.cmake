@@ -31,7 +31,7 @@ set(PIPER_LAYERS
   "checkpoint | checkpoint         | base                             | ZLIB::ZLIB Threads::Threads"
   "train_data | train/data         | base                             |"
   "train      | train              | train_data optimizer stream cost |"
-  "train_loop | train/loop         | train models compile sim         |"
+  "train_loop | train/loop         | train models compile sim checkpoint |"
   "devices    | train/devices      | train_loop mpi? gpu?             |"
   "page       | page               | trace                            | ZLIB::ZLIB"
   "commands   | tools              | compile sim train page checkpoint | CLI11::CLI11"

@@ -97,7 +97,9 @@ namespace piper {
   /* E9xx: checkpoints */                                                        \
   X(E901, "not a checkpoint")                                                    \
   X(E902, "damaged checkpoint")                                                  \
-  X(E903, "checkpoint cannot be written")
+  X(E903, "checkpoint cannot be written")                                        \
+  X(E904, "checkpoint of another model")                                         \
+  X(E905, "checkpoint of another run")
 // clang-format on
 
 enum class ErrorCode {

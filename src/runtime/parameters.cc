@@ -56,11 +56,6 @@ void put_shard(const at::Tensor& whole, const ParameterForm& form, const LocalSh
              });
 }
 
-ElementRange common(ElementRange a, ElementRange b) {
-  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end(), b.end());
-  return {begin, std::max<int64_t>(end - begin, 0)};
-}
-
 /// Elements of a bucket that a buffer of this many holds.
 ElementRange held(const BucketPart& part, int64_t elements) {
   return elements == part.padded ? ElementRange{0, part.padded} : part.owned();
@@ -84,23 +79,30 @@ at::Tensor kept_in(DeviceRun& device, const PlanBucket& bucket, const BucketPart
   return device.frame()[*buffer].narrow(0, begin, count * bytes_of(dtype)).view(scalar_type(dtype));
 }
 
-/// Where a parameter lies.
-struct ParameterPlace {
-  const PlanBucket& bucket;
-  ElementRange range;  // of the bucket
-};
+}  // namespace
+
+ElementRange common(ElementRange a, ElementRange b) {
+  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end(), b.end());
+  return {begin, std::max<int64_t>(end - begin, 0)};
+}
+
+KeptElements kept_elements(DeviceRun& device, const PlanBucket& bucket, const BucketPart& part, const StepConfig& step,
+                           Kept kept) {
+  const at::Tensor flat = kept_in(device, bucket, part, step, kept);
+  if (!flat.defined()) return {};
+  return {flat, held(part, flat.numel())};
+}
+
 std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name) {
-  for (const PlanBucket& bucket : plan.buckets) {
+  for (const BucketId b : plan.buckets.ids()) {
     int64_t offset = 0;
-    for (const PlanParameter& parameter : bucket.parameters) {
-      if (plan.names[parameter.name] == name) return ParameterPlace{bucket, {offset, parameter.elements}};
+    for (const PlanParameter& parameter : plan.buckets[b].parameters) {
+      if (plan.names[parameter.name] == name) return ParameterPlace{b, {offset, parameter.elements}};
       offset += parameter.elements;
     }
   }
   return {};
 }
-
-}  // namespace
 
 at::Tensor shard_of(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards) {
   if (shards.counts() == ShardCounts()) return whole;
@@ -156,14 +158,14 @@ at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations&
   const auto place = place_of(plan, name);
   if (!place) internal_error("the plan has no parameter " + name);
   const ParameterForm form = computations.parameter(name);
+  const PlanBucket& bucket = plan.buckets[place->bucket];
   at::Tensor whole;
   for (DeviceRun* device : devices) {
-    const auto part = part_of(plan, place->bucket, device->device());
+    const auto part = part_of(plan, bucket, device->device());
     if (!part || !part->counts()) continue;
-    const at::Tensor flat = kept_in(*device, place->bucket, *part, step, kept);
+    const auto [flat, here] = kept_elements(*device, bucket, *part, step, kept);
     if (!flat.defined()) return {};
     if (!whole.defined()) whole = at::zeros(form.sizes, flat.options().device(c10::kCPU));
-    const ElementRange here = held(*part, flat.numel());
     const ElementRange range = common(common(place->range, here), part->range());
     if (range.count == 0) continue;
     const at::Tensor piece = shard_of(whole, form, part->shards).contiguous();  // a copy where the piece is not
@@ -181,11 +183,11 @@ void set_parameter(const Plan& plan, const StepConfig& step, Computations& compu
   const auto place = place_of(plan, name);
   if (!place) return;
   const ParameterForm form = computations.parameter(name);
+  const PlanBucket& bucket = plan.buckets[place->bucket];
   for (DeviceRun* device : devices) {
-    const auto part = part_of(plan, place->bucket, device->device());
-    const at::Tensor flat = part ? kept_in(*device, place->bucket, *part, step, kept) : at::Tensor();
+    const auto part = part_of(plan, bucket, device->device());
+    const auto [flat, here] = part ? kept_elements(*device, bucket, *part, step, kept) : KeptElements{};
     if (!flat.defined()) continue;
-    const ElementRange here = held(*part, flat.numel());
     const ElementRange range = common(common(place->range, here), part->range());
     if (range.count == 0) continue;
     const at::Tensor piece = shard_of(whole, form, part->shards).reshape({-1});

@@ -15,6 +15,25 @@ at::Tensor shard_of(const at::Tensor& whole, const ParameterForm& form, const Lo
 /// What is kept for every element of a parameter.
 enum class Kept { Weight, Gradient, Moment1, Moment2, Master };
 
+/// What a device keeps for its part of a bucket, one element behind the other, and which elements of the part these
+/// are.
+struct KeptElements {
+  at::Tensor flat;  // undefined: nothing is kept
+  ElementRange range;
+};
+KeptElements kept_elements(DeviceRun& device, const PlanBucket& bucket, const BucketPart& part, const StepConfig& step,
+                           Kept kept);
+
+/// Where a parameter lies.
+struct ParameterPlace {
+  BucketId bucket;
+  ElementRange range;  // of the part that a device has of the bucket
+};
+/// None: the plan does not have it.
+std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name);
+
+ElementRange common(ElementRange a, ElementRange b);
+
 /// Gives every device its part. `fill` gets an empty tensor of the whole parameter, each once.
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
                     const std::vector<DeviceRun*>& devices,

@@ -31,6 +31,10 @@ struct TrainCommand {
   std::string cluster, costs;  // what the compiler orders operations by; empty: the emulated cluster, formulas
   double timeout = 10;         // seconds
   std::string fault;           // on purpose; empty: none
+  std::string checkpoints;     // folder, and when; empty: as the configuration says
+  std::string checkpoint_every;
+  std::optional<int64_t> keep, keep_every;
+  std::string resume;  // `newest`, or a checkpoint; empty: a new run
 };
 int run(const TrainCommand& command);
 

@@ -9,6 +9,7 @@
 #include "tools/number_option.h"
 #include "tools/on_choice.h"
 #include "tools/train_command.h"
+#include "train/checkpoint_config.h"
 #include "train/planted_fault.h"
 
 namespace piper {
@@ -61,6 +62,19 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
                   "of nothing (none)")
       ->check(CLI::IsMember({"none", "chunk", "step"}))
       ->capture_default_str();
+  app->add_option("--checkpoints", command->checkpoints,
+                  "Folder for checkpoints; the last step is always saved, and when the run is asked to end");
+  app->add_option("--checkpoint-every", command->checkpoint_every, "Save every so many steps, or so often: 500, 10min")
+      ->check([](const std::string& text) {
+        return parse_interval(text) ? "" : "a number of steps, or a time such as 90s, 10min, 2h or 1d";
+      });
+  app->add_option("--keep", command->keep, "Checkpoints that stay: the newest so many (default: all)")
+      ->check(whole_number(1, 1'000'000'000));
+  app->add_option("--keep-every", command->keep_every,
+                  "With --keep: those of steps that are multiples of this stay, too")
+      ->check(whole_number(1, 1'000'000'000'000));
+  app->add_flag("--resume{newest}", command->resume,
+                "Go on from the newest sound checkpoint of the folder; --resume=CHECKPOINT from that one");
   app->add_option("--fault", command->fault, "Fails on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
       ->check([](const std::string& text) {
         return parse_planted_fault(text)

@@ -147,9 +147,41 @@ Checked read_data(const TomlSection& section, DataConfig& data) {
 
 // ---- [run]
 
+/// A number of steps, or a time as text.
+Checked read_interval(const TomlSection& section, CheckpointInterval& into) {
+  const TomlValue* value = section.table().find("checkpoint_every");
+  if (!value) return Ok{};
+  const bool steps = value->kind == TomlValue::Kind::Integer;
+  const auto interval = parse_interval(steps ? fmt::format("{}", value->integer) : value->text);
+  if (!interval)
+    return section.bad("checkpoint_every", "checkpoint_every must be a number of steps, or a time")
+        .help("for example checkpoint_every = 500, or checkpoint_every = \"10min\"");
+  into = *interval;
+  return Ok{};
+}
+
+Checked read_checkpoints(const TomlSection& section, CheckpointConfig& checkpoints) {
+  PIPER_CHECK(read_file_name(section, "checkpoints", checkpoints.folder));
+  PIPER_CHECK(read_interval(section, checkpoints.every));
+  PIPER_TRY(const auto keep, read_count(section, "keep", 1, most_steps));
+  PIPER_TRY(const auto keep_every, read_count(section, "keep_every", 1, most_steps));
+  PIPER_TRY(checkpoints.shard_size, section.bytes("shard_size"));
+  checkpoints.keep = keep.value_or(checkpoints.keep);
+  checkpoints.keep_every = keep_every.value_or(checkpoints.keep_every);
+  for (const char* key : {"checkpoint_every", "keep", "keep_every", "shard_size"})
+    if (section.has(key) && !checkpoints.folder)
+      return section.bad(key, fmt::format("{} means nothing without checkpoints", key))
+          .help("for example checkpoints = \"checkpoints\", a folder");
+  if (section.has("keep_every") && !section.has("keep"))
+    return section.bad("keep_every", "keep_every means nothing without keep: all checkpoints stay")
+        .help("for example keep = 3");
+  return Ok{};
+}
+
 Checked read_run(const TomlSection& section, RunConfig& run) {
-  PIPER_CHECK(section.only(
-      {"steps", "seed", "schedule", "devices", "emulate", "trace", "metrics", "on_nan", "on", "deterministic"}));
+  PIPER_CHECK(section.only({"steps", "seed", "schedule", "devices", "emulate", "trace", "metrics", "on_nan", "on",
+                            "deterministic", "checkpoints", "checkpoint_every", "keep", "keep_every", "shard_size"}));
+  PIPER_CHECK(read_checkpoints(section, run.checkpoints));
   PIPER_TRY(const auto steps, read_count(section, "steps", 1, most_steps));
   PIPER_TRY(const auto seed, read_count(section, "seed", 0, INT64_MAX));
   PIPER_TRY(run.devices, read_count(section, "devices", 1, most_devices));

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "runtime/optimizer/optimizer.h"
+#include "train/checkpoint_config.h"
 #include "train/data/token_source.h"
 
 namespace piper {
@@ -37,6 +38,7 @@ struct RunConfig {
   std::optional<NamedFile> emulate;  // a cluster: messages take the time that its links say
   std::optional<NamedFile> trace;    // written
   std::optional<NamedFile> metrics;  // written
+  CheckpointConfig checkpoints;
   OnNan on_nan = OnNan::Stop;
   RunOn on = RunOn::Cpu;
   bool deterministic = false;  // on a GPU: the same bits in every run

@@ -17,9 +17,9 @@ using testing::ElementsAre;
 
 using Tokens = std::vector<int64_t>;
 
-Tokens sample(const TokenSource& source, int64_t step, int64_t index, size_t length) {
+Tokens sample(const TokenSource& source, int64_t number, size_t length) {
   Tokens tokens(length);
-  EXPECT_TRUE(source.sample(step, index, tokens));
+  EXPECT_TRUE(source.sample(number, tokens));
   return tokens;
 }
 
@@ -42,11 +42,11 @@ std::vector<NamedFile> named(const std::vector<std::string>& paths) {
 class Data : public InEmptyFolder {
  protected:
   static Result<std::unique_ptr<TokenSource>> open(DataKind kind, const std::vector<std::string>& paths,
-                                                   BatchShape shape, uint64_t seed = 0,
+                                                   SampleShape shape, uint64_t seed = 0,
                                                    TokenWidth width = TokenWidth::Bits16) {
     return open_tokens({.kind = kind, .paths = named(paths), .width = width, .seed = seed}, shape);
   }
-  static std::string refusal(DataKind kind, const std::vector<std::string>& paths, BatchShape shape,
+  static std::string refusal(DataKind kind, const std::vector<std::string>& paths, SampleShape shape,
                              TokenWidth width = TokenWidth::Bits16) {
     auto source = open(kind, paths, shape, 0, width);
     return source ? "" : render(source.error());
@@ -56,33 +56,31 @@ class Data : public InEmptyFolder {
 // ---- made by hash
 
 TEST_F(Data, ReferenceIsWhatTheDefinitionSays) {
-  // x[0] = fmix32(step * batch + row + 1) % vocab; x[t+1] = (5 x[t] + 7) % vocab
+  // x[0] = fmix32(number + 1) % vocab, where number = step * batch + row; x[t+1] = (5 x[t] + 7) % vocab
   EXPECT_EQ(mix32(1), 0x514e28b7u);  // published value of the finaliser
-  const auto source = open(DataKind::Reference, {}, {.batch = 16, .sequence = 4, .vocabulary = 256});
+  const auto source = open(DataKind::Reference, {}, {.sequence = 4, .vocabulary = 256});
   ASSERT_TRUE(source);
-  EXPECT_THAT(sample(**source, 0, 0, 5), ElementsAre(0xb7, 0x9a, 0x09, 0x34, 0x0b));
-  EXPECT_EQ(sample(**source, 3, 2, 5)[0], mix32(3 * 16 + 2 + 1) % 256);
-  EXPECT_EQ(sample(**source, 1, 0, 5), sample(**source, 0, 16, 5));
+  EXPECT_THAT(sample(**source, 0, 5), ElementsAre(0xb7, 0x9a, 0x09, 0x34, 0x0b));
+  EXPECT_EQ(sample(**source, 50, 5)[0], mix32(50 + 1) % 256);
 }
 
 TEST_F(Data, SyntheticDependsOnSeedAndNumberAlone) {
-  const BatchShape shape{.batch = 8, .sequence = 32, .vocabulary = 1000};
+  const SampleShape shape{.sequence = 32, .vocabulary = 1000};
   const auto source = open(DataKind::Synthetic, {}, shape, 1), again = open(DataKind::Synthetic, {}, shape, 1);
   const auto other = open(DataKind::Synthetic, {}, shape, 2);
-  EXPECT_EQ(sample(**source, 5, 3, 33), sample(**again, 5, 3, 33));
-  EXPECT_NE(sample(**source, 5, 3, 33), sample(**other, 5, 3, 33));
+  EXPECT_EQ(sample(**source, 43, 33), sample(**again, 43, 33));
+  EXPECT_NE(sample(**source, 43, 33), sample(**other, 43, 33));
   std::set<Tokens> all;
-  for (int64_t step = 0; step < 10; ++step)
-    for (int64_t index = 0; index < 8; ++index) all.insert(sample(**source, step, index, 33));
+  for (int64_t number = 0; number < 80; ++number) all.insert(sample(**source, number, 33));
   EXPECT_EQ(all.size(), 80u);
 }
 
 TEST_F(Data, SyntheticCanBeLearned) {
-  const auto source = open(DataKind::Synthetic, {}, {.batch = 1, .sequence = 20'000, .vocabulary = 64});
+  const auto source = open(DataKind::Synthetic, {}, {.sequence = 20'000, .vocabulary = 64});
   std::map<int64_t, std::map<int64_t, double>> followers;
   double pairs = 0;
-  for (int64_t step = 0; step < 10; ++step) {
-    const Tokens tokens = sample(**source, step, 0, 20'001);
+  for (int64_t number = 0; number < 10; ++number) {
+    const Tokens tokens = sample(**source, number, 20'001);
     for (size_t i = 0; i + 1 < tokens.size(); ++i, ++pairs) ++followers[tokens[i]][tokens[i + 1]];
   }
   double loss = 0;  // of the best guess from one token to the next
@@ -117,14 +115,14 @@ TEST_F(Data, TextIsSeenOncePerEpoch) {
   for (int i = 0; i < 100; ++i) text += static_cast<char>(i + 100);
   write("a.txt", text.substr(0, 37));
   write("b.txt", text.substr(37));
-  const auto source = open(DataKind::Text, {"a.txt", "b.txt"}, {.batch = 4, .sequence = 9, .vocabulary = 256}, 5);
+  const auto source = open(DataKind::Text, {"a.txt", "b.txt"}, {.sequence = 9, .vocabulary = 256}, 5);
   ASSERT_TRUE(source);
   EXPECT_EQ((*source)->describe(), "2 files, 100 B, 11 samples of 9 tokens");
   EXPECT_EQ((*source)->vocabulary(), 256);
   std::set<int64_t> starts;
   std::vector<int64_t> first_epoch, second_epoch;
   for (int64_t number = 0; number < 22; ++number) {
-    const Tokens tokens = sample(**source, number / 4, number % 4, 10);
+    const Tokens tokens = sample(**source, number, 10);
     for (size_t i = 1; i < tokens.size(); ++i)
       EXPECT_EQ(tokens[i], tokens[0] + static_cast<int64_t>(i));  // also across the two files
     EXPECT_EQ((tokens[0] - 100) % 9, 0);
@@ -138,29 +136,29 @@ TEST_F(Data, TextIsSeenOncePerEpoch) {
 
 TEST_F(Data, TextIsBytesNotCharacters) {
   write("a.txt", "\xc3\xa9\xff");
-  const auto source = open(DataKind::Text, {"a.txt"}, {.batch = 1, .sequence = 2, .vocabulary = 300});
-  EXPECT_THAT(sample(**source, 0, 0, 3), ElementsAre(0xc3, 0xa9, 0xff));
+  const auto source = open(DataKind::Text, {"a.txt"}, {.sequence = 2, .vocabulary = 300});
+  EXPECT_THAT(sample(**source, 0, 3), ElementsAre(0xc3, 0xa9, 0xff));
 }
 
 TEST_F(Data, TokensOfBothWidths) {
   write_numbers<uint16_t>("a.bin", {1, 2, 65535});
   write_numbers<uint32_t>("b.bin", {1, 2, 70'000});
-  const BatchShape shape{.batch = 1, .sequence = 2, .vocabulary = 100'000};
-  EXPECT_THAT(sample(**open(DataKind::Tokens, {"a.bin"}, shape), 0, 0, 3), ElementsAre(1, 2, 65535));
-  EXPECT_THAT(sample(**open(DataKind::Tokens, {"b.bin"}, shape, 0, TokenWidth::Bits32), 0, 0, 3),
+  const SampleShape shape{.sequence = 2, .vocabulary = 100'000};
+  EXPECT_THAT(sample(**open(DataKind::Tokens, {"a.bin"}, shape), 0, 3), ElementsAre(1, 2, 65535));
+  EXPECT_THAT(sample(**open(DataKind::Tokens, {"b.bin"}, shape, 0, TokenWidth::Bits32), 0, 3),
               ElementsAre(1, 2, 70'000));
 }
 
 TEST_F(Data, EmptyFilesAmongManyAreFine) {
   write("a/1.txt", "");
   write("a/2.txt", "hello");
-  const auto source = open(DataKind::Text, {"a"}, {.batch = 1, .sequence = 4, .vocabulary = 256});
+  const auto source = open(DataKind::Text, {"a"}, {.sequence = 4, .vocabulary = 256});
   ASSERT_TRUE(source);
-  EXPECT_EQ(sample(**source, 0, 0, 5)[4], 'o');
+  EXPECT_EQ(sample(**source, 0, 5)[4], 'o');
 }
 
 TEST_F(Data, Refusals) {
-  const BatchShape shape{.batch = 2, .sequence = 16, .vocabulary = 256};
+  const SampleShape shape{.sequence = 16, .vocabulary = 256};
   write("empty.txt", "");
   write("short.txt", "sixteen letters!");
   write("odd.bin", "123");
@@ -171,7 +169,7 @@ TEST_F(Data, Refusals) {
                 refusal(DataKind::Text, {"docs/**/*.md"}, shape) + refusal(DataKind::Text, {"*.markdown"}, shape));
   expect_golden("E701_empty", refusal(DataKind::Text, {"short.txt", "empty.txt"}, shape));
   expect_golden("E701_short", refusal(DataKind::Text, {"short.txt"}, shape));
-  expect_golden("E702_text", refusal(DataKind::Text, {"short.txt"}, {.batch = 2, .sequence = 4, .vocabulary = 128}));
+  expect_golden("E702_text", refusal(DataKind::Text, {"short.txt"}, {.sequence = 4, .vocabulary = 128}));
   expect_golden("E702_token", refusal(DataKind::Tokens, {"large.bin"}, shape));
   expect_golden("E703_odd", refusal(DataKind::Tokens, {"odd.bin"}, shape));
   expect_golden("E703_numpy", refusal(DataKind::Tokens, {"numbers.npy"}, shape, TokenWidth::Bits32));
@@ -182,19 +180,19 @@ TEST_F(Data, ATokenThatIsFoundLaterIsRefusedLater) {
   numbers.back() = 9;
   write_numbers<uint16_t>("a.bin", numbers);
   const int64_t sequence = (1 << 24) + 99;
-  const auto source = open(DataKind::Tokens, {"a.bin"}, {.batch = 1, .sequence = sequence, .vocabulary = 9});
+  const auto source = open(DataKind::Tokens, {"a.bin"}, {.sequence = sequence, .vocabulary = 9});
   ASSERT_TRUE(source);
   Tokens tokens(static_cast<size_t>(sequence) + 1);
-  auto checked = (*source)->sample(0, 0, tokens);
+  auto checked = (*source)->sample(0, tokens);
   ASSERT_FALSE(checked);
   EXPECT_EQ(checked.error().code, ErrorCode::E702);
 }
 
 TEST_F(Data, PipesAndFoldersThatCannotBeRead) {
-  EXPECT_THAT(refusal(DataKind::Text, {"/dev/null"}, {.batch = 1, .sequence = 4, .vocabulary = 256}),
+  EXPECT_THAT(refusal(DataKind::Text, {"/dev/null"}, {.sequence = 4, .vocabulary = 256}),
               testing::HasSubstr("cannot read data \"/dev/null\": it is no file"));
   std::filesystem::create_directory("none");
-  EXPECT_THAT(refusal(DataKind::Text, {"none"}, {.batch = 1, .sequence = 4, .vocabulary = 256}),
+  EXPECT_THAT(refusal(DataKind::Text, {"none"}, {.sequence = 4, .vocabulary = 256}),
               testing::HasSubstr("folder \"none\" has no files"));
 }
 

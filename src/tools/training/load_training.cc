@@ -54,6 +54,10 @@ Result<TrainingAnswer> ask_training(const CheckCommand& command, const LoadedInp
 
 void ask_with_libtorch(const CheckCommand&) {}  // here it is
 
+double seconds_now() {
+  return static_cast<double>(now()) * 1e-9;
+}
+
 int report_unwritable(const Diagnostic& problem, bool color) {
   report_text(problem, color);
   return run_failed;

@@ -24,6 +24,9 @@ struct LoadedTraining {
 /// The configuration, with what the command line says instead.
 Result<LoadedTraining> load(const TrainInput& input);
 
+/// Since any moment.
+double seconds_now();
+
 /// What cannot be written is a failure of the run, not of its input.
 int report_unwritable(const Diagnostic& problem, bool color);
 /// Says what went wrong and what the devices did last.

@@ -22,6 +22,7 @@
 #include "tools/commands.h"
 #include "tools/supervise.h"
 #include "tools/training/load_training.h"
+#include "tools/training/run_checkpoints.h"
 #include "trace/chrome.h"
 #include "train/devices/join_mpi.h"
 #include "train/devices/use_gpu.h"
@@ -143,10 +144,6 @@ RunDescription describe(const Training& training, const LoadedTraining& loaded) 
   return out;
 }
 
-double seconds_now() {
-  return static_cast<double>(now()) * 1e-9;
-}
-
 /// Messages that did not come, outside of steps: who is to blame is seen from what everybody does.
 RunError as_run_error(Training& training, const CommunicationError& problem) {
   if (dynamic_cast<const JobStopped*>(&problem)) return {RunProblem::Elsewhere, problem.what()};
@@ -187,6 +184,7 @@ class Reporter {
         world_(world),
         speaks_(!world || world->rank() == 0),
         color_(command.input.color),
+        resume_(command.resume),
         trace_(!command.trace.empty() ? command.trace
                : config_.run.trace    ? config_.run.trace->path
                                       : ""),
@@ -195,12 +193,16 @@ class Reporter {
   Ending run() {
     try {
       run_.begin();
+      checkpoints_.emplace(config_.run.checkpoints, training_, color_);
       std::optional<OnTerminate> on_terminate;
       if (keeps_record()) {
         std::remove(record_name().c_str());  // of an earlier run
         on_terminate.emplace([this] { leave_record("the launcher ended this process"); });
       }
       int code = speaks_ ? prepare_files() : fine;
+      if (code == fine && !resume_.empty())
+        if (auto resumed = checkpoints_->resume(resume_); !resumed)
+          return {speaks_ ? report_text(resumed.error(), color_) : refused, speaks_, render(resumed.error())};
       if (code == fine) code = take_steps();
       if (code == fine) code = finish();
       on_terminate.reset();
@@ -235,6 +237,7 @@ class Reporter {
     if (keeps_record()) leave_record(problem.what());
     if (problem.problem == RunProblem::Elsewhere) return {run_failed, false, render(as_diagnostic(problem))};
     report_failure(training_, problem, color_);
+    if (!world_ && checkpoints_) checkpoints_->wait();
     if (!world_) end_if_stuck(training_);
     return {run_failed, true};
   }
@@ -269,21 +272,30 @@ class Reporter {
       progress.show(step, seconds_now());
       return metrics_ ? metrics_->add(step) : Ok{};
     };
-    while (seen_.size() < wanted() && stopped_by_ == 0) {
+    constexpr int save_asked = 1 << 10;  // beyond all signals
+    while (run_.steps() < wanted() && stopped_by_ == 0) {
       seen_.push_back(training_.step());
       if (speaks_)
         if (auto shown = show(seen_.back()); !shown) return report_unwritable(shown.error(), color_);
-      stopped_by_ = run_.greatest(asked_by);
+      const int asked = run_.greatest(asked_by + (checkpoints_->due_by_time() ? save_asked : 0));
+      stopped_by_ = asked % save_asked;
+      checkpoints_->after_step(asked >= save_asked);
     }
+    progress.finish();
+    if (auto saved = checkpoints_->finish(); !saved) return run_failed;
     return fine;
   }
 
   int finish() {
     const std::vector<DeviceFlight> flights = run_.flights();
-    const int code = seen_.size() < wanted() ? by_signal + stopped_by_ : fine;
+    const int code = run_.steps() < wanted() ? by_signal + stopped_by_ : fine;
     if (!speaks_) return code;
     if (code != fine)
-      put(fmt::format("stopped after {} of {} steps: {}\n", seen_.size(), wanted(), strsignal(stopped_by_)));
+      put(fmt::format("stopped after {} of {} steps: {}\n", run_.steps(), wanted(), strsignal(stopped_by_)));
+    if (seen_.empty()) {
+      put(fmt::format("nothing to do: all {} steps have been taken\n", wanted()));
+      return code;
+    }
     put(fmt::format("loss {:.6f} -> {:.6f}\n", seen_.front().loss, seen_.back().loss));
     put(device_table(training_.plan(), flights, seen_.back().step));
     if (trace_.empty()) return code;
@@ -296,7 +308,7 @@ class Reporter {
     return code;
   }
 
-  size_t wanted() const { return static_cast<size_t>(config_.run.steps); }
+  int64_t wanted() const { return config_.run.steps; }
 
   const LoadedTraining& loaded_;
   const TrainConfig& config_;
@@ -304,13 +316,23 @@ class Reporter {
   TrainingRun& run_;
   World* const world_;
   const bool speaks_, color_;
+  const std::string resume_;
   const std::string trace_;
   const std::optional<NamedFile> metrics_file_;
   std::mutex recording_;
   std::optional<MetricsFile> metrics_;
+  std::optional<RunCheckpoints> checkpoints_;
   std::vector<StepMetrics> seen_;
   int stopped_by_ = 0;  // a signal, here or in another process
 };
+
+/// What the command line says about checkpoints, instead of the configuration.
+void take_options(const TrainCommand& command, CheckpointConfig& checkpoints) {
+  if (!command.checkpoints.empty()) checkpoints.folder = NamedFile{command.checkpoints, {}};
+  if (const auto every = parse_interval(command.checkpoint_every)) checkpoints.every = *every;
+  if (command.keep) checkpoints.keep = *command.keep;
+  if (command.keep_every) checkpoints.keep_every = *command.keep_every;
+}
 
 std::optional<PlantedFault> planted_here(const TrainCommand& command, int rank) {
   const auto fault = parse_planted_fault(command.fault);
@@ -372,6 +394,7 @@ int run(const TrainCommand& command) {
   if (command.input.backend == "mpi") say_begin();
   auto loaded = load(command.input);
   if (!loaded) return report_text(loaded.error(), color);
+  take_options(command, loaded->config.run.checkpoints);
   if (const auto fault = planted_here(command, launched_rank().value_or(0));
       fault && fault->when == PlantedFault::When::Joining)
     strike(*fault);

@@ -90,7 +90,7 @@ Checked Corpus<Token>::check_first_tokens() const {
 }
 
 template <class Token>
-Result<TokenSourcePtr> Corpus<Token>::open(const DataConfig& config, const BatchShape& shape) {
+Result<TokenSourcePtr> Corpus<Token>::open(const DataConfig& config, const SampleShape& shape) {
   invariant(!config.paths.empty(), "data from files names at least one");
   if (is_text<Token> && shape.vocabulary < bytes_in_text)
     return error(ErrorCode::E702, config.paths[0].where,
@@ -108,11 +108,10 @@ Result<TokenSourcePtr> Corpus<Token>::open(const DataConfig& config, const Batch
 }
 
 template <class Token>
-Checked Corpus<Token>::sample(int64_t step, int64_t index, std::span<int64_t> tokens) const {
-  const auto number = static_cast<uint64_t>(step) * static_cast<uint64_t>(shape_.batch) + static_cast<uint64_t>(index);
-  const auto count = static_cast<uint64_t>(samples());
-  const uint64_t epoch = number / count;
-  int64_t at = static_cast<int64_t>(shuffled(number % count, count, mix64(seed_, epoch))) * shape_.sequence;
+Checked Corpus<Token>::sample(int64_t number, std::span<int64_t> tokens) const {
+  const auto position = static_cast<uint64_t>(number), count = static_cast<uint64_t>(samples());
+  const uint64_t epoch = position / count;
+  int64_t at = static_cast<int64_t>(shuffled(position % count, count, mix64(seed_, epoch))) * shape_.sequence;
   auto part = std::upper_bound(parts_.begin(), parts_.end(), at,
                                [](int64_t position, const Part& p) { return position < p.begin; }) -
               1;
@@ -136,11 +135,11 @@ std::string Corpus<Token>::describe() const {
                      human_bytes(size_ * static_cast<int64_t>(sizeof(Token))), samples(), shape_.sequence);
 }
 
-Result<TokenSourcePtr> text_bytes(const DataConfig& config, const BatchShape& shape) {
+Result<TokenSourcePtr> text_bytes(const DataConfig& config, const SampleShape& shape) {
   return Corpus<uint8_t>::open(config, shape);
 }
 
-Result<TokenSourcePtr> token_files(const DataConfig& config, const BatchShape& shape) {
+Result<TokenSourcePtr> token_files(const DataConfig& config, const SampleShape& shape) {
   return config.width == TokenWidth::Bits16 ? Corpus<uint16_t>::open(config, shape)
                                             : Corpus<uint32_t>::open(config, shape);
 }

@@ -16,9 +16,9 @@ namespace piper {
 template <class Token>
 class Corpus final : public TokenSource {
  public:
-  static Result<std::unique_ptr<TokenSource>> open(const DataConfig& config, const BatchShape& shape);
+  static Result<std::unique_ptr<TokenSource>> open(const DataConfig& config, const SampleShape& shape);
 
-  Checked sample(int64_t step, int64_t index, std::span<int64_t> tokens) const override;
+  Checked sample(int64_t number, std::span<int64_t> tokens) const override;
   int64_t vocabulary() const override;
   std::string describe() const override;
 
@@ -31,7 +31,7 @@ class Corpus final : public TokenSource {
     int64_t token(int64_t position) const;
   };
 
-  Corpus(uint64_t seed, const BatchShape& shape) : seed_(seed), shape_(shape) {}
+  Corpus(uint64_t seed, const SampleShape& shape) : seed_(seed), shape_(shape) {}
   Checked add(const NamedFile& file, bool named);
   Checked check_first_tokens() const;
   Diagnostic too_short(const NamedFile& file) const;
@@ -39,7 +39,7 @@ class Corpus final : public TokenSource {
   int64_t samples() const { return (size_ - 1) / shape_.sequence; }
 
   uint64_t seed_;
-  BatchShape shape_;
+  SampleShape shape_;
   std::vector<Part> parts_;  // none is empty
   int64_t size_ = 0;
 };

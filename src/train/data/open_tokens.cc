@@ -3,8 +3,8 @@
 
 namespace piper {
 
-Result<TokenSourcePtr> open_tokens(const DataConfig& config, const BatchShape& shape) {
-  invariant(shape.batch > 0 && shape.sequence > 0 && shape.vocabulary > 0, "the sizes of a batch are positive");
+Result<TokenSourcePtr> open_tokens(const DataConfig& config, const SampleShape& shape) {
+  invariant(shape.sequence > 0 && shape.vocabulary > 0, "the sizes of samples are positive");
   switch (config.kind) {
     case DataKind::Synthetic:
       return synthetic_tokens(config.seed, shape);

@@ -7,12 +7,10 @@ namespace {
 
 class ReferenceTokens final : public TokenSource {
  public:
-  explicit ReferenceTokens(const BatchShape& shape) : shape_(shape) {}
+  explicit ReferenceTokens(const SampleShape& shape) : shape_(shape) {}
 
-  Checked sample(int64_t step, int64_t index, std::span<int64_t> tokens) const override {
-    const auto number =
-        static_cast<uint64_t>(step) * static_cast<uint64_t>(shape_.batch) + static_cast<uint64_t>(index);
-    int64_t token = mix32(static_cast<uint32_t>(number + 1)) % shape_.vocabulary;
+  Checked sample(int64_t number, std::span<int64_t> tokens) const override {
+    int64_t token = mix32(static_cast<uint32_t>(static_cast<uint64_t>(number) + 1)) % shape_.vocabulary;
     for (int64_t& out : tokens) {
       out = token;
       token = (5 * token + 7) % shape_.vocabulary;
@@ -23,12 +21,12 @@ class ReferenceTokens final : public TokenSource {
   std::string describe() const override { return "tokens of the reference decoder"; }
 
  private:
-  BatchShape shape_;
+  SampleShape shape_;
 };
 
 }  // namespace
 
-TokenSourcePtr reference_tokens(const BatchShape& shape) {
+TokenSourcePtr reference_tokens(const SampleShape& shape) {
   return std::make_unique<ReferenceTokens>(shape);
 }
 

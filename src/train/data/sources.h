@@ -8,12 +8,12 @@ namespace piper {
 using TokenSourcePtr = std::unique_ptr<TokenSource>;
 
 /// A word is followed by one of four, chosen by hash: the best loss is 7/4 ln 2 = 1.213.
-TokenSourcePtr synthetic_tokens(uint64_t seed, const BatchShape& shape);
+TokenSourcePtr synthetic_tokens(uint64_t seed, const SampleShape& shape);
 
 /// The first token is a hash of the sample's number; x is followed by 5 x + 7.
-TokenSourcePtr reference_tokens(const BatchShape& shape);
+TokenSourcePtr reference_tokens(const SampleShape& shape);
 
-Result<TokenSourcePtr> text_bytes(const DataConfig& config, const BatchShape& shape);
-Result<TokenSourcePtr> token_files(const DataConfig& config, const BatchShape& shape);
+Result<TokenSourcePtr> text_bytes(const DataConfig& config, const SampleShape& shape);
+Result<TokenSourcePtr> token_files(const DataConfig& config, const SampleShape& shape);
 
 }  // namespace piper

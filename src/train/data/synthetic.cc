@@ -11,14 +11,12 @@ constexpr int last_choice = 3;
 
 class SyntheticTokens final : public TokenSource {
  public:
-  SyntheticTokens(uint64_t seed, const BatchShape& shape)
+  SyntheticTokens(uint64_t seed, const SampleShape& shape)
       : words_(mix64(seed, 1)), choices_(mix64(seed, 2)), shape_(shape) {}
 
-  Checked sample(int64_t step, int64_t index, std::span<int64_t> tokens) const override {
+  Checked sample(int64_t number, std::span<int64_t> tokens) const override {
     const auto vocabulary = static_cast<uint64_t>(shape_.vocabulary);
-    const uint64_t number =
-        static_cast<uint64_t>(step) * static_cast<uint64_t>(shape_.batch) + static_cast<uint64_t>(index);
-    uint64_t draw = mix64(choices_, number);
+    uint64_t draw = mix64(choices_, static_cast<uint64_t>(number));
     uint64_t token = draw % vocabulary;
     for (int64_t& out : tokens) {
       out = static_cast<int64_t>(token);
@@ -33,12 +31,12 @@ class SyntheticTokens final : public TokenSource {
 
  private:
   uint64_t words_, choices_;
-  BatchShape shape_;
+  SampleShape shape_;
 };
 
 }  // namespace
 
-TokenSourcePtr synthetic_tokens(uint64_t seed, const BatchShape& shape) {
+TokenSourcePtr synthetic_tokens(uint64_t seed, const SampleShape& shape) {
   return std::make_unique<SyntheticTokens>(seed, shape);
 }
 

@@ -1,4 +1,5 @@
-// Where tokens come from. The samples of a step depend on the seed and the step alone, never on placement.
+// Where tokens come from. Samples have numbers over the whole run; what a number stands for depends on the seed alone,
+// never on batches or placement.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,7 @@ struct DataConfig {
 };
 
 /// What the model and the step ask of the data.
-struct BatchShape {
-  int64_t batch = 1;       // samples of a step, on all devices together
+struct SampleShape {
   int64_t sequence = 1;    // tokens of a sample
   int64_t vocabulary = 1;  // of the model: every token is below
 };
@@ -40,9 +40,9 @@ class TokenSource {
  public:
   virtual ~TokenSource() = default;
 
-  /// A sample and, one further, its targets: `sequence + 1` tokens. Steps count from 0; `index` runs over the whole
-  /// batch. Several threads may ask at once. E702: a token that the model does not know.
-  virtual Checked sample(int64_t step, int64_t index, std::span<int64_t> tokens) const = 0;
+  /// A sample and, one further, its targets: `sequence + 1` tokens. Numbers count from 0. Several threads may ask at
+  /// once. E702: a token that the model does not know.
+  virtual Checked sample(int64_t number, std::span<int64_t> tokens) const = 0;
 
   /// All tokens are below.
   virtual int64_t vocabulary() const = 0;
@@ -53,6 +53,6 @@ class TokenSource {
 
 /// E108: a file cannot be read, or none matches. E701: not enough for one sample. E702: tokens that the model does not
 /// know. E703: not a file of tokens.
-Result<std::unique_ptr<TokenSource>> open_tokens(const DataConfig& config, const BatchShape& shape);
+Result<std::unique_ptr<TokenSource>> open_tokens(const DataConfig& config, const SampleShape& shape);
 
 }  // namespace piper

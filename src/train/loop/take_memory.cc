@@ -3,10 +3,12 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/saturate.h"
 #include "comm/processes/process_world.h"
 #include "plan/issue_order_memory.h"
+#include "train/loop/checkpoint/snapshot.h"
 #include "train/loop/together.h"
 
 namespace piper {
@@ -21,11 +23,15 @@ std::vector<MemoryPool> memory_of(const Processor& processor, const std::string&
   return {{"the GPU of " + process, static_cast<int64_t>(allocator.getMemoryInfo(place.index()).first)}};
 }
 
+DeviceBlock devices_here(const Plan& plan, const World* world) {
+  const int devices = device_count(plan);
+  return world ? devices_of(world->rank(), world->ranks(), devices) : DeviceBlock{0, devices};
+}
+
 }  // namespace
 
 MemoryClaim memory_claim(const Plan& plan, const World* world, const Processor& processor) {
-  const int devices = device_count(plan);
-  const DeviceBlock here = world ? devices_of(world->rank(), world->ranks(), devices) : DeviceBlock{0, devices};
+  const DeviceBlock here = devices_here(plan, world);
   const std::string process = world ? name_of_process(*world) : "this process";
   MemoryClaim claim{process, 0, memory_of(processor, process)};
   for (const PlanTemplate& t : plan.templates) {
@@ -35,6 +41,20 @@ MemoryClaim memory_claim(const Plan& plan, const World* world, const Processor& 
     if (count > 0) claim.needed = saturating_add(claim.needed, saturating_multiply(count, issue_order_use(t).peak));
   }
   return claim;
+}
+
+std::vector<MemoryClaim> claims_with_checkpoints(const Plan& plan, const StepConfig& step, const World* world,
+                                                 const Processor& processor) {
+  const DeviceBlock here = devices_here(plan, world);
+  std::vector<int> devices(static_cast<size_t>(here.count));
+  std::iota(devices.begin(), devices.end(), here.first);
+  const int64_t copies = snapshot_bytes(plan, step, devices);
+  std::vector<MemoryClaim> out = {memory_claim(plan, world, processor)};
+  if (processor.place().is_cpu())
+    out[0].needed = saturating_add(out[0].needed, copies);
+  else
+    out.push_back({out[0].process, copies, host_memory(host_name())});
+  return out;
 }
 
 }  // namespace piper

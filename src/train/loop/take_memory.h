@@ -11,4 +11,8 @@ namespace piper {
 /// The peaks of its devices. `world`: the processes of the job; null: all devices are in this one.
 MemoryClaim memory_claim(const Plan& plan, const World* world, const Processor& processor);
 
+/// The same, and the copies from which checkpoints are written: memory of the host.
+std::vector<MemoryClaim> claims_with_checkpoints(const Plan& plan, const StepConfig& step, const World* world,
+                                                 const Processor& processor);
+
 }  // namespace piper

@@ -8,6 +8,7 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "comm/processes/launcher.h"
@@ -166,14 +167,16 @@ Result<int> take_gpu(World& world, const std::vector<std::string>& visible, cons
   return cannot_begin(problem);
 }
 
-Checked check_memory_together(World& world, const MemoryClaim& mine, const Timeouts& of_job) try {
+Checked check_memory_together(World& world, const std::vector<MemoryClaim>& mine, const Timeouts& of_job) try {
   const std::chrono::milliseconds limit = limit_at_start(of_job);
   std::vector<MemoryClaim> claims;
-  for (const auto& bytes : world.gather(pack_all(std::vector{mine}), limit))
+  for (const auto& bytes : world.gather(pack_all(mine), limit))
     for (MemoryClaim& claim : unpack_all<MemoryClaim>(bytes.value_or(""))) claims.push_back(std::move(claim));
   claims = unpack_all<MemoryClaim>(world.broadcast(pack_all(claims), limit));
-  if (static_cast<int>(claims.size()) != world.ranks())
-    return do_not_fit(fmt::format("\n  {} of {} processes say what memory they have", claims.size(), world.ranks()));
+  std::set<std::string> processes;
+  for (const MemoryClaim& claim : claims) processes.insert(claim.process);
+  if (static_cast<int>(processes.size()) != world.ranks())
+    return do_not_fit(fmt::format("\n  {} of {} processes say what memory they have", processes.size(), world.ranks()));
   return check_memory(claims);
 } catch (const CommunicationError& problem) {
   return cannot_begin(problem);

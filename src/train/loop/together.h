@@ -41,7 +41,7 @@ Checked check_processes(const World& world, int devices, const Processor& proces
 Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Timeouts& of_job);
 
 /// E405 at every rank if the processes of one of the hosts need more than it has.
-Checked check_memory_together(World& world, const MemoryClaim& mine, const Timeouts& of_job);
+Checked check_memory_together(World& world, const std::vector<MemoryClaim>& mine, const Timeouts& of_job);
 
 class Together {
  public:

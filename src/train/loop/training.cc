@@ -12,6 +12,8 @@
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 #include "sim/device_use.h"
+#include "train/compare_config.h"
+#include "train/loop/checkpoint/restore.h"
 #include "train/loop/emulated_network.h"
 #include "train/loop/measured.h"
 #include "train/loop/plant_fault.h"
@@ -24,8 +26,8 @@ namespace {
 constexpr std::string_view one_device = "devices(1)\nplace({}, devices=[0])\n";
 
 /// Tokens below the vocabulary, as the inputs of the model want them.
-BatchShape shape_of(const TrainableModel& model) {
-  return {model.step.batch, model.step.sequence, model.vocabulary};
+SampleShape shape_of(const TrainableModel& model) {
+  return {model.step.sequence, model.vocabulary};
 }
 
 TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const TrainingOptions& options) {
@@ -43,6 +45,7 @@ TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const
       return seconds[CommunicationId(static_cast<size_t>(number) % seconds.size())];
     };
   out.timed = options.timed;
+  out.saves = train.run.checkpoints.folder.has_value();
   return out;
 }
 
@@ -79,14 +82,15 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   PIPER_CHECK(check_run(*prepared.plan, model.step, run));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
   std::unique_ptr<Training> out(
-      new Training(std::move(model), std::move(prepared), train, std::move(tokens), options, std::move(run)));
+      new Training(config, std::move(model), std::move(prepared), train, std::move(tokens), options, std::move(run)));
   out->start_up_ = {static_cast<double>(planned - start) * 1e-9, static_cast<double>(now() - planned) * 1e-9};
   return out;
 }
 
-Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig train,
+Training::Training(SourceFilePtr config, TrainableModel model, PreparedTraining prepared, TrainConfig train,
                    std::unique_ptr<TokenSource> tokens, const TrainingOptions& options, TrainingRunOptions run)
-    : model_(std::move(model)),
+    : config_(std::move(config)),
+      model_(std::move(model)),
       train_(std::move(train)),
       cluster_(options.cluster.value_or(options.emulate.value_or(Cluster{}))),
       tokens_(std::move(tokens)),
@@ -96,12 +100,12 @@ Training::Training(TrainableModel model, PreparedTraining prepared, TrainConfig 
 
 Training::~Training() = default;
 
-void Training::fill(std::string_view input, int64_t step, int64_t first_sample, at::Tensor& into) const {
+void Training::fill(std::string_view input, int64_t first_sample, at::Tensor& into) const {
   const int64_t length = into.numel() / into.size(0);
   std::vector<int64_t> row(static_cast<size_t>(model_.step.sequence + 1));
   const int64_t shift = input == "targets" ? 1 : 0;
   for (int64_t s = 0; s < into.size(0); ++s) {
-    if (auto sampled = tokens_->sample(step, first_sample + s, row); !sampled)
+    if (auto sampled = tokens_->sample(first_sample + s, row); !sampled)
       throw std::runtime_error(render(sampled.error()));
     std::copy_n(row.data() + shift, length, into.mutable_data_ptr<int64_t>() + s * length);
   }
@@ -112,8 +116,9 @@ StepSettings Training::settings(int64_t step, int64_t updates) const {
   settings.optimizer = train_.optimizer;
   settings.optimizer.kind = model_.step.optimizer;
   settings.optimizer.learning_rate = learning_rate(train_, step);
-  settings.fill = [this, step](std::string_view input, int64_t first_sample, at::Tensor& into) {
-    fill(input, step, first_sample, into);
+  const int64_t before = samples_ + (step - run_.steps()) * model_.step.batch;
+  settings.fill = [this, before](std::string_view input, int64_t first_sample, at::Tensor& into) {
+    fill(input, before + first_sample, into);
   };
   return settings;
 }
@@ -121,6 +126,7 @@ StepSettings Training::settings(int64_t step, int64_t updates) const {
 StepMetrics Training::step() {
   const StepSettings settings = this->settings(run_.steps(), run_.updates());
   const StepOutcome outcome = run_.step(settings);
+  samples_ += model_.step.batch;
   StepMetrics metrics;
   metrics.step = settings.step;
   metrics.loss = outcome.loss;
@@ -129,7 +135,39 @@ StepMetrics Training::step() {
   metrics.seconds = outcome.seconds;
   metrics.tokens = tokens_per_step();
   metrics.skipped = outcome.skipped;
+  last_ = metrics;
   return metrics;
+}
+
+RunState Training::state() const {
+  RunState out;
+  out.step = run_.steps();
+  out.samples = samples_;
+  out.updates = run_.updates();
+  out.seed = train_.run.seed;
+  out.learning_rate = last_.learning_rate;
+  out.loss = last_.loss;
+  out.plan = hash(run_.plan());
+  out.configuration = config_->text;
+  return out;
+}
+
+Result<std::vector<std::string>> Training::resume(const FolderReader& folder) {
+  const RunState& saved = folder.state();
+  const std::string name = fmt::format("{}, configuration", folder.folder());
+  PIPER_TRY(std::vector<std::string> changed, compare_config(config_, make_source(name, saved.configuration)));
+  if (saved.seed != train_.run.seed)
+    return error(ErrorCode::E905, {},
+                 fmt::format("the seed is {}, and was {} when the checkpoint was made", train_.run.seed, saved.seed))
+        .help("the order of the samples follows from it: go on with the seed that the run began with");
+  const ModelState state = model_state(run_.plan(), model_.step, run_.computations(), saved_names());
+  PIPER_CHECK(check_fits(folder, state, {}));
+  PIPER_CHECK(restore(folder, state, job(), run_.computations()));
+  run_.set_progress(saved.step, saved.updates);
+  samples_ = saved.samples;
+  last_.loss = saved.loss;
+  last_.learning_rate = saved.learning_rate;
+  return changed;
 }
 
 std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flights, int64_t step) {

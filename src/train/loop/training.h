@@ -4,8 +4,10 @@
 #include <memory>
 #include <optional>
 
+#include "checkpoint/reader.h"
 #include "train/config.h"
 #include "train/data/token_source.h"
+#include "train/loop/checkpoint/model_state.h"
 #include "train/loop/training_run.h"
 #include "train/metrics.h"
 #include "train/planted_fault.h"
@@ -59,19 +61,31 @@ class Training {
 
   /// The next step. Throws RunError.
   StepMetrics step();
+
+  /// Where it stands, and the names under which parameters are saved.
+  RunState state() const;
+  std::vector<SavedName> saved_names() const { return own_names(model_); }
+  /// Before the first step: goes on where the checkpoint stands. What is set differently since then, a line each.
+  /// E904, E905: it is of another model or run; E902: it is damaged, and the weights are neither those before nor its
+  /// own.
+  Result<std::vector<std::string>> resume(const FolderReader& folder);
   /// What a step is given after so many updates, for whoever takes it with `job`. The training outlives it.
   StepSettings settings(int64_t step, int64_t updates) const;
 
  private:
-  Training(TrainableModel model, PreparedTraining prepared, TrainConfig train, std::unique_ptr<TokenSource> tokens,
-           const TrainingOptions& options, TrainingRunOptions run);
-  void fill(std::string_view input, int64_t step, int64_t first_sample, at::Tensor& into) const;
+  Training(SourceFilePtr config, TrainableModel model, PreparedTraining prepared, TrainConfig train,
+           std::unique_ptr<TokenSource> tokens, const TrainingOptions& options, TrainingRunOptions run);
+  /// Samples by their numbers in the whole run.
+  void fill(std::string_view input, int64_t first_sample, at::Tensor& into) const;
 
+  const SourceFilePtr config_;
   TrainableModel model_;
   TrainConfig train_;
   Cluster cluster_;
   std::unique_ptr<TokenSource> tokens_;
   TrainingRun run_;
+  int64_t samples_ = 0;  // consumed
+  StepMetrics last_;
   StartUp start_up_;
 };
 

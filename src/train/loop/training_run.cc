@@ -32,10 +32,11 @@ Identity identity_of(const World& world, const Processor& processor, const std::
 
 Checked check_run(const Plan& plan, const StepConfig& step, const TrainingRunOptions& options) {
   PIPER_CHECK(check_types(element_types(step, step.weights)));
-  if (!options.world) return check_memory({memory_claim(plan, nullptr, *options.processor)});
-  PIPER_CHECK(check_processes(*options.world, device_count(plan), *options.processor));
-  return check_memory_together(*options.world, memory_claim(plan, options.world, *options.processor),
-                               options.job.timeout);
+  if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(plan), *options.processor));
+  const std::vector<MemoryClaim> claims = options.saves
+                                              ? claims_with_checkpoints(plan, step, options.world, *options.processor)
+                                              : std::vector{memory_claim(plan, options.world, *options.processor)};
+  return options.world ? check_memory_together(*options.world, claims, options.job.timeout) : check_memory(claims);
 }
 
 TrainingRun::TrainingRun(PreparedTraining prepared, const StepConfig& step,

@@ -32,6 +32,8 @@ struct TrainingRunOptions {
   std::function<double(int64_t)> seconds;
   /// Computations run one at a time and are timed.
   bool timed = false;
+  /// Checkpoints will be written: there must be memory for copies of what the devices hold.
+  bool saves = false;
 };
 
 /// What the processes of every run must have in common. `gpus_joined_by`: with its version.
@@ -51,6 +53,8 @@ class TrainingRun {
 
   const PreparedTraining& prepared() const { return prepared_; }
   const Plan& plan() const { return *prepared_.plan; }
+  /// None: this process is alone.
+  World* world() const { return options_.world; }
   Processor& processor() const { return *options_.processor; }
   CapturedComputations& computations() { return computations_; }
   TimedComputations* timed() { return timed_.get(); }

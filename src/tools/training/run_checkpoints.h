@@ -1,0 +1,50 @@
+// The checkpoints of a run, as `piper train` was told to make them: when, from which it goes on, and what is said.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "train/checkpoint_config.h"
+#include "train/loop/checkpoint/checkpoints.h"
+#include "train/loop/training.h"
+
+namespace piper {
+
+/// All processes call its members in the same order; rank 0 speaks.
+class RunCheckpoints {
+ public:
+  /// After `TrainingRun::begin`. Without a folder nothing is saved.
+  RunCheckpoints(const CheckpointConfig& config, Training& training, bool color);
+
+  /// `which`: `newest`, or the folder of a checkpoint. Damaged ones are left out where the newest is wanted; if there
+  /// is none at all, the run begins. E901, E902, E904, E905.
+  Checked resume(const std::string& which);
+
+  /// By the clock, which differs among processes.
+  bool due_by_time() const;
+  /// After a step, and what all processes agree on: by the clock it is time.
+  void after_step(bool due);
+  /// Saves the last step, if it was not, and waits for it. E903: it could not be saved.
+  Checked finish();
+  /// Waits for what is being written, after the run has failed.
+  void wait();
+
+ private:
+  void save();
+  void report();
+  Result<std::vector<std::string>> candidates(const std::string& which) const;
+  /// 0: it goes on from there; otherwise at every process the same: 1: damaged; 2: it does not fit.
+  int try_resume(const std::string& folder, std::optional<Diagnostic>& problem);
+
+  const CheckpointConfig config_;
+  Training& training_;
+  const bool speaks_, color_;
+  std::optional<Checkpoints> checkpoints_;
+  int64_t saved_step_ = -1;
+  double last_time_ = 0;
+  int64_t saves_ = 0;
+  double blocked_ = 0;
+  Checked last_ = Ok{};
+};
+
+}  // namespace piper

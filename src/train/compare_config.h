@@ -1,0 +1,15 @@
+// Whether a run may go on with another configuration than the one it was saved with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace piper {
+
+/// One line for every key that has another value and may have one: `[optimizer] learning_rate: 0.001, was 0.003`.
+/// E905, with both values: another model, other element types, another optimiser or another seed.
+Result<std::vector<std::string>> compare_config(const SourceFilePtr& now, const SourceFilePtr& saved);
+
+}  // namespace piper

@@ -1,0 +1,33 @@
+// A small model that is trained under one plan, saved, and goes on under another.
+#pragma once
+
+#include "train_loop/trained.h"
+
+namespace piper {
+
+/// What it was after the last step.
+struct Ended {
+  std::vector<double> losses;  // of the steps since it began or went on
+  Tensors state;               // weights, moments and master copies
+};
+
+/// One part of a run: a plan, and how many steps.
+struct RunPart {
+  const CapturedModel* captured = nullptr;
+  std::shared_ptr<const Plan> plan;
+  int64_t steps = 1;
+};
+
+/// Steps from `first` on. `from`: a checkpoint to go on from; empty: the first values. `to`: the folder in which the end
+/// is saved; empty: nowhere.
+Ended train_part(const TrainableModel& model, const RunPart& part, const TrainSettings& settings, int64_t first,
+                 const std::string& from, const std::string& to);
+
+/// The parts one after the other, each from the checkpoint of the one before; what the last one ended with.
+Ended train_in_parts(const TrainableModel& model, const std::vector<RunPart>& parts, const TrainSettings& settings,
+                     const std::string& folder);
+
+/// The largest relative difference of states and losses, and where.
+Difference compare(const Ended& run, const Ended& reference);
+
+}  // namespace piper
