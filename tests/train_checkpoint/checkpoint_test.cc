@@ -166,16 +166,17 @@ TEST_P(TpChanges, EqualOneDevice) {
   const Difference worst = compare(run, expected);
   EXPECT_LE(worst.error, 1e-11) << worst.where;
 }
-INSTANTIATE_TEST_SUITE_P(
-    Meshes, TpChanges,
-    testing::Values(TpChange{"grouped", "mesh(tp=2)\n" + whole + everything,
-                             "mesh(pp=2, tp=2)\nplace({}, along=pp, stages=2)\n" + tensor_parallel +
-                                 "use 1f1b(stages=stage, microbatches=mb)\n"},
-                    TpChange{"reference", "mesh(tp=4)\n" + whole + tensor_parallel, "mesh(tp=2)\n" + whole + sequence},
-                    TpChange{"normed_keys", "mesh(pp=2)\nplace({}, along=pp, stages=2)\n"
-                                       "use gpipe(stages=stage, microbatches=mb)\n",
-                             "mesh(tp=2)\n" + whole + vocabulary}),
-    [](const auto& info) { return fmt::format("{}_{}", info.param.model, info.index); });
+INSTANTIATE_TEST_SUITE_P(Meshes, TpChanges,
+                         testing::Values(TpChange{"grouped", "mesh(tp=2)\n" + whole + everything,
+                                                  "mesh(pp=2, tp=2)\nplace({}, along=pp, stages=2)\n" +
+                                                      tensor_parallel + "use 1f1b(stages=stage, microbatches=mb)\n"},
+                                         TpChange{"reference", "mesh(tp=4)\n" + whole + tensor_parallel,
+                                                  "mesh(tp=2)\n" + whole + sequence},
+                                         TpChange{"normed_keys",
+                                                  "mesh(pp=2)\nplace({}, along=pp, stages=2)\n"
+                                                  "use gpipe(stages=stage, microbatches=mb)\n",
+                                                  "mesh(tp=2)\n" + whole + vocabulary}),
+                         [](const auto& info) { return fmt::format("{}_{}", info.param.model, info.index); });
 
 }  // namespace
 }  // namespace piper

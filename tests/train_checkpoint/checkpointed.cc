@@ -30,17 +30,13 @@ Ended train_part(const TrainableModel& model, const RunPart& part, const TrainSe
   run.job().set_parameters(model.initialize);
   run.begin();
   const std::vector<SavedName> names = own_names(model);
-  if (!from.empty()) {
-    const auto reader = must(FolderReader::open(from));
-    const ModelState state = model_state(run.plan(), model.step, run.computations(), names);
-    must(check_fits(*reader, state, {}));
-    must(restore(*reader, state, run.job(), run.computations()));
-  }
+  const SavedModel saved = must(saved_model(run, {.names = names, .shard_size = 2000}));  // several files
+  if (!from.empty()) must(restore(*must(FolderReader::open(from)), saved, run));
   Ended out;
   for (int64_t step = first; step < first + part.steps; ++step)
     out.losses.push_back(run.step(step_settings(model, settings, step)).loss);
   if (!to.empty()) {
-    Checkpoints checkpoints(run, names, {.folder = to, .shard_size = 2000});  // several files
+    Checkpoints checkpoints(run, saved, {.folder = to});
     checkpoints.save(state_after(first + part.steps));
     checkpoints.wait();
     for (const SaveReport& report : checkpoints.take_reports()) must(report.result);

@@ -18,8 +18,8 @@ struct RunPart {
   int64_t steps = 1;
 };
 
-/// Steps from `first` on. `from`: a checkpoint to go on from; empty: the first values. `to`: the folder in which the end
-/// is saved; empty: nowhere.
+/// Steps from `first` on. `from`: a checkpoint to go on from; empty: the first values. `to`: the folder in which the
+/// end is saved; empty: nowhere.
 Ended train_part(const TrainableModel& model, const RunPart& part, const TrainSettings& settings, int64_t first,
                  const std::string& from, const std::string& to);
 

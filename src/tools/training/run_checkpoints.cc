@@ -2,24 +2,25 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <ranges>
 
+#include "base/invariant.h"
 #include "base/time_text.h"
 #include "checkpoint/folder_names.h"
-#include "checkpoint/folders.h"
 #include "tools/commands.h"
 #include "tools/training/load_training.h"
+#include "train/loop/checkpoint/restore.h"
 
 namespace piper {
 namespace {
 
-bool is_damage(ErrorCode code) {
-  return code == ErrorCode::E901 || code == ErrorCode::E902;
+SavedModel saved_form(const CheckpointConfig& config, Training& training) {
+  SaveForm form = training.save_form();
+  form.shard_size = config.shard_size.value_or(form.shard_size);
+  auto saved = saved_model(training.run(), form);
+  invariant(bool(saved), "names of parameters differ");
+  return *std::move(saved);
 }
-
-constexpr std::chrono::minutes limit{10};  // for a list of folders
 
 }  // namespace
 
@@ -28,70 +29,33 @@ RunCheckpoints::RunCheckpoints(const CheckpointConfig& config, Training& trainin
       training_(training),
       speaks_(!training.run().world() || training.run().world()->rank() == 0),
       color_(color),
+      saved_(saved_form(config, training)),
       last_time_(seconds_now()) {
   if (!config.folder) return;
-  CheckpointOptions options;
-  options.folder = config.folder->path;
-  options.keep = config.keep;
-  options.keep_every = config.keep_every;
-  options.shard_size = config.shard_size.value_or(options.shard_size);
-  checkpoints_.emplace(training.run(), training.saved_names(), std::move(options));
+  checkpoints_.emplace(training.run(), saved_, CheckpointOptions{config.folder->path, config.keep, config.keep_every});
 }
 
-/// Newest first, as rank 0 sees them.
-Result<std::vector<std::string>> RunCheckpoints::candidates(const std::string& which) const {
-  if (which != "newest") return std::vector{which};
-  if (!config_.folder)
+Checked RunCheckpoints::resume(const std::string& from) {
+  if (from == "newest" && !config_.folder)
     return error(ErrorCode::E105, {}, "--resume does not say from where")
         .help("name the folder that has the checkpoints: --checkpoints DIR, or checkpoints in [run]")
         .help("or one of them: --resume=DIR/step-00001000");
-  std::string lines;
-  if (auto found = list_checkpoints(config_.folder->path); found)
-    for (const CheckpointFolder& folder : *found | std::views::reverse) lines += folder.path + "\n";
-  if (World* world = training_.run().world()) lines = world->broadcast(lines, limit);
-  std::vector<std::string> out;
-  for (size_t begin = 0; begin < lines.size();) {
-    const size_t end = lines.find('\n', begin);
-    out.push_back(lines.substr(begin, end - begin));
-    begin = end + 1;
+  const std::string folder = from == "newest" ? config_.folder->path : from;
+  std::vector<std::string> changed;
+  PIPER_TRY(const auto resumed, piper::resume(training_.run(), folder, [&](const FolderReader& reader) -> Checked {
+              PIPER_TRY(changed, training_.resume(reader, saved_));
+              return Ok{};
+            }));
+  if (resumed) saved_step_ = training_.run().steps();
+  if (!speaks_) return Ok{};
+  if (!resumed) {
+    put(fmt::format("no checkpoint in {}: the run begins\n", folder));
+    return Ok{};
   }
-  return out;
-}
-
-int RunCheckpoints::try_resume(const std::string& folder, std::optional<Diagnostic>& problem) {
-  const auto attempt = [&]() -> Result<std::vector<std::string>> {
-    PIPER_TRY(const std::unique_ptr<FolderReader> reader, FolderReader::open(folder));
-    return training_.resume(*reader);
-  };
-  const auto changed = attempt();
-  if (!changed) problem = changed.error();
-  const int worst = training_.run().greatest(changed ? 0 : is_damage(changed.error().code) ? 1 : 2);
-  if (worst > 0 || !speaks_) return worst;
-  put(fmt::format("goes on from {}, after step {}\n", folder, training_.run().steps()));
-  for (const std::string& line : *changed) put(fmt::format("  {}\n", line));
+  for (const Diagnostic& damaged : resumed->left_out) report_text(damaged, color_);
+  put(fmt::format("goes on from {}, after step {}\n", resumed->folder, training_.run().steps()));
+  for (const std::string& line : changed) put(fmt::format("  {}\n", line));
   std::fflush(stdout);
-  return 0;
-}
-
-Checked RunCheckpoints::resume(const std::string& which) {
-  PIPER_TRY(const std::vector<std::string> folders, candidates(which));
-  std::optional<Diagnostic> problem;
-  for (const std::string& folder : folders) {
-    problem.reset();
-    const int worst = try_resume(folder, problem);
-    if (worst == 0) {
-      saved_step_ = training_.run().steps();
-      return Ok{};
-    }
-    if (!problem) problem = error(ErrorCode::E902, {}, fmt::format("{}: another process cannot read it", folder));
-    if (worst > 1 || which != "newest") return *problem;
-    report_text(*std::move(problem), color_);
-    if (speaks_) put(fmt::format("left out: {}\n", folder));
-  }
-  if (problem)
-    return error(ErrorCode::E902, {}, fmt::format("no checkpoint in {} is sound", config_.folder->path))
-        .help("without --resume a new run begins");
-  if (speaks_) put(fmt::format("no checkpoint in {}: the run begins\n", config_.folder->path));
   return Ok{};
 }
 

@@ -32,13 +32,11 @@ class RunCheckpoints {
  private:
   void save();
   void report();
-  Result<std::vector<std::string>> candidates(const std::string& which) const;
-  /// 0: it goes on from there; otherwise at every process the same: 1: damaged; 2: it does not fit.
-  int try_resume(const std::string& folder, std::optional<Diagnostic>& problem);
 
   const CheckpointConfig config_;
   Training& training_;
   const bool speaks_, color_;
+  const SavedModel saved_;
   std::optional<Checkpoints> checkpoints_;
   int64_t saved_step_ = -1;
   double last_time_ = 0;

@@ -152,21 +152,19 @@ RunState Training::state() const {
   return out;
 }
 
-Result<std::vector<std::string>> Training::resume(const FolderReader& folder) {
-  const RunState& saved = folder.state();
+Result<std::vector<std::string>> Training::resume(const FolderReader& folder, const SavedModel& saved) {
+  const RunState& state = folder.state();
   const std::string name = fmt::format("{}, configuration", folder.folder());
-  PIPER_TRY(std::vector<std::string> changed, compare_config(config_, make_source(name, saved.configuration)));
-  if (saved.seed != train_.run.seed)
+  PIPER_TRY(std::vector<std::string> changed, compare_config(config_, make_source(name, state.configuration)));
+  if (state.seed != train_.run.seed)
     return error(ErrorCode::E905, {},
-                 fmt::format("the seed is {}, and was {} when the checkpoint was made", train_.run.seed, saved.seed))
+                 fmt::format("the seed is {}, and was {} when the checkpoint was made", train_.run.seed, state.seed))
         .help("the order of the samples follows from it: go on with the seed that the run began with");
-  const ModelState state = model_state(run_.plan(), model_.step, run_.computations(), saved_names());
-  PIPER_CHECK(check_fits(folder, state, {}));
-  PIPER_CHECK(restore(folder, state, job(), run_.computations()));
-  run_.set_progress(saved.step, saved.updates);
-  samples_ = saved.samples;
-  last_.loss = saved.loss;
-  last_.learning_rate = saved.learning_rate;
+  PIPER_CHECK(restore(folder, saved, run_));
+  run_.set_progress(state.step, state.updates);
+  samples_ = state.samples;
+  last_.loss = state.loss;
+  last_.learning_rate = state.learning_rate;
   return changed;
 }
 

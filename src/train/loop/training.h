@@ -7,7 +7,7 @@
 #include "checkpoint/reader.h"
 #include "train/config.h"
 #include "train/data/token_source.h"
-#include "train/loop/checkpoint/model_state.h"
+#include "train/loop/checkpoint/saved_model.h"
 #include "train/loop/training_run.h"
 #include "train/metrics.h"
 #include "train/planted_fault.h"
@@ -62,13 +62,13 @@ class Training {
   /// The next step. Throws RunError.
   StepMetrics step();
 
-  /// Where it stands, and the names under which parameters are saved.
+  /// Where it stands, and how it is saved.
   RunState state() const;
-  std::vector<SavedName> saved_names() const { return own_names(model_); }
+  SaveForm save_form() const { return {.names = own_names(model_)}; }
   /// Before the first step: goes on where the checkpoint stands. What is set differently since then, a line each.
   /// E904, E905: it is of another model or run; E902: it is damaged, and the weights are neither those before nor its
   /// own.
-  Result<std::vector<std::string>> resume(const FolderReader& folder);
+  Result<std::vector<std::string>> resume(const FolderReader& folder, const SavedModel& saved);
   /// What a step is given after so many updates, for whoever takes it with `job`. The training outlives it.
   StepSettings settings(int64_t step, int64_t updates) const;
 

@@ -1,22 +1,15 @@
 #include "train/loop/checkpoint/checkpoints.h"
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "checkpoint/folders.h"
 #include "runtime/packed.h"
-#include "train/loop/checkpoint/stored_dtype.h"
 
 namespace piper {
 namespace {
-
-std::vector<StoredTensor> stored_tensors(const std::vector<StateTensor>& tensors) {
-  std::vector<StoredTensor> out;
-  for (const StateTensor& tensor : tensors) out.push_back(tensor.stored);
-  return out;
-}
 
 /// What a process tells rank 0 when it has written.
 std::string pack(const std::vector<SummedRange>& ranges) {
@@ -41,49 +34,19 @@ double seconds_since(Nanoseconds start) {
 
 }  // namespace
 
-Checkpoints::Checkpoints(TrainingRun& run, const std::vector<SavedName>& names, CheckpointOptions options)
+Checkpoints::Checkpoints(TrainingRun& run, SavedModel saved, CheckpointOptions options)
     : run_(run),
       options_(std::move(options)),
-      state_(model_state(run.plan(), run.job().step_config(), run.computations(), names)),
-      buffers_(find_buffers(names)),
-      snapshot_(run.plan(), run.job().step_config(), state_, run.job().devices()) {
-  std::vector<StoredTensor> model = stored_tensors(state_.weights);
-  for (const SavedBuffer& buffer : buffers_) model.push_back(buffer.stored);
-  auto layout = make_layout(std::move(model), stored_tensors(state_.optimizer), options_.shard_size);
-  invariant(bool(layout), "names of parameters differ");
-  for (const auto& [name, text] : options_.texts) add_text(*layout, name, text);
-  layout_ = std::make_shared<const FolderLayout>(*std::move(layout));
-  if (World* world = run.world()) {
-    const std::shared_ptr<Communicator> ranks = std::move(world->make(world->ranks(), until_the_job_fails).at(0));
-    run.job().when_it_fails([ranks](const std::string& reason) { ranks->abort(reason); });
-    writers_ = Writers(*world, ranks);
-  }
+      saved_(std::move(saved)),
+      snapshot_(run.plan(), run.job().step_config(), saved_.state, run.job().devices()) {
+  World* const world = run.world();
+  if (!world) return;
+  const std::shared_ptr<Communicator> ranks = std::move(world->make(world->ranks(), until_the_job_fails).at(0));
+  run.job().when_it_fails([ranks](const std::string& reason) { ranks->abort(reason); });
+  writers_ = Writers(*world, ranks);
 }
 
 Checkpoints::~Checkpoints() = default;  // a thread is waited for
-
-/// A buffer that passes write is the one of the device that has seen the earliest samples, as everywhere.
-std::vector<Checkpoints::SavedBuffer> Checkpoints::find_buffers(const std::vector<SavedName>& names) {
-  std::vector<SavedBuffer> out;
-  for (const auto& [name, stored_name] : names) {
-    if (place_of(run_.plan(), name)) continue;
-    const auto [tensor, first_sample] = run_.computations().find_state(name);
-    const int64_t batch = run_.job().step_config().batch;
-    const int earliness = tensor.defined() ? static_cast<int>(batch - first_sample) : 0;
-    const int most = run_.greatest(earliness);
-    if (most == 0) continue;  // no step writes it
-    const int rank = run_.world() ? run_.world()->rank() : 0;
-    const int writer = -run_.greatest(tensor.defined() && earliness == most ? -rank : -1'000'000'000);
-    const at::Tensor whole = run_.computations().like(name);
-    SavedBuffer buffer;
-    buffer.name = name;
-    buffer.stored = {stored_name, stored(*dtype_of(whole.scalar_type())), whole.sizes().vec()};
-    buffer.mine = writer == rank;
-    if (buffer.mine) buffer.copy = at::empty_like(whole, whole.options().device(c10::kCPU));
-    out.push_back(std::move(buffer));
-  }
-  return out;
-}
 
 int64_t Checkpoints::host_bytes() const {
   return snapshot_.bytes() + 2 * block_bytes;
@@ -93,8 +56,11 @@ void Checkpoints::save(RunState state) {
   wait();
   const Nanoseconds start = now();
   snapshot_.take();
-  for (SavedBuffer& buffer : buffers_)
-    if (buffer.mine) buffer.copy.copy_(run_.computations().find_state(buffer.name).tensor);
+  buffers_.clear();
+  for (const SavedBuffer& buffer : saved_.buffers)
+    buffers_.push_back(buffer.writer == writers_.rank()
+                           ? run_.computations().find_state(buffer.name).tensor.cpu().clone()
+                           : at::Tensor());
   current_ = {};
   current_.step = state.step;
   current_.blocked = seconds_since(start);
@@ -119,12 +85,15 @@ std::vector<SaveReport> Checkpoints::take_reports() {
 }
 
 Result<std::vector<SummedRange>> Checkpoints::write_files(FolderWriter& files) {
-  PIPER_CHECK(write_state(run_.plan(), run_.computations(), state_, snapshot_, writers_, files));
-  for (const SavedBuffer& buffer : buffers_) {
-    if (!buffer.mine) continue;
-    const TensorPlace& place = *files.layout().find(buffer.stored.name);
-    PIPER_CHECK(files.write(place.file, place.entry.begin, {bytes_of(buffer.copy), buffer.copy.nbytes()}));
-  }
+  PIPER_CHECK(write_state(run_.plan(), run_.computations(), saved_.state, snapshot_, writers_, files));
+  const auto write = [&](const StoredTensor& stored, const at::Tensor& value) -> Checked {
+    const TensorPlace& place = *files.layout().find(stored.name);
+    return files.write(place.file, place.entry.begin, {bytes_of(value), value.nbytes()});
+  };
+  for (size_t b = 0; b < buffers_.size(); ++b)
+    if (buffers_[b].defined()) PIPER_CHECK(write(saved_.buffers[b].stored, buffers_[b]));
+  for (const SavedConstant& constant : saved_.constants)
+    if (writers_.first()) PIPER_CHECK(write(constant.stored, constant.value));
   PIPER_CHECK(files.sync());
   return files.ranges();
 }
@@ -139,10 +108,10 @@ Checked Checkpoints::write_together(const RunState& state, SaveReport& report) {
     else
       problem = opened.error().message;
   };
-  if (writers_.first()) take(FolderWriter::prepare(options_.folder, state.step, layout_));
+  if (writers_.first()) take(FolderWriter::prepare(options_.folder, state.step, saved_.layout));
   problem = writers_.from_first(problem);
   if (!problem.empty()) return cannot_save(problem);
-  if (!writers_.first()) take(FolderWriter::open(options_.folder, state.step, layout_));
+  if (!writers_.first()) take(FolderWriter::open(options_.folder, state.step, saved_.layout));
   problem = writers_.any_problem(problem);
   if (problem.empty()) {
     const auto ranges = write_files(*files);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/writer.h"
+#include "train/loop/checkpoint/saved_model.h"
 #include "train/loop/checkpoint/snapshot.h"
 #include "train/loop/checkpoint/write_state.h"
 #include "train/loop/training_run.h"
@@ -18,8 +19,7 @@ struct CheckpointOptions {
   std::string folder;      // that has the folders of all steps
   int64_t keep = 0;        // the newest so many stay; 0: all
   int64_t keep_every = 0;  // steps that are multiples stay for good; 0: none
-  int64_t shard_size = default_shard_size;
-  std::vector<std::pair<std::string, std::string>> texts = {};  // further files, by name
+  friend bool operator==(const CheckpointOptions&, const CheckpointOptions&) = default;
 };
 
 /// How a save went.
@@ -33,9 +33,9 @@ struct SaveReport {
 
 class Checkpoints {
  public:
-  /// All processes make it after `TrainingRun::begin`, and call its members in the same order. Takes the memory of the
-  /// copies. `names`: parameters and buffers to be saved, in the order of the files. The run outlives it.
-  Checkpoints(TrainingRun& run, const std::vector<SavedName>& names, CheckpointOptions options);
+  /// All processes make it, and call its members in the same order. Takes the memory of the copies. The run outlives
+  /// it.
+  Checkpoints(TrainingRun& run, SavedModel saved, CheckpointOptions options);
   /// Waits for what is being written.
   ~Checkpoints();
 
@@ -46,28 +46,19 @@ class Checkpoints {
   /// Of saves that have ended since the last call.
   std::vector<SaveReport> take_reports();
 
-  const ModelState& state() const { return state_; }
-  const FolderLayout& layout() const { return *layout_; }
+  const CheckpointOptions& options() const { return options_; }
   int64_t host_bytes() const;
 
  private:
-  struct SavedBuffer {
-    StoredTensor stored;
-    std::string name;
-    bool mine = false;  // this process writes it
-    at::Tensor copy;
-  };
-  std::vector<SavedBuffer> find_buffers(const std::vector<SavedName>& names);
   /// What this process has; the sums of it.
   Result<std::vector<SummedRange>> write_files(FolderWriter& files);
   Checked write_together(const RunState& state, SaveReport& report);
 
   TrainingRun& run_;
   const CheckpointOptions options_;
-  ModelState state_;
-  std::vector<SavedBuffer> buffers_;
-  std::shared_ptr<const FolderLayout> layout_;
+  const SavedModel saved_;
   Snapshot snapshot_;
+  std::vector<at::Tensor> buffers_;  // copies of those that this process writes
   Writers writers_;
   std::jthread writing_;
   SaveReport current_;

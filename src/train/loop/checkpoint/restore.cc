@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <set>
+#include <filesystem>
+#include <ranges>
+#include <sstream>
 
+#include "checkpoint/folder_names.h"
+#include "checkpoint/folders.h"
 #include "runtime/element_runs.h"
 
 namespace piper {
@@ -34,25 +38,21 @@ Checked restore(const FolderReader& folder, const StateTensor& tensor, const Pla
   return Ok{};
 }
 
-}  // namespace
-
-Checked check_fits(const FolderReader& folder, const ModelState& state, const std::vector<StoredTensor>& buffers) {
+/// The checkpoint has every tensor of the model, with its type and shape, and no others.
+Checked check_fits(const FolderReader& folder, const FolderLayout& wanted) {
   std::vector<std::string> problems;
-  std::set<std::string> wanted;
-  const auto check = [&](const StoredTensor& tensor) {
-    wanted.insert(tensor.name);
-    const TensorPlace* found = folder.layout().find(tensor.name);
-    if (!found)
-      problems.push_back(fmt::format("{} is missing", tensor.name));
-    else if (found->entry.tensor != tensor)
-      problems.push_back(
-          fmt::format("{} is {}, the model has {}", tensor.name, print_type(found->entry.tensor), print_type(tensor)));
-  };
-  for (const StateTensor& tensor : state.weights) check(tensor.stored);
-  for (const StateTensor& tensor : state.optimizer) check(tensor.stored);
-  for (const StoredTensor& tensor : buffers) check(tensor);
+  for (const StoredFile& file : wanted.files)  // in their order
+    for (const TensorEntry& entry : file.tensors) {
+      const StoredTensor& tensor = entry.tensor;
+      const TensorPlace* found = folder.layout().find(tensor.name);
+      if (!found)
+        problems.push_back(fmt::format("{} is missing", tensor.name));
+      else if (found->entry.tensor != tensor)
+        problems.push_back(fmt::format("{} is {}, the model has {}", tensor.name, print_type(found->entry.tensor),
+                                       print_type(tensor)));
+    }
   for (const auto& [name, place] : folder.layout().places)
-    if (!wanted.contains(name)) problems.push_back(fmt::format("{} is not in the model", name));
+    if (!wanted.find(name)) problems.push_back(fmt::format("{} is not in the model", name));
   if (problems.empty()) return Ok{};
   constexpr size_t shown = 10;
   const size_t more = problems.size() > shown ? problems.size() - shown : 0;
@@ -60,19 +60,66 @@ Checked check_fits(const FolderReader& folder, const ModelState& state, const st
   return error(ErrorCode::E904, {},
                fmt::format("{} does not fit the model:\n  {}{}", folder.folder(), fmt::join(problems, "\n  "),
                            more ? fmt::format("\n  and {} more", more) : ""))
-      .help("resume with the [model], weights and optimizer that the checkpoint was made with: `piper checkpoint show`")
-      .help("to begin a new run with its weights, use --init instead of --resume");
+      .help("resume with the model, element types and optimizer that the checkpoint was made with");
 }
 
-Checked restore(const FolderReader& folder, const ModelState& state, Job& job, const Computations& computations) {
-  for (const std::vector<StateTensor>* tensors : {&state.weights, &state.optimizer})
+/// Every device has its own copy of a buffer that passes write.
+Checked restore_buffers(const FolderReader& folder, const SavedModel& saved, TrainingRun& run) {
+  Checked out = Ok{};
+  run.computations().set_states([&](const std::string& name, at::Tensor& whole) {
+    for (const SavedBuffer& buffer : saved.buffers)
+      if (buffer.name == name && out) out = folder.read(buffer.stored.name, 0, {bytes_of(whole), whole.nbytes()});
+  });
+  return out;
+}
+
+/// Paths of all checkpoints in a folder, as rank 0 sees them.
+std::vector<std::string> newest_first(TrainingRun& run, const std::string& folder) {
+  std::string lines;
+  if (const auto found = list_checkpoints(folder); found)
+    for (const CheckpointFolder& checkpoint : *found | std::views::reverse) lines += checkpoint.path + "\n";
+  if (World* world = run.world()) lines = world->broadcast(lines, std::chrono::minutes(10));
+  std::vector<std::string> out;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) out.push_back(line);
+  return out;
+}
+
+}  // namespace
+
+Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run) {
+  PIPER_CHECK(check_fits(folder, *saved.layout));
+  Job& job = run.job();
+  for (const std::vector<StateTensor>* tensors : {&saved.state.weights, &saved.state.optimizer})
     for (const StateTensor& tensor : *tensors) {
-      const ParameterForm form = computations.parameter(tensor.parameter);
+      const ParameterForm form = run.computations().parameter(tensor.parameter);
       for (DeviceRun* device : job.devices())
         PIPER_CHECK(restore(folder, tensor, job.plan(), job.step_config(), form, *device));
     }
   for (DeviceRun* device : job.devices()) device->processor().finish();
-  return Ok{};
+  return restore_buffers(folder, saved, run);
+}
+
+Result<std::optional<Resumed>> resume(TrainingRun& run, const std::string& folder,
+                                      const std::function<Checked(const FolderReader&)>& attempt) {
+  const bool named = step_of(std::filesystem::path(folder).lexically_normal().filename().string()).has_value();
+  const std::vector<std::string> candidates = named ? std::vector{folder} : newest_first(run, folder);
+  Resumed out;
+  for (const std::string& candidate : candidates) {
+    const auto reader = FolderReader::open(candidate);
+    Checked tried = reader ? attempt(**reader) : Checked(reader.error());
+    const bool damaged = !tried && (tried.error().code == ErrorCode::E901 || tried.error().code == ErrorCode::E902);
+    const int worst = run.greatest(tried ? 0 : damaged ? 1 : 2);
+    if (worst == 0) {
+      out.folder = candidate;
+      return std::optional(std::move(out));
+    }
+    if (tried) tried = error(ErrorCode::E902, {}, fmt::format("{}: another process cannot read it", candidate));
+    if (worst > 1 || named) return std::move(tried.error());
+    out.left_out.push_back(std::move(tried.error()));
+  }
+  if (out.left_out.empty()) return std::optional<Resumed>();
+  return std::move(out.left_out.front()).help(fmt::format("no checkpoint in {} is sound", folder));
 }
 
 }  // namespace piper

@@ -1,17 +1,28 @@
 // Reads a checkpoint into the devices of this process: each what it holds, whatever the plan.
 #pragma once
 
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "checkpoint/reader.h"
-#include "runtime/job.h"
-#include "train/loop/checkpoint/model_state.h"
+#include "train/loop/checkpoint/saved_model.h"
 
 namespace piper {
 
-/// The checkpoint has every tensor of the state, with its dtype and sizes, and no others. E904: the names of all that
-/// do not fit.
-Checked check_fits(const FolderReader& folder, const ModelState& state, const std::vector<StoredTensor>& buffers);
+/// Parameters, what the optimiser keeps, and buffers. E904: names, types or shapes are not those of the model: all that
+/// do not fit. E902: damaged, and what the devices hold is neither what it was nor the checkpoint.
+Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run);
 
-/// Weights and what the optimiser keeps. E902: damaged.
-Checked restore(const FolderReader& folder, const ModelState& state, Job& job, const Computations& computations);
+struct Resumed {
+  std::string folder;
+  std::vector<Diagnostic> left_out;  // newer ones that are damaged
+};
+/// `folder`: a checkpoint; or a folder of checkpoints, of which it is the newest that is not damaged, and nothing if
+/// there are none. `attempt` takes what it wants of it. All processes call it and come to the same end. E901, E902:
+/// damaged, or no checkpoint; or what `attempt` refuses.
+Result<std::optional<Resumed>> resume(TrainingRun& run, const std::string& folder,
+                                      const std::function<Checked(const FolderReader&)>& attempt);
 
 }  // namespace piper
