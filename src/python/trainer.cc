@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/invariant.h"
+#include "checkpoint/folder_names.h"
 #include "python/raised.h"
 #include "train/devices/use_gpu.h"
 
@@ -54,7 +55,8 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, std:
       initial_(std::move(initial)),
       processor_(std::move(processor)),
       world_(std::move(world)),
-      timeout_(timeouts_of(options.timeout)) {
+      timeout_(timeouts_of(options.timeout)),
+      seed_(options.seed) {
   const StepConfig& step = plan_.trainable->step;
   TrainingRunOptions run;
   run.seed = options.seed;
@@ -77,6 +79,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::close() {
   if (stuck()) return;
+  checkpoints_.reset();
   run_.reset();
   world_.reset();
 }
@@ -136,6 +139,57 @@ at::Tensor Trainer::buffer(const std::string& name, const at::Tensor& like) {
                                                                         : at::zeros(like.sizes(), at::kDouble);
   sum_everywhere(whole);
   return whole.to(like.scalar_type());
+}
+
+const SavedModel& Trainer::saved(const SaveForm& form) {
+  if (!saved_) {
+    auto made = saved_model(*run_, form);
+    unwrap(made ? Checked(Ok{}) : Checked(made.error()));
+    saved_ = *std::move(made);
+  }
+  return *saved_;
+}
+
+std::string Trainer::save(const CheckpointOptions& options, const SaveForm& form, RunState state) {
+  collect_failures(true);
+  if (!checkpoints_ || checkpoints_->options() != options) {
+    checkpoints_.reset();
+    checkpoints_.emplace(*run_, saved(form), options);
+  }
+  state.step = run_->steps();
+  state.updates = run_->updates();
+  state.samples = run_->steps() * plan_.trainable->step.batch;
+  state.seed = seed_;
+  state.plan = hash(plan_.plan());
+  state.loss = loss_;
+  checkpoints_->save(std::move(state));
+  return options.folder + "/" + checkpoint_name(run_->steps());
+}
+
+void Trainer::collect_failures(bool wait) {
+  if (!checkpoints_) return;
+  if (wait) checkpoints_->wait();
+  for (SaveReport& report : checkpoints_->take_reports())
+    if (!report.result) failed_saves_.push_back(std::move(report.result.error()));
+}
+
+std::vector<Diagnostic> Trainer::failed_saves(bool wait) {
+  collect_failures(wait);
+  return std::exchange(failed_saves_, {});
+}
+
+std::optional<Trainer::Resumption> Trainer::resume(const std::string& folder, const SaveForm& form) {
+  Resumption out;
+  const SavedModel& model = saved(form);
+  auto resumed = piper::resume(*run_, folder, [&](const FolderReader& reader) -> Checked {
+    out.state = reader.state();
+    return restore(reader, model, *run_);
+  });
+  unwrap(resumed ? Checked(Ok{}) : Checked(resumed.error()));
+  if (!*resumed) return {};
+  out.from = **std::move(resumed);
+  run_->set_progress(out.state.step, out.state.updates);
+  return out;
 }
 
 std::vector<std::string> Trainer::one_at_a_time() {
@@ -224,6 +278,7 @@ Step Trainer::step(const std::vector<const at::Tensor*>& given, const OptimizerS
     if (!input->is_cpu()) input = &copies.emplace_back(input->cpu());
   Step out;
   out.outcome = run_->step(settings(inputs, optimizer));
+  loss_ = out.outcome.loss;
   out.microbatches = microbatch_losses(out.outcome.losses);
   return out;
 }

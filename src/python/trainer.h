@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "python/plan.h"
+#include "train/loop/checkpoint/checkpoints.h"
+#include "train/loop/checkpoint/restore.h"
 #include "train/loop/diff/diff.h"
 #include "train/loop/training_run.h"
 
@@ -70,6 +72,18 @@ class Trainer {
   /// Operators with which several devices of this process take turns.
   std::vector<std::string> one_at_a_time();
 
+  /// Begins to write a checkpoint after the last step, while the run goes on; waits for the one before. What is saved
+  /// is said once. Its path.
+  std::string save(const CheckpointOptions& options, const SaveForm& form, RunState state);
+  /// Of saves that failed since the last call: why. `wait`: until everything is on the disk.
+  std::vector<Diagnostic> failed_saves(bool wait);
+  /// From a checkpoint, or from the newest sound one of a folder; nothing: there is none.
+  struct Resumption {
+    Resumed from;
+    RunState state;
+  };
+  std::optional<Resumption> resume(const std::string& folder, const SaveForm& form);
+
   /// Of all devices; in a job of several processes only at rank 0.
   std::vector<DeviceFlight> flights() { return run_->flights(); }
 
@@ -77,6 +91,8 @@ class Trainer {
   void check_inputs(const std::vector<const at::Tensor*>& inputs) const;
   StepSettings settings(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer) const;
   std::vector<double> microbatch_losses(const std::vector<SliceLoss>& here);
+  const SavedModel& saved(const SaveForm& form);
+  void collect_failures(bool wait);
   void take_from_rank_0(Tensors& values);
   void sum_everywhere(at::Tensor& tensor);
 
@@ -85,7 +101,12 @@ class Trainer {
   std::shared_ptr<Processor> processor_;
   std::shared_ptr<World> world_;
   Timeouts timeout_;
+  uint64_t seed_ = 0;
   std::unique_ptr<TrainingRun> run_;
+  std::optional<SavedModel> saved_;  // after the first save or resumption
+  std::optional<Checkpoints> checkpoints_;
+  std::vector<Diagnostic> failed_saves_;
+  double loss_ = 0;  // of the last step
 };
 
 }  // namespace piper::python

@@ -84,6 +84,19 @@ TrainerPointer make_trainer(const Plan& plan, Tensors initial, uint64_t seed, st
                                     together ? processes() : nullptr, std::move(gpu)));
 }
 
+/// Names in the model and in files, values of what no step uses, further files, bytes of a file.
+using SaveFormNumbers =
+    std::tuple<std::vector<std::pair<std::string, std::string>>, Tensors, std::map<std::string, std::string>, int64_t>;
+SaveForm form_of(const SaveFormNumbers& given) {
+  const auto& [names, constants, texts, shard_size] = given;
+  SaveForm out;
+  for (const auto& [name, stored] : names) out.names.push_back({name, stored});
+  out.constants = constants;
+  out.texts.assign(texts.begin(), texts.end());
+  out.shard_size = shard_size;
+  return out;
+}
+
 Kept kept_named(const std::string& name) {
   if (name == "moment1") return Kept::Moment1;
   if (name == "moment2") return Kept::Moment2;
@@ -169,6 +182,34 @@ void bind_trainers(py::module_& module) {
            [](Trainer& trainer, const std::string& name, const at::Tensor& like) {
              const py::gil_scoped_release unlocked;
              return if_defined(trainer.buffer(name, like));
+           })
+      .def("save",
+           [](Trainer& trainer, const std::string& folder, int64_t keep, int64_t keep_every,
+              const SaveFormNumbers& form, double learning_rate, std::map<std::string, std::string> extra) {
+             const py::gil_scoped_release unlocked;
+             RunState state;
+             state.learning_rate = learning_rate;
+             state.extra = std::move(extra);
+             return trainer.save({folder, keep, keep_every}, form_of(form), std::move(state));
+           })
+      .def("failed_saves",
+           [](Trainer& trainer, bool wait) {
+             const py::gil_scoped_release unlocked;
+             std::vector<std::string> out;
+             for (const Diagnostic& problem : trainer.failed_saves(wait)) out.push_back(problem.message);
+             return out;
+           })
+      .def("resume",
+           [](Trainer& trainer, const std::string& folder, const SaveFormNumbers& form) {
+             const auto resumed = [&] {
+               const py::gil_scoped_release unlocked;
+               return trainer.resume(folder, form_of(form));
+             }();
+             if (!resumed) return py::object(py::none());
+             std::vector<std::string> left_out;
+             for (const Diagnostic& damaged : resumed->from.left_out) left_out.push_back(damaged.message);
+             const RunState& state = resumed->state;
+             return py::object(py::make_tuple(resumed->from.folder, state.step, state.samples, state.extra, left_out));
            })
       .def("set_progress", &Trainer::set_progress)
       .def("one_at_a_time", &Trainer::one_at_a_time)

@@ -19,15 +19,15 @@ from . import schedules
 from .annotation import annotate, annotate_modules
 from .capturing import Model, capture, load_model
 from .diffing import Diff
-from .errors import CaptureError, CaptureWarning, Error, PlanError, RunError, ScheduleError
+from .errors import CaptureError, CaptureWarning, CheckpointError, Error, PlanError, RunError, ScheduleError
 from .optimizers import SGD, AdamW
 from .plans import Plan, Simulation, clusters, compare, compile
 from .schedule import Schedule, overlapped
-from .training import StepResult, Trainer
+from .training import Resumed, StepResult, Trainer
 from ._piper import __version__
 
 __all__ = [
-    "AdamW", "CaptureError", "CaptureWarning", "Diff", "Error", "Model", "Plan", "PlanError", "RunError", "SGD", "Schedule", "ScheduleError", "Simulation",
-    "StepResult", "Trainer", "annotate", "annotate_modules", "capture", "clusters", "compare", "compile", "load_model", "overlapped",
+    "AdamW", "CaptureError", "CaptureWarning", "CheckpointError", "Diff", "Error", "Model", "Plan", "PlanError", "Resumed", "RunError", "SGD", "Schedule",
+    "ScheduleError", "Simulation", "StepResult", "Trainer", "annotate", "annotate_modules", "capture", "clusters", "compare", "compile", "load_model", "overlapped",
     "schedules", "__version__",
 ]

@@ -69,8 +69,12 @@ class RunError(Error):
     """A run failed (E7xx, E8xx). The trainer is over."""
 
 
+class CheckpointError(Error):
+    """A checkpoint cannot be written or read, or is of another model (E9xx). The trainer goes on."""
+
+
 _FAMILIES = {"1": ScheduleError, "2": ScheduleError, "3": ScheduleError, "4": PlanError, "6": CaptureError, "7": RunError,
-             "8": RunError}
+             "8": RunError, "9": CheckpointError}
 
 
 def _place(place) -> Optional[Location]:
@@ -86,7 +90,8 @@ def _make(text: str, described: str) -> Error:
 
 
 _TITLES = {"E104": "unknown, missing or repeated argument", "E105": "argument of the wrong kind or value", "E203": "nothing selected", "E205": "unknown device",
-           "E605": "model code failed", "E610": "hook on gradients", "E801": "an operation failed", "E805": "the processes of a job do not fit together"}
+           "E605": "model code failed", "E610": "hook on gradients", "E801": "an operation failed", "E805": "the processes of a job do not fit together",
+           "E903": "checkpoint cannot be written"}
 
 
 def check_word(what: str, given: str, words: tuple[str, ...]) -> None:

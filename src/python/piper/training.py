@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import warnings
 import weakref
 from typing import Mapping, NamedTuple, Optional, Union
@@ -11,7 +12,7 @@ import torch
 from . import _piper
 from .capturing import Batch, Loss, Model, capture, use_gpu
 from .diffing import Diff, diff as _diff
-from .errors import CaptureError, RunError, ScheduleError, check_number, check_word, refused as _refused
+from .errors import CaptureError, CheckpointError, RunError, ScheduleError, check_number, check_word, refused as _refused
 from .joining import backend as _backend, join
 from .optimizers import SGD, AdamW, check_optimizer
 from .plans import Page, Plan, compile
@@ -34,6 +35,19 @@ class StepResult(NamedTuple):
 
     def __float__(self) -> float:
         return self.loss
+
+
+class Resumed(NamedTuple):
+    """Where a run goes on."""
+
+    folder: str
+    """The checkpoint."""
+    step: int
+    """Steps done."""
+    samples: int
+    """Samples consumed by them, of all replicas together: the position in the data, whatever the number of replicas."""
+    extra: dict[str, str]
+    """What `save` was given."""
 
 
 _result = tuple.__new__  # of StepResult, without another call of Python
@@ -197,6 +211,54 @@ class Trainer:
         first = "momentum_buffer" if self._kind == "momentum" else "exp_avg"
         return [(first, "moment1"), ("exp_avg_sq", "moment2"), ("master", "master")]
 
+    def save(self, folder: Union[str, os.PathLike], *, keep: Optional[int] = None, keep_every: Optional[int] = None,
+             extra: Optional[Mapping[str, str]] = None, shard_size: int = 5_000_000_000, wait: bool = False) -> str:
+        """Saves the run in a new folder `folder/step-00001000`, and gives its path. It is written while training goes on; `wait`: it is
+        written when the call returns, and a CheckpointError says why if it cannot be. Without, a warning does, and training goes on.
+
+        The folder is one of Hugging Face: `AutoModel.from_pretrained(path)` reads what a module of transformers was trained to. It does not
+        depend on the schedule: any trainer of the same model can go on from it. `keep`: only the newest so many stay, and those of steps
+        that are multiples of `keep_every`. `extra`: texts that `resume` gives back. In several processes all call it; the folder is one
+        that all can reach.
+        """
+        for what, given in (("keep", keep), ("keep_every", keep_every), ("shard_size", shard_size)):
+            if given is not None:
+                check_number(what, given, int, 1, 2**60)
+        handle, rate = self._running(), float(self._optimizer._numbers()[1])
+        path = handle.save(os.fspath(folder), keep or 0, keep_every or 0, self._save_form(shard_size), rate, dict(extra or {}))
+        _warn_of(handle.failed_saves(False))  # before this one
+        for problem in handle.failed_saves(True) if wait else ():
+            raise _refused(CheckpointError, "E903", problem, "older checkpoints stay as they are; the run can go on")
+        return path
+
+    def resume(self, folder: Union[str, os.PathLike]) -> Optional[Resumed]:
+        """Goes on from a checkpoint, or from the newest sound one in `folder`; None: there is none, and nothing has changed.
+
+            done = trainer.resume("checkpoints")
+            for batch in itertools.islice(batches, done.step if done else 0, None): ...
+
+        Weights, buffers, what the optimiser keeps, and the number of steps, from which dropout draws, are those of the checkpoint. A
+        damaged one is left out with a warning; CheckpointError: it is of another model, or named and damaged.
+        """
+        found = self._running().resume(os.fspath(folder), self._save_form(5_000_000_000))
+        if found is None:
+            return None
+        path, step, samples, extra, left_out = found
+        for problem in left_out:
+            warnings.warn(f"piper: a checkpoint is damaged and left out: {problem}", RuntimeWarning, stacklevel=2)
+        return Resumed(path, step, samples, extra)
+
+    def _save_form(self, shard_size: int) -> tuple:
+        """Names in the graph and in files, values that no step uses, further files."""
+        module = self.model.module
+        own = set(_canonical(module).values())
+        names, constants = [], {}
+        for name, value in module.state_dict(keep_vars=True).items():
+            if isinstance(value, torch.Tensor) and name in own:  # of tied weights one
+                names.append((name, name))
+                constants[name] = value.detach()
+        return names, constants, _texts(module), shard_size
+
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Sets weights and buffers; the optimiser starts anew. `state` has the names of `module.state_dict()`; tied weights may stand once."""
         values, missing = _values(self.model.module), []
@@ -232,6 +294,7 @@ class Trainer:
         """Ends the threads of the devices and frees their memory. Done at the end of `with`, and at exit."""
         handle, self._handle = self._handle, None
         if handle is not None:
+            _warn_of(handle.failed_saves(True))
             handle.close()  # a traceback may hold it for long
         _open.discard(self)
 
@@ -285,6 +348,21 @@ def _captured(model: Union[Model, torch.nn.Module], example_batch: Optional[Batc
         raise _refused(CaptureError, "E605", f"{len(on_meta)} of the model's tensors are on the meta device and have no values: "
                        f"{', '.join(on_meta[:3])}", "give it weights first: model.to_empty(device=\"cpu\"), then initialise or load them")
     return model
+
+
+def _warn_of(failed_saves: list[str]) -> None:
+    for problem in failed_saves:
+        warnings.warn(f"piper: a checkpoint was not written: {problem}", RuntimeWarning, stacklevel=3)
+
+
+def _texts(module: torch.nn.Module) -> dict[str, str]:
+    """The configurations with which transformers makes the module again."""
+    out = {}
+    for attribute, file in (("config", "config.json"), ("generation_config", "generation_config.json")):
+        config = getattr(module, attribute, None)
+        if callable(getattr(config, "to_json_string", None)):
+            out[file] = config.to_json_string()
+    return out
 
 
 def _values(module: torch.nn.Module) -> dict[str, torch.Tensor]:
