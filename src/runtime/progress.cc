@@ -117,6 +117,13 @@ std::vector<int> Partners::missing(const std::vector<DeviceProgress>& devices, c
   return out;
 }
 
+std::set<std::string> silent_processes(const std::vector<DeviceProgress>& devices) {
+  std::set<std::string> out;
+  for (const DeviceProgress& device : devices)
+    if (device.silent > long_silence(devices)) out.insert(device.where);
+  return out;
+}
+
 std::string describe_silent(const std::vector<DeviceProgress>& devices) {
   std::vector<std::string> out;
   for (const DeviceProgress& device : devices)

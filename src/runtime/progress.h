@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,7 +59,9 @@ class Partners {
   std::map<const PlanTemplate*, std::map<std::pair<CommunicationId, OpKind>, OpId>> operations_;
 };
 
-/// Devices of processes that give no sign of life; empty: there are none.
+/// Processes that give no sign of life.
+std::set<std::string> silent_processes(const std::vector<DeviceProgress>& devices);
+/// Their devices; empty: there are none.
 std::string describe_silent(const std::vector<DeviceProgress>& devices);
 /// What every device does and waits for, in the user's words.
 std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress>& devices);

@@ -43,8 +43,10 @@ void Watch::remember_silence(const std::vector<DeviceProgress>& devices) {
 std::optional<std::string> Watch::silent_for_too_long(const std::vector<DeviceProgress>& devices, double now) const {
   for (const DeviceProgress& device : devices) {
     const double silent = std::min(device.silent, now - awake_since_);
-    if (silent > timeout_.least + timeout_.factor * longest_silence_.at(device.device))
-      return fmt::format("nothing has come from a process for {:.1f} s: {}", silent, describe_silent(devices));
+    if (silent <= timeout_.least + timeout_.factor * longest_silence_.at(device.device)) continue;
+    const std::string all = describe_silent(devices);
+    return fmt::format("nothing has come from a process for {:.1f} s: {}", silent,
+                       all.empty() ? fmt::format("device {} ({})", device.device, device.where) : all);
   }
   if (now - awake_since_ > timeout_.first)
     for (const PlanTemplate& program : plan_.templates)

@@ -31,7 +31,8 @@ namespace {
 Result<std::string> plan_text(const Plan& plan, std::optional<int> device) {
   if (!device) return print(plan);
   const std::vector<TemplateId> templates = template_of_device(plan);
-  if (*device < 0 || static_cast<size_t>(*device) >= templates.size() || !templates[static_cast<size_t>(*device)].valid())
+  if (*device < 0 || static_cast<size_t>(*device) >= templates.size() ||
+      !templates[static_cast<size_t>(*device)].valid())
     return error(ErrorCode::E205, {},
                  fmt::format("device {} has no plan; there are devices 0 to {}", *device, templates.size() - 1));
   return print_device(plan, *device);

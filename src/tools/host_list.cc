@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "base/read_file.h"
 
@@ -51,6 +55,18 @@ Result<std::vector<Host>> read_hosts(const std::string& path) {
   if (!hosts.empty()) return hosts;
   return error(ErrorCode::E805, {file, 0, 0}, "the list of hosts is empty")
       .help("write a host a line, as in `node3 slots=4`");
+}
+
+ListOfHosts::ListOfHosts(const std::vector<Host>& hosts)
+    : path_((std::filesystem::temp_directory_path() / fmt::format("piper-hosts-{}", getpid())).string()) {
+  std::ofstream out(path_);
+  for (const Host& host : hosts)
+    out << host.name << (host.processes.empty() ? "" : fmt::format(" slots={}", host.processes)) << "\n";
+}
+
+ListOfHosts::~ListOfHosts() {
+  std::error_code ignored;
+  std::filesystem::remove(path_, ignored);
 }
 
 }  // namespace piper

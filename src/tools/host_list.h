@@ -17,4 +17,16 @@ struct Host {
 /// E805: there is none, or one that no name service knows.
 Result<std::vector<Host>> read_hosts(const std::string& path);
 
+/// A list in a file of its own, for a launcher; the file goes with it.
+class ListOfHosts {
+ public:
+  explicit ListOfHosts(const std::vector<Host>& hosts);
+  ~ListOfHosts();
+  ListOfHosts(const ListOfHosts&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace piper

@@ -16,6 +16,7 @@
 #include "tools/become.h"
 #include "tools/commands.h"
 #include "tools/host_list.h"
+#include "tools/restart.h"
 #include "tools/supervise.h"
 #include "tools/train_command.h"
 
@@ -135,6 +136,41 @@ std::vector<std::string> launch_line(const LaunchCommand& command, const std::st
   return line;
 }
 
+/// The program that starts processes.
+struct Launcher {
+  std::string program;
+  bool open_mpi = true;
+  double limit = 0;  // seconds for the first process to begin
+};
+
+Supervised start(const LaunchCommand& command, const std::vector<Host>& hosts, const Launcher& launcher,
+                 const std::function<void(const Supervised&)>& goes_on = nullptr) {
+  const auto options = launcher.open_mpi ? open_mpi_options(command) : mpich_options(command, hosts);
+  const auto line = launch_line(command, launcher.program, options);
+  fmt::print(stderr, "{}\n", fmt::join(line, " "));
+  std::fflush(stderr);
+  return supervise(line, launcher.limit, goes_on);
+}
+
+/// Starts the job again while it fails, so often as is wanted. How it ended.
+Supervised start_with_restarts(const LaunchCommand& command, const std::vector<Host>& hosts, const Launcher& launcher) {
+  Supervised job = start(command, hosts, launcher);
+  LaunchCommand again = command;
+  std::set<std::string> blamed;
+  for (int restart = 1; restart <= command.restarts && job.code == run_failed && !job.asked && job.began; ++restart) {
+    const Supervised failed = std::move(job);
+    blamed.insert(failed.blamed.begin(), failed.blamed.end());
+    again.train = resuming(again.train);
+    const std::vector<Host> left = without(hosts, blamed, command.processes);
+    std::optional<ListOfHosts> list;
+    again.hosts = left.size() == hosts.size() ? command.hosts : list.emplace(left).path();
+    job = start(again, left, launcher, [&](const Supervised& going_on) {
+      fmt::print(stderr, "{}", describe_restart(restart, command.restarts, failed, going_on));
+    });
+  }
+  return job;
+}
+
 }  // namespace
 
 int run(const LaunchCommand& command) {
@@ -151,11 +187,11 @@ int run(const LaunchCommand& command) {
   const auto calls_itself = [&](std::string_view name) { return version->find(name) != std::string::npos; };
   const bool open_mpi = calls_itself("Open MPI") || calls_itself("OpenRTE") || calls_itself("PRRTE");
   if (!open_mpi && !calls_itself("HYDRA")) return report_text(not_a_launcher(launcher, *version), command.color);
-  const auto line =
-      launch_line(command, launcher, open_mpi ? open_mpi_options(command) : mpich_options(command, hosts));
-  fmt::print(stderr, "{}\n", fmt::join(line, " "));
-  std::fflush(stderr);
-  const Supervised job = supervise(line, limit);
+  if (command.restarts > 0 && !saves_checkpoints(command.train))
+    return report_text(error(ErrorCode::E105, {}, "--restarts needs checkpoints to go on from")
+                           .help("give `piper train` --checkpoints DIR, or checkpoints in [run]"),
+                       command.color);
+  const Supervised job = start_with_restarts(command, hosts, {launcher, open_mpi, limit});
   if (const std::string missing = missing_ranks(command.processes, job); !missing.empty())
     fmt::print(stderr, "piper: not come so far as to join the others: {}\n", missing);
   if (job.late) report_text(did_not_begin(command, never_appeared(command.processes, limit)), command.color);

@@ -11,6 +11,7 @@ struct LaunchCommand {
   std::string hosts;               // a file for the launcher; empty: all on this host
   std::string interface;           // of the network between them; empty: all that there are
   std::string launcher;            // empty: the mpirun of the MPI that this program was built with
+  int restarts = 0;                // after failures, from the newest checkpoint
   std::vector<std::string> train;  // what `piper train` gets
   bool color = false;
 };

@@ -31,7 +31,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::string_view begin_mark = "piper-job-begins", joining_mark = "piper-job-joined-by ",
-                           end_mark = "piper-job-ends-with ";
+                           end_mark = "piper-job-ends-with ", step_mark = "piper-job-at-step ",
+                           blame_mark = "piper-job-blames ";
 constexpr auto after_failure = seconds(5), after_success = seconds(15);  // for the launcher to end
 constexpr auto after_terminate = seconds(3);
 constexpr auto stopped_timeout = seconds(5);
@@ -50,9 +51,13 @@ std::vector<pid_t> descendants(pid_t of) {
 }
 
 /// That the text begins with.
-int number_in(std::string_view text, int otherwise) {
+int64_t number_in(std::string_view text, int64_t otherwise) {
   std::from_chars(text.data(), text.data() + text.size(), otherwise);
   return otherwise;
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
 int signals_of_interest() {
@@ -65,11 +70,21 @@ int signals_of_interest() {
 
 class Supervisor {
  public:
+  explicit Supervisor(const std::function<void(const Supervised&)>& goes_on) : goes_on_(goes_on) {}
+  ~Supervisor() {
+    if (signals_ >= 0) close(signals_);
+    if (errors_ >= 0) close(errors_);
+  }
+
   Supervised run(const std::vector<std::string>& line, double to_begin) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // what loses its parent becomes a child of this process
     signals_ = signals_of_interest();
     std::signal(SIGPIPE, SIG_IGN);  // nobody reads the output any more: the job still has to be ended
-    if (!start(line)) return {run_failed, false, false, {}, std::strerror(errno)};
+    if (!start(line)) {
+      job_.code = run_failed;
+      job_.launcher = std::strerror(errno);
+      return job_;
+    }
     const auto begins_until = Clock::now() + std::chrono::duration<double>(to_begin);
     while (!status_) {
       wait(milliseconds(100));
@@ -77,8 +92,8 @@ class Supervisor {
       if (ended_at_ && now > *ended_at_ + (code_ == 0 ? after_success : after_failure))
         end("it does not end by itself");
       if (stopped_at_ && now > *stopped_at_ + stopped_timeout) end("it was stopped");
-      if (!began_ && now > begins_until) {
-        late_ = true;
+      if (!job_.began && now > begins_until) {
+        job_.late = true;
         end("no process has begun");
       }
       if (terminated_at_ && now > *terminated_at_ + after_terminate) kill_all();
@@ -86,7 +101,11 @@ class Supervisor {
     for (const auto until = Clock::now() + drain; errors_ >= 0 && Clock::now() < until;) wait(milliseconds(50));
     if (!line_.empty()) pass_on(line_);
     kill_all();
-    return {code(), began_, late_, joining_, ended_at_ || asked_by_ || terminated_at_ ? "" : how_launcher_ended()};
+    job_.code = code();
+    job_.asked = asked_by_.has_value();
+    if (!ended_at_ && !asked_by_ && !terminated_at_) job_.launcher = how_launcher_ended();
+    job_.times.ended = seconds_now();
+    return job_;
   }
 
  private:
@@ -165,18 +184,40 @@ class Supervisor {
       const std::string whole = line_.substr(0, end + 1);
       line_.erase(0, end + 1);
       if (const size_t mark = whole.find(end_mark); mark != std::string::npos)
-        hear_end(number_in(std::string_view(whole).substr(mark + end_mark.size()), run_failed));
+        hear_end(static_cast<int>(number_in(std::string_view(whole).substr(mark + end_mark.size()), run_failed)));
       else if (const size_t by = whole.find(joining_mark); by != std::string::npos)
-        joining_.insert(number_in(std::string_view(whole).substr(by + joining_mark.size()), 0));
+        job_.joining.insert(static_cast<int>(number_in(std::string_view(whole).substr(by + joining_mark.size()), 0)));
+      else if (const size_t at = whole.find(step_mark); at != std::string::npos)
+        hear_step(number_in(std::string_view(whole).substr(at + step_mark.size()), 0));
+      else if (const size_t host = whole.find(blame_mark); host != std::string::npos)
+        job_.blamed.insert(whole.substr(host + blame_mark.size(), end - host - blame_mark.size()));
       else if (whole.find(begin_mark) != std::string::npos)
-        began_ = true;
+        hear_begin();
       else
         pass_on(whole);
     }
   }
 
+  void hear_begin() {
+    job_.began = true;
+    if (!job_.times.begun) job_.times.begun = seconds_now();
+  }
+
+  void hear_step(int64_t steps) {
+    job_.last_step = steps;
+    job_.times.last_step_known = seconds_now();
+    if (!job_.first_step) {
+      job_.first_step = steps;
+      job_.times.first_step_known = seconds_now();
+    } else if (!job_.times.second_step_known) {
+      job_.times.second_step_known = seconds_now();
+      if (goes_on_) goes_on_(job_);
+    }
+  }
+
   void hear_end(int code) {
     if (!code_) code_ = code;  // the first knows why
+    if (!job_.times.failed && code != fine) job_.times.failed = seconds_now();
     if (!ended_at_) ended_at_ = Clock::now();
   }
 
@@ -225,8 +266,8 @@ class Supervisor {
   std::optional<Clock::time_point> ended_at_, stopped_at_, terminated_at_;
   std::optional<int> asked_by_;  // the signal that asked for the end
   bool insisted_ = false;        // twice
-  bool began_ = false, late_ = false;
-  std::set<int> joining_;
+  Supervised job_;
+  const std::function<void(const Supervised&)>& goes_on_;
   std::string line_;
 };
 
@@ -238,6 +279,14 @@ void say_begin() {
 
 void say_joining(int rank) {
   if (std::getenv(supervised_variable)) fmt::print(stderr, "{}{}\n", joining_mark, rank);
+}
+
+void say_step(int64_t steps) {
+  if (std::getenv(supervised_variable)) fmt::print(stderr, "{}{}\n", step_mark, steps);
+}
+
+void say_blame(const std::string& host) {
+  if (std::getenv(supervised_variable)) fmt::print(stderr, "{}{}\n", blame_mark, host);
 }
 
 void say_end(int code) {
@@ -254,8 +303,9 @@ bool kill_descendants() {
   return !left.empty();
 }
 
-Supervised supervise(const std::vector<std::string>& line, double to_begin) {
-  return Supervisor().run(line, to_begin);
+Supervised supervise(const std::vector<std::string>& line, double to_begin,
+                     const std::function<void(const Supervised&)>& goes_on) {
+  return Supervisor(goes_on).run(line, to_begin);
 }
 
 }  // namespace piper

@@ -99,6 +99,11 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
                   "(default: all that there are)");
   app->add_option("--launcher", command->launcher,
                   "Program that starts processes (default: the one of this build's MPI)");
+  app->add_option("--restarts", command->restarts,
+                  "Start a job that has failed again, so often, from its newest checkpoint, and without the hosts that "
+                  "are to blame if --hosts has more than are needed")
+      ->check(whole_number(0, 1'000'000))
+      ->capture_default_str();
   app->add_option("TRAIN", command->train, "What `piper train` gets: CONFIG and its options")->required();
   app->positionals_at_end();
   app->prefix_command();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """piper train in several processes: the numbers of one process bit by bit, and faults that name their culprit.
 
-    processes_test.py [--mpirun=PROGRAM] PIPER [Processes|Faults]    exit 77 where there is no mpirun
+    processes_test.py [--mpirun=PROGRAM] PIPER [Processes|Checkpoints|Faults]    exit 77 where there is no mpirun
 """
 import argparse
 import concurrent.futures
@@ -308,6 +308,87 @@ class Processes(Jobs):
         result = self.run_command([PIPER, "train", "c.toml", "--fault", "burn:1"])
         self.assertEqual(result.returncode, 2)
         self.assertIn("a fault is KIND:RANK:OPERATION", result.stderr)
+
+
+class Checkpoints(Jobs):
+    """Saved by some processes, continued by others; killed, and started again."""
+
+    def train(self, processes, schedule, *more):
+        line = [PIPER, "launch", "--launcher", LAUNCHER, "-n", str(processes)] if processes else [PIPER, "train"]
+        result = self.run_command([*line, "c.toml", "--schedule", f"{schedule}.piper", *more])
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return result.stdout + result.stderr
+
+    def losses(self, name="m.jsonl"):
+        """By step; of those that were taken twice the last."""
+        lines = [json.loads(line) for line in (self.path / name).read_text().splitlines()]
+        return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+    def files(self, folder):
+        return {file.name: file.read_bytes() for file in (self.path / folder).iterdir()}
+
+    def test_bytes_of_one_process(self):
+        for schedule in ("cut_experts", "zero3", "uneven"):
+            self.train(0, schedule, "--steps", "1", "--checkpoints", f"{schedule}/one")
+            self.train(4, schedule, "--steps", "1", "--checkpoints", f"{schedule}/four")
+            one, four = (self.files(f"{schedule}/{name}/step-00000001") for name in ("one", "four"))
+            self.assertEqual(one.keys(), four.keys())
+            for name, content in one.items():
+                self.assertTrue(content == four[name], f"{schedule}: {name}")
+
+    def test_goes_on_in_other_processes_under_other_schedules(self):
+        dense = CONFIG.replace("reference-moe", "reference").replace("experts = 4\n", "")  # whose loss does not depend on slices
+        (self.path / "c.toml").write_text(dense.replace("batch = 16", 'batch = 16\nweights = "float64"\ngradients = "float64"'))
+        self.train(0, "zero2", "--steps", "8", "--metrics", "one.jsonl")
+        parts = [(4, "cut"), (2, "zero3"), (0, "1f1b"), (3, "uneven")]
+        for part, (processes, schedule) in enumerate(parts):
+            output = self.train(processes, schedule, "--steps", str(2 * part + 2), "--checkpoints", "run", "--resume", "--metrics", "m.jsonl")
+            self.assertIn(f"goes on from run/step-{2 * part:08}" if part else "no checkpoint in run: the run begins", output)
+        one, parts = self.losses("one.jsonl"), self.losses()
+        self.assertEqual(one.keys(), parts.keys())
+        for step, loss in one.items():
+            self.assertAlmostEqual(parts[step], loss, delta=1e-11 * abs(loss))
+
+    def test_a_job_that_fails_goes_on(self):
+        """With the numbers of one that was never disturbed."""
+        self.train(0, "dualpipev_experts", "--steps", "12", "--metrics", "one.jsonl")
+        result = self.launch("-n", "4", "--restarts", "2", "c.toml", "--schedule", "dualpipev_experts.piper", "--steps", "12", "--metrics", "m.jsonl",
+                             "--checkpoints", "run", "--checkpoint-every", "4", "--timeout", "3", "--fault", "kill:2:700")
+        output = result.stdout + result.stderr
+        self.assertEqual(result.returncode, 0, output)
+        self.assertRegex(output, r"restart 1 of 2: goes on after step \d+, \d+ steps? again, .*ended .*, started .*, planned and read .*, first step ")
+        one, restarted = self.losses("one.jsonl"), self.losses()
+        self.assertEqual(one, restarted, output)
+
+    def test_restarts_need_checkpoints(self):
+        result = self.launch("-n", "2", "--restarts", "1", "c.toml", "--schedule", "1f1b.piper")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("--restarts needs checkpoints to go on from", result.stderr)
+
+    def test_a_signal_saves(self):
+        """What a scheduler sends before it takes the machine away."""
+        launch = [PIPER, "launch", "--launcher", LAUNCHER, "-n", "2"]
+        for line, what in (([PIPER, "train"], signal.SIGTERM), ([PIPER, "train"], signal.SIGUSR1), (launch, signal.SIGTERM)):
+            with self.subTest(line=line[1], signal=what.name):
+                shutil.rmtree(self.path / "run", ignore_errors=True)
+                job = subprocess.Popen([*line, "c.toml", "--schedule", "zero2.piper", "--steps", "100000", "--metrics", "m.jsonl", "--checkpoints",
+                                        "run", "--checkpoint-every", "50000"], cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       text=True)
+                self.addCleanup(lambda: job.poll() is None and job.kill())
+                self.wait_for_steps(job)
+                job.send_signal(what)
+                output = job.communicate(timeout=600)[0]
+                self.assertEqual(job.returncode, 128 + what, output)
+                taken = int(re.search(r"stopped after (\d+) of 100000 steps", output).group(1))
+                self.assertEqual([folder.name for folder in (self.path / "run").iterdir()], [f"step-{taken:08}"], output)
+                (self.path / "m.jsonl").unlink()
+
+    def test_what_cannot_be_written_is_said_and_the_run_goes_on(self):
+        (self.path / "file").write_text("not a folder")
+        result = self.run_command([PIPER, "train", "c.toml", "--schedule", "zero2.piper", "--checkpoints", "file", "--checkpoint-every", "1"])
+        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)  # the last step is not saved
+        self.assertEqual(result.stderr.count("error[E903]"), 3, result.stderr)  # once for each try
+        self.assertIn("step 3/3", result.stderr)
 
 
 class Faults(Jobs):

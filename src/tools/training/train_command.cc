@@ -237,6 +237,7 @@ class Reporter {
     if (keeps_record()) leave_record(problem.what());
     if (problem.problem == RunProblem::Elsewhere) return {run_failed, false, render(as_diagnostic(problem))};
     report_failure(training_, problem, color_);
+    for (const std::string& process : silent_processes(training_.job().progress())) say_blame(host_of(process));
     if (!world_ && checkpoints_) checkpoints_->wait();
     if (!world_) end_if_stuck(training_);
     return {run_failed, true};
@@ -273,10 +274,16 @@ class Reporter {
       return metrics_ ? metrics_->add(step) : Ok{};
     };
     constexpr int save_asked = 1 << 10;  // beyond all signals
+    if (speaks_) say_step(run_.steps());
+    double said = 0;  // when
     while (run_.steps() < wanted() && stopped_by_ == 0) {
       seen_.push_back(training_.step());
       if (speaks_)
         if (auto shown = show(seen_.back()); !shown) return report_unwritable(shown.error(), color_);
+      if (speaks_ && (seen_.size() == 1 || seconds_now() > said + 0.1)) {
+        say_step(run_.steps());
+        said = seconds_now();
+      }
       const int asked = run_.greatest(asked_by + (checkpoints_->due_by_time() ? save_asked : 0));
       stopped_by_ = asked % save_asked;
       checkpoints_->after_step(asked >= save_asked);

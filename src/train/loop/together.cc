@@ -99,6 +99,12 @@ std::string name_of_process(const World& world) {
   return fmt::format("rank {} on {}", world.rank(), host_name());
 }
 
+std::string host_of(const std::string& process) {
+  constexpr std::string_view on = " on ";
+  const size_t at = process.find(on);
+  return at == std::string::npos ? process : process.substr(at + on.size());
+}
+
 Result<PreparedTraining> prepare_together(World& world, const TrainableModel& model, const Schedule& schedule,
                                           const CompileOptions& options, const Identity& identity,
                                           const Timeouts& of_job, bool other_plan, const Fits& fits) try {

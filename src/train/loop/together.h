@@ -93,5 +93,7 @@ std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, P
 std::string host_name();
 /// `rank 3 on node7`
 std::string name_of_process(const World& world);
+/// The host in such a name.
+std::string host_of(const std::string& process);
 
 }  // namespace piper

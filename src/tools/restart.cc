@@ -1,0 +1,93 @@
+#include "tools/restart.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+
+#include "base/read_file.h"
+#include "base/time_text.h"
+#include "train/config.h"
+
+namespace piper {
+namespace {
+
+/// Options of `piper train` that matter here; it checks the words itself.
+struct TrainWords {
+  std::string config, checkpoints;
+};
+TrainWords words_in(const std::vector<std::string>& train) {
+  TrainWords out;
+  CLI::App app;
+  app.allow_extras();
+  app.add_option("--checkpoints", out.checkpoints);
+  try {
+    app.parse(std::vector<std::string>(train.rbegin(), train.rend()));
+  } catch (const CLI::Error&) {
+  }
+  for (const std::string& word : train)
+    if (word.ends_with(".toml") && out.config.empty()) out.config = word;
+  return out;
+}
+
+int64_t slots_of(const Host& host) {
+  int64_t out = 1;
+  std::from_chars(host.processes.data(), host.processes.data() + host.processes.size(), out);
+  return out;
+}
+
+/// `3.2 s`, or nothing if one of them is not known.
+std::string between(const char* name, std::optional<double> from, std::optional<double> to) {
+  return from && to ? fmt::format(", {} {}", name, human_seconds(std::max(*to - *from, 0.0))) : "";
+}
+
+}  // namespace
+
+std::vector<std::string> resuming(const std::vector<std::string>& train) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < train.size(); ++i) {
+    const std::string& word = train[i];
+    if (word == "--fault") ++i;  // planted for the first time only
+    if (word == "--fault" || word.starts_with("--fault=") || word == "--resume" || word.starts_with("--resume="))
+      continue;
+    out.push_back(word);
+  }
+  out.emplace_back("--resume");
+  return out;
+}
+
+bool saves_checkpoints(const std::vector<std::string>& train) {
+  const TrainWords words = words_in(train);
+  if (!words.checkpoints.empty()) return true;
+  const auto file = read_file(words.config, "the configuration");
+  if (!file) return true;  // `piper train` says what is wrong with it
+  const auto config = parse_train_config(*file);
+  return !config || config->run.checkpoints.folder.has_value();
+}
+
+std::vector<Host> without(const std::vector<Host>& hosts, const std::set<std::string>& blamed, int processes) {
+  std::vector<Host> out;
+  int64_t slots = 0;
+  for (const Host& host : hosts)
+    if (!blamed.contains(host.name)) {
+      out.push_back(host);
+      slots += slots_of(host);
+    }
+  return slots >= processes ? out : hosts;
+}
+
+std::string describe_restart(int restart, int restarts, const Supervised& failed, const Supervised& again) {
+  const int64_t first = again.first_step.value_or(0), lost = std::max<int64_t>(failed.last_step.value_or(0) - first, 0);
+  const JobTimes &before = failed.times, &after = again.times;
+  // a launcher may end a job before that can say why
+  const std::string end = before.failed ? between("noticed within", before.last_step_known, before.failed) +
+                                              between("ended", before.failed, before.ended)
+                                        : between("noticed and ended", before.last_step_known, before.ended);
+  return fmt::format("restart {} of {}: goes on after step {}, {} step{} again{}{}{}{}\n", restart, restarts, first,
+                     lost, lost == 1 ? "" : "s", end, between("started", before.ended, after.begun),
+                     between("planned and read", after.begun, after.first_step_known),
+                     between("first step", after.first_step_known, after.second_step_known));
+}
+
+}  // namespace piper
