@@ -29,6 +29,8 @@ std::vector<std::vector<StoredTensor>> cut_into_files(std::vector<StoredTensor> 
   return files;
 }
 
+constexpr std::string_view model_files = "model", optimizer_files = "optimizer";
+
 /// `model-00001-of-00002.safetensors`, …
 std::vector<StoredFile> make_files(std::string_view what, std::vector<std::vector<StoredTensor>> tensors,
                                    const std::map<std::string, std::string>& metadata) {
@@ -90,9 +92,9 @@ Result<FolderLayout> make_layout(std::vector<StoredTensor> model, std::vector<St
   auto cut = cut_into_files(std::move(model), shard_size);
   if (cut.empty()) cut.emplace_back();  // a folder without a model file is none that transformers reads
   FolderLayout layout;
-  layout.files = make_files("model", std::move(cut), {{"format", "pt"}});
+  layout.files = make_files(model_files, std::move(cut), {{"format", "pt"}});
   add_text(layout, std::string(index_file), index_text(layout.files));
-  for (StoredFile& file : make_files("optimizer", cut_into_files(std::move(optimizer), shard_size), {}))
+  for (StoredFile& file : make_files(optimizer_files, cut_into_files(std::move(optimizer), shard_size), {}))
     layout.files.push_back(std::move(file));
   for (size_t i = 0; i < layout.files.size(); ++i)
     for (const TensorEntry& entry : layout.files[i].tensors)
@@ -103,6 +105,10 @@ Result<FolderLayout> make_layout(std::vector<StoredTensor> model, std::vector<St
 void add_text(FolderLayout& layout, std::string name, std::string text) {
   const auto bytes = static_cast<int64_t>(text.size());
   layout.files.push_back({std::move(name), std::move(text), {}, bytes});
+}
+
+bool is_optimizer_file(std::string_view name) {
+  return name.starts_with(optimizer_files);
 }
 
 std::string tensors_in(const StoredFile& file, int64_t begin, int64_t end) {

@@ -49,6 +49,9 @@ Result<FolderLayout> make_layout(std::vector<StoredTensor> model, std::vector<St
 /// One more file, with this text: transformers' `config.json`.
 void add_text(FolderLayout& layout, std::string name, std::string text);
 
+/// Whether a file of a checkpoint holds what the optimizer keeps.
+bool is_optimizer_file(std::string_view name);
+
 /// Names of the tensors that have bytes in a range of a file, for errors: `a, b and 3 more`; or `its header`.
 std::string tensors_in(const StoredFile& file, int64_t begin, int64_t end);
 

@@ -14,6 +14,7 @@
 #include "base/invariant.h"
 #include "base/suggest.h"
 #include "model/analytic/builtin_models.h"
+#include "tools/checkpoint_options.h"
 #include "tools/commands.h"
 #include "tools/completion.h"
 #include "tools/number_option.h"
@@ -230,6 +231,7 @@ int run_program(int argc, char** argv) {
   add_launch(app, chosen, train);
   add_diff(app, chosen, train);
   add_profile(app, chosen, train);
+  add_checkpoint(app, chosen, usual_input().color);
 
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");

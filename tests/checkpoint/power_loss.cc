@@ -37,7 +37,8 @@ void zero(const std::string& path, int64_t begin, int64_t bytes) {
 
 PowerLoss* PowerLoss::current = nullptr;
 
-PowerLoss::PowerLoss(int64_t calls) : left_(calls) {
+PowerLoss::PowerLoss(std::string root, int64_t calls) : root_(std::move(root)), left_(calls) {
+  for (const auto& entry : fs::recursive_directory_iterator(root_)) old_.insert(status_of(entry.path()).st_ino);
   current = this;
 }
 PowerLoss::~PowerLoss() {
@@ -49,9 +50,7 @@ void PowerLoss::count() {
 }
 
 void PowerLoss::written(int file, int64_t at, int64_t bytes) {
-  const Inode inode = status_of(path_of(file)).st_ino;
-  files_.insert(inode);
-  unsynced_[inode].emplace_back(at, bytes);
+  unsynced_[status_of(path_of(file)).st_ino].emplace_back(at, bytes);
 }
 
 void PowerLoss::synced(int file) {
@@ -98,22 +97,29 @@ void PowerLoss::undo(const Change& change) {
     system_calls.rename(change.to.c_str(), change.from.c_str());
 }
 
-void PowerLoss::lose(const std::string& parent, Random& random) {
-  const auto gone = [&] { return up_to(random, 1) == 0; };
+/// The name of a file or folder: its folder was synced when it had it.
+bool PowerLoss::is_safe(const std::string& path) const {
+  const auto names = names_.find(status_of(fs::path(path).parent_path()).st_ino);
+  return names != names_.end() && names->second.contains(fs::path(path).filename());
+}
+
+void PowerLoss::lose_bytes(const std::string& path, Random& random) {
+  const Inode inode = status_of(path).st_ino;
+  for (const auto& [begin, bytes] : unsynced_[inode])
+    if (up_to(random, 1) == 0) zero(path, begin, bytes);
+  if (!synced_files_.contains(inode) && up_to(random, 1) == 0) fs::resize_file(path, 0);
+}
+
+void PowerLoss::lose(Random& random) {
   for (auto change = changes_.rbegin(); change != changes_.rend(); ++change)
-    if (gone()) undo(*change);
-  std::vector<std::string> files, lost_names;
-  for (const auto& entry : fs::recursive_directory_iterator(parent))
-    if (entry.is_regular_file()) files.push_back(entry.path());
-  for (const std::string& path : files) {
-    const Inode inode = status_of(path).st_ino;
-    if (!files_.contains(inode)) continue;
-    for (const auto& [begin, bytes] : unsynced_[inode])
-      if (gone()) zero(path, begin, bytes);
-    if (!synced_files_.contains(inode) && gone()) fs::resize_file(path, 0);
-    const auto names = names_.find(status_of(fs::path(path).parent_path()).st_ino);
-    const bool safe = names != names_.end() && names->second.contains(fs::path(path).filename());
-    if (!safe && gone()) fs::remove(path);
+    if (up_to(random, 1) == 0) undo(*change);
+  std::vector<std::string> fresh;  // folders before what is in them
+  for (const auto& entry : fs::recursive_directory_iterator(root_))
+    if (!old_.contains(status_of(entry.path()).st_ino)) fresh.push_back(entry.path());
+  for (const std::string& path : fresh) {
+    if (!fs::exists(path)) continue;  // gone with its folder
+    if (fs::is_regular_file(path)) lose_bytes(path, random);
+    if (!is_safe(path) && up_to(random, 1) == 0) fs::remove_all(path);
   }
 }
 

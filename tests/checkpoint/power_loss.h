@@ -21,14 +21,14 @@ class PowerLoss {
   /// Thrown by the call behind the last one that was made.
   struct Now {};
 
-  /// After so many calls.
-  explicit PowerLoss(int64_t calls);
+  /// After so many calls. What is below `root` now is safe.
+  PowerLoss(std::string root, int64_t calls);
   ~PowerLoss();
   FileCalls calls() const;
 
-  /// What a disk may have after it, below `parent`, whose folders of earlier checkpoints are safe. Of what was not
-  /// synced, each piece stays or goes at random: bytes of files, names in folders, the last change of names.
-  void lose(const std::string& parent, Random& random);
+  /// Makes of `root` what a disk may have after it. Of what was not synced, each piece stays or goes at random: bytes
+  /// of files, names in folders, changes of names.
+  void lose(Random& random);
 
  private:
   struct Change {
@@ -41,11 +41,14 @@ class PowerLoss {
   void written(int file, int64_t at, int64_t bytes);
   void synced(int file);
   void undo(const Change& change);
+  void lose_bytes(const std::string& path, Random& random);
+  bool is_safe(const std::string& path) const;
   static PowerLoss* current;
 
+  const std::string root_;
   int64_t left_;
+  std::set<Inode> old_;                                                 // files and folders that were there before
   std::map<Inode, std::vector<std::pair<int64_t, int64_t>>> unsynced_;  // begin and bytes of writes
-  std::set<Inode> files_;                                               // that were written through this disk
   std::set<Inode> synced_files_;                                        // at least once: their size is there
   std::map<Inode, std::set<std::string>> names_;                        // of folders, when they were synced
   std::vector<Change> changes_;                                         // not synced

@@ -148,7 +148,8 @@ TEST(CommandLine, UsageIsTwo) {
 TEST(CommandLine, HelpEverywhere) {
   EXPECT_THAT(run_piper("--help", root).output, HasSubstr("explain"));
   for (const std::string command : {"compile", "check", "explain", "schedule", "diff", "trace", "trace diff",
-                                    "trace flight", "view", "completion"}) {
+                                    "trace flight", "view", "completion", "checkpoint", "checkpoint list",
+                                    "checkpoint show", "checkpoint verify", "checkpoint diff", "checkpoint export"}) {
     const ProgramResult result = run_piper(command + " --help", root);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr("Example"));
