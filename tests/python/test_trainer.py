@@ -255,7 +255,8 @@ def test_nothing_leaks(tmp_path):
 
 
 PROGRAM = """
-    import sys, threading, time
+    import signal, sys, threading, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal; a shell's background ignores it
     sys.path.insert(0, {tests!r})
     import piper, small, torch
     model = small.Stack()
