@@ -41,6 +41,7 @@ function(find_libtorch)
   target_compile_definitions(libtorch::cpu INTERFACE FMT_HEADER_ONLY)
   target_link_libraries(libtorch::cpu INTERFACE libtorch::torch_cpu libtorch::c10)
   share_cxx_runtime(libtorch::cpu ${root}/lib/libc10.so)
+  target_link_options(libtorch::cpu INTERFACE LINKER:-u,piper_blas_without_sve)  # src/runtime/blas_without_sve.cc
   # its GPU side only if asked for, because programs that have it take longer to start; the small installation lacks cuBLAS
   file(GLOB cublas ${root}/../nvidia/*/lib/libcublas.so.*)
   if((PIPER_PYTHON OR SKBUILD OR PIPER_CUDA STREQUAL ON) AND EXISTS ${root}/lib/libtorch_cuda.so AND cublas AND TARGET CUDA::cudart)

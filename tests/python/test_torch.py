@@ -1,7 +1,15 @@
 """What Piper uses of PyTorch besides its documented interface still works as it did. Run this first with another version."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import torch
 
 from piper import _torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import limits  # noqa: E402
 
 
 def test_version():
@@ -40,3 +48,10 @@ def test_checkpoint_is_called_through_and_put_back():
             assert module.checkpoint(lambda x: x + 1, 1, use_reentrant=reentrant) == 2
         assert module.checkpoint_sequential([lambda x: x + 1] * 4, 2, 1, use_reentrant=False) == 5
     assert (module._checkpoint_without_reentrant_generator, module.CheckpointFunction) == before
+
+
+def test_products_end_on_cpus_that_blas_does_not_know():
+    """src/runtime/blas_without_sve.cc; any other BLAS passes."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NVPL_")}
+    script = "import piper, torch; a = torch.ones(64, 64); assert (a @ a)[0, 0] == 64"
+    subprocess.run([sys.executable, "-c", script], env=environment, timeout=limits.SLACK, check=True)
