@@ -6,7 +6,8 @@
 namespace piper::random {
 
 std::string Case::config() const {
-  return fmt::format("[model]\n{}\n[step]\n{}\n", fmt::join(model, "\n"), fmt::join(step, "\n"));
+  return fmt::format("[model]\n{}\n[step]\nweights = \"float64\"\ngradients = \"float64\"\n{}\n",
+                     fmt::join(model, "\n"), fmt::join(step, "\n"));
 }
 
 std::string Case::schedule() const {

@@ -1,4 +1,5 @@
-// A way to train a small model, as a user writes it: a configuration and a schedule, line by line.
+// A way to train a small model, as a user writes it: a configuration and a schedule, line by line. All numbers are
+// float64, whatever else changes: results are judged by that.
 #pragma once
 
 #include <string>

@@ -3,6 +3,7 @@
 
 #include "random/judge.h"
 #include "random/random_case.h"
+#include "random/shrink.h"
 #include "train_loop/wrappers.h"
 
 namespace piper::random {
@@ -11,7 +12,7 @@ namespace {
 Case small(std::vector<std::string> directives, Issue issue = Issue::Ahead) {
   return {{"arch = \"llama3\"", "hidden = 16", "heads = 4", "kv_heads = 2", "ffn = 12", "vocab = 32", "seq = 4",
            "layers = 4"},
-          {"batch = 8", "weights = \"float64\"", "gradients = \"float64\"", "optimizer = \"adamw\""},
+          {"batch = 8", "optimizer = \"adamw\""},
           std::move(directives),
           issue};
 }
@@ -70,6 +71,13 @@ TEST(Found, DropoutUnderACutInSlicesOfOneSample) {
   c.model = {"arch = \"gpt\"", "hidden = 16", "heads = 4",      "vocab = 32",
              "seq = 4",        "ffn = 12",    "dropout = true", "layers = 2"};
   expect_equal(c);
+}
+
+/// As a case becomes smaller it loses whatever its fault does not need, but not the numbers that results are judged by.
+TEST(Shrink, NumbersStayFloat64) {
+  const Case least = shrink(small({"devices(2)"}), "E101", 100);  // no text is E101
+  EXPECT_TRUE(least.directives.empty() && least.step.empty()) << least.shown();
+  EXPECT_NE(least.shown().find("weights = \"float64\"\ngradients = \"float64\""), std::string::npos);
 }
 
 /// The other direction: one computation of one device that is wrong in the sixth digit is seen, whatever the schedule.

@@ -41,8 +41,7 @@ class CaseWriter {
     out_.model = model_.lines;
     out_.model.push_back(fmt::format("layers = {}", layers_));
     const int spare = random_.pick<int>({1, 1, 2});
-    out_.step = {fmt::format("batch = {}", microbatches_ * widest_ * spare), "weights = \"float64\"",
-                 "gradients = \"float64\"",
+    out_.step = {fmt::format("batch = {}", microbatches_ * widest_ * spare),
                  fmt::format("optimizer = \"{}\"", random_.pick<std::string>({"adamw", "adamw", "sgd", "momentum"}))};
     out_.issue = random_.percent(30) ? Issue::Serial : Issue::Ahead;
     if (random_.percent(10)) make_a_mistake();
