@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "models/decoder.h"
+#include "models/hugging_face.h"
 #include "models/reference_decoder.h"
 #include "models/two_branch.h"
 
@@ -46,6 +47,17 @@ std::shared_ptr<ModelModule> make_module(const ModelConfig& config, int64_t sequ
   return make_decoder(config, sequence, make);
 }
 
+void name_for_checkpoints(const ModelConfig& config, TrainableModel& model) {
+  std::vector<std::string> names;
+  for (const NamedTensor& parameter : model.meta.parameters) names.push_back(parameter.name);
+  if (auto known = hugging_face_model(config, model.step, names)) {
+    model.saved = std::move(known->names);
+    model.hugging_face = std::move(known->config);
+  } else {
+    for (const std::string& name : names) model.saved.push_back({name, name});
+  }
+}
+
 }  // namespace
 
 Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on, c10::Device target) {
@@ -62,6 +74,7 @@ Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, Buil
   const std::shared_ptr<ModelModule> module = make_module(config.model, out.step.sequence, make);
   for (const auto& item : module->named_parameters()) out.meta.parameters.push_back({item.key(), item.value()});
   for (const auto& item : module->named_buffers()) out.meta.buffers.push_back({item.key(), item.value()});
+  name_for_checkpoints(config.model, out);
   out.meta.loss = [module](const std::vector<at::Tensor>& inputs) { return module->loss(inputs); };
   out.inputs = module->inputs();
   out.initialize = [module, seed](const std::string& name, at::Tensor& whole) {

@@ -20,20 +20,21 @@ Tensor Linear::forward(const Tensor& x) const {
 }
 
 ExpertLinear::ExpertLinear(int64_t experts, int64_t in, int64_t out, bool with_bias, const TensorMaker& make)
-    : weight(register_parameter("weight", make({experts, in, out}))) {
+    : weight(register_parameter("weight", make({experts, out, in}))) {
   if (with_bias) bias = register_parameter("bias", make({experts, out}));
 }
 Tensor ExpertLinear::forward(const Tensor& x) const {
-  return bias.defined() ? at::baddbmm(bias.unsqueeze(1), x, weight) : at::bmm(x, weight);
+  const Tensor turned = weight.transpose(1, 2);
+  return bias.defined() ? at::baddbmm(bias.unsqueeze(1), x, turned) : at::bmm(x, turned);
 }
 
-NormLayer::NormLayer(Norm kind, int64_t width, const TensorMaker& make)
-    : kind(kind), target(make.target), weight(register_parameter("weight", make({width}))) {
+NormLayer::NormLayer(const ModelConfig& c, int64_t width, const TensorMaker& make)
+    : kind(c.norm), epsilon(c.norm_eps), target(make.target), weight(register_parameter("weight", make({width}))) {
   if (kind == Norm::LayerNorm) bias = register_parameter("bias", make({width}));
 }
 Tensor NormLayer::forward(const Tensor& x) const {
   if (kind == Norm::LayerNorm) return at::layer_norm(x, {x.size(-1)}, weight, bias, 1e-5);
-  return rms_norm(x, weight, 1e-6, target);
+  return rms_norm(x, weight, epsilon, target);
 }
 
 Rotation::Rotation(int64_t sequence, int64_t width, const TensorMaker& make)
@@ -47,13 +48,13 @@ Tensor Rotation::apply(const Tensor& x) const {
 
 Attention::Attention(const ModelConfig& c, const TensorMaker& make) : config_(c), target_(make.target) {
   const int64_t width = head_width(c), queries = c.heads * width, keys = key_value_heads(c) * width;
-  norm_ = register_module("norm", std::make_shared<NormLayer>(c.norm, c.hidden, make));
+  norm_ = register_module("norm", std::make_shared<NormLayer>(c, c.hidden, make));
   q_ = register_module("q", std::make_shared<Linear>(c.hidden, queries, c.bias, make));
   k_ = register_module("k", std::make_shared<Linear>(c.hidden, keys, c.bias, make));
   v_ = register_module("v", std::make_shared<Linear>(c.hidden, keys, c.bias, make));
   if (c.qk_norm) {
-    q_norm_ = register_module("q_norm", std::make_shared<NormLayer>(c.norm, width, make));
-    k_norm_ = register_module("k_norm", std::make_shared<NormLayer>(c.norm, width, make));
+    q_norm_ = register_module("q_norm", std::make_shared<NormLayer>(c, width, make));
+    k_norm_ = register_module("k_norm", std::make_shared<NormLayer>(c, width, make));
   }
   out_ = register_module("out", std::make_shared<Linear>(queries, c.hidden, c.bias, make));
 }
@@ -104,7 +105,7 @@ Tensor FeedForward::forward(const Tensor& x) const {
 
 Mlp::Mlp(const ModelConfig& c, int64_t width, const TensorMaker& make)
     : config_(c),
-      norm_(register_module("norm", std::make_shared<NormLayer>(c.norm, c.hidden, make))),
+      norm_(register_module("norm", std::make_shared<NormLayer>(c, c.hidden, make))),
       feed_forward_(*this, "", c, width, make) {}
 Tensor Mlp::forward(const Tensor& x) const {
   return x + thinned(feed_forward_.forward(norm_->forward(x)), config_);
@@ -121,7 +122,7 @@ Tensor Embedding::forward(const Tensor& tokens) const {
 }
 
 Head::Head(const ModelConfig& c, const TensorMaker& make) {
-  if (c.arch != Architecture::Gpt) norm_ = register_module("norm", std::make_shared<NormLayer>(c.norm, c.hidden, make));
+  if (c.arch != Architecture::Gpt) norm_ = register_module("norm", std::make_shared<NormLayer>(c, c.hidden, make));
   if (!c.tie_embeddings) weight_ = register_parameter("weight", make({c.vocab, c.hidden}));
 }
 Tensor Head::forward(const Tensor& x, const Tensor& table) const {

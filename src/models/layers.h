@@ -17,7 +17,7 @@ struct Linear : torch::nn::Module {
   at::Tensor weight, bias;
 };
 
-/// The same for every expert by itself: x [experts, slots, in], W stored [experts, in, out].
+/// The same for every expert by itself: x [experts, slots, in], W stored [experts, out, in].
 struct ExpertLinear : torch::nn::Module {
   ExpertLinear(int64_t experts, int64_t in, int64_t out, bool with_bias, const TensorMaker& make);
   at::Tensor forward(const at::Tensor& x) const;
@@ -26,9 +26,10 @@ struct ExpertLinear : torch::nn::Module {
 
 /// RMS or layer norm over the last dimension.
 struct NormLayer : torch::nn::Module {
-  NormLayer(Norm kind, int64_t width, const TensorMaker& make);
+  NormLayer(const ModelConfig& config, int64_t width, const TensorMaker& make);
   at::Tensor forward(const at::Tensor& x) const;
   Norm kind;
+  double epsilon;
   c10::DeviceType target;
   at::Tensor weight, bias;
 };

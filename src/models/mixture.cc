@@ -9,7 +9,7 @@ namespace piper {
 using at::Tensor;
 
 Dispatch::Dispatch(const ModelConfig& c, const TensorMaker& make)
-    : norm(register_module("norm", std::make_shared<NormLayer>(c.norm, c.hidden, make))),
+    : norm(register_module("norm", std::make_shared<NormLayer>(c, c.hidden, make))),
       router(register_module("router", std::make_shared<Linear>(c.hidden, c.experts, false, make))) {
   if (c.shared_experts > 0)
     shared = std::make_unique<FeedForward>(*this, "shared_", c, c.shared_experts * c.moe_ffn, make);

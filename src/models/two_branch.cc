@@ -41,7 +41,7 @@ struct Encoder : torch::nn::Module {
       : scope_name(std::move(scope)),
         embed(register_module("embed", std::make_shared<Embedding>(c, make))),
         layers(register_module("layer", branch_layers(BranchLayer::Kind::Encoder, c.encoder_layers, c, make))),
-        norm(register_module("norm", std::make_shared<NormLayer>(c.norm, c.hidden, make))) {}
+        norm(register_module("norm", std::make_shared<NormLayer>(c, c.hidden, make))) {}
   Tensor forward(const Tensor& tokens, const Rotation& rotation) const {
     const annotate scope(scope_name);
     Tensor x = embed->forward(tokens);

@@ -121,6 +121,9 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
                     const std::function<void(const std::string& name, at::Tensor& whole)>& fill) {
   for (const PlanBucket& bucket : plan.buckets) {
     int64_t offset = 0;
+    const bool here = std::ranges::any_of(
+        devices, [&](DeviceRun* device) { return part_of(plan, bucket, device->device()).has_value(); });
+    if (!here) continue;
     for (const PlanParameter& parameter : bucket.parameters) {
       const std::string& name = plan.names[parameter.name];
       const ParameterForm form = computations.parameter(name);
@@ -130,11 +133,11 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
         const auto part = part_of(plan, bucket, device->device());
         if (!part) continue;
         const at::Tensor flat = device->frame()[*lasting(*device, bucket, Category::Weights)];
-        const ElementRange here = held(*part, flat.numel());
-        const ElementRange range = common({offset, parameter.elements}, here);
+        const ElementRange kept = held(*part, flat.numel());
+        const ElementRange range = common({offset, parameter.elements}, kept);
         if (range.count == 0) continue;
         const at::Tensor piece = shard_of(whole, form, part->shards).reshape({-1});
-        flat.narrow(0, range.begin - here.begin, range.count).copy_(piece.narrow(0, range.begin - offset, range.count));
+        flat.narrow(0, range.begin - kept.begin, range.count).copy_(piece.narrow(0, range.begin - offset, range.count));
       }
       offset += parameter.elements;
     }

@@ -34,7 +34,7 @@ std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name
 
 ElementRange common(ElementRange a, ElementRange b);
 
-/// Gives every device its part. `fill` gets an empty tensor of the whole parameter, each once.
+/// Gives every device its part. `fill` gets an empty tensor of the whole parameter, each once that one of them holds.
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
                     const std::vector<DeviceRun*>& devices,
                     const std::function<void(const std::string& name, at::Tensor& whole)>& fill);

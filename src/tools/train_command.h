@@ -35,6 +35,7 @@ struct TrainCommand {
   std::string checkpoint_every;
   std::optional<int64_t> keep, keep_every;
   std::string resume;  // `newest`, or a checkpoint; empty: a new run
+  std::string init;    // folder of weights; empty: as the configuration says
 };
 int run(const TrainCommand& command);
 

@@ -73,6 +73,8 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
   app->add_option("--keep-every", command->keep_every,
                   "With --keep: those of steps that are multiples of this stay, too")
       ->check(whole_number(1, 1'000'000'000'000));
+  app->add_option("--init", command->init,
+                  "Begin with the weights of this folder: of transformers (safetensors), or a checkpoint");
   app->add_flag("--resume{newest}", command->resume,
                 "Go on from the newest sound checkpoint of the folder; --resume=CHECKPOINT from that one");
   app->add_option("--fault", command->fault, "Fails on purpose, to see how a job ends: KIND:RANK[:OPERATION]")

@@ -216,7 +216,9 @@ Result<TrainConfig> parse_train_config(const SourceFilePtr& file) {
   PIPER_TRY(const auto data, whole.section("data"));
   PIPER_TRY(const auto run, whole.section("run"));
 
+  PIPER_TRY(const auto model, whole.section("model"));
   TrainConfig config;
+  if (model) PIPER_CHECK(read_file_name(*model, "init", config.init));
   config.optimizer.kind = chosen_optimizer(step);
   if (config.optimizer.kind != Optimizer::AdamW) config.optimizer.weight_decay = 0;  // as torch.optim.SGD
   const SourceRange choice = step && step->has("optimizer") ? step->place("optimizer") : SourceRange();

@@ -45,8 +45,9 @@ struct RunConfig {
 };
 
 struct TrainConfig {
-  OptimizerSettings optimizer;  // `learning_rate` is the peak, `kind` as [step] says
-  std::optional<double> clip;   // the largest norm that all gradients together keep
+  std::optional<NamedFile> init;  // folder of weights that the run begins with; `init` of [model]
+  OptimizerSettings optimizer;    // `learning_rate` is the peak, `kind` as [step] says
+  std::optional<double> clip;     // the largest norm that all gradients together keep
   LrSchedule rate;
   DataConfig data;
   RunConfig run;

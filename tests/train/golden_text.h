@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "golden_text.h"
+#include "../golden_text.h"
 
 namespace piper {
 

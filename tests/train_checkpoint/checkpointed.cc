@@ -26,11 +26,12 @@ RunState state_after(int64_t steps) {
 Ended train_part(const TrainableModel& model, const RunPart& part, const TrainSettings& settings, int64_t first,
                  const std::string& from, const std::string& to) {
   const std::shared_ptr<const CapturedModel> captured(part.captured, [](const CapturedModel*) {});
-  TrainingRun run({captured, part.plan}, model.step, model.initialize, {.job = settings.job});
+  TrainingRunOptions options;
+  options.job = settings.job;
+  TrainingRun run({captured, part.plan}, model.step, model.initialize, std::move(options));
   run.job().set_parameters(model.initialize);
   run.begin();
-  const std::vector<SavedName> names = own_names(model);
-  const SavedModel saved = must(saved_model(run, {.names = names, .shard_size = 2000}));  // several files
+  const SavedModel saved = must(saved_model(run, {.names = model.saved, .shard_size = 2000}));  // several files
   if (!from.empty()) must(restore(*must(FolderReader::open(from)), saved, run));
   Ended out;
   for (int64_t step = first; step < first + part.steps; ++step)
@@ -41,7 +42,7 @@ Ended train_part(const TrainableModel& model, const RunPart& part, const TrainSe
     checkpoints.wait();
     for (const SaveReport& report : checkpoints.take_reports()) must(report.result);
   }
-  for (const SavedName& name : names)
+  for (const NamedTensor& name : model.meta.parameters)
     for (const Kept kept : {Kept::Weight, Kept::Moment1, Kept::Moment2, Kept::Master})
       if (const at::Tensor tensor = run.job().parameter(name.name, kept); tensor.defined())
         out.state[fmt::format("{} {}", name.name, static_cast<int>(kept))] = tensor.clone();

@@ -21,7 +21,7 @@ constexpr KnownName projections[] = {
     {".attention.out.weight", 2, 1},
     {".mlp.down.weight", 2, 1},
     {".dispatch.shared_down.weight", 2, 1},
-    {".experts.down.weight", 3, 1},
+    {".experts.down.weight", 3, 2},
     {".o_proj.weight", 2, 1},  // of transformers, from here on
     {".down_proj.weight", 2, 1},
     {".experts.down_proj", 3, 2},

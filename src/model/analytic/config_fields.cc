@@ -37,6 +37,7 @@ constexpr NumberField numbers[] = {
     {"router_aux_loss_coef", &ModelConfig::router_aux_loss_coef, 0, 1000, AppliesTo::AdjustableMixture},
     {"dropout_rate", &ModelConfig::dropout_rate, 0, 0.99, AppliesTo::Adjustable},
     {"rope_theta", &ModelConfig::rope_theta, 0, 1e15, AppliesTo::Adjustable},
+    {"norm_eps", &ModelConfig::norm_eps, 1e-12, 0.1, AppliesTo::Adjustable},
 };
 
 constexpr SwitchField switches[] = {
@@ -82,7 +83,7 @@ std::span<const SwitchField> switch_fields() {
 }
 
 std::vector<std::string> model_keys() {
-  std::vector<std::string> keys = {"name", "arch", "act", "norm"};
+  std::vector<std::string> keys = {"name", "arch", "act", "norm", "init"};  // init: read by src/train
   for (const IntegerField& field : integers) keys.emplace_back(field.key);
   for (const NumberField& field : numbers) keys.emplace_back(field.key);
   for (const SwitchField& field : switches) keys.emplace_back(field.key);

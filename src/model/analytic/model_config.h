@@ -66,7 +66,8 @@ struct ModelConfig {
   bool flash_attention = true;  // attention scores are never stored
   Activation act = Activation::Swiglu;
   Norm norm = Norm::RmsNorm;
-  double rope_theta = 0;  // changes no size
+  double rope_theta = 0;   // changes no size
+  double norm_eps = 1e-6;  // added to the variance by RMS norms; changes no size
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

@@ -200,6 +200,9 @@ class Reporter {
         on_terminate.emplace([this] { leave_record("the launcher ended this process"); });
       }
       int code = speaks_ ? prepare_files() : fine;
+      if (code == fine && config_.init)
+        if (auto begun = initialize(); !begun)
+          return {speaks_ ? report_text(begun.error(), color_) : refused, speaks_, render(begun.error())};
       if (code == fine && !resume_.empty())
         if (auto resumed = checkpoints_->resume(resume_); !resumed)
           return {speaks_ ? report_text(resumed.error(), color_) : refused, speaks_, render(resumed.error())};
@@ -241,6 +244,16 @@ class Reporter {
     if (!world_ && checkpoints_) checkpoints_->wait();
     if (!world_) end_if_stuck(training_);
     return {run_failed, true};
+  }
+
+  /// With weights of others.
+  Checked initialize() {
+    PIPER_TRY(const std::vector<std::string> notes, training_.initialize_from(config_.init->path));
+    if (!speaks_) return Ok{};
+    put(fmt::format("begins with the weights in {}\n", config_.init->path));
+    for (const std::string& note : notes) put(fmt::format("  {}\n", note));
+    std::fflush(stdout);
+    return Ok{};
   }
 
   /// A long run is not lost because of a name.
@@ -402,6 +415,7 @@ int run(const TrainCommand& command) {
   auto loaded = load(command.input);
   if (!loaded) return report_text(loaded.error(), color);
   take_options(command, loaded->config.run.checkpoints);
+  if (!command.init.empty()) loaded->config.init = NamedFile{command.init, {}};
   if (const auto fault = planted_here(command, launched_rank().value_or(0));
       fault && fault->when == PlantedFault::When::Joining)
     strike(*fault);

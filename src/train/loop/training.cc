@@ -152,6 +152,13 @@ RunState Training::state() const {
   return out;
 }
 
+SaveForm Training::save_form() const {
+  SaveForm out;
+  out.names = model_.saved;
+  if (!model_.hugging_face.empty()) out.texts.emplace_back("config.json", model_.hugging_face);
+  return out;
+}
+
 Result<std::vector<std::string>> Training::resume(const FolderReader& folder, const SavedModel& saved) {
   const RunState& state = folder.state();
   const std::string name = fmt::format("{}, configuration", folder.folder());

@@ -7,6 +7,7 @@
 #include "checkpoint/reader.h"
 #include "train/config.h"
 #include "train/data/token_source.h"
+#include "train/loop/checkpoint/initialize.h"
 #include "train/loop/checkpoint/saved_model.h"
 #include "train/loop/training_run.h"
 #include "train/metrics.h"
@@ -62,9 +63,13 @@ class Training {
   /// The next step. Throws RunError.
   StepMetrics step();
 
+  /// Before the first step: the weights of a folder, see train/loop/checkpoint/initialize.h.
+  Result<std::vector<std::string>> initialize_from(const std::string& folder) {
+    return piper::initialize_from(folder, model_, run_);
+  }
   /// Where it stands, and how it is saved.
   RunState state() const;
-  SaveForm save_form() const { return {.names = own_names(model_)}; }
+  SaveForm save_form() const;
   /// Before the first step: goes on where the checkpoint stands. What is set differently since then, a line each.
   /// E904, E905: it is of another model or run; E902: it is damaged, and the weights are neither those before nor its
   /// own.

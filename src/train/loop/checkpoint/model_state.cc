@@ -1,6 +1,8 @@
 #include "train/loop/checkpoint/model_state.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "base/invariant.h"
 #include "runtime/element_runs.h"
@@ -25,12 +27,6 @@ bool has_state(const Plan& plan, const PlanBucket& bucket) {
   });
 }
 
-std::vector<SavedName> own_names(const TrainableModel& model) {
-  std::vector<SavedName> out;
-  for (const NamedTensor& parameter : model.meta.parameters) out.push_back({parameter.name, parameter.name});
-  return out;
-}
-
 std::string_view suffix(Kept kept, Optimizer optimizer) {
   switch (kept) {
     case Kept::Moment1:
@@ -49,17 +45,22 @@ std::string_view suffix(Kept kept, Optimizer optimizer) {
 ModelState model_state(const Plan& plan, const StepConfig& step, const Computations& computations,
                        const std::vector<SavedName>& names) {
   ModelState out;
-  for (const auto& [name, stored] : names) {
+  for (const auto& [name, stored, part, parts] : names) {
     const auto place = place_of(plan, name);
     if (!place) continue;  // nothing of the step uses it
     const PlanBucket& bucket = plan.buckets[place->bucket];
-    const std::vector<int64_t> sizes = computations.parameter(name).sizes;
-    out.weights.push_back({name, Kept::Weight, {stored, piper::stored(bucket.weights), sizes}});
+    std::vector<int64_t> sizes = computations.parameter(name).sizes;
+    int64_t first = 0;
+    if (parts > 0) {
+      sizes.erase(sizes.begin());
+      first = part * std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies());
+    }
+    out.weights.push_back({name, Kept::Weight, {stored, piper::stored(bucket.weights), sizes}, first});
     if (!has_state(plan, bucket)) continue;
     const ElementTypes types = element_types(step, bucket.weights);
     const auto add = [&](Kept kept, DType dtype) {
       const std::string file_name = stored + "." + std::string(suffix(kept, step.optimizer));
-      out.optimizer.push_back({name, kept, {file_name, piper::stored(dtype), sizes}});
+      out.optimizer.push_back({name, kept, {file_name, piper::stored(dtype), sizes}, first});
     };
     if (moments(step.optimizer) > 0) add(Kept::Moment1, types.moments);
     if (moments(step.optimizer) > 1) add(Kept::Moment2, types.moments);
@@ -75,16 +76,21 @@ ElementRange written_range(const BucketPart& part) {
   return {begin, std::min(size, part.elements - begin)};
 }
 
-std::vector<StatePiece> pieces_of(const Plan& plan, const Computations& computations, const std::string& parameter) {
-  const ParameterPlace place = must_place(plan, parameter);
+std::vector<StatePiece> pieces_of(const Plan& plan, const Computations& computations, const StateTensor& tensor) {
+  const ParameterPlace place = must_place(plan, tensor.parameter);
   const PlanBucket& bucket = plan.buckets[place.bucket];
-  const ParameterForm form = computations.parameter(parameter);
+  const ParameterForm form = computations.parameter(tensor.parameter);
+  const ElementRange wanted = {tensor.first, elements(tensor.stored)};
   std::vector<StatePiece> out;
   for (const int device : plan.partitions[bucket.holders[0].copies].members) {
     const BucketPart part = *part_of(plan, bucket, device);
     const ElementRange written = common(written_range(part), place.range);
-    for (const ElementRun& run : element_runs(form, part.shards, {written.begin - place.range.begin, written.count}))
-      out.push_back({device, run.whole, run.shard + place.range.begin, run.count});
+    for (const ElementRun& run : element_runs(form, part.shards, {written.begin - place.range.begin, written.count})) {
+      const ElementRange here = common({run.whole, run.count}, wanted);
+      if (here.count > 0)
+        out.push_back(
+            {device, here.begin - tensor.first, run.shard + here.begin - run.whole + place.range.begin, here.count});
+    }
   }
   std::ranges::sort(out, {}, &StatePiece::whole);
   return out;

@@ -5,25 +5,18 @@
 #include <vector>
 
 #include "checkpoint/layout.h"
-#include "models/build_model.h"
+#include "models/saved_name.h"
 #include "plan/plan.h"
 #include "runtime/parameters.h"
 
 namespace piper {
 
-/// A parameter, or a buffer of the module, and its name in a checkpoint.
-struct SavedName {
-  std::string name, stored;
-};
-
-/// Parameters of the model in their own order, by their own names.
-std::vector<SavedName> own_names(const TrainableModel& model);
-
-/// Something that is kept for every element of a parameter: a tensor of a checkpoint.
+/// Something that is kept for the elements of a parameter, or of a part of it: a tensor of a checkpoint.
 struct StateTensor {
   std::string parameter;
   Kept kept = Kept::Weight;
   StoredTensor stored;
+  int64_t first = 0;  // element of the parameter that it begins with
 };
 
 /// In the order of `names`: a checkpoint does not depend on the plan.
@@ -48,7 +41,8 @@ struct StatePiece {
   int device = 0;
   int64_t whole = 0, part = 0, count = 0;
 };
-/// Of all devices of the plan, in the order of the whole: one behind the other, they are all of it.
-std::vector<StatePiece> pieces_of(const Plan& plan, const Computations& computations, const std::string& parameter);
+/// Of all devices of the plan, in the order of the whole: one behind the other, they are all of the tensor. `whole`
+/// counts from its first element.
+std::vector<StatePiece> pieces_of(const Plan& plan, const Computations& computations, const StateTensor& tensor);
 
 }  // namespace piper

@@ -29,12 +29,15 @@ Checked restore(const FolderReader& folder, const StateTensor& tensor, const Pla
   at::Tensor host = target.is_cpu() ? target : at::empty(target.sizes(), target.options().device(c10::kCPU));
   const auto element = static_cast<int64_t>(host.element_size());
   const int64_t first = range.begin - place.range.begin;  // of the shard
+  const ElementRange wanted = {tensor.first, elements(tensor.stored)};
   for (const ElementRun& run : element_runs(form, part->shards, {first, range.count})) {
-    const std::span<std::byte> into(bytes_of(host) + (run.shard - first) * element,
-                                    static_cast<size_t>(run.count * element));
-    PIPER_CHECK(folder.read(tensor.stored.name, run.whole * element, into));
+    const ElementRange stored = common({run.whole, run.count}, wanted);
+    if (stored.count == 0) continue;
+    const int64_t at = run.shard - first + stored.begin - run.whole;
+    const std::span<std::byte> into(bytes_of(host) + at * element, static_cast<size_t>(stored.count * element));
+    PIPER_CHECK(folder.read(tensor.stored.name, (stored.begin - tensor.first) * element, into));
+    if (!target.is_cpu()) target.narrow(0, at, stored.count).copy_(host.narrow(0, at, stored.count));
   }
-  if (!target.is_cpu()) target.copy_(host);
   return Ok{};
 }
 

@@ -160,8 +160,7 @@ Checked write_state(const Plan& plan, const Computations& computations, const Mo
   StateWriter writer(plan, snapshot, writers, files);
   int64_t number = 0;
   for (const std::vector<StateTensor>* tensors : {&state.weights, &state.optimizer})
-    for (const StateTensor& tensor : *tensors)
-      writer.write(tensor, pieces_of(plan, computations, tensor.parameter), number++);
+    for (const StateTensor& tensor : *tensors) writer.write(tensor, pieces_of(plan, computations, tensor), number++);
   return writer.result();
 }
 

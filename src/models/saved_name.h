@@ -1,0 +1,17 @@
+// What tensors of a model are called on disk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace piper {
+
+/// A parameter or buffer, and its name in a checkpoint. Where `parts` is not 0, the checkpoint has a tensor of its own
+/// for each index of the first dimension, and this is the one of `part`: experts.
+struct SavedName {
+  std::string name, stored;
+  int64_t part = 0, parts = 0;
+  friend bool operator==(const SavedName&, const SavedName&) = default;
+};
+
+}  // namespace piper

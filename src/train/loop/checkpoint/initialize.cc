@@ -1,0 +1,148 @@
+#include "train/loop/checkpoint/initialize.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/read_file.h"
+#include "checkpoint/run_state.h"
+#include "train/loop/checkpoint/stored_dtype.h"
+
+namespace piper {
+namespace {
+
+using Json = nlohmann::json;
+
+Result<std::unique_ptr<FolderReader>> open_any(const std::string& folder) {
+  const bool own = std::filesystem::exists(std::filesystem::path(folder) / piper_json_file);
+  return own ? FolderReader::open(folder) : FolderReader::open_foreign(folder);
+}
+
+/// A setting of a model of transformers that changes what it computes and no shape.
+struct Setting {
+  std::string_view key, ours;  // ours: the key of [model]
+  Json value(const Json& config) const {
+    if (key != "rope_theta" || !config.contains("rope_parameters")) return config.value(key, Json());
+    return config["rope_parameters"].value("rope_theta", Json());
+  }
+};
+constexpr std::array settings = {
+    Setting{"rms_norm_eps", "norm_eps"},
+    Setting{"rope_theta", "rope_theta"},
+    Setting{"hidden_act", "act"},
+    Setting{"num_experts_per_tok", "top_k"},
+    Setting{"tie_word_embeddings", "tie_embeddings"},
+};
+
+std::string rope_type(const Json& config) {
+  for (const char* key : {"rope_parameters", "rope_scaling"})
+    if (const auto found = config.find(key); found != config.end() && found->is_object())
+      return found->value("rope_type", found->value("type", "default"));
+  return "default";
+}
+
+/// What config.json of the folder says and the model does not do.
+std::vector<std::string> other_computations(const std::string& folder, const TrainableModel& model) {
+  const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  if (model.hugging_face.empty() || !std::filesystem::exists(path)) return {};
+  const auto file = read_file(path, "the configuration of the model");
+  const Json theirs = file ? Json::parse((*file)->text, nullptr, false) : Json();
+  const Json mine = Json::parse(model.hugging_face);
+  std::vector<std::string> out;
+  if (!theirs.is_object()) return {"config.json is no JSON object"};
+  for (const Setting& setting : settings)
+    if (const Json a = setting.value(theirs), b = setting.value(mine); !a.is_null() && a != b)
+      out.push_back(fmt::format("{} is {} in config.json; the model has {}, which {} in [model] sets", setting.key,
+                                a.dump(), b.is_null() ? "none" : b.dump(), setting.ours));
+  if (const std::string type = rope_type(theirs); type != "default")
+    out.push_back(fmt::format("positions are of the type \"{}\" in config.json; the model has plain ones", type));
+  return out;
+}
+
+/// What is wrong with the folder's tensors.
+std::vector<std::string> wrong_tensors(const FolderReader& folder, const TrainableModel& model, TrainingRun& run) {
+  std::vector<std::string> out;
+  for (const SavedName& name : model.saved) {
+    std::vector<int64_t> sizes = run.computations().like(name.name).sizes().vec();
+    if (name.parts > 0) sizes.erase(sizes.begin());
+    const TensorPlace* found = folder.layout().find(name.stored);
+    if (!found)
+      out.push_back(fmt::format("{} is missing", name.stored));
+    else if (found->entry.tensor.sizes != sizes)
+      out.push_back(fmt::format("{} has the shape [{}], the model's is [{}]", name.stored,
+                                fmt::join(found->entry.tensor.sizes, ", "), fmt::join(sizes, ", ")));
+    else if (!dtype_of(found->entry.tensor.dtype))
+      out.push_back(fmt::format("{} is {}", name.stored, print_type(found->entry.tensor)));
+  }
+  return out;
+}
+
+/// Part by part, with the conversion of elements that it takes.
+Checked read_parameter(const FolderReader& folder, const TrainableModel& model, const std::string& name,
+                       at::Tensor& whole) {
+  for (const SavedName& saved : model.saved) {
+    if (saved.name != name) continue;
+    const StoredTensor& stored = folder.layout().find(saved.stored)->entry.tensor;
+    const at::Tensor read = at::empty(stored.sizes, c10::TensorOptions().dtype(scalar_type(*dtype_of(stored.dtype))));
+    PIPER_CHECK(folder.read(saved.stored, 0, {bytes_of(read), read.nbytes()}));
+    (saved.parts > 0 ? whole.select(0, saved.part) : whole).copy_(read);
+  }
+  return Ok{};
+}
+
+std::vector<std::string> notes_on(const FolderReader& folder, const TrainableModel& model) {
+  std::set<std::string> used, types, surplus;
+  for (const SavedName& name : model.saved) {
+    used.insert(name.stored);
+    types.insert(std::string(piper::name(folder.layout().find(name.stored)->entry.tensor.dtype)));
+  }
+  for (const auto& [name, place] : folder.layout().places)
+    if (!used.contains(name) && !folder.layout().files[static_cast<size_t>(place.file)].name.starts_with("optimizer"))
+      surplus.insert(name);
+  std::vector<std::string> out;
+  const std::string own(piper::name(stored(model.step.weights)));
+  if (types != std::set{own}) out.push_back(fmt::format("converted from {} to {}", fmt::join(types, ", "), own));
+  if (!surplus.empty())
+    out.push_back(fmt::format(
+        "not used: {}{}",
+        fmt::join(std::vector(surplus.begin(), surplus.size() > 3 ? std::next(surplus.begin(), 3) : surplus.end()),
+                  ", "),
+        surplus.size() > 3 ? fmt::format(" and {} more", surplus.size() - 3) : ""));
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> initialize_from(const std::string& folder, const TrainableModel& model,
+                                                 TrainingRun& run) {
+  PIPER_TRY(const std::unique_ptr<FolderReader> reader, open_any(folder));
+  std::vector<std::string> problems = wrong_tensors(*reader, model, run);
+  for (std::string& other : other_computations(folder, model)) problems.push_back(std::move(other));
+  if (!problems.empty()) {
+    constexpr size_t shown = 10;
+    const size_t more = problems.size() > shown ? problems.size() - shown : 0;
+    problems.resize(problems.size() - more);
+    return error(ErrorCode::E904, {},
+                 fmt::format("the weights in {} are not those of this model:\n  {}{}", folder,
+                             fmt::join(problems, "\n  "), more ? fmt::format("\n  and {} more", more) : ""))
+        .help("write the sizes and settings of the folder's config.json into [model]");
+  }
+  std::set<std::string> stored;
+  for (const SavedName& name : model.saved) stored.insert(name.name);
+  Checked read = Ok{};
+  run.job().set_parameters([&](const std::string& name, at::Tensor& whole) {
+    if (!stored.contains(name))
+      model.initialize(name, whole);
+    else if (read)
+      read = read_parameter(*reader, model, name, whole);
+  });
+  PIPER_CHECK(read);
+  return notes_on(*reader, model);
+}
+
+}  // namespace piper

@@ -1,0 +1,108 @@
+"""Checkpoints of `piper train` and folders of transformers: each reads what the other wrote, and both compute the same loss."""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+PIPER = os.environ["PIPER_PROGRAM"]
+VOCABULARY, SEQUENCE, BATCH = 32, 8, 4
+SIZES = f"hidden = 16\nlayers = 2\nheads = 4\nkv_heads = 2\nvocab = {VOCABULARY}\nseq = {SEQUENCE}\n"
+EXPERTS = "experts = 4\ntop_k = 2\ncapacity_factor = 2.0\nmoe_ffn = 8\nrouter_aux_loss_coef = 0\n"  # a slot for every token
+MODELS = {
+    "llama3": 'arch = "llama3"\nffn = 24\n',
+    "tied": 'arch = "llama3"\nffn = 24\ntie_embeddings = true\nnorm_eps = 1e-5\nrope_theta = 5e5\n',
+    "biased": 'arch = "llama3"\nffn = 24\nbias = true\n',
+    "qwen3-dense": 'arch = "qwen3-dense"\nffn = 24\nhead_dim = 8\n',
+    "qwen3-moe": 'arch = "qwen3-moe"\n' + EXPERTS,
+    "mixtral": 'arch = "mixtral"\n' + EXPERTS,
+}
+SCHEDULE = "mesh(dp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\nreplicate({}, along=dp, zero=3)\n"
+
+
+def config(model, steps):
+    return (f'[model]\n{SIZES}{MODELS[model]}\n[step]\nbatch = {BATCH}\nweights = "float32"\ngradients = "float32"\n'
+            f'[data]\nkind = "reference"\n[run]\nsteps = {steps}\n')
+
+
+def mix32(x):
+    x = (x ^ (x >> 16)) * 0x85EBCA6B & 0xFFFFFFFF
+    x = (x ^ (x >> 13)) * 0xC2B2AE35 & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+def tokens(step):
+    """Those of the reference decoder."""
+    rows = []
+    for sample in range(step * BATCH, (step + 1) * BATCH):
+        row = [mix32(sample + 1) % VOCABULARY]
+        while len(row) <= SEQUENCE:
+            row.append((5 * row[-1] + 7) % VOCABULARY)
+        rows.append(row)
+    return torch.tensor(rows)
+
+
+def loss_of(module, step):
+    row = tokens(step)
+    with torch.no_grad():
+        logits = module(row[:, :-1]).logits.double()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), row[:, 1:].flatten()).item()
+
+
+def train(folder, *words, check=True):
+    result = subprocess.run([PIPER, "train", "c.toml", "--schedule", "s.piper", *words], cwd=folder, capture_output=True, text=True,
+                            env={**os.environ, "NO_COLOR": "1"})
+    assert not check or result.returncode == 0, result.stdout + result.stderr
+    return result.stdout + result.stderr if not check else result.stdout
+
+
+def losses(folder):
+    return {line["step"]: line["loss"] for line in map(json.loads, (folder / "m.jsonl").read_text().splitlines()) if "loss" in line}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "s.piper").write_text(SCHEDULE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_transformers_computes_the_loss_of_a_checkpoint(model, folder):
+    (folder / "c.toml").write_text(config(model, 4))
+    train(folder, "--checkpoints", "run", "--checkpoint-every", "3", "--metrics", "m.jsonl")
+    module = transformers.AutoModelForCausalLM.from_pretrained(folder / "run/step-00000003")
+    assert loss_of(module, 3) == pytest.approx(losses(folder)[3], rel=1e-6)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_run_begins_with_weights_of_transformers(model, folder):
+    (folder / "c.toml").write_text(config(model, 1))
+    train(folder, "--checkpoints", "run")
+    torch.manual_seed(1)
+    configuration = transformers.AutoConfig.from_pretrained(folder / "run/step-00000001")
+    module = transformers.AutoModelForCausalLM.from_config(configuration)
+    module.save_pretrained(folder / "theirs")
+    output = train(folder, "--init", "theirs", "--metrics", "m.jsonl")
+    assert "begins with the weights in theirs" in output
+    assert losses(folder)[0] == pytest.approx(loss_of(module, 0), rel=1e-6)
+
+
+def test_other_weights_are_refused_or_converted(folder):
+    (folder / "c.toml").write_text(config("llama3", 1))
+    small = dict(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
+                 rms_norm_eps=1e-6, max_position_embeddings=SEQUENCE)
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**small)).to(torch.bfloat16).save_pretrained(folder / "bf16")
+    assert "  converted from BF16 to F32\n" in train(folder, "--init", "bf16")
+    for name, change, reason in (("wide", {"intermediate_size": 32}, "up_proj.weight has the shape [32, 16], the model's is [24, 16]"),
+                                 ("deep", {"num_hidden_layers": 1}, "model.layers.1.input_layernorm.weight is missing"),
+                                 ("eps", {"rms_norm_eps": 1e-5}, "rms_norm_eps is 1e-05 in config.json; the model has 1e-06, which norm_eps"),
+                                 ("long", {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}},
+                                  'positions are of the type "linear"')):
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**small, **change})).save_pretrained(folder / name)
+        output = train(folder, "--init", name, check=False)
+        assert "error[E904]" in output and reason in output, output
+    assert "error[E901]" in train(folder, "--init", "nowhere", check=False)
