@@ -7,7 +7,7 @@
 
 namespace piper {
 
-const FileCalls system_calls = {
+constinit const FileCalls system_calls = {
     pwrite,
     fsync,
     rename,

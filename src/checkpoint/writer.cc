@@ -59,7 +59,9 @@ Result<std::unique_ptr<FolderWriter>> FolderWriter::prepare(const std::string& p
 Result<std::unique_ptr<FolderWriter>> FolderWriter::open(const std::string& parent, int64_t step,
                                                          std::shared_ptr<const FolderLayout> layout,
                                                          const FileCalls& calls) {
-  return std::unique_ptr<FolderWriter>(new FolderWriter(parent, step, std::move(layout), calls));
+  std::unique_ptr<FolderWriter> writer(new FolderWriter(parent, step, std::move(layout), calls));
+  if (access(writer->partial_.c_str(), W_OK) != 0) return cannot_write(writer->partial_, errno);
+  return writer;
 }
 
 /// With all folders above it. What was made is on the disk, or a checkpoint in it would not be.

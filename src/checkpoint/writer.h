@@ -25,8 +25,8 @@ struct WriteCounts {
 };
 
 /// One save of one process. The order among processes: one calls `prepare`; then all others `open`, if they have
-/// something to write; all `write`, then `sync`, and give their `ranges` to the first, which calls `commit`. Until then
-/// the folder is `step-XXXXXXXX.partial`. Every error is E903 and names the file and the reason of the system.
+/// something to write; all `write`; the others `sync` and give their `ranges` to the first, which calls `commit`. Until
+/// then the folder is `step-XXXXXXXX.partial`. Every error is E903 and names the file and the reason of the system.
 class FolderWriter {
  public:
   /// Makes the folder in `parent` (made too if it is missing), without leftovers of an earlier try: all files at their
@@ -47,8 +47,9 @@ class FolderWriter {
   /// Sums of what this process wrote, neighbours joined.
   Result<std::vector<SummedRange>> ranges() const;
 
-  /// Only after `prepare`, when all processes have synced. `ranges`: of all processes, this one included. Every byte of
-  /// every file must have been written once. Then the folder has its name, and takes the place of one that had it.
+  /// Only after `prepare`, when all other processes have synced. `ranges`: of all processes, this one included. Every
+  /// byte of every file must have been written once. Then the folder has its name, and takes the place of one that had
+  /// it.
   Checked commit(const RunState& state, std::vector<SummedRange> ranges);
   /// Deletes the folder that was not committed.
   Checked abandon();

@@ -76,11 +76,13 @@ RunState state_at(int64_t step) {
   return state;
 }
 
+const FileCalls unsynced_calls = {system_calls.pwrite, [](int) { return 0; }, system_calls.rename,
+                                  system_calls.exchange};
+
 void save(const std::string& parent, int64_t step, const LayoutPtr& layout, const FileCalls& calls) {
   const auto writer = must(FolderWriter::prepare(parent, step, layout, calls));
   for (const auto& [name, place] : layout->places)
     must(writer->write(place.file, place.entry.begin, bytes_of_tensor(name, place.entry.bytes, step)));
-  must(writer->sync());
   must(writer->commit(state_at(step), must(writer->ranges())));
 }
 

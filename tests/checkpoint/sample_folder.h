@@ -39,8 +39,11 @@ LayoutPtr random_layout(Random& random);
 std::vector<std::byte> bytes_of_tensor(const std::string& tensor, int64_t bytes, int64_t step);
 RunState state_at(int64_t step);
 
+/// The system's calls without fsync, which takes most of the time and changes nothing that a running machine sees.
+extern const FileCalls unsynced_calls;
+
 /// All tensors, one write each, by one writer. Throws where something fails.
-void save(const std::string& parent, int64_t step, const LayoutPtr& layout, const FileCalls& calls = system_calls);
+void save(const std::string& parent, int64_t step, const LayoutPtr& layout, const FileCalls& calls = unsynced_calls);
 /// Every tensor has the bytes of the step.
 void expect_saved(const FolderReader& reader, const LayoutPtr& layout, int64_t step);
 
