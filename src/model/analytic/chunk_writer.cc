@@ -40,7 +40,9 @@ WorkUnit ChunkWriter::per_sample() const {
 WorkUnit ChunkWriter::per_slot() const {
   const Dim of_one = capacity();
   const int64_t slots = ceil_divide(saturating_multiply(config_.experts, of_one.size), of_one.divisor);
-  return {1, slots, config_.experts, bytes_of(step_.weights), bytes_of(step_.gradients)};
+  const bool in_first = is_reference(config_.arch);
+  return {1,       slots, config_.experts, bytes_of(step_.weights), bytes_of(step_.gradients), Divided::Nothing,
+          in_first};
 }
 
 ValueId ChunkWriter::input(std::string name) {

@@ -44,8 +44,8 @@ void WorkTally::linear(const std::string& name, int64_t in, int64_t out, Bias bi
 }
 
 void WorkTally::linear(const std::string& name, const Shape& out, const Shape& in, Bias bias) {
-  Shape shape = unit_.experts > 0 ? in : out;
-  const Shape& last = unit_.experts > 0 ? out : in;
+  Shape shape = unit_.in_first ? in : out;
+  const Shape& last = unit_.in_first ? out : in;
   shape.insert(shape.end(), last.begin(), last.end());
   parameter(prefix_ + "." + name + ".weight", shape, true);
   if (bias == Bias::Yes) parameter(prefix_ + "." + name + ".bias", out, false);

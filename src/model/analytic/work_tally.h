@@ -23,6 +23,7 @@ struct WorkUnit {
   int64_t value_bytes = 2;     // of one element of an activation
   int64_t gradient_bytes = 4;  // of one element of a parameter's gradient
   Divided divided = Divided::Nothing;
+  bool in_first = false;  // matrices are stored [in, out]
 };
 
 /// Which part of backward reads again what forward keeps.
