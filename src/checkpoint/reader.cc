@@ -140,7 +140,7 @@ Checked FolderReader::load_foreign() {
   for (const std::string& name : names) PIPER_CHECK(add_file(name));
   for (const auto& [tensor, file] : map->items()) {
     const TensorPlace* place = layout_.find(tensor);
-    if (!place || layout_.files[static_cast<size_t>(place->file)].name != file)
+    if (!place || layout_.files[static_cast<size_t>(place->file)].name != file.get_ref<const std::string&>())
       return damaged(path_of(file.get_ref<const std::string&>()),
                      fmt::format("tensor \"{}\" is not in it, although {} says so", tensor, index_file));
   }

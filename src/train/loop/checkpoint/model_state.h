@@ -11,6 +11,9 @@
 
 namespace piper {
 
+/// Threads that sum up and copy what goes to the disk, or comes from it.
+constexpr size_t disk_threads = 4;
+
 /// Something that is kept for the elements of a parameter, or of a part of it: a tensor of a checkpoint.
 struct StateTensor {
   std::string parameter;

@@ -8,6 +8,7 @@
 #include <ranges>
 #include <sstream>
 
+#include "base/in_parallel.h"
 #include "checkpoint/folder_names.h"
 #include "checkpoint/folders.h"
 #include "runtime/element_runs.h"
@@ -93,12 +94,15 @@ std::vector<std::string> newest_first(TrainingRun& run, const std::string& folde
 Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run) {
   PIPER_CHECK(check_fits(folder, *saved.layout));
   Job& job = run.job();
+  std::vector<std::pair<const StateTensor*, DeviceRun*>> all;
   for (const std::vector<StateTensor>* tensors : {&saved.state.weights, &saved.state.optimizer})
-    for (const StateTensor& tensor : *tensors) {
-      const ParameterForm form = run.computations().parameter(tensor.parameter);
-      for (DeviceRun* device : job.devices())
-        PIPER_CHECK(restore(folder, tensor, job.plan(), job.step_config(), form, *device));
-    }
+    for (const StateTensor& tensor : *tensors)
+      for (DeviceRun* device : job.devices()) all.emplace_back(&tensor, device);
+  PIPER_CHECK(in_parallel(all.size(), disk_threads, [&](size_t i) {
+    const auto& [tensor, device] = all[i];
+    const ParameterForm form = run.computations().parameter(tensor->parameter);
+    return restore(folder, *tensor, job.plan(), job.step_config(), form, *device);
+  }));
   for (DeviceRun* device : job.devices()) device->processor().finish();
   return restore_buffers(folder, saved, run);
 }

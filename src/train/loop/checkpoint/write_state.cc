@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 
+#include "base/in_parallel.h"
+
 namespace piper {
 namespace {
 
@@ -157,11 +159,34 @@ class StateWriter {
 
 Checked write_state(const Plan& plan, const Computations& computations, const ModelState& state,
                     const Snapshot& snapshot, Writers& writers, FolderWriter& files) {
-  StateWriter writer(plan, snapshot, writers, files);
+  struct Item {
+    const StateTensor* tensor;
+    std::vector<StatePiece> pieces;
+    int64_t number;
+  };
+  std::vector<Item> alone, shared;  // with other processes: in the same order at all of them
   int64_t number = 0;
   for (const std::vector<StateTensor>* tensors : {&state.weights, &state.optimizer})
-    for (const StateTensor& tensor : *tensors) writer.write(tensor, pieces_of(plan, computations, tensor), number++);
-  return writer.result();
+    for (const StateTensor& tensor : *tensors) {
+      Item item{&tensor, pieces_of(plan, computations, tensor), number++};
+      const auto is_mine = [&](const StatePiece& piece) {
+        return writers.rank_of(piece.device, device_count(plan)) == writers.rank();
+      };
+      const auto mine = std::ranges::count_if(item.pieces, is_mine);
+      if (mine > 0) (mine == std::ssize(item.pieces) ? alone : shared).push_back(std::move(item));
+    }
+  const auto write = [&](StateWriter& writer, const Item& item) -> Checked {
+    writer.write(*item.tensor, item.pieces, item.number);
+    return writer.result();
+  };
+  Checked out = in_parallel(alone.size(), disk_threads, [&](size_t i) {
+    StateWriter writer(plan, snapshot, writers, files);
+    return write(writer, alone[i]);
+  });
+  StateWriter writer(plan, snapshot, writers, files);
+  for (const Item& item : shared)
+    if (Checked written = write(writer, item); out) out = std::move(written);
+  return out;
 }
 
 }  // namespace piper
