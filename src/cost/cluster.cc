@@ -107,11 +107,4 @@ Checked check_dtype(const Cluster& cluster, int devices, DType dtype) {
   return Ok{};
 }
 
-double compute_seconds(const DeviceKind& kind, DType dtype, int64_t flops, int64_t bytes) {
-  const double peak = kind.peak[static_cast<size_t>(dtype)] * kind.compute_efficiency;
-  const double computing = peak > 0 ? static_cast<double>(flops) / peak : 0;
-  const double moving = static_cast<double>(bytes) / (kind.memory_bandwidth * kind.memory_efficiency);
-  return std::max(computing, moving) + kind.launch;
-}
-
 }  // namespace piper

@@ -7,11 +7,27 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/size.h"
+#include "model/operator_work.h"
 
 namespace piper {
 
 constexpr int max_link_levels = 4;
+
+/// A part of a matrix product's result that one multiprocessor computes at a time.
+struct Tile {
+  int rows = 128, columns = 128;
+  double speed = 1;  // with which all multiprocessors compute such tiles, of what the device reaches
+  friend bool operator==(const Tile&, const Tile&) = default;
+};
+
+/// How a kind of device runs the operators of a computation: docs/cluster.md.
+struct OperatorCosts {
+  double issue = 0;         // host seconds to launch one kernel
+  double sharpness = 4;     // of the maximum of host and device: (host^s + device^s)^(1/s)
+  int multiprocessors = 1;  // as many tiles are computed at once
+  std::vector<Tile> tiles;  // the fastest is used; empty: a product takes what its operations take
+  friend bool operator==(const OperatorCosts&, const OperatorCosts&) = default;
+};
 
 /// A kind of device. The defaults stand for an unspecified modern accelerator.
 struct DeviceKind {
@@ -23,6 +39,8 @@ struct DeviceKind {
   double memory_efficiency = 1;          // share of it that computations reach
   double launch = 5e-6;                  // device seconds every operation takes at least: added to a computation
   double issue = 2e-6;                   // host seconds to issue one operation
+  /// Computations are priced by their operators, where the model says what they are; absent: as a whole.
+  std::optional<OperatorCosts> operators;
   SourceRange where;
 
   DeviceKind() { peak.fill(300e12); }
@@ -72,11 +90,14 @@ struct Cluster {
   std::vector<NodeRun> nodes;                     // devices are numbered in this order; empty: any number of kinds[0]
   std::vector<LinkLevel> levels = {LinkLevel{}};  // innermost first, at most max_link_levels
   double slowdown = 0;                            // share of its speed that computation loses beside communication
+  double step = 0;                                // seconds of every step besides all operations
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
 /// TOML, as docs/cluster.md describes it. Whatever makes no sense is an error with its place (E111).
 Result<Cluster> parse_cluster(const SourceFilePtr& file);
+/// The file that describes it, without comments.
+std::string print(const Cluster& cluster);
 
 const DeviceKind& kind_of(const Cluster& cluster, int device);
 /// The processor that devices share, and those that share it; nothing: the device has its own.
@@ -102,8 +123,9 @@ Checked check_devices(const Cluster& cluster, int devices, const SourceRange& wh
 /// Every kind among the first `devices` says how fast it computes in this dtype (E111).
 Checked check_dtype(const Cluster& cluster, int devices, DType dtype);
 
-/// Seconds of a computation: the longer of computing and moving bytes, and the launch. What has no peak in the dtype is
-/// only moved; check_dtype sees to it that this is never the model's own.
-double compute_seconds(const DeviceKind& kind, DType dtype, int64_t flops, int64_t bytes);
+/// Seconds of a computation: by its operators, if both the kind and the work say what they are; otherwise the longer of
+/// computing and moving bytes, and the launch. What has no peak in the dtype is only moved; check_dtype sees to it that
+/// this is never the model's own.
+double compute_seconds(const DeviceKind& kind, DType dtype, const DeviceWork& work);
 
 }  // namespace piper

@@ -77,13 +77,50 @@ Checked read_peak(const TomlSection& peak, DeviceKind& kind) {
   return Ok{};
 }
 
+/// `[[256, 128, 1.0], [128, 64, 0.75]]`: rows, columns and speed.
+Checked read_tiles(const TomlSection& section, OperatorCosts& costs) {
+  const TomlValue* value = section.table().find("tiles");
+  if (!value) return Ok{};
+  const auto wrong = [&](const SourceRange& where, std::string message) {
+    return error(ErrorCode::E111, where, std::move(message))
+        .help("tiles = [[256, 128, 1.0], [128, 64, 0.75]]: rows, columns, and the share of the speed they reach");
+  };
+  if (value->kind != TomlValue::Kind::List || value->items.empty() || value->items.size() > most_entries)
+    return wrong(value->place, "tiles must be a list");
+  for (const TomlValue& tile : value->items) {
+    if (tile.kind != TomlValue::Kind::List || tile.items.size() != 3)
+      return wrong(tile.place, "a tile must be rows, columns and a share");
+    for (size_t i = 0; i < 2; ++i)
+      if (tile.items[i].kind != TomlValue::Kind::Integer || tile.items[i].integer < 1 || tile.items[i].integer > 65536)
+        return wrong(tile.items[i].place, "rows and columns of a tile must be from 1 to 65536");
+    const TomlValue& speed = tile.items[2];
+    const bool number = speed.kind == TomlValue::Kind::Integer || speed.kind == TomlValue::Kind::Number;
+    if (!number || !(speed.number > 0) || speed.number > 1)
+      return wrong(speed.place, "the share of the speed must be above 0 and at most 1");
+    costs.tiles.push_back(
+        {static_cast<int>(tile.items[0].integer), static_cast<int>(tile.items[1].integer), speed.number});
+  }
+  return Ok{};
+}
+
+Checked read_operators(const TomlSection& section, OperatorCosts& costs) {
+  PIPER_CHECK(section.only({"issue", "sharpness", "multiprocessors", "tiles"}));
+  PIPER_CHECK(read(section, "issue", seconds, costs.issue));
+  PIPER_TRY(const auto sharpness, section.number("sharpness"));
+  if (sharpness && !(*sharpness >= 1 && *sharpness <= 100))
+    return section.bad("sharpness", "sharpness must be from 1, which adds host and device up, to 100");
+  costs.sharpness = sharpness.value_or(costs.sharpness);
+  PIPER_CHECK(read_count(section, "multiprocessors", 1, costs.multiprocessors));
+  return read_tiles(section, costs);
+}
+
 Result<DeviceKind> read_kind(const TomlValue& table) {
   if (table.kind != TomlValue::Kind::Table)
     return error(ErrorCode::E111, table.key_place, "[device] must say which kind of device it describes")
         .help("write [device.NAME], with a name of your choice");
   const TomlSection device(fmt::format("[device.{}]", table.key), table);
-  PIPER_CHECK(
-      device.only({"memory", "bandwidth", "launch", "issue", "compute_efficiency", "memory_efficiency", "peak"}));
+  PIPER_CHECK(device.only(
+      {"memory", "bandwidth", "launch", "issue", "compute_efficiency", "memory_efficiency", "peak", "operators"}));
   DeviceKind kind;
   kind.name = table.key;
   kind.where = table.key_place;
@@ -99,6 +136,8 @@ Result<DeviceKind> read_kind(const TomlValue& table) {
           .help(fmt::format("write [device.{}.peak] and below it bfloat16 = \"989TFLOPS\"", kind.name));
     PIPER_CHECK(read_peak(TomlSection(fmt::format("[device.{}.peak]", kind.name), *peak), kind));
   }
+  PIPER_TRY(const auto operators, device.section("operators"));
+  if (operators) PIPER_CHECK(read_operators(*operators, kind.operators.emplace()));
   return kind;
 }
 
@@ -249,14 +288,14 @@ Checked check_kinds(const Cluster& cluster) {
 }
 
 Checked read_cluster(const TomlSection& section, Cluster& cluster) {
-  PIPER_CHECK(section.only({"name", "slowdown"}));
+  PIPER_CHECK(section.only({"name", "slowdown", "step"}));
   PIPER_TRY(const auto named, section.text("name"));
   cluster.name = named.value_or(cluster.name);
   PIPER_TRY(const auto slowdown, section.number("slowdown"));
   if (slowdown && (*slowdown < 0 || *slowdown >= 1))
     return section.bad("slowdown", "slowdown must be a share, at least 0 and below 1");
   cluster.slowdown = slowdown.value_or(cluster.slowdown);
-  return Ok{};
+  return read(section, "step", seconds, cluster.step);
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ Cluster changed(Cluster cluster, const WhatIf& what_if) {
     for (double& peak : kind.peak) peak *= what_if.compute;
     kind.memory_bandwidth *= what_if.memory;
     kind.issue *= what_if.issue;
+    if (kind.operators) kind.operators->issue *= what_if.issue;
   }
   for (LinkLevel& level : cluster.levels) {
     level.bandwidth *= what_if.bandwidth;

@@ -10,15 +10,13 @@ namespace piper {
 Result<double> ComputeCosts::pass(ChunkId chunk, Pass pass, const PassWork& work, GroupId group) {
   const int64_t samples = samples_on(dag_, group);
   if (costs_.measured) return measured_seconds(*costs_.measured, (*dag_.model)[chunk].name, pass, samples);
-  const LocalWork local = local_work(dag_, chunk, work, group);
-  return by_formula(group, local.flops, local.bytes);
+  return by_formula(group, local_work(dag_, chunk, work, group));
 }
 
 Result<double> ComputeCosts::update(const Node& node) {
   if (costs_.measured)
     return measured_seconds(*costs_.measured, bucket_name(dag_, std::get<Update>(node.op).bucket), std::nullopt, 0);
-  const UpdateWork work = update_work(dag_, node);
-  return by_formula(node.group, work.flops, work.bytes);
+  return by_formula(node.group, update_work(dag_, node));
 }
 
 double ComputeCosts::transfer(GroupId from, GroupId to, int64_t bytes) {
@@ -26,10 +24,10 @@ double ComputeCosts::transfer(GroupId from, GroupId to, int64_t bytes) {
   return alone_seconds(transfer_traffic(costs_.cluster, level(from, to), std::max(sent, bytes)));
 }
 
-double ComputeCosts::by_formula(GroupId group, int64_t flops, int64_t bytes) {
+double ComputeCosts::by_formula(GroupId group, const DeviceWork& work) {
   double slowest = 0;
   for (const DeviceKind* kind : kinds(group))
-    slowest = std::max(slowest, compute_seconds(*kind, dag_.model->step.weights, flops, bytes));
+    slowest = std::max(slowest, compute_seconds(*kind, dag_.model->step.weights, work));
   return slowest;
 }
 

@@ -28,7 +28,7 @@ class ComputeCosts {
   double transfer(GroupId from, GroupId to, int64_t bytes);
 
  private:
-  double by_formula(GroupId group, int64_t flops, int64_t bytes);
+  double by_formula(GroupId group, const DeviceWork& work);
   const std::vector<const DeviceKind*>& kinds(GroupId group);
   int level(GroupId from, GroupId to);
 

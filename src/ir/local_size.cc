@@ -21,10 +21,13 @@ ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence) {
   return out;
 }
 
-LocalWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group) {
+DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group) {
   const int64_t samples = samples_on(dag, group);
-  const int64_t parts = dag.residence(chunk, group).tp_group() ? dag.tp.size : 1;
-  return {work.flops.at(samples) / parts, work.bytes_moved.at(samples) / parts};
+  const Residence& residence = dag.residence(chunk, group);
+  const int64_t parts = residence.tp_group() ? dag.tp.size : 1;
+  DeviceWork out{work.flops.at(samples) / parts, work.bytes_moved.at(samples) / parts, {}};
+  if (work.operators) out.operators = on_device(*work.operators, samples, shard_counts(dag, residence));
+  return out;
 }
 
 std::optional<size_t> sample_dimension(const Shape& shape) {
@@ -91,13 +94,13 @@ int64_t optimizer_bytes(const StepConfig& step, DType weights) {
   return bytes;
 }
 
-UpdateWork update_work(const TrainingDag& dag, const Node& update) {
+DeviceWork update_work(const TrainingDag& dag, const Node& update) {
   constexpr int64_t flops_per_element = 16;  // AdamW with clipping
   const Bucket& bucket = dag[std::get<Update>(update.op).bucket];
   const StepConfig& step = dag.model->step;
   const int64_t element = bytes_of(step.gradients) + bytes_of(bucket.dtype) + 2 * optimizer_bytes(step, bucket.dtype);
   const int64_t elements = shard_elements(dag, bucket, holder_on(bucket, update.group));
-  return {saturating_multiply(elements, flops_per_element), saturating_multiply(elements, element)};
+  return {saturating_multiply(elements, flops_per_element), saturating_multiply(elements, element), {}};
 }
 
 const Holder& holder_on(const Bucket& bucket, GroupId group) {

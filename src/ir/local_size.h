@@ -19,10 +19,7 @@ std::optional<size_t> sample_dimension(const Shape& shape);
 ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence);
 
 /// What a pass of a chunk does on each device of the group.
-struct LocalWork {
-  int64_t flops = 0, bytes = 0;
-};
-LocalWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group);
+DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group);
 
 /// Bytes of a value as the node writes it on each device of its group. Inside a sharded region experts are divided and
 /// their capacity gathered; an exchange changes which of them are here, not how many numbers.
@@ -42,10 +39,7 @@ int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
 /// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's own.
 int64_t optimizer_bytes(const StepConfig& step, DType weights);
 /// What an update does on each device: gradients are read, weights written, the optimiser's state both.
-struct UpdateWork {
-  int64_t flops = 0, bytes = 0;
-};
-UpdateWork update_work(const TrainingDag& dag, const Node& update);
+DeviceWork update_work(const TrainingDag& dag, const Node& update);
 
 /// The holder of the bucket that is this group.
 const Holder& holder_on(const Bucket& bucket, GroupId group);

@@ -16,7 +16,7 @@
 
 #include "base/id.h"
 #include "base/result.h"
-#include "model/shards.h"
+#include "model/operator_work.h"
 
 namespace piper {
 
@@ -79,6 +79,7 @@ struct PassWork {
   bool state = false;                   // it changes something that stays with its chunk from slice to slice
   Amount flops;
   Amount bytes_moved;
+  std::optional<OperatorWork> operators;  // the same by operator, if it is known
   Amount temporaries;                     // peak of bytes that live only while it runs
   std::map<ShardCounts, Amount> divided;  // the same where its values are divided so, if it is known
 

@@ -22,6 +22,14 @@ std::string print_list(const ModelGraph& model, const auto& ids) {
   return out + ")";
 }
 
+std::string print_operators(const OperatorWork& operators) {
+  std::string out;
+  for (const Shape& product : operators.products) out += (out.empty() ? " products(" : ", ") + print(product);
+  if (!operators.products.empty()) out += ")";
+  if (operators.streamed != Amount{}) out += fmt::format(" streamed={}", print(operators.streamed));
+  return out + fmt::format(" kernels={}", operators.kernels);
+}
+
 std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work) {
   std::string out =
       fmt::format("  {} {} -> {}", name(pass), print_list(model, work.reads), print_list(model, work.writes));
@@ -34,6 +42,7 @@ std::string print_work(const ModelGraph& model, Pass pass, const PassWork& work)
   amount("flops", work.flops);
   amount("moves", work.bytes_moved);
   amount("temporaries", work.temporaries);
+  if (work.operators) out += print_operators(*work.operators);
   for (const auto& [shards, temporaries] : work.divided)
     out += fmt::format("{}{}: {}", shards == work.divided.begin()->first ? " divided(" : ", ",
                        shards == ShardCounts() ? "expert=1" : print(shards), print(temporaries));
@@ -336,8 +345,23 @@ class Parser {
     return shards;
   }
 
+  /// ([b*8, 64, tp=128, 64], [1, 4, 8, b*2])
+  Checked products(OperatorWork& operators) {
+    PIPER_CHECK(in_.expect("(", "before the matrix products"));
+    do {
+      const Token token = in_.peek();
+      PIPER_TRY(Shape product, shape());
+      if (product.size() != 4)
+        return error(ErrorCode::E102, in_.range(token), "a matrix product has four numbers")
+            .help("how many, rows, columns, depth: [1, b*8, 64, 32]");
+      operators.products.push_back(std::move(product));
+    } while (in_.accept(","));
+    return in_.expect(")", "after the matrix products");
+  }
+
   Result<PassWork> work() {
     PassWork work;
+    OperatorWork operators;
     PIPER_TRY(work.reads, names(value_ids_, "value"));
     PIPER_CHECK(in_.expect("->", "between what a pass reads and what it writes"));
     PIPER_TRY(work.writes, names(value_ids_, "value"));
@@ -355,14 +379,24 @@ class Parser {
         PIPER_CHECK(in_.expect("=", "before an amount"));
         Amount& target = key.text == "flops" ? work.flops : key.text == "moves" ? work.bytes_moved : work.temporaries;
         PIPER_TRY(target, amount());
+      } else if (key.text == "products") {
+        PIPER_CHECK(products(operators));
+      } else if (key.text == "streamed") {
+        PIPER_CHECK(in_.expect("=", "before an amount"));
+        PIPER_TRY(operators.streamed, amount());
+      } else if (key.text == "kernels") {
+        PIPER_CHECK(in_.expect("=", "before a number"));
+        PIPER_TRY(operators.kernels, number("the number of kernels"));
       } else if (key.text == "divided") {
         PIPER_CHECK(divided(work));
       } else {
         return error(ErrorCode::E110, in_.range(key), fmt::format("unknown property \"{}\" of a pass", key.text))
-            .help(did_you_mean(key.text,
-                               {"parameters", "gradients", "state", "flops", "moves", "temporaries", "divided"}));
+            .help(did_you_mean(key.text, {"parameters", "gradients", "state", "flops", "moves", "temporaries",
+                                          "products", "streamed", "kernels", "divided"}));
       }
     }
+    if (said.contains("products") || said.contains("streamed") || said.contains("kernels"))
+      work.operators = std::move(operators);
     return work;
   }
 

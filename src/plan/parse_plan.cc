@@ -197,14 +197,35 @@ class Parser {
     work.pass = reader_.pass();
     PIPER_TRY(work.samples, amount("samples", most));
     PIPER_TRY(work.dtype, dtype("the type of its numbers"));
-    PIPER_TRY(work.flops, amount("flops", largest_amount));
-    PIPER_TRY(work.bytes, amount("bytes", largest_amount));
+    PIPER_TRY(work.does.flops, amount("flops", largest_amount));
+    PIPER_TRY(work.does.bytes, amount("bytes", largest_amount));
     PIPER_TRY(work.group, key_id("group", plan_.groups, "a group"));
     for (const ShardRule& rule : shard_rules)
       if (in_.is_word(rule.label)) {
         PIPER_TRY(work.shards[rule.kind], key_id(rule.label, plan_.partitions, "a partition"));
       }
-    plan_.works.push_back(work);
+    if (in_.is_word("products") || in_.is_word("streamed")) PIPER_CHECK(operators(work.does.operators.emplace()));
+    plan_.works.push_back(std::move(work));
+    return Ok{};
+  }
+
+  /// products([1, 64, 128, 32], …) streamed=N kernels=N
+  Checked operators(DeviceOperators& out) {
+    if (in_.accept_word("products")) {
+      PIPER_CHECK(in_.expect("(", "before the matrix products"));
+      do {
+        MatrixProduct& product = out.products.emplace_back();
+        PIPER_CHECK(in_.expect("[", "before a matrix product"));
+        for (int64_t* extent : {&product.count, &product.rows, &product.columns, &product.depth}) {
+          if (extent != &product.count) PIPER_CHECK(in_.expect(",", "between the numbers of a matrix product"));
+          PIPER_TRY(*extent, reader_.number("an extent of a matrix product", 0, largest_amount));
+        }
+        PIPER_CHECK(in_.expect("]", "after a matrix product"));
+      } while (in_.accept(","));
+      PIPER_CHECK(in_.expect(")", "after the matrix products"));
+    }
+    PIPER_TRY(out.streamed, amount("streamed", largest_amount));
+    PIPER_TRY(out.kernels, amount("kernels", largest_amount));
     return Ok{};
   }
 

@@ -84,7 +84,7 @@ uint64_t hash(const Plan& plan) {
   for (const PlanWork& work : plan.works) {
     add(hash, {work.name, work.pass, -1});
     for (const int64_t word :
-         {work.samples, static_cast<int64_t>(work.dtype), work.flops, work.bytes, int64_t{work.group.value}})
+         {work.samples, static_cast<int64_t>(work.dtype), work.does.flops, work.does.bytes, int64_t{work.group.value}})
       hash.add(static_cast<uint64_t>(word));
     for (const PartitionId partition : work.shards.of) hash.add(static_cast<uint64_t>(partition.value));
   }

@@ -57,7 +57,7 @@ struct PlanWork {
   std::optional<Pass> pass;  // none: an update
   int64_t samples = 0;       // of the slice, on one device
   DType dtype = DType::Float32;
-  int64_t flops = 0, bytes = 0;          // computed, and moved through memory
+  DeviceWork does;
   GroupId group;                         // a device's position in it says which samples of the slice it has
   ByShardKind<PartitionId> shards = {};  // partition among whose members the dimensions of each label are divided
   friend bool operator==(const PlanWork&, const PlanWork&) = default;

@@ -103,7 +103,6 @@ class WorkTable {
       return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value}, [&] {
         const PassWork& work = work_of(dag_, node);
         const int64_t samples = samples_on(dag_, node.group);
-        const LocalWork local = local_work(dag_, node.tags.chunk, work, node.group);
         ByShardKind<PartitionId> shards;
         for (const Sharding& sharding : dag_.residence(node.tags.chunk, node.group).shardings)
           if (sharding.along) shards[sharding.kind] = *sharding.along;
@@ -111,20 +110,17 @@ class WorkTable {
                         node.tags.pass,
                         samples,
                         dag_.model->step.weights,
-                        local.flops,
-                        local.bytes,
+                        local_work(dag_, node.tags.chunk, work, node.group),
                         node.group,
                         shards};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
-      const UpdateWork work = update_work(dag_, node);
       return intern({update->bucket.value, -1, node.group.value}, [&] {
         return PlanWork{tables_.bucket_name[update->bucket],
                         std::nullopt,
                         0,
                         dag_.model->step.weights,
-                        work.flops,
-                        work.bytes,
+                        update_work(dag_, node),
                         node.group};
       });
     }

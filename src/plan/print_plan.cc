@@ -65,6 +65,14 @@ std::string Printer::op(OpId id, const PlannedOp& op) const {
   return out;
 }
 
+std::string print_operators(const DeviceOperators& operators) {
+  std::string out;
+  for (const MatrixProduct& p : operators.products)
+    out += fmt::format("{}[{}, {}, {}, {}]", out.empty() ? " products(" : ", ", p.count, p.rows, p.columns, p.depth);
+  if (!operators.products.empty()) out += ")";
+  return out + fmt::format(" streamed={} kernels={}", operators.streamed, operators.kernels);
+}
+
 std::string Printer::bucket(const PlanBucket& bucket) const {
   const auto named = [&](NameId name) { return names_[name.index()]; };
   std::string out = fmt::format("bucket {} {} {}\n", named(bucket.name), name(bucket.weights), name(bucket.gradients));
@@ -96,10 +104,11 @@ std::string Printer::header() const {
   for (const PlanBucket& bucket : plan_.buckets) out += this->bucket(bucket);
   for (const PlanWork& work : plan_.works) {
     out += fmt::format("work {} samples={} {} flops={} bytes={} group={}", label({work.name, work.pass, -1}),
-                       work.samples, name(work.dtype), work.flops, work.bytes, work.group.value);
+                       work.samples, name(work.dtype), work.does.flops, work.does.bytes, work.group.value);
     for (const ShardRule& rule : shard_rules)
       if (const PartitionId among = work.shards[rule.kind]; among.valid())
         out += fmt::format(" {}={}", rule.label, among.value);
+    if (work.does.operators) out += print_operators(*work.does.operators);
     out += "\n";
   }
   for (const Communication& c : plan_.communications) {

@@ -13,7 +13,7 @@ Result<Table<WorkId, double>> seconds_on(const DeviceKind& kind, const Plan& pla
   Table<WorkId, double> seconds;
   for (const PlanWork& work : plan.works) {
     if (!measured) {
-      seconds.push_back(compute_seconds(kind, work.dtype, work.flops, work.bytes));
+      seconds.push_back(compute_seconds(kind, work.dtype, work.does));
       continue;
     }
     const std::string& name = plan.names[work.name];
@@ -99,6 +99,7 @@ Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const Cost
   Simulation out;
   out.times = std::move(*times);
   for (const double end : out.times.end) out.seconds = std::max(out.seconds, end);
+  out.seconds += cluster.step;
   out.devices.resize(symmetry.devices.count());
   for (size_t d = 0; d < symmetry.devices.of.size(); ++d)
     if (const sim::LaneId lane = symmetry.devices.of[d]; lane.valid()) out.devices[lane].push_back(static_cast<int>(d));

@@ -58,6 +58,7 @@ StepReport step_report(const ModelGraph& model, const Plan& plan, const Cluster&
   report.levels = simulation.levels;
   const std::vector<CriticalStep> path = critical_path(simulation);
   report.path = path_shares(plan, simulation, path);
+  if (cluster.step > 0) report.path.push_back({"every step", cluster.step, 1});
   report.path_operations = path_operations(plan, simulation, path);
   report.path_operations.resize(std::min<size_t>(10, report.path_operations.size()));
   return report;

@@ -28,7 +28,7 @@ std::string refusal(const std::string& text) {
 const std::string mixed = PIPER_SOURCE_DIR "/examples/cluster.toml";
 
 TEST(Cluster, ShippedOnesAreSound) {
-  ASSERT_EQ(shipped_clusters().size(), 7u);
+  ASSERT_EQ(shipped_clusters().size(), 8u);
   for (const ShippedCluster& shipped : shipped_clusters()) {
     const Cluster cluster = must(load_cluster(shipped.name));
     EXPECT_EQ(cluster.name, shipped.name);
@@ -43,7 +43,7 @@ TEST(Cluster, UnknownNamesListTheShippedOnes) {
   ASSERT_FALSE(unknown);
   const std::string text = render(unknown.error());
   EXPECT_THAT(text, HasSubstr("E108"));
-  EXPECT_THAT(text, HasSubstr("a100-40, a100-80, b200, ethernet, h100, h200, laptop"));
+  EXPECT_THAT(text, HasSubstr("a100-40, a100-80, a100-megatron, b200, ethernet, h100, h200, laptop"));
   EXPECT_FALSE(load_cluster("no/such.toml"));
 }
 
@@ -85,10 +85,10 @@ TEST(Cluster, ComputationIsTheLongerOfTwo) {
   kind.memory_bandwidth = 1e12;
   kind.compute_efficiency = 0.5;
   kind.launch = 0;
-  EXPECT_DOUBLE_EQ(compute_seconds(kind, DType::BFloat16, 50'000'000'000'000, 1), 1);
-  EXPECT_DOUBLE_EQ(compute_seconds(kind, DType::BFloat16, 1, 2'000'000'000'000), 2);
+  EXPECT_DOUBLE_EQ(compute_seconds(kind, DType::BFloat16, {50'000'000'000'000, 1, {}}), 1);
+  EXPECT_DOUBLE_EQ(compute_seconds(kind, DType::BFloat16, {1, 2'000'000'000'000, {}}), 2);
   kind.launch = 1e-3;
-  EXPECT_DOUBLE_EQ(compute_seconds(kind, DType::BFloat16, 0, 0), 1e-3);
+  EXPECT_DOUBLE_EQ(compute_seconds(kind, DType::BFloat16, {}), 1e-3);
 }
 
 TEST(Cluster, MistakesAreNamed) {

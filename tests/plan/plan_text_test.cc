@@ -48,8 +48,10 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
                    {{NameId(0), 12, true}, {NameId(5), 0, false}},
                    {{first, whole, true}, {second, whole, false}}},
                   {NameId(2), DType::Float64, DType::Float64, {}, {}}};
-  plan.works = {{NameId(2), Pass::BI, 3, DType::BFloat16, 12, 0, second},
-                {NameId(5), std::nullopt, 0, DType::Float32, 0, 7, first}};
+  plan.works = {
+      {NameId(2), Pass::BI, 3, DType::BFloat16, {12, 0, DeviceOperators{{{1, 8, 3, 4}, {2, 5, 6, 7}}, 9, 10}}, second},
+      {NameId(2), Pass::F, 3, DType::BFloat16, {12, 0, DeviceOperators{}}, second},
+      {NameId(5), std::nullopt, 0, DType::Float32, {0, 7, {}}, first}};
   plan.works.front().shards.of.fill(whole);
   plan.communications = {{{NameId(2), Pass::B, 5}, true, first, second, {}, 12},
                          {{NameId(4), std::nullopt, -1}, false, {}, {}, whole, 0},

@@ -34,15 +34,15 @@ Dim ChunkWriter::capacity() const {
 }
 
 WorkUnit ChunkWriter::per_sample() const {
-  return {sequence(), 1, 0, bytes_of(step_.weights), bytes_of(step_.gradients)};
+  return {sequence(), 1, {sequence(), true, 1, {}}, 0, bytes_of(step_.weights), bytes_of(step_.gradients)};
 }
 
 WorkUnit ChunkWriter::per_slot() const {
   const Dim of_one = capacity();
   const int64_t slots = ceil_divide(saturating_multiply(config_.experts, of_one.size), of_one.divisor);
-  const bool in_first = is_reference(config_.arch);
-  return {1,       slots, config_.experts, bytes_of(step_.weights), bytes_of(step_.gradients), Divided::Nothing,
-          in_first};
+  WorkUnit out{1, slots, of_one, config_.experts, bytes_of(step_.weights), bytes_of(step_.gradients)};
+  out.in_first = is_reference(config_.arch);
+  return out;
 }
 
 ValueId ChunkWriter::input(std::string name) {
@@ -121,6 +121,7 @@ void ChunkWriter::add_forward(ChunkId chunk, const ChunkDraft& draft, const Work
   work.parameters = parameters(tally, false);
   work.flops = tally.flops(Pass::F);
   work.bytes_moved = tally.moved(Pass::F);
+  work.operators = tally.operators(Pass::F);
   work.temporaries = tally.temporaries(Pass::F);
 }
 
@@ -130,6 +131,7 @@ void ChunkWriter::add_backward(ChunkId chunk, Pass pass, const WorkTally& tally,
   if (pass != Pass::BI) work.gradients = parameters(tally, false);
   work.flops = tally.flops(pass);
   work.bytes_moved = tally.moved(pass);
+  work.operators = tally.operators(pass);
   work.temporaries = tally.temporaries(pass);
   builder_.work(chunk, pass) = std::move(work);
 }

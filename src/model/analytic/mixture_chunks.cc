@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "model/analytic/dims.h"
 #include "model/analytic/draft_parts.h"
 
 namespace piper {
@@ -107,7 +108,7 @@ ChunkDraft expert_draft(int64_t index, const char* name, const Flow& in, const F
 void add_bias(ChunkWriter& writer, int64_t index, const Flow& sum, const Flow& out) {
   WorkTally tally(chunk_name(index, "experts"), writer.per_slot());
   tally.pointwise(writer.config().hidden, writer.config().hidden);
-  tally.bias("down", writer.config().hidden);
+  tally.bias("down", {fixed(writer.config().hidden)});
   writer.add(expert_draft(index, "experts.bias", sum, out), tally);
 }
 
@@ -141,7 +142,7 @@ void add_combine(ChunkWriter& writer, int64_t index, const Exchange& e) {
   draft.input_writes = {e.results.gradients[0], e.weights.gradients[0], e.x.gradients[1]};
   WorkTally tally(chunk_name(index, "dispatch"), writer.per_sample());
   if (e.normed && c.bias) {  // behind the sum
-    tally.bias("shared_down", c.hidden);
+    tally.bias("shared_down", {fixed(c.hidden)});
     draft.weight_reads = e.out.gradients;
   }
   tally.pointwise((c.top_k + 1) * c.hidden, c.hidden);

@@ -48,7 +48,7 @@ class BlockParts {
     draft.input_reads = out.gradients;
     draft.input_writes = {x.gradients[1], sum.gradients[0]};
     WorkTally tally = this->tally(Divided::Tokens);
-    if (config_.bias) tally.bias(last, config_.hidden);
+    if (config_.bias) tally.bias(last, {fixed(config_.hidden)});
     piper::residual(tally, config_, draft, config_.bias ? out.gradients : std::vector<ValueId>{});
     writer_.add(std::move(draft), tally);
   }

@@ -14,6 +14,12 @@ int64_t times(int64_t a, int64_t b) {
 void add(int64_t& to, int64_t amount) {
   to = saturating_add(to, amount);
 }
+/// Factors of a dimension as one, divided if one of them is.
+Dim joined(const Shape& factors) {
+  const Dim* divided = labelled(factors, tp_label);
+  const int64_t size = elements(factors, 0);
+  return divided ? tp(size) : fixed(size);
+}
 
 }  // namespace
 
@@ -30,13 +36,24 @@ void WorkTally::inside(int64_t elements) {
   largest_ = std::max(largest_, times(times(unit_.rows, elements), unit_.value_bytes));
 }
 
-void WorkTally::product(int64_t in, int64_t out) {
-  const int64_t flops = times(2 * unit_.rows, times(in, out));
-  const int64_t bytes = times(times(unit_.rows, in + out), unit_.value_bytes);
+void WorkTally::product(const Dim& in, const Dim& out) {
+  const int64_t flops = times(2 * unit_.rows, times(in.size, out.size));
+  const int64_t bytes = times(times(unit_.rows, in.size + out.size), unit_.value_bytes);
   for (PassTally* pass : {&forward_, &input_, &weight_}) {
     add(pass->flops, flops);
     add(pass->moved, bytes);
+    ++pass->kernels;
   }
+  const Dim count = unit_.experts > 0 ? per_expert(unit_.experts) : fixed(1);
+  forward_.products.push_back({count, unit_.all_rows, out, in});
+  input_.products.push_back({count, unit_.all_rows, in, out});
+  weight_.products.push_back({count, out, in, unit_.all_rows});
+}
+
+void WorkTally::stream(PassTally& pass, int64_t bytes) {
+  add(pass.moved, bytes);
+  add(pass.streamed, bytes);
+  ++pass.kernels;
 }
 
 void WorkTally::linear(const std::string& name, int64_t in, int64_t out, Bias bias) {
@@ -48,38 +65,39 @@ void WorkTally::linear(const std::string& name, const Shape& out, const Shape& i
   const Shape& last = unit_.in_first ? out : in;
   shape.insert(shape.end(), last.begin(), last.end());
   parameter(prefix_ + "." + name + ".weight", shape, true);
-  if (bias == Bias::Yes) parameter(prefix_ + "." + name + ".bias", out, false);
-  product(elements(in, 0), elements(out, 0));
+  if (bias == Bias::Yes) this->bias(name, out);
+  product(joined(in), joined(out));
 }
 
-void WorkTally::bias(const std::string& name, int64_t width) {
-  parameter(prefix_ + "." + name + ".bias", {fixed(width)}, false);
+void WorkTally::bias(const std::string& name, const Shape& shape) {
+  parameter(prefix_ + "." + name + ".bias", shape, false);
+  ++weight_.kernels;  // its gradient is a sum over rows; products add it themselves
 }
 
 void WorkTally::tied_linear(const std::string& name, int64_t in, const Dim& out) {
   parameter(name, {out, fixed(in)}, true);
-  product(in, out.size);
+  product(fixed(in), out);
 }
 
 void WorkTally::norm(const std::string& name, int64_t width, Bias bias, int64_t repeat) {
   parameter(prefix_ + "." + name + ".weight", {fixed(width)}, true);
   if (bias == Bias::Yes) parameter(prefix_ + "." + name + ".bias", {fixed(width)}, false);
   const int64_t bytes = times(times(unit_.rows, width * repeat), unit_.value_bytes);
-  add(forward_.moved, times(2, bytes));
-  add(input_.moved, times(3, bytes));
-  add(weight_.moved, times(2, bytes));
+  stream(forward_, times(2, bytes));
+  stream(input_, times(3, bytes));
+  stream(weight_, times(2, bytes));
 }
 
 void WorkTally::lookup(const std::string& name, const Dim& entries, int64_t width) {
   const int64_t bytes = times(times(unit_.rows, width), unit_.value_bytes);
   parameters_.push_back({prefix_ + "." + name, {entries, fixed(width)}, false});
-  add(forward_.moved, times(2, bytes));
-  add(weight_.moved, saturating_add(bytes, times(times(unit_.rows, width), 2 * unit_.gradient_bytes)));
+  stream(forward_, times(2, bytes));
+  stream(weight_, saturating_add(bytes, times(times(unit_.rows, width), 2 * unit_.gradient_bytes)));
 }
 
 void WorkTally::pointwise(int64_t in, int64_t out) {
-  add(forward_.moved, times(times(unit_.rows, in + out), unit_.value_bytes));
-  add(input_.moved, times(times(unit_.rows, 2 * in + out), unit_.value_bytes));
+  stream(forward_, times(times(unit_.rows, in + out), unit_.value_bytes));
+  stream(input_, times(times(unit_.rows, 2 * in + out), unit_.value_bytes));
 }
 
 void WorkTally::scores(int64_t heads, int64_t query_width, int64_t value_width, int64_t moved_elements,
@@ -93,6 +111,30 @@ void WorkTally::scores(int64_t heads, int64_t query_width, int64_t value_width, 
   add(input_.flops, times(2, flops));
   add(input_.moved, times(2, saturating_add(bytes, stored)));
   if (passes > 0) inside(times(heads, unit_.rows));
+  score_operators(heads, query_width, value_width, passes);
+}
+
+/// Products of their own, which write and read the stored scores, and what happens to the scores between them; or one
+/// kernel forward and two backward.
+void WorkTally::score_operators(int64_t heads, int64_t query_width, int64_t value_width, int64_t passes) {
+  const Dim count{heads, true, 1, unit_.divided == Divided::Width ? std::string(tp_label) : ""};
+  const Dim rows = fixed(unit_.rows);
+  const Shape queries_and_keys = {count, rows, rows, fixed(query_width)};
+  const Shape scores_and_values = {count, rows, fixed(value_width), rows};
+  for (const Shape& product : {queries_and_keys, scores_and_values}) {
+    forward_.products.push_back(product);
+    input_.products.insert(input_.products.end(), 2, product);
+  }
+  if (passes == 0) {
+    forward_.kernels += 1;
+    input_.kernels += 2;
+    return;
+  }
+  const int64_t between = times(times(times(heads, unit_.rows), unit_.rows), times(passes - 2, unit_.value_bytes));
+  add(forward_.streamed, between);
+  add(input_.streamed, times(2, between));
+  forward_.kernels += 2 + (passes - 2) / 2;
+  input_.kernels += 4 + (passes - 2) / 2;
 }
 
 void WorkTally::keep_bytes(int64_t bytes_per_row, NeededBy by) {
@@ -108,8 +150,14 @@ PassTally WorkTally::total(Pass pass) const {
   if (pass == Pass::F || pass == Pass::R) return forward_;
   if (pass == Pass::BI) return input_;
   if (pass == Pass::BW) return weight_;
-  return {saturating_add(input_.flops, weight_.flops), saturating_add(input_.moved, weight_.moved),
-          saturating_add(input_.moved_fixed, weight_.moved_fixed)};
+  PassTally both = input_;
+  add(both.flops, weight_.flops);
+  add(both.moved, weight_.moved);
+  add(both.moved_fixed, weight_.moved_fixed);
+  add(both.streamed, weight_.streamed);
+  both.kernels += weight_.kernels;
+  both.products.insert(both.products.end(), weight_.products.begin(), weight_.products.end());
+  return both;
 }
 
 Amount WorkTally::flops(Pass pass) const {
@@ -119,6 +167,11 @@ Amount WorkTally::flops(Pass pass) const {
 Amount WorkTally::moved(Pass pass) const {
   const PassTally tally = total(pass);
   return {tally.moved_fixed, times(tally.moved, unit_.per_sample)};
+}
+
+OperatorWork WorkTally::operators(Pass pass) const {
+  PassTally tally = total(pass);
+  return {std::move(tally.products), {0, times(tally.streamed, unit_.per_sample)}, tally.kernels};
 }
 
 Amount WorkTally::temporaries(Pass pass) const {

@@ -19,6 +19,7 @@ enum class Divided { Nothing, Width, Tokens };
 struct WorkUnit {
   int64_t rows = 1;            // rows of the matrices of one unit: the tokens of a sample, or 1 for a slot of an expert
   int64_t per_sample = 1;      // units in one sample: 1, or the slots of all experts
+  Dim all_rows;                // rows of one matrix: the tokens of a slice, or the slots of an expert
   int64_t experts = 0;         // if not 0: every parameter exists once per expert, labelled
   int64_t value_bytes = 2;     // of one element of an activation
   int64_t gradient_bytes = 4;  // of one element of a parameter's gradient
@@ -42,6 +43,9 @@ struct PassTally {
   int64_t flops = 0;        // of one unit
   int64_t moved = 0;        // bytes of one unit
   int64_t moved_fixed = 0;  // bytes that do not grow with the batch: parameters and their gradients
+  std::vector<Shape> products;
+  int64_t streamed = 0;  // bytes of one unit: of operators that are no products
+  int64_t kernels = 0;
 };
 
 class WorkTally {
@@ -53,7 +57,7 @@ class WorkTally {
   /// The same with `out` and `in` in factors, of which one may be sharded.
   void linear(const std::string& name, const Shape& out, const Shape& in, Bias bias = Bias::No);
   /// The parameter `prefix.name.bias` of a product in another chunk.
-  void bias(const std::string& name, int64_t width);
+  void bias(const std::string& name, const Shape& shape);
   /// The same with a parameter that has a name of its own because another chunk uses it too.
   void tied_linear(const std::string& parameter, int64_t in, const Dim& out);
   /// A normalisation of rows of `width` elements, `repeat` times per row; with a bias it is a LayerNorm.
@@ -82,10 +86,15 @@ class WorkTally {
   Amount flops(Pass pass) const;
   Amount moved(Pass pass) const;
   Amount temporaries(Pass pass) const;
+  OperatorWork operators(Pass pass) const;
 
  private:
   void parameter(const std::string& name, Shape shape, bool needed_by_backward);
-  void product(int64_t in, int64_t out);
+  /// Of rows with `in` elements and a matrix, both ways and for its gradient.
+  void product(const Dim& in, const Dim& out);
+  /// A memory-bound operator.
+  void stream(PassTally& pass, int64_t bytes);
+  void score_operators(int64_t heads, int64_t query_width, int64_t value_width, int64_t passes);
   PassTally total(Pass pass) const;
 
   std::string prefix_;

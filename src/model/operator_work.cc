@@ -1,0 +1,21 @@
+#include "model/operator_work.h"
+
+#include <algorithm>
+
+namespace piper {
+
+DeviceOperators on_device(const OperatorWork& work, int64_t samples, const ShardCounts& shards) {
+  int64_t parts = 1;  // among devices that have the same samples
+  for (const ShardRule& rule : shard_rules)
+    if (rule.same_samples) parts *= shards[rule.kind];
+  DeviceOperators out{{}, work.streamed.at(samples) / parts, work.kernels};
+  for (const Shape& product : work.products) {
+    const auto extent = [&](size_t dim) { return local_extent(product[dim], samples, shards); };
+    MatrixProduct& local = out.products.emplace_back(MatrixProduct{extent(0), extent(1), extent(2), extent(3)});
+    const bool labelled = std::ranges::any_of(product, [](const Dim& dim) { return !dim.label.empty(); });
+    if (!labelled) local.columns = std::max<int64_t>(1, local.columns / parts);
+  }
+  return out;
+}
+
+}  // namespace piper
