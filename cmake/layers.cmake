@@ -16,6 +16,7 @@ set(PIPER_LAYERS
   "plan       | plan               | ir                               |"
   "compile    | compile            | directives passes plan           |"
   "sim        | sim                | plan trace timelines             |"
+  "calibrate  | calibrate          | sim                              |"
   "comm       | comm               | base                             | Threads::Threads"
   "mpi        | comm/mpi           | comm                             | MPI::MPI_CXX"
   "comm_gpu   | comm/gpu           | comm                             | CUDA::cudart"
@@ -34,7 +35,7 @@ set(PIPER_LAYERS
   "train_loop | train/loop         | train models compile sim checkpoint |"
   "devices    | train/devices      | train_loop mpi? gpu?             |"
   "page       | page               | trace                            | ZLIB::ZLIB"
-  "commands   | tools              | compile sim train page checkpoint | CLI11::CLI11"
+  "commands   | tools              | compile calibrate train page checkpoint | CLI11::CLI11"
 )
 
 # The programs and the Python package: a folder each, and what it stands on.

@@ -23,6 +23,27 @@ bool passes(int common, int level) {
   return common == 0 ? level == 0 : common >= level && level >= 1;
 }
 
+Traffic piece_traffic(const Cluster& cluster, int common, double share, int64_t bytes) {
+  return transfer_traffic(cluster, common, static_cast<int64_t>(static_cast<double>(bytes) * share));
+}
+
+/// A device sends (receives) its pieces one after the other.
+double transfer_seconds(const Cluster& cluster, const ProcessGroup& group, int64_t bytes) {
+  std::map<std::pair<int, bool>, std::pair<double, double>> at_device;  // latency, busy
+  for (const Piece& piece : group.pieces) {
+    if (piece.level < 0) continue;
+    const Traffic traffic = piece_traffic(cluster, piece.level, piece.share, bytes);
+    for (const bool sends : {true, false}) {
+      auto& [latency, busy] = at_device[{sends ? piece.from : piece.to, sends}];
+      latency = std::max(latency, traffic.latency);
+      busy += alone_seconds(traffic) - traffic.latency;
+    }
+  }
+  double longest = 0;
+  for (const auto& [device, time] : at_device) longest = std::max(longest, time.first + time.second);
+  return longest;
+}
+
 class FlowFinder {
  public:
   FlowFinder(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry)
@@ -113,24 +134,10 @@ class FlowFinder {
 
   Flow transfer(const ProcessGroup& group, const std::vector<Passage>& passages, int64_t bytes) const {
     Flow flow;
-    const auto traffic_of = [&](int common, double share) {
-      return transfer_traffic(cluster_, common, static_cast<int64_t>(static_cast<double>(bytes) * share));
-    };
-    // a device sends (receives) its pieces one after the other
-    std::map<std::pair<int, bool>, std::pair<double, double>> at_device;  // latency, busy
-    for (const Piece& piece : group.pieces) {
-      if (piece.level < 0) continue;
-      const Traffic traffic = traffic_of(piece.level, piece.share);
-      for (const bool sends : {true, false}) {
-        auto& [latency, busy] = at_device[{sends ? piece.from : piece.to, sends}];
-        latency = std::max(latency, traffic.latency);
-        busy += alone_seconds(traffic) - traffic.latency;
-      }
-    }
-    for (const auto& [device, time] : at_device) flow.seconds = std::max(flow.seconds, time.first + time.second);
+    flow.seconds = transfer_seconds(cluster_, group, bytes);
     for (const Passage& passage : passages) {
       const auto level = static_cast<size_t>(out_.ports[passage.port].level);
-      const Traffic traffic = traffic_of(passage.common, passage.share);
+      const Traffic traffic = piece_traffic(cluster_, passage.common, passage.share, bytes);
       add_use(flow, passage.port, traffic.seconds[level], traffic.bytes[level]);
     }
     return flow;
@@ -154,6 +161,11 @@ class FlowFinder {
 };
 
 }  // namespace
+
+double flow_seconds(const Cluster& cluster, const ProcessGroup& group, OpKind kind, int64_t bytes) {
+  if (kind == OpKind::Send || kind == OpKind::Recv) return transfer_seconds(cluster, group, bytes);
+  return alone_seconds(collective_traffic(cluster, collective_of(kind), group.spread, bytes));
+}
 
 FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry) {
   return FlowFinder(plan, cluster, groupings, symmetry).find();

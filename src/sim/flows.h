@@ -38,6 +38,9 @@ struct FlowTable {
   }
 };
 
+/// Of a communication inside a process group, with the links to itself. `kind`: of its operations.
+double flow_seconds(const Cluster& cluster, const ProcessGroup& group, OpKind kind, int64_t bytes);
+
 FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry);
 
 }  // namespace piper::sim

@@ -14,6 +14,7 @@
 #include "base/invariant.h"
 #include "base/suggest.h"
 #include "model/analytic/builtin_models.h"
+#include "tools/calibrate_command.h"
 #include "tools/checkpoint_options.h"
 #include "tools/commands.h"
 #include "tools/completion.h"
@@ -93,6 +94,24 @@ void add_compare(CLI::App& app, CompareCommand& command) {
   add_step(app, command.input);
   add_simulation(app, command.simulation);
   app.footer("Example:\n  piper compare examples/moe.toml a.piper b.piper --cluster h100");
+}
+
+void add_calibrate(CLI::App& app, CalibrateCommand& command) {
+  app.add_option("STEPS", command.steps, "Measured steps (.csv): set,model,schedule,batch,sequence,seconds")
+      ->required();
+  app.add_option("--cluster", command.cluster, "Cluster where the fit begins: a shipped one, or a file (.toml)")
+      ->required();
+  CLI::Option* out = app.add_option("-o,--out", command.out, "Write the fitted cluster, with the error it leaves");
+  app.add_option("--folds", command.folds, "Cross-validate: fit to one of so many parts, predict the others")
+      ->check(whole_number(2, 100));
+  app.add_flag("--check", command.check, "Fit nothing: only say how far the cluster is from the measurements")
+      ->excludes(out);
+  app.add_option("--format", command.format, "How results and errors are printed: text, or json for machines")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.footer(
+      "Examples:\n  piper calibrate steps.csv --cluster a100-80 -o mine.toml\n"
+      "  piper calibrate steps.csv --cluster mine.toml --check");
 }
 
 void add_timeline(CLI::App& app, ScheduleCommand& command) {
@@ -221,6 +240,10 @@ int run_program(int argc, char** argv) {
   CompareCommand compare{usual_input(), {}, {}};
   CLI::App* compare_app = app.add_subcommand("compare", "Simulate several schedules and show them side by side");
   add_compare(*compare_app, compare);
+  CalibrateCommand calibrate;
+  calibrate.color = usual_input().color;
+  CLI::App* calibrate_app = app.add_subcommand("calibrate", "Fit a cluster to measured steps");
+  add_calibrate(*calibrate_app, calibrate);
   std::function<int()> chosen;
   add_trace(app, chosen, usual_input().color);
   add_view(app, chosen, usual_input().color);
@@ -252,6 +275,7 @@ int run_program(int argc, char** argv) {
   if (*schedule_app) return run(schedule);
   if (*simulate_app) return run(simulate);
   if (*compare_app) return run(compare);
+  if (*calibrate_app) return run(calibrate);
   std::vector<CompletionWords> words;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     words.push_back({sub->get_name(), known_words(*sub)});
