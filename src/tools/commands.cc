@@ -23,6 +23,7 @@
 #include "schedule/shard_target.h"
 #include "timelines/as_schedule.h"
 #include "timelines/load_timeline.h"
+#include "tools/step_line.h"
 
 namespace piper {
 namespace {
@@ -280,6 +281,7 @@ int run(const CheckCommand& command) {
   const auto fits = checked->fits();
   const bool json = command.input.format == "json";
   if (json) put(summary_json(compiled));
+  if (!json) put(step_line(compiled, command.input) + "\n");
   if (!json) put_memory(compiled.plan);
   if (!fits) return report(command.input, fits.error());
   if (json) return fine;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@
 #include "sim/step_report.h"
 #include "timelines/load_timeline.h"
 #include "tools/parse_costs.h"
+#include "tools/step_line.h"
 #include "trace/chrome.h"
 
 namespace piper {
@@ -80,6 +82,7 @@ std::string print_json(const Simulated& simulated) {
   ordered_json out;
   out["version"] = 1;
   out["model"] = simulated.input.compiled.plan.model;
+  add_step_to(out, simulated.input.compiled);
   out["cluster"] = simulated.cluster.name;
   out["hash"] = fmt::format("{:016x}", hash(simulated.input.compiled.plan));
   out.update(as_json(simulated.report, simulated.input.compiled.plan));
@@ -209,7 +212,9 @@ int run(const SimulateCommand& command) {
   }
   auto simulated = simulate_input(command.input, command.simulation);
   if (!simulated) return report(command.input, simulated.error());
-  put(command.input.format == "json" ? print_json(*simulated) : print(simulated->report));
+  put(command.input.format == "json"
+          ? print_json(*simulated)
+          : step_line(simulated->input.compiled, command.input) + "\n" + print(simulated->report));
   if (!command.trace.empty()) {
     Trace trace = as_trace(simulated->input.compiled.plan, simulated->cluster, simulated->simulation);
     const StepConfig& step = simulated->input.compiled.linear.dag.model->step;
@@ -226,6 +231,9 @@ int run(const SimulateCommand& command) {
 int run(const CompareCommand& command) {
   auto rows = simulate_all(command);
   if (!rows) return report(command.input, rows.error());
+  const auto first = std::ranges::find_if(*rows, [](const Row& row) { return row.simulated.has_value(); });
+  if (command.input.format != "json" && first != rows->end())
+    put(model_line(first->simulated->input.compiled, command.input));
   put(command.input.format == "json" ? comparison_json(*rows) : comparison_table(*rows));
   return best_of(*rows) >= 0 ? fine : refused;
 }

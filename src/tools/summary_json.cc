@@ -5,6 +5,7 @@
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 #include "tools/commands.h"
+#include "tools/step_line.h"
 
 namespace piper {
 
@@ -14,6 +15,7 @@ std::string summary_json(const Compiled& compiled) {
   ordered_json out;
   out["version"] = 1;
   out["model"] = plan.model;
+  add_step_to(out, compiled);
   out["hash"] = fmt::format("{:016x}", hash(plan));
   out["nodes"] = compiled.linear.dag.nodes.size();
   out["edges"] = compiled.linear.dag.edges.size();

@@ -42,7 +42,8 @@ TEST_F(Calibrate, WritesAClusterThatPredictsTheSteps) {
   ASSERT_EQ(fit.exit_code, 0) << fit.errors;
   EXPECT_THAT(fit.output, HasSubstr("h100 operators.issue"));
   EXPECT_TRUE(must(load_cluster(fitted_)).kinds[0].operators);
-  const ProgramResult after = run_piper("calibrate " + table_ + " --cluster " + fitted_ + " --check --format json", root);
+  const ProgramResult after =
+      run_piper("calibrate " + table_ + " --cluster " + fitted_ + " --check --format json", root);
   ASSERT_EQ(after.exit_code, 0) << after.errors;
   EXPECT_LT(json::parse(after.output)["errors"][0]["mean_error"].get<double>(), 0.05);
 }

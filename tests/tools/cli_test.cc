@@ -112,7 +112,8 @@ TEST(CommandLine, ClustersAreFoundByName) {
   const ProgramResult unknown = run_piper("check " + inputs + " --cluster h10", root);
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.errors, HasSubstr("error[E108]: no cluster is called \"h10\""));
-  EXPECT_THAT(unknown.errors, HasSubstr("help: did you mean \"h100\"?\nhelp: shipped: a100-40, a100-80, b200"));
+  EXPECT_THAT(unknown.errors,
+              HasSubstr("help: did you mean \"h100\"?\nhelp: shipped: a100-40, a100-80, a100-megatron, b200"));
 }
 
 TEST(CommandLine, MeasuredCostsMustBeComplete) {

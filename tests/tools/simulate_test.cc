@@ -41,6 +41,22 @@ TEST(Simulate, NumbersAddUp) {
     EXPECT_EQ(step["devices"][d]["peak_bytes"], checked["templates"][d]["peak_bytes"]) << "the proof's peak";
 }
 
+TEST(Simulate, ReportsSayWhatTheyAreAbout) {
+  const std::string step = "examples/moe.toml examples/dualpipe.piper ";
+  for (const std::string command : {"simulate ", "check "}) {
+    EXPECT_THAT(run_piper(command + step + "--cluster h100 --batch 128", root).output,
+                ::testing::StartsWith("small-moe, batch 128 x 2048 tokens; cluster h100\n8 devices: pp=4 x dp=2\n\n"));
+    EXPECT_THAT(run_piper(command + step, root).output,
+                HasSubstr("no --cluster: 300 TFLOPS, 2 TB/s and links of 50 GB/s assumed\n"));
+    const json said = json::parse(run_piper(command + step + "--format json --batch 128", root).output);
+    EXPECT_EQ(said["batch"], 128);
+    EXPECT_EQ(said["sequence"], 2048);
+    EXPECT_EQ(said["device_count"], 8);
+    EXPECT_EQ(said["mesh"], (json{{"pp", 4}, {"dp", 2}}));
+  }
+  EXPECT_THAT(run_piper("compare " + step, root).output, HasSubstr("no --cluster: "));
+}
+
 TEST(Simulate, SameInputSameOutput) {
   EXPECT_EQ(run_piper(example + "--format json", root).output, run_piper(example + "--format json", root).output);
   EXPECT_EQ(run_piper(example, root).output, run_piper(example, root).output);
