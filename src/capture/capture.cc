@@ -204,8 +204,12 @@ Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& 
       if (!slice.chunks[c].passes[p]) continue;
       const ChunkIr& body = *slice.chunks[c].passes[p];
       PassAmounts& of_pass = amounts[c][p];
-      of_pass.flops = count_flops(slice.operators, body);
-      of_pass.moved = count_moved_bytes(body);
+      CountedWork counted = count_work(slice.operators, body);
+      of_pass.flops = counted.flops();
+      of_pass.moved = counted.moved;
+      of_pass.streamed = counted.streamed;
+      of_pass.kernels = counted.kernels;
+      of_pass.products = std::move(counted.products);
       PIPER_TRY(of_pass.temporaries, temporaries(body, slice.chunks[c].name, slice, tried));
       PIPER_TRY(of_pass.divided, divided_temporaries(slice, c, static_cast<Pass>(p), ways, tried));
     }

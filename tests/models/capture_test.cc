@@ -92,7 +92,8 @@ TEST_P(SmallModels, CapturedStepIsTheEagerOne) {
   const StepResult eager = eager_step(real.meta, inputs, random);
   EXPECT_TRUE(std::isfinite(eager.loss.item<double>()));
   EXPECT_NEAR(eager.loss.item<double>(), std::log(static_cast<double>(vocabulary)), 0.2);  // nothing is learned yet
-  for (const ReplayedBackward backward : {ReplayedBackward::Whole, ReplayedBackward::Halves, ReplayedBackward::Recompute})
+  for (const ReplayedBackward backward :
+       {ReplayedBackward::Whole, ReplayedBackward::Halves, ReplayedBackward::Recompute})
     expect_bit_equal(captured_step(model, real.meta, inputs, random, backward), eager);
   for (const Diagnostic& problem : model.unshardable()) ADD_FAILURE() << render(problem);
 }
@@ -119,6 +120,23 @@ TEST_P(SmallModels, HaveTheUsualScopes) {
 TEST_P(SmallModels, CanBeCutIntoSlicesOfSeveralSizes) {
   const CapturedModel model = captured(built(GetParam().config(), BuildOn::Meta), {2, 4});
   EXPECT_EQ(model.slices().size(), 2u);
+}
+
+TEST_P(SmallModels, OperatorsDoTheFlopsOfTheirPass) {
+  const CapturedModel model = captured(built(GetParam().config(), BuildOn::Meta), {2, 4});
+  for (const Chunk& chunk : model.graph()->chunks)
+    for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW})
+      if (const PassWork* work = chunk.find(pass)) {
+        ASSERT_TRUE(work->operators) << chunk.name;
+        EXPECT_GT(work->operators->kernels, 0) << chunk.name;
+        for (const int64_t samples : {2, 4}) {
+          int64_t flops = 0;
+          for (const MatrixProduct& p : on_device(*work->operators, samples, {}).products)
+            flops += 2 * p.count * p.rows * p.columns * p.depth;
+          EXPECT_EQ(flops, work->flops.at(samples)) << chunk.name;
+          EXPECT_LE(work->operators->streamed.at(samples), work->bytes_moved.at(samples)) << chunk.name;
+        }
+      }
 }
 
 TEST(CapturedModels, KeepPositionsAsFrozenParameters) {

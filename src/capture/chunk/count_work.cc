@@ -6,65 +6,93 @@
 namespace piper {
 namespace {
 
+using Products = std::vector<MatrixProduct>;
+
 int64_t size_from_end(const ChunkIr& body, const Argument& argument, size_t from_end) {
   const auto& sizes = body[std::get<TensorId>(argument)].layout.sizes;
   return from_end < sizes.size() ? sizes[sizes.size() - 1 - from_end] : 1;
 }
-int64_t count(const ChunkIr& body, const Argument& argument) {
-  return element_count(body[std::get<TensorId>(argument)].layout);
+/// Matrices of so many elements in a tensor.
+int64_t count(const ChunkIr& body, const Argument& argument, int64_t elements) {
+  return elements > 0 ? element_count(body[std::get<TensorId>(argument)].layout) / elements : 0;
 }
 
 /// A product of [..., m, k] (argument `left`) and [..., k, n].
-int64_t product(const ChunkIr& body, const Call& call, size_t left) {
-  return 2 * count(body, call.arguments[left]) * size_from_end(body, call.arguments[left + 1], 0);
+Products product(const ChunkIr& body, const Call& call, size_t left) {
+  const int64_t m = size_from_end(body, call.arguments[left], 1), k = size_from_end(body, call.arguments[left], 0);
+  const int64_t n = size_from_end(body, call.arguments[left + 1], 0);
+  return {{count(body, call.arguments[left], m * k), m, n, k}};
 }
-/// query [batch, heads, length, width] with keys of some length: two products forward, four backward.
-int64_t attention(const ChunkIr& body, const Call& call, size_t query, int64_t products) {
-  return 2 * products * count(body, call.arguments[query]) * size_from_end(body, call.arguments[query + 1], 1);
+/// query [batch, heads, length, width] with keys of some length: each product once forward, twice backward.
+Products attention(const ChunkIr& body, const Call& call, size_t query, int times) {
+  const int64_t length = size_from_end(body, call.arguments[query], 1),
+                width = size_from_end(body, call.arguments[query], 0);
+  const int64_t keys = size_from_end(body, call.arguments[query + 1], 1);
+  const int64_t heads = count(body, call.arguments[query], length * width);
+  Products out;
+  for (int i = 0; i < times; ++i) {
+    out.push_back({heads, length, keys, width});
+    out.push_back({heads, length, width, keys});
+  }
+  return out;
 }
 
-}  // namespace
-
-int64_t count_flops(const OperatorGraph& graph, const ChunkIr& body) {
-  using Rule = int64_t (*)(const ChunkIr&, const Call&);
+Products products_of(const OperatorGraph& graph, const ChunkIr& body, const Call& call) {
+  using Rule = Products (*)(const ChunkIr&, const Call&);
   static const std::unordered_map<std::string_view, Rule> rules = {
       {"aten::mm", [](const ChunkIr& b, const Call& c) { return product(b, c, 0); }},
       {"aten::bmm", [](const ChunkIr& b, const Call& c) { return product(b, c, 0); }},
       {"aten::addmm", [](const ChunkIr& b, const Call& c) { return product(b, c, 1); }},
       {"aten::baddbmm", [](const ChunkIr& b, const Call& c) { return product(b, c, 1); }},
       {"aten::_scaled_dot_product_flash_attention_for_cpu",
-       [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 2); }},
+       [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 1); }},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-       [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 4); }},
+       [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 2); }},
       {"aten::_scaled_dot_product_flash_attention",
-       [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 2); }},
+       [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 1); }},
       {"aten::_scaled_dot_product_flash_attention_backward",
-       [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 4); }},
+       [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 2); }},
       {"aten::_scaled_dot_product_cudnn_attention",
-       [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 2); }},
+       [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 1); }},
       {"aten::_scaled_dot_product_cudnn_attention_backward",
-       [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 4); }},
+       [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 2); }},
   };
-  int64_t flops = 0;
-  for (const Call& call : body.calls)
-    if (const auto rule = rules.find(graph[call.op].name); rule != rules.end()) flops += rule->second(body, call);
-  return flops;
+  const auto rule = rules.find(graph[call.op].name);
+  return rule == rules.end() ? Products{} : rule->second(body, call);
 }
 
-int64_t count_moved_bytes(const ChunkIr& body) {
-  int64_t bytes = 0;
+bool is_view(const ChunkIr& body, const Call& call) {
+  bool fresh = !call.writes.empty();
+  each_tensor(call.results, [&](TensorId id) {
+    const GraphTensor& base = body[body.storages[body[id].storage.index()].base];
+    fresh |= base.producer.valid() && &body.calls[base.producer.index()] == &call;
+  });
+  return !fresh;
+}
+
+}  // namespace
+
+int64_t CountedWork::flops() const {
+  int64_t out = 0;
+  for (const MatrixProduct& p : products) out += 2 * p.count * p.rows * p.columns * p.depth;
+  return out;
+}
+
+CountedWork count_work(const OperatorGraph& graph, const ChunkIr& body) {
+  CountedWork out;
   for (const Call& call : body.calls) {
-    bool fresh = !call.writes.empty();
-    each_tensor(call.results, [&](TensorId id) {
-      const GraphTensor& base = body[body.storages[body[id].storage.index()].base];
-      fresh |= base.producer.valid() && &body.calls[base.producer.index()] == &call;
-    });
-    if (!fresh) continue;
+    const Products products = products_of(graph, body, call);
+    out.products.insert(out.products.end(), products.begin(), products.end());
+    if (is_view(body, call)) continue;
+    int64_t bytes = 0;
     const auto add = [&](TensorId id) { bytes += element_count(body[id].layout) * body[id].layout.element_bytes; };
     each_tensor(call.arguments, add);
     each_tensor(call.results, add);
+    out.moved += bytes;
+    if (products.empty()) out.streamed += bytes;
+    ++out.kernels;
   }
-  return bytes;
+  return out;
 }
 
 }  // namespace piper

@@ -1,14 +1,20 @@
-// How much a pass computes and moves.
+// How much a pass computes and moves, call by call.
 #pragma once
 
 #include "capture/chunk/chunk_ir.h"
+#include "model/operator_work.h"
 
 namespace piper {
 
-/// Floating-point operations of matrix products and attention; the rest moves bytes rather than computes.
-int64_t count_flops(const OperatorGraph& graph, const ChunkIr& body);
+struct CountedWork {
+  std::vector<MatrixProduct> products;  // matrix products and those of attention
+  int64_t moved = 0;                    // bytes of all arguments and results of calls that are not views
+  int64_t streamed = 0;                 // of those that are no products
+  int64_t kernels = 0;                  // calls that are not views
 
-/// Bytes of all arguments and results of calls that are not views.
-int64_t count_moved_bytes(const ChunkIr& body);
+  /// Floating-point operations of the products; the rest moves bytes rather than computes.
+  int64_t flops() const;
+};
+CountedWork count_work(const OperatorGraph& graph, const ChunkIr& body);
 
 }  // namespace piper

@@ -278,6 +278,7 @@ class GraphWriter {
       work.flops = amount(c, pass, &PassAmounts::flops);
       work.bytes_moved = amount(c, pass, &PassAmounts::moved);
       work.temporaries = amount(c, pass, &PassAmounts::temporaries);
+      work.operators = operators_of(c, pass);
       for (const auto& [shards, bytes] : formed_[0].amounts[c][static_cast<size_t>(pass)].divided)
         work.divided[shards] = divided_amount(c, pass, shards);
     }
@@ -287,6 +288,31 @@ class GraphWriter {
     for (size_t s = 0; s < slices_.size(); ++s)
       seen.push_back({slices_[s].samples, formed_[s].amounts[chunk][static_cast<size_t>(pass)].*member});
     return fit_amount(seen, exact_);
+  }
+
+  /// Nothing if their number, or the shape of a product, is no function of the number of samples.
+  std::optional<OperatorWork> operators_of(size_t chunk, Pass pass) const {
+    const auto amounts = [&](size_t slice) -> const PassAmounts& {
+      return formed_[slice].amounts[chunk][static_cast<size_t>(pass)];
+    };
+    OperatorWork out{{}, amount(chunk, pass, &PassAmounts::streamed), amounts(0).kernels};
+    for (size_t s = 1; s < slices_.size(); ++s)
+      if (amounts(s).kernels != out.kernels || amounts(s).products.size() != amounts(0).products.size())
+        return std::nullopt;
+    for (size_t p = 0; p < amounts(0).products.size(); ++p) {
+      Shape shape;
+      for (const auto extent :
+           {&MatrixProduct::count, &MatrixProduct::rows, &MatrixProduct::columns, &MatrixProduct::depth}) {
+        std::vector<Seen> seen;
+        for (size_t s = 0; s < slices_.size(); ++s)
+          seen.push_back({slices_[s].samples, amounts(s).products[p].*extent});
+        const std::optional<Dim> dim = fit_dim(seen);
+        if (!dim) return std::nullopt;
+        shape.push_back(*dim);
+      }
+      out.products.push_back(std::move(shape));
+    }
+    return out;
   }
 
   Amount divided_amount(size_t chunk, Pass pass, const ShardCounts& shards) const {

@@ -34,7 +34,8 @@ struct ShapeSignature {
 };
 
 struct PassAmounts {
-  int64_t flops = 0, moved = 0, temporaries = 0;
+  int64_t flops = 0, moved = 0, streamed = 0, kernels = 0, temporaries = 0;
+  std::vector<MatrixProduct> products;
   std::map<ShardCounts, int64_t> divided;  // temporaries by how its region is divided
 };
 
