@@ -67,8 +67,8 @@ TEST(Compare, NamesTypesAndValues) {
   second.push_back({{"f16", F16, {4}}, raw<uint16_t>({0x3c00, 0x4000, 0x0000, 0x7c00})});  // 1, 2, 0, inf
   first.push_back({{"bf16", BF16, {2}}, raw<uint16_t>({0x3f80, 0x4000})});                 // 1, 2
   second.push_back({{"bf16", BF16, {2}}, raw<uint16_t>({0x3f81, 0x4000})});                // 1 + 2^-7, 2
-  first.push_back({{"nan", F32, {2}}, raw<float>({NAN, 5})});
-  second.push_back({{"nan", F32, {2}}, raw<float>({0, 6})});
+  first.push_back({{"nan", F32, {2}}, raw<float>({5, NAN})});
+  second.push_back({{"nan", F32, {2}}, raw<float>({6, 0})});
   first.push_back({{"i32", I32, {2}}, raw<int32_t>({1, 2})});
   second.push_back({{"i32", I32, {2}}, raw<int32_t>({3, 2})});
   EXPECT_EQ(describe(must(diff(*saved(a.path(), first), *saved(b.path(), second)))), R"(- old

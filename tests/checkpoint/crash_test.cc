@@ -185,7 +185,7 @@ TEST(Crash, PowerLossDropsWhatWasNotSynced) {
       if (committed) break;
     }
   }
-  EXPECT_GT(lost, 50);
+  EXPECT_GT(lost, 20);
 }
 
 TEST(Crash, PowerLossSparesTheFoldersAboveTheFirstCheckpoint) {

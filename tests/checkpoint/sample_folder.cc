@@ -47,7 +47,7 @@ LayoutPtr random_layout(Random& random) {
     return out;
   };
   std::vector<StoredTensor> model = some("layer", 6);
-  model.push_back({"wide", StoredDType::U8, {block_bytes + up_to(random, 1000)}});
+  model.push_back({"wide", StoredDType::U8, {block_bytes + up_to(random, 2 * block_bytes)}});
   for (StoredTensor& tensor : some("late", 3)) model.push_back(std::move(tensor));
   const int64_t shard_size = int64_t{1} << up_to(random, 24);
   return std::make_shared<const FolderLayout>(must(make_layout(std::move(model), some("moment", 5), shard_size)));

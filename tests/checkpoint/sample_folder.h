@@ -32,7 +32,7 @@ int64_t up_to(Random& random, int64_t most);
 
 /// Two small model tensors and the moments of one.
 LayoutPtr small_layout();
-/// Some tensors of all element types, among them empty ones and one across a border of blocks; in one to many files.
+/// Some tensors of all element types, among them empty ones and one of several blocks; in one to many files.
 LayoutPtr random_layout(Random& random);
 
 /// The bytes of a tensor at a step; those of any two tensors or steps differ.
