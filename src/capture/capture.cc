@@ -64,10 +64,11 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
       inputs.push_back({spec.name, at::empty(sizes, at::TensorOptions(model.device).dtype(scalar_type(spec.dtype)))});
     }
   });
-  PIPER_TRY(Recording recording, record(model, inputs, options.target.type()));
+  PIPER_TRY(const std::shared_ptr<const Recording> recording,
+            model.recordings->find_or_record(model, inputs, options.target.type()));
   CapturedSlice slice;
   slice.samples = samples;
-  slice.operators = dissolve_gradient_sums(std::move(recording.graph));
+  slice.operators = dissolve_gradient_sums(recording->graph);
   if (options.tensor_parallel) slice.tensor_parallel = options.tensor_parallel(annotated_parts(slice.operators));
   if (!slice.tensor_parallel.parameters.empty()) {
     PIPER_TRY(ShardedGraph sharded, mark_tp_regions(std::move(slice.operators), slice.tensor_parallel.parameters));
@@ -76,7 +77,7 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
   }
   slice.operators = materialize_region_borders(std::move(slice.operators));
   if (slice.tensor_parallel.sequence) slice.sequence = find_sequence(slice.operators);
-  slice.table = std::make_shared<const OperatorTable>(std::move(recording.table));
+  slice.table = std::shared_ptr<const OperatorTable>(recording, &recording->table);
   PIPER_TRY(slice.chunks, build_bodies(slice.operators));
   const bool has_regions = slice.tensor_parallel.sequence || !find_regions(slice.operators, slice.chunks).empty();
   for (ChunkBodies& chunk : slice.chunks)

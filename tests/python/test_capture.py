@@ -113,6 +113,24 @@ def same_as_plain(model, batch, loss, slices=2, steps=3):
     plain.assert_equal(ours, plain.train(model, [batch] * steps, slices, loss), 1e-5)
 
 
+def test_code_runs_once_for_each_size_of_slices():
+    """Whatever is compiled then: schedules with the same slices share what was recorded."""
+    seen = []
+
+    def loss(model, batch):
+        seen.append(len(batch["tokens"]))
+        return small.loss(model, batch)
+
+    model = small.Stack()
+    piper.annotate_modules(model, {"layer": "layers.*"})
+    graph = piper.capture(model, small.batch(samples=8), loss=loss)
+    for schedule in (piper.schedules.one_f_one_b(ranks=2, microbatches=4), piper.schedules.dualpipev(ranks=2, microbatches=4)):
+        piper.compile(graph, schedule)
+    assert sorted(seen) == [2, 4], "those of the schedules, and twice that, to see what grows"
+    piper.compile(graph, piper.schedules.one_f_one_b(ranks=2, microbatches=8))
+    assert sorted(seen) == [1, 2, 4]
+
+
 def test_constants_and_scalars():
     class Model(nn.Module):
         def __init__(self):

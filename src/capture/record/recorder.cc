@@ -210,6 +210,21 @@ Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>&
   return Recording{std::move(to.graph), std::move(to.table)};
 }
 
+Result<std::shared_ptr<const Recording>> Recordings::find_or_record(const MetaModel& model,
+                                                                    const std::vector<NamedTensor>& inputs,
+                                                                    c10::DeviceType target) {
+  std::string key = c10::DeviceTypeName(target);
+  for (const auto& [name, tensor] : inputs)
+    key += fmt::format("; {} {} {}", name, c10::toString(tensor.scalar_type()), tensor.sizes().vec());
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  }
+  PIPER_TRY(Recording recording, record(model, inputs, target));
+  const std::lock_guard lock(mutex_);
+  return known_[key] = std::make_shared<const Recording>(std::move(recording));
+}
+
 Checked build_on_meta(const std::function<void()>& build) {
   Recorder discarded;
   discarded.allow_any_random = true;

@@ -4,6 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -19,6 +22,22 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
+struct MetaModel;
+struct Recording;
+
+/// What was recorded of a model, by what its inputs look like and what it will run on: the model's code, which may be
+/// Python's, runs once for each. Threads may share it.
+class Recordings {
+ public:
+  Result<std::shared_ptr<const Recording>> find_or_record(const MetaModel& model,
+                                                          const std::vector<NamedTensor>& inputs,
+                                                          c10::DeviceType target);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const Recording>> known_;
+};
+
 /// A model as capture sees it: fake tensors, and what computes the loss of a slice from the inputs.
 struct MetaModel {
   std::vector<NamedTensor> parameters, buffers;
@@ -30,6 +49,8 @@ struct MetaModel {
   c10::Device device = c10::kMeta;
   /// Called with what makes the inputs, and with forward and backward; runs it once. None: simply run.
   std::function<void(const std::function<void()>& run)> around = {};
+  /// Of this model and of copies of it.
+  std::shared_ptr<Recordings> recordings = std::make_shared<Recordings>();
 };
 /// Runs it as the model wants it.
 void run_around(const MetaModel& model, const std::function<void()>& run);
