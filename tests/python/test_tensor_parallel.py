@@ -110,9 +110,22 @@ class Convolved(torch.nn.Module):
         return x + self.down(inner * torch.nn.functional.softplus(self.scale))
 
 
-def convolved(groups, bias):
+class Heads(torch.nn.Module):
+    """Heads are scaled by what they sum up to."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        heads = self.up(x).unflatten(-1, (4, 4))
+        return x + self.down((heads * heads.logsumexp(-1, keepdim=True).sigmoid()).flatten(-2))
+
+
+def two_layers(make):
+    """Trained by us when it is called, and by plain PyTorch."""
     torch.manual_seed(1)
-    model = torch.nn.Sequential(*(Convolved(groups, bias) for _ in range(2))).double()
+    model = torch.nn.Sequential(make(), make()).double()
     piper.annotate_modules(model, {"layer": ["0", "1"]})
     batch = torch.randn(4, 6, 8, dtype=torch.float64), torch.randn(4, 6, 8, dtype=torch.float64)
     error = lambda model, batch: torch.nn.functional.mse_loss(model(batch[0]), batch[1])
@@ -122,12 +135,17 @@ def convolved(groups, bias):
 
 @pytest.mark.parametrize("groups, bias", [(16, True), (8, False), (2, True)])
 def test_groups_of_channels_are_divided(groups, bias):
-    ours, expected = convolved(groups, bias)
+    ours, expected = two_layers(lambda: Convolved(groups, bias))
     plain.assert_equal(ours(), expected, 1e-10)
 
 
 def test_a_convolution_of_all_channels_is_refused():
-    ours, _ = convolved(1, True)
+    ours, _ = two_layers(lambda: Convolved(1, True))
     with pytest.raises(piper.Error) as refused:
         ours()
     assert refused.value.code == "E317" and "convolution" in str(refused.value)
+
+
+def test_sums_inside_of_heads_are_computed_where_the_heads_are():
+    ours, expected = two_layers(Heads)
+    plain.assert_equal(ours(), expected, 1e-10)

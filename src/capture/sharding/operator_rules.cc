@@ -48,6 +48,7 @@ constexpr OperatorRule rows[] = {
     {"amax", DimRule::Reduction, TermRule::Mixed, false, adds_up},
     {"mean", DimRule::Reduction},
     {"amin", DimRule::Reduction},
+    {"logsumexp", DimRule::Reduction},
     {"max", DimRule::Extreme},
     {"min", DimRule::Extreme},
     {"_softmax", DimRule::AlongOne},
