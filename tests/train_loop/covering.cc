@@ -1,5 +1,6 @@
 #include "train_loop/covering.h"
 
+#include <map>
 #include <optional>
 #include <random>
 #include <set>
@@ -69,13 +70,20 @@ std::optional<Point> any_with(const FactorPair& pair, IsWanted is_wanted) {
           Point chosen = point;
           chosen[pair.a] = pair.value_a;
           chosen[pair.b] = pair.value_b;
-          if (is_wanted(combination_at(chosen))) return chosen;
+          if (is_wanted(chosen)) return chosen;
         }
   return {};
 }
 
-bool is_trained(const Combination& c) {
-  return !exclusion(c) && !is_too_long(c);
+/// Looked up: it depends on the first four factors alone.
+bool is_trained(const Point& point) {
+  static std::map<std::array<int, 4>, bool> known;
+  const auto [found, fresh] = known.try_emplace({point[AtKind], point[AtTimeline], point[AtGrid], point[AtDividing]});
+  if (fresh) {
+    const Combination c = combination_at(point);
+    found->second = !exclusion(c) && !is_too_long(c);
+  }
+  return found->second;
 }
 
 double cost(const Combination& c) {
@@ -91,11 +99,11 @@ Covering find_covering() {
   while (const auto pair = pairs.first()) {
     const std::optional<Point> start = any_with(*pair, is_trained);
     if (!start) {
-      const auto only_too_long = any_with(*pair, [](const Combination& c) { return !exclusion(c); });
+      const auto only_too_long = any_with(*pair, [](const Point& p) { return !exclusion(combination_at(p)); });
       if (only_too_long)
         out.too_long.push_back(combination_at(*only_too_long));
       else
-        out.excluded.push_back(combination_at(any_with(*pair, [](const Combination&) { return true; }).value()));
+        out.excluded.push_back(combination_at(any_with(*pair, [](const Point&) { return true; }).value()));
       pairs.give_up(*pair);
       continue;
     }
@@ -105,9 +113,8 @@ Covering find_covering() {
       Point point = *start;
       for (size_t f = 0; i > 0 && f < factor_count; ++f)
         if (f != pair->a && f != pair->b) point[f] = static_cast<int>(random() % static_cast<unsigned>(sizes[f]));
-      const Combination combination = combination_at(point);
-      if (!is_trained(combination)) continue;
-      const double score = pairs.fresh(point) / (100 + cost(combination));
+      if (!is_trained(point)) continue;
+      const double score = pairs.fresh(point) / (100 + cost(combination_at(point)));
       if (score > best_score) {
         best_score = score;
         best = point;
