@@ -1,4 +1,5 @@
 """Trainers in several processes: the losses and weights of one."""
+import functools
 import os
 import shutil
 import subprocess
@@ -30,6 +31,7 @@ PROGRAM = """
 STARTERS = {
     "mpirun": [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n"],
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"],
+    "forked": [sys.executable, os.path.join(os.path.dirname(__file__), "forked.py")],  # as torchrun, in half of its time
 }
 
 
@@ -47,12 +49,16 @@ def launch(starter, processes, folder, schedule, rest, seed="0"):
     return done
 
 
-def alone(schedule, steps=3):
+@functools.cache
+def captured():
     torch.manual_seed(0)
     model = small.Stack()
     piper.annotate_modules(model, {"layer": "layers.*"})
-    graph = piper.capture(model, small.batch(), loss=small.loss)
-    with piper.Trainer(graph, schedule, backend="local") as trainer:
+    return piper.capture(model, small.batch(), loss=small.loss)
+
+
+def alone(schedule, steps=3):
+    with piper.Trainer(captured(), schedule, backend="local") as trainer:
         results = [trainer.step(small.batch(seed=seed)) for seed in range(steps)]
         return ([(result.loss, result.microbatches) for result in results], trainer.state_dict(), trainer.optimizer_state_dict())
 
@@ -89,7 +95,7 @@ def schedules():
     }
 
 
-@pytest.mark.parametrize("starter", STARTERS)
+@pytest.mark.parametrize("starter", ["mpirun", "torchrun"])
 def test_two_processes_equal_one(starter, tmp_path):
     """Bit by bit, under one schedule after the other; and what the second process began with does not matter."""
     texts = {title: schedule.text() for title, schedule in schedules().items()}
@@ -101,7 +107,7 @@ def test_two_processes_equal_one(starter, tmp_path):
             assert same(torch.load(tmp_path / f"{title}{rank}"), expected), (title, rank)
 
 
-@pytest.mark.parametrize("starter", STARTERS)
+@pytest.mark.parametrize("starter", ["mpirun", "forked"])
 def test_processes_that_differ_are_refused(starter, tmp_path):
     done = launch(starter, 2, tmp_path, schedules()["pipeline"], f"""
         piper.Trainer(graph, schedule, seed={RANK})
@@ -109,7 +115,7 @@ def test_processes_that_differ_are_refused(starter, tmp_path):
     assert done.returncode != 0 and "E805" in done.stderr and "the seed is 1, but 0 at rank 0" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("starter", STARTERS)
+@pytest.mark.parametrize("starter", ["mpirun", "forked"])
 def test_a_failure_ends_all_processes(starter, tmp_path):
     done = launch(starter, 2, tmp_path, schedules()["pipeline"], """
         wrong = small.batch()
@@ -121,14 +127,13 @@ def test_a_failure_ends_all_processes(starter, tmp_path):
 
 
 def test_a_process_that_dies_ends_the_others(tmp_path):
-    """Long before any timeout is over; under torchrun, which would end them too, they say so themselves."""
-    done = launch("torchrun", 2, tmp_path, schedules()["pipeline"], f"""
-        import os, signal, time
+    """Long before any timeout is over."""
+    done = launch("forked", 2, tmp_path, schedules()["pipeline"], f"""
+        import os, signal
         with piper.Trainer(graph, schedule, timeout=1000) as trainer:
             trainer.step(small.batch())
             if trainer.rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of torchrun
             try:
                 trainer.step(small.batch())
             except piper.RunError as error:
@@ -142,7 +147,7 @@ def test_a_process_that_dies_ends_the_others(tmp_path):
 def test_a_trainer_that_failed_leaves_no_threads(tmp_path):
     """Whoever keeps the exception keeps the frames that it came through. The threads of the trainer end all the same: one that went on
     would ask processes that have left each other."""
-    done = launch("torchrun", 2, tmp_path, schedules()["pipeline"], """
+    done = launch("forked", 2, tmp_path, schedules()["pipeline"], """
         import os, time
         def threads():
             return len(os.listdir("/proc/self/task"))
@@ -198,8 +203,8 @@ def test_the_store_shows_no_secret(monkeypatch):
 
 
 def test_a_process_that_does_not_come_is_named(tmp_path):
-    done = launch("torchrun", 2, tmp_path, schedules()["pipeline"], f"""
-        import os, signal, time
+    done = launch("forked", 2, tmp_path, schedules()["pipeline"], f"""
+        import os, time
         if {RANK} == 1:
             while not os.path.exists({str(tmp_path)!r} + "/said"):
                 time.sleep(0.1)

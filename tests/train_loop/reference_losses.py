@@ -25,7 +25,7 @@ QUICK = ["one_device", "1f1b", "zb_v", "dualpipev", "zero3"]  # of tiny
 def cases(which):
     """(size, schedule, steps) of every run."""
     if which == "quick":
-        return [("tiny", schedule, 5) for schedule in QUICK]
+        return [("tiny", schedule, 3) for schedule in QUICK]
     if which == "long":
         return [(size, path.stem, 5) for size, slices in SLICES.items()
                 for path in sorted((REFERENCE / f"slices{slices}").glob("*.piper"))
