@@ -57,6 +57,7 @@ void capture_model(benchmark::State& state) {
   options.measure_operators = false;
   double calls = 0;
   for (auto _ : state) {
+    meta.recordings = std::make_shared<Recordings>();  // nothing is known of it yet
     auto captured = capture(meta, options);
     calls = 2 * static_cast<double>(captured->slices()[0].operators.calls.size());
   }
