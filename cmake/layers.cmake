@@ -17,6 +17,7 @@ set(PIPER_LAYERS
   "compile    | compile            | directives passes plan           |"
   "sim        | sim                | plan trace timelines             |"
   "calibrate  | calibrate          | sim                              |"
+  "search     | search             | compile sim                      | Threads::Threads"
   "comm       | comm               | base                             | Threads::Threads"
   "mpi        | comm/mpi           | comm                             | MPI::MPI_CXX"
   "comm_gpu   | comm/gpu           | comm                             | CUDA::cudart"
@@ -35,7 +36,7 @@ set(PIPER_LAYERS
   "train_loop | train/loop         | train models compile sim checkpoint |"
   "devices    | train/devices      | train_loop mpi? gpu?             |"
   "page       | page               | trace                            | ZLIB::ZLIB"
-  "commands   | tools              | compile calibrate train page checkpoint | CLI11::CLI11"
+  "commands   | tools              | search calibrate train page checkpoint | CLI11::CLI11"
 )
 
 # The programs and the Python package: a folder each, and what it stands on.
@@ -44,7 +45,7 @@ set(PIPER_PROGRAMS
   "piper-train | tools/training     | commands devices                 |"
 )
 set(PIPER_PYTHON_PACKAGE
-  "python      | python             | devices page                     |"
+  "python      | python             | devices page search              |"
 )
 
 # What may be missing. A file with_X.cc is compiled where X is here, without_X.cc where it is not.

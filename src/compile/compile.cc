@@ -134,32 +134,51 @@ Checked build_structure(Pipeline& pipeline, const Schedule& schedule) {
   return pipeline.run("collect-residences", collect_residences);
 }
 
-Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const std::vector<SourcedOrder>& orders) {
-  std::vector<const Order*> plain;
-  for (const SourcedOrder& sourced : orders) plain.push_back(&sourced.order);
-  PIPER_CHECK(pipeline.run("split-backward", [&](TrainingDag dag) { return split_backward(std::move(dag), plain); }));
+/// Everything between the computations.
+Checked add_communication(Pipeline& pipeline, const Schedule& schedule) {
   PIPER_CHECK(apply_all<Recompute>(pipeline, schedule));  // after split-backward: recomputed values go to BI and BW
   PIPER_CHECK(apply_all<Replicate>(pipeline, schedule));
   PIPER_CHECK(apply_all<Shard>(pipeline, schedule));
   PIPER_CHECK(pipeline.run("check-replication", check_replication));
   PIPER_CHECK(pipeline.run("insert-communication", insert_communication));
-  PIPER_CHECK(
-      pipeline.run("delay-recomputation", delay_recomputation));  // after insert-communication: gradients arrive there
+  return pipeline.run("delay-recomputation",
+                      delay_recomputation);  // after insert-communication: gradients arrive there
+}
+
+Checked complete_structure(Pipeline& pipeline, const Schedule& schedule, const std::vector<SourcedOrder>& orders) {
+  std::vector<const Order*> plain;
+  for (const SourcedOrder& sourced : orders) plain.push_back(&sourced.order);
+  PIPER_CHECK(pipeline.run("split-backward", [&](TrainingDag dag) { return split_backward(std::move(dag), plain); }));
+  PIPER_CHECK(add_communication(pipeline, schedule));
   PIPER_CHECK(pipeline.run("insert-updates", insert_updates));
   PIPER_CHECK(pipeline.run("order-states", order_states));  // before orders, which may contradict it
   pipeline.end_phase(pipeline.dag);
   return Ok{};
 }
 
+/// The DAG of the model, with the directives that will rewrite it as origins.
+Pipeline start(std::shared_ptr<const ModelGraph> model, const Schedule& schedule, const CompileOptions& options) {
+  TrainingDag dag = initial_dag(std::move(model));
+  add_origins(dag, schedule);
+  return Pipeline(std::move(dag), options);
+}
+
 }  // namespace
+
+Result<TrainingDag> communicating_dag(std::shared_ptr<const ModelGraph> model, const Schedule& schedule,
+                                      const CompileOptions& options) {
+  Pipeline pipeline = start(std::move(model), schedule, options);
+  PIPER_CHECK(build_structure(pipeline, schedule));
+  PIPER_CHECK(check_cluster(options.cluster, pipeline.dag, schedule));
+  PIPER_CHECK(add_communication(pipeline, schedule));
+  return std::move(pipeline.dag);
+}
 
 Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule& schedule,
                          const CompileOptions& options) {
   PIPER_CHECK(check_phases(schedule));
   if (options.costs) PIPER_CHECK(check_names(*options.costs, *model));
-  TrainingDag start = initial_dag(std::move(model));
-  add_origins(start, schedule);
-  Pipeline pipeline(std::move(start), options);
+  Pipeline pipeline = start(std::move(model), schedule, options);
   Compiled out;
 
   PIPER_CHECK(build_structure(pipeline, schedule));

@@ -15,6 +15,7 @@
 #include "base/suggest.h"
 #include "directives/device_choice.h"
 #include "directives/directives.h"
+#include "directives/instances.h"
 #include "directives/new_tag.h"
 #include "ir/select.h"
 #include "schedule/schedule_text.h"
@@ -22,35 +23,9 @@
 namespace piper {
 namespace {
 
-/// The scope with the most instances on the outermost level, and for each selected chunk the instance it belongs to:
-/// the one that contains it or runs before it (0 if none does).
-struct Instances {
-  std::string scope;
-  int count = 0;
-  std::vector<int> of_chunk;
-};
-
-Instances find_instances(const ModelGraph& model, const std::vector<ChunkId>& chunks) {
-  std::map<std::string, std::map<int, int>> seen;
-  for (const ChunkId id : chunks)
-    if (!model[id].scopes.empty()) seen[model[id].scopes[0].scope][model[id].scopes[0].index] = 0;
-  Instances out;
-  for (auto& [scope, indices] : seen)
-    if (static_cast<int>(indices.size()) > out.count) out = {scope, static_cast<int>(indices.size()), {}};
-  std::map<int, int> number;
-  int current = 0;
-  for (const ChunkId id : chunks) {
-    if (!model[id].scopes.empty() && model[id].scopes[0].scope == out.scope)
-      current = number.emplace(model[id].scopes[0].index, static_cast<int>(number.size())).first->second;
-    out.of_chunk.push_back(current);
-  }
-  return out;
-}
-
 /// First instance of every stage.
 Result<std::vector<int>> stage_starts(const TrainingDag& dag, const Place& place, const Instances& instances,
                                       DirectiveId by) {
-  std::vector<int> starts = {0};
   if (place.at.empty()) {
     if (instances.count == 0)
       return error(ErrorCode::E209, dag.where(by, {"stages"}),
@@ -63,10 +38,9 @@ Result<std::vector<int>> stage_starts(const TrainingDag& dag, const Place& place
                    fmt::format("{} stages need at least {} instances of a scope; \"{}\" has {}", place.stages,
                                place.stages, instances.scope, instances.count))
           .help("use fewer stages, or place the parts one by one: place({embed=0}, devices=[0])");
-    const int size = instances.count / place.stages, larger = instances.count % place.stages;
-    for (int s = 1; s < place.stages; ++s) starts.push_back(s * size + std::min(s, larger));
-    return starts;
+    return even_starts(instances.count, place.stages);
   }
+  std::vector<int> starts = {0};
   starts.insert(starts.end(), place.at.begin(), place.at.end());
   if (static_cast<int>(starts.size()) != place.stages)
     return error(ErrorCode::E209, dag.where(by, {"at"}),

@@ -95,11 +95,13 @@ int64_t optimizer_bytes(const StepConfig& step, DType weights) {
 }
 
 DeviceWork update_work(const TrainingDag& dag, const Node& update) {
-  constexpr int64_t flops_per_element = 16;  // AdamW with clipping
   const Bucket& bucket = dag[std::get<Update>(update.op).bucket];
-  const StepConfig& step = dag.model->step;
-  const int64_t element = bytes_of(step.gradients) + bytes_of(bucket.dtype) + 2 * optimizer_bytes(step, bucket.dtype);
-  const int64_t elements = shard_elements(dag, bucket, holder_on(bucket, update.group));
+  return update_work(dag.model->step, bucket.dtype, shard_elements(dag, bucket, holder_on(bucket, update.group)));
+}
+
+DeviceWork update_work(const StepConfig& step, DType weights, int64_t elements) {
+  constexpr int64_t flops_per_element = 16;  // AdamW with clipping
+  const int64_t element = bytes_of(step.gradients) + bytes_of(weights) + 2 * optimizer_bytes(step, weights);
   return {saturating_multiply(elements, flops_per_element), saturating_multiply(elements, element), {}};
 }
 

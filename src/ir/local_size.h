@@ -40,6 +40,8 @@ int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
 int64_t optimizer_bytes(const StepConfig& step, DType weights);
 /// What an update does on each device: gradients are read, weights written, the optimiser's state both.
 DeviceWork update_work(const TrainingDag& dag, const Node& update);
+/// The same of so many elements.
+DeviceWork update_work(const StepConfig& step, DType weights, int64_t elements);
 
 /// The holder of the bucket that is this group.
 const Holder& holder_on(const Bucket& bucket, GroupId group);

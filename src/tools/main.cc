@@ -11,6 +11,7 @@
 #include <functional>
 #include <iostream>
 
+#include "base/bytes.h"
 #include "base/invariant.h"
 #include "base/suggest.h"
 #include "model/analytic/builtin_models.h"
@@ -19,6 +20,7 @@
 #include "tools/commands.h"
 #include "tools/completion.h"
 #include "tools/number_option.h"
+#include "tools/search_command.h"
 #include "tools/simulate_command.h"
 #include "tools/trace_options.h"
 #include "tools/train_command.h"
@@ -112,6 +114,45 @@ void add_calibrate(CLI::App& app, CalibrateCommand& command) {
   app.footer(
       "Examples:\n  piper calibrate steps.csv --cluster a100-80 -o mine.toml\n"
       "  piper calibrate steps.csv --cluster mine.toml --check");
+}
+
+/// `30s`, `2min`: seconds.
+std::optional<double> parse_seconds(const std::string& text) {
+  for (const auto& [unit, seconds] : {std::pair<std::string_view, double>{"min", 60}, {"s", 1}, {"", 1}}) {
+    if (!text.ends_with(unit)) continue;
+    const std::string number = text.substr(0, text.size() - unit.size());
+    if (any_number(0, 1e6)(number).empty()) return std::stod(number) * seconds;
+  }
+  return std::nullopt;
+}
+
+void add_search(CLI::App& app, SearchCommand& command) {
+  add_model(app, command.input)->required();
+  add_step(app, command.input);
+  app.get_option("--cluster")->required();
+  app.add_option("--devices", command.devices, "Devices of the cluster that the step runs on")
+      ->required()
+      ->check(whole_number(1, 1 << 20));
+  app.add_option_function<std::string>(
+         "--memory", [&](const std::string& text) { command.memory = parse_bytes(text); },
+         "Bytes that a step may use of each device, such as 70GB (default: all it has)")
+      ->check(
+          [](const std::string& text) { return parse_bytes(text) ? "" : text + " is no size such as 70GB or 64GiB"; });
+  app.add_option_function<std::string>(
+         "--budget", [&](const std::string& text) { command.budget = *parse_seconds(text); },
+         "Time after which the best so far is the answer, such as 60s or 2min (default: 30s)")
+      ->check(
+          [](const std::string& text) { return parse_seconds(text) ? "" : text + " is no time such as 60s or 2min"; });
+  app.add_option("--fix", command.fixed,
+                 "Directive that the schedule must agree with, such as 'mesh(tp=8)' (may be repeated)")
+      ->allow_extra_args(false);
+  app.add_option("--try", command.tried, "Schedule file to compare with (may be repeated)")->allow_extra_args(false);
+  app.add_option("-o,--output", command.output, "Write the best schedule to this file");
+  app.add_option("--plot", command.plot, "Write time against memory of all that was simulated: a picture (.svg)");
+  app.footer(
+      "Examples:\n  piper search analytic:Llama-3-8B --cluster h100 --devices 64 --batch 256\n"
+      "  piper search analytic:Qwen3-30B-A3B --cluster h100 --devices 64 --batch 512 --memory 70GB -o best.piper\n"
+      "  piper search examples/moe.toml --cluster h100 --devices 8 --fix 'mesh(pp=4)' --try examples/dualpipe.piper");
 }
 
 void add_timeline(CLI::App& app, ScheduleCommand& command) {
@@ -244,6 +285,10 @@ int run_program(int argc, char** argv) {
   calibrate.color = usual_input().color;
   CLI::App* calibrate_app = app.add_subcommand("calibrate", "Fit a cluster to measured steps");
   add_calibrate(*calibrate_app, calibrate);
+  SearchCommand search;
+  search.input = usual_input();
+  CLI::App* search_app = app.add_subcommand("search", "Find the fastest schedule for a model on a cluster");
+  add_search(*search_app, search);
   std::function<int()> chosen;
   add_trace(app, chosen, usual_input().color);
   add_view(app, chosen, usual_input().color);
@@ -276,6 +321,7 @@ int run_program(int argc, char** argv) {
   if (*simulate_app) return run(simulate);
   if (*compare_app) return run(compare);
   if (*calibrate_app) return run(calibrate);
+  if (*search_app) return run(search);
   std::vector<CompletionWords> words;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
     words.push_back({sub->get_name(), known_words(*sub)});

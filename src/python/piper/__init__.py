@@ -23,11 +23,12 @@ from .errors import CaptureError, CaptureWarning, CheckpointError, Error, PlanEr
 from .optimizers import SGD, AdamW
 from .plans import Plan, Simulation, clusters, compare, compile
 from .schedule import Schedule, overlapped
+from .searching import Search, search
 from .training import Resumed, StepResult, Trainer
 from ._piper import __version__
 
 __all__ = [
-    "AdamW", "CaptureError", "CaptureWarning", "CheckpointError", "Diff", "Error", "Model", "Plan", "PlanError", "Resumed", "RunError", "SGD", "Schedule",
-    "ScheduleError", "Simulation", "StepResult", "Trainer", "annotate", "annotate_modules", "capture", "clusters", "compare", "compile", "load_model", "overlapped",
-    "schedules", "__version__",
+    "AdamW", "CaptureError", "CaptureWarning", "CheckpointError", "Diff", "Error", "Model", "Plan", "PlanError", "Resumed", "RunError", "SGD",
+    "Schedule", "ScheduleError", "Search", "Simulation", "StepResult", "Trainer", "annotate", "annotate_modules", "capture", "clusters", "compare",
+    "compile", "load_model", "overlapped", "schedules", "search", "__version__",
 ]

@@ -1,0 +1,414 @@
+#include "search/bound.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "directives/instances.h"
+#include "ir/local_size.h"
+#include "search/pipeline_clock.h"
+#include "timelines/library.h"
+
+namespace piper {
+namespace {
+
+/// Finds what a key stands for, or makes it. Made outside of the lock: two threads may make the same once each.
+template <class Map, class Key, class Make>
+auto remembered(std::mutex& mutex, Map& map, const Key& key, Make make) {
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = map.find(key); found != map.end()) return found->second;
+  }
+  auto made = make();
+  const std::lock_guard lock(mutex);
+  return map.emplace(key, std::move(made)).first->second;
+}
+
+auto microbatch_key(const Candidate& c, int64_t batch) {
+  return std::tuple(c.ep, c.tp, samples_of(c, batch), c.recompute, c.sequence, c.vocabulary, c.regather);
+}
+
+auto layout_key(const Candidate& c) {
+  return std::tuple(c.pp, c.dp, c.ep, c.tp, c.order);
+}
+
+bool is_two_way(const Candidate& candidate) {
+  return find_timeline(candidate.timeline)->placement == StagePlacement::TwoWay;
+}
+
+/// Forwards and backwards of one chunk beside those of another: their communication may take no time of its own.
+bool overlaps(const Candidate& candidate) {
+  return candidate.timeline.starts_with("dualpipe") || find_timeline(candidate.timeline)->takes_placement;
+}
+
+std::vector<int> starts_of(const Candidate& candidate, int instances) {
+  const int stages = stages_of(candidate);
+  if (candidate.at.empty()) return even_starts(std::max(instances, 1), stages);
+  std::vector<int> out = {0};
+  out.insert(out.end(), candidate.at.begin(), candidate.at.end());
+  return out;
+}
+
+int rank_of_stage(const Candidate& candidate, int stage, int direction = 0) {
+  return rank_of(find_timeline(candidate.timeline)->placement, stage, candidate.pp, direction);
+}
+
+/// The kind of device that sets the pace of a stage: the slowest of its rank; if two ranks run it, of the faster one.
+size_t kind_of_stage(const Candidate& candidate, const Layout& layout, const Microbatch& microbatch, int stage) {
+  const auto forward = [&](size_t kind) {
+    double seconds = 0;
+    for (const MicrobatchNode& node : microbatch.forward)
+      if (!node.axis) seconds += node.seconds[kind];
+    return seconds;
+  };
+  const auto slowest = [&](int direction) {
+    const auto rank = static_cast<size_t>(rank_of_stage(candidate, stage, direction));
+    return *std::ranges::max_element(layout.kinds[rank], {}, forward);
+  };
+  const size_t there = slowest(0), back = slowest(1);
+  return forward(there) <= forward(back) ? there : back;
+}
+
+/// Forward and backward of a stage, whichever way backward runs.
+double least_backward(const StageSeconds& stage) {
+  return std::min(stage.backward.alone(), stage.input.alone() + stage.weights);
+}
+
+/// First instances of all stages but the first, if no stage takes longer than this; nothing if that cannot be.
+std::optional<std::vector<int>> cut_below(const std::vector<double>& seconds, int stages, double limit) {
+  std::vector<int> starts;
+  double filled = 0;
+  const int instances = static_cast<int>(seconds.size());
+  for (int i = 0; i < instances; ++i) {
+    const double next = seconds[static_cast<size_t>(i)];
+    const int missing = stages - 1 - static_cast<int>(starts.size());  // stages that still have to begin
+    if (i > 0 && missing > 0 && (filled + next > limit || instances - i == missing)) {
+      starts.push_back(i);
+      filled = 0;
+    }
+    filled += next;
+    if (filled > limit) return std::nullopt;
+  }
+  if (static_cast<int>(starts.size()) != stages - 1) return std::nullopt;
+  return starts;
+}
+
+/// Cuts a row of times so that the longest part is as short as possible.
+std::vector<int> cut_evenly(const std::vector<double>& seconds, int stages) {
+  double low = 0, high = std::accumulate(seconds.begin(), seconds.end(), 0.0) * (1 + 1e-9);
+  std::vector<int> best = cut_below(seconds, stages, high).value_or(std::vector<int>{});
+  for (int round = 0; round < 40; ++round) {
+    const double middle = (low + high) / 2;
+    if (auto cuts = cut_below(seconds, stages, middle)) {
+      best = std::move(*cuts);
+      high = middle;
+    } else {
+      low = middle;
+    }
+  }
+  return best;
+}
+
+InstanceMemory sum(const std::vector<InstanceMemory>& instances, int first, int past) {
+  InstanceMemory out;
+  for (int i = first; i < past; ++i) {
+    const InstanceMemory& one = instances[static_cast<size_t>(i)];
+    out.kept += one.kept;
+    out.kept_for_weights += one.kept_for_weights;
+    out.handed += one.handed;
+    out.dense += one.dense;
+    out.experts += one.experts;
+    out.undivided += one.undivided;
+    out.forward = std::max(out.forward, one.forward);
+  }
+  return out;
+}
+
+}  // namespace
+
+Bounds::MicrobatchResult Bounds::microbatch(const Candidate& candidate) {
+  return remembered(mutex_, microbatches_, microbatch_key(candidate, problem_.limits.batch), [&] {
+    return std::make_shared<const Result<Microbatch>>(microbatch_of(
+        *model_for(problem_, candidate), facts_for(problem_, candidate), candidate, problem_.cluster, problem_.costs));
+  });
+}
+
+std::shared_ptr<const Layout> Bounds::layout(const Candidate& candidate) {
+  return remembered(mutex_, layouts_, layout_key(candidate), [&] {
+    Layout made = layout_of(problem_.cluster, candidate);
+    const std::lock_guard lock(mutex_);
+    const auto number = [&](const Spreads& spreads) {
+      const auto found = std::ranges::find(spreads_, spreads);
+      if (found == spreads_.end()) spreads_.push_back(spreads);
+      return static_cast<int>(std::ranges::find(spreads_, spreads) - spreads_.begin());
+    };
+    made.ep_number = number(made.ep);
+    made.tp_number = number(made.tp);
+    return std::make_shared<const Layout>(std::move(made));
+  });
+}
+
+std::shared_ptr<const CommunicationSeconds> Bounds::communication(const Microbatch& microbatch, const Layout& layout) {
+  const auto key = std::tuple(&microbatch, layout.ep_number, layout.tp_number);
+  return remembered(mutex_, communications_, key, [&] {
+    CommunicationSeconds out;
+    std::map<std::tuple<Axis, CollectiveKind, int64_t>, double> known;
+    const auto seconds = [&](const MicrobatchNode& node) {
+      if (!node.axis) return 0.0;
+      const auto [found, fresh] = known.emplace(std::tuple(*node.axis, node.kind, node.bytes), 0);
+      if (fresh)
+        found->second =
+            least_seconds(problem_.cluster, *node.axis == Axis::Tp ? layout.tp : layout.ep, node.kind, node.bytes);
+      return found->second;
+    };
+    for (const MicrobatchNode& node : microbatch.forward) out.forward.push_back(seconds(node));
+    for (const MicrobatchNode& node : microbatch.backward) out.backward.push_back(seconds(node));
+    return std::make_shared<const CommunicationSeconds>(std::move(out));
+  });
+}
+
+Result<std::shared_ptr<const Bounds::Stages>> Bounds::stages(const Candidate& candidate) {
+  const MicrobatchResult found = microbatch(candidate);
+  if (!*found) return found->error();
+  const Microbatch& microbatch = **found;
+  const auto layout = this->layout(candidate);
+  const std::vector<int> starts = starts_of(candidate, facts_for(problem_, candidate).instances);
+  std::vector<size_t> kinds;  // by stage; empty: all are alike
+  for (size_t s = 0; s < starts.size() && problem_.cluster.kinds.size() > 1; ++s)
+    kinds.push_back(kind_of_stage(candidate, *layout, microbatch, static_cast<int>(s)));
+  const StagesKey key(&microbatch, layout->ep_number, layout->tp_number, starts, kinds);
+  return remembered(mutex_, stages_, key, [&] {
+    Stages out;
+    const auto times = communication(microbatch, *layout);
+    for (size_t s = 0; s < starts.size(); ++s) {
+      const int past = s + 1 < starts.size() ? starts[s + 1] : static_cast<int>(microbatch.memory.size());
+      out.seconds.push_back(stage_seconds(microbatch, starts[s], past, kinds.empty() ? 0 : kinds[s], *times));
+      const InstanceMemory& last = microbatch.memory[static_cast<size_t>(past - 1)];
+      out.memory.push_back({sum(microbatch.memory, starts[s], past), last});
+      if (s + 1 < starts.size()) out.sent = s == 0 ? last.sent : std::min(out.sent, last.sent);
+    }
+    return std::make_shared<const Stages>(std::move(out));
+  });
+}
+
+Result<std::shared_ptr<const Timeline>> Bounds::timeline(const Candidate& candidate) {
+  const auto key = std::tuple(candidate.timeline, candidate.pp, candidate.microbatches, candidate.stages_per_rank);
+  const auto found = remembered(mutex_, timelines_, key, [&] {
+    TimelineRequest request;
+    request.ranks = candidate.pp;
+    request.microbatches = candidate.microbatches;
+    if (find_timeline(candidate.timeline)->takes_stages_per_rank) request.stages_per_rank = candidate.stages_per_rank;
+    return std::make_shared<const Result<Timeline>>(make_timeline(candidate.timeline, request, {}));
+  });
+  if (!*found) return found->error();
+  return std::shared_ptr<const Timeline>(found, &**found);
+}
+
+Result<std::vector<int>> Bounds::balanced_cuts(const Candidate& candidate) {
+  const MicrobatchResult found = microbatch(candidate);
+  if (!*found) return found->error();
+  const Microbatch& microbatch = **found;
+  const auto layout = this->layout(candidate);
+  const auto key = std::tuple(&microbatch, layout->ep_number, layout->tp_number, stages_of(candidate));
+  return *remembered(mutex_, cuts_, key, [&] {
+    const int instances = static_cast<int>(microbatch.memory.size()), count = stages_of(candidate);
+    const auto times = communication(microbatch, *layout);
+    std::vector<double> seconds;
+    for (int i = 0; i < instances; ++i) {
+      const StageSeconds stage = stage_seconds(microbatch, i, i + 1, 0, *times);
+      seconds.push_back(stage.forward.alone() + least_backward(stage));
+    }
+    std::vector<int> cuts = cut_evenly(seconds, count);
+    std::vector<int> even = even_starts(instances, count);
+    even.erase(even.begin());
+    if (cuts == even) cuts.clear();
+    return std::make_shared<const std::vector<int>>(std::move(cuts));
+  });
+}
+
+Result<double> Bounds::mesh(const Candidate& candidate) {
+  Candidate least = candidate;
+  least.recompute.clear();
+  if (candidate.tp == 1) return form(least);
+  least.sequence = true;  // divides more than without; more of the vocabulary are also more computations
+  auto whole = form(least);
+  least.vocabulary = true;
+  const auto divided = form(least);
+  if (whole && divided) return std::min(*whole, *divided);
+  if (whole || divided) return whole ? *whole : *divided;
+  least.sequence = least.vocabulary = false;
+  return form(least);
+}
+
+Result<double> Bounds::form(const Candidate& candidate) {
+  const MicrobatchResult found = microbatch(candidate);
+  if (!*found) return found->error();
+  const Microbatch& microbatch = **found;
+  double fastest = std::numeric_limits<double>::infinity();
+  for (size_t kind = 0; kind < problem_.cluster.kinds.size(); ++kind) {
+    double whole = 0, halves = std::accumulate(microbatch.weights[kind].begin(), microbatch.weights[kind].end(), 0.0);
+    double forward = 0;
+    for (const MicrobatchNode& node : microbatch.forward)
+      if (!node.axis) forward += node.seconds[kind];
+    for (const MicrobatchNode& node : microbatch.backward)
+      if (!node.axis) whole += node.seconds[kind];
+    halves += std::accumulate(microbatch.input[kind].begin(), microbatch.input[kind].end(), 0.0);
+    fastest = std::min(fastest, forward + std::min(whole, halves));
+  }
+  return candidate.microbatches * fastest / candidate.pp;
+}
+
+Result<double> Bounds::pipeline(const Candidate& candidate) {
+  PIPER_TRY(const auto stages, this->stages(candidate));
+  const bool overlapped = overlaps(candidate), two_way = is_two_way(candidate);
+  const double m = candidate.microbatches;
+  std::vector<double> busy(static_cast<size_t>(candidate.pp), 0), head(static_cast<size_t>(candidate.pp), -1);
+  double before = 0;  // until the first microbatch reaches the stage
+  for (size_t s = 0; s < stages->seconds.size(); ++s) {
+    const StageSeconds& stage = stages->seconds[s];
+    const double both =
+        overlapped ? stage.forward.compute + std::min(stage.backward.compute, stage.input.compute + stage.weights)
+                   : stage.forward.alone() + least_backward(stage);
+    const auto rank = static_cast<size_t>(rank_of_stage(candidate, static_cast<int>(s)));
+    busy[rank] += (two_way ? m / 2 : m) * both;
+    if (two_way) busy[static_cast<size_t>(candidate.pp) - 1 - rank] += m / 2 * both;
+    if (head[rank] < 0) head[rank] = two_way ? 0 : before;
+    before += stage.forward.alone();
+  }
+  double out = 0;
+  for (size_t r = 0; r < busy.size(); ++r) out = std::max(out, std::max(head[r], 0.0) + busy[r]);
+  return out;
+}
+
+Result<std::shared_ptr<const PipelineBound>> Bounds::clock(const Candidate& candidate) {
+  PIPER_TRY(const auto stages, this->stages(candidate));
+  PIPER_TRY(const auto timeline, this->timeline(candidate));
+  const auto layout = this->layout(candidate);
+  const double transfer =
+      candidate.pp > 1 ? alone_seconds(transfer_traffic(problem_.cluster, layout->level, stages->sent)) : 0;
+  const auto times = remembered(mutex_, times_, std::tuple(stages.get(), timeline.get(), transfer), [&] {
+    return std::make_shared<const PipelineTimes>(run_pipeline(*timeline, stages->seconds, transfer));
+  });
+  auto out = std::make_shared<PipelineBound>();
+  for (size_t r = 0; r < timeline->ranks.size(); ++r) {
+    RankBound rank;
+    rank.end = times->end[r];
+    rank.activations = peak_activations(timeline->ranks[r], stages->memory);
+    for (const auto& [stage, start] : times->last_backward[r]) {
+      const InstanceMemory& memory = stages->memory[static_cast<size_t>(stage)].all;
+      rank.stages.push_back({start, memory.dense, memory.experts});
+      rank.dense += memory.dense;
+      rank.experts += memory.experts;
+      rank.undivided += memory.undivided;
+    }
+    out->seconds = std::max(out->seconds, rank.end);
+    out->ranks.push_back(std::move(rank));
+  }
+  out->layout = *layout;
+  out->largest_parameter = (**microbatch(candidate)).largest_parameter;
+  return std::shared_ptr<const PipelineBound>(std::move(out));
+}
+
+namespace {
+
+/// What replication adds to the bound of a pipeline.
+class ReplicationBound {
+ public:
+  ReplicationBound(const Problem& problem, const Candidate& candidate, const PipelineBound& pipeline)
+      : cluster_(problem.cluster),
+        step_(model_for(problem, candidate)->step),
+        candidate_(candidate),
+        pipeline_(pipeline),
+        measured_(problem.costs.has_value()) {}
+
+  Bound bound() const {
+    Bound out;
+    double update = 0;
+    for (size_t r = 0; r < pipeline_.ranks.size(); ++r) {
+      const RankBound& rank = pipeline_.ranks[r];
+      out.seconds = std::max(out.seconds, reduced(rank));
+      update = std::max(update, updated(rank, r));
+      const int64_t bytes = this->bytes(rank);
+      out.bytes = std::max(out.bytes, bytes);
+      for (const size_t kind : pipeline_.layout.kinds[r])
+        if (const auto& memory = cluster_.kinds[kind].memory; memory && bytes > *memory) out.fits = false;
+    }
+    out.seconds += update;
+    return out;
+  }
+
+ private:
+  /// Elements of one device that ZeRO leaves of so many, if it divides them from this level on.
+  double left(int64_t dense, int64_t experts, int from_level) const {
+    if (candidate_.zero < from_level) return static_cast<double>(dense + experts);
+    return static_cast<double>(dense) / replicas(candidate_) + static_cast<double>(experts) / candidate_.dp;
+  }
+
+  int64_t bytes(const RankBound& rank) const {
+    const double weights = left(rank.dense, rank.experts, 3) * static_cast<double>(bytes_of(step_.weights));
+    const double gradients = left(rank.dense, rank.experts, 2) * static_cast<double>(bytes_of(step_.gradients));
+    const double optimizer =
+        left(rank.dense, rank.experts, 1) * static_cast<double>(optimizer_bytes(step_, step_.weights));
+    const int zero = replicas(candidate_) > 1 ? candidate_.zero : 0;
+    return static_cast<int64_t>(weights + gradients + optimizer) +
+           std::max(rank.activations.any, rank.activations.backward[whole_index(zero, candidate_.dp > 1)]);
+  }
+
+  /// Of all buckets together: each at most as large as a bucket may be, or as one parameter is.
+  double communicated(int64_t dense, int64_t experts, CollectiveKind kind, DType dtype) const {
+    const int64_t largest = std::max(candidate_.bucket, pipeline_.largest_parameter * bytes_of(step_.gradients)) /
+                            bytes_of(step_.gradients) * bytes_of(dtype);
+    const auto seconds = [&](const Spreads& spreads, int64_t elements) {
+      const int64_t bytes = elements * bytes_of(dtype);
+      if (bytes == 0) return 0.0;
+      if (bytes <= largest) return least_seconds(cluster_, spreads, kind, bytes);
+      return static_cast<double>(bytes) / static_cast<double>(largest) *
+             least_seconds(cluster_, spreads, kind, largest);
+    };
+    return seconds(pipeline_.layout.dense, dense) + seconds(pipeline_.layout.experts, experts);
+  }
+
+  /// When the last gradients of a rank are reduced: one reduction after the other, none before its gradients are there.
+  double reduced(const RankBound& rank) const {
+    const CollectiveKind kind = candidate_.zero == 0 ? CollectiveKind::AllReduce : CollectiveKind::ReduceScatter;
+    std::vector<RankBound::LastBackward> stages = rank.stages;
+    std::ranges::sort(stages, [](const auto& a, const auto& b) { return a.start > b.start; });
+    double all = 0, end = rank.end;
+    int64_t dense = 0, experts = 0;
+    for (const auto& stage : stages) {  // a bucket may hold parameters of several stages
+      dense += stage.dense, experts += stage.experts;
+      all = communicated(dense, experts, kind, step_.gradients);
+      end = std::max(end, stage.start + all);
+    }
+    if (candidate_.zero < 2) return end;
+    return std::max(end, candidate_.microbatches * all);
+  }
+
+  /// Until the parameters are updated, and gathered if ZeRO has divided the update.
+  double updated(const RankBound& rank, size_t r) const {
+    const int64_t equal = rank.undivided - rank.undivided / candidate_.tp;  // each of the equal copies updates its part
+    const auto elements = static_cast<int64_t>(left(rank.dense - equal, rank.experts, 0));
+    const DeviceWork work = update_work(step_, step_.weights, elements);
+    double slowest = 0;
+    for (const size_t k : pipeline_.layout.kinds[r]) {
+      const DeviceKind& kind = cluster_.kinds[k];
+      slowest = std::max(slowest, compute_seconds(kind, step_.weights, work.flops, work.bytes) - kind.launch);
+    }
+    if (measured_) slowest = 0;
+    if (candidate_.zero == 0 || candidate_.zero == 3) return slowest;
+    return std::max(slowest, communicated(rank.dense, rank.experts, CollectiveKind::AllGather, step_.weights));
+  }
+
+  const Cluster& cluster_;
+  const StepConfig& step_;
+  const Candidate& candidate_;
+  const PipelineBound& pipeline_;
+  bool measured_;
+};
+
+}  // namespace
+
+Bound Bounds::replication(const Candidate& candidate, const PipelineBound& pipeline) const {
+  return ReplicationBound(problem_, candidate, pipeline).bound();
+}
+
+}  // namespace piper

@@ -1,0 +1,91 @@
+// Lower bounds: no step of a candidate is faster, or needs less memory, than these say. They are made of the compiler's
+// own costs of one microbatch, so that what is bounded away needs no compiling.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "search/layout.h"
+#include "search/microbatch.h"
+#include "search/pipeline_clock.h"
+#include "search/problem.h"
+#include "timelines/library.h"
+
+namespace piper {
+
+struct Bound {
+  double seconds = 0;
+  int64_t bytes = 0;  // of the fullest device
+  bool fits = true;   // every device may have what it needs at least
+};
+
+/// What a pipeline rank does at least until its last backward pass.
+struct RankBound {
+  double end = 0;
+  ActivationPeak activations;
+  int64_t dense = 0, experts = 0, undivided = 0;  // elements of parameters, as of instances
+  struct LastBackward {
+    double start = 0;  // of the pass that completes the gradients of a stage
+    int64_t dense = 0, experts = 0;
+  };
+  std::vector<LastBackward> stages;
+};
+/// The timeline run with the least times of its passes.
+struct PipelineBound {
+  double seconds = 0;
+  std::vector<RankBound> ranks;
+  Layout layout;
+  int64_t largest_parameter = 0;
+};
+
+/// Bounds of the candidates of one problem, which outlives it. What candidates have in common is computed once; any
+/// thread may ask.
+class Bounds {
+ public:
+  explicit Bounds(const Problem& problem) : problem_(problem) {}
+
+  /// Of all candidates with this mesh: that of the form that computes least.
+  Result<double> mesh(const Candidate& candidate);
+  /// Of all with this form. Refused where the compiler refuses them all.
+  Result<double> form(const Candidate& candidate);
+  /// Of all with this pipeline: first from sums, then by running its timeline. E314: the timeline has no such sizes.
+  Result<double> pipeline(const Candidate& candidate);
+  Result<std::shared_ptr<const PipelineBound>> clock(const Candidate& candidate);
+  /// Of the candidate itself.
+  Bound replication(const Candidate& candidate, const PipelineBound& pipeline) const;
+
+  /// Where stages begin so that the slowest is as fast as possible; empty if that is the even division.
+  Result<std::vector<int>> balanced_cuts(const Candidate& candidate);
+
+ private:
+  using MicrobatchKey = std::tuple<int, int, int64_t, std::string, bool, bool, bool>;
+  using LayoutKey = std::tuple<int, int, int, int, std::array<Axis, 3>>;
+  using MicrobatchResult = std::shared_ptr<const Result<Microbatch>>;
+  /// The same for all orders of axes that lay experts and tensor parallelism on the same links.
+  struct Stages {
+    std::vector<StageSeconds> seconds;  // on the slowest kind of device of their ranks
+    std::vector<StageMemory> memory;
+    int64_t sent = 0;  // from stage to stage, at least
+  };
+  using StagesKey = std::tuple<const Microbatch*, int, int, std::vector<int>, std::vector<size_t>>;
+
+  MicrobatchResult microbatch(const Candidate& candidate);
+  std::shared_ptr<const Layout> layout(const Candidate& candidate);
+  std::shared_ptr<const CommunicationSeconds> communication(const Microbatch& microbatch, const Layout& layout);
+  Result<std::shared_ptr<const Stages>> stages(const Candidate& candidate);
+  Result<std::shared_ptr<const Timeline>> timeline(const Candidate& candidate);
+
+  const Problem& problem_;
+  std::mutex mutex_;
+  std::map<MicrobatchKey, MicrobatchResult> microbatches_;
+  std::map<LayoutKey, std::shared_ptr<const Layout>> layouts_;
+  std::vector<Spreads> spreads_;  // by number: those of layouts
+  std::map<std::tuple<const Microbatch*, int, int>, std::shared_ptr<const CommunicationSeconds>> communications_;
+  std::map<StagesKey, std::shared_ptr<const Stages>> stages_;
+  std::map<std::tuple<const Microbatch*, int, int, int>, std::shared_ptr<const std::vector<int>>> cuts_;
+  std::map<std::tuple<std::string, int, int, int>, std::shared_ptr<const Result<Timeline>>> timelines_;
+  std::map<std::tuple<const Stages*, const Timeline*, double>, std::shared_ptr<const PipelineTimes>> times_;
+};
+
+}  // namespace piper

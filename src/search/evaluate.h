@@ -1,0 +1,28 @@
+// A schedule compiled, proved and simulated: what it costs, exactly.
+#pragma once
+
+#include "plan/memory_report.h"
+#include "search/problem.h"
+#include "sim/step_report.h"
+
+namespace piper {
+
+struct Evaluated {
+  std::optional<Candidate> candidate;  // none: the user's own schedule
+  std::string name;                    // of the user's own
+  Schedule schedule;
+  StepReport report;
+  MemoryPeak memory;                // of the device that is fullest
+  std::optional<int64_t> capacity;  // of that device
+  bool fits = true;                 // on every device
+};
+
+/// Refused where the compiler refuses it for another reason than memory.
+Result<Evaluated> evaluate(const Problem& problem, const Candidate& candidate);
+/// The same of a schedule of any origin. E207: it is for another number of devices.
+Result<Evaluated> evaluate(const Problem& problem, const std::string& name, const Schedule& schedule);
+
+/// Fits before not, then faster, then less memory.
+bool better(const Evaluated& a, const Evaluated& b);
+
+}  // namespace piper

@@ -1,0 +1,72 @@
+// What one microbatch costs on the devices of one pipeline rank, by the compiler's own functions: the DAG of one
+// microbatch, with the time and memory of every node.
+#pragma once
+
+#include <memory>
+
+#include "compile/compile.h"
+#include "search/space.h"
+
+namespace piper {
+
+/// A computation, or a communication between computations.
+struct MicrobatchNode {
+  int instance = 0;          // of the scope that stages are made of
+  std::optional<Axis> axis;  // of a communication: among whom
+  CollectiveKind kind = CollectiveKind::AllReduce;
+  int64_t bytes = 0;
+  std::vector<int> after;            // earlier nodes of the same pass
+  std::vector<int> input_after;      // of backward: those that its first half waits for
+  std::vector<double> seconds = {};  // of a computation, by kind of device
+};
+
+/// What ZeRO divides is whole on a device while a chunk runs backward: by what it divides (no gradients; gradients;
+/// parameters too), without and with the experts that each device has of its own.
+using WholeBytes = std::array<int64_t, 6>;
+size_t whole_index(int zero, bool experts);
+
+/// What an instance keeps and holds on one device, in bytes or elements.
+struct InstanceMemory {
+  int64_t kept = 0;                // by forward, for backward
+  int64_t kept_for_weights = 0;    // the part of it that the gradients of weights need
+  int64_t handed = 0;              // by the first half of backward to the second
+  int64_t recomputed = 0;          // besides, after recomputation, less what was freed before
+  WholeBytes backward = {};        // besides, while its backward runs: temporaries, less what was freed before
+  int64_t forward = 0;             // temporaries of forward, most of one computation
+  int64_t dense = 0, experts = 0;  // elements of parameters: replicated among all devices of a rank; expert by expert
+  int64_t undivided = 0;           // of the dense ones: not divided by tensor parallelism
+  int64_t sent = 0;                // the smallest value that goes on to later instances
+};
+
+struct Microbatch {
+  std::vector<MicrobatchNode> forward, backward;  // backward with recomputation, in an order that `after` allows
+  std::vector<std::vector<int>> forward_of, backward_of;  // nodes by instance
+  std::vector<std::vector<double>> input;    // by kind of device and node of backward: only what others wait for
+  std::vector<std::vector<double>> weights;  // by kind of device and instance: the other half
+  std::vector<InstanceMemory> memory;        // by instance
+  int64_t largest_parameter = 0;             // elements
+};
+
+/// Of the mesh and the form of a candidate; the rest of it does not matter. Refused where the compiler refuses it.
+/// `model` has the form that the candidate needs, whatever its batch.
+Result<Microbatch> microbatch_of(const ModelGraph& model, const ModelFacts& facts, const Candidate& candidate,
+                                 const Cluster& cluster, const std::optional<CostTable>& costs);
+
+/// What a stage costs on one kind of device: longest chain from computation to computation, and all computations.
+struct PassSeconds {
+  double chain = 0, compute = 0;
+  double alone() const { return chain > compute ? chain : compute; }
+};
+struct StageSeconds {
+  PassSeconds forward, backward, input;
+  double weights = 0;
+};
+/// How long the communications of a microbatch take.
+struct CommunicationSeconds {
+  std::vector<double> forward, backward;  // by node; 0 for computations
+};
+/// The stage of instances `first` to before `past`.
+StageSeconds stage_seconds(const Microbatch& microbatch, int first, int past, size_t kind,
+                           const CommunicationSeconds& communication);
+
+}  // namespace piper

@@ -1,0 +1,350 @@
+#include "search/search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <set>
+#include <thread>
+
+#include "search/bound.h"
+
+namespace piper {
+namespace {
+
+/// Runs `work(i)` for all i below `count`.
+void in_parallel(int threads, size_t count, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  const auto run = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads && static_cast<size_t>(t) < count; ++t) others.emplace_back(run);
+  run();
+  for (std::thread& other : others) other.join();
+}
+
+/// What is known about all candidates of one pipeline.
+struct PipelineState {
+  std::shared_ptr<const PipelineBound> bound;
+  double ratio = 1;  // of a simulated time to its bound, the least of those that were evaluated
+  bool evaluated = false;
+};
+
+struct Waiting {
+  Candidate candidate;
+  double bound = 0;
+  std::shared_ptr<PipelineState> pipeline = {};  // of a leaf
+  double expected() const { return pipeline ? bound * pipeline->ratio : bound; }
+};
+
+constexpr double tolerance_of_runners_up = 0.02;
+constexpr size_t rounds_of_runners_up = 12;
+/// How many of each kind a round takes: few of what is slow.
+constexpr size_t meshes_per_round = 2, forms_per_round = 8, pipelines_per_round = 48, leaves_per_round = 4;
+
+class Search {
+ public:
+  Search(const Problem& problem, const SearchOptions& options)
+      : problem_(problem), options_(options), bounds_(problem), start_(std::chrono::steady_clock::now()) {}
+
+  Checked try_first(const std::vector<std::pair<std::string, Schedule>>& tried) {
+    for (const auto& [name, schedule] : tried) {
+      PIPER_TRY(Evaluated made, evaluate(problem_, name, schedule));
+      note(std::move(made));
+    }
+    return Ok{};
+  }
+
+  SearchResult run() && {
+    explore({problem_.limits, options_.budget, options_.tolerance});
+    out_.bound = std::numeric_limits<double>::infinity();
+    for (const auto* queue : queues_)
+      for (const Waiting& waiting : *queue) out_.bound = std::min(out_.bound, waiting.bound);
+    if (best() && !options_.first) add_runners_up();
+    std::ranges::stable_sort(out_.evaluated, better);
+    out_.seconds = elapsed();
+    return std::move(out_);
+  }
+
+ private:
+  /// A part of the space: all of it, or another idea than a candidate's.
+  struct Region {
+    SpaceLimits limits;
+    double until = 0;  // seconds since the search began
+    double tolerance = 0;
+    size_t rounds = std::numeric_limits<size_t>::max();
+    std::optional<Idea> idea = {};
+    Candidate base = {};
+  };
+
+  /// Finds the best of a region; the queues then hold what was not looked at.
+  void explore(Region region) {
+    region_ = std::move(region);
+    for (auto* queue : queues_) queue->clear();
+    large_.reset();
+    find_best();
+    std::vector<Candidate> all = meshes(region_.limits);
+    std::erase_if(all, [&](const Candidate& c) { return is_excluded(Idea::Mesh, c); });
+    meshes_ = bounded(std::move(all), 0, [&](const Candidate& c) { return bounds_.mesh(c); });
+    for (size_t round = 0; round < region_.rounds && waiting() > 0 && !over() && !(options_.first && best()); ++round) {
+      expand_meshes();
+      expand_forms();
+      expand_pipelines();
+      evaluate_leaves();
+      prune();
+      if (options_.progress) options_.progress({elapsed(), out_.evaluated.size(), waiting(), best()});
+    }
+  }
+
+  /// Of those evaluated before that lie in the region.
+  void find_best() {
+    best_ = out_.evaluated.size();
+    for (size_t i = 0; i < out_.evaluated.size(); ++i)
+      if (const Evaluated& made = out_.evaluated[i];
+          made.fits && lies_in_region(made.candidate) && (!best() || better(made, *best())))
+        best_ = i;
+  }
+  bool lies_in_region(const std::optional<Candidate>& candidate) const {
+    if (!region_.idea) return true;
+    return candidate && allows(region_.limits.fixed, *candidate) && differs(*region_.idea, *candidate, region_.base);
+  }
+  /// Asked where the choice is made that the idea is about.
+  bool is_excluded(Idea choice, const Candidate& candidate) const {
+    return region_.idea == choice && !differs(choice, candidate, region_.base);
+  }
+
+  void add_runners_up() {
+    const SearchEnd end = out_.end;
+    // rounds, not time: the same answer on every machine; time only if it is over anyway
+    const double until = end == SearchEnd::Proved ? std::numeric_limits<double>::infinity() : 1.2 * elapsed();
+    std::optional<Candidate> base;
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const Evaluated& made : out_.evaluated)
+      if (made.fits && made.candidate && made.report.seconds < fastest)
+        base = made.candidate, fastest = made.report.seconds;
+    if (!base) return;
+    for (const Idea idea : {Idea::Mesh, Idea::Timeline, Idea::Zero, Idea::Recomputation}) {
+      out_.end = SearchEnd::Proved;
+      explore({limits_for(idea, *base), until, tolerance_of_runners_up, rounds_of_runners_up, idea, *base});
+      if (best())
+        out_.runners_up.push_back({idea, *best()});
+      else if (large_)  // what it would take
+        if (auto made = evaluate(problem_, *large_)) out_.runners_up.push_back({idea, *std::move(made)});
+      if (options_.stop && *options_.stop) break;
+    }
+    out_.end = end;
+  }
+
+  /// Another mesh may change everything, another idea only that.
+  SpaceLimits limits_for(Idea idea, const Candidate& base) const {
+    SpaceLimits out = problem_.limits;
+    if (idea == Idea::Mesh) return out;
+    for (const Axis axis : {Axis::Pp, Axis::Dp, Axis::Ep, Axis::Tp})
+      out.fixed.size[static_cast<size_t>(axis)] = size_of(base, axis);
+    out.fixed.order = base.order;
+    if (idea == Idea::Zero) {
+      out.fixed.microbatches = base.microbatches;
+      out.fixed.timeline = base.timeline;
+      out.fixed.stages = stages_of(base);
+      out.fixed.recompute = base.recompute;
+    }
+    return out;
+  }
+
+  static bool differs(Idea idea, const Candidate& candidate, const Candidate& base) {
+    switch (idea) {
+      case Idea::Mesh:
+        return std::tuple(candidate.pp, candidate.dp, candidate.ep, candidate.tp) !=
+               std::tuple(base.pp, base.dp, base.ep, base.tp);
+      case Idea::Timeline:
+        return candidate.timeline != base.timeline;
+      case Idea::Zero:
+        return candidate.zero != base.zero;
+      case Idea::Recomputation:
+        return candidate.recompute != base.recompute;
+    }
+    return false;
+  }
+
+  size_t waiting() const {
+    size_t count = 0;
+    for (const auto* queue : queues_) count += queue->size();
+    return count;
+  }
+  static void append(std::vector<Waiting>& queue, std::vector<Waiting> more) {
+    queue.insert(queue.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  }
+  double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+  bool over() {
+    if (options_.stop && *options_.stop)
+      out_.end = SearchEnd::Stopped;
+    else if (elapsed() > region_.until)
+      out_.end = SearchEnd::Budget;
+    return out_.end != SearchEnd::Proved;
+  }
+
+  const Evaluated* best() const { return best_ < out_.evaluated.size() ? &out_.evaluated[best_] : nullptr; }
+  /// What is not below this is left out.
+  double limit() const {
+    return best() ? best()->report.seconds * (1 - region_.tolerance) : std::numeric_limits<double>::infinity();
+  }
+
+  void note(Evaluated made) {
+    out_.evaluated.push_back(std::move(made));
+    const Evaluated& last = out_.evaluated.back();
+    if (last.fits && lies_in_region(last.candidate) && (!best() || better(last, *best())))
+      best_ = out_.evaluated.size() - 1;
+  }
+
+  void refuse(const Diagnostic& why) {
+    if (reasons_.insert(why.code).second) out_.refused.push_back(why);
+  }
+
+  /// The first `count` of a queue in the order of what is expected of them.
+  std::vector<Waiting> take(std::vector<Waiting>& queue, size_t count) {
+    const auto sooner = [](const Waiting& a, const Waiting& b) { return a.expected() < b.expected(); };
+    std::ranges::stable_sort(queue, sooner);
+    const auto last = queue.begin() + static_cast<std::ptrdiff_t>(std::min(count, queue.size()));
+    std::vector<Waiting> out(std::make_move_iterator(queue.begin()), std::make_move_iterator(last));
+    queue.erase(queue.begin(), last);
+    return out;
+  }
+
+  /// Bounds of all of them, made side by side; those that are refused are left out.
+  std::vector<Waiting> bounded(std::vector<Candidate> candidates, double at_least,
+                               const std::function<Result<double>(const Candidate&)>& bound_of) {
+    std::vector<std::optional<Result<double>>> bounds(candidates.size());
+    in_parallel(options_.threads, candidates.size(), [&](size_t i) { bounds[i] = bound_of(candidates[i]); });
+    std::vector<Waiting> out;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (!*bounds[i])
+        refuse(bounds[i]->error());
+      else if (const double bound = std::max(**bounds[i], at_least); bound < limit())
+        out.push_back({std::move(candidates[i]), bound});
+    }
+    out_.considered += candidates.size();
+    return out;
+  }
+
+  void expand_meshes() {
+    for (const Waiting& taken : take(meshes_, meshes_per_round)) {
+      std::vector<Candidate> all = forms(region_.limits, taken.candidate);
+      std::erase_if(all, [&](const Candidate& c) { return is_excluded(Idea::Recomputation, c); });
+      append(forms_, bounded(std::move(all), taken.bound, [&](const Candidate& c) { return bounds_.form(c); }));
+    }
+  }
+
+  /// With the cuts that balance stages as well as even ones.
+  std::vector<Candidate> pipelines_of(const Candidate& form) {
+    std::vector<Candidate> out;
+    for (Candidate& pipeline : pipelines(region_.limits, form)) {
+      if (is_excluded(Idea::Timeline, pipeline)) continue;
+      const bool staged = stages_of(pipeline) > 1;
+      if (const auto cuts = staged ? bounds_.balanced_cuts(pipeline) : Result<std::vector<int>>(std::vector<int>{});
+          cuts && !cuts->empty()) {
+        out.push_back(pipeline);
+        out.back().at = *cuts;
+      }
+      out.push_back(std::move(pipeline));
+    }
+    return out;
+  }
+
+  void expand_forms() {
+    for (const Waiting& taken : take(forms_, forms_per_round))
+      append(pipelines_, bounded(pipelines_of(taken.candidate), taken.bound,
+                                 [&](const Candidate& c) { return bounds_.pipeline(c); }));
+  }
+
+  void expand_pipelines() {
+    const std::vector<Waiting> taken = take(pipelines_, pipelines_per_round);
+    std::vector<std::vector<Waiting>> found(taken.size());
+    std::vector<std::vector<std::pair<Candidate, Bound>>> large(taken.size());
+    std::vector<std::optional<Diagnostic>> problems(taken.size());
+    in_parallel(options_.threads, taken.size(), [&](size_t i) {
+      const auto clock = bounds_.clock(taken[i].candidate);
+      if (!clock) {
+        problems[i] = clock.error();  // the timeline has no such sizes
+        return;
+      }
+      const auto state = std::make_shared<PipelineState>(PipelineState{*clock});
+      for (Candidate& leaf : replications(region_.limits, taken[i].candidate)) {
+        if (is_excluded(Idea::Zero, leaf)) continue;
+        const Bound bound = bounds_.replication(leaf, **clock);
+        if (bound.fits)
+          found[i].push_back({std::move(leaf), std::max(bound.seconds, taken[i].bound), state});
+        else
+          large[i].emplace_back(std::move(leaf), bound);
+      }
+    });
+    for (size_t i = 0; i < taken.size(); ++i) {
+      if (problems[i]) refuse(*problems[i]);
+      for (Waiting& leaf : found[i])
+        if (leaf.bound < limit()) leaves_.push_back(std::move(leaf));
+      for (auto& [candidate, bound] : large[i]) note_large(std::move(candidate), bound.bytes);
+      out_.considered += found[i].size() + large[i].size();
+    }
+  }
+
+  void note_large(Candidate candidate, int64_t bytes) {
+    if (!large_ || bytes < large_bytes_) large_ = candidate, large_bytes_ = bytes;
+    if (out_.smallest && bytes >= out_.smallest_bytes) return;
+    out_.smallest = std::move(candidate);
+    out_.smallest_bytes = bytes;
+  }
+
+  void evaluate_leaves() {
+    std::vector<Waiting> taken = take(leaves_, leaves_per_round);
+    std::vector<std::optional<Result<Evaluated>>> made(taken.size());
+    in_parallel(options_.threads, taken.size(), [&](size_t i) { made[i] = evaluate(problem_, taken[i].candidate); });
+    for (size_t i = 0; i < taken.size(); ++i) {
+      if (!*made[i]) {
+        refuse(made[i]->error());
+        continue;
+      }
+      PipelineState& state = *taken[i].pipeline;
+      const double ratio = (**made[i]).report.seconds / taken[i].bound;
+      state.ratio = state.evaluated ? std::min(state.ratio, ratio) : ratio;
+      state.evaluated = true;
+      if (!(**made[i]).fits) note_large(taken[i].candidate, (**made[i]).memory.total);
+      note(std::move(**made[i]));
+    }
+  }
+
+  void prune() {
+    for (auto* queue : queues_) std::erase_if(*queue, [&](const Waiting& waiting) { return waiting.bound >= limit(); });
+  }
+
+  const Problem& problem_;
+  const SearchOptions& options_;
+  Bounds bounds_;
+  std::chrono::steady_clock::time_point start_;
+  std::vector<Waiting> meshes_, forms_, pipelines_, leaves_;  // candidates whose choices are made so far
+  std::array<std::vector<Waiting>*, 4> queues_ = {&meshes_, &forms_, &pipelines_, &leaves_};
+  std::set<ErrorCode> reasons_;
+  Region region_;
+  std::optional<Candidate> large_;  // of the region: does not fit, but needs least
+  int64_t large_bytes_ = 0;
+  size_t best_ = std::numeric_limits<size_t>::max();  // of the region, into out_.evaluated
+  SearchResult out_;
+};
+
+}  // namespace
+
+std::string_view name(Idea idea) {
+  constexpr std::array<std::string_view, 4> names = {"mesh", "timeline", "ZeRO", "recomputation"};
+  return names[static_cast<size_t>(idea)];
+}
+
+Result<SearchResult> search(const Problem& problem, const std::vector<std::pair<std::string, Schedule>>& tried,
+                            const SearchOptions& options) {
+  Search made(problem, options);
+  PIPER_CHECK(made.try_first(tried));
+  SearchResult result = std::move(made).run();
+  const bool empty = result.evaluated.empty() && !result.smallest && result.end == SearchEnd::Proved;
+  if (empty && !result.refused.empty()) return result.refused[0];
+  return result;
+}
+
+}  // namespace piper

@@ -1,0 +1,298 @@
+#include "search/space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "directives/instances.h"
+#include "schedule/builder.h"
+#include "schedule/shard_target.h"
+#include "timelines/library.h"
+
+namespace piper {
+namespace {
+
+constexpr std::array<int64_t, 3> bucket_sizes = {25'000'000, 100'000'000, 400'000'000};
+constexpr int most_stages_per_rank = 8;
+
+std::vector<int> divisors(int64_t number) {
+  std::vector<int> out;
+  for (int64_t d = 1; d * d <= number; ++d)
+    if (number % d == 0)
+      for (const int64_t found : {d, number / d})
+        if (found <= most_parts) out.push_back(static_cast<int>(found));
+  std::ranges::sort(out);
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+/// What may be chosen: everything, or only what is fixed.
+template <class T>
+std::vector<T> allowed(std::vector<T> all, const std::optional<T>& fixed) {
+  if (fixed) return {*fixed};
+  return all;
+}
+
+bool allows(const SpaceLimits& limits, Axis axis, int size) {
+  const auto& fixed = limits.fixed.size[static_cast<size_t>(axis)];
+  return !fixed || *fixed == size;
+}
+
+/// Orders of the axes that put something else on each level of links. Axes of one device have no place of their own.
+std::vector<std::array<Axis, 3>> orders(const SpaceLimits& limits, const Candidate& candidate) {
+  if (limits.fixed.order) return {*limits.fixed.order};
+  std::vector<std::array<Axis, 3>> out;
+  std::set<std::vector<Axis>> seen;
+  const bool flat =
+      std::ranges::any_of(limits.level_sizes, [&](int joins) { return joins == 0 || joins >= limits.devices; }) &&
+      (limits.level_sizes[0] == 0 || limits.level_sizes[0] >= limits.devices);
+  std::array<Axis, 3> order = {Axis::Pp, Axis::Dp, Axis::Ep};
+  do {
+    std::vector<Axis> real;
+    for (const Axis axis : order)
+      if (size_of(candidate, axis) > 1) real.push_back(axis);
+    if (seen.insert(real).second) out.push_back(order);
+  } while (!flat && std::next_permutation(order.begin(), order.end()));
+  return out;
+}
+
+/// Stages that each rank may have in a timeline.
+std::vector<int> stage_choices(const SpaceLimits& limits, const Candidate& candidate, const TimelineInfo& info) {
+  std::vector<int> out;
+  if (!info.takes_stages_per_rank) {
+    out = {info.default_stages_per_rank};
+    if (info.placement == StagePlacement::TwoWay) out = {1};
+  } else {
+    for (int v = 2; v <= most_stages_per_rank; ++v) {
+      const int stages = v * candidate.pp;
+      if (limits.model.instances % stages == 0 || (v & (v - 1)) == 0) out.push_back(v);
+    }
+  }
+  std::erase_if(out, [&](int v) {
+    const int stages = v * candidate.pp;
+    return (stages > 1 && stages > limits.model.instances) || (limits.fixed.stages && *limits.fixed.stages != stages);
+  });
+  return out;
+}
+
+/// With one rank there is nothing to fill: one microbatch after the other, or pairs that overlap.
+bool makes_sense(const SpaceLimits& limits, const Candidate& candidate, const TimelineInfo& info) {
+  if (limits.fixed.timeline) return info.name == *limits.fixed.timeline;
+  if (info.takes_placement) return false;  // list: only where others were tried, see search.cc
+  if (candidate.pp == 1) return info.name == "1f1b" || info.name == "dualpipev";
+  return limits.model.splits_backward || !info.name.starts_with("zb");
+}
+
+/// As a name that needs no quotes.
+std::string written(std::string timeline) {
+  std::ranges::replace(timeline, '-', '_');
+  return timeline;
+}
+
+StageShape shape_of(StagePlacement placement) {
+  if (placement == StagePlacement::V) return StageShape::V;
+  return placement == StagePlacement::TwoWay ? StageShape::TwoWay : StageShape::Loop;
+}
+
+}  // namespace
+
+std::string_view name(Axis axis) {
+  constexpr std::array<std::string_view, 4> names = {"pp", "dp", "ep", "tp"};
+  return names[static_cast<size_t>(axis)];
+}
+
+int size_of(const Candidate& candidate, Axis axis) {
+  return std::array{candidate.pp, candidate.dp, candidate.ep, candidate.tp}[static_cast<size_t>(axis)];
+}
+
+int stages_of(const Candidate& candidate) {
+  return candidate.pp * candidate.stages_per_rank;
+}
+
+int replicas(const Candidate& candidate) {
+  return candidate.dp * candidate.ep;
+}
+
+int64_t samples_of(const Candidate& candidate, int64_t batch) {
+  return batch / candidate.microbatches / replicas(candidate);
+}
+
+ModelFacts facts_of(const ModelGraph& model) {
+  ModelFacts out;
+  std::vector<ChunkId> chunks;
+  for (size_t c = 0; c < model.chunks.size(); ++c) chunks.emplace_back(c);
+  const Instances instances = find_instances(model, chunks);
+  out.layers = instances.scope;
+  out.instances = instances.count;
+  for (const ChunkId id : chunks) {
+    const Chunk& chunk = model[id];
+    out.splits_backward = out.splits_backward && (!chunk.find(Pass::B) || backward_parts(chunk));
+    if (!chunk.scopes.empty() && chunk.scopes[0].scope == out.layers)
+      for (const ScopeTag& tag : chunk.scopes)
+        if (std::ranges::find(out.recomputable, tag.scope) == out.recomputable.end())
+          out.recomputable.push_back(tag.scope);
+    if (!chunk.scopes.empty() && is_made_of_experts(model, chunk)) out.experts = chunk.scopes.back().scope;
+  }
+  for (const Parameter& parameter : model.parameters)
+    if (const Dim* dim = labelled(parameter.shape, expert_label)) out.expert_count = dim->size;
+  if (out.expert_count == 0) out.experts.clear();
+  return out;
+}
+
+bool allows(const Fixed& fixed, const Candidate& candidate) {
+  const auto agrees = [](const auto& wanted, const auto& found) { return !wanted || *wanted == found; };
+  for (const Axis axis : {Axis::Pp, Axis::Dp, Axis::Ep, Axis::Tp})
+    if (!agrees(fixed.size[static_cast<size_t>(axis)], size_of(candidate, axis))) return false;
+  return agrees(fixed.order, candidate.order) && agrees(fixed.microbatches, candidate.microbatches) &&
+         agrees(fixed.stages, stages_of(candidate)) && agrees(fixed.zero, candidate.zero) &&
+         agrees(fixed.prefetch, candidate.prefetch) && agrees(fixed.bucket, candidate.bucket) &&
+         agrees(fixed.timeline, candidate.timeline) && agrees(fixed.recompute, candidate.recompute) &&
+         agrees(fixed.sequence, candidate.sequence) && agrees(fixed.vocabulary, candidate.vocabulary) &&
+         agrees(fixed.regather, candidate.regather);
+}
+
+std::vector<Candidate> meshes(const SpaceLimits& limits) {
+  std::vector<Candidate> out;
+  for (const int pp : divisors(limits.devices)) {
+    if ((pp > 1 && pp > limits.model.instances) || !allows(limits, Axis::Pp, pp)) continue;
+    for (const int tp : divisors(limits.devices / pp)) {
+      if (!allows(limits, Axis::Tp, tp)) continue;
+      for (const int ep : divisors(limits.devices / pp / tp)) {
+        if (!allows(limits, Axis::Ep, ep) ||
+            (ep > 1 && (limits.model.experts.empty() || limits.model.expert_count % ep != 0)))
+          continue;
+        const int dp = limits.devices / pp / tp / ep;
+        if (!allows(limits, Axis::Dp, dp) || limits.batch % (int64_t{dp} * ep) != 0) continue;
+        for (const int m : divisors(limits.batch / dp / ep)) {
+          if (limits.fixed.microbatches && *limits.fixed.microbatches != m) continue;
+          Candidate made;
+          made.pp = pp, made.dp = dp, made.ep = ep, made.tp = tp;
+          made.microbatches = m;
+          out.push_back(std::move(made));
+        }
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<Candidate> forms(const SpaceLimits& limits, const Candidate& mesh) {
+  std::vector<std::string> scopes = {""};
+  const ModelFacts& model = mesh.tp > 1 ? limits.sharded : limits.model;
+  scopes.insert(scopes.end(), model.recomputable.begin(), model.recomputable.end());
+  const std::vector<bool> no = {false}, either = {true, false};
+  std::vector<Candidate> out;
+  for (const std::string& scope : allowed(scopes, limits.fixed.recompute))
+    for (const bool sequence : allowed(mesh.tp > 1 ? either : no, limits.fixed.sequence))
+      for (const bool regather : allowed(sequence && scope.empty() ? either : no, limits.fixed.regather))
+        for (const bool vocabulary : allowed(mesh.tp > 1 ? either : no, limits.fixed.vocabulary)) {
+          Candidate made = mesh;
+          made.recompute = scope;
+          made.sequence = sequence;
+          made.regather = regather;
+          made.vocabulary = vocabulary;
+          out.push_back(std::move(made));
+        }
+  return out;
+}
+
+std::vector<Candidate> pipelines(const SpaceLimits& limits, const Candidate& form) {
+  std::vector<Candidate> out;
+  for (const TimelineInfo& info : timeline_library()) {
+    if (!makes_sense(limits, form, info)) continue;
+    for (const int v : stage_choices(limits, form, info))
+      for (const auto& order : orders(limits, form)) {
+        Candidate made = form;
+        made.order = order;
+        made.timeline = info.name;
+        made.stages_per_rank = v;
+        out.push_back(std::move(made));
+      }
+  }
+  return out;
+}
+
+std::vector<Candidate> replications(const SpaceLimits& limits, const Candidate& pipeline) {
+  std::vector<Candidate> out;
+  const std::vector<int> levels = replicas(pipeline) > 1 ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0};
+  for (const int zero : allowed(levels, limits.fixed.zero)) {
+    std::vector<int64_t> buckets(bucket_sizes.begin(), bucket_sizes.end());
+    if (replicas(pipeline) == 1) buckets.resize(1);
+    for (const int64_t bucket : allowed(buckets, limits.fixed.bucket))
+      for (const int prefetch :
+           allowed(zero == 3 ? std::vector<int>{1, 2} : std::vector<int>{1}, limits.fixed.prefetch)) {
+        Candidate made = pipeline;
+        made.zero = zero;
+        made.bucket = bucket;
+        made.prefetch = prefetch;
+        out.push_back(std::move(made));
+      }
+  }
+  return out;
+}
+
+Checked check_space(const SpaceLimits& limits) {
+  if (!meshes(limits).empty()) return Ok{};
+  const auto& [pp, dp, ep, tp] = limits.fixed.size;
+  if (ep && *ep > 1 && limits.model.experts.empty())
+    return error(ErrorCode::E105, {},
+                 fmt::format("--fix: ep={} divides experts, and the model has none that can be divided", *ep))
+        .help("leave ep out");
+  if (ep && *ep > 1 && limits.model.expert_count % *ep != 0)
+    return error(ErrorCode::E105, {},
+                 fmt::format("--fix: {} experts do not divide among ep={}", limits.model.expert_count, *ep))
+        .help("use a number of devices that divides them");
+  if (pp && *pp > 1 && *pp > limits.model.instances)
+    return error(
+               ErrorCode::E105, {},
+               fmt::format("--fix: pp={} needs at least as many layers; the model has {}", *pp, limits.model.instances))
+        .help("use fewer pipeline ranks");
+  const int64_t fixed = int64_t{pp.value_or(1)} * dp.value_or(1) * ep.value_or(1) * tp.value_or(1);
+  if (limits.devices % fixed != 0 ||
+      (pp && dp && tp && (ep || limits.model.experts.empty()) && fixed != limits.devices))
+    return error(ErrorCode::E105, {},
+                 fmt::format("--fix: axes of {} devices do not make up {} devices", fixed, limits.devices))
+        .help("fix fewer axes, or other sizes");
+  return error(ErrorCode::E213, {},
+               fmt::format("no way to lay out {} devices divides a batch of {} evenly", limits.devices, limits.batch))
+      .help(fmt::format("use a batch that is a multiple of {}, or a number of devices that divides {}", limits.devices,
+                        limits.batch));
+}
+
+Schedule schedule_of(const Candidate& candidate, const ModelFacts& model) {
+  ScheduleBuilder build;
+  std::vector<MeshAxis> axes;
+  for (const Axis axis : candidate.order)
+    if (axis == Axis::Pp || size_of(candidate, axis) > 1)
+      axes.push_back({std::string(name(axis)), size_of(candidate, axis)});
+  if (candidate.tp > 1) axes.push_back({"tp", candidate.tp});
+  build.mesh(axes).split({.parts = candidate.microbatches});
+  const TimelineInfo& timeline = *find_timeline(candidate.timeline);
+  const StageShape shape = stages_of(candidate) > 1 ? shape_of(timeline.placement) : StageShape::Loop;
+  if (model.instances > 0)
+    build.place({.devices = along("pp"), .stages = stages_of(candidate), .at = candidate.at, .shape = shape});
+  else
+    build.place({.devices = at(everything())});
+  if (replicas(candidate) > 1)
+    build.replicate({.devices = candidate.ep == 1   ? along("dp")
+                                : candidate.dp == 1 ? along("ep")
+                                                    : along("dp", "ep"),
+                     .zero = candidate.zero,
+                     .bucket = candidate.bucket});
+  if (candidate.ep > 1) build.shard({.what = where(model.experts), .devices = along("ep")});
+  if (candidate.tp > 1)
+    build.shard({.what = candidate.vocabulary ? everything() : where(model.layers),
+                 .devices = along("tp"),
+                 .vocabulary = candidate.vocabulary,
+                 .sequence = candidate.sequence,
+                 .regather = candidate.regather});
+  if (!candidate.recompute.empty()) build.recompute({.what = where(candidate.recompute)});
+  if (candidate.zero == 3 && replicas(candidate) > 1 && candidate.prefetch != 1)
+    build.prefetch({.what = everything().comm("gather"), .distance = candidate.prefetch});
+  if (model.instances > 0) build.use({.timeline = written(candidate.timeline)});
+  return build.build();
+}
+
+}  // namespace piper

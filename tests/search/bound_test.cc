@@ -1,0 +1,63 @@
+// Bounds are bounds: on random points of random spaces no step is faster than its bound says, and none needs less
+// memory.
+#include "search/bound.h"
+
+#include <gtest/gtest.h>
+
+#include "cost/load_cluster.h"
+#include "property/random.h"
+#include "schedule/schedule_text.h"
+#include "search/evaluate.h"
+#include "search/spaces.h"
+
+namespace piper::search_cases {
+namespace {
+
+using property::Random;
+
+/// One leaf of the space, each choice at random; nothing if the compiler refuses it.
+std::optional<Candidate> random_leaf(const Problem& problem, Bounds& bounds, Random& random) {
+  const std::vector<Candidate> all = meshes(problem.limits);
+  const std::vector<Candidate> forms = piper::forms(problem.limits, random.pick(all));
+  const std::vector<Candidate> pipelines = piper::pipelines(problem.limits, random.pick(forms));
+  if (pipelines.empty()) return std::nullopt;
+  Candidate pipeline = random.pick(pipelines);
+  if (stages_of(pipeline) > 1 && random.percent(50))
+    if (const auto cuts = bounds.balanced_cuts(pipeline)) pipeline.at = *cuts;
+  return random.pick(replications(problem.limits, pipeline));
+}
+
+TEST(Bounds, NoStepIsFasterOrSmaller) {
+  const int spaces = property::long_run() ? 200 : 24, points = 12;
+  int compared = 0;
+  for (int seed = 0; seed < spaces; ++seed) {
+    Random random(static_cast<uint64_t>(seed));
+    const Problem problem = random_problem(random);
+    Bounds bounds(problem);
+    for (int p = 0; p < points; ++p) {
+      const auto leaf = random_leaf(problem, bounds, random);
+      if (!leaf) continue;
+      const auto made = evaluate(problem, *leaf);
+      if (!made) continue;
+      SCOPED_TRACE(fmt::format("seed {}, {}, {}\n{}", seed, problem.models[0]->name, problem.cluster.name,
+                               print(made->schedule)));
+      const auto mesh = bounds.mesh(*leaf), form = bounds.form(*leaf), pipeline = bounds.pipeline(*leaf);
+      const auto clock = bounds.clock(*leaf);
+      ASSERT_TRUE(mesh && form && pipeline && clock);
+      const Bound bound = bounds.replication(*leaf, **clock);
+      const double seconds = made->report.seconds * (1 + 1e-9);
+      EXPECT_LE(*mesh, *form * (1 + 1e-9));
+      EXPECT_LE(*form, seconds);
+      EXPECT_LE(*pipeline, seconds);
+      EXPECT_LE((*clock)->seconds, seconds);
+      EXPECT_LE(bound.seconds, seconds);
+      EXPECT_LE(bound.bytes, made->memory.total);
+      EXPECT_TRUE(bound.fits || !made->fits);
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, spaces * points / 4);
+}
+
+}  // namespace
+}  // namespace piper::search_cases

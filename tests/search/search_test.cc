@@ -1,0 +1,174 @@
+// The search finds what looking at every candidate finds, the same each time, and never beyond the memory there is.
+#include "search/search.h"
+
+#include <gtest/gtest.h>
+
+#include "cost/load_cluster.h"
+#include "model/load_model.h"
+#include "must.h"
+#include "schedule/load_schedule.h"
+#include "schedule/schedule_text.h"
+#include "search/answer.h"
+#include "search/bound.h"
+#include "search/spaces.h"
+
+namespace piper::search_cases {
+namespace {
+
+using property::Random;
+
+SearchOptions without_end() {
+  SearchOptions options;
+  options.budget = 1e9;
+  return options;
+}
+
+/// All leaves of the space.
+std::vector<Candidate> all_candidates(const Problem& problem) {
+  Bounds bounds(problem);
+  std::vector<Candidate> out;
+  for (const Candidate& mesh : meshes(problem.limits))
+    for (const Candidate& form : forms(problem.limits, mesh))
+      for (Candidate& pipeline : pipelines(problem.limits, form)) {
+        if (stages_of(pipeline) > 1)
+          if (const auto cuts = bounds.balanced_cuts(pipeline); cuts && !cuts->empty()) {
+            Candidate balanced = pipeline;
+            balanced.at = *cuts;
+            for (Candidate& leaf : replications(problem.limits, balanced)) out.push_back(std::move(leaf));
+          }
+        for (Candidate& leaf : replications(problem.limits, pipeline)) out.push_back(std::move(leaf));
+      }
+  return out;
+}
+
+TEST(Search, FindsWhatLookingAtEverythingFinds) {
+  const size_t most = property::long_run() ? 20'000 : 250;
+  const int spaces = property::long_run() ? 30 : 6;
+  int compared = 0;
+  for (uint64_t seed = 1000; compared < spaces; ++seed) {
+    Random random(seed);
+    Problem problem = random_problem(random);
+    if (!property::long_run()) problem.limits.fixed.bucket = 100'000'000;
+    const std::vector<Candidate> all = all_candidates(problem);
+    if (all.empty() || all.size() > most) continue;
+    std::optional<Evaluated> best;
+    for (const Candidate& candidate : all)
+      if (auto made = evaluate(problem, candidate); made && made->fits && (!best || better(*made, *best))) best = *made;
+    const SearchResult found = must(search(problem, {}, without_end()));
+    SCOPED_TRACE(fmt::format("seed {}, {} candidates", seed, all.size()));
+    ASSERT_EQ(best.has_value(), found.best() != nullptr);
+    EXPECT_EQ(found.end, SearchEnd::Proved);
+    if (best) EXPECT_LE(found.best()->report.seconds, best->report.seconds * 1.01) << print(best->schedule);
+    ++compared;
+  }
+}
+
+TEST(Search, TheAnswerDoesNotDependOnThreadsAndFits) {
+  for (const uint64_t seed : {7, 8, 9}) {
+    Random random(seed);
+    const Problem problem = random_problem(random);
+    SearchOptions one = without_end();
+    one.threads = 1;
+    const SearchResult a = must(search(problem, {}, without_end())), b = must(search(problem, {}, one));
+    ASSERT_EQ(a.best() != nullptr, b.best() != nullptr);
+    if (!a.best()) continue;
+    EXPECT_EQ(print(a.best()->schedule), print(b.best()->schedule));
+    EXPECT_TRUE(!a.best()->capacity || a.best()->memory.total <= *a.best()->capacity);
+    EXPECT_EQ(print(problem, a, {}), print(problem, b, {}));
+  }
+}
+
+Problem problem_of(const std::string& model, int64_t batch, int64_t sequence, const std::string& cluster, int devices,
+                   Fixed fixed = {}, std::optional<int64_t> memory = {}) {
+  StepOverrides step;
+  step.batch = batch;
+  step.sequence = sequence;
+  std::array<std::shared_ptr<const ModelGraph>, 3> models;
+  for (const LayerForm form : {LayerForm::Blocks, LayerForm::Sharded, LayerForm::ShardedVocabulary})
+    models[static_cast<size_t>(form)] = std::make_shared<const ModelGraph>(must(load_model(model, step, form)));
+  return must(make_problem(models, must(load_cluster(cluster)), {}, devices, memory, std::move(fixed)));
+}
+
+/// What others published is never faster than what is found for their setting.
+TEST(Search, PublishedSchedulesAreNotFaster) {
+  const std::string folder = std::string(PIPER_SOURCE_DIR) + "/examples/published/";
+  const Problem problem = problem_of("analytic:Piper-qwen3_1b", 128, 512, "a100-40", 32);
+  SearchOptions options = without_end();
+  options.first = true;
+  const SearchResult found = must(search(problem, {}, options));
+  ASSERT_TRUE(found.best());
+  for (const char* name : {"qwen3_1b_1f1b.piper", "qwen3_1b_interleaved.piper", "qwen3_1b_dualpipev.piper"}) {
+    const Evaluated theirs = must(evaluate(problem, name, must(load_schedule(folder + name))));
+    EXPECT_LE(found.best()->report.seconds, theirs.report.seconds) << name;
+  }
+}
+
+/// The user's own schedule wins if nothing that may be searched is faster.
+TEST(Search, AScheduleOfTheUsersIsNeverBeatenByAWorseAnswer) {
+  Fixed slow;
+  slow.timeline = "gpipe";
+  slow.size[static_cast<size_t>(Axis::Pp)] = 4;
+  const Problem problem = problem_of(std::string(PIPER_SOURCE_DIR) + "/examples/moe.toml", 32, 2048, "h100", 8, slow);
+  const Schedule own = must(load_schedule(std::string(PIPER_SOURCE_DIR) + "/examples/dualpipe.piper"));
+  const SearchResult found = must(search(problem, {{"dualpipe.piper", own}}, without_end()));
+  ASSERT_TRUE(found.best());
+  EXPECT_EQ(found.best()->name, "dualpipe.piper");
+}
+
+TEST(Search, WhatNothingFitsIntoHasWaysOut) {
+  const Problem problem = problem_of("analytic:Llama-3-8B", 8, 4096, "h100", 1, {}, int64_t{60'000'000'000});
+  const SearchResult found = must(search(problem, {}, without_end()));
+  ASSERT_FALSE(found.best());
+  ASSERT_TRUE(found.smallest);
+  const std::vector<WayOut> ways = ways_out(problem, found, without_end());
+  ASSERT_FALSE(ways.empty());
+  EXPECT_EQ(ways[0].what, "--devices 2");
+  for (const WayOut& way : ways)
+    if (!way.what.starts_with("--memory")) EXPECT_TRUE(way.evaluated.fits) << way.what;
+}
+
+TEST(Search, AStopGivesTheBestSoFar) {
+  const Problem problem = problem_of("analytic:Llama-3-8B", 256, 4096, "h100", 64);
+  std::atomic<bool> stop = false;
+  SearchOptions options = without_end();
+  options.stop = &stop;
+  options.progress = [&](const SearchProgress& now) { stop = stop || now.best != nullptr; };
+  const SearchResult found = must(search(problem, {}, options));
+  EXPECT_EQ(found.end, SearchEnd::Stopped);
+  EXPECT_TRUE(found.best());
+  EXPECT_LT(found.bound, found.best()->report.seconds);
+}
+
+/// What is fixed holds in every schedule, and a directive that a search does not choose is refused.
+TEST(Search, FixedChoicesHold) {
+  const auto fixed_text = [](const std::string& text) {
+    return fixed_by(must(parse_schedule(make_source("--fix", text))));
+  };
+  const Fixed fixed = must(fixed_text("mesh(pp=2, tp=2)\nreplicate({}, along=dp, zero=2)\nuse 1f1b()"));
+  const Problem problem = problem_of(std::string(PIPER_SOURCE_DIR) + "/examples/moe.toml", 32, 2048, "h100", 8, fixed);
+  const SearchResult found = must(search(problem, {}, without_end()));
+  ASSERT_TRUE(found.best());
+  for (const Evaluated& made : found.evaluated) EXPECT_TRUE(allows(fixed, *made.candidate)) << print(made.schedule);
+  for (const char* text :
+       {"devices(4)", "mesh(cp=2)", "order({layer=0}, {layer=1})", "mesh(pp=2)\nuse gpipe()\nuse 1f1b()"})
+    EXPECT_FALSE(fixed_text(text)) << text;
+}
+
+TEST(Search, SpacesWithoutCandidatesSayWhy) {
+  const auto why = [](int devices, int64_t batch, const Fixed& fixed) {
+    const auto checked = check_space(problem_of("analytic:Llama-3-8B", batch, 4096, "h100", devices, fixed).limits);
+    return checked ? std::string() : checked.error().message;
+  };
+  Fixed experts, large, odd;
+  experts.size[static_cast<size_t>(Axis::Ep)] = 4;
+  large.size[static_cast<size_t>(Axis::Pp)] = 64;
+  odd.size[static_cast<size_t>(Axis::Dp)] = 3;
+  EXPECT_EQ(why(8, 64, {}), "");
+  EXPECT_EQ(why(37, 64, {}), "no way to lay out 37 devices divides a batch of 64 evenly");
+  EXPECT_EQ(why(8, 64, experts), "--fix: ep=4 divides experts, and the model has none that can be divided");
+  EXPECT_EQ(why(64, 64, large), "--fix: pp=64 needs at least as many layers; the model has 32");
+  EXPECT_EQ(why(8, 64, odd), "--fix: axes of 3 devices do not make up 8 devices");
+}
+
+}  // namespace
+}  // namespace piper::search_cases
