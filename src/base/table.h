@@ -27,7 +27,7 @@ struct IdRange {
   constexpr Iterator end() const { return {past}; }
 };
 
-/// A vector of T, indexed by a `Key`, which is an Id, and by nothing else.
+/// A vector of T whose operator[] takes a `Key`, which is an Id, and nothing else.
 template <class Key, class T>
 struct Table : std::vector<T> {
   using std::vector<T>::vector;

@@ -20,7 +20,7 @@ inline int64_t blocks_in(int64_t file_bytes) {
 /// CRC-32 (zlib's) of bytes.
 uint32_t crc_of(std::span<const std::byte> bytes);
 
-/// What one writer knows of a block: bytes that do not cross a border of blocks. Plain memory, to be sent as it is.
+/// What one writer knows of a block: bytes that do not cross a border of blocks. Trivially copyable.
 struct SummedRange {
   int32_t file = 0;  // index in FolderLayout::files
   uint32_t crc = 0;

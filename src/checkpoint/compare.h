@@ -15,7 +15,7 @@ namespace piper {
 struct TensorDifference {
   std::string name;
   int64_t elements = 0;           // that differ
-  std::optional<double> largest;  // absolute difference, of floats; not a number if one side has one
+  std::optional<double> largest;  // absolute difference, of floats; NaN if one side has a NaN
 };
 
 struct TypeDifference {

@@ -1,5 +1,5 @@
-// The system calls through which a checkpoint reaches the disk. Tests plant others: that fail, stop the process, or
-// forget what was not synced.
+// The system calls through which a checkpoint reaches the disk. Tests substitute others that fail, stop the
+// process, or forget what was not synced.
 #pragma once
 
 #include <sys/types.h>

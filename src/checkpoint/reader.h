@@ -1,4 +1,4 @@
-// Reads a checkpoint, or a model folder of transformers, and lets no damaged byte through.
+// Reads a checkpoint, every byte compared with its sum, or a model folder of transformers, which has none.
 #pragma once
 
 #include <cstddef>

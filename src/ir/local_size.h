@@ -25,7 +25,7 @@ DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& wor
 /// their capacity gathered; an exchange changes which of them are here, not how many numbers.
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId value);
 
-/// Loss, count of tokens, norm of the gradients, whether all is finite: what every update reads.
+/// Sums of losses and of squared gradients: what every update reads.
 constexpr int64_t scalar_bytes = 16;
 
 /// Bytes of a communication: the whole array of an all_reduce, reduce_scatter or all_gather, and what one receiving

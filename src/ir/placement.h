@@ -1,8 +1,8 @@
 // Placements: how the devices along one axis hold a value (PyTorch's DTensor has the same three), and what leads from
-// one placement to another; insert_communication asks it. A further way to shard is a row of `shard_rules`
-// (model/shards.h), rules of operators in capture, and an argument of `shard`.
+// one placement to another; insert_communication asks it. Placements of experts and of devices that share samples are
+// computed here; those of replicas follow from Replication and Holder (ir/training_dag.h).
 //
-// What users call | along the axis
+// what users call       | along the axis
 // data parallelism      | values Shard(samples), parameters Replicate, gradients Partial(sum)
 // ZeRO 1, 2, 3 (FSDP)   | optimiser state; and gradients; and parameters: Shard of the flat bucket
 // expert parallelism    | parameters Shard(expert); values from Shard(capacity) to Shard(expert) and back

@@ -158,7 +158,8 @@ struct Residence {
 struct Holder {
   GroupId group;
   PartitionId over;  // devices with equal copies (or shards of one copy)
-  /// Of every parameter. If there are more parts than shards, so many in a row are equal, with the same samples.
+  /// Of every parameter. With more parts than shards, parts / shards in a row hold the same shard and work on the same
+  /// samples.
   ShardCounts shards = {};
   std::optional<PartitionId> sums;  // devices that have parts of its gradients' sums
   int zero = 0;

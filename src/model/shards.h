@@ -11,7 +11,7 @@
 namespace piper {
 
 /// Expert parallelism divides experts, tensor parallelism heads, inner widths and the vocabulary, sequence parallelism
-/// tokens. A further kind is a further row: graphs, plans and the runtime go through the table.
+/// tokens. Graphs, plans and the runtime go through the table; what else a further kind needs: src/ir/README.md.
 enum class ShardKind : uint8_t { Expert, Tp, Sequence };
 
 struct ShardRule {

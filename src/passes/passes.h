@@ -1,4 +1,5 @@
-// Rewrites of our own, between the directives. Each takes the DAG and gives it back, or says why not.
+// What every step needs beside the directives: rewrites, each of which takes the DAG and gives it back or says why not,
+// and what they use.
 #pragma once
 
 #include "base/result.h"
@@ -8,7 +9,7 @@
 
 namespace piper {
 
-/// Every computation is placed, and all passes of a chunk and slice together; notes which chunk lives where.
+/// Every computation is placed, and all passes of a chunk and slice together. Fills `residences`.
 Result<TrainingDag> collect_residences(TrainingDag dag);
 
 /// The directive that placed a chunk on a group.

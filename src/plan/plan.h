@@ -1,7 +1,7 @@
 // Plans: the program of every device, the only contract between the compiler, the simulator and the runtime.
 //
-// A device issues its operations in the order they are listed. An operation starts when the operation before it on the
-// same stream has ended, and those it waits for. Buffers are taken by the first operation that touches them and
+// A device issues its operations in the order they are listed. An operation starts when the one before it on its
+// stream and all operations in `waits` have ended. Buffers are taken by the first operation that touches them and
 // returned, in issue order, after the operation that frees them. A communication is one thing on all its devices: it
 // starts when the last of them has reached it. Devices that do the same share one template; only their positions in
 // groups differ.
@@ -63,8 +63,8 @@ struct PlanWork {
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
 
-/// What an exchange does to a value: divides among the devices what each has whole, and gathers what each has of its
-/// own slice; or the reverse.
+/// What an exchange does to a value. Divide: experts are split among the devices, slots of all slices put together
+/// (dispatch). Gather: the reverse (combine).
 enum class Exchange { None, Divide, Gather };
 std::string_view name(Exchange exchange);
 
@@ -103,7 +103,7 @@ struct PlanPartition {
 struct PlanParameter {
   NameId name;
   int64_t elements = 0;             // on one device that has all of its part
-  bool ordered = false;             // its gradient is summed in the order of one device that runs all slices in turn
+  bool ordered = false;             // its gradient is summed slice by slice, bit-equal to one device
   std::optional<int> sharded = {};  // the dimension of the tensor that tensor parallelism was told to divide
   friend bool operator==(const PlanParameter&, const PlanParameter&) = default;
 };
@@ -113,7 +113,8 @@ struct PlanHolder {
   GroupId group;
   PartitionId copies;    // copies in a part are equal; each part has its own piece of every parameter, in order
   bool sharded = false;  // ZeRO: each of the equal copies updates its own range of the bucket
-  /// Of every parameter. If there are more parts than shards, so many in a row are equal, with the same samples.
+  /// Of every parameter. With more parts than shards, parts / shards in a row hold the same shard and work on the same
+  /// samples.
   ShardCounts shards = {};
   friend bool operator==(const PlanHolder&, const PlanHolder&) = default;
 };
@@ -187,7 +188,7 @@ struct TransferPiece {
 /// `samples` samples evenly, `devices_per_sample` in a row having the same.
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
                                            int64_t samples, int devices_per_sample);
-/// Which of the devices with the same samples it is.
+/// Its rank among the devices that share its samples.
 int rank_in_sample(const Plan& plan, int device);
 
 }  // namespace piper

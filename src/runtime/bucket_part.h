@@ -19,7 +19,7 @@ struct BucketPart {
   LocalShards shards;        // of every parameter
   int copy = 0, copies = 1;  // of equal ones
   int rank_in_sample = 0;    // of devices that have the same samples, and so the same gradients
-  /// It counts what is here; others have it too.
+  /// Whether it contributes its elements to the norm of all gradients: every element is counted once.
   bool counts() const { return holder == 0 && rank_in_sample == 0 && (sharded || copy == 0); }
   bool sharded = false;         // every copy updates its own range
   int64_t elements = 0;         // of the piece
@@ -28,7 +28,7 @@ struct BucketPart {
     const int64_t size = padded / copies;
     return sharded ? ElementRange{copy * size, size} : ElementRange{0, padded};
   }
-  /// Its sum is finished by one device of each group: the first copy, or every copy in its range.
+  /// The range whose sum of gradients this copy completes: one of `copies` equal ones, with or without ZeRO.
   ElementRange owned() const {
     const int64_t size = padded / copies;
     return {copy * size, size};

@@ -40,7 +40,7 @@ struct ComputationForm {
 struct SliceKey {
   uint64_t seed = 0;                           // of the step
   int64_t first_sample = 0;                    // of the slice, in the batch of the whole step
-  std::vector<int64_t> gathered_samples = {};  // of all slices whose values are here, where those are divided
+  std::vector<int64_t> gathered_samples = {};  // first samples of all slices gathered here (experts)
 };
 
 struct ComputationArguments {
@@ -67,10 +67,10 @@ class Computation {
   virtual std::vector<uint64_t> seeds(const SliceKey&) const { return {}; }
 };
 
-/// How a value is exchanged among `parts` devices.
+/// How a value is exchanged among the devices of a group.
 struct ExchangeForm {
   TensorForm before, after;
-  int64_t run_before = 0, run_after = 0;  // bytes that lie together of what one device sends to, or gets from, another
+  int64_t run_before = 0, run_after = 0;  // contiguous bytes for each peer
 };
 
 /// A parameter, and how it is divided: along a factor of a dimension for every kind of sharding.
@@ -85,8 +85,8 @@ struct ParameterForm {
 
   std::vector<int64_t> local_sizes(const LocalShards& shards) const {
     std::vector<int64_t> out = sizes;
-    for (const auto& [kind, label, gathered, same_samples] : shard_rules)
-      if (shards[kind].count > 1) out[along[kind].dim] /= shards[kind].count;
+    for (const ShardRule& rule : shard_rules)
+      if (shards[rule.kind].count > 1) out[along[rule.kind].dim] /= shards[rule.kind].count;
     return out;
   }
 };

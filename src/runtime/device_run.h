@@ -50,7 +50,7 @@ class DeviceRun {
   const FlightRecorder& recorder() const { return recorder_; }
   MemoryCounter& memory() { return memory_; }
   ArenaUse arena() const { return side_ ? side_->arena() : ArenaUse{}; }
-  /// How long the last step's computations took to be put on streams of a GPU, and of how many operators they are.
+  /// On a GPU: host time that launching the last step's computations took; and how many operators they have.
   Nanoseconds issuing() const { return issuing_.load(std::memory_order_relaxed); }
   int64_t operators() const;
   /// Operations ended since the beginning.
@@ -59,7 +59,8 @@ class DeviceRun {
   /// Of an operation that was issued in this step.
   bool has_ended(OpId op) const;
 
-  /// Makes buffers that last, and executors.
+  /// Allocates persistent buffers, makes executors, and joins operations to launch units. A step then goes through the
+  /// units: wait for other streams, launch, record an event, release buffers.
   void prepare();
   /// Starts a step; returns at once.
   void start(const StepSettings& settings);

@@ -34,12 +34,13 @@ std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name
 
 ElementRange common(ElementRange a, ElementRange b);
 
-/// Gives every device its part. `fill` gets an empty tensor of the whole parameter, each once that one of them holds.
+/// Gives every device its part. `fill` is called once for every parameter that one of them
+/// holds, with an empty tensor of the whole.
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
                     const std::vector<DeviceRun*>& devices,
                     const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
 
-/// The whole of what is kept for a parameter, from the devices that hold it first: zeros where none of those is given.
+/// The whole of what is kept for a parameter, from its first holder; zeros where that one's devices are not given.
 /// Undefined where nothing is kept.
 at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
                          const std::vector<DeviceRun*>& devices, const std::string& name, Kept kept);

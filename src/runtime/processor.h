@@ -24,8 +24,8 @@ struct StreamMaking {
 /// can be measured alone. Several may share a GPU.
 struct Turns {
   std::atomic<bool> taken = true;  // otherwise they run as ever
-  /// On a GPU: its kernels wait until the host has put all of an operation in, which takes as long as it took in turns
-  /// that were not held. So its time is the GPU's, whatever the host takes.
+  /// On a GPU: kernels are held back until the host has launched all of an operation, so that the time it takes to
+  /// launch is not measured.
   std::atomic<bool> held = false;
   std::mutex one;
 };

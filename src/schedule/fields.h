@@ -1,5 +1,5 @@
-// The arguments of every directive, one row each. Parser, printer, the builder of C++, Python, the original's JSON and
-// the tables of docs/schedule.md follow from these rows.
+// The arguments of every directive, one row each. Parser, printer, the builder of C++, Python, the JSON of the original
+// Piper and the tables of docs/schedule.md follow from these rows.
 #pragma once
 
 #include <tuple>
@@ -15,10 +15,10 @@ struct Field {
   std::string_view name;
   Member Body::*member;
   Kind kind;
-  std::string_view meaning;                // as in docs/schedule.md
-  std::string_view usual = {};             // the default in words; empty: the value, as it is written
-  std::string_view json = {};              // its keys in the original's JSON, separated by blanks; empty: none
-  bool always = false;                     // printed even if it has its default; those without a name always are
+  std::string_view meaning;     // as in docs/schedule.md
+  std::string_view usual = {};  // the default in words; empty: the value, as it is written
+  std::string_view json = {};   // its keys in the JSON of the original Piper, separated by spaces; empty: none
+  bool always = false;          // printed even if it has its default; those without a name always are
   bool (*applies)(const Body&) = nullptr;  // if given: it is an argument only where this holds
 
   constexpr Field defaults_to(std::string_view words) const { return with(&Field::usual, words); }

@@ -391,7 +391,7 @@ class ReplicationBound {
     double slowest = 0;
     for (const size_t k : pipeline_.layout.kinds[r]) {
       const DeviceKind& kind = cluster_.kinds[k];
-      slowest = std::max(slowest, compute_seconds(kind, step_.weights, work.flops, work.bytes) - kind.launch);
+      slowest = std::max(slowest, compute_seconds(kind, step_.weights, work) - kind.launch);
     }
     if (measured_) slowest = 0;
     if (candidate_.zero == 0 || candidate_.zero == 3) return slowest;

@@ -1,4 +1,4 @@
-// Where communications take grouping: who meets whom.
+// Who communicates with whom: the process groups of every communication.
 //
 // A communication is one thing on all its devices, but falls into process groups that do not wait for each other: the
 // parts of a collective's partition; the senders and receivers of a transfer that share samples. Many communications of

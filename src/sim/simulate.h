@@ -28,8 +28,8 @@ struct Simulation {
   Table<CommunicationId, int> limited_by;  // the level whose ports are busiest with it, -1: none
 };
 
-/// The plan must be proved. `measured` costs take the grouping of the cluster's for computations; one that is missing
-/// is an error (E112), as are more devices than the cluster has and links that do not exist.
+/// The plan must be proved. `measured` costs replace those of the cluster for computations; one that is missing is
+/// an error (E112), as are more devices than the cluster has and links that do not exist.
 Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const CostTable* measured = nullptr,
                             const SimOptions& options = {});
 

@@ -71,13 +71,14 @@ Match unify(const std::vector<Factors*>& a, const std::vector<Factors*>& b, Fact
 /// are a block of the outermost, or some blocks, or lie in one.
 Match unify_block(Factors& whole, Factors& part, int64_t start, Factor* left, Factor* right);
 
+/// `unify` for every dimension of two tensors with equal contents; whether something was learned.
+bool unify_tensors(TensorLabels& a, TensorLabels& b);
+
 /// How much is known of a tensor. Whatever is learned adds at least one, nothing takes away, and for given sizes there
 /// is a most: all factors are prime, marked, and every place is a border.
 int64_t knowledge(const TensorLabels& labels);
 int64_t most_knowledge(const std::vector<int64_t>& sizes);
 
-/// The same for all dimensions of two tensors that hold the same; whether something was learned.
-bool unify_tensors(TensorLabels& a, TensorLabels& b);
 /// All that is known of a tensor by two ways of labelling it; false if they disagree about a factor.
 bool merge(TensorLabels& into, TensorLabels from);
 /// What nothing was learned of is plain; equal blocks are a factor of their own.

@@ -1,8 +1,9 @@
 // Where samples lie in what random calls make: their numbers go by samples of the whole batch, not of a slice.
 //
 // The seed is the first dimension of the model's inputs; the rest follows forward by the rules of label_rules.h. An
-// operator of which nothing is known has its samples in the first dimension, as all of libtorch's have that know any:
-// convolutions, pooling. What was found is compared with how the tensor grows from one size of slices to another.
+// operator of which nothing is known has its samples in the first dimension, as in all operators of libtorch that have
+// a batch dimension: convolutions, pooling. What was found is compared with how the tensor grows from one size of
+// slices to another.
 #pragma once
 
 #include "base/result.h"

@@ -1,4 +1,4 @@
-// Training from a configuration: its model, its data and its optimiser, step by step.
+// Training from a configuration: a TrainingRun with its model, its data and its optimiser.
 #pragma once
 
 #include <memory>
@@ -71,8 +71,7 @@ class Training {
   RunState state() const;
   SaveForm save_form() const;
   /// Before the first step: goes on where the checkpoint stands. What is set differently since then, a line each.
-  /// E904, E905: it is of another model or run; E902: it is damaged, and the weights are neither those before nor its
-  /// own.
+  /// E904, E905: it is of another model or run; E902: it is damaged; what the devices hold is undefined then.
   Result<std::vector<std::string>> resume(const FolderReader& folder, const SavedModel& saved);
   /// What a step is given after so many updates, for whoever takes it with `job`. The training outlives it.
   StepSettings settings(int64_t step, int64_t updates) const;

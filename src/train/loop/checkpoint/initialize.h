@@ -10,7 +10,7 @@
 
 namespace piper {
 
-/// Sets all parameters; the optimiser begins anew. What is worth to know about it, a line each: conversions of element
+/// Sets all parameters; the optimiser begins anew. What is worth knowing about it, a line each: conversions of element
 /// types, tensors that were not used. E904: tensors are missing or have other shapes, or config.json says that the
 /// model computes something else; E901, E902: the folder cannot be read.
 Result<std::vector<std::string>> initialize_from(const std::string& folder, const TrainableModel& model,

@@ -12,7 +12,7 @@
 namespace piper {
 
 /// Parameters, what the optimiser keeps, and buffers. E904: names, types or shapes are not those of the model: all that
-/// do not fit. E902: damaged, and what the devices hold is neither what it was nor the checkpoint.
+/// do not fit. E902: damaged; what the devices hold is undefined then.
 Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run);
 
 struct Resumed {

@@ -9,8 +9,8 @@ namespace piper {
 
 /// Every process writes what its devices hold. Where the bytes of several lie interleaved in a block of 4 MiB, as those
 /// of a parameter that is sharded along an inner dimension, one of them is sent the others' and writes the block at
-/// once. All processes call it. What cannot be written is the first error; messages go on nevertheless. Throws
-/// CommunicationError.
+/// once. All processes call it. Returns the first error, but sends and receives all messages, so that no
+/// other process waits for ever. Throws CommunicationError.
 Checked write_state(const Plan& plan, const Computations& computations, const ModelState& state,
                     const Snapshot& snapshot, Writers& writers, FolderWriter& files);
 
