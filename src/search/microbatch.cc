@@ -82,6 +82,7 @@ class Writer {
       const Node& node = dag_[id];
       MicrobatchNode made;
       made.instance = instance_of(node);
+      made.recomputes = is_compute(node) && node.tags.pass == Pass::R;
       if (const auto* collective = std::get_if<Collective>(&node.op)) {
         made.axis = axis_of(collective->over);
         made.kind = collective->kind;
@@ -316,6 +317,7 @@ PassSeconds pass_seconds(const std::vector<MicrobatchNode>& nodes, const std::ve
         continue;
       }
       const double seconds = seconds_of(static_cast<size_t>(n));
+      if (seconds < 0) continue;  // not part of it
       end[static_cast<size_t>(n)] = std::max(start, 0.0) + seconds;
       out.compute += seconds;
       out.chain = std::max(out.chain, end[static_cast<size_t>(n)]);
@@ -353,6 +355,17 @@ StageSeconds stage_seconds(const Microbatch& microbatch, int first, int past, si
   out.input =
       pass_seconds(microbatch.backward, microbatch.backward_of, first, past, Towards::First, communication.backward,
                    &MicrobatchNode::input_after, [&](size_t n) { return microbatch.input[kind][n]; });
+  const auto again = [&](size_t n) { return microbatch.backward[n].recomputes; };
+  out.after_gradient =
+      pass_seconds(microbatch.backward, microbatch.backward_of, first, past, Towards::First, communication.backward,
+                   &MicrobatchNode::after,
+                   [&](size_t n) { return again(n) ? -1 : microbatch.backward[n].seconds[kind]; })
+          .alone();
+  out.input_after =
+      pass_seconds(microbatch.backward, microbatch.backward_of, first, past, Towards::First, communication.backward,
+                   &MicrobatchNode::input_after,
+                   [&](size_t n) { return again(n) ? -1 : microbatch.input[kind][n]; })
+          .alone();
   for (int i = first; i < past; ++i) out.weights += microbatch.weights[kind][static_cast<size_t>(i)];
   return out;
 }

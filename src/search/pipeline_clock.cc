@@ -27,6 +27,12 @@ PassSeconds seconds_of(const StageSeconds& stage, Pass pass) {
   return {};
 }
 
+/// What is left to do when the gradient has come; recomputation does not need it.
+double after_gradient(const StageSeconds& stage, Pass pass) {
+  if (pass == Pass::B) return stage.after_gradient;
+  return pass == Pass::BI ? stage.input_after : 0;
+}
+
 class PipelineRun {
  public:
   PipelineRun(const Timeline& timeline, const std::vector<StageSeconds>& stages, double transfer)
@@ -91,10 +97,12 @@ class PipelineRun {
       const TimelineOp& op = part == 0 ? cell.first : *cell.second;
       const auto input = ready(op, static_cast<int>(r));
       if (!input) continue;
-      const PassSeconds seconds = seconds_of(stages_[static_cast<size_t>(op.stage)], op.pass);
-      row.start[part] = std::max(out_.end[r], *input);
-      row.end[part] = *row.start[part] + (cell.second ? seconds.chain : seconds.alone());
-      finish(op, r, *row.start[part], *row.end[part]);
+      const StageSeconds& stage = stages_[static_cast<size_t>(op.stage)];
+      const PassSeconds seconds = seconds_of(stage, op.pass);
+      row.start[part] = op.pass == Pass::B || op.pass == Pass::BI ? out_.end[r] : std::max(out_.end[r], *input);
+      row.end[part] = std::max(*row.start[part] + (cell.second ? seconds.chain : seconds.alone()),
+                               *input + after_gradient(stage, op.pass));
+      finish(op, r, std::max(out_.end[r], *input), *row.end[part]);
       moved = true;
     }
     if (!row.end[0] || (cell.second && !row.end[1])) return moved;

@@ -98,7 +98,7 @@ class Search {
 
   /// Of those evaluated before that lie in the region.
   void find_best() {
-    best_ = out_.evaluated.size();
+    best_ = none;
     for (size_t i = 0; i < out_.evaluated.size(); ++i)
       if (const Evaluated& made = out_.evaluated[i];
           made.fits && lies_in_region(made.candidate) && (!best() || better(made, *best())))
@@ -326,7 +326,8 @@ class Search {
   Region region_;
   std::optional<Candidate> large_;  // of the region: does not fit, but needs least
   int64_t large_bytes_ = 0;
-  size_t best_ = std::numeric_limits<size_t>::max();  // of the region, into out_.evaluated
+  static constexpr size_t none = std::numeric_limits<size_t>::max();
+  size_t best_ = none;  // of the region, into out_.evaluated
   SearchResult out_;
 };
 

@@ -99,6 +99,10 @@ TEST(Diff, FindsWhatIsShown) {
   EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/diff.md", temporary_folder()), 3);
 }
 
+TEST(Search, AnswersAsShown) {
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/search.md", PIPER_SOURCE_DIR), 2);
+}
+
 TEST(Timelines, AreDrawnAsShown) {
   EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/timelines.md", temporary_folder()), 1);
 }
