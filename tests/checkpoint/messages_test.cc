@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "checkpoint/sample_folder.h"
-#include "golden_text.h"
+#include "expect_golden.h"
 #include "must.h"
 
 namespace piper::checkpoint_tests {

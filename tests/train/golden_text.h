@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "../golden_text.h"
+#include "expect_golden.h"
 
 namespace piper {
 
