@@ -28,6 +28,9 @@ std::string in_python(std::string text) {
        R"(piper.schedules.timeline("$1", ranks=P, microbatches=M), or piper.compile(…).schedule())"},
       {std::regex("--emit schedule"), "plan.schedule()"},
       {std::regex("--batch (\\d+)"), "batch=$1"},
+      {std::regex("--devices (\\d+)"), "devices=$1"},
+      {std::regex("--memory (\\w+)"), R"(memory="$1")"},
+      {std::regex("--fix:"), "fix:"},
       {std::regex("--group g"), "group=g"},
       {std::regex("--(timeout|costs)"), "$1=…"},
   };
@@ -36,6 +39,7 @@ std::string in_python(std::string text) {
 }
 
 void set_error(Diagnostic problem) {
+  problem.message = in_python(std::move(problem.message));
   for (std::string& help : problem.helps) help = in_python(std::move(help));
   const py::object made = py::module_::import("piper.errors").attr("_make")(render(problem), render_json(problem));
   PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
