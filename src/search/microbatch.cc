@@ -356,15 +356,13 @@ StageSeconds stage_seconds(const Microbatch& microbatch, int first, int past, si
       pass_seconds(microbatch.backward, microbatch.backward_of, first, past, Towards::First, communication.backward,
                    &MicrobatchNode::input_after, [&](size_t n) { return microbatch.input[kind][n]; });
   const auto again = [&](size_t n) { return microbatch.backward[n].recomputes; };
-  out.after_gradient =
-      pass_seconds(microbatch.backward, microbatch.backward_of, first, past, Towards::First, communication.backward,
-                   &MicrobatchNode::after,
-                   [&](size_t n) { return again(n) ? -1 : microbatch.backward[n].seconds[kind]; })
-          .alone();
+  out.after_gradient = pass_seconds(microbatch.backward, microbatch.backward_of, first, past, Towards::First,
+                                    communication.backward, &MicrobatchNode::after,
+                                    [&](size_t n) { return again(n) ? -1 : microbatch.backward[n].seconds[kind]; })
+                           .alone();
   out.input_after =
       pass_seconds(microbatch.backward, microbatch.backward_of, first, past, Towards::First, communication.backward,
-                   &MicrobatchNode::input_after,
-                   [&](size_t n) { return again(n) ? -1 : microbatch.input[kind][n]; })
+                   &MicrobatchNode::input_after, [&](size_t n) { return again(n) ? -1 : microbatch.input[kind][n]; })
           .alone();
   for (int i = first; i < past; ++i) out.weights += microbatch.weights[kind][static_cast<size_t>(i)];
   return out;

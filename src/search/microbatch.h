@@ -12,7 +12,7 @@ namespace piper {
 /// A computation, or a communication between computations.
 struct MicrobatchNode {
   int instance = 0;          // of the scope that stages are made of
-  bool recomputes = false;  // forward again, before backward
+  bool recomputes = false;   // forward again, before backward
   std::optional<Axis> axis;  // of a communication: among whom
   CollectiveKind kind = CollectiveKind::AllReduce;
   int64_t bytes = 0;
@@ -59,7 +59,7 @@ struct PassSeconds {
   double alone() const { return chain > compute ? chain : compute; }
 };
 struct StageSeconds {
-  PassSeconds forward, backward, input;       // the latter two with recomputation
+  PassSeconds forward, backward, input;        // the latter two with recomputation
   double after_gradient = 0, input_after = 0;  // the latter two without it: it may run before the gradient comes
   double weights = 0;
 };

@@ -344,7 +344,11 @@ Result<SearchResult> search(const Problem& problem, const std::vector<std::pair<
   PIPER_CHECK(made.try_first(tried));
   SearchResult result = std::move(made).run();
   const bool empty = result.evaluated.empty() && !result.smallest && result.end == SearchEnd::Proved;
-  if (empty && !result.refused.empty()) return result.refused[0];
+  if (empty && !result.refused.empty()) {
+    const bool only_tp = std::ranges::all_of(meshes(problem.limits), [](const Candidate& mesh) { return mesh.tp > 1; });
+    if (!only_tp || problem.limits.fixed.size[static_cast<size_t>(Axis::Tp)]) return result.refused[0];
+    return no_layout(problem.limits).note({}, result.refused[0].message);
+  }
   return result;
 }
 

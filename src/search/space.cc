@@ -233,6 +233,13 @@ std::vector<Candidate> replications(const SpaceLimits& limits, const Candidate& 
   return out;
 }
 
+Diagnostic no_layout(const SpaceLimits& limits) {
+  return error(ErrorCode::E213, {},
+               fmt::format("no way to lay out {} devices divides a batch of {} evenly", limits.devices, limits.batch))
+      .help(fmt::format("use a batch that is a multiple of {}, or a number of devices that divides {}", limits.devices,
+                        limits.batch));
+}
+
 Checked check_space(const SpaceLimits& limits) {
   if (!meshes(limits).empty()) return Ok{};
   const auto& [pp, dp, ep, tp] = limits.fixed.size;
@@ -255,10 +262,7 @@ Checked check_space(const SpaceLimits& limits) {
     return error(ErrorCode::E105, {},
                  fmt::format("--fix: axes of {} devices do not make up {} devices", fixed, limits.devices))
         .help("fix fewer axes, or other sizes");
-  return error(ErrorCode::E213, {},
-               fmt::format("no way to lay out {} devices divides a batch of {} evenly", limits.devices, limits.batch))
-      .help(fmt::format("use a batch that is a multiple of {}, or a number of devices that divides {}", limits.devices,
-                        limits.batch));
+  return no_layout(limits);
 }
 
 Schedule schedule_of(const Candidate& candidate, const ModelFacts& model) {

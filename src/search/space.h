@@ -80,6 +80,8 @@ std::vector<Candidate> replications(const SpaceLimits& limits, const Candidate& 
 /// There are candidates; otherwise why not: experts or layers that are not there (E105), axes that do not make up the
 /// devices (E105), a batch that does not divide (E213).
 Checked check_space(const SpaceLimits& limits);
+/// The last of these reasons, also where tensor parallelism alone would divide the batch, and cannot (E213).
+Diagnostic no_layout(const SpaceLimits& limits);
 
 /// The candidate as a schedule for a model with these facts.
 Schedule schedule_of(const Candidate& candidate, const ModelFacts& model);
