@@ -29,6 +29,7 @@ std::string in_python(std::string text) {
       {std::regex("--emit schedule"), "plan.schedule()"},
       {std::regex("--batch (\\d+)"), "batch=$1"},
       {std::regex("--devices (\\d+)"), "devices=$1"},
+      {std::regex("--devices"), "devices"},
       {std::regex("--memory (\\w+)"), R"(memory="$1")"},
       {std::regex("--fix:"), "fix:"},
       {std::regex("--group g"), "group=g"},

@@ -77,7 +77,7 @@ Result<std::vector<std::string>> compare_config(const SourceFilePtr& now, const 
                  ErrorCode::E905, mine == here.end() ? SourceRange{} : mine->second.where,
                  fmt::format("[{}] {} is {}, and was {} when the checkpoint was made", key.first, key.second, is, was))
           .help("go on with the value that it was made with")
-          .help("to begin a new run with its weights, use --init instead of --resume");
+          .help("or begin a new run with its weights: init in [model] names the folder");
     out.push_back(fmt::format("[{}] {}: {}, was {}", key.first, key.second, is, was));
   }
   return out;
