@@ -63,6 +63,10 @@ struct Elements {  // order({mb=0, pass=F}, [{mb=1, pass=F}, {mb=0, pass=B}])
 };
 
 /// One of these words.
+template <size_t n>
+constexpr Choice<n> choice(const std::array<std::string_view, n>& words) {
+  return {words};
+}
 template <class... Words>
 constexpr auto choice(Words... words) {
   return Choice<sizeof...(words)>{{words...}};

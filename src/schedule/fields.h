@@ -116,7 +116,7 @@ inline constexpr auto fields<Replicate> = std::tuple{
         .in_json("gather_stream"),
     field("reduce_stream", &Replicate::reduce_stream, kind::Name{}, "stream of gradient reductions")
         .in_json("reduce_stream"),
-    field("release", &Replicate::release, kind::Choice{release_words},
+    field("release", &Replicate::release, kind::choice(release_words),
           "`zero=3`: when a gathered copy is freed. `use`: after each chunk that uses it; `pass`: after the last "
           "consecutive chunk of the same pass and microbatch on the device; `step`: at the end of the step's "
           "computations"),
