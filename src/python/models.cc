@@ -63,8 +63,8 @@ SourceRange place_of(const py::object& place) {
   throw Refused(std::move(out));
 }
 
-/// The model behind a Python object with `loss(inputs)`, `mode()`, a context in which everything is fake, and
-/// `place(exception)`. `device`: where fake tensors say they are.
+/// The model behind a Python object with `loss(inputs)`, `version()`, `mode()`, a context in which everything is fake,
+/// and `place(exception)`. `device`: where fake tensors say they are.
 MetaModel meta_model(const py::object& python, std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                      c10::Device device) {
   MetaModel out;
@@ -79,6 +79,10 @@ MetaModel meta_model(const py::object& python, std::vector<NamedTensor> paramete
     } catch (const py::error_already_set& problem) {
       refuse(problem, *frontend);
     }
+  };
+  out.version = [frontend] {
+    const py::gil_scoped_acquire lock;
+    return frontend->attr("version")().cast<std::string>();
   };
   out.around = [frontend](const std::function<void()>& run) {
     const py::gil_scoped_acquire lock;

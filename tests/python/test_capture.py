@@ -131,6 +131,27 @@ def test_code_runs_once_for_each_size_of_slices():
     assert sorted(seen) == [1, 2, 4]
 
 
+def test_a_model_that_was_changed_is_recorded_again():
+    """In all sizes of slices, so that no plan is made of two models."""
+    class Model(small.Stack):
+        scale = 1.0
+
+        def forward(self, tokens):
+            return super().forward(tokens) * self.scale
+
+    model, batch = Model(), small.batch(samples=8)
+    graph = piper.capture(model, batch, loss=small.loss)
+    schedule = "devices(1)\nsplit(batch, parts=2, as=mb)\nplace({}, devices=[0])\n"
+
+    def loss():
+        with piper.Trainer(graph, schedule) as trainer:
+            return trainer.step(batch).loss
+
+    assert loss() == pytest.approx(small.loss(model, batch).item(), rel=1e-5)
+    model.scale = 2.0
+    assert loss() == pytest.approx(small.loss(model, batch).item(), rel=1e-5)
+
+
 def test_constants_and_scalars():
     class Model(nn.Module):
         def __init__(self):

@@ -213,7 +213,7 @@ Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>&
 Result<std::shared_ptr<const Recording>> Recordings::find_or_record(const MetaModel& model,
                                                                     const std::vector<NamedTensor>& inputs,
                                                                     c10::DeviceType target) {
-  std::string key = c10::DeviceTypeName(target);
+  std::string key = c10::DeviceTypeName(target) + (model.version ? model.version() : "");
   for (const auto& [name, tensor] : inputs)
     key += fmt::format("; {} {} {}", name, c10::toString(tensor.scalar_type()), tensor.sizes().vec());
   {

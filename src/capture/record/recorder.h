@@ -25,8 +25,8 @@ struct NamedTensor {
 struct MetaModel;
 struct Recording;
 
-/// What was recorded of a model, by what its inputs look like and what it will run on: the model's code, which may be
-/// Python's, runs once for each. Threads may share it.
+/// What was recorded of a model, by its version, what its inputs look like and what it will run on: the model's code,
+/// which may be Python's, runs once for each. Threads may share it.
 class Recordings {
  public:
   Result<std::shared_ptr<const Recording>> find_or_record(const MetaModel& model,
@@ -49,6 +49,8 @@ struct MetaModel {
   c10::Device device = c10::kMeta;
   /// Called with what makes the inputs, and with forward and backward; runs it once. None: simply run.
   std::function<void(const std::function<void()>& run)> around = {};
+  /// Differs where the model's code has come to compute something else. None: it never does.
+  std::function<std::string()> version = {};
   /// Of this model and of copies of it.
   std::shared_ptr<Recordings> recordings = std::make_shared<Recordings>();
 };

@@ -163,6 +163,16 @@ class _Frontend:
         self._failure: Optional[BaseException] = None
         self.checkpointed = False  # torch.utils.checkpoint was met
 
+    def version(self) -> str:
+        """What the code of the modules may depend on besides tensors: when it changes, the code runs again."""
+        plain = (bool, int, float, str, type(None))
+
+        def settings(of) -> list:
+            return [(name, value) for name, value in vars(of).items() if isinstance(value, plain)]
+
+        return repr([(name, settings(module), settings(module.config) if hasattr(getattr(module, "config", None), "__dict__") else None)
+                     for name, module in self.model.named_modules()])
+
     def _faked(self, tensors) -> list[tuple[str, torch.Tensor]]:
         out = []
         for name, value in tensors:
