@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "base/in_parallel.h"
 #include "base/invariant.h"
 #include "checkpoint/input_file.h"
 #include "checkpoint/problems.h"
@@ -72,6 +73,13 @@ Result<std::unique_ptr<FolderReader>> FolderReader::open_foreign(const std::stri
   std::unique_ptr<FolderReader> reader(new FolderReader(folder));
   PIPER_CHECK(reader->load_foreign());
   return reader;
+}
+
+Result<std::unique_ptr<FolderReader>> FolderReader::open_any(const std::string& folder) {
+  auto own = open(folder);
+  if (own || own.error().code != ErrorCode::E901) return own;
+  auto foreign = open_foreign(folder);
+  return foreign ? std::move(foreign) : std::move(own);
 }
 
 /// Everything but sums. What is wrong with one file does not hide what is wrong with another.
@@ -182,17 +190,10 @@ std::vector<Diagnostic> FolderReader::verify() const {
   std::vector<Block> blocks;
   for (size_t file = 0; file < open_.size(); ++file)
     for (int64_t block = 0; block < blocks_in(layout_.files[file].bytes); ++block) blocks.push_back({file, block, {}});
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < blocks.size(); i = next++)
-      if (auto good = verify_block(blocks[i].file, blocks[i].block); !good) blocks[i].problem = std::move(good.error());
-  };
-  {
-    const size_t threads = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), blocks.size());
-    std::vector<std::jthread> others;
-    for (size_t i = 1; i < threads; ++i) others.emplace_back(work);
-    work();
-  }
+  (void)in_parallel(blocks.size(), std::max(1u, std::thread::hardware_concurrency()), [&](size_t i) -> Checked {
+    if (auto good = verify_block(blocks[i].file, blocks[i].block); !good) blocks[i].problem = std::move(good.error());
+    return Ok{};  // all are looked at
+  });
   std::vector<Diagnostic> problems;
   for (Block& block : blocks)
     if (block.problem) problems.push_back(std::move(*block.problem));

@@ -27,6 +27,8 @@ class FolderReader {
   /// Any model folder of transformers: an index and its files, or one `model.safetensors`. It has no sums; headers and
   /// index are checked.
   static Result<std::unique_ptr<FolderReader>> open_foreign(const std::string& folder);
+  /// Either of them. The error of what is neither is that of `open`.
+  static Result<std::unique_ptr<FolderReader>> open_any(const std::string& folder);
   /// A checkpoint, every block of which is verified, on as many threads as there are cores.
   static VerifiedFolder open_verified(const std::string& folder);
   ~FolderReader();

@@ -17,13 +17,6 @@ namespace piper::python {
 
 namespace {
 
-const PlanBucket* bucket_of(const piper::Plan& plan, const std::string& name) {
-  for (const PlanBucket& bucket : plan.buckets)
-    for (const PlanParameter& parameter : bucket.parameters)
-      if (plan.names[parameter.name] == name) return &bucket;
-  return nullptr;
-}
-
 /// How it is kept; nothing if it is not.
 std::optional<DType> dtype_of(Kept kept, const PlanBucket& bucket, const StepConfig& step) {
   const ElementTypes types = element_types(step, bucket.weights);
@@ -111,8 +104,8 @@ void Trainer::set_parameters(Tensors values) {
 }
 
 at::Tensor Trainer::kept(const std::string& name, Kept kept) {
-  const PlanBucket* bucket = bucket_of(plan_.plan(), name);
-  const auto dtype = bucket ? dtype_of(kept, *bucket, plan_.trainable->step) : std::nullopt;
+  const auto place = place_of(plan_.plan(), name);
+  const auto dtype = place ? dtype_of(kept, plan_.plan().buckets[place->bucket], plan_.trainable->step) : std::nullopt;
   if (!dtype) return {};
   at::Tensor whole = run_->job().parameter(name, kept);
   if (!run_->anywhere(whole.defined())) return {};

@@ -30,14 +30,6 @@ Json json_of(const Diagnostic& problem) {
   return Json::parse(render_json(problem));
 }
 
-/// A checkpoint, or any model folder of transformers.
-Result<std::unique_ptr<FolderReader>> open_any(const std::string& folder) {
-  auto own = FolderReader::open(folder);
-  if (own || own.error().code != ErrorCode::E901) return own;
-  auto foreign = FolderReader::open_foreign(folder);
-  return foreign ? std::move(foreign) : std::move(own);
-}
-
 std::string name_of(const std::string& folder) {
   const fs::path path(folder);
   return path.has_filename() ? path.filename() : path.parent_path().filename();
@@ -170,7 +162,7 @@ int run(const CheckpointListCommand& command) {
 }
 
 int run(const CheckpointShowCommand& command) {
-  auto opened = open_any(command.folder);
+  auto opened = FolderReader::open_any(command.folder);
   if (!opened) return report(command.format, command.color, opened.error());
   const FolderReader& reader = **opened;
   if (command.format == "json") {
@@ -211,9 +203,9 @@ int run(const CheckpointVerifyCommand& command) {
 }
 
 int run(const CheckpointDiffCommand& command) {
-  auto first = open_any(command.first);
+  auto first = FolderReader::open_any(command.first);
   if (!first) return report(command.format, command.color, first.error());
-  auto second = open_any(command.second);
+  auto second = FolderReader::open_any(command.second);
   if (!second) return report(command.format, command.color, second.error());
   auto difference = diff(**first, **second);
   if (!difference) return report(command.format, command.color, difference.error());

@@ -12,27 +12,25 @@
 #include "train/loop/checkpoint/restore.h"
 
 namespace piper {
-namespace {
-
-SavedModel saved_form(const CheckpointConfig& config, Training& training) {
-  SaveForm form = training.save_form();
-  form.shard_size = config.shard_size.value_or(form.shard_size);
-  auto saved = saved_model(training.run(), form);
-  invariant(bool(saved), "names of parameters differ");
-  return *std::move(saved);
-}
-
-}  // namespace
-
 RunCheckpoints::RunCheckpoints(const CheckpointConfig& config, Training& training, bool color)
     : config_(config),
       training_(training),
       speaks_(!training.run().world() || training.run().world()->rank() == 0),
       color_(color),
-      saved_(saved_form(config, training)),
       last_time_(seconds_now()) {
   if (!config.folder) return;
-  checkpoints_.emplace(training.run(), saved_, CheckpointOptions{config.folder->path, config.keep, config.keep_every});
+  checkpoints_.emplace(training.run(), saved(), CheckpointOptions{config.folder->path, config.keep, config.keep_every});
+}
+
+const SavedModel& RunCheckpoints::saved() {
+  if (!saved_) {
+    SaveForm form = training_.save_form();
+    form.shard_size = config_.shard_size.value_or(form.shard_size);
+    auto made = saved_model(training_.run(), form);
+    invariant(bool(made), "names of parameters differ");
+    saved_ = *std::move(made);
+  }
+  return *saved_;
 }
 
 Checked RunCheckpoints::resume(const std::string& from) {
@@ -42,8 +40,9 @@ Checked RunCheckpoints::resume(const std::string& from) {
         .help("or one of them: --resume=DIR/step-00001000");
   const std::string folder = from == "newest" ? config_.folder->path : from;
   std::vector<std::string> changed;
+  const SavedModel& model = saved();  // which the processes make together, also those that cannot read the folder
   PIPER_TRY(const auto resumed, piper::resume(training_.run(), folder, [&](const FolderReader& reader) -> Checked {
-              PIPER_TRY(changed, training_.resume(reader, saved_));
+              PIPER_TRY(changed, training_.resume(reader, model));
               return Ok{};
             }));
   if (resumed) saved_step_ = training_.run().steps();

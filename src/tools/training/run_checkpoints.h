@@ -30,13 +30,14 @@ class RunCheckpoints {
   void wait();
 
  private:
+  const SavedModel& saved();
   void save();
   void report();
 
   const CheckpointConfig config_;
   Training& training_;
   const bool speaks_, color_;
-  const SavedModel saved_;
+  std::optional<SavedModel> saved_;  // where something is saved or resumed
   std::optional<Checkpoints> checkpoints_;
   int64_t saved_step_ = -1;
   double last_time_ = 0;

@@ -48,10 +48,6 @@ Checkpoints::Checkpoints(TrainingRun& run, SavedModel saved, CheckpointOptions o
 
 Checkpoints::~Checkpoints() = default;  // a thread is waited for
 
-int64_t Checkpoints::host_bytes() const {
-  return snapshot_.bytes() + 2 * block_bytes;
-}
-
 void Checkpoints::save(RunState state) {
   wait();
   const Nanoseconds start = now();

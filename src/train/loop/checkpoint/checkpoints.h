@@ -47,7 +47,6 @@ class Checkpoints {
   std::vector<SaveReport> take_reports();
 
   const CheckpointOptions& options() const { return options_; }
-  int64_t host_bytes() const;
 
  private:
   /// What this process has; the sums of it.

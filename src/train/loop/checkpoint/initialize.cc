@@ -10,18 +10,13 @@
 #include <set>
 
 #include "base/read_file.h"
-#include "checkpoint/run_state.h"
+#include "train/loop/checkpoint/restore.h"
 #include "train/loop/checkpoint/stored_dtype.h"
 
 namespace piper {
 namespace {
 
 using Json = nlohmann::json;
-
-Result<std::unique_ptr<FolderReader>> open_any(const std::string& folder) {
-  const bool own = std::filesystem::exists(std::filesystem::path(folder) / piper_json_file);
-  return own ? FolderReader::open(folder) : FolderReader::open_foreign(folder);
-}
 
 /// A setting of a model of transformers that changes what it computes and no shape.
 struct Setting {
@@ -120,18 +115,12 @@ std::vector<std::string> notes_on(const FolderReader& folder, const TrainableMod
 
 Result<std::vector<std::string>> initialize_from(const std::string& folder, const TrainableModel& model,
                                                  TrainingRun& run) {
-  PIPER_TRY(const std::unique_ptr<FolderReader> reader, open_any(folder));
+  PIPER_TRY(const std::unique_ptr<FolderReader> reader, FolderReader::open_any(folder));
   std::vector<std::string> problems = wrong_tensors(*reader, model, run);
   for (std::string& other : other_computations(folder, model)) problems.push_back(std::move(other));
-  if (!problems.empty()) {
-    constexpr size_t shown = 10;
-    const size_t more = problems.size() > shown ? problems.size() - shown : 0;
-    problems.resize(problems.size() - more);
-    return error(ErrorCode::E904, {},
-                 fmt::format("the weights in {} are not those of this model:\n  {}{}", folder,
-                             fmt::join(problems, "\n  "), more ? fmt::format("\n  and {} more", more) : ""))
+  if (!problems.empty())
+    return does_not_fit(fmt::format("the weights in {} are not those of this model", folder), std::move(problems))
         .help("write the sizes and settings of the folder's config.json into [model]");
-  }
   std::set<std::string> stored;
   for (const SavedName& name : model.saved) stored.insert(name.name);
   Checked read = Ok{};

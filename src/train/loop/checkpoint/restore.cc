@@ -27,17 +27,17 @@ Checked restore(const FolderReader& folder, const StateTensor& tensor, const Pla
   const ElementRange range = common(held, place.range);
   if (range.count == 0) return Ok{};
   const at::Tensor target = flat.narrow(0, range.begin - held.begin, range.count);
-  at::Tensor host = target.is_cpu() ? target : at::empty(target.sizes(), target.options().device(c10::kCPU));
-  const auto element = static_cast<int64_t>(host.element_size());
   const int64_t first = range.begin - place.range.begin;  // of the shard
   const ElementRange wanted = {tensor.first, elements(tensor.stored)};
   for (const ElementRun& run : element_runs(form, part->shards, {first, range.count})) {
     const ElementRange stored = common({run.whole, run.count}, wanted);
     if (stored.count == 0) continue;
-    const int64_t at = run.shard - first + stored.begin - run.whole;
-    const std::span<std::byte> into(bytes_of(host) + at * element, static_cast<size_t>(stored.count * element));
+    const at::Tensor here = target.narrow(0, run.shard - first + stored.begin - run.whole, stored.count);
+    const at::Tensor host = here.is_cpu() ? here : at::empty(here.sizes(), here.options().device(c10::kCPU));
+    const auto element = static_cast<int64_t>(host.element_size());
+    const std::span into(static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes());
     PIPER_CHECK(folder.read(tensor.stored.name, (stored.begin - tensor.first) * element, into));
-    if (!target.is_cpu()) target.narrow(0, at, stored.count).copy_(host.narrow(0, at, stored.count));
+    if (!here.is_cpu()) here.copy_(host);
   }
   return Ok{};
 }
@@ -58,12 +58,7 @@ Checked check_fits(const FolderReader& folder, const FolderLayout& wanted) {
   for (const auto& [name, place] : folder.layout().places)
     if (!wanted.find(name)) problems.push_back(fmt::format("{} is not in the model", name));
   if (problems.empty()) return Ok{};
-  constexpr size_t shown = 10;
-  const size_t more = problems.size() > shown ? problems.size() - shown : 0;
-  problems.resize(problems.size() - more);
-  return error(ErrorCode::E904, {},
-               fmt::format("{} does not fit the model:\n  {}{}", folder.folder(), fmt::join(problems, "\n  "),
-                           more ? fmt::format("\n  and {} more", more) : ""))
+  return does_not_fit(fmt::format("{} does not fit the model", folder.folder()), std::move(problems))
       .help("resume with the model, element types and optimizer that the checkpoint was made with");
 }
 
@@ -90,6 +85,15 @@ std::vector<std::string> newest_first(TrainingRun& run, const std::string& folde
 }
 
 }  // namespace
+
+Diagnostic does_not_fit(const std::string& what, std::vector<std::string> lines) {
+  constexpr size_t shown = 10;
+  const size_t more = lines.size() > shown ? lines.size() - shown : 0;
+  lines.resize(lines.size() - more);
+  return error(
+      ErrorCode::E904, {},
+      fmt::format("{}:\n  {}{}", what, fmt::join(lines, "\n  "), more ? fmt::format("\n  and {} more", more) : ""));
+}
 
 Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run) {
   PIPER_CHECK(check_fits(folder, *saved.layout));

@@ -11,6 +11,9 @@
 
 namespace piper {
 
+/// E904: what is wrong, and the first of these lines.
+Diagnostic does_not_fit(const std::string& what, std::vector<std::string> lines);
+
 /// Parameters, what the optimiser keeps, and buffers. E904: names, types or shapes are not those of the model: all that
 /// do not fit. E902: damaged; what the devices hold is undefined then.
 Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run);

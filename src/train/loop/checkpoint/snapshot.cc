@@ -42,12 +42,6 @@ std::span<const std::byte> Snapshot::at(int device, BucketId bucket, Kept kept, 
   return {bytes_of(copy.copy) + (element - copy.first) * size, static_cast<size_t>(count * size)};
 }
 
-int64_t Snapshot::bytes() const {
-  int64_t out = 0;
-  for (const auto& [key, copy] : copies_) out += static_cast<int64_t>(copy.copy.nbytes());
-  return out;
-}
-
 int64_t snapshot_bytes(const Plan& plan, const StepConfig& step, const std::vector<int>& devices) {
   int64_t out = 0;
   for (const PlanBucket& bucket : plan.buckets) {

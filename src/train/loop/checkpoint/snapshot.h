@@ -18,7 +18,6 @@ class Snapshot {
   void take();
   /// Elements of a device's part of a bucket, from `element` on, as they were then. All of them are written by it.
   std::span<const std::byte> at(int device, BucketId bucket, Kept kept, int64_t element, int64_t count) const;
-  int64_t bytes() const;
 
  private:
   struct Copy {
