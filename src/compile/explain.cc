@@ -104,7 +104,7 @@ std::string division(const TrainingDag& dag, const Node& node) {
     out += fmt::format("  sharded by {}\n", directive(dag, sharding.by));
     out += what_is_divided(dag, node, label_of(sharding.kind), *sharding.along);
   }
-  if (residence.tp_group()) out += what_is_added_up(dag, node);
+  if (residence.group_along(SampleAxis::Tp)) out += what_is_added_up(dag, node);
   return out;
 }
 

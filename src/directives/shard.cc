@@ -1,4 +1,4 @@
-// shard(<filter>, along=AXIS | devices=[…] | …, parameters="*.wo: 1", vocabulary=on, sequence=on, regather=on,
+// shard(<filter>, along=AXIS | devices=[…] | …, parameters="*.wo: 1", vocabulary=on, sequence=on | gather, regather=on,
 // stream=…): the devices along an axis divide what the selected chunks are made of.
 //
 // Experts (expert parallelism), where all selected chunks are made of them and no argument is about parameters:
@@ -12,10 +12,17 @@
 //   before:  layer.0.mlp on [0, 1]: every device holds w_up and w_down
 //   after:   layer.0.mlp on [0, 1]: each holds half of the rows of w_up and of the columns of w_down; one all_reduce
 //
+// Tokens (context parallelism, sequence=gather): each device has some tokens of every sample in all of the model. What
+// attention looks at, keys and values, is gathered; gradients of those are reduced and scattered. Parameters are
+// replicated along the axis.
+//   before:  layer.0 on [0, 1]: each device has half of the samples
+//   after:   layer.0 on [0, 1]: each device has half of the tokens of all samples; one all_gather, one reduce_scatter
+//
 // Illegal: nothing selected (E203); sharded twice (E309); no such axis or other devices than the placement's (E208,
 // E212). Experts: a chunk without them, or a number of them that does not divide (E308). Parameters: devices that are
 // no neighbours or are replicas of each other, nothing that can be divided, no sequence or vocabulary, sizes that do
-// not divide (E317).
+// not divide (E317). Tokens: a part of the model only, an axis of tensor parallelism, experts, values without a
+// dimension of tokens (E317).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,6 +30,7 @@
 #include <map>
 #include <set>
 
+#include "base/saturate.h"
 #include "base/suggest.h"
 #include "directives/device_choice.h"
 #include "directives/directives.h"
@@ -96,30 +104,41 @@ Result<std::vector<Sharded>> shard_experts(TrainingDag& dag, const std::vector<C
 
 // ---- parameters
 
-/// The devices along the axis are neighbours in every group that computes something.
-Checked check_axis(const TrainingDag& dag, const Shard& shard, DirectiveId by) {
+/// The devices along the axis are neighbours in every group that computes something; those of tensor parallelism stand
+/// closest.
+Result<MeshAxis> shared_axis(const TrainingDag& dag, SampleAxis kind, const Shard& shard, DirectiveId by) {
   const auto where = [&] { return dag.where(by, {"along", "devices", "mesh"}); };
   std::vector<std::string> names;
   for (const MeshAxis& axis : dag.mesh) names.push_back(axis.name);
   if (shard.devices.along.size() != 1)
-    return error(ErrorCode::E317, where(), "shard: parameters are divided along one axis of the mesh")
-        .help("write along=tp, the last axis of the mesh");
+    return error(ErrorCode::E317, where(),
+                 fmt::format("shard: {} are divided along one axis of the mesh",
+                             kind == SampleAxis::Tp ? "parameters" : "tokens"))
+        .help(fmt::format("write along={}, the last axis of the mesh", name_of(kind)));
   const std::string& along = shard.devices.along[0];
   const auto found = std::find(names.begin(), names.end(), along);
   if (found == names.end())
     return error(ErrorCode::E208, where(), fmt::format("shard: the mesh has no axis \"{}\"", along))
-        .help(names.empty() ? "declare one whose last axis it is: mesh(dp=2, tp=2)" : did_you_mean(along, names));
-  if (found + 1 != names.end())
+        .help(names.empty() ? fmt::format("declare one whose last axis it is: mesh(dp=2, {}=2)", name_of(kind))
+                            : did_you_mean(along, names));
+  const MeshAxis& axis = dag.mesh[static_cast<size_t>(found - names.begin())];
+  TrainingDag as_asked;
+  as_asked.mesh = dag.mesh;
+  as_asked.shared = dag.shared;
+  as_asked.shared[kind] = axis;
+  const bool cp_before_last = kind == SampleAxis::Cp && found + 2 == names.end();  // tensor parallelism may follow
+  if (!shared_axes_are_last(as_asked) && !(cp_before_last && dag.tp().name.empty()))
     return error(ErrorCode::E317, where(), fmt::format("shard: \"{}\" is not the last axis of the mesh", along))
-        .help("devices that share samples stand next to each other: make it the last axis");
+        .help("devices that share samples stand next to each other: make it the last axis")
+        .help(kind == SampleAxis::Cp ? "or the last but one, before that of tensor parallelism" : "");
   for (size_t c = 0; c < dag.residences.size(); ++c)
     for (const Residence& residence : dag.residences[c])
-      if (!(dag.groups[residence.group].axes.back() == dag.mesh.back()))
+      if (std::ranges::find(dag.groups[residence.group].axes, axis) == dag.groups[residence.group].axes.end())
         return error(ErrorCode::E317, where(),
                      fmt::format("shard: chunk {} runs on {}, which are not all devices of axis \"{}\"",
                                  dag.model->chunks[c].name, print_devices(dag.groups[residence.group].devices), along))
             .help(fmt::format("place every chunk by coordinates of the mesh that leave out {}", along));
-  return Ok{};
+  return axis;
 }
 
 /// Devices that divide parameters work on the same samples; replicas take different ones.
@@ -177,7 +196,7 @@ Checked check_found(const TrainingDag& dag, const Shard& shard, const std::vecto
     return error(ErrorCode::E317, shard.what.where,
                  "shard: nothing that is selected has a dimension that can be divided")
         .help("name parameters and their dimension: parameters=\"*.wo: 1\"");
-  if (shard.sequence && !any([](const Chunk* chunk) { return chunk->sequence_sharded; }))
+  if (shard.sequence == Sequence::On && !any([](const Chunk* chunk) { return chunk->sequence_sharded; }))
     return error(ErrorCode::E317, dag.where(by, {"sequence"}),
                  "shard: nothing that is selected treats every token alone, so there is no sequence to divide")
         .help("select whole layers, norms and residuals included: {layer=*}");
@@ -188,7 +207,7 @@ Checked check_found(const TrainingDag& dag, const Shard& shard, const std::vecto
         .help(
             "or name the table that the loss is computed with, if it is not known by its name: "
             "parameters=\"*.output: 0\"");
-  if (shard.regather && !shard.sequence)
+  if (shard.regather && shard.sequence == Sequence::Off)
     return error(ErrorCode::E317, dag.where(by, {"regather"}), "shard: regather=on is about tokens that are gathered")
         .help("add sequence=on");
   return Ok{};
@@ -196,19 +215,19 @@ Checked check_found(const TrainingDag& dag, const Shard& shard, const std::vecto
 
 Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vector<ChunkId>& chunks, const Shard& shard,
                                               DirectiveId by) {
-  PIPER_CHECK(check_axis(dag, shard, by));
-  const int parts = dag.mesh.back().size;
+  PIPER_TRY(dag.shared[SampleAxis::Tp], shared_axis(dag, SampleAxis::Tp, shard, by));
+  const int parts = dag.tp().size;
   std::vector<Sharded> out;
   std::vector<const Chunk*> found;
   std::set<std::pair<GroupId, PartitionId>> apart;  // groups that were checked against their replicas
   for (const ChunkId id : chunks) {
     const Chunk& chunk = (*dag.model)[id];
-    if (chunk.sequence_sharded && !shard.sequence) continue;
+    if (chunk.sequence_sharded && shard.sequence == Sequence::Off) continue;
     PIPER_CHECK(check_sizes(dag, chunk, parts, shard));
     if (!has_label(*dag.model, chunk, label_of(kind_of(chunk)))) continue;
     found.push_back(&chunk);
     for (Residence& residence : dag.residences[id.index()]) {
-      PIPER_CHECK(check_new(dag, id, residence.within_samples(), by));
+      PIPER_CHECK(check_new(dag, id, residence.find(SampleAxis::Tp), by));
       if (residence.replication && apart.insert({residence.group, residence.replication->over}).second)
         PIPER_CHECK(check_not_replicas(dag, id, residence, shard.devices.along[0], by));
       const auto along =
@@ -218,6 +237,62 @@ Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vecto
     }
   }
   PIPER_CHECK(check_found(dag, shard, found, by));
+  return out;
+}
+
+// ---- tokens
+
+/// All tokens of all samples are divided, evenly, and every value that has them says where.
+Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks, int parts, const Shard& shard) {
+  const ModelGraph& model = *dag.model;
+  if (chunks.size() != model.chunks.size())
+    return error(ErrorCode::E317, shard.what.where,
+                 "shard: tokens are divided from the first chunk of the model to the last, and some are not selected")
+        .help("select everything: shard({}, …)");
+  for (const ChunkId id : chunks)
+    PIPER_CHECK(check_all(dag, model[id], [&](const auto& thing, std::string_view what) -> Checked {
+      if (what == "parameter") return Ok{};
+      const auto refuse = [&](std::string_view why) {
+        return error(
+            ErrorCode::E317, shard.what.where,
+            fmt::format("shard: value {} {} of chunk {} {}", thing.name, print(thing.shape), model[id].name, why));
+      };
+      if (labelled(thing.shape, expert_label))
+        return refuse("has slots of experts, and how many each gets depends on all tokens")
+            .help("context parallelism is for models without experts");
+      const Dim* tokens = labelled(thing.shape, sequence_label);
+      if (!tokens && std::ranges::any_of(thing.shape, &Dim::per_sample))
+        return refuse("has no dimension of tokens that is known")
+            .help(
+                "context parallelism is for models whose values say where their tokens are: analytic models, and "
+                "model files with the label `sequence`");
+      if (tokens && tokens->size % parts != 0)
+        return refuse(fmt::format("does not divide among {} devices", parts))
+            .help(fmt::format("use a number of devices that divides {}, or a sequence of {} tokens", tokens->size,
+                              ceil_divide(tokens->size, parts) * parts));
+      return Ok{};
+    }));
+  return Ok{};
+}
+
+Result<std::vector<Sharded>> shard_tokens(TrainingDag& dag, const std::vector<ChunkId>& chunks, const Shard& shard,
+                                          DirectiveId by) {
+  if (!shard.parameters.empty() || shard.vocabulary)
+    return error(ErrorCode::E317, dag.where(by, {"parameters", "vocabulary"}),
+                 "shard: parameters are whole where tokens are divided along the same axis")
+        .help("shard them along another axis, in a directive of its own");
+  PIPER_TRY(dag.shared[SampleAxis::Cp], shared_axis(dag, SampleAxis::Cp, shard, by));
+  const int parts = dag.shared[SampleAxis::Cp].size;
+  PIPER_CHECK(check_tokens(dag, chunks, parts, shard));
+  std::vector<Sharded> out;
+  for (const ChunkId id : chunks)
+    for (Residence& residence : dag.residences[id.index()]) {
+      PIPER_CHECK(check_new(dag, id, residence.find(SampleAxis::Cp), by));
+      const auto along =
+          parts > 1 ? std::optional(dag.groups.along(residence.group, shard.devices.along)) : std::nullopt;
+      out.push_back(
+          {&residence, {ShardKind::Context, along, shard.stream.empty() ? "cp" : shard.stream, shard.regather, by}});
+    }
   return out;
 }
 
@@ -237,10 +312,10 @@ bool selects_experts(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
 Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
   Selector selector(dag);
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.whole_chunks(shard.what, "shard"));
-  const bool experts = selects_experts(dag, chunks, shard);
-  PIPER_TRY(const std::vector<Sharded> all,
-            experts ? shard_experts(dag, chunks, shard, by) : shard_parameters(dag, chunks, shard, by));
-  if (!experts) dag.tp = dag.mesh.back();
+  PIPER_TRY(const std::vector<Sharded> all, divides_context(shard) ? shard_tokens(dag, chunks, shard, by)
+                                            : selects_experts(dag, chunks, shard)
+                                                ? shard_experts(dag, chunks, shard, by)
+                                                : shard_parameters(dag, chunks, shard, by));
   for (const auto& [residence, sharding] : all) {
     std::vector<Sharding>& all_of = residence->shardings;
     all_of.insert(std::ranges::upper_bound(all_of, sharding.kind, {}, &Sharding::kind), sharding);

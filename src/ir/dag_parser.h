@@ -30,7 +30,9 @@ class DagParser {
   // tables
   Checked directive();
   Checked mesh();
-  Checked tp();
+  Checked shared(SampleAxis axis);
+  Checked cp() { return shared(SampleAxis::Cp); }
+  Checked tp() { return shared(SampleAxis::Tp); }
   Checked dim();
   Checked stages();
   Checked stream();

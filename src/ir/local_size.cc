@@ -7,7 +7,11 @@
 namespace piper {
 
 int sample_parts(const TrainingDag& dag, GroupId group) {
-  return dag.groups[group].size() / dag.tp.size;
+  return dag.groups[group].size() / dag.devices_per_sample();
+}
+
+int data_parts(const TrainingDag& dag, GroupId group) {
+  return dag.groups[group].size() / dag.tp().size;
 }
 
 int64_t samples_on(const TrainingDag& dag, GroupId group) {
@@ -24,7 +28,9 @@ ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence) {
 DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group) {
   const int64_t samples = samples_on(dag, group);
   const Residence& residence = dag.residence(chunk, group);
-  const int64_t parts = residence.tp_group() ? dag.tp.size : 1;
+  int64_t parts = 1;
+  for (const SampleAxisRule& rule : sample_axes)
+    if (residence.group_along(rule.axis)) parts *= dag.shared[rule.axis].size;
   DeviceWork out{work.flops.at(samples) / parts, work.bytes_moved.at(samples) / parts, {}};
   if (work.operators) out.operators = on_device(*work.operators, samples, shard_counts(dag, residence));
   return out;
@@ -36,22 +42,20 @@ std::optional<size_t> sample_dimension(const Shape& shape) {
   return std::nullopt;
 }
 
-namespace {
-
-/// Into how many shards a value is divided where a node writes it. Of a region's own sharding only experts divide what
-/// it writes as such; whether the devices of a sample divide it, placements say.
+/// Of a region's own sharding only experts divide what it writes as such; whether devices that share samples do,
+/// placements say.
 ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId value) {
   ShardCounts out;
   if (is_compute(writer))
     out[ShardKind::Expert] = shard_counts(dag, dag.residence(writer.tags.chunk, writer.group))[ShardKind::Expert];
-  const Placement placement =
-      is_compute(writer) ? wanted_tp_placement(dag, writer, value) : tp_placement(dag, writer, value);
-  for (const ShardRule& rule : shard_rules)
-    if (rule.same_samples && placement.label == rule.label) out[rule.kind] = dag.tp.size;
+  for (const ShardRule& rule : shard_rules) {
+    if (!rule.axis) continue;
+    const Placement placement = is_compute(writer) ? wanted_along(*rule.axis, dag, writer, value)
+                                                   : placement_along(*rule.axis, dag, writer, value);
+    if (placement.label == rule.label) out[rule.kind] = dag.shared[*rule.axis].size;
+  }
   return out;
 }
-
-}  // namespace
 
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
   const Value& value = (*dag.model)[id];

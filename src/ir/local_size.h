@@ -5,9 +5,11 @@
 
 namespace piper {
 
-/// Parts into which the devices of a group divide the samples of a slice: as many as devices, or as tensor-parallel
-/// groups.
+/// Parts into which the devices of a group divide the samples of a slice: as many as devices, or as groups of those
+/// that share samples.
 int sample_parts(const TrainingDag& dag, GroupId group);
+/// Parts into which they divide its data, samples and tokens: as many as there are different gradients and losses.
+int data_parts(const TrainingDag& dag, GroupId group);
 /// Samples of one slice on one device of the group.
 int64_t samples_on(const TrainingDag& dag, GroupId group);
 
@@ -21,6 +23,8 @@ ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence);
 /// What a pass of a chunk does on each device of the group.
 DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group);
 
+/// Into how many shards a value is divided where a node writes it.
+ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId value);
 /// Bytes of a value as the node writes it on each device of its group. Inside a sharded region experts are divided and
 /// their capacity gathered; an exchange changes which of them are here, not how many numbers.
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId value);

@@ -29,6 +29,7 @@ DagParser::DagParser(Scanner scanner, std::shared_ptr<const ModelGraph> model)
 const std::vector<DagParser::Line>& DagParser::lines() {
   static const std::vector<Line> all = {{"directive", &DagParser::directive, 0},
                                         {"mesh", &DagParser::mesh, 1},
+                                        {"cp", &DagParser::cp, 1},
                                         {"tp", &DagParser::tp, 1},
                                         {"dim", &DagParser::dim, 2},
                                         {"stages", &DagParser::stages, 3},

@@ -42,12 +42,15 @@ Checked DagParser::mesh() {
   return Ok{};
 }
 
-Checked DagParser::tp() {
+Checked DagParser::shared(SampleAxis axis) {
   const Token token = in_.peek();
   PIPER_TRY(const std::string name, in_.name("the name of an axis"));
-  if (dag_.mesh.empty() || dag_.mesh.back().name != name)
+  const auto found = std::ranges::find(dag_.mesh, name, &MeshAxis::name);
+  if (found == dag_.mesh.end())
+    return reader_.wrong(in_.range(token), fmt::format("\"{}\" is not an axis of the mesh", name));
+  dag_.shared[axis] = *found;
+  if (!shared_axes_are_last(dag_))
     return reader_.wrong(in_.range(token), fmt::format("\"{}\" is not the last axis of the mesh", name));
-  dag_.tp = dag_.mesh.back();
   return Ok{};
 }
 
@@ -173,8 +176,8 @@ Checked DagParser::sharded() {
   const Token first = in_.peek();
   PIPER_TRY(Residence * residence, residence_above(first));
   const auto rule =
-      std::ranges::find_if(shard_rules, [&](const ShardRule& known) { return in_.accept_word(known.label); });
-  if (rule == shard_rules.end()) return in_.unexpected("expert, tp or sequence");
+      std::ranges::find_if(shard_rules, [&](const ShardRule& known) { return in_.accept_word(known.name); });
+  if (rule == shard_rules.end()) return in_.unexpected("expert, tp, sequence or context");
   Sharding s;
   s.kind = rule->kind;
   PIPER_CHECK(reader_.options({{"along", [&] { return partition_into(s.along); }},
@@ -186,7 +189,7 @@ Checked DagParser::sharded() {
                                 }},
                                {"by", [&] { return directive_into(s.by, {"shard"}); }}}));
   if (s.stream.empty()) return reader_.wrong(in_.range_from(first), "sharded needs stream=");
-  if (residence->find(s.kind) || (rule->same_samples && residence->within_samples()))
+  if (residence->find(s.kind) || (rule->axis && residence->find(*rule->axis)))
     return reader_.wrong(in_.range_from(first), "is there twice");
   residence->shardings.push_back(s);
   return Ok{};
@@ -228,7 +231,7 @@ Checked DagParser::holder() {
                                                 {"reduce", [&] { return stream_into(h.reduce_stream); }},
                                                 {"by", [&] { return directive_into(h.by, {"replicate"}); }}};
   for (const ShardRule& rule : shard_rules)
-    options.push_back({rule.label, [&, kind = rule.kind] {
+    options.push_back({rule.name, [&, kind = rule.kind] {
                          return number_into(h.shards[kind], "a number of shards", 1, most_devices_in_text);
                        }});
   PIPER_CHECK(reader_.options(std::move(options)));

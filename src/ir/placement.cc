@@ -1,5 +1,7 @@
 #include "ir/placement.h"
 
+#include <algorithm>
+
 namespace piper {
 
 std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to) {
@@ -15,16 +17,37 @@ std::optional<CollectiveKind> redistribute(const Placement& from, const Placemen
   return std::nullopt;
 }
 
-Placement tp_placement(const TrainingDag& dag, const Node& node, ValueId id) {
-  const Value& value = (*dag.model)[id];
-  if (is_compute(node)) {
-    const bool sharded = dag.residence(node.tags.chunk, node.group).tp_group().has_value();
-    return sharded && value.partial != Partial::No ? Placement::partial(value.partial)
-                                                   : wanted_tp_placement(dag, node, id);
-  }
-  if (std::holds_alternative<Transfer>(node.op))
-    return node.made_from.valid() ? tp_placement(dag, dag[node.made_from], id) : Placement::replicate();
-  switch (std::get<Collective>(node.op).kind) {
+namespace {
+
+/// What the devices along an axis have of a value that a computation writes: as it works on it, or terms of a sum.
+Placement written_along(SampleAxis axis, const TrainingDag& dag, const Node& writer, ValueId id) {
+  if (!dag.residence(writer.tags.chunk, writer.group).group_along(axis)) return Placement::replicate();
+  const Partial partial = axis == SampleAxis::Tp                               ? (*dag.model)[id].partial
+                          : (*dag.model)[writer.tags.chunk].has_all_tokens(id) ? Partial::Sum
+                                                                               : Partial::No;
+  return partial != Partial::No ? Placement::partial(partial) : wanted_along(axis, dag, writer, id);
+}
+
+/// The axis that a collective on a value goes along; none: it exchanges experts.
+std::optional<SampleAxis> axis_of(const TrainingDag& dag, const Collective& collective) {
+  if (collective.kind == CollectiveKind::AllToAll) return std::nullopt;
+  const Partition& over = dag.groups[collective.over];
+  const DeviceList& group = dag.groups[over.group].devices;
+  const auto position = [&](size_t member) { return std::ranges::find(group, over.members[member]) - group.begin(); };
+  return position(1) - position(0) == dag.tp().size ? SampleAxis::Cp : SampleAxis::Tp;
+}
+
+}  // namespace
+
+Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& node, ValueId id) {
+  if (is_compute(node)) return written_along(axis, dag, node, id);
+  const auto before = [&] {
+    return node.made_from.valid() ? placement_along(axis, dag, dag[node.made_from], id) : Placement::replicate();
+  };
+  const auto* collective = std::get_if<Collective>(&node.op);
+  if (!collective) return before();
+  if (axis_of(dag, *collective) != axis) return before();
+  switch (collective->kind) {
     case CollectiveKind::ReduceScatter:
     case CollectiveKind::LocalSlice:
       return Placement::shard(sequence_label);
@@ -33,9 +56,10 @@ Placement tp_placement(const TrainingDag& dag, const Node& node, ValueId id) {
   }
 }
 
-Placement wanted_tp_placement(const TrainingDag& dag, const Node& reader, ValueId value) {
-  const Sharding* sharding = dag.residence(reader.tags.chunk, reader.group).within_samples();
-  if (!sharding || !sharding->along || !labelled((*dag.model)[value].shape, label_of(sharding->kind)))
+Placement wanted_along(SampleAxis axis, const TrainingDag& dag, const Node& reader, ValueId value) {
+  const Sharding* sharding = dag.residence(reader.tags.chunk, reader.group).find(axis);
+  if (!sharding || !sharding->along || !labelled((*dag.model)[value].shape, label_of(sharding->kind)) ||
+      (axis == SampleAxis::Cp && (*dag.model)[reader.tags.chunk].has_all_tokens(value)))
     return Placement::replicate();
   return Placement::shard(label_of(sharding->kind));
 }

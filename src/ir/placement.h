@@ -9,6 +9,7 @@
 // tensor parallelism    | parameters and inner values Shard(tp); products over such a dimension Partial(sum)
 // sequence parallelism  | values between such chunks Shard(sequence)
 // vocabulary            | tables and logits Shard(tp); softmax through Partial(max) and Partial(sum)
+// context parallelism   | values Shard(sequence); keys and values of attention Replicate, their gradients Partial(sum)
 #pragma once
 
 #include "ir/training_dag.h"
@@ -36,9 +37,10 @@ struct Placement {
 ///   Partial(op)  all_reduce(op)  reduce_scatter(op)
 std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to);
 
-/// Along the tensor-parallel group: the value behind a node of any kind, and as a computation works on it, sums apart.
-Placement tp_placement(const TrainingDag& dag, const Node& node, ValueId value);
-Placement wanted_tp_placement(const TrainingDag& dag, const Node& reader, ValueId value);
+/// Along an axis whose devices share samples: the value behind a node of any kind, and as a computation works on it,
+/// sums apart.
+Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& node, ValueId value);
+Placement wanted_along(SampleAxis axis, const TrainingDag& dag, const Node& reader, ValueId value);
 
 /// Along the devices that divide experts: inside of what they divide, and outside, where each has its own samples.
 inline Placement inside_experts() {

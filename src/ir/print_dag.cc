@@ -54,7 +54,7 @@ std::string print_residence(const TrainingDag& dag, const Chunk& chunk, const Re
     out += option("by", copies->by) + "\n";
   }
   for (const Sharding& sharding : r.shardings) {
-    out += fmt::format("sharded {}", label_of(sharding.kind));
+    out += fmt::format("sharded {}", rule_of(sharding.kind).name);
     if (sharding.along) out += option("along", *sharding.along, "p");
     out += fmt::format(" stream={}{}", as_name(sharding.stream), sharding.regather ? " regather=on" : "");
     out += option("by", sharding.by) + "\n";
@@ -83,7 +83,9 @@ std::string print_tables(const TrainingDag& dag) {
   for (size_t d = 0; d < dag.origins.size(); ++d)
     out += fmt::format("directive {} {} {}\n", d, as_name(dag.origins[d].place), as_name(dag.origins[d].text));
   if (!dag.mesh.empty()) out += fmt::format("mesh {}\n", print_axes(dag.mesh));
-  if (dag.tp.size > 1) out += fmt::format("tp {}\n", as_name(dag.tp.name));
+  for (const SampleAxisRule& rule : sample_axes)
+    if (const MeshAxis& axis = dag.shared[rule.axis]; axis.size > 1)
+      out += fmt::format("{} {}\n", rule.name, as_name(axis.name));
   for (const SliceDim& dim : dag.dims)
     out += fmt::format("dim {} {}{}\n", as_name(dim.name), dim.parts, option("by", dim.made_by));
   for (const StageTags& stages : dag.stages)

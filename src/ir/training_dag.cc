@@ -40,9 +40,18 @@ const Sharding* Residence::find(ShardKind kind) const {
   return found == shardings.end() ? nullptr : &*found;
 }
 
-const Sharding* Residence::within_samples() const {
-  const auto found = std::ranges::find_if(shardings, [](const Sharding& s) { return rule_of(s.kind).same_samples; });
+const Sharding* Residence::find(SampleAxis axis) const {
+  const auto found = std::ranges::find_if(shardings, [&](const Sharding& s) { return rule_of(s.kind).axis == axis; });
   return found == shardings.end() ? nullptr : &*found;
+}
+
+bool shared_axes_are_last(const TrainingDag& dag) {
+  std::vector<std::string> wanted;
+  for (const MeshAxis& axis : dag.shared.of)
+    if (!axis.name.empty()) wanted.push_back(axis.name);
+  std::vector<std::string> last;
+  for (const MeshAxis& axis : dag.mesh) last.push_back(axis.name);
+  return last.size() >= wanted.size() && std::equal(wanted.rbegin(), wanted.rend(), last.rbegin());
 }
 
 const Residence& TrainingDag::residence(ChunkId chunk, GroupId group) const {

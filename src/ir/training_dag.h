@@ -141,11 +141,11 @@ struct Residence {
   std::vector<Sharding> shardings = {};  // in the order of kinds
 
   const Sharding* find(ShardKind kind) const;
-  /// Among devices that work on the same samples: tensors, or tokens.
-  const Sharding* within_samples() const;
+  /// Among the devices along this axis, which work on the same samples.
+  const Sharding* find(SampleAxis axis) const;
   /// Who divides, if several devices do.
   std::optional<PartitionId> expert_group() const { return along(find(ShardKind::Expert)); }
-  std::optional<PartitionId> tp_group() const { return along(within_samples()); }
+  std::optional<PartitionId> group_along(SampleAxis axis) const { return along(find(axis)); }
   friend bool operator==(const Residence&, const Residence&) = default;
 
  private:
@@ -211,7 +211,7 @@ struct TrainingDag {
   std::shared_ptr<const ModelGraph> model;
   int devices = 0;
   std::vector<MeshAxis> mesh;
-  MeshAxis tp = {};  // the last axis of every group, where parameters are sharded along it: its devices share samples
+  BySampleAxis<MeshAxis> shared = {};  // the last axes of every group, where something is sharded along them
   std::vector<SliceDim> dims;
   std::vector<StageTags> stages;
   std::vector<std::string> streams;
@@ -230,6 +230,8 @@ struct TrainingDag {
   NodeId add(Node node);
   StreamId stream(const std::string& name);
   int slices() const;
+  const MeshAxis& tp() const { return shared[SampleAxis::Tp]; }
+  int devices_per_sample() const { return shared[SampleAxis::Cp].size * shared[SampleAxis::Tp].size; }
   const Residence& residence(ChunkId chunk, GroupId group) const;
   SourceRange where(DirectiveId directive) const;
   /// The first of these arguments that was written, else the directive itself.
@@ -241,6 +243,9 @@ struct TrainingDag {
   /// The element that the `index`-th number of a list, or of several lists, comes from.
   SourceRange where_number(DirectiveId directive, std::string_view argument, size_t index) const;
 };
+
+/// Axes whose devices share samples are the last of the mesh, in their order, so that those devices stand side by side.
+bool shared_axes_are_last(const TrainingDag& dag);
 
 /// F and B of every chunk over the whole batch, joined by their values.
 TrainingDag initial_dag(std::shared_ptr<const ModelGraph> model);

@@ -46,7 +46,7 @@ class Verifier {
     const ModelGraph& model = *dag_.model;
     if (node.group.valid() && !inside(node.group, dag_.groups.group_count())) return bad(n, "runs on an unknown group");
     if (with_communication_ && !node.group.valid()) return bad(n, "is not placed");
-    if (is_compute(node) && node.group.valid() && dag_.groups[node.group].size() % dag_.tp.size != 0)
+    if (is_compute(node) && node.group.valid() && dag_.groups[node.group].size() % dag_.devices_per_sample() != 0)
       return bad(n, "runs on devices that do not divide among those who share samples");
     if (node.stream.valid() && !inside(node.stream, dag_.streams.size())) return bad(n, "runs on an unknown stream");
     if (node.tags.slice < -1 || node.tags.slice >= dag_.slices()) return bad(n, "has an unknown slice");

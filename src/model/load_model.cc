@@ -23,9 +23,10 @@ Result<SourceFilePtr> read_model(const std::string& path) {
                     : "give a model file, a configuration that ends in .toml, or analytic:NAME");
 }
 
-Result<ModelGraph> from_config(const SourceFilePtr& file, const StepOverrides& overrides, LayerForm form) {
+Result<ModelGraph> from_config(const SourceFilePtr& file, const StepOverrides& overrides, LayerForm form,
+                               TokenForm tokens) {
   PIPER_TRY(const ConfigFile config, parse_config(file, training_sections));
-  auto model = analytic_model(config.model, resolve(merge(overrides, config.step), config.model), form);
+  auto model = analytic_model(config.model, resolve(merge(overrides, config.step), config.model), form, tokens);
   if (!model && !model.error().where) model.error().where = config.model_table;
   return model;
 }
@@ -42,13 +43,14 @@ Result<ModelGraph> from_text(const SourceFilePtr& file, const StepOverrides& ove
 
 }  // namespace
 
-Result<ModelGraph> load_model(const std::string& spec, const StepOverrides& overrides, LayerForm form) {
+Result<ModelGraph> load_model(const std::string& spec, const StepOverrides& overrides, LayerForm form,
+                              TokenForm tokens) {
   if (spec.starts_with(analytic_prefix)) {
     PIPER_TRY(const ModelConfig config, builtin_model(spec.substr(analytic_prefix.size())));
-    return analytic_model(config, resolve(overrides, config), form);
+    return analytic_model(config, resolve(overrides, config), form, tokens);
   }
   PIPER_TRY(const SourceFilePtr file, read_model(spec));
-  return spec.ends_with(".toml") ? from_config(file, overrides, form) : from_text(file, overrides);
+  return spec.ends_with(".toml") ? from_config(file, overrides, form, tokens) : from_text(file, overrides);
 }
 
 }  // namespace piper

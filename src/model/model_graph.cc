@@ -30,9 +30,10 @@ int64_t moments(Optimizer optimizer) {
   return static_cast<int64_t>(optimizer);
 }
 
-const Amount& PassWork::temporaries_on(const ShardCounts& shards) const {
-  const auto known = divided.find(shards);
-  return known == divided.end() ? temporaries : known->second;
+Amount PassWork::temporaries_on(const ShardCounts& shards) const {
+  if (const auto known = divided.find(shards); known != divided.end()) return known->second;
+  const int64_t parts = shards[ShardKind::Context];
+  return {temporaries.fixed, ceil_divide(temporaries.per_sample, parts)};
 }
 
 const PassWork* Chunk::find(Pass pass) const {
@@ -84,6 +85,9 @@ void ModelBuilder::make_partial(ParameterId parameter) {
 }
 void ModelBuilder::make_sequence_sharded(ChunkId chunk) {
   model_.chunks[chunk.index()].sequence_sharded = true;
+}
+void ModelBuilder::needs_all_tokens(ChunkId chunk, std::vector<ValueId> values) {
+  model_.chunks[chunk.index()].all_tokens = std::move(values);
 }
 void ModelBuilder::make_partial(ValueId value, Partial how) {
   model_.values[value.index()].partial = how;

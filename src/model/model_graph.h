@@ -6,6 +6,7 @@
 // one producer; a gradient with several contributions is several values, summed by the pass that reads them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -83,7 +84,8 @@ struct PassWork {
   Amount temporaries;                     // peak of bytes that live only while it runs
   std::map<ShardCounts, Amount> divided;  // the same where its values are divided so, if it is known
 
-  const Amount& temporaries_on(const ShardCounts& shards) const;
+  /// Where nothing is known, they are divided as tokens are.
+  Amount temporaries_on(const ShardCounts& shards) const;
   friend bool operator==(const PassWork&, const PassWork&) = default;
 };
 
@@ -93,8 +95,12 @@ struct Chunk {
   std::array<std::optional<PassWork>, 4> work;  // F, B, BI, BW; recomputation does the work of F
   bool experts = false;                         // lies in a region that was annotated as experts
   bool sequence_sharded = false;  // treats every token alone: where it is sharded, each device has some of the tokens
+  /// Where context parallelism gives each device some of the tokens it still needs all of these (keys and values of
+  /// attention), and has a term of their sum of each (gradients of those).
+  std::vector<ValueId> all_tokens = {};
 
   const PassWork* find(Pass pass) const;
+  bool has_all_tokens(ValueId value) const { return std::ranges::find(all_tokens, value) != all_tokens.end(); }
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
@@ -151,6 +157,7 @@ class ModelBuilder {
   void make_partial(ParameterId parameter);
   void make_partial(ValueId value, Partial how = Partial::Sum);
   void make_sequence_sharded(ChunkId chunk);
+  void needs_all_tokens(ChunkId chunk, std::vector<ValueId> values);
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);
   ModelGraph finish() &&;

@@ -295,6 +295,9 @@ class Parser {
     PIPER_CHECK(in_.expect("}", "after the chunk's scopes"));
     chunk.experts = in_.accept_word("experts");
     chunk.sequence_sharded = in_.accept_word("sequence_sharded");
+    if (in_.accept_word("all_tokens")) {
+      PIPER_TRY(chunk.all_tokens, names(value_ids_, "value"));
+    }
     PIPER_CHECK(in_.end_of_line());
     while (true) {
       const Token token = in_.peek();
@@ -334,7 +337,7 @@ class Parser {
     std::set<std::string> said;
     do {
       const Token key = in_.take();
-      const auto rule = std::ranges::find(shard_rules, key.text, &ShardRule::label);
+      const auto rule = std::ranges::find(shard_rules, key.text, &ShardRule::name);
       if (rule == shard_rules.end())
         return error(ErrorCode::E110, in_.range(key), fmt::format("\"{}\" is not divided", key.text))
             .help("say among how many devices: divided(expert=2 tp=2: 64*b)");
@@ -425,8 +428,9 @@ std::string print(const ModelGraph& model) {
     std::string tags;
     for (const ScopeTag& tag : chunk.scopes)
       tags += fmt::format("{}{}={}", tags.empty() ? "" : ", ", as_name(tag.scope), tag.index);
-    out += fmt::format("chunk {} {{{}}}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
-                       chunk.sequence_sharded ? " sequence_sharded" : "");
+    out += fmt::format("chunk {} {{{}}}{}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
+                       chunk.sequence_sharded ? " sequence_sharded" : "",
+                       chunk.all_tokens.empty() ? "" : " all_tokens" + print_list(model, chunk.all_tokens));
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW})
       if (const PassWork* work = chunk.find(pass)) out += print_work(model, pass, *work);
   }

@@ -7,7 +7,7 @@ namespace piper {
 DeviceOperators on_device(const OperatorWork& work, int64_t samples, const ShardCounts& shards) {
   int64_t parts = 1;  // among devices that have the same samples
   for (const ShardRule& rule : shard_rules)
-    if (rule.same_samples) parts *= shards[rule.kind];
+    if (rule.axis) parts *= shards[rule.kind];
   DeviceOperators out{{}, work.streamed.at(samples) / parts, work.kernels};
   for (const Shape& product : work.products) {
     const auto extent = [&](size_t dim) { return local_extent(product[dim], samples, shards); };

@@ -19,7 +19,7 @@ int64_t local_extent(const Dim& dim, int64_t samples, const ShardCounts& shards)
 std::string print(const ShardCounts& shards) {
   std::string out;
   for (const ShardRule& rule : shard_rules)
-    if (shards[rule.kind] > 1) out += fmt::format("{}{}={}", out.empty() ? "" : " ", rule.label, shards[rule.kind]);
+    if (shards[rule.kind] > 1) out += fmt::format("{}{}={}", out.empty() ? "" : " ", rule.name, shards[rule.kind]);
   return out;
 }
 

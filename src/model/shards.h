@@ -3,6 +3,7 @@
 
 #include <array>
 #include <compare>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,20 +11,33 @@
 
 namespace piper {
 
+/// Axes of the mesh whose devices work on the same samples: the last ones of every group, in this order. Along cp each
+/// device has some of the tokens, so that gradients are terms of a sum, as those of other samples are. Along tp all
+/// have the same gradients of what they do not divide.
+enum class SampleAxis : uint8_t { Cp, Tp };
+struct SampleAxisRule {
+  SampleAxis axis;
+  std::string_view name;
+};
+constexpr std::array sample_axes = {SampleAxisRule{SampleAxis::Cp, "cp"}, SampleAxisRule{SampleAxis::Tp, "tp"}};
+
 /// Expert parallelism divides experts, tensor parallelism heads, inner widths and the vocabulary, sequence parallelism
-/// tokens. Graphs, plans and the runtime go through the table; what else a further kind needs: src/ir/README.md.
-enum class ShardKind : uint8_t { Expert, Tp, Sequence };
+/// tokens between those, context parallelism tokens everywhere but in attention. Graphs, plans and the runtime go
+/// through the table; what else a further kind needs: src/ir/README.md.
+enum class ShardKind : uint8_t { Expert, Tp, Sequence, Context };
 
 struct ShardRule {
   ShardKind kind;
-  std::string_view label;     // of the dimensions that are divided
-  std::string_view gathered;  // of those that grow as much: each device has those of all slices
-  bool same_samples;          // its devices work on the same samples
+  std::string_view name;
+  std::string_view label;          // of the dimensions that are divided
+  std::string_view gathered;       // of those that grow as much: each device has those of all slices
+  std::optional<SampleAxis> axis;  // along which its devices lie, if they work on the same samples
 };
 constexpr std::array shard_rules = {
-    ShardRule{ShardKind::Expert, expert_label, capacity_label, false},
-    ShardRule{ShardKind::Tp, tp_label, {}, true},
-    ShardRule{ShardKind::Sequence, sequence_label, {}, true},
+    ShardRule{ShardKind::Expert, "expert", expert_label, capacity_label, std::nullopt},
+    ShardRule{ShardKind::Tp, "tp", tp_label, {}, SampleAxis::Tp},
+    ShardRule{ShardKind::Sequence, "sequence", sequence_label, {}, SampleAxis::Tp},
+    ShardRule{ShardKind::Context, "context", sequence_label, {}, SampleAxis::Cp},
 };
 constexpr const ShardRule& rule_of(ShardKind kind) {
   return shard_rules[static_cast<size_t>(kind)];
@@ -31,6 +45,19 @@ constexpr const ShardRule& rule_of(ShardKind kind) {
 constexpr std::string_view label_of(ShardKind kind) {
   return rule_of(kind).label;
 }
+
+constexpr std::string_view name_of(SampleAxis axis) {
+  return sample_axes[static_cast<size_t>(axis)].name;
+}
+
+/// Something for every axis.
+template <class T>
+struct BySampleAxis {
+  std::array<T, sample_axes.size()> of = {};
+  T& operator[](SampleAxis axis) { return of[static_cast<size_t>(axis)]; }
+  const T& operator[](SampleAxis axis) const { return of[static_cast<size_t>(axis)]; }
+  friend bool operator==(const BySampleAxis&, const BySampleAxis&) = default;
+};
 
 /// Something for every kind.
 template <class T>

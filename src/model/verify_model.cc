@@ -116,6 +116,10 @@ struct Verifier {
     const Chunk& chunk = model.chunks[static_cast<size_t>(c)];
     const PassWork *b = chunk.find(Pass::B), *bi = chunk.find(Pass::BI), *bw = chunk.find(Pass::BW);
     if (!chunk.find(Pass::F)) return bad_chunk(c, "has no forward pass F").help("add it below: F (…) -> (…)");
+    for (const ValueId value : chunk.all_tokens)
+      if (!labelled(model[value].shape, sequence_label))
+        return bad_chunk(c, fmt::format("needs all tokens of {}, which has no dimension of tokens", model[value].name))
+            .help("label it in the value's shape: [b, sequence=128, 64]");
     if (!b && (bi || bw)) return bad_chunk(c, "has BI or BW but no B").help("add B, which does what both do together");
     if (!bi && !bw) return Ok{};
     const auto united = [&](auto member) {

@@ -111,17 +111,17 @@ Holding holding_of(TrainingDag& dag, const Parameter& parameter, const Residence
   if (!residence.shardings.empty()) out.sharded_by = residence.shardings[0].by;
   out.chunk = chunk;
   std::optional<PartitionId> divided;
-  bool within_samples = false;
+  bool along_tp = false;
   for (const Sharding& sharding : residence.shardings) {
     if (!sharding.along || !labelled(parameter.shape, label_of(sharding.kind))) continue;
     divided = divided ? dag.groups.grid(*divided, *sharding.along) : sharding.along;
     out.shards[sharding.kind] = dag.groups[*sharding.along].part_size;
-    within_samples = within_samples || rule_of(sharding.kind).same_samples;
+    along_tp = along_tp || rule_of(sharding.kind).axis == SampleAxis::Tp;
   }
   out.over = divided ? dag.groups.across(*divided) : dag.groups.whole(residence.group);
-  if (!within_samples)  // devices with the same samples have the same gradients: each of them is summed up by itself
-    out.over = dag.groups.apart(out.over, dag.tp.size);
-  if (parameter.partial) out.sums = residence.tp_group();
+  if (!along_tp)  // devices with the same data have the same gradients: each of them is summed up by itself
+    out.over = dag.groups.apart(out.over, dag.tp().size);
+  if (parameter.partial) out.sums = residence.group_along(SampleAxis::Tp);
   return out;
 }
 
@@ -136,7 +136,7 @@ Holding everywhere(TrainingDag& dag, const std::vector<Holding>& holdings) {
   out.replication = {};
   out.group =
       dag.groups.intern(DeviceGroup{{devices.begin(), devices.end()}, {{"", static_cast<int>(devices.size())}}});
-  out.over = dag.groups.apart(dag.groups.whole(out.group), dag.tp.size);
+  out.over = dag.groups.apart(dag.groups.whole(out.group), dag.tp().size);
   return out;
 }
 

@@ -44,23 +44,30 @@ class Inserter {
     if (halves) return source;  // of one backward: terms of sums stay such
     PIPER_CHECK(check_sharded(value, producer, reader));
     const Residence &made = residence_of(producer), &used = residence_of(reader);
-    const Placement wanted = wanted_tp_placement(dag_, reader, value);
-    const Sharding* tensors = (used.tp_group() ? used : made).within_samples();
-    if (const Placement now = tp_placement(dag_, producer, value); now.is_partial()) {
-      const bool scatters = wanted.is_shard() && now.op == Partial::Sum;
-      source =
-          redistributed(source, value, scatters ? wanted : Placement::replicate(), producer, made.within_samples());
-    }
+    BySampleAxis<Placement> wanted;
+    for (const auto& [axis, name] : sample_axes) wanted[axis] = wanted_along(axis, dag_, reader, value);
+    for (const auto& [axis, name] : sample_axes)
+      if (const Placement now = placement_along(axis, dag_, producer, value); now.is_partial()) {
+        const bool scatters = wanted[axis].is_shard() && now.op == Partial::Sum;
+        source = redistributed(axis, source, value, scatters ? wanted[axis] : Placement::replicate(), producer,
+                               made.find(axis));
+      }
+    const auto as_wanted = [&](NodeId node, const Node& at, bool only_shards) {
+      for (const auto& [axis, name] : sample_axes)
+        if (!only_shards || wanted[axis].is_shard())
+          node = redistributed(axis, node, value, wanted[axis], at, (used.group_along(axis) ? used : made).find(axis));
+      return node;
+    };
     const auto from = made.expert_group(), to = used.expert_group();
-    if (producer.group == reader.group && from == to) return redistributed(source, value, wanted, reader, tensors);
+    if (producer.group == reader.group && from == to) return as_wanted(source, reader, false);
     if (from) {
       PIPER_TRY(source, exchanged(source, value, inside_experts(), outside_experts(), producer));
     }
     if (producer.group != reader.group) {
-      if (wanted.is_shard()) source = redistributed(source, value, wanted, producer, tensors);
+      source = as_wanted(source, producer, true);
       PIPER_TRY(source, transfer(source, value, producer, reader));
     }
-    source = redistributed(source, value, wanted, reader, tensors);
+    source = as_wanted(source, reader, false);
     if (to) {
       PIPER_TRY(source, exchanged(source, value, outside_experts(), inside_experts(), reader));
     }
@@ -86,18 +93,19 @@ class Inserter {
     return node;
   }
 
-  /// The value in this placement along the tensor-parallel group. `at`: the computation at whose border.
-  NodeId redistributed(NodeId source, ValueId value, const Placement& to, const Node& at, const Sharding* tensors) {
-    const auto kind = redistribute(tp_placement(dag_, dag_[source], value), to);
+  /// The value in this placement along the axis. `at`: the computation at whose border; `by`: what asked for it.
+  NodeId redistributed(SampleAxis axis, NodeId source, ValueId value, const Placement& to, const Node& at,
+                       const Sharding* by) {
+    const auto kind = redistribute(placement_along(axis, dag_, dag_[source], value), to);
     if (!kind) return source;
-    const bool again = kind == CollectiveKind::AllGather && at.tags.pass != Pass::F && residence_of(at).tp_group() &&
-                       tensors->regather;
-    const PartitionId over = dag_.groups.along(at.group, {dag_.tp.name});
+    const bool again = kind == CollectiveKind::AllGather && at.tags.pass != Pass::F &&
+                       residence_of(at).group_along(axis) && by->regather;
+    const PartitionId over = dag_.groups.along(at.group, {dag_.shared[axis].name});
     return once(source, value, {at.group, kind, over, again}, [&] {
       NodeTags tags = at.tags;
       if (!again) tags.pass = dag_[source].tags.pass;  // for whoever comes later too
       const Collective op{*kind, Item::value(value), over};
-      return Node{op, tags, at.group, dag_.stream(tensors->stream), tensors->by, tensors->by, source};
+      return Node{op, tags, at.group, dag_.stream(by->stream), by->by, by->by, source};
     });
   }
 
@@ -105,11 +113,12 @@ class Inserter {
   Checked check_sharded(ValueId id, const Node& producer, const Node& reader) const {
     const Value& value = (*dag_.model)[id];
     const Residence &made = residence_of(producer), &used = residence_of(reader);
-    const auto divides = [](const Residence& r) { return r.find(ShardKind::Tp) && r.tp_group(); };
-    if (!labelled(value.shape, tp_label) || (!made.tp_group() && !divides(used))) return Ok{};
-    if (producer.group == reader.group && made.tp_group() == used.tp_group()) return Ok{};
-    const bool sharded_first = made.tp_group().has_value();
-    return error(ErrorCode::E317, dag_.where_filter((sharded_first ? made : used).within_samples()->by),
+    const auto divides = [](const Residence& r) { return r.find(ShardKind::Tp) && r.group_along(SampleAxis::Tp); };
+    if (!labelled(value.shape, tp_label) || (!made.group_along(SampleAxis::Tp) && !divides(used))) return Ok{};
+    if (producer.group == reader.group && made.group_along(SampleAxis::Tp) == used.group_along(SampleAxis::Tp))
+      return Ok{};
+    const bool sharded_first = made.group_along(SampleAxis::Tp).has_value();
+    return error(ErrorCode::E317, dag_.where_filter((sharded_first ? made : used).find(SampleAxis::Tp)->by),
                  fmt::format("shard: value {} {} is {} in chunk {}, and used {} in {}", value.name, print(value.shape),
                              sharded_first ? "divided" : "whole", (*dag_.model)[producer.tags.chunk].name,
                              sharded_first ? "whole" : "divided", (*dag_.model)[reader.tags.chunk].name))
@@ -125,8 +134,8 @@ class Inserter {
                    fmt::format("shard: value {} {} crosses the border of {} and has no expert and capacity dimension",
                                value.name, print(value.shape), (*dag_.model)[inside.tags.chunk].name))
           .help("draw the scope around the experts only: what enters and leaves it is [experts, capacity, …]");
-    if (residence.tp_group() && labelled(value.shape, tp_label))
-      return error(ErrorCode::E317, dag_.where_filter(residence.within_samples()->by),
+    if (residence.group_along(SampleAxis::Tp) && labelled(value.shape, tp_label))
+      return error(ErrorCode::E317, dag_.where_filter(residence.find(SampleAxis::Tp)->by),
                    fmt::format("shard: value {} {} is divided, and crosses the border of the experts in {}", value.name,
                                print(value.shape), (*dag_.model)[inside.tags.chunk].name))
           .help("shard only what stays inside of the experts, such as their inner width");

@@ -130,7 +130,7 @@ class Updates {
   /// These gradients are Partial(sum) along the tensor-parallel group.
   NodeId sum_parts(BucketId id, const Holder& holder, const Gradients& gradients, const std::vector<NodeId>& after) {
     const ChunkId chunk = chunk_of(gradients);
-    const Sharding& tensors = *dag_.residence(chunk, holder.group).within_samples();
+    const Sharding& tensors = *dag_.residence(chunk, holder.group).find(SampleAxis::Tp);
     Holder among = holder;
     among.over = *holder.sums;
     among.by = tensors.by;

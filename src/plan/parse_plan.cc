@@ -36,6 +36,10 @@ class Parser {
       PIPER_TRY(const int64_t devices, count("devices_per_sample"));
       plan_.devices_per_sample = static_cast<int>(devices);
     }
+    if (in_.is_word("context")) {
+      PIPER_TRY(const int64_t parts, count("context"));
+      plan_.context = static_cast<int>(parts);
+    }
     plan_.sequence = in_.accept_word("sequence");
     while (!in_.at_end()) {
       PIPER_CHECK(in_.end_of_line());
@@ -183,10 +187,7 @@ class Parser {
     PIPER_CHECK(in_.expect_word("over"));
     PIPER_TRY(holder.copies, id_in(plan_.partitions, "a partition"));
     holder.sharded = in_.accept_word("sharded");
-    for (const ShardRule& rule : shard_rules)
-      if (in_.is_word(rule.label)) {
-        PIPER_TRY(holder.shards[rule.kind], count(rule.label));
-      }
+    PIPER_CHECK(shards(holder.shards));
     plan_.buckets.back().holders.push_back(holder);
     return Ok{};
   }
@@ -201,8 +202,8 @@ class Parser {
     PIPER_TRY(work.does.bytes, amount("bytes", largest_amount));
     PIPER_TRY(work.group, key_id("group", plan_.groups, "a group"));
     for (const ShardRule& rule : shard_rules)
-      if (in_.is_word(rule.label)) {
-        PIPER_TRY(work.shards[rule.kind], key_id(rule.label, plan_.partitions, "a partition"));
+      if (in_.is_word(rule.name)) {
+        PIPER_TRY(work.shards[rule.kind], key_id(rule.name, plan_.partitions, "a partition"));
       }
     if (in_.is_word("products") || in_.is_word("streamed")) PIPER_CHECK(operators(work.does.operators.emplace()));
     plan_.works.push_back(std::move(work));
@@ -226,6 +227,15 @@ class Parser {
     }
     PIPER_TRY(out.streamed, amount("streamed", largest_amount));
     PIPER_TRY(out.kernels, amount("kernels", largest_amount));
+    return Ok{};
+  }
+
+  /// expert=2 tp=4
+  Checked shards(ShardCounts& out) {
+    for (const ShardRule& rule : shard_rules)
+      if (in_.is_word(rule.name)) {
+        PIPER_TRY(out[rule.kind], count(rule.name));
+      }
     return Ok{};
   }
 
@@ -267,7 +277,7 @@ class Parser {
     PIPER_TRY(c.bytes, amount("bytes", largest_amount));
     for (const Exchange exchange : {Exchange::Divide, Exchange::Gather})
       if (!c.transfer && in_.accept_word(piper::name(exchange))) c.exchange = exchange;
-    c.parts = c.transfer && in_.accept_word("parts");
+    if (c.transfer) PIPER_CHECK(shards(c.shards));
     c.maximum = !c.transfer && in_.accept_word("max");
     plan_.communications.push_back(c);
     return Ok{};

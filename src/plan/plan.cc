@@ -55,6 +55,7 @@ uint64_t hash(const Plan& plan) {
   hash.add(plan.costs);
   hash.add(static_cast<uint64_t>(plan.losses));
   hash.add(static_cast<uint64_t>(plan.devices_per_sample));
+  hash.add(static_cast<uint64_t>(plan.context));
   hash.add(uint64_t{plan.sequence});
   for (const PlanDim& dim : plan.dims) {
     hash.add(dim.name);
@@ -91,8 +92,9 @@ uint64_t hash(const Plan& plan) {
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
     for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from.value}, int64_t{c.to.value}, int64_t{c.over.value},
-                               c.bytes, static_cast<int64_t>(c.exchange), c.parts + 2 * int64_t{c.maximum}})
+                               c.bytes, static_cast<int64_t>(c.exchange), int64_t{c.maximum}})
       hash.add(static_cast<uint64_t>(word));
+    for (const int64_t count : c.shards.of) hash.add(static_cast<uint64_t>(count));
   }
   for (const PlanTemplate& t : plan.templates) {
     add(hash, t.devices);
@@ -160,11 +162,16 @@ std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine,
   return pieces;
 }
 
-int rank_in_sample(const Plan& plan, int device) {
+int devices_with_same_data(const Plan& plan) {
+  return plan.devices_per_sample / plan.context;
+}
+
+int rank_with_same_data(const Plan& plan, int device) {
   for (const PlanWork& work : plan.works) {
     const DeviceList& group = plan.groups[work.group];
     const auto found = std::find(group.begin(), group.end(), device);
-    if (work.pass && found != group.end()) return static_cast<int>(found - group.begin()) % plan.devices_per_sample;
+    if (work.pass && found != group.end())
+      return static_cast<int>(found - group.begin()) % devices_with_same_data(plan);
   }
   return 0;
 }

@@ -88,8 +88,8 @@ struct Communication {
   PartitionId over;   // of a collective
   int64_t bytes = 0;  // on one receiving device
   Exchange exchange = Exchange::None;
-  bool parts = false;    // a transfer of shards: each tensor-parallel rank sends its own
-  bool maximum = false;  // an all_reduce by maximum, not by sum
+  ShardCounts shards = {};  // of a transfer: devices that share samples send their shards of the value
+  bool maximum = false;     // an all_reduce by maximum, not by sum
   friend bool operator==(const Communication&, const Communication&) = default;
 };
 
@@ -153,6 +153,7 @@ struct Plan {
   uint64_t costs = 0;          // hash of the costs the order was made with
   int64_t losses = 0;          // parts of the batch whose losses are averaged
   int devices_per_sample = 1;  // so many in a row of every group of computations work on the same samples
+  int context = 1;             // among them: into so many parts their tokens are divided
   bool sequence = false;       // the model was captured with tokens that can be divided
   std::vector<PlanDim> dims;
   Table<PlanStreamId, std::string> streams;
@@ -188,7 +189,9 @@ struct TransferPiece {
 /// `samples` samples evenly, `devices_per_sample` in a row having the same.
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
                                            int64_t samples, int devices_per_sample);
-/// Its rank among the devices that share its samples.
-int rank_in_sample(const Plan& plan, int device);
+/// So many in a row work on the same tokens of the same samples.
+int devices_with_same_data(const Plan& plan);
+/// Its rank among those.
+int rank_with_same_data(const Plan& plan, int device);
 
 }  // namespace piper

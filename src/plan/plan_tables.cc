@@ -31,7 +31,7 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     c.transfer = true;
     c.from = transfer->from;
     c.to = node.group;
-    c.parts = tp_placement(dag, node, transfer->value).is_shard();
+    c.shards = written_shards(dag, node, transfer->value);
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over;
     if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node);
@@ -86,7 +86,7 @@ int64_t count_losses(const TrainingDag& dag) {
     if (!is_compute(node) || node.tags.pass != Pass::F) continue;
     for (const ValueId value : work_of(dag, node).writes)
       if ((*dag.model)[value].kind == ValueKind::Loss)
-        parts[node.tags.slice] = std::max<int64_t>(parts[node.tags.slice], sample_parts(dag, node.group));
+        parts[node.tags.slice] = std::max<int64_t>(parts[node.tags.slice], data_parts(dag, node.group));
   }
   int64_t count = 0;
   for (const auto& [slice, size] : parts) count += size;
@@ -175,7 +175,8 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   tables.bucket_of = bucket_of_parameter(dag);
   add_buckets(tables, dag, order);
   plan.losses = count_losses(dag);
-  plan.devices_per_sample = dag.tp.size;
+  plan.devices_per_sample = dag.devices_per_sample();
+  plan.context = dag.shared[SampleAxis::Cp].size;
   plan.sequence = std::ranges::any_of(dag.model->chunks, &Chunk::sequence_sharded);
   tables.scalars_name = plan.names.add("scalars");
   std::vector<char> moves(dag.streams.size(), 0);

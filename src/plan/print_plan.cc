@@ -91,6 +91,7 @@ std::string Printer::header() const {
   std::string out = fmt::format("plan {} costs={}", as_name(plan_.model), plan_.costs);
   if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
   if (plan_.devices_per_sample > 1) out += fmt::format(" devices_per_sample={}", plan_.devices_per_sample);
+  if (plan_.context > 1) out += fmt::format(" context={}", plan_.context);
   if (plan_.sequence) out += " sequence";
   out += "\n";
   for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);
@@ -107,7 +108,7 @@ std::string Printer::header() const {
                        work.samples, name(work.dtype), work.does.flops, work.does.bytes, work.group.value);
     for (const ShardRule& rule : shard_rules)
       if (const PartitionId among = work.shards[rule.kind]; among.valid())
-        out += fmt::format(" {}={}", rule.label, among.value);
+        out += fmt::format(" {}={}", rule.name, among.value);
     if (work.does.operators) out += print_operators(*work.does.operators);
     out += "\n";
   }
@@ -116,7 +117,7 @@ std::string Printer::header() const {
         c.transfer ? fmt::format("transfer {} -> {}", c.from.value, c.to.value) : fmt::format("over {}", c.over.value);
     out += fmt::format("communication {} {} bytes={}", label(c.label), who, c.bytes);
     if (c.exchange != Exchange::None) out += fmt::format(" {}", name(c.exchange));
-    if (c.parts) out += " parts";
+    if (c.shards != ShardCounts()) out += " " + piper::print(c.shards);
     if (c.maximum) out += " max";
     out += "\n";
   }

@@ -49,17 +49,19 @@ Checked check_tables(const Plan& plan) {
       if (!plan.groups.contains(holder.group) || !plan.partitions.contains(holder.copies))
         return malformed("a bucket is held by groups that do not exist");
   const auto divides = [](size_t count, int64_t by) { return by >= 1 && count % static_cast<size_t>(by) == 0; };
+  if (!divides(static_cast<size_t>(plan.devices_per_sample), plan.context))
+    return malformed("devices with the same samples do not divide into parts of the tokens");
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanHolder& holder : bucket.holders) {
       const PlanPartition& copies = plan.partitions[holder.copies];
       size_t parts = copies.members.size() / static_cast<size_t>(copies.part_size);
-      bool good = divides(parts, plan.devices_per_sample);
+      bool good = divides(parts, devices_with_same_data(plan));
       for (const int64_t count : holder.shards.of) {
         good = good && divides(parts, count);
         if (good) parts /= static_cast<size_t>(count);
       }
-      if (!good || !divides(static_cast<size_t>(plan.devices_per_sample), static_cast<int64_t>(parts)))
-        return malformed("parts of a bucket do not divide among shards and devices with the same samples");
+      if (!good || !divides(static_cast<size_t>(devices_with_same_data(plan)), static_cast<int64_t>(parts)))
+        return malformed("parts of a bucket do not divide among shards and devices with the same data");
     }
   const auto inside_or_none = [&](PartitionId partition) {
     return partition == PartitionId() || plan.partitions.contains(partition);

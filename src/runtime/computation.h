@@ -97,7 +97,8 @@ class Computations {
   virtual ComputationForm form(std::string_view name, Pass pass) const = 0;
   /// Called while a run is prepared. What cannot run is thrown.
   virtual std::unique_ptr<Computation> make(const ComputationSite& site) = 0;
-  virtual TensorForm value(std::string_view name, int64_t samples) const = 0;
+  /// A value on one of the devices that divide it so.
+  virtual TensorForm value(std::string_view name, int64_t samples, const ShardCounts& shards = {}) const = 0;
   /// The dimension of the value that grows with the samples; what crosses between groups of different size has one.
   virtual int64_t sample_dim(std::string_view value) const = 0;
   /// `inwards`: each device has the whole before, and its part afterwards.

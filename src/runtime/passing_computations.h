@@ -11,7 +11,9 @@ class PassingComputations : public Computations {
   explicit PassingComputations(Computations& to) : to_(to) {}
 
   ComputationForm form(std::string_view name, Pass pass) const override { return to_.form(name, pass); }
-  TensorForm value(std::string_view name, int64_t samples) const override { return to_.value(name, samples); }
+  TensorForm value(std::string_view name, int64_t samples, const ShardCounts& shards) const override {
+    return to_.value(name, samples, shards);
+  }
   int64_t sample_dim(std::string_view value) const override { return to_.sample_dim(value); }
   ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const override {
     return to_.exchange(value, samples, parts, inwards);

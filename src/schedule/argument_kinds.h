@@ -32,8 +32,12 @@ struct Choice {  // shape=v
   static constexpr std::string_view name = "choice";
   std::array<std::string_view, n> words;  // of the enumerators
 };
-struct Flag {  // sequence=on
+struct Flag {  // vocabulary=on
   static constexpr std::string_view name = "flag";
+};
+template <size_t n>
+struct FlagOr : Choice<n> {  // sequence=on, sequence=gather; the first words are off and on
+  static constexpr std::string_view name = "flag or word";
 };
 struct Seeds {  // parameters="*.wo: 1, *.w_down: 1"
   static constexpr std::string_view name = "seeds";
@@ -70,6 +74,11 @@ constexpr Choice<n> choice(const std::array<std::string_view, n>& words) {
 template <class... Words>
 constexpr auto choice(Words... words) {
   return Choice<sizeof...(words)>{{words...}};
+}
+
+template <size_t n>
+constexpr FlagOr<n> flag_or(const std::array<std::string_view, n>& words) {
+  return {{words}};
 }
 
 /// Whether it is written as NAME=VALUE.

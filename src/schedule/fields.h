@@ -129,20 +129,21 @@ inline constexpr auto fields<Shard> = std::tuple{
         .in_json("filter"),
     field("devices along", &Shard::devices, kind::Where{},
           "experts: the devices of the placement that divide them. Tensor parallelism: `along`, the last axis of the "
-          "mesh")
+          "mesh. Context parallelism: `along`, the last axis, or the one before that of tensor parallelism")
         .in_json("devices"),
     field("parameters", &Shard::parameters, kind::Seeds{},
           "tensor parallelism, of a captured model: patterns of names, each with the dimension that is divided")
         .defaults_to("known names"),
     field("vocabulary", &Shard::vocabulary, kind::Flag{},
           "`on`: also the tables of embedding and head, and the loss over the vocabulary"),
-    field("sequence", &Shard::sequence, kind::Flag{},
+    field("sequence", &Shard::sequence, kind::flag_or(sequence_words),
           "`on`: sequence parallelism. Between the divided regions each device has some of the tokens; all-gather and "
-          "reduce-scatter replace all-reduce"),
+          "reduce-scatter replace all-reduce. `gather`: context parallelism, of the whole model, along an axis of its "
+          "own. Each device has some of the tokens; attention gathers keys and values"),
     field("regather", &Shard::regather, kind::Flag{},
-          "with `sequence=on`. `on`: what forward gathered is freed and gathered again in backward"),
+          "with `sequence`. `on`: what forward gathered is freed and gathered again in backward"),
     field("stream", &Shard::stream, kind::Name{}, "stream of the all-to-alls; of the sums and gathers")
-        .defaults_to("`ep`, `tp`")
+        .defaults_to("`ep`, `tp`, `cp`")
         .in_json("stream"),
 };
 

@@ -117,6 +117,11 @@ struct Replicate {
   friend bool operator==(const Replicate&, const Replicate&) = default;
 };
 
+/// How tokens are divided. On: between what tensor parallelism divides (sequence parallelism). Gather: everywhere but
+/// in attention, which gathers keys and values (context parallelism).
+enum class Sequence { Off, On, Gather };
+constexpr std::array<std::string_view, 3> sequence_words = {"off", "on", "gather"};
+
 /// The devices of each part divide what the selected chunks are made of: experts, or parameters along the dimensions
 /// that are named, and what follows from them. Devices that divide parameters work on the same samples.
 struct Shard {
@@ -124,7 +129,7 @@ struct Shard {
   DeviceChoice devices = {};
   std::vector<ShardSeed> parameters = {};  // none: experts where there are, else what is known by its name
   bool vocabulary = false;                 // also the tables of embedding and head, and the loss over them
-  bool sequence = false;                   // between what is divided, each device has some tokens of the sequence
+  Sequence sequence = Sequence::Off;       // whether each device has some tokens of the sequence
   bool regather = false;    // what was gathered of them in forward is gathered again in backward, not kept
   std::string stream = {};  // of its communication; none: ep for experts, tp for parameters
   friend bool operator==(const Shard&, const Shard&) = default;

@@ -5,12 +5,17 @@
 
 namespace piper {
 
+bool divides_context(const Shard& shard) {
+  return shard.sequence == Sequence::Gather;
+}
+
 bool names_parameters(const Shard& shard) {
-  return !shard.parameters.empty() || shard.vocabulary || shard.sequence || shard.regather;
+  return !divides_context(shard) &&
+         (!shard.parameters.empty() || shard.vocabulary || shard.sequence == Sequence::On || shard.regather);
 }
 
 bool divides_experts(const Shard& shard, const std::vector<AnnotatedPart>& parts) {
-  if (names_parameters(shard)) return false;
+  if (names_parameters(shard) || divides_context(shard)) return false;
   std::set<std::string_view> scopes;
   for (const AnnotatedPart& part : parts)
     for (const ScopeTag& tag : part.scopes) scopes.insert(tag.scope);

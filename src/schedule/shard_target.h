@@ -9,6 +9,8 @@
 
 namespace piper {
 
+/// Context parallelism: it divides tokens, everywhere but in attention.
+bool divides_context(const Shard& shard);
 /// Its arguments are about parameters.
 bool names_parameters(const Shard& shard);
 

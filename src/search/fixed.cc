@@ -64,7 +64,7 @@ class Fixing {
     return Ok{};
   }
   Checked fix(const Shard& shard) {
-    if (is_written("sequence")) PIPER_CHECK(set(out_.sequence, shard.sequence, "sequence"));
+    if (is_written("sequence")) PIPER_CHECK(set(out_.sequence, shard.sequence == Sequence::On, "sequence"));
     if (is_written("vocabulary")) PIPER_CHECK(set(out_.vocabulary, shard.vocabulary, "vocabulary"));
     if (is_written("regather")) PIPER_CHECK(set(out_.regather, shard.regather, "regather"));
     return Ok{};

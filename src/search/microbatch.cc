@@ -123,7 +123,7 @@ class Writer {
   /// The probe has two axes: neighbours share samples, the others do not.
   Axis axis_of(PartitionId over) const {
     const Partition& partition = dag_.groups[over];
-    const bool neighbours = dag_.tp.size > 1 && partition.part_size == dag_.tp.size &&
+    const bool neighbours = dag_.tp().size > 1 && partition.part_size == dag_.tp().size &&
                             (partition.part_size < 2 || partition.members[1] == partition.members[0] + 1);
     return neighbours ? Axis::Tp : Axis::Ep;
   }

@@ -290,7 +290,7 @@ Schedule schedule_of(const Candidate& candidate, const ModelFacts& model) {
     build.shard({.what = candidate.vocabulary ? everything() : where(model.layers),
                  .devices = along("tp"),
                  .vocabulary = candidate.vocabulary,
-                 .sequence = candidate.sequence,
+                 .sequence = candidate.sequence ? Sequence::On : Sequence::Off,
                  .regather = candidate.regather});
   if (!candidate.recompute.empty()) build.recompute({.what = where(candidate.recompute)});
   if (candidate.zero == 3 && replicas(candidate) > 1 && candidate.prefetch != 1)

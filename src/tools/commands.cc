@@ -102,13 +102,18 @@ Use use_of(const Schedule& schedule, const std::string& file) {
 Result<ModelGraph> load_model_for(const Schedule& schedule, const CompileInput& input) {
   std::vector<const Shard*> shards;
   LayerForm form = LayerForm::Blocks;
+  TokenForm tokens = TokenForm::Plain;
   for (const Directive& directive : schedule.directives)
     if (const auto* shard = std::get_if<Shard>(&directive.body)) {
       shards.push_back(shard);
       if (names_parameters(*shard))
         form = std::max(form, shard->vocabulary ? LayerForm::ShardedVocabulary : LayerForm::Sharded);
+      if (divides_context(*shard)) {
+        form = std::max(form, LayerForm::Sharded);
+        tokens = TokenForm::Context;
+      }
     }
-  PIPER_TRY(ModelGraph model, load_model(input.model, input.step, form));
+  PIPER_TRY(ModelGraph model, load_model(input.model, input.step, form, tokens));
   if (form != LayerForm::Blocks || shards.empty()) return model;
   const std::vector<AnnotatedPart> parts = annotated_parts(model);
   const bool all = std::ranges::all_of(shards, [&](const Shard* shard) { return divides_experts(*shard, parts); });

@@ -85,8 +85,8 @@ Flow add_layer(ChunkWriter& writer, int64_t index, const Flow& x) {
   return out;
 }
 
-ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm form) {
-  ChunkWriter writer(config, step, form);
+ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm form, TokenForm tokens_form) {
+  ChunkWriter writer(config, step, form, tokens_form);
   const ValueId tokens = writer.input("tokens"), labels = writer.input("labels"), loss = writer.loss("loss");
   Flow x = writer.activation("embed.out", readers(writer, config.layers > 0 ? Block::Attention : Block::Head));
   (writer.shards_vocabulary() ? add_sharded_embed : add_embed)(writer, tokens, x);
@@ -97,14 +97,14 @@ ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm fo
 
 }  // namespace
 
-Result<ModelGraph> analytic_model(const ModelConfig& config, const StepConfig& step, LayerForm form) {
+Result<ModelGraph> analytic_model(const ModelConfig& config, const StepConfig& step, LayerForm form, TokenForm tokens) {
   if (config.arch == Architecture::TwoBranch)
     return error(ErrorCode::E111, {}, "architecture two-branch has no analytic form")
         .help("it can be captured and trained (docs/models.md)");
   auto problem = find_problem(config);
   if (!problem) problem = find_problem(config, step);
   if (problem) return error(ErrorCode::E111, {}, std::move(problem->message)).help(std::move(problem->help));
-  ModelGraph model = build(config, step, form);
+  ModelGraph model = build(config, step, form, tokens);
   PIPER_CHECK(check_sizes(model));
   PIPER_CHECK(verify(model));
   return model;

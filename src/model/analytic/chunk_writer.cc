@@ -17,10 +17,11 @@ void append_new(std::vector<ValueId>& to, const std::vector<ValueId>& from) {
 
 }  // namespace
 
-ChunkWriter::ChunkWriter(const ModelConfig& config, const StepConfig& step, LayerForm form)
+ChunkWriter::ChunkWriter(const ModelConfig& config, const StepConfig& step, LayerForm form, TokenForm tokens)
     : config_(config),
       step_(step),
       form_(form),
+      tokens_(tokens),
       builder_(config.name.empty() ? std::string(name(config.arch)) : config.name, step) {}
 
 /// Slots of one expert: ceil(capacity_factor * top_k * sequence * samples / experts), the factor in ten-thousandths.
@@ -34,7 +35,8 @@ Dim ChunkWriter::capacity() const {
 }
 
 WorkUnit ChunkWriter::per_sample() const {
-  return {sequence(), 1, {sequence(), true, 1, {}}, 0, bytes_of(step_.weights), bytes_of(step_.gradients)};
+  const Dim rows{sequence(), true, 1, inner_tokens().label};
+  return {sequence(), 1, rows, 0, bytes_of(step_.weights), bytes_of(step_.gradients)};
 }
 
 WorkUnit ChunkWriter::per_slot() const {
@@ -46,7 +48,7 @@ WorkUnit ChunkWriter::per_slot() const {
 }
 
 ValueId ChunkWriter::input(std::string name) {
-  return builder_.value(std::move(name), ValueKind::Input, DType::Int64, {samples(), fixed(sequence())});
+  return builder_.value(std::move(name), ValueKind::Input, DType::Int64, {samples(), inner_tokens()});
 }
 
 ValueId ChunkWriter::loss(std::string name) {
@@ -63,14 +65,14 @@ Flow ChunkWriter::activation(const std::string& name, const std::vector<std::str
 }
 
 Flow ChunkWriter::inner(const std::string& name, int64_t elements, DType dtype) {
-  const Shape shape = {samples(), fixed(sequence()), tp(elements)};
+  const Shape shape = {samples(), inner_tokens(), tp(elements)};
   return {builder_.value(name, ValueKind::Computed, dtype, shape),
           {builder_.value("d." + name, ValueKind::Computed, dtype, shape)}};
 }
 
 ValueId ChunkWriter::per_token(std::string name, Partial partial) {
   const ValueId value =
-      builder_.value(std::move(name), ValueKind::Computed, DType::Float32, {samples(), fixed(sequence())});
+      builder_.value(std::move(name), ValueKind::Computed, DType::Float32, {samples(), inner_tokens()});
   builder_.make_partial(value, partial);
   return value;
 }
@@ -87,12 +89,19 @@ Flow ChunkWriter::slots(const std::string& name) {
 }
 
 ValueId ChunkWriter::per_choice(std::string name, DType dtype) {
-  return builder_.value(std::move(name), ValueKind::Computed, dtype,
-                        {samples(), fixed(sequence()), fixed(config_.top_k)});
+  return builder_.value(std::move(name), ValueKind::Computed, dtype, {samples(), inner_tokens(), fixed(config_.top_k)});
+}
+
+Dim ChunkWriter::inner_tokens() const {
+  return divides_context() ? tokens(sequence()) : fixed(sequence());
 }
 
 Shape ChunkWriter::blob_shape(const WorkUnit& unit, int64_t bytes) const {
   if (unit.divided == Divided::Tokens) return {samples(), tokens(unit.rows), fixed(bytes / unit.rows)};
+  if (divides_context() && unit.experts == 0) {
+    const int64_t of_token = bytes / unit.rows;
+    return {samples(), tokens(unit.rows), unit.divided == Divided::Width ? tp(of_token) : fixed(of_token)};
+  }
   const Dim of_one = unit.divided == Divided::Width ? tp(bytes) : fixed(bytes);
   if (unit.experts == 0) return {samples(), of_one};
   return {per_expert(unit.experts), capacity(), of_one};
@@ -164,6 +173,7 @@ void ChunkWriter::add(ChunkDraft draft, const WorkTally& tally) {
   }
   const ChunkId chunk = builder_.chunk(draft.name, draft.scopes);
   if (tally.unit().divided == Divided::Tokens) builder_.make_sequence_sharded(chunk);
+  if (divides_context()) builder_.needs_all_tokens(chunk, draft.all_tokens);
   add_forward(chunk, draft, tally);
   if (!has_input_part && !has_weight_part) return;  // nothing to do in backward
   if (!has_input_part) weight.reads = whole.reads;

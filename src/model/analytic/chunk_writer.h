@@ -20,24 +20,30 @@ struct Flow {
 struct ChunkDraft {
   std::string name;
   std::vector<ScopeTag> scopes;
-  std::vector<ValueId> reads;         // F
-  std::vector<ValueId> writes;        // F
-  std::vector<ValueId> input_reads;   // BI: gradients that arrive, and values of forward it needs
-  std::vector<ValueId> input_writes;  // BI: gradients of what F reads
-  std::vector<ValueId> weight_reads;  // BW: the same for the gradients of parameters
+  std::vector<ValueId> reads;            // F
+  std::vector<ValueId> writes;           // F
+  std::vector<ValueId> input_reads;      // BI: gradients that arrive, and values of forward it needs
+  std::vector<ValueId> input_writes;     // BI: gradients of what F reads
+  std::vector<ValueId> weight_reads;     // BW: the same for the gradients of parameters
+  std::vector<ValueId> all_tokens = {};  // of these, where tokens are divided
 };
 
 /// How fine chunks are: blocks of layers, or the parts of blocks that tensor parallelism tells apart; the same also of
 /// embedding and head, where the vocabulary is sharded.
 enum class LayerForm { Blocks, Sharded, ShardedVocabulary };
 
+/// For context parallelism all tokens are labelled, and attention has keys and values apart from queries. Needs parts
+/// of blocks.
+enum class TokenForm { Plain, Context };
+
 class ChunkWriter {
  public:
-  ChunkWriter(const ModelConfig& config, const StepConfig& step, LayerForm form);
+  ChunkWriter(const ModelConfig& config, const StepConfig& step, LayerForm form, TokenForm tokens);
 
   const ModelConfig& config() const { return config_; }
   bool is_sharded() const { return form_ != LayerForm::Blocks; }
   bool shards_vocabulary() const { return form_ == LayerForm::ShardedVocabulary; }
+  bool divides_context() const { return tokens_ == TokenForm::Context; }
   /// Tokens of a sample.
   int64_t sequence() const { return step_.sequence; }
   /// Activations have the dtype of the weights.
@@ -70,6 +76,8 @@ class ChunkWriter {
 
  private:
   Shape blob_shape(const WorkUnit& unit, int64_t bytes) const;
+  /// The tokens of a sample inside of a chunk, where `activation` labels those between chunks.
+  Dim inner_tokens() const;
   Dim capacity() const;
   std::vector<ParameterId> parameters(const WorkTally& tally, bool only_needed_by_backward);
   void add_forward(ChunkId chunk, const ChunkDraft& draft, const WorkTally& tally);
@@ -78,6 +86,7 @@ class ChunkWriter {
   const ModelConfig& config_;  // outlives the writer
   StepConfig step_;
   LayerForm form_;
+  TokenForm tokens_;
   ModelBuilder builder_;
   std::map<std::string, ParameterId> parameter_ids_;
 };

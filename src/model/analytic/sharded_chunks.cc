@@ -89,17 +89,31 @@ void add_sharded_attention(ChunkWriter& writer, int64_t index, const Flow& x, co
 
   WorkTally projections = block.tally(Divided::Width);
   const Heads heads = plain_projections(projections, c);
-  const Flow stored = block.inner(".qkv.out", heads.stored);
-  writer.add(block.products(".qkv", normed, stored), projections);
+  const int64_t queries = c.heads * heads.query_width;
+  std::vector<Flow> stored;
+  if (writer.divides_context())
+    stored = {block.inner(".q.out", queries), block.inner(".kv.out", heads.stored - queries)};
+  else
+    stored = {block.inner(".qkv.out", heads.stored)};
+  ChunkDraft first = block.products(".qkv", normed, stored[0]);
+  if (writer.divides_context()) {
+    first.writes.push_back(stored[1].value);
+    first.input_reads.push_back(stored[1].gradients[0]);
+  }
+  writer.add(std::move(first), projections);
 
   const Flow attended = block.inner(".core.out", c.heads * heads.value_width);
   ChunkDraft core = block.draft(".core");
   core.scopes.push_back({"core", 0});
-  core.reads = {stored.value};
   core.writes = {attended.value};
-  core.input_reads = {attended.gradients[0], stored.value};
+  core.input_reads = {attended.gradients[0]};
+  for (const Flow& flow : stored) {
+    core.reads.push_back(flow.value);
+    core.input_reads.push_back(flow.value);
+    core.input_writes.push_back(flow.gradients[0]);
+  }
+  if (writer.divides_context()) core.all_tokens = {stored[1].value, stored[1].gradients[0]};
   if (c.flash_attention) core.input_reads.push_back(attended.value);
-  core.input_writes = stored.gradients;
   WorkTally scores = block.tally(Divided::Width);
   attend(scores, c, heads, writer.sequence());
   writer.add(std::move(core), scores);

@@ -118,9 +118,9 @@ void WorkTally::scores(int64_t heads, int64_t query_width, int64_t value_width, 
 /// kernel forward and two backward.
 void WorkTally::score_operators(int64_t heads, int64_t query_width, int64_t value_width, int64_t passes) {
   const Dim count{heads, true, 1, unit_.divided == Divided::Width ? std::string(tp_label) : ""};
-  const Dim rows = fixed(unit_.rows);
-  const Shape queries_and_keys = {count, rows, rows, fixed(query_width)};
-  const Shape scores_and_values = {count, rows, fixed(value_width), rows};
+  const Dim keys = fixed(unit_.rows), rows{unit_.rows, false, 1, unit_.all_rows.label};
+  const Shape queries_and_keys = {count, rows, keys, fixed(query_width)};
+  const Shape scores_and_values = {count, rows, fixed(value_width), keys};
   for (const Shape& product : {queries_and_keys, scores_and_values}) {
     forward_.products.push_back(product);
     input_.products.insert(input_.products.end(), 2, product);

@@ -81,12 +81,12 @@ class Schedule:
         return self._add("replicate", locals())
 
     def shard(self, what: Filter, *, devices: Optional[Devices] = None, along: Union[str, Sequence[str], None] = None,
-              parameters: Optional[str] = None, vocabulary: Optional[bool] = None, sequence: Optional[bool] = None,
-              regather: Optional[bool] = None, stream: Optional[str] = None) -> "Schedule":
+              parameters: Optional[str] = None, vocabulary: Optional[bool] = None,
+              sequence: Union[bool, str, None] = None, regather: Optional[bool] = None, stream: Optional[str] = None) -> "Schedule":
         """Divides what the selected chunks are made of among devices.
 
         Expert parallelism, where all of them are experts. Else tensor parallelism: parameters are divided along a dimension, as in
-        `parameters="*.o_proj.weight: 1"`; the rest follows."""
+        `parameters="*.o_proj.weight: 1"`; the rest follows. With `sequence="gather"` context parallelism: tokens are divided."""
         return self._add("shard", locals())
 
     def __getattr__(self, name: str):
@@ -216,6 +216,7 @@ def _name(value) -> str:
 _WRITE = {
     "whole": _plain, "whole or word": _plain, "wholes": _plain, "bytes": _plain, "count": _plain,
     "name": _name, "choice": _name, "seeds": _name,
+    "flag or word": lambda value: ("off", "on")[value] if isinstance(value, bool) else _name(value),
     "filter": _filter, "file": str,
     "axes": lambda axes: ", ".join(f"{name}={size}" for name, size in axes.items()),
     "elements": lambda elements: ", ".join(map(_element, elements)),

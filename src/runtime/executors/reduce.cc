@@ -151,7 +151,8 @@ class ReduceScalars : public Executor {
 LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<BufferId>& reads)
     : processor_(prepare.processor) {
   for (const BufferId buffer : reads)
-    if (prepare.buffer(buffer).category == Category::Activations && rank_in_sample(prepare.plan, prepare.device) == 0)
+    if (prepare.buffer(buffer).category == Category::Activations &&
+        rank_with_same_data(prepare.plan, prepare.device) == 0)
       losses_.push_back({buffer, std::max(prepare.buffer(buffer).label.slice, 0)});
   for (const BufferId b : prepare.program.buffers.ids()) {
     const PlanBuffer& buffer = prepare.program.buffers[b];

@@ -29,9 +29,7 @@ class Transfer : public Executor {
     const int64_t samples = samples_of(prepare, communication);
     const int devices_per_sample = prepare.plan.devices_per_sample;
     const int64_t my_parts = static_cast<int64_t>(mine.size()) / devices_per_sample;
-    form_ = communication.parts
-                ? prepare.computations.exchange(value, samples / my_parts, devices_per_sample, true).after
-                : prepare.computations.value(value, samples / my_parts);
+    form_ = prepare.computations.value(value, samples / my_parts, communication.shards);
     if (mine.size() == theirs.size()) {
       pieces_ = {{theirs[static_cast<size_t>(position)], 0, 0}};
       return;

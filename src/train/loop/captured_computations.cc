@@ -153,8 +153,8 @@ void CapturedComputations::set_states(const std::function<void(const std::string
   }
 }
 
-TensorForm CapturedComputations::value(std::string_view name, int64_t samples) const {
-  return must(model_.form(value_id(name), samples));
+TensorForm CapturedComputations::value(std::string_view name, int64_t samples, const ShardCounts& shards) const {
+  return must(model_.form(value_id(name), samples, shards));
 }
 
 int64_t CapturedComputations::sample_dim(std::string_view name) const {

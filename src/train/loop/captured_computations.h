@@ -25,7 +25,7 @@ class CapturedComputations : public Computations {
 
   ComputationForm form(std::string_view name, Pass pass) const override;
   std::unique_ptr<Computation> make(const ComputationSite& site) override;
-  TensorForm value(std::string_view name, int64_t samples) const override;
+  TensorForm value(std::string_view name, int64_t samples, const ShardCounts& shards = {}) const override;
   int64_t sample_dim(std::string_view value) const override;
   ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const override;
   ParameterForm parameter(std::string_view name) const override;

@@ -45,13 +45,13 @@ TensorParallel tensor_parallel(const TrainableModel& model, const Schedule& sche
   TensorParallel out;
   for (const Directive& directive : schedule.directives) {
     const auto* shard = std::get_if<Shard>(&directive.body);
-    if (!shard || divides_experts(*shard, parts)) continue;
+    if (!shard || divides_experts(*shard, parts) || divides_context(*shard)) continue;
     const auto add = [&](const std::vector<ShardSeed>& seeds) {
       out.parameters.insert(out.parameters.end(), seeds.begin(), seeds.end());
     };
     add(shard->parameters.empty() ? known_projections(model.meta.parameters) : shard->parameters);
     if (shard->vocabulary) add(known_vocabulary(model.meta.parameters));
-    out.sequence = out.sequence || shard->sequence;
+    out.sequence = out.sequence || shard->sequence == Sequence::On;
   }
   return out;
 }

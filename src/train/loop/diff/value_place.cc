@@ -60,7 +60,7 @@ ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int s
     if (!work.shards[rule.kind].valid()) continue;
     const std::vector<int> members = part_with(plan, work.shards[rule.kind], device);
     out.shards[rule.kind] = shard_at(members, device);
-    if (rule.same_samples) out.members = members;
+    if (rule.axis) out.members = members;
     if (rule.gathered.empty()) continue;
     for (const int member : members) out.gathered.push_back(first(member));
   }
@@ -167,7 +167,7 @@ ValuePlace ValuePlaces::received(int device, const PlannedOp& op, int slice) con
   out.samples = out.samples * static_cast<int64_t>(from.size()) / static_cast<int64_t>(to.size());
   out.first_sample = first_sample_on(plan_, to, device, slice, out.samples);
   for (const ShardRule& rule : shard_rules) {  // each device with the same samples sends its shard to its like
-    if (!rule.same_samples || out.shards[rule.kind].count == 1) continue;
+    if (!rule.axis || out.shards[rule.kind].count == 1) continue;
     const int64_t size = plan_.devices_per_sample, at = position_in(to, device);
     out.members.assign(to.begin() + at / size * size, to.begin() + (at / size + 1) * size);
     out.shards[rule.kind].index = at % size;
