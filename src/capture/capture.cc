@@ -15,7 +15,9 @@
 #include "capture/program/as_strided_views.h"
 #include "capture/program/lay_out_results.h"
 #include "capture/record/running_statistics.h"
+#include "capture/sharding/context_regions.h"
 #include "capture/sharding/localize.h"
+#include "capture/sharding/operator_rules.h"
 #include "capture/sharding/sample_labels.h"
 #include "capture/sharding/tp_regions.h"
 #include "model/verify_model.h"
@@ -70,6 +72,15 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
   slice.samples = samples;
   slice.operators = dissolve_gradient_sums(recording->graph);
   if (options.tensor_parallel) slice.tensor_parallel = options.tensor_parallel(annotated_parts(slice.operators));
+  if (slice.tensor_parallel.context) {
+    if (!slice.tensor_parallel.parameters.empty())
+      return error(ErrorCode::E317, {}, "shard: captured models know context parallelism without tensor parallelism")
+          .help("leave one of the two out");
+    PIPER_TRY(ContextGraph divided, mark_context_regions(std::move(slice.operators)));
+    slice.operators = std::move(divided.graph);
+    slice.known = std::move(divided.labels);
+    slice.all_tokens = std::move(divided.all_tokens);
+  }
   if (!slice.tensor_parallel.parameters.empty()) {
     PIPER_TRY(ShardedGraph sharded, mark_tp_regions(std::move(slice.operators), slice.tensor_parallel.parameters));
     slice.operators = std::move(sharded.graph);
@@ -79,7 +90,8 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
   if (slice.tensor_parallel.sequence) slice.sequence = find_sequence(slice.operators);
   slice.table = std::shared_ptr<const OperatorTable>(recording, &recording->table);
   PIPER_TRY(slice.chunks, build_bodies(slice.operators));
-  const bool has_regions = slice.tensor_parallel.sequence || !find_regions(slice.operators, slice.chunks).empty();
+  const bool has_regions = slice.tensor_parallel.sequence || slice.tensor_parallel.context ||
+                           !find_regions(slice.operators, slice.chunks).empty();
   for (ChunkBodies& chunk : slice.chunks)
     for (std::optional<ChunkIr>& body : chunk.passes) {
       if (!body) continue;
@@ -128,6 +140,13 @@ Checked add_labels(CapturedSlice& slice, const RegionLabels& labels) {
   return Ok{};
 }
 
+bool attends(const OperatorGraph& graph, const ChunkBodies& chunk) {
+  const ChunkIr* forward = chunk.find(Pass::F);
+  return forward && std::ranges::any_of(forward->calls, [&](const Call& call) {
+           return rule_of(graph[call.op]).dims == DimRule::Attention;
+         });
+}
+
 /// Labels of all regions; those that cannot be sharded, and chunks that cannot have some tokens only, stay without.
 Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
   std::vector<Region> regions = find_regions(slice.operators, slice.chunks);
@@ -135,11 +154,20 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
   for (size_t c = 0; c < slice.chunks.size(); ++c)
     if (slice.sequence.chunks.contains(slice.chunks[c].name))
       regions.push_back({slice.chunks[c].scope, 0, true, true, {c}});
+  if (slice.tensor_parallel.context)
+    for (size_t c = 0; c < slice.chunks.size(); ++c)
+      regions.push_back({slice.chunks[c].scope,
+                         0,
+                         true,
+                         true,
+                         {c},
+                         true,
+                         attends(slice.operators, slice.chunks[c]) ? slice.all_tokens : std::set<StorageId>()});
   const Readers readers = regions.empty() ? Readers() : find_readers(slice.chunks);
   for (const Region& region : regions) {
     auto labels = label_region(slice.operators, slice.chunks, readers, region,
-                               region.sequence_sharded ? slice.sequence.tensors : slice.known);
-    if (!labels && region.sequence_sharded) continue;
+                               region.sequence_sharded && !region.context ? slice.sequence.tensors : slice.known);
+    if (!labels && region.sequence_sharded && !region.context) continue;
     if (!labels && region.tp) return std::move(labels.error());  // somebody asked for it
     if (!labels) {
       unshardable.push_back(std::move(labels.error()));
@@ -148,7 +176,8 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
     auto fine = check_used_inside(slice, regions, *labels);
     if (fine) fine = add_labels(slice, *labels);
     if (!fine) unshardable.push_back(std::move(fine.error()));
-    if (region.sequence_sharded) slice.sequence_sharded.insert(region.chunks.begin(), region.chunks.end());
+    if (region.sequence_sharded && !region.context)
+      slice.sequence_sharded.insert(region.chunks.begin(), region.chunks.end());
   }
   for (const auto& [site, labels] : slice.labels) {
     ChunkIr& body = *slice.chunks[site.first].passes[static_cast<size_t>(site.second)];
@@ -188,7 +217,8 @@ Result<std::map<ShardCounts, int64_t>> divided_temporaries(const CapturedSlice& 
                                    [](const TensorLabels& tensor) { return has(tensor, Mark::Expert); });
   for (const ShardCounts& shards : ways) {
     if ((shards[ShardKind::Expert] > 1 && !experts) || (shards[ShardKind::Tp] > 1 && (!labels->tp || labels->tokens)) ||
-        (shards[ShardKind::Sequence] > 1 && !labels->tokens))
+        (shards[ShardKind::Sequence] > 1 && (!labels->tokens || labels->context)) ||
+        (shards[ShardKind::Context] > 1 && !labels->context))
       continue;
     if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, shards)) {
       PIPER_TRY(out[shards], temporaries(*std::move(body), slice.chunks[chunk].name, slice, tried));

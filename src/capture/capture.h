@@ -33,6 +33,8 @@ struct InputSpec {
 struct TensorParallel {
   std::vector<ShardSeed> parameters = {};
   bool sequence = false;
+  bool context = false;  // tokens of the whole model can be divided (context parallelism)
+  bool any() const { return !parameters.empty() || context; }
 };
 
 struct CaptureOptions {
@@ -62,6 +64,7 @@ struct CapturedSlice {
   std::vector<TensorId> base;                // by value: its tensor in `operators`
   std::vector<TensorLabels> known;           // by tensor of `operators`, if something is sharded
   SequenceLabels sequence;                   // if tokens are divided
+  std::set<StorageId> all_tokens;            // of `operators`: what attention needs whole where all tokens are divided
   RegionLabels labels;                       // of regions that can be sharded, or by tensor parallelism, or both
   std::set<size_t> sequence_sharded;         // chunks in which what is sharded are tokens
   std::map<TensorId, TensorLabels> divided;  // by tensor of `operators`: values that regions divide

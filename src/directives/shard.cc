@@ -243,12 +243,17 @@ Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vecto
 // ---- tokens
 
 /// All tokens of all samples are divided, evenly, and every value that has them says where.
-Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks, int parts, const Shard& shard) {
+Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks, int parts, const Shard& shard,
+                     DirectiveId by) {
   const ModelGraph& model = *dag.model;
   if (chunks.size() != model.chunks.size())
     return error(ErrorCode::E317, shard.what.where,
                  "shard: tokens are divided from the first chunk of the model to the last, and some are not selected")
         .help("select everything: shard({}, …)");
+  if (!model.context)
+    return error(ErrorCode::E317, dag.where(by, {"sequence"}),
+                 fmt::format("shard: model {} does not say where the tokens of its values are", model.name))
+        .help("label them in the model file, [b, sequence=128, 64], and add the line: context");
   for (const ChunkId id : chunks)
     PIPER_CHECK(check_all(dag, model[id], [&](const auto& thing, std::string_view what) -> Checked {
       if (what == "parameter") return Ok{};
@@ -261,11 +266,6 @@ Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
         return refuse("has slots of experts, and how many each gets depends on all tokens")
             .help("context parallelism is for models without experts");
       const Dim* tokens = labelled(thing.shape, sequence_label);
-      if (!tokens && std::ranges::any_of(thing.shape, &Dim::per_sample))
-        return refuse("has no dimension of tokens that is known")
-            .help(
-                "context parallelism is for models whose values say where their tokens are: analytic models, and "
-                "model files with the label `sequence`");
       if (tokens && tokens->size % parts != 0)
         return refuse(fmt::format("does not divide among {} devices", parts))
             .help(fmt::format("use a number of devices that divides {}, or a sequence of {} tokens", tokens->size,
@@ -283,7 +283,7 @@ Result<std::vector<Sharded>> shard_tokens(TrainingDag& dag, const std::vector<Ch
         .help("shard them along another axis, in a directive of its own");
   PIPER_TRY(dag.shared[SampleAxis::Cp], shared_axis(dag, SampleAxis::Cp, shard, by));
   const int parts = dag.shared[SampleAxis::Cp].size;
-  PIPER_CHECK(check_tokens(dag, chunks, parts, shard));
+  PIPER_CHECK(check_tokens(dag, chunks, parts, shard, by));
   std::vector<Sharded> out;
   for (const ChunkId id : chunks)
     for (Residence& residence : dag.residences[id.index()]) {

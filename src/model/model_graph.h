@@ -125,6 +125,7 @@ struct StepConfig {
 struct ModelGraph {
   std::string name;
   StepConfig step;
+  bool context = false;  // all tokens are labelled: what has none is the same wherever its samples are
   std::vector<Value> values;
   std::vector<Parameter> parameters;
   std::vector<Chunk> chunks;  // in order of execution
@@ -158,6 +159,7 @@ class ModelBuilder {
   void make_partial(ValueId value, Partial how = Partial::Sum);
   void make_sequence_sharded(ChunkId chunk);
   void needs_all_tokens(ChunkId chunk, std::vector<ValueId> values);
+  void label_all_tokens() { model_.context = true; }
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);
   ModelGraph finish() &&;

@@ -76,6 +76,9 @@ class Parser {
       if (in_.accept_word("model")) {
         PIPER_CHECK(once(said_, first));
         PIPER_TRY(model_.name, in_.name("the model's name"));
+      } else if (in_.accept_word("context")) {
+        PIPER_CHECK(once(said_, first));
+        model_.context = true;
       } else if (in_.accept_word("step")) {
         PIPER_CHECK(step());
       } else if (in_.is_word("input") || in_.is_word("value") || in_.is_word("loss")) {
@@ -85,8 +88,9 @@ class Parser {
       } else if (in_.accept_word("chunk")) {
         PIPER_CHECK(chunk(first));
       } else {
-        return in_.unexpected("model, step, input, value, loss, parameter or chunk")
-            .help(did_you_mean(first.text, {"model", "step", "input", "value", "loss", "parameter", "chunk"}));
+        return in_.unexpected("model, context, step, input, value, loss, parameter or chunk")
+            .help(
+                did_you_mean(first.text, {"model", "context", "step", "input", "value", "loss", "parameter", "chunk"}));
       }
     }
     if (auto sound = verify(model_, places_); !sound) {
@@ -414,7 +418,8 @@ class Parser {
 }  // namespace
 
 std::string print(const ModelGraph& model) {
-  std::string out = fmt::format("model {}\n", as_name(model.name)) + print_step(model.step);
+  std::string out =
+      fmt::format("model {}\n{}", as_name(model.name), model.context ? "context\n" : "") + print_step(model.step);
   for (const Value& v : model.values)
     out += fmt::format("{} {} {} {}{}\n", keyword(v.kind), as_name(v.name), name(v.dtype), print(v.shape),
                        v.partial == Partial::Max   ? " partial max"

@@ -163,7 +163,7 @@ std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine,
 }
 
 int devices_with_same_data(const Plan& plan) {
-  return plan.devices_per_sample / plan.context;
+  return plan.devices_per_sample / std::max(1, plan.context);
 }
 
 int rank_with_same_data(const Plan& plan, int device) {

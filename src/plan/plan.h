@@ -153,7 +153,7 @@ struct Plan {
   uint64_t costs = 0;          // hash of the costs the order was made with
   int64_t losses = 0;          // parts of the batch whose losses are averaged
   int devices_per_sample = 1;  // so many in a row of every group of computations work on the same samples
-  int context = 1;             // among them: into so many parts their tokens are divided
+  int context = 0;             // among them: into so many parts their tokens are divided; 0: the model has whole ones
   bool sequence = false;       // the model was captured with tokens that can be divided
   std::vector<PlanDim> dims;
   Table<PlanStreamId, std::string> streams;

@@ -176,7 +176,7 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   add_buckets(tables, dag, order);
   plan.losses = count_losses(dag);
   plan.devices_per_sample = dag.devices_per_sample();
-  plan.context = dag.shared[SampleAxis::Cp].size;
+  plan.context = dag.model->context ? dag.shared[SampleAxis::Cp].size : 0;
   plan.sequence = std::ranges::any_of(dag.model->chunks, &Chunk::sequence_sharded);
   tables.scalars_name = plan.names.add("scalars");
   std::vector<char> moves(dag.streams.size(), 0);

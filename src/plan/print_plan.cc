@@ -91,7 +91,7 @@ std::string Printer::header() const {
   std::string out = fmt::format("plan {} costs={}", as_name(plan_.model), plan_.costs);
   if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
   if (plan_.devices_per_sample > 1) out += fmt::format(" devices_per_sample={}", plan_.devices_per_sample);
-  if (plan_.context > 1) out += fmt::format(" context={}", plan_.context);
+  if (plan_.context > 0) out += fmt::format(" context={}", plan_.context);
   if (plan_.sequence) out += " sequence";
   out += "\n";
   for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);

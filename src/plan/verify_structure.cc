@@ -49,7 +49,7 @@ Checked check_tables(const Plan& plan) {
       if (!plan.groups.contains(holder.group) || !plan.partitions.contains(holder.copies))
         return malformed("a bucket is held by groups that do not exist");
   const auto divides = [](size_t count, int64_t by) { return by >= 1 && count % static_cast<size_t>(by) == 0; };
-  if (!divides(static_cast<size_t>(plan.devices_per_sample), plan.context))
+  if (!divides(static_cast<size_t>(plan.devices_per_sample), std::max(1, plan.context)))
     return malformed("devices with the same samples do not divide into parts of the tokens");
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanHolder& holder : bucket.holders) {

@@ -29,7 +29,8 @@ class Values {
   explicit Values(const CapturedSlice& slice) : slice_(slice) {
     for (const auto& [site, labels] : slice.labels) {
       const ChunkIr& body = *slice.chunks[site.first].find(site.second);
-      const bool tokens = slice.sequence_sharded.contains(site.first);
+      const bool context = slice.tensor_parallel.context,
+                 tokens = context || slice.sequence_sharded.contains(site.first);
       for (const auto* uses : {&body.reads, &body.writes})
         for (const ContentUse& use : *uses)
           if (const TensorLabels& found = labels.tensors[use.inside.index()]; is_labelled(found))
@@ -38,7 +39,7 @@ class Values {
         if (const TensorLabels& found = labels.tensors[use.inside.index()];
             has(found, Mark::Expert) || has(found, Mark::Sharded))
           parameters.emplace(slice.operators[use.outside].name, labelled_dims({&found, tokens}));
-      if (!labels.tp) continue;
+      if (!labels.tp || context) continue;  // along the axis of tokens sums are those of all gradients
       for (const ContentUse& use : body.writes)
         if (const TensorLabels& found = labels.tensors[use.inside.index()]; found.sums_divided)
           partial_[use.content] = found.are_maxima ? Partial::Max : Partial::Sum;
@@ -174,6 +175,7 @@ class GraphWriter {
     PIPER_CHECK(add_values());
     const ShapeSignature& form = formed_[0].form;
     for (size_t c = 0; c < form.chunks.size(); ++c) add_chunk(c, form.chunks[c]);
+    if (slices_[0].tensor_parallel.context) builder_.label_all_tokens();
     return std::move(builder_).finish();
   }
 
@@ -266,6 +268,9 @@ class GraphWriter {
   void add_chunk(size_t c, const ShapeSignature::FormOfChunk& form) {
     const ChunkId chunk = builder_.chunk(form.name, tags_of(operators(), slices_[0].chunks[c].scope));
     if (form.sequence_sharded) builder_.make_sequence_sharded(chunk);
+    std::vector<ValueId> all_tokens;
+    for (const int value : form.all_tokens) all_tokens.push_back(values_[static_cast<size_t>(value)]);
+    builder_.needs_all_tokens(chunk, std::move(all_tokens));
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
       const auto& of_pass = form.passes[static_cast<size_t>(pass)];
       if (!of_pass) continue;
@@ -347,6 +352,13 @@ SignedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
       for (const ExternalUse& use : body.parameters) pass.parameters.push_back(slice.operators[use.outside].name);
       for (const ExternalUse& use : body.gradients) pass.gradients.push_back(slice.operators[use.outside].name);
       pass.state = !body.states.empty();
+      for (const auto* uses : {&body.reads, &body.writes})
+        for (const ContentUse& use : *uses)
+          if (const auto labels = slice.labels.find({out.form.chunks.size(), static_cast<Pass>(p)});
+              slice.all_tokens.contains(use.content.storage) && labels != slice.labels.end() &&
+              !is_labelled(labels->second.tensors[use.inside.index()]) &&
+              std::ranges::find(form.all_tokens, values[use.content]) == form.all_tokens.end())
+            form.all_tokens.push_back(values[use.content]);
     }
     out.form.chunks.push_back(std::move(form));
   }

@@ -26,6 +26,7 @@ struct ShapeSignature {
     std::string name;
     std::array<std::optional<PassForm>, 4> passes;
     bool sequence_sharded = false;
+    std::vector<int> all_tokens = {};  // values
     friend bool operator==(const FormOfChunk&, const FormOfChunk&) = default;
   };
   std::vector<std::string> values;

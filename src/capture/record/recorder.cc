@@ -192,6 +192,8 @@ constexpr std::pair<const char*, const char*> put_in_later[] = {
     {"piper::add_to_each", ""},
     {"piper::add_sum_of_rows", ""},
     {"piper::lay_out", ""},
+    {"piper::causal_attention", ""},
+    {"piper::causal_attention_backward", ""},
     {"piper::local_slice", ""},
     {"piper::take_columns", ""},
     {"piper::take_columns_backward", ""},
@@ -205,6 +207,7 @@ Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>&
   run_around(model, [&] { recorded = run_guarded(to, [&] { return record_step(to, model, inputs); }); });
   PIPER_CHECK(std::move(recorded));
   provide_part_operators();
+  provide_context_operators();
   provide_lay_out();
   for (const auto& [name, overload] : put_in_later) to.intern(name, overload);
   return Recording{std::move(to.graph), std::move(to.table)};

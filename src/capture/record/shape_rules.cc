@@ -224,6 +224,8 @@ ShapeRule shape_rule(std::string_view full_name, c10::DeviceType target) {
       {"aten::prod", on_stack<scalar>},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", on_stack<attention_for_cpu>},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", on_stack<attention_backward>},
+      {"piper::causal_attention", on_stack<attention_for_cpu>},
+      {"piper::causal_attention_backward", on_stack<attention_backward>},
       {"aten::_scaled_dot_product_flash_attention", on_stack<attention_for_gpu>},
       {"aten::_scaled_dot_product_flash_attention_backward", on_stack<attention_backward>},
       {"aten::_scaled_dot_product_cudnn_attention", on_stack<attention_of_cudnn>},

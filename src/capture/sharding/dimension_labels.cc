@@ -164,7 +164,9 @@ int separate_dim(const TensorLabels& labels, Mark mark) {
 
 ShardKind kind_of(Mark mark, const ShardCounts& shards) {
   if (mark != Mark::Sharded) return ShardKind::Expert;
-  return shards[ShardKind::Sequence] > 1 ? ShardKind::Sequence : ShardKind::Tp;
+  for (const ShardKind kind : {ShardKind::Sequence, ShardKind::Context})
+    if (shards[kind] > 1) return kind;
+  return ShardKind::Tp;
 }
 
 int64_t local_size(const Factors& dim, const ShardCounts& shards) {

@@ -25,7 +25,7 @@ class Labeler {
     for (const size_t c : region.chunks)
       for (const Pass pass : passes_with_bodies)
         if (const ChunkIr* body = chunks[c].find(pass)) {
-          sites_.push_back({c, pass, body, {{}, region.tp, region.sequence_sharded}});
+          sites_.push_back({c, pass, body, {{}, region.tp, region.sequence_sharded, region.context}});
           for (const GraphTensor& tensor : body->tensors)
             sites_.back().labels.tensors.push_back(unknown_labels(tensor.layout.sizes));
         }
@@ -55,7 +55,11 @@ class Labeler {
   /// What crosses the border of a body has the labels of the graph; inside, the same rules give the rest.
   Result<RegionLabels> label_tp() {
     for (const auto& [content, places] : contents_)
-      for (const Use& place : places) copy_known(graph_[content.storage].base, place);
+      for (const Use& place : places)
+        if (region_.all_tokens.contains(content.storage))
+          settle(labels_at(place));
+        else
+          copy_known(graph_[content.storage].base, place);
     for (const auto& [external, places] : externals_)
       for (const Use& place : places) copy_known(external, place);
     PIPER_CHECK(find_labels({Pass::F, Pass::B, Pass::BI, Pass::BW}));
@@ -304,7 +308,7 @@ class Labeler {
         if (has(labels, Mark::Sharded) &&
             (labels.sums_divided || (!region_.sequence_sharded && used_whole(use.content))))
           return refuse(site, nullptr, fmt::format("a divided value {} leaves the region", print(labels)), tp_help());
-        if (graph_[graph_.loss].storage == use.content.storage)
+        if (graph_[graph_.loss].storage == use.content.storage && !region_.context)
           return refuse(site, nullptr, "the loss is computed of divided values", tp_help());
       }
       for (const ExternalUse& use : site.body->gradients) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "base/result.h"
@@ -21,6 +22,8 @@ struct Region {
   bool tp = false;
   bool sequence_sharded = false;  // and tp: what is sharded are tokens
   std::vector<size_t> chunks;
+  bool context = false;                 // and sequence_sharded: by context parallelism
+  std::set<StorageId> all_tokens = {};  // of which it has all tokens then
 };
 /// Chunks by what they read, in ascending order.
 using Readers = std::map<Content, std::vector<size_t>>;

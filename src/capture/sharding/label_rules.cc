@@ -336,8 +336,19 @@ class Rule {
           Factors group = {{all / own, Mark::Plain}};
           match({&heads}, {&of(id).dims[1], &group});
         }
-        for (size_t d = 2; d < rank(id); ++d) forbid(id, d, "attention along");
+        for (size_t d = 2; d < rank(id); ++d) {
+          if (labels_.context && d == 2 && goes_with_queries(id))
+            same(of(query).dims[2], of(id).dims[2]);
+          else
+            forbid(id, d, "attention along");
+        }
       }
+  }
+  bool goes_with_queries(TensorId id) const {
+    for (const char* role : {"key", "value"})
+      if (std::get<TensorId>(argument(role)) == id) return false;
+    const bool backward = find_argument(graph_, call_, "grad_out") != nullptr;
+    return !backward || (id != out_[1] && id != out_[2]);
   }
 
   /// Groups of channels by themselves, in values [samples, channels, ...] and weights [channels, ...].
@@ -389,7 +400,7 @@ class Rule {
     same(of(scores).dims[0], of(targets).dims[0]);
     if (rank(values) > 0)
       same(of(scores).dims[0], of(values).dims[0]);
-    else
+    else if (!labels_.context)
       forbid(scores, 0, "a mean of losses over");
     for (size_t d = 1; d < rank(scores); ++d) forbid(scores, d, "nll_loss along");
     if (const Argument& weight = argument("weight"); std::holds_alternative<TensorId>(weight))

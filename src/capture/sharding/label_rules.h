@@ -25,8 +25,9 @@ struct LabelProblem {
 /// Labels of the tensors of one body while they are being found.
 struct BodyLabels {
   std::vector<TensorLabels> tensors;
-  bool tp = false;      // dimensions are sharded by tensor parallelism: sums over them are terms
-  bool tokens = false;  // and what is sharded are tokens, which stay in their order; of all else blocks may be taken
+  bool tp = false;       // dimensions are sharded by tensor parallelism: sums over them are terms
+  bool tokens = false;   // and what is sharded are tokens, which stay in their order; of all else blocks may be taken
+  bool context = false;  // and all tokens are: attention has queries of some and keys of all, a loss is that of some
 };
 
 /// What came of applying the rules of several calls once.

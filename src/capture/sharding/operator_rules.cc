@@ -69,6 +69,8 @@ constexpr OperatorRule rows[] = {
     {"_scaled_dot_product_flash_attention_backward", DimRule::Attention, TermRule::Mixed, false, adds_up},
     {"_scaled_dot_product_cudnn_attention", DimRule::Attention, TermRule::Mixed, false, adds_up},
     {"_scaled_dot_product_cudnn_attention_backward", DimRule::Attention, TermRule::Mixed, false, adds_up},
+    {"causal_attention", DimRule::Attention, TermRule::Mixed, false, adds_up},
+    {"causal_attention_backward", DimRule::Attention, TermRule::Mixed, false, adds_up},
     {"embedding", DimRule::Embedding},
     {"embedding_dense_backward", DimRule::Embedding, TermRule::Mixed, false, adds_up},
     {"nll_loss_forward", DimRule::Loss},

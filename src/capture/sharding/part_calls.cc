@@ -251,7 +251,7 @@ class Parter {
     Call range = *from_;
     range.results = {all};
     calls().push_back(std::move(range));
-    emit("piper::local_slice", {all, sizes, PartStart{sizes[0]}}, result());
+    emit("piper::local_slice", {all, sizes, PartStart{sizes[0]}, int64_t{0}, int64_t{1}, int64_t{1}}, result());
     return last();
   }
 

@@ -46,8 +46,13 @@ at::Tensor take_columns_backward(const at::Tensor& gradient, const at::Tensor& i
   return zeros.scatter_(1, part.or_else(0).unsqueeze(1), gradient.masked_fill(part.elsewhere, 0).unsqueeze(1));
 }
 
-at::Tensor local_slice(const at::Tensor& all, at::IntArrayRef size, int64_t first) {
-  return all.narrow(0, first, size[0]).clone();
+at::Tensor local_slice(const at::Tensor& all, at::IntArrayRef size, int64_t first, int64_t dim, int64_t outer,
+                       int64_t inner) {
+  const int64_t whole = all.size(dim) / (outer * inner), part = size[static_cast<size_t>(dim)] / (outer * inner);
+  return all.unflatten(dim, {outer, whole, inner})
+      .narrow(dim + 1, first, part)
+      .flatten(dim, dim + 2)
+      .clone(at::MemoryFormat::Contiguous);
 }
 
 }  // namespace
@@ -57,7 +62,7 @@ TORCH_LIBRARY_FRAGMENT(piper, m) {
   m.def("take_rows_backward(Tensor gradient, Tensor indices, int[] size, int padding, int first) -> Tensor");
   m.def("take_columns(Tensor scores, Tensor indices, int ignored, int first) -> Tensor");
   m.def("take_columns_backward(Tensor gradient, Tensor indices, int[] size, int first) -> Tensor");
-  m.def("local_slice(Tensor all, int[] size, int first) -> Tensor");
+  m.def("local_slice(Tensor all, int[] size, int first, int dim, int outer, int inner) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(piper, CompositeExplicitAutograd, m) {
   m.impl("take_rows", take_rows);
@@ -80,8 +85,9 @@ TORCH_LIBRARY_IMPL(piper, Meta, m) {
   m.impl("take_columns_backward", [](const at::Tensor& gradient, const at::Tensor&, at::IntArrayRef size, int64_t) {
     return at::empty(size, gradient.options());
   });
-  m.impl("local_slice",
-         [](const at::Tensor& all, at::IntArrayRef size, int64_t) { return at::empty(size, all.options()); });
+  m.impl("local_slice", [](const at::Tensor& all, at::IntArrayRef size, int64_t, int64_t, int64_t, int64_t) {
+    return at::empty(size, all.options());
+  });
 }
 
 void provide_part_operators() {}

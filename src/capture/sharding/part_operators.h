@@ -11,10 +11,16 @@ namespace piper {
 // piper::take_columns(Tensor scores, Tensor indices, int ignored, int first) -> Tensor
 // piper::take_columns_backward(Tensor gradient, Tensor indices, int[] size, int first) -> Tensor
 //   one number of each row, and numbers put in their place in rows of zeros
-// piper::local_slice(Tensor all, int[] size, int first) -> Tensor
-//   so many of the list, from the first on; `size`: of the part
+// piper::local_slice(Tensor all, int[] size, int first, int dim, int outer, int inner) -> Tensor
+//   so many of the list that lies along a dimension between `outer` times and `inner` others, from the first on;
+//   `size`: of the part
+// piper::causal_attention(Tensor query, Tensor key, Tensor value, float? scale, int first) -> (Tensor, Tensor)
+// piper::causal_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out,
+//   Tensor logsumexp, float? scale, int first) -> (Tensor, Tensor, Tensor)
+//   as aten::_scaled_dot_product_flash_attention_for_cpu, with queries from token `first` on and all keys and values
 
 /// Whoever calls it is linked with them.
 void provide_part_operators();
+void provide_context_operators();
 
 }  // namespace piper

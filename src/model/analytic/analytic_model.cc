@@ -92,7 +92,9 @@ ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm fo
   (writer.shards_vocabulary() ? add_sharded_embed : add_embed)(writer, tokens, x);
   for (int64_t index = 0; index < config.layers; ++index) x = add_layer(writer, index, x);
   (writer.shards_vocabulary() ? add_sharded_head : add_head)(writer, x, labels, loss);
-  return std::move(writer).finish();
+  ModelGraph model = std::move(writer).finish();
+  model.context = tokens_form == TokenForm::Context;
+  return model;
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t sampl
   const ValueId id = value_id(name);
   const Value& value = graph_[id];
   const bool tokens = labelled(value.shape, sequence_label);
-  const ShardKind kind = tokens ? ShardKind::Sequence : ShardKind::Expert;
+  const ShardKind kind = !tokens ? ShardKind::Expert : graph_.context ? ShardKind::Context : ShardKind::Sequence;
   const ShardCounts shards(kind, parts);
   const TensorForm whole = must(model_.form(id, samples)), divided = must(model_.form(id, samples, shards));
   const ShardRule& rule = rule_of(kind);

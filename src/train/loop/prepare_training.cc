@@ -45,7 +45,11 @@ TensorParallel tensor_parallel(const TrainableModel& model, const Schedule& sche
   TensorParallel out;
   for (const Directive& directive : schedule.directives) {
     const auto* shard = std::get_if<Shard>(&directive.body);
-    if (!shard || divides_experts(*shard, parts) || divides_context(*shard)) continue;
+    if (!shard || divides_experts(*shard, parts)) continue;
+    if (divides_context(*shard)) {
+      out.context = true;
+      continue;
+    }
     const auto add = [&](const std::vector<ShardSeed>& seeds) {
       out.parameters.insert(out.parameters.end(), seeds.begin(), seeds.end());
     };
@@ -63,6 +67,7 @@ TensorParallel tensor_parallel(const Plan& plan) {
     for (const PlanParameter& parameter : bucket.parameters)
       if (parameter.sharded) out.parameters.push_back({plan.names[parameter.name], *parameter.sharded});
   out.sequence = plan.sequence;
+  out.context = plan.context > 0;
   return out;
 }
 
@@ -111,7 +116,7 @@ Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedu
 Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedModel& whole, const Schedule& schedule,
                                   const CompileOptions& options, bool measure) {
   const Preparing preparing{measure, nullptr};
-  if (tensor_parallel(model, schedule, annotated_parts(*whole.graph())).parameters.empty())
+  if (!tensor_parallel(model, schedule, annotated_parts(*whole.graph())).any())
     return capture_for(model, whole, schedule, options, preparing);
   PIPER_TRY(const CapturedModel cut, sketch(model, schedule));
   return capture_for(model, cut, schedule, options, preparing);

@@ -130,10 +130,10 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
     case OpKind::LocalSlice:
       place.members = part_with(plan_, communication.over, device);
       place.shards[ShardKind::Tp] = {};
-      place.shards[ShardKind::Sequence] = shard_at(place.members, device);
+      place.shards[plan_.context > 0 ? ShardKind::Context : ShardKind::Sequence] = shard_at(place.members, device);
       break;
     case OpKind::AllGather:
-      place.shards[ShardKind::Tp] = place.shards[ShardKind::Sequence] = {};
+      place.shards[ShardKind::Tp] = place.shards[ShardKind::Sequence] = place.shards[ShardKind::Context] = {};
       break;
     case OpKind::AllToAll: {
       place.shards[ShardKind::Expert] = {};

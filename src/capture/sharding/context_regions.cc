@@ -1,0 +1,344 @@
+#include "capture/sharding/context_regions.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/invariant.h"
+#include "capture/chunk/chunk_calls.h"
+#include "capture/sharding/operator_rules.h"
+
+namespace piper {
+namespace {
+
+constexpr std::string_view cpu_attention = "aten::_scaled_dot_product_flash_attention_for_cpu",
+                           cpu_attention_backward = "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
+
+class ContextMarker {
+ public:
+  explicit ContextMarker(OperatorGraph graph) : graph_(std::move(graph)) {}
+
+  Result<ContextGraph> mark() {
+    own_keys();
+    find_free();
+    PIPER_CHECK(find_labels());
+    PIPER_CHECK(check_parameters());
+    PIPER_CHECK(check_loss());
+    take_parts();
+    PIPER_CHECK(rewrite_attention());
+    split_segments();
+    find_producers(graph_.tensors, graph_.calls);
+    return ContextGraph{std::move(graph_), std::move(labels_.tensors), std::move(all_tokens_)};
+  }
+
+ private:
+  bool is_attention(const Call& call) const { return rule_of(graph_[call.op]).dims == DimRule::Attention; }
+  TensorId tensor(const Call& call, std::string_view name) const {
+    const Argument* found = find_argument(graph_, call, name);
+    return found && std::holds_alternative<TensorId>(*found) ? std::get<TensorId>(*found) : TensorId();
+  }
+
+  Diagnostic refuse(const Call& call, const std::string& what) const {
+    std::vector<std::string> operands;
+    each_tensor(call.arguments, [&](TensorId id) { operands.push_back(print(labels_.tensors[id.index()])); });
+    const Call& said = call.forward.valid() ? graph_[call.forward] : call;
+    return error(ErrorCode::E317, {},
+                 fmt::format("shard: {}, {}: {} on {}: {}",
+                             scope_name(graph_, graph_.segments[static_cast<size_t>(said.segment)].scope),
+                             call.backward ? "backward" : "forward", graph_[call.op].name, fmt::join(operands, ", "),
+                             what))
+        .help("T marks the tokens, of which each device has some: only scaled_dot_product_attention may look at all");
+  }
+
+  /// A key or value, or the gradient of one.
+  bool is_key(const Call& call, TensorId id) const {
+    if (id == tensor(call, "key") || id == tensor(call, "value")) return true;
+    return call.backward && (id == std::get<TensorId>(call.results[1]) || id == std::get<TensorId>(call.results[2]));
+  }
+
+  // ---- keys and values are tensors of their own, because they are gathered and queries are not
+
+  bool is_whole(TensorId id) const {
+    return element_count(graph_[id].layout) == element_count(graph_[graph_[graph_[id].storage].base].layout);
+  }
+  void own_keys() {
+    std::vector<Call> calls;
+    std::vector<CallId> place(graph_.calls.size());
+    std::map<TensorId, TensorId> copies;
+    for (size_t c = 0; c < graph_.calls.size(); ++c) {
+      Call call = std::move(graph_.calls[c]);
+      if (is_attention(call)) {
+        std::set<StorageId> seen = {graph_[tensor(call, "query")].storage};
+        for (const char* role : {"key", "value"}) {
+          const TensorId id = tensor(call, role);
+          const bool shared = !seen.insert(graph_[id].storage).second || !is_whole(id);
+          auto copy = copies.find(id);
+          if (copy == copies.end() && shared && !call.backward) copy = add_copy(calls, call, id, copies);
+          if (copy != copies.end()) replace(call, id, copy->second);
+        }
+      }
+      place[c] = CallId(calls.size());
+      calls.push_back(std::move(call));
+    }
+    for (Call& call : calls)
+      if (call.forward.valid()) call.forward = place[call.forward.index()];
+    graph_.calls = std::move(calls);
+    find_producers(graph_.tensors, graph_.calls);
+  }
+  std::map<TensorId, TensorId>::iterator add_copy(std::vector<Call>& calls, const Call& before, TensorId of,
+                                                  std::map<TensorId, TensorId>& copies) {
+    const TensorId id = new_tensor(of, graph_[of].layout.sizes);
+    Call clone;
+    clone.op = operator_named(graph_, "aten::clone");
+    clone.arguments = {of, int64_t{0}};  // memory format: contiguous
+    clone.results = {id};
+    clone.segment = before.segment;
+    calls.push_back(std::move(clone));
+    return copies.emplace(of, id).first;
+  }
+  static void replace(Call& call, TensorId from, TensorId to) {
+    map_tensors(call.arguments, [&](TensorId id) { return id == from ? to : id; });
+  }
+  TensorId new_tensor(TensorId like, const std::vector<int64_t>& sizes) {
+    const TensorId id(graph_.tensors.size());
+    GraphTensor made = graph_[like];
+    made.kind = TensorKind::Result;
+    made.name.clear();
+    made.constant = -1;
+    made.storage = StorageId(graph_.storages.size());
+    made.layout.sizes = sizes;
+    made.layout.offset = 0;
+    made.layout.strides.assign(sizes.size(), 1);
+    for (size_t d = sizes.size(); d-- > 1;) made.layout.strides[d - 1] = made.layout.strides[d] * sizes[d];
+    graph_.storages.push_back({element_count(made.layout) * made.layout.element_bytes, id});
+    graph_.tensors.push_back(std::move(made));
+    return id;
+  }
+
+  // ---- what follows from inputs and constants alone
+
+  void find_free() {
+    free_.assign(graph_.tensors.size(), 0);
+    for (size_t t = 0; t < graph_.tensors.size(); ++t) {
+      const TensorKind kind = graph_.tensors[t].kind;
+      free_[t] = kind == TensorKind::Input || kind == TensorKind::Constant || kind == TensorKind::Buffer;
+    }
+    for (const Call& call : graph_.calls) {
+      bool follows = !call.backward && call.random < 0;
+      each_tensor(call.arguments, [&](TensorId id) { follows = follows && free_[id.index()]; });
+      each_tensor(call.results, [&](TensorId id) { free_[id.index()] = free_[id.index()] || follows; });
+    }
+  }
+  bool is_free(const Call& call) const {
+    bool all = !call.results.empty();
+    each_tensor(call.results, [&](TensorId id) { all = all && free_[id.index()]; });
+    return all;
+  }
+
+  // ---- labels
+
+  Checked find_labels() {
+    for (const CallId id : live_calls(graph_)) followed_.push_back(&graph_[id]);
+    while (true) {
+      PIPER_TRY(const bool done, label());
+      if (done) break;
+    }
+    for (TensorLabels& tensor : labels_.tensors) settle(tensor);
+    return Ok{};
+  }
+  /// From the inputs to the end. False: calls on inputs were found that mix tokens, so that nothing may follow from
+  /// them.
+  Result<bool> label() {
+    labels_ = {{}, true, true, true};
+    for (const GraphTensor& tensor : graph_.tensors) labels_.tensors.push_back(unknown_labels(tensor.layout.sizes));
+    for (const TensorId input : graph_.inputs) {
+      std::vector<Factors>& dims = labels_.tensors[input.index()].dims;
+      if (dims.size() < 2) continue;
+      for (Factor& factor : dims[0]) factor.mark = Mark::Plain;
+      for (Factor& factor : dims[1]) factor.mark = Mark::Sharded;
+    }
+    for (bool learned = true; learned;) {
+      const LabelSweep sweep = sweep_rules(graph_, graph_.tensors, followed_, labels_);
+      std::map<const Call*, std::string> mixing;
+      for (const auto& [call, must] : sweep.must_be_plain)
+        if (!(is_attention(*call) && is_key(*call, must.tensor)) &&
+            has(labels_.tensors[must.tensor.index()].dims[must.dim], Mark::Sharded))
+          mixing.emplace(call, fmt::format("{} tokens", must.why));
+      if (sweep.stopped_at) mixing.emplace(sweep.stopped_at, sweep.problem.what);
+      for (const auto& [call, why] : mixing)
+        if (!is_free(*call)) return refuse(*call, why);
+      if (!mixing.empty()) {
+        std::erase_if(followed_, [&](const Call* call) { return mixing.contains(call); });
+        return false;
+      }
+      learned = sweep.learned;
+      for (const Contribution& contribution : graph_.gradients)
+        learned |=
+            unify_tensors(labels_.tensors[contribution.parameter.index()], labels_.tensors[contribution.value.index()]);
+    }
+    return true;
+  }
+
+  Checked check_parameters() const {
+    for (size_t t = 0; t < graph_.tensors.size(); ++t)
+      if (graph_.tensors[t].kind == TensorKind::Parameter && has(labels_.tensors[t], Mark::Sharded))
+        return error(ErrorCode::E317, {},
+                     fmt::format("shard: parameter {} {} has a row for each token, and every device would need others",
+                                 graph_.tensors[t].name, print(labels_.tensors[t])))
+            .help("look them up: torch::embedding(positions, torch::arange(tokens))");
+    return Ok{};
+  }
+
+  /// The loss of a device is the mean over its tokens; means are averaged, so nothing else may follow from one.
+  Checked check_loss() const {
+    for (const Call& call : graph_.calls)
+      if (base_name(graph_[call.op]) == "nll_loss_forward" && !is_free(call) &&
+          has(labels_.tensors[tensor(call, "self").index()], Mark::Sharded)) {
+        const TensorId result = std::get<TensorId>(call.results[0]);
+        const auto reduction = std::get<int64_t>(*find_argument(graph_, call, "reduction"));
+        if (reduction == 1 && graph_[result].storage != graph_[graph_.loss].storage)
+          return refuse(call, "a mean over tokens is used further, and each device has that of its own tokens");
+        if (reduction == 2) return refuse(call, "the loss is a sum over tokens, of which each device has some");
+      }
+    return Ok{};
+  }
+
+  // ---- parts of what is whole
+
+  void take_parts() {
+    std::vector<Call> calls;
+    std::vector<CallId> place(graph_.calls.size());
+    const std::vector<Call> old = std::move(graph_.calls);
+    for (size_t c = 0; c < old.size(); ++c) {
+      Call call = old[c];
+      if (!is_free(call)) {
+        const int segment = call.forward.valid() ? old[call.forward.index()].segment : call.segment;
+        map_tensors(call.arguments, [&](TensorId id) {
+          if (id.index() >= free_.size() || !free_[id.index()] || !has(labels_.tensors[id.index()], Mark::Sharded))
+            return id;
+          const auto known = parts_.find({id, segment});
+          return known != parts_.end() ? known->second : take_part(calls, call, id, segment);
+        });
+      }
+      place[c] = CallId(calls.size());
+      calls.push_back(std::move(call));
+    }
+    for (Call& call : calls)
+      if (call.forward.valid()) call.forward = place[call.forward.index()];
+    graph_.calls = std::move(calls);
+    for (size_t t = 0; t < free_.size(); ++t)
+      if (free_[t]) {
+        labels_.tensors[t] = unknown_labels(graph_.tensors[t].layout.sizes);
+        settle(labels_.tensors[t]);
+      }
+  }
+  ///   before:  y = x * cos        after:  c = local_slice(cos, first); y = x * c
+  TensorId take_part(std::vector<Call>& calls, const Call& before, TensorId whole, int segment) {
+    const TensorLabels labels = labels_.tensors[whole.index()];
+    const TensorId part = new_tensor(whole, graph_[whole].layout.sizes);
+    labels_.tensors.push_back(labels);
+    Call call;
+    call.op = operator_named(graph_, "piper::local_slice");
+    for (size_t d = 0; d < labels.dims.size(); ++d) {
+      int64_t outer = 1, tokens = 0, inner = 1;
+      for (const Factor& factor : labels.dims[d]) {
+        if (factor.mark == Mark::Sharded)
+          tokens = factor.size;
+        else
+          (tokens == 0 ? outer : inner) *= factor.size;
+      }
+      if (tokens == 0) continue;
+      call.arguments = {whole, graph_[whole].layout.sizes, PartStart{tokens}, static_cast<int64_t>(d), outer, inner};
+    }
+    call.results = {part};
+    call.segment = before.segment;
+    call.backward = before.backward;
+    call.forward = before.forward;
+    calls.push_back(std::move(call));
+    parts_[{whole, segment}] = part;
+    return part;
+  }
+
+  // ---- attention
+
+  ///   before:  attention(q, k, v, causal)        after:  causal_attention(q, k, v, first): q begins with token `first`
+  Checked rewrite_attention() {
+    for (Call& call : graph_.calls) {
+      if (!is_attention(call)) continue;
+      const std::string& name = graph_[call.op].name;
+      for (const char* role : {"key", "value"}) all_tokens_.insert(graph_[tensor(call, role)].storage);
+      if (call.backward)
+        for (const size_t gradient : {size_t{1}, size_t{2}})
+          if (const TensorId id = std::get<TensorId>(call.results[gradient]); id.valid())
+            all_tokens_.insert(graph_[id].storage);
+      if (name != cpu_attention && name != cpu_attention_backward)
+        return refuse(call, "context parallelism knows the attention of CPUs only");
+      const Argument* causal = find_argument(graph_, call, "is_causal");
+      if (!std::get<bool>(*causal)) continue;
+      const TensorId query = tensor(call, "query");
+      const Argument& scale = *find_argument(graph_, call, "scale");
+      const PartStart first{graph_[query].layout.sizes[2]};
+      if (name == cpu_attention) {
+        call.op = operator_named(graph_, "piper::causal_attention");
+        call.arguments = {query, tensor(call, "key"), tensor(call, "value"), scale, first};
+      } else {
+        std::vector<Argument> arguments = {tensor(call, "grad_out"),
+                                           query,
+                                           tensor(call, "key"),
+                                           tensor(call, "value"),
+                                           tensor(call, "out"),
+                                           tensor(call, "logsumexp"),
+                                           scale,
+                                           first};
+        call.op = operator_named(graph_, "piper::causal_attention_backward");
+        call.arguments = std::move(arguments);
+      }
+    }
+    return Ok{};
+  }
+
+  /// Every attention is a segment of its own; backward follows forward.
+  void split_segments() {
+    std::vector<std::vector<CallId>> forward(graph_.segments.size());
+    for (size_t c = 0; c < graph_.calls.size(); ++c)
+      if (!graph_.calls[c].backward) forward[static_cast<size_t>(graph_.calls[c].segment)].emplace_back(c);
+    const std::vector<Segment> old = std::move(graph_.segments);
+    graph_.segments.clear();
+    std::vector<int> first(old.size());
+    std::map<ScopeId, int> cores;
+    for (size_t s = 0; s < old.size(); ++s) {
+      first[s] = static_cast<int>(graph_.segments.size());
+      graph_.segments.push_back(old[s]);
+      for (const CallId id : forward[s]) {
+        Call& call = graph_.calls[id.index()];
+        const bool core = is_attention(call);
+        if (core) {
+          graph_.scopes.push_back({old[s].scope, "core", cores[old[s].scope]++, {}, false});
+          graph_.segments.push_back({ScopeId(graph_.scopes.size() - 1)});
+        }
+        call.segment = static_cast<int>(graph_.segments.size()) - 1;
+        if (core) graph_.segments.push_back(old[s]);
+      }
+    }
+    for (Call& call : graph_.calls)
+      if (call.backward)
+        call.segment = call.forward.valid() ? graph_[call.forward].segment : first[static_cast<size_t>(call.segment)];
+  }
+
+  OperatorGraph graph_;
+  BodyLabels labels_;
+  std::vector<char> free_;                              // by tensor: follows from inputs and constants alone
+  std::vector<const Call*> followed_;                   // labels follow from these
+  std::map<std::pair<TensorId, int>, TensorId> parts_;  // of free tensors, by segment
+  std::set<StorageId> all_tokens_;
+};
+
+}  // namespace
+
+Result<ContextGraph> mark_context_regions(OperatorGraph graph) {
+  return ContextMarker(name_slices(std::move(graph))).mark();
+}
+
+}  // namespace piper
