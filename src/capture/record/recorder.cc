@@ -195,6 +195,7 @@ constexpr std::pair<const char*, const char*> put_in_later[] = {
     {"piper::causal_attention", ""},
     {"piper::causal_attention_backward", ""},
     {"piper::local_slice", ""},
+    {"piper::local_slice_backward", ""},
     {"piper::take_columns", ""},
     {"piper::take_columns_backward", ""},
     {"piper::take_rows", ""},

@@ -24,12 +24,11 @@ class ContextMarker {
     own_keys();
     find_free();
     PIPER_CHECK(find_labels());
-    PIPER_CHECK(check_parameters());
     PIPER_CHECK(check_loss());
+    put_gradients();
     take_parts();
     PIPER_CHECK(rewrite_attention());
     split_segments();
-    find_producers(graph_.tensors, graph_.calls);
     return ContextGraph{std::move(graph_), std::move(labels_.tensors), std::move(all_tokens_)};
   }
 
@@ -64,31 +63,23 @@ class ContextMarker {
     return element_count(graph_[id].layout) == element_count(graph_[graph_[graph_[id].storage].base].layout);
   }
   void own_keys() {
-    std::vector<Call> calls;
-    std::vector<CallId> place(graph_.calls.size());
     std::map<TensorId, TensorId> copies;
-    for (size_t c = 0; c < graph_.calls.size(); ++c) {
-      Call call = std::move(graph_.calls[c]);
+    rewrite_calls([&](const std::vector<Call>&, Call call, std::vector<Call>& calls) {
       if (is_attention(call)) {
         std::set<StorageId> seen = {graph_[tensor(call, "query")].storage};
         for (const char* role : {"key", "value"}) {
           const TensorId id = tensor(call, role);
           const bool shared = !seen.insert(graph_[id].storage).second || !is_whole(id);
-          auto copy = copies.find(id);
-          if (copy == copies.end() && shared && !call.backward) copy = add_copy(calls, call, id, copies);
-          if (copy != copies.end()) replace(call, id, copy->second);
+          if (shared && !call.backward && !copies.contains(id)) copies[id] = add_copy(calls, call, id);
+          if (const auto copy = copies.find(id); copy != copies.end())
+            map_tensors(call.arguments, [&](TensorId argument) { return argument == id ? copy->second : argument; });
         }
       }
-      place[c] = CallId(calls.size());
       calls.push_back(std::move(call));
-    }
-    for (Call& call : calls)
-      if (call.forward.valid()) call.forward = place[call.forward.index()];
-    graph_.calls = std::move(calls);
-    find_producers(graph_.tensors, graph_.calls);
+      return CallId(calls.size() - 1);
+    });
   }
-  std::map<TensorId, TensorId>::iterator add_copy(std::vector<Call>& calls, const Call& before, TensorId of,
-                                                  std::map<TensorId, TensorId>& copies) {
+  TensorId add_copy(std::vector<Call>& calls, const Call& before, TensorId of) {
     const TensorId id = new_tensor(of, graph_[of].layout.sizes);
     Call clone;
     clone.op = operator_named(graph_, "aten::clone");
@@ -96,10 +87,7 @@ class ContextMarker {
     clone.results = {id};
     clone.segment = before.segment;
     calls.push_back(std::move(clone));
-    return copies.emplace(of, id).first;
-  }
-  static void replace(Call& call, TensorId from, TensorId to) {
-    map_tensors(call.arguments, [&](TensorId id) { return id == from ? to : id; });
+    return id;
   }
   TensorId new_tensor(TensorId like, const std::vector<int64_t>& sizes) {
     const TensorId id(graph_.tensors.size());
@@ -134,6 +122,16 @@ class ContextMarker {
   bool is_free(const Call& call) const {
     bool all = !call.results.empty();
     each_tensor(call.results, [&](TensorId id) { all = all && free_[id.index()]; });
+    return all;
+  }
+  /// It, or a parameter, which has a row for each token then.
+  bool is_whole_everywhere(TensorId id) const {
+    return id.index() < free_.size() &&
+           (free_[id.index()] || graph_[graph_[graph_[id].storage].base].kind == TensorKind::Parameter);
+  }
+  bool gives_whole(const Call& call) const {
+    bool all = !call.results.empty();
+    each_tensor(call.results, [&](TensorId id) { all = all && is_whole_everywhere(id); });
     return all;
   }
 
@@ -181,16 +179,6 @@ class ContextMarker {
     return true;
   }
 
-  Checked check_parameters() const {
-    for (size_t t = 0; t < graph_.tensors.size(); ++t)
-      if (graph_.tensors[t].kind == TensorKind::Parameter && has(labels_.tensors[t], Mark::Sharded))
-        return error(ErrorCode::E317, {},
-                     fmt::format("shard: parameter {} {} has a row for each token, and every device would need others",
-                                 graph_.tensors[t].name, print(labels_.tensors[t])))
-            .help("look them up: torch::embedding(positions, torch::arange(tokens))");
-    return Ok{};
-  }
-
   /// The loss of a device is the mean over its tokens; means are averaged, so nothing else may follow from one.
   Checked check_loss() const {
     for (const Call& call : graph_.calls)
@@ -207,40 +195,8 @@ class ContextMarker {
 
   // ---- parts of what is whole
 
-  void take_parts() {
-    std::vector<Call> calls;
-    std::vector<CallId> place(graph_.calls.size());
-    const std::vector<Call> old = std::move(graph_.calls);
-    for (size_t c = 0; c < old.size(); ++c) {
-      Call call = old[c];
-      if (!is_free(call)) {
-        const int segment = call.forward.valid() ? old[call.forward.index()].segment : call.segment;
-        map_tensors(call.arguments, [&](TensorId id) {
-          if (id.index() >= free_.size() || !free_[id.index()] || !has(labels_.tensors[id.index()], Mark::Sharded))
-            return id;
-          const auto known = parts_.find({id, segment});
-          return known != parts_.end() ? known->second : take_part(calls, call, id, segment);
-        });
-      }
-      place[c] = CallId(calls.size());
-      calls.push_back(std::move(call));
-    }
-    for (Call& call : calls)
-      if (call.forward.valid()) call.forward = place[call.forward.index()];
-    graph_.calls = std::move(calls);
-    for (size_t t = 0; t < free_.size(); ++t)
-      if (free_[t]) {
-        labels_.tensors[t] = unknown_labels(graph_.tensors[t].layout.sizes);
-        settle(labels_.tensors[t]);
-      }
-  }
-  ///   before:  y = x * cos        after:  c = local_slice(cos, first); y = x * c
-  TensorId take_part(std::vector<Call>& calls, const Call& before, TensorId whole, int segment) {
-    const TensorLabels labels = labels_.tensors[whole.index()];
-    const TensorId part = new_tensor(whole, graph_[whole].layout.sizes);
-    labels_.tensors.push_back(labels);
-    Call call;
-    call.op = operator_named(graph_, "piper::local_slice");
+  /// The dimension that has tokens, as local_slice wants it.
+  static std::vector<Argument> place_of_tokens(const TensorLabels& labels) {
     for (size_t d = 0; d < labels.dims.size(); ++d) {
       int64_t outer = 1, tokens = 0, inner = 1;
       for (const Factor& factor : labels.dims[d]) {
@@ -249,16 +205,81 @@ class ContextMarker {
         else
           (tokens == 0 ? outer : inner) *= factor.size;
       }
-      if (tokens == 0) continue;
-      call.arguments = {whole, graph_[whole].layout.sizes, PartStart{tokens}, static_cast<int64_t>(d), outer, inner};
+      if (tokens > 0) return {PartStart{tokens}, static_cast<int64_t>(d), outer, inner};
     }
-    call.results = {part};
-    call.segment = before.segment;
-    call.backward = before.backward;
-    call.forward = before.forward;
-    calls.push_back(std::move(call));
-    parts_[{whole, segment}] = part;
-    return part;
+    internal_error("a tensor with tokens has a dimension of them");
+  }
+  /// local_slice or its backward, beside another call.
+  Call part_call(std::string_view op, TensorId of, const TensorLabels& labels, TensorId result, const Call& beside) {
+    Call call;
+    call.op = operator_named(graph_, op);
+    call.arguments = {of, graph_[of].layout.sizes};
+    for (Argument& argument : place_of_tokens(labels)) call.arguments.push_back(std::move(argument));
+    call.results = {result};
+    call.segment = beside.segment;
+    call.backward = beside.backward;
+    call.forward = beside.forward;
+    return call;
+  }
+  /// New calls before or behind old ones.
+  template <class Rewrite>
+  void rewrite_calls(Rewrite rewrite) {
+    const std::vector<Call> old = std::move(graph_.calls);
+    std::vector<Call> calls;
+    std::vector<CallId> place(old.size());
+    for (size_t c = 0; c < old.size(); ++c) place[c] = rewrite(old, old[c], calls);
+    for (Call& call : calls)
+      if (call.forward.valid()) call.forward = place[call.forward.index()];
+    graph_.calls = std::move(calls);
+    find_producers(graph_.tensors, graph_.calls);
+  }
+
+  /// Of a parameter that has a row for each token.
+  ///   before:  gradient(w) = g        after:  gradient(w) = local_slice_backward(g, first): rows of others are zero
+  void put_gradients() {
+    std::map<CallId, std::vector<Contribution*>> behind;  // by what makes the gradient
+    for (Contribution& contribution : graph_.gradients)
+      if (has(labels_.tensors[contribution.parameter.index()], Mark::Sharded))
+        behind[graph_[contribution.value].producer].push_back(&contribution);
+    rewrite_calls([&](const std::vector<Call>& old, const Call& call, std::vector<Call>& calls) {
+      calls.push_back(call);
+      const CallId place(calls.size() - 1);
+      if (const auto found = behind.find(CallId(static_cast<size_t>(&call - old.data()))); found != behind.end())
+        for (Contribution* contribution : found->second) {
+          const TensorId whole = new_tensor(contribution->value, graph_[contribution->value].layout.sizes);
+          labels_.tensors.push_back(unknown_labels(graph_[whole].layout.sizes));
+          settle(labels_.tensors.back());
+          calls.push_back(part_call("piper::local_slice_backward", contribution->value,
+                                    labels_.tensors[contribution->value.index()], whole, call));
+          contribution->value = whole;
+        }
+      return place;
+    });
+  }
+
+  ///   before:  y = x * cos        after:  c = local_slice(cos, first); y = x * c
+  void take_parts() {
+    rewrite_calls([&](const std::vector<Call>& old, Call call, std::vector<Call>& calls) {
+      const int segment = call.forward.valid() ? old[call.forward.index()].segment : call.segment;
+      if (!gives_whole(call))
+        map_tensors(call.arguments, [&](TensorId id) {
+          if (!is_whole_everywhere(id) || !has(labels_.tensors[id.index()], Mark::Sharded)) return id;
+          TensorId& part = parts_[{id, segment}];
+          if (part.valid()) return part;
+          part = new_tensor(id, graph_[id].layout.sizes);
+          const TensorLabels labels = labels_.tensors[id.index()];
+          labels_.tensors.push_back(labels);
+          calls.push_back(part_call("piper::local_slice", id, labels, part, call));
+          return part;
+        });
+      calls.push_back(std::move(call));
+      return CallId(calls.size() - 1);
+    });
+    for (size_t t = 0; t < free_.size(); ++t)
+      if (is_whole_everywhere(TensorId(t))) {
+        labels_.tensors[t] = unknown_labels(graph_.tensors[t].layout.sizes);
+        settle(labels_.tensors[t]);
+      }
   }
 
   // ---- attention

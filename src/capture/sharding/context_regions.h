@@ -2,9 +2,9 @@
 // sample.
 //
 // What follows from inputs and constants alone (positions, masks, labels that were shifted) every device computes
-// whole, and takes its part where it meets tokens. All else is labelled from the inputs on by the rules of
-// label_rules.h. Attention calls become regions of their own, scopes `core` inside the scopes that were annotated:
-// their queries are divided, their keys and values whole.
+// whole, and takes its part where it meets tokens; so of parameters that have a row for each token. All else is
+// labelled from the inputs on by the rules of label_rules.h. Attention calls become regions of their own, scopes `core`
+// inside the scopes that were annotated: their queries are divided, their keys and values whole.
 #pragma once
 
 #include <set>
@@ -19,8 +19,7 @@ struct ContextGraph {
   std::vector<TensorLabels> labels;  // by tensor; marked Sharded: tokens
   std::set<StorageId> all_tokens;    // of which attention needs all: keys, values, and their gradients
 };
-/// Refused (E317): operators that mix tokens, parameters with a row for each token, other forms of attention than
-/// scaled_dot_product_attention.
+/// Refused (E317): operators that mix tokens, other forms of attention than scaled_dot_product_attention.
 Result<ContextGraph> mark_context_regions(OperatorGraph graph);
 
 }  // namespace piper

@@ -31,6 +31,7 @@ constexpr OperatorRule rows[] = {
     {"randn", DimRule::Factory},
     {"randint", DimRule::Factory},
     {"local_slice", DimRule::Factory},
+    {"local_slice_backward", DimRule::Factory},
     {"expand", DimRule::Expand, TermRule::Linear},
     {"t", DimRule::Permute, TermRule::Linear, anywhere},
     {"transpose", DimRule::Permute, TermRule::Linear, anywhere},

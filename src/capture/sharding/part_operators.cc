@@ -55,6 +55,14 @@ at::Tensor local_slice(const at::Tensor& all, at::IntArrayRef size, int64_t firs
       .clone(at::MemoryFormat::Contiguous);
 }
 
+at::Tensor local_slice_backward(const at::Tensor& part, at::IntArrayRef size, int64_t first, int64_t dim, int64_t outer,
+                                int64_t inner) {
+  const int64_t whole = size[static_cast<size_t>(dim)] / (outer * inner), own = part.size(dim) / (outer * inner);
+  at::Tensor all = at::zeros(size, part.options());
+  all.unflatten(dim, {outer, whole, inner}).narrow(dim + 1, first, own).copy_(part.unflatten(dim, {outer, own, inner}));
+  return all;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(piper, m) {
@@ -62,6 +70,7 @@ TORCH_LIBRARY_FRAGMENT(piper, m) {
   m.def("take_rows_backward(Tensor gradient, Tensor indices, int[] size, int padding, int first) -> Tensor");
   m.def("take_columns(Tensor scores, Tensor indices, int ignored, int first) -> Tensor");
   m.def("take_columns_backward(Tensor gradient, Tensor indices, int[] size, int first) -> Tensor");
+  m.def("local_slice_backward(Tensor part, int[] size, int first, int dim, int outer, int inner) -> Tensor");
   m.def("local_slice(Tensor all, int[] size, int first, int dim, int outer, int inner) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(piper, CompositeExplicitAutograd, m) {
@@ -70,6 +79,7 @@ TORCH_LIBRARY_IMPL(piper, CompositeExplicitAutograd, m) {
   m.impl("take_columns", take_columns);
   m.impl("take_columns_backward", take_columns_backward);
   m.impl("local_slice", local_slice);
+  m.impl("local_slice_backward", local_slice_backward);
 }
 TORCH_LIBRARY_IMPL(piper, Meta, m) {
   m.impl("take_rows", [](const at::Tensor& table, const at::Tensor& indices, int64_t) {
@@ -85,9 +95,10 @@ TORCH_LIBRARY_IMPL(piper, Meta, m) {
   m.impl("take_columns_backward", [](const at::Tensor& gradient, const at::Tensor&, at::IntArrayRef size, int64_t) {
     return at::empty(size, gradient.options());
   });
-  m.impl("local_slice", [](const at::Tensor& all, at::IntArrayRef size, int64_t, int64_t, int64_t, int64_t) {
-    return at::empty(size, all.options());
-  });
+  for (const char* name : {"local_slice", "local_slice_backward"})
+    m.impl(name, [](const at::Tensor& from, at::IntArrayRef size, int64_t, int64_t, int64_t, int64_t) {
+      return at::empty(size, from.options());
+    });
 }
 
 void provide_part_operators() {}

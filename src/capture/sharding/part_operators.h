@@ -14,6 +14,8 @@ namespace piper {
 // piper::local_slice(Tensor all, int[] size, int first, int dim, int outer, int inner) -> Tensor
 //   so many of the list that lies along a dimension between `outer` times and `inner` others, from the first on;
 //   `size`: of the part
+// piper::local_slice_backward(Tensor part, int[] size, int first, int dim, int outer, int inner) -> Tensor
+//   the part at its place in zeros; `size`: of all
 // piper::causal_attention(Tensor query, Tensor key, Tensor value, float? scale, int first) -> (Tensor, Tensor)
 // piper::causal_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out,
 //   Tensor logsumexp, float? scale, int first) -> (Tensor, Tensor, Tensor)

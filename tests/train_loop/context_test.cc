@@ -1,0 +1,145 @@
+// Context parallelism: tokens divided among devices, alone and together with everything else, equal one device; every
+// collective that was put in is needed, and moves as much as the formulas say.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "train_loop/tp_cases.h"
+#include "train_loop/wrappers.h"
+
+namespace piper {
+namespace {
+
+const std::string context = "shard({}, along=cp, sequence=gather)\n";
+const std::string context_regather = "shard({}, along=cp, sequence=gather, regather=on)\n";
+
+std::vector<TpCase> context_cases() {
+  std::vector<TpCase> out;
+  const auto along = [](const std::string& axes, int zero = 0) {
+    return fmt::format("replicate({{}}, along={}, zero={}, bucket=1KB)\n", axes, zero);
+  };
+  for (const std::string model :
+       {"reference", "grouped", "one_key", "four_keys", "normed_keys", "dropout"})
+    out.push_back({model + "_cp2", model, 2, 4, "mesh(cp=2)\n" + whole + along("cp") + context});
+  for (const std::string model : {"reference", "one_key"})
+    out.push_back({model + "_cp4", model, 4, 4, "mesh(cp=4)\n" + whole + along("cp") + context_regather});
+  for (const int zero : {0, 1, 2, 3})
+    out.push_back(
+        {fmt::format("dp2_zero{}", zero), zero % 2 == 0 ? "normed_keys" : "one_key", 4, 8,
+         "mesh(dp=2, cp=2)\n" + whole + along("[dp, cp]", zero) + (zero % 2 == 0 ? context : context_regather)});
+  const auto piped = [&](const std::string& model, const std::string& timeline, const std::string& more = "") {
+    const bool v = timeline == "dualpipev" || timeline == "zb-v";
+    std::string name = timeline;
+    std::replace(name.begin(), name.end(), '-', '_');
+    out.push_back(
+        {fmt::format("{}_{}{}", model, name, more.empty() ? "" : "_more"), model, 4, 4,
+         fmt::format("mesh(pp=2, cp=2)\nplace({{}}, along=pp, stages={}{})\n", v ? 4 : 2, v ? ", shape=v" : "") +
+             along("cp") + context + more + fmt::format("use {}(stages=stage, microbatches=mb)\n", timeline)});
+  };
+  piped("reference", "1f1b");
+  piped("one_key", "1f1b", "recompute({layer=*})\n");
+  piped("normed_keys", "zb-h1");
+  piped("dropout", "zb-v");
+  piped("grouped", "dualpipev");
+  piped("dropout", "gpipe", "recompute({layer=*})\n");
+  out.push_back({"three_dimensions", "one_key", 8, 8,
+                 "mesh(pp=2, dp=2, cp=2)\nplace({}, along=pp, stages=2)\n" + along("[dp, cp]", 3) + context +
+                     "use 1f1b(stages=stage, microbatches=mb)\n"});
+  out.push_back({"one_sample", "grouped", 2, 16, "mesh(cp=2)\n" + whole + along("cp") + context, 16});
+  out.push_back({"groups_of_two_sizes", "reference", 4, 4,
+                 "mesh(dp=2, cp=2)\nplace({embed=*}, mesh={})\nplace({layer=0..1}, mesh={})\n"
+                 "place({layer=2..3}, mesh={dp=0})\nplace({head=*}, mesh={dp=0})\n"
+                 "replicate({embed=*}, along=[dp, cp])\nreplicate({layer=0..1}, along=[dp, cp])\n"
+                 "replicate({layer=2..3}, along=cp)\nreplicate({head=*}, along=cp)\n" +
+                     context});
+  out.push_back(
+      {"float32", "grouped", 4, 8, "mesh(dp=2, cp=2)\n" + whole + along("[dp, cp]", 2) + context, 4, DType::Float32});
+  return out;
+}
+
+class Context : public testing::TestWithParam<TpCase> {};
+
+TEST_P(Context, EqualsOneDevice) {
+  const TpCase& c = GetParam();
+  SCOPED_TRACE(c.text());
+  const TrainableModel model = model_of(c);
+  const auto trained = [&](const std::string& schedule) { return train(model, schedule, settings(c)); };
+  const Trained run = trained(c.text());
+  EXPECT_EQ(run.devices, c.devices);
+  const double tolerance = c.dtype == DType::Float64 ? 1e-12 : 1e-5;
+  const std::string alone = fmt::format("mesh(cp=1)\nsplit(batch, parts={}, as=mb)\n", c.slices) + whole +
+                            "replicate({}, along=cp)\n" + context;
+  EXPECT_THAT(complaints(run, trained(alone), tolerance), testing::IsEmpty());
+  EXPECT_THAT(complaints(run, trained(in_turn(c.slices)), tolerance), testing::IsEmpty());
+  for (size_t d = 0; d < run.peak_bytes.size(); ++d) EXPECT_LE(run.peak_bytes[d], run.planned_bytes[d]) << d;
+}
+INSTANTIATE_TEST_SUITE_P(Cases, Context, testing::ValuesIn(context_cases()),
+                         [](const testing::TestParamInfo<TpCase>& info) { return info.param.name; });
+
+std::vector<CommunicationId> along_tokens(const Plan& plan) {
+  PartitionId among;
+  for (const PlanWork& work : plan.works) among = std::max(among, work.shards[ShardKind::Context]);
+  std::vector<CommunicationId> out;
+  for (const CommunicationId c : plan.communications.ids())
+    if (!plan.communications[c].transfer && plan.communications[c].over == among) out.push_back(c);
+  return out;
+}
+
+/// Each rank gets (parts - 1) / parts of the keys and values of all tokens in forward, and the same of their gradients
+/// in backward.
+TEST(ContextVolume, IsThatOfKeysAndValues) {
+  const TpCase c{"", "grouped", 4, 1, "mesh(cp=4)\n" + whole + "replicate({}, along=cp)\n" + context, 1};
+  const PreparedTraining training = prepared(model_of(c), c.text());
+  constexpr int64_t tokens = 4, keys = 2, width = 4, layers = 4, bytes = 8;
+  int64_t gathered = 0, scattered = 0;
+  for (const PlannedOp& op : training.plan->templates.front().ops) {
+    if (!op.communication.valid() || op.writes.empty()) continue;
+    if (training.plan->templates.front().buffers[op.writes[0]].category != Category::Activations) continue;
+    const int64_t moved = training.plan->communications[op.communication].bytes;
+    if (op.kind == OpKind::AllGather) gathered += moved;
+    if (op.kind == OpKind::ReduceScatter) scattered += moved;
+  }
+  EXPECT_EQ(gathered, 2 * tokens * tp_batch * keys * width * bytes * layers);
+  EXPECT_EQ(scattered, gathered);
+}
+
+TEST(ContextCollectives, AreAllNeeded) {
+  const TpCase c{"", "normed_keys", 2, 1, "mesh(cp=2)\n" + whole + "replicate({}, along=cp)\n" + context, 1};
+  const TrainableModel model = model_of(c);
+  const PreparedTraining training = prepared(model, c.text());
+  TrainSettings once = settings(c);
+  once.steps = 1;
+  const Trained expected = train(model, in_turn(1), once);
+  EXPECT_THAT(complaints(train(model, *training.captured, training.plan, once), expected, 1e-12), testing::IsEmpty());
+  const std::vector<CommunicationId> all = along_tokens(*training.plan);
+  EXPECT_GE(all.size(), 16u);
+  for (const CommunicationId left_out : all) {
+    TrainSettings faulty = once;
+    faulty.communicator = [&](std::unique_ptr<Communicator> to) {
+      return std::make_unique<LeavesOut>(std::move(to), left_out.value);
+    };
+    EXPECT_GT(compare(train(model, *training.captured, training.plan, faulty), expected).error, 1e-6)
+        << training.plan->names[training.plan->communications[left_out].label.name];
+  }
+}
+
+TEST(ContextRefuses, WhatMixesTokens) {
+  const auto refusal = [](const std::string& model) {
+    const TpCase c{"", model, 2, 1, "mesh(cp=2)\n" + whole + "replicate({}, along=cp)\n" + context, 1};
+    try {
+      prepared(model_of(c), c.text());
+    } catch (const std::runtime_error& refused) {
+      return std::string(refused.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refusal("biased"), testing::HasSubstr("_softmax along tokens"));
+  EXPECT_THAT(refusal("dropped_scores"), testing::HasSubstr("E317"));
+  EXPECT_THAT(refusal("mixture"), testing::HasSubstr("E317"));
+}
+
+}  // namespace
+}  // namespace piper
