@@ -19,6 +19,7 @@ CONFIGS = {
     "gpt2": lambda: transformers.GPT2Config(vocab_size=WORDS, n_embd=32, n_layer=4, n_head=4, n_positions=32, resid_pdrop=0.0, embd_pdrop=0.0,
                                             attn_pdrop=0.0),
     "qwen3-moe": lambda: transformers.Qwen3MoeConfig(**SIZES, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
+    "mistral": lambda: transformers.MistralConfig(**SIZES, sliding_window=6),
     "mixtral": lambda: transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
 }
 MIXTURES = ("qwen3-moe", "mixtral")
@@ -75,6 +76,22 @@ def test_cut_along_the_projections_that_are_known(name, sequence):
                 .shard({"layer": "*"}, along="tp", sequence=sequence))
     ours = plain.train_piper(captured(name, torch.float64), schedule, batches())
     plain.assert_equal(ours, plain_run(name, torch.float64, 4), 1e-10)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", pytest.param("qwen3", marks=pytest.mark.long), "mistral"])
+def test_tokens_are_divided(name):
+    schedule = (piper.Schedule().mesh(pp=2, dp=2, cp=2).split(2).place({}, along="pp", stages=2).replicate({}, along=["dp", "cp"], zero=2)
+                .shard({}, along="cp", sequence="gather").use("1f1b"))
+    graph = capture(build(name, torch.float64), loss=loss_of_next_words)
+    ours = plain.train_piper(graph, schedule, batches())
+    plain.assert_equal(ours, plain.train(build(name, torch.float64), batches(), 4, loss_of_next_words, "cpu"), 1e-10)
+
+
+def loss_of_next_words(model, batch):
+    """Labels are shifted, not scores, of which each device has some; the last word counts for nothing."""
+    scores = model(input_ids=batch["input_ids"], use_cache=False).logits
+    next_words = torch.nn.functional.pad(batch["labels"][:, 1:], (0, 1), value=-100)
+    return torch.nn.functional.cross_entropy(scores.flatten(0, 1), next_words.flatten())
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "mixtral" else pytest.mark.long) for name in MIXTURES])

@@ -194,6 +194,7 @@ constexpr std::pair<const char*, const char*> put_in_later[] = {
     {"piper::lay_out", ""},
     {"piper::causal_attention", ""},
     {"piper::causal_attention_backward", ""},
+    {"piper::counted_share", ""},
     {"piper::local_slice", ""},
     {"piper::local_slice_backward", ""},
     {"piper::take_columns", ""},

@@ -26,7 +26,8 @@ class ContextMarker {
     PIPER_CHECK(find_labels());
     PIPER_CHECK(check_loss());
     put_gradients();
-    take_parts();
+    slice_tokens();
+    PIPER_CHECK(weigh_losses());
     PIPER_CHECK(rewrite_attention());
     split_segments();
     return ContextGraph{std::move(graph_), std::move(labels_.tensors), std::move(all_tokens_)};
@@ -210,16 +211,10 @@ class ContextMarker {
     internal_error("a tensor with tokens has a dimension of them");
   }
   /// local_slice or its backward, beside another call.
-  Call part_call(std::string_view op, TensorId of, const TensorLabels& labels, TensorId result, const Call& beside) {
-    Call call;
-    call.op = operator_named(graph_, op);
-    call.arguments = {of, graph_[of].layout.sizes};
-    for (Argument& argument : place_of_tokens(labels)) call.arguments.push_back(std::move(argument));
-    call.results = {result};
-    call.segment = beside.segment;
-    call.backward = beside.backward;
-    call.forward = beside.forward;
-    return call;
+  Call part_call(std::string_view op, TensorId of, const TensorLabels& labels, TensorId result, const Call& other) {
+    std::vector<Argument> arguments = {of, graph_[of].layout.sizes};
+    for (Argument& argument : place_of_tokens(labels)) arguments.push_back(std::move(argument));
+    return beside(other, op, std::move(arguments), result);
   }
   /// New calls before or behind old ones.
   template <class Rewrite>
@@ -258,7 +253,7 @@ class ContextMarker {
   }
 
   ///   before:  y = x * cos        after:  c = local_slice(cos, first); y = x * c
-  void take_parts() {
+  void slice_tokens() {
     rewrite_calls([&](const std::vector<Call>& old, Call call, std::vector<Call>& calls) {
       const int segment = call.forward.valid() ? old[call.forward.index()].segment : call.segment;
       if (!gives_whole(call))
@@ -280,6 +275,69 @@ class ContextMarker {
         labels_.tensors[t] = unknown_labels(graph_.tensors[t].layout.sizes);
         settle(labels_.tensors[t]);
       }
+  }
+
+  // ---- losses
+
+  ///   before:  loss, n = nll_loss(x, t, mean)
+  ///   after:   s = nll_loss(x, t, sum); n = counted_share(all t, t); loss = s / n
+  /// where n is the number of tokens that count in all of the slice, over the number of devices: losses of these are
+  /// averaged.
+  Checked weigh_losses() {
+    std::map<TensorId, TensorId> counts;  // by what they stand for
+    Checked fine = Ok{};
+    rewrite_calls([&](const std::vector<Call>&, Call call, std::vector<Call>& calls) {
+      const std::string name = base_name(graph_[call.op]);
+      const bool forward = name == "nll_loss_forward";
+      const auto last = [&] {
+        calls.push_back(std::move(call));
+        return CallId(calls.size() - 1);
+      };
+      if (name == "nll_loss_backward")
+        map_tensors(call.arguments, [&](TensorId id) { return counts.contains(id) ? counts.at(id) : id; });
+      if (!forward || is_free(call) || std::get<int64_t>(*find_argument(graph_, call, "reduction")) != 1 ||
+          !has(labels_.tensors[tensor(call, "self").index()], Mark::Sharded))
+        return last();
+      const TensorId targets = tensor(call, "target"), scores = tensor(call, "self");
+      const auto whole = std::ranges::find_if(parts_, [&](const auto& part) { return part.second == targets; });
+      if (whole == parts_.end() || tensor(call, "weight").valid()) {
+        fine = refuse(call, "the number of tokens that count is not known from the batch alone");
+        return last();
+      }
+      const TensorId loss = std::get<TensorId>(call.results[0]), counted = std::get<TensorId>(call.results[1]);
+      const auto number = [&] {
+        const TensorId id = new_tensor(loss, {});
+        labels_.tensors.push_back(unknown_labels({}));
+        return id;
+      };
+      const TensorId sum = number(), share = number();
+      Call count = beside(call, "piper::counted_share",
+                          {scores, whole->first.first, targets, *find_argument(graph_, call, "ignore_index")}, share);
+      Call divide = beside(call, "aten::div.Tensor", {sum, share}, loss);
+      set_argument(call, "reduction", int64_t{2});
+      call.results[0] = sum;
+      counts[counted] = share;
+      calls.push_back(std::move(call));
+      const CallId place(calls.size() - 1);
+      calls.push_back(std::move(count));
+      calls.push_back(std::move(divide));
+      return place;
+    });
+    return fine;
+  }
+  Call beside(const Call& other, std::string_view op, std::vector<Argument> arguments, TensorId result) {
+    Call call;
+    call.op = operator_named(graph_, op);
+    call.arguments = std::move(arguments);
+    call.results = {result};
+    call.segment = other.segment;
+    call.backward = other.backward;
+    call.forward = other.forward;
+    return call;
+  }
+  void set_argument(Call& call, std::string_view name, Argument to) const {
+    const std::vector<std::string>& names = graph_[call.op].arguments;
+    call.arguments[static_cast<size_t>(std::ranges::find(names, name) - names.begin())] = std::move(to);
   }
 
   // ---- attention

@@ -30,6 +30,7 @@ constexpr OperatorRule rows[] = {
     {"rand", DimRule::Factory},
     {"randn", DimRule::Factory},
     {"randint", DimRule::Factory},
+    {"counted_share", DimRule::Factory},
     {"local_slice", DimRule::Factory},
     {"local_slice_backward", DimRule::Factory},
     {"expand", DimRule::Expand, TermRule::Linear},
