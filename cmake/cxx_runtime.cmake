@@ -33,13 +33,13 @@ function(piper_links_shared_runtime out options libraries)
   try_compile(linked SOURCE_FROM_CONTENT cxx_runtime.cc [[
 #include <iostream>
 #include <locale>
-#include <regex>
 #include <sstream>
+#include <stdexcept>
 int main(int count, char** words) {
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text << count << 0.5;
-  if (std::regex_match(text.str(), std::regex(words[0]))) throw std::runtime_error(text.str());
+  if (text.str() == words[0]) throw std::runtime_error(text.str());
   std::cout << text.str();
 }
 ]] LINK_OPTIONS ${options} LINK_LIBRARIES ${libraries} COPY_FILE ${program})
