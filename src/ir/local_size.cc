@@ -100,7 +100,9 @@ int64_t optimizer_bytes(const StepConfig& step, DType weights) {
 
 DeviceWork update_work(const TrainingDag& dag, const Node& update) {
   const Bucket& bucket = dag[std::get<Update>(update.op).bucket];
-  return update_work(dag.model->step, bucket.dtype, shard_elements(dag, bucket, holder_on(bucket, update.group)));
+  const Holder& holder = holder_on(bucket, update.group);
+  const int64_t elements = holder.zero == 0 ? bucket.elements : shard_elements(dag, bucket, holder);
+  return update_work(dag.model->step, bucket.dtype, elements);
 }
 
 DeviceWork update_work(const StepConfig& step, DType weights, int64_t elements) {

@@ -42,7 +42,8 @@ int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
 
 /// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's own.
 int64_t optimizer_bytes(const StepConfig& step, DType weights);
-/// What an update does on each device: gradients are read, weights written, the optimiser's state both.
+/// What an update does on each device, on the whole bucket or on its shard of it: gradients are read, weights written,
+/// the optimiser's state both.
 DeviceWork update_work(const TrainingDag& dag, const Node& update);
 /// The same of so many elements.
 DeviceWork update_work(const StepConfig& step, DType weights, int64_t elements);

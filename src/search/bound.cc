@@ -385,8 +385,9 @@ class ReplicationBound {
 
   /// Until the parameters are updated, and gathered if ZeRO has divided the update.
   double updated(const RankBound& rank, size_t r) const {
-    const int64_t equal = rank.undivided - rank.undivided / candidate_.tp;  // each of the equal copies updates its part
-    const auto elements = static_cast<int64_t>(left(rank.dense - equal, rank.experts, 0));
+    // where ZeRO divides updates, each of the equal copies along tp makes its part too
+    const int64_t equal = candidate_.zero == 0 ? 0 : rank.undivided - rank.undivided / candidate_.tp;
+    const auto elements = static_cast<int64_t>(left(rank.dense - equal, rank.experts, 1));
     const DeviceWork work = update_work(step_, step_.weights, elements);
     double slowest = 0;
     for (const size_t k : pipeline_.layout.kinds[r]) {
