@@ -1,33 +1,21 @@
-// What stands above the timeline: the menus, the choice of a step, the buttons, the search box; and the list of differences.
-import { scaleBy, setTheme, toggle } from 'piper/appearance';
+// What stands above the timeline: the menus, the choice of a step, the buttons, the search box.
+import { scaleBy, setPanel, setTheme, toggle } from 'piper/appearance';
 import { byId, element, fill } from 'piper/dom';
 import { refreshEmphasis, setQuery, togglePath } from 'piper/emphasis';
 import { showKeys } from 'piper/keys';
 import { fitAll, zoomBy } from 'piper/moving';
 import { stepMatch } from 'piper/navigation';
 import { rearrange } from 'piper/page';
-import { select, setStep } from 'piper/selection';
-import { showDifferences } from 'piper/summary';
-import { findOperation } from 'piper/trace';
+import { savePng, saveSvg } from 'piper/picture';
+import { setStep } from 'piper/selection';
 import { addChoices } from 'piper/widgets';
 
 export function addControls(page) {
-  addComparison(page);
+  byId('pair').hidden = byId('tab-compare').hidden = page.state.traces.length < 2;
   addMenus(page);
   addSteps(page);
   addButtons(page);
   addSearch(page);
-}
-
-/** Only where there is something to compare. */
-function addComparison(page) {
-  const { traces, titleOf } = page.state;
-  if (traces.length < 2) return;
-  byId('pair').hidden = byId('tab-compare').hidden = false;
-  showDifferences(byId('view-compare'), traces, titleOf, (device, op) => {
-    const event = findOperation(traces[0], device, op, 0);
-    if (event >= 0) select(page, { trace: traces[0], event });
-  });
 }
 
 function addMenus(page) {
@@ -35,9 +23,9 @@ function addMenus(page) {
   const unique = (valuesOf) => [...new Set(traces.flatMap(valuesOf))];
   const devices = unique((trace) => trace.lanes.flat()).sort((a, b) => a - b);
   const streams = unique((trace) => trace.rows.map((row) => trace.streams[row.stream]));
-  addChoices(byId('device-menu'), byId('devices'), devices, hiddenDevices, (d) => `device ${d}`, () => rearrange(page));
-  addChoices(byId('stream-menu'), byId('streams'), streams, hiddenStreams, (s) => s, () => rearrange(page));
-  addChoices(byId('kind-menu'), byId('kinds'), unique((trace) => trace.kinds), hiddenKinds, (k) => k, () => refreshEmphasis(page));
+  page.menus.Devices = addChoices(byId('device-menu'), byId('devices'), devices, hiddenDevices, (d) => `device ${d}`, () => rearrange(page));
+  page.menus.Streams = addChoices(byId('stream-menu'), byId('streams'), streams, hiddenStreams, (s) => s, () => rearrange(page));
+  page.menus.Kinds = addChoices(byId('kind-menu'), byId('kinds'), unique((trace) => trace.kinds), hiddenKinds, (k) => k, () => { refreshEmphasis(page); rearrange(page); });
 }
 
 function addSteps(page) {
@@ -59,6 +47,9 @@ function addButtons(page) {
   on('memory', () => toggle(page, 'memory'));
   on('pair', () => toggle(page, 'pair'));
   on('theme', () => setTheme(page, !page.state.dark));
+  on('show-panel', () => setPanel(page, !page.state.panel));
+  on('png', () => savePng(page));
+  on('svg', () => saveSvg(page));
   on('help', showKeys);
 }
 

@@ -5,11 +5,20 @@ export const gutter = 160;  // left of the time axis, for the names of lanes
 const sizes = { title: 26, row: 20, thin: 12, memory: 46, gap: 10 };
 const least = { title: 20, row: 3, thin: 2, memory: 0, gap: 1 };
 
+/** Whether there is anything to see in a row: an operation of a step that is shown, of a kind that is shown. */
+function isEmpty(trace, { first, last }, { step, stepOf, hiddenKinds }) {
+  for (let e = first; e < last; e++)
+    if ((step < 0 || trace.step[e] === stepOf(trace)) && !hiddenKinds.has(trace.kinds[trace.kind[e]])) return false;
+  return true;
+}
+
 function bandsOfLane(trace, lane, options) {
-  const rows = trace.rowsOfLane[lane].filter((row) => !options.hiddenStreams.has(trace.streams[trace.rows[row].stream]));
+  const folded = options.folded.has(`${trace.index}:${lane}`);
+  const rows = trace.rowsOfLane[lane].filter((row) => !options.hiddenStreams.has(trace.streams[trace.rows[row].stream])
+    && !isEmpty(trace, trace.rows[row], options) && !(folded && trace.rows[row].thin));
   const bands = rows.map((row) => ({ type: 'row', trace, lane, row, size: trace.rows[row].thin ? 'thin' : 'row' }));
   const samples = trace.memory.lanes[lane];
-  if (options.memory && samples.last > samples.first) bands.push({ type: 'memory', trace, lane, size: 'memory' });
+  if (options.memory && !folded && samples.last > samples.first) bands.push({ type: 'memory', trace, lane, size: 'memory' });
   if (bands.length > 0) {
     bands[0].opens = true;
     bands.push({ type: 'gap', trace, lane, size: 'gap' });

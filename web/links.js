@@ -1,4 +1,4 @@
-// On top of the operations: the critical path, the selected one's outline, and arrows to what it waits for and who waits for it.
+// On top of the operations: the critical path as a line, the selected one's outline, and arrows to what it waits for and who waits for it.
 import { axisHeight, gutter } from 'piper/layout';
 import { blockOf } from 'piper/locate';
 import { dependencies, dependents } from 'piper/trace';
@@ -29,25 +29,40 @@ export function drawLinks(timeline, theme) {
   context.restore();
 }
 
+const column = 3;  // pixels
+
+/** In every column of pixels the row where the path spends most of its time: [x, y] by column. However many operations, a line. */
+function wayOf(timeline, trace, events) {
+  const { view } = timeline.state, ways = new Map();  // column -> y -> pixels
+  for (const event of events) {
+    const block = blockOf(timeline, trace, event);
+    if (!block || block.x > gutter + view.width || block.x + block.width < gutter) continue;
+    const x0 = Math.max(0, block.x - gutter), x1 = Math.min(view.width, block.x + block.width - gutter), y = block.y + block.height / 2;
+    for (let at = Math.floor(x0 / column); at * column < x1; at++) {
+      const rows = ways.get(at) ?? new Map(), share = Math.min(x1, (at + 1) * column) - Math.max(x0, at * column);
+      rows.set(y, (rows.get(y) ?? 0) + share);
+      ways.set(at, rows);
+    }
+  }
+  return [...ways].sort((a, b) => a[0] - b[0]).map(([at, rows]) => [gutter + at * column, [...rows].reduce((a, b) => (b[1] > a[1] ? b : a))[0]]);
+}
+
 function drawPath(timeline, theme) {
   const { context, state } = timeline;
-  context.strokeStyle = context.fillStyle = theme.path;
-  context.lineWidth = 1.4;
   for (const { trace, events } of state.path) {
-    let before = null;
-    for (const event of events) {
-      const block = blockOf(timeline, trace, event);
-      if (block && block.x < gutter + state.view.width && block.x + block.width > gutter) {
-        if (block.width >= 10) context.strokeRect(block.x, block.y + 0.5, block.width - 1, block.height - 1);
-        else context.fillRect(block.x, block.y + block.height - 2, Math.max(1, block.width), 2);  // an outline would hide it
-      }
-      if (block && before && before.y !== block.y) {
-        context.beginPath();
-        context.moveTo(before.x + before.width, before.y + before.height / 2);
-        context.lineTo(block.x, block.y + block.height / 2);
-        context.stroke();
-      }
-      if (block) before = block;
+    const way = wayOf(timeline, trace, events);
+    for (const [color, width] of [[theme.halo, 5], [theme.path, 2.5]]) {
+      context.strokeStyle = color;
+      context.lineWidth = width;
+      context.lineJoin = 'round';
+      context.beginPath();
+      way.forEach(([x, y], i) => {
+        if (i === 0) context.moveTo(x, y);
+        else if (y !== way[i - 1][1]) context.lineTo(x, way[i - 1][1]);  // along the row, then to the next one
+        context.lineTo(x, y);
+        context.lineTo(x + column, y);
+      });
+      context.stroke();
     }
   }
 }

@@ -6,9 +6,12 @@ import { byId } from 'piper/dom';
 import { showLegend, showTitle } from 'piper/heading';
 import { addKeys } from 'piper/keys';
 import { blockOf } from 'piper/locate';
+import { addMinimap } from 'piper/minimap';
 import { makePage, rearrange } from 'piper/page';
+import { addPermalink } from 'piper/permalink';
+import { svgOf } from 'piper/picture';
 import { addPointer } from 'piper/pointer';
-import { refreshNumbers, select, selectMoment } from 'piper/selection';
+import { refreshNumbers, select, selectMoment, setRange } from 'piper/selection';
 import { draw } from 'piper/timeline';
 import { makeTrace } from 'piper/trace';
 import * as viewport from 'piper/viewport';
@@ -44,11 +47,13 @@ function run(page) {
   addControls(page);
   addKeys(page);
   addPointer(page);
-  new ResizeObserver(() => rearrange(page)).observe(byId('plot'));
+  new ResizeObserver(() => rearrange(page)).observe(byId('stage'));
   refreshNumbers(page);
   setTheme(page, state.dark);
-  draw(timeline);
   select(page, null);
+  addMinimap(page);
+  addPermalink(page);
+  rearrange(page);
   offerToTests(page);
   document.body.dataset.ready = `${Math.round(performance.now())}`;
 }
@@ -59,6 +64,6 @@ function offerToTests(page) {
   window.piper = {
     state, timeline, viewport,
     select: (selected) => select(page, selected), selectMoment: (moment) => selectMoment(page, moment),
-    blockOf: (trace, event) => blockOf(timeline, state.traces[trace], event), draw: () => draw(timeline),
+    blockOf: (trace, event) => blockOf(timeline, state.traces[trace], event), setRange: (range) => setRange(page, range), draw: () => draw(timeline), svg: () => svgOf(timeline),
   };
 }

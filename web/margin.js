@@ -28,9 +28,10 @@ export function drawGutter(timeline, theme) {
       context.font = font(12, 600);
       context.fillStyle = theme.text;
       const paired = state.pair && state.traces.length > 1, devices = band.trace.lanes[band.lane];
-      const text = cut(context, paired ? `${format.ranges(devices)} ${state.titleOf(band.trace)}` : format.laneName(devices), gutter - 24);
-      context.fillText(text, 12, middle);
-      nameWidth = context.measureText(text).width;
+      const text = cut(context, paired ? `${format.ranges(devices)} ${state.titleOf(band.trace)}` : format.laneName(devices), gutter - 30);
+      context.fillText(text, 16, middle);
+      nameWidth = context.measureText(text).width + 4;
+      drawFold(context, state.folded.has(`${band.trace.index}:${band.lane}`), 8, middle);
       lastName = middle;
     }
     const size = Math.min(10.5, band.h - 1);
@@ -44,6 +45,16 @@ export function drawGutter(timeline, theme) {
     }
   }
   context.restore();
+}
+
+/** A triangle that points down at an open lane, right at a folded one. */
+function drawFold(context, folded, x, y) {
+  context.beginPath();
+  for (const [i, [dx, dy]] of (folded ? [[-2, -4], [3, 0], [-2, 4]] : [[-4, -2], [4, -2], [0, 3]]).entries()) {
+    if (i === 0) context.moveTo(x + dx, y + dy);
+    else context.lineTo(x + dx, y + dy);
+  }
+  context.fill();
 }
 
 /** Ticks at 1, 2 or 5 times a power of ten, at least 90 pixels apart. */

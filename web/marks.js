@@ -4,54 +4,63 @@ import { axisHeight, gutter, isMarked } from 'piper/layout';
 import { font, label } from 'piper/text';
 import { xOf } from 'piper/viewport';
 
-/** Bytes at the upper edge of a lane's curve: the capacity where it is near enough to see both. */
-export function memoryTop(trace, lane) {
-  const peak = Math.max(...trace.summary.map((step) => step.lanes[lane].peak_bytes), 1);
-  const capacity = trace.capacity[lane] ?? 0;
-  return (capacity > 0 && capacity < peak * 2.5 ? Math.max(capacity, peak) : peak) * 1.12;
+const far = 4;  // times the largest peak: such a capacity is off the scale, because curves would be flat below it
+
+/** Bytes at the upper edge of all curves: one scale, so that lanes and traces can be compared, with room for all capacities that are not far. */
+export function memoryTop(traces) {
+  const peak = Math.max(...traces.flatMap((trace) => trace.summary.map((step) => step.peak_bytes)), 1);
+  return 1.12 * Math.max(peak, ...traces.flatMap((trace) => trace.capacity).filter((capacity) => capacity <= far * peak));
 }
 
 export function drawMemoryMarks(timeline, theme) {
   const { context, state } = timeline;
-  context.font = font(10.5);
   for (const band of timeline.bands) {
-    if (band.type !== 'memory' || !isMarked(band)) continue;
     const y = axisHeight + band.y - state.view.scroll;
-    if (y + band.h < axisHeight || y > axisHeight + state.view.height) continue;
-    const { trace, lane } = band, most = memoryTop(trace, lane), lanes = trace.summary[state.stepOf(trace)].lanes;
-    const yOf = (bytes) => y + band.h * (1 - bytes / most);
-    const capacity = trace.capacity[lane] ?? 0;
+    if (band.type !== 'memory' || band.h === 0 || y + band.h < axisHeight || y > axisHeight + state.view.height) continue;
     context.save();
     context.beginPath();
     context.rect(gutter, Math.max(axisHeight, y), state.view.width, band.h);
     context.clip();
-    if (capacity > 0 && capacity <= most) {
-      context.strokeStyle = theme.path;
-      context.setLineDash([5, 4]);
-      context.beginPath();
-      context.moveTo(gutter, yOf(capacity));
-      context.lineTo(gutter + state.view.width, yOf(capacity));
-      context.stroke();
-      context.setLineDash([]);
-      label(context, `capacity ${format.bytes(capacity)}`, gutter + state.view.width - 6, yOf(capacity) + 8, theme, 'right');
-    }
-    const x = gutter + xOf(state.view, lanes[lane].peak_time - state.offset(trace)), top = yOf(lanes[lane].peak_bytes);
-    context.fillStyle = theme.text;
-    context.beginPath();
-    context.moveTo(x, top);
-    context.lineTo(x - 4, top - 6);
-    context.lineTo(x + 4, top - 6);
-    context.fill();
-    const right = x > gutter + state.view.width - 170;
-    const most_text = capacity > most ? ` of ${format.bytes(capacity)}` : '';
-    label(context, `peak ${format.bytes(lanes[lane].peak_bytes)}${most_text}`, right ? x - 8 : x + 8, Math.max(top - 1, y + 7), theme, right ? 'right' : 'left');
-    if (state.moment?.trace === trace && state.moment.lane === lane) drawMoment(timeline, theme, band, y);
+    const yOf = (bytes) => y + (band.h - 1) * (1 - bytes / timeline.memoryTop);
+    drawCapacity(timeline, theme, band, y, yOf);
+    if (isMarked(band)) drawPeak(timeline, theme, band, y, yOf);
+    if (state.moment?.trace === band.trace && state.moment.lane === band.lane) drawMoment(timeline, theme, band, y);
     context.restore();
   }
 }
 
-function drawMoment(timeline, theme, band, y) {
-  const { context, state } = timeline, { trace, sample } = state.moment;
+/** A dashed line; off the scale a dotted one at the upper edge. */
+function drawCapacity({ context, state, memoryTop: most }, theme, band, y, yOf) {
+  const capacity = band.trace.capacity[band.lane] ?? 0, above = capacity > most, at = above ? y + 2 : yOf(capacity);
+  if (!(capacity > 0)) return;
+  context.strokeStyle = theme.path;
+  context.lineWidth = 1;
+  context.setLineDash(above ? [1, 3] : [5, 4]);
+  context.beginPath();
+  context.moveTo(gutter, at);
+  context.lineTo(gutter + state.view.width, at);
+  context.stroke();
+  context.setLineDash([]);
+  context.font = font(10.5);
+  if (isMarked(band)) label(context, `capacity ${format.bytes(capacity)}${above ? ', off the scale' : ''}`, gutter + state.view.width - 6, at + 8, theme, 'right');
+}
+
+function drawPeak({ context, state }, theme, { trace, lane }, y, yOf) {
+  const { peak_bytes: peak, peak_time: time } = trace.summary[state.stepOf(trace)].lanes[lane];
+  const x = gutter + xOf(state.view, time - state.offset(trace)), top = yOf(peak);
+  context.fillStyle = theme.text;
+  context.beginPath();
+  context.moveTo(x, top);
+  context.lineTo(x - 4, top - 6);
+  context.lineTo(x + 4, top - 6);
+  context.fill();
+  const right = x > gutter + state.view.width - 240;  // the capacity is named there
+  context.font = font(10.5);
+  label(context, `peak ${format.bytes(peak)}`, right ? x - 8 : x + 8, Math.max(top - 1, y + 7), theme, right ? 'right' : 'left');
+}
+
+function drawMoment({ context, state }, theme, band, y) {
+  const { trace, sample } = state.moment;
   const x = gutter + xOf(state.view, trace.memory.time[sample] - state.offset(trace));
   for (const [color, width] of [[theme.halo, 4], [theme.strong, 2]]) {
     context.strokeStyle = color;

@@ -50,10 +50,13 @@ export function revealMoment(page, moment) {
   redraw(page);
 }
 
-/** An operation with as much time before and after it, or a moment eight times as large. */
+/** A range; an operation with as much time before and after it; a moment eight times as large. */
 export function zoomToSelected(page) {
-  const { view, selected, moment, offset } = page.state;
-  if (moment) {
+  const { view, selected, moment, range, offset } = page.state;
+  if (range) {
+    viewport.fit(view, range.from, range.to);
+    redraw(page);
+  } else if (moment) {
     zoomBy(page, 1 / 8, viewport.xOf(view, timeOf(moment) - offset(moment.trace)));
   } else if (selected) {
     const { trace, event } = selected, length = trace.end[event] - trace.start[event];

@@ -9,18 +9,24 @@ export function makePage(traces) {
   const canvas = byId('canvas'), state = makeState(traces);
   state.view = makeViewport(0, span(state));
   fit(state.view);
-  return { state, canvas, timeline: makeTimeline(canvas, state), tabs: addTabs(['operation', 'devices', 'compare']), waiting: false };
+  // drawn: what else happens when it has been drawn; menus: those that hide, by name
+  return { state, canvas, timeline: makeTimeline(canvas, state), tabs: addTabs(['overview', 'operation', 'devices', 'compare']), waiting: false, drawn: [], menus: {} };
 }
 
 /** However often it is asked for, once in a frame. */
 export function redraw(page) {
   if (page.waiting) return;
   page.waiting = true;
-  requestAnimationFrame(() => { page.waiting = false; draw(page.timeline); });
+  requestAnimationFrame(() => { page.waiting = false; drawNow(page); });
 }
 
-/** After a change of size, filters or theme. */
+function drawNow(page) {
+  draw(page.timeline);
+  for (const action of page.drawn) action();
+}
+
+/** After a change of size, filters or theme. A canvas of another size is empty, so it is drawn before the browser shows it. */
 export function rearrange(page) {
   arrange(page.timeline);
-  redraw(page);
+  drawNow(page);
 }

@@ -51,7 +51,7 @@ function dependentsOf(trace, event, select) {
 /** `matched`: the same operation in other traces. */
 export function showOperation(place, selected, { select, searchFor, matched, titleOf }) {
   if (!selected) {
-    fill(place, element('p', { class: 'quiet' }, 'Select an operation in the timeline to see what it waited for, who waits for it, and the line of the schedule it comes from; select a moment of memory to see what is alive. Drag to pan, turn the wheel to zoom; ? lists the keys.'));
+    fill(place, element('p', { class: 'quiet' }, 'Nothing is selected.'));
     return;
   }
   const { trace, event } = selected;

@@ -8,15 +8,18 @@ const littleEndian = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 const packed = (r, g, b) => (littleEndian ? ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0 : ((r << 24) | (g << 16) | (b << 8) | 255) >>> 0);
 const pack = ([r, g, b]) => packed(r, g, b);
 
+/** Blocks that touch are told apart by a line of their own colour, darker: idle time alone has the colour of idle time. */
+const edgeOf = (color) => blend(color, [0, 0, 0], 0.72);
+
 /** Colours of a trace's classes: as they are, and faded. */
 export function makePalette(trace, theme) {
   const plain = trace.classNames.map(classColor);
   const faded = plain.map((color) => blend(color, theme.track, 0.16));
   const colors = [...faded, ...plain];
   return {
-    classes: plain.length, colors, packed: Uint32Array.from(colors, pack),
+    classes: plain.length, colors, packed: Uint32Array.from(colors, pack), edges: Uint32Array.from(colors, (color) => pack(edgeOf(color))),
     red: Float32Array.from(colors, (c) => c[0]), green: Float32Array.from(colors, (c) => c[1]), blue: Float32Array.from(colors, (c) => c[2]), inks: [...faded.map(() => theme.faded), ...plain.map((color) => (isLight(color) ? [20, 23, 26] : [255, 255, 255]))],
-    track: pack(theme.track), trackColor: theme.track, page: pack(theme.page),
+    track: pack(theme.track), trackColor: theme.track, page: pack(theme.page), over: pack(theme.over),
   };
 }
 
@@ -75,6 +78,22 @@ function drawNumber(raster, { width, height, masks }, number, x, y, ink) {
   }
 }
 
+const separate = 10;  // pixels from which on an operation is a block of its own
+
+/** Collects where blocks end: wide operations, and narrow neighbours of one pass and slice together. */
+function makeEdges(ratio) {
+  const edges = [];
+  let slice = -1, color = -1, left = -1, right = -1, wide = true;
+  const flush = () => { if (left >= 0 && right - left >= 3) edges.push(Math.round(right) - 1, color); };
+  const add = (number, shade, from, to) => {
+    const alone = to - from >= separate * ratio;
+    if (!alone && !wide && number === slice && shade === color && from - right < 1) { right = to; return; }
+    flush();
+    [slice, color, left, right, wide] = [number, shade, from, to, alone];
+  };
+  return { edges, add, flush };
+}
+
 /** Collects what gets a number: wide blocks alone, narrow neighbours of one pass and slice together. */
 function makeLabels(ratio) {
   const labels = [];
@@ -103,7 +122,7 @@ export function drawRow(raster, trace, palette, row, view, y, h, emphasis, wide)
   if (bottom <= top) return;
   line.fill(palette.track);
   const scale = width / (view.to - view.from), from = view.from;
-  const labels = h >= 11 ? makeLabels(wide.ratio) : null;
+  const labels = h >= 11 ? makeLabels(wide.ratio) : null, edges = makeEdges(wide.ratio);
   let touchedFrom = width, touchedTo = 0;
   const { start, end, classOf, slice } = trace, { last } = row, { to } = view;
   for (let e = firstAfter(trace, row, from); e < last; e++) {
@@ -112,8 +131,9 @@ export function drawRow(raster, trace, palette, row, view, y, h, emphasis, wide)
     if (emphasized === 0) continue;
     const color = classOf[e] + (emphasized === 2 ? palette.classes : 0);
     const x0 = Math.max(0, (start[e] - from) * scale), x1 = Math.min(width, (end[e] - from) * scale);
+    edges.add(slice[e], color, x0, x1);
     if (x1 - x0 >= 3) {
-      const left = Math.round(x0), right = Math.max(left + 1, Math.round(x1) - 1);
+      const left = Math.round(x0), right = Math.round(x1);
       line.fill(palette.packed[color], left, right);
       if (labels && (slice[e] >= 0 || right - left >= wide.least)) labels.add(e, slice[e], color, left, right);
       continue;
@@ -138,6 +158,8 @@ export function drawRow(raster, trace, palette, row, view, y, h, emphasis, wide)
     }
     red[x] = green[x] = blue[x] = share[x] = 0;
   }
+  edges.flush();
+  for (let i = 0; i < edges.edges.length; i += 2) line[edges.edges[i]] = palette.edges[edges.edges[i + 1]];
   for (let at = top; at < bottom; at++) raster.pixels.set(line, at * width);
   if (!labels || y < 0 || y + h > raster.height) return;
   labels.flush();
@@ -171,15 +193,11 @@ function drawLabels(raster, trace, palette, labels, scale, y, h, wide) {
   }
 }
 
-/** The stacked memory of a lane at y..y+h: in every column the fullest moment. `most` bytes are the full height. */
-export function drawMemory(raster, trace, lane, view, y, h, most, colors, palette) {
-  const { width, pixels } = raster;
-  const top = Math.max(0, y), bottom = Math.min(raster.height, y + h);
-  for (let at = top; at < bottom; at++) pixels.fill(palette.track, at * width, (at + 1) * width);
-  const { time, categories, lanes } = trace.memory;
-  const { first, last } = lanes[lane];
-  if (last <= first || bottom <= top || !(most > 0)) return;
-  const paints = colors.map(pack), step = (view.to - view.from) / width;
+/** The fullest sample of every column of pixels: `visit(x, sample)` where there is one. */
+export function eachColumn(trace, lane, view, width, visit) {
+  const { time, categories, lanes } = trace.memory, { first, last } = lanes[lane];
+  if (last <= first) return;
+  const step = (view.to - view.from) / width;
   let at = first;
   while (at + 1 < last && time[at + 1] <= view.from) at++;
   for (let x = 0; x < width; x++) {
@@ -193,12 +211,24 @@ export function drawMemory(raster, trace, lane, view, y, h, most, colors, palett
       if (total > bestTotal) { best = at; bestTotal = total; }
       if (at + 1 >= last || time[at + 1] >= end) break;
     }
+    visit(x, best);
+  }
+}
+
+/** The stacked memory of a lane at y..y+h; `most` bytes are the full height. What is above the lane's capacity is red. */
+export function drawMemory(raster, trace, lane, view, y, h, most, colors, palette) {
+  const { width, pixels } = raster;
+  const top = Math.max(0, y), bottom = Math.min(raster.height, y + h);
+  for (let at = top; at < bottom; at++) pixels.fill(palette.track, at * width, (at + 1) * width);
+  const { categories } = trace.memory, paints = colors.map(pack), capacity = trace.capacity[lane] ?? 0;
+  const rowOf = (bytes) => Math.round(y + h - (bytes / most) * h), limit = capacity > 0 ? rowOf(capacity) : top;
+  eachColumn(trace, lane, view, width, (x, sample) => {
     let floor = y + h, sum = 0;
     for (let c = 0; c < categories.length; c++) {
-      sum += categories[c][best];
-      const ceiling = Math.max(top, Math.round(y + h - (sum / most) * h));
-      for (let row = Math.min(floor, bottom) - 1; row >= ceiling; row--) pixels[row * width + x] = paints[c];
+      sum += categories[c][sample];
+      const ceiling = Math.max(top, rowOf(sum));
+      for (let row = Math.min(floor, bottom) - 1; row >= ceiling; row--) pixels[row * width + x] = row < limit ? palette.over : paints[c];
       floor = Math.min(floor, ceiling);
     }
-  }
+  });
 }

@@ -1,13 +1,16 @@
-// What the reader has chosen: a step, and an operation or a moment of memory; and the places that tell about it.
+// What the reader has chosen: a step, and an operation, a moment of memory or a range of time; and the places that tell about it.
 import { showMoment, spokenMoment } from 'piper/alive';
 import { byId } from 'piper/dom';
 import { emphasizeStep, searchFor } from 'piper/emphasis';
+import * as format from 'piper/format';
 import { loadBuffers, peakOf } from 'piper/memory';
 import { reveal, revealMoment } from 'piper/moving';
-import { redraw } from 'piper/page';
+import { showOverview } from 'piper/overview';
+import { rearrange, redraw } from 'piper/page';
 import { showOperation, spoken } from 'piper/panel';
+import { showRange } from 'piper/range';
 import { span } from 'piper/state';
-import { showDevices, showNumbers } from 'piper/summary';
+import { showDevices, showDifferences, showNumbers } from 'piper/summary';
 import { findOperation, laneOf } from 'piper/trace';
 import { fit } from 'piper/viewport';
 
@@ -23,7 +26,7 @@ export function choose(page, selected) {
   const { state } = page;
   state.selected = selected;
   state.matched = selected ? likesOf(selected, state.traces) : [];
-  state.moment = null;
+  state.moment = state.range = null;
   byId('selected-text').textContent = selected ? spoken(selected) : '';
   if (selected) {
     const { trace, event } = selected;
@@ -45,7 +48,7 @@ export function select(page, selected) {
 /** Selects {trace, lane, sample} of memory. */
 export async function selectMoment(page, moment) {
   const { state } = page, { trace } = moment, offset = state.offset(trace);
-  state.selected = null;
+  state.selected = state.range = null;
   state.matched = [];
   state.moment = moment;
   revealMoment(page, moment);
@@ -56,21 +59,40 @@ export async function selectMoment(page, moment) {
   page.tabs.open('operation');
 }
 
+/** Selects {from, to} of the view's time. */
+export function setRange(page, range) {
+  const { state } = page;
+  state.selected = state.moment = null;
+  state.matched = [];
+  state.range = range;
+  byId('selected-text').textContent = `range of ${format.duration(range.to - range.from)} from ${format.duration(range.from)}`;
+  showRange(byId('view-operation'), state);
+  page.tabs.open('operation');
+  redraw(page);
+}
+
 /** A number, or -1 for all steps. */
 export function setStep(page, step) {
   const { state } = page;
-  if (state.moment) select(page, null);
+  if (state.moment || state.range) select(page, null);
   state.step = step;
   byId('step').value = `${step}`;
   state.view.end = span(state);
   fit(state.view);
   emphasizeStep(page);
   refreshNumbers(page);
-  redraw(page);
+  rearrange(page);
 }
 
+/** Everything that tells about the step as a whole. */
 export function refreshNumbers(page) {
-  const { traces, stepOf, titleOf } = page.state;
-  showNumbers(byId('numbers'), traces, stepOf, titleOf);
-  showDevices(byId('view-devices'), traces, stepOf, titleOf, (trace, lane) => selectMoment(page, { trace, lane, sample: peakOf(trace, lane, stepOf(trace)) }));
+  const { state } = page, { traces, stepOf } = state;
+  showNumbers(byId('numbers'), state);
+  showOverview(byId('view-overview'), state);
+  showDevices(byId('view-devices'), state, (trace, lane) => selectMoment(page, { trace, lane, sample: peakOf(trace, lane, stepOf(trace)) }));
+  if (traces.length < 2) return;
+  showDifferences(byId('view-compare'), state, (device, op) => {
+    const event = findOperation(traces[0], device, op, 0);
+    if (event >= 0) select(page, { trace: traces[0], event });
+  });
 }

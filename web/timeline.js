@@ -4,13 +4,14 @@ import { airOf, axisHeight, gutter, layOut } from 'piper/layout';
 import { drawLinks } from 'piper/links';
 import { drawAxis, drawGutter, drawScrollbar } from 'piper/margin';
 import { drawMemoryMarks, memoryTop } from 'piper/marks';
+import { drawRange } from 'piper/range';
 import { clear, drawMemory, drawRow, makePalette, makeRaster } from 'piper/raster';
 import { cut, font } from 'piper/text';
 import { nameOf } from 'piper/trace';
 
 /** Everything that is drawn; `state` is the page's, see state.js. */
 export function makeTimeline(canvas, state) {
-  return { canvas, context: canvas.getContext('2d'), state, raster: null, palettes: new Map(), bands: [], bandOfRow: new Map(), ratio: 1 };
+  return { canvas, context: canvas.getContext('2d'), state, raster: null, palettes: new Map(), bands: [], bandOfRow: new Map(), ratio: 1, memoryTop: memoryTop(state.traces) };
 }
 
 /** After a change of size, filters, traces or theme. */
@@ -19,15 +20,16 @@ export function arrange(timeline) {
   const ratio = Math.min(window.devicePixelRatio || 1, 3);
   const box = canvas.parentElement.getBoundingClientRect();
   timeline.ratio = ratio;
-  canvas.width = Math.max(1, Math.round(box.width * ratio));
-  canvas.height = Math.max(1, Math.round(box.height * ratio));
+  const width = Math.max(1, Math.round(box.width * ratio)), height = Math.max(1, Math.round(box.height * ratio));
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
   state.view.width = Math.max(1, box.width - gutter - 8);
   state.view.height = Math.max(1, box.height - axisHeight);
-  const { bands, height } = layOut(state.traces, state, state.view.height);
+  const { bands, height: content } = layOut(state.traces, state, state.view.height);
   timeline.bands = bands;
   timeline.bandOfRow = new Map(bands.filter((band) => band.type === 'row').map((band) => [`${band.trace.index}:${band.row}`, band]));
-  state.view.content = height;
-  state.view.scroll = Math.min(state.view.scroll, Math.max(0, height - state.view.height));
+  state.view.content = content;
+  state.view.scroll = Math.min(state.view.scroll, Math.max(0, content - state.view.height));
   timeline.raster = makeRaster(Math.max(1, Math.round(state.view.width * ratio)), Math.max(1, Math.round(state.view.height * ratio)));
   timeline.palettes = new Map(state.traces.map((trace) => [trace, makePalette(trace, themeOf(state.dark))]));
 }
@@ -48,7 +50,7 @@ export function draw(timeline) {
       drawRow(raster, trace, palette, trace.rows[band.row], view, y, h, state.emphasis[trace.index], wide);
       for (let i = before; i < wide.blocks.length; i++) wide.blocks[i].trace = trace;
     } else if (band.type === 'memory') {
-      drawMemory(raster, trace, band.lane, view, y, h, memoryTop(trace, band.lane), trace.categories.map(categoryColor), palette);
+      drawMemory(raster, trace, band.lane, view, y, h, timeline.memoryTop, trace.categories.map(categoryColor), palette);
     }
   }
   context.setTransform(1, 0, 0, 1, 0, 0);
@@ -57,10 +59,16 @@ export function draw(timeline) {
   context.putImageData(raster.image, Math.round(gutter * ratio), Math.round(axisHeight * ratio));
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   drawNames(timeline, wide.blocks);
+  drawOver(timeline, theme);
+}
+
+/** What stands on top of operations and memory, and around them. */
+export function drawOver(timeline, theme) {
   drawMemoryMarks(timeline, theme);
   drawLinks(timeline, theme);
   drawGutter(timeline, theme);
   drawAxis(timeline, theme);
+  drawRange(timeline, theme);
   drawScrollbar(timeline, theme);
 }
 

@@ -46,7 +46,11 @@ export function scroll(view, pixels) {
 
 /** Moves only if the moment is out of view. */
 export function center(view, time) {
-  if (time >= view.from && time <= view.to) return;
+  if (time < view.from || time > view.to) moveTo(view, time);
+}
+
+/** The same length of time around a moment. */
+export function moveTo(view, time) {
   const half = (view.to - view.from) / 2;
   view.from = time - half;
   view.to = time + half;

@@ -1,7 +1,7 @@
 // Menus of check boxes, and tabs.
 import { byId, element, fill } from 'piper/dom';
 
-/** A check box for every value; what is unchecked goes into `hidden`. */
+/** A check box for every value; what is unchecked goes into `hidden`. Returns what hides one. */
 export function addChoices(menu, place, values, hidden, nameOf, changed) {
   const boxes = values.map((value) => {
     const box = element('input', { type: 'checkbox' });
@@ -16,6 +16,8 @@ export function addChoices(menu, place, values, hidden, nameOf, changed) {
     ...boxes.map(({ label }) => label));
   document.addEventListener('pointerdown', (e) => { if (!menu.contains(e.target)) menu.open = false; });
   menu.addEventListener('keydown', (e) => { if (e.key === 'Escape') { menu.open = false; menu.querySelector('summary').focus(); e.stopPropagation(); } });
+  const hide = (wanted) => boxes.filter(({ value }) => value === wanted).forEach(({ value, box }) => { box.checked = false; set(value, false); finish(); });
+  return { hide };
 }
 
 export function addTabs(names) {

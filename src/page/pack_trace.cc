@@ -200,6 +200,7 @@ ordered_json numbers_of(const Trace& trace) {
                        {"peak_time", lane.peak_time}});
     out.push_back({{"seconds", s.seconds},
                    {"tokens_per_second", s.tokens_per_second},
+                   {"mfu", s.mfu},
                    {"bubble", s.bubble},
                    {"exposed", s.exposed},
                    {"peak_bytes", s.peak_bytes},

@@ -123,6 +123,7 @@ Simulated simulate_plan(const Plan& of, const std::string& on) {
   const ModelGraph& model = *of.compiled->linear.dag.model;
   Simulated out{step_report(model, of.plan(), cluster, simulation), as_trace(of.plan(), cluster, simulation)};
   out.trace.tokens = model.step.batch * model.step.sequence;
+  out.trace.seconds_at_peak = out.report.mfu * out.report.seconds;
   return out;
 }
 

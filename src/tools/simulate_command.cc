@@ -219,6 +219,7 @@ int run(const SimulateCommand& command) {
     Trace trace = as_trace(simulated->input.compiled.plan, simulated->cluster, simulated->simulation);
     const StepConfig& step = simulated->input.compiled.linear.dag.model->step;
     trace.tokens = step.batch * step.sequence;
+    trace.seconds_at_peak = simulated->report.mfu * simulated->report.seconds;
     if (auto written = write_file(command.trace, print_chrome(trace)); !written) {
       report(command.input, written.error());
       return run_failed;

@@ -23,8 +23,9 @@ const std::string write_again = "write the trace again instead of changing it by
 
 using Names = std::span<const std::string_view>;
 
-constexpr std::string_view header_names[] = {"source",  "model",      "cluster", "plan",   "seconds",  "lanes",
-                                             "streams", "categories", "origins", "tokens", "capacity", "steps"};
+constexpr std::string_view header_names[] = {"source",   "model",   "cluster",        "plan",    "seconds",
+                                             "lanes",    "streams", "categories",     "origins", "tokens",
+                                             "capacity", "steps",   "seconds_at_peak"};
 constexpr std::string_view event_names[] = {"pid", "ts", "args", "name", "tid", "cat"};
 constexpr std::string_view metadata_names[] = {"pid", "args", "name"};
 constexpr std::string_view counter_names[] = {"pid", "ts", "args", "name", "op"};
@@ -180,6 +181,8 @@ void TraceReader::header() {
       t.seconds = time("seconds");
     } else if (key == "tokens") {
       t.tokens = in_.integer("tokens", 0, most_bytes);
+    } else if (key == "seconds_at_peak") {
+      t.seconds_at_peak = time("seconds_at_peak");
     } else if (key == "streams") {
       add_text("streams", t.streams);
     } else if (key == "categories") {

@@ -114,6 +114,7 @@ void put_header(Writer& out, const Trace& trace) {
   (out << "\"plan\": ").quote(trace.plan) << ",\n";
   (out << "\"seconds\": ").exact(trace.seconds) << ",\n";
   out << "\"tokens\": " << trace.tokens << ",\n";
+  if (trace.seconds_at_peak > 0) (out << "\"seconds_at_peak\": ").exact(trace.seconds_at_peak) << ",\n";
   (out << "\"lanes\": ").list(trace.lanes, [&](const auto& devices) {
     out.list(devices, [&](int device) { out << device; });
   });

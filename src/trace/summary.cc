@@ -63,6 +63,7 @@ std::vector<TraceSummary> summarize(const Trace& trace) {
     if (time <= 0) continue;
     summary.bubble = 1 - computing / time;
     summary.exposed = exposed / time;
+    summary.mfu = trace.seconds_at_peak / summary.seconds;
     summary.tokens_per_second = static_cast<double>(trace.tokens) / summary.seconds;
   }
   return out;

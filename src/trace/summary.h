@@ -22,6 +22,7 @@ struct LaneSummary {
 struct TraceSummary {
   double seconds = 0;
   double tokens_per_second = 0;  // 0: not known
+  double mfu = 0;                // the model's floating-point operations over the devices' peak; 0: not known
   double bubble = 0;             // share of the devices' time without computation
   double exposed = 0;            // the part of it in which communication was under way
   int64_t peak_bytes = 0;        // of the fullest device

@@ -83,6 +83,7 @@ struct Trace {
   std::vector<TraceBuffer> buffers;  // empty: not known
   std::vector<TraceStep> steps;      // empty: one, from 0 to `seconds`
   int64_t tokens = 0;                // of a step; 0: not known
+  double seconds_at_peak = 0;        // of a step whose devices compute at their peak all the time; 0: not known
   std::vector<int64_t> capacity;     // bytes of a device of every lane; empty: not known
   friend bool operator==(const Trace&, const Trace&) = default;
 };

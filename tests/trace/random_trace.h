@@ -32,6 +32,7 @@ inline Trace random_trace() {
   trace.plan = random_text();
   trace.seconds = random_time();
   trace.tokens = *rc::gen::inRange<int64_t>(0, 1LL << 40);
+  trace.seconds_at_peak = random_time();
   const int lanes = *rc::gen::inRange(1, 4);
   for (int lane = 0; lane < lanes; ++lane) trace.lanes.push_back({2 * lane, 2 * lane + 1});
   if (*rc::gen::arbitrary<bool>()) trace.capacity.assign(trace.lanes.size(), 80'000'000'000);

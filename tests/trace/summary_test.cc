@@ -12,6 +12,7 @@ Trace hand_made() {
   Trace trace;
   trace.seconds = 10;
   trace.tokens = 500;
+  trace.seconds_at_peak = 4;
   trace.lanes = {{0, 1}, {2}};
   trace.streams = {"compute", "dp"};
   trace.categories = {"weights", "activations"};
@@ -45,6 +46,7 @@ TEST(Summary, CountsTimeOfDevices) {
   EXPECT_DOUBLE_EQ(summary.bubble, 1 - (2 * 6 + 5) / 30.0);
   EXPECT_DOUBLE_EQ(summary.exposed, 4 / 30.0);
   EXPECT_DOUBLE_EQ(summary.tokens_per_second, 50);
+  EXPECT_DOUBLE_EQ(summary.mfu, 0.4);
 }
 
 TEST(Summary, FindsThePeak) {

@@ -93,7 +93,7 @@ class Operation(PageCase):
 
     def test_keys_switch_what_is_shown(self):
         self.open(self.two)
-        for key, name in (("m", "memory"), ("d", "pair")):
+        for key, name in (("m", "memory"), ("g", "pair")):
             before = self.state(name)
             self.press(key)
             self.assertEqual([self.state(name), self.find(name).get_attribute("aria-pressed")], [not before, f"{not before}".lower()])

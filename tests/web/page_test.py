@@ -14,9 +14,12 @@ from comparing_test import Comparing  # noqa: F401
 from drawing_test import Drawing  # noqa: F401
 from memory_test import MemoryOfLanes  # noqa: F401
 from moving_test import Moving  # noqa: F401
+from overview_test import Overview  # noqa: F401
 from operation_test import Operation  # noqa: F401
 from program_test import Program  # noqa: F401
+from range_test import Range  # noqa: F401
 from safety_test import Safety  # noqa: F401
+from sharing_test import Sharing  # noqa: F401
 from simulated_test import Simulated  # noqa: F401
 
 if __name__ == "__main__":

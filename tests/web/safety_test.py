@@ -24,7 +24,7 @@ class Safety(PageCase):
         self.search("<script>")
         self.point_at_memory(0, 700)
         self.await_text("tip", "<script>")
-        self.find("canvas").send_keys("a")
+        self.find("canvas").send_keys("x")
         self.await_text("view-operation", f"activations layer.0.{evil.split(' ')[0]}")
         time.sleep(0.2)
         self.assertIsNone(self.js("return window.hacked ?? null"))
@@ -58,7 +58,7 @@ class Safety(PageCase):
         for _ in range(30):
             self.actions().send_keys(Keys.TAB).perform()
             reached.add(self.js("return document.activeElement.id"))
-        self.assertLessEqual({"search", "fit", "path", "memory", "theme", "help", "canvas", "tab-operation", "tab-devices"}, reached)
+        self.assertLessEqual({"search", "fit", "path", "memory", "theme", "help", "canvas", "tab-overview", "tab-operation", "tab-devices", "show-panel"}, reached)
 
     def test_empty_trace_says_so(self):
         path, _, _ = trace_file("empty", "--ranks", "1", "--microbatches", "1", change=lambda text: text.split('"traceEvents"')[0] + '"traceEvents": []}')

@@ -30,6 +30,8 @@ class Simulated(BrowserCase):
         self.assertEqual(shown["seconds"], report["seconds"])
         self.assertEqual(shown["tokens_per_second"], report["tokens_per_second"])
         self.assertEqual(shown["bubble"], report["bubble"])
+        self.assertAlmostEqual(shown["mfu"], report["mfu"], places=12)
+        self.assertEqual(self.number("MFU"), f"{100 * report['mfu']:.1f} %")
         self.assertEqual(shown["exposed"], report["exposed_communication"])
         self.assertEqual(shown["peak_bytes"], report["peak_bytes"])
         self.assertEqual(len(shown["lanes"]), len(report["devices"]))
@@ -58,12 +60,23 @@ class Simulated(BrowserCase):
         line = next(line for line in result.stdout.splitlines() if line.startswith("largest on device "))
         device, owners = line.removeprefix("largest on device ").split(": ")
         self.open(self.page)
-        self.find("canvas").send_keys("a")  # of the fullest device
+        self.find("canvas").send_keys("x")  # of the fullest device
         self.await_text("view-operation", "Peak of")
         self.assertIn(f"devices {device}, ", self.find("view-operation").find_element("tag name", "h2").text)
         rows = {f"{bytes_} {owner}" for owner, _, bytes_ in self.table("#view-operation .owners")[:-1]}
         self.assertLessEqual(set(owners.split(", ")), rows)
         self.shot("simulated_peak")
+
+    def test_shares_of_the_path_are_the_simulators(self):
+        """Communications of one kind over several links are one row here."""
+        self.open(self.page)
+        wanted = {}
+        for share in self.report["critical_path"]:
+            name = {"transfer": "send, recv", "issue": "no operation", "every step": "no operation"}.get(share["what"].split(",")[0], share["what"].split(",")[0])
+            wanted[name] = wanted.get(name, 0) + share["seconds"]
+        shown = {name: share for name, _, share in self.table("#view-overview .shares")}
+        for name, seconds in wanted.items():
+            self.assertEqual(shown[name], f"{100 * seconds / self.report['seconds']:.1f} %", name)
 
     def test_path_lasts_as_long_as_the_step(self):
         self.open(self.page)
