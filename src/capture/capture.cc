@@ -1,6 +1,7 @@
 #include "capture/capture.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/fill.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -70,7 +71,9 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
             model.recordings->find_or_record(model, inputs, options.target.type()));
   CapturedSlice slice;
   slice.samples = samples;
-  slice.operators = dissolve_gradient_sums(recording->graph);
+  slice.recording = recording;
+  if (model.counts_batch) slice.counts = find_batch_counts(recording->graph, model.declares_count);
+  slice.operators = dissolve_gradient_sums(divide_by_batch_counts(recording->graph, slice.counts.counts, samples));
   if (options.tensor_parallel) slice.tensor_parallel = options.tensor_parallel(annotated_parts(slice.operators));
   if (slice.tensor_parallel.context) {
     if (!slice.tensor_parallel.parameters.empty())
@@ -346,6 +349,22 @@ Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, const Sha
   }
   return error(ErrorCode::E308, {}, fmt::format("value {} belongs to no region of experts", (*graph_)[value].name))
       .help("only values of regions marked with annotate(\"experts\", {.experts = n}) are divided");
+}
+
+FillInput CapturedModel::with_batch_counts(FillInput fill) const {
+  const CapturedSlice& largest = slices_.back();
+  if (largest.counts.counts.empty()) return fill;
+  const int64_t batch = graph_->step.batch;
+  std::vector<double> of_batch = count_batch(*largest.recording, largest.counts.counts, largest.samples, batch, fill);
+  return [fill = std::move(fill), of_batch = std::move(of_batch), &counts = largest.counts.counts, batch](
+             std::string_view input, int64_t first_sample, at::Tensor& into) {
+    for (size_t c = 0; c < counts.size(); ++c)
+      if (counts[c].input == input) {
+        into.fill_(count_of_slice(counts[c], of_batch[c], into.size(0), batch));
+        return;
+      }
+    fill(input, first_sample, into);
+  };
 }
 
 Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& options) {

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "capture/program/chunk_program.h"
 #include "capture/program/tried_calls.h"
+#include "capture/record/batch_counts.h"
 #include "capture/record/recorder.h"
 #include "capture/sharding/label_region.h"
 #include "capture/sharding/sequence_labels.h"
@@ -58,6 +59,8 @@ struct CaptureOptions {
 struct CapturedSlice {
   int64_t samples = 0;
   TensorParallel tensor_parallel;
+  std::shared_ptr<const Recording> recording;
+  BatchCounts counts;  // in the recording; the further inputs of `operators`
   OperatorGraph operators;
   std::shared_ptr<const OperatorTable> table;
   std::vector<ChunkBodies> chunks;           // as in the ModelGraph
@@ -95,6 +98,10 @@ class CapturedModel {
 
   /// How the tensor of a value looks in a slice of so many samples; inside a region that is divided, on one device.
   Result<TensorForm> form(ValueId value, int64_t samples, const ShardCounts& shards = {}) const;
+
+  /// What the loss divides by is counted in a whole batch, and given as further inputs: `fill`, with these. Of a loss
+  /// that counts nothing: `fill` itself.
+  FillInput with_batch_counts(FillInput fill) const;
 
   /// Why regions that declare experts cannot be sharded; they run undivided.
   const std::vector<Diagnostic>& unshardable() const { return unshardable_; }

@@ -6,8 +6,8 @@
 
 #include <set>
 
-#include "capture/record/counted_mean.h"
 #include "capture/record/gradient_hooks.h"
+#include "capture/sharding/sample_labels.h"
 #include "model/load_model.h"
 #include "model/model_text.h"
 #include "models/build_model.h"
@@ -140,7 +140,8 @@ std::vector<NamedTensor> named(const NamedTensors& tensors) {
 Model capture_model(const py::object& frontend, const std::string& name, const NamedTensors& parameters,
                     const NamedTensors& buffers, const NamedTensors& originals,
                     const std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>>& inputs,
-                    int64_t batch, int64_t sequence, const std::string& weights, const std::string& device) {
+                    int64_t batch, int64_t sequence, const std::string& weights, const std::string& device,
+                    bool declares_count) {
   TrainableModel model;
   model.name = name;
   model.step.batch = batch;
@@ -149,6 +150,8 @@ Model capture_model(const py::object& frontend, const std::string& name, const N
   model.target = c10::Device(device);
   model.meta = meta_model(frontend, named(parameters), named(buffers), model.target);
   model.meta.originals = named(originals);
+  model.meta.counts_batch = true;
+  model.meta.declares_count = declares_count;
   for (const auto& [input, dtype, sizes] : inputs) model.inputs.push_back({input, dtype_of(dtype), sizes});
   Model out;
   {
@@ -232,13 +235,22 @@ void bind_models(py::module_& module) {
              return names;
            })
       .def("parameters", &parameters_of)
-      .def("counted_means",
+      .def("mixed_samples",
+           [](const Model& model) -> std::optional<std::pair<std::string, std::string>> {
+             const auto found = find_mixed_samples(model.sketch->slices()[0]);
+             if (!found) return std::nullopt;
+             return std::pair(found->op, found->scope);
+           })
+      .def("uncounted",
            [](const Model& model) {
-             std::vector<std::tuple<std::string, std::string, std::optional<int64_t>>> out;
-             for (const CountedMean& mean : find_counted_means(model.sketch->slices()[0].operators))
-               out.emplace_back(mean.op, mean.scope, mean.left_out);
+             std::vector<std::pair<std::string, std::string>> out;
+             for (const SliceDependence& found : model.sketch->slices()[0].counts.uncounted)
+               out.emplace_back(found.op, found.scope);
              return out;
            })
+      .def_property_readonly(
+          "counts",
+          [](const Model& model) { return model.sketch ? model.sketch->slices()[0].counts.counts.size() : 0; })
       .def("unshardable", [](const Model& model) {
         std::vector<std::string> out;
         if (model.sketch)

@@ -35,6 +35,23 @@ Identity identity_of(const piper::Plan& plan, const TrainingRunOptions& options)
   return out;
 }
 
+/// Whether slices of a batch have different shares in what the loss divides by. `slices`: of equal size.
+bool counts_differ(const CapturedSlice& recorded, int64_t slices, int64_t batch, const FillInput& fill) {
+  std::optional<std::vector<double>> first;
+  if (recorded.counts.counts.empty()) return false;
+  for (int64_t slice = 0; slice < slices; ++slice) {
+    const int64_t samples = batch / slices, from = slice * samples;
+    const auto fill_slice = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
+      fill(input, from + first_sample, into);
+    };
+    const std::vector<double> counted =
+        count_batch(*recorded.recording, recorded.counts.counts, recorded.samples, samples, fill_slice);
+    if (counted != first.value_or(counted)) return true;
+    first = counted;
+  }
+  return false;
+}
+
 /// What a run needs of a plan.
 PreparedTraining prepared(const Plan& plan) {
   return {plan.captured, {plan.compiled, &plan.compiled->plan}};
@@ -255,8 +272,10 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Opt
   TrainingRun other(same, step, initial, std::move(options));
   const ModelGraph& graph = *plan_.captured->graph();
   copy_state(run_->job(), other.job(), graph);
-  diff.step(other.job(), settings(inputs, optimizer));
-  Comparison out{diff.report(), diff.reference(), {}};
+  const StepSettings next = settings(inputs, optimizer);
+  diff.step(other.job(), next);
+  Comparison out{diff.report(), diff.reference(), {}, false};
+  out.counts_differ = counts_differ(same.captured->slices().front(), diff.reference().losses, step.batch, next.fill);
   for (const Parameter& parameter : graph.parameters)
     if (!parameter.frozen) out.weights[parameter.name] = other.job().parameter(parameter.name, Kept::Weight);
   return out;

@@ -32,7 +32,8 @@ struct Step {
 struct Comparison {
   DiffReport report;  // with one device that runs the same slices
   ReferenceStep reference;
-  Tensors weights;  // after it
+  Tensors weights;             // after it
+  bool counts_differ = false;  // slices have different shares in what the loss divides by
 };
 
 class Trainer {

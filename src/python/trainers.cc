@@ -123,6 +123,7 @@ py::dict as_dict(const Comparison& comparison, const ModelGraph& graph) {
   out["json"] = print_json(comparison.report);
   out["slices"] = comparison.reference.losses;
   out["loss"] = comparison.reference.loss;
+  out["counts_differ"] = comparison.counts_differ;
   std::map<std::string, at::Tensor> gradients;
   for (const auto& [name, sum] : comparison.reference.gradients)
     gradients[name] = sum.div(static_cast<double>(comparison.reference.losses));

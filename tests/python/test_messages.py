@@ -107,62 +107,53 @@ def test_a_failing_operator_is_said_once(caplog, capfd):
     assert not logging.getLogger("torch._subclasses.fake_tensor").disabled
 
 
-# Means over what is counted
+# Losses that depend on how the batch is cut
 
 def logits(model, batch):
     return model(batch["tokens"]).flatten(0, 1)
 
 
-def masked(model, batch):
+def by_the_longest(model, batch):
+    """A number of the batch that is no sum."""
+    return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="sum") / batch["targets"].max()
+
+
+def perplexity(model, batch):
     kept = (batch["targets"].flatten() > 0).float()
-    return (F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="none") * kept).sum() / kept.sum()
+    return ((F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="none") * kept).sum() / kept.sum()).exp()
 
 
-def reciprocal(model, batch):
-    kept = (batch["targets"].flatten() > 0).float()
-    return (F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="none") * kept).sum() * kept.sum().reciprocal()
+def learned_weights(model, batch):
+    return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), weight=model.head.bias.detach().exp())
 
 
-def ignoring(model, batch):
-    return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), ignore_index=0)
-
-
-def weighted(model, batch):
-    return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), weight=torch.arange(11.0))
-
-
-def with_some_left_out():
-    batch = small.batch()
-    batch["targets"][0, :2] = -100
-    return batch
-
-
-def with_as_many_left_out():
-    batch = small.batch()
-    batch["targets"][:, -1] = -100
-    return batch
-
-
-@pytest.mark.parametrize("loss, operator", [(masked, "aten::div"), (reciprocal, "aten::reciprocal"), (ignoring, "aten::nll_loss_forward"),
-                                            (weighted, "aten::nll_loss_forward")], ids=lambda value: getattr(value, "__name__", ""))
-def test_mean_over_a_count_is_said(loss, operator):
-    with pytest.warns(piper.CaptureWarning, match="mean over what is counted") as said:
+@pytest.mark.parametrize("loss, operator", [(by_the_longest, "aten::div"), (perplexity, "aten::div"), (learned_weights, "aten::nll_loss_forward")],
+                         ids=lambda value: getattr(value, "__name__", ""))
+def test_a_division_by_what_is_not_known_is_said(loss, operator):
+    with pytest.warns(piper.CaptureWarning, match="loss_weight=") as said:
         capture(loss=loss)
     assert len(said) == 1 and operator in str(said[0].message)
 
 
-def smoothed(model, batch):
-    return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), label_smoothing=0.1)
+def contrastive(model, batch):
+    """As CLIP's: every sample is told from all others."""
+    left, right = model(batch["tokens"]).mean(1), model(batch["targets"]).mean(1)
+    return F.cross_entropy(left @ right.t(), torch.arange(left.shape[0]))
 
 
-@pytest.mark.parametrize("loss", [small.loss, smoothed], ids=lambda loss: loss.__name__)
-def test_labels_that_are_left_out_are_said_if_the_example_has_them(loss):
-    with pytest.warns(piper.CaptureWarning, match="counted"):
-        capture(loss=loss, batch=with_some_left_out())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        capture(loss=loss)
-        capture(loss=loss, batch=with_as_many_left_out())
+def test_samples_that_are_compared_with_each_other_are_said():
+    with pytest.warns(piper.CaptureWarning, match="every sample to every other") as said:
+        capture(loss=contrastive)
+    assert len(said) == 1 and "aten::mm" in str(said[0].message)
+
+
+@pytest.mark.parametrize("weight, message", [(3, "loss_weight is 3"), (lambda batch: 3, "does not return one number"),
+                                             (lambda batch: batch["targets"].sum(1), "does not return one number"),
+                                             (lambda batch: batch["targets"].max(), "not computed from sums")], ids=repr)
+def test_a_loss_weight_that_counts_nothing_is_refused(weight, message):
+    with pytest.raises(piper.CaptureError, match=message) as caught:
+        piper.capture(small.Stack(), small.batch(), loss=small.loss, loss_weight=weight)
+    assert caught.value.code == "E605" and "loss_weight=lambda" in str(caught.value)
 
 
 def per_sample(model, batch):
@@ -170,6 +161,11 @@ def per_sample(model, batch):
     kept = (batch["targets"] > 0).float()
     each = F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="none").view_as(kept)
     return ((each * kept).sum(1) / kept.sum(1).clamp(min=1)).mean()
+
+
+def masked(model, batch):
+    kept = (batch["targets"].flatten() > 0).float()
+    return (F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="none") * kept).sum() / kept.sum()
 
 
 def normalised(model, batch):
@@ -182,8 +178,8 @@ def summed(model, batch):
     return F.cross_entropy(logits(model, batch), batch["targets"].flatten(), reduction="sum") / batch["targets"].numel()
 
 
-@pytest.mark.parametrize("loss", [per_sample, normalised, summed], ids=lambda loss: loss.__name__)
-def test_plain_means_are_not(loss):
+@pytest.mark.parametrize("loss", [small.loss, masked, per_sample, normalised, summed], ids=lambda loss: loss.__name__)
+def test_means_over_samples_or_tokens_are_not(loss):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         capture(loss=loss)

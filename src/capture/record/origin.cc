@@ -1,58 +1,10 @@
 #include "capture/record/origin.h"
 
 #include <algorithm>
-#include <map>
+
+#include "capture/record/computable.h"
 
 namespace piper {
-namespace {
-
-/// Runs calls on real numbers, on the host.
-class Replay {
- public:
-  Replay(const OperatorGraph& graph, const OperatorTable& table) : graph_(graph), table_(table) {}
-
-  void run(const Call& call) {
-    torch::jit::Stack stack;
-    for (const Argument& argument : call.arguments) stack.push_back(value_of(argument));
-    table_.operators[call.op.index()].callBoxed(&stack);
-    for (size_t i = 0; i < call.results.size(); ++i) take(call.results[i], stack[i]);
-  }
-  at::Tensor tensor(TensorId id) {
-    if (!id.valid()) return {};
-    if (graph_[id].kind == TensorKind::Constant) return placed_constant(table_, graph_[id].constant, c10::kCPU);
-    return made_.at(id);
-  }
-
- private:
-  c10::IValue value_of(const Argument& argument) {
-    if (const auto* id = std::get_if<TensorId>(&argument)) return tensor(*id);
-    const auto* list = std::get_if<TensorList>(&argument);
-    if (!list) return to_ivalue(table_, argument, c10::kCPU);
-    if (!list->optional) {
-      c10::List<at::Tensor> items;
-      for (const TensorId id : list->tensors) items.push_back(tensor(id));
-      return items;
-    }
-    c10::List<std::optional<at::Tensor>> items;
-    for (const TensorId id : list->tensors) items.push_back(id.valid() ? std::optional(tensor(id)) : std::nullopt);
-    return items;
-  }
-  void take(const Argument& result, const c10::IValue& value) {
-    if (const auto* id = std::get_if<TensorId>(&result)) {
-      if (id->valid()) made_[*id] = value.toTensor();
-    } else if (const auto* list = std::get_if<TensorList>(&result)) {
-      const std::vector<at::Tensor> tensors = value.toTensorVector();
-      for (size_t i = 0; i < tensors.size(); ++i)
-        if (list->tensors[i].valid()) made_[list->tensors[i]] = tensors[i];
-    }
-  }
-
-  const OperatorGraph& graph_;
-  const OperatorTable& table_;
-  std::map<TensorId, at::Tensor> made_;
-};
-
-}  // namespace
 
 Origin origin_of(const OperatorGraph& graph, TensorId tensor) {
   Origin out;
@@ -80,9 +32,7 @@ Origin origin_of(const OperatorGraph& graph, TensorId tensor) {
 std::optional<at::Tensor> fixed_numbers(const OperatorGraph& graph, const OperatorTable& table, TensorId tensor) {
   const Origin origin = origin_of(graph, tensor);
   if (origin.inputs || origin.parameters || origin.random) return std::nullopt;
-  Replay replay(graph, table);
-  for (const CallId call : origin.calls) replay.run(graph[call]);
-  return replay.tensor(tensor);
+  return compute(graph, table, {tensor, origin.calls, {}}, {});
 }
 
 }  // namespace piper

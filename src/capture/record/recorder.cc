@@ -180,6 +180,7 @@ constexpr std::pair<const char*, const char*> put_in_later[] = {
     {"aten::exp_", ""},
     {"aten::log", ""},
     {"aten::masked_fill", "Scalar"},
+    {"aten::mean", ""},
     {"aten::mul_", "Tensor"},
     {"aten::ne", "Scalar"},
     {"aten::neg", ""},

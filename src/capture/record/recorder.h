@@ -51,6 +51,10 @@ struct MetaModel {
   std::function<void(const std::function<void()>& run)> around = {};
   /// Differs where the model's code has come to compute something else. None: it never does.
   std::function<std::string()> version = {};
+  /// Its loss may be a mean over some of the batch only: how much that is, is counted in the whole batch.
+  bool counts_batch = false;
+  /// It says so by dividing by the count last of all.
+  bool declares_count = false;
   /// Of this model and of copies of it.
   std::shared_ptr<Recordings> recordings = std::make_shared<Recordings>();
 };

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "capture/program/draws.h"
+#include "capture/record/origin.h"
 #include "capture/sharding/label_rules.h"
 #include "runtime/draw/draw_operator.h"
 #include "runtime/frame.h"
@@ -60,6 +61,13 @@ class SampleFinder {
       if (found) out = here;
     }
     return out;
+  }
+
+  bool is_mixed(TensorId tensor) const {
+    int found = 0;
+    for (const Factors& dim : labels_.tensors[tensor.index()].dims)
+      for (const Factor& factor : dim) found += factor.mark == Mark::Sample ? 1 : 0;
+    return found > 1;
   }
 
  private:
@@ -208,6 +216,21 @@ Checked place_samples(std::vector<CapturedSlice>& slices) {
           if (call.random >= 0) call.drawn = found[s].at(call.random);
       }
   return Ok{};
+}
+
+std::optional<SliceDependence> find_mixed_samples(const CapturedSlice& slice) {
+  if (slice.samples == 1) return std::nullopt;
+  const OperatorGraph& graph = slice.operators;
+  const SampleFinder finder(graph, slice.samples);
+  for (const CallId id : origin_of(graph, graph.loss).calls) {
+    const Call& call = graph[id];
+    bool mixed = false;
+    each_tensor(call.results, [&](TensorId result) { mixed = mixed || finder.is_mixed(result); });
+    if (mixed && !in_experts(graph, call))
+      return SliceDependence{graph[call.op].name,
+                             scope_name(graph, graph.segments[static_cast<size_t>(call.segment)].scope)};
+  }
+  return std::nullopt;
 }
 
 }  // namespace piper

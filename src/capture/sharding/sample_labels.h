@@ -6,6 +6,8 @@
 // slices to another.
 #pragma once
 
+#include <optional>
+
 #include "base/result.h"
 #include "capture/capture.h"
 
@@ -14,5 +16,9 @@ namespace piper {
 /// Writes it into all random calls of the bodies. `slices`: the model with at least two sizes of slices.
 /// Refused (E603): numbers that grow with the samples, but not by one piece for each.
 Checked place_samples(std::vector<CapturedSlice>& slices);
+
+/// What relates every sample of a slice to every other, as contrastive losses do: the first call on the way to the loss
+/// whose result has two dimensions of samples.
+std::optional<SliceDependence> find_mixed_samples(const CapturedSlice& slice);
 
 }  // namespace piper

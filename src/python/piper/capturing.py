@@ -17,6 +17,7 @@ from .hooks import check_hooks, recorded
 
 Batch = Union[Mapping[str, torch.Tensor], Sequence[torch.Tensor], torch.Tensor]
 Loss = Callable[[torch.nn.Module, Any], torch.Tensor]
+Weight = Callable[[Any], torch.Tensor]
 
 
 class Model:
@@ -85,12 +86,14 @@ def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int
 
 
 def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] = None, *, batch: Optional[int] = None,
-            name: Optional[str] = None, on: str = "cpu") -> Model:
+            name: Optional[str] = None, on: str = "cpu", loss_weight: Optional[Weight] = None) -> Model:
     """Runs the model once, forward and backward, on fake tensors, and writes down every operator.
 
     `example_batch`: a dictionary, a sequence or one tensor; the first dimension of every tensor is the samples. The numbers do not matter.
     `loss`: from the model and a batch to the mean loss of the batch, one number. Without it the model is called with the batch
     (`model(**batch)` or `model(*batch)`), and its result is the loss, or has it as `.loss`, `["loss"]` or first item.
+    `loss_weight`: from a batch to the number of what its loss is a mean over, for example of the tokens that are not padding. Where the
+    loss itself divides by such a number it is found without: `cross_entropy` with labels that are left out, a sum divided by that of a mask.
     `batch`: samples of one step, if not those of the example.
     `on`: what it will run on, "cpu" or "cuda": operators are those that PyTorch chooses there. "cuda" needs a GPU (E807). The model and the
     example may be anywhere.
@@ -107,22 +110,28 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     if on == "cuda":
         use_gpu()
     check_hooks(model)
-    frontend = _Frontend(model, example_batch, loss, on)
+    if loss_weight is not None and not callable(loss_weight):
+        raise _refused(f"loss_weight is {loss_weight!r}", _LOSS_WEIGHT)
+    frontend = _Frontend(model, example_batch, loss, on, loss_weight)
     try:
         handle = _piper.Model.capture(frontend, name or type(model).__name__, frontend.parameters, frontend.buffers, frontend.originals,
-                                      frontend.specs, batch or frontend.samples, frontend.sequence, frontend.weights, frontend.device)
+                                      frontend.specs, batch or frontend.samples, frontend.sequence, frontend.weights, frontend.device,
+                                      loss_weight is not None)
     except Error as error:
         problem = frontend.failure_behind(error)
         raise problem from problem.__cause__
     if frontend.checkpointed:
         warnings.warn("piper: torch.utils.checkpoint in the model has no effect: the schedule decides what is computed again, with "
                       "recompute({layer=*})", CaptureWarning, stacklevel=2)
-    for op, scope, left_out in handle.counted_means():
-        if left_out is None or frontend.counts_differ(left_out):
-            warnings.warn(f"piper: the loss is a mean over what is counted in the batch ({op} in {scope}), so it depends on how the batch is "
-                          "cut: a step trains on the mean over the slices' means, each with its own count; batches whose slices count "
-                          "the same are not affected", CaptureWarning, stacklevel=2)
-            break
+    if loss_weight is not None and not handle.counts:
+        raise _refused("loss_weight is not computed from sums over the batch", _LOSS_WEIGHT)
+    for op, scope in handle.uncounted()[:1]:
+        warnings.warn(f"piper: the loss divides by a number of the slice ({op} in {scope}) of which it is not known what it counts, so it "
+                      "depends on how the batch is cut: a step trains on the mean over the slices' losses; say what is counted with "
+                      "loss_weight=", CaptureWarning, stacklevel=2)
+    if mixed := handle.mixed_samples():
+        warnings.warn(f"piper: the loss relates every sample to every other ({mixed[0]} in {mixed[1]}), here to those of its slice only, so "
+                      "it depends on how the batch is cut; with one slice it is that of the batch", CaptureWarning, stacklevel=2)
     return Model(handle, model, frontend)
 
 
@@ -135,10 +144,10 @@ def use_gpu(*, deterministic: bool = False, graphs: str = "none", together: bool
 class _Frontend:
     """The Python side of recordings: what C++ calls to run the model."""
 
-    def __init__(self, model: torch.nn.Module, example: Batch, loss: Optional[Loss], on: str):
+    def __init__(self, model: torch.nn.Module, example: Batch, loss: Optional[Loss], on: str, loss_weight: Optional[Weight] = None):
         self.on = on
         self.device = "cpu" if on == "cpu" else f"cuda:{torch.cuda.current_device()}"  # of fake tensors
-        self.model = _WithLoss(model, loss)
+        self.model = _WithLoss(model, loss, loss_weight)
         self._fake = _torch.fake_mode()
         self._example = example
         self._names = list(example) if isinstance(example, Mapping) else None  # otherwise a sequence, or one tensor
@@ -202,12 +211,6 @@ class _Frontend:
                                "give what does not change from batch to batch to the model in `loss`: loss=lambda model, batch: "
                                "model(**batch, use_cache=False).loss")
         return tensors
-
-    def counts_differ(self, number: int) -> bool:
-        """Whether samples of the example have this number in an input, and not all of them as often."""
-        counts = [(tensor == number).reshape(self.samples, -1).sum(1) for tensor in self.flatten(self._example)
-                  if not tensor.is_floating_point() and not tensor.is_meta]
-        return any(bool((count != count[0]).any()) for count in counts)
 
     def _batch(self, tensors: list[torch.Tensor]):
         if self._names is not None:
@@ -300,10 +303,11 @@ def _rebound(model: torch.nn.Module, fakes: dict[int, torch.Tensor]):
 class _WithLoss(torch.nn.Module):
     """What computes the loss, with the model inside."""
 
-    def __init__(self, model: torch.nn.Module, loss: Optional[Loss]):
+    def __init__(self, model: torch.nn.Module, loss: Optional[Loss], weight: Optional[Weight] = None):
         super().__init__()
         self.model = model
         self._compute = loss
+        self._weight = weight
 
     def forward(self, batch):
         if self._compute is not None:
@@ -312,7 +316,8 @@ class _WithLoss(torch.nn.Module):
             out = self.model(**batch)
         else:
             out = self.model(batch) if isinstance(batch, torch.Tensor) else self.model(*batch)
-        return _loss_in(out)
+        loss = _loss_in(out)
+        return loss if self._weight is None else _divided(loss, self._weight(batch))
 
 
 def _loss_in(out) -> torch.Tensor:
@@ -327,6 +332,16 @@ def _loss_in(out) -> torch.Tensor:
         raise _refused(f"the model returns {type(out).__name__}, in which there is no loss",
                        "give loss=lambda model, batch: ..., which returns the mean loss of the batch")
     return found
+
+
+def _divided(loss: torch.Tensor, weight) -> torch.Tensor:
+    """The same number, with the division last where capture finds it. A slice in which nothing counts has a loss of 0, not of 0 / 0."""
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 0:
+        raise _refused("loss_weight does not return one number, as a tensor", _LOSS_WEIGHT)
+    return torch.where(weight > 0, loss, 0.0) * weight / weight
+
+
+_LOSS_WEIGHT = 'it is a function of a batch that counts: loss_weight=lambda batch: (batch["labels"] != -100).sum()'
 
 
 def _dtype(tensor: torch.Tensor) -> str:

@@ -53,20 +53,26 @@ def diff(trainer, module: torch.nn.Module, batch, tolerance: Optional[float]) ->
     tensors, slices = frontend.flatten(batch), found["slices"]
     parts = [frontend._batch([tensor.chunk(slices)[i] for tensor in tensors]) for i in range(slices)]
     with _borrowed(module, trainer) as eager:
-        loss_of = _WithLoss(eager, frontend.model._compute)
+        loss_of = _WithLoss(eager, frontend.model._compute, frontend.model._weight)
         if _draws(loss_of, parts[0]):
             out.not_compared["everything"] = ("the model draws random numbers, which PyTorch draws otherwise; try it in eval mode, or with "
                                               "dropout 0")
             return out
         scopes, total = dict(found["scopes"]), 0.0
         samples = tensors[0].shape[0] // slices
+        at_once = found["counts_differ"]  # then the mean of the batch is not that of its slices
         for i, part in enumerate(parts):
             with _borders(eager) as seen:
                 loss = loss_of(part)
-            loss.backward()
-            total += loss.item() / slices
             for scope, returned in seen.items():
                 _compare_border(out, scope, scopes, returned, i * samples, tolerance)
+            if not at_once:
+                loss.backward()
+                total += loss.item() / slices
+        if at_once:
+            loss = loss_of(frontend._batch(tensors))
+            loss.backward()
+            total, slices = loss.item(), 1
         _compare(out, "the loss", torch.tensor(found["loss"], dtype=loss.dtype), torch.tensor(total, dtype=loss.dtype), tolerance)
         _compare_updates(out, trainer, eager, found, slices, tolerance)
     return out

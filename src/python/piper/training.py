@@ -25,7 +25,7 @@ class StepResult(NamedTuple):
     loss: float
     """The mean over the batch."""
     microbatches: list[float]
-    """The loss of every microbatch."""
+    """The share of every microbatch in the loss, which is their mean. Where the loss counts tokens, all divide by the count of the batch."""
     gradient_norm: float
     """Of all gradients, before clipping."""
     skipped: bool

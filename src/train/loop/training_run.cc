@@ -69,7 +69,8 @@ StepSettings TrainingRun::settings(int64_t step, int64_t updates) const {
   return settings;
 }
 
-StepOutcome TrainingRun::step(const StepSettings& settings) {
+StepOutcome TrainingRun::step(StepSettings settings) {
+  settings.fill = prepared_.captured->with_batch_counts(std::move(settings.fill));
   StepOutcome outcome = job_->step(settings);
   ++steps_;
   updates_ += outcome.skipped ? 0 : 1;

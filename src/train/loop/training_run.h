@@ -71,7 +71,7 @@ class TrainingRun {
   /// The same for the next step.
   StepSettings settings() const { return settings(steps_, updates_); }
   /// The next step. Throws RunError.
-  StepOutcome step(const StepSettings& settings);
+  StepOutcome step(StepSettings settings);
   int64_t steps() const { return steps_; }
   int64_t updates() const { return updates_; }  // fewer where steps were skipped
   void set_progress(int64_t steps, int64_t updates);

@@ -84,6 +84,7 @@ Diff::Diff(const StepConfig& step, std::shared_ptr<const CapturedModel> captured
 }
 
 StepOutcome Diff::step(Job& job, StepSettings settings) {
+  settings.fill = captured_->with_batch_counts(std::move(settings.fill));
   if (!report_.finite)
     reference_ = one_by_one_.run(settings, [&](const std::string& name) { return job.parameter(name, Kept::Weight); });
   return step(job, std::move(settings), reference_, report_.against);
