@@ -63,6 +63,11 @@ struct ChunkBodies {
 /// Refused: a model buffer written in one pass and used in an earlier one, or written by two (E606).
 Result<std::vector<ChunkBodies>> build_bodies(OperatorGraph& graph);
 
+/// The result shows the storage of an argument.
+bool shows_argument(const ChunkIr& body, const Call& call, TensorId result);
+/// All its results do, and it changes nothing.
+bool is_view(const ChunkIr& body, const Call& call);
+
 /// Bytes of a pass in time: what it takes beyond inputs and outputs. `call_peaks`: by call, the most bytes it holds
 /// while it runs, its results included; without it, its results.
 int64_t temporary_bytes(const ChunkIr& body, const std::vector<int64_t>& call_peaks = {});

@@ -61,15 +61,6 @@ Products products_of(const OperatorGraph& graph, const ChunkIr& body, const Call
   return rule == rules.end() ? Products{} : rule->second(body, call);
 }
 
-bool is_view(const ChunkIr& body, const Call& call) {
-  bool fresh = !call.writes.empty();
-  each_tensor(call.results, [&](TensorId id) {
-    const GraphTensor& base = body[body.storages[body[id].storage.index()].base];
-    fresh |= base.producer.valid() && &body.calls[base.producer.index()] == &call;
-  });
-  return !fresh;
-}
-
 }  // namespace
 
 int64_t CountedWork::flops() const {

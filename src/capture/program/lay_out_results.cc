@@ -14,16 +14,6 @@ at::Tensor lay_out(const at::Tensor& given, at::IntArrayRef strides) {
   return at::empty_strided(given.sizes(), strides, given.options()).copy_(given);
 }
 
-bool is_only_view(const ChunkIr& body, const Call& call) {
-  bool all = call.writes.empty();
-  each_tensor(call.results, [&](TensorId result) {
-    bool shown = false;
-    each_tensor(call.arguments, [&](TensorId argument) { shown |= body[argument].storage == body[result].storage; });
-    all &= shown;
-  });
-  return all;
-}
-
 Diagnostic cannot_be_had(const std::string& chunk, const std::string& name, const std::string& why) {
   return error(ErrorCode::E609, {}, fmt::format("{}: {} {}", chunk, name, why))
       .help(
@@ -58,7 +48,7 @@ Result<ChunkIr> lay_out_results(ChunkIr body, const std::string& chunk, const Op
     return std::pair(id, std::move(copy));
   };
   for (const Call& recorded : body.calls) {
-    if (!recorded.op.valid() || recorded.op == lay_out || is_only_view(body, recorded)) {
+    if (!recorded.op.valid() || recorded.op == lay_out || is_view(body, recorded)) {
       calls.push_back(recorded);
       continue;
     }

@@ -31,12 +31,6 @@ void each_result(const Call& call, F f) {
   }
 }
 
-bool shows_argument(const ChunkIr& body, const Call& call, TensorId result) {
-  bool shown = false;
-  each_tensor(call.arguments, [&](TensorId id) { shown |= body[id].storage == body[result].storage; });
-  return shown;
-}
-
 /// Parameters and their gradients share a storage with others.
 bool lies_in_bucket(const ChunkIr& body, TensorId id) {
   const TensorKind kind = body[body.storages[body[id].storage.index()].base].kind;
