@@ -60,5 +60,6 @@ function(find_libtorch)
       INTERFACE_INCLUDE_DIRECTORIES ${nccl}/include INTERFACE_LINK_LIBRARIES CUDA::cudart)
     string(APPEND gpu ", NCCL")
   endif()
+  set(PIPER_LIBTORCH_PYTHON ${python} PARENT_SCOPE)  # has the same PyTorch, if it can be imported
   message(STATUS "libtorch: ${version}${gpu} in ${root}")
 endfunction()

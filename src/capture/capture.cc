@@ -13,6 +13,7 @@
 #include "capture/chunk/shape_signature.h"
 #include "capture/gpu/accumulate_on_gpu.h"
 #include "capture/gpu/side_stream.h"
+#include "capture/kernels/call_kernels.h"
 #include "capture/program/as_strided_views.h"
 #include "capture/program/lay_out_results.h"
 #include "capture/record/running_statistics.h"
@@ -193,26 +194,48 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
   return Ok{};
 }
 
-/// The body as it will run there.
-ChunkIr for_device(ChunkIr body, const OperatorGraph& graph, c10::Device device) {
+/// For people.
+std::string kernel_name(const std::string& chunk, Pass pass) {
+  return fmt::format("{} {}", chunk, name(pass));
+}
+
+/// Sums of gradients where a GPU computes them.
+ChunkIr accumulate_for(ChunkIr body, const OperatorGraph& graph, c10::Device device) {
   if (!device.is_cuda()) return body;
   body = accumulate_where_computed(std::move(body), graph);
   body = add_in_products(std::move(body), graph);
-  body = accumulate_together(std::move(body), graph);
-  return mark_side_stream(compute_apart(std::move(body), graph));  // when all sums are where they will be
+  return accumulate_together(std::move(body), graph);
 }
 
-Result<int64_t> temporaries(ChunkIr body, const std::string& chunk, const CapturedSlice& slice, TriedCalls* tried) {
-  if (!tried) return temporary_bytes(as_strided_views(std::move(body)));
-  body = for_device(std::move(body), slice.operators, tried->device());
-  PIPER_TRY(body, lay_out_results(std::move(body), chunk, slice.operators, *slice.table, *tried));
+/// The body as it will run there. No kernels: as recorded operators.
+Result<ChunkIr> for_device(ChunkIr body, c10::Device device, const std::string& chunk, Pass pass,
+                           const CapturedSlice& slice, TriedCalls& tried, KernelStore* kernels) {
+  body = accumulate_for(std::move(body), slice.operators, device);
+  if (kernels)
+    body = call_kernels(std::move(body), slice.operators, *slice.table, kernel_name(chunk, pass), *kernels, tried);
+  if (device.is_cuda())  // when all sums are where they will be
+    body = mark_side_stream(compute_apart(std::move(body), slice.operators));
+  return lay_out_results(std::move(body), chunk, slice.operators, *slice.table, tried);
+}
+
+/// What measures bodies: operators, and kernels of those that will run.
+struct Measuring {
+  TriedCalls* tried = nullptr;  // none: temporaries are those between operators
+  KernelStore* kernels = nullptr;
+  std::set<PassSite> runs;
+};
+
+Result<int64_t> temporaries(ChunkIr body, const PassSite& site, const CapturedSlice& slice, const Measuring& by) {
+  if (!by.tried) return temporary_bytes(as_strided_views(std::move(body)));
+  KernelStore* const kernels = by.runs.contains(site) ? by.kernels : nullptr;
+  PIPER_TRY(body, for_device(std::move(body), by.tried->device(), site.chunk, site.pass, slice, *by.tried, kernels));
   body = as_strided_views(std::move(body));
-  return temporary_bytes(body, tried->peaks(body, *slice.table));
+  return temporary_bytes(body, by.tried->peaks(body, *slice.table));
 }
 
 /// Of a pass in a region, for the ways to divide it.
 Result<std::map<ShardCounts, int64_t>> divided_temporaries(const CapturedSlice& slice, size_t chunk, Pass pass,
-                                                           const std::vector<ShardCounts>& ways, TriedCalls* tried) {
+                                                           const std::vector<ShardCounts>& ways, const Measuring& by) {
   std::map<ShardCounts, int64_t> out;
   const BodyLabels* labels = slice.labels_of(chunk, pass);
   if (!labels) return out;
@@ -224,14 +247,15 @@ Result<std::map<ShardCounts, int64_t>> divided_temporaries(const CapturedSlice& 
         (shards[ShardKind::Context] > 1 && !labels->context))
       continue;
     if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, shards)) {
-      PIPER_TRY(out[shards], temporaries(*std::move(body), slice.chunks[chunk].name, slice, tried));
+      const PassSite site{slice.chunks[chunk].name, pass, slice.samples, shards};
+      PIPER_TRY(out[shards], temporaries(*std::move(body), site, slice, by));
     }
   }
   return out;
 }
 
 Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& slice,
-                                                           const std::vector<ShardCounts>& ways, TriedCalls* tried) {
+                                                           const std::vector<ShardCounts>& ways, const Measuring& by) {
   std::vector<std::array<PassAmounts, 4>> amounts(slice.chunks.size());
   for (size_t c = 0; c < slice.chunks.size(); ++c)
     for (size_t p = 0; p < 4; ++p) {
@@ -244,8 +268,9 @@ Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& 
       of_pass.streamed = counted.streamed;
       of_pass.kernels = counted.kernels;
       of_pass.products = std::move(counted.products);
-      PIPER_TRY(of_pass.temporaries, temporaries(body, slice.chunks[c].name, slice, tried));
-      PIPER_TRY(of_pass.divided, divided_temporaries(slice, c, static_cast<Pass>(p), ways, tried));
+      const PassSite site{slice.chunks[c].name, static_cast<Pass>(p), slice.samples, {}};
+      PIPER_TRY(of_pass.temporaries, temporaries(body, site, slice, by));
+      PIPER_TRY(of_pass.divided, divided_temporaries(slice, c, static_cast<Pass>(p), ways, by));
     }
   return amounts;
 }
@@ -319,8 +344,8 @@ Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk
                                                                    c10::Device device) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
   PIPER_TRY(ChunkIr made, body(*of, chunk, pass, shards));
-  made = for_device(std::move(made), of->operators, device);
-  PIPER_TRY(made, lay_out_results(std::move(made), of->chunks[chunk.index()].name, of->operators, *of->table, *tried_));
+  PIPER_TRY(made,
+            for_device(std::move(made), device, of->chunks[chunk.index()].name, pass, *of, *tried_, kernels_.get()));
   return std::make_shared<const ChunkProgram>(std::move(made), of->table, device);
 }
 
@@ -367,6 +392,21 @@ FillInput CapturedModel::with_batch_counts(FillInput fill) const {
   };
 }
 
+void CapturedModel::build_kernels(const CapturedSlice& of, const std::set<PassSite>& runs) const {
+  std::vector<KernelText> texts;
+  for (const PassSite& site : runs)
+    for (size_t c = 0; c < of.chunks.size(); ++c) {
+      if (site.samples != of.samples || site.chunk != of.chunks[c].name) continue;
+      auto made = body(of, ChunkId(c), site.pass, site.shards);
+      if (!made) continue;  // is refused when it is needed
+      const ChunkIr summed = accumulate_for(*std::move(made), of.operators, tried_->device());
+      for (KernelText& text :
+           kernel_texts(summed, *of.table, tried_->device(), kernel_name(site.chunk, site.pass), *kernels_))
+        texts.push_back(std::move(text));
+    }
+  kernels_->build(texts);
+}
+
 Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& options) {
   std::vector<int64_t> sizes = options.samples;
   std::sort(sizes.begin(), sizes.end());
@@ -377,6 +417,8 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
 
   CapturedModel out;
   out.tried_ = std::make_shared<TriedCalls>(options.target);
+  out.kernels_ = options.kernels;
+  const std::set<PassSite> runs(options.runs.begin(), options.runs.end());
   std::vector<CapturedSlice> recorded, slices;
   for (const int64_t samples : sizes) {
     PIPER_TRY(CapturedSlice slice, capture_slice(model, options, samples));
@@ -392,7 +434,9 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     if (s == 0) out.unshardable_ = std::move(unshardable);
     const bool measured = options.measure_operators && s < exact;
     if (measured) PIPER_CHECK(check_results_without_elements(slice.operators, *slice.table, *out.tried_));
-    PIPER_TRY(const auto amounts, amounts_of(slice, options.shards, measured ? out.tried_.get() : nullptr));
+    if (measured && out.kernels_) out.build_kernels(slice, runs);
+    const Measuring by = measured ? Measuring{out.tried_.get(), out.kernels_.get(), runs} : Measuring{};
+    PIPER_TRY(const auto amounts, amounts_of(slice, options.shards, by));
     formed.push_back(form_of(slice, amounts));
     slice.base = formed.back().base;
     slices.push_back(std::move(slice));

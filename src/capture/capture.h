@@ -15,6 +15,7 @@
 #include "capture/record/recorder.h"
 #include "capture/sharding/label_region.h"
 #include "capture/sharding/sequence_labels.h"
+#include "kernels/kernel_store.h"
 #include "model/model_graph.h"
 #include "model/shard_seed.h"
 #include "runtime/computation.h"
@@ -38,6 +39,15 @@ struct TensorParallel {
   bool any() const { return !parameters.empty() || context; }
 };
 
+/// A pass of a chunk in one of the forms in which a plan runs it.
+struct PassSite {
+  std::string chunk;
+  Pass pass = Pass::F;
+  int64_t samples = 0;
+  ShardCounts shards;
+  friend auto operator<=>(const PassSite&, const PassSite&) = default;
+};
+
 struct CaptureOptions {
   std::string name = "model";
   StepConfig step;
@@ -50,6 +60,10 @@ struct CaptureOptions {
   std::vector<ShardCounts> shards = {};
   /// What chunks will run on. Operators are measured there.
   c10::Device target = c10::kCPU;
+  /// Compiles what runs, and keeps it; none: operators run as they were recorded.
+  std::shared_ptr<KernelStore> kernels = nullptr;
+  /// What will run, so that nothing else is compiled: temporaries of other passes are those of recorded operators.
+  std::vector<PassSite> runs = {};
   /// Run each distinct operator once to see how much memory it takes, and that it gives what was recorded. Without,
   /// temporaries are those between operators, and the second is seen when programs are made.
   bool measure_operators = true;
@@ -110,12 +124,16 @@ class CapturedModel {
   friend Result<CapturedModel> capture(const MetaModel&, const CaptureOptions&);
   Result<const CapturedSlice*> slice(int64_t samples) const;
 
+  /// All at once, because it takes long.
+  void build_kernels(const CapturedSlice& slice, const std::set<PassSite>& runs) const;
+
   Result<ChunkIr> body(const CapturedSlice& slice, ChunkId chunk, Pass pass, const ShardCounts& shards) const;
 
   std::shared_ptr<const ModelGraph> graph_;
   std::vector<CapturedSlice> slices_;
   std::vector<Diagnostic> unshardable_;
-  std::shared_ptr<TriedCalls> tried_;  // on the target
+  std::shared_ptr<TriedCalls> tried_;     // on the target
+  std::shared_ptr<KernelStore> kernels_;  // none: operators run as recorded
 };
 
 /// Runs the model once for each size of slices, on fake tensors.

@@ -17,6 +17,8 @@ struct TrainableModel {
   int64_t vocabulary = 0;
   StepConfig step;                 // what the configuration asks for, and what follows from it
   c10::Device target = c10::kCPU;  // what it will run on
+  /// Compiles what runs; none: operators run as they were recorded.
+  std::shared_ptr<KernelStore> kernels = nullptr;
   /// Parameters and buffers by qualified name, and the loss of a slice. Keeps the module alive.
   MetaModel meta;
   /// In the order in which `meta.loss` takes them: one dimension of samples, then `sample_sizes`.

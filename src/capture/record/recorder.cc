@@ -13,6 +13,7 @@
 #include "capture/record/gradient_hooks.h"
 #include "capture/record/origin.h"
 #include "capture/sharding/part_operators.h"
+#include "kernels/run_kernel.h"
 
 namespace piper {
 namespace {
@@ -198,6 +199,7 @@ constexpr std::pair<const char*, const char*> put_in_later[] = {
     {"piper::counted_share", ""},
     {"piper::local_slice", ""},
     {"piper::local_slice_backward", ""},
+    {"piper::run_kernel", ""},
     {"piper::take_columns", ""},
     {"piper::take_columns_backward", ""},
     {"piper::take_rows", ""},
@@ -212,6 +214,7 @@ Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>&
   provide_part_operators();
   provide_context_operators();
   provide_lay_out();
+  provide_run_kernel();
   for (const auto& [name, overload] : put_in_later) to.intern(name, overload);
   return Recording{std::move(to.graph), std::move(to.table)};
 }

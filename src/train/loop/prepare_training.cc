@@ -39,6 +39,14 @@ std::vector<ShardCounts> shards_of_regions(const Plan& plan) {
   return {ways.begin(), ways.end()};
 }
 
+/// All that the plan runs.
+std::vector<PassSite> runs_of(const Plan& plan) {
+  std::vector<PassSite> out;
+  for (const PlanWork& work : plan.works)
+    if (work.pass) out.push_back({plan.names[work.name], *work.pass, work.samples, shards_of(plan, work)});
+  return out;
+}
+
 /// What the schedule's shard directives divide besides experts, in a model with these parts.
 TensorParallel tensor_parallel(const TrainableModel& model, const Schedule& schedule,
                                const std::vector<AnnotatedPart>& parts) {
@@ -87,6 +95,8 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan,
   capturing.samples = sizes_of_slices(plan);
   capturing.shards = shards_of_regions(plan);
   capturing.measure_operators = measure;
+  capturing.kernels = measure ? model.kernels : nullptr;
+  capturing.runs = runs_of(plan);
   return capture(model.meta, capturing);
 }
 

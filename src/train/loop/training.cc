@@ -51,12 +51,11 @@ TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const
 
 }  // namespace
 
-Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, const TrainConfig& train,
-                                                 const std::optional<Schedule>& schedule,
-                                                 const TrainingOptions& options) {
-  const Nanoseconds start = now();
+Result<PlannedTraining> prepare(const SourceFilePtr& config, const TrainConfig& train,
+                                const std::optional<Schedule>& schedule, const TrainingOptions& options) {
   at::set_num_threads(options.threads);  // before capture: temporaries of some operators depend on it
   PIPER_TRY(TrainableModel model, build_model(config, train.run.seed, BuildOn::Meta, options.processor->place()));
+  model.kernels = options.kernels;
   Schedule chosen;
   if (schedule) {
     chosen = *schedule;
@@ -75,6 +74,15 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
                 ? prepare_together(*options.world, model, chosen, compiling, options.identity, options.job.timeout,
                                    options.fault && options.fault->kind == PlantedFault::Kind::Plan, fits)
                 : prepare_training(model, chosen, compiling, {true, fits}));
+  return PlannedTraining{std::move(model), std::move(prepared)};
+}
+
+Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, const TrainConfig& train,
+                                                 const std::optional<Schedule>& schedule,
+                                                 const TrainingOptions& options) {
+  const Nanoseconds start = now();
+  PIPER_TRY(PlannedTraining made, prepare(config, train, schedule, options));
+  auto& [model, prepared] = made;
   const Nanoseconds planned = now();
   PIPER_CHECK(check_device_count(train, *prepared.plan));
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));

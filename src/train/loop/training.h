@@ -25,6 +25,8 @@ struct TrainingOptions {
   /// Computations run one at a time and are timed.
   bool timed = false;
   int threads = 1;  // of every device inside one operator
+  /// Compiles chunks; none: operators run as they were recorded.
+  std::shared_ptr<KernelStore> kernels = nullptr;
   /// What computes for all devices. It outlives the training.
   Processor* processor = &host_processor();
   /// The processes that run the job together, and what they must have in common; none: all devices are threads of this
@@ -41,9 +43,19 @@ struct StartUp {
   double devices = 0;  // memory, executors, communicators, weights
 };
 
+/// A model and the plan of a step of it.
+struct PlannedTraining {
+  TrainableModel model;
+  PreparedTraining prepared;
+};
+/// Captured, compiled and, with several processes, handed out. `schedule`: none is one device that runs the batch at
+/// once.
+Result<PlannedTraining> prepare(const SourceFilePtr& config, const TrainConfig& train,
+                                const std::optional<Schedule>& schedule, const TrainingOptions& options);
+
 class Training {
  public:
-  /// `config`: a configuration with all its sections. `schedule`: none is one device that runs the batch at once.
+  /// `config`: a configuration with all its sections. The rest as for `prepare`.
   static Result<std::unique_ptr<Training>> make(const SourceFilePtr& config, const TrainConfig& train,
                                                 const std::optional<Schedule>& schedule,
                                                 const TrainingOptions& options);
