@@ -7,6 +7,7 @@ namespace piper::python {
 
 void bind_schedules(pybind11::module_& module);  // Schedule, Timeline
 void bind_models(pybind11::module_& module);     // Model, Scope
+void bind_kernels(pybind11::module_& module);    // KernelStore
 void bind_plans(pybind11::module_& module);      // Plan, Simulation
 void bind_searches(pybind11::module_& module);   // search
 void bind_trainers(pybind11::module_& module);   // Trainer

@@ -7,6 +7,7 @@ PYBIND11_MODULE(_piper, module) {
   piper::python::bind_errors(module);
   piper::python::bind_schedules(module);
   piper::python::bind_models(module);
+  piper::python::bind_kernels(module);
   piper::python::bind_plans(module);
   piper::python::bind_searches(module);
   piper::python::bind_gpus(module);

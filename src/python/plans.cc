@@ -52,6 +52,7 @@ struct CompileRequest {
   std::string cluster, costs;
   std::string optimizer, gradients, master;  // empty: as the model says
   bool measure = true;
+  std::shared_ptr<KernelStore> kernels = nullptr;  // none: operators run as recorded
 };
 
 Plan compile_plan(const Model& model, const Schedule& schedule, const CompileRequest& request) {
@@ -70,6 +71,7 @@ Plan compile_plan(const Model& model, const Schedule& schedule, const CompileReq
     if (!request.optimizer.empty())
       trained.step = with_optimizer(trained.step, request.optimizer, request.gradients, request.master);
     trained.target = used_now(trained.target);
+    trained.kernels = request.kernels;
     out.captured = std::make_shared<const CapturedModel>(
         unwrap(capture_for(trained, *model.sketch, schedule, options, request.measure)));
     out.trainable = std::move(trained);
@@ -171,12 +173,13 @@ std::string plan_text(const Plan& of, std::optional<int> device) {
 void bind_plans(py::module_& module) {
   bind_simulation(module);
   py::class_<Plan>(module, "Plan")
-      .def_static(
-          "compile",
-          [](const Model& model, const Schedule& schedule, const std::string& cluster, const std::string& costs,
-             const std::string& optimizer, const std::string& gradients, const std::string& master, bool measure) {
-            return compile_plan(model, schedule, {cluster, costs, optimizer, gradients, master, measure});
-          })
+      .def_static("compile",
+                  [](const Model& model, const Schedule& schedule, const std::string& cluster, const std::string& costs,
+                     const std::string& optimizer, const std::string& gradients, const std::string& master,
+                     bool measure, std::shared_ptr<KernelStore> kernels) {
+                    return compile_plan(model, schedule,
+                                        {cluster, costs, optimizer, gradients, master, measure, std::move(kernels)});
+                  })
       .def_property_readonly("devices", [](const Plan& of) { return device_count(of.plan()); })
       .def_property_readonly("hash", [](const Plan& of) { return fmt::format("{:016x}", hash(of.plan())); })
       .def_property_readonly("losses", [](const Plan& of) { return of.plan().losses; })

@@ -299,6 +299,7 @@ int run_program(int argc, char** argv) {
   add_launch(app, chosen, train);
   add_diff(app, chosen, train);
   add_profile(app, chosen, train);
+  add_kernels(app, chosen, train);
   add_checkpoint(app, chosen, usual_input().color);
 
   std::string shell = "bash";

@@ -22,6 +22,8 @@ struct TrainInput {
   bool deterministic = false;
   std::string graphs = "none";  // of CUDA
   int threads = 1;              // of every device
+  std::string kernels = "eager";
+  std::string kernel_cache;  // folder; empty: the usual one
   bool color = false;
 };
 
@@ -53,5 +55,11 @@ struct ProfileCommand {
   std::string output;  // a folder
 };
 int run(const ProfileCommand& command);
+
+/// Compiles the kernels of a run, and does not train.
+struct KernelsBuildCommand {
+  TrainInput input;
+};
+int run(const KernelsBuildCommand& command);
 
 }  // namespace piper

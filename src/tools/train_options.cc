@@ -36,6 +36,18 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
 }
 
+void add_kernel_cache(CLI::App& app, TrainInput& input) {
+  app.add_option("--kernel-cache", input.kernel_cache, "Folder for compiled kernels (default: ~/.cache/piper/kernels)");
+}
+
+void add_kernel_options(CLI::App& app, TrainInput& input) {
+  app.add_option("--kernels", input.kernels,
+                 "How chunks run: eager, as recorded operators; inductor, compiled by PyTorch's Inductor")
+      ->check(CLI::IsMember({"eager", "inductor"}))
+      ->capture_default_str();
+  add_kernel_cache(app, input);
+}
+
 }  // namespace
 
 void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
@@ -62,6 +74,7 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
                   "of nothing (none)")
       ->check(CLI::IsMember({"none", "chunk", "step"}))
       ->capture_default_str();
+  add_kernel_options(*app, command->input);
   app->add_option("--checkpoints", command->checkpoints,
                   "Folder for checkpoints; the last step is always saved, and when the run is asked to end");
   app->add_option("--checkpoint-every", command->checkpoint_every, "Save every so many steps, or so often: 500, 10min")
@@ -160,7 +173,27 @@ void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInp
                   "On a GPU: CUDA graphs are made of every chunk (chunk), or of nothing")
       ->check(CLI::IsMember({"none", "chunk"}))
       ->capture_default_str();
+  add_kernel_options(*app, command->input);
   app->footer("Example:\n  piper profile examples/train_moe.toml -o profile");
+}
+
+void add_kernels(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
+  CLI::App* app = program.add_subcommand("kernels", "Compiled kernels of chunks");
+  app->require_subcommand(1);
+  CLI::App* build = app->add_subcommand("build", "Compile the kernels of a run, without training");
+  TrainInput compiled = usual;
+  compiled.kernels = "inductor";
+  TrainInput& input = on_choice(*build, chosen, KernelsBuildCommand{compiled})->input;
+  build->add_option("CONFIG", input.config, "Configuration (.toml), as for `piper train`")->required();
+  build->add_option("--schedule", input.schedule, "Schedule file, instead of the configuration's");
+  build->add_option("--on", input.on, "What will compute: cpu, or cuda, the GPU of this machine")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  build->add_option("--threads", input.threads, "Threads of every device inside one kernel")
+      ->check(whole_number(1, 1024))
+      ->capture_default_str();
+  add_kernel_cache(*build, input);
+  build->add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
+  build->footer("Example:\n  piper kernels build examples/train_moe.toml");
 }
 
 }  // namespace piper

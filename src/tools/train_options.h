@@ -18,5 +18,6 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
 void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual);
 void add_diff(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual);
 void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual);
+void add_kernels(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual);
 
 }  // namespace piper

@@ -66,6 +66,8 @@ class Trainer:
     `on`: "cuda": all devices share the GPU that PyTorch uses now, or, in several processes, each has one of its own; "cpu": they are threads.
     Default: what the model was captured for. `graphs`: on a GPU, "chunk" or "step" makes CUDA graphs. `deterministic`: on a GPU, the same
     bits in every run (torch.use_deterministic_algorithms, for the whole process).
+    `kernels`: "inductor": chunks are compiled by PyTorch's Inductor, once, and kept in `kernel_cache`, default ~/.cache/piper/kernels;
+    "eager": they run as recorded operators.
     `schedule`: default: one device. `devices`: checked against the schedule. `threads`: of every device inside one operator; this is
     PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep. `on_nan`: "stop" or
     "skip" a step whose loss or gradients are not finite. `timeout`: seconds that an operation may
@@ -79,7 +81,8 @@ class Trainer:
                  optimizer: Union[AdamW, SGD, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
                  loss: Optional[Loss] = None, cluster: Optional[str] = None, seed: int = 0, clip: Optional[float] = None,
                  on_nan: str = "stop", threads: int = 1, timeout: float = 10, backend: Optional[str] = None, on: Optional[str] = None,
-                 graphs: str = "none", deterministic: bool = False):
+                 graphs: str = "none", deterministic: bool = False, kernels: str = "eager",
+                 kernel_cache: Union[str, os.PathLike, None] = None):
         check_word("on_nan", on_nan, ("stop", "skip"))
         check_word("graphs", graphs, ("none", "chunk", "step"))
         check_number("seed", seed, int, 0, 2**63 - 1)
@@ -101,7 +104,7 @@ class Trainer:
         self.model = model
         _piper.set_threads(threads)
         self.plan: Plan = compile(model, schedule if schedule is not None else "devices(1)\nplace({}, devices=[0])\n", cluster,
-                                  optimizer=self.optimizer)
+                                  optimizer=self.optimizer, kernels=kernels, kernel_cache=kernel_cache)
         if devices is not None and devices != self.plan.devices:
             raise _refused(ScheduleError, "E205", f"the schedule is for {self.plan.devices} devices, the trainer for {devices}",
                            "leave `devices` out, or change the mesh of the schedule")

@@ -9,6 +9,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <cuda.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -338,6 +339,13 @@ std::vector<std::string> visible_gpus() {
     names.emplace_back(properties.uuid.bytes, sizeof properties.uuid.bytes);
   }
   return names;
+}
+
+std::string current_gpu() {
+  int gpu = 0;
+  cudaDeviceProp properties;
+  if (cudaGetDevice(&gpu) != cudaSuccess || cudaGetDeviceProperties(&properties, gpu) != cudaSuccess) return {};
+  return fmt::format("{} {}.{}", properties.name, properties.major, properties.minor);
 }
 
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options) {

@@ -36,6 +36,9 @@ GpuCounts gpu_counts();
 /// Names of the GPUs that this process sees: the same in every process.
 std::vector<std::string> visible_gpus();
 
+/// Name and compute capability of the one that the calling thread uses; empty: there is none.
+std::string current_gpu();
+
 /// A GPU of this machine. Refused (E807) where there is none.
 Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options = {});
 

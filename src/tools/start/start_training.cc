@@ -35,5 +35,8 @@ int run(const DiffCommand& command) {
 int run(const ProfileCommand& command) {
   return start_training(command.input);
 }
+int run(const KernelsBuildCommand& command) {
+  return start_training(command.input);
+}
 
 }  // namespace piper

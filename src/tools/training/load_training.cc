@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "base/read_file.h"
 #include "cost/load_cluster.h"
 #include "schedule/load_schedule.h"
 #include "tools/commands.h"
+#include "train/devices/use_gpu.h"
 #include "train/loop/check_training.h"
 #include "train/run_problems.h"
 
@@ -39,6 +42,16 @@ Result<LoadedTraining> load(const TrainInput& input) {
     return error(ErrorCode::E805, {}, "no network is emulated between devices on GPUs")
         .help("leave --emulate out, or train with --on cpu");
   return out;
+}
+
+std::shared_ptr<KernelStore> kernels_of(const TrainInput& input, const std::string& speaker) {
+  if (input.kernels != "inductor") return nullptr;
+  KernelOptions options;
+  if (!input.kernel_cache.empty()) options.cache = input.kernel_cache;
+  options.compiler = {usual_python(), static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
+  options.gpu = gpu_architecture();
+  options.say = [speaker](const std::string& line) { fmt::print(stderr, "{}{}\n", speaker, line); };
+  return std::make_shared<KernelStore>(std::move(options));
 }
 
 Result<TrainingAnswer> ask_training(const CheckCommand& command, const LoadedInput& loaded) {

@@ -24,6 +24,10 @@ struct LoadedTraining {
 /// The configuration, with what the command line says instead.
 Result<LoadedTraining> load(const TrainInput& input);
 
+/// What compiles the chunks of a run and says so on stderr; none: nothing does. `speaker` begins every line, if there
+/// are several.
+std::shared_ptr<KernelStore> kernels_of(const TrainInput& input, const std::string& speaker = "");
+
 /// Since any moment.
 double seconds_now();
 

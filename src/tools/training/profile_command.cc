@@ -86,6 +86,7 @@ int run(const ProfileCommand& command) {
   }
   options.timed = !gpu;
   options.threads = command.input.threads;
+  options.kernels = kernels_of(command.input);
   options.job.run.recorded_steps = static_cast<size_t>(steps);
   auto made = Training::make(loaded->file, loaded->config, loaded->schedule, options);
   if (!made) return report_text(made.error(), color);

@@ -93,6 +93,7 @@ Identity identity_of(const TrainInput& input, const LoadedTraining& loaded, cons
   out.emplace_back("the hash of the configuration", fmt::format("{:016x}", text.value()));
   out.emplace_back("the number of steps", fmt::format("{}", loaded.config.run.steps));
   out.emplace_back("the number of threads", fmt::format("{}", input.threads));
+  out.emplace_back("what chunks run as", input.kernels);
   return out;
 }
 
@@ -381,6 +382,7 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   options.job.run.recorded_steps = 3;
   options.emulate = loaded.emulate;
   options.threads = command.input.threads;
+  options.kernels = kernels_of(command.input, speaks ? "" : name_of_process(*world) + ": ");
   if (auto read = read_costs(command, options); !read) return {report_text(read.error(), color), true};
   if (world) {
     options.world = world;

@@ -31,6 +31,8 @@ struct GpuUse {
 
 /// E807: there is no GPU, or too few, or this program was built without what GPUs need.
 Result<std::unique_ptr<Processor>> use_gpu(const GpuUse& use);
+/// Its name and architecture, of the one that the calling thread uses; empty: there is none.
+std::string gpu_architecture();
 /// What joins several GPUs, with its version; empty: nothing does.
 std::string joins_gpus();
 

@@ -20,6 +20,10 @@ Result<std::unique_ptr<Processor>> use_gpu(const GpuUse& use) {
   return make_gpu_processor(options);
 }
 
+std::string gpu_architecture() {
+  return current_gpu();
+}
+
 std::string joins_gpus() {
   return nccl_here();
 }

@@ -8,6 +8,10 @@ Result<std::unique_ptr<Processor>> use_gpu(const GpuUse&) {
   return built_without_gpus();
 }
 
+std::string gpu_architecture() {
+  return "";
+}
+
 std::string joins_gpus() {
   return "";
 }
