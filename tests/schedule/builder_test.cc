@@ -59,7 +59,7 @@ TEST(Builder, EveryOption) {
               .devices = along("tp"),
               .parameters = {{"*.wo", 1}},
               .vocabulary = true,
-              .sequence = true,
+              .sequence = Sequence::On,
               .regather = true})
       .recompute({.what = where("layer")})
       .prefetch({.what = everything().comm("gather"), .distance = 2})

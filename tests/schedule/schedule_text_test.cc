@@ -105,7 +105,7 @@ TEST(ScheduleText, Defaults) {
   EXPECT_EQ(replicate.release, Release::Use);
   const Shard shard = only<Shard>("shard({}, along=ep)");
   EXPECT_EQ(shard.stream, "");  // that of experts or of parameters
-  EXPECT_TRUE(shard.parameters.empty() && !shard.vocabulary && !shard.sequence && !shard.regather);
+  EXPECT_TRUE(shard.parameters.empty() && !shard.vocabulary && shard.sequence == Sequence::Off && !shard.regather);
   EXPECT_EQ(only<Prefetch>("prefetch({comm=gather})").distance, 1);
   EXPECT_EQ(only<Prefetch>("prefetch({comm=gather}, distance=all)").distance, std::nullopt);
   const Use use = only<Use>("use dualpipev()");

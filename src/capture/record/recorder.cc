@@ -201,6 +201,7 @@ constexpr std::pair<const char*, const char*> put_in_later[] = {
     {"piper::local_slice_backward", ""},
     {"piper::run_kernel", ""},
     {"piper::take_columns", ""},
+    {"piper::times_parts", ""},
     {"piper::take_columns_backward", ""},
     {"piper::take_rows", ""},
     {"piper::take_rows_backward", ""},

@@ -9,6 +9,7 @@
 #include "base/invariant.h"
 #include "capture/chunk/chunk_calls.h"
 #include "capture/sharding/operator_rules.h"
+#include "capture/sharding/partial_sums.h"
 
 namespace piper {
 namespace {
@@ -24,7 +25,7 @@ class ContextMarker {
     own_keys();
     find_free();
     PIPER_CHECK(find_labels());
-    PIPER_CHECK(check_loss());
+    PIPER_CHECK(check_sums());
     put_gradients();
     slice_tokens();
     PIPER_CHECK(weigh_losses());
@@ -180,17 +181,37 @@ class ContextMarker {
     return true;
   }
 
-  /// The loss of a device is the mean over its tokens; means are averaged, so nothing else may follow from one.
-  Checked check_loss() const {
-    for (const Call& call : graph_.calls)
-      if (base_name(graph_[call.op]) == "nll_loss_forward" && !is_free(call) &&
-          has(labels_.tensors[tensor(call, "self").index()], Mark::Sharded)) {
-        const TensorId result = std::get<TensorId>(call.results[0]);
-        const auto reduction = std::get<int64_t>(*find_argument(graph_, call, "reduction"));
-        if (reduction == 1 && graph_[result].storage != graph_[graph_.loss].storage)
-          return refuse(call, "a mean over tokens is used further, and each device has that of its own tokens");
-        if (reduction == 2) return refuse(call, "the loss is a sum over tokens, of which each device has some");
-      }
+  /// Only a loss adds up over tokens, and is scaled and averaged afterwards: what else would follow from a device's
+  /// part of a sum is not known.
+  Checked check_sums() const {
+    for (const CallId id : live_calls(graph_)) {
+      const Call& call = graph_[id];
+      if (call.backward || is_free(call)) continue;
+      const bool loss = base_name(graph_[call.op]) == "nll_loss_forward";
+      const TensorId result = std::get<TensorId>(call.results[0]);
+      const bool adds = loss ? has(labels_.tensors[tensor(call, "self").index()], Mark::Sharded) &&
+                                   graph_[result].layout.sizes.empty()
+                             : sums_over(graph_, labels_, call, result, Mark::Sharded);
+      if (!adds) continue;
+      if (!loss) return refuse(call, "it adds up over tokens, of which each device has some");
+      PIPER_CHECK(check_linear(call));
+    }
+    return Ok{};
+  }
+  Checked check_linear(const Call& loss) const {
+    std::set<StorageId> sums = {graph_[std::get<TensorId>(loss.results[0])].storage};
+    for (const Call& call : graph_.calls) {
+      if (call.backward || &call == &loss) continue;
+      int used = 0;
+      each_tensor(call.arguments, [&](TensorId id) { used += static_cast<int>(sums.contains(graph_[id].storage)); });
+      if (used == 0) continue;
+      const OperatorRule rule = rule_of(graph_[call.op]);
+      const auto* first = std::get_if<TensorId>(&call.arguments[0]);
+      const bool divides = rule.name == "div" && !(first && sums.contains(graph_[*first].storage));
+      if (used > 1 || divides || rule.terms != TermRule::Linear)
+        return refuse(call, "it works on a loss of which each device has that of its own tokens");
+      each_tensor(call.results, [&](TensorId id) { sums.insert(graph_[id].storage); });
+    }
     return Ok{};
   }
 
@@ -279,48 +300,63 @@ class ContextMarker {
 
   // ---- losses
 
-  ///   before:  loss, n = nll_loss(x, t, mean)
-  ///   after:   s = nll_loss(x, t, sum); n = counted_share(all t, t); loss = s / n
-  /// where n is the number of tokens that count in all of the slice, over the number of devices: losses of these are
-  /// averaged.
+  /// Losses of devices are averaged, so that each has its part of the sum as many times as there are devices, over the
+  /// number of tokens that count on all of them.
+  ///   before:  s, _ = nll_loss(x, t, sum)         after:  s', _ = nll_loss(x, t, sum); s = times_parts(s')
+  ///   before:  loss, n = nll_loss(x, t, mean)     after:  s, _ = nll_loss(x, t, sum); n = counted_share(t); loss = s /
+  ///   n
   Checked weigh_losses() {
     std::map<TensorId, TensorId> counts;  // by what they stand for
     Checked fine = Ok{};
     rewrite_calls([&](const std::vector<Call>&, Call call, std::vector<Call>& calls) {
       const std::string name = base_name(graph_[call.op]);
-      const bool forward = name == "nll_loss_forward";
       const auto last = [&] {
         calls.push_back(std::move(call));
         return CallId(calls.size() - 1);
       };
-      if (name == "nll_loss_backward")
-        map_tensors(call.arguments, [&](TensorId id) { return counts.contains(id) ? counts.at(id) : id; });
-      if (!forward || is_free(call) || std::get<int64_t>(*find_argument(graph_, call, "reduction")) != 1 ||
+      const bool forward = name == "nll_loss_forward";
+      if ((!forward && name != "nll_loss_backward") || is_free(call) ||
           !has(labels_.tensors[tensor(call, "self").index()], Mark::Sharded))
         return last();
-      const TensorId targets = tensor(call, "target"), scores = tensor(call, "self");
-      const auto whole = std::ranges::find_if(parts_, [&](const auto& part) { return part.second == targets; });
-      if (whole == parts_.end() || tensor(call, "weight").valid()) {
-        fine = refuse(call, "the number of tokens that count is not known from the batch alone");
+      const auto reduction = std::get<int64_t>(*find_argument(graph_, call, "reduction"));
+      const TensorId scores = tensor(call, "self"), targets = tensor(call, "target");
+      const auto number = [&](TensorId like) {
+        labels_.tensors.push_back(unknown_labels({}));
+        return new_tensor(like, {});
+      };
+      const auto times_parts = [&](TensorId of, TensorId result) {
+        return beside(call, "piper::times_parts", {of, scores, element_count(graph_[scores].layout)}, result);
+      };
+      if (!forward) {
+        map_tensors(call.arguments, [&](TensorId id) { return counts.contains(id) ? counts.at(id) : id; });
+        if (reduction != 2) return last();
+        const TensorId gradient = tensor(call, "grad_output"), scaled = number(gradient);
+        calls.push_back(times_parts(gradient, scaled));
+        set_argument(call, "grad_output", scaled);
         return last();
       }
-      const TensorId loss = std::get<TensorId>(call.results[0]), counted = std::get<TensorId>(call.results[1]);
-      const auto number = [&] {
-        const TensorId id = new_tensor(loss, {});
-        labels_.tensors.push_back(unknown_labels({}));
-        return id;
-      };
-      const TensorId sum = number(), share = number();
-      Call count = beside(call, "piper::counted_share",
-                          {scores, whole->first.first, targets, *find_argument(graph_, call, "ignore_index")}, share);
-      Call divide = beside(call, "aten::div.Tensor", {sum, share}, loss);
-      set_argument(call, "reduction", int64_t{2});
+      if (reduction == 0) return last();
+      const TensorId loss = std::get<TensorId>(call.results[0]), sum = number(loss);
+      std::vector<Call> behind;
+      if (reduction == 2) {
+        behind.push_back(times_parts(sum, loss));
+      } else {
+        const auto whole = std::ranges::find_if(parts_, [&](const auto& part) { return part.second == targets; });
+        if (whole == parts_.end() || tensor(call, "weight").valid()) {
+          fine = refuse(call, "the number of tokens that count is not known from the batch alone");
+          return last();
+        }
+        const TensorId share = number(loss);
+        behind.push_back(beside(call, "piper::counted_share",
+                                {scores, whole->first.first, targets, *find_argument(graph_, call, "ignore_index")},
+                                share));
+        behind.push_back(beside(call, "aten::div.Tensor", {sum, share}, loss));
+        set_argument(call, "reduction", int64_t{2});
+        counts[std::get<TensorId>(call.results[1])] = share;
+      }
       call.results[0] = sum;
-      counts[counted] = share;
-      calls.push_back(std::move(call));
-      const CallId place(calls.size() - 1);
-      calls.push_back(std::move(count));
-      calls.push_back(std::move(divide));
+      const CallId place = last();
+      for (Call& more : behind) calls.push_back(std::move(more));
       return place;
     });
     return fine;

@@ -31,6 +31,7 @@ constexpr OperatorRule rows[] = {
     {"randn", DimRule::Factory},
     {"randint", DimRule::Factory},
     {"counted_share", DimRule::Factory},
+    {"times_parts", DimRule::Factory, TermRule::Linear},
     {"local_slice", DimRule::Factory},
     {"local_slice_backward", DimRule::Factory},
     {"expand", DimRule::Expand, TermRule::Linear},

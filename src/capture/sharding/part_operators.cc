@@ -63,6 +63,10 @@ at::Tensor local_slice_backward(const at::Tensor& part, at::IntArrayRef size, in
   return all;
 }
 
+at::Tensor times_parts(const at::Tensor& number, const at::Tensor& part, int64_t all) {
+  return number.mul(static_cast<double>(all) / static_cast<double>(part.numel()));
+}
+
 at::Tensor counted_share(const at::Tensor& scores, const at::Tensor& all, const at::Tensor& part, int64_t ignored) {
   const double parts = static_cast<double>(all.numel()) / static_cast<double>(part.numel());
   return all.ne(ignored).sum(scores.scalar_type()).div_(parts);
@@ -76,6 +80,7 @@ TORCH_LIBRARY_FRAGMENT(piper, m) {
   m.def("take_columns(Tensor scores, Tensor indices, int ignored, int first) -> Tensor");
   m.def("take_columns_backward(Tensor gradient, Tensor indices, int[] size, int first) -> Tensor");
   m.def("local_slice_backward(Tensor part, int[] size, int first, int dim, int outer, int inner) -> Tensor");
+  m.def("times_parts(Tensor number, Tensor part, int all) -> Tensor");
   m.def("counted_share(Tensor scores, Tensor all, Tensor part, int ignored) -> Tensor");
   m.def("local_slice(Tensor all, int[] size, int first, int dim, int outer, int inner) -> Tensor");
 }
@@ -84,6 +89,7 @@ TORCH_LIBRARY_IMPL(piper, CompositeExplicitAutograd, m) {
   m.impl("take_rows_backward", take_rows_backward);
   m.impl("take_columns", take_columns);
   m.impl("take_columns_backward", take_columns_backward);
+  m.impl("times_parts", times_parts);
   m.impl("counted_share", counted_share);
   m.impl("local_slice", local_slice);
   m.impl("local_slice_backward", local_slice_backward);
@@ -102,6 +108,7 @@ TORCH_LIBRARY_IMPL(piper, Meta, m) {
   m.impl("take_columns_backward", [](const at::Tensor& gradient, const at::Tensor&, at::IntArrayRef size, int64_t) {
     return at::empty(size, gradient.options());
   });
+  m.impl("times_parts", [](const at::Tensor& number, const at::Tensor&, int64_t) { return at::empty_like(number); });
   m.impl("counted_share", [](const at::Tensor& scores, const at::Tensor&, const at::Tensor&, int64_t) {
     return at::empty({}, scores.options());
   });

@@ -16,6 +16,8 @@ namespace piper {
 //   `size`: of the part
 // piper::local_slice_backward(Tensor part, int[] size, int first, int dim, int outer, int inner) -> Tensor
 //   the part at its place in zeros; `size`: of all
+// piper::times_parts(Tensor number, Tensor part, int all) -> Tensor
+//   the number times the number of parts; `all`: how many elements they have together
 // piper::counted_share(Tensor scores, Tensor all, Tensor part, int ignored) -> Tensor
 //   how many of all targets are not to be ignored, over the number of parts
 // piper::causal_attention(Tensor query, Tensor key, Tensor value, float? scale, int first) -> (Tensor, Tensor)
