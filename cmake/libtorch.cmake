@@ -37,9 +37,22 @@ function(find_libtorch)
       INTERFACE_INCLUDE_DIRECTORIES "${root}/include;${root}/include/torch/csrc/api/include")
   endforeach()
   add_library(libtorch::cpu INTERFACE IMPORTED GLOBAL)
-  # the wheel brings its own, newer fmt headers; without the library of that version they must stand alone
-  target_compile_definitions(libtorch::cpu INTERFACE FMT_HEADER_ONLY)
-  target_link_libraries(libtorch::cpu INTERFACE libtorch::torch_cpu libtorch::c10)
+  # the wheel brings its own, newer fmt headers without their library: compiled once here, not in every file
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/libtorch_fmt.cc @ONLY CONTENT [[
+#include <fmt/format-inl.h>
+
+FMT_BEGIN_NAMESPACE
+namespace detail {
+template FMT_API auto dragonbox::to_decimal(float) noexcept -> dragonbox::decimal_fp<float>;
+template FMT_API auto dragonbox::to_decimal(double) noexcept -> dragonbox::decimal_fp<double>;
+template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
+template FMT_API auto decimal_point_impl(locale_ref) -> char;
+}  // namespace detail
+FMT_END_NAMESPACE
+]])
+  add_library(libtorch_fmt STATIC ${CMAKE_BINARY_DIR}/libtorch_fmt.cc)
+  target_include_directories(libtorch_fmt SYSTEM PRIVATE ${root}/include)
+  target_link_libraries(libtorch::cpu INTERFACE libtorch_fmt libtorch::torch_cpu libtorch::c10)
   share_cxx_runtime(libtorch::cpu ${root}/lib/libc10.so)
   target_link_options(libtorch::cpu INTERFACE LINKER:-u,piper_blas_without_sve)  # src/runtime/blas_without_sve.cc
   # its GPU side only if asked for, because programs that have it take longer to start; the small installation lacks cuBLAS

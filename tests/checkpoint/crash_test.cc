@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -17,21 +16,12 @@
 #include "checkpoint/power_loss.h"
 #include "checkpoint/sample_folder.h"
 #include "must.h"
+#include "property/random.h"
 
 namespace piper::checkpoint_tests {
 namespace {
 
 namespace fs = std::filesystem;
-
-int scaled(int usual, int all) {
-  const char* set = std::getenv("PIPER_LONG");
-  if (set && std::string(set) == "1") return all;
-#ifdef PIPER_SANITIZED  // where each takes ten times as long
-  return (usual + 3) / 4;
-#else
-  return usual;
-#endif
-}
 
 /// Enough for three writes a file, with a border of blocks in one of them.
 LayoutPtr crash_layout() {
@@ -123,7 +113,7 @@ TEST(Crash, KilledAtARandomSystemCall) {
     if (!stops) GTEST_SKIP() << "no process may watch another here";
     EXPECT_GT(*stops, 50);
     most = *stops;
-    for (int round = scaled(20, 125); round > 0; --round) {
+    for (int round = property::cases(20, 125); round > 0; --round) {
       const TemporaryFolder other;
       begin(other.path(), layout, name_taken);
       kill_at_stop(watched_child([&] { save_and_keep(other.path(), layout); }), up_to(random, most));
@@ -148,7 +138,7 @@ TEST(Crash, KilledAtARandomByte) {
     return system_calls.pwrite(file, bytes, count, at);
   };
   Random random(6);
-  for (int round = scaled(20, 250); round > 0; --round) {
+  for (int round = property::cases(20, 250); round > 0; --round) {
     const TemporaryFolder folder;
     begin(folder.path(), layout, false);
     bytes_left = up_to(random, layout->bytes() + 1500);  // with piper.json
@@ -167,7 +157,7 @@ TEST(Crash, PowerLossDropsWhatWasNotSynced) {
   for (const bool name_taken : {false, true}) {
     for (int64_t calls = 0;; ++calls) {  // one after the other: every call is once the last
       bool committed = true;
-      for (int round = scaled(2, 20); round > 0; --round) {
+      for (int round = property::cases(2, 20); round > 0; --round) {
         const TemporaryFolder folder;
         begin(folder.path(), layout, name_taken);
         PowerLoss disk(folder.path(), calls);

@@ -21,12 +21,6 @@ std::string path_of(int file) {
   return fs::read_symlink("/proc/self/fd/" + std::to_string(file));
 }
 
-std::set<std::string> names_in(const std::string& folder) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
-  return names;
-}
-
 void zero(const std::string& path, int64_t begin, int64_t bytes) {
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(begin);

@@ -9,6 +9,7 @@
 
 #include "checkpoint/sample_folder.h"
 #include "must.h"
+#include "property/random.h"
 
 namespace piper::checkpoint_tests {
 namespace {
@@ -74,7 +75,7 @@ void flip_and_look(const std::string& step, const LayoutPtr& layout, Random& ran
 
 TEST(Reader, EveryFlippedByteIsFoundAndNamed) {
   Random random(4);
-  for (int round = 0; round < 10; ++round) {
+  for (int round = property::cases(10, 10); round > 0; --round) {
     const TemporaryFolder folder;
     const LayoutPtr layout = random_layout(random);
     save(folder.path(), 5, layout);

@@ -98,6 +98,12 @@ void expect_saved(const FolderReader& reader, const LayoutPtr& layout, int64_t s
   }
 }
 
+std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename());
+  return names;
+}
+
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("no file " + path);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ void save(const std::string& parent, int64_t step, const LayoutPtr& layout, cons
 /// Every tensor has the bytes of the step.
 void expect_saved(const FolderReader& reader, const LayoutPtr& layout, int64_t step);
 
+/// Of what a folder holds.
+std::set<std::string> names_in(const std::string& folder);
 std::string read_text(const std::string& path);
 void write_text(const std::string& path, const std::string& text);
 /// One bit of one byte.

@@ -11,6 +11,7 @@
 
 #include "checkpoint/sample_folder.h"
 #include "must.h"
+#include "property/random.h"
 
 namespace piper::checkpoint_tests {
 namespace {
@@ -18,12 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
-  return names;
-}
 
 /// A piece of a tensor that one writer writes.
 struct Piece {
@@ -48,7 +43,7 @@ std::vector<Piece> random_pieces(const LayoutPtr& layout, int64_t step, Random& 
 
 TEST(Writer, ManyWritersGiveTheBytesOfOne) {
   Random random(2);
-  for (int round = 0; round < 15; ++round) {
+  for (int round = property::cases(15, 15); round > 0; --round) {
     const TemporaryFolder alone, together;
     const LayoutPtr layout = random_layout(random);
     save(alone.path(), 7, layout);

@@ -46,7 +46,7 @@ constexpr bool sanitized = false;
 
 /// How many random cases. Sanitizers make each several times slower, so a third of them run there.
 inline int cases(int usual, int long_version) {
-  return long_run() ? long_version : sanitized ? usual / 3 : usual;
+  return long_run() ? long_version : sanitized ? (usual + 2) / 3 : usual;
 }
 
 }  // namespace piper::property

@@ -38,11 +38,7 @@ struct DelayedBed {
     if (!compiled) throw std::runtime_error(render(compiled.error()));
     plan = std::make_shared<const Plan>(compiled->plan);
   }
-  TrainSettings settings() const {
-    TrainSettings out = usual_settings(subject);
-    out.steps = 2;
-    return out;
-  }
+  TrainSettings settings() const { return usual_settings(subject); }
   Trained run(const TrainSettings& settings) const { return train(model_of(subject), *model, plan, settings); }
 };
 
@@ -136,7 +132,7 @@ DelayedBed replicas() {
   c.grid = {1, 2, 1};
   return DelayedBed(c);
 }
-DelayedBed pipeline() {
+DelayedBed pipelined_bed() {
   Combination c;
   c.kind = "dense";
   c.timeline = "1f1b";
@@ -160,7 +156,7 @@ TEST(Reproducible, MissingWaitIsSeen) {
                 replicas(), [](TrainSettings& s) { s.plant = drop_waits_of_updates; }, "dp"),
             (Seen{true, true, false}));
   EXPECT_EQ(seen(
-                pipeline(), [](TrainSettings& s) { s.plant = drop_waits_for_receives; }, "p2p.recv"),
+                pipelined_bed(), [](TrainSettings& s) { s.plant = drop_waits_for_receives; }, "p2p.recv"),
             (Seen{true, true, false}));
 }
 
@@ -180,7 +176,7 @@ void free_at_once(Plan& plan) {
 }
 TEST(Reproducible, PrematureFreeInThePlanIsSeen) {
   EXPECT_EQ(seen(
-                pipeline(), [](TrainSettings& s) { s.plant = free_at_once; }, "compute"),
+                pipelined_bed(), [](TrainSettings& s) { s.plant = free_at_once; }, "compute"),
             (Seen{true, false, false}));
 }
 
@@ -199,7 +195,7 @@ TEST(Reproducible, UseOfFreedMemoryIsSeen) {
         }
   };
   EXPECT_EQ(seen(
-                pipeline(),
+                pipelined_bed(),
                 [&](TrainSettings& s) {
                   s.computations = [&](Computations& in) { return intervene(in, lies_in_what_it_read); };
                 },
@@ -224,7 +220,7 @@ TEST(SanitizerDeathTest, UseOfFreedMemoryIsSeen) {
   };
   EXPECT_DEATH(
       {
-        const DelayedBed bed = pipeline();
+        const DelayedBed bed = pipelined_bed();
         TrainSettings settings = bed.settings();
         settings.computations = [&](Computations& in) { return intervene(in, outlives_its_memory); };
         bed.run(settings);
