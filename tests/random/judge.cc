@@ -39,7 +39,6 @@ Result<const TrainableModel*> model_of(const Case& c) {
 
 TrainSettings settings_of(const TrainableModel& model, Issue issue) {
   TrainSettings out;
-  out.steps = 2;
   out.optimizer.kind = model.step.optimizer;
   // AdamW: where a gradient nearly vanishes rounding decides on the direction of a step, which is as long as this
   out.optimizer.learning_rate = model.step.optimizer == Optimizer::AdamW ? 1e-4 : 0.01;

@@ -115,7 +115,6 @@ TrainSettings usual_settings(const Subject& subject) {
     // where a gradient nearly vanishes rounding decides on the direction of a step, which is as long as this
     settings.optimizer.learning_rate = subject.dtype == DType::Float64 ? 1e-4 : 1e-5;
   } else {
-    settings.steps = 2;
     // after a longer step gradients may be so small that float32 is farther from float64 than the bound allows
     settings.optimizer.learning_rate = 0.01;
   }

@@ -248,7 +248,7 @@ INSTANTIATE_TEST_SUITE_P(All, TpHeads, testing::ValuesIn(head_formulations()),
 
 /// Whatever is sharded: it is refused, or right. A third of all; with PIPER_LONG=1 all.
 TEST(TpSeeds, AreRefusedOrRight) {
-  const int every = std::getenv("PIPER_LONG") ? 1 : 3;
+  const int every = std::getenv("PIPER_LONG") ? 1 : 5;
   int tried = 0, right = 0, refused = 0;
   for (const auto& [kind, config] : tp_models()) {
     const TpCase c{kind, kind, 2, 1, "", 1};

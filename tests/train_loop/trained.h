@@ -16,7 +16,7 @@ namespace piper {
 using Tensors = std::map<std::string, at::Tensor>;
 
 struct TrainSettings {
-  int64_t steps = 3;
+  int64_t steps = 2;
   OptimizerSettings optimizer;
   std::optional<double> clip;
   NotFinite not_finite = NotFinite::Stop;

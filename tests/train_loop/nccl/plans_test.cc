@@ -52,9 +52,8 @@ TEST_P(NcclPlans, EqualThreads) {
   const CapturedModel& model = captured(subject, {subject_batch / c.slices()});
   Result<Compiled> compiled = compile_for(model, c.schedule());
   ASSERT_TRUE(compiled) << render(compiled.error());
-  TrainSettings settings = usual_settings(subject);
-  settings.steps = 2;
-  expect_equal_to_threads(model_of(subject), model, std::make_shared<const Plan>(compiled->plan), settings);
+  expect_equal_to_threads(model_of(subject), model, std::make_shared<const Plan>(compiled->plan),
+                          usual_settings(subject));
 }
 INSTANTIATE_TEST_SUITE_P(Pairwise, NcclPlans, testing::Range(size_t{0}, pairwise_covering().trained.size()),
                          [](const auto& info) { return fmt::format("{:03}", info.param); });
@@ -99,19 +98,13 @@ PreparedTraining prepared(const TrainableModel& model, const std::string& schedu
   if (!out) throw std::runtime_error(render(out.error()));
   return *out;
 }
-TrainSettings two_steps() {
-  TrainSettings settings;
-  settings.steps = 2;
-  return settings;
-}
-
 class NcclWays : public testing::TestWithParam<Way> {};
 
 TEST_P(NcclWays, EqualThreads) {
   SCOPED_TRACE(GetParam().schedule);
   const TrainableModel model = small_model();
   const PreparedTraining ready = prepared(model, GetParam().schedule);
-  expect_equal_to_threads(model, *ready.captured, ready.plan, two_steps());
+  expect_equal_to_threads(model, *ready.captured, ready.plan, TrainSettings());
 }
 INSTANTIATE_TEST_SUITE_P(All, NcclWays, testing::ValuesIn(ways), [](const auto& info) { return info.param.name; });
 
@@ -129,7 +122,7 @@ std::vector<std::string> found(const Way& way, const Fault& fault) {
     call.count -= 1;
     return !fault.skip;
   };
-  const Ran ran = run_apart(over(nccl), model, *ready.captured, ready.plan, two_steps());
+  const Ran ran = run_apart(over(nccl), model, *ready.captured, ready.plan, TrainSettings());
   EXPECT_THAT(ran.problems, Contains(Not("")));
   EXPECT_EQ(nccl.destroyed(), 0);
   return mistakes(nccl.records());
@@ -152,7 +145,7 @@ TEST(NcclFaults, WhoIsGoneAtTheBeginningIsNamed) {
     if (device == 2 && call.kind == NcclRecord::Kind::Init) throw std::runtime_error("killed");
     return true;
   };
-  const Ran ran = run_apart(over(nccl), model, *ready.captured, ready.plan, two_steps());
+  const Ran ran = run_apart(over(nccl), model, *ready.captured, ready.plan, TrainSettings());
   EXPECT_EQ(ran.problems[2], "killed");
   for (const size_t d : {0, 1, 3})
     EXPECT_THAT(ran.problems[d],
