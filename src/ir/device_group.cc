@@ -46,25 +46,31 @@ PartitionId GroupTable::whole(GroupId id) {
 
 PartitionId GroupTable::along(GroupId id, const std::vector<std::string>& names) {
   const DeviceGroup& group = groups_[id.index()];
-  // stable order by the coordinates that stay fixed inside a part
-  std::vector<std::pair<int, int>> keyed;  // (fixed coordinates, position)
+  const auto is_along = [&](const MeshAxis& axis) {
+    return std::find(names.begin(), names.end(), axis.name) != names.end();
+  };
   int part_size = 1;
-  for (const MeshAxis& axis : group.axes)
-    if (std::find(names.begin(), names.end(), axis.name) != names.end()) part_size *= axis.size;
-  for (int position = 0; position < group.size(); ++position) {
-    int rest = position, fixed = 0, weight = 1;
-    for (auto axis = group.axes.rbegin(); axis != group.axes.rend(); ++axis) {
-      const int coordinate = rest % axis->size;
-      rest /= axis->size;
-      if (std::find(names.begin(), names.end(), axis->name) != names.end()) continue;
-      fixed += coordinate * weight;
-      weight *= axis->size;
-    }
-    keyed.emplace_back(fixed, position);
+  std::vector<std::pair<int, int>> axes;  // innermost first: size, and weight in the number of the part
+  for (auto axis = group.axes.rbegin(); axis != group.axes.rend(); ++axis) {
+    axes.emplace_back(axis->size, 0);
+    if (is_along(*axis)) part_size *= axis->size;
   }
-  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  Partition partition{id, part_size, {}};
-  for (const auto& [fixed, position] : keyed) partition.members.push_back(group.devices[static_cast<size_t>(position)]);
+  for (size_t i = 0, weight = 1; i < axes.size(); ++i)
+    if (!is_along(group.axes[axes.size() - 1 - i])) {
+      axes[i].second = static_cast<int>(weight);
+      weight *= static_cast<size_t>(axes[i].first);
+    }
+  Partition partition{id, part_size, DeviceList(group.devices.size())};
+  std::vector<int> filled(group.devices.size() / static_cast<size_t>(part_size), 0);  // by part
+  for (int position = 0; position < group.size(); ++position) {
+    int rest = position, part = 0;
+    for (const auto& [size, weight] : axes) {
+      part += rest % size * weight;
+      rest /= size;
+    }
+    const int place = part * part_size + filled[static_cast<size_t>(part)]++;
+    partition.members[static_cast<size_t>(place)] = group.devices[static_cast<size_t>(position)];
+  }
   return intern(std::move(partition));
 }
 

@@ -28,11 +28,14 @@ ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence) {
 DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group) {
   const int64_t samples = samples_on(dag, group);
   const Residence& residence = dag.residence(chunk, group);
+  const ShardCounts shards = shard_counts(dag, residence);
   int64_t parts = 1;
   for (const SampleAxisRule& rule : sample_axes)
     if (residence.group_along(rule.axis)) parts *= dag.shared[rule.axis].size;
-  DeviceWork out{work.flops.at(samples) / parts, work.bytes_moved.at(samples) / parts, {}};
-  if (work.operators) out.operators = on_device(*work.operators, samples, shard_counts(dag, residence));
+  // what does not grow with the samples are parameters: those of the experts that are here
+  const Amount bytes{work.bytes_moved.fixed / shards[ShardKind::Expert], work.bytes_moved.per_sample};
+  DeviceWork out{work.flops.at(samples) / parts, bytes.at(samples) / parts, {}};
+  if (work.operators) out.operators = on_device(*work.operators, samples, shards);
   return out;
 }
 

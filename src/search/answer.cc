@@ -217,8 +217,12 @@ std::string why_not(const Evaluated& other, const Evaluated& best) {
   if (!what.empty()) return fmt::format("more {}: {}", what, human_seconds(most));
   if (const double more = computing(other.report) - computing(best.report); more > most / 2)
     return fmt::format("more to compute: {}", human_seconds(more));
-  return fmt::format("ranks wait for each other: {} idle, not {}", percent(other.report.bubble - other.report.exposed),
-                     percent(best.report.bubble - best.report.exposed));
+  const auto idle = [](const StepReport& report) { return report.bubble - report.exposed; };
+  const double waiting = other.report.exposed * other.report.seconds - best.report.exposed * best.report.seconds;
+  if (idle(other.report) * other.report.seconds - idle(best.report) * best.report.seconds > waiting)
+    return fmt::format("ranks wait for each other: {} idle, not {}", percent(idle(other.report)),
+                       percent(idle(best.report)));
+  return fmt::format("more waiting for communication: {}", human_seconds(waiting));
 }
 
 std::vector<const Evaluated*> pareto_front(const SearchResult& result) {

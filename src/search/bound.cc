@@ -23,8 +23,8 @@ auto remembered(std::mutex& mutex, Map& map, const Key& key, Make make) {
   return map.emplace(key, std::move(made)).first->second;
 }
 
-auto microbatch_key(const Candidate& c, int64_t batch) {
-  return std::tuple(c.ep, c.tp, samples_of(c, batch), c.recompute, c.sequence, c.vocabulary, c.regather);
+auto rank_key(const Candidate& c) {
+  return std::tuple(c.ep, c.tp, c.recompute, c.sequence, c.vocabulary, c.regather);
 }
 
 auto layout_key(const Candidate& c) {
@@ -73,32 +73,47 @@ double least_backward(const StageSeconds& stage) {
   return std::min(stage.backward.alone(), stage.input.alone() + stage.weights);
 }
 
+/// The kind of each stage.
+std::vector<size_t> kinds_of_stages(const Candidate& candidate, const Layout& layout, const Microbatch& microbatch,
+                                    const Cluster& cluster) {
+  std::vector<size_t> out(static_cast<size_t>(stages_of(candidate)), 0);
+  for (size_t s = 0; s < out.size() && cluster.kinds.size() > 1; ++s)
+    out[s] = kind_of_stage(candidate, layout, microbatch, static_cast<int>(s));
+  return out;
+}
+
+/// Seconds of every instance, by kind of device.
+using InstanceSeconds = std::vector<std::vector<double>>;
+
 /// First instances of all stages but the first, if no stage takes longer than this; nothing if that cannot be.
-std::optional<std::vector<int>> cut_below(const std::vector<double>& seconds, int stages, double limit) {
+std::optional<std::vector<int>> cut_below(const InstanceSeconds& seconds, const std::vector<size_t>& kinds,
+                                          double limit) {
   std::vector<int> starts;
   double filled = 0;
-  const int instances = static_cast<int>(seconds.size());
+  const int instances = static_cast<int>(seconds[0].size());
   for (int i = 0; i < instances; ++i) {
-    const double next = seconds[static_cast<size_t>(i)];
-    const int missing = stages - 1 - static_cast<int>(starts.size());  // stages that still have to begin
-    if (i > 0 && missing > 0 && (filled + next > limit || instances - i == missing)) {
+    const auto next = [&] { return seconds[kinds[starts.size()]][static_cast<size_t>(i)]; };
+    const int missing = static_cast<int>(kinds.size() - 1 - starts.size());  // stages that still have to begin
+    if (i > 0 && missing > 0 && (filled + next() > limit || instances - i == missing)) {
       starts.push_back(i);
       filled = 0;
     }
-    filled += next;
+    filled += next();
     if (filled > limit) return std::nullopt;
   }
-  if (static_cast<int>(starts.size()) != stages - 1) return std::nullopt;
+  if (starts.size() != kinds.size() - 1) return std::nullopt;
   return starts;
 }
 
-/// Cuts a row of times so that the longest part is as short as possible.
-std::vector<int> cut_evenly(const std::vector<double>& seconds, int stages) {
-  double low = 0, high = std::accumulate(seconds.begin(), seconds.end(), 0.0) * (1 + 1e-9);
-  std::vector<int> best = cut_below(seconds, stages, high).value_or(std::vector<int>{});
+/// Cuts a row of instances so that the longest stage is as short as possible, each on its kind of device.
+std::vector<int> cut_evenly(const InstanceSeconds& seconds, const std::vector<size_t>& kinds) {
+  double low = 0, high = 0;
+  for (const std::vector<double>& of_kind : seconds)
+    high = std::max(high, std::accumulate(of_kind.begin(), of_kind.end(), 0.0) * (1 + 1e-9));
+  std::vector<int> best = cut_below(seconds, kinds, high).value_or(std::vector<int>{});
   for (int round = 0; round < 40; ++round) {
     const double middle = (low + high) / 2;
-    if (auto cuts = cut_below(seconds, stages, middle)) {
+    if (auto cuts = cut_below(seconds, kinds, middle)) {
       best = std::move(*cuts);
       high = middle;
     } else {
@@ -125,10 +140,24 @@ InstanceMemory sum(const std::vector<InstanceMemory>& instances, int first, int 
 
 }  // namespace
 
-Bounds::MicrobatchResult Bounds::microbatch(const Candidate& candidate) {
-  return remembered(mutex_, microbatches_, microbatch_key(candidate, problem_.limits.batch), [&] {
-    return std::make_shared<const Result<Microbatch>>(microbatch_of(
+Bounds::RankResult Bounds::rank(const Candidate& candidate) {
+  return remembered(mutex_, ranks_, rank_key(candidate), [&] {
+    if (candidate.ep > 1 && candidate.tp > 1) {  // what tensor parallelism cannot divide needs no larger groups
+      Candidate without = candidate;
+      without.ep = 1;
+      if (const RankResult found = rank(without); !*found) return found;
+    }
+    return std::make_shared<const Result<std::shared_ptr<RankDag>>>(RankDag::make(
         *model_for(problem_, candidate), facts_for(problem_, candidate), candidate, problem_.cluster, problem_.costs));
+  });
+}
+
+Bounds::MicrobatchResult Bounds::microbatch(const Candidate& candidate) {
+  const int64_t samples = samples_of(candidate, problem_.limits.batch);
+  return remembered(mutex_, microbatches_, std::pair(rank_key(candidate), samples), [&] {
+    const RankResult rank = this->rank(candidate);
+    return std::make_shared<const Result<Microbatch>>(*rank ? (**rank)->microbatch(samples)
+                                                            : Result<Microbatch>(rank->error()));
   });
 }
 
@@ -172,16 +201,14 @@ Result<std::shared_ptr<const Bounds::Stages>> Bounds::stages(const Candidate& ca
   const Microbatch& microbatch = **found;
   const auto layout = this->layout(candidate);
   const std::vector<int> starts = starts_of(candidate, facts_for(problem_, candidate).instances);
-  std::vector<size_t> kinds;  // by stage; empty: all are alike
-  for (size_t s = 0; s < starts.size() && problem_.cluster.kinds.size() > 1; ++s)
-    kinds.push_back(kind_of_stage(candidate, *layout, microbatch, static_cast<int>(s)));
+  const std::vector<size_t> kinds = kinds_of_stages(candidate, *layout, microbatch, problem_.cluster);
   const StagesKey key(&microbatch, layout->ep_number, layout->tp_number, starts, kinds);
   return remembered(mutex_, stages_, key, [&] {
     Stages out;
     const auto times = communication(microbatch, *layout);
     for (size_t s = 0; s < starts.size(); ++s) {
       const int past = s + 1 < starts.size() ? starts[s + 1] : static_cast<int>(microbatch.memory.size());
-      out.seconds.push_back(stage_seconds(microbatch, starts[s], past, kinds.empty() ? 0 : kinds[s], *times));
+      out.seconds.push_back(stage_seconds(microbatch, starts[s], past, kinds[s], *times));
       const InstanceMemory& last = microbatch.memory[static_cast<size_t>(past - 1)];
       out.memory.push_back({sum(microbatch.memory, starts[s], past), last});
       if (s + 1 < starts.size()) out.sent = s == 0 ? last.sent : std::min(out.sent, last.sent);
@@ -208,17 +235,19 @@ Result<std::vector<int>> Bounds::balanced_cuts(const Candidate& candidate) {
   if (!*found) return found->error();
   const Microbatch& microbatch = **found;
   const auto layout = this->layout(candidate);
-  const auto key = std::tuple(&microbatch, layout->ep_number, layout->tp_number, stages_of(candidate));
+  const std::vector<size_t> kinds = kinds_of_stages(candidate, *layout, microbatch, problem_.cluster);
+  const CutsKey key(&microbatch, layout->ep_number, layout->tp_number, kinds);
   return *remembered(mutex_, cuts_, key, [&] {
-    const int instances = static_cast<int>(microbatch.memory.size()), count = stages_of(candidate);
+    const int instances = static_cast<int>(microbatch.memory.size());
     const auto times = communication(microbatch, *layout);
-    std::vector<double> seconds;
-    for (int i = 0; i < instances; ++i) {
-      const StageSeconds stage = stage_seconds(microbatch, i, i + 1, 0, *times);
-      seconds.push_back(stage.forward.alone() + least_backward(stage));
-    }
-    std::vector<int> cuts = cut_evenly(seconds, count);
-    std::vector<int> even = even_starts(instances, count);
+    InstanceSeconds seconds(problem_.cluster.kinds.size());
+    for (size_t kind = 0; kind < seconds.size(); ++kind)
+      for (int i = 0; i < instances; ++i) {
+        const StageSeconds stage = stage_seconds(microbatch, i, i + 1, kind, *times);
+        seconds[kind].push_back(stage.forward.alone() + least_backward(stage));
+      }
+    std::vector<int> cuts = cut_evenly(seconds, kinds);
+    std::vector<int> even = even_starts(instances, stages_of(candidate));
     even.erase(even.begin());
     if (cuts == even) cuts.clear();
     return std::make_shared<const std::vector<int>>(std::move(cuts));
@@ -240,21 +269,23 @@ Result<double> Bounds::mesh(const Candidate& candidate) {
 }
 
 Result<double> Bounds::form(const Candidate& candidate) {
-  const MicrobatchResult found = microbatch(candidate);
+  const RankResult found = rank(candidate);
   if (!*found) return found->error();
-  const Microbatch& microbatch = **found;
-  double fastest = std::numeric_limits<double>::infinity();
-  for (size_t kind = 0; kind < problem_.cluster.kinds.size(); ++kind) {
-    double whole = 0, halves = std::accumulate(microbatch.weights[kind].begin(), microbatch.weights[kind].end(), 0.0);
-    double forward = 0;
-    for (const MicrobatchNode& node : microbatch.forward)
-      if (!node.axis) forward += node.seconds[kind];
-    for (const MicrobatchNode& node : microbatch.backward)
-      if (!node.axis) whole += node.seconds[kind];
-    halves += std::accumulate(microbatch.input[kind].begin(), microbatch.input[kind].end(), 0.0);
-    fastest = std::min(fastest, forward + std::min(whole, halves));
+  PIPER_TRY(const double seconds, (**found)->least_seconds(samples_of(candidate, problem_.limits.batch)));
+  return candidate.microbatches * seconds / candidate.pp;
+}
+
+bool Bounds::may_fit(const Candidate& candidate) {
+  const MicrobatchResult found = microbatch(candidate);
+  if (!*found) return false;
+  // when the last stage has run forward, all ranks keep what they have of the microbatch: one of them at least the mean
+  int64_t kept = 0, most = 0;
+  for (const InstanceMemory& memory : (**found).memory) kept += memory.kept;
+  for (const DeviceKind& kind : problem_.cluster.kinds) {
+    if (!kind.memory) return true;
+    most = std::max(most, *kind.memory);
   }
-  return candidate.microbatches * fastest / candidate.pp;
+  return kept / candidate.pp <= most;
 }
 
 Result<double> Bounds::pipeline(const Candidate& candidate) {

@@ -49,17 +49,22 @@ class Bounds {
   Result<double> mesh(const Candidate& candidate);
   /// Of all with this form. Refused where the compiler refuses them all.
   Result<double> form(const Candidate& candidate);
+  /// Some rank of every pipeline of this form may hold what the form keeps of one microbatch.
+  bool may_fit(const Candidate& candidate);
   /// Of all with this pipeline: first from sums, then by running its timeline. E314: the timeline has no such sizes.
   Result<double> pipeline(const Candidate& candidate);
   Result<std::shared_ptr<const PipelineBound>> clock(const Candidate& candidate);
   /// Of the candidate itself.
   Bound replication(const Candidate& candidate, const PipelineBound& pipeline) const;
 
-  /// Where stages begin so that the slowest is as fast as possible; empty if that is the even division.
+  /// Where stages begin so that the slowest is as fast as possible, each on the devices of its rank; empty if that is
+  /// the even division.
   Result<std::vector<int>> balanced_cuts(const Candidate& candidate);
 
  private:
-  using MicrobatchKey = std::tuple<int, int, int64_t, std::string, bool, bool, bool>;
+  using RankKey = std::tuple<int, int, std::string, bool, bool, bool>;
+  using MicrobatchKey = std::pair<RankKey, int64_t>;
+  using RankResult = std::shared_ptr<const Result<std::shared_ptr<RankDag>>>;
   using LayoutKey = std::tuple<int, int, int, int, std::array<Axis, 3>>;
   using MicrobatchResult = std::shared_ptr<const Result<Microbatch>>;
   /// The same for all orders of axes that lay experts and tensor parallelism on the same links.
@@ -69,7 +74,9 @@ class Bounds {
     int64_t sent = 0;  // from stage to stage, at least
   };
   using StagesKey = std::tuple<const Microbatch*, int, int, std::vector<int>, std::vector<size_t>>;
+  using CutsKey = std::tuple<const Microbatch*, int, int, std::vector<size_t>>;
 
+  RankResult rank(const Candidate& candidate);
   MicrobatchResult microbatch(const Candidate& candidate);
   std::shared_ptr<const Layout> layout(const Candidate& candidate);
   std::shared_ptr<const CommunicationSeconds> communication(const Microbatch& microbatch, const Layout& layout);
@@ -78,12 +85,13 @@ class Bounds {
 
   const Problem& problem_;
   std::mutex mutex_;
+  std::map<RankKey, RankResult> ranks_;
   std::map<MicrobatchKey, MicrobatchResult> microbatches_;
   std::map<LayoutKey, std::shared_ptr<const Layout>> layouts_;
   std::vector<Spreads> spreads_;  // by number: those of layouts
   std::map<std::tuple<const Microbatch*, int, int>, std::shared_ptr<const CommunicationSeconds>> communications_;
   std::map<StagesKey, std::shared_ptr<const Stages>> stages_;
-  std::map<std::tuple<const Microbatch*, int, int, int>, std::shared_ptr<const std::vector<int>>> cuts_;
+  std::map<CutsKey, std::shared_ptr<const std::vector<int>>> cuts_;
   std::map<std::tuple<std::string, int, int, int>, std::shared_ptr<const Result<Timeline>>> timelines_;
   std::map<std::tuple<const Stages*, const Timeline*, double>, std::shared_ptr<const PipelineTimes>> times_;
 };

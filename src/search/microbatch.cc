@@ -41,13 +41,9 @@ bool is_backward(const Node& node) {
 
 class Writer {
  public:
-  Writer(const TrainingDag& dag, const ModelFacts& facts, const Candidate& candidate, const Cluster& cluster,
-         const std::optional<CostTable>& costs)
-      : dag_(dag),
-        model_(*dag.model),
-        cluster_(cluster),
-        measured_(costs ? &*costs : nullptr),
-        whole_instances_(candidate.recompute == facts.layers) {
+  Writer(const TrainingDag& dag, const ModelFacts& facts, bool whole_instances, const Cluster& cluster,
+         const CostTable* measured)
+      : dag_(dag), model_(*dag.model), cluster_(cluster), measured_(measured), whole_instances_(whole_instances) {
     std::vector<ChunkId> chunks;
     for (size_t c = 0; c < model_.chunks.size(); ++c) chunks.emplace_back(c);
     instance_ = find_instances(model_, chunks).of_chunk;
@@ -331,15 +327,96 @@ size_t whole_index(int zero, bool experts) {
   return static_cast<size_t>(std::max(zero - 1, 0)) * 2 + (experts ? 1 : 0);
 }
 
-Result<Microbatch> microbatch_of(const ModelGraph& model, const ModelFacts& facts, const Candidate& candidate,
-                                 const Cluster& cluster, const std::optional<CostTable>& costs) {
+Result<std::shared_ptr<RankDag>> RankDag::make(const ModelGraph& model, const ModelFacts& facts,
+                                               const Candidate& candidate, const Cluster& cluster,
+                                               const std::optional<CostTable>& costs) {
   auto alone = std::make_shared<ModelGraph>(model);
-  alone->step.batch = samples_of(candidate, model.step.batch) * candidate.ep;
+  alone->step.batch = candidate.ep;
   CompileOptions options;
   options.cluster = only(cluster, 0);
   options.cluster.levels.back().joins = 0;
-  PIPER_TRY(const TrainingDag dag, communicating_dag(std::move(alone), schedule_of_rank(candidate, facts), options));
-  return Writer(dag, facts, candidate, cluster, costs).write();
+  PIPER_TRY(TrainingDag dag, communicating_dag(alone, schedule_of_rank(candidate, facts), options));
+  return std::shared_ptr<RankDag>(new RankDag(std::move(alone), std::move(dag), facts, candidate, cluster, costs));
+}
+
+RankDag::RankDag(std::shared_ptr<ModelGraph> model, TrainingDag dag, const ModelFacts& facts,
+                 const Candidate& candidate, const Cluster& cluster, const std::optional<CostTable>& costs)
+    : model_(std::move(model)),
+      dag_(std::move(dag)),
+      facts_(facts),
+      whole_instances_(candidate.recompute == facts.layers),
+      ep_(candidate.ep),
+      cluster_(cluster),
+      measured_(costs ? &*costs : nullptr),
+      alike_(alike()) {}
+
+/// Layers repeat: few computations are unlike all others.
+std::vector<RankDag::Alike> RankDag::alike() const {
+  std::vector<Alike> out;
+  const auto equal = [&](const Node& a, const Node& b) {
+    if (measured_ && a.tags.chunk != b.tags.chunk) return false;  // each is measured by itself
+    const PassWork &left = work_of(dag_, a), &right = work_of(dag_, b);
+    const auto work = [](const PassWork& w) { return std::tie(w.flops, w.bytes_moved, w.operators); };
+    const auto parts = [&](const Node& n) { return backward_parts((*model_)[n.tags.chunk]); };
+    const auto equal_parts = [&](const PassWork* x, const PassWork* y) {
+      return (x == nullptr) == (y == nullptr) && (!x || work(*x) == work(*y));
+    };
+    if (a.tags.pass != b.tags.pass || a.group != b.group || work(left) != work(right)) return false;
+    if (dag_.residence(a.tags.chunk, a.group).shardings != dag_.residence(b.tags.chunk, b.group).shardings)
+      return false;
+    if (a.tags.pass != Pass::B) return true;
+    const auto x = parts(a), y = parts(b);
+    return x.has_value() == y.has_value() &&
+           (!x || (equal_parts(x->input, y->input) && equal_parts(x->weight, y->weight)));
+  };
+  for (size_t n = 0; n < dag_.nodes.size(); ++n) {
+    const Node& node = dag_.nodes[n];
+    if (!is_compute(node)) continue;
+    const auto found = std::ranges::find_if(out, [&](const Alike& one) { return equal(dag_[one.node], node); });
+    if (found == out.end())
+      out.push_back({NodeId(n), 1});
+    else
+      ++found->count;
+  }
+  return out;
+}
+
+Result<double> RankDag::computing(size_t kind) {
+  const Cluster cluster = only(cluster_, kind);
+  ComputeCosts costs(dag_, {cluster, measured_});
+  double before = 0, whole = 0, halves = 0;  // forward; backward as one pass, and as two
+  for (const auto& [id, count] : alike_) {
+    const Node& node = dag_[id];
+    PIPER_TRY(const double seconds, costs.pass(node.tags.chunk, *node.tags.pass, work_of(dag_, node), node.group));
+    (is_backward(node) ? whole : before) += count * seconds;
+    if (node.tags.pass == Pass::R) halves += count * seconds;
+    if (node.tags.pass != Pass::B) continue;
+    const auto parts = backward_parts((*model_)[node.tags.chunk]);
+    for (const auto& [pass, work] :
+         {std::pair(Pass::BI, parts ? parts->input : nullptr), std::pair(Pass::BW, parts ? parts->weight : nullptr)})
+      if (work) {
+        PIPER_TRY(const double half, costs.pass(node.tags.chunk, pass, *work, node.group));
+        halves += count * half;
+      }
+  }
+  return before + std::min(whole, halves);
+}
+
+Result<double> RankDag::least_seconds(int64_t samples) {
+  const std::lock_guard lock(mutex_);
+  model_->step.batch = samples * ep_;
+  double fastest = std::numeric_limits<double>::infinity();
+  for (size_t kind = 0; kind < cluster_.kinds.size(); ++kind) {
+    PIPER_TRY(const double seconds, computing(kind));
+    fastest = std::min(fastest, seconds);
+  }
+  return fastest;
+}
+
+Result<Microbatch> RankDag::microbatch(int64_t samples) {
+  const std::lock_guard lock(mutex_);
+  model_->step.batch = samples * ep_;
+  return Writer(dag_, facts_, whole_instances_, cluster_, measured_).write();
 }
 
 StageSeconds stage_seconds(const Microbatch& microbatch, int first, int past, size_t kind,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "compile/compile.h"
 #include "search/space.h"
@@ -48,10 +49,41 @@ struct Microbatch {
   int64_t largest_parameter = 0;             // elements
 };
 
-/// Of the mesh and the form of a candidate; the rest of it does not matter. Refused where the compiler refuses it.
-/// `model` has the form that the candidate needs, whatever its batch.
-Result<Microbatch> microbatch_of(const ModelGraph& model, const ModelFacts& facts, const Candidate& candidate,
-                                 const Cluster& cluster, const std::optional<CostTable>& costs);
+/// The devices of one pipeline rank with the form of a candidate: what microbatches of all sizes have in common. Any
+/// thread may ask; the problem's model, cluster and costs outlive it.
+class RankDag {
+ public:
+  /// Refused where the compiler refuses it. `model` has the form that the candidate needs, whatever its batch.
+  static Result<std::shared_ptr<RankDag>> make(const ModelGraph& model, const ModelFacts& facts,
+                                               const Candidate& candidate, const Cluster& cluster,
+                                               const std::optional<CostTable>& costs);
+
+  /// A microbatch of so many samples on each device.
+  Result<Microbatch> microbatch(int64_t samples);
+  /// Seconds of all its computations on the fastest kind of device, whichever way backward runs.
+  Result<double> least_seconds(int64_t samples);
+
+ private:
+  RankDag(std::shared_ptr<ModelGraph> model, TrainingDag dag, const ModelFacts& facts, const Candidate& candidate,
+          const Cluster& cluster, const std::optional<CostTable>& costs);
+  /// Computations that take equally long, whatever the samples.
+  struct Alike {
+    NodeId node;
+    int count = 0;
+  };
+  std::vector<Alike> alike() const;
+  Result<double> computing(size_t kind);
+
+  std::mutex mutex_;                   // the batch of the model changes from call to call
+  std::shared_ptr<ModelGraph> model_;  // the DAG's own
+  TrainingDag dag_;
+  const ModelFacts& facts_;
+  bool whole_instances_;  // are recomputed at once
+  int ep_;
+  const Cluster& cluster_;
+  const CostTable* measured_;
+  std::vector<Alike> alike_;
+};
 
 /// What a stage costs on one kind of device: longest chain from computation to computation, and all computations.
 struct PassSeconds {

@@ -34,6 +34,8 @@ struct Waiting {
   Candidate candidate;
   double bound = 0;
   std::shared_ptr<PipelineState> pipeline = {};  // of a leaf
+  bool may_fit = true;                           // if not: looked at only if nothing else is left
+  size_t number = 0;                             // in the order of their making
   double expected() const { return pipeline ? bound * pipeline->ratio : bound; }
 };
 
@@ -85,7 +87,7 @@ class Search {
     find_best();
     std::vector<Candidate> all = meshes(region_.limits);
     std::erase_if(all, [&](const Candidate& c) { return is_excluded(Idea::Mesh, c); });
-    meshes_ = bounded(std::move(all), 0, [&](const Candidate& c) { return bounds_.mesh(c); });
+    append(meshes_, bounded(std::move(all), 0, [&](const Candidate& c) { return bounds_.mesh(c); }));
     for (size_t round = 0; round < region_.rounds && waiting() > 0 && !over() && !(options_.first && best()); ++round) {
       expand_meshes();
       expand_forms();
@@ -130,7 +132,7 @@ class Search {
         out_.runners_up.push_back({idea, *best()});
       else if (large_)  // what it would take
         if (auto made = evaluate(problem_, *large_)) out_.runners_up.push_back({idea, *std::move(made)});
-      if (options_.stop && *options_.stop) break;
+      if (is_stopped()) break;
     }
     out_.end = end;
   }
@@ -171,16 +173,16 @@ class Search {
     for (const auto* queue : queues_) count += queue->size();
     return count;
   }
-  static void append(std::vector<Waiting>& queue, std::vector<Waiting> more) {
+  void append(std::vector<Waiting>& queue, std::vector<Waiting> more) {
+    for (Waiting& waiting : more) waiting.number = made_++;
     queue.insert(queue.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   }
   double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
+  bool is_stopped() const { return options_.stop && *options_.stop; }
+  bool is_time_over() const { return is_stopped() || elapsed() > region_.until; }
   bool over() {
-    if (options_.stop && *options_.stop)
-      out_.end = SearchEnd::Stopped;
-    else if (elapsed() > region_.until)
-      out_.end = SearchEnd::Budget;
+    if (is_time_over()) out_.end = is_stopped() ? SearchEnd::Stopped : SearchEnd::Budget;
     return out_.end != SearchEnd::Proved;
   }
 
@@ -203,24 +205,29 @@ class Search {
 
   /// The first `count` of a queue in the order of what is expected of them.
   std::vector<Waiting> take(std::vector<Waiting>& queue, size_t count) {
-    const auto sooner = [](const Waiting& a, const Waiting& b) { return a.expected() < b.expected(); };
-    std::ranges::stable_sort(queue, sooner);
-    const auto last = queue.begin() + static_cast<std::ptrdiff_t>(std::min(count, queue.size()));
-    std::vector<Waiting> out(std::make_move_iterator(queue.begin()), std::make_move_iterator(last));
-    queue.erase(queue.begin(), last);
+    const auto place = [](const Waiting& w) { return std::tuple(!w.may_fit, w.expected(), w.number); };
+    count = std::min(count, queue.size());
+    const auto last = queue.rbegin() + static_cast<std::ptrdiff_t>(count);  // they come to the end: the rest stays
+    std::partial_sort(queue.rbegin(), last, queue.rend(),
+                      [&](const Waiting& a, const Waiting& b) { return place(a) < place(b); });
+    std::vector<Waiting> out(std::make_move_iterator(queue.rbegin()), std::make_move_iterator(last));
+    queue.resize(queue.size() - count);
     return out;
   }
 
-  /// Bounds of all of them, made side by side; those that are refused are left out.
+  /// Bounds of all of them, made side by side; those that are refused are left out. When time is over the rest keeps
+  /// the bound that all of them have.
   std::vector<Waiting> bounded(std::vector<Candidate> candidates, double at_least,
                                const std::function<Result<double>(const Candidate&)>& bound_of) {
     std::vector<std::optional<Result<double>>> bounds(candidates.size());
-    in_parallel(options_.threads, candidates.size(), [&](size_t i) { bounds[i] = bound_of(candidates[i]); });
+    in_parallel(options_.threads, candidates.size(), [&](size_t i) {
+      if (!is_time_over()) bounds[i] = bound_of(candidates[i]);
+    });
     std::vector<Waiting> out;
     for (size_t i = 0; i < candidates.size(); ++i) {
-      if (!*bounds[i])
+      if (bounds[i] && !*bounds[i])
         refuse(bounds[i]->error());
-      else if (const double bound = std::max(**bounds[i], at_least); bound < limit())
+      else if (const double bound = std::max(bounds[i] ? **bounds[i] : 0, at_least); bound < limit())
         out.push_back({std::move(candidates[i]), bound});
     }
     out_.considered += candidates.size();
@@ -231,7 +238,11 @@ class Search {
     for (const Waiting& taken : take(meshes_, meshes_per_round)) {
       std::vector<Candidate> all = forms(region_.limits, taken.candidate);
       std::erase_if(all, [&](const Candidate& c) { return is_excluded(Idea::Recomputation, c); });
-      append(forms_, bounded(std::move(all), taken.bound, [&](const Candidate& c) { return bounds_.form(c); }));
+      auto found = bounded(std::move(all), taken.bound, [&](const Candidate& c) { return bounds_.form(c); });
+      in_parallel(options_.threads, found.size(), [&](size_t i) {
+        if (!is_time_over()) found[i].may_fit = bounds_.may_fit(found[i].candidate);
+      });
+      append(forms_, std::move(found));
     }
   }
 
@@ -281,7 +292,7 @@ class Search {
     for (size_t i = 0; i < taken.size(); ++i) {
       if (problems[i]) refuse(*problems[i]);
       for (Waiting& leaf : found[i])
-        if (leaf.bound < limit()) leaves_.push_back(std::move(leaf));
+        if (leaf.bound < limit()) append(leaves_, {std::move(leaf)});
       for (auto& [candidate, bound] : large[i]) note_large(std::move(candidate), bound.bytes);
       out_.considered += found[i].size() + large[i].size();
     }
@@ -313,7 +324,9 @@ class Search {
   }
 
   void prune() {
-    for (auto* queue : queues_) std::erase_if(*queue, [&](const Waiting& waiting) { return waiting.bound >= limit(); });
+    if (!best()) return;
+    for (auto* queue : queues_)
+      std::erase_if(*queue, [&](const Waiting& waiting) { return !waiting.may_fit || waiting.bound >= limit(); });
   }
 
   const Problem& problem_;
@@ -322,6 +335,7 @@ class Search {
   std::chrono::steady_clock::time_point start_;
   std::vector<Waiting> meshes_, forms_, pipelines_, leaves_;  // candidates whose choices are made so far
   std::array<std::vector<Waiting>*, 4> queues_ = {&meshes_, &forms_, &pipelines_, &leaves_};
+  size_t made_ = 0;  // candidates that have waited
   std::set<ErrorCode> reasons_;
   Region region_;
   std::optional<Candidate> large_;  // of the region: does not fit, but needs least

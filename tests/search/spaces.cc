@@ -35,34 +35,45 @@ ModelConfig random_model(property::Random& random) {
 
 }  // namespace
 
-Problem random_problem(property::Random& random) {
-  const ModelConfig config = random_model(random);
+Problem problem_for(const ModelConfig& config, int64_t batch, const Cluster& cluster, int devices, Fixed fixed) {
   StepOverrides step;
-  step.batch = int64_t{8} * random.between(1, 4);
+  step.batch = batch;
   step.sequence = 512;
   std::array<std::shared_ptr<const ModelGraph>, 3> models;
   for (const LayerForm form : {LayerForm::Blocks, LayerForm::Sharded, LayerForm::ShardedVocabulary})
     models[static_cast<size_t>(form)] =
         std::make_shared<const ModelGraph>(must(analytic_model(config, resolve(step, config), form)));
+  return must(make_problem(models, cluster, {}, devices, {}, std::move(fixed)));
+}
+
+Cluster in_small_nodes(Cluster cluster) {
+  cluster.levels[0].joins = 2;
+  for (NodeRun& run : cluster.nodes) run.devices = 2;
+  return cluster;
+}
+
+Cluster with_slow_nodes(Cluster cluster, double share) {
+  DeviceKind slow = cluster.kinds[0];
+  slow.name = "slow";
+  slow.compute_efficiency *= share;
+  slow.memory_efficiency *= share;
+  slow.memory = *slow.memory / 2;
+  cluster.kinds.push_back(slow);
+  NodeRun more = cluster.nodes[0];
+  more.kind = static_cast<int>(cluster.kinds.size()) - 1;
+  cluster.nodes[0].count = 1;
+  cluster.nodes.push_back(more);
+  return cluster;
+}
+
+Problem random_problem(property::Random& random) {
+  const ModelConfig config = random_model(random);
+  const int64_t batch = int64_t{8} * random.between(1, 4);
   Cluster cluster = must(load_cluster(random.pick<std::string>({"h100", "a100-40", "ethernet"})));
-  if (random.percent(50) && cluster.levels.size() > 1) {  // nodes of two devices
-    cluster.levels[0].joins = 2;
-    for (NodeRun& run : cluster.nodes) run.devices = 2;
-  }
-  if (random.percent(25) && cluster.nodes.size() == 1) {  // half of the nodes are slower and smaller
-    DeviceKind slow = cluster.kinds[0];
-    slow.name = "slow";
-    slow.compute_efficiency *= 0.6;
-    slow.memory_efficiency *= 0.6;
-    slow.memory = *slow.memory / 2;
-    cluster.kinds.push_back(slow);
-    NodeRun more = cluster.nodes[0];
-    more.kind = static_cast<int>(cluster.kinds.size()) - 1;
-    cluster.nodes[0].count = 1;
-    cluster.nodes.push_back(more);
-  }
+  if (random.percent(50) && cluster.levels.size() > 1) cluster = in_small_nodes(std::move(cluster));
+  if (random.percent(25) && cluster.nodes.size() == 1) cluster = with_slow_nodes(std::move(cluster), 0.6);
   const int devices = std::min(random.pick<int>({2, 4, 4, 8}), device_limit(cluster));
-  return must(make_problem(models, cluster, {}, devices, {}, {}));
+  return problem_for(config, batch, cluster, devices);
 }
 
 }  // namespace piper::search_cases
