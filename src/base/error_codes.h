@@ -94,6 +94,7 @@ namespace piper {
   X(E805, "the processes of a job do not fit together")                          \
   X(E806, "built without MPI")                                                   \
   X(E807, "no GPU can be used")                                                  \
+  X(E808, "no memory for the copies of a save")                                  \
   /* E9xx: checkpoints */                                                        \
   X(E901, "not a checkpoint")                                                    \
   X(E902, "damaged checkpoint")                                                  \

@@ -21,4 +21,12 @@ std::string human_seconds(double seconds) {
   return "";
 }
 
+std::optional<double> seconds_in(std::string_view unit) {
+  if (unit == "s") return 1;
+  if (unit == "min") return 60;
+  if (unit == "h") return 3600;
+  if (unit == "d") return 86400;
+  return std::nullopt;
+}
+
 }  // namespace piper

@@ -43,17 +43,6 @@ Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& parent
   return out;
 }
 
-Result<NewestSound> newest_sound(const std::string& parent) {
-  PIPER_TRY(std::vector<CheckpointFolder> folders, list_checkpoints(parent));
-  NewestSound out;
-  for (; !folders.empty() && !out.reader; folders.pop_back()) {
-    VerifiedFolder verified = FolderReader::open_verified(folders.back().path);
-    out.reader = std::move(verified.reader);
-    if (!out.reader) out.left_out.push_back(std::move(verified.problems[0]));
-  }
-  return out;
-}
-
 Checked keep(const std::string& parent, int64_t newest, int64_t every) {
   PIPER_TRY(const std::vector<std::string> names, folders_in(parent));
   for (const std::string& name : names)

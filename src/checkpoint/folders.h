@@ -1,14 +1,11 @@
-// The checkpoints of a run: folders beside each other, the newest sound one of which is where it goes on.
+// The checkpoints of a run: folders beside each other.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "checkpoint/reader.h"
 
 namespace piper {
 
@@ -22,13 +19,6 @@ struct CheckpointFolder {
 /// Folders `step-…`, oldest first. What is being written or deleted is not among them, nor is anything else. E901 if
 /// there is no such folder; what is in them is not looked at.
 Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& parent);
-
-struct NewestSound {
-  std::unique_ptr<FolderReader> reader;  // nothing: there is no sound checkpoint
-  std::vector<Diagnostic> left_out;      // why newer ones were not taken, newest first: one reason each
-};
-/// From the newest to the oldest, until one has every byte in order.
-Result<NewestSound> newest_sound(const std::string& parent);
 
 /// Deletes all but the newest `newest` and those whose step is a multiple of `every` (0: none), and what crashes left
 /// behind. Call it while nothing is being written there. Each folder changes its name first: one that is half deleted

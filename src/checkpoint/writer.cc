@@ -119,7 +119,6 @@ Checked FolderWriter::write(int file, int64_t begin, std::span<const std::byte> 
   invariant(begin >= 0 && begin + std::ssize(bytes) <= stored.bytes, "what is written is within the file");
   if (bytes.empty()) return Ok{};
   PIPER_TRY(const int to, descriptor(file));
-  const auto size = std::ssize(bytes);
   std::vector<SummedRange> summed;
   while (!bytes.empty()) {  // a block at a time: what was just summed is in the cache
     const int64_t room = block_bytes - begin % block_bytes;
@@ -131,7 +130,7 @@ Checked FolderWriter::write(int file, int64_t begin, std::span<const std::byte> 
   }
   const std::lock_guard lock(mutex_);
   ranges_.insert(ranges_.end(), summed.begin(), summed.end());
-  ++sizes_[size];
+  for (const SummedRange& piece : summed) ++sizes_[piece.bytes];
   return Ok{};
 }
 
@@ -207,17 +206,21 @@ Checked FolderWriter::abandon() {
   return remove_folder(partial_);
 }
 
-WriteCounts FolderWriter::counts() const {
+WriteSizes FolderWriter::sizes() const {
   const std::lock_guard lock(mutex_);
+  return sizes_;
+}
+
+WriteCounts count(const WriteSizes& sizes) {
   WriteCounts out;
-  for (const auto& [size, count] : sizes_) {
+  for (const auto& [size, count] : sizes) {
     out.bytes += size * count;
     out.writes += count;
   }
   if (out.writes == 0) return out;
-  out.smallest = sizes_.begin()->first;
+  out.smallest = sizes.begin()->first;
   int64_t seen = 0;
-  for (const auto& [size, count] : sizes_) {
+  for (const auto& [size, count] : sizes) {
     seen += count;
     if (seen * 2 < out.writes) continue;
     out.median = size;

@@ -18,11 +18,13 @@
 
 namespace piper {
 
-/// How bytes came to `write`, call by call.
+/// Bytes of a write -> how many of them there were.
+using WriteSizes = std::map<int64_t, int64_t>;
 struct WriteCounts {
   int64_t bytes = 0, writes = 0;
   int64_t smallest = 0, median = 0;  // bytes of a write
 };
+WriteCounts count(const WriteSizes& sizes);
 
 /// One save of one process. The order among processes: one calls `prepare`; then all others `open`, if they have
 /// something to write; all `write`; the others `sync` and give their `ranges` to the first, which calls `commit`. Until
@@ -54,7 +56,8 @@ class FolderWriter {
   /// Deletes the folder that was not committed.
   Checked abandon();
 
-  WriteCounts counts() const;
+  /// Of what was given to `write`; at most a block each.
+  WriteSizes sizes() const;
   const FolderLayout& layout() const { return *layout_; }
 
  private:
@@ -77,7 +80,7 @@ class FolderWriter {
   mutable std::mutex mutex_;      // of all below
   std::vector<int> descriptors_;  // by file; -1: not open
   std::vector<SummedRange> ranges_;
-  std::map<int64_t, int64_t> sizes_;  // bytes of a write -> how many
+  WriteSizes sizes_;
 };
 
 }  // namespace piper

@@ -3,6 +3,7 @@
 #include "base/invariant.h"
 #include "base/saturate.h"
 #include "ir/placement.h"
+#include "model/element_types.h"
 
 namespace piper {
 
@@ -94,11 +95,7 @@ int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
 }
 
 int64_t optimizer_bytes(const StepConfig& step, DType weights) {
-  const int64_t precise = std::max(bytes_of(weights), step.master ? bytes_of(*step.master) : bytes_of(DType::Float32));
-  int64_t bytes = moments(step.optimizer) * precise;
-  if (step.master && *step.master != weights) bytes += bytes_of(*step.master);
-  if (step.master_gradients && *step.master_gradients != step.gradients) bytes += bytes_of(*step.master_gradients);
-  return bytes;
+  return state_bytes(element_types(step, weights), step.optimizer, 1);
 }
 
 DeviceWork update_work(const TrainingDag& dag, const Node& update) {

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 namespace piper {
@@ -11,62 +13,90 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+using Names = std::pair<std::string_view, std::string_view>;  // our own, that of transformers
+
+/// Ends of names inside a layer, and names outside of them.
+constexpr std::array in_llama_layer = {
+    Names{"attention.norm.", "input_layernorm."},
+    Names{"attention.q.", "self_attn.q_proj."},
+    Names{"attention.k.", "self_attn.k_proj."},
+    Names{"attention.v.", "self_attn.v_proj."},
+    Names{"attention.q_norm.", "self_attn.q_norm."},
+    Names{"attention.k_norm.", "self_attn.k_norm."},
+    Names{"attention.out.", "self_attn.o_proj."},
+    Names{"mlp.norm.", "post_attention_layernorm."},
+    Names{"mlp.gate.", "mlp.gate_proj."},
+    Names{"mlp.up.", "mlp.up_proj."},
+    Names{"mlp.down.", "mlp.down_proj."},
+};
+constexpr std::array outside_llama = {
+    Names{"embed.weight", "model.embed_tokens.weight"},
+    Names{"head.norm.weight", "model.norm.weight"},
+    Names{"head.weight", "lm_head.weight"},
+};
+constexpr std::array in_opt_layer = {
+    Names{"attention.norm.", "self_attn_layer_norm."},
+    Names{"attention.q.", "self_attn.q_proj."},
+    Names{"attention.k.", "self_attn.k_proj."},
+    Names{"attention.v.", "self_attn.v_proj."},
+    Names{"attention.out.", "self_attn.out_proj."},
+    Names{"mlp.norm.", "final_layer_norm."},
+    Names{"mlp.up.", "fc1."},
+    Names{"mlp.down.", "fc2."},
+};
+constexpr std::array outside_opt = {
+    Names{"embed.weight", "model.decoder.embed_tokens.weight"},
+    Names{"embed.positions", "model.decoder.embed_positions.weight"},
+    Names{"head.weight", "lm_head.weight"},
+};
+constexpr int64_t unused_positions_of_opt = 2;  // its table begins with so many rows that stand for nothing
+
 struct Family {
   Architecture arch;
   std::string_view model_type, architecture;
-  std::string_view mixture;         // where the router and the experts are
-  std::string_view gate, up, down;  // of one expert
+  std::string_view layers;  // what the names of all layers begin with
+  std::span<const Names> in_layer, outside;
+  std::string_view mixture = {};                   // where the router and the experts are
+  std::string_view gate = {}, up = {}, down = {};  // of one expert
 };
+constexpr std::string_view of_llama = "model.layers.", of_opt = "model.decoder.layers.";
 constexpr std::array families = {
-    Family{Architecture::Llama3, "llama", "LlamaForCausalLM", "", "", "", ""},
-    Family{Architecture::Qwen3Dense, "qwen3", "Qwen3ForCausalLM", "", "", "", ""},
-    Family{Architecture::Qwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM", "mlp", "gate_proj", "up_proj", "down_proj"},
-    Family{Architecture::Mixtral, "mixtral", "MixtralForCausalLM", "block_sparse_moe", "w1", "w3", "w2"},
+    Family{Architecture::Gpt, "opt", "OPTForCausalLM", of_opt, in_opt_layer, outside_opt},
+    Family{Architecture::Llama3, "llama", "LlamaForCausalLM", of_llama, in_llama_layer, outside_llama},
+    Family{Architecture::Qwen3Dense, "qwen3", "Qwen3ForCausalLM", of_llama, in_llama_layer, outside_llama},
+    Family{Architecture::Qwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM", of_llama, in_llama_layer, outside_llama, "mlp",
+           "gate_proj", "up_proj", "down_proj"},
+    Family{Architecture::Mixtral, "mixtral", "MixtralForCausalLM", of_llama, in_llama_layer, outside_llama,
+           "block_sparse_moe", "w1", "w3", "w2"},
 };
 
-/// Ends of names inside a layer.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> in_layer = {{
-    {"attention.norm.", "input_layernorm."},
-    {"attention.q.", "self_attn.q_proj."},
-    {"attention.k.", "self_attn.k_proj."},
-    {"attention.v.", "self_attn.v_proj."},
-    {"attention.q_norm.", "self_attn.q_norm."},
-    {"attention.k_norm.", "self_attn.k_norm."},
-    {"attention.out.", "self_attn.o_proj."},
-    {"mlp.norm.", "post_attention_layernorm."},
-    {"mlp.gate.", "mlp.gate_proj."},
-    {"mlp.up.", "mlp.up_proj."},
-    {"mlp.down.", "mlp.down_proj."},
-}};
-constexpr std::array<std::pair<std::string_view, std::string_view>, 3> outside = {{
-    {"embed.weight", "model.embed_tokens.weight"},
-    {"head.norm.weight", "model.norm.weight"},
-    {"head.weight", "lm_head.weight"},
-}};
+/// Whether transformers' model of the family computes the same.
+bool is_of_family(const ModelConfig& c) {
+  if (c.qk_norm != usual_config(c.arch).qk_norm) return false;
+  if (c.arch == Architecture::Gpt)
+    return c.act == Activation::Gelu && c.norm == Norm::LayerNorm && key_value_heads(c) == c.heads &&
+           head_width(c) * c.heads == c.hidden;
+  if (c.act != Activation::Swiglu || c.norm != Norm::RmsNorm || c.shared_experts > 0 || c.n_group > 0) return false;
+  if (c.bias && c.arch != Architecture::Llama3) return false;  // of Mixtral none, of the others only attention's
+  return c.dense_layers == 0 || c.arch != Architecture::Mixtral;
+}
 
 const Family* family_of(const ModelConfig& c) {
-  const bool same = c.act == Activation::Swiglu && c.norm == Norm::RmsNorm && c.shared_experts == 0 && c.n_group == 0 &&
-                    c.qk_norm == usual_config(c.arch).qk_norm;
-  for (const Family& family : families) {
-    if (family.arch != c.arch || !same) continue;
-    if (c.bias && c.arch == Architecture::Mixtral) return nullptr;  // has none
-    if (c.bias && c.arch != Architecture::Llama3) return nullptr;   // only of attention
-    if (c.dense_layers > 0 && c.arch == Architecture::Mixtral) return nullptr;
-    return &family;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(families, c.arch, &Family::arch);
+  return found != families.end() && is_of_family(c) ? &*found : nullptr;
 }
 
 /// One name, or those of all experts.
 std::vector<SavedName> names_of(const std::string& name, const Family& family, int64_t experts) {
-  for (const auto& [own, theirs] : outside)
-    if (name == own) return {{name, std::string(theirs)}};
+  for (const auto& [own, theirs] : family.outside)
+    if (name == own)
+      return {{name, std::string(theirs), 0, 0, name == "embed.positions" ? unused_positions_of_opt : 0}};
   constexpr std::string_view layer = "layer.";
   if (!name.starts_with(layer)) return {};
   const size_t dot = name.find('.', layer.size());
-  const std::string prefix = fmt::format("model.layers.{}.", name.substr(layer.size(), dot - layer.size()));
+  const std::string prefix = fmt::format("{}{}.", family.layers, name.substr(layer.size(), dot - layer.size()));
   const std::string rest = name.substr(dot + 1);
-  for (const auto& [own, theirs] : in_layer)
+  for (const auto& [own, theirs] : family.in_layer)
     if (rest.starts_with(own)) return {{name, fmt::format("{}{}{}", prefix, theirs, rest.substr(own.size()))}};
   if (rest == "dispatch.norm.weight") return {{name, prefix + "post_attention_layernorm.weight"}};
   if (rest == "dispatch.router.weight") return {{name, fmt::format("{}{}.gate.weight", prefix, family.mixture)}};
@@ -79,15 +109,21 @@ std::vector<SavedName> names_of(const std::string& name, const Family& family, i
   return out;
 }
 
-std::string config_of(const ModelConfig& c, const StepConfig& step, const Family& family) {
-  Json out;
-  out["architectures"] = {family.architecture};
-  out["model_type"] = family.model_type;
-  out["dtype"] = name(step.weights);
-  out["vocab_size"] = c.vocab;
-  out["hidden_size"] = c.hidden;
-  out["num_hidden_layers"] = c.layers;
-  out["num_attention_heads"] = c.heads;
+/// OPT without the last norm is our gpt.
+void add_opt(Json& out, const ModelConfig& c) {
+  out["max_position_embeddings"] = c.seq;
+  out["word_embed_proj_dim"] = c.hidden;
+  out["ffn_dim"] = c.ffn;
+  out["activation_function"] = "gelu";
+  out["do_layer_norm_before"] = true;
+  out["_remove_final_layer_norm"] = true;
+  out["enable_bias"] = c.bias;
+  out["layer_norm_elementwise_affine"] = true;
+  out["pad_token_id"] = nullptr;  // every token is one
+  out["dropout"] = out["attention_dropout"] = c.dropout ? c.dropout_rate : 0.0;
+}
+
+void add_llama(Json& out, const ModelConfig& c, const StepConfig& step) {
   out["num_key_value_heads"] = key_value_heads(c);
   out["head_dim"] = head_width(c);
   out["max_position_embeddings"] = std::max(c.seq, step.sequence);
@@ -96,7 +132,6 @@ std::string config_of(const ModelConfig& c, const StepConfig& step, const Family
   const double theta = c.rope_theta > 0 ? c.rope_theta : 10'000;
   out["rope_theta"] = theta;  // of transformers 4
   out["rope_parameters"] = {{"rope_theta", theta}, {"rope_type", "default"}};
-  out["tie_word_embeddings"] = c.tie_embeddings;
   out["attention_bias"] = c.bias;
   if (c.arch == Architecture::Llama3) out["mlp_bias"] = c.bias;
   if (!has_experts(c.arch)) {
@@ -116,6 +151,22 @@ std::string config_of(const ModelConfig& c, const StepConfig& step, const Family
     out["mlp_only_layers"] = Json::array();
     for (int64_t layer = 0; layer < c.dense_layers; ++layer) out["mlp_only_layers"].push_back(layer);
   }
+}
+
+std::string config_of(const ModelConfig& c, const StepConfig& step, const Family& family) {
+  Json out;
+  out["architectures"] = {family.architecture};
+  out["model_type"] = family.model_type;
+  out["dtype"] = name(step.weights);
+  out["vocab_size"] = c.vocab;
+  out["hidden_size"] = c.hidden;
+  out["num_hidden_layers"] = c.layers;
+  out["num_attention_heads"] = c.heads;
+  out["tie_word_embeddings"] = c.tie_embeddings;
+  if (c.arch == Architecture::Gpt)
+    add_opt(out, c);
+  else
+    add_llama(out, c, step);
   return out.dump(2) + "\n";
 }
 

@@ -164,7 +164,9 @@ std::string Trainer::save(const CheckpointOptions& options, const SaveForm& form
   collect_failures(true);
   if (!checkpoints_ || checkpoints_->options() != options) {
     checkpoints_.reset();
-    checkpoints_.emplace(*run_, saved(form), options);
+    auto made = Checkpoints::make(*run_, saved(form), options);
+    unwrap(made ? Checked(Ok{}) : Checked(made.error()));
+    checkpoints_ = *std::move(made);
   }
   state.step = run_->steps();
   state.updates = run_->updates();
@@ -190,6 +192,7 @@ std::vector<Diagnostic> Trainer::failed_saves(bool wait) {
 
 std::optional<Trainer::Resumption> Trainer::resume(const std::string& folder, const SaveForm& form) {
   Resumption out;
+  collect_failures(true);  // the checkpoint that is being written may be the newest
   const SavedModel& model = saved(form);
   auto resumed = piper::resume(*run_, folder, [&](const FolderReader& reader) -> Checked {
     out.state = reader.state();

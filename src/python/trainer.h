@@ -105,7 +105,7 @@ class Trainer {
   uint64_t seed_ = 0;
   std::unique_ptr<TrainingRun> run_;
   std::optional<SavedModel> saved_;  // after the first save or resumption
-  std::optional<Checkpoints> checkpoints_;
+  std::unique_ptr<Checkpoints> checkpoints_;
   std::vector<Diagnostic> failed_saves_;
   double loss_ = 0;  // of the last step
 };

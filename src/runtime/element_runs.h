@@ -1,7 +1,7 @@
 // Where the elements of a shard lie in the whole parameter.
 #pragma once
 
-#include "runtime/bucket_part.h"
+#include "plan/bucket_part.h"
 #include "runtime/computation.h"
 
 namespace piper {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "plan/bucket_part.h"
 #include "plan/plan.h"
-#include "runtime/bucket_part.h"
 #include "runtime/computation.h"
 #include "runtime/frame.h"
 #include "runtime/plan_index.h"

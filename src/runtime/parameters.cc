@@ -104,6 +104,18 @@ std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name
   return {};
 }
 
+std::map<std::string, ParameterPlace> places_of(const Plan& plan) {
+  std::map<std::string, ParameterPlace> out;
+  for (const BucketId b : plan.buckets.ids()) {
+    int64_t offset = 0;
+    for (const PlanParameter& parameter : plan.buckets[b].parameters) {
+      out.emplace(plan.names[parameter.name], ParameterPlace{b, {offset, parameter.elements}});
+      offset += parameter.elements;
+    }
+  }
+  return out;
+}
+
 at::Tensor shard_of(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards) {
   if (shards.counts() == ShardCounts()) return whole;
   std::vector<at::Tensor> blocks;

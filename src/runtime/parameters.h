@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "runtime/device_run.h"
@@ -31,6 +32,8 @@ struct ParameterPlace {
 };
 /// None: the plan does not have it.
 std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name);
+/// Of all parameters of the plan, by name.
+std::map<std::string, ParameterPlace> places_of(const Plan& plan);
 
 ElementRange common(ElementRange a, ElementRange b);
 

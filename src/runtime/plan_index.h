@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/bucket_part.h"
+#include "plan/bucket_part.h"
 
 namespace piper {
 

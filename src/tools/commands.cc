@@ -233,6 +233,8 @@ struct CheckedInput {
     if (auto good = input.fits(); !good || !training.compiled) return good;
     return check_capacity(training.compiled->plan, input.cluster);
   }
+  /// What a run saves: the captured model, where there is one.
+  const Compiled& saved() const { return training.compiled ? *training.compiled : input.compiled; }
 };
 Result<CheckedInput> check_input(const CheckCommand& command) {
   PIPER_TRY(const LoadedInput loaded, load_input(command.input));
@@ -282,12 +284,22 @@ int run(const CheckCommand& command) {
   ask_with_libtorch(command);
   auto checked = check_input(command);
   if (!checked) return report(command.input, checked.error());
+  const Plan& saved = checked->saved().plan;
+  const StepConfig& step = checked->saved().linear.dag.model->step;
+  const int devices = device_count(saved), processes = command.processes.value_or(devices);
+  if (processes > devices)
+    return report(command.input,
+                  error(ErrorCode::E105, {}, fmt::format("--processes {}: there are {} devices", processes, devices))
+                      .help("every process of a job has a device at least"));
   const Compiled& compiled = checked->input.compiled;
   const auto fits = checked->fits();
   const bool json = command.input.format == "json";
-  if (json) put(summary_json(compiled));
+  if (json)
+    put(summary_json(compiled,
+                     command.checkpoint ? copies_by_process(saved, step, processes) : std::vector<EqualCopies>()));
   if (!json) put(step_line(compiled, command.input) + "\n");
   if (!json) put_memory(compiled.plan);
+  if (!json && command.checkpoint) put("\n" + checkpoint_table(saved, step, processes));
   if (!fits) return report(command.input, fits.error());
   if (json) return fine;
   put_summary(compiled);

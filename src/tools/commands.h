@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "compile/compile.h"
 #include "model/analytic/step_overrides.h"
+#include "plan/checkpoint_memory.h"
 #include "timelines/library.h"
 
 namespace piper {
@@ -40,6 +41,8 @@ int run(const CompileCommand& command);
 
 struct CheckCommand {
   CompileInput input;
+  bool checkpoint = false;                     // also the memory of the hosts that saving takes
+  std::optional<int> processes = {};           // that save; none: one for each device
   std::vector<std::string> command_line = {};  // from the name of the program on
 };
 int run(const CheckCommand& command);
@@ -104,7 +107,8 @@ int report_text(const Diagnostic& problem, bool color);
 /// To the standard output.
 void put(const std::string& text);
 
-/// The summary of a compiled step as JSON; fields are documented in docs/json.md.
-std::string summary_json(const Compiled& compiled);
+/// The summary of a compiled step as JSON; fields are documented in docs/json.md. `saved`: by process, where that is
+/// wanted.
+std::string summary_json(const Compiled& compiled, const std::vector<EqualCopies>& saved = {});
 
 }  // namespace piper

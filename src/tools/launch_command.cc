@@ -5,10 +5,10 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -16,6 +16,7 @@
 #include "tools/become.h"
 #include "tools/commands.h"
 #include "tools/host_list.h"
+#include "tools/option_in.h"
 #include "tools/restart.h"
 #include "tools/supervise.h"
 #include "tools/train_command.h"
@@ -60,17 +61,11 @@ Diagnostic job_said_nothing(const std::string& how) {
           "memory (`dmesg`)");
 }
 
-/// What `piper train` will take for its timeout; it checks the words itself.
+/// What `piper train` will take for its timeout.
 double timeout_in(const std::vector<std::string>& train) {
+  const std::string text = option_in(train, "--timeout");
   double timeout = TrainCommand{}.timeout;
-  CLI::App app;
-  app.allow_extras();
-  app.add_option("--timeout", timeout);
-  try {
-    app.parse(std::vector<std::string>(train.rbegin(), train.rend()));
-  } catch (const CLI::Error&) {
-    return TrainCommand{}.timeout;
-  }
+  std::from_chars(text.data(), text.data() + text.size(), timeout);
   return timeout;
 }
 

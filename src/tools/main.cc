@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/invariant.h"
 #include "base/suggest.h"
+#include "base/time_text.h"
 #include "model/analytic/builtin_models.h"
 #include "tools/calibrate_command.h"
 #include "tools/checkpoint_options.h"
@@ -116,14 +117,13 @@ void add_calibrate(CLI::App& app, CalibrateCommand& command) {
       "  piper calibrate steps.csv --cluster mine.toml --check");
 }
 
-/// `30s`, `2min`: seconds.
+/// `30s`, `2min`, `30`: seconds.
 std::optional<double> parse_seconds(const std::string& text) {
-  for (const auto& [unit, seconds] : {std::pair<std::string_view, double>{"min", 60}, {"s", 1}, {"", 1}}) {
-    if (!text.ends_with(unit)) continue;
-    const std::string number = text.substr(0, text.size() - unit.size());
-    if (any_number(0, 1e6)(number).empty()) return std::stod(number) * seconds;
-  }
-  return std::nullopt;
+  const size_t end = text.find_last_of("0123456789.") + 1;
+  const std::string number = text.substr(0, end), unit = text.substr(end);
+  const auto seconds = seconds_in(unit.empty() ? "s" : unit);
+  if (!seconds || !any_number(0, 1e6)(number).empty()) return std::nullopt;
+  return std::stod(number) * *seconds;
 }
 
 void add_search(CLI::App& app, SearchCommand& command) {
@@ -252,10 +252,17 @@ int run_program(int argc, char** argv) {
       "Examples:\n  piper compile examples/moe.toml examples/dualpipe.piper --emit grid\n"
       "  piper compile analytic:DeepSeek-V3 my.piper --batch 4096 --emit plan --device 0");
 
-  CheckCommand check{usual_input()};
+  CheckCommand check{.input = usual_input()};
   CLI::App* check_app = app.add_subcommand("check", "Prove a schedule sound and show the memory of every device");
   add_input(*check_app, check.input);
-  check_app->footer("Example:\n  piper check examples/moe.toml examples/dualpipe.piper --cluster h100");
+  CLI::Option* checkpoint = check_app->add_flag("--checkpoint", check.checkpoint,
+                                                "Also the memory of the hosts that saving a checkpoint takes");
+  check_app->add_option("--processes", check.processes, "Processes that save (default: one for each device)")
+      ->check(whole_number(1, 1 << 20))
+      ->needs(checkpoint);
+  check_app->footer(
+      "Examples:\n  piper check examples/moe.toml examples/dualpipe.piper --cluster h100\n"
+      "  piper check examples/moe.toml examples/dualpipe.piper --checkpoint --processes 2");
 
   ExplainCommand explain{usual_input(), ""};
   CLI::App* explain_app = app.add_subcommand("explain", "Why a node is there, what made it, what waits for it");

@@ -2,33 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 
 #include "base/read_file.h"
 #include "base/time_text.h"
+#include "tools/option_in.h"
 #include "train/config.h"
 
 namespace piper {
 namespace {
 
-/// Options of `piper train` that matter here; it checks the words itself.
-struct TrainWords {
-  std::string config, checkpoints;
-};
-TrainWords words_in(const std::vector<std::string>& train) {
-  TrainWords out;
-  CLI::App app;
-  app.allow_extras();
-  app.add_option("--checkpoints", out.checkpoints);
-  try {
-    app.parse(std::vector<std::string>(train.rbegin(), train.rend()));
-  } catch (const CLI::Error&) {
-  }
-  for (const std::string& word : train)
-    if (word.ends_with(".toml") && out.config.empty()) out.config = word;
-  return out;
+std::string configuration_in(const std::vector<std::string>& train) {
+  const auto found = std::ranges::find_if(train, [](const std::string& word) { return word.ends_with(".toml"); });
+  return found == train.end() ? "" : *found;
 }
 
 int64_t slots_of(const Host& host) {
@@ -58,9 +45,8 @@ std::vector<std::string> resuming(const std::vector<std::string>& train) {
 }
 
 bool saves_checkpoints(const std::vector<std::string>& train) {
-  const TrainWords words = words_in(train);
-  if (!words.checkpoints.empty()) return true;
-  const auto file = read_file(words.config, "the configuration");
+  if (!option_in(train, "--checkpoints").empty()) return true;
+  const auto file = read_file(configuration_in(train), "the configuration");
   if (!file) return true;  // `piper train` says what is wrong with it
   const auto config = parse_train_config(*file);
   return !config || config->run.checkpoints.folder.has_value();

@@ -9,7 +9,7 @@
 
 namespace piper {
 
-std::string summary_json(const Compiled& compiled) {
+std::string summary_json(const Compiled& compiled, const std::vector<EqualCopies>& saved) {
   using nlohmann::ordered_json;
   const Plan& plan = compiled.plan;
   ordered_json out;
@@ -34,6 +34,8 @@ std::string summary_json(const Compiled& compiled) {
       entry["largest"].push_back({{"name", owner.name}, {"bytes", owner.bytes}, {"buffers", owner.buffers}});
     out["templates"].push_back(std::move(entry));
   }
+  for (const auto& [processes, bytes] : saved)
+    out["checkpoint"].push_back({{"processes", processes}, {"host_bytes", bytes}});
   return out.dump(2) + "\n";
 }
 

@@ -65,7 +65,8 @@ void add_groups(const std::filesystem::path& mount, std::string group, const Gro
 
 Checked check_memory(const std::vector<MemoryClaim>& claims) {
   struct Use {
-    int64_t needed = 0, there = no_limit;
+    int64_t needed = 0, copies = 0, there = no_limit;
+    int64_t all() const { return saturating_add(needed, copies); }
     std::vector<const MemoryClaim*> by;
   };
   std::map<std::string, Use> pools;
@@ -73,18 +74,26 @@ Checked check_memory(const std::vector<MemoryClaim>& claims) {
     for (const auto& [name, bytes] : claim.pools) {
       Use& use = pools[name];
       use.needed = saturating_add(use.needed, claim.needed);
+      use.copies = saturating_add(use.copies, claim.copies);
       use.there = std::min(use.there, bytes);
       use.by.push_back(&claim);
     }
   for (const auto& [name, use] : pools) {
-    if (use.needed <= use.there) continue;
+    if (use.all() <= use.there) continue;
+    const std::string who = use.by.size() == 1 ? use.by[0]->process : fmt::format("{} processes", use.by.size());
+    std::string what = fmt::format("the devices of {} need {} at their peaks", who, human_bytes(use.needed));
+    if (use.copies > 0) what += fmt::format(", and {} for the copies of a save", human_bytes(use.copies));
+    if (use.needed == 0) what = fmt::format("the copies of a save of {} need {}", who, human_bytes(use.copies));
     Diagnostic problem =
         error(ErrorCode::E405, {},
-              fmt::format("the devices of {} need {} at their peaks; {} has {} left",
-                          use.by.size() == 1 ? use.by[0]->process : fmt::format("{} processes", use.by.size()),
-                          human_bytes(use.needed), name, human_bytes(std::max<int64_t>(use.there, 0))));
+              fmt::format("{}; {} has {} left", what, name, human_bytes(std::max<int64_t>(use.there, 0))));
     for (size_t i = 0; use.by.size() > 1 && i < std::min<size_t>(4, use.by.size()); ++i)
-      problem.notes.push_back({{}, fmt::format("{} needs {}", use.by[i]->process, human_bytes(use.by[i]->needed))});
+      problem.notes.push_back({{},
+                               fmt::format("{} needs {}", use.by[i]->process,
+                                           human_bytes(saturating_add(use.by[i]->needed, use.by[i]->copies)))});
+    if (use.copies > 0)
+      problem.helps.emplace_back(
+          "piper check --checkpoint shows the copies of each process: more processes on more hosts divide them");
     return std::move(problem)
         .help(
             "piper check shows what takes the memory of each device, and what would help: zero, recompute, more stages")

@@ -18,14 +18,16 @@ using MemoryPool = std::pair<std::string, int64_t>;
 /// What a process will take, from all of these pools.
 struct MemoryClaim {
   std::string process;  // `rank 3 on node7`, or `this process`
-  int64_t needed = 0;
+  int64_t needed = 0;   // at the peaks of its devices
   std::vector<MemoryPool> pools;
+  int64_t copies = 0;  // besides: those from which it writes checkpoints
 
   template <class Self, class Each>
   static void each_field(Self& self, Each each) {
     each(self.process);
     each(self.needed);
     each(self.pools);
+    each(self.copies);
   }
 };
 

@@ -86,6 +86,17 @@ void save(const std::string& parent, int64_t step, const LayoutPtr& layout, cons
   must(writer->commit(state_at(step), must(writer->ranges())));
 }
 
+NewestSound newest_sound(const std::string& parent) {
+  std::vector<CheckpointFolder> folders = must(list_checkpoints(parent));
+  NewestSound out;
+  for (; !folders.empty() && !out.reader; folders.pop_back()) {
+    VerifiedFolder verified = FolderReader::open_verified(folders.back().path);
+    out.reader = std::move(verified.reader);
+    if (!out.reader) out.left_out.push_back(std::move(verified.problems[0]));
+  }
+  return out;
+}
+
 void expect_saved(const FolderReader& reader, const LayoutPtr& layout, int64_t step) {
   EXPECT_EQ(reader.state(), state_at(step));
   ASSERT_EQ(reader.layout().places.size(), layout->places.size());

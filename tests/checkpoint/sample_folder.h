@@ -10,6 +10,7 @@
 
 #include "checkpoint/folders.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 
 namespace piper::checkpoint_tests {
@@ -45,6 +46,12 @@ extern const FileCalls unsynced_calls;
 
 /// All tensors, one write each, by one writer. Throws where something fails.
 void save(const std::string& parent, int64_t step, const LayoutPtr& layout, const FileCalls& calls = unsynced_calls);
+struct NewestSound {
+  std::unique_ptr<FolderReader> reader;  // nothing: there is no sound checkpoint
+  std::vector<Diagnostic> left_out;      // why newer ones were not taken, newest first: one reason each
+};
+/// From the newest to the oldest, until one has every byte in order.
+NewestSound newest_sound(const std::string& parent);
 /// Every tensor has the bytes of the step.
 void expect_saved(const FolderReader& reader, const LayoutPtr& layout, int64_t step);
 

@@ -79,7 +79,7 @@ TEST(Writer, CountsWrites) {
   const TemporaryFolder folder;
   const auto layout = std::make_shared<const FolderLayout>(must(make_layout({{"a", StoredDType::U8, {100}}}, {})));
   const auto writer = must(FolderWriter::prepare(folder.path(), 1, layout));
-  EXPECT_EQ(writer->counts().writes, 0) << "heads do not count";
+  EXPECT_TRUE(writer->sizes().empty()) << "heads do not count";
   const TensorPlace& a = *layout->find("a");
   const std::vector<std::byte> bytes(100);
   int64_t at = a.entry.begin;
@@ -87,10 +87,21 @@ TEST(Writer, CountsWrites) {
     must(writer->write(a.file, at, std::span(bytes).first(size)));
     at += size;
   }
-  EXPECT_EQ(writer->counts().writes, 4);
-  EXPECT_EQ(writer->counts().bytes, 100);
-  EXPECT_EQ(writer->counts().smallest, 5);
-  EXPECT_EQ(writer->counts().median, 10);
+  const WriteCounts counts = count(writer->sizes());
+  EXPECT_EQ(counts.writes, 4);
+  EXPECT_EQ(counts.bytes, 100);
+  EXPECT_EQ(counts.smallest, 5);
+  EXPECT_EQ(counts.median, 10);
+}
+
+TEST(Writer, WritesNoMoreThanABlockAtOnce) {
+  const TemporaryFolder folder;
+  const auto layout =
+      std::make_shared<const FolderLayout>(must(make_layout({{"a", StoredDType::U8, {block_bytes + 5}}}, {})));
+  const auto writer = must(FolderWriter::prepare(folder.path(), 1, layout));
+  const TensorPlace& a = *layout->find("a");
+  must(writer->write(a.file, a.entry.begin, std::vector<std::byte>(block_bytes + 5)));
+  EXPECT_EQ(writer->sizes(), (WriteSizes{{a.entry.begin + 5, 1}, {block_bytes - a.entry.begin, 1}}));
 }
 
 TEST(Writer, WhatIsNotWrittenIsNotCommitted) {
@@ -174,7 +185,7 @@ TEST(Writer, EveryFailingCallIsReportedAndLeavesTheOlderCheckpoint) {
           EXPECT_THAT(problem.what(), HasSubstr("error[E903]: cannot write " + folder.path()));
           EXPECT_THAT(problem.what(), HasSubstr(std::strerror(why)));
         }
-        const NewestSound newest = must(newest_sound(folder.path()));
+        const NewestSound newest = newest_sound(folder.path());
         ASSERT_TRUE(newest.reader);
         // where only the last fsync of the parent failed the name is there, and so are all bytes
         const bool named = fs::exists(folder.path() + "/step-00000002");

@@ -14,6 +14,7 @@
 #include "model/analytic/config_file.h"
 #include "model/load_model.h"
 #include "model/model_text.h"
+#include "plan/checkpoint_memory.h"
 #include "plan/memory_report.h"
 #include "plan/plan_text.h"
 #include "plan/verify_plan.h"
@@ -140,6 +141,9 @@ Outcome run_compile(const Case& c, const std::vector<std::string>& arguments) {
   if (emit == "timeline") return {false, print_timeline(timed_rows(compiled->linear))};
   if (emit == "grid") return {false, print_grid(timed_rows(compiled->linear), {.columns = 80})};
   if (emit == "memory") return {false, memory_table(compiled->plan)};
+  if (emit == "checkpoint")
+    return {false, checkpoint_table(compiled->plan, compiled->linear.dag.model->step,
+                                    std::stoi(after(arguments, "--processes", "1")))};
   if (emit == "ops") return {false, op_lines(print(compiled->plan))};
   return {false, print(compiled->plan)};
 }

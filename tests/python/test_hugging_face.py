@@ -10,13 +10,15 @@ import torch
 transformers = pytest.importorskip("transformers")
 PIPER = os.environ["PIPER_PROGRAM"]
 VOCABULARY, SEQUENCE, BATCH = 32, 8, 4
-SIZES = f"hidden = 16\nlayers = 2\nheads = 4\nkv_heads = 2\nvocab = {VOCABULARY}\nseq = {SEQUENCE}\n"
-EXPERTS = "experts = 4\ntop_k = 2\ncapacity_factor = 2.0\nmoe_ffn = 8\nrouter_aux_loss_coef = 0\n"  # a slot for every token
+SIZES = f"hidden = 16\nlayers = 2\nheads = 4\nvocab = {VOCABULARY}\nseq = {SEQUENCE}\n"
+EXPERTS = "kv_heads = 2\nexperts = 4\ntop_k = 2\ncapacity_factor = 2.0\nmoe_ffn = 8\nrouter_aux_loss_coef = 0\n"  # a slot for every token
 MODELS = {
-    "llama3": 'arch = "llama3"\nffn = 24\n',
-    "tied": 'arch = "llama3"\nffn = 24\ntie_embeddings = true\nnorm_eps = 1e-5\nrope_theta = 5e5\n',
-    "biased": 'arch = "llama3"\nffn = 24\nbias = true\n',
-    "qwen3-dense": 'arch = "qwen3-dense"\nffn = 24\nhead_dim = 8\n',
+    "gpt": 'arch = "gpt"\nffn = 24\ndropout = false\n',
+    "gpt-tied": 'arch = "gpt"\nffn = 24\ndropout = false\ntie_embeddings = true\nbias = false\n',
+    "llama3": 'arch = "llama3"\nkv_heads = 2\nffn = 24\n',
+    "tied": 'arch = "llama3"\nkv_heads = 2\nffn = 24\ntie_embeddings = true\nnorm_eps = 1e-5\nrope_theta = 5e5\n',
+    "biased": 'arch = "llama3"\nkv_heads = 2\nffn = 24\nbias = true\n',
+    "qwen3-dense": 'arch = "qwen3-dense"\nkv_heads = 2\nffn = 24\nhead_dim = 8\n',
     "qwen3-moe": 'arch = "qwen3-moe"\n' + EXPERTS,
     "mixtral": 'arch = "mixtral"\n' + EXPERTS,
 }
@@ -106,3 +108,13 @@ def test_other_weights_are_refused_or_converted(folder):
         output = train(folder, "--init", name, check=False)
         assert "error[E904]" in output and reason in output, output
     assert "error[E901]" in train(folder, "--init", "nowhere", check=False)
+
+
+def test_opt_with_a_last_norm_is_refused(folder):
+    """Our gpt has none; the tensors of that norm would be left over without a word."""
+    (folder / "c.toml").write_text(config("gpt", 1))
+    small = dict(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, ffn_dim=24, word_embed_proj_dim=16,
+                 max_position_embeddings=SEQUENCE, activation_function="gelu")
+    transformers.OPTForCausalLM(transformers.OPTConfig(**small)).save_pretrained(folder / "theirs")
+    output = train(folder, "--init", "theirs", check=False)
+    assert "error[E904]" in output and "_remove_final_layer_norm is false in config.json; the model has true" in output, output

@@ -124,8 +124,20 @@ TEST(CommandLine, MeasuredCostsMustBeComplete) {
   EXPECT_THAT(result.errors, HasSubstr("error[E411]: the cost table has no cost of F of"));
 }
 
+TEST(CommandLine, CheckShowsTheMemoryOfASave) {
+  const std::string text = run_piper("check " + inputs + " --checkpoint --processes 2", root).output;
+  EXPECT_THAT(text, HasSubstr("\nprocesses  host memory of each while it saves\n[0]  "));
+  const ProgramResult json = run_piper("check " + inputs + " --checkpoint --format json", root);
+  EXPECT_THAT(json.output, HasSubstr("\"checkpoint\": [\n    {\n      \"processes\": [\n        0,"));
+  EXPECT_EQ(run_piper("check " + inputs + " --format json", root).output.find("checkpoint"), std::string::npos);
+  const ProgramResult many = run_piper("check " + inputs + " --checkpoint --processes 9", root);
+  EXPECT_EQ(many.exit_code, 1);
+  EXPECT_THAT(many.errors, HasSubstr("error[E105]: --processes 9: there are 8 devices"));
+}
+
 TEST(CommandLine, UsageIsTwo) {
   const std::vector<std::string> wrong = {"",
+                                          "check " + inputs + " --processes 2",
                                           "chek",
                                           "check",
                                           "check --formt json " + inputs,

@@ -40,6 +40,20 @@ TEST(MemoryClaims, TooMuchTogether) {
   expect_golden("E405_host", render(refused.error()));
 }
 
+TEST(MemoryClaims, CopiesOfASaveCount) {
+  const MemoryClaim fits{"this process", 8 * gib, {{"node7", 12 * gib}}, 4 * gib};
+  EXPECT_TRUE(check_memory({fits}));
+  const MemoryClaim more{"this process", 8 * gib, {{"node7", 12 * gib}}, 5 * gib};
+  const auto refused = check_memory({more});
+  ASSERT_FALSE(refused);
+  expect_golden("E405_copies", render(refused.error()));
+  const MemoryClaim beside_a_gpu{"rank 0 on node7", 0, {{"node7", 12 * gib}}, 13 * gib};
+  const auto of_copies = check_memory({beside_a_gpu});
+  ASSERT_FALSE(of_copies);
+  EXPECT_EQ(of_copies.error().message,
+            "the copies of a save of rank 0 on node7 need 13.0 GiB; node7 has 12.0 GiB left");
+}
+
 class HostMemory : public InEmptyFolder {};
 
 TEST_F(HostMemory, OfTheMachine) {

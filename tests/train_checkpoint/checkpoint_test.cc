@@ -34,13 +34,6 @@ std::map<std::string, std::string> tensors_in(const std::string& folder) {
   return out;
 }
 
-RunPart part_of(const Subject& subject, const std::string& schedule, int64_t samples, int64_t steps) {
-  const CapturedModel& model = captured(subject, {samples});
-  return {&model, std::make_shared<const Plan>(must(compile_for(model, schedule)).plan), steps};
-}
-RunPart part_of(const Subject& subject, const Combination& c, int64_t steps) {
-  return part_of(subject, c.schedule(), subject_batch / c.slices(), steps);
-}
 RunPart one_device_like(const Subject& subject, const Combination& c, int64_t steps) {
   return part_of(subject, in_turn(c.slices()), subject_batch / c.slices(), steps);
 }

@@ -23,24 +23,43 @@ RunState state_after(int64_t steps) {
 
 }  // namespace
 
-Ended train_part(const TrainableModel& model, const RunPart& part, const TrainSettings& settings, int64_t first,
-                 const std::string& from, const std::string& to) {
+RunPart part_of(const Subject& subject, const std::string& schedule, int64_t samples, int64_t steps) {
+  const CapturedModel& model = captured(subject, {samples});
+  return {&model, std::make_shared<const Plan>(must(compile_for(model, schedule)).plan), steps};
+}
+RunPart part_of(const Subject& subject, const Combination& c, int64_t steps) {
+  return part_of(subject, c.schedule(), subject_batch / c.slices(), steps);
+}
+
+std::unique_ptr<TrainingRun> begin(const TrainableModel& model, const RunPart& part, const TrainSettings& settings) {
   const std::shared_ptr<const CapturedModel> captured(part.captured, [](const CapturedModel*) {});
   TrainingRunOptions options;
   options.job = settings.job;
-  TrainingRun run({captured, part.plan}, model.step, model.initialize, std::move(options));
-  run.job().set_parameters(model.initialize);
-  run.begin();
-  const SavedModel saved = must(saved_model(run, {.names = model.saved, .shard_size = 2000}));  // several files
+  auto run = std::make_unique<TrainingRun>(PreparedTraining{captured, part.plan}, model.step, model.initialize,
+                                           std::move(options));
+  run->job().set_parameters(model.initialize);
+  run->begin();
+  return run;
+}
+
+SavedModel small_files(const TrainableModel& model, TrainingRun& run) {
+  return must(saved_model(run, {.names = model.saved, .shard_size = 2000}));
+}
+
+Ended train_part(const TrainableModel& model, const RunPart& part, const TrainSettings& settings, int64_t first,
+                 const std::string& from, const std::string& to) {
+  const std::unique_ptr<TrainingRun> begun = begin(model, part, settings);
+  TrainingRun& run = *begun;
+  const SavedModel saved = small_files(model, run);
   if (!from.empty()) must(restore(*must(FolderReader::open(from)), saved, run));
   Ended out;
   for (int64_t step = first; step < first + part.steps; ++step)
     out.losses.push_back(run.step(step_settings(model, settings, step)).loss);
   if (!to.empty()) {
-    Checkpoints checkpoints(run, saved, {.folder = to});
-    checkpoints.save(state_after(first + part.steps));
-    checkpoints.wait();
-    for (const SaveReport& report : checkpoints.take_reports()) must(report.result);
+    const std::unique_ptr<Checkpoints> checkpoints = must(Checkpoints::make(run, saved, {.folder = to}));
+    checkpoints->save(state_after(first + part.steps));
+    checkpoints->wait();
+    for (const SaveReport& report : checkpoints->take_reports()) must(report.result);
   }
   for (const NamedTensor& name : model.meta.parameters)
     for (const Kept kept : {Kept::Weight, Kept::Moment1, Kept::Moment2, Kept::Master})

@@ -1,6 +1,8 @@
 // A small model that is trained under one plan, saved, and goes on under another.
 #pragma once
 
+#include "train/loop/checkpoint/saved_model.h"
+#include "train_loop/combination.h"
 #include "train_loop/trained.h"
 
 namespace piper {
@@ -17,6 +19,14 @@ struct RunPart {
   std::shared_ptr<const Plan> plan;
   int64_t steps = 1;
 };
+
+RunPart part_of(const Subject& subject, const std::string& schedule, int64_t samples, int64_t steps);
+RunPart part_of(const Subject& subject, const Combination& c, int64_t steps);
+
+/// With its first values.
+std::unique_ptr<TrainingRun> begin(const TrainableModel& model, const RunPart& part, const TrainSettings& settings);
+/// Its tensors, in several files.
+SavedModel small_files(const TrainableModel& model, TrainingRun& run);
 
 /// Steps from `first` on. `from`: a checkpoint to go on from; empty: the first values. `to`: the folder in which the
 /// end is saved; empty: nowhere.

@@ -60,17 +60,6 @@ std::string receive(Engine& engine, const Letter& letter, std::chrono::milliseco
 
 }  // namespace
 
-DeviceBlock devices_of(int rank, int ranks, int devices) {
-  const int each = devices / ranks, more = devices % ranks;
-  return {rank * each + std::min(rank, more), each + (rank < more ? 1 : 0)};
-}
-
-int rank_of(int device, int ranks, int devices) {
-  const int each = devices / ranks, more = devices % ranks;
-  const int in_larger = more * (each + 1);
-  return device < in_larger ? device / (each + 1) : more + (device - in_larger) / each;
-}
-
 ProcessWorld::ProcessWorld(const MakeTransport& join, std::optional<std::chrono::milliseconds> timeout)
     : engine_(Engine::join(join, timeout)) {}
 ProcessWorld::~ProcessWorld() = default;

@@ -10,17 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "base/device_block.h"
 #include "comm/processes/transport.h"
 #include "comm/world.h"
 
 namespace piper {
-
-/// The devices of a process: blocks as even as possible, the larger ones first.
-struct DeviceBlock {
-  int first = 0, count = 0;
-};
-DeviceBlock devices_of(int rank, int ranks, int devices);
-int rank_of(int device, int ranks, int devices);
 
 /// Somebody did not come in time, and the call that waits for it does not return: the process has to end.
 struct NobodyCame : CommunicationError {

@@ -50,17 +50,6 @@ ElementPlaces places_of(const ElementTypes& types, Optimizer kind, std::byte* we
   return at;
 }
 
-ElementTypes element_types(const StepConfig& step, DType weights) {
-  ElementTypes types;
-  types.weights = weights;
-  types.gradients = step.gradients;
-  if (step.master && *step.master != weights) types.master = step.master;
-  if (step.master_gradients && *step.master_gradients != step.gradients) types.master_gradients = step.master_gradients;
-  const DType precise = step.master.value_or(DType::Float32);
-  types.moments = bytes_of(weights) > bytes_of(precise) ? weights : precise;
-  return types;
-}
-
 Checked check_types(const ElementTypes& types) {
   if (!has_kernels(types.weights)) return unknown_type("weights", types.weights);
   if (!has_kernels(types.moments)) return unknown_type("moments", types.moments);
@@ -74,13 +63,6 @@ Checked check_types(const ElementTypes& types) {
                  fmt::format("a {} master copy of {} weights loses digits", name(*types.master), name(types.weights)))
         .help("the master copy must be wider than the weights; without one, write master = \"none\"");
   return Ok{};
-}
-
-int64_t state_bytes(const ElementTypes& types, Optimizer kind, int64_t count) {
-  int64_t bytes = moments(kind) * bytes_of(types.moments);
-  if (types.master) bytes += bytes_of(*types.master);
-  if (types.master_gradients) bytes += bytes_of(*types.master_gradients);
-  return bytes * count;
 }
 
 void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,

@@ -6,10 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "base/result.h"
-#include "model/model_graph.h"
+#include "model/element_types.h"
 
 namespace piper {
 
@@ -26,22 +25,8 @@ struct OptimizerSettings {
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
 
-/// What lies in memory for every element.
-struct ElementTypes {
-  DType weights = DType::Float32;
-  DType gradients = DType::Float32;
-  std::optional<DType> master;     // only if it differs from the weights
-  DType moments = DType::Float32;  // as wide as the master copy or the weights; without a master copy at least float32
-  std::optional<DType> master_gradients;  // only if it differs from the gradients
-  friend bool operator==(const ElementTypes&, const ElementTypes&) = default;
-};
-ElementTypes element_types(const StepConfig& step, DType weights);
-
 /// The kernels know float64, float32 and bfloat16, and master copies that are wider than the weights. E105: others.
 Checked check_types(const ElementTypes& types);
-
-/// The state of a range: moment by moment, then the master copies of weights and gradients; each `count` elements long.
-int64_t state_bytes(const ElementTypes& types, Optimizer kind, int64_t count);
 
 /// Before the first step: moments are 0, the master copy is the weights.
 void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,

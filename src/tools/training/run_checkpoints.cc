@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "base/bytes.h"
 #include "base/invariant.h"
 #include "base/time_text.h"
 #include "checkpoint/folder_names.h"
@@ -12,14 +13,19 @@
 #include "train/loop/checkpoint/restore.h"
 
 namespace piper {
+
 RunCheckpoints::RunCheckpoints(const CheckpointConfig& config, Training& training, bool color)
     : config_(config),
       training_(training),
       speaks_(!training.run().world() || training.run().world()->rank() == 0),
       color_(color),
-      last_time_(seconds_now()) {
-  if (!config.folder) return;
-  checkpoints_.emplace(training.run(), saved(), CheckpointOptions{config.folder->path, config.keep, config.keep_every});
+      last_time_(seconds_now()) {}
+
+Checked RunCheckpoints::begin() {
+  if (!config_.folder) return Ok{};
+  const CheckpointOptions options{config_.folder->path, config_.keep, config_.keep_every};
+  PIPER_TRY(checkpoints_, Checkpoints::make(training_.run(), saved(), options));
+  return Ok{};
 }
 
 const SavedModel& RunCheckpoints::saved() {
@@ -79,8 +85,8 @@ void RunCheckpoints::report() {
   for (SaveReport& save : checkpoints_->take_reports()) {
     ++saves_;
     blocked_ += save.blocked;
-    last_ = save.result;
     if (!save.result && speaks_) report_text(save.result.error(), color_);
+    last_ = std::move(save);
   }
 }
 
@@ -94,10 +100,15 @@ Checked RunCheckpoints::finish() {
   if (!checkpoints_) return Ok{};
   if (saved_step_ != training_.run().steps()) save();
   wait();
-  if (saves_ == 0 || !speaks_) return last_;
+  if (saves_ == 0 || !speaks_ || !last_.result) return last_.result;
   put(fmt::format("{} checkpoint{} in {}, the newest {}; steps waited {} for them\n", saves_, saves_ == 1 ? "" : "s",
                   config_.folder->path, checkpoint_name(saved_step_), human_seconds(blocked_)));
-  return last_;
+  const WriteCounts& written = last_.written;
+  put(fmt::format(
+      "the newest: {} in {} writes, the smallest {}, the median {}; on the disk after {}; a process copies {}\n",
+      human_bytes(written.bytes), written.writes, human_bytes(written.smallest), human_bytes(written.median),
+      human_seconds(last_.seconds), human_bytes(last_.copies)));
+  return Ok{};
 }
 
 }  // namespace piper

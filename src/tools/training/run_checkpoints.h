@@ -1,6 +1,7 @@
 // The checkpoints of a run, as `piper train` was told to make them: when, from which it goes on, and what is said.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -13,8 +14,11 @@ namespace piper {
 /// All processes call its members in the same order; rank 0 speaks.
 class RunCheckpoints {
  public:
-  /// After `TrainingRun::begin`. Without a folder nothing is saved.
+  /// Without a folder nothing is saved.
   RunCheckpoints(const CheckpointConfig& config, Training& training, bool color);
+
+  /// After `TrainingRun::begin`: takes the memory of the copies. E808.
+  Checked begin();
 
   /// `which`: `newest`, or the folder of a checkpoint. Damaged ones are left out where the newest is wanted; if there
   /// is none at all, the run begins. E901, E902, E904, E905.
@@ -38,12 +42,12 @@ class RunCheckpoints {
   Training& training_;
   const bool speaks_, color_;
   std::optional<SavedModel> saved_;  // where something is saved or resumed
-  std::optional<Checkpoints> checkpoints_;
+  std::unique_ptr<Checkpoints> checkpoints_;
   int64_t saved_step_ = -1;
   double last_time_ = 0;
   int64_t saves_ = 0;
   double blocked_ = 0;
-  Checked last_ = Ok{};
+  SaveReport last_;
 };
 
 }  // namespace piper

@@ -195,6 +195,10 @@ class Reporter {
     try {
       run_.begin();
       checkpoints_.emplace(config_.run.checkpoints, training_, color_);
+      if (auto ready = checkpoints_->begin(); !ready) {
+        if (speaks_) report_text(ready.error(), color_);
+        return {run_failed, speaks_, render(ready.error())};
+      }
       std::optional<OnTerminate> on_terminate;
       if (keeps_record()) {
         std::remove(record_name().c_str());  // of an earlier run

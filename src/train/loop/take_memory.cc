@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/device_block.h"
 #include "base/saturate.h"
 #include "comm/processes/process_world.h"
+#include "plan/checkpoint_memory.h"
 #include "plan/issue_order_memory.h"
-#include "train/loop/checkpoint/snapshot.h"
 #include "train/loop/together.h"
 
 namespace piper {
@@ -35,9 +36,7 @@ MemoryClaim memory_claim(const Plan& plan, const World* world, const Processor& 
   const std::string process = world ? name_of_process(*world) : "this process";
   MemoryClaim claim{process, 0, memory_of(processor, process)};
   for (const PlanTemplate& t : plan.templates) {
-    const int64_t count = std::count_if(t.devices.begin(), t.devices.end(), [&](int device) {
-      return device >= here.first && device < here.first + here.count;
-    });
+    const int64_t count = std::ranges::count_if(t.devices, [&](int device) { return here.has(device); });
     if (count > 0) claim.needed = saturating_add(claim.needed, saturating_multiply(count, issue_order_use(t).peak));
   }
   return claim;
@@ -46,14 +45,14 @@ MemoryClaim memory_claim(const Plan& plan, const World* world, const Processor& 
 std::vector<MemoryClaim> claims_with_checkpoints(const Plan& plan, const StepConfig& step, const World* world,
                                                  const Processor& processor) {
   const DeviceBlock here = devices_here(plan, world);
-  std::vector<int> devices(static_cast<size_t>(here.count));
-  std::iota(devices.begin(), devices.end(), here.first);
-  const int64_t copies = snapshot_bytes(plan, step, devices);
+  const std::vector<int64_t> by_device = copied_bytes(plan, step);
+  const auto first = by_device.begin() + here.first;
+  const int64_t copies = std::accumulate(first, first + here.count, int64_t{0}, saturating_add);
   std::vector<MemoryClaim> out = {memory_claim(plan, world, processor)};
   if (processor.place().is_cpu())
-    out[0].needed = saturating_add(out[0].needed, copies);
+    out[0].copies = copies;
   else
-    out.push_back({out[0].process, copies, host_memory(host_name())});
+    out.push_back({out[0].process, 0, host_memory(host_name()), copies});
   return out;
 }
 

@@ -26,16 +26,18 @@ struct CheckpointOptions {
 struct SaveReport {
   int64_t step = 0;
   Checked result = Ok{};
-  double blocked = 0;   // seconds in which the devices were copied
-  double seconds = 0;   // until it was on the disk
-  WriteCounts written;  // by this process
+  double blocked = 0;  // seconds in which the devices were copied
+  double seconds = 0;  // until it was on the disk
+  // only at rank 0:
+  WriteCounts written;  // by all processes
+  int64_t copies = 0;   // bytes of the copies in a process, the most of all
 };
 
 class Checkpoints {
  public:
-  /// All processes make it, and call its members in the same order. Takes the memory of the copies. The run outlives
-  /// it.
-  Checkpoints(TrainingRun& run, SavedModel saved, CheckpointOptions options);
+  /// All processes make it, and call its members in the same order. Takes the memory of the copies; E808 everywhere if
+  /// it is not there in one of them. The run outlives it.
+  static Result<std::unique_ptr<Checkpoints>> make(TrainingRun& run, SavedModel saved, CheckpointOptions options);
   /// Waits for what is being written.
   ~Checkpoints();
 
@@ -49,6 +51,9 @@ class Checkpoints {
   const CheckpointOptions& options() const { return options_; }
 
  private:
+  Checkpoints(TrainingRun& run, SavedModel saved, CheckpointOptions options);
+  void take_memory();
+  int64_t copied_bytes() const;
   /// What this process has; the sums of it.
   Result<std::vector<SummedRange>> write_files(FolderWriter& files);
   Checked write_together(const RunState& state, SaveReport& report);
@@ -56,7 +61,7 @@ class Checkpoints {
   TrainingRun& run_;
   const CheckpointOptions options_;
   const SavedModel saved_;
-  Snapshot snapshot_;
+  std::optional<Snapshot> snapshot_;
   std::vector<at::Tensor> buffers_;  // copies of those that this process writes
   Writers writers_;
   std::jthread writing_;

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -20,10 +21,12 @@ using Json = nlohmann::json;
 
 /// A setting of a model of transformers that changes what it computes and no shape.
 struct Setting {
-  std::string_view key, ours;  // ours: the key of [model]
+  std::string_view key, ours;   // ours: the key of [model]; empty: there is none
+  std::string_view unset = {};  // what a configuration without it means, as JSON
   Json value(const Json& config) const {
-    if (key != "rope_theta" || !config.contains("rope_parameters")) return config.value(key, Json());
-    return config["rope_parameters"].value("rope_theta", Json());
+    if (key == "rope_theta" && config.contains("rope_parameters"))
+      return config["rope_parameters"].value("rope_theta", Json());
+    return config.value(key, unset.empty() ? Json() : Json::parse(unset));
   }
 };
 constexpr std::array settings = {
@@ -32,6 +35,9 @@ constexpr std::array settings = {
     Setting{"hidden_act", "act"},
     Setting{"num_experts_per_tok", "top_k"},
     Setting{"tie_word_embeddings", "tie_embeddings"},
+    Setting{"activation_function", "act"},
+    Setting{"do_layer_norm_before", "", "true"},
+    Setting{"_remove_final_layer_norm", "", "false"},  // of OPT: what follows its layers
 };
 
 std::string rope_type(const Json& config) {
@@ -52,8 +58,9 @@ std::vector<std::string> other_computations(const std::string& folder, const Tra
   if (!theirs.is_object()) return {"config.json is no JSON object"};
   for (const Setting& setting : settings)
     if (const Json a = setting.value(theirs), b = setting.value(mine); !a.is_null() && a != b)
-      out.push_back(fmt::format("{} is {} in config.json; the model has {}, which {} in [model] sets", setting.key,
-                                a.dump(), b.is_null() ? "none" : b.dump(), setting.ours));
+      out.push_back(fmt::format("{} is {} in config.json; the model has {}{}", setting.key, a.dump(),
+                                b.is_null() ? "none" : b.dump(),
+                                setting.ours.empty() ? "" : fmt::format(", which {} in [model] sets", setting.ours)));
   if (const std::string type = rope_type(theirs); type != "default")
     out.push_back(fmt::format("positions are of the type \"{}\" in config.json; the model has plain ones", type));
   return out;
@@ -65,6 +72,7 @@ std::vector<std::string> wrong_tensors(const FolderReader& folder, const Trainab
   for (const SavedName& name : model.saved) {
     std::vector<int64_t> sizes = run.computations().like(name.name).sizes().vec();
     if (name.parts > 0) sizes.erase(sizes.begin());
+    if (name.rows_before > 0) sizes[0] += name.rows_before;
     const TensorPlace* found = folder.layout().find(name.stored);
     if (!found)
       out.push_back(fmt::format("{} is missing", name.stored));
@@ -77,15 +85,18 @@ std::vector<std::string> wrong_tensors(const FolderReader& folder, const Trainab
   return out;
 }
 
+using SavedNames = std::multimap<std::string, const SavedName*>;  // by the name of the parameter
+
 /// Part by part, with the conversion of elements that it takes.
-Checked read_parameter(const FolderReader& folder, const TrainableModel& model, const std::string& name,
+Checked read_parameter(const FolderReader& folder, const SavedNames& names, const std::string& name,
                        at::Tensor& whole) {
-  for (const SavedName& saved : model.saved) {
-    if (saved.name != name) continue;
+  for (auto [at, end] = names.equal_range(name); at != end; ++at) {
+    const SavedName& saved = *at->second;
     const StoredTensor& stored = folder.layout().find(saved.stored)->entry.tensor;
     const at::Tensor read = at::empty(stored.sizes, c10::TensorOptions().dtype(scalar_type(*dtype_of(stored.dtype))));
     PIPER_CHECK(folder.read(saved.stored, 0, {bytes_of(read), read.nbytes()}));
-    (saved.parts > 0 ? whole.select(0, saved.part) : whole).copy_(read);
+    (saved.parts > 0 ? whole.select(0, saved.part) : whole)
+        .copy_(saved.rows_before > 0 ? read.slice(0, saved.rows_before) : read);
   }
   return Ok{};
 }
@@ -121,14 +132,14 @@ Result<std::vector<std::string>> initialize_from(const std::string& folder, cons
   if (!problems.empty())
     return does_not_fit(fmt::format("the weights in {} are not those of this model", folder), std::move(problems))
         .help("write the sizes and settings of the folder's config.json into [model]");
-  std::set<std::string> stored;
-  for (const SavedName& name : model.saved) stored.insert(name.name);
+  SavedNames names;
+  for (const SavedName& name : model.saved) names.emplace(name.name, &name);
   Checked read = Ok{};
   run.job().set_parameters([&](const std::string& name, at::Tensor& whole) {
-    if (!stored.contains(name))
+    if (!names.contains(name))
       model.initialize(name, whole);
     else if (read)
-      read = read_parameter(*reader, model, name, whole);
+      read = read_parameter(*reader, names, name, whole);
   });
   PIPER_CHECK(read);
   return notes_on(*reader, model);

@@ -9,23 +9,6 @@
 #include "train/loop/checkpoint/stored_dtype.h"
 
 namespace piper {
-namespace {
-
-ParameterPlace must_place(const Plan& plan, const std::string& parameter) {
-  const auto place = place_of(plan, parameter);
-  if (!place) internal_error("the plan has no parameter " + parameter);
-  return *place;
-}
-
-}  // namespace
-
-bool has_state(const Plan& plan, const PlanBucket& bucket) {
-  return std::ranges::any_of(plan.templates, [&](const PlanTemplate& program) {
-    return std::ranges::any_of(program.buffers, [&](const PlanBuffer& buffer) {
-      return buffer.persistent && buffer.category == Category::Optimizer && buffer.label.name == bucket.name;
-    });
-  });
-}
 
 std::string_view suffix(Kept kept, Optimizer optimizer) {
   switch (kept) {
@@ -45,22 +28,27 @@ std::string_view suffix(Kept kept, Optimizer optimizer) {
 ModelState model_state(const Plan& plan, const StepConfig& step, const Computations& computations,
                        const std::vector<SavedName>& names) {
   ModelState out;
-  for (const auto& [name, stored, part, parts] : names) {
-    const auto place = place_of(plan, name);
-    if (!place) continue;  // nothing of the step uses it
-    const PlanBucket& bucket = plan.buckets[place->bucket];
+  const std::map<std::string, ParameterPlace> places = places_of(plan);
+  const std::set<NameId> with_state = buckets_with_state(plan);
+  for (const auto& [name, stored, part, parts, rows_before] : names) {
+    const auto found = places.find(name);
+    if (found == places.end()) continue;  // nothing of the step uses it
+    const ParameterPlace& place = found->second;
+    const PlanBucket& bucket = plan.buckets[place.bucket];
     std::vector<int64_t> sizes = computations.parameter(name).sizes;
-    int64_t first = 0;
-    if (parts > 0) {
-      sizes.erase(sizes.begin());
-      first = part * std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies());
+    if (parts > 0) sizes.erase(sizes.begin());
+    const int64_t size = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies());
+    int64_t first = part * size;
+    if (rows_before > 0) {
+      first -= rows_before * (size / sizes[0]);
+      sizes[0] += rows_before;
     }
-    out.weights.push_back({name, Kept::Weight, {stored, piper::stored(bucket.weights), sizes}, first});
-    if (!has_state(plan, bucket)) continue;
+    out.weights.push_back({name, Kept::Weight, {stored, piper::stored(bucket.weights), sizes}, place, first});
+    if (!with_state.contains(bucket.name)) continue;
     const ElementTypes types = element_types(step, bucket.weights);
     const auto add = [&](Kept kept, DType dtype) {
       const std::string file_name = stored + "." + std::string(suffix(kept, step.optimizer));
-      out.optimizer.push_back({name, kept, {file_name, piper::stored(dtype), sizes}, first});
+      out.optimizer.push_back({name, kept, {file_name, piper::stored(dtype), sizes}, place, first});
     };
     if (moments(step.optimizer) > 0) add(Kept::Moment1, types.moments);
     if (moments(step.optimizer) > 1) add(Kept::Moment2, types.moments);
@@ -69,15 +57,8 @@ ModelState model_state(const Plan& plan, const StepConfig& step, const Computati
   return out;
 }
 
-ElementRange written_range(const BucketPart& part) {
-  if (part.holder != 0 || part.rank_in_sample != 0) return {};
-  const int64_t size = (part.elements + part.copies - 1) / part.copies;
-  const int64_t begin = std::min(part.copy * size, part.elements);
-  return {begin, std::min(size, part.elements - begin)};
-}
-
 std::vector<StatePiece> pieces_of(const Plan& plan, const Computations& computations, const StateTensor& tensor) {
-  const ParameterPlace place = must_place(plan, tensor.parameter);
+  const ParameterPlace& place = tensor.place;
   const PlanBucket& bucket = plan.buckets[place.bucket];
   const ParameterForm form = computations.parameter(tensor.parameter);
   const ElementRange wanted = {tensor.first, elements(tensor.stored)};

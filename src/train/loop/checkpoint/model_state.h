@@ -6,7 +6,7 @@
 
 #include "checkpoint/layout.h"
 #include "models/saved_name.h"
-#include "plan/plan.h"
+#include "plan/checkpoint_memory.h"
 #include "runtime/parameters.h"
 
 namespace piper {
@@ -19,7 +19,8 @@ struct StateTensor {
   std::string parameter;
   Kept kept = Kept::Weight;
   StoredTensor stored;
-  int64_t first = 0;  // element of the parameter that it begins with
+  ParameterPlace place;
+  int64_t first = 0;  // element of the parameter that it begins with; below 0: so many zeros come before
 };
 
 /// In the order of `names`: a checkpoint does not depend on the plan.
@@ -29,23 +30,16 @@ struct ModelState {
 ModelState model_state(const Plan& plan, const StepConfig& step, const Computations& computations,
                        const std::vector<SavedName>& names);
 
-/// Whether updates keep something for the elements of a bucket.
-bool has_state(const Plan& plan, const PlanBucket& bucket);
-
 /// `exp_avg` and `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum, `master`.
 std::string_view suffix(Kept kept, Optimizer optimizer);
-
-/// Elements of its part of a bucket that a device writes. Every element of a model is written by one device: equal
-/// copies divide the work among them.
-ElementRange written_range(const BucketPart& part);
 
 /// Elements that a device writes: where they lie in the whole parameter, and in the device's part of the bucket.
 struct StatePiece {
   int device = 0;
   int64_t whole = 0, part = 0, count = 0;
 };
-/// Of all devices of the plan, in the order of the whole: one behind the other, they are all of the tensor. `whole`
-/// counts from its first element.
+/// Of all devices of the plan, in the order of the whole: one behind the other, they are all of the tensor but for the
+/// zeros before it. `whole` counts from its first element.
 std::vector<StatePiece> pieces_of(const Plan& plan, const Computations& computations, const StateTensor& tensor);
 
 }  // namespace piper

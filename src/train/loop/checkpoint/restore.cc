@@ -19,7 +19,7 @@ namespace {
 /// One tensor on one device.
 Checked restore(const FolderReader& folder, const StateTensor& tensor, const Plan& plan, const StepConfig& step,
                 const ParameterForm& form, DeviceRun& device) {
-  const ParameterPlace place = *place_of(plan, tensor.parameter);
+  const ParameterPlace& place = tensor.place;
   const PlanBucket& bucket = plan.buckets[place.bucket];
   const auto part = part_of(plan, bucket, device.device());
   if (!part) return Ok{};
@@ -65,11 +65,23 @@ Checked check_fits(const FolderReader& folder, const FolderLayout& wanted) {
 /// Every device has its own copy of a buffer that passes write.
 Checked restore_buffers(const FolderReader& folder, const SavedModel& saved, TrainingRun& run) {
   Checked out = Ok{};
+  std::map<std::string, std::string> stored;  // by the name in the module
+  for (const SavedBuffer& buffer : saved.buffers) stored[buffer.name] = buffer.stored.name;
   run.computations().set_states([&](const std::string& name, at::Tensor& whole) {
-    for (const SavedBuffer& buffer : saved.buffers)
-      if (buffer.name == name && out) out = folder.read(buffer.stored.name, 0, {bytes_of(whole), whole.nbytes()});
+    if (const auto found = stored.find(name); found != stored.end() && out)
+      out = folder.read(found->second, 0, {bytes_of(whole), whole.nbytes()});
   });
   return out;
+}
+
+/// In the module itself.
+Checked restore_constants(const FolderReader& folder, const SavedModel& saved) {
+  for (const SavedConstant& constant : saved.constants) {
+    const at::Tensor read = at::empty(constant.value.sizes(), constant.value.options().device(c10::kCPU));
+    PIPER_CHECK(folder.read(constant.stored.name, 0, {bytes_of(read), read.nbytes()}));
+    at::Tensor(constant.value).copy_(read);
+  }
+  return Ok{};
 }
 
 /// Paths of all checkpoints in a folder, as rank 0 sees them.
@@ -108,7 +120,8 @@ Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun
     return restore(folder, *tensor, job.plan(), job.step_config(), form, *device);
   }));
   for (DeviceRun* device : job.devices()) device->processor().finish();
-  return restore_buffers(folder, saved, run);
+  PIPER_CHECK(restore_buffers(folder, saved, run));
+  return restore_constants(folder, saved);
 }
 
 Result<std::optional<Resumed>> resume(TrainingRun& run, const std::string& folder,

@@ -14,8 +14,8 @@ namespace piper {
 /// E904: what is wrong, and the first of these lines.
 Diagnostic does_not_fit(const std::string& what, std::vector<std::string> lines);
 
-/// Parameters, what the optimiser keeps, and buffers. E904: names, types or shapes are not those of the model: all that
-/// do not fit. E902: damaged; what the devices hold is undefined then.
+/// Parameters, what the optimiser keeps, buffers, and the constants in the module itself. E904: names, types or shapes
+/// are not those of the model: all that do not fit. E902: damaged; what the devices hold is undefined then.
 Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run);
 
 struct Resumed {

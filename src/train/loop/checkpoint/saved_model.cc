@@ -36,14 +36,14 @@ Result<SavedModel> saved_model(TrainingRun& run, const SaveForm& form) {
   SavedModel out;
   out.state = model_state(run.plan(), run.job().step_config(), run.computations(), form.names);
   std::vector<StoredTensor> model = stored_tensors(out.state.weights);
+  const std::map<std::string, ParameterPlace> places = places_of(run.plan());
   for (const SavedName& name : form.names) {
-    if (place_of(run.plan(), name.name)) continue;
+    if (places.contains(name.name)) continue;
     if (const auto buffer = find_buffer(run, name)) {
       out.buffers.push_back(*buffer);
       model.push_back(buffer->stored);
     } else if (const auto found = form.constants.find(name.name); found != form.constants.end()) {
-      const at::Tensor value = found->second.cpu().contiguous();
-      out.constants.push_back({stored_like(name.stored, value), value});
+      out.constants.push_back({stored_like(name.stored, found->second), found->second});
       model.push_back(out.constants.back().stored);
     }
   }

@@ -27,7 +27,7 @@ struct SavedBuffer {
 
 struct SavedConstant {
   StoredTensor stored;
-  at::Tensor value;  // on the host
+  at::Tensor value;  // the module's own
 };
 
 struct SavedModel {

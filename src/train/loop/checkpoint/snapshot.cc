@@ -10,7 +10,7 @@ Snapshot::Snapshot(const Plan& plan, const StepConfig& step, const ModelState& s
                    const std::vector<DeviceRun*>& devices)
     : devices_(devices) {
   const auto add = [&](const StateTensor& tensor) {
-    const BucketId id = place_of(plan, tensor.parameter)->bucket;
+    const BucketId id = tensor.place.bucket;
     const PlanBucket& bucket = plan.buckets[id];
     for (DeviceRun* device : devices) {
       const auto part = part_of(plan, bucket, device->device());
@@ -34,25 +34,18 @@ void Snapshot::take() {
   for (DeviceRun* device : devices_) device->processor().finish();
 }
 
+int64_t Snapshot::bytes() const {
+  int64_t out = 0;
+  for (const auto& [key, copy] : copies_) out += static_cast<int64_t>(copy.copy.nbytes());
+  return out;
+}
+
 std::span<const std::byte> Snapshot::at(int device, BucketId bucket, Kept kept, int64_t element, int64_t count) const {
   const auto found = copies_.find({device, bucket, kept});
   invariant(found != copies_.end(), "every device here that writes has a copy of what it writes");
   const Copy& copy = found->second;
   const auto size = static_cast<int64_t>(copy.copy.element_size());
   return {bytes_of(copy.copy) + (element - copy.first) * size, static_cast<size_t>(count * size)};
-}
-
-int64_t snapshot_bytes(const Plan& plan, const StepConfig& step, const std::vector<int>& devices) {
-  int64_t out = 0;
-  for (const PlanBucket& bucket : plan.buckets) {
-    const ElementTypes types = element_types(step, bucket.weights);
-    int64_t each = bytes_of(bucket.weights);
-    if (has_state(plan, bucket))
-      each += moments(step.optimizer) * bytes_of(types.moments) + (types.master ? bytes_of(*types.master) : 0);
-    for (const int device : devices)
-      if (const auto part = part_of(plan, bucket, device)) out += each * written_range(*part).count;
-  }
-  return out;
 }
 
 }  // namespace piper

@@ -11,11 +11,12 @@ namespace piper {
 
 class Snapshot {
  public:
-  /// Takes the memory, which is used again by every checkpoint. The devices outlive it.
+  /// Takes the memory, which is used again by every checkpoint: `copied_bytes` of the devices, which outlive it.
   Snapshot(const Plan& plan, const StepConfig& step, const ModelState& state, const std::vector<DeviceRun*>& devices);
 
   /// Between steps.
   void take();
+  int64_t bytes() const;
   /// Elements of a device's part of a bucket, from `element` on, as they were then. All of them are written by it.
   std::span<const std::byte> at(int device, BucketId bucket, Kept kept, int64_t element, int64_t count) const;
 
@@ -27,8 +28,5 @@ class Snapshot {
   std::map<std::tuple<int, BucketId, Kept>, Copy> copies_;
   std::vector<DeviceRun*> devices_;
 };
-
-/// Bytes of snapshots in one process, by the plan alone: those of its devices.
-int64_t snapshot_bytes(const Plan& plan, const StepConfig& step, const std::vector<int>& devices);
 
 }  // namespace piper

@@ -34,7 +34,7 @@ class StateWriter {
     }
     if (!mine) return;
     place_ = *files_.layout().find(tensor.stored.name);
-    bucket_ = place_of(plan_, tensor.parameter)->bucket;
+    bucket_ = tensor.place.bucket;
     kept_ = tensor.kept;
     element_ = element;
     const int64_t end = runs.empty() ? 0 : runs.back().end();

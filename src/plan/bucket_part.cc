@@ -1,35 +1,39 @@
-#include "runtime/bucket_part.h"
+#include "plan/bucket_part.h"
 
 #include <algorithm>
 #include <set>
 
 namespace piper {
 
+BucketPart part_at(const Plan& plan, const PlanBucket& bucket, int holder, int position) {
+  const auto& [group, over, sharded, shards] = bucket.holders[static_cast<size_t>(holder)];
+  const PlanPartition& copies = plan.partitions[over];
+  BucketPart part;
+  part.holder = holder;
+  part.copies = copies.part_size;
+  part.copy = position % copies.part_size;
+  const int64_t parts = static_cast<int64_t>(copies.members.size()) / copies.part_size, equal = parts / shards.all();
+  int64_t piece = position / copies.part_size;
+  part.rank_in_sample = static_cast<int>(piece % equal);
+  piece /= equal;
+  for (size_t k = shards.of.size(); k-- > 0;) {  // the last kind varies fastest
+    part.shards.of[k] = {shards.of[k], piece % shards.of[k]};
+    piece /= shards.of[k];
+  }
+  part.sharded = sharded;
+  for (const PlanParameter& parameter : bucket.parameters) part.elements += parameter.elements;
+  const bool padded = part.sharded || bucket.holders.size() > 1;
+  const int64_t range = (part.elements + part.copies - 1) / part.copies;
+  part.padded = padded ? range * part.copies : part.elements;
+  return part;
+}
+
 std::optional<BucketPart> part_of(const Plan& plan, const PlanBucket& bucket, int device) {
   for (size_t h = 0; h < bucket.holders.size(); ++h) {
-    const PlanPartition& copies = plan.partitions[bucket.holders[h].copies];
-    const auto found = std::find(copies.members.begin(), copies.members.end(), device);
-    if (found == copies.members.end()) continue;
-    const int position = static_cast<int>(found - copies.members.begin());
-    BucketPart part;
-    part.holder = static_cast<int>(h);
-    part.copies = copies.part_size;
-    part.copy = position % copies.part_size;
-    const ShardCounts& shards = bucket.holders[h].shards;
-    const int64_t parts = static_cast<int64_t>(copies.members.size()) / copies.part_size, equal = parts / shards.all();
-    int64_t piece = position / copies.part_size;
-    part.rank_in_sample = static_cast<int>(piece % equal);
-    piece /= equal;
-    for (size_t k = shards.of.size(); k-- > 0;) {  // the last kind varies fastest
-      part.shards.of[k] = {shards.of[k], piece % shards.of[k]};
-      piece /= shards.of[k];
-    }
-    part.sharded = bucket.holders[h].sharded;
-    for (const PlanParameter& parameter : bucket.parameters) part.elements += parameter.elements;
-    const bool padded = part.sharded || bucket.holders.size() > 1;
-    const int64_t range = (part.elements + part.copies - 1) / part.copies;
-    part.padded = padded ? range * part.copies : part.elements;
-    return part;
+    const DeviceList& members = plan.partitions[bucket.holders[h].copies].members;
+    const auto found = std::find(members.begin(), members.end(), device);
+    if (found != members.end())
+      return part_at(plan, bucket, static_cast<int>(h), static_cast<int>(found - members.begin()));
   }
   return std::nullopt;
 }

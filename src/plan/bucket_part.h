@@ -35,6 +35,8 @@ struct BucketPart {
   }
 };
 
+/// Of the device at a position among the members of a holder's partition.
+BucketPart part_at(const Plan& plan, const PlanBucket& bucket, int holder, int position);
 /// Nothing if the device does not hold the bucket.
 std::optional<BucketPart> part_of(const Plan& plan, const PlanBucket& bucket, int device);
 
