@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A job that Slurm's srun starts on two hosts of an emulated cluster: the numbers of one process bit by bit; a killed process ends it.
+"""A job that Slurm's srun starts on two hosts of an emulated cluster: the numbers of one process bit by bit; a killed process ends it; the
+script of docs/checkpoints.md saves, puts itself back into the queue, and goes on.
 
     slurm_test.py [--mpirun=PROGRAM] PIPER    exit 77 where clusters cannot be made, or there is no Slurm
 """
@@ -21,13 +22,14 @@ import processes_test as jobs  # noqa: E402
 CLUSTER = str(HERE / "cluster")
 HOSTS = 2
 INSIDE = "PIPER_CLUSTER_HOSTS"
-PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sinfo"]
+PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sinfo", "sbatch", "scancel", "scontrol"]
 
-# Everything lives in /run, which is the cluster's own. One munged is enough: hosts share files.
+# Everything lives in /run, which is the cluster's own. One munged is enough: hosts share files. A job that is put back into the queue waits
+# until its credential has expired.
 SETTINGS = """ClusterName=emulated
 SlurmctldHost=head
 SlurmUser=root
-AuthInfo=socket=/run/munge/socket
+AuthInfo=socket=/run/munge/socket,cred_expire=10
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -56,6 +58,14 @@ def configure(host):
     return str(folder / "slurm.conf")
 
 
+def logs():
+    return "\n".join(f"{log}:\n{log.read_text()[-2000:]}" for log in Path("/run/slurm").glob("*.log"))
+
+
+def idle_hosts():
+    return int(subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], capture_output=True, text=True).stdout.strip() or 0)
+
+
 def start_slurm():
     for folder in ["/run/munge", "/run/slurm/state"]:
         os.makedirs(folder, mode=0o755)
@@ -70,10 +80,9 @@ def start_slurm():
         environment = {**os.environ, "SLURM_CONF": configure(f"host{host}")}
         subprocess.Popen([CLUSTER, "exec", str(host), "slurmd", "-D", "-N", f"host{host}"], env=environment, **quiet)
     until = time.monotonic() + 300
-    while subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], capture_output=True, text=True).stdout.strip() != str(HOSTS):
+    while idle_hosts() != HOSTS:
         if time.monotonic() > until:
-            logs = "\n".join(f"{log}:\n{log.read_text()[-2000:]}" for log in Path("/run/slurm").glob("*.log"))
-            sys.exit(f"Slurm does not start:\n{logs}")
+            sys.exit(f"Slurm does not start:\n{logs()}")
         time.sleep(0.2)
 
 
@@ -111,6 +120,40 @@ def check_fault(folder, kind):
     print("a fault in rank 2 is named, and ends the job with code 3")
 
 
+def wait_for(what, happened, state):
+    until = time.monotonic() + 300
+    while not happened():
+        if time.monotonic() > until:
+            sys.exit(f"not seen: {what}\n{state()}\n{logs()}")
+        time.sleep(0.2)
+
+
+def check_requeue(folder, kind):
+    """As the documentation has it, but for names; Slurm's signal comes from scancel, not from the end of the time."""
+    recipe = re.search(r"^(#!/bin/bash\n#SBATCH.*?)^```", (HERE.parents[1] / "docs/checkpoints.md").read_text(), re.M | re.S).group(1)
+    train = f"srun --mpi={kind} --overcommit {PIPER} train c.toml --schedule zero_bubble.piper --threads 1 --steps 1000000 --metrics s.jsonl"
+    script = recipe.replace("srun piper train CONFIG.toml", train)
+    if script == recipe or "--resume" not in script:
+        sys.exit(f"the recipe has changed:\n{recipe}")
+    (folder / "script").write_text(script)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    job = subprocess.run([CLUSTER, "launch", "sbatch", "--parsable", "-n", "2", "-N", "2", "--overcommit", "--time", "60", "--output", "log",
+                          "script"], cwd=folder, check=True, capture_output=True, text=True, env=environment).stdout.strip()
+    log, metrics, show = folder / "log", folder / "s.jsonl", ["scontrol", "show", "job", job]
+
+    def state():
+        return subprocess.run(show, capture_output=True, text=True).stdout + (log.read_text() if log.exists() else "")
+
+    wait_for("the first steps", lambda: metrics.exists() and len(losses(metrics)) > 3, state)
+    subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)
+    wait_for("the job in the queue again", lambda: "Restarts=1" in state() and "JobState=PENDING" in state(), state)
+    if not re.search(r"stopped after (\d+) of 1000000 steps", log.read_text()):
+        sys.exit(f"the run did not end by the signal:\n{state()}")
+    wait_for("the job going on", lambda: re.search(r"goes on from run/step-\d+", log.read_text()), state)
+    subprocess.run(["scancel", job], check=True)
+    print("the script of the documentation saves, is put back into the queue, and goes on")
+
+
 def main():
     global PIPER
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -132,6 +175,7 @@ def main():
         (path / "zero_bubble.piper").write_text(jobs.SCHEDULES["zero_bubble"])
         check_equal(path, kind)
         check_fault(path, kind)
+        check_requeue(path, kind)
     return 0
 
 
