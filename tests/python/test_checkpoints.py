@@ -121,6 +121,28 @@ def test_buffers_that_forward_writes(tmp_path):
     assert torch.equal(parts["layers.0.1.num_batches_tracked"], whole["layers.0.1.num_batches_tracked"])
 
 
+def test_parameters_that_no_step_uses(tmp_path):
+    """They are saved as they are in the module, and resume sets them there."""
+    def captured(value):
+        model = stack()
+        model.register_parameter("unused", torch.nn.Parameter(torch.full((3, 5), value, dtype=torch.float64).t(), requires_grad=False))
+        return model, piper.capture(model, small.batch(), loss=small.loss)
+    _, first = captured(2.0)
+    other, second = captured(7.0)
+    _, _, path, _ = trained(first, CHAIN[1], BATCHES[:1], tmp_path)
+    index = json.loads((Path(path) / "model.safetensors.index.json").read_text())
+    assert safetensors.load_file(Path(path) / index["weight_map"]["unused"])["unused"].eq(2).all()
+    _, state, _, _ = trained(second, ONE, BATCHES[:2], resume=tmp_path)
+    assert state["unused"].eq(2).all() and other.unused.eq(2).all()
+
+
+def test_a_checkpoint_that_is_being_written_is_the_newest(graph, tmp_path):
+    with piper.Trainer(graph, ONE) as trainer:
+        trainer.step(BATCHES[0])
+        trainer.save(tmp_path)
+        assert trainer.resume(tmp_path).step == 1
+
+
 def test_transformers_reads_it(tmp_path):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

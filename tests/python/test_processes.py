@@ -31,6 +31,7 @@ PROGRAM = """
 STARTERS = {
     "mpirun": [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n"],
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"],
+    "torchrun again": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "2", "--nproc-per-node"],
     "forked": [sys.executable, os.path.join(os.path.dirname(__file__), "forked.py")],  # as torchrun, in half of its time
 }
 
@@ -142,6 +143,26 @@ def test_a_process_that_dies_ends_the_others(tmp_path):
     """)
     assert done.returncode != 0
     assert "rank 1 is gone" in torch.load(tmp_path / "error0")
+
+
+def test_torchrun_starts_a_job_again(tmp_path):
+    """A process is killed after its fourth step. The next attempt goes on from the third, with the numbers of a run that nobody disturbed."""
+    done = launch("torchrun again", 2, tmp_path, schedules()["both, zero 2"], """
+        import os, signal
+        with piper.Trainer(graph, schedule) as trainer:
+            resumed = trainer.resume({folder!r})
+            results = []
+            while trainer.steps < 6:
+                results.append(trainer.step(small.batch(seed=trainer.steps)))
+                if trainer.steps == 4 and trainer.rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                trainer.save({folder!r}, keep=2, wait=True)
+            write("again", (resumed and resumed.step, [result.loss for result in results], trainer.state_dict()))
+    """.format(folder=str(tmp_path / "run")))
+    assert done.returncode == 0, done.stderr
+    results, weights, _ = alone(schedules()["both, zero 2"], steps=6)
+    for rank in range(2):
+        assert same(torch.load(tmp_path / f"again{rank}"), (3, [loss for loss, _ in results[3:]], weights))
 
 
 def test_a_trainer_that_failed_leaves_no_threads(tmp_path):

@@ -46,7 +46,7 @@ def _join_tcp(limit: float) -> None:
     global _store
     deadline, key = time.monotonic() + limit, _key()
     store, rank, ranks = next(torch.distributed.rendezvous("env://", timeout=timedelta(seconds=limit)))
-    _store = torch.distributed.PrefixStore("piper", store)
+    _store = torch.distributed.PrefixStore(f"piper {_attempt()}", store)
     door = _piper.Door(_own_address())
     _store.set(f"door {rank}", _sealed(key, rank, door.address))
     doors = [_opened(key, other, _announced(other, deadline)) for other in range(ranks)]
@@ -55,6 +55,12 @@ def _join_tcp(limit: float) -> None:
         raise ValueError(f"rank {alone.index(True)} is reached from its own host only: there, MASTER_ADDR={os.environ['MASTER_ADDR']} is an "
                          "address of this kind; give one that all hosts know it by")
     _piper.join_tcp(rank, door, doors, max(deadline - time.monotonic(), 0.1))
+
+
+def _attempt() -> str:
+    """torchrun starts the processes again with the same store, in which the doors of those that are gone still stand. Its count is that of
+    one host; on several it may differ."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if _on_one_host() else "0"
 
 
 def _announced(rank: int, deadline: float) -> str:
