@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/suggest.h"
@@ -9,7 +10,9 @@
 
 namespace piper {
 
-Result<WhatIf> parse_what_if(const std::string& text) {
+Result<WhatIf> parse_what_if(const std::string& text, const Cluster& cluster) {
+  std::vector<std::string> names = {"compute", "memory", "bandwidth", "latency", "issue"};
+  for (const LinkLevel& level : cluster.levels) names.push_back(level.name);
   WhatIf what_if;
   PIPER_TRY(Scanner in, Scanner::scan(make_source("--what-if", text)));
   do {
@@ -20,9 +23,12 @@ Result<WhatIf> parse_what_if(const std::string& text) {
                      : key.text == "latency"   ? &what_if.latency
                      : key.text == "issue"     ? &what_if.issue
                                                : nullptr;
-    if (!target)
-      return error(ErrorCode::E105, in.range(key), fmt::format("nothing called \"{}\" can be changed", key.text))
-          .help(did_you_mean(key.text, {"compute", "memory", "bandwidth", "latency", "issue"}));
+    if (!target) {
+      if (std::ranges::find(names, key.text) == names.end())
+        return error(ErrorCode::E105, in.range(key), fmt::format("nothing called \"{}\" can be changed", key.text))
+            .help(did_you_mean(key.text, names));
+      target = &what_if.links[key.text];
+    }
     PIPER_CHECK(in.expect("=", fmt::format("after {}", key.text)));
     const Token value = in.take();  // x2, x0.5
     const char* begin = value.text.c_str() + (value.text.starts_with('x') ? 1 : 0);
@@ -45,6 +51,7 @@ Cluster changed(Cluster cluster, const WhatIf& what_if) {
   }
   for (LinkLevel& level : cluster.levels) {
     level.bandwidth *= what_if.bandwidth;
+    if (const auto link = what_if.links.find(level.name); link != what_if.links.end()) level.bandwidth *= link->second;
     level.latency *= what_if.latency;
     if (level.gap) *level.gap *= what_if.latency;
   }

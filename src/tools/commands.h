@@ -65,6 +65,7 @@ struct ScheduleCommand {
   bool list = false;
   bool color = false;
   int columns = 100;
+  std::optional<int> width;  // pixels of a picture
 };
 int run(const ScheduleCommand& command);
 

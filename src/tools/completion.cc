@@ -37,4 +37,69 @@ complete -o filenames -F _piper piper
                      fmt::join(names, " "), cases, fmt::join(models, " "));
 }
 
+namespace {
+
+/// In single quotes, for any of the shells.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("\u2019") : std::string(1, c);
+  return out + "'";
+}
+
+/// zsh ends a word at a colon that no backslash precedes.
+std::string described(const std::string& word, const std::string& help) {
+  return quoted(word + ":" + help);
+}
+
+}  // namespace
+
+std::string zsh_completion(const std::vector<CompletionWords>& commands, const std::vector<std::string>& models) {
+  std::string names, cases;
+  for (const CompletionWords& command : commands) {
+    names += "    " + described(command.command, command.help) + "\n";
+    cases += fmt::format("    {}) options=({}) ;;\n", command.command, fmt::join(command.options, " "));
+  }
+  return fmt::format(R"(#compdef piper
+# zsh completion for piper: source <(piper completion zsh)
+_piper() {{
+  local -a commands options models
+  commands=(
+{}  )
+  if (( CURRENT == 2 )); then
+    _describe command commands
+    return
+  fi
+  case ${{words[2]}} in
+{}  esac
+  models=({})
+  if [[ ${{words[CURRENT]}} == -* ]]; then
+    compadd -- $options --help
+  elif [[ ${{words[CURRENT]}} == analytic:* ]]; then
+    compadd -P analytic: -- $models
+  else
+    _files
+    compadd -S '' -- analytic:
+  fi
+}}
+compdef _piper piper
+)",
+                     names, cases, fmt::join(models, " "));
+}
+
+std::string fish_completion(const std::vector<CompletionWords>& commands, const std::vector<std::string>& models) {
+  std::string out = "# fish completion for piper: piper completion fish | source\n";
+  for (const CompletionWords& command : commands) {
+    out += fmt::format("complete -c piper -n __fish_use_subcommand -f -a {} -d {}\n", command.command,
+                       quoted(command.help));
+    for (const std::string& word : command.options)
+      out += word.starts_with("--") ? fmt::format("complete -c piper -n '__fish_seen_subcommand_from {}' -l {}\n",
+                                                  command.command, word.substr(2))
+                                    : fmt::format("complete -c piper -n '__fish_seen_subcommand_from {}' -f -a {}\n",
+                                                  command.command, word);
+  }
+  for (const std::string& model : models)
+    out += fmt::format("complete -c piper -n 'not __fish_use_subcommand' -a analytic:{}\n", model);
+  return out;
+}
+
 }  // namespace piper

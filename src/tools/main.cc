@@ -1,5 +1,6 @@
 // The `piper` program: reads the command line and hands over to a command.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -20,7 +21,9 @@
 #include "tools/checkpoint_options.h"
 #include "tools/commands.h"
 #include "tools/completion.h"
+#include "tools/list_command.h"
 #include "tools/number_option.h"
+#include "tools/on_choice.h"
 #include "tools/search_command.h"
 #include "tools/simulate_command.h"
 #include "tools/trace_options.h"
@@ -68,7 +71,8 @@ void add_input(CLI::App& app, CompileInput& input) {
 }
 
 void add_simulation(CLI::App& app, SimulationInput& input) {
-  app.add_option("--what-if", input.what_if, "Another cluster: bandwidth=x2,compute=x0.5,memory=…,latency=…,issue=…");
+  app.add_option("--what-if", input.what_if,
+                 "Another cluster: bandwidth=x2,compute=x0.5,memory=…,latency=…,issue=…; or one link, infiniband=x2");
   app.add_flag("--all-devices", input.all_devices, "Simulate every device, not one of each kind");
   app.add_flag("--free-links", input.free_links, "Communications that share links do not slow each other down");
 }
@@ -179,8 +183,10 @@ void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.add_option("--cost", command.costs,
                  "Times such as F=1,I=1,W=1,comm=0; by stage: F=1:1:1:2, or as factors: stages=1:1:1:1.5");
   app.add_option("--format", command.format, "How to print it")
-      ->check(CLI::IsMember({"timeline", "csv", "piper", "json", "grid"}))
+      ->check(CLI::IsMember({"timeline", "csv", "piper", "json", "grid", "svg"}))
       ->capture_default_str();
+  app.add_option("--width", command.width, "Pixels of an svg (default: what its numbers need)")
+      ->check(whole_number(300, 20'000));
   app.add_flag("--communication", command.communication, "With sends and receives, in the formats timeline and csv");
   app.add_flag("--color,!--no-color", command.color, "Colours (default: only on a terminal)");
   app.add_option("--columns", command.columns, "Width of pictures (default: the terminal's)")
@@ -190,10 +196,12 @@ void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.footer(
       "Examples:\n  piper schedule --list\n  piper schedule dualpipev --ranks 4 --microbatches 8 --format grid\n"
       "  piper schedule list --ranks 4 --microbatches 8 --stages-per-rank 2 --cost stages=1:1:1:1:1:1:1:1.5\n"
-      "  piper schedule --from zb.csv --format grid");
+      "  piper schedule --from zb.csv --format grid\n  piper schedule zb_v --ranks 4 --microbatches 8 --format svg > "
+      "zb_v.svg");
   app.callback([&] {
     if (!command.list && command.name.empty() && command.from.empty())
       throw CLI::RequiredError("NAME (or --from, or --list)");
+    if (command.width && command.format != "svg") throw CLI::ValidationError("--width", "goes with --format svg");
     if (command.communication && command.format != "csv" && command.format != "timeline")
       throw CLI::ValidationError("--communication", "goes with --format csv or timeline");
   });
@@ -216,9 +224,39 @@ std::vector<std::string> known_words(const CLI::App& app) {
   return words;
 }
 
+/// Of a word where a command must stand.
+int no_such_command(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
+  const std::string meant = nearest(word, names);
+  std::cerr << "piper: there is no command \"" << word << "\"\n"
+            << (meant.empty() ? fmt::format("help: commands: {}\n", fmt::join(names, ", "))
+                              : fmt::format("help: did you mean \"{}\"?\n", meant))
+            << "help: piper --help lists what there is\n";
+  return usage;
+}
+
+/// `piper help check`, `piper help trace diff`
+int print_help(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* at = &app;
+  std::string path = app.get_name();
+  for (const std::string& word : words) {
+    const auto subs = at->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == word; });
+    if (subs.empty()) return no_such_command(*at, word);
+    at = subs[0];
+    path += " " + word;
+  }
+  std::cout << at->get_formatter()->make_help(at, path,
+                                              CLI::AppFormatMode::Normal);  // help() is that of what was parsed
+  return fine;
+}
+
 int usage_error(const CLI::App& app, const CLI::ParseError& problem) {
   const CLI::App* deepest = &app;
   while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands()[0];
+  if (const auto words = deepest->remaining(); deepest == &app && !words.empty() && !words[0].starts_with("-"))
+    return no_such_command(app, words[0]);
   std::cerr << "piper: " << problem.what() << "\n";
   for (const std::string& word : deepest->remaining())
     if (const std::string meant = nearest(word, known_words(*deepest)); !meant.empty())
@@ -265,15 +303,24 @@ int run_program(int argc, char** argv) {
       "  piper check examples/moe.toml examples/dualpipe.piper --checkpoint --processes 2");
 
   ExplainCommand explain{usual_input(), ""};
-  CLI::App* explain_app = app.add_subcommand("explain", "Why a node is there, what made it, what waits for it");
+  CLI::App* explain_app = app.add_subcommand("explain", "Why a node is there, or what an error means");
   add_input(*explain_app, explain.input);
   explain_app->add_option("NODE", explain.node, "Name of a node, or a filter such as '{layer=0, pass=F}'");
+  explain_app->get_option("MODEL")->description("Model file, configuration (.toml), analytic:NAME; or an error, E405");
+  explain_app->parse_complete_callback([&] {
+    if (is_error_code(explain.input.model) && explain.input.schedule.empty()) return;
+    if (explain.input.schedule.empty() && explain.input.timeline.empty())
+      throw CLI::RequiredError("SCHEDULE (or --timeline)");
+  });
   explain_app->callback([&] {
+    if (is_error_code(explain.input.model) && explain.input.schedule.empty()) return;
     if (explain.node.empty() && !explain.input.timeline.empty())  // without SCHEDULE the second word is the node
       std::swap(explain.node, explain.input.schedule);
     if (explain.node.empty()) throw CLI::RequiredError("NODE");
   });
-  explain_app->footer("Example:\n  piper explain examples/moe.toml examples/dualpipe.piper layer.0.experts.F.mb0");
+  explain_app->footer(
+      "Examples:\n  piper explain examples/moe.toml examples/dualpipe.piper layer.0.experts.F.mb0\n"
+      "  piper explain E405");
 
   ScheduleCommand schedule;
   schedule.color = usual_input().color;
@@ -309,10 +356,26 @@ int run_program(int argc, char** argv) {
   add_kernels(app, chosen, train);
   add_checkpoint(app, chosen, usual_input().color);
 
+  on_choice(*app.add_subcommand("models", "List the models that `analytic:NAME` means"), chosen,
+            ListCommand{Listed::Models});
+  on_choice(*app.add_subcommand("clusters", "List the clusters that `--cluster NAME` means"), chosen,
+            ListCommand{Listed::Clusters});
+  ScheduleCommand schedules;
+  schedules.list = true;
+  on_choice(*app.add_subcommand("schedules", "List the timelines that `use NAME` means"), chosen, schedules);
+  for (const char* name : {"models", "clusters", "schedules"})
+    app.get_subcommand(name)->footer(fmt::format("Example:\n  piper {}", name));
+  std::vector<std::string> helped;
+  CLI::App* help_app = app.add_subcommand("help", "Print the help of a command");
+  help_app->add_option("COMMAND", helped, "Such as check, or trace diff");
+  help_app->footer("Example:\n  piper help check");
+
   std::string shell = "bash";
   CLI::App* completion_app = app.add_subcommand("completion", "Print a completion script for the shell");
-  completion_app->add_option("SHELL", shell, "bash")->check(CLI::IsMember({"bash"}))->capture_default_str();
-  completion_app->footer("Example:\n  source <(piper completion bash)");
+  completion_app->add_option("SHELL", shell, "bash, zsh or fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+      ->capture_default_str();
+  completion_app->footer("Examples:\n  source <(piper completion bash)\n  piper completion fish | source");
 
   try {
     app.parse(argc, argv);
@@ -321,9 +384,12 @@ int run_program(int argc, char** argv) {
     return usage_error(app, problem);
   }
   if (chosen) return chosen();
+  if (*help_app) return print_help(app, helped);
   if (*compile_app) return run(compile);
   check.command_line.assign(argv, argv + argc);
   if (*check_app) return run(check);
+  if (*explain_app && explain.input.schedule.empty() && is_error_code(explain.input.model))
+    return run(ErrorCommand{explain.input.model, explain.input.color});
   if (*explain_app) return run(explain);
   if (*schedule_app) return run(schedule);
   if (*simulate_app) return run(simulate);
@@ -332,10 +398,12 @@ int run_program(int argc, char** argv) {
   if (*search_app) return run(search);
   std::vector<CompletionWords> words;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-    words.push_back({sub->get_name(), known_words(*sub)});
+    words.push_back({sub->get_name(), sub->get_description(), known_words(*sub)});
   std::vector<std::string> models;
   for (const std::string& name : builtin_model_names()) models.push_back(name.substr(0, name.find(' ')));
-  std::cout << bash_completion(words, models);
+  std::cout << (shell == "zsh"    ? zsh_completion(words, models)
+                : shell == "fish" ? fish_completion(words, models)
+                                  : bash_completion(words, models));
   return fine;
 }
 

@@ -17,6 +17,7 @@
 #include "timelines/notation.h"
 #include "tools/commands.h"
 #include "tools/parse_costs.h"
+#include "tools/schedule_svg.h"
 
 namespace piper {
 namespace {
@@ -30,6 +31,33 @@ std::string library_table() {
   return table.print();
 }
 
+/// A lane for every rank; its costs are taken for seconds.
+Trace as_trace(const std::vector<TimedRow>& rows) {
+  Trace trace;
+  trace.streams = {"compute"};
+  for (size_t rank = 0; rank < rows.size(); ++rank) {
+    trace.lanes.push_back({static_cast<int>(rank)});
+    for (const auto& [cell, start, end] : rows[rank].cells) {
+      trace.seconds = std::max(trace.seconds, end);
+      const auto add = [&](const TimelineOp& op, double from, double to) {
+        TraceEvent event;
+        event.lane = static_cast<int>(rank);
+        event.op = static_cast<int>(trace.events.size());
+        event.name = print(op);
+        event.kind = "run";
+        event.pass = name(op.pass);
+        event.slice = op.microbatch;
+        event.start = from;
+        event.end = to;
+        trace.events.push_back(std::move(event));
+      };
+      add(cell.first, start, end);
+      if (cell.second) add(*cell.second, start, end);
+    }
+  }
+  return trace;
+}
+
 Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline) {
   if (command.communication)
     return command.format == "csv" ? print_csv(lower_to_actions(timeline)) : print_notation(lower_to_actions(timeline));
@@ -41,6 +69,7 @@ Result<std::string> format(const ScheduleCommand& command, const Timeline& timel
   if (command.format == "json") return print_json_schedule(as_original_schedule(timeline));
   const std::vector<TimedRow> rows = timed_rows(timeline, command.request.costs.value_or(TimelineCosts{}));
   if (command.format == "timeline") return print_timeline(rows);
+  if (command.format == "svg") return schedule_svg(as_trace(rows), {command.width, PictureTime::Units});
   return print_grid(rows, {command.columns, command.color ? GridColor::Ansi : GridColor::None, GridTime::Units});
 }
 

@@ -13,7 +13,7 @@ namespace piper {
 namespace {
 
 constexpr double narrowest = 1000, widest = 8000, digit = 7, left = 96, right = 16, row_height = 24, row_gap = 4,
-                 top = 12, font = 12;
+                 top = 12, below = 58, font = 12;
 
 struct Look {
   std::string pass, fill, name;
@@ -34,12 +34,35 @@ const Look& look_of(const std::string& pass) {
   return found == looks.end() ? looks.back() : *found;
 }
 
+/// Of a pair that runs interleaved, both are drawn, one above the other.
+enum class Half { Whole, Upper, Lower };
+
 struct Block {
   int lane = 0;
   std::string pass;
   int slice = -1;
   double start = 0, end = 0;
+  Half half = Half::Whole;
 };
+
+double length(const Block& block) {
+  return block.end - block.start;
+}
+
+/// Whether an event is a part of the pass that a block shows, which may have waited so long.
+bool continues(const Block& block, const TraceEvent& event, double waited, double longest) {
+  return block.lane == event.lane && block.pass == event.pass && block.slice == event.slice && waited <= longest;
+}
+
+/// A forward and a backward whose computations take turns.
+bool interleaved(const Block& a, const Block& b) {
+  return a.lane == b.lane && (a.pass == "F") != (b.pass == "F") && a.slice >= 0 && b.slice >= 0;
+}
+
+void halve(Block& a, Block& b) {
+  a.half = a.pass == "F" ? Half::Upper : Half::Lower;
+  b.half = b.pass == "F" ? Half::Upper : Half::Lower;
+}
 
 std::vector<Block> blocks_of(const Trace& trace, const TraceStep& step) {
   std::vector<const TraceEvent*> computations;
@@ -48,15 +71,24 @@ std::vector<Block> blocks_of(const Trace& trace, const TraceStep& step) {
   std::stable_sort(computations.begin(), computations.end(), [](const TraceEvent* a, const TraceEvent* b) {
     return a->lane != b->lane ? a->lane < b->lane : a->start < b->start;
   });
-  const double close = (step.end - step.start) * 1e-4;
   std::vector<Block> blocks;
   for (const TraceEvent* event : computations) {
+    const double start = event->start - step.start, end = event->end - step.start;
     Block* last = blocks.empty() ? nullptr : &blocks.back();
-    if (last && last->lane == event->lane && last->pass == event->pass && last->slice == event->slice &&
-        event->start - step.start - last->end <= close)
-      last->end = std::max(last->end, event->end - step.start);
-    else
-      blocks.push_back({event->lane, event->pass, event->slice, event->start - step.start, event->end - step.start});
+    Block* before = blocks.size() < 2 ? nullptr : &blocks[blocks.size() - 2];
+    if (last && continues(*last, *event, start - last->end, length(*last))) {
+      last->end = std::max(last->end, end);
+    } else if (before && interleaved(*before, *last) &&
+               continues(*before, *event, start - before->end, length(*before) + length(*last))) {
+      before->end = std::max(before->end, end);
+      halve(*before, *last);
+      std::swap(*before, *last);  // the one that goes on is the last
+    } else {
+      blocks.push_back({event->lane, event->pass, event->slice, start, end});
+      if (blocks.size() < 2) continue;
+      Block &first = blocks[blocks.size() - 2], &second = blocks.back();
+      if (interleaved(first, second) && first.end - start > (end - start) / 2) halve(first, second);
+    }
   }
   return blocks;
 }
@@ -95,7 +127,8 @@ double tick_of(double seconds) {
   return 10 * power;
 }
 
-std::string time_text(double seconds, double tick) {
+std::string time_text(double seconds, double tick, PictureTime time) {
+  if (time == PictureTime::Units) return number(seconds);
   const auto [scale, unit] = tick >= 0.1    ? std::pair(1.0, "s")
                              : tick >= 1e-4 ? std::pair(1e3, "ms")
                              : tick >= 1e-7 ? std::pair(1e6, "µs")
@@ -105,22 +138,12 @@ std::string time_text(double seconds, double tick) {
 
 class Picture {
  public:
-  Picture(const Trace& trace, const TraceStep& step)
-      : trace_(trace),
-        blocks_(blocks_of(trace, step)),
-        seconds_(std::max(step.end - step.start, 1e-12)),
-        width_(width_for(blocks_, seconds_)) {}
+  /// `seconds`: the time that all of the width stands for.
+  Picture(const Trace& trace, std::vector<Block> blocks, double seconds, double width, PictureTime time)
+      : trace_(trace), blocks_(std::move(blocks)), seconds_(seconds), width_(width), time_(time) {}
 
-  std::string draw() {
-    const double bottom = top + static_cast<double>(trace_.lanes.size()) * (row_height + row_gap);
-    const double height = bottom + 58;
-    std::string out = fmt::format(
-        R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" width="{}" height="{}" font-family="Helvetica,Arial,'DejaVu Sans',sans-serif" font-size="{}">)"
-        "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-        width_, number(height), width_, number(height), font);
-    out += lanes() + blocks() + axis(bottom) + legend(bottom + 44);
-    return out + "</svg>\n";
-  }
+  double bottom() const { return top + static_cast<double>(trace_.lanes.size()) * (row_height + row_gap); }
+  std::string draw() const { return lanes() + blocks() + axis(bottom()) + legend(bottom() + 44); }
 
  private:
   double x(double time) const { return left + time / seconds_ * (width_ - left - right); }
@@ -144,14 +167,16 @@ class Picture {
     for (const Block& block : blocks_) {
       const Look& look = look_of(block.pass);
       const double from = x(block.start), length = std::max(0.3, x(block.end) - from - 0.5);
-      paths[look.fill] += fmt::format("M{} {}h{}v{}h-{}z", number(from), number(y(block.lane)), number(length),
-                                      row_height, number(length));
-      const double size =
-          std::min(font, font * length / (static_cast<double>(fmt::formatted_size("{}", block.slice)) * digit));
+      const double height = block.half == Half::Whole ? row_height : row_height / 2;
+      const double at = y(block.lane) + (block.half == Half::Lower ? height : 0);
+      paths[look.fill] +=
+          fmt::format("M{} {}h{}v{}h-{}z", number(from), number(at), number(length), number(height), number(length));
+      const double size = std::min(
+          {font, height - 2, font * length / (static_cast<double>(fmt::formatted_size("{}", block.slice)) * digit)});
       if (block.slice < 0 || size < 6) continue;
       const std::string smaller = size < font ? fmt::format(" font-size=\"{}\"", number(size)) : "";
       texts[look.dark_text] += fmt::format("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", number(from + length / 2),
-                                           number(y(block.lane) + row_height / 2 + size * 0.36), smaller, block.slice);
+                                           number(at + height / 2 + size * 0.36), smaller, block.slice);
     }
     std::string out;
     for (const auto& [fill, path] : paths) out += fmt::format("<path fill=\"{}\" d=\"{}\"/>\n", fill, path);
@@ -165,7 +190,7 @@ class Picture {
     for (int n = 0; n * tick <= seconds_ * 1.0001; ++n) {
       marks += fmt::format("M{} {}v5", number(x(n * tick)), number(at));
       texts += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", number(x(n * tick)), number(at + 18),
-                           n == 0 ? "0" : time_text(n * tick, tick));
+                           n == 0 ? "0" : time_text(n * tick, tick, time_));
     }
     return "<path fill=\"none\" stroke=\"#888\" d=\"" + marks + "\"/>\n<g fill=\"#555\" text-anchor=\"middle\">\n" +
            texts + "</g>\n";
@@ -191,12 +216,31 @@ class Picture {
   const Trace& trace_;
   const std::vector<Block> blocks_;
   const double seconds_, width_;
+  const PictureTime time_;
 };
+
+double length(const TraceStep& step) {
+  return std::max(step.end - step.start, 1e-12);
+}
 
 }  // namespace
 
-std::string schedule_svg(const Trace& trace) {
-  return Picture(trace, steps_of(trace)[0]).draw();
+SvgPart schedule_part(const Trace& trace, double width, double seconds, PictureTime time) {
+  const Picture picture(trace, blocks_of(trace, steps_of(trace)[0]), seconds, width, time);
+  return {picture.draw(), picture.bottom() + below};
+}
+
+std::string whole_svg(const SvgPart& part, double width) {
+  return fmt::format(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" font-family="Helvetica,Arial,'DejaVu Sans',sans-serif" font-size="{2}">)"
+      "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{3}</svg>\n",
+      number(width), number(part.height), font, part.text);
+}
+
+std::string schedule_svg(const Trace& trace, const PictureOptions& options) {
+  const TraceStep step = steps_of(trace)[0];
+  const double width = options.width ? *options.width : width_for(blocks_of(trace, step), length(step));
+  return whole_svg(schedule_part(trace, width, length(step), options.time), width);
 }
 
 }  // namespace piper

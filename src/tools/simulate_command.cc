@@ -38,7 +38,7 @@ Result<Simulated> simulate_input(const CompileInput& input, const SimulationInpu
   out.cluster = out.input.cluster;
   std::optional<CostTable> costs = out.input.costs;
   if (!how.what_if.empty()) {
-    PIPER_TRY(const WhatIf what_if, parse_what_if(how.what_if));
+    PIPER_TRY(const WhatIf what_if, parse_what_if(how.what_if, out.cluster));
     out.cluster = changed(std::move(out.cluster), what_if);
     if (costs)
       for (auto& [key, seconds] : costs->seconds) seconds /= what_if.compute;
@@ -94,6 +94,12 @@ struct Row {
   std::string schedule;
   std::optional<Simulated> simulated;
   std::optional<Diagnostic> refused;  // also of a plan that runs but does not fit
+
+  bool fits() const { return simulated && !refused; }
+  /// Those that fit first, then those that do not, each by time; last what cannot be simulated.
+  std::pair<int, double> order() const {
+    return {fits() ? 0 : simulated ? 1 : 2, simulated ? simulated->report.seconds : 0};
+  }
 };
 
 /// A schedule that is refused is a result; a file that cannot be read is none.
@@ -113,21 +119,24 @@ Result<std::vector<Row>> simulate_all(const CompareCommand& command) {
     }
     rows.push_back(std::move(row));
   }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.order() < b.order(); });
   return rows;
 }
 
-/// The fastest of those that fit, or -1.
-int best_of(const std::vector<Row>& rows) {
-  int best = -1;
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].simulated && !rows[i].refused &&
-        (best < 0 || rows[i].simulated->report.seconds < rows[static_cast<size_t>(best)].simulated->report.seconds))
-      best = static_cast<int>(i);
-  return best;
+/// The fastest of those that fit, or none.
+const Row* best_of(const std::vector<Row>& rows) {
+  return rows.empty() || !rows[0].fits() ? nullptr : &rows[0];
+}
+
+/// How much longer a step takes than the fastest that fits; nothing where there is none.
+std::optional<double> difference(const Row& row, const Row* best) {
+  if (!best || !row.simulated) return std::nullopt;
+  return row.simulated->report.seconds / best->simulated->report.seconds - 1;
 }
 
 std::string comparison_table(const std::vector<Row>& rows) {
-  std::vector<std::string> header = {"", "schedule", "step", "tokens/s", "MFU", "bubble", "exposed", "peak memory"};
+  std::vector<std::string> header = {"",    "schedule", "step",    "difference", "tokens/s",
+                                     "MFU", "bubble",   "exposed", "peak memory"};
   for (const Row& row : rows)
     if (row.simulated) {
       for (const LevelUse& level : row.simulated->report.levels) header.push_back("sent by " + level.name);
@@ -135,15 +144,17 @@ std::string comparison_table(const std::vector<Row>& rows) {
     }
   header.emplace_back("");
   TextTable table(header);
-  const int best = best_of(rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
-    std::vector<std::string> cells = {static_cast<int>(i) == best ? "*" : "", row.schedule};
+  const Row* best = best_of(rows);
+  for (const Row& row : rows) {
+    std::vector<std::string> cells = {&row == best ? "*" : "", row.schedule};
     if (row.simulated) {
       const StepReport& r = row.simulated->report;
-      for (std::string cell : {human_seconds(r.seconds), fmt::format("{:.0f}", r.tokens_per_second),
-                               fmt::format("{:.1f} %", 100 * r.mfu), fmt::format("{:.1f} %", 100 * r.bubble),
-                               fmt::format("{:.1f} %", 100 * r.exposed), human_bytes(r.peak_bytes)})
+      const std::optional<double> slower = difference(row, best);
+      for (std::string cell :
+           {human_seconds(r.seconds), slower && &row != best ? fmt::format("{:+.1f} %", 100 * *slower) : std::string(),
+            fmt::format("{:.0f}", r.tokens_per_second), fmt::format("{:.1f} %", 100 * r.mfu),
+            fmt::format("{:.1f} %", 100 * r.bubble), fmt::format("{:.1f} %", 100 * r.exposed),
+            human_bytes(r.peak_bytes)})
         cells.push_back(std::move(cell));
       for (const LevelUse& level : r.levels) cells.push_back(human_bytes(static_cast<int64_t>(level.bytes)));
     }
@@ -152,21 +163,22 @@ std::string comparison_table(const std::vector<Row>& rows) {
     table.add(std::move(cells));
   }
   std::string out = table.print();
-  if (best >= 0) out += "* the fastest that fits\n";
+  if (best) out += "* the fastest that fits\n";
   return out;
 }
 
 std::string comparison_json(const std::vector<Row>& rows) {
   ordered_json out;
   out["version"] = 1;
-  const int best = best_of(rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
+  const Row* best = best_of(rows);
+  for (const Row& row : rows) {
     ordered_json entry;
-    entry["schedule"] = rows[i].schedule;
-    entry["best"] = static_cast<int>(i) == best;
-    entry["fits"] = !rows[i].refused;
-    if (rows[i].refused) entry["refused"] = ordered_json::parse(render_json(*rows[i].refused));
-    if (rows[i].simulated) entry.update(as_json(rows[i].simulated->report, rows[i].simulated->input.compiled.plan));
+    entry["schedule"] = row.schedule;
+    entry["best"] = &row == best;
+    entry["fits"] = row.fits();
+    if (const auto slower = difference(row, best)) entry["difference"] = *slower;
+    if (row.refused) entry["refused"] = ordered_json::parse(render_json(*row.refused));
+    if (row.simulated) entry.update(as_json(row.simulated->report, row.simulated->input.compiled.plan));
     out["schedules"].push_back(std::move(entry));
   }
   return out.dump(2) + "\n";
@@ -236,7 +248,7 @@ int run(const CompareCommand& command) {
   if (command.input.format != "json" && first != rows->end())
     put(model_line(first->simulated->input.compiled, command.input));
   put(command.input.format == "json" ? comparison_json(*rows) : comparison_table(*rows));
-  return best_of(*rows) >= 0 ? fine : refused;
+  return std::ranges::all_of(*rows, &Row::fits) ? fine : refused;
 }
 
 }  // namespace piper

@@ -36,16 +36,32 @@ void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
 
 void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {
   CLI::App* view = program.add_subcommand("view", "Make a page that shows traces: timeline, memory, differences");
-  const auto command = on_choice(*view, chosen, ViewCommand{{}, "", false, color});
+  const auto command = on_choice(*view, chosen, ViewCommand{{}, "", false, {}, color});
   view->add_option("TRACE", command->traces, "Traces; several stand one above the other, compared with the first")
       ->required();
-  view->add_option("-o,--output", command->output, "File to write; - is the standard output")->required();
-  CLI::Option* svg = view->add_flag("--svg", command->svg, "A static picture of the schedule instead (one trace)");
+  view->add_option("-o,--output", command->output,
+                   "File to write: .html is the page, .svg a picture of the schedule (one trace); - is the standard "
+                   "output, for a page or a card")
+      ->required();
+  view->add_flag("--card", command->card,
+                 "A picture for slides (.svg): schedule, numbers, pipeline; of one trace or two");
+  view->add_option("--width", command->width, "Pixels of a picture (default: 1200 of a card, else what numbers need)")
+      ->check(whole_number(600, 20'000));
   view->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
   view->footer(
-      "Examples:\n  piper view predicted.json measured.json -o page.html\n  piper view trace.json --svg -o grid.svg");
-  view->parse_complete_callback([command, svg] {
-    if (*svg && command->traces.size() > 1) throw CLI::ValidationError("--svg", "takes one trace");
+      "Examples:\n  piper view predicted.json measured.json -o page.html\n  piper view trace.json -o grid.svg\n"
+      "  piper view before.json after.json --card -o card.svg");
+  view->parse_complete_callback([command] {
+    const std::string& output = command->output;
+    const bool picture = output.ends_with(".svg"), page = output.ends_with(".html");
+    if (!picture && !page && output != "-")
+      throw CLI::ValidationError("--output",
+                                 "the file must end in .html or .svg; `rsvg-convert` makes a .png of an .svg");
+    if (command->card && page) throw CLI::ValidationError("--card", "is a picture: the file must end in .svg");
+    if (command->card && command->traces.size() > 2) throw CLI::ValidationError("--card", "takes one trace or two");
+    if (picture && !command->card && command->traces.size() > 1)
+      throw CLI::ValidationError("--output", "a picture shows one trace; --card shows two");
+    if (command->width && !picture && !command->card) throw CLI::ValidationError("--width", "goes with a picture");
   });
 }
 

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/write_file.h"
 #include "page/page.h"
+#include "tools/card_svg.h"
 #include "tools/commands.h"
 #include "tools/schedule_svg.h"
 #include "trace/chrome.h"
@@ -51,7 +52,12 @@ Result<std::string> make_output(const ViewCommand& command) {
           .help("write a trace of a step that runs on at least one device");
     traces.push_back({std::filesystem::path(path).stem().string(), std::move(trace)});
   }
-  if (command.svg) return schedule_svg(traces[0].trace);
+  if (command.card) {
+    std::vector<Trace> steps;
+    for (PageTrace& trace : traces) steps.push_back(std::move(trace.trace));
+    return card_svg(steps, command.width.value_or(1200));
+  }
+  if (command.output.ends_with(".svg")) return schedule_svg(traces[0].trace, {command.width, PictureTime::Seconds});
   for (size_t i = 1; i < traces.size(); ++i) traces[i].comparison = comparison(traces[0].trace, traces[i].trace);
   return make_page(traces);
 }

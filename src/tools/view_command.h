@@ -1,6 +1,7 @@
-// `piper view`: traces as a page to look at, or a schedule as a picture for papers.
+// `piper view`: traces as a page to look at, a schedule as a picture for papers, or as a card for slides.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,8 @@ namespace piper {
 struct ViewCommand {
   std::vector<std::string> traces;
   std::string output;
-  bool svg = false;
+  bool card = false;         // one or two traces for a slide, instead of the page
+  std::optional<int> width;  // of pictures
   bool color = false;
 };
 int run(const ViewCommand& command);

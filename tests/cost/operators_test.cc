@@ -97,7 +97,7 @@ TEST(Operators, TheyAreReadFromTheFile) {
   Cluster other = cluster;
   other.kinds[0].operators->tiles[0].speed = 1;
   EXPECT_NE(hash_costs(cluster, nullptr), hash_costs(other, nullptr));
-  EXPECT_EQ(changed(cluster, must(parse_what_if("issue=x2"))).kinds[0].operators->issue,
+  EXPECT_EQ(changed(cluster, must(parse_what_if("issue=x2", cluster))).kinds[0].operators->issue,
             2 * cluster.kinds[0].operators->issue);
   const auto refusal = [&](const std::string& operators) {
     auto read = parse(operators);

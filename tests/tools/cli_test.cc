@@ -154,7 +154,10 @@ TEST(CommandLine, UsageIsTwo) {
     EXPECT_EQ(result.exit_code, 2) << arguments;
     EXPECT_THAT(result.errors, HasSubstr("--help")) << arguments;
   }
-  EXPECT_THAT(run_piper("chek", root).errors, HasSubstr("did you mean \"check\"?"));
+  EXPECT_THAT(run_piper("chek", root).errors,
+              StartsWith("piper: there is no command \"chek\"\nhelp: did you mean \"check\"?\n"));
+  EXPECT_THAT(run_piper("foo", root).errors, HasSubstr("help: commands: compile, check, "));
+  EXPECT_EQ(run_piper("foo", root).exit_code, 2);
   EXPECT_THAT(run_piper("check --formt json " + inputs, root).errors, HasSubstr("did you mean \"--format\"?"));
 }
 
@@ -168,6 +171,39 @@ TEST(CommandLine, HelpEverywhere) {
     EXPECT_THAT(result.output, HasSubstr("Example"));
   }
   EXPECT_THAT(run_piper("--version", root).output, StartsWith("piper "));
+}
+
+TEST(CommandLine, HelpOfACommandIsItsHelp) {
+  for (const std::string command : {"check", "trace diff", "models"})
+    EXPECT_EQ(run_piper("help " + command, root).output, run_piper(command + " --help", root).output);
+  EXPECT_EQ(run_piper("help", root).output, run_piper("--help", root).output);
+  const ProgramResult unknown = run_piper("help trace dif", root);
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.errors, HasSubstr("did you mean \"diff\"?"));
+}
+
+TEST(CommandLine, ExplainsErrors) {
+  EXPECT_EQ(run_piper("explain E405", root).output, read_text(root + "/docs/errors/E405.md"));
+  EXPECT_EQ(run_piper("explain e405", root).output, read_text(root + "/docs/errors/E405.md"));
+  const ProgramResult unknown = run_piper("explain E499", root);
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("there is no error E499"));
+  EXPECT_EQ(run_piper("explain examples/moe.toml", root).exit_code, 2) << "a model needs a schedule";
+}
+
+TEST(CommandLine, ListsWhatThereIs) {
+  EXPECT_THAT(run_piper("models", root).output, HasSubstr("\nQwen3-8B "));
+  EXPECT_THAT(run_piper("clusters", root).output, HasSubstr("\nh100 "));
+  EXPECT_EQ(run_piper("schedules", root).output, run_piper("schedule --list", root).output);
+}
+
+TEST(CommandLine, DrawsTimelines) {
+  const std::string drawn = run_piper("schedule 1f1b --ranks 2 --microbatches 3 --format svg --width 700", root).output;
+  EXPECT_THAT(drawn, StartsWith("<svg "));
+  EXPECT_THAT(drawn, HasSubstr("width=\"700\""));
+  EXPECT_THAT(drawn, HasSubstr(">device 1</text>"));
+  EXPECT_EQ(drawn.find(" ms<"), std::string::npos) << "a timeline has no seconds";
+  EXPECT_EQ(run_piper("schedule 1f1b --ranks 2 --microbatches 3 --width 700", root).exit_code, 2);
 }
 
 TEST(CommandLine, PrintsTimelines) {
@@ -242,6 +278,18 @@ TEST(CommandLine, CompletionIsBash) {
       "bash -c 'source completion; COMP_WORDS=(piper com); COMP_CWORD=1; _piper; echo ${COMPREPLY[@]}' > words";
   ASSERT_EQ(std::system(("cd " + folder + " && " + script).c_str()), 0);
   EXPECT_EQ(read_text(folder + "/words"), "compile compare completion\n");
+}
+
+/// Their shells are not installed where tests run, so the words are looked for.
+TEST(CommandLine, OtherShellsHaveTheSameWords) {
+  const std::string zsh = run_piper("completion zsh", root).output, fish = run_piper("completion fish", root).output;
+  EXPECT_THAT(zsh, StartsWith("#compdef piper\n"));
+  EXPECT_THAT(zsh, HasSubstr("'check:Prove a schedule sound"));
+  EXPECT_THAT(zsh, HasSubstr("    view) options=(--help "));
+  EXPECT_THAT(fish, HasSubstr("-a check -d 'Prove a schedule sound"));
+  EXPECT_THAT(fish, HasSubstr("'__fish_seen_subcommand_from view' -l card\n"));
+  EXPECT_THAT(fish, HasSubstr("analytic:Qwen3-8B\n"));
+  EXPECT_EQ(run_piper("completion tcsh", root).exit_code, 2);
 }
 
 TEST(CommandLine, CompletionKnowsTheBuiltInModels) {

@@ -68,6 +68,9 @@ TEST(Simulate, AllDevicesAndWhatIf) {
   EXPECT_LE(simulated("--free-links")["seconds"].get<double>(), seconds);
   EXPECT_LT(simulated("--what-if compute=x2,bandwidth=x2")["seconds"].get<double>(), 0.9 * seconds);
   EXPECT_GT(simulated("--what-if bandwidth=x0.1")["seconds"].get<double>(), seconds);
+  EXPECT_GT(simulated("--what-if nvlink=x0.1")["seconds"].get<double>(), seconds);
+  EXPECT_EQ(simulated("--what-if infiniband=x0.1")["seconds"].get<double>(), seconds) << "all within a node";
+  EXPECT_THAT(run_piper(example + "--what-if nvlin=x2", root).errors, HasSubstr("did you mean \"nvlink\"?"));
   const ProgramResult unknown = run_piper(example + "--what-if bandwith=x2", root);
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.errors, HasSubstr("did you mean \"bandwidth\""));
@@ -113,14 +116,20 @@ TEST(Compare, MarksTheBestAndKeepsWhatDoesNotFit) {
   const std::string arguments =
       "compare " + root + "/examples/moe.toml slow.piper good.piper wrong.piper --cluster h100 --batch 256";
   const ProgramResult result = run_piper(arguments, folder);
-  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(result.exit_code, 1) << "one of them fails";
   EXPECT_THAT(result.output, HasSubstr("*  good.piper"));
+  EXPECT_LT(result.output.find("good.piper"), result.output.find("slow.piper")) << "what fits comes first";
+  EXPECT_LT(result.output.find("slow.piper"), result.output.find("wrong.piper"));
   EXPECT_THAT(result.output, HasSubstr("E315: unknown timeline \"1f1c\""));
   const json table = json::parse(run_piper(arguments + " --format json", folder).output);
   ASSERT_EQ(table["schedules"].size(), 3u);
-  EXPECT_EQ(table["schedules"][0]["fits"], false) << "a whole batch on one device";
-  EXPECT_EQ(table["schedules"][0]["refused"]["code"], "E405");
-  EXPECT_EQ(table["schedules"][1]["best"], true);
+  EXPECT_EQ(table["schedules"][0]["best"], true);
+  EXPECT_EQ(table["schedules"][0]["difference"], 0);
+  EXPECT_EQ(table["schedules"][1]["fits"], false) << "a whole batch on one device";
+  EXPECT_EQ(table["schedules"][1]["refused"]["code"], "E405");
+  const double slower = table["schedules"][1]["seconds"].get<double>() / table["schedules"][0]["seconds"].get<double>();
+  EXPECT_DOUBLE_EQ(table["schedules"][1]["difference"].get<double>(), slower - 1);
+  EXPECT_EQ(run_piper("compare " + root + "/examples/moe.toml good.piper --batch 256", folder).exit_code, 0);
   EXPECT_EQ(run_piper("compare " + root + "/examples/moe.toml wrong.piper", folder).exit_code, 1);
 }
 

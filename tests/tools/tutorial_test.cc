@@ -95,6 +95,10 @@ TEST(Tutorial, RunsAsWritten) {
   EXPECT_GE(run_page(PIPER_SOURCE_DIR "/docs/tutorial.md", temporary_folder()), 5);
 }
 
+TEST(Quickstart, RunsAsWritten) {
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/quickstart.md", temporary_folder()), 3);
+}
+
 TEST(Diff, FindsWhatIsShown) {
   EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/diff.md", temporary_folder()), 3);
 }
