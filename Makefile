@@ -1,7 +1,7 @@
 # `make help` lists the targets. All set-up is scripts/setup; all building is CMake with the presets in CMakePresets.json.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: help setup build demo test test-quick test-full test-product test-compilers bench bench-peers format clean
+.PHONY: help setup build demo test test-quick test-full test-product test-compilers bench bench-peers docs format clean
 .DEFAULT_GOAL := help
 
 help:            ## this list
@@ -40,6 +40,9 @@ bench: setup     ## all benchmarks
 bench-peers: build  ## training beside PyTorch itself
 	@scripts/setup --peers
 	@.venv/bin/python bench/train_bench.py build/release/piper
+
+docs:            ## the documentation as a site, at build/site/html
+	@scripts/make_site --install
 
 format:          ## clang-format on all C++ files
 	@find src tests bench -name '*.h' -o -name '*.cc' | xargs clang-format -i
