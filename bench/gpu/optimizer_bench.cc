@@ -53,8 +53,9 @@ void measure_update(const char* name, Optimizer kind, const ElementTypes& types,
   cuda::initialize_state(types, kind, weights.at(), state.at(), count, nullptr);
   const int64_t state_traffic = 2 * state_bytes(types, kind, count);
   const int64_t weight_traffic = count * bytes_of(types.weights) * (types.master ? 1 : 2);
-  measure(name, static_cast<double>(state_traffic + weight_traffic + count * bytes_of(types.gradients)),
-          [&] { cuda::update(settings, types, 1, 1, weights.at(), gradients.at(), state.at(), count, nullptr); });
+  measure(name, static_cast<double>(state_traffic + weight_traffic + count * bytes_of(types.gradients)), [&] {
+    cuda::update(settings, types, 1, {}, weights.at(), gradients.at(), state.at(), count, {0, count}, nullptr);
+  });
 }
 
 }  // namespace

@@ -16,18 +16,19 @@ std::string_view name(Pass pass) {
 }
 
 std::string_view name(Optimizer optimizer) {
-  constexpr std::string_view names[] = {"sgd", "momentum", "adamw"};
+  constexpr std::string_view names[] = {"sgd", "momentum", "adamw", "lion"};
   return names[static_cast<int>(optimizer)];
 }
 
 std::optional<Optimizer> optimizer_named(std::string_view text) {
-  for (const Optimizer optimizer : {Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW})
+  for (const Optimizer optimizer : {Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW, Optimizer::Lion})
     if (name(optimizer) == text) return optimizer;
   return std::nullopt;
 }
 
 int64_t moments(Optimizer optimizer) {
-  return static_cast<int64_t>(optimizer);
+  constexpr int64_t numbers[] = {0, 1, 2, 1};
+  return numbers[static_cast<int>(optimizer)];
 }
 
 Amount PassWork::temporaries_on(const ShardCounts& shards) const {

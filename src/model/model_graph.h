@@ -104,7 +104,7 @@ struct Chunk {
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-enum class Optimizer { Sgd, Momentum, AdamW };
+enum class Optimizer { Sgd, Momentum, AdamW, Lion };
 std::string_view name(Optimizer optimizer);
 std::optional<Optimizer> optimizer_named(std::string_view text);
 /// Numbers the optimiser keeps for each parameter element.

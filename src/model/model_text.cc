@@ -154,7 +154,7 @@ class Parser {
         const auto found = optimizer_named(text);
         if (!found)
           return error(ErrorCode::E110, in_.range(token), fmt::format("unknown optimizer \"{}\"", text))
-              .help(did_you_mean(text, {"sgd", "momentum", "adamw"}));
+              .help(did_you_mean(text, {"sgd", "momentum", "adamw", "lion"}));
         step.optimizer = *found;
       } else {
         return error(ErrorCode::E110, in_.range(key), fmt::format("unknown setting \"{}\"", key.text))

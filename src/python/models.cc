@@ -80,6 +80,13 @@ MetaModel meta_model(const py::object& python, std::vector<NamedTensor> paramete
       refuse(problem, *frontend);
     }
   };
+  out.metrics = [frontend] {
+    const py::gil_scoped_acquire lock;
+    std::vector<NamedTensor> named;
+    for (auto& [name, tensor] : frontend->attr("metrics")().cast<std::vector<std::pair<std::string, at::Tensor>>>())
+      named.push_back({name, tensor});
+    return named;
+  };
   out.version = [frontend] {
     const py::gil_scoped_acquire lock;
     return frontend->attr("version")().cast<std::string>();

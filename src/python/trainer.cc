@@ -30,7 +30,9 @@ std::optional<DType> dtype_of(Kept kept, const PlanBucket& bucket, const StepCon
 Identity identity_of(const piper::Plan& plan, const TrainingRunOptions& options) {
   Identity out = piper::identity_of(*options.world, *options.processor, joins_gpus(), options.seed);
   out.emplace_back("the hash of the plan", fmt::format("{:016x}", hash(plan)));
-  out.emplace_back("clip", options.clip ? fmt::format("{}", *options.clip) : "none");
+  const auto number = [](const std::optional<double>& given) { return given ? fmt::format("{}", *given) : "none"; };
+  out.emplace_back("clip", number(options.clip));
+  out.emplace_back("clip_value", number(options.clip_value));
   out.emplace_back("on_nan", options.not_finite == NotFinite::Skip ? "skip" : "stop");
   return out;
 }
@@ -71,6 +73,7 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, std:
   TrainingRunOptions run;
   run.seed = options.seed;
   run.clip = options.clip;
+  run.clip_value = options.clip_value;
   run.not_finite = options.skip_not_finite ? NotFinite::Skip : NotFinite::Stop;
   run.job.timeout = timeout_;
   if (processor_) run.processor = processor_.get();
@@ -232,21 +235,29 @@ void Trainer::check_inputs(const std::vector<const at::Tensor*>& inputs) const {
   }
 }
 
-std::vector<double> Trainer::microbatch_losses(const std::vector<SliceLoss>& here) {
+void Trainer::add_losses(const std::vector<SliceLoss>& here, Step& step) {
   int64_t microbatches = 1;
   for (const PlanDim& dim : plan_.plan().dims) microbatches *= dim.parts;
+  const auto losses = static_cast<double>(std::max<int64_t>(1, plan_.plan().losses));
   const auto parts = static_cast<double>(std::max<int64_t>(1, plan_.plan().losses / microbatches));
-  std::vector<double> out(static_cast<size_t>(microbatches), 0.0);
-  for (const SliceLoss& of : here) out[static_cast<size_t>(of.slice)] += of.loss / parts;
-  run_->sum(std::as_writable_bytes(std::span(out)), DataType::Float64);
-  return out;
+  const size_t first_metric = static_cast<size_t>(microbatches);
+  std::vector<double> sums(first_metric + plan_.captured->slices()[0].operators.metrics.size(), 0.0);
+  for (const SliceLoss& of : here) {
+    sums[static_cast<size_t>(of.slice)] += of.loss / parts;
+    for (size_t m = 0; m < of.metrics.size(); ++m) sums[first_metric + m] += of.metrics[m] / losses;
+  }
+  run_->sum(std::as_writable_bytes(std::span(sums)), DataType::Float64);
+  step.metrics.assign(sums.begin() + microbatches, sums.end());
+  sums.resize(first_metric);
+  step.microbatches = std::move(sums);
 }
 
 /// Inputs are on the host, and outlive it.
-StepSettings Trainer::settings(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer) const {
+StepSettings Trainer::settings(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer) const {
   const std::vector<InputSpec>& specs = plan_.trainable->inputs;
   StepSettings settings = run_->settings();
-  settings.optimizer = optimizer;
+  settings.optimizer = optimizer.settings;
+  settings.groups = optimizer.groups;
   settings.fill = [&specs, inputs](std::string_view input, int64_t first_sample, at::Tensor& into) {
     size_t i = 0;
     while (specs[i].name != input) ++i;
@@ -255,7 +266,7 @@ StepSettings Trainer::settings(const std::vector<const at::Tensor*>& inputs, con
   return settings;
 }
 
-Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer,
+Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer,
                          std::optional<double> tolerance) {
   check_inputs(inputs);
   const bool here = std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor* input) { return input->is_cpu(); });
@@ -284,7 +295,7 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Opt
   return out;
 }
 
-Step Trainer::step(const std::vector<const at::Tensor*>& given, const OptimizerSettings& optimizer) {
+Step Trainer::step(const std::vector<const at::Tensor*>& given, const TrainerOptimizer& optimizer) {
   check_inputs(given);
   std::vector<at::Tensor> copies;  // devices take their parts from the host
   copies.reserve(given.size());
@@ -294,7 +305,7 @@ Step Trainer::step(const std::vector<const at::Tensor*>& given, const OptimizerS
   Step out;
   out.outcome = run_->step(settings(inputs, optimizer));
   loss_ = out.outcome.loss;
-  out.microbatches = microbatch_losses(out.outcome.losses);
+  add_losses(out.outcome.losses, out);
   return out;
 }
 

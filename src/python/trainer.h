@@ -18,14 +18,21 @@ using Tensors = std::map<std::string, at::Tensor>;
 
 struct TrainerOptions {
   uint64_t seed = 0;
-  std::optional<double> clip;
+  std::optional<double> clip, clip_value;
   bool skip_not_finite = false;
   double timeout = 10;
+};
+
+/// What a step updates weights with.
+struct TrainerOptimizer {
+  OptimizerSettings settings;
+  std::vector<ParameterGroup> groups;
 };
 
 struct Step {
   StepOutcome outcome;
   std::vector<double> microbatches;  // losses
+  std::vector<double> metrics;       // means over the batch, in the order of the model's
 };
 
 /// A step as it would be, looked at.
@@ -55,11 +62,11 @@ class Trainer {
   int64_t updates() const { return run_->updates(); }
   void set_progress(int64_t steps, int64_t updates) { run_->set_progress(steps, updates); }
   /// Inputs in the order in which the model takes them: the whole batch, on the host or on a GPU.
-  Step step(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer);
+  Step step(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer);
 
   /// The next step, taken elsewhere with the same weights and compared with one device: nothing changes here. Only
   /// where all devices are in this process, on the CPU.
-  Comparison diff(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer,
+  Comparison diff(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer,
                   std::optional<double> tolerance);
 
   /// Also buffers that the model writes. The optimiser starts anew.
@@ -90,8 +97,8 @@ class Trainer {
 
  private:
   void check_inputs(const std::vector<const at::Tensor*>& inputs) const;
-  StepSettings settings(const std::vector<const at::Tensor*>& inputs, const OptimizerSettings& optimizer) const;
-  std::vector<double> microbatch_losses(const std::vector<SliceLoss>& here);
+  StepSettings settings(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer) const;
+  void add_losses(const std::vector<SliceLoss>& here, Step& step);
   const SavedModel& saved(const SaveForm& form);
   void collect_failures(bool wait);
   void take_from_rank_0(Tensors& values);

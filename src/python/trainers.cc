@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "base/match_pattern.h"
 #include "page/page.h"
 #include "python/bind.h"
 #include "python/errors.h"
@@ -49,22 +50,32 @@ Inputs inputs_of(const py::handle& batch, const py::tuple& names, const py::hand
   return out;
 }
 
-/// Kind and numbers of the optimiser, in the order in which the package gives them.
-using OptimizerNumbers = std::tuple<std::string, double, double, double, double, double, double>;
-OptimizerSettings settings_of(const OptimizerNumbers& given) {
-  OptimizerSettings out;
+/// Kind and numbers of the optimiser, and its groups of parameters, in the order in which the package gives them.
+using GroupNumbers = std::tuple<std::string, double, std::optional<double>>;
+using OptimizerNumbers =
+    std::tuple<std::string, double, double, double, double, double, double, bool, std::vector<GroupNumbers>>;
+TrainerOptimizer optimizer_of(const OptimizerNumbers& given) {
+  TrainerOptimizer out;
+  OptimizerSettings& to = out.settings;
   std::string kind;
-  std::tie(kind, out.learning_rate, out.weight_decay, out.beta1, out.beta2, out.epsilon, out.momentum) = given;
-  out.kind = *optimizer_named(kind);
-  unwrap(check_settings(out));
+  std::vector<GroupNumbers> groups;
+  std::tie(kind, to.learning_rate, to.weight_decay, to.beta1, to.beta2, to.epsilon, to.momentum, to.nesterov, groups) =
+      given;
+  to.kind = *optimizer_named(kind);
+  unwrap(check_settings(to));
+  for (auto& [pattern, rate, weight_decay] : groups) {
+    out.groups.push_back({std::move(pattern), rate, weight_decay});
+    unwrap(check_group(out.groups.back()));
+  }
   return out;
 }
-OptimizerSettings settings_of(const OptimizerNumbers& given, Optimizer planned) {
-  OptimizerSettings out = settings_of(given);
-  if (out.kind != planned)
-    throw Raised(error(ErrorCode::E105, {},
-                       fmt::format("the plan is for {}, the optimiser is {} now", name(planned), name(out.kind)))
-                     .help("make a new trainer for another kind of optimiser"));
+TrainerOptimizer optimizer_of(const OptimizerNumbers& given, Optimizer planned) {
+  TrainerOptimizer out = optimizer_of(given);
+  if (out.settings.kind != planned)
+    throw Raised(
+        error(ErrorCode::E105, {},
+              fmt::format("the plan is for {}, the optimiser is {} now", name(planned), name(out.settings.kind)))
+            .help("make a new trainer for another kind of optimiser"));
   return out;
 }
 
@@ -77,10 +88,13 @@ struct EndTrainer {
 using TrainerPointer = std::unique_ptr<Trainer, EndTrainer>;
 
 TrainerPointer make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
-                            bool skip_not_finite, double timeout, bool together, std::shared_ptr<Processor> gpu) {
-  if (clip) unwrap(check_clip(*clip));
+                            std::optional<double> clip_value, bool skip_not_finite, double timeout, bool together,
+                            std::shared_ptr<Processor> gpu) {
+  if (clip) unwrap(check_clip("clip", *clip));
+  if (clip_value) unwrap(check_clip("clip_value", *clip_value));
   const py::gil_scoped_release unlocked;
-  return TrainerPointer(new Trainer(plan, std::move(initial), TrainerOptions{seed, clip, skip_not_finite, timeout},
+  return TrainerPointer(new Trainer(plan, std::move(initial),
+                                    TrainerOptions{seed, clip, clip_value, skip_not_finite, timeout},
                                     together ? processes() : nullptr, std::move(gpu)));
 }
 
@@ -112,8 +126,8 @@ Trace trace_of(Trainer& trainer) {
   return measured_trace(trainer.plan().plan(), trainer.flights(), trainer.plan().cluster, step.batch * step.sequence);
 }
 
-/// Loss, losses of the microbatches, norm of the gradients, whether nothing was updated, seconds.
-using StepNumbers = std::tuple<double, std::vector<double>, double, bool, double>;
+/// Loss, losses of the microbatches, norm of the gradients, whether nothing was updated, seconds, metrics.
+using StepNumbers = std::tuple<double, std::vector<double>, double, bool, double, std::map<std::string, double>>;
 
 /// What the package compares with PyTorch.
 py::dict as_dict(const Comparison& comparison, const ModelGraph& graph) {
@@ -150,18 +164,21 @@ void bind_trainers(py::module_& module) {
            [](Trainer& trainer, const py::handle& batch, const py::tuple& names, const py::handle& flatten,
               const OptimizerNumbers& optimizer) {
              const Inputs inputs = inputs_of(batch, names, flatten);
-             const OptimizerSettings settings = settings_of(optimizer, trainer.plan().trainable->step.optimizer);
+             const TrainerOptimizer settings = optimizer_of(optimizer, trainer.plan().trainable->step.optimizer);
              const py::gil_scoped_release unlocked;
              Step step = trainer.step(inputs.tensors, settings);
              const StepOutcome& outcome = step.outcome;
+             const std::vector<std::string>& metric_names = trainer.plan().captured->slices()[0].operators.metrics;
+             std::map<std::string, double> metrics;
+             for (size_t m = 0; m < metric_names.size(); ++m) metrics[metric_names[m]] = step.metrics[m];
              return StepNumbers(outcome.loss, std::move(step.microbatches), outcome.gradient_norm, outcome.skipped,
-                                outcome.seconds);
+                                outcome.seconds, std::move(metrics));
            })
       .def("diff",
            [](Trainer& trainer, const py::handle& batch, const py::tuple& names, const py::handle& flatten,
               const OptimizerNumbers& optimizer, std::optional<double> tolerance) {
              const Inputs inputs = inputs_of(batch, names, flatten);
-             const OptimizerSettings settings = settings_of(optimizer, trainer.plan().trainable->step.optimizer);
+             const TrainerOptimizer settings = optimizer_of(optimizer, trainer.plan().trainable->step.optimizer);
              const Comparison comparison = [&] {
                const py::gil_scoped_release unlocked;
                return trainer.diff(inputs.tensors, settings, tolerance);
@@ -232,7 +249,8 @@ void bind_trainers(py::module_& module) {
             return make_page({{label, trace_of(trainer), "null"}});
           },
           py::call_guard<py::gil_scoped_release>());
-  module.def("check_optimizer", [](const OptimizerNumbers& numbers) { settings_of(numbers); });
+  module.def("matches_pattern", &matches_pattern);
+  module.def("check_optimizer", [](const OptimizerNumbers& numbers) { optimizer_of(numbers); });
   module.def("set_threads", [](int threads) { at::set_num_threads(threads); });
   module.def("draw_mask", [](const at::Tensor& into, double keep, uint64_t step_seed, int call, int64_t first_sample,
                              int64_t samples) {

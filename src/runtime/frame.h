@@ -27,8 +27,10 @@ struct StepSettings {
   int64_t step = 0;   // from 0
   uint64_t seed = 0;  // of its random numbers
   OptimizerSettings optimizer;
-  int64_t updates = 0;         // made before this step: fewer than steps where some were skipped
-  std::optional<double> clip;  // the largest norm of all gradients together
+  std::vector<ParameterGroup> groups;  // of parameters that are updated otherwise
+  int64_t updates = 0;                 // made before this step: fewer than steps where some were skipped
+  std::optional<double> clip;          // the largest norm of all gradients together
+  std::optional<double> clip_value;    // the largest absolute value of one, after that
   NotFinite not_finite = NotFinite::Stop;
   /// Fills a tensor with the samples of an input from `first_sample` on. Called from several threads.
   std::function<void(std::string_view input, int64_t first_sample, at::Tensor& into)> fill;
@@ -44,6 +46,7 @@ struct StepScalars {
 struct SliceLoss {
   int slice = 0;
   double loss = 0;
+  std::vector<double> metrics = {};
 };
 
 /// An input of the model that a computation reads: the samples of a slice.

@@ -23,8 +23,9 @@ class Kernels {
   virtual ~Kernels() = default;
   virtual void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                                 int64_t count) = 0;
-  virtual void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
-                      std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count) = 0;
+  virtual void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step,
+                      const GradientScale& scale, std::byte* weights, const std::byte* gradients, std::byte* state,
+                      int64_t count, ElementPart part) = 0;
   /// Every scalar as it is, then the sum of squares of every range: the same bits everywhere.
   virtual std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const NumberRange> ranges) = 0;
 };

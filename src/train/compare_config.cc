@@ -32,8 +32,12 @@ std::string print(const TomlValue& value) {
       return fmt::format("{}", value.number);
     case TomlValue::Kind::Switch:
       return value.on ? "true" : "false";
+    case TomlValue::Kind::Table: {
+      std::vector<std::string> items;
+      for (const TomlValue& item : value.items) items.push_back(fmt::format("{} = {}", item.key, print(item)));
+      return fmt::format("{{{}}}", fmt::join(items, ", "));
+    }
     case TomlValue::Kind::Time:
-    case TomlValue::Kind::Table:
       return value.text;
   }
   return {};

@@ -54,12 +54,12 @@ Checked read_file_name(const TomlSection& section, std::string_view key, std::op
 // ---- [optimizer]
 
 /// A key that the chosen optimiser does not look at would be ignored.
-Checked check_key(const TomlSection& section, std::string_view key, Optimizer means, Optimizer chosen,
-                  const SourceRange& choice) {
-  if (!section.has(key) || means == chosen) return Ok{};
+Checked check_key(const TomlSection& section, std::string_view key, const std::vector<Optimizer>& means,
+                  Optimizer chosen, const SourceRange& choice) {
+  if (!section.has(key) || std::find(means.begin(), means.end(), chosen) != means.end()) return Ok{};
   Diagnostic problem = section.bad(key, fmt::format("{} means nothing for optimizer = \"{}\"", key, name(chosen)));
   if (choice) problem.notes.push_back({choice, "chosen here"});
-  return std::move(problem).help(fmt::format("leave it out, or write optimizer = \"{}\" in [step]", name(means)));
+  return std::move(problem).help(fmt::format("leave it out, or write optimizer = \"{}\" in [step]", name(means[0])));
 }
 
 Checked read_betas(const TomlSection& section, OptimizerSettings& settings) {
@@ -73,22 +73,51 @@ Checked read_betas(const TomlSection& section, OptimizerSettings& settings) {
   return Ok{};
 }
 
+Checked read_groups(const TomlSection& section, TrainConfig& config) {
+  PIPER_TRY(const auto groups, section.sections("groups"));
+  for (const TomlSection& group : groups) {
+    PIPER_CHECK(group.only({"pattern", "lr_factor", "weight_decay"}));
+    PIPER_TRY(const auto pattern, group.text("pattern"));
+    if (!pattern || pattern->empty())
+      return group.bad("pattern", "a group needs a pattern").help("for example pattern = \"*.norm*\"");
+    ParameterGroup out{*pattern, 1, {}};
+    PIPER_CHECK(read(group, "lr_factor", rate_limit, out.rate));
+    if (group.has("weight_decay")) {
+      out.weight_decay = config.optimizer.weight_decay;
+      PIPER_CHECK(read(group, "weight_decay", weight_decay_limit, *out.weight_decay));
+    }
+    config.groups.push_back(std::move(out));
+    config.group_places.push_back(group.place("pattern"));
+  }
+  return Ok{};
+}
+
+Checked read_clip(const TomlSection& section, std::string_view key, std::string_view what,
+                  std::optional<double>& into) {
+  PIPER_TRY(into, section.number(key));
+  if (!into || clip_limit.has(*into)) return Ok{};
+  return section.bad(key, fmt::format("{} = {} must be {}", key, *into, clip_limit.words))
+      .help(fmt::format("it is the largest {}; leave it out for none", what));
+}
+
 Checked read_optimizer(const TomlSection& section, const SourceRange& choice, TrainConfig& config) {
   OptimizerSettings& settings = config.optimizer;
-  PIPER_CHECK(section.only({"learning_rate", "betas", "eps", "weight_decay", "momentum", "clip"}));
-  PIPER_CHECK(check_key(section, "betas", Optimizer::AdamW, settings.kind, choice));
-  PIPER_CHECK(check_key(section, "eps", Optimizer::AdamW, settings.kind, choice));
-  PIPER_CHECK(check_key(section, "momentum", Optimizer::Momentum, settings.kind, choice));
+  PIPER_CHECK(section.only(
+      {"learning_rate", "betas", "eps", "weight_decay", "momentum", "nesterov", "clip", "clip_value", "groups"}));
+  PIPER_CHECK(check_key(section, "betas", {Optimizer::AdamW, Optimizer::Lion}, settings.kind, choice));
+  PIPER_CHECK(check_key(section, "eps", {Optimizer::AdamW}, settings.kind, choice));
+  PIPER_CHECK(check_key(section, "momentum", {Optimizer::Momentum}, settings.kind, choice));
+  PIPER_CHECK(check_key(section, "nesterov", {Optimizer::Momentum}, settings.kind, choice));
   PIPER_CHECK(read(section, "learning_rate", positive, settings.learning_rate));  // the peak of those of all steps
   PIPER_CHECK(read_betas(section, settings));
   PIPER_CHECK(read(section, "eps", epsilon_limit, settings.epsilon));
   PIPER_CHECK(read(section, "weight_decay", weight_decay_limit, settings.weight_decay));
   PIPER_CHECK(read(section, "momentum", momentum_limit, settings.momentum));
-  PIPER_TRY(config.clip, section.number("clip"));
-  if (config.clip && !clip_limit.has(*config.clip))
-    return section.bad("clip", fmt::format("clip = {} must be {}", *config.clip, clip_limit.words))
-        .help("it is the largest norm of all gradients together; leave it out for none");
-  return Ok{};
+  PIPER_TRY(const auto nesterov, section.flag("nesterov"));
+  settings.nesterov = nesterov.value_or(false);
+  PIPER_CHECK(read_clip(section, "clip", "norm of all gradients together", config.clip));
+  PIPER_CHECK(read_clip(section, "clip_value", "absolute value of a gradient", config.clip_value));
+  return read_groups(section, config);
 }
 
 /// The optimiser is part of [step], because memory depends on it; a wrong word there is parse_config's to refuse.
@@ -101,9 +130,16 @@ Optimizer chosen_optimizer(const std::optional<TomlSection>& step) {
 // ---- [lr_schedule]
 
 Checked read_rate(const TomlSection& section, int64_t steps, LrSchedule& rate) {
-  PIPER_CHECK(section.only({"warmup", "total", "min_lr_ratio"}));
+  PIPER_CHECK(section.only({"shape", "warmup", "total", "decay", "min_lr_ratio"}));
+  PIPER_TRY(const auto shape, section.choice<LrShape>("shape", {{"constant", LrShape::Constant},
+                                                                {"linear", LrShape::Linear},
+                                                                {"cosine", LrShape::Cosine},
+                                                                {"inverse_root", LrShape::InverseRoot},
+                                                                {"wsd", LrShape::Wsd}}));
   PIPER_TRY(const auto warmup, read_count(section, "warmup", 0, most_steps));
   PIPER_TRY(const auto total, read_count(section, "total", 1, most_steps));
+  PIPER_TRY(const auto decay, read_count(section, "decay", 1, most_steps));
+  rate.shape = shape.value_or(LrShape::Cosine);
   rate.warmup = warmup.value_or(rate.warmup);
   rate.total = total.value_or(rate.total);
   rate.min_lr_ratio = usual_min_lr_ratio;
@@ -114,6 +150,14 @@ Checked read_rate(const TomlSection& section, int64_t steps, LrSchedule& rate) {
         .bad("warmup",
              fmt::format("warmup = {} steps, but the lowest rate is reached after {}", rate.warmup, until_lowest))
         .help(total ? "raise total, or warm up for fewer steps" : "without total it is reached at the end of the run");
+  rate.decay = decay.value_or(std::max<int64_t>(1, (until_lowest - rate.warmup) / 5));
+  if (decay && rate.shape != LrShape::Wsd)
+    return section.bad("decay", "decay means nothing unless shape = \"wsd\"").help("leave it out");
+  if (rate.shape == LrShape::Wsd && rate.warmup + rate.decay > until_lowest && until_lowest > rate.warmup)
+    return section
+        .bad("decay", fmt::format("decay = {} steps, but only {} are left after the warmup", rate.decay,
+                                  until_lowest - rate.warmup))
+        .help("decay for fewer steps, or raise total");
   return Ok{};
 }
 
@@ -220,7 +264,9 @@ Result<TrainConfig> parse_train_config(const SourceFilePtr& file) {
   TrainConfig config;
   if (model) PIPER_CHECK(read_file_name(*model, "init", config.init));
   config.optimizer.kind = chosen_optimizer(step);
-  if (config.optimizer.kind != Optimizer::AdamW) config.optimizer.weight_decay = 0;  // as torch.optim.SGD
+  if (config.optimizer.kind == Optimizer::Sgd || config.optimizer.kind == Optimizer::Momentum)
+    config.optimizer.weight_decay = 0;  // as torch.optim.SGD
+  if (config.optimizer.kind == Optimizer::Lion) config.optimizer.beta2 = 0.99;
   const SourceRange choice = step && step->has("optimizer") ? step->place("optimizer") : SourceRange();
   if (optimizer) PIPER_CHECK(read_optimizer(*optimizer, choice, config));
   if (run) PIPER_CHECK(read_run(*run, config.run));

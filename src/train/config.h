@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/result.h"
 #include "runtime/optimizer/optimizer.h"
@@ -12,10 +13,21 @@
 
 namespace piper {
 
+/// How the learning rate falls after the warmup.
+enum class LrShape {
+  Constant,
+  Linear,
+  Cosine,       // along half a cosine
+  InverseRoot,  // with the root of the number of steps
+  Wsd,          // constant, then linear during the last `decay` steps: warmup, stable, decay
+};
+
 /// How the learning rate changes over the steps; as it stands, not at all.
 struct LrSchedule {
+  LrShape shape = LrShape::Cosine;
   int64_t warmup = 0;       // steps until the peak
   int64_t total = 0;        // steps until the lowest rate; 0: those of the run
+  int64_t decay = 0;        // wsd: how many of these fall
   double min_lr_ratio = 1;  // share of the peak that is left in the end
 };
 
@@ -47,7 +59,10 @@ struct RunConfig {
 struct TrainConfig {
   std::optional<NamedFile> init;  // folder of weights that the run begins with; `init` of [model]
   OptimizerSettings optimizer;    // `learning_rate` is the peak, `kind` as [step] says
-  std::optional<double> clip;     // the largest norm that all gradients together keep
+  std::vector<ParameterGroup> groups;
+  std::vector<SourceRange> group_places;  // of their patterns
+  std::optional<double> clip;             // the largest norm that all gradients together keep
+  std::optional<double> clip_value;       // the largest absolute value of one
   LrSchedule rate;
   DataConfig data;
   RunConfig run;
@@ -56,7 +71,7 @@ struct TrainConfig {
 /// Anything wrong is E111 at the key or value it is about. [model] and [step] are left to parse_config.
 Result<TrainConfig> parse_train_config(const SourceFilePtr& file);
 
-/// Linear up to the peak, then a cosine down to the lowest rate. Steps count from 0.
+/// Linear up to the peak, then as the shape says down to the lowest rate. Steps count from 0.
 double learning_rate(const TrainConfig& config, int64_t step);
 
 }  // namespace piper

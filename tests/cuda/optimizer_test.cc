@@ -18,7 +18,7 @@ Bytes random_bytes(DType dtype, int64_t count, unsigned seed, double scale) {
 TEST(GpuOptimizer, GivesTheBitsOfTheProcessor) {
   SKIP_WITHOUT_GPU();
   int number = 0;
-  for (const Optimizer kind : {Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW})
+  for (const Optimizer kind : {Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW, Optimizer::Lion})
     for (const ElementTypes& types : all_types())
       for (const int64_t count : {1, 1003, 70000}) {
         SCOPED_TRACE(fmt::format("{} weights {} gradients {} moments {} master {} count {}", name(kind),
@@ -37,9 +37,10 @@ TEST(GpuOptimizer, GivesTheBitsOfTheProcessor) {
         for (int64_t step = 1; step <= 3; ++step) {
           const Bytes gradients = random_bytes(types.gradients, count, seed + 1000u * static_cast<unsigned>(step), 3);
           const GpuMemory gpu_gradients(gradients, odd(types.gradients));
-          update(settings, types, step, 0.37, weights.data(), gradients.data(), state.data(), count);
-          cuda::update(settings, types, step, 0.37, gpu_weights.at(), gpu_gradients.at(), gpu_state.at(), count,
-                       nullptr);
+          update(settings, types, step, {0.37, 0.9}, weights.data(), gradients.data(), state.data(), count,
+                 {count / 3, count});
+          cuda::update(settings, types, step, {0.37, 0.9}, gpu_weights.at(), gpu_gradients.at(), gpu_state.at(), count,
+                       {count / 3, count}, nullptr);
           ASSERT_TRUE(gpu_weights.read() == weights) << "weights after step " << step;
           ASSERT_TRUE(gpu_state.read() == state) << "state after step " << step;
         }

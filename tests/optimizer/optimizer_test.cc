@@ -39,8 +39,11 @@ struct Elements {
     initialize_state(types, settings.kind, weights.data(), state.data(), count);
   }
   void step(int64_t number, const std::vector<double>& gradients, double scale = 1) {
+    step(number, gradients, {scale, {}}, {0, count});
+  }
+  void step(int64_t number, const std::vector<double>& gradients, const GradientScale& scale, ElementPart part) {
     const Bytes g = bytes_from(types.gradients, gradients);
-    update(settings, types, number, scale, weights.data(), g.data(), state.data(), count);
+    update(settings, types, number, scale, weights.data(), g.data(), state.data(), count, part);
   }
   std::vector<double> values() const { return numbers_in(types.weights, weights); }
   std::vector<double> part_of_state(DType dtype, int64_t skip) const {
@@ -70,6 +73,10 @@ struct Reference {
         const double corrected1 = first[i] / (1 - std::pow(s.beta1, number));
         const double corrected2 = second[i] / (1 - std::pow(s.beta2, number));
         w[i] -= s.learning_rate * (s.weight_decay * w[i] + corrected1 / (std::sqrt(corrected2) + s.epsilon));
+      } else if (s.kind == Optimizer::Lion) {
+        const double mean = s.beta1 * first[i] + (1 - s.beta1) * g;
+        w[i] -= s.learning_rate * (s.weight_decay * w[i] + (mean > 0 ? 1 : mean < 0 ? -1 : 0));
+        first[i] = s.beta2 * first[i] + (1 - s.beta2) * g;
       } else {
         const double decayed = g + s.weight_decay * w[i];
         first[i] = s.kind == Optimizer::Momentum && number > 1 ? s.momentum * first[i] + decayed : decayed;
@@ -104,6 +111,57 @@ TEST(Optimizer, MomentumByHand) {
   elements.step(2, {1});  // gradient 1 + 1.5, momentum 2 + 2.5
   EXPECT_EQ(elements.values()[0], 3.75);
   EXPECT_EQ(elements.part_of_state(DType::Float32, 0)[0], 4.5);
+}
+
+TEST(Optimizer, NesterovByHand) {
+  OptimizerSettings settings{.kind = Optimizer::Momentum, .learning_rate = 0.5, .weight_decay = 0, .momentum = 0.5};
+  settings.nesterov = true;
+  Elements elements(settings, all_of(DType::Float32), {8});
+  elements.step(1, {2});  // momentum 2, ahead 2 + 1
+  EXPECT_EQ(elements.values()[0], 6.5);
+  elements.step(2, {1});  // momentum 1 + 1, ahead 1 + 1
+  EXPECT_EQ(elements.values()[0], 5.5);
+}
+
+TEST(Optimizer, LionByHand) {
+  OptimizerSettings settings{
+      .kind = Optimizer::Lion, .learning_rate = 0.5, .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.25};
+  Elements elements(settings, all_of(DType::Float64), {8, 8, 8});
+  elements.step(1, {4, -4, 0});  // decay 1; sign of half the gradient
+  EXPECT_EQ(elements.values(), (std::vector<double>{6.5, 7.5, 7}));
+  EXPECT_EQ(elements.part_of_state(DType::Float64, 0), (std::vector<double>{1, -1, 0}));
+}
+
+TEST(Optimizer, GradientsAreCutOffAfterTheyAreScaled) {
+  OptimizerSettings settings{.kind = Optimizer::Sgd, .learning_rate = 1, .weight_decay = 0};
+  Elements elements(settings, all_of(DType::Float32), {0, 0, 0, 0});
+  elements.step(1, {2, -2, 8, -8}, {0.5, 2.0}, {0, 4});
+  EXPECT_EQ(elements.values(), (std::vector<double>{-1, 1, -2, 2}));
+}
+
+TEST(Optimizer, ThePartsOfARangeAreTheRange) {
+  const std::vector<double> gradients = random_numbers(1000, 2);
+  for (const Optimizer kind : {Optimizer::AdamW, Optimizer::Lion}) {
+    const ElementTypes types{DType::BFloat16, DType::Float32, DType::Float32, DType::Float32, {}};
+    Elements whole({.kind = kind}, types, random_numbers(1000, 1)), parts = whole;
+    for (int step = 1; step <= 2; ++step) {
+      whole.step(step, gradients);
+      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {1, 1}, {1, 700}, {700, 1000}})
+        parts.step(step, gradients, {1, {}}, {begin, end});
+    }
+    EXPECT_EQ(parts.weights, whole.weights);
+    EXPECT_EQ(parts.state, whole.state);
+  }
+}
+
+TEST(Optimizer, TheFirstGroupWhosePatternMatchesCounts) {
+  const std::vector<ParameterGroup> groups = {{"*.bias", 2, 0.0}, {"layers.*", 0.5, {}}};
+  EXPECT_EQ(group_of(groups, "layers.0.bias"), 0u);
+  EXPECT_EQ(group_of(groups, "layers.0.weight"), 1u);
+  EXPECT_EQ(group_of(groups, "head.weight"), std::nullopt);
+  const OptimizerSettings all{.learning_rate = 3, .weight_decay = 0.5};
+  EXPECT_EQ(settings_of(all, groups[0]), (OptimizerSettings{.learning_rate = 6, .weight_decay = 0}));
+  EXPECT_EQ(settings_of(all, groups[1]), (OptimizerSettings{.learning_rate = 1.5, .weight_decay = 0.5}));
 }
 
 TEST(Optimizer, SgdByHand) {
@@ -190,7 +248,7 @@ TEST_P(OptimizerOfEveryKind, StateIsAsLargeAsThePlanCounts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerOfEveryKind,
-                         testing::Values(Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW),
+                         testing::Values(Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW, Optimizer::Lion),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 TEST(Optimizer, TheMasterCopyRemembersWhatTheWeightsRoundAway) {

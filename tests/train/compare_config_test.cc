@@ -43,6 +43,8 @@ TEST(CompareConfig, ReportsWhatMayChange) {
   EXPECT_THAT(*compared(with(saved, "3e-3", "1e-3")), ElementsAre("[optimizer] learning_rate: 0.001, was 0.003"));
   EXPECT_THAT(*compared(with(saved, "0.95", "0.99")), ElementsAre("[optimizer] betas: [0.9, 0.99], was [0.9, 0.95]"));
   EXPECT_THAT(*compared(with(saved, "batch = 8\n", "batch = 16\n")), ElementsAre("[step] batch: 16, was 8"));
+  EXPECT_THAT(*compared(with(saved, "[data]", "[[optimizer.groups]]\npattern = \"*.norm*\"\nlr_factor = 0.5\n[data]")),
+              ElementsAre("[optimizer] groups: [{pattern = \"*.norm*\", lr_factor = 0.5}], was not given"));
   EXPECT_THAT(*compared(with(saved, "a.txt", "b.txt")), ElementsAre("[data] paths: [\"b.txt\"], was [\"a.txt\"]"));
   EXPECT_THAT(*compared(saved + std::string("[run]\nsteps = 5\n")), ElementsAre("[run] steps: 5, was not given"));
 }

@@ -203,6 +203,60 @@ TEST(LearningRate, UpThenDownACosine) {
   for (int64_t step = 4; step < 12; ++step) EXPECT_GT(learning_rate(config, step), learning_rate(config, step + 1));
 }
 
+TEST(LearningRate, Shapes) {
+  TrainConfig config;
+  config.optimizer.learning_rate = 8;
+  config.rate = {.shape = LrShape::Linear, .warmup = 4, .total = 12, .min_lr_ratio = 0.25};
+  EXPECT_EQ(learning_rate(config, 1), 4);
+  EXPECT_EQ(learning_rate(config, 4), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 6), 6.5);
+  EXPECT_EQ(learning_rate(config, 12), 2);
+  config.rate.shape = LrShape::Constant;
+  EXPECT_EQ(learning_rate(config, 1), 4);
+  EXPECT_EQ(learning_rate(config, 1000), 8);
+  config.rate.shape = LrShape::InverseRoot;
+  EXPECT_EQ(learning_rate(config, 3), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 15), 4);  // four times as many steps as the warmup
+  EXPECT_EQ(learning_rate(config, 1000), 2);       // not below the lowest
+  config.rate.shape = LrShape::Wsd;
+  config.rate.decay = 4;
+  EXPECT_EQ(learning_rate(config, 1), 4);
+  EXPECT_EQ(learning_rate(config, 8), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 10), 5);
+  EXPECT_EQ(learning_rate(config, 12), 2);
+}
+
+TEST(LearningRate, ShapesOfConfigurations) {
+  const auto config = parse("[lr_schedule]\nshape = \"wsd\"\nwarmup = 10\n[run]\nsteps = 110\n");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->rate.shape, LrShape::Wsd);
+  EXPECT_EQ(config->rate.decay, 20);  // a fifth of what is left
+  EXPECT_EQ(refusal("[lr_schedule]\ndecay = 3\n"),
+            "config.toml:2:9: error[E111]: decay means nothing unless shape = \"wsd\"\n"
+            "  decay = 3\n"
+            "          ^\n"
+            "help: leave it out\n");
+  EXPECT_EQ(refusal("[lr_schedule]\nshape = \"wsd\"\nwarmup = 5\ntotal = 8\ndecay = 4\n"),
+            "config.toml:5:9: error[E111]: decay = 4 steps, but only 3 are left after the warmup\n"
+            "  decay = 4\n"
+            "          ^\n"
+            "help: decay for fewer steps, or raise total\n");
+}
+
+TEST(TrainConfig, GroupsOfParameters) {
+  const auto config = parse(
+      "[optimizer]\nclip_value = 0.5\n[[optimizer.groups]]\npattern = \"*.norm*\"\nweight_decay = 0\n"
+      "[[optimizer.groups]]\npattern = \"embed.*\"\nlr_factor = 0.1\n");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->clip_value, 0.5);
+  EXPECT_EQ(config->groups, (std::vector<ParameterGroup>{{"*.norm*", 1, 0.0}, {"embed.*", 0.1, {}}}));
+  EXPECT_EQ(refusal("[[optimizer.groups]]\npattern = \"x\"\nlr_factor = -1\n"),
+            "config.toml:3:13: error[E111]: lr_factor = -1 must be 0 or more\n"
+            "  lr_factor = -1\n"
+            "              ^^\n"
+            "help: without the key it is 1\n");
+}
+
 TEST(LearningRate, EndsWithTheRunUnlessToldOtherwise) {
   TrainConfig config;
   config.optimizer.learning_rate = 1;

@@ -43,6 +43,10 @@ class CountFinder {
       growths_[t].learned = kind == TensorKind::Parameter || kind == TensorKind::Buffer;
     }
     for (const CallId call : calls_) follow(call);
+    roots_ = {graph.loss};
+    if (graph.metrics.empty()) return;
+    roots_.clear();
+    each_tensor(graph_[graph_[graph.loss].producer].arguments, [&](TensorId number) { roots_.push_back(number); });
   }
 
   BatchCounts run() {
@@ -65,7 +69,7 @@ class CountFinder {
   bool is_number(TensorId id) const { return graph_[id].layout.sizes.empty(); }
   bool makes_loss(const Call& call) const {
     const auto* result = std::get_if<TensorId>(&call.results[0]);
-    return result && *result == graph_.loss;
+    return result && graph_[*result].storage == graph_[roots_[0]].storage;
   }
   int64_t integer(const Call& call, std::string_view name) const {
     const Argument* argument = find_argument(graph_, call, name);
@@ -154,8 +158,9 @@ class CountFinder {
       if (given) carry(graph_[id]);
     }
     for (const TensorId id : carried)
-      if (!of(id).power && reaches_loss(id)) return false;
-    return of(graph_.loss).power == 0;
+      if (!of(id).power && id != graph_.loss && reaches_loss(id)) return false;
+    return std::all_of(roots_.begin(), roots_.end(),
+                       [&](TensorId root) { return !carried.contains(root) || of(root).power == 0; });
   }
   bool reaches_loss(TensorId id) {
     if (!wanted_.empty()) return wanted_.contains(id);
@@ -242,6 +247,7 @@ class CountFinder {
   const bool declared_;
   const std::vector<CallId> calls_;  // that the loss takes, all of them forward
   std::vector<Growth> growths_;      // by tensor
+  std::vector<TensorId> roots_;      // the loss, and metrics
   std::set<TensorId> wanted_;        // what those calls read
   BatchCounts out_;
 };

@@ -136,7 +136,8 @@ struct OperatorGraph {
   std::vector<ScopeInstance> scopes;
   std::vector<Segment> segments;
   std::vector<TensorId> inputs;
-  TensorId loss;
+  TensorId loss;                     // one number, or the loss and then the metrics
+  std::vector<std::string> metrics;  // their names
   std::vector<Contribution> gradients;
 
   const Operator& operator[](OperatorId id) const { return operators[id.index()]; }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <ATen/record_function.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -99,6 +100,28 @@ Checked check_loss(const Recorder& of, const at::Tensor& loss) {
   return Ok{};
 }
 
+Checked check_metric(const NamedTensor& metric) {
+  if (metric.tensor.defined() && metric.tensor.dim() == 0 && !metric.tensor.is_complex()) return Ok{};
+  return error(ErrorCode::E605, {}, fmt::format("metric {} must be one number", metric.name))
+      .help("report a mean over the slice, such as accuracy.mean()");
+}
+
+/// The loss with the metrics behind it, in one tensor: made where the loss is.
+Result<at::Tensor> with_metrics(Recorder& to, const at::Tensor& loss, const std::vector<NamedTensor>& metrics) {
+  std::vector<at::Tensor> numbers = {loss.detach()};
+  const size_t before = to.graph.calls.size();
+  for (const NamedTensor& metric : metrics) {
+    PIPER_CHECK(check_metric(metric));
+    numbers.push_back(metric.tensor.detach().to(loss.scalar_type()));
+    to.graph.metrics.push_back(metric.name);
+  }
+  const at::Tensor all = at::stack(numbers);
+  const CallId producer = to.graph[to.lookup(loss)].producer;
+  for (size_t c = before; producer.valid() && c < to.graph.calls.size(); ++c)
+    to.graph.calls[c].segment = to.graph[producer].segment;
+  return all;
+}
+
 Checked record_step(Recorder& to, const MetaModel& model, const std::vector<NamedTensor>& inputs) {
   std::vector<at::Tensor> batch, wanted;
   std::vector<TensorId> wanted_ids;
@@ -123,6 +146,11 @@ Checked record_step(Recorder& to, const MetaModel& model, const std::vector<Name
       seen.kind != TensorKind::Result || to.graph[seen.storage].base != to.graph.loss) {
     loss = loss.clone();  // a number of its own, not a part of something
     to.graph.loss = to.lookup(loss);
+  }
+  at::Tensor reported;
+  if (const auto metrics = model.metrics ? model.metrics() : std::vector<NamedTensor>(); !metrics.empty()) {
+    PIPER_TRY(reported, with_metrics(to, loss, metrics));
+    to.graph.loss = to.lookup(reported);
   }
   const ListenToNodes nodes;
   to.position().start_backward();

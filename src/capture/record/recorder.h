@@ -44,6 +44,8 @@ struct MetaModel {
   /// The tensors that these stand for, where there are such.
   std::vector<NamedTensor> originals = {};
   std::function<at::Tensor(const std::vector<at::Tensor>& inputs)> loss;
+  /// What else is said of every slice, as means over the batch: single numbers, asked after `loss`. None: nothing.
+  std::function<std::vector<NamedTensor>()> metrics = {};
   /// Where its tensors say they are. Meta: libtorch's meta tensors. Anything else: Python's fake
   /// tensors, which `around` makes of everything and which know all shapes.
   c10::Device device = c10::kMeta;

@@ -135,7 +135,8 @@ Result<StepOverrides> read_step(const TomlSection& section) {
   PIPER_CHECK(read_copy(section, "master_gradients", step.master_gradients));
   PIPER_TRY(step.optimizer, section.choice<Optimizer>("optimizer", {{"sgd", Optimizer::Sgd},
                                                                     {"momentum", Optimizer::Momentum},
-                                                                    {"adamw", Optimizer::AdamW}}));
+                                                                    {"adamw", Optimizer::AdamW},
+                                                                    {"lion", Optimizer::Lion}}));
   return step;
 }
 

@@ -20,7 +20,9 @@ from .annotation import annotate, annotate_modules
 from .capturing import Model, capture, load_model
 from .diffing import Diff
 from .errors import CaptureError, CaptureWarning, CheckpointError, Error, PlanError, RunError, ScheduleError
-from .optimizers import SGD, AdamW
+from .lr_schedulers import LRScheduler
+from .metrics import metric
+from .optimizers import SGD, AdamW, Lion, ParameterGroup, decay_matrices_only
 from .plans import Plan, Simulation, clusters, compare, compile
 from .schedule import Schedule, overlapped
 from .searching import Search, search
@@ -28,7 +30,8 @@ from .training import Resumed, StepResult, Trainer
 from ._piper import __version__
 
 __all__ = [
-    "AdamW", "CaptureError", "CaptureWarning", "CheckpointError", "Diff", "Error", "Model", "Plan", "PlanError", "Resumed", "RunError", "SGD",
-    "Schedule", "ScheduleError", "Search", "Simulation", "StepResult", "Trainer", "annotate", "annotate_modules", "capture", "clusters", "compare",
-    "compile", "load_model", "overlapped", "schedules", "search", "__version__",
+    "AdamW", "CaptureError", "CaptureWarning", "CheckpointError", "Diff", "Error", "LRScheduler", "Lion", "Model", "ParameterGroup", "Plan",
+    "PlanError", "Resumed", "RunError", "SGD", "Schedule", "ScheduleError", "Search", "Simulation", "StepResult", "Trainer", "annotate",
+    "annotate_modules", "capture", "clusters", "compare", "compile", "decay_matrices_only", "load_model", "metric", "overlapped", "schedules",
+    "search", "__version__",
 ]

@@ -14,6 +14,7 @@ from . import _piper, _torch
 from .annotation import watched
 from .errors import CaptureError, CaptureWarning, Error, check_number, check_word
 from .hooks import check_hooks, recorded
+from .metrics import collected
 
 Batch = Union[Mapping[str, torch.Tensor], Sequence[torch.Tensor], torch.Tensor]
 Loss = Callable[[torch.nn.Module, Any], torch.Tensor]
@@ -221,11 +222,15 @@ class _Frontend:
         """Called while every operator is recorded."""
         self._failure = None
         try:
-            with watched(self.model.model), _rebound(self.model, self._fakes):
+            with watched(self.model.model), _rebound(self.model, self._fakes), collected(self.model.metrics):
                 return self.model(self._batch(tensors))
         except BaseException as failure:
             self._failure = failure
             raise
+
+    def metrics(self) -> list[tuple[str, torch.Tensor]]:
+        """Of the last call of `loss`."""
+        return list(self.model.metrics.items())
 
     def mode(self):
         """In which everything is fake, forward and backward."""
@@ -308,6 +313,7 @@ class _WithLoss(torch.nn.Module):
         self.model = model
         self._compute = loss
         self._weight = weight
+        self.metrics: dict[str, torch.Tensor] = {}  # of the last call
 
     def forward(self, batch):
         if self._compute is not None:
@@ -317,6 +323,9 @@ class _WithLoss(torch.nn.Module):
         else:
             out = self.model(batch) if isinstance(batch, torch.Tensor) else self.model(*batch)
         loss = _loss_in(out)
+        if isinstance(out, Mapping):
+            self.metrics.update({name: value for name, value in out.items()
+                                 if name != "loss" and isinstance(value, torch.Tensor) and value.dim() == 0})
         return loss if self._weight is None else _divided(loss, self._weight(batch))
 
 

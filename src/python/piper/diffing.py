@@ -9,6 +9,7 @@ from typing import Optional
 import torch
 from torch.utils._pytree import tree_leaves
 
+from . import _piper
 from .annotation import _NOTES
 from .capturing import _WithLoss
 from .errors import ScheduleError, refused
@@ -171,10 +172,15 @@ def _compare_updates(out: Diff, trainer, eager: torch.nn.Module, found: dict, sl
     if optimizer.gradients or optimizer.master:
         out.not_compared["weights after the update"] = "the optimiser keeps numbers of other types than PyTorch's"
         return
+    if optimizer._numbers()[0] == "lion":
+        out.not_compared["weights after the update"] = "PyTorch has no Lion"
+        return
     if not trained:
         return
     if trainer.clip is not None:
         torch.nn.utils.clip_grad_norm_(trained.values(), trainer.clip)
+    if trainer.clip_value is not None:
+        torch.nn.utils.clip_grad_value_(trained.values(), trainer.clip_value)
     _step(trainer, optimizer, trained)
     for name, parameter in trained.items():
         ours, gradient = found["weights"][name].reshape(parameter.shape), found["gradients"][name].reshape(parameter.shape)
@@ -184,11 +190,15 @@ def _compare_updates(out: Diff, trainer, eager: torch.nn.Module, found: dict, sl
 
 def _step(trainer, optimizer, trained: dict) -> None:
     """One of torch.optim, from the state that the trainer has."""
-    kind, lr, weight_decay, beta1, beta2, eps, momentum = optimizer._numbers()
+    kind, lr, weight_decay, beta1, beta2, eps, momentum, nesterov, groups = optimizer._numbers()
+    each = []
+    for name, parameter in trained.items():
+        factor, decay = next(((factor, decay) for pattern, factor, decay in groups if _piper.matches_pattern(name, pattern)), (1.0, None))
+        each.append({"params": [parameter], "lr": lr * factor, "weight_decay": weight_decay if decay is None else decay})
     if kind == "adamw":
-        theirs = torch.optim.AdamW(trained.values(), lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay)
+        theirs = torch.optim.AdamW(each, betas=(beta1, beta2), eps=eps)
     else:
-        theirs = torch.optim.SGD(trained.values(), lr=lr, momentum=momentum, weight_decay=weight_decay)
+        theirs = torch.optim.SGD(each, momentum=momentum, nesterov=nesterov)
     state = trainer.optimizer_state_dict()
     if state["updates"]:
         for name, parameter in trained.items():

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Union
+from typing import Optional, Sequence, Union
 
 import torch
 
@@ -17,7 +17,7 @@ class _Optimizer:
         return {"kind": self._numbers()[0], "gradients": self.gradients or "", "master": self.master or ""}
 
     def _numbers(self) -> tuple:
-        """Kind, learning rate, weight decay, both betas, epsilon, momentum: what a step needs, in the order of C++."""
+        """Kind, learning rate, weight decay, both betas, epsilon, momentum, nesterov, groups: what a step needs, in the order of C++."""
         raise NotImplementedError
 
     def __setattr__(self, name: str, value) -> None:
@@ -26,13 +26,53 @@ class _Optimizer:
             raise refused(ScheduleError, "E105", f"{type(self).__name__} has no {name}", "it has " + ", ".join(names))
         before = self.__dict__.copy()
         self.__dict__[name] = _taken(name, value)
-        if len(self.__dict__) < len(names):  # the constructor has not ended
+        if name == "groups":
+            self.__dict__["_groups"] = [group._numbers() for group in self.groups]  # for every step
+        if any(other not in self.__dict__ for other in names):  # the constructor has not ended
             return
         try:
             _piper.check_optimizer(self._numbers())
         except ScheduleError:
+            self.__dict__.clear()
             self.__dict__.update(before)
             raise
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that are updated otherwise than the rest. Of several groups the first that a parameter's name matches counts.
+
+    `pattern`: of names as in `module.named_parameters()`; `*` stands for any part of a name. `lr_factor`: their learning rate, as a multiple
+    of the optimiser's. `weight_decay`: theirs, if not the optimiser's. Parameters that are not to be trained at all:
+    `parameter.requires_grad_(False)`, before the model is captured.
+    """
+
+    pattern: str
+    lr_factor: float = 1.0
+    weight_decay: Optional[float] = None
+
+    def __post_init__(self):
+        if not isinstance(self.pattern, str) or not self.pattern:
+            raise refused(ScheduleError, "E105", f"the pattern of a group is {self.pattern!r}", 'it is a text, such as "*.bias"')
+        check_number("lr_factor", self.lr_factor, float)
+        if self.weight_decay is not None:
+            check_number("weight_decay", self.weight_decay, float)
+
+    def _numbers(self) -> tuple:
+        return self.pattern, float(self.lr_factor), None if self.weight_decay is None else float(self.weight_decay)
+
+
+def decay_matrices_only(module: torch.nn.Module) -> tuple[ParameterGroup, ...]:
+    """The usual recipe: no weight decay of norms, biases and embeddings.
+
+        piper.AdamW(lr=3e-4, weight_decay=0.1, groups=piper.decay_matrices_only(model))
+    """
+    embeddings = {id(part.weight) for part in module.modules() if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag))}
+    return tuple(ParameterGroup(name, weight_decay=0.0) for name, value in module.named_parameters()
+                 if value.dim() < 2 or id(value) in embeddings)
+
+
+Groups = Sequence[ParameterGroup]
 
 
 @dataclass
@@ -41,6 +81,7 @@ class AdamW(_Optimizer):
 
     `gradients`, `master`: dtypes in which gradients are summed and the optimiser keeps its own copy of the weights, if not those of the
     weights. For bfloat16 weights: `AdamW(gradients="float32", master="float32")`.
+    `groups`: parameters with a learning rate or weight decay of their own.
     """
 
     lr: float = 1e-3
@@ -49,23 +90,45 @@ class AdamW(_Optimizer):
     weight_decay: float = 1e-2
     gradients: Union[str, torch.dtype, None] = None
     master: Union[str, torch.dtype, None] = None
+    groups: Groups = ()
 
     def _numbers(self) -> tuple:
-        return "adamw", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0
+        return "adamw", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0, False, self._groups
 
 
 @dataclass
 class SGD(_Optimizer):
-    """As torch.optim.SGD, with or without momentum."""
+    """As torch.optim.SGD, with or without momentum. `nesterov`: it looks ahead, and needs a momentum."""
 
     lr: float = 1e-3
     momentum: float = 0.0
     weight_decay: float = 0.0
     gradients: Union[str, torch.dtype, None] = None
     master: Union[str, torch.dtype, None] = None
+    nesterov: bool = False
+    groups: Groups = ()
 
     def _numbers(self) -> tuple:
-        return "momentum" if self.momentum else "sgd", self.lr, self.weight_decay, 0.0, 0.0, 0.0, self.momentum
+        if self.nesterov and not self.momentum:
+            raise refused(ScheduleError, "E105", "nesterov needs a momentum", "SGD(momentum=0.9, nesterov=True)")
+        return ("momentum" if self.momentum else "sgd", self.lr, self.weight_decay, 0.0, 0.0, 0.0, self.momentum, self.nesterov,
+                self._groups)
+
+
+@dataclass
+class Lion(_Optimizer):
+    """The sign of a mean of gradients: one number per parameter instead of AdamW's two. Its rate is three to ten times smaller, its weight
+    decay as much larger."""
+
+    lr: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.0
+    gradients: Union[str, torch.dtype, None] = None
+    master: Union[str, torch.dtype, None] = None
+    groups: Groups = ()
+
+    def _numbers(self) -> tuple:
+        return "lion", self.lr, self.weight_decay, self.betas[0], self.betas[1], 0.0, 0.0, False, self._groups
 
 
 def check_optimizer(given) -> _Optimizer:
@@ -76,6 +139,14 @@ def check_optimizer(given) -> _Optimizer:
                   f"{_ours(given)}: it updates the weights where they are, on the devices, and needs no parameters")
 
 
+def check_groups(optimizer: _Optimizer, names: Sequence[str]) -> None:
+    """Every group has a parameter."""
+    for group in optimizer.groups:
+        if not any(_piper.matches_pattern(name, group.pattern) for name in names):
+            raise refused(ScheduleError, "E105", f"no parameter has a name like {group.pattern!r}",
+                          f"names as in module.named_parameters(), such as {names[0]!r}; * stands for any part of a name")
+
+
 def _described(given) -> str:
     kind = given if isinstance(given, type) else type(given)
     return f"{'the class' if given is kind else 'a'} {kind.__module__.removeprefix('builtins').lstrip('.')}.{kind.__qualname__}".replace(" .", " ")
@@ -84,10 +155,10 @@ def _described(given) -> str:
 def _ours(given) -> str:
     """The same in our words, as far as it goes."""
     if not isinstance(given, torch.optim.Optimizer):
-        return "piper.AdamW(lr=1e-3) or piper.SGD(lr=1e-3)"
+        return "piper.AdamW(lr=1e-3), piper.SGD(lr=1e-3) or piper.Lion(lr=1e-4)"
     kind = SGD if isinstance(given, torch.optim.SGD) else AdamW
     known = {field.name for field in fields(kind)}
-    return f"piper.{kind.__name__}({', '.join(f'{name}={value!r}' for name, value in given.defaults.items() if name in known)})"
+    return f"piper.{kind.__name__}({', '.join(f'{name}={value!r}' for name, value in given.defaults.items() if name in known and value is not False)})"
 
 
 def _taken(name: str, value):
@@ -97,6 +168,14 @@ def _taken(name: str, value):
         if isinstance(value, torch.dtype):
             return str(value).removeprefix("torch.")
         raise refused(ScheduleError, "E105", f"{name} is {value!r}", 'it must be a dtype, such as "float32"')
+    if name == "nesterov":
+        if not isinstance(value, bool):
+            raise refused(ScheduleError, "E105", f"nesterov is {value!r}", "True or False")
+        return value
+    if name == "groups":
+        if not isinstance(value, (tuple, list)) or not all(isinstance(group, ParameterGroup) for group in value):
+            raise refused(ScheduleError, "E105", f"groups is {value!r}", 'groups=[piper.ParameterGroup("*.bias", weight_decay=0.0)]')
+        return tuple(value)
     if name != "betas":
         check_number(name, value, float)
         return float(value)

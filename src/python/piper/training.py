@@ -14,7 +14,7 @@ from .capturing import Batch, Loss, Model, capture, use_gpu
 from .diffing import Diff, diff as _diff
 from .errors import CaptureError, CheckpointError, RunError, ScheduleError, check_number, check_word, refused as _refused
 from .joining import backend as _backend, join
-from .optimizers import SGD, AdamW, check_optimizer
+from .optimizers import SGD, AdamW, Lion, check_groups, check_optimizer
 from .plans import Page, Plan, compile
 from .schedule import Schedule
 
@@ -32,6 +32,8 @@ class StepResult(NamedTuple):
     """Not finite, so nothing was updated."""
     seconds: float
     """From the start of the devices to the end of the last."""
+    metrics: dict[str, float]
+    """What the model said with `piper.metric`, and other numbers beside the loss in its result: means over the batch."""
 
     def __float__(self) -> float:
         return self.loss
@@ -69,7 +71,8 @@ class Trainer:
     `kernels`: "inductor": chunks are compiled by PyTorch's Inductor, once, and kept in `kernel_cache`, default ~/.cache/piper/kernels;
     "eager": they run as recorded operators.
     `schedule`: default: one device. `devices`: checked against the schedule. `threads`: of every device inside one operator; this is
-    PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep. `on_nan`: "stop" or
+    PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep; `clip_value`: the largest
+    absolute value that one keeps, after that. `on_nan`: "stop" or
     "skip" a step whose loss or gradients are not finite. `timeout`: seconds that an operation may
     take besides ten times its longest before (30 times as many if it has never ended); then the step is given up.
     `backend`: "local": the devices are in this process; "mpi": they are divided among the processes that `mpirun` has started;
@@ -78,18 +81,19 @@ class Trainer:
     """
 
     def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
-                 optimizer: Union[AdamW, SGD, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
+                 optimizer: Union[AdamW, SGD, Lion, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
                  loss: Optional[Loss] = None, cluster: Optional[str] = None, seed: int = 0, clip: Optional[float] = None,
-                 on_nan: str = "stop", threads: int = 1, timeout: float = 10, backend: Optional[str] = None, on: Optional[str] = None,
-                 graphs: str = "none", deterministic: bool = False, kernels: str = "eager",
-                 kernel_cache: Union[str, os.PathLike, None] = None):
+                 clip_value: Optional[float] = None, on_nan: str = "stop", threads: int = 1, timeout: float = 10,
+                 backend: Optional[str] = None, on: Optional[str] = None, graphs: str = "none", deterministic: bool = False,
+                 kernels: str = "eager", kernel_cache: Union[str, os.PathLike, None] = None):
         check_word("on_nan", on_nan, ("stop", "skip"))
         check_word("graphs", graphs, ("none", "chunk", "step"))
         check_number("seed", seed, int, 0, 2**63 - 1)
         check_number("threads", threads, int, 1, 1024)
         check_number("timeout", timeout, float, 0.1, 1e6)
-        if clip is not None:
-            check_number("clip", clip, float)
+        for what, given in (("clip", clip), ("clip_value", clip_value)):
+            if given is not None:
+                check_number(what, given, float)
         self.optimizer = optimizer if optimizer is not None else AdamW()
         self.on = _place(model, on)
         if self.on == "cpu" and (graphs != "none" or deterministic):
@@ -100,6 +104,7 @@ class Trainer:
         if self.on == "cuda":  # before the model is captured and measured there
             gpu = use_gpu(deterministic=deterministic, graphs=graphs, together=where != "local", timeout=timeout)
         model = _captured(model, example_batch, loss, self.on)
+        check_groups(self.optimizer, [name for name, _ in model.module.named_parameters()])
         values = _values(model.module)
         self.model = model
         _piper.set_threads(threads)
@@ -108,10 +113,10 @@ class Trainer:
         if devices is not None and devices != self.plan.devices:
             raise _refused(ScheduleError, "E205", f"the schedule is for {self.plan.devices} devices, the trainer for {devices}",
                            "leave `devices` out, or change the mesh of the schedule")
-        self.clip = clip
+        self.clip, self.clip_value = clip, clip_value
         self._kind = self.optimizer._numbers()[0]
         self._names, self._flatten = model._frontend.names, model._frontend.flatten
-        self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, on_nan == "skip", timeout,
+        self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, clip_value, on_nan == "skip", timeout,
                                                                 where != "local", gpu)
         _open.add(self)
         if turns := self._handle.one_at_a_time():
@@ -139,12 +144,12 @@ class Trainer:
         return _diff(self, module, batch, tolerance)
 
     @property
-    def optimizer(self) -> Union[AdamW, SGD]:
+    def optimizer(self) -> Union[AdamW, SGD, Lion]:
         """Its numbers may be changed between steps, and it for another of its kind."""
         return self._optimizer
 
     @optimizer.setter
-    def optimizer(self, optimizer: Union[AdamW, SGD]) -> None:
+    def optimizer(self, optimizer: Union[AdamW, SGD, Lion]) -> None:
         self._optimizer = check_optimizer(optimizer)
 
     @property

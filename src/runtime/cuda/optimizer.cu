@@ -113,7 +113,7 @@ int blocks_for(int64_t groups) {
 }
 
 template <class T, class Step, class Arrays>
-__global__ void update_elements(Step step, Arrays arrays, T scale, int64_t count) {
+__global__ void update_elements(Step step, Arrays arrays, ScaleStep<T> scale, int64_t count) {
   const int64_t groups = (count + together - 1) / together;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t group = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; group < groups; group += stride) {
@@ -122,7 +122,7 @@ __global__ void update_elements(Step step, Arrays arrays, T scale, int64_t count
     T w[together] = {}, g[together] = {}, m[2][together] = {};
     arrays.read(first, n, w, g, m);
 #pragma unroll
-    for (T& x : g) x *= scale;
+    for (T& x : g) x = scale(x);
     arrays.round(first, n, g);
 #pragma unroll
     for (int i = 0; i < together; ++i) step(w[i], g[i], m[0][i], m[1][i]);
@@ -155,22 +155,24 @@ void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte
   check_cuda(cudaGetLastError(), "copy weights to their master copy");
 }
 
-void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
-            std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count, cudaStream_t stream) {
+void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, const GradientScale& scale,
+            std::byte* weights, const std::byte* gradients, std::byte* state, int64_t whole, ElementPart part,
+            cudaStream_t stream) {
   invariant(step >= 1, "the steps of an optimiser count from 1");
+  const int64_t count = part.end - part.begin;
   if (count == 0) return;
-  const ElementPlaces at = places_of(types, settings.kind, weights, gradients, state, count);
+  const ElementPlaces at =
+      places_from(places_of(types, settings.kind, weights, gradients, state, whole), types, part.begin);
   const AnyArrays arrays = arrays_of(types, moments(settings.kind), at);
   const int blocks = blocks_for(count / together + 1);
-  const auto launch = [&]<class T>(T scale, const auto& of) {
+  const auto launch = [&]<class T>(const ScaleStep<T>& scaled, const auto& of) {
     with_step<T>(settings, step,
-                 [&](const auto& one) { update_elements<T><<<blocks, threads, 0, stream>>>(one, of, scale, count); });
+                 [&](const auto& one) { update_elements<T><<<blocks, threads, 0, stream>>>(one, of, scaled, count); });
   };
-  const auto scale = static_cast<float>(gradient_scale);
   if (types.moments == DType::Float64)
-    launch(gradient_scale, arrays);
-  else if (!with_usual(arrays, count, [&](const auto& usual) { launch(scale, usual); }))
-    launch(scale, arrays);
+    launch(ScaleStep<double>(scale), arrays);
+  else if (!with_usual(arrays, count, [&](const auto& usual) { launch(ScaleStep<float>(scale), usual); }))
+    launch(ScaleStep<float>(scale), arrays);
   check_cuda(cudaGetLastError(), "update weights");
 }
 

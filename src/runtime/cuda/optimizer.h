@@ -12,8 +12,9 @@ namespace piper::cuda {
 void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                       int64_t count, cudaStream_t stream);
 
-void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
-            std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count, cudaStream_t stream);
+void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, const GradientScale& scale,
+            std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count, ElementPart part,
+            cudaStream_t stream);
 
 /// What `sum_of_squares` needs besides its arguments.
 int64_t sum_of_squares_scratch(int64_t count);  // bytes

@@ -166,17 +166,24 @@ LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<BufferI
 }
 
 StepScalars LocalScalars::sum(Frame& frame) const {
-  std::vector<at::Tensor> losses;
-  for (const Loss& loss : losses_) losses.push_back(frame[loss.buffer]);
+  std::vector<at::Tensor> scalars;  // of every loss, with its metrics
+  for (const Loss& loss : losses_)
+    for (const at::Tensor& number : frame[loss.buffer].flatten().unbind()) scalars.push_back(number);
   std::vector<NumberRange> gradients;
   for (const Counted& counted : gradients_)
     gradients.push_back({counted.dtype,
                          bytes_of(frame[counted.buffer]) + counted.offset * piper::bytes_of(counted.dtype),
                          counted.count});
-  const std::vector<double> numbers = processor_.read(losses, gradients);
+  const std::vector<double> numbers = processor_.read(scalars, gradients);
   StepScalars out;
-  for (size_t i = 0; i < numbers.size(); ++i) (i < losses.size() ? out.loss : out.squares) += numbers[i];
-  for (size_t i = 0; i < losses_.size(); ++i) frame.losses.push_back({losses_[i].slice, numbers[i]});
+  auto next = numbers.begin();
+  for (const Loss& loss : losses_) {
+    SliceLoss of{loss.slice, *next, {next + 1, next + frame[loss.buffer].numel()}};
+    next += frame[loss.buffer].numel();
+    out.loss += of.loss;
+    frame.losses.push_back(std::move(of));
+  }
+  for (; next != numbers.end(); ++next) out.squares += *next;
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include "base/invariant.h"
 #include "runtime/executor.h"
 #include "runtime/stream/failure.h"
+#include "runtime/update_parts.h"
 
 namespace piper {
 namespace {
@@ -14,13 +15,14 @@ class UpdateBucket : public Executor {
  public:
   UpdateBucket(const Preparation& prepare, OpId index)
       : processor_(prepare.processor),
+        plan_(prepare.plan),
         local_(prepare, prepare.op(index).reads),
         losses_(static_cast<double>(prepare.plan.losses)) {
     const PlannedOp& op = prepare.op(index);
-    const PlanBucket* bucket = prepare.bucket(op.label);
-    invariant(bucket, "an update is about a bucket");
-    part_ = *part_of(prepare.plan, *bucket, prepare.device);
-    types_ = element_types(prepare.step, bucket->weights);
+    bucket_ = prepare.bucket(op.label);
+    invariant(bucket_, "an update is about a bucket");
+    part_ = *part_of(prepare.plan, *bucket_, prepare.device);
+    types_ = element_types(prepare.step, bucket_->weights);
     weights_ = *prepare.find(op.writes, Category::Weights);
     gradients_ = *prepare.find(op.reads, Category::Gradients);
     state_ = prepare.find(op.writes, Category::Optimizer).value_or(BufferId());
@@ -39,12 +41,17 @@ class UpdateBucket : public Executor {
                      fmt::format("step {} is not finite: loss {}, norm of the gradients {}", settings.step,
                                  frame.scalars.loss / losses_, std::abs(norm)));  // a NaN has a sign
     }
-    double scale = 1 / losses_;
-    if (settings.clip && norm > *settings.clip) scale *= *settings.clip / (norm + 1e-6);
+    const GradientScale scale = gradient_scale(settings, norm, losses_);
     const ElementRange range = part_.range();
-    processor_.update(settings.optimizer, types_, settings.updates + 1, scale,
-                      place(frame[weights_], types_.weights, range), place(frame[gradients_], types_.gradients, range),
-                      state_.valid() ? bytes_of(frame[state_]) : nullptr, range.count);
+    if (parts_.empty() || settings.groups != groups_) {
+      groups_ = settings.groups;
+      parts_ = update_parts(plan_, *bucket_, part_, groups_);
+    }
+    for (const UpdatePart& part : parts_)
+      processor_.update(settings_of(part, settings), types_, settings.updates + 1, scale,
+                        place(frame[weights_], types_.weights, range),
+                        place(frame[gradients_], types_.gradients, range),
+                        state_.valid() ? bytes_of(frame[state_]) : nullptr, range.count, part.part);
   }
 
  private:
@@ -53,9 +60,13 @@ class UpdateBucket : public Executor {
   }
 
   Kernels& processor_;
+  const Plan& plan_;
+  const PlanBucket* bucket_ = nullptr;
   LocalScalars local_;
   double losses_;
   BucketPart part_;
+  std::vector<ParameterGroup> groups_;  // for which the parts were found
+  std::vector<UpdatePart> parts_;
   ElementTypes types_;
   BufferId weights_, gradients_, state_;
 };

@@ -297,9 +297,10 @@ class GpuProcessor : public Processor {
                         int64_t count) override {
     cuda::initialize_state(types, kind, weights, state, count, current());
   }
-  void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
-              std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count) override {
-    cuda::update(settings, types, step, gradient_scale, weights, gradients, state, count, current());
+  void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, const GradientScale& scale,
+              std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count,
+              ElementPart part) override {
+    cuda::update(settings, types, step, scale, weights, gradients, state, count, part, current());
   }
   /// One wait for all of them.
   std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const NumberRange> ranges) override {

@@ -9,6 +9,26 @@
 
 namespace piper {
 
+/// What is done to a gradient first.
+template <class T>
+class ScaleStep {
+ public:
+  explicit ScaleStep(const GradientScale& scale)
+      : factor_(static_cast<T>(scale.factor)),
+        largest_(static_cast<T>(scale.largest.value_or(0))),
+        cuts_(scale.largest.has_value()) {}
+
+  PIPER_ON_BOTH T operator()(T g) const {
+    g *= factor_;
+    if (!cuts_) return g;
+    return g > largest_ ? largest_ : g < -largest_ ? -largest_ : g;
+  }
+
+ private:
+  T factor_, largest_;
+  bool cuts_;
+};
+
 /// torch.optim.AdamW: decoupled decay; moments corrected for their start at 0; epsilon outside of the root.
 template <class T>
 class AdamWStep {
@@ -33,7 +53,7 @@ class AdamWStep {
   T keep_, weight1_, beta2_, weight2_, root_correction_, epsilon_, rate_;
 };
 
-/// torch.optim.SGD, dampening 0, not Nesterov.
+/// torch.optim.SGD without momentum.
 template <class T>
 class SgdStep {
  public:
@@ -46,22 +66,46 @@ class SgdStep {
   T rate_, decay_;
 };
 
-/// The same with momentum, which starts at 0: after the first step it is the gradient, as in torch.
+/// The same with momentum, dampening 0. It starts at 0: after the first step it is the gradient, as in torch.
 template <class T>
 class MomentumStep {
  public:
   explicit MomentumStep(const OptimizerSettings& s)
       : rate_(static_cast<T>(s.learning_rate)),
         decay_(static_cast<T>(s.weight_decay)),
-        momentum_(static_cast<T>(s.momentum)) {}
+        momentum_(static_cast<T>(s.momentum)),
+        nesterov_(s.nesterov) {}
 
   PIPER_ON_BOTH void operator()(T& w, T g, T& m, T&) const {
-    m = m * momentum_ + (g + decay_ * w);
-    w -= rate_ * m;
+    g += decay_ * w;
+    m = m * momentum_ + g;
+    w -= rate_ * (nesterov_ ? g + momentum_ * m : m);
   }
 
  private:
   T rate_, decay_, momentum_;
+  bool nesterov_;
+};
+
+/// Lion: the sign of a mean of gradients, of which another mean is kept; decoupled decay.
+template <class T>
+class LionStep {
+ public:
+  explicit LionStep(const OptimizerSettings& s)
+      : keep_(static_cast<T>(1 - s.learning_rate * s.weight_decay)),
+        weight1_(static_cast<T>(1 - s.beta1)),
+        weight2_(static_cast<T>(1 - s.beta2)),
+        rate_(static_cast<T>(s.learning_rate)) {}
+
+  PIPER_ON_BOTH void operator()(T& w, T g, T& m, T&) const {
+    const T mean = m + weight1_ * (g - m);
+    const T sign = static_cast<T>((mean > 0) - (mean < 0));
+    w = w * keep_ - rate_ * sign;
+    m += weight2_ * (g - m);
+  }
+
+ private:
+  T keep_, weight1_, weight2_, rate_;
 };
 
 /// Calls `use` with the step of this optimiser.
@@ -74,6 +118,8 @@ void with_step(const OptimizerSettings& settings, int64_t step, const Use& use) 
       return use(MomentumStep<T>(settings));
     case Optimizer::AdamW:
       return use(AdamWStep<T>(settings, step));
+    case Optimizer::Lion:
+      return use(LionStep<T>(settings));
   }
 }
 
@@ -87,5 +133,7 @@ struct ElementPlaces {
 };
 ElementPlaces places_of(const ElementTypes& types, Optimizer kind, std::byte* weights, const std::byte* gradients,
                         std::byte* state, int64_t count);
+/// The same from an element on.
+ElementPlaces places_from(ElementPlaces at, const ElementTypes& types, int64_t first);
 
 }  // namespace piper

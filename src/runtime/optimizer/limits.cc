@@ -18,17 +18,24 @@ Checked check(std::string_view name, double value, const NumberLimit& limit, std
 Checked check_settings(const OptimizerSettings& settings) {
   PIPER_CHECK(check("the learning rate", settings.learning_rate, learning_rate_limit, "1e-3"));
   PIPER_CHECK(check("the weight decay", settings.weight_decay, weight_decay_limit, "0.1, or 0 for none"));
-  if (settings.kind == Optimizer::AdamW) {
+  if (settings.kind == Optimizer::AdamW || settings.kind == Optimizer::Lion) {
     PIPER_CHECK(check("the first of betas", settings.beta1, beta_limit, "betas 0.9 and 0.95"));
     PIPER_CHECK(check("the second of betas", settings.beta2, beta_limit, "betas 0.9 and 0.95"));
-    PIPER_CHECK(check("eps", settings.epsilon, epsilon_limit, "1e-8"));
   }
+  if (settings.kind == Optimizer::AdamW) PIPER_CHECK(check("eps", settings.epsilon, epsilon_limit, "1e-8"));
   if (settings.kind == Optimizer::Momentum) PIPER_CHECK(check("momentum", settings.momentum, momentum_limit, "0.9"));
   return Ok{};
 }
 
-Checked check_clip(double clip) {
-  return check("clip", clip, clip_limit, "1; leave it out for none");
+Checked check_group(const ParameterGroup& group) {
+  PIPER_CHECK(check(fmt::format("the factor of {}", group.pattern), group.rate, rate_limit, "0.1"));
+  if (!group.weight_decay) return Ok{};
+  return check(fmt::format("the weight decay of {}", group.pattern), *group.weight_decay, weight_decay_limit,
+               "0 for none");
+}
+
+Checked check_clip(std::string_view name, double clip) {
+  return check(name, clip, clip_limit, "1; leave it out for none");
 }
 
 }  // namespace piper

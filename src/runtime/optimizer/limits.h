@@ -19,11 +19,13 @@ inline constexpr NumberLimit below_one = {[](double x) { return x >= 0 && x < 1;
 
 inline constexpr NumberLimit learning_rate_limit = not_negative, weight_decay_limit = not_negative,
                              epsilon_limit = positive, beta_limit = below_one, momentum_limit = below_one,
-                             clip_limit = positive;
+                             clip_limit = positive, rate_limit = not_negative;
 
 /// Numbers of one step. E105: one that makes no sense.
 Checked check_settings(const OptimizerSettings& settings);
-/// The largest norm that gradients keep. E105: one that makes no sense.
-Checked check_clip(double clip);
+/// E105: a number that makes no sense.
+Checked check_group(const ParameterGroup& group);
+/// The largest norm, or absolute value, that gradients keep. E105: one that makes no sense.
+Checked check_clip(std::string_view name, double clip);
 
 }  // namespace piper

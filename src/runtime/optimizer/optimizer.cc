@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/invariant.h"
+#include "base/match_pattern.h"
 #include "runtime/optimizer/element_blocks.h"
 #include "runtime/optimizer/element_steps.h"
 
@@ -13,15 +14,15 @@ namespace piper {
 namespace {
 
 template <class T, class Step>
-void update_blocks(const Step& step, const ElementTypes& types, int64_t kept, T scale, const ElementPlaces& at,
-                   int64_t count) {
+void update_blocks(const Step& step, const ElementTypes& types, int64_t kept, const ScaleStep<T>& scale,
+                   const ElementPlaces& at, int64_t count) {
   Block<T> w{}, g{}, m[2] = {};  // beyond the end of the range: numbers left from before, which no one looks at
   for (int64_t begin = 0; begin < count; begin += block_size) {
     const int64_t end = std::min(begin + block_size, count);
     load(types.master.value_or(types.weights), at.master ? at.master : at.weights, begin, end, w);
     load(types.gradients, at.gradients, begin, end, g);
     for (int64_t k = 0; k < kept; ++k) load(types.moments, at.moments[k], begin, end, m[k]);
-    for (T& x : g) x *= scale;
+    for (T& x : g) x = scale(x);
     if (at.master_gradients) {
       store(*types.master_gradients, g, at.master_gradients, begin, end);
       load(*types.master_gradients, at.master_gradients, begin, end, g);
@@ -48,6 +49,31 @@ ElementPlaces places_of(const ElementTypes& types, Optimizer kind, std::byte* we
   if (types.master) at.master = take(*types.master);
   if (types.master_gradients) at.master_gradients = take(*types.master_gradients);
   return at;
+}
+
+ElementPlaces places_from(ElementPlaces at, const ElementTypes& types, int64_t first) {
+  const auto move = [&](auto*& place, DType dtype) {
+    if (place) place += first * bytes_of(dtype);
+  };
+  move(at.weights, types.weights);
+  move(at.gradients, types.gradients);
+  for (std::byte*& moment : at.moments) move(moment, types.moments);
+  if (types.master) move(at.master, *types.master);
+  if (types.master_gradients) move(at.master_gradients, *types.master_gradients);
+  return at;
+}
+
+std::optional<size_t> group_of(const std::vector<ParameterGroup>& groups, std::string_view parameter) {
+  for (size_t g = 0; g < groups.size(); ++g)
+    if (matches_pattern(parameter, groups[g].pattern)) return g;
+  return std::nullopt;
+}
+
+OptimizerSettings settings_of(const OptimizerSettings& all, const ParameterGroup& group) {
+  OptimizerSettings out = all;
+  out.learning_rate *= group.rate;
+  out.weight_decay = group.weight_decay.value_or(all.weight_decay);
+  return out;
 }
 
 Checked check_types(const ElementTypes& types) {
@@ -78,18 +104,20 @@ void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte
   }
 }
 
-void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
-            std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count) {
+void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, const GradientScale& scale,
+            std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count, ElementPart part) {
   invariant(step >= 1, "the steps of an optimiser count from 1");
-  const ElementPlaces at = places_of(types, settings.kind, weights, gradients, state, count);
-  const auto update_as = [&]<class T>(T scale) {
-    with_step<T>(settings, step,
-                 [&](const auto& one) { update_blocks<T>(one, types, moments(settings.kind), scale, at, count); });
+  const ElementPlaces at =
+      places_from(places_of(types, settings.kind, weights, gradients, state, count), types, part.begin);
+  const auto update_as = [&]<class T>(const ScaleStep<T>& scaled) {
+    with_step<T>(settings, step, [&](const auto& one) {
+      update_blocks<T>(one, types, moments(settings.kind), scaled, at, part.end - part.begin);
+    });
   };
   if (types.moments == DType::Float64)
-    update_as(gradient_scale);
+    update_as(ScaleStep<double>(scale));
   else
-    update_as(static_cast<float>(gradient_scale));
+    update_as(ScaleStep<float>(scale));
 }
 
 }  // namespace piper

@@ -6,6 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "model/element_types.h"
@@ -16,14 +20,26 @@ namespace piper {
 struct OptimizerSettings {
   Optimizer kind = Optimizer::AdamW;
   double learning_rate = 1e-3;
-  double beta1 = 0.9;     // adamw
-  double beta2 = 0.95;    // adamw
+  double beta1 = 0.9;     // adamw, lion
+  double beta2 = 0.95;    // adamw, lion
   double epsilon = 1e-8;  // adamw: added to the root
-  double weight_decay =
-      0.1;                // adamw: taken off the weights; sgd and momentum: added to the gradients, times the weights
+  /// adamw, lion: taken off the weights; sgd, momentum: added to the gradients, times the weights
+  double weight_decay = 0.1;
   double momentum = 0.9;  // momentum
+  bool nesterov = false;  // momentum: looks ahead, as Nesterov's
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
+
+/// Parameters that are updated otherwise than the rest.
+struct ParameterGroup {
+  std::string pattern;                 // of their names
+  double rate = 1;                     // their learning rate, as a multiple of that of the step
+  std::optional<double> weight_decay;  // none: that of the step
+  friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
+};
+/// The first group whose pattern the name matches; none: it is in no group.
+std::optional<size_t> group_of(const std::vector<ParameterGroup>& groups, std::string_view parameter);
+OptimizerSettings settings_of(const OptimizerSettings& all, const ParameterGroup& group);
 
 /// The kernels know float64, float32 and bfloat16, and master copies that are wider than the weights. E105: others.
 Checked check_types(const ElementTypes& types);
@@ -32,9 +48,20 @@ Checked check_types(const ElementTypes& types);
 void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                       int64_t count);
 
-/// One step of one range. `step` counts from 1; gradients are multiplied by `gradient_scale` before anything else.
-void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
-            std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count);
+/// Elements [begin, end) of a range.
+struct ElementPart {
+  int64_t begin = 0, end = 0;
+};
+
+/// What becomes of gradients before anything else: they are multiplied, and then cut off.
+struct GradientScale {
+  double factor = 1;
+  std::optional<double> largest;  // absolute value
+};
+
+/// One step of a part of one range of `count` elements. `step` counts from 1.
+void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, const GradientScale& scale,
+            std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count, ElementPart part);
 
 /// In float64 and in an order that depends on the count alone. Not finite if an element is not.
 double sum_of_squares(DType dtype, const std::byte* numbers, int64_t count);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/match_pattern.h"
 #include "base/text_table.h"
 #include "base/time_text.h"
 #include "plan/memory_report.h"
@@ -34,6 +35,7 @@ TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const
   TrainingRunOptions out;
   out.seed = train.run.seed;
   out.clip = train.clip;
+  out.clip_value = train.clip_value;
   out.not_finite = train.run.on_nan == OnNan::Skip ? NotFinite::Skip : NotFinite::Stop;
   out.job = options.job;
   out.job.predictions = predictions(plan, options.costs, options.emulate ? options.emulate : options.cluster);
@@ -49,6 +51,21 @@ TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const
   return out;
 }
 
+/// Every group has a parameter.
+Checked check_groups(const TrainConfig& train, const TrainableModel& model) {
+  for (size_t g = 0; g < train.groups.size(); ++g) {
+    const std::vector<NamedTensor>& parameters = model.meta.parameters;
+    if (std::any_of(parameters.begin(), parameters.end(), [&](const NamedTensor& parameter) {
+          return matches_pattern(parameter.name, train.groups[g].pattern);
+        }))
+      continue;
+    return error(ErrorCode::E111, train.group_places[g],
+                 fmt::format("no parameter has a name like {}", train.groups[g].pattern))
+        .help(fmt::format("names of the model begin with {}", parameters.front().name));
+  }
+  return Ok{};
+}
+
 }  // namespace
 
 Result<PlannedTraining> prepare(const SourceFilePtr& config, const TrainConfig& train,
@@ -56,6 +73,7 @@ Result<PlannedTraining> prepare(const SourceFilePtr& config, const TrainConfig& 
   at::set_num_threads(options.threads);  // before capture: temporaries of some operators depend on it
   PIPER_TRY(TrainableModel model, build_model(config, train.run.seed, BuildOn::Meta, options.processor->place()));
   model.kernels = options.kernels;
+  PIPER_CHECK(check_groups(train, model));
   Schedule chosen;
   if (schedule) {
     chosen = *schedule;
@@ -124,6 +142,7 @@ StepSettings Training::settings(int64_t step, int64_t updates) const {
   settings.optimizer = train_.optimizer;
   settings.optimizer.kind = model_.step.optimizer;
   settings.optimizer.learning_rate = learning_rate(train_, step);
+  settings.groups = train_.groups;
   const int64_t before = samples_ + (step - run_.steps()) * model_.step.batch;
   settings.fill = [this, before](std::string_view input, int64_t first_sample, at::Tensor& into) {
     fill(input, before + first_sample, into);

@@ -65,6 +65,7 @@ StepSettings TrainingRun::settings(int64_t step, int64_t updates) const {
   settings.seed = options_.seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step);
   settings.updates = updates;
   settings.clip = options_.clip;
+  settings.clip_value = options_.clip_value;
   settings.not_finite = options_.not_finite;
   return settings;
 }

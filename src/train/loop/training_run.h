@@ -21,7 +21,7 @@ class TimedComputations;
 
 struct TrainingRunOptions {
   uint64_t seed = 0;
-  std::optional<double> clip;
+  std::optional<double> clip, clip_value;
   NotFinite not_finite = NotFinite::Stop;
   JobOptions job;
   /// What computes for all devices. It outlives the run.

@@ -46,9 +46,10 @@ class GpuInPlace : public Processor {
                         int64_t count) override {
     host_.initialize_state(types, kind, weights, state, count);
   }
-  void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, double gradient_scale,
-              std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count) override {
-    host_.update(settings, types, step, gradient_scale, weights, gradients, state, count);
+  void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, const GradientScale& scale,
+              std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count,
+              ElementPart part) override {
+    host_.update(settings, types, step, scale, weights, gradients, state, count, part);
   }
   std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const NumberRange> ranges) override {
     return host_.read(scalars, ranges);

@@ -13,7 +13,7 @@ namespace piper {
 std::string_view suffix(Kept kept, Optimizer optimizer) {
   switch (kept) {
     case Kept::Moment1:
-      return optimizer == Optimizer::AdamW ? "exp_avg" : "momentum_buffer";
+      return optimizer == Optimizer::Momentum ? "momentum_buffer" : "exp_avg";
     case Kept::Moment2:
       return "exp_avg_sq";
     case Kept::Master:

@@ -86,7 +86,7 @@ void OneByOne::sum_up(const ModelGraph& graph, ReferenceStep& out) {
   for (const Value& value : graph.values) {
     if (value.kind != ValueKind::Loss) continue;
     for (const auto& [first, loss] : out.values.slices(value.name)) {
-      out.loss += loss.item<double>();
+      out.loss += loss.flatten()[0].item<double>();
       ++out.losses;
     }
   }

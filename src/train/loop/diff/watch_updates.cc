@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "runtime/update_parts.h"
 
 namespace piper {
 
@@ -32,12 +33,12 @@ void StepWatch::look_at_update(int device, OpId index, Frame& frame) {
   const auto losses = static_cast<double>(reference_->losses);
   const double norm = std::sqrt(frame.scalars.squares) / losses;
   if (!std::isfinite(norm) || !std::isfinite(frame.scalars.loss)) return;  // nothing is updated
-  double scale = 1 / losses;
-  if (settings.clip && norm > *settings.clip) scale *= *settings.clip / (norm + 1e-6);
+  const GradientScale scale = gradient_scale(settings, norm, losses);
   at::Tensor theirs = ranged(on.before.at(weights)).clone();
   const at::Tensor kept = !state.valid() ? at::Tensor() : on.before.at(state).clone();
-  update(settings.optimizer, types, settings.updates + 1, scale, bytes_of(theirs), bytes_of(ranged(frame[gradients])),
-         kept.defined() ? bytes_of(kept) : nullptr, range.count);
+  for (const UpdatePart& here : update_parts(plan_, *bucket, *part, settings.groups))
+    update(settings_of(here, settings), types, settings.updates + 1, scale, bytes_of(theirs),
+           bytes_of(ranged(frame[gradients])), kept.defined() ? bytes_of(kept) : nullptr, range.count, here.part);
   if (const int64_t moments = piper::moments(settings.optimizer.kind) * range.count; kept.defined() && moments > 0) {
     const auto seen = [&](const at::Tensor& bytes) {
       return bytes.narrow(0, 0, moments * piper::bytes_of(types.moments)).view(scalar_type(types.moments));
