@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/bucket_part.h"
+#include "plan/bucket_part.h"
 #include "runtime/frame.h"
 
 namespace piper {
