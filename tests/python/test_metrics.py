@@ -89,6 +89,27 @@ def test_diff_looks_at_them_too():
         assert found.equal, found
 
 
+def test_balance_loss_of_transformers():
+    """`output_router_logits`: the loss of the tokens is that of the batch, the balance of the experts that of each slice."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    model = transformers.MixtralForCausalLM(transformers.MixtralConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=32, output_router_logits=True, router_aux_loss_coef=0.02))
+    model.set_experts_implementation("batched_mm")
+    ids = torch.randint(0, 64, (4, 8))
+    labels = ids.clone()
+    labels[0, :5] = -100
+    graph = piper.capture(model, {"input_ids": ids, "labels": labels})
+    with piper.Trainer(graph, piper.Schedule().devices(1).split(2).place({}, devices=[0])) as trainer:
+        result = trainer.step({"input_ids": ids, "labels": labels})
+    with torch.no_grad():
+        whole = model(input_ids=ids, labels=labels)
+        balance = sum(model(input_ids=part, labels=part).aux_loss.item() for part in ids.chunk(2)) / 2
+    assert result.metrics == pytest.approx({"aux_loss": balance}, rel=1e-5)
+    assert result.loss == pytest.approx(whole.loss.item() - 0.02 * whole.aux_loss.item() + 0.02 * balance, rel=1e-5)
+
+
 @pytest.mark.parametrize("name, value, message", [("x", torch.zeros(3), "not one number"), ("x", 1.0, "not one number"), (3, torch.zeros(()), "name"),
                                                   ("twice", torch.zeros(()), "said twice")])
 def test_refuses(name, value, message):

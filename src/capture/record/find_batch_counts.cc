@@ -126,14 +126,11 @@ class CountFinder {
     if (sign < 0 && !second.sliced && *given[0].power != 0) return std::nullopt;
     return *given[0].power + sign * *second.power;
   }
-  /// Of a sum: what does not depend on the slice may join.
+  /// Of a sum: a mean over samples stays one, whatever else is added to it.
   static std::optional<int> common(const std::vector<Growth>& given) {
     std::optional<int> out;
-    for (const Growth& one : given) {
-      if (!one.sliced || !one.power) continue;
-      if (out && *out != *one.power) return std::nullopt;
-      out = one.power;
-    }
+    for (const Growth& one : given)
+      if (one.sliced && one.power && out.value_or(1) != 0) out = one.power;
     return out;
   }
   static bool is_linear(const std::string& name) {
