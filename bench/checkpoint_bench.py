@@ -6,6 +6,9 @@
 In every round each takes its turn: the time for which training waits (blocked), the time until everything is on the disk
 (total), and the time until another trainer has all of it (read). Beside them what copying the same bytes in memory takes (of
 a GPU: to pinned memory of the host), and writing and reading them in one piece with dd. Ratios are medians over rounds.
+
+Steps are timed in turn, too: while nothing is written, and while a save is. And the memory of the host that the first save takes is compared
+with the bytes of the state, which is what `piper check --checkpoint` declares for one process.
 """
 import argparse
 import os
@@ -62,6 +65,21 @@ def dd(source, target, bytes_):
                                            else "status=none"], check=True, capture_output=True))[0]
 
 
+def host_memory_used(on):
+    """Of this process; pinned memory is no part of that, but of what the machine has left."""
+    file, name = ("/proc/self/status", "VmRSS") if on == "cpu" else ("/proc/meminfo", "MemAvailable")
+    number = int(next(line for line in Path(file).read_text().splitlines() if line.startswith(name + ":")).split()[1]) * 1024
+    return number if on == "cpu" else -number
+
+
+def steps_until(trainer, batch, done):
+    """Seconds of each step, at least three."""
+    out = []
+    while len(out) < 3 or not done(len(out)):
+        out.append(seconds(lambda: trainer.step(batch))[0])
+    return out
+
+
 def drop_caches():
     subprocess.run(["sync"])
     try:
@@ -75,6 +93,7 @@ def main():
     parser.add_argument("--parameters", type=float, default=50e6)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder")
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--on", default="cpu")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=options.folder, prefix="checkpoint-bench-"))
@@ -82,7 +101,7 @@ def main():
     width = 2048
     model = Layers(width, max(1, round(options.parameters / width**2)))
     piper.annotate_modules(model, {"layer": "layers.*"})
-    batch = {"x": torch.randn(2, width)}
+    batch = {"x": torch.randn(options.batch, width)}
     graph = piper.capture(model, batch, loss=lambda model, batch: model(batch["x"]).square().mean(), on=options.on)
     state = state_of(model, options.on)
     size = sum(t.nbytes for t in tensors_in(state))
@@ -95,10 +114,14 @@ def main():
         if pinned:
             torch.cuda.synchronize()
 
+    steps = {"without a save": [], "while one is written": []}
     names = ["copy", "piper blocked", "piper total", "piper read", "save", "async_save blocked", "async_save total", "load", "dd write", "dd read"]
     times = {name: [] for name in names}
     with piper.Trainer(graph, optimizer=piper.AdamW(lr=1e-4), on=options.on) as trainer:
         trainer.step(batch)
+        before = host_memory_used(options.on)
+        trainer.save(folder / "piper", wait=True)
+        taken = host_memory_used(options.on) - before
         for round_ in range(options.rounds + 1):  # the first is not counted
             now = {}
             now["copy"] = seconds(copy)[0]
@@ -120,6 +143,15 @@ def main():
             now["dd read"] = dd(str(folder / "dd"), "/dev/null", size)
             for name in names if round_ else ():
                 times[name].append(now[name])
+            trainer.step(batch)
+            shutil.rmtree(path)
+            path = Path(trainer.save(folder / "piper"))
+            during = steps_until(trainer, batch, lambda _: path.exists())
+            trainer._running().failed_saves(True)
+            quiet = steps_until(trainer, batch, lambda count: count >= len(during))
+            shutil.rmtree(path)
+            for name, of in zip(steps, (quiet, during)) if round_ else ():
+                steps[name].append(statistics.median(of))
     shutil.rmtree(folder)
     print(f"{size / 1e6:.0f} MB of state on {options.on}, {options.rounds} rounds\n\n| | median s | from | to | GB/s |\n| --- | --- | --- | --- | --- |")
     for name in names:
@@ -134,6 +166,11 @@ def main():
     for a, b in (("piper blocked", "copy"), ("piper blocked", "async_save blocked"), ("piper total", "save"), ("piper total", "async_save total"),
                  ("piper read", "load"), ("piper total", "dd write"), ("piper read", "dd read")):
         ratio(a, b)
+    for name, of in steps.items():
+        print(f"step {name}: {statistics.median(of) * 1e3:.2f} ms ({min(of) * 1e3:.2f} to {max(of) * 1e3:.2f})")
+    slower = [during / quiet for quiet, during in zip(*steps.values())]
+    print(f"step while a save is written / without: {statistics.median(slower):.3f} ({min(slower):.3f} to {max(slower):.3f})")
+    print(f"host memory of the copies: {taken / 1e6:.1f} MB measured, {size / 1e6:.1f} MB declared: {taken / size:.4f}")
 
 
 if __name__ == "__main__":
