@@ -1,6 +1,7 @@
 // Trained with compiled kernels, models compute what they compute without, in the memory that was planned. Compiles for
 // real, so there are few distinct chunks; all pairs of factors with PIPER_LONG=1.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +68,8 @@ TrainableModel with(TrainableModel model, const Compiling& compiling) {
 void expect_memory_as_planned(const Trained& run, Issue issue, bool divided) {
   for (size_t d = 0; d < run.peak_bytes.size(); ++d) {
     EXPECT_LE(run.peak_bytes[d], run.planned_bytes[d]) << "device " << d;
-    if (issue == Issue::Serial && !divided) EXPECT_EQ(run.peak_bytes[d], run.serial_bytes[d]) << "device " << d;
+    if (issue == Issue::Ahead || divided) continue;
+    EXPECT_EQ(run.peak_bytes[d], run.serial_bytes[d]) << "device " << d;
   }
 }
 
@@ -92,21 +94,33 @@ void expect_equal(const Combination& c, const Leg& leg) {
 constexpr Leg in_float64{DType::Float64, Optimizer::AdamW, Issue::Serial};
 constexpr Leg in_float32{DType::Float32, Optimizer::Momentum, Issue::Ahead};
 
+Combination combination(const std::string& kind, const std::string& timeline, DeviceGrid grid) {
+  Combination out;
+  out.kind = kind;
+  out.timeline = timeline;
+  out.grid = grid;
+  return out;
+}
+
 TEST_F(CompiledChunks, OnOneDevice) {
-  expect_equal({.kind = "dropout", .timeline = "", .grid = {1, 1, 1}}, in_float64);
+  expect_equal(combination("dropout", "", {1, 1, 1}), in_float64);
 }
 
 TEST_F(CompiledChunks, InPipelinesWithZeroAndRecomputation) {
-  expect_equal({.kind = "dropout", .timeline = "1f1b", .grid = {2, 2, 1}, .dividing = {.zero = 3}, .recompute = true},
-               in_float64);
+  Combination c = combination("dropout", "1f1b", {2, 2, 1});
+  c.dividing.zero = 3;
+  c.recompute = true;
+  expect_equal(c, in_float64);
 }
 
 TEST_F(CompiledChunks, WithHalvesOfBackwardAndRecomputation) {
-  expect_equal({.kind = "dropout", .timeline = "zb-h1", .grid = {2, 1, 1}, .recompute = true}, in_float64);
+  Combination c = combination("dropout", "zb-h1", {2, 1, 1});
+  c.recompute = true;
+  expect_equal(c, in_float64);
 }
 
 TEST_F(CompiledChunks, WithDividedExperts) {
-  expect_equal({.kind = "mixture", .timeline = "1f1b", .grid = {2, 1, 2}}, in_float32);
+  expect_equal(combination("mixture", "1f1b", {2, 1, 2}), in_float32);
 }
 
 TEST_F(CompiledChunks, WithTensorParallelism) {
