@@ -416,8 +416,7 @@ class ReplicationBound {
 
   /// Until the parameters are updated, and gathered if ZeRO has divided the update.
   double updated(const RankBound& rank, size_t r) const {
-    // where ZeRO divides updates, each of the equal copies along tp makes its part too
-    const int64_t equal = candidate_.zero == 0 ? 0 : rank.undivided - rank.undivided / candidate_.tp;
+    const int64_t equal = rank.undivided - rank.undivided / candidate_.tp;  // equal copies may divide an update
     const auto elements = static_cast<int64_t>(left(rank.dense - equal, rank.experts, 1));
     const DeviceWork work = update_work(step_, step_.weights, elements);
     double slowest = 0;

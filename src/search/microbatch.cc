@@ -182,7 +182,8 @@ class Writer {
         ChunkMemory& chunk = by_chunk_[to.tags.chunk.index()];
         (again ? chunk.recomputed : to.tags.pass == Pass::R ? chunk.kept_again : chunk.kept) += bytes;
         if (!again) memory.kept += bytes;
-        if (!again && reads_for_weights(to, edge.item.value_id())) memory.kept_for_weights += bytes;
+        if (reads_for_weights(to, edge.item.value_id()))  // what is recomputed stays until the gradients of weights
+          (again ? memory.handed : memory.kept_for_weights) += bytes;
       }
       if (!is_backward(from) && !is_backward(to) && instance_of(from) < instance_of(to)) {
         int64_t& least = out_.memory[static_cast<size_t>(instance_of(from))].sent;

@@ -28,6 +28,7 @@ struct PipelineState {
   std::shared_ptr<const PipelineBound> bound;
   double ratio = 1;  // of a simulated time to its bound, the least of those that were evaluated
   bool evaluated = false;
+  bool too_large = false;  // one of those was, so that others are likely to be
 };
 
 struct Waiting {
@@ -36,6 +37,7 @@ struct Waiting {
   std::shared_ptr<PipelineState> pipeline = {};  // of a leaf
   bool may_fit = true;                           // if not: looked at only if nothing else is left
   size_t number = 0;                             // in the order of their making
+  bool is_large() const { return !may_fit || (pipeline && pipeline->too_large); }
   double expected() const { return pipeline ? bound * pipeline->ratio : bound; }
 };
 
@@ -119,15 +121,14 @@ class Search {
     const SearchEnd end = out_.end;
     // rounds, not time: the same answer on every machine; time only if it is over anyway
     const double until = end == SearchEnd::Proved ? std::numeric_limits<double>::infinity() : 1.2 * elapsed();
-    std::optional<Candidate> base;
-    double fastest = std::numeric_limits<double>::infinity();
+    const Evaluated* fastest = nullptr;
     for (const Evaluated& made : out_.evaluated)
-      if (made.fits && made.candidate && made.report.seconds < fastest)
-        base = made.candidate, fastest = made.report.seconds;
-    if (!base) return;
+      if (made.fits && made.candidate && (!fastest || better(made, *fastest))) fastest = &made;
+    if (!fastest) return;
+    const Candidate base = *fastest->candidate;
     for (const Idea idea : {Idea::Mesh, Idea::Timeline, Idea::Zero, Idea::Recomputation}) {
       out_.end = SearchEnd::Proved;
-      explore({limits_for(idea, *base), until, tolerance_of_runners_up, rounds_of_runners_up, idea, *base});
+      explore({limits_for(idea, base), until, tolerance_of_runners_up, rounds_of_runners_up, idea, base});
       if (best())
         out_.runners_up.push_back({idea, *best()});
       else if (large_)  // what it would take
@@ -205,7 +206,7 @@ class Search {
 
   /// The first `count` of a queue in the order of what is expected of them.
   std::vector<Waiting> take(std::vector<Waiting>& queue, size_t count) {
-    const auto place = [](const Waiting& w) { return std::tuple(!w.may_fit, w.expected(), w.number); };
+    const auto place = [](const Waiting& w) { return std::tuple(w.is_large(), w.expected(), w.number); };
     count = std::min(count, queue.size());
     const auto last = queue.rbegin() + static_cast<std::ptrdiff_t>(count);  // they come to the end: the rest stays
     std::partial_sort(queue.rbegin(), last, queue.rend(),
@@ -318,7 +319,10 @@ class Search {
       const double ratio = (**made[i]).report.seconds / taken[i].bound;
       state.ratio = state.evaluated ? std::min(state.ratio, ratio) : ratio;
       state.evaluated = true;
-      if (!(**made[i]).fits) note_large(taken[i].candidate, (**made[i]).memory.total);
+      if (!(**made[i]).fits) {
+        state.too_large = true;
+        note_large(taken[i].candidate, (**made[i]).memory.total);
+      }
       note(std::move(**made[i]));
     }
   }

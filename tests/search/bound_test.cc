@@ -53,6 +53,7 @@ TEST(Bounds, NoStepIsFasterOrSmaller) {
       EXPECT_LE(bound.seconds, seconds);
       EXPECT_LE(bound.bytes, made->memory.total);
       EXPECT_TRUE(bound.fits || !made->fits);
+      EXPECT_TRUE(bounds.may_fit(*leaf) || !made->fits);
       ++compared;
     }
   }
