@@ -188,7 +188,11 @@ class ContextMarker {
       const Call& call = graph_[id];
       if (call.backward || is_free(call)) continue;
       const bool loss = base_name(graph_[call.op]) == "nll_loss_forward";
-      const TensorId result = std::get<TensorId>(call.results[0]);
+      TensorId result;
+      each_tensor(call.results, [&](TensorId id) {
+        if (!result.valid()) result = id;
+      });
+      if (!result.valid()) continue;
       const bool adds = loss ? has(labels_.tensors[tensor(call, "self").index()], Mark::Sharded) &&
                                    graph_[result].layout.sizes.empty()
                              : sums_over(graph_, labels_, call, result, Mark::Sharded);

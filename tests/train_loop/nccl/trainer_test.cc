@@ -103,7 +103,7 @@ Given train(Trainer& trainer) {
     for (const at::Tensor& input : batch) inputs.push_back(&input);
     OptimizerSettings optimizer;
     optimizer.learning_rate = 1e-2;
-    const Step done = trainer.step(inputs, optimizer);
+    const Step done = trainer.step(inputs, {optimizer, {}});
     out.losses.push_back(done.outcome.loss);
     out.losses.insert(out.losses.end(), done.microbatches.begin(), done.microbatches.end());
   }
