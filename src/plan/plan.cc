@@ -55,7 +55,7 @@ uint64_t hash(const Plan& plan) {
   hash.add(plan.costs);
   hash.add(static_cast<uint64_t>(plan.losses));
   hash.add(static_cast<uint64_t>(plan.devices_per_sample));
-  hash.add(static_cast<uint64_t>(plan.context));
+  if (plan.context > 0) hash.add(static_cast<uint64_t>(plan.context));
   hash.add(uint64_t{plan.sequence});
   for (const PlanDim& dim : plan.dims) {
     hash.add(dim.name);
@@ -92,9 +92,10 @@ uint64_t hash(const Plan& plan) {
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
     for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from.value}, int64_t{c.to.value}, int64_t{c.over.value},
-                               c.bytes, static_cast<int64_t>(c.exchange), int64_t{c.maximum}})
+                               c.bytes, static_cast<int64_t>(c.exchange), 2 * int64_t{c.maximum}})
       hash.add(static_cast<uint64_t>(word));
-    for (const int64_t count : c.shards.of) hash.add(static_cast<uint64_t>(count));
+    if (c.shards != ShardCounts())
+      for (const int64_t count : c.shards.of) hash.add(static_cast<uint64_t>(count));
   }
   for (const PlanTemplate& t : plan.templates) {
     add(hash, t.devices);

@@ -29,17 +29,17 @@ TEST(Options, NumbersAreNumbersToTheLastCharacter) {
 
 TEST(Options, NothingIsWrittenOverAnInput) {
   const std::string folder = temporary_folder();
-  ASSERT_EQ(run_piper("simulate " + full_inputs + " --cluster h100 --trace t.json", folder).exit_code, 0);
-  const std::string trace = read_text(folder + "/t.json");
-  ASSERT_EQ(std::system(("ln " + folder + "/t.json " + folder + "/same.json").c_str()), 0);
-  for (const std::string output : {"t.json", "./t.json", "same.json"}) {
-    const ProgramResult result = run_piper("view t.json -o " + output, folder);
+  ASSERT_EQ(run_piper("simulate " + full_inputs + " --cluster h100 --trace t.svg", folder).exit_code, 0);
+  const std::string trace = read_text(folder + "/t.svg");
+  ASSERT_EQ(std::system(("ln " + folder + "/t.svg " + folder + "/same.svg").c_str()), 0);
+  for (const std::string output : {"t.svg", "./t.svg", "same.svg"}) {
+    const ProgramResult result = run_piper("view t.svg -o " + output, folder);
     EXPECT_EQ(result.exit_code, 3) << output;
     EXPECT_THAT(result.errors, HasSubstr("error[E108]: cannot write " + output + ": it is in use as trace")) << output;
-    EXPECT_EQ(read_text(folder + "/t.json"), trace) << output;
+    EXPECT_EQ(read_text(folder + "/t.svg"), trace) << output;
   }
-  EXPECT_EQ(run_piper("view t.json -o page.html", folder).exit_code, 0);
-  EXPECT_EQ(run_piper("view t.json -o page.html", folder).exit_code, 0) << "what was written may be written again";
+  EXPECT_EQ(run_piper("view t.svg -o page.html", folder).exit_code, 0);
+  EXPECT_EQ(run_piper("view t.svg -o page.html", folder).exit_code, 0) << "what was written may be written again";
 
   for (const std::string schedule : {"s.piper", "m.toml"})
     write_file(folder + "/" + schedule,
