@@ -20,16 +20,9 @@ class WaysOut {
   }
 
   std::vector<WayOut> find(const SearchResult& result) && {
-    for (int devices = problem_.limits.devices, i = 0; i < most_doublings; ++i) {
-      devices *= 2;
-      if (devices > device_limit(problem_.cluster) || devices > most_parts) break;
-      Problem more = problem_;
-      more.limits.devices = devices;
-      if (add(more, fmt::format("--devices {}", devices))) break;
-    }
-    for (int64_t batch = problem_.limits.batch; batch % 2 == 0;) {
-      batch /= 2;
-      if (add(with_batch(batch), fmt::format("--batch {}", batch))) break;
+    if (result.end == SearchEnd::Proved) {  // otherwise it is not known that nothing fits
+      add_devices();
+      add_batch();
     }
     if (result.smallest)
       if (auto made = evaluate(problem_, *result.smallest)) {
@@ -40,6 +33,23 @@ class WaysOut {
   }
 
  private:
+  void add_devices() {
+    for (int devices = problem_.limits.devices, i = 0; i < most_doublings; ++i) {
+      devices *= 2;
+      if (devices > device_limit(problem_.cluster) || devices > most_parts) break;
+      Problem more = problem_;
+      more.limits.devices = devices;
+      if (add(more, fmt::format("--devices {}", devices))) break;
+    }
+  }
+
+  void add_batch() {
+    for (int64_t batch = problem_.limits.batch; batch % 2 == 0;) {
+      batch /= 2;
+      if (add(with_batch(batch), fmt::format("--batch {}", batch))) break;
+    }
+  }
+
   Problem with_batch(int64_t batch) const {
     Problem out = problem_;
     for (auto& model : out.models) {
