@@ -332,8 +332,11 @@ class ContextMarker {
         return beside(call, "piper::times_parts", {of, scores, element_count(graph_[scores].layout)}, result);
       };
       if (!forward) {
-        map_tensors(call.arguments, [&](TensorId id) { return counts.contains(id) ? counts.at(id) : id; });
-        if (reduction != 2) return last();
+        if (const auto share = counts.find(tensor(call, "total_weight")); share != counts.end()) {
+          set_argument(call, "total_weight", share->second);
+          return last();
+        }
+        if (reduction == 0) return last();
         const TensorId gradient = tensor(call, "grad_output"), scaled = number(gradient);
         calls.push_back(times_parts(gradient, scaled));
         set_argument(call, "grad_output", scaled);
