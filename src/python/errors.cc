@@ -26,6 +26,7 @@ std::string in_python(std::string text) {
       {std::regex("piper compile MODEL SCHEDULE --emit dag"), "plan.dag()"},
       {std::regex("piper schedule (\\S+) --ranks P --microbatches M, or piper compile --emit schedule"),
        R"(piper.schedules.timeline("$1", ranks=P, microbatches=M), or piper.compile(…).schedule())"},
+      {std::regex("piper check --checkpoint"), "piper check, told of checkpoints,"},
       {std::regex("--emit schedule"), "plan.schedule()"},
       {std::regex("--batch (\\d+)"), "batch=$1"},
       {std::regex("--devices (\\d+)"), "devices=$1"},

@@ -191,9 +191,10 @@ def test_cut_takes_the_words_of_the_text_form_too():
     texts = [piper.Schedule().mesh(tp=2).place({}, mesh={}).shard({}, along="tp", sequence=on, vocabulary=off).text()
              for on, off in ((True, False), ("on", "off"))]
     assert texts[0] == texts[1] and "sequence=on" in texts[0] and "vocabulary" not in texts[0]
-    with pytest.raises(piper.ScheduleError, match="sequence is 'yes'") as caught:
-        piper.Schedule().mesh(tp=2).shard({}, along="tp", sequence="yes")
-    assert caught.value.code == "E105"
+    for wrong, message in (({"vocabulary": "yes"}, "vocabulary is 'yes'"), ({"sequence": "yes"}, "sequence must be one of off, on, gather")):
+        with pytest.raises(piper.ScheduleError, match=message) as caught:
+            piper.Schedule().mesh(tp=2).shard({}, along="tp", **wrong)
+        assert caught.value.code == "E105"
 
 
 @pytest.mark.parametrize("given", [dict(zero=3), dict(bucket="1MB"), dict(experts="experts")], ids=str)

@@ -83,8 +83,8 @@ Result<std::unique_ptr<Checkpoints>> Checkpoints::make(TrainingRun& run, SavedMo
   problem = out->writers_.any_problem(problem);
   if (problem.empty()) return out;
   return error(ErrorCode::E808, {}, problem)
-      .help("piper check --checkpoint shows what each process needs; more processes on more hosts divide it")
-      .help("a run that saves nothing needs no copies: leave out --checkpoints");
+      .help("more processes on more hosts divide the copies; the memory table says what each process needs")
+      .help("a run that saves nothing needs no copies");
 }
 
 void Checkpoints::take_memory() {
