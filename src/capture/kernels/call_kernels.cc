@@ -46,12 +46,13 @@ ChunkIr call_kernels(ChunkIr body, const OperatorGraph& graph, const OperatorTab
   const std::vector<int> views = views_of(body);
   std::vector<char> made(body.calls.size(), 0);
   std::vector<Call> calls;
-  const auto put = [&](size_t i) {
-    each_tensor(body.calls[i].arguments, [&](TensorId id) {
-      each_view_to(body, views, id, [&](size_t view) {
-        if (!std::exchange(made[view], 1)) calls.push_back(body.calls[view]);
-      });
+  const auto show = [&](TensorId id) {
+    each_view_to(body, views, id, [&](size_t view) {
+      if (!std::exchange(made[view], 1)) calls.push_back(body.calls[view]);
     });
+  };
+  const auto put = [&](size_t i) {
+    each_tensor(body.calls[i].arguments, show);
     if (!std::exchange(made[i], 1)) calls.push_back(body.calls[i]);
   };
   for (const KernelLevel& level : kernel_levels(body, table, tried.device())) {
@@ -69,6 +70,7 @@ ChunkIr call_kernels(ChunkIr body, const OperatorGraph& graph, const OperatorTab
     }
     for (const size_t i : level.kernel.calls) put(i);
   }
+  for (const ContentUse& output : body.writes) show(output.inside);
   body.calls = std::move(calls);
   find_producers(body.tensors, body.calls);
   return body;
