@@ -58,6 +58,15 @@ class CompiledChunks : public testing::Test {
   }
 };
 
+/// Every one of them compiles for minutes.
+class LongCompiledChunks : public CompiledChunks {
+ protected:
+  void SetUp() override {
+    if (!std::getenv("PIPER_LONG")) GTEST_SKIP() << "takes long: PIPER_LONG=1";
+    CompiledChunks::SetUp();
+  }
+};
+
 TrainableModel with(TrainableModel model, const Compiling& compiling) {
   model.kernels = compiling.kernels;
   return model;
@@ -102,28 +111,28 @@ Combination combination(const std::string& kind, const std::string& timeline, De
   return out;
 }
 
-TEST_F(CompiledChunks, OnOneDevice) {
+TEST_F(LongCompiledChunks, OnOneDevice) {
   expect_equal(combination("dropout", "", {1, 1, 1}), in_float64);
 }
 
-TEST_F(CompiledChunks, InPipelinesWithZeroAndRecomputation) {
+TEST_F(LongCompiledChunks, InPipelinesWithZeroAndRecomputation) {
   Combination c = combination("dropout", "1f1b", {2, 2, 1});
   c.dividing.zero = 3;
   c.recompute = true;
   expect_equal(c, in_float64);
 }
 
-TEST_F(CompiledChunks, WithHalvesOfBackwardAndRecomputation) {
+TEST_F(LongCompiledChunks, WithHalvesOfBackwardAndRecomputation) {
   Combination c = combination("dropout", "zb-h1", {2, 1, 1});
   c.recompute = true;
   expect_equal(c, in_float64);
 }
 
-TEST_F(CompiledChunks, WithDividedExperts) {
+TEST_F(LongCompiledChunks, WithDividedExperts) {
   expect_equal(combination("mixture", "1f1b", {2, 1, 2}), in_float32);
 }
 
-TEST_F(CompiledChunks, WithTensorParallelism) {
+TEST_F(LongCompiledChunks, WithTensorParallelism) {
   const TpCase c{"tp", "grouped", 2, 4, "mesh(tp=2)\n" + whole + everything};
   const Compiling compiling;
   const TrainableModel model = model_of(c, 2);
@@ -134,8 +143,7 @@ TEST_F(CompiledChunks, WithTensorParallelism) {
   expect_memory_as_planned(run, Issue::Ahead, true);
 }
 
-TEST_F(CompiledChunks, PairwiseCovering) {
-  if (!std::getenv("PIPER_LONG")) GTEST_SKIP() << "takes long: PIPER_LONG=1";
+TEST_F(LongCompiledChunks, PairwiseCovering) {
   for (const Combination& c : pairwise_covering().trained)
     for (const Leg& leg : legs_of(c)) expect_equal(c, leg);
 }
@@ -149,6 +157,8 @@ TEST_F(CompiledChunks, AreCompiledOnce) {
   const Compiling first(small_cache()), again(small_cache(), "/no/such/python");
   const Trained trained = train_small(first);
   expect_compiled(first);
+  const Difference found = compare(trained, reference({"dense", 1}, 8));
+  EXPECT_LE(found.error, 1e-12) << found.where;
   EXPECT_EQ(compare(train_small(again), trained).error, 0);
   expect_compiled(again);
   EXPECT_EQ(again.kernels->count().compiled, 0u);
