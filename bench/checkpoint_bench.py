@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Saving and reading a run beside torch.distributed.checkpoint: the same model, the same optimiser state, the same disk.
+"""Saving and reading a run beside torch.distributed.checkpoint: the same model, the same optimizer state, the same disk.
 
     PYTHONPATH=build/release/python .venv/bin/python bench/checkpoint_bench.py [--parameters 50e6] [--rounds 5] [--folder DIR] [--on cuda]
 

@@ -1,5 +1,4 @@
-# The script that compiles kernels as C++ text, so that the program needs no file beside it; and the interpreter that has the PyTorch it was
-# built with.
+# The script that compiles kernels as C++ text, so that the program needs no file beside it.
 set(script ${CMAKE_SOURCE_DIR}/src/kernels/compile_kernels.py)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
 file(READ ${script} text)
@@ -14,4 +13,3 @@ const char* const compile_kernels_script = R"python(@text@)python";
 }  // namespace piper
 ]])
 target_sources(piper_kernels PRIVATE ${CMAKE_BINARY_DIR}/compile_kernels_script.cc)
-target_compile_definitions(piper_kernels PRIVATE PIPER_BUILT_WITH="${PIPER_LIBTORCH_PYTHON}")

@@ -2,7 +2,8 @@
 microbatches of 2 x 2048 tokens, AdamW, clipping. Rows of one run take turns; medians of `--rounds` rounds.
 
 usage: PYTHONPATH=build/release/python python bench/gpu/model_bench.py [--model qwen3|llama] [--rounds 3] [ROW...]
-rows: eager, default (torch.compile), MODE of torch.compile, piper:KERNELS:GRAPHS (piper:inductor:step)
+rows: eager, default (torch.compile), MODE of torch.compile, piper:KERNELS:GRAPHS[:PRECISION] (piper:inductor:step, piper:inductor:step:mixed).
+Precision is that of the PyTorch rows, bfloat16 weights, gradients and moments, or mixed: float32 gradients, master copies and moments.
 """
 import argparse
 import gc
@@ -26,6 +27,7 @@ CONFIGS = {
         vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
         tie_word_embeddings=True, max_position_embeddings=4096),
 }
+PRECISIONS = {"bfloat16": dict(gradients="bfloat16", master="bfloat16"), "mixed": dict(gradients="float32", master="float32")}
 CACHE = tempfile.mkdtemp()
 
 
@@ -66,7 +68,7 @@ def pytorch(model_name, mode):
     return seconds[WARM_UP:], losses, torch.cuda.max_memory_allocated(), seconds[0]
 
 
-def ours(model_name, kernels, graphs):
+def ours(model_name, kernels, graphs, precision="bfloat16"):
     model, ids = fresh(model_name), batch(model_name)
     integration.use(model)
     integration.annotate(model)
@@ -75,8 +77,8 @@ def ours(model_name, kernels, graphs):
     schedule = piper.Schedule().devices(1).split(MICROBATCHES).place({}, devices=[0])
     torch.cuda.reset_peak_memory_stats()
     seconds, losses = [], []
-    with piper.Trainer(graph, schedule, optimizer=piper.AdamW(lr=1e-4, weight_decay=1e-2), clip=1.0, graphs=graphs, kernels=kernels,
-                       kernel_cache=CACHE) as trainer:
+    with piper.Trainer(graph, schedule, optimizer=piper.AdamW(lr=1e-4, weight_decay=1e-2, **PRECISIONS[precision]), clip=1.0, graphs=graphs,
+                       kernels=kernels, kernel_cache=CACHE) as trainer:
         ready = time.perf_counter() - start
         for _ in range(WARM_UP + STEPS):
             start = time.perf_counter()

@@ -1,4 +1,4 @@
-// Traffic of the optimiser on a GPU, beside a plain copy: 2^30 elements, or as many as the argument says.
+// Traffic of the optimizer on a GPU, beside a plain copy: 2^30 elements, or as many as the argument says.
 //   gpu_optimizer_bench [ELEMENTS]
 #include <algorithm>
 #include <cstdlib>

@@ -83,9 +83,10 @@ namespace piper {
   X(E609, "operator gives something else than its rule says")                    \
   X(E610, "hook on gradients")                                                   \
   /* E7xx: training */                                                           \
-  X(E701, "data too short for one sample")                                       \
+  X(E701, "too little data")                                                     \
   X(E702, "token that the model does not know")                                  \
   X(E703, "not a file of tokens")                                                \
+  X(E705, "data cannot be prepared")                                             \
   /* E8xx: the run */                                                            \
   X(E801, "an operation failed")                                                 \
   X(E802, "the run stalled")                                                     \

@@ -1,4 +1,4 @@
-// What a step time hangs on, as a sum that can be priced for other speeds without simulating again.
+// The critical path of a step, as a sum that can be priced for other speeds without simulating again.
 #pragma once
 
 #include "calibrate/observation.h"

@@ -80,11 +80,14 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
     if (!slice.tensor_parallel.parameters.empty())
       return error(ErrorCode::E317, {}, "shard: captured models know context parallelism without tensor parallelism")
           .help("leave one of the two out");
-    PIPER_TRY(ContextGraph divided, mark_context_regions(std::move(slice.operators)));
+    PIPER_TRY(ContextGraph divided,
+              mark_context_regions(std::move(slice.operators), slice.tensor_parallel.token_order));
     slice.operators = std::move(divided.graph);
     slice.known = std::move(divided.labels);
     slice.all_tokens = std::move(divided.all_tokens);
   }
+  if (options.loss_blocks) slice.operators = loss_in_blocks(std::move(slice.operators), *options.loss_blocks);
+  if (slice.tensor_parallel.context) label_new_tensors(slice.operators, slice.known);
   if (!slice.tensor_parallel.parameters.empty()) {
     PIPER_TRY(ShardedGraph sharded, mark_tp_regions(std::move(slice.operators), slice.tensor_parallel.parameters));
     slice.operators = std::move(sharded.graph);
@@ -93,7 +96,7 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
   slice.operators = materialize_region_borders(std::move(slice.operators));
   if (slice.tensor_parallel.sequence) slice.sequence = find_sequence(slice.operators);
   slice.table = std::shared_ptr<const OperatorTable>(recording, &recording->table);
-  PIPER_TRY(slice.chunks, build_bodies(slice.operators));
+  PIPER_TRY(slice.chunks, build_bodies(slice.operators, options.saved));
   const bool has_regions = slice.tensor_parallel.sequence || slice.tensor_parallel.context ||
                            !find_regions(slice.operators, slice.chunks).empty();
   for (ChunkBodies& chunk : slice.chunks)
@@ -185,7 +188,7 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
   }
   for (const auto& [site, labels] : slice.labels) {
     ChunkIr& body = *slice.chunks[site.first].passes[static_cast<size_t>(site.second)];
-    draw_random_by_parts(body, labels);
+    draw_random_by_parts(body, labels, slice.tensor_parallel.token_order);
     for (const auto* uses : {&body.reads, &body.writes})
       for (const ContentUse& use : *uses)
         if (const TensorLabels& of_use = labels.tensors[use.inside.index()]; is_labelled(of_use))
@@ -376,16 +379,20 @@ Result<TensorForm> CapturedModel::form(ValueId value, int64_t samples, const Sha
       .help("only values of regions marked with annotate(\"experts\", {.experts = n}) are divided");
 }
 
-FillInput CapturedModel::with_batch_counts(FillInput fill) const {
+FillInput CapturedModel::with_batch_counts(FillInput fill, int64_t batches) const {
   const CapturedSlice& largest = slices_.back();
   if (largest.counts.counts.empty()) return fill;
-  const int64_t batch = graph_->step.batch;
+  const int64_t batch = batches * graph_->step.batch;
   std::vector<double> of_batch = count_batch(*largest.recording, largest.counts.counts, largest.samples, batch, fill);
-  return [fill = std::move(fill), of_batch = std::move(of_batch), &counts = largest.counts.counts, batch](
+  return with_counts(std::move(fill), std::move(of_batch), batch);
+}
+
+FillInput CapturedModel::with_counts(FillInput fill, std::vector<double> counted, int64_t samples) const {
+  return [fill = std::move(fill), counted = std::move(counted), &counts = slices_.back().counts.counts, samples](
              std::string_view input, int64_t first_sample, at::Tensor& into) {
     for (size_t c = 0; c < counts.size(); ++c)
       if (counts[c].input == input) {
-        into.fill_(count_of_slice(counts[c], of_batch[c], into.size(0), batch));
+        into.fill_(count_of_slice(counts[c], counted[c], into.size(0), samples));
         return;
       }
     fill(input, first_sample, into);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "capture/loss/loss_in_blocks.h"
 #include "capture/program/chunk_program.h"
 #include "capture/program/tried_calls.h"
 #include "capture/record/batch_counts.h"
@@ -36,6 +37,7 @@ struct TensorParallel {
   std::vector<ShardSeed> parameters = {};
   bool sequence = false;
   bool context = false;  // tokens of the whole model can be divided (context parallelism)
+  TokenOrder token_order = TokenOrder::Zigzag;
   bool any() const { return !parameters.empty() || context; }
 };
 
@@ -56,6 +58,9 @@ struct CaptureOptions {
   std::vector<int64_t> samples = {1};
   /// What tensor parallelism divides, asked once the model was recorded. None: nothing.
   std::function<TensorParallel(const std::vector<AnnotatedPart>&)> tensor_parallel = nullptr;
+  /// Losses over a vocabulary in blocks of tokens; none: their logits are made whole.
+  std::optional<LossBlocks> loss_blocks = LossBlocks();
+  Saved saved = Saved::AsRecorded;
   /// How regions will be divided: there temporaries are exact too.
   std::vector<ShardCounts> shards = {};
   /// What chunks will run on. Operators are measured there.
@@ -114,8 +119,10 @@ class CapturedModel {
   Result<TensorForm> form(ValueId value, int64_t samples, const ShardCounts& shards = {}) const;
 
   /// What the loss divides by is counted in a whole batch, and given as further inputs: `fill`, with these. Of a loss
-  /// that counts nothing: `fill` itself.
-  FillInput with_batch_counts(FillInput fill) const;
+  /// that counts nothing: `fill` itself. `batches`: so many count as one, and the mean of their losses is its loss.
+  FillInput with_batch_counts(FillInput fill, int64_t batches = 1) const;
+  /// The same with counts that are known: those of `samples` samples together.
+  FillInput with_counts(FillInput fill, std::vector<double> counted, int64_t samples) const;
 
   /// Why regions that declare experts cannot be sharded; they run undivided.
   const std::vector<Diagnostic>& unshardable() const { return unshardable_; }

@@ -192,11 +192,16 @@ Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule
   PIPER_CHECK(pipeline.run("check-acyclic", check_acyclic));
 
   LinearDag& linear = out.linear;
-  PIPER_CHECK(pipeline.timed("linearize", linear.dag, [&]() -> Checked {
+  const auto order_nodes = [&]() -> Checked {
     PIPER_TRY(const std::vector<double> seconds, node_seconds(pipeline.dag, costs));
     PIPER_TRY(linear, linearize(std::move(pipeline.dag), seconds));
     return Ok{};
-  }));
+  };
+  PIPER_CHECK(pipeline.timed("linearize", linear.dag, order_nodes));
+  if (options.plan_for == PlanFor::Evaluation) {  // after linearize: forward passes keep the order they have there
+    PIPER_CHECK(pipeline.run("keep-forward", [&](TrainingDag) { return keep_forward(std::move(linear)); }));
+    PIPER_CHECK(pipeline.timed("linearize", linear.dag, order_nodes));
+  }
   PIPER_CHECK(pipeline.timed("place-gathers", linear.dag, [&]() -> Checked {
     PIPER_TRY(linear, place_gathers(std::move(linear)));
     return Ok{};

@@ -19,7 +19,14 @@ constexpr bool verify_every_pass_by_default = true;
 constexpr bool verify_every_pass_by_default = false;
 #endif
 
+/// What devices do with a batch.
+enum class PlanFor {
+  Training,   // a step: forward, backward, updates
+  Evaluation  // the same schedule without backward and updates: only losses and metrics come out
+};
+
 struct CompileOptions {
+  PlanFor plan_for = PlanFor::Training;
   /// Costs behind the order of nodes, and the memory of each kind of device, if it is known.
   Cluster cluster;
   /// Measured costs of all computations, instead of formulas.

@@ -173,23 +173,26 @@ Result<TrainingDag> place_stages(TrainingDag dag, const Place& place, DirectiveI
   const Instances instances = find_instances(*dag.model, chunks);
   PIPER_TRY(const std::vector<int> starts, stage_starts(dag, place, instances, by));
 
-  StageTags& tags = stage_tags(dag, place.as);  // new ones: check_new_tag
+  std::vector<int> stages(dag.model->chunks.size(), -1);
   for (size_t i = 0; i < chunks.size(); ++i) {
     const auto next = std::upper_bound(starts.begin(), starts.end(), instances.of_chunk[i]);
-    tags.of_chunk[chunks[i].index()] = static_cast<int>(next - starts.begin()) - 1;
+    stages[chunks[i].index()] = static_cast<int>(next - starts.begin()) - 1;
   }
   const auto rank_of = [&](NodeId id) {
-    const int stage = tags.of_chunk[dag[id].tags.chunk.index()];
+    const int stage = stages[dag[id].tags.chunk.index()];
     const bool second_half = dag[id].tags.slice >= dag.slices() / 2;
     return coordinate(place, stage, ranks, second_half);
   };
-  std::map<int, GroupId> groups;  // of the ranks that get something: an axis may be long
-  for (const NodeId id : nodes) groups.try_emplace(rank_of(id));
-  for (auto& [rank, group] : groups) {
+  std::map<int, DeviceGroup> slabs;  // of the ranks that get something: an axis may be long
+  for (const NodeId id : nodes) slabs.try_emplace(rank_of(id));
+  for (auto& [rank, slab] : slabs) {
     Filter coordinates{{TagCondition{axis, false, {{rank, rank}}, {}, {}}}, {}};
-    PIPER_TRY(DeviceGroup slab, mesh_slab(dag, coordinates));
-    group = dag.groups.intern(std::move(slab));
+    PIPER_TRY(slab, mesh_slab(dag, coordinates));
   }
+
+  dag.stages.push_back({place.as, stages});
+  std::map<int, GroupId> groups;
+  for (auto& [rank, slab] : slabs) groups[rank] = dag.groups.intern(std::move(slab));
   Spot spot = spot_of(dag, place, {});
   for (const NodeId id : nodes) {
     spot.group = groups.at(rank_of(id));

@@ -1,5 +1,5 @@
 // replicate(<filter>, devices=[…] | along=dp, zero=0..3, …): the devices of a group hold equal parameters and take
-// different slices; gradients are reduced over them. ZeRO cuts optimiser state (1), gradients (2), parameters (3).
+// different slices; gradients are reduced over them. ZeRO cuts optimizer state (1), gradients (2), parameters (3).
 //   before:  layer.0 on [0, 1]
 //   after:   layer.0 on [0, 1], replicated: one reduction per bucket, then one update
 // Illegal: nothing selected (E203); replicated twice (E301); devices that differ from the placement (E208, E212);

@@ -1,5 +1,6 @@
-// shard(<filter>, along=AXIS | devices=[…] | …, parameters="*.wo: 1", vocabulary=on, sequence=on | gather, regather=on,
-// stream=…): the devices along an axis divide what the selected chunks are made of.
+// shard(<filter>, along=AXIS | devices=[…] | …, parameters="*.wo: 1", vocabulary=on, sequence=on | gather,
+// order=zigzag | contiguous, regather=on, stream=…): the devices along an axis divide what the selected chunks are made
+// of.
 //
 // Experts (expert parallelism), where all selected chunks are made of them and no argument is about parameters:
 // parameters are divided along their expert dimension, values that cross a region's border are exchanged by all-to-all.
@@ -12,9 +13,9 @@
 //   before:  layer.0.mlp on [0, 1]: every device holds w_up and w_down
 //   after:   layer.0.mlp on [0, 1]: each holds half of the rows of w_up and of the columns of w_down; one all_reduce
 //
-// Tokens (context parallelism, sequence=gather): each device has some tokens of every sample in all of the model. What
-// attention looks at, keys and values, is gathered; gradients of those are reduced and scattered. Parameters are
-// replicated along the axis.
+// Tokens (context parallelism, sequence=gather): each device has some tokens of every sample in all of the model, in
+// zigzag order unless order=contiguous. What attention looks at, keys and values, is gathered; gradients of those are
+// reduced and scattered. Parameters are replicated along the axis.
 //   before:  layer.0 on [0, 1]: each device has half of the samples
 //   after:   layer.0 on [0, 1]: each device has half of the tokens of all samples; one all_gather, one reduce_scatter
 //
@@ -254,6 +255,7 @@ Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
     return error(ErrorCode::E317, dag.where(by, {"sequence"}),
                  fmt::format("shard: model {} does not say where the tokens of its values are", model.name))
         .help("label them in the model file, [b, sequence=128, 64], and add the line: context");
+  const int blocks = parts > 1 && shard.order == TokenOrder::Zigzag ? 2 * parts : parts;
   for (const ChunkId id : chunks)
     PIPER_CHECK(check_all(dag, model[id], [&](const auto& thing, std::string_view what) -> Checked {
       if (what == "parameter") return Ok{};
@@ -266,11 +268,12 @@ Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
         return refuse("has slots of experts, and how many each gets depends on all tokens")
             .help("context parallelism is for models without experts");
       const Dim* tokens = labelled(thing.shape, sequence_label);
-      if (tokens && tokens->size % parts != 0)
-        return refuse(fmt::format("does not divide among {} devices", parts))
-            .help(fmt::format("use a number of devices that divides {}, or a sequence of {} tokens", tokens->size,
-                              ceil_divide(tokens->size, parts) * parts));
-      return Ok{};
+      if (!tokens || tokens->size % blocks == 0) return Ok{};
+      const bool one_block = tokens->size % parts == 0;
+      return refuse(blocks == parts ? fmt::format("does not divide among {} devices", parts)
+                                    : fmt::format("does not fall into {} blocks, two for each device", blocks))
+          .help(fmt::format("use a sequence of {} tokens, or {}", ceil_divide(tokens->size, blocks) * blocks,
+                            one_block ? "one block for each device: order=contiguous" : "another number of devices"));
     }));
   return Ok{};
 }
@@ -284,6 +287,7 @@ Result<std::vector<Sharded>> shard_tokens(TrainingDag& dag, const std::vector<Ch
   PIPER_TRY(dag.shared[SampleAxis::Cp], shared_axis(dag, SampleAxis::Cp, shard, by));
   const int parts = dag.shared[SampleAxis::Cp].size;
   PIPER_CHECK(check_tokens(dag, chunks, parts, shard, by));
+  dag.token_order = shard.order;
   std::vector<Sharded> out;
   for (const ChunkId id : chunks)
     for (Residence& residence : dag.residences[id.index()]) {
@@ -312,6 +316,10 @@ bool selects_experts(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
 Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
   Selector selector(dag);
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.whole_chunks(shard.what, "shard"));
+  if (!divides_context(shard) && shard.order != TokenOrder::Zigzag)
+    return error(ErrorCode::E317, dag.where(by, {"order"}),
+                 "shard: order=contiguous is about the tokens that context parallelism divides")
+        .help("add sequence=gather");
   PIPER_TRY(const std::vector<Sharded> all, divides_context(shard) ? shard_tokens(dag, chunks, shard, by)
                                             : selects_experts(dag, chunks, shard)
                                                 ? shard_experts(dag, chunks, shard, by)

@@ -19,8 +19,7 @@ Checked check(const TrainingDag& dag, const Split& split, DirectiveId by) {
   if (dag.model->step.batch % slices != 0)
     return error(ErrorCode::E213, dag.where(by, {"parts"}),
                  fmt::format("a batch of {} samples does not divide into {} parts", dag.model->step.batch, slices))
-        .help(fmt::format("the batch must be a multiple of {0}: batch = {0} in the model's [step], or --batch {0}",
-                          slices));
+        .help("use other parts, or another batch");
   if (slices * static_cast<int64_t>(dag.nodes.size()) > most_nodes)
     return error(ErrorCode::E113, dag.where(by, {"parts"}),
                  fmt::format("{} parts make more than {} nodes", slices, most_nodes))

@@ -10,7 +10,12 @@ namespace piper {
 Result<double> ComputeCosts::pass(ChunkId chunk, Pass pass, const PassWork& work, GroupId group) {
   const int64_t samples = samples_on(dag_, group);
   if (costs_.measured) return measured_seconds(*costs_.measured, (*dag_.model)[chunk].name, pass, samples);
-  return by_formula(group, local_work(dag_, chunk, work, group));
+  const auto [found, fresh] = passes_.emplace(std::tuple(chunk, pass, group), 0);
+  if (fresh) {
+    const int last = dag_.shared[SampleAxis::Cp].size - 1;  // never has less to do than the others
+    found->second = by_formula(group, local_work(dag_, chunk, work, group, last));
+  }
+  return found->second;
 }
 
 Result<double> ComputeCosts::update(const Node& node) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <tuple>
 
 #include "base/result.h"
 #include "cost/cost_table.h"
@@ -16,7 +17,8 @@ struct Costs {
   const CostTable* measured = nullptr;
 };
 
-/// What groups have in common is looked up once, so that many devices cost little. Valid while DAG and costs are.
+/// What groups and slices have in common is looked up once, so that many of them cost little. Valid while DAG and costs
+/// are.
 class ComputeCosts {
  public:
   ComputeCosts(const TrainingDag& dag, const Costs& costs) : dag_(dag), costs_(costs) {}
@@ -34,6 +36,7 @@ class ComputeCosts {
 
   const TrainingDag& dag_;
   Costs costs_;
+  std::map<std::tuple<ChunkId, Pass, GroupId>, double> passes_;
   std::map<GroupId, std::vector<const DeviceKind*>> kinds_;
   std::map<std::pair<GroupId, GroupId>, int> levels_;
 };

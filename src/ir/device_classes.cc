@@ -2,7 +2,27 @@
 
 #include <map>
 
+#include "ir/local_size.h"
+
 namespace piper {
+namespace {
+
+/// Devices fall into new classes by an old one and a key, which `next` numbers.
+class Refinement {
+ public:
+  explicit Refinement(int& next) : next_(next) {}
+  void refine(int& device_class, int key) {
+    const auto [found, fresh] = renamed_.emplace(std::pair(device_class, key), next_);
+    if (fresh) ++next_;
+    device_class = found->second;
+  }
+
+ private:
+  int& next_;
+  std::map<std::pair<int, int>, int> renamed_;
+};
+
+}  // namespace
 
 DeviceClasses device_classes(const TrainingDag& dag) {
   std::vector<char> used(dag.groups.group_count(), 0);
@@ -12,18 +32,16 @@ DeviceClasses device_classes(const TrainingDag& dag) {
   }
   for (const Bucket& bucket : dag.buckets)
     for (const Holder& holder : bucket.holders) used[holder.group.index()] = 1;
+  const bool uneven = has_uneven_attention(dag);
   // refine: devices stay together as long as every group has both or neither
   std::vector<int> of_device(static_cast<size_t>(dag.devices), 0);
   int next = 1;
   for (size_t g = 0; g < used.size(); ++g) {
     if (!used[g]) continue;
-    std::map<int, int> renamed;
-    for (const int device : dag.groups[GroupId(g)].devices) {
-      int& c = of_device[static_cast<size_t>(device)];
-      const auto [found, fresh] = renamed.emplace(c, next);
-      if (fresh) ++next;
-      c = found->second;
-    }
+    Refinement refinement(next);
+    const DeviceList& devices = dag.groups[GroupId(g)].devices;
+    for (size_t i = 0; i < devices.size(); ++i)
+      refinement.refine(of_device[static_cast<size_t>(devices[i])], uneven ? token_shard(dag, static_cast<int>(i)) : 0);
   }
   DeviceClasses out;
   std::map<int, int> number;

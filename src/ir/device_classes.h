@@ -1,4 +1,5 @@
-// Devices that belong to the same groups do the same work: one class, one plan.
+// Devices that belong to the same groups do the same work: one class, one plan. Only where each device has a block of
+// tokens in their order and attention is causal, those with later ones do more.
 #pragma once
 
 #include "ir/training_dag.h"

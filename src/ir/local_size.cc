@@ -1,5 +1,8 @@
 #include "ir/local_size.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/invariant.h"
 #include "base/saturate.h"
 #include "ir/placement.h"
@@ -26,7 +29,19 @@ ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence) {
   return out;
 }
 
-DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group) {
+int token_shard(const TrainingDag& dag, int position) {
+  return position / dag.tp().size % dag.shared[SampleAxis::Cp].size;
+}
+
+bool has_uneven_attention(const TrainingDag& dag, const Chunk& chunk) {
+  return chunk.causal && dag.token_order == TokenOrder::Contiguous && dag.shared[SampleAxis::Cp].size > 1;
+}
+
+bool has_uneven_attention(const TrainingDag& dag) {
+  return std::ranges::any_of(dag.model->chunks, [&](const Chunk& chunk) { return has_uneven_attention(dag, chunk); });
+}
+
+DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group, int token_shard) {
   const int64_t samples = samples_on(dag, group);
   const Residence& residence = dag.residence(chunk, group);
   const ShardCounts shards = shard_counts(dag, residence);
@@ -37,6 +52,16 @@ DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& wor
   const Amount bytes{work.bytes_moved.fixed / shards[ShardKind::Expert], work.bytes_moved.per_sample};
   DeviceWork out{work.flops.at(samples) / parts, bytes.at(samples) / parts, {}};
   if (work.operators) out.operators = on_device(*work.operators, samples, shards);
+  if (!has_uneven_attention(dag, (*dag.model)[chunk])) return out;
+  // of P blocks the r-th looks at r before it and half of itself, the mean is P / 2
+  const int64_t looks_at = 2 * token_shard + 1, mean = dag.shared[SampleAxis::Cp].size;
+  const auto scale = [&](int64_t& amount) { amount = saturating_multiply(amount, looks_at) / mean; };
+  scale(out.flops);
+  if (out.operators)
+    for (MatrixProduct& product : out.operators->products) {
+      scale(product.rows);
+      product.rows = std::max<int64_t>(product.rows, 1);
+    }
   return out;
 }
 
@@ -79,6 +104,10 @@ int64_t moved_bytes(const TrainingDag& dag, const Node& node) {
   }
   if (item.kind == Item::Kind::Scalars) return scalar_bytes;
   const Bucket& bucket = dag[item.bucket_id()];
+  if (item.kind == Item::Kind::Directions)
+    return saturating_multiply(
+        saturating_multiply(updated_elements(dag, bucket, holder_on(bucket, node.group)), dag.groups[over].part_size),
+        bytes_of(dag.model->step.gradients));
   return saturating_multiply(bucket.elements,
                              bytes_of(item.kind == Item::Kind::Weights ? bucket.dtype : dag.model->step.gradients));
 }
@@ -94,20 +123,51 @@ int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
   return ceil_divide(bucket.elements, dag.groups[holder.over].part_size);
 }
 
-int64_t optimizer_bytes(const StepConfig& step, DType weights) {
-  return state_bytes(element_types(step, weights), step.optimizer, 1);
+int64_t updated_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
+  return holder.zero == 0 ? whole_elements(dag, bucket, holder) : shard_elements(dag, bucket, holder);
 }
+
+int64_t optimizer_bytes(const StepConfig& step, DType weights, Optimizer kind) {
+  return state_bytes(element_types(step, weights), kind, 1);
+}
+
+int64_t matrix_temporaries(const TrainingDag& dag, const Bucket& bucket) {
+  constexpr int64_t together = 4;  // the matrix before and after a step of the iteration, and two products of no more
+  const ElementTypes types = element_types(dag.model->step, bucket.dtype);
+  const int64_t iterated = bytes_of(types.moments == DType::Float64 ? DType::Float64 : DType::BFloat16);
+  const int64_t element = bytes_of(types.gradients) + together * iterated + 2 * bytes_of(types.moments);
+  int64_t largest = 0;
+  for (const ParameterId p : bucket.parameters) largest = std::max(largest, elements((*dag.model)[p].shape, 0));
+  return saturating_multiply(largest, element);
+}
+
+namespace {
+
+/// Five steps of Newton and Schulz, each three products, of a matrix of so many elements, as if it were square.
+int64_t iteration_flops(int64_t elements) {
+  constexpr double products = 5 * 3, flops = 2;
+  const double side = std::sqrt(static_cast<double>(elements));
+  return static_cast<int64_t>(std::min(products * flops * side * static_cast<double>(elements), 1e18));
+}
+
+}  // namespace
 
 DeviceWork update_work(const TrainingDag& dag, const Node& update) {
   const Bucket& bucket = dag[std::get<Update>(update.op).bucket];
   const Holder& holder = holder_on(bucket, update.group);
   const int64_t elements = holder.zero == 0 ? bucket.elements : shard_elements(dag, bucket, holder);
-  return update_work(dag.model->step, bucket.dtype, elements);
+  DeviceWork work = update_work(dag.model->step, bucket.dtype, elements);
+  if (!bucket.matrices || std::get<Update>(update.op).phase == UpdatePhase::Directions) return work;
+  const int64_t holders = holder.zero == 0 ? 1 : dag.groups[holder.over].part_size;
+  for (const ParameterId p : bucket.parameters)
+    work.flops = saturating_add(work.flops, iteration_flops(piper::elements((*dag.model)[p].shape, 0)) / holders);
+  return work;
 }
 
 DeviceWork update_work(const StepConfig& step, DType weights, int64_t elements) {
   constexpr int64_t flops_per_element = 16;  // AdamW with clipping
-  const int64_t element = bytes_of(step.gradients) + bytes_of(weights) + 2 * optimizer_bytes(step, weights);
+  const int64_t element =
+      bytes_of(step.gradients) + bytes_of(weights) + 2 * optimizer_bytes(step, weights, step.optimizer);
   return {saturating_multiply(elements, flops_per_element), saturating_multiply(elements, element), {}};
 }
 

@@ -20,8 +20,14 @@ std::optional<size_t> sample_dimension(const Shape& shape);
 /// Among how many devices what a chunk works on is divided there.
 ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence);
 
-/// What a pass of a chunk does on each device of the group.
-DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group);
+/// Which of the parts into which tokens are divided the device at a position of a group has.
+int token_shard(const TrainingDag& dag, int position);
+/// Whether devices with later tokens do more: causal attention over blocks that lie in the order of the tokens.
+bool has_uneven_attention(const TrainingDag& dag, const Chunk& chunk);
+bool has_uneven_attention(const TrainingDag& dag);
+
+/// What a pass of a chunk does on the devices of the group that have this part of the tokens.
+DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group, int token_shard);
 
 /// Into how many shards a value is divided where a node writes it.
 ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId value);
@@ -40,10 +46,16 @@ int64_t moved_bytes(const TrainingDag& dag, const Node& communication);
 int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
 int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
 
-/// Bytes of optimiser state per element: moments, and copies of weights and gradients that differ from the model's own.
-int64_t optimizer_bytes(const StepConfig& step, DType weights);
+/// Bytes of optimizer state per element: moments, copies of weights and gradients that differ from the model's own, and
+/// a moving mean of the weights.
+int64_t optimizer_bytes(const StepConfig& step, DType weights, Optimizer kind);
+/// Elements that each device of the holder updates.
+int64_t updated_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
+/// Bytes that live only while matrices of a bucket are updated: those of the largest, in the types that it passes
+/// through.
+int64_t matrix_temporaries(const TrainingDag& dag, const Bucket& bucket);
 /// What an update does on each device, on the whole bucket or on its shard of it: gradients are read, weights written,
-/// the optimiser's state both.
+/// the optimizer's state both.
 DeviceWork update_work(const TrainingDag& dag, const Node& update);
 /// The same of so many elements.
 DeviceWork update_work(const StepConfig& step, DType weights, int64_t elements);

@@ -51,7 +51,10 @@ Result<NodeOp> DagParser::op() {
   }
   if (in_.accept_word("update")) {
     PIPER_TRY(const BucketId bucket, bucket_id());
-    return NodeOp(Update{bucket});
+    UpdatePhase phase = UpdatePhase::All;
+    for (const UpdatePhase one : {UpdatePhase::Directions, UpdatePhase::Matrices})
+      if (in_.accept_word(name(one))) phase = one;
+    return NodeOp(Update{bucket, phase});
   }
   const auto found = std::find(collectives.begin(), collectives.end(), token.text);
   if (token.kind != TokenKind::Word || found == collectives.end())
@@ -80,12 +83,15 @@ Result<Item> DagParser::item() {
     PIPER_CHECK(in_.expect(")"));
     return item;
   }
-  if (!in_.is_word("gradients") && !in_.is_word("weights")) return in_.unexpected("gradients, weights or scalars");
-  const bool gradients = in_.take().text == "gradients";
+  if (!in_.is_word("gradients") && !in_.is_word("directions") && !in_.is_word("weights"))
+    return in_.unexpected("gradients, directions, weights or scalars");
+  const std::string word = in_.take().text;
   PIPER_CHECK(in_.expect("("));
   PIPER_TRY(const BucketId bucket, bucket_id());
   PIPER_CHECK(in_.expect(")", "after the bucket"));
-  return gradients ? Item::gradients(bucket) : Item::weights(bucket);
+  return word == "gradients"    ? Item::gradients(bucket)
+         : word == "directions" ? Item::directions(bucket)
+                                : Item::weights(bucket);
 }
 
 Result<NodeTags> DagParser::tags() {

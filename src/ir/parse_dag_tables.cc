@@ -51,6 +51,7 @@ Checked DagParser::shared(SampleAxis axis) {
   dag_.shared[axis] = *found;
   if (!shared_axes_are_last(dag_))
     return reader_.wrong(in_.range(token), fmt::format("\"{}\" is not the last axis of the mesh", name));
+  if (axis == SampleAxis::Cp && in_.accept_word("contiguous")) dag_.token_order = TokenOrder::Contiguous;
   return Ok{};
 }
 
@@ -205,7 +206,8 @@ Checked DagParser::bucket() {
     return reader_.wrong(in_.range(token), fmt::format("unknown dtype \"{}\"", text))
         .help(did_you_mean(text, dtype_names()));
   bucket.dtype = *dtype;
-  bucket.trainable = in_.accept_word("trainable");
+  bucket.matrices = in_.accept_word("matrices");
+  bucket.trainable = bucket.matrices || in_.accept_word("trainable");
   if (!bucket.trainable) PIPER_CHECK(in_.expect_word("frozen"));
   PIPER_TRY(bucket.elements, reader_.number("the number of elements", 0, saturated));
   PIPER_CHECK(reader_.list([&]() -> Checked {

@@ -40,6 +40,7 @@ std::optional<SampleAxis> axis_of(const TrainingDag& dag, const Collective& coll
 }  // namespace
 
 Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& node, ValueId id) {
+  if (dag.shared[axis].size == 1) return Placement::replicate();
   if (is_compute(node)) return written_along(axis, dag, node, id);
   const auto before = [&] {
     return node.made_from.valid() ? placement_along(axis, dag, dag[node.made_from], id) : Placement::replicate();
@@ -57,6 +58,7 @@ Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& n
 }
 
 Placement wanted_along(SampleAxis axis, const TrainingDag& dag, const Node& reader, ValueId value) {
+  if (dag.shared[axis].size == 1) return Placement::replicate();
   const Sharding* sharding = dag.residence(reader.tags.chunk, reader.group).find(axis);
   if (!sharding || !sharding->along || !labelled((*dag.model)[value].shape, label_of(sharding->kind)) ||
       (axis == SampleAxis::Cp && (*dag.model)[reader.tags.chunk].has_all_tokens(value)))

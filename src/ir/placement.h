@@ -4,7 +4,7 @@
 //
 // what users call       | along the axis
 // data parallelism      | values Shard(samples), parameters Replicate, gradients Partial(sum)
-// ZeRO 1, 2, 3 (FSDP)   | optimiser state; and gradients; and parameters: Shard of the flat bucket
+// ZeRO 1, 2, 3 (FSDP)   | optimizer state; and gradients; and parameters: Shard of the flat bucket
 // expert parallelism    | parameters Shard(expert); values from Shard(capacity) to Shard(expert) and back
 // tensor parallelism    | parameters and inner values Shard(tp); products over such a dimension Partial(sum)
 // sequence parallelism  | values between such chunks Shard(sequence)

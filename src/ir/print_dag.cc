@@ -66,7 +66,10 @@ std::string print_bucket(const TrainingDag& dag, size_t index, const Bucket& buc
   std::vector<std::string> names;
   for (const ParameterId p : bucket.parameters) names.push_back(as_name((*dag.model)[p].name));
   std::string out = fmt::format("bucket k{} {} {} {} ({})\n", index, piper::name(bucket.dtype),
-                                bucket.trainable ? "trainable" : "frozen", bucket.elements, fmt::join(names, ", "));
+                                bucket.matrices    ? "matrices"
+                                : bucket.trainable ? "trainable"
+                                                   : "frozen",
+                                bucket.elements, fmt::join(names, ", "));
   for (const Holder& h : bucket.holders) {
     out += fmt::format("holder k{} g{}{} zero={} release={}", index, h.group.value, option("over", h.over, "p"), h.zero,
                        word(h.release));
@@ -85,7 +88,8 @@ std::string print_tables(const TrainingDag& dag) {
   if (!dag.mesh.empty()) out += fmt::format("mesh {}\n", print_axes(dag.mesh));
   for (const SampleAxisRule& rule : sample_axes)
     if (const MeshAxis& axis = dag.shared[rule.axis]; axis.size > 1)
-      out += fmt::format("{} {}\n", rule.name, as_name(axis.name));
+      out += fmt::format("{} {}{}\n", rule.name, as_name(axis.name),
+                         rule.axis == SampleAxis::Cp && dag.token_order == TokenOrder::Contiguous ? " contiguous" : "");
   for (const SliceDim& dim : dag.dims)
     out += fmt::format("dim {} {}{}\n", as_name(dim.name), dim.parts, option("by", dim.made_by));
   for (const StageTags& stages : dag.stages)
@@ -105,6 +109,8 @@ std::string print_item(const TrainingDag& dag, Item item) {
       return as_name((*dag.model)[item.value_id()].name);
     case Item::Kind::Gradients:
       return fmt::format("gradients(k{})", item.index);
+    case Item::Kind::Directions:
+      return fmt::format("directions(k{})", item.index);
     case Item::Kind::Weights:
       return fmt::format("weights(k{})", item.index);
     case Item::Kind::Scalars:
@@ -124,7 +130,10 @@ std::string print_op(const TrainingDag& dag, const Node& node) {
                         [&](const Collective& c) {
                           return fmt::format("{} {} over p{}", name(c.kind), print_item(dag, c.item), c.over.value);
                         },
-                        [](const Update& u) { return fmt::format("update k{}", u.bucket.value); },
+                        [](const Update& u) {
+                          return fmt::format("update k{}{}{}", u.bucket.value, u.phase == UpdatePhase::All ? "" : " ",
+                                             name(u.phase));
+                        },
                     },
                     node.op);
 }

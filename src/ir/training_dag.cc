@@ -136,6 +136,11 @@ std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separ
   return out;
 }
 
+std::string_view name(UpdatePhase phase) {
+  constexpr std::string_view names[] = {"", "directions", "matrices"};
+  return names[static_cast<int>(phase)];
+}
+
 std::string_view comm_tag(const Node& node) {
   if (std::holds_alternative<Transfer>(node.op)) return "transfer";
   const auto* collective = std::get_if<Collective>(&node.op);
@@ -154,6 +159,8 @@ std::string_view comm_tag(const Node& node) {
       }
     case Item::Kind::Gradients:
       return "reduce";
+    case Item::Kind::Directions:
+      return "directions";
     case Item::Kind::Weights:
       return "gather";
     case Item::Kind::Scalars:
@@ -174,6 +181,8 @@ std::string item_name(const TrainingDag& dag, Item item) {
       return (*dag.model)[item.value_id()].name;
     case Item::Kind::Gradients:
       return fmt::format("gradients{}", item.index);
+    case Item::Kind::Directions:
+      return fmt::format("directions{}", item.index);
     case Item::Kind::Weights:
       return fmt::format("weights{}", item.index);
     case Item::Kind::Scalars:
@@ -200,7 +209,10 @@ std::string name_of(const TrainingDag& dag, NodeId id) {
                                              named ? "." + (*dag.model)[node.tags.chunk].name : "", pass, slice,
                                              devices);
                         },
-                        [&](const Update& u) { return fmt::format("update.bucket{}{}", u.bucket.value, devices); },
+                        [&](const Update& u) {
+                          return fmt::format("update.bucket{}{}{}{}", u.bucket.value,
+                                             u.phase == UpdatePhase::All ? "" : ".", name(u.phase), devices);
+                        },
                     },
                     node.op);
 }

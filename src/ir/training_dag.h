@@ -30,12 +30,13 @@ using StreamId = Id<struct StreamTag>;
 
 /// What flows along an edge or through a collective.
 struct Item {
-  enum class Kind : uint8_t { None, Value, Gradients, Weights, Scalars };
+  enum class Kind : uint8_t { None, Value, Gradients, Directions, Weights, Scalars };
   Kind kind = Kind::None;
   int32_t index = -1;  // a ValueId or a BucketId
 
   static Item value(ValueId id) { return {Kind::Value, id.value}; }
   static Item gradients(BucketId id) { return {Kind::Gradients, id.value}; }
+  static Item directions(BucketId id) { return {Kind::Directions, id.value}; }
   static Item weights(BucketId id) { return {Kind::Weights, id.value}; }
   static Item scalars() { return {Kind::Scalars, 0}; }
   bool is_value() const { return kind == Kind::Value; }
@@ -61,9 +62,14 @@ struct Collective {
   PartitionId over;
   friend bool operator==(const Collective&, const Collective&) = default;
 };
-/// Applies the optimiser to a bucket on one of its holders.
+/// What an update does. Where devices hold pieces of matrices that are updated whole, the directions in which the
+/// elements of a piece go are found first, in place of their gradients, and gathered.
+enum class UpdatePhase { All, Directions, Matrices };
+std::string_view name(UpdatePhase phase);
+/// Applies the optimizer to a bucket on one of its holders.
 struct Update {
   BucketId bucket;
+  UpdatePhase phase = UpdatePhase::All;
   friend bool operator==(const Update&, const Update&) = default;
 };
 using NodeOp = std::variant<Compute, Transfer, Collective, Update>;
@@ -176,6 +182,7 @@ struct Bucket {
   bool trainable = true;
   int64_t elements = 0;  // on one device, before ZeRO cuts them
   std::vector<Holder> holders;
+  bool matrices = false;  // each parameter is one, and is updated as a whole
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
@@ -211,7 +218,8 @@ struct TrainingDag {
   std::shared_ptr<const ModelGraph> model;
   int devices = 0;
   std::vector<MeshAxis> mesh;
-  BySampleAxis<MeshAxis> shared = {};  // the last axes of every group, where something is sharded along them
+  BySampleAxis<MeshAxis> shared = {};           // the last axes of every group, where something is sharded along them
+  TokenOrder token_order = TokenOrder::Zigzag;  // along cp
   std::vector<SliceDim> dims;
   std::vector<StageTags> stages;
   std::vector<std::string> streams;
@@ -260,7 +268,7 @@ bool is_compute(const Node& node);
 std::string name_of(const TrainingDag& dag, NodeId id);
 /// ` mb=2`, or nothing for what belongs to the whole step.
 std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separator, std::string_view equals);
-/// gather, reduce, exchange, sum, join, part, transfer, scalars; empty for computations and updates.
+/// gather, reduce, directions, exchange, sum, join, part, transfer, scalars; empty for computations and updates.
 std::string_view comm_tag(const Node& node);
 std::string item_name(const TrainingDag& dag, Item item);
 /// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them, as plans and cost tables call it.

@@ -5,19 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <set>
 
 #include "base/time_text.h"
 #include "kernels/run_kernel.h"
 
 namespace piper {
-
-std::string usual_python() {
-  if (const char* const named = std::getenv("PIPER_PYTHON"); named && *named) return named;
-  return std::filesystem::exists(PIPER_BUILT_WITH) ? PIPER_BUILT_WITH : "python3";
-}
 
 void KernelStore::say(const std::string& line) const {
   if (options_.say) options_.say("kernels: " + line);

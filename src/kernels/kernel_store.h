@@ -67,7 +67,4 @@ class KernelStore {
   std::map<std::string, Kernel> known_;  // by text
 };
 
-/// The interpreter that PIPER_PYTHON names, or the one that the program was built with, or python3.
-std::string usual_python();
-
 }  // namespace piper

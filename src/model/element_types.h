@@ -15,11 +15,13 @@ struct ElementTypes {
   std::optional<DType> master;     // only if it differs from the weights
   DType moments = DType::Float32;  // as wide as the master copy or the weights; without a master copy at least float32
   std::optional<DType> master_gradients;  // only if it differs from the gradients
+  std::optional<DType> ema = {};          // a moving mean of the weights, if it is kept: as wide as moments
   friend bool operator==(const ElementTypes&, const ElementTypes&) = default;
 };
 ElementTypes element_types(const StepConfig& step, DType weights);
 
-/// The state of a range: moment by moment, then the master copies of weights and gradients; each `count` elements long.
+/// The state of a range: moment by moment, then the master copy and the moving mean of the weights, then the master
+/// copy of the gradients; each `count` elements long.
 int64_t state_bytes(const ElementTypes& types, Optimizer kind, int64_t count);
 /// The same of what a checkpoint has of an element besides its weight: no gradients.
 int64_t saved_state_bytes(const ElementTypes& types, Optimizer kind);

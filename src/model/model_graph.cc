@@ -16,19 +16,28 @@ std::string_view name(Pass pass) {
 }
 
 std::string_view name(Optimizer optimizer) {
-  constexpr std::string_view names[] = {"sgd", "momentum", "adamw", "lion"};
+  constexpr std::string_view names[] = {"sgd", "momentum", "adamw", "lion", "muon"};
   return names[static_cast<int>(optimizer)];
 }
 
 std::optional<Optimizer> optimizer_named(std::string_view text) {
-  for (const Optimizer optimizer : {Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW, Optimizer::Lion})
+  for (const Optimizer optimizer :
+       {Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW, Optimizer::Lion, Optimizer::Muon})
     if (name(optimizer) == text) return optimizer;
   return std::nullopt;
 }
 
 int64_t moments(Optimizer optimizer) {
-  constexpr int64_t numbers[] = {0, 1, 2, 1};
+  constexpr int64_t numbers[] = {0, 1, 2, 1, 1};
   return numbers[static_cast<int>(optimizer)];
+}
+
+Optimizer optimizer_of(const StepConfig& step, bool matrix) {
+  return step.optimizer == Optimizer::Muon && !matrix ? Optimizer::AdamW : step.optimizer;
+}
+
+bool is_hidden_matrix(std::string_view parameter, size_t dims) {
+  return dims == 2 && parameter.find("layer") != parameter.npos && !parameter.ends_with("bias");  // of experts: vectors
 }
 
 Amount PassWork::temporaries_on(const ShardCounts& shards) const {
@@ -87,7 +96,8 @@ void ModelBuilder::make_partial(ParameterId parameter) {
 void ModelBuilder::make_sequence_sharded(ChunkId chunk) {
   model_.chunks[chunk.index()].sequence_sharded = true;
 }
-void ModelBuilder::needs_all_tokens(ChunkId chunk, std::vector<ValueId> values) {
+void ModelBuilder::needs_all_tokens(ChunkId chunk, std::vector<ValueId> values, bool causal) {
+  model_.chunks[chunk.index()].causal = causal;
   model_.chunks[chunk.index()].all_tokens = std::move(values);
 }
 void ModelBuilder::make_partial(ValueId value, Partial how) {

@@ -98,16 +98,17 @@ struct Chunk {
   /// Where context parallelism gives each device some of the tokens it still needs all of these (keys and values of
   /// attention), and has a term of their sum of each (gradients of those).
   std::vector<ValueId> all_tokens = {};
+  bool causal = false;  // and its work for a token grows with the number of tokens before it: causal attention
 
   const PassWork* find(Pass pass) const;
   bool has_all_tokens(ValueId value) const { return std::ranges::find(all_tokens, value) != all_tokens.end(); }
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-enum class Optimizer { Sgd, Momentum, AdamW, Lion };
+enum class Optimizer { Sgd, Momentum, AdamW, Lion, Muon };
 std::string_view name(Optimizer optimizer);
 std::optional<Optimizer> optimizer_named(std::string_view text);
-/// Numbers the optimiser keeps for each parameter element.
+/// Numbers the optimizer keeps for each parameter element.
 int64_t moments(Optimizer optimizer);
 
 /// What memory and work depend on besides the model itself.
@@ -116,11 +117,19 @@ struct StepConfig {
   int64_t sequence = 1;  // tokens of a sample
   DType weights = DType::Float32;
   DType gradients = DType::Float32;
-  std::optional<DType> master;            // the optimiser's own copy of the weights
-  std::optional<DType> master_gradients;  // the optimiser's own copy of the gradients
+  std::optional<DType> master;            // the optimizer's own copy of the weights
+  std::optional<DType> master_gradients;  // the optimizer's own copy of the gradients
   Optimizer optimizer = Optimizer::AdamW;
+  std::vector<std::string> matrices = {};  // muon: the parameters that it updates; AdamW does the others
+  bool ema = false;                        // a moving mean of the weights is kept
   friend bool operator==(const StepConfig&, const StepConfig&) = default;
 };
+
+/// What updates a parameter: the optimizer of the step, or AdamW what that leaves out.
+Optimizer optimizer_of(const StepConfig& step, bool matrix);
+/// Whether Muon updates a parameter of a model from a configuration: a matrix of a layer. Embeddings, heads and vectors
+/// are left to AdamW.
+bool is_hidden_matrix(std::string_view parameter, size_t dims);
 
 struct ModelGraph {
   std::string name;
@@ -155,10 +164,12 @@ class ModelBuilder {
   ValueId value(std::string name, ValueKind kind, DType dtype, Shape shape);
   ParameterId parameter(std::string name, DType dtype, Shape shape);
   void freeze(ParameterId parameter);
+  /// Muon updates it.
+  void add_matrix(std::string name) { model_.step.matrices.push_back(std::move(name)); }
   void make_partial(ParameterId parameter);
   void make_partial(ValueId value, Partial how = Partial::Sum);
   void make_sequence_sharded(ChunkId chunk);
-  void needs_all_tokens(ChunkId chunk, std::vector<ValueId> values);
+  void needs_all_tokens(ChunkId chunk, std::vector<ValueId> values, bool causal);
   void label_all_tokens() { model_.context = true; }
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);

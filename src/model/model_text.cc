@@ -1,6 +1,7 @@
 #include "model/model_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -55,7 +56,12 @@ std::string print_step(const StepConfig& step) {
                                 name(step.weights), name(step.gradients));
   if (step.master) out += fmt::format(" master={}", name(*step.master));
   if (step.master_gradients) out += fmt::format(" master_gradients={}", name(*step.master_gradients));
-  return out + fmt::format(" optimizer={}\n", name(step.optimizer));
+  out += fmt::format(" optimizer={}", name(step.optimizer));
+  std::vector<std::string> matrices;
+  for (const std::string& matrix : step.matrices) matrices.push_back(as_name(matrix));
+  if (!matrices.empty()) out += fmt::format(" matrices=({})", fmt::join(matrices, ", "));
+  if (step.ema) out += " ema=true";
+  return out + "\n";
 }
 
 std::string_view keyword(ValueKind kind) {
@@ -125,10 +131,21 @@ class Parser {
         .help(did_you_mean(text, dtype_names()));
   }
 
+  Result<std::vector<std::string>> matrices() {
+    std::vector<std::string> names;
+    PIPER_CHECK(in_.expect("(", "before the names of the matrices"));
+    while (!in_.is_symbol(")")) {
+      PIPER_TRY(names.emplace_back(), in_.name("the name of a matrix"));
+      if (!in_.is_symbol(")")) PIPER_CHECK(in_.expect(",", "between the names of matrices"));
+    }
+    in_.take();
+    return names;
+  }
+
   Checked step() {
     StepConfig& step = model_.step;
-    const std::vector<std::string> keys = {"batch",  "sequence",         "weights",  "gradients",
-                                           "master", "master_gradients", "optimizer"};
+    const std::vector<std::string> keys = {
+        "batch", "sequence", "weights", "gradients", "master", "master_gradients", "optimizer", "matrices", "ema"};
     while (!in_.at_line_start()) {
       const Token key = in_.take();
       PIPER_CHECK(once(said_, key));
@@ -154,8 +171,13 @@ class Parser {
         const auto found = optimizer_named(text);
         if (!found)
           return error(ErrorCode::E110, in_.range(token), fmt::format("unknown optimizer \"{}\"", text))
-              .help(did_you_mean(text, {"sgd", "momentum", "adamw", "lion"}));
+              .help(did_you_mean(text, {"sgd", "momentum", "adamw", "lion", "muon"}));
         step.optimizer = *found;
+      } else if (key.text == "matrices") {
+        PIPER_TRY(step.matrices, matrices());
+      } else if (key.text == "ema") {
+        PIPER_CHECK(in_.expect_word("true"));
+        step.ema = true;
       } else {
         return error(ErrorCode::E110, in_.range(key), fmt::format("unknown setting \"{}\"", key.text))
             .help(did_you_mean(key.text, keys));
@@ -301,6 +323,7 @@ class Parser {
     chunk.sequence_sharded = in_.accept_word("sequence_sharded");
     if (in_.accept_word("all_tokens")) {
       PIPER_TRY(chunk.all_tokens, names(value_ids_, "value"));
+      chunk.causal = in_.accept_word("causal");
     }
     PIPER_CHECK(in_.end_of_line());
     while (true) {
@@ -433,9 +456,10 @@ std::string print(const ModelGraph& model) {
     std::string tags;
     for (const ScopeTag& tag : chunk.scopes)
       tags += fmt::format("{}{}={}", tags.empty() ? "" : ", ", as_name(tag.scope), tag.index);
-    out += fmt::format("chunk {} {{{}}}{}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
+    out += fmt::format("chunk {} {{{}}}{}{}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
                        chunk.sequence_sharded ? " sequence_sharded" : "",
-                       chunk.all_tokens.empty() ? "" : " all_tokens" + print_list(model, chunk.all_tokens));
+                       chunk.all_tokens.empty() ? "" : " all_tokens" + print_list(model, chunk.all_tokens),
+                       chunk.causal ? " causal" : "");
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW})
       if (const PassWork* work = chunk.find(pass)) out += print_work(model, pass, *work);
   }

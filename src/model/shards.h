@@ -81,6 +81,12 @@ struct ShardCounts : ByShardKind<int64_t> {
   friend auto operator<=>(const ShardCounts&, const ShardCounts&) = default;
 };
 
+/// Which tokens of a sample a device has where context parallelism divides them. Contiguous: device r of P has the r-th
+/// of P blocks. Zigzag: blocks r and 2P-1-r of 2P, so that causal attention, in which later tokens look at more keys,
+/// is as much work on every device.
+enum class TokenOrder { Zigzag, Contiguous };
+constexpr std::array<std::string_view, 2> token_order_words = {"zigzag", "contiguous"};
+
 /// Extent of a dimension on one device: divided where its label is, grown as much where it is gathered.
 int64_t local_extent(const Dim& dim, int64_t samples, const ShardCounts& shards);
 

@@ -37,7 +37,10 @@ Result<c10::ScalarType> scalar_type(DType weights, const SourceRange& where) {
       return c10::kBFloat16;
     default:
       return error(ErrorCode::E111, where, fmt::format("weights = \"{}\" cannot be trained with", name(weights)))
-          .help("one of bfloat16, float32, float64");
+          .help(weights == DType::Float16
+                    ? "small gradients become 0 in float16, and there is no loss scaler: bfloat16 has "
+                      "the range of float32"
+                    : "one of bfloat16, float32, float64");
   }
 }
 
@@ -73,9 +76,14 @@ Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, Buil
   PIPER_CHECK(check_trainable(config.model, config.model_table));
   const std::shared_ptr<ModelModule> module = make_module(config.model, out.step.sequence, make);
   for (const auto& item : module->named_parameters()) out.meta.parameters.push_back({item.key(), item.value()});
+  if (out.step.optimizer == Optimizer::Muon)
+    for (const NamedTensor& parameter : out.meta.parameters)
+      if (is_hidden_matrix(parameter.name, static_cast<size_t>(parameter.tensor.dim())))
+        out.step.matrices.push_back(parameter.name);
   for (const auto& item : module->named_buffers()) out.meta.buffers.push_back({item.key(), item.value()});
   name_for_checkpoints(config.model, out);
   out.meta.loss = [module](const std::vector<at::Tensor>& inputs) { return module->loss(inputs); };
+  out.meta.metrics = [module] { return module->metrics(); };
   out.inputs = module->inputs();
   out.initialize = [module, seed](const std::string& name, at::Tensor& whole) {
     module->initialize(seed, name, whole);

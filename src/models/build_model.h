@@ -19,6 +19,10 @@ struct TrainableModel {
   c10::Device target = c10::kCPU;  // what it will run on
   /// Compiles what runs; none: operators run as they were recorded.
   std::shared_ptr<KernelStore> kernels = nullptr;
+  /// Losses over a vocabulary in blocks of tokens; none: their logits are made whole.
+  std::optional<LossBlocks> loss_blocks = LossBlocks();
+  /// None: the fewest where chunks are compiled, whose kernels compute for nothing what they would read.
+  std::optional<Saved> saved_activations = {};
   /// Parameters and buffers by qualified name, and the loss of a slice. Keeps the module alive.
   MetaModel meta;
   /// In the order in which `meta.loss` takes them: one dimension of samples, then `sample_sizes`.

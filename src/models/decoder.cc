@@ -49,13 +49,21 @@ struct Decoder : ModelModule {
     for (const auto& layer : layers->all) stream = layer->forward(std::move(stream), rotation.get());
     const annotate scope("head");
     const Tensor loss = mean_cross_entropy(head->forward(stream.x, embed->weight), inputs[1]);
-    return stream.imbalance.defined() ? loss + config.router_aux_loss_coef * stream.imbalance.mean() : loss;
+    if (!stream.imbalance.defined()) return loss;
+    const Tensor balance = stream.imbalance.mean();
+    balance_loss = balance.detach();
+    return loss + config.router_aux_loss_coef * balance;
+  }
+  std::vector<NamedTensor> metrics() const override {
+    if (!balance_loss.defined()) return {};
+    return {{"aux_loss", balance_loss}};  // as transformers calls it
   }
   void initialize(uint64_t seed, const std::string& name, Tensor& whole) const override {
     initialize_by_name(seed, name, config.rope_theta, 2 * config.layers, whole);
   }
   ModelConfig config;
   int64_t sequence;
+  Tensor balance_loss;  // of the last call
   std::shared_ptr<Embedding> embed;
   std::shared_ptr<LayerList<DecoderLayer>> layers;
   std::shared_ptr<Head> head;

@@ -25,6 +25,8 @@ struct ModelModule : torch::nn::Module {
   /// In the order of `inputs`; the mean over the slice.
   virtual at::Tensor loss(const std::vector<at::Tensor>& inputs) = 0;
   virtual std::vector<InputSpec> inputs() const = 0;
+  /// Further numbers of the slice that `loss` was called with last: means, each with a name.
+  virtual std::vector<NamedTensor> metrics() const { return {}; }
   /// Fills a real tensor of the whole parameter or buffer; depends on the seed and the name alone.
   virtual void initialize(uint64_t seed, const std::string& name, at::Tensor& whole) const = 0;
 };

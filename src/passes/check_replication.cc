@@ -63,10 +63,7 @@ Result<TrainingDag> check_replication(TrainingDag dag) {
                   fmt::format("a batch of {} samples does not divide into {} microbatches on {} devices",
                               dag.model->step.batch, dag.slices(), parts));
         for (const SliceDim& dim : dag.dims) problem.notes.push_back({dag.where(dim.made_by, {"parts"}), "split here"});
-        problem.helps.push_back(fmt::format(
-            "use fewer parts or devices, or a batch that is a multiple of {0}: batch = {0} in the model's [step], or "
-            "--batch {0}",
-            slices));
+        problem.helps.emplace_back("use fewer parts or devices, or another batch");
         return problem;
       }
     }

@@ -33,9 +33,16 @@ class Inserter {
  private:
   const Residence& residence_of(const Node& node) const { return dag_.residence(node.tags.chunk, node.group); }
 
+  /// On one group nothing moves unless somebody divides values.
+  bool is_there(const Node& producer, const Node& reader) const {
+    return producer.group == reader.group && dag_.devices_per_sample() == 1 &&
+           residence_of(producer).expert_group() == residence_of(reader).expert_group();
+  }
+
   /// The node that has the value where and how the reader wants it. Sums are completed where their terms were made;
   /// between groups a value goes outside of experts, and sharded rather than whole.
   Result<NodeId> deliver(const Edge& edge) {
+    if (is_there(dag_[edge.from], dag_[edge.to])) return edge.from;
     const Node producer = dag_[edge.from], reader = dag_[edge.to];  // copies: adding nodes moves them
     const ValueId value = edge.item.value_id();
     NodeId source = edge.from;

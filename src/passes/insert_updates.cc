@@ -3,15 +3,16 @@
 //   devices of a cut that have parts of the sums add them up as well
 //   between groups   that hold the same parameters: one all-reduce of the pieces, each group contributing its sum once
 //   then             the step's scalars over all devices, the update, and with zero 1, 2 a gather of the new weights
+//   matrices         of which devices hold pieces: the update in two, and a gather of directions between them
 //   zero 3           a gather before every computation that needs the weights; place_gathers keeps the needed ones
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "passes/form_buckets.h"
 #include "passes/passes.h"
+#include "passes/step_scalars.h"
 
 namespace piper {
 namespace {
@@ -180,7 +181,6 @@ class Updates {
     }
   }
 
-  /// Over all declared devices: those on which nothing is placed have no other part in the step, and know its loss too.
   void add_scalars() {
     std::vector<Edge> inputs = losses_;
     std::set<std::pair<NodeId, int>> seen;
@@ -193,11 +193,7 @@ class Updates {
       before_update_ = std::move(inputs);
       return;
     }
-    DeviceGroup all{DeviceList(static_cast<size_t>(dag_.devices)), {{"", dag_.devices}}};
-    std::iota(all.devices.begin(), all.devices.end(), 0);
-    const GroupId group = dag_.groups.intern(std::move(all));
-    const Collective op{CollectiveKind::AllReduce, Item::scalars(), dag_.groups.whole(group)};
-    const NodeId scalars = dag_.add({op, {}, group, dag_.stream("scalars"), {}, {}, {}});
+    const NodeId scalars = piper::add_scalars(dag_);
     for (Edge& input : inputs) {
       input.to = scalars;
       dag_.edges.push_back(input);
@@ -205,17 +201,37 @@ class Updates {
     before_update_ = {{scalars, {}, Item::scalars(), {}}};
   }
 
+  NodeId add_update(Update update, const Holder& holder, NodeTags tags) {
+    return dag_.add({update, tags, holder.group, dag_.stream("compute"), holder.by, holder.by, {}});
+  }
+
+  /// Devices that together hold all of a bucket's matrices; none: every one does.
+  std::optional<PartitionId> gathered_over(const Bucket& bucket, const Holder& holder) {
+    const bool divided = holder.shards.all() > 1;
+    if (!bucket.matrices || (holder.zero == 0 && !divided)) return std::nullopt;
+    if (!divided) return holder.over;
+    return holder.zero == 0 ? dag_.groups.across(holder.over) : dag_.groups.whole(holder.group);
+  }
+
   void update(BucketId id) {
     const Bucket bucket = dag_.buckets[id.index()];
     if (!bucket.trainable) return;
-    const StreamId compute = dag_.stream("compute");
     for (size_t h = 0; h < bucket.holders.size(); ++h) {
       const Holder& holder = bucket.holders[h];
       const NodeTags tags{chunk_of(gradients_[id.index()][h]), std::nullopt, -1};
-      const NodeId update = dag_.add({Update{id}, tags, holder.group, compute, holder.by, holder.by, {}});
+      const auto pieces = gathered_over(bucket, holder);
+      NodeId update = add_update({id, pieces ? UpdatePhase::Directions : UpdatePhase::All}, holder, tags);
       for (Edge before : before_update_) {
         before.to = update;
         dag_.edges.push_back(before);
+      }
+      if (pieces) {
+        Holder among = holder;
+        among.over = *pieces;
+        const NodeId gather =
+            collective(CollectiveKind::AllGather, Item::directions(id), among, tags, holder.gather_stream, {update});
+        update = add_update({id, UpdatePhase::Matrices}, holder, tags);
+        dag_.edges.push_back({gather, update, Item::directions(id), {}});
       }
       if (holder.zero == 1 || holder.zero == 2)
         collective(CollectiveKind::AllGather, Item::weights(id), holder, tags, holder.gather_stream, {update});

@@ -1,6 +1,9 @@
 // linearize: one total order of all nodes, by running the DAG on paper: every stream of every device takes, of the
 // nodes that are ready, the one that comes first in the program; inside a bracket the one with the longest path still
-// to go. Gathers of sharded parameters wait for nothing and are put in their places afterwards (place_gathers).
+// to go. Gathers of sharded parameters wait for nothing and are put in their places afterwards (place_gathers). With
+// ZeRO 2 and 3 a computation waits where too many gradients would wait for their reduction (Unreduced):
+//   before:  %r = reduce_scatter gradients0 B mb=0 <- %a     %c = compute layer.0 B mb=2
+//   after:   %r = reduce_scatter gradients0 B mb=0 <- %a     %c = compute layer.0 B mb=2 <- %r:after
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,10 +11,12 @@
 #include <queue>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include "ir/device_classes.h"
 #include "ir/order_place.h"
 #include "passes/passes.h"
+#include "passes/unreduced.h"
 
 namespace piper {
 namespace {
@@ -34,7 +39,9 @@ class Linearizer {
       : dag_(dag),
         classes_(device_classes(dag)),
         successors_(adjacency(dag, Direction::Successors)),
-        seconds_(seconds) {
+        seconds_(seconds),
+        unreduced_(dag, classes_),
+        blocked_(classes_.count()) {
     const size_t nodes = dag.nodes.size();
     start.assign(nodes, 0);
     end.assign(nodes, 0);
@@ -73,6 +80,7 @@ class Linearizer {
 
   std::vector<NodeId> order;
   std::vector<double> start, end;
+  std::vector<Edge> added;  // from reductions to computations that wait for them
 
  private:
   struct Waiting {
@@ -131,6 +139,10 @@ class Linearizer {
   }
 
   void make_ready(NodeId id) {
+    if (unreduced_.is_reduction(id)) unreduced_.add(id);
+    queue_up(id);
+  }
+  void queue_up(NodeId id) {
     const size_t stream = home(dag_[id]);
     streams_[stream].waiting.push({ready_at_[id.index()], id});
     wake(std::max(free_at_[stream], ready_at_[id.index()]), stream);
@@ -145,13 +157,34 @@ class Linearizer {
       queue.available.push({priority_[queue.waiting.top().node.index()]});
       queue.waiting.pop();
     }
-    if (queue.available.empty() || free_at_[event.stream] > event.time) {
-      wake_for_next(event.stream);
-      return {};
+    while (!queue.available.empty() && free_at_[event.stream] <= event.time) {
+      const NodeId id(queue.available.top().priority.node);
+      queue.available.pop();
+      if (!waits_for_reduction(id, event.time)) return id;
     }
-    const NodeId id(queue.available.top().priority.node);
-    queue.available.pop();
-    return id;
+    wake_for_next(event.stream);
+    return {};
+  }
+
+  /// Then it queues up again when gradients of its devices have been reduced.
+  bool waits_for_reduction(NodeId id, double now) {
+    const std::optional<int> full = unreduced_.full(id, now);
+    if (!full) return false;
+    if (const auto next = unreduced_.next_to_end(*full))
+      wait_for(next->first, id);
+    else
+      blocked_[static_cast<size_t>(*full)].push_back(id);
+    return true;
+  }
+  void wait_for(NodeId reduction, NodeId id) {
+    added.push_back({reduction, id, Item{}, dag_[reduction].made_by});
+    ready_at_[id.index()] = std::max(ready_at_[id.index()], end[reduction.index()]);
+    queue_up(id);
+  }
+  void time_reduction(NodeId reduction) {
+    unreduced_.set_end(reduction, end[reduction.index()]);
+    for (const int c : classes_.of_group(dag_[reduction].group))
+      for (const NodeId id : std::exchange(blocked_[static_cast<size_t>(c)], {})) wait_for(reduction, id);
   }
 
   void emit(NodeId id, double now) {
@@ -160,6 +193,7 @@ class Linearizer {
     start[id.index()] = begin;
     end[id.index()] = begin + seconds_[id.index()];
     each_stream(dag_[id], [&](size_t s) { free_at_[s] = end[id.index()]; });
+    if (unreduced_.is_reduction(id)) time_reduction(id);
     wake_for_next(home(dag_[id]));
     order.push_back(id);
   }
@@ -202,6 +236,8 @@ class Linearizer {
   std::priority_queue<Event> events_;
   std::unordered_set<NodeId> members_;
   std::unordered_map<NodeId, double> memo_;
+  Unreduced unreduced_;
+  std::vector<std::vector<NodeId>> blocked_;  // by class: computations, until a reduction there has its time
 };
 
 /// A part of a bracket that waits for the end of another: then they cannot run interleaved.
@@ -261,15 +297,18 @@ std::vector<char> placed_later(const TrainingDag& dag) {
 
 Result<LinearDag> linearize(TrainingDag dag, const std::vector<double>& seconds) {
   LinearDag linear;
+  std::vector<Edge> added;
   {
     Linearizer linearizer(dag, seconds);
     linearizer.run(placed_later(dag));
     linear.order = std::move(linearizer.order);
     linear.start = std::move(linearizer.start);
     linear.end = std::move(linearizer.end);
+    added = std::move(linearizer.added);
   }
   linear.dag = std::move(dag);
-  PIPER_CHECK(check_brackets(linear));
+  PIPER_CHECK(check_brackets(linear));  // of what the user wrote
+  linear.dag.edges.insert(linear.dag.edges.end(), added.begin(), added.end());
   return linear;
 }
 

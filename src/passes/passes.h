@@ -43,6 +43,9 @@ Result<std::vector<double>> node_seconds(const TrainingDag& dag, const Costs& co
 /// One order of all nodes, with the times behind it.
 Result<LinearDag> linearize(TrainingDag dag, const std::vector<double>& seconds);
 
+/// For evaluation: the forward passes behind the losses, in their order, and the sum of the losses. What lasts stays.
+Result<TrainingDag> keep_forward(LinearDag trained);
+
 /// Keeps the gathers that are needed, and puts each as far before its first user as prefetch says.
 Result<LinearDag> place_gathers(LinearDag linear);
 

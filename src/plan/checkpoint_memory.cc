@@ -35,7 +35,7 @@ std::vector<int64_t> copied_bytes(const Plan& plan, const StepConfig& step) {
   for (const PlanBucket& bucket : plan.buckets) {
     int64_t element = bytes_of(bucket.weights);
     if (with_state.contains(bucket.name))
-      element += saved_state_bytes(element_types(step, bucket.weights), step.optimizer);
+      element += saved_state_bytes(element_types(step, bucket.weights), optimizer_of(step, bucket.matrices));
     const DeviceList& members = plan.partitions[bucket.holders[0].copies].members;
     for (size_t position = 0; position < members.size(); ++position) {
       int64_t& bytes = out[static_cast<size_t>(members[position])];
@@ -67,7 +67,7 @@ std::string checkpoint_table(const Plan& plan, const StepConfig& step, int proce
     table.add({print_devices(DeviceList(members.begin(), members.end())), human_bytes(bytes)});
     all = saturating_add(all, saturating_multiply(bytes, std::ssize(members)));
   }
-  return fmt::format("a checkpoint has {} of weights and optimiser state\n{}", human_bytes(all), table.print());
+  return fmt::format("a checkpoint has {} of weights and optimizer state\n{}", human_bytes(all), table.print());
 }
 
 }  // namespace piper

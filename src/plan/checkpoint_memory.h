@@ -17,7 +17,7 @@ std::set<NameId> buckets_with_state(const Plan& plan);
 /// copies divide the work among them.
 ElementRange written_range(const BucketPart& part);
 
-/// Bytes that each device writes, and so those of its copies: weights, and what the optimiser keeps for them. Tables
+/// Bytes that each device writes, and so those of its copies: weights, and what the optimizer keeps for them. Tables
 /// that a model computes and does not save, such as rotations, count too.
 std::vector<int64_t> copied_bytes(const Plan& plan, const StepConfig& step);
 

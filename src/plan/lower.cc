@@ -81,7 +81,7 @@ class TemplateWriter {
         buffers.weights = persistent(Category::Weights, zero == 3 ? shard : whole, bytes_of(bucket.dtype));
         if (bucket.trainable) {
           buffers.gradients = persistent(Category::Gradients, zero >= 2 ? shard : whole, bytes_of(step.gradients));
-          const int64_t state = optimizer_bytes(step, bucket.dtype);
+          const int64_t state = optimizer_bytes(step, bucket.dtype, optimizer_of(step, bucket.matrices));
           if (state > 0) buffers.optimizer = persistent(Category::Optimizer, zero >= 1 ? shard : whole, state);
         }
       }
@@ -89,12 +89,21 @@ class TemplateWriter {
     }
   }
 
+  WorkId work(NodeId id) const {
+    const Node& node = dag_[id];
+    const WorkId first = tables_.work[id];
+    if (!is_compute(node) || !has_uneven_attention(dag_, (*dag_.model)[node.tags.chunk])) return first;
+    const DeviceList& devices = dag_.groups[node.group].devices;
+    const auto here = std::ranges::find(devices, out_.devices.front());
+    return WorkId(first.value + token_shard(dag_, static_cast<int>(here - devices.begin())));
+  }
+
   OpId add_op(OpKind kind, PlanStreamId stream, const Node& node, NodeId id) {
     PlannedOp op;
     op.kind = kind;
     op.stream = stream;
     op.label = label_of(tables_, node);
-    op.work = tables_.work[id];
+    op.work = work(id);
     op.communication = tables_.communication[id];
     const DirectiveId origin = node.made_by.valid() ? node.made_by : node.placed_by;
     op.origin = is_compute(node) ? node.placed_by : origin;
@@ -109,11 +118,15 @@ class TemplateWriter {
                    [&](const Compute&) { add_compute(id, node); },
                    [&](const Transfer& t) { add_transfer(id, node, t); },
                    [&](const Collective& c) { add_collective(id, node, c); },
-                   [&](const Update& u) { add_update(id, node, u.bucket); },
+                   [&](const Update& u) { add_update(id, node, u); },
                },
                node.op);
   }
 
+  /// Whether an item that is no value lies in a buffer of its own.
+  static bool travels(Item::Kind kind) {
+    return kind == Item::Kind::Weights || kind == Item::Kind::Scalars || kind == Item::Kind::Directions;
+  }
   /// Buffers that come along the edges into a node, and operations it must wait for without reading anything.
   void follow_edges(NodeId id, OpId op) {
     const auto [first, last] = predecessors_.of(id);
@@ -123,7 +136,7 @@ class TemplateWriter {
       if (!from.op.valid()) continue;
       if (edge.item.is_value())
         read(op, BufferId(from.buffer.value + offset(dag_[edge.from], edge.item.value_id())));
-      else if ((edge.item.kind == Item::Kind::Weights || edge.item.kind == Item::Kind::Scalars) && from.buffer.valid())
+      else if (travels(edge.item.kind) && from.buffer.valid())
         read(op, from.buffer);
       else
         required_[op].push_back(from.op);
@@ -156,10 +169,19 @@ class TemplateWriter {
       if (buffers.holder->zero < 3) read(op, buffers.weights);
     }
     state_[id] = {op, next_buffer()};
-    for (const ValueId value : work.writes)
-      write(op, add_buffer({tables_.value_name[value], node.tags.pass, node.tags.slice}, Category::Activations,
-                           written_bytes(dag_, node, value)));
+    const std::vector<int64_t>& sizes = written_sizes(node, work);
+    for (size_t i = 0; i < sizes.size(); ++i)
+      write(op, add_buffer({tables_.value_name[work.writes[i]], node.tags.pass, node.tags.slice}, Category::Activations,
+                           sizes[i]));
     for (const ParameterId p : work.gradients) write(op, contribution(tables_.bucket_of[p], node.tags.slice));
+  }
+
+  /// Bytes of what a computation writes: the same for all slices.
+  const std::vector<int64_t>& written_sizes(const Node& node, const PassWork& work) {
+    const auto [found, fresh] = sizes_.try_emplace({node.tags.chunk, *node.tags.pass, node.group});
+    if (fresh)
+      for (const ValueId value : work.writes) found->second.push_back(written_bytes(dag_, node, value));
+    return found->second;
   }
 
   /// Where gradients of a slice go: the accumulator, or with ZeRO 2 and 3 a buffer that is reduced into it.
@@ -213,18 +235,30 @@ class TemplateWriter {
         write(op, buckets_[bucket].gradients);
         break;
       }
+      case Item::Kind::Directions:
+        read(op, buckets_[collective.item.bucket_id()].gradients);
+        state_[id].buffer = next_buffer();
+        write(op, add_buffer(out_.ops[op].label, Category::Communication, moved_bytes(dag_, node)));
+        break;
       case Item::Kind::Weights:
         add_gather(id, op, node, collective.item.bucket_id());
         break;
       case Item::Kind::Scalars:
-        for (const BucketBuffers& buffers : buckets_)
-          if (buffers.gradients.valid()) read(op, buffers.gradients);
+        read_gradients(id, op);
         state_[id].buffer = next_buffer();
         write(op, add_buffer(out_.ops[op].label, Category::Communication, scalar_bytes));
         break;
       case Item::Kind::None:
         break;
     }
+  }
+
+  /// Those that come along the edges into a node.
+  void read_gradients(NodeId id, OpId op) {
+    const auto [first, last] = predecessors_.of(id);
+    for (const int* e = first; e != last; ++e)
+      if (const Item item = dag_.edges[static_cast<size_t>(*e)].item; item.kind == Item::Kind::Gradients)
+        if (const BufferId gradients = buckets_[item.bucket_id()].gradients; gradients.valid()) read(op, gradients);
   }
 
   void add_gather(NodeId id, OpId op, const Node& node, BucketId bucket) {
@@ -242,13 +276,17 @@ class TemplateWriter {
   }
 
   /// On one device the norm of all gradients is part of the update, so those of other buckets only have to be complete.
-  void add_update(NodeId id, const Node& node, BucketId bucket) {
+  void add_update(NodeId id, const Node& node, const Update& update) {
     const OpId op = add_op(OpKind::Update, tables_.send_stream[node.stream], node, id);
     follow_edges(id, op);
-    const BucketBuffers& buffers = buckets_[bucket];
-    read(op, buffers.gradients);
-    write(op, buffers.weights);
+    const BucketBuffers& buffers = buckets_[update.bucket];
+    const Bucket& bucket = dag_[update.bucket];
+    if (update.phase != UpdatePhase::Matrices) read(op, buffers.gradients);
+    if (bucket.matrices && update.phase != UpdatePhase::Matrices) write(op, buffers.gradients);
+    if (update.phase != UpdatePhase::Directions) write(op, buffers.weights);
     if (buffers.optimizer.valid()) write(op, buffers.optimizer);
+    if (bucket.matrices)
+      write(op, add_buffer(out_.ops[op].label, Category::Temporaries, matrix_temporaries(dag_, bucket)));
     state_[id] = {op, {}};
   }
 
@@ -288,6 +326,7 @@ class TemplateWriter {
   Table<NodeId, NodeState> state_;
   Table<OpId, NodeId> node_of_op_;
   Table<BucketId, BucketBuffers> buckets_;
+  std::map<std::tuple<ChunkId, Pass, GroupId>, std::vector<int64_t>> sizes_;
   std::map<std::pair<BucketId, int>, BufferId> contributions_;
   std::map<std::tuple<ValueId, int, GroupId>, BufferId> inputs_;
   Table<OpId, std::vector<OpId>> required_;  // operations that one must wait for besides what its buffers say

@@ -31,41 +31,6 @@ std::vector<BufferId> alive_at(const PlanTemplate& of, OpId op) {
   return out;
 }
 
-/// Bytes at an operation that BI wrote: what it hands to BW, and gradients on their way.
-int64_t kept_for_weights(const PlanTemplate& of, OpId op) {
-  int64_t bytes = 0;
-  for (const BufferId b : alive_at(of, op))
-    if (of.buffers[b].label.pass == Pass::BI) bytes = saturating_add(bytes, of.buffers[b].bytes);
-  return bytes;
-}
-
-bool recomputes(const PlanTemplate& of) {
-  return std::ranges::any_of(of.ops, [](const PlannedOp& op) { return op.label.pass == Pass::R; });
-}
-
-std::string_view advice(Category category, const PlanTemplate& of) {
-  switch (category) {
-    case Category::Weights:
-      return "zero=3 in replicate shards the weights over its devices; with more stages each device holds fewer of "
-             "them";
-    case Category::Gradients:
-      return "zero=2 in replicate shards the gradients over its devices; with more stages each device holds fewer of "
-             "them";
-    case Category::Optimizer:
-      return "zero=1 in replicate shards the optimiser state over its devices; with more stages each device holds less "
-             "of it";
-    case Category::Activations:
-      if (recomputes(of)) return "a timeline with fewer microbatches in flight keeps fewer activations";
-      return "recompute({layer=*}) keeps only what enters a layer; fewer microbatches in flight keep fewer of them";
-    case Category::Communication:
-      return "a smaller bucket needs less; so do release=use and a shorter prefetch distance where zero=3 gathers "
-             "weights";
-    case Category::Temporaries:
-      return "more parts in split make the slices smaller";
-  }
-  return "";
-}
-
 }  // namespace
 
 MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of) {
@@ -149,13 +114,6 @@ Checked check_capacity(const Plan& plan, const Cluster& cluster) {
           {{},
            fmt::format("{} in {} buffer{} of {}", human_bytes(peak.largest[i].bytes), peak.largest[i].buffers,
                        peak.largest[i].buffers == 1 ? "" : "s", peak.largest[i].name)});
-    const auto largest = std::max_element(peak.by_category.begin(), peak.by_category.end());
-    problem.helps.emplace_back(advice(static_cast<Category>(largest - peak.by_category.begin()), t));
-    if (const int64_t kept = kept_for_weights(t, peak.op); kept > peak.total / 10)
-      problem.helps.push_back(
-          fmt::format("{} wait between BI and BW: a timeline that does not split backward, or orders with pass=B, need "
-                      "not keep them",
-                      human_bytes(kept)));
     return problem;
   }
   return Ok{};

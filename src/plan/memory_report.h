@@ -28,7 +28,7 @@ MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of);
 std::string memory_table(const Plan& plan);
 
 /// Every device's peak fits into the memory of its kind, where that is known; otherwise the device that lacks most,
-/// with what would help (E405).
+/// with its largest owners (E405).
 Checked check_capacity(const Plan& plan, const Cluster& cluster);
 
 }  // namespace piper

@@ -39,6 +39,7 @@ class Parser {
     if (in_.is_word("context")) {
       PIPER_TRY(const int64_t parts, count("context"));
       plan_.context = static_cast<int>(parts);
+      if (in_.accept_word("contiguous")) plan_.token_order = TokenOrder::Contiguous;
     }
     plan_.sequence = in_.accept_word("sequence");
     while (!in_.at_end()) {
@@ -164,6 +165,7 @@ class Parser {
     PIPER_TRY(bucket.name, a_name());
     PIPER_TRY(bucket.weights, dtype("the type of its weights"));
     PIPER_TRY(bucket.gradients, dtype("the type of its gradients"));
+    bucket.matrices = in_.accept_word("matrices");
     plan_.buckets.push_back(std::move(bucket));
     return Ok{};
   }
@@ -197,7 +199,7 @@ class Parser {
     PIPER_TRY(work.name, a_name());
     work.pass = reader_.pass();
     PIPER_TRY(work.samples, amount("samples", most));
-    PIPER_TRY(work.dtype, dtype("the type of its numbers"));
+    PIPER_TRY(work.dtype, dtype("its dtype"));
     PIPER_TRY(work.does.flops, amount("flops", largest_amount));
     PIPER_TRY(work.does.bytes, amount("bytes", largest_amount));
     PIPER_TRY(work.group, key_id("group", plan_.groups, "a group"));

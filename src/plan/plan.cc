@@ -56,6 +56,7 @@ uint64_t hash(const Plan& plan) {
   hash.add(static_cast<uint64_t>(plan.losses));
   hash.add(static_cast<uint64_t>(plan.devices_per_sample));
   if (plan.context > 0) hash.add(static_cast<uint64_t>(plan.context));
+  if (plan.token_order == TokenOrder::Contiguous) hash.add("contiguous");
   hash.add(uint64_t{plan.sequence});
   for (const PlanDim& dim : plan.dims) {
     hash.add(dim.name);
@@ -72,6 +73,7 @@ uint64_t hash(const Plan& plan) {
     for (const int64_t word :
          {int64_t{bucket.name.value}, static_cast<int64_t>(bucket.weights), static_cast<int64_t>(bucket.gradients)})
       hash.add(static_cast<uint64_t>(word));
+    if (bucket.matrices) hash.add(1);
     for (const PlanParameter& parameter : bucket.parameters)
       for (const int64_t word : {int64_t{parameter.name.value}, parameter.elements, int64_t{parameter.ordered},
                                  int64_t{parameter.sharded.value_or(-1)}})

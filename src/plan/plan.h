@@ -125,6 +125,7 @@ struct PlanBucket {
   DType weights = DType::Float32, gradients = DType::Float32;
   std::vector<PlanParameter> parameters;
   std::vector<PlanHolder> holders;
+  bool matrices = false;  // each parameter is one, and is updated as a whole
   friend bool operator==(const PlanBucket&, const PlanBucket&) = default;
 };
 
@@ -154,7 +155,8 @@ struct Plan {
   int64_t losses = 0;          // parts of the batch whose losses are averaged
   int devices_per_sample = 1;  // so many in a row of every group of computations work on the same samples
   int context = 0;             // among them: into so many parts their tokens are divided; 0: the model has whole ones
-  bool sequence = false;       // the model was captured with tokens that can be divided
+  TokenOrder token_order = TokenOrder::Zigzag;  // in which devices have them
+  bool sequence = false;                        // the model was captured with tokens that can be divided
   std::vector<PlanDim> dims;
   Table<PlanStreamId, std::string> streams;
   Table<NameId, std::string> names;

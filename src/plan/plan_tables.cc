@@ -67,7 +67,7 @@ void add_buckets(PlanTables& tables, const TrainingDag& dag, const std::vector<N
   const std::vector<bool> ordered = sums_in_order(dag, order);
   for (size_t b = 0; b < dag.buckets.size(); ++b) {
     const Bucket& bucket = dag.buckets[b];
-    PlanBucket out{tables.bucket_name[BucketId(b)], bucket.dtype, dag.model->step.gradients, {}, {}};
+    PlanBucket out{tables.bucket_name[BucketId(b)], bucket.dtype, dag.model->step.gradients, {}, {}, bucket.matrices};
     const int64_t shards = bucket.holders[0].shards.all();
     for (const ParameterId p : bucket.parameters)
       out.parameters.push_back({tables.plan.names.add((*dag.model)[p].name),
@@ -98,9 +98,18 @@ class WorkTable {
  public:
   WorkTable(PlanTables& tables, const TrainingDag& dag) : tables_(tables), dag_(dag) {}
 
+  /// On the devices with the first part of the tokens; where others have another work, those follow.
   WorkId of(const Node& node) {
+    if (!is_compute(node) || !has_uneven_attention(dag_, (*dag_.model)[node.tags.chunk])) return of(node, 0);
+    const WorkId first = of(node, 0);
+    for (int shard = 1; shard < dag_.shared[SampleAxis::Cp].size; ++shard) of(node, shard);
+    return first;
+  }
+
+ private:
+  WorkId of(const Node& node, int token_shard) {
     if (is_compute(node))
-      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value}, [&] {
+      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value, token_shard}, [&] {
         const PassWork& work = work_of(dag_, node);
         const int64_t samples = samples_on(dag_, node.group);
         ByShardKind<PartitionId> shards;
@@ -110,12 +119,12 @@ class WorkTable {
                         node.tags.pass,
                         samples,
                         dag_.model->step.weights,
-                        local_work(dag_, node.tags.chunk, work, node.group),
+                        local_work(dag_, node.tags.chunk, work, node.group, token_shard),
                         node.group,
                         shards};
       });
     if (const auto* update = std::get_if<Update>(&node.op)) {
-      return intern({update->bucket.value, -1, node.group.value}, [&] {
+      return intern({update->bucket.value, -1 - static_cast<int>(update->phase), node.group.value, 0}, [&] {
         return PlanWork{tables_.bucket_name[update->bucket],
                         std::nullopt,
                         0,
@@ -127,9 +136,8 @@ class WorkTable {
     return {};
   }
 
- private:
   template <class Make>
-  WorkId intern(const std::tuple<int, int, int>& key, Make make) {
+  WorkId intern(const std::tuple<int, int, int, int>& key, Make make) {
     const auto [found, fresh] = index_.try_emplace(key, tables_.plan.works.size());
     if (fresh) tables_.plan.works.push_back(make());
     return found->second;
@@ -137,7 +145,7 @@ class WorkTable {
 
   PlanTables& tables_;
   const TrainingDag& dag_;
-  std::map<std::tuple<int, int, int>, WorkId> index_;
+  std::map<std::tuple<int, int, int, int>, WorkId> index_;
 };
 
 }  // namespace
@@ -177,6 +185,7 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   plan.losses = count_losses(dag);
   plan.devices_per_sample = dag.devices_per_sample();
   plan.context = dag.model->context ? dag.shared[SampleAxis::Cp].size : 0;
+  plan.token_order = dag.token_order;
   plan.sequence = std::ranges::any_of(dag.model->chunks, &Chunk::sequence_sharded);
   tables.scalars_name = plan.names.add("scalars");
   std::vector<char> moves(dag.streams.size(), 0);

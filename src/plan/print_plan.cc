@@ -75,7 +75,8 @@ std::string print_operators(const DeviceOperators& operators) {
 
 std::string Printer::bucket(const PlanBucket& bucket) const {
   const auto named = [&](NameId name) { return names_[name.index()]; };
-  std::string out = fmt::format("bucket {} {} {}\n", named(bucket.name), name(bucket.weights), name(bucket.gradients));
+  std::string out = fmt::format("bucket {} {} {}{}\n", named(bucket.name), name(bucket.weights), name(bucket.gradients),
+                                bucket.matrices ? " matrices" : "");
   for (const PlanParameter& parameter : bucket.parameters)
     out += fmt::format("parameter {} elements={}{}{}\n", named(parameter.name), parameter.elements,
                        parameter.ordered ? " ordered" : "",
@@ -92,6 +93,7 @@ std::string Printer::header() const {
   if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
   if (plan_.devices_per_sample > 1) out += fmt::format(" devices_per_sample={}", plan_.devices_per_sample);
   if (plan_.context > 0) out += fmt::format(" context={}", plan_.context);
+  if (plan_.token_order == TokenOrder::Contiguous) out += " contiguous";
   if (plan_.sequence) out += " sequence";
   out += "\n";
   for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);

@@ -33,6 +33,8 @@ std::string in_python(std::string text) {
       {std::regex("--devices"), "devices"},
       {std::regex("--memory (\\w+)"), R"(memory="$1")"},
       {std::regex("--fix:"), "fix:"},
+      {std::regex("--try compares"), "tried=[…] compares"},
+      {std::regex(R"(accumulate in \[step\])"), "accumulate=n"},
       {std::regex("--group g"), "group=g"},
       {std::regex("--(timeout|costs)"), "$1=…"},
   };

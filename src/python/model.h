@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "schedule/model_form.h"
 #include "train/loop/prepare_training.h"
 
 namespace piper::python {
@@ -13,6 +14,8 @@ struct Model {
   /// Of a captured model only: what captures it again, for the slices of a schedule.
   std::optional<TrainableModel> trainable;
   std::optional<CapturedModel> sketch;
+  /// Of one from a file or a configuration: the same in the forms that schedules need.
+  ModelLoader forms = {};
 };
 
 }  // namespace piper::python

@@ -57,7 +57,7 @@ SourceRange place_of(const py::object& place) {
                        ? *state.refused
                        : error(ErrorCode::E605, {}, fmt::format("{}: {}: {}", state.where, type, message))
                              .help(
-                                 "the model's own code failed on fake tensors, which have shapes but no numbers; does "
+                                 "the model's own code failed on fake tensors, which have shapes but no values; does "
                                  "it run there with a batch of these shapes?");
   out.where = place_of(frontend.attr("place")(problem.value()));
   throw Refused(std::move(out));
@@ -143,12 +143,12 @@ std::vector<NamedTensor> named(const NamedTensors& tensors) {
   return out;
 }
 
-/// `inputs`: name, dtype, sizes of a sample.
+/// `inputs`: name, dtype, sizes of a sample. `evaluated`: it is not trained so.
 Model capture_model(const py::object& frontend, const std::string& name, const NamedTensors& parameters,
                     const NamedTensors& buffers, const NamedTensors& originals,
                     const std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>>& inputs,
                     int64_t batch, int64_t sequence, const std::string& weights, const std::string& device,
-                    bool declares_count) {
+                    bool declares_count, std::optional<int64_t> loss_block, const std::string& saved, bool evaluated) {
   TrainableModel model;
   model.name = name;
   model.step.batch = batch;
@@ -159,12 +159,14 @@ Model capture_model(const py::object& frontend, const std::string& name, const N
   model.meta.originals = named(originals);
   model.meta.counts_batch = true;
   model.meta.declares_count = declares_count;
+  if (loss_block) model.loss_blocks = loss_blocks_of(*loss_block);
+  if (!saved.empty()) model.saved_activations = saved == "fewest" ? Saved::Fewest : Saved::AsRecorded;
   for (const auto& [input, dtype, sizes] : inputs) model.inputs.push_back({input, dtype_of(dtype), sizes});
   Model out;
   {
     const py::gil_scoped_release unlocked;
     out.sketch = unwrap(sketch(model));
-    unwrap(check_gradients(model.meta, out.sketch->slices()[0].operators));
+    if (!evaluated) unwrap(check_gradients(model.meta, out.sketch->slices()[0].operators));
   }
   out.graph = out.sketch->graph();
   out.trainable = std::move(model);
@@ -220,7 +222,12 @@ void bind_models(py::module_& module) {
                     const LayerForm form = vocabulary        ? LayerForm::ShardedVocabulary
                                            : tensor_parallel ? LayerForm::Sharded
                                                              : LayerForm::Blocks;
-                    return Model{std::make_shared<const ModelGraph>(unwrap(load_model(spec, step, form))), {}, {}};
+                    const ModelLoader load =
+                        [spec, step](LayerForm layers, TokenForm tokens) -> Result<std::shared_ptr<const ModelGraph>> {
+                      PIPER_TRY(ModelGraph made, load_model(spec, step, layers, tokens));
+                      return std::make_shared<const ModelGraph>(std::move(made));
+                    };
+                    return Model{unwrap(load(form, TokenForm::Plain)), {}, {}, load};
                   })
       .def_static(
           "parse",

@@ -12,5 +12,6 @@ PYBIND11_MODULE(_piper, module) {
   piper::python::bind_searches(module);
   piper::python::bind_gpus(module);
   piper::python::bind_trainers(module);
+  piper::python::bind_samples(module);
   piper::python::bind_processes(module);
 }

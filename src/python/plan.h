@@ -14,6 +14,7 @@ struct Plan {
   std::shared_ptr<const Compiled> compiled;
   Cluster cluster;  // as it was given; plans that do not fit can still be looked at
   std::optional<CostTable> costs;
+  bool predicts = false;  // one of them was named: something is known about the devices
   /// Of a captured model only: what a trainer runs.
   std::optional<TrainableModel> trainable;
   std::shared_ptr<const CapturedModel> captured;

@@ -9,6 +9,7 @@
 #include "base/read_file.h"
 #include "compile/explain.h"
 #include "compile/grid.h"
+#include "compile/tried_hints.h"
 #include "cost/load_cluster.h"
 #include "ir/dag_text.h"
 #include "page/page.h"
@@ -27,9 +28,13 @@ namespace {
 
 namespace py = pybind11;
 
-/// What the optimiser asks for.
-StepConfig with_optimizer(StepConfig step, const std::string& kind, const std::string& gradients,
-                          const std::string& master) {
+/// What a plan depends on of an optimizer.
+struct RequestedOptimizer {
+  std::string kind, gradients, master;  // empty: as the model says
+  std::vector<std::string> matrices;    // that Muon updates
+  bool ema = false;
+};
+StepConfig with_optimizer(StepConfig step, const RequestedOptimizer& optimizer) {
   const auto dtype = [](const std::string& name) {
     const std::optional<DType> found = dtype_named(name);
     if (!found)
@@ -37,9 +42,11 @@ StepConfig with_optimizer(StepConfig step, const std::string& kind, const std::s
                        .help("one of float64, float32, bfloat16"));
     return *found;
   };
-  step.optimizer = *optimizer_named(kind);
-  if (!gradients.empty()) step.gradients = dtype(gradients);
-  if (!master.empty()) step.master = dtype(master);
+  step.optimizer = *optimizer_named(optimizer.kind);
+  if (!optimizer.gradients.empty()) step.gradients = dtype(optimizer.gradients);
+  if (!optimizer.master.empty()) step.master = dtype(optimizer.master);
+  step.matrices = optimizer.matrices;
+  step.ema = optimizer.ema;
   return step;
 }
 
@@ -50,15 +57,17 @@ c10::Device used_now(c10::Device target) {
 
 struct CompileRequest {
   std::string cluster, costs;
-  std::string optimizer, gradients, master;  // empty: as the model says
+  RequestedOptimizer optimizer;
   bool measure = true;
   std::shared_ptr<KernelStore> kernels = nullptr;  // none: operators run as recorded
+  PlanFor plan_for = PlanFor::Training;
 };
 
 Plan compile_plan(const Model& model, const Schedule& schedule, const CompileRequest& request) {
   const py::gil_scoped_release unlocked;
   Plan out;
   CompileOptions options;
+  options.plan_for = request.plan_for;
   if (!request.cluster.empty()) {
     out.cluster = unwrap(load_cluster(request.cluster));
     options.cluster = out.cluster;
@@ -66,24 +75,27 @@ Plan compile_plan(const Model& model, const Schedule& schedule, const CompileReq
   }
   if (!request.costs.empty())
     out.costs = options.costs = unwrap(parse_cost_table(unwrap(read_file(request.costs, "cost table"))));
+  out.predicts = !request.cluster.empty() || !request.costs.empty();
   if (model.trainable) {
     TrainableModel trained = *model.trainable;
-    if (!request.optimizer.empty())
-      trained.step = with_optimizer(trained.step, request.optimizer, request.gradients, request.master);
+    if (!request.optimizer.kind.empty()) trained.step = with_optimizer(trained.step, request.optimizer);
     trained.target = used_now(trained.target);
     trained.kernels = request.kernels;
     out.captured = std::make_shared<const CapturedModel>(
         unwrap(capture_for(trained, *model.sketch, schedule, options, request.measure)));
     out.trainable = std::move(trained);
   }
-  out.compiled = std::make_shared<const Compiled>(
-      unwrap(out.captured ? compile(*out.captured, schedule, options) : compile(model.graph, schedule, options)));
+  out.compiled = std::make_shared<const Compiled>(unwrap(
+      out.captured ? compile(*out.captured, schedule, options) : compile_with_hints(model.graph, schedule, options)));
   if (out.captured) unwrap(check_programs(*out.captured, out.plan()));
   return out;
 }
 
 std::string check(const Plan& of) {
-  unwrap(check_capacity(of.plan(), of.cluster));
+  CompileOptions options;
+  options.cluster = of.cluster;
+  options.costs = of.costs;
+  unwrap(check_capacity_with_hints(*of.compiled, of.compiled->schedule, options));
   size_t devices = 0, ops = 0;
   int64_t peak = 0;
   for (const PlanTemplate& t : of.plan().templates) {
@@ -176,9 +188,15 @@ void bind_plans(py::module_& module) {
       .def_static("compile",
                   [](const Model& model, const Schedule& schedule, const std::string& cluster, const std::string& costs,
                      const std::string& optimizer, const std::string& gradients, const std::string& master,
-                     bool measure, std::shared_ptr<KernelStore> kernels) {
+                     const std::vector<std::string>& matrices, bool ema, bool measure,
+                     std::shared_ptr<KernelStore> kernels, bool evaluation) {
                     return compile_plan(model, schedule,
-                                        {cluster, costs, optimizer, gradients, master, measure, std::move(kernels)});
+                                        {cluster,
+                                         costs,
+                                         {optimizer, gradients, master, matrices, ema},
+                                         measure,
+                                         std::move(kernels),
+                                         evaluation ? PlanFor::Evaluation : PlanFor::Training});
                   })
       .def_property_readonly("devices", [](const Plan& of) { return device_count(of.plan()); })
       .def_property_readonly("hash", [](const Plan& of) { return fmt::format("{:016x}", hash(of.plan())); })

@@ -1,5 +1,6 @@
 #include "python/trainer.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -11,20 +12,13 @@
 #include "base/invariant.h"
 #include "checkpoint/folder_names.h"
 #include "python/raised.h"
+#include "sim/simulate.h"
 #include "train/devices/use_gpu.h"
+#include "train/metrics.h"
 
 namespace piper::python {
 
 namespace {
-
-/// How it is kept; nothing if it is not.
-std::optional<DType> dtype_of(Kept kept, const PlanBucket& bucket, const StepConfig& step) {
-  const ElementTypes types = element_types(step, bucket.weights);
-  if (kept == Kept::Weight) return bucket.weights;
-  if (kept == Kept::Master) return types.master;
-  if (kept == Kept::Gradient) return bucket.gradients;
-  return moments(step.optimizer) > (kept == Kept::Moment1 ? 0 : 1) ? std::optional(types.moments) : std::nullopt;
-}
 
 /// What the processes of a job must have in common.
 Identity identity_of(const piper::Plan& plan, const TrainingRunOptions& options) {
@@ -33,6 +27,7 @@ Identity identity_of(const piper::Plan& plan, const TrainingRunOptions& options)
   const auto number = [](const std::optional<double>& given) { return given ? fmt::format("{}", *given) : "none"; };
   out.emplace_back("clip", number(options.clip));
   out.emplace_back("clip_value", number(options.clip_value));
+  out.emplace_back("accumulate", fmt::format("{}", options.accumulate));
   out.emplace_back("on_nan", options.not_finite == NotFinite::Skip ? "skip" : "stop");
   return out;
 }
@@ -53,6 +48,17 @@ bool counts_differ(const CapturedSlice& recorded, int64_t slices, int64_t batch,
   }
   return false;
 }
+
+/// The tensors of a batch where devices take their parts from. Those that are given outlive it.
+struct OnHost {
+  explicit OnHost(std::vector<const at::Tensor*> given) : tensors(std::move(given)) {
+    copies.reserve(tensors.size());
+    for (const at::Tensor*& tensor : tensors)
+      if (!tensor->is_cpu()) tensor = &copies.emplace_back(tensor->cpu());
+  }
+  std::vector<at::Tensor> copies;
+  std::vector<const at::Tensor*> tensors;
+};
 
 /// What a run needs of a plan.
 PreparedTraining prepared(const Plan& plan) {
@@ -75,6 +81,7 @@ Trainer::Trainer(Plan plan, Tensors initial, const TrainerOptions& options, std:
   run.clip = options.clip;
   run.clip_value = options.clip_value;
   run.not_finite = options.skip_not_finite ? NotFinite::Skip : NotFinite::Stop;
+  run.accumulate = options.accumulate;
   run.job.timeout = timeout_;
   if (processor_) run.processor = processor_.get();
   run.world = world_.get();
@@ -93,6 +100,7 @@ Trainer::~Trainer() = default;
 void Trainer::close() {
   if (stuck()) return;
   checkpoints_.reset();
+  evaluation_.reset();
   run_.reset();
   world_.reset();
 }
@@ -110,10 +118,8 @@ void Trainer::take_from_rank_0(Tensors& values) {
 }
 
 void Trainer::sum_everywhere(at::Tensor& tensor) {
-  const DataType dtype = tensor.scalar_type() == at::kDouble  ? DataType::Float64
-                         : tensor.scalar_type() == at::kFloat ? DataType::Float32
-                                                              : DataType::BFloat16;
-  run_->sum({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()}, dtype);
+  invariant(tensor.scalar_type() == at::kDouble, "counts and buffers are summed in float64");
+  run_->sum({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()}, DataType::Float64);
 }
 
 void Trainer::set_parameters(Tensors values) {
@@ -121,17 +127,6 @@ void Trainer::set_parameters(Tensors values) {
   const auto fill = [&](const std::string& name, at::Tensor& whole) { whole.copy_(values.at(name)); };
   run_->job().set_parameters(fill);
   run_->computations().set_states(fill);
-}
-
-at::Tensor Trainer::kept(const std::string& name, Kept kept) {
-  const auto place = place_of(plan_.plan(), name);
-  const auto dtype = place ? dtype_of(kept, plan_.plan().buckets[place->bucket], plan_.trainable->step) : std::nullopt;
-  if (!dtype) return {};
-  at::Tensor whole = run_->job().parameter(name, kept);
-  if (!run_->anywhere(whole.defined())) return {};
-  if (!whole.defined()) whole = at::zeros(run_->computations().parameter(name).sizes, scalar_type(*dtype));
-  sum_everywhere(whole);
-  return whole;
 }
 
 void Trainer::set_kept(const std::string& name, Kept kept, const at::Tensor& whole) {
@@ -214,14 +209,14 @@ std::vector<std::string> Trainer::one_at_a_time() {
   return {names.begin(), names.end()};
 }
 
-void Trainer::check_inputs(const std::vector<const at::Tensor*>& inputs) const {
+void Trainer::check_inputs(const std::vector<const at::Tensor*>& inputs, int64_t batch) const {
   const TrainableModel& model = *plan_.trainable;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const InputSpec& spec = model.inputs[i];
     const c10::IntArrayRef given = inputs[i]->sizes();
-    if (given.empty() || given[0] != model.step.batch || given.slice(1) != c10::IntArrayRef(spec.sample_sizes) ||
+    if (given.empty() || given[0] != batch || given.slice(1) != c10::IntArrayRef(spec.sample_sizes) ||
         inputs[i]->scalar_type() != scalar_type(spec.dtype)) {
-      std::vector<int64_t> sizes = {model.step.batch};
+      std::vector<int64_t> sizes = {batch};
       sizes.insert(sizes.end(), spec.sample_sizes.begin(), spec.sample_sizes.end());
       throw Raised(error(ErrorCode::E105, {},
                          fmt::format("input {} is {} of shape [{}], the plan is for {} of shape [{}]", spec.name,
@@ -253,22 +248,25 @@ void Trainer::add_losses(const std::vector<SliceLoss>& here, Step& step) {
 }
 
 /// Inputs are on the host, and outlive it.
-StepSettings Trainer::settings(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer) const {
-  const std::vector<InputSpec>& specs = plan_.trainable->inputs;
-  StepSettings settings = run_->settings();
-  settings.optimizer = optimizer.settings;
-  settings.groups = optimizer.groups;
-  settings.fill = [&specs, inputs](std::string_view input, int64_t first_sample, at::Tensor& into) {
+FillInput Trainer::fill_from(const std::vector<const at::Tensor*>& inputs) const {
+  return [&specs = plan_.trainable->inputs, inputs](std::string_view input, int64_t first_sample, at::Tensor& into) {
     size_t i = 0;
     while (specs[i].name != input) ++i;
     into.copy_(inputs[i]->narrow(0, first_sample, into.size(0)));
   };
+}
+
+StepSettings Trainer::settings(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer) const {
+  StepSettings settings = run_->settings();
+  settings.optimizer = optimizer.settings;
+  settings.groups = optimizer.groups;
+  settings.fill = fill_from(inputs);
   return settings;
 }
 
 Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer,
                          std::optional<double> tolerance) {
-  check_inputs(inputs);
+  check_inputs(inputs, plan_.trainable->step.batch);
   const bool here = std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor* input) { return input->is_cpu(); });
   if (world_ || !run_->processor().place().is_cpu() || !here)
     throw Raised(error(ErrorCode::E105, {}, "diff looks at devices of one process, on the CPU")
@@ -286,7 +284,8 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Tra
   TrainingRun other(same, step, initial, std::move(options));
   const ModelGraph& graph = *plan_.captured->graph();
   copy_state(run_->job(), other.job(), graph);
-  const StepSettings next = settings(inputs, optimizer);
+  StepSettings next = settings(inputs, optimizer);
+  next.accumulation = {};  // one step by itself
   diff.step(other.job(), next);
   Comparison out{diff.report(), diff.reference(), {}, false};
   out.counts_differ = counts_differ(same.captured->slices().front(), diff.reference().losses, step.batch, next.fill);
@@ -295,18 +294,90 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Tra
   return out;
 }
 
+std::vector<at::Tensor> Trainer::whole_batch(const std::vector<const at::Tensor*>& parts) {
+  const int64_t batch = plan_.trainable->step.batch, processes = world_ ? world_->ranks() : 1;
+  if (batch % processes != 0)
+    throw Raised(error(ErrorCode::E105, {},
+                       fmt::format("a batch of {} samples has no equal parts for {} processes", batch, processes))
+                     .help("give the whole batch to every process, without sharded=True"));
+  check_inputs(parts, batch / processes);
+  std::vector<at::Tensor> out;
+  for (const at::Tensor* given : parts) {
+    const at::Tensor part = given->cpu().contiguous();
+    std::vector<int64_t> sizes = part.sizes().vec();
+    sizes[0] = batch;
+    at::Tensor whole = at::empty(sizes, part.options());
+    run_->all_gather({static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes()},
+                     {static_cast<std::byte*>(whole.mutable_data_ptr()), whole.nbytes()});
+    out.push_back(std::move(whole));
+  }
+  return out;
+}
+
+Step Trainer::step_on_parts(const std::vector<const at::Tensor*>& parts, const TrainerOptimizer& optimizer) {
+  const std::vector<at::Tensor> whole = whole_batch(parts);
+  std::vector<const at::Tensor*> inputs;
+  for (const at::Tensor& input : whole) inputs.push_back(&input);
+  return step(inputs, optimizer);
+}
+
 Step Trainer::step(const std::vector<const at::Tensor*>& given, const TrainerOptimizer& optimizer) {
-  check_inputs(given);
-  std::vector<at::Tensor> copies;  // devices take their parts from the host
-  copies.reserve(given.size());
-  std::vector<const at::Tensor*> inputs = given;
-  for (const at::Tensor*& input : inputs)
-    if (!input->is_cpu()) input = &copies.emplace_back(input->cpu());
+  check_inputs(given, plan_.trainable->step.batch);
+  const OnHost inputs(given);
   Step out;
-  out.outcome = run_->step(settings(inputs, optimizer));
+  out.outcome = unwrap(run_->step(settings(inputs.tensors, optimizer)));
   loss_ = out.outcome.loss;
+  seconds_.push_back(out.outcome.seconds);
   add_losses(out.outcome.losses, out);
   return out;
+}
+
+std::string Trainer::prediction() const {
+  if (!plan_.predicts) return "";
+  const Simulation simulation = unwrap(simulate(plan_.plan(), plan_.cluster, plan_.costs ? &*plan_.costs : nullptr));
+  return print_prediction(seconds_, simulation.seconds);
+}
+
+void Trainer::prepare_evaluation(Plan plan, Tensors values) {
+  if (evaluation_) return;
+  if (world_)
+    unwrap(check_alike(*world_, {{"the hash of the plan of evaluation", fmt::format("{:016x}", hash(plan.plan()))}},
+                       timeout_));
+  only_evaluated_ = std::move(values);
+  evaluation_ = std::make_unique<EvaluationRun>(*run_, prepared(plan), plan.trainable->step);
+}
+
+void Trainer::begin_evaluation() {
+  evaluation_->begin([&](const std::string& name, at::Tensor& whole) {
+    at::Tensor current = kept(name, Kept::Weight);
+    if (!current.defined()) current = buffer(name, whole);
+    whole.copy_(current.defined() ? current : only_evaluated_.at(name));
+  });
+}
+
+void Trainer::evaluate(const std::vector<std::vector<const at::Tensor*>>& batches) {
+  if (batches.empty()) return;
+  std::vector<OnHost> inputs;
+  inputs.reserve(batches.size());
+  std::vector<FillInput> fills;
+  for (const auto& batch : batches) {
+    check_inputs(batch, plan_.trainable->step.batch);
+    fills.push_back(fill_from(inputs.emplace_back(batch).tensors));
+  }
+  const auto fill = [&, samples = plan_.trainable->step.batch](std::string_view input, int64_t first_sample,
+                                                               at::Tensor& into) {
+    fills[static_cast<size_t>(first_sample / samples)](input, first_sample % samples, into);
+  };
+  try {
+    evaluation_->add(static_cast<int64_t>(batches.size()), fill);
+  } catch (const RunError&) {
+    if (!world_ && !stuck()) evaluation_.reset();  // the next one begins anew
+    throw;
+  }
+}
+
+const std::vector<std::string>& Trainer::evaluated_metrics() const {
+  return evaluation_->captured().slices()[0].operators.metrics;
 }
 
 }  // namespace piper::python

@@ -10,6 +10,7 @@
 #include "train/loop/checkpoint/checkpoints.h"
 #include "train/loop/checkpoint/restore.h"
 #include "train/loop/diff/diff.h"
+#include "train/loop/evaluation_run.h"
 #include "train/loop/training_run.h"
 
 namespace piper::python {
@@ -20,6 +21,7 @@ struct TrainerOptions {
   uint64_t seed = 0;
   std::optional<double> clip, clip_value;
   bool skip_not_finite = false;
+  int64_t accumulate = 1;  // steps that make one update
   double timeout = 10;
 };
 
@@ -55,7 +57,7 @@ class Trainer {
   /// back: then all stays as it is.
   void close();
   /// A thread never comes back.
-  bool stuck() const { return run_ && run_->job().stuck(); }
+  bool stuck() const { return run_ && (run_->job().stuck() || (evaluation_ && evaluation_->job().stuck())); }
 
   const Plan& plan() const { return plan_; }
   int64_t steps() const { return run_->steps(); }
@@ -63,16 +65,32 @@ class Trainer {
   void set_progress(int64_t steps, int64_t updates) { run_->set_progress(steps, updates); }
   /// Inputs in the order in which the model takes them: the whole batch, on the host or on a GPU.
   Step step(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer);
+  /// The same, where every process gives an equal part of the batch, in the order of the ranks.
+  Step step_on_parts(const std::vector<const at::Tensor*>& parts, const TrainerOptimizer& optimizer);
 
   /// The next step, taken elsewhere with the same weights and compared with one device: nothing changes here. Only
   /// where all devices are in this process, on the CPU.
   Comparison diff(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer,
                   std::optional<double> tolerance);
 
-  /// Also buffers that the model writes. The optimiser starts anew.
+  /// Before the first evaluation: its plan, and values of buffers that no step uses. Later calls change nothing.
+  void prepare_evaluation(Plan plan, Tensors values);
+  /// Nothing of the training changes.
+  void begin_evaluation();
+  /// Batches in which tokens are counted together, one behind the other. After an error, in one process, everything is
+  /// as before the first evaluation.
+  void evaluate(const std::vector<std::vector<const at::Tensor*>>& batches);
+  Evaluation end_evaluation() { return evaluation_->end(); }
+  /// What evaluations say beside the loss.
+  const std::vector<std::string>& evaluated_metrics() const;
+
+  /// After a step that failed: what the devices keep can be read. A step that is not finite has changed nothing.
+  bool readable() const { return run_ && !stuck() && !world_ && run_->job().weights_are_whole(); }
+
+  /// Also buffers that the model writes. The optimizer starts anew.
   void set_parameters(Tensors values);
   /// What is kept for a parameter, whole, on the host. Undefined: nothing is.
-  at::Tensor kept(const std::string& name, Kept kept);
+  at::Tensor kept(const std::string& name, Kept kept) { return run_->parameter(name, kept); }
   void set_kept(const std::string& name, Kept kept, const at::Tensor& whole);
   /// A buffer as the device has it that runs the first slice, on the host; `like`: its shape. Undefined: none writes
   /// it.
@@ -94,9 +112,13 @@ class Trainer {
 
   /// Of all devices; in a job of several processes only at rank 0.
   std::vector<DeviceFlight> flights() { return run_->flights(); }
+  /// How long a step takes beside what was predicted, a line; empty: nothing is known about the devices.
+  std::string prediction() const;
 
  private:
-  void check_inputs(const std::vector<const at::Tensor*>& inputs) const;
+  void check_inputs(const std::vector<const at::Tensor*>& inputs, int64_t batch) const;
+  std::vector<at::Tensor> whole_batch(const std::vector<const at::Tensor*>& parts);
+  FillInput fill_from(const std::vector<const at::Tensor*>& inputs) const;
   StepSettings settings(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer) const;
   void add_losses(const std::vector<SliceLoss>& here, Step& step);
   const SavedModel& saved(const SaveForm& form);
@@ -111,10 +133,13 @@ class Trainer {
   Timeouts timeout_;
   uint64_t seed_ = 0;
   std::unique_ptr<TrainingRun> run_;
-  std::optional<SavedModel> saved_;  // after the first save or resumption
+  std::unique_ptr<EvaluationRun> evaluation_;  // once there was one
+  Tensors only_evaluated_;                     // what no step uses
+  std::optional<SavedModel> saved_;            // after the first save or resumption
   std::unique_ptr<Checkpoints> checkpoints_;
   std::vector<Diagnostic> failed_saves_;
-  double loss_ = 0;  // of the last step
+  double loss_ = 0;              // of the last step
+  std::vector<double> seconds_;  // of all steps
 };
 
 }  // namespace piper::python

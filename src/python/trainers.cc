@@ -50,18 +50,27 @@ Inputs inputs_of(const py::handle& batch, const py::tuple& names, const py::hand
   return out;
 }
 
-/// Kind and numbers of the optimiser, and its groups of parameters, in the order in which the package gives them.
+/// Kind and numbers of the optimizer, and its groups of parameters, in the order in which the package gives them.
 using GroupNumbers = std::tuple<std::string, double, std::optional<double>>;
-using OptimizerNumbers =
-    std::tuple<std::string, double, double, double, double, double, double, bool, std::vector<GroupNumbers>>;
+using MuonNumbers = std::tuple<int64_t, bool, double>;  // steps of the iteration, rates as AdamW's, factor of AdamW's
+using OptimizerNumbers = std::tuple<std::string, double, double, double, double, double, double, bool,
+                                    std::vector<GroupNumbers>, std::optional<double>, std::optional<MuonNumbers>>;
 TrainerOptimizer optimizer_of(const OptimizerNumbers& given) {
   TrainerOptimizer out;
   OptimizerSettings& to = out.settings;
   std::string kind;
   std::vector<GroupNumbers> groups;
-  std::tie(kind, to.learning_rate, to.weight_decay, to.beta1, to.beta2, to.epsilon, to.momentum, to.nesterov, groups) =
-      given;
+  std::optional<MuonNumbers> muon;
+  std::optional<double> ema;
+  std::tie(kind, to.learning_rate, to.weight_decay, to.beta1, to.beta2, to.epsilon, to.momentum, to.nesterov, groups,
+           ema, muon) = given;
+  to.ema_decay = ema.value_or(to.ema_decay);
   to.kind = *optimizer_named(kind);
+  if (muon) {
+    bool match_rms = false;
+    std::tie(to.newton_schulz_steps, match_rms, to.adamw_rate) = *muon;
+    to.muon_rate = match_rms ? MuonRate::MatchRms : MuonRate::Ratio;
+  }
   unwrap(check_settings(to));
   for (auto& [pattern, rate, weight_decay] : groups) {
     out.groups.push_back({std::move(pattern), rate, weight_decay});
@@ -69,13 +78,16 @@ TrainerOptimizer optimizer_of(const OptimizerNumbers& given) {
   }
   return out;
 }
-TrainerOptimizer optimizer_of(const OptimizerNumbers& given, Optimizer planned) {
+TrainerOptimizer optimizer_of(const OptimizerNumbers& given, const StepConfig& planned) {
   TrainerOptimizer out = optimizer_of(given);
-  if (out.settings.kind != planned)
-    throw Raised(
-        error(ErrorCode::E105, {},
-              fmt::format("the plan is for {}, the optimiser is {} now", name(planned), name(out.settings.kind)))
-            .help("make a new trainer for another kind of optimiser"));
+  const auto described = [](Optimizer kind, bool ema) {
+    return fmt::format("{}{}", name(kind), ema ? " with a moving mean of the weights" : "");
+  };
+  const std::string plans = described(planned.optimizer, planned.ema),
+                    now = described(out.settings.kind, std::get<std::optional<double>>(given).has_value());
+  if (now != plans)
+    throw Raised(error(ErrorCode::E105, {}, fmt::format("the plan is for {}, the optimizer is {} now", plans, now))
+                     .help("make a new trainer for another kind of optimizer"));
   return out;
 }
 
@@ -88,13 +100,13 @@ struct EndTrainer {
 using TrainerPointer = std::unique_ptr<Trainer, EndTrainer>;
 
 TrainerPointer make_trainer(const Plan& plan, Tensors initial, uint64_t seed, std::optional<double> clip,
-                            std::optional<double> clip_value, bool skip_not_finite, double timeout, bool together,
-                            std::shared_ptr<Processor> gpu) {
+                            std::optional<double> clip_value, bool skip_not_finite, int64_t accumulate, double timeout,
+                            bool together, std::shared_ptr<Processor> gpu) {
   if (clip) unwrap(check_clip("clip", *clip));
   if (clip_value) unwrap(check_clip("clip_value", *clip_value));
   const py::gil_scoped_release unlocked;
   return TrainerPointer(new Trainer(plan, std::move(initial),
-                                    TrainerOptions{seed, clip, clip_value, skip_not_finite, timeout},
+                                    TrainerOptions{seed, clip, clip_value, skip_not_finite, accumulate, timeout},
                                     together ? processes() : nullptr, std::move(gpu)));
 }
 
@@ -114,6 +126,7 @@ SaveForm form_of(const SaveFormNumbers& given) {
 Kept kept_named(const std::string& name) {
   if (name == "moment1") return Kept::Moment1;
   if (name == "moment2") return Kept::Moment2;
+  if (name == "ema") return Kept::Ema;
   return name == "master" ? Kept::Master : Kept::Weight;
 }
 
@@ -162,11 +175,12 @@ void bind_trainers(py::module_& module) {
       .def("close", &Trainer::close, py::call_guard<py::gil_scoped_release>())
       .def("step",
            [](Trainer& trainer, const py::handle& batch, const py::tuple& names, const py::handle& flatten,
-              const OptimizerNumbers& optimizer) {
+              const OptimizerNumbers& optimizer, bool sharded) {
              const Inputs inputs = inputs_of(batch, names, flatten);
-             const TrainerOptimizer settings = optimizer_of(optimizer, trainer.plan().trainable->step.optimizer);
+             const TrainerOptimizer settings = optimizer_of(optimizer, trainer.plan().trainable->step);
              const py::gil_scoped_release unlocked;
-             Step step = trainer.step(inputs.tensors, settings);
+             Step step =
+                 sharded ? trainer.step_on_parts(inputs.tensors, settings) : trainer.step(inputs.tensors, settings);
              const StepOutcome& outcome = step.outcome;
              const std::vector<std::string>& metric_names = trainer.plan().captured->slices()[0].operators.metrics;
              std::map<std::string, double> metrics;
@@ -178,13 +192,34 @@ void bind_trainers(py::module_& module) {
            [](Trainer& trainer, const py::handle& batch, const py::tuple& names, const py::handle& flatten,
               const OptimizerNumbers& optimizer, std::optional<double> tolerance) {
              const Inputs inputs = inputs_of(batch, names, flatten);
-             const TrainerOptimizer settings = optimizer_of(optimizer, trainer.plan().trainable->step.optimizer);
+             const TrainerOptimizer settings = optimizer_of(optimizer, trainer.plan().trainable->step);
              const Comparison comparison = [&] {
                const py::gil_scoped_release unlocked;
                return trainer.diff(inputs.tensors, settings, tolerance);
              }();
              return as_dict(comparison, *trainer.plan().captured->graph());
            })
+      .def("prepare_evaluation", &Trainer::prepare_evaluation, py::call_guard<py::gil_scoped_release>())
+      .def("begin_evaluation", &Trainer::begin_evaluation, py::call_guard<py::gil_scoped_release>())
+      .def("evaluate",
+           [](Trainer& trainer, const std::vector<py::object>& batches, const py::tuple& names,
+              const py::handle& flatten) {
+             std::vector<Inputs> inputs;  // held while they are read
+             std::vector<std::vector<const at::Tensor*>> tensors;
+             for (const py::object& batch : batches)
+               tensors.push_back(inputs.emplace_back(inputs_of(batch, names, flatten)).tensors);
+             const py::gil_scoped_release unlocked;
+             trainer.evaluate(tensors);
+           })
+      .def("end_evaluation",
+           [](Trainer& trainer) {
+             const Evaluation out = trainer.end_evaluation();
+             const std::vector<std::string>& metric_names = trainer.evaluated_metrics();
+             std::map<std::string, double> metrics;
+             for (size_t m = 0; m < metric_names.size(); ++m) metrics[metric_names[m]] = out.metrics[m];
+             return std::tuple(out.loss, out.perplexity(), std::move(metrics), out.batches, out.seconds);
+           })
+      .def_property_readonly("readable", &Trainer::readable)
       .def("set_parameters", &Trainer::set_parameters, py::call_guard<py::gil_scoped_release>())
       .def("kept",
            [](Trainer& trainer, const std::string& name, const std::string& kept) {
@@ -237,7 +272,8 @@ void bind_trainers(py::module_& module) {
           "table",
           [](Trainer& trainer) {
             const std::vector<DeviceFlight> flights = trainer.flights();
-            return flights.empty() ? "" : device_table(trainer.plan().plan(), flights, trainer.steps() - 1);
+            if (flights.empty()) return std::string();
+            return device_table(trainer.plan().plan(), flights, trainer.steps() - 1) + trainer.prediction();
           },
           py::call_guard<py::gil_scoped_release>())
       .def(

@@ -97,6 +97,9 @@ void DeviceRun::prepare() {
     const auto found = index_.buckets.find(buffer.label.name);
     if (found == index_.buckets.end()) continue;
     const PlanBucket& bucket = *found->second.bucket;
+    if (buffer.category == Category::Weights && options_.weights) frame_[b] = options_.weights(device_, bucket);
+    if (frame_[b].defined()) continue;
+    if (buffer.category != Category::Weights && !index_.used[b]) continue;  // of another plan of the same devices
     const DType dtype = buffer.category == Category::Weights     ? bucket.weights
                         : buffer.category == Category::Gradients ? bucket.gradients
                                                                  : DType::Int8;  // state is of several types
@@ -114,7 +117,11 @@ void DeviceRun::prepare() {
                                 index_,
                                 frame_,
                                 side_ ? side_->branch() : nullptr};
-  for (const OpId op : program_.ops.ids()) executors_.push_back(make_executor(preparation, op));
+  for (const OpId op : program_.ops.ids()) {
+    executors_.push_back(make_executor(preparation, op));
+    const PlannedOp& of = program_.ops[op];
+    completes_.push_back(is_communication(of.kind) && of.label.slice < 0 && index_.buckets.contains(of.label.name));
+  }
   if (options_.issue == Issue::Serial)
     serial_.active = [] { return true; };
   else if (options_.turns)
@@ -275,7 +282,7 @@ void DeviceRun::execute(OpId op) {
   if (side_) side_->started(op.value);
   attempt(op, [&] {
     if (options_.before_op) options_.before_op(device_, op);
-    executors_[op]->run(frame_);
+    if (frame_.settings().accumulation.last() || !completes_[op]) executors_[op]->run(frame_);
     if (options_.after_op) options_.after_op(device_, op, frame_);
   });
   if (side_) side_->ended(op.value);

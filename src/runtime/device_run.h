@@ -31,6 +31,8 @@ struct RunOptions {
   std::function<void(int device, OpId op)> before_op;
   /// Called after every operation, on the thread that ran it, while all that it read and wrote is still there.
   std::function<void(int device, OpId op, Frame& frame)> after_op;
+  /// Weights of a bucket that lie somewhere already; undefined: the device makes room for them. None: it always does.
+  std::function<at::Tensor(int device, const PlanBucket& bucket)> weights;
   bool poison_freed = false;
   Processor* processor = nullptr;  // none: that of this machine
   Turns* turns = nullptr;          // none: devices compute side by side
@@ -100,6 +102,7 @@ class DeviceRun {
   ProcessGroups groups_;
   FlightRecorder recorder_;
   Table<OpId, std::unique_ptr<Executor>> executors_;
+  Table<OpId, char> completes_;  // gradients of a bucket, or hands out what is updated: only where weights are
   MemoryOrder order_;
   Table<OpId, char> awaited_;  // its event is recorded
   std::unique_ptr<DeviceSide> side_;

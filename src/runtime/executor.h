@@ -89,6 +89,7 @@ std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, OpId o
 std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_update(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_update_matrices(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_executor(const Preparation& prepare, OpId op);
 
 /// What a device contributes to the step's scalars: its losses, and the gradients that nobody else counts.

@@ -28,6 +28,17 @@ Frame::Frame(const PlanTemplate& program, c10::Device place)
   }
 }
 
+namespace {
+
+void begin_sums(at::Tensor& gradients, const Accumulation& accumulation) {
+  if (accumulation.first())
+    gradients.fill_(0);
+  else if (accumulation.before != 1)
+    gradients.mul_(accumulation.before);
+}
+
+}  // namespace
+
 void Frame::begin(const StepSettings& settings) {
   settings_ = &settings;
   scalars = {};
@@ -35,7 +46,8 @@ void Frame::begin(const StepSettings& settings) {
   scalars_known = false;
   for (const BufferId b : buffers_.ids()) {
     const PlanBuffer& buffer = program_.buffers[b];
-    if (buffer.persistent && buffer.category == Category::Gradients) buffers_[b].fill_(0);
+    if (buffer.persistent && buffer.category == Category::Gradients && buffers_[b].defined())
+      begin_sums(buffers_[b], settings.accumulation);
     if (!buffer.persistent) buffers_[b].reset();
     holds_[b].store(holds_at_start_[b], std::memory_order_relaxed);
   }
@@ -152,7 +164,7 @@ c10::ScalarType scalar_type(DType dtype) {
     case DType::Bool:
       return c10::ScalarType::Bool;
   }
-  internal_error("a type of numbers");
+  internal_error("an unknown dtype");
 }
 
 std::optional<DType> dtype_of(c10::ScalarType type) {

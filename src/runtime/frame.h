@@ -19,8 +19,24 @@
 
 namespace piper {
 
-/// What happens to a step whose loss or gradients are not finite.
-enum class NotFinite { Stop, Skip };
+/// What a step whose loss or gradients are not finite is, besides that it changes nothing.
+enum class NotFinite {
+  Stop,  // an error
+  Skip   // left out
+};
+
+/// Gradients of several steps may be summed up before weights are updated.
+struct Accumulation {
+  int64_t steps = 1;         // that make one update
+  int64_t index = 0;         // of this step among them
+  double before = 1;         // what the sums of the steps before are multiplied by, so that they weigh as this one
+  double too_heavy = 1;      // the last: how many times more than in the mean of all each of the steps weighs
+  bool reads_ahead = false;  // in the first of them `fill` has the samples of all of them
+  bool first() const { return index == 0; }
+  bool last() const { return index + 1 == steps; }
+  /// Of the sums of all steps.
+  double divisor() const { return static_cast<double>(steps) * too_heavy; }
+};
 
 /// What a step is given.
 struct StepSettings {
@@ -32,6 +48,7 @@ struct StepSettings {
   std::optional<double> clip;          // the largest norm of all gradients together
   std::optional<double> clip_value;    // the largest absolute value of one, after that
   NotFinite not_finite = NotFinite::Stop;
+  Accumulation accumulation;
   /// Fills a tensor with the samples of an input from `first_sample` on. Called from several threads.
   std::function<void(std::string_view input, int64_t first_sample, at::Tensor& into)> fill;
 };
@@ -73,7 +90,7 @@ class Frame {
 
   at::Tensor& operator[](BufferId buffer) { return buffers_[buffer]; }
 
-  /// Before a step: gradients are 0, and all that does not last is gone.
+  /// Before a step: gradients are 0 unless it adds to those of the steps before it, and all that does not last is gone.
   void begin(const StepSettings& settings);
   /// The operation has been issued: what it frees may go when nobody uses it any more.
   void issued(OpId op);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <limits>
 #include <thread>
 
 #include "runtime/memory_errors.h"
@@ -154,6 +155,17 @@ void Job::watched(const std::function<void()>& wait) {
   }
 }
 
+bool Job::weights_are_whole() const {
+  if (!failure_.happened()) return true;
+  for (const auto& device : devices_) {
+    const FlightRecorder& recorder = device->recorder();
+    for (const OpId op : device->program().ops.ids())
+      if (device->program().ops[op].kind == OpKind::Update && recorder.times(recorder.step(), op.value).started != 0)
+        return false;
+  }
+  return true;
+}
+
 StepOutcome Job::step(const StepSettings& settings) {
   const Nanoseconds start = now();
   {
@@ -173,11 +185,17 @@ StepOutcome Job::step(const StepSettings& settings) {
   StepOutcome outcome;
   const auto losses = static_cast<double>(std::max<int64_t>(plan_->losses, 1));
   outcome.loss = scalars.loss / losses;
-  outcome.gradient_norm = std::abs(std::sqrt(scalars.squares) / losses);  // a NaN has a sign
-  outcome.skipped = !std::isfinite(outcome.loss) || !std::isfinite(outcome.gradient_norm);
+  outcome.updates = settings.accumulation.last();
+  const double sums = losses * settings.accumulation.divisor();
+  outcome.gradient_norm = outcome.updates ? std::abs(std::sqrt(scalars.squares) / sums)  // a NaN has a sign
+                                          : std::numeric_limits<double>::quiet_NaN();
+  outcome.skipped = outcome.updates && (!std::isfinite(outcome.loss) || !std::isfinite(outcome.gradient_norm));
   for (const auto& device : devices_)
     outcome.losses.insert(outcome.losses.end(), device->frame().losses.begin(), device->frame().losses.end());
   outcome.seconds = static_cast<double>(now() - start) * 1e-9;
+  if (outcome.skipped && settings.not_finite == NotFinite::Stop)
+    throw RunError(RunProblem::NotFinite, fmt::format("step {} is not finite: loss {}, norm of the gradients {}",
+                                                      settings.step, outcome.loss, outcome.gradient_norm));
   return outcome;
 }
 

@@ -24,7 +24,8 @@ struct JobOptions {
 
 struct StepOutcome {
   double loss = 0;                // mean over all parts of the batch
-  double gradient_norm = 0;       // before clipping
+  double gradient_norm = 0;       // before clipping; NaN where nothing is updated
+  bool updates = true;            // weights: otherwise the step only adds to gradients
   bool skipped = false;           // not finite: nothing was updated
   std::vector<SliceLoss> losses;  // that devices of this process have computed
   double seconds = 0;
@@ -48,8 +49,11 @@ class Job {
   /// Of all devices of the plan, as far as it is known here.
   std::vector<DeviceProgress> progress() const;
 
-  /// Throws RunError, with what the devices did last. The job is over then.
+  /// Throws RunError. The job is over then, except after a step that is not finite: that one has changed nothing.
   StepOutcome step(const StepSettings& settings);
+  /// After an error: weights and what the optimizer keeps are those after the last whole step. The devices here had
+  /// not begun to update them.
+  bool weights_are_whole() const;
   /// Waits for other processes between steps, watched like a step. Throws RunError too.
   void watched(const std::function<void()>& wait);
   /// What to do, besides, when the job fails: end what `watched` waits for.

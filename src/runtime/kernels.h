@@ -10,10 +10,10 @@
 
 namespace piper {
 
-/// Numbers whose squares are summed up.
-struct NumberRange {
+/// Elements whose squares are summed up.
+struct ElementSpan {
   DType dtype = DType::Float32;
-  const std::byte* numbers = nullptr;
+  const std::byte* elements = nullptr;
   int64_t count = 0;
 };
 
@@ -27,7 +27,7 @@ class Kernels {
                       const GradientScale& scale, std::byte* weights, const std::byte* gradients, std::byte* state,
                       int64_t count, ElementPart part) = 0;
   /// Every scalar as it is, then the sum of squares of every range: the same bits everywhere.
-  virtual std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const NumberRange> ranges) = 0;
+  virtual std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const ElementSpan> ranges) = 0;
 };
 
 }  // namespace piper

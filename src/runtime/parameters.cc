@@ -44,18 +44,6 @@ std::vector<int64_t> local_factors(const ParameterForm& form, const LocalShards&
   return out;
 }
 
-/// Back into the whole.
-void put_shard(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards, const at::Tensor& shard) {
-  if (shards.counts() == ShardCounts()) {
-    if (whole.data_ptr() != shard.data_ptr()) whole.copy_(shard);
-    return;
-  }
-  each_block(whole.view(form.factors), shard.view(local_factors(form, shards)), form, shards, 0,
-             [](const at::Tensor& to, const at::Tensor& from) {
-               if (to.data_ptr() != from.data_ptr()) to.copy_(from);
-             });
-}
-
 /// Elements of a bucket that a buffer of this many holds.
 ElementRange held(const BucketPart& part, int64_t elements) {
   return elements == part.padded ? ElementRange{0, part.padded} : part.owned();
@@ -70,16 +58,36 @@ at::Tensor kept_in(DeviceRun& device, const PlanBucket& bucket, const BucketPart
   }
   const auto buffer = lasting(device, bucket, Category::Optimizer);
   const ElementTypes types = element_types(step, bucket.weights);
-  const int64_t moments = piper::moments(step.optimizer);
-  const int64_t index = kept == Kept::Moment1 ? 0 : kept == Kept::Moment2 ? 1 : moments;
-  if (!buffer || (kept == Kept::Master ? !types.master : index >= moments)) return {};
+  const std::optional<DType> dtype = kept_dtype(bucket, step, kept);
+  if (!buffer || !dtype) return {};
   const int64_t count = part.range().count;
-  const int64_t begin = std::min(index, moments) * count * bytes_of(types.moments);
-  const DType dtype = kept == Kept::Master ? *types.master : types.moments;
-  return device.frame()[*buffer].narrow(0, begin, count * bytes_of(dtype)).view(scalar_type(dtype));
+  int64_t before = kept == Kept::Moment1 ? 0 : kept == Kept::Moment2 ? 1 : moments(optimizer_of(step, bucket.matrices));
+  before *= bytes_of(types.moments);
+  if (kept == Kept::Ema && types.master) before += bytes_of(*types.master);
+  return device.frame()[*buffer].narrow(0, before * count, count * bytes_of(*dtype)).view(scalar_type(*dtype));
 }
 
 }  // namespace
+
+std::optional<DType> kept_dtype(const PlanBucket& bucket, const StepConfig& step, Kept kept) {
+  const ElementTypes types = element_types(step, bucket.weights);
+  const int64_t moments = piper::moments(optimizer_of(step, bucket.matrices));
+  switch (kept) {
+    case Kept::Weight:
+      return bucket.weights;
+    case Kept::Gradient:
+      return bucket.gradients;
+    case Kept::Moment1:
+      return moments > 0 ? std::optional(types.moments) : std::nullopt;
+    case Kept::Moment2:
+      return moments > 1 ? std::optional(types.moments) : std::nullopt;
+    case Kept::Master:
+      return types.master;
+    case Kept::Ema:
+      return types.ema;
+  }
+  internal_error("something else is kept");
+}
 
 ElementRange common(ElementRange a, ElementRange b) {
   const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end(), b.end());
@@ -91,6 +99,11 @@ KeptElements kept_elements(DeviceRun& device, const PlanBucket& bucket, const Bu
   const at::Tensor flat = kept_in(device, bucket, part, step, kept);
   if (!flat.defined()) return {};
   return {flat, held(part, flat.numel())};
+}
+
+at::Tensor lasting_weights(DeviceRun& device, const PlanBucket& bucket) {
+  const auto buffer = lasting(device, bucket, Category::Weights);
+  return buffer ? device.frame()[*buffer] : at::Tensor();
 }
 
 std::optional<ParameterPlace> place_of(const Plan& plan, const std::string& name) {
@@ -128,39 +141,56 @@ at::Tensor shard_of(const at::Tensor& whole, const ParameterForm& form, const Lo
   return out;
 }
 
+void set_weights(const Plan& plan, const PlanBucket& bucket, Computations& computations,
+                 const std::vector<DeviceRun*>& devices,
+                 const std::function<void(const std::string& name, at::Tensor& whole)>& fill) {
+  const bool here = std::ranges::any_of(
+      devices, [&](DeviceRun* device) { return part_of(plan, bucket, device->device()).has_value(); });
+  if (!here) return;
+  int64_t offset = 0;
+  for (const PlanParameter& parameter : bucket.parameters) {
+    const std::string& name = plan.names[parameter.name];
+    const ParameterForm form = computations.parameter(name);
+    at::Tensor whole = at::empty(form.sizes, c10::TensorOptions().dtype(scalar_type(form.dtype)));
+    fill(name, whole);
+    for (DeviceRun* device : devices) {
+      const auto part = part_of(plan, bucket, device->device());
+      if (!part) continue;
+      const at::Tensor flat = lasting_weights(*device, bucket);
+      const ElementRange kept = held(*part, flat.numel());
+      const ElementRange range = common({offset, parameter.elements}, kept);
+      if (range.count == 0) continue;
+      const at::Tensor piece = shard_of(whole, form, part->shards).reshape({-1});
+      flat.narrow(0, range.begin - kept.begin, range.count).copy_(piece.narrow(0, range.begin - offset, range.count));
+    }
+    offset += parameter.elements;
+  }
+}
+
+void put_shard(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards, const at::Tensor& shard) {
+  if (shards.counts() == ShardCounts()) {
+    if (whole.data_ptr() != shard.data_ptr()) whole.copy_(shard);
+    return;
+  }
+  each_block(whole.view(form.factors), shard.view(local_factors(form, shards)), form, shards, 0,
+             [](const at::Tensor& to, const at::Tensor& from) {
+               if (to.data_ptr() != from.data_ptr()) to.copy_(from);
+             });
+}
+
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
                     const std::vector<DeviceRun*>& devices,
                     const std::function<void(const std::string& name, at::Tensor& whole)>& fill) {
   for (const PlanBucket& bucket : plan.buckets) {
-    int64_t offset = 0;
-    const bool here = std::ranges::any_of(
-        devices, [&](DeviceRun* device) { return part_of(plan, bucket, device->device()).has_value(); });
-    if (!here) continue;
-    for (const PlanParameter& parameter : bucket.parameters) {
-      const std::string& name = plan.names[parameter.name];
-      const ParameterForm form = computations.parameter(name);
-      at::Tensor whole = at::empty(form.sizes, c10::TensorOptions().dtype(scalar_type(form.dtype)));
-      fill(name, whole);
-      for (DeviceRun* device : devices) {
-        const auto part = part_of(plan, bucket, device->device());
-        if (!part) continue;
-        const at::Tensor flat = device->frame()[*lasting(*device, bucket, Category::Weights)];
-        const ElementRange kept = held(*part, flat.numel());
-        const ElementRange range = common({offset, parameter.elements}, kept);
-        if (range.count == 0) continue;
-        const at::Tensor piece = shard_of(whole, form, part->shards).reshape({-1});
-        flat.narrow(0, range.begin - kept.begin, range.count).copy_(piece.narrow(0, range.begin - offset, range.count));
-      }
-      offset += parameter.elements;
-    }
+    set_weights(plan, bucket, computations, devices, fill);
     for (DeviceRun* device : devices) {
       const auto part = part_of(plan, bucket, device->device());
       const auto state = part ? lasting(*device, bucket, Category::Optimizer) : std::nullopt;
       if (!state) continue;
-      const at::Tensor weights = device->frame()[*lasting(*device, bucket, Category::Weights)];
+      const at::Tensor weights = lasting_weights(*device, bucket);
       const ElementRange range = part->range();
       device->processor().initialize_state(
-          element_types(step, bucket.weights), step.optimizer,
+          element_types(step, bucket.weights), optimizer_of(step, bucket.matrices),
           bytes_of(weights) + offset_in(*part, weights.numel(), range) * bytes_of(bucket.weights),
           bytes_of(device->frame()[*state]), range.count);
     }

@@ -12,9 +12,14 @@ namespace piper {
 /// The piece of a whole parameter that devices with this part of its bucket hold: a view, or a copy where it is parts
 /// of several blocks.
 at::Tensor shard_of(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards);
+/// Back into the whole.
+void put_shard(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards, const at::Tensor& shard);
 
 /// What is kept for every element of a parameter.
-enum class Kept { Weight, Gradient, Moment1, Moment2, Master };
+enum class Kept { Weight, Gradient, Moment1, Moment2, Master, Ema };
+
+/// In what type; nothing if it is not kept.
+std::optional<DType> kept_dtype(const PlanBucket& bucket, const StepConfig& step, Kept kept);
 
 /// What a device keeps for its part of a bucket, one element behind the other, and which elements of the part these
 /// are.
@@ -24,6 +29,9 @@ struct KeptElements {
 };
 KeptElements kept_elements(DeviceRun& device, const PlanBucket& bucket, const BucketPart& part, const StepConfig& step,
                            Kept kept);
+
+/// The weights of a bucket, as the device keeps them from step to step; undefined: it does not hold the bucket.
+at::Tensor lasting_weights(DeviceRun& device, const PlanBucket& bucket);
 
 /// Where a parameter lies.
 struct ParameterPlace {
@@ -37,8 +45,14 @@ std::map<std::string, ParameterPlace> places_of(const Plan& plan);
 
 ElementRange common(ElementRange a, ElementRange b);
 
-/// Gives every device its part. `fill` is called once for every parameter that one of them
-/// holds, with an empty tensor of the whole.
+/// Gives every device its part of a bucket's weights. `fill` is called with an empty tensor of each whole parameter, if
+/// one of the devices holds the bucket.
+void set_weights(const Plan& plan, const PlanBucket& bucket, Computations& computations,
+                 const std::vector<DeviceRun*>& devices,
+                 const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
+
+/// Gives every device its part, and lets the optimizer start anew. `fill` is called once for every parameter that one
+/// of them holds, with an empty tensor of the whole.
 void set_parameters(const Plan& plan, const StepConfig& step, Computations& computations,
                     const std::vector<DeviceRun*>& devices,
                     const std::function<void(const std::string& name, at::Tensor& whole)>& fill);

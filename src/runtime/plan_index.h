@@ -21,6 +21,7 @@ struct PlanIndex {
     int64_t offset, elements;  // in the bucket
   };
   Table<BufferId, char> written;  // whether an operation does
+  Table<BufferId, char> used;     // read or written
   std::map<NameId, HeldBucket> buckets;
   std::map<std::string, ParameterPlace, std::less<>> parameters;  // by name
 };

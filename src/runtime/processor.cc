@@ -35,10 +35,10 @@ class HostProcessor : public Processor {
               ElementPart part) override {
     piper::update(settings, types, step, scale, weights, gradients, state, count, part);
   }
-  std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const NumberRange> ranges) override {
+  std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const ElementSpan> ranges) override {
     std::vector<double> out;
     for (const at::Tensor& scalar : scalars) out.push_back(scalar.item<double>());
-    for (const NumberRange& range : ranges) out.push_back(sum_of_squares(range.dtype, range.numbers, range.count));
+    for (const ElementSpan& range : ranges) out.push_back(sum_of_squares(range.dtype, range.elements, range.count));
     return out;
   }
   void finish() override {}

@@ -1,4 +1,4 @@
-// What computes for a device: the processor of this machine, or a GPU. Several devices may share one.
+// What computes for a device: the CPU, or a GPU. Several devices may share one.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ struct Turns {
   std::mutex one;
 };
 
-/// Divided by what it serves: optimiser and scalars, CUDA graphs, communication; and here streams and threads.
+/// Divided by what it serves: optimizer and scalars, CUDA graphs, communication; and here streams and threads.
 class Processor : public Kernels, public GraphMaker, public WorldMaker {
  public:
   /// Where its tensors are.

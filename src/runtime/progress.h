@@ -16,6 +16,7 @@ class DeviceRun;
 /// Of one device. Streams run in order, so the last operation that started says how far each has come.
 struct DeviceProgress {
   int device = -1;
+  int job = 0;  // of those whose turns the process takes
   int64_t step = 0;
   int64_t ended = 0;  // operations, since the beginning
   struct Last {
@@ -33,6 +34,7 @@ struct DeviceProgress {
   template <class Self, class Each>
   static void each_field(Self& self, Each each) {
     each(self.device);
+    each(self.job);
     each(self.step);
     each(self.ended);
     each(self.streams);

@@ -105,7 +105,7 @@ inline constexpr auto fields<Replicate> = std::tuple{
     field("devices along", &Replicate::devices, kind::Where{}, "which devices of the placement hold equal parameters")
         .in_json("devices"),
     field("zero", &Replicate::zero, kind::Integer{0, 3},
-          "what is divided among them: 0 nothing, 1 optimiser state, 2 gradients too, 3 parameters too")
+          "what is divided among them: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")
         .in_json("shard_grads shard_params")
         .always_printed(),
     field("bucket", &Replicate::bucket, kind::Bytes{},
@@ -140,6 +140,9 @@ inline constexpr auto fields<Shard> = std::tuple{
           "`on`: sequence parallelism. Between the divided regions each device has some of the tokens; all-gather and "
           "reduce-scatter replace all-reduce. `gather`: context parallelism, of the whole model, along an axis of its "
           "own. Each device has some of the tokens; attention gathers keys and values"),
+    field("order", &Shard::order, kind::choice(token_order_words),
+          "with `sequence=gather`, which tokens a device has. `zigzag`: blocks r and 2P-1-r of 2P, so that causal "
+          "attention is as much work on every device. `contiguous`: block r of P"),
     field("regather", &Shard::regather, kind::Flag{},
           "with `sequence`. `on`: what forward gathered is freed and gathered again in backward"),
     field("stream", &Shard::stream, kind::Name{}, "stream of the all-to-alls; of the sums and gathers")

@@ -12,6 +12,7 @@
 
 #include "base/source.h"
 #include "model/shard_seed.h"
+#include "model/shards.h"
 
 namespace piper {
 
@@ -130,6 +131,7 @@ struct Shard {
   std::vector<ShardSeed> parameters = {};  // none: experts where there are, else what is known by its name
   bool vocabulary = false;                 // also the tables of embedding and head, and the loss over them
   Sequence sequence = Sequence::Off;       // whether each device has some tokens of the sequence
+  TokenOrder order = TokenOrder::Zigzag;   // which tokens, in context parallelism
   bool regather = false;    // what was gathered of them in forward is gathered again in backward, not kept
   std::string stream = {};  // of its communication; none: ep for experts, tp for parameters
   friend bool operator==(const Shard&, const Shard&) = default;

@@ -60,8 +60,8 @@ class Reasons {
                        problem_.limits.model.instances, problem_.limits.model.layers);
   }
   std::string of(const Replicate& replicate) const {
-    constexpr std::array<std::string_view, 4> divided = {"nothing", "optimiser state", "gradients too", "all"};
-    return fmt::format("divided: {}; a device holds {} weights, {} gradients, {} optimiser state",
+    constexpr std::array<std::string_view, 4> divided = {"nothing", "optimizer state", "gradients too", "all"};
+    return fmt::format("divided: {}; a device holds {} weights, {} gradients, {} optimizer state",
                        divided[static_cast<size_t>(replicate.zero)], held(Category::Weights), held(Category::Gradients),
                        held(Category::Optimizer));
   }
@@ -107,21 +107,15 @@ std::map<std::string, double> path_by_kind(const StepReport& report) {
   return out;
 }
 
+/// Links of this name join nodes, not the devices of one.
+bool is_between_nodes(const Cluster& cluster, std::string_view link) {
+  const auto level = std::ranges::find(cluster.levels, link, &LinkLevel::name);
+  return level != cluster.levels.end() && level != cluster.levels.begin();
+}
+
 /// Mean seconds of computing on a device.
 double computing(const StepReport& report) {
   return report.seconds * (1 - report.bubble);
-}
-
-std::string shape_of(const Evaluated& evaluated) {
-  if (!evaluated.candidate) return evaluated.name;
-  const Candidate& c = *evaluated.candidate;
-  std::string out = fmt::format("pp={}", c.pp);
-  for (const Axis axis : {Axis::Dp, Axis::Ep, Axis::Tp})
-    if (size_of(c, axis) > 1) out += fmt::format(" {}={}", name(axis), size_of(c, axis));
-  out += fmt::format(", {} microbatch{}, {}, ZeRO {}", c.microbatches, c.microbatches == 1 ? "" : "es", c.timeline,
-                     c.zero);
-  if (!c.recompute.empty()) out += fmt::format(", recompute {}", c.recompute);
-  return out;
 }
 
 std::string memory_text(const Evaluated& evaluated) {
@@ -194,7 +188,19 @@ std::string explained(const Problem& problem, const Evaluated& evaluated) {
   return out;
 }
 
-std::string why_not(const Evaluated& other, const Evaluated& best) {
+std::string in_short(const Evaluated& evaluated) {
+  if (!evaluated.candidate) return evaluated.name;
+  const Candidate& c = *evaluated.candidate;
+  std::string out = fmt::format("pp={}", c.pp);
+  for (const Axis axis : {Axis::Dp, Axis::Ep, Axis::Tp})
+    if (size_of(c, axis) > 1) out += fmt::format(" {}={}", name(axis), size_of(c, axis));
+  out += fmt::format(", {} microbatch{}, {}, ZeRO {}", c.microbatches, c.microbatches == 1 ? "" : "es", c.timeline,
+                     c.zero);
+  if (!c.recompute.empty()) out += fmt::format(", recompute {}", c.recompute);
+  return out;
+}
+
+std::string why_not(const Cluster& cluster, const Evaluated& other, const Evaluated& best) {
   if (!other.fits && other.capacity) {
     size_t most = 0;
     for (size_t c = 0; c < other.memory.by_category.size(); ++c)
@@ -212,8 +218,13 @@ std::string why_not(const Evaluated& other, const Evaluated& best) {
     if (more > most) most = more, what = kind;
   }
   if (most < 1e-3 * best.report.seconds) return "takes as long";
-  if (const size_t comma = what.find(", "); comma != std::string::npos)
-    what = what.substr(0, comma) + " over " + what.substr(comma + 2);
+  if (const size_t comma = what.find(", "); comma != std::string::npos) {
+    const std::string collective = what.substr(0, comma), link = what.substr(comma + 2);
+    // what the best does inside of nodes, or not at all
+    if (before.find(what) == before.end() && is_between_nodes(cluster, link))
+      return fmt::format("{} crosses nodes: {} over {}", collective, human_seconds(most), link);
+    what = collective + " over " + link;
+  }
   if (!what.empty()) return fmt::format("more {}: {}", what, human_seconds(most));
   if (const double more = computing(other.report) - computing(best.report); more > most / 2)
     return fmt::format("more to compute: {}", human_seconds(more));
@@ -253,7 +264,7 @@ std::string print(const Problem& problem, const SearchResult& result, const std:
   TextTable others({"instead", "step", "", "memory", "schedule", "why not"});
   const auto add = [&](const std::string& idea, const Evaluated& other) {
     others.add({idea, human_seconds(other.report.seconds), price(other, *best), human_bytes(other.memory.total),
-                shape_of(other), why_not(other, *best)});
+                in_short(other), why_not(problem.cluster, other, *best)});
   };
   for (const RunnerUp& runner : result.runners_up) add(fmt::format("other {}", name(runner.idea)), runner.evaluated);
   if (const Evaluated* large = fastest_that_does_not_fit(result); large && large->report.seconds < best->report.seconds)
@@ -281,7 +292,7 @@ std::string print_json(const Problem& problem, const SearchResult& result, const
     for (const RunnerUp& runner : result.runners_up) {
       ordered_json entry = as_json(runner.evaluated);
       entry["idea"] = name(runner.idea);
-      entry["why_not"] = why_not(runner.evaluated, *best);
+      entry["why_not"] = why_not(problem.cluster, runner.evaluated, *best);
       out["runners_up"].push_back(std::move(entry));
     }
   }

@@ -19,7 +19,10 @@ std::vector<WayOut> ways_out(const Problem& problem, const SearchResult& result,
 std::string explained(const Problem& problem, const Evaluated& evaluated);
 
 /// Why a schedule is not the best: what it spends more time on, or that it does not fit.
-std::string why_not(const Evaluated& other, const Evaluated& best);
+std::string why_not(const Cluster& cluster, const Evaluated& other, const Evaluated& best);
+
+/// `pp=4 dp=2, 8 microbatches, zb-v, ZeRO 1`; the name of a user's own.
+std::string in_short(const Evaluated& evaluated);
 
 /// A page for people; the same for machines: fields are documented in docs/json.md.
 std::string print(const Problem& problem, const SearchResult& result, const std::vector<WayOut>& ways_out);

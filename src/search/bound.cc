@@ -134,6 +134,11 @@ InstanceMemory sum(const std::vector<InstanceMemory>& instances, int first, int 
     out.experts += one.experts;
     out.undivided += one.undivided;
     out.forward = std::max(out.forward, one.forward);
+    for (size_t w = 0; w < out.both.size(); ++w) {
+      out.read[w] = std::max(out.read[w], one.read[w]);
+      out.made[w] = std::max(out.made[w], one.made[w]);
+      out.both[w] = std::max(out.both[w], one.both[w]);
+    }
   }
   return out;
 }
@@ -378,10 +383,10 @@ class ReplicationBound {
     const double weights = left(rank.dense, rank.experts, 3) * static_cast<double>(bytes_of(step_.weights));
     const double gradients = left(rank.dense, rank.experts, 2) * static_cast<double>(bytes_of(step_.gradients));
     const double optimizer =
-        left(rank.dense, rank.experts, 1) * static_cast<double>(optimizer_bytes(step_, step_.weights));
+        left(rank.dense, rank.experts, 1) * static_cast<double>(optimizer_bytes(step_, step_.weights, step_.optimizer));
     const int zero = replicas(candidate_) > 1 ? candidate_.zero : 0;
     return static_cast<int64_t>(weights + gradients + optimizer) +
-           std::max(rank.activations.any, rank.activations.backward[whole_index(zero, candidate_.dp > 1)]);
+           std::max(rank.activations.any, rank.activations.with_whole[whole_index(zero, candidate_.dp > 1)]);
   }
 
   /// Of all buckets together: each at most as large as a bucket may be, or as one parameter is.

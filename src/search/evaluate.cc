@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "compile/compile.h"
-#include "schedule/shard_target.h"
 
 namespace piper {
 namespace {
@@ -35,16 +34,6 @@ Result<Evaluated> evaluate(const Problem& problem, const std::shared_ptr<const M
   return out;
 }
 
-/// Which form of the model a schedule of the user's needs.
-LayerForm form_of(const Problem& problem, const Schedule& schedule) {
-  LayerForm form = LayerForm::Blocks;
-  const std::vector<AnnotatedPart> parts = annotated_parts(*problem.models[0]);
-  for (const Directive& directive : schedule.directives)
-    if (const auto* shard = std::get_if<Shard>(&directive.body); shard && !divides_experts(*shard, parts))
-      form = std::max(form, shard->vocabulary ? LayerForm::ShardedVocabulary : LayerForm::Sharded);
-  return form;
-}
-
 int devices_of(const Schedule& schedule) {
   int devices = 0;
   for (const Directive& directive : schedule.directives) {
@@ -71,8 +60,8 @@ Result<Evaluated> evaluate(const Problem& problem, const std::string& name, cons
     return error(ErrorCode::E207, schedule.directives.empty() ? SourceRange{} : schedule.directives[0].where,
                  fmt::format("{} is for {} devices; the search is for {}", name, devices, problem.limits.devices))
         .help(fmt::format("write --devices {}, or another mesh", devices));
-  const LayerForm form = form_of(problem, schedule);
-  PIPER_TRY(Evaluated out, evaluate(problem, problem.models[static_cast<size_t>(form)], schedule));
+  PIPER_TRY(const std::shared_ptr<const ModelGraph> model, load_model_for(schedule, problem.load));
+  PIPER_TRY(Evaluated out, evaluate(problem, model, schedule));
   out.name = name;
   return out;
 }

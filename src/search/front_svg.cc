@@ -29,6 +29,18 @@ std::string text(double x, double y, std::string_view anchor, const std::string&
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, words);
 }
 
+/// What the reader sees who points at it.
+std::string in_one_line(const Evaluated& made) {
+  return fmt::format("{}, {}: {}", human_seconds(made.report.seconds), human_bytes(made.memory.total), in_short(made));
+}
+
+/// Names of files may have any characters.
+std::string markup(const std::string& words) {
+  std::string out;
+  for (const char c : words) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
+  return out;
+}
+
 }  // namespace
 
 std::string front_svg(const Problem& problem, const SearchResult& result) {
@@ -48,9 +60,9 @@ std::string front_svg(const Problem& problem, const SearchResult& result) {
     out += fmt::format("<path d=\"M{0} {1}V{2}H{3}\" fill=\"none\" stroke=\"#555\"/>\n", left, top, height - bottom,
                        width - right);
     for (const Evaluated& made : result.evaluated)
-      out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n",
+      out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{}</title></circle>\n",
                          x(static_cast<double>(made.memory.total)), y(made.report.seconds),
-                         made.fits ? "#56b4e9" : "#bbb");
+                         made.fits ? "#56b4e9" : "#bbb", markup(in_one_line(made)));
     std::string path;
     for (const Evaluated* made : front)
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x(static_cast<double>(made->memory.total)),
@@ -58,7 +70,7 @@ std::string front_svg(const Problem& problem, const SearchResult& result) {
     out += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"#d55e00\" stroke-width=\"2\"/>\n", path);
     if (const auto& memory = problem.cluster.kinds[0].memory;
         memory && static_cast<double>(*memory) > x.low && static_cast<double>(*memory) < x.high)
-      out += fmt::format("<path d=\"M{0:.1f} {1}V{2}\" stroke=\"#000\" stroke-dasharray=\"4\"/>\n",
+      out += fmt::format("<path d=\"M{0:.1f} {1}V{2}\" stroke=\"#777\" stroke-dasharray=\"4\"/>\n",
                          x(static_cast<double>(*memory)), top, height - bottom);
     out += text(left, height - bottom + 18, "start", human_bytes(static_cast<int64_t>(x.low)));
     out += text(width - right, height - bottom + 18, "end", human_bytes(static_cast<int64_t>(x.high)));

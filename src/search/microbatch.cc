@@ -214,17 +214,22 @@ class Writer {
       }
       for (const int zero : {1, 2, 3})
         for (const bool experts : {false, true}) {
-          int64_t& highest = memory.backward[whole_index(zero, experts)];
-          highest = std::max(highest, besides + chunk.temporaries + whole(chunk, zero, experts));
+          const size_t w = whole_index(zero, experts);
+          const int64_t read = whole_weights(chunk, zero, experts), made = whole_gradients(chunk, zero, experts);
+          memory.backward[w] = std::max(memory.backward[w], besides + chunk.temporaries + read + made);
+          memory.read[w] = std::max(memory.read[w], read);
+          memory.made[w] = std::max(memory.made[w], made);
+          memory.both[w] = std::max(memory.both[w], read + made);
         }
       freed[i] += chunk.kept + chunk.kept_again;
     }
   }
 
-  int64_t whole(const ChunkMemory& chunk, int zero, bool experts) const {
-    const int64_t element =
-        (zero >= 2 ? bytes_of(model_.step.gradients) : 0) + (zero == 3 ? bytes_of(model_.step.weights) : 0);
-    return element * (chunk.dense + (experts ? chunk.experts : 0));
+  int64_t whole_weights(const ChunkMemory& chunk, int zero, bool experts) const {
+    return zero == 3 ? bytes_of(model_.step.weights) * (chunk.dense + (experts ? chunk.experts : 0)) : 0;
+  }
+  int64_t whole_gradients(const ChunkMemory& chunk, int zero, bool experts) const {
+    return zero >= 2 ? bytes_of(model_.step.gradients) * (chunk.dense + (experts ? chunk.experts : 0)) : 0;
   }
 
   bool reads_for_input(const Node& node, Item item) const {

@@ -22,7 +22,7 @@ struct MicrobatchNode {
   std::vector<double> seconds = {};  // of a computation, by kind of device
 };
 
-/// What ZeRO divides is whole on a device while a chunk runs backward: by what it divides (no gradients; gradients;
+/// What ZeRO divides is whole on a device while a chunk uses it: by what is divided (no gradients; gradients;
 /// parameters too), without and with the experts that each device has of its own.
 using WholeBytes = std::array<int64_t, 6>;
 size_t whole_index(int zero, bool experts);
@@ -34,6 +34,9 @@ struct InstanceMemory {
   int64_t handed = 0;              // by the first half of backward to the second
   int64_t recomputed = 0;          // besides, after recomputation, less what was freed before
   WholeBytes backward = {};        // besides, while its backward runs: temporaries, less what was freed before
+  WholeBytes read = {};            // of parameters, while a chunk runs forward or the first half of backward, at most
+  WholeBytes made = {};            // of gradients, while a chunk runs the second half
+  WholeBytes both = {};            // while a chunk runs backward
   int64_t forward = 0;             // temporaries of forward, most of one computation
   int64_t dense = 0, experts = 0;  // elements of parameters: replicated among all devices of a rank; expert by expert
   int64_t undivided = 0;           // of the dense ones: not divided by tensor parallelism

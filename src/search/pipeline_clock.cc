@@ -158,20 +158,34 @@ int64_t change(const InstanceMemory& stage, Pass pass) {
   return 0;
 }
 
+/// What ZeRO divides and a chunk of the stage has whole during a pass.
+const WholeBytes& whole_during(const InstanceMemory& stage, Pass pass) {
+  if (pass == Pass::BW) return stage.made;
+  return pass == Pass::B ? stage.both : stage.read;
+}
+
 }  // namespace
 
 ActivationPeak peak_activations(const std::vector<TimelineCell>& row, const std::vector<StageMemory>& stages) {
   ActivationPeak peak;
   int64_t kept = 0;
+  const auto raise = [&](int64_t least, const WholeBytes& whole) {
+    for (size_t w = 0; w < whole.size(); ++w) peak.with_whole[w] = std::max(peak.with_whole[w], least + whole[w]);
+  };
   for (const TimelineCell& cell : row) {
     const StageMemory& stage = stages[static_cast<size_t>(cell.first.stage)];
     if (!cell.second && cell.first.pass == Pass::F) peak.any = std::max(peak.any, kept + stage.all.forward);
-    if (!cell.second && cell.first.pass == Pass::B)
-      for (size_t w = 0; w < peak.backward.size(); ++w)
-        peak.backward[w] = std::max(peak.backward[w], kept + stage.last.backward[w]);
+    if (!cell.second && cell.first.pass == Pass::B) raise(kept, stage.last.backward);
     if (!cell.second && cell.first.pass == Pass::BI) peak.any = std::max(peak.any, kept + stage.last.recomputed);
-    kept += change(stage.all, cell.first.pass);
-    if (cell.second) kept += change(stages[static_cast<size_t>(cell.second->stage)].all, cell.second->pass);
+    int64_t least = kept;  // while the cell runs
+    for (const auto& op : {std::optional(cell.first), cell.second}) {
+      if (!op) continue;
+      const int64_t changed = change(stages[static_cast<size_t>(op->stage)].all, op->pass);
+      least += std::min<int64_t>(changed, 0);
+      kept += changed;
+    }
+    for (const auto& op : {std::optional(cell.first), cell.second})
+      if (op) raise(least, whole_during(stages[static_cast<size_t>(op->stage)].all, op->pass));
     peak.any = std::max(peak.any, kept);
   }
   return peak;

@@ -25,8 +25,8 @@ struct StageMemory {
 
 /// Most bytes that a rank keeps at one time.
 struct ActivationPeak {
-  int64_t any = 0;           // at any time
-  WholeBytes backward = {};  // while a backward pass runs
+  int64_t any = 0;             // at any time
+  WholeBytes with_whole = {};  // while a pass runs, with what is whole for it
 };
 ActivationPeak peak_activations(const std::vector<TimelineCell>& row, const std::vector<StageMemory>& stages);
 

@@ -252,7 +252,7 @@ class Search {
     std::vector<Candidate> out;
     for (Candidate& pipeline : pipelines(region_.limits, form)) {
       if (is_excluded(Idea::Timeline, pipeline)) continue;
-      const bool staged = stages_of(pipeline) > 1;
+      const bool staged = stages_of(pipeline) > 1 && pipeline.at.empty();
       if (const auto cuts = staged ? bounds_.balanced_cuts(pipeline) : Result<std::vector<int>>(std::vector<int>{});
           cuts && !cuts->empty()) {
         out.push_back(pipeline);
@@ -367,6 +367,7 @@ Result<SearchResult> search(const Problem& problem, const std::vector<std::pair<
     if (!only_tp || problem.limits.fixed.size[static_cast<size_t>(Axis::Tp)]) return result.refused[0];
     return no_layout(problem.limits).note({}, result.refused[0].message);
   }
+  if (empty) return error(ErrorCode::E105, {}, "--fix: no schedule has all of this on these devices").help("fix less");
   return result;
 }
 

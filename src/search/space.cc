@@ -1,8 +1,10 @@
 #include "search/space.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <set>
 
@@ -37,7 +39,8 @@ std::vector<T> allowed(std::vector<T> all, const std::optional<T>& fixed) {
 
 bool allows(const SpaceLimits& limits, Axis axis, int size) {
   const auto& fixed = limits.fixed.size[static_cast<size_t>(axis)];
-  return !fixed || *fixed == size;
+  const bool divides = limits.fixed.divided[static_cast<size_t>(axis)].has_value();
+  return (!fixed || *fixed == size) && (!divides || size > 1);
 }
 
 /// Orders of the axes that put something else on each level of links. Axes of one device have no place of their own.
@@ -80,20 +83,40 @@ std::vector<int> stage_choices(const SpaceLimits& limits, const Candidate& candi
 /// With one rank there is nothing to fill: one microbatch after the other, or pairs that overlap.
 bool makes_sense(const SpaceLimits& limits, const Candidate& candidate, const TimelineInfo& info) {
   if (limits.fixed.timeline) return info.name == *limits.fixed.timeline;
-  if (info.takes_placement) return false;  // list: only where others were tried, see search.cc
+  if (info.takes_placement) return false;  // its order depends on the costs, and so would every bound
   if (candidate.pp == 1) return info.name == "1f1b" || info.name == "dualpipev";
   return limits.model.splits_backward || !info.name.starts_with("zb");
+}
+
+/// What is fixed is there in this model.
+Checked check_fixed(const Fixed& fixed, const SpaceLimits& limits) {
+  const auto is_scope = [](const std::optional<std::string>& wanted, const std::string& there) -> Checked {
+    if (!wanted || wanted->empty() || *wanted == there || there.empty()) return Ok{};
+    return error(ErrorCode::E105, {}, fmt::format("--fix: a search does not choose to divide {{{}=*}}", *wanted))
+        .help(fmt::format("write {{{}=*}}", there));
+  };
+  PIPER_CHECK(is_scope(fixed.divided[static_cast<size_t>(Axis::Ep)], limits.model.experts));
+  PIPER_CHECK(is_scope(fixed.divided[static_cast<size_t>(Axis::Tp)], limits.sharded.layers));
+  if (!fixed.at) return Ok{};
+  std::vector<int> starts = {0};
+  starts.insert(starts.end(), fixed.at->begin(), fixed.at->end());
+  starts.push_back(limits.model.instances);
+  if (fixed.stages != static_cast<int>(starts.size()) - 1)
+    return error(ErrorCode::E105, {},
+                 fmt::format("--fix: {} cuts do not make {} stages", fixed.at->size(), fixed.stages.value_or(0)))
+        .help("each stage but the first begins at a cut");
+  if (std::ranges::adjacent_find(starts, std::greater_equal()) != starts.end())
+    return error(ErrorCode::E105, {},
+                 fmt::format("--fix: cuts at {} do not lie in order between the {} layers", fmt::join(*fixed.at, ", "),
+                             limits.model.instances))
+        .help("name the first layer of each stage but the first");
+  return Ok{};
 }
 
 /// As a name that needs no quotes.
 std::string written(std::string timeline) {
   std::ranges::replace(timeline, '-', '_');
   return timeline;
-}
-
-StageShape shape_of(StagePlacement placement) {
-  if (placement == StagePlacement::V) return StageShape::V;
-  return placement == StagePlacement::TwoWay ? StageShape::TwoWay : StageShape::Loop;
 }
 
 }  // namespace
@@ -109,6 +132,13 @@ int size_of(const Candidate& candidate, Axis axis) {
 
 int stages_of(const Candidate& candidate) {
   return candidate.pp * candidate.stages_per_rank;
+}
+
+StageShape shape_of(const Candidate& candidate) {
+  const StagePlacement placement = find_timeline(candidate.timeline)->placement;
+  if (stages_of(candidate) == 1) return StageShape::Loop;
+  if (placement == StagePlacement::V) return StageShape::V;
+  return placement == StagePlacement::TwoWay ? StageShape::TwoWay : StageShape::Loop;
 }
 
 int replicas(const Candidate& candidate) {
@@ -144,13 +174,16 @@ ModelFacts facts_of(const ModelGraph& model) {
 bool allows(const Fixed& fixed, const Candidate& candidate) {
   const auto agrees = [](const auto& wanted, const auto& found) { return !wanted || *wanted == found; };
   for (const Axis axis : {Axis::Pp, Axis::Dp, Axis::Ep, Axis::Tp})
-    if (!agrees(fixed.size[static_cast<size_t>(axis)], size_of(candidate, axis))) return false;
+    if (!agrees(fixed.size[static_cast<size_t>(axis)], size_of(candidate, axis)) ||
+        (fixed.divided[static_cast<size_t>(axis)] && size_of(candidate, axis) == 1))
+      return false;
   return agrees(fixed.order, candidate.order) && agrees(fixed.microbatches, candidate.microbatches) &&
          agrees(fixed.stages, stages_of(candidate)) && agrees(fixed.zero, candidate.zero) &&
          agrees(fixed.prefetch, candidate.prefetch) && agrees(fixed.bucket, candidate.bucket) &&
          agrees(fixed.timeline, candidate.timeline) && agrees(fixed.recompute, candidate.recompute) &&
          agrees(fixed.sequence, candidate.sequence) && agrees(fixed.vocabulary, candidate.vocabulary) &&
-         agrees(fixed.regather, candidate.regather);
+         agrees(fixed.regather, candidate.regather) && agrees(fixed.at, candidate.at) &&
+         agrees(fixed.shape, shape_of(candidate));
 }
 
 std::vector<Candidate> meshes(const SpaceLimits& limits) {
@@ -208,7 +241,8 @@ std::vector<Candidate> pipelines(const SpaceLimits& limits, const Candidate& for
         made.order = order;
         made.timeline = info.name;
         made.stages_per_rank = v;
-        out.push_back(std::move(made));
+        if (limits.fixed.at) made.at = *limits.fixed.at;
+        if (!limits.fixed.shape || *limits.fixed.shape == shape_of(made)) out.push_back(std::move(made));
       }
   }
   return out;
@@ -218,6 +252,7 @@ std::vector<Candidate> replications(const SpaceLimits& limits, const Candidate& 
   std::vector<Candidate> out;
   const std::vector<int> levels = replicas(pipeline) > 1 ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0};
   for (const int zero : allowed(levels, limits.fixed.zero)) {
+    if (limits.fixed.prefetch && zero != 3) continue;  // it gathers nothing ahead
     std::vector<int64_t> buckets(bucket_sizes.begin(), bucket_sizes.end());
     if (replicas(pipeline) == 1) buckets.resize(1);
     for (const int64_t bucket : allowed(buckets, limits.fixed.bucket))
@@ -241,11 +276,14 @@ Diagnostic no_layout(const SpaceLimits& limits) {
 }
 
 Checked check_space(const SpaceLimits& limits) {
+  PIPER_CHECK(check_fixed(limits.fixed, limits));
   if (!meshes(limits).empty()) return Ok{};
   const auto& [pp, dp, ep, tp] = limits.fixed.size;
-  if (ep && *ep > 1 && limits.model.experts.empty())
+  const bool experts = limits.fixed.divided[static_cast<size_t>(Axis::Ep)] || ep.value_or(1) > 1;
+  if (experts && limits.model.experts.empty())
     return error(ErrorCode::E105, {},
-                 fmt::format("--fix: ep={} divides experts, and the model has none that can be divided", *ep))
+                 fmt::format("--fix: ep={} divides experts, and the model has none that can be divided",
+                             ep ? fmt::to_string(*ep) : "n"))
         .help("leave ep out");
   if (ep && *ep > 1 && limits.model.expert_count % *ep != 0)
     return error(ErrorCode::E105, {},
@@ -273,10 +311,9 @@ Schedule schedule_of(const Candidate& candidate, const ModelFacts& model) {
       axes.push_back({std::string(name(axis)), size_of(candidate, axis)});
   if (candidate.tp > 1) axes.push_back({"tp", candidate.tp});
   build.mesh(axes).split({.parts = candidate.microbatches});
-  const TimelineInfo& timeline = *find_timeline(candidate.timeline);
-  const StageShape shape = stages_of(candidate) > 1 ? shape_of(timeline.placement) : StageShape::Loop;
   if (model.instances > 0)
-    build.place({.devices = along("pp"), .stages = stages_of(candidate), .at = candidate.at, .shape = shape});
+    build.place(
+        {.devices = along("pp"), .stages = stages_of(candidate), .at = candidate.at, .shape = shape_of(candidate)});
   else
     build.place({.devices = at(everything())});
   if (replicas(candidate) > 1)

@@ -32,6 +32,7 @@ struct Candidate {
 };
 int size_of(const Candidate& candidate, Axis axis);
 int stages_of(const Candidate& candidate);
+StageShape shape_of(const Candidate& candidate);
 /// Devices that divide the batch, and samples that one of them has of a microbatch.
 int replicas(const Candidate& candidate);
 int64_t samples_of(const Candidate& candidate, int64_t batch);
@@ -55,6 +56,10 @@ struct Fixed {
   std::optional<int64_t> bucket;
   std::optional<std::string> timeline, recompute;
   std::optional<bool> sequence, vocabulary, regather;
+  std::optional<std::vector<int>> at;
+  std::optional<StageShape> shape;
+  /// By Axis: what more than one device of it divides, as a scope; empty: whatever there is.
+  std::array<std::optional<std::string>, 4> divided;
 };
 bool allows(const Fixed& fixed, const Candidate& candidate);
 /// From directives as in a schedule: `mesh(tp=8)` fixes one axis, `replicate({}, along=dp, zero=1)` only what is
@@ -77,8 +82,8 @@ std::vector<Candidate> forms(const SpaceLimits& limits, const Candidate& mesh); 
 std::vector<Candidate> pipelines(const SpaceLimits& limits, const Candidate& form);  // order of axes, timeline, stages
 std::vector<Candidate> replications(const SpaceLimits& limits, const Candidate& pipeline);  // ZeRO, buckets, prefetch
 
-/// There are candidates; otherwise why not: experts or layers that are not there (E105), axes that do not make up the
-/// devices (E105), a batch that does not divide (E213).
+/// There are candidates; otherwise why not: experts, layers or scopes that are not there (E105), axes that do not make
+/// up the devices (E105), a batch that does not divide (E213).
 Checked check_space(const SpaceLimits& limits);
 /// The last of these reasons, also where tensor parallelism alone would divide the batch, and cannot (E213).
 Diagnostic no_layout(const SpaceLimits& limits);

@@ -1,4 +1,4 @@
-// What the step time hangs on: the chain of operations, each of which started when the one before it ended.
+// The critical path of a step: the chain of operations, each of which started when the one before it ended.
 #pragma once
 
 #include "sim/simulate.h"

@@ -297,7 +297,7 @@ class EventLoop {
 
   double computing_speed(LaneId lane) const {
     const Processor* processor = lanes_[lane].processor;
-    const double share = processor && processor->busy > 1 ? processor->together / processor->busy : 1;
+    const double share = processor && processor->busy > 1 ? std::min(1.0, processor->together / processor->busy) : 1;
     return flying_[lane] > 0 ? share * (1 - in_.cluster.slowdown) : share;
   }
   /// A computation comes to the processor of its lane, or leaves it: the others there change their speed.

@@ -88,7 +88,7 @@ std::string print(const StepReport& report) {
                percent(level.busiest / std::max(report.seconds, 1e-300))});
   out += links.print() + "\n";
 
-  TextTable path({"the step time hangs on", "share", "of these mostly", "share"});
+  TextTable path({"critical path", "share", "of these mostly", "share"});
   const auto cells = [&](const std::vector<PathShare>& shares, size_t row) -> std::vector<std::string> {
     if (row >= shares.size()) return {"", ""};
     return {shares[row].what, percent(shares[row].seconds / std::max(report.seconds, 1e-300))};

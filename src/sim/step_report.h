@@ -23,7 +23,7 @@ struct StepReport {
   std::vector<DeviceReport> devices;
   std::vector<LevelUse> levels;
   std::vector<PathShare> path,
-      path_operations;  // what the step time hangs on: by category; by operation, the first ten
+      path_operations;  // the critical path: by category; by operation, the first ten
 };
 
 StepReport step_report(const ModelGraph& model, const Plan& plan, const Cluster& cluster, const Simulation& simulation);

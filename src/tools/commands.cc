@@ -13,16 +13,19 @@
 #include "compile/explain.h"
 #include "compile/grid.h"
 #include "compile/timeline_of.h"
+#include "compile/tried_hints.h"
 #include "cost/load_cluster.h"
 #include "ir/dag_text.h"
 #include "model/load_model.h"
 #include "plan/memory_report.h"
 #include "plan/plan_text.h"
 #include "schedule/load_schedule.h"
+#include "schedule/model_form.h"
+#include "schedule/replace_directives.h"
 #include "schedule/schedule_text.h"
-#include "schedule/shard_target.h"
 #include "timelines/as_schedule.h"
 #include "timelines/load_timeline.h"
+#include "tools/hint_line.h"
 #include "tools/step_line.h"
 
 namespace piper {
@@ -97,27 +100,13 @@ Use use_of(const Schedule& schedule, const std::string& file) {
   return use;
 }
 
-/// The model with chunks of its own for what tensor parallelism divides, where the schedule asks for it. Only where no
-/// argument says so it depends on what the directives select, and the model is loaded to see it.
-Result<ModelGraph> load_model_for(const Schedule& schedule, const CompileInput& input) {
-  std::vector<const Shard*> shards;
-  LayerForm form = LayerForm::Blocks;
-  TokenForm tokens = TokenForm::Plain;
-  for (const Directive& directive : schedule.directives)
-    if (const auto* shard = std::get_if<Shard>(&directive.body)) {
-      shards.push_back(shard);
-      if (names_parameters(*shard))
-        form = std::max(form, shard->vocabulary ? LayerForm::ShardedVocabulary : LayerForm::Sharded);
-      if (divides_context(*shard)) {
-        form = std::max(form, LayerForm::Sharded);
-        tokens = TokenForm::Context;
-      }
-    }
-  PIPER_TRY(ModelGraph model, load_model(input.model, input.step, form, tokens));
-  if (form != LayerForm::Blocks || shards.empty()) return model;
-  const std::vector<AnnotatedPart> parts = annotated_parts(model);
-  const bool all = std::ranges::all_of(shards, [&](const Shard* shard) { return divides_experts(*shard, parts); });
-  return all ? Result<ModelGraph>(std::move(model)) : load_model(input.model, input.step, LayerForm::Sharded);
+Checked replace_directives(const CompileInput& input, Schedule& schedule) {
+  std::string text;
+  for (const std::string& directive : input.instead) text += directive + "\n";
+  if (text.empty()) return Ok{};
+  PIPER_TRY(const Schedule instead, parse_schedule(make_source("--with", text)));
+  PIPER_TRY(schedule, with_directives(std::move(schedule), instead.directives));
+  return Ok{};
 }
 
 /// The schedule file, ordered by the timeline file if there is one; a timeline alone is a pipeline.
@@ -126,6 +115,7 @@ Result<Schedule> load_schedule_of(const CompileInput& input) {
   if (!input.schedule.empty()) {
     PIPER_TRY(schedule, load_schedule(input.schedule));
   }
+  PIPER_CHECK(replace_directives(input, schedule));
   if (input.timeline.empty()) return schedule;
   if (input.schedule.empty()) {
     PIPER_TRY(const ParsedTimeline parsed, load_timeline(input.timeline));
@@ -167,15 +157,22 @@ Result<CompiledInput> compile_input(const CompileInput& input, const CompileOpti
 Result<CompiledInput> compile_input(const CompileInput& input, const LoadedInput& loaded, const CompileOptions& given) {
   CompileOptions options = given;
   CompiledInput out;
-  PIPER_TRY(ModelGraph model, load_model_for(loaded.schedule, input));
+  const auto load = [&](LayerForm form, TokenForm tokens) -> Result<std::shared_ptr<const ModelGraph>> {
+    PIPER_TRY(ModelGraph model, load_model(input.model, input.step, form, tokens));
+    return std::make_shared<const ModelGraph>(std::move(model));
+  };
+  PIPER_TRY(std::shared_ptr<const ModelGraph> model, load_model_for(loaded.schedule, load));
   out.cluster = loaded.cluster;
   options.cluster = without_limits(loaded.cluster);
+  if (input.evaluation) options.plan_for = PlanFor::Evaluation;
   if (!input.costs.empty()) {
     PIPER_TRY(const SourceFilePtr file, read_file(input.costs, "cost table"));
     PIPER_TRY(options.costs, parse_cost_table(file));
     out.costs = options.costs;
   }
-  PIPER_TRY(out.compiled, compile(std::make_shared<const ModelGraph>(std::move(model)), loaded.schedule, options));
+  out.schedule = loaded.schedule;
+  out.plan_for = options.plan_for;
+  PIPER_TRY(out.compiled, compile_with_hints(model, loaded.schedule, options));
   return out;
 }
 
@@ -183,8 +180,20 @@ bool is_configuration(const CompileInput& input) {
   return input.model.ends_with(".toml");
 }
 
+namespace {
+
+CompileOptions options_for(PlanFor plan_for, const Cluster& cluster, const std::optional<CostTable>& costs = {}) {
+  CompileOptions out;
+  out.plan_for = plan_for;
+  out.cluster = cluster;
+  out.costs = costs;
+  return out;
+}
+
+}  // namespace
+
 Checked CompiledInput::fits() const {
-  return check_capacity(compiled.plan, cluster);
+  return check_capacity_with_hints(compiled, schedule, options_for(plan_for, cluster, costs));
 }
 
 int report_text(const Diagnostic& problem, bool color) {
@@ -226,12 +235,18 @@ namespace {
 /// shown of it are names and numbers of its analytic form, as in all other commands; those of the captured one, where
 /// the analytic form cannot follow the schedule.
 struct CheckedInput {
+  LoadedInput loaded;
   CompiledInput input;
   TrainingAnswer training;
 
   Checked fits() const {
-    if (auto good = input.fits(); !good || !training.compiled) return good;
-    return check_capacity(training.compiled->plan, input.cluster);
+    PIPER_CHECK(input.fits());
+    const auto captured_fits = [&](const std::optional<Compiled>& captured, PlanFor plan_for) -> Checked {
+      if (!captured) return Ok{};
+      return check_capacity_with_hints(*captured, input.schedule, options_for(plan_for, input.cluster));
+    };
+    PIPER_CHECK(captured_fits(training.compiled, PlanFor::Training));
+    return captured_fits(training.evaluation, PlanFor::Evaluation);
   }
   /// What a run saves: the captured model, where there is one.
   const Compiled& saved() const { return training.compiled ? *training.compiled : input.compiled; }
@@ -244,12 +259,38 @@ Result<CheckedInput> check_input(const CheckCommand& command) {
     const bool same = !analytic && analytic.error().code == training.error().code;
     return same ? analytic.error() : training.error();
   }
-  if (analytic) return CheckedInput{std::move(*analytic), std::move(*training)};
+  const bool captured = compiles_kernels(command);  // no formula knows what a compiled chunk saves
+  if (captured && !training->compiled)
+    return error(ErrorCode::E105, {}, "--kernels inductor is for a configuration that can be trained")
+        .help("leave it out: sizes come from formulas then");
+  if (analytic && !captured) return CheckedInput{loaded, std::move(*analytic), std::move(*training)};
   if (!training->compiled || !command.input.costs.empty()) return analytic.error();  // costs are of the analytic form
   CheckedInput out;
+  out.loaded = loaded;
   out.input.cluster = loaded.cluster;
+  out.input.schedule = loaded.schedule;
   out.input.compiled = std::move(*training->compiled);
+  out.training.evaluation = std::move(training->evaluation);
   return out;
+}
+
+/// Only where the cluster is known and the plan is small: the check of a schedule is quick.
+constexpr size_t most_hinted_operations = 5'000;
+struct Hints {
+  std::vector<Hint> all;
+  double seconds = 0;  // of a step without them
+};
+Hints hints_of(const CheckCommand& command, const CheckedInput& checked) {
+  const Plan& plan = checked.input.compiled.plan;
+  size_t operations = 0;
+  for (const PlanTemplate& of : plan.templates) operations += of.ops.size();
+  if (command.input.cluster.empty() || command.input.evaluation || operations > most_hinted_operations) return {};
+  const auto& costs = checked.input.costs;
+  const auto simulation = simulate(plan, checked.loaded.cluster, costs ? &*costs : nullptr);
+  if (!simulation) return {};  // piper simulate says why
+  const StepReport report =
+      step_report(*checked.input.compiled.linear.dag.model, plan, checked.loaded.cluster, *simulation);
+  return {hints_of(checked.input, checked.loaded.cluster, report, command.input, checked.loaded, {}), report.seconds};
 }
 
 void put_summary(const Compiled& compiled) {
@@ -294,15 +335,22 @@ int run(const CheckCommand& command) {
   const Compiled& compiled = checked->input.compiled;
   const auto fits = checked->fits();
   const bool json = command.input.format == "json";
+  const Hints hints = hints_of(command, *checked);
   if (json)
     put(summary_json(compiled,
-                     command.checkpoint ? copies_by_process(saved, step, processes) : std::vector<EqualCopies>()));
+                     command.checkpoint ? copies_by_process(saved, step, processes) : std::vector<EqualCopies>(),
+                     hints.all));
   if (!json) put(step_line(compiled, command.input) + "\n");
   if (!json) put_memory(compiled.plan);
+  if (!json && checked->training.evaluation) {
+    put("\nwhile it is evaluated:\n");
+    put(memory_table(checked->training.evaluation->plan));
+  }
   if (!json && command.checkpoint) put("\n" + checkpoint_table(saved, step, processes));
   if (!fits) return report(command.input, fits.error());
   if (json) return fine;
   put_summary(compiled);
+  put(hint_lines(hints.all, hints.seconds, command.command_line));
   if (!checked->training.asked)
     std::fputs("note: built without libtorch: whether piper train accepts the model with this schedule is not known\n",
                stderr);

@@ -9,6 +9,7 @@
 #include "compile/compile.h"
 #include "model/analytic/step_overrides.h"
 #include "plan/checkpoint_memory.h"
+#include "search/hints.h"
 #include "timelines/library.h"
 
 namespace piper {
@@ -21,9 +22,11 @@ enum ExitCode { fine = 0, refused = 1, usage = 2, run_failed = 3, our_bug = 70, 
 struct CompileInput {
   std::string model;
   std::string schedule;
-  std::string timeline;  // a file whose orders the step follows
-  std::string cluster;   // name or file; empty: unspecified accelerators
-  std::string costs;     // file; empty: by formula
+  std::string timeline;                   // a file whose orders the step follows
+  std::vector<std::string> instead = {};  // directives that take the place of the schedule's
+  std::string cluster;                    // name or file; empty: unspecified accelerators
+  std::string costs;                      // file; empty: by formula
+  bool evaluation = false;                // the plan of an evaluation instead of that of a step
   StepOverrides step;
   std::string format = "text";
   bool color = false;
@@ -41,6 +44,7 @@ int run(const CompileCommand& command);
 
 struct CheckCommand {
   CompileInput input;
+  std::string kernels = "eager";               // how chunks will run
   bool checkpoint = false;                     // also the memory of the hosts that saving takes
   std::optional<int> processes = {};           // that save; none: one for each device
   std::vector<std::string> command_line = {};  // from the name of the program on
@@ -81,8 +85,10 @@ struct CompiledInput {
   Compiled compiled;
   Cluster cluster;
   std::optional<CostTable> costs;
+  Schedule schedule = {};
+  PlanFor plan_for = PlanFor::Training;
 
-  Checked fits() const;  // E405
+  Checked fits() const;  // E405, with what would help
 };
 /// Loads everything the input names and compiles it.
 Result<CompiledInput> compile_input(const CompileInput& input, const CompileOptions& options = {});
@@ -95,10 +101,15 @@ bool is_configuration(const CompileInput& input);
 Cluster without_limits(Cluster cluster);
 /// What training makes of a configuration, with the captured model.
 struct TrainingAnswer {
-  std::optional<Compiled> compiled = {};  // nothing: the model has an analytic form only, or nobody could be asked
-  bool asked = true;                      // there is libtorch, or nothing to ask
+  std::optional<Compiled> compiled = {};    // nothing: the model has an analytic form only, or nobody could be asked
+  std::optional<Compiled> evaluation = {};  // if the configuration has one
+  bool asked = true;                        // there is libtorch, or nothing to ask
 };
 Result<TrainingAnswer> ask_training(const CheckCommand& command, const LoadedInput& loaded);
+/// Its sizes are those of a run with compiled kernels.
+inline bool compiles_kernels(const CheckCommand& command) {
+  return command.kernels == "inductor";
+}
 /// Goes on as the program that has libtorch, if it can be asked and is not this one.
 void ask_with_libtorch(const CheckCommand& command);
 /// Prints the diagnostic as the input's format wants it; the exit code.
@@ -110,6 +121,7 @@ void put(const std::string& text);
 
 /// The summary of a compiled step as JSON; fields are documented in docs/json.md. `saved`: by process, where that is
 /// wanted.
-std::string summary_json(const Compiled& compiled, const std::vector<EqualCopies>& saved = {});
+std::string summary_json(const Compiled& compiled, const std::vector<EqualCopies>& saved = {},
+                         const std::vector<Hint>& hints = {});
 
 }  // namespace piper

@@ -96,6 +96,7 @@ std::vector<std::string> open_mpi_options(const LaunchCommand& command) {
   if (geteuid() == 0) options.emplace_back("--allow-run-as-root");
   options.insert(options.end(), {"-x", supervised_variable});
   if (!command.hosts.empty()) options.insert(options.end(), {"--hostfile", command.hosts});
+  if (command.starts == Started::Doctor) options.insert(options.end(), {"--map-by", "node"});
   if (!command.interface.empty())
     for (const char* network : {"btl_tcp_if_include", "oob_tcp_if_include"})  // of messages, of the launcher's own
       options.insert(options.end(), {"--mca", network, command.interface});
@@ -106,6 +107,7 @@ std::vector<std::string> open_mpi_options(const LaunchCommand& command) {
 std::vector<std::string> mpich_options(const LaunchCommand& command, const std::vector<Host>& hosts) {
   std::vector<std::string> options = {"-disable-auto-cleanup"};
   if (!command.interface.empty()) options.insert(options.end(), {"-iface", command.interface});
+  if (command.starts == Started::Doctor) options.insert(options.end(), {"-ppn", "1"});
   std::vector<std::string> names;
   for (const Host& host : hosts) names.push_back(host.name + (host.processes.empty() ? "" : ":" + host.processes));
   if (!names.empty()) options.insert(options.end(), {"-hosts", fmt::format("{}", fmt::join(names, ","))});
@@ -125,7 +127,8 @@ std::vector<std::string> launch_line(const LaunchCommand& command, const std::st
                                      const std::vector<std::string>& options) {
   std::vector<std::string> line = {launcher, "-n", fmt::format("{}", command.processes)};
   line.insert(line.end(), options.begin(), options.end());
-  line.insert(line.end(), {own_program().string(), "train"});
+  const bool trains = command.starts == Started::Training;
+  line.insert(line.end(), {own_program().string(), trains ? "train" : "doctor"});
   line.insert(line.end(), command.train.begin(), command.train.end());
   line.insert(line.end(), {"--backend", "mpi"});
   return line;

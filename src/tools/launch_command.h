@@ -6,13 +6,17 @@
 
 namespace piper {
 
+/// What the processes are: of a training, or one on each host for `piper doctor`.
+enum class Started { Training, Doctor };
+
 struct LaunchCommand {
   int processes = 0;
   std::string hosts;               // a file for the launcher; empty: all on this host
   std::string interface;           // of the network between them; empty: all that there are
   std::string launcher;            // empty: the mpirun of the MPI that this program was built with
   int restarts = 0;                // after failures, from the newest checkpoint
-  std::vector<std::string> train;  // what `piper train` gets
+  std::vector<std::string> train;  // what `piper train` gets, or `piper doctor`
+  Started starts = Started::Training;
   bool color = false;
 };
 /// Starts the launcher and sees to its end.

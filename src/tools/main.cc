@@ -21,9 +21,11 @@
 #include "tools/checkpoint_options.h"
 #include "tools/commands.h"
 #include "tools/completion.h"
+#include "tools/data_options.h"
 #include "tools/list_command.h"
 #include "tools/number_option.h"
 #include "tools/on_choice.h"
+#include "tools/plot_command.h"
 #include "tools/search_command.h"
 #include "tools/simulate_command.h"
 #include "tools/trace_options.h"
@@ -64,6 +66,11 @@ void add_input(CLI::App& app, CompileInput& input) {
   app.add_option("SCHEDULE", input.schedule, "Schedule file: text, or the original Piper's .json");
   app.add_option("--timeline", input.timeline,
                  "File with the order of passes, such as PyTorch's CSV; without SCHEDULE also the stages");
+  app.add_option("--with", input.instead,
+                 "Directive in place of the schedule's one of this name: 'mesh(dp=2, pp=4)' (may be repeated)")
+      ->allow_extra_args(false);
+  app.add_flag("--evaluation", input.evaluation,
+               "The plan of an evaluation: the schedule without backward and updates");
   add_step(app, input);
   app.parse_complete_callback([&input] {
     if (input.schedule.empty() && input.timeline.empty()) throw CLI::RequiredError("SCHEDULE (or --timeline)");
@@ -81,6 +88,7 @@ void add_simulate(CLI::App& app, SimulateCommand& command) {
   add_input(app, command.input);
   app.get_option("MODEL")->required(false);
   add_simulation(app, command.simulation);
+  app.add_flag("--hints,!--no-hints", command.hints, "What would make the step faster (default)");
   app.add_option("--trace", command.trace, "Write when every operation ran: Chrome's trace events, for any viewer");
   app.add_option("--cost", command.costs,
                  "Times of a timeline without MODEL: F=1,I=1,W=1,comm=0; overlap=2 is the time of an overlapped pair");
@@ -152,7 +160,8 @@ void add_search(CLI::App& app, SearchCommand& command) {
       ->allow_extra_args(false);
   app.add_option("--try", command.tried, "Schedule file to compare with (may be repeated)")->allow_extra_args(false);
   app.add_option("-o,--output", command.output, "Write the best schedule to this file");
-  app.add_option("--plot", command.plot, "Write time against memory of all that was simulated: a picture (.svg)");
+  app.add_option("--plot", command.plot,
+                 "Write time against memory of all that was simulated: a picture (.svg) or a page (.html)");
   app.footer(
       "Examples:\n  piper search analytic:Llama-3-8B --cluster h100 --devices 64 --batch 256\n"
       "  piper search analytic:Qwen3-30B-A3B --cluster h100 --devices 64 --batch 512 --memory 70GB -o best.piper\n"
@@ -298,6 +307,13 @@ int run_program(int argc, char** argv) {
   check_app->add_option("--processes", check.processes, "Processes that save (default: one for each device)")
       ->check(whole_number(1, 1 << 20))
       ->needs(checkpoint);
+  check_app
+      ->add_option(
+          "--kernels", check.kernels,
+          "How chunks will run: eager, as recorded operators; inductor, compiled, which save less for backward")
+      ->check(CLI::IsMember({"eager", "inductor"}))
+      ->capture_default_str()
+      ->excludes(check_app->get_option("--costs"));
   check_app->footer(
       "Examples:\n  piper check examples/moe.toml examples/dualpipe.piper --cluster h100\n"
       "  piper check examples/moe.toml examples/dualpipe.piper --checkpoint --processes 2");
@@ -329,7 +345,7 @@ int run_program(int argc, char** argv) {
       app.add_subcommand("schedule", "Print, draw or convert a timeline of the library or of a file");
   add_timeline(*schedule_app, schedule);
 
-  SimulateCommand simulate{usual_input(), {}, {}, {}};
+  SimulateCommand simulate{.input = usual_input()};
   CLI::App* simulate_app = app.add_subcommand("simulate", "How long a step takes, without running it");
   add_simulate(*simulate_app, simulate);
   CompareCommand compare{usual_input(), {}, {}};
@@ -346,15 +362,18 @@ int run_program(int argc, char** argv) {
   std::function<int()> chosen;
   add_trace(app, chosen, usual_input().color);
   add_view(app, chosen, usual_input().color);
+  add_plot(app, chosen, usual_input().color);
   TrainInput train;
   train.command_line.assign(argv, argv + argc);
   train.color = usual_input().color;
   add_train(app, chosen, train);
   add_launch(app, chosen, train);
+  add_doctor(app, chosen, train);
   add_diff(app, chosen, train);
   add_profile(app, chosen, train);
   add_kernels(app, chosen, train);
   add_checkpoint(app, chosen, usual_input().color);
+  add_data(app, chosen, usual_input().color);
 
   on_choice(*app.add_subcommand("models", "List the models that `analytic:NAME` means"), chosen,
             ListCommand{Listed::Models});
@@ -392,6 +411,7 @@ int run_program(int argc, char** argv) {
     return run(ErrorCommand{explain.input.model, explain.input.color});
   if (*explain_app) return run(explain);
   if (*schedule_app) return run(schedule);
+  simulate.command_line.assign(argv, argv + argc);
   if (*simulate_app) return run(simulate);
   if (*compare_app) return run(compare);
   if (*calibrate_app) return run(calibrate);

@@ -6,7 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdint>
+#include <functional>
 #include <string>
+
+#include "base/bytes.h"
 
 namespace piper {
 
@@ -29,6 +32,17 @@ inline CLI::Validator whole_number(int64_t least, int64_t most) {
 
 inline CLI::Validator any_number(double least, double most) {
   return number_in(least, most, "number");
+}
+
+/// `example`: two sizes, for the message.
+inline CLI::Option* add_size(CLI::App& app, const std::string& option, const std::string& help,
+                             const std::string& example, std::function<void(int64_t)> take) {
+  return app
+      .add_option_function<std::string>(
+          option, [take = std::move(take)](const std::string& text) { take(*parse_bytes(text)); }, help)
+      ->check([example](const std::string& text) {
+        return parse_bytes(text).value_or(0) > 0 ? "" : fmt::format("{} is no size such as {}", text, example);
+      });
 }
 
 }  // namespace piper

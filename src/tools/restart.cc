@@ -24,6 +24,12 @@ int64_t slots_of(const Host& host) {
   return out;
 }
 
+/// A process knows the name of its host, which may lack the domain that the list has, or have one.
+std::string without_domain(const std::string& name) {
+  const bool is_address = name.find_first_not_of("0123456789.:") == std::string::npos;
+  return is_address ? name : name.substr(0, name.find('.'));
+}
+
 /// `3.2 s`, or nothing if one of them is not known.
 std::string between(const char* name, std::optional<double> from, std::optional<double> to) {
   return from && to ? fmt::format(", {} {}", name, human_seconds(std::max(*to - *from, 0.0))) : "";
@@ -53,10 +59,12 @@ bool saves_checkpoints(const std::vector<std::string>& train) {
 }
 
 std::vector<Host> without(const std::vector<Host>& hosts, const std::set<std::string>& blamed, int processes) {
+  std::set<std::string> names;
+  for (const std::string& name : blamed) names.insert(without_domain(name));
   std::vector<Host> out;
   int64_t slots = 0;
   for (const Host& host : hosts)
-    if (!blamed.contains(host.name)) {
+    if (!names.contains(without_domain(host.name))) {
       out.push_back(host);
       slots += slots_of(host);
     }

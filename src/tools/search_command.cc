@@ -15,6 +15,7 @@
 #include "schedule/load_schedule.h"
 #include "schedule/schedule_text.h"
 #include "search/answer.h"
+#include "tools/front_page.h"
 
 namespace piper {
 namespace {
@@ -65,11 +66,11 @@ Result<Fixed> load_fixed(const std::vector<std::string>& directives) {
 }
 
 Result<Problem> load_problem(const SearchCommand& command) {
-  std::array<std::shared_ptr<const ModelGraph>, 3> models;
-  for (const LayerForm form : {LayerForm::Blocks, LayerForm::Sharded, LayerForm::ShardedVocabulary}) {
-    PIPER_TRY(ModelGraph model, load_model(command.input.model, command.input.step, form));
-    models[static_cast<size_t>(form)] = std::make_shared<const ModelGraph>(std::move(model));
-  }
+  const auto load = [spec = command.input.model, step = command.input.step](
+                        LayerForm form, TokenForm tokens) -> Result<std::shared_ptr<const ModelGraph>> {
+    PIPER_TRY(ModelGraph model, load_model(spec, step, form, tokens));
+    return std::make_shared<const ModelGraph>(std::move(model));
+  };
   PIPER_TRY(Cluster cluster, load_cluster(command.input.cluster));
   std::optional<CostTable> costs;
   if (!command.input.costs.empty()) {
@@ -77,8 +78,7 @@ Result<Problem> load_problem(const SearchCommand& command) {
     PIPER_TRY(costs, parse_cost_table(file));
   }
   PIPER_TRY(Fixed fixed, load_fixed(command.fixed));
-  return make_problem(std::move(models), std::move(cluster), std::move(costs), command.devices, command.memory,
-                      std::move(fixed));
+  return make_problem(load, std::move(cluster), std::move(costs), command.devices, command.memory, std::move(fixed));
 }
 
 struct Searched {
@@ -115,8 +115,11 @@ int run(const SearchCommand& command) {
   const auto& [problem, result, ways] = *searched;
   put(command.input.format == "json" ? print_json(problem, result, ways) : print(problem, result, ways));
   const Evaluated* best = result.best();
-  for (const auto& [file, text] : {std::pair(command.output, best ? explained(problem, *best) : std::string()),
-                                   std::pair(command.plot, front_svg(problem, result))}) {
+  std::string plot;
+  if (!command.plot.empty())
+    plot = command.plot.ends_with(".html") ? front_page(problem, result) : front_svg(problem, result);
+  for (const auto& [file, text] :
+       {std::pair(command.output, best ? explained(problem, *best) : std::string()), std::pair(command.plot, plot)}) {
     if (file.empty() || text.empty()) continue;
     if (auto written = write_file(file, text); !written) {
       report(command.input, written.error());

@@ -13,8 +13,8 @@
 #include "cost/what_if.h"
 #include "sim/as_trace.h"
 #include "sim/bare_timeline.h"
-#include "sim/step_report.h"
 #include "timelines/load_timeline.h"
+#include "tools/hint_line.h"
 #include "tools/parse_costs.h"
 #include "tools/step_line.h"
 #include "trace/chrome.h"
@@ -23,31 +23,6 @@ namespace piper {
 namespace {
 
 using nlohmann::ordered_json;
-
-/// A schedule that was compiled and run on paper.
-struct Simulated {
-  CompiledInput input;
-  Cluster cluster;
-  Simulation simulation;
-  StepReport report;
-};
-
-Result<Simulated> simulate_input(const CompileInput& input, const SimulationInput& how) {
-  Simulated out;
-  PIPER_TRY(out.input, compile_input(input));
-  out.cluster = out.input.cluster;
-  std::optional<CostTable> costs = out.input.costs;
-  if (!how.what_if.empty()) {
-    PIPER_TRY(const WhatIf what_if, parse_what_if(how.what_if, out.cluster));
-    out.cluster = changed(std::move(out.cluster), what_if);
-    if (costs)
-      for (auto& [key, seconds] : costs->seconds) seconds /= what_if.compute;
-  }
-  const Plan& plan = out.input.compiled.plan;
-  PIPER_TRY(out.simulation, simulate(plan, out.cluster, costs ? &*costs : nullptr, {how.all_devices, !how.free_links}));
-  out.report = step_report(*out.input.compiled.linear.dag.model, plan, out.cluster, out.simulation);
-  return out;
-}
 
 ordered_json as_json(const StepReport& report, const Plan& plan) {
   ordered_json out;
@@ -78,7 +53,7 @@ ordered_json as_json(const StepReport& report, const Plan& plan) {
   return out;
 }
 
-std::string print_json(const Simulated& simulated) {
+std::string print_json(const Simulated& simulated, const std::vector<Hint>& hints) {
   ordered_json out;
   out["version"] = 1;
   out["model"] = simulated.input.compiled.plan.model;
@@ -86,6 +61,7 @@ std::string print_json(const Simulated& simulated) {
   out["cluster"] = simulated.cluster.name;
   out["hash"] = fmt::format("{:016x}", hash(simulated.input.compiled.plan));
   out.update(as_json(simulated.report, simulated.input.compiled.plan));
+  add_hints_to(out, hints);
   return out.dump(2) + "\n";
 }
 
@@ -109,7 +85,8 @@ Result<std::vector<Row>> simulate_all(const CompareCommand& command) {
     Row row{schedule, {}, {}};
     CompileInput input = command.input;
     input.schedule = schedule;
-    auto simulated = simulate_input(input, command.simulation);
+    const auto loaded = load_input(input);
+    auto simulated = loaded ? simulate_input(input, *loaded, command.simulation) : Result<Simulated>(loaded.error());
     if (!simulated) {
       if (simulated.error().code == ErrorCode::E108) return std::move(simulated.error());
       row.refused = simulated.error();
@@ -215,6 +192,34 @@ Result<std::string> simulate_bare(const SimulateCommand& command) {
 
 }  // namespace
 
+Result<Simulated> simulate_input(const CompileInput& input, const LoadedInput& loaded, const SimulationInput& how) {
+  Simulated out;
+  PIPER_TRY(out.input, compile_input(input, loaded));
+  out.cluster = out.input.cluster;
+  std::optional<CostTable> costs = out.input.costs;
+  if (!how.what_if.empty()) {
+    PIPER_TRY(const WhatIf what_if, parse_what_if(how.what_if, out.cluster));
+    out.cluster = changed(std::move(out.cluster), what_if);
+    if (costs)
+      for (auto& [key, seconds] : costs->seconds) seconds /= what_if.compute;
+  }
+  const Plan& plan = out.input.compiled.plan;
+  PIPER_TRY(out.simulation, simulate(plan, out.cluster, costs ? &*costs : nullptr, {how.all_devices, !how.free_links}));
+  out.report = step_report(*out.input.compiled.linear.dag.model, plan, out.cluster, out.simulation);
+  return out;
+}
+
+std::vector<Hint> hints_of(const CompiledInput& compiled, const Cluster& cluster, const StepReport& report,
+                           const CompileInput& input, const LoadedInput& loaded, const SimulationInput& how) {
+  const HintedStep step{loaded.schedule, compiled.compiled, cluster, report, static_cast<bool>(compiled.fits())};
+  return hints(step, [&](const Schedule& schedule) -> Result<TriedStep> {
+    LoadedInput changed = loaded;
+    changed.schedule = schedule;
+    PIPER_TRY(const Simulated tried, simulate_input(input, changed, how));
+    return TriedStep{tried.report.seconds, static_cast<bool>(tried.input.fits())};
+  });
+}
+
 int run(const SimulateCommand& command) {
   if (command.input.model.empty()) {
     auto text = simulate_bare(command);
@@ -222,11 +227,18 @@ int run(const SimulateCommand& command) {
     put(*text);
     return fine;
   }
-  auto simulated = simulate_input(command.input, command.simulation);
+  const auto loaded = load_input(command.input);
+  if (!loaded) return report(command.input, loaded.error());
+  auto simulated = simulate_input(command.input, *loaded, command.simulation);
   if (!simulated) return report(command.input, simulated.error());
+  std::vector<Hint> hints;
+  if (command.hints && !command.input.evaluation)
+    hints =
+        hints_of(simulated->input, simulated->cluster, simulated->report, command.input, *loaded, command.simulation);
   put(command.input.format == "json"
-          ? print_json(*simulated)
-          : step_line(simulated->input.compiled, command.input) + "\n" + print(simulated->report));
+          ? print_json(*simulated, hints)
+          : step_line(simulated->input.compiled, command.input) + "\n" + print(simulated->report) +
+                hint_lines(hints, simulated->report.seconds, command.command_line));
   if (!command.trace.empty()) {
     Trace trace = as_trace(simulated->input.compiled.plan, simulated->cluster, simulated->simulation);
     const StepConfig& step = simulated->input.compiled.linear.dag.model->step;

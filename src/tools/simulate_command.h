@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/simulate.h"
+#include "sim/step_report.h"
 #include "tools/commands.h"
 
 namespace piper {
@@ -15,11 +17,22 @@ struct SimulationInput {
   bool free_links = false;  // flows do not slow each other down
 };
 
+/// A schedule that was compiled and run on paper.
+struct Simulated {
+  CompiledInput input;
+  Cluster cluster;
+  Simulation simulation;
+  StepReport report;
+};
+Result<Simulated> simulate_input(const CompileInput& input, const LoadedInput& loaded, const SimulationInput& how);
+
 struct SimulateCommand {
   CompileInput input;
-  SimulationInput simulation;
-  std::string trace;  // file to write
-  std::string costs;  // of its passes: F=1,I=1,W=1,comm=0,overlap=2
+  SimulationInput simulation = {};
+  std::string trace = {};                      // file to write
+  std::string costs = {};                      // of its passes: F=1,I=1,W=1,comm=0,overlap=2
+  bool hints = true;                           // what would make the step faster
+  std::vector<std::string> command_line = {};  // from the name of the program on
 };
 int run(const SimulateCommand& command);
 

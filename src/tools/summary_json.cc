@@ -5,11 +5,13 @@
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 #include "tools/commands.h"
+#include "tools/hint_line.h"
 #include "tools/step_line.h"
 
 namespace piper {
 
-std::string summary_json(const Compiled& compiled, const std::vector<EqualCopies>& saved) {
+std::string summary_json(const Compiled& compiled, const std::vector<EqualCopies>& saved,
+                         const std::vector<Hint>& hints) {
   using nlohmann::ordered_json;
   const Plan& plan = compiled.plan;
   ordered_json out;
@@ -36,6 +38,7 @@ std::string summary_json(const Compiled& compiled, const std::vector<EqualCopies
   }
   for (const auto& [processes, bytes] : saved)
     out["checkpoint"].push_back({{"processes", processes}, {"host_bytes", bytes}});
+  add_hints_to(out, hints);
   return out.dump(2) + "\n";
 }
 

@@ -39,12 +39,13 @@ void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {
   const auto command = on_choice(*view, chosen, ViewCommand{{}, "", false, {}, color});
   view->add_option("TRACE", command->traces, "Traces; several stand one above the other, compared with the first")
       ->required();
-  view->add_option("-o,--output", command->output,
-                   "File to write: .html is the page, .svg a picture of the schedule (one trace); - is the standard "
-                   "output, for a page or a card")
+  view->add_option(
+          "-o,--output", command->output,
+          "File to write: .html is the page, .svg a picture of the schedule (one trace), .png a card; - is the "
+          "standard output, for a page or a card")
       ->required();
   view->add_flag("--card", command->card,
-                 "A picture for slides (.svg): schedule, numbers, pipeline; of one trace or two");
+                 "A picture for slides (.svg, .png): schedule, numbers, pipeline; of one trace or two");
   view->add_option("--width", command->width, "Pixels of a picture (default: 1200 of a card, else what numbers need)")
       ->check(whole_number(600, 20'000));
   view->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
@@ -53,11 +54,13 @@ void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {
       "  piper view before.json after.json --card -o card.svg");
   view->parse_complete_callback([command] {
     const std::string& output = command->output;
-    const bool picture = output.ends_with(".svg"), page = output.ends_with(".html");
+    const bool pixels = output.ends_with(".png"), page = output.ends_with(".html");
+    const bool picture = output.ends_with(".svg") || pixels;
     if (!picture && !page && output != "-")
-      throw CLI::ValidationError("--output",
-                                 "the file must end in .html or .svg; `rsvg-convert` makes a .png of an .svg");
-    if (command->card && page) throw CLI::ValidationError("--card", "is a picture: the file must end in .svg");
+      throw CLI::ValidationError("--output", "the file must end in .html or .svg, that of a card in .svg or .png");
+    if (pixels && !command->card)
+      throw CLI::ValidationError("--output", "only a card can be a .png; `rsvg-convert` makes one of an .svg");
+    if (command->card && page) throw CLI::ValidationError("--card", "is a picture: the file must end in .svg or .png");
     if (command->card && command->traces.size() > 2) throw CLI::ValidationError("--card", "takes one trace or two");
     if (picture && !command->card && command->traces.size() > 1)
       throw CLI::ValidationError("--output", "a picture shows one trace; --card shows two");

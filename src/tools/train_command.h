@@ -35,7 +35,7 @@ struct TrainCommand {
   std::string fault;           // on purpose; empty: none
   std::string checkpoints;     // folder, and when; empty: as the configuration says
   std::string checkpoint_every;
-  std::optional<int64_t> keep, keep_every;
+  std::optional<int64_t> keep, keep_every, shard_size;
   std::string resume;  // `newest`, or a checkpoint; empty: a new run
   std::string init;    // folder of weights; empty: as the configuration says
 };

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "tools/doctor_command.h"
 #include "tools/launch_command.h"
 #include "tools/number_option.h"
 #include "tools/on_choice.h"
@@ -86,6 +87,8 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
   app->add_option("--keep-every", command->keep_every,
                   "With --keep: those of steps that are multiples of this stay, too")
       ->check(whole_number(1, 1'000'000'000'000));
+  add_size(*app, "--shard-size", "Largest size of a file of a checkpoint (default: 5GB)", "500MB or 2GiB",
+           [command](int64_t bytes) { command->shard_size = bytes; });
   app->add_option("--init", command->init,
                   "Begin with the weights of this folder: of transformers (safetensors), or a checkpoint");
   app->add_flag("--resume{newest}", command->resume,
@@ -124,6 +127,29 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
   app->prefix_command();
   app->get_option("--interface")->needs(app->get_option("--hosts"));
   app->footer("Example:\n  piper launch -n 2 examples/train_moe.toml --steps 20");
+}
+
+void add_doctor(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
+  CLI::App* app = program.add_subcommand("doctor", "What there is on this machine, and what would not work");
+  DoctorCommand nothing;
+  nothing.command_line = usual.command_line;
+  nothing.color = usual.color;
+  const auto command = on_choice(*app, chosen, nothing);
+  CLI::Option* hosts = app->add_option("--hosts", command->hosts,
+                                       "File with a host a line: the same on each of them, and the links between them");
+  app->add_option("--interface", command->interface, "Network between hosts, as for `piper launch`")->needs(hosts);
+  app->add_option("--launcher", command->launcher, "Program that starts processes, as for `piper launch`")
+      ->needs(hosts);
+  app->add_option("--backend", command->backend,
+                  "What is examined: local, this host; mpi, those of all processes that mpirun started")
+      ->check(CLI::IsMember({"local", "mpi"}))
+      ->capture_default_str()
+      ->excludes(hosts);
+  app->add_option("--format", command->format, "How the answer is printed: text, or json for machines")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
+  app->footer("Examples:\n  piper doctor\n  piper doctor --hosts hosts --format json");
 }
 
 void add_diff(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {

@@ -11,6 +11,7 @@
 #include "tools/card_svg.h"
 #include "tools/commands.h"
 #include "tools/schedule_svg.h"
+#include "tools/svg_to_png.h"
 #include "trace/chrome.h"
 #include "trace/compare.h"
 #include "trace/summary.h"
@@ -55,7 +56,9 @@ Result<std::string> make_output(const ViewCommand& command) {
   if (command.card) {
     std::vector<Trace> steps;
     for (PageTrace& trace : traces) steps.push_back(std::move(trace.trace));
-    return card_svg(steps, command.width.value_or(1200));
+    const std::string card = card_svg(steps, command.width.value_or(1200));
+    if (command.output.ends_with(".png")) return svg_to_png(card);
+    return card;
   }
   if (command.output.ends_with(".svg")) return schedule_svg(traces[0].trace, {command.width, PictureTime::Seconds});
   for (size_t i = 1; i < traces.size(); ++i) traces[i].comparison = comparison(traces[0].trace, traces[i].trace);

@@ -3,19 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/text/toml_tree.h"
+#include "train/fixed_settings.h"
 
 namespace piper {
 namespace {
-
-struct Setting {
-  std::string text;
-  SourceRange where;
-};
 
 std::string print(const TomlValue& value) {
   switch (value.kind) {
@@ -43,22 +38,44 @@ std::string print(const TomlValue& value) {
   return {};
 }
 
-/// By section and key.
-using Settings = std::map<std::pair<std::string, std::string>, Setting>;
+/// As they are written, by section and key.
+using Settings = std::map<std::pair<std::string, std::string>, std::string>;
 Settings settings_of(const TomlValue& root) {
   Settings out;
   for (const TomlValue& section : root.items)
-    for (const TomlValue& value : section.items) out[{section.key, value.key}] = {print(value), value.place};
+    for (const TomlValue& value : section.items) out[{section.key, value.key}] = print(value);
   return out;
 }
 
-/// What the weights and the optimiser's state are made of, and what the position in the data means.
-bool is_fixed(const std::string& section, const std::string& key) {
-  static const std::set<std::string> in_step = {"weights", "gradients", "master", "master_gradients", "optimizer"};
-  static const std::set<std::string> free_in_model = {"name", "init"};
-  if (section == "model") return !free_in_model.contains(key);
-  if (section == "step") return in_step.contains(key);
-  return section == "data" && key == "kind";
+SourceRange place_of(const TomlValue& root, const FixedSetting& setting) {
+  const TomlValue* section = root.find(setting.section);
+  if (!section) return {};
+  if (const TomlValue* value = section->find(setting.key)) return value->place;
+  for (const std::string& key : setting.written)
+    if (const TomlValue* value = section->find(key)) return value->place;
+  return {};
+}
+
+Result<std::vector<FixedSetting>> fixed_of(const SourceFilePtr& file) {
+  PIPER_TRY(const ConfigFile model, parse_config(file, training_sections));
+  PIPER_TRY(const TrainConfig train, parse_train_config(file));
+  return fixed_settings(model, train);
+}
+
+Checked check_fixed(const SourceFilePtr& now, const TomlValue& root, const SourceFilePtr& saved) {
+  PIPER_TRY(const std::vector<FixedSetting> here, fixed_of(now));
+  PIPER_TRY(const std::vector<FixedSetting> before, fixed_of(saved));
+  for (size_t i = 0; i < here.size(); ++i) {
+    invariant(here[i].key == before[i].key, "settings that agree so far have the next one in common");
+    if (here[i].value == before[i].value) continue;
+    return error(ErrorCode::E905, place_of(root, here[i]),
+                 fmt::format("[{}] {} is {}, and was {} when the checkpoint was made", here[i].section,
+                             here[i].key == "sources" ? "share of each source" : here[i].key, here[i].value,
+                             before[i].value))
+        .help("go on with the value that it was made with")
+        .help("or begin a new run with its weights: init in [model] names the folder");
+  }
+  return Ok{};
 }
 
 }  // namespace
@@ -66,6 +83,7 @@ bool is_fixed(const std::string& section, const std::string& key) {
 Result<std::vector<std::string>> compare_config(const SourceFilePtr& now, const SourceFilePtr& saved) {
   PIPER_TRY(const TomlValue root_now, parse_toml(now));
   PIPER_TRY(const TomlValue root_saved, parse_toml(saved));
+  PIPER_CHECK(check_fixed(now, root_now, saved));
   const Settings here = settings_of(root_now), before = settings_of(root_saved);
   std::set<std::pair<std::string, std::string>> keys;
   for (const auto& [key, setting] : here) keys.insert(key);
@@ -73,15 +91,9 @@ Result<std::vector<std::string>> compare_config(const SourceFilePtr& now, const 
   std::vector<std::string> out;
   for (const auto& key : keys) {
     const auto mine = here.find(key), theirs = before.find(key);
-    const std::string is = mine == here.end() ? "not given" : mine->second.text;
-    const std::string was = theirs == before.end() ? "not given" : theirs->second.text;
-    if (is == was) continue;
-    if (is_fixed(key.first, key.second))
-      return error(
-                 ErrorCode::E905, mine == here.end() ? SourceRange{} : mine->second.where,
-                 fmt::format("[{}] {} is {}, and was {} when the checkpoint was made", key.first, key.second, is, was))
-          .help("go on with the value that it was made with")
-          .help("or begin a new run with its weights: init in [model] names the folder");
+    const std::string is = mine == here.end() ? "not given" : mine->second;
+    const std::string was = theirs == before.end() ? "not given" : theirs->second;
+    if (is == was || is_fixed(key.first, key.second)) continue;
     out.push_back(fmt::format("[{}] {}: {}, was {}", key.first, key.second, is, was));
   }
   return out;

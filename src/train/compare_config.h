@@ -8,8 +8,9 @@
 
 namespace piper {
 
-/// One line for every key that has another value and may have one: `[optimizer] learning_rate: 0.001, was 0.003`.
-/// E905, with both values: another model, other element types, another optimiser or another seed.
+/// One line for every key that is written otherwise and may be: `[optimizer] learning_rate: 0.001, was 0.003`.
+/// E905, with both values: another model, other element types, another optimizer, or another order of the data. There
+/// the values count, not how they are written.
 Result<std::vector<std::string>> compare_config(const SourceFilePtr& now, const SourceFilePtr& saved);
 
 }  // namespace piper

@@ -14,9 +14,12 @@ namespace piper {
 namespace {
 
 constexpr int64_t most_steps = 1'000'000'000'000;
+constexpr int64_t most_tokens = 1'000'000'000'000'000'000;
+constexpr int64_t most_accumulated = 1'000'000;
 constexpr int64_t most_devices = 1 << 24;
 constexpr double usual_min_lr_ratio = 0.1;  // where there is a [lr_schedule]
 
+constexpr int64_t most_samples = most_steps;
 constexpr NumberLimit share = {[](double x) { return x >= 0 && x <= 1; }, "a share from 0 to 1"};
 
 Checked read(const TomlSection& section, std::string_view key, const NumberLimit& limit, double& into) {
@@ -53,7 +56,7 @@ Checked read_file_name(const TomlSection& section, std::string_view key, std::op
 
 // ---- [optimizer]
 
-/// A key that the chosen optimiser does not look at would be ignored.
+/// A key that the chosen optimizer does not look at would be ignored.
 Checked check_key(const TomlSection& section, std::string_view key, const std::vector<Optimizer>& means,
                   Optimizer chosen, const SourceRange& choice) {
   if (!section.has(key) || std::find(means.begin(), means.end(), chosen) != means.end()) return Ok{};
@@ -76,7 +79,7 @@ Checked read_betas(const TomlSection& section, OptimizerSettings& settings) {
 Checked read_groups(const TomlSection& section, TrainConfig& config) {
   PIPER_TRY(const auto groups, section.sections("groups"));
   for (const TomlSection& group : groups) {
-    PIPER_CHECK(group.only({"pattern", "lr_factor", "weight_decay"}));
+    PIPER_CHECK(group.only({"pattern", "lr_factor", "weight_decay", "frozen"}));
     PIPER_TRY(const auto pattern, group.text("pattern"));
     if (!pattern || pattern->empty())
       return group.bad("pattern", "a group needs a pattern").help("for example pattern = \"*.norm*\"");
@@ -86,6 +89,12 @@ Checked read_groups(const TomlSection& section, TrainConfig& config) {
       out.weight_decay = config.optimizer.weight_decay;
       PIPER_CHECK(read(group, "weight_decay", weight_decay_limit, *out.weight_decay));
     }
+    PIPER_TRY(const auto frozen, group.flag("frozen"));
+    for (const char* key : {"lr_factor", "weight_decay"})
+      if (frozen.value_or(false) && group.has(key))
+        return group.bad(key, fmt::format("{} means nothing for parameters that are not trained", key))
+            .help("leave it out, or leave out frozen");
+    if (frozen.value_or(false)) config.frozen_groups.insert(config.groups.size());
     config.groups.push_back(std::move(out));
     config.group_places.push_back(group.place("pattern"));
   }
@@ -102,25 +111,37 @@ Checked read_clip(const TomlSection& section, std::string_view key, std::string_
 
 Checked read_optimizer(const TomlSection& section, const SourceRange& choice, TrainConfig& config) {
   OptimizerSettings& settings = config.optimizer;
-  PIPER_CHECK(section.only(
-      {"learning_rate", "betas", "eps", "weight_decay", "momentum", "nesterov", "clip", "clip_value", "groups"}));
-  PIPER_CHECK(check_key(section, "betas", {Optimizer::AdamW, Optimizer::Lion}, settings.kind, choice));
-  PIPER_CHECK(check_key(section, "eps", {Optimizer::AdamW}, settings.kind, choice));
-  PIPER_CHECK(check_key(section, "momentum", {Optimizer::Momentum}, settings.kind, choice));
-  PIPER_CHECK(check_key(section, "nesterov", {Optimizer::Momentum}, settings.kind, choice));
+  PIPER_CHECK(section.only({"learning_rate", "betas", "eps", "weight_decay", "weight_decay_on", "momentum", "nesterov",
+                            "ns_steps", "adjust_lr", "adamw_lr_factor", "ema_decay", "clip", "clip_value", "groups"}));
+  constexpr Optimizer muon = Optimizer::Muon;
+  PIPER_CHECK(check_key(section, "betas", {Optimizer::AdamW, Optimizer::Lion, muon}, settings.kind, choice));
+  PIPER_CHECK(check_key(section, "eps", {Optimizer::AdamW, muon}, settings.kind, choice));
+  PIPER_CHECK(check_key(section, "momentum", {Optimizer::Momentum, muon}, settings.kind, choice));
+  PIPER_CHECK(check_key(section, "nesterov", {Optimizer::Momentum, muon}, settings.kind, choice));
+  for (const char* key : {"ns_steps", "adjust_lr", "adamw_lr_factor"})
+    PIPER_CHECK(check_key(section, key, {muon}, settings.kind, choice));
   PIPER_CHECK(read(section, "learning_rate", positive, settings.learning_rate));  // the peak of those of all steps
   PIPER_CHECK(read_betas(section, settings));
   PIPER_CHECK(read(section, "eps", epsilon_limit, settings.epsilon));
   PIPER_CHECK(read(section, "weight_decay", weight_decay_limit, settings.weight_decay));
+  PIPER_TRY(const auto decays, section.choice<bool>("weight_decay_on", {{"all", false}, {"matrices", true}}));
+  config.decay_matrices_only = decays.value_or(config.decay_matrices_only);
   PIPER_CHECK(read(section, "momentum", momentum_limit, settings.momentum));
   PIPER_TRY(const auto nesterov, section.flag("nesterov"));
-  settings.nesterov = nesterov.value_or(false);
+  settings.nesterov = nesterov.value_or(settings.nesterov);
+  PIPER_TRY(const auto iterations, read_count(section, "ns_steps", 1, most_newton_schulz_steps));
+  settings.newton_schulz_steps = iterations.value_or(settings.newton_schulz_steps);
+  PIPER_TRY(const auto adjust, section.choice<MuonRate>("adjust_lr", {{"original", MuonRate::Ratio},
+                                                                      {"match_rms_adamw", MuonRate::MatchRms}}));
+  settings.muon_rate = adjust.value_or(settings.muon_rate);
+  PIPER_CHECK(read(section, "adamw_lr_factor", rate_limit, settings.adamw_rate));
+  PIPER_CHECK(read(section, "ema_decay", ema_decay_limit, settings.ema_decay));
   PIPER_CHECK(read_clip(section, "clip", "norm of all gradients together", config.clip));
   PIPER_CHECK(read_clip(section, "clip_value", "absolute value of a gradient", config.clip_value));
   return read_groups(section, config);
 }
 
-/// The optimiser is part of [step], because memory depends on it; a wrong word there is parse_config's to refuse.
+/// The optimizer is part of [step], because memory depends on it; a wrong word there is parse_config's to refuse.
 Optimizer chosen_optimizer(const std::optional<TomlSection>& step) {
   if (!step) return Optimizer::AdamW;
   const auto text = step->text("optimizer");
@@ -129,63 +150,177 @@ Optimizer chosen_optimizer(const std::optional<TomlSection>& step) {
 
 // ---- [lr_schedule]
 
+/// Where it is known after how much of its unit the lowest rate is reached.
+Checked check_rate(const TomlSection& section, int64_t until_lowest, LrSchedule& rate) {
+  const std::string_view unit = rate.unit == LrUnit::Tokens ? "tokens" : "steps";
+  if (rate.warmup > until_lowest)
+    return section
+        .bad("warmup",
+             fmt::format("warmup = {} {}, but the lowest rate is reached after {}", rate.warmup, unit, until_lowest))
+        .help(rate.total > 0 ? fmt::format("raise total, or warm up for fewer {}", unit)
+                             : "without total it is reached at the end of the run");
+  if (rate.decay == 0) rate.decay = std::max<int64_t>(1, (until_lowest - rate.warmup) / 5);
+  if (rate.shape == LrShape::Wsd && rate.warmup + rate.decay > until_lowest && until_lowest > rate.warmup)
+    return section
+        .bad("decay", fmt::format("decay = {} {}, but only {} are left after the warmup", rate.decay, unit,
+                                  until_lowest - rate.warmup))
+        .help(fmt::format("decay for fewer {}, or raise total", unit));
+  return Ok{};
+}
+
 Checked read_rate(const TomlSection& section, int64_t steps, LrSchedule& rate) {
-  PIPER_CHECK(section.only({"shape", "warmup", "total", "decay", "min_lr_ratio"}));
+  PIPER_CHECK(section.only({"shape", "unit", "warmup", "total", "decay", "min_lr_ratio"}));
   PIPER_TRY(const auto shape, section.choice<LrShape>("shape", {{"constant", LrShape::Constant},
                                                                 {"linear", LrShape::Linear},
                                                                 {"cosine", LrShape::Cosine},
                                                                 {"inverse_root", LrShape::InverseRoot},
                                                                 {"wsd", LrShape::Wsd}}));
-  PIPER_TRY(const auto warmup, read_count(section, "warmup", 0, most_steps));
-  PIPER_TRY(const auto total, read_count(section, "total", 1, most_steps));
-  PIPER_TRY(const auto decay, read_count(section, "decay", 1, most_steps));
+  PIPER_TRY(const auto unit, section.choice<LrUnit>("unit", {{"steps", LrUnit::Steps}, {"tokens", LrUnit::Tokens}}));
+  rate.unit = unit.value_or(LrUnit::Steps);
+  const int64_t most = rate.unit == LrUnit::Tokens ? most_tokens : most_steps;
+  PIPER_TRY(const auto warmup, read_count(section, "warmup", 0, most));
+  PIPER_TRY(const auto total, read_count(section, "total", 1, most));
+  PIPER_TRY(const auto decay, read_count(section, "decay", 1, most));
   rate.shape = shape.value_or(LrShape::Cosine);
   rate.warmup = warmup.value_or(rate.warmup);
   rate.total = total.value_or(rate.total);
+  rate.decay = decay.value_or(rate.decay);
   rate.min_lr_ratio = usual_min_lr_ratio;
   PIPER_CHECK(read(section, "min_lr_ratio", share, rate.min_lr_ratio));
-  const int64_t until_lowest = total.value_or(steps);
-  if (rate.warmup > until_lowest)
-    return section
-        .bad("warmup",
-             fmt::format("warmup = {} steps, but the lowest rate is reached after {}", rate.warmup, until_lowest))
-        .help(total ? "raise total, or warm up for fewer steps" : "without total it is reached at the end of the run");
-  rate.decay = decay.value_or(std::max<int64_t>(1, (until_lowest - rate.warmup) / 5));
   if (decay && rate.shape != LrShape::Wsd)
     return section.bad("decay", "decay means nothing unless shape = \"wsd\"").help("leave it out");
-  if (rate.shape == LrShape::Wsd && rate.warmup + rate.decay > until_lowest && until_lowest > rate.warmup)
-    return section
-        .bad("decay", fmt::format("decay = {} steps, but only {} are left after the warmup", rate.decay,
-                                  until_lowest - rate.warmup))
-        .help("decay for fewer steps, or raise total");
+  if (total || rate.unit == LrUnit::Steps) return check_rate(section, total.value_or(steps), rate);
   return Ok{};
+}
+
+// ---- [step]
+
+/// What updates are made of. The rest of the section is about the step itself: parse_config reads it.
+Checked read_accumulate(const TomlSection& section, int64_t steps, int64_t& accumulate) {
+  PIPER_TRY(const auto count, read_count(section, "accumulate", 1, most_accumulated));
+  accumulate = count.value_or(accumulate);
+  if (steps % accumulate == 0) return Ok{};
+  return section.bad("accumulate", fmt::format("accumulate = {}, but the run has {} steps", accumulate, steps))
+      .help("steps in [run] counts every step: make it a multiple");
 }
 
 // ---- [data]
 
+Checked read_paths(const TomlSection& section, std::vector<NamedFile>& into) {
+  PIPER_TRY(const auto paths, section.texts("paths"));
+  for (const TomlValue* path : paths) into.push_back(named_file(*path));
+  return Ok{};
+}
+
+Checked read_source(const TomlSection& section, SourceConfig& source) {
+  PIPER_CHECK(read_paths(section, source.paths));
+  if (source.paths.empty())
+    return section.bad("paths", "[data] does not say which files")
+        .help("for example paths = [\"docs/**/*.md\", \"more.txt\"], relative to this file");
+  PIPER_TRY(source.epochs, section.number("epochs"));
+  if (source.epochs && !positive.has(*source.epochs))
+    return section.bad("epochs", fmt::format("epochs = {} must be {}", *source.epochs, positive.words))
+        .help("it is how often a run may see the same samples; leave it out for no limit");
+  source.where = section.place(section.has("epochs") ? "epochs" : "paths");
+  return Ok{};
+}
+
+/// `paths`, or a mixture: `[[data.sources]]`.
+Checked read_sources(const TomlSection& section, DataConfig& data) {
+  PIPER_TRY(const auto sources, section.sections("sources"));
+  if (sources.empty()) return read_source(section, data.sources.emplace_back());
+  for (const char* key : {"paths", "epochs"})
+    if (section.has(key))
+      return section.bad(key, fmt::format("{} means nothing beside sources", key))
+          .help("every source has its own: write it below [[data.sources]]");
+  for (const TomlSection& source : sources) {
+    PIPER_CHECK(source.only({"paths", "weight", "epochs"}));
+    PIPER_CHECK(read_source(source, data.sources.emplace_back()));
+    PIPER_CHECK(read(source, "weight", positive, data.sources.back().weight));
+  }
+  return Ok{};
+}
+
+/// A word, or how many neighbours.
+Checked read_shuffle(const TomlSection& section, int64_t& window) {
+  const TomlValue* value = section.table().find("shuffle");
+  if (!value) return Ok{};
+  if (value->kind == TomlValue::Kind::Integer) {
+    PIPER_TRY(const auto count, read_count(section, "shuffle", 1, most_samples));
+    window = *count;
+    return Ok{};
+  }
+  PIPER_TRY(const auto word, section.choice<int64_t>("shuffle", {{"all", window}, {"none", 1}}));
+  window = *word;
+  return Ok{};
+}
+
+/// Documents that share a sample see each other.
+Checked check_attention(const TomlSection& section) {
+  PIPER_TRY(const auto inside, section.choice<bool>("attention", {{"sample", false}, {"document", true}}));
+  if (inside.value_or(false))
+    return section.bad("attention", "attention inside each document of a sample is not implemented")
+        .help("leave it out: the documents of a sample see those before them; or write packing = \"none\"");
+  return Ok{};
+}
+
+/// How samples are made of documents, and which of them are seen.
+Checked read_samples(const TomlSection& section, DataConfig& data) {
+  PIPER_TRY(const auto packing, section.choice<DocumentPacking>("packing", {{"carry", DocumentPacking::Carry},
+                                                                            {"truncate", DocumentPacking::Truncate},
+                                                                            {"none", DocumentPacking::None}}));
+  PIPER_TRY(data.loss, section.choice<LossOn>("loss", {{"all", LossOn::All}, {"completions", LossOn::Completions}}));
+  data.packing = packing.value_or(data.packing);
+  PIPER_CHECK(check_attention(section));
+  PIPER_CHECK(read_shuffle(section, data.shuffle_window));
+  return read(section, "validation", below_one, data.validation);
+}
+
 Checked read_data(const TomlSection& section, DataConfig& data) {
-  PIPER_CHECK(section.only({"kind", "paths", "dtype"}));
+  PIPER_CHECK(section.only(
+      {"kind", "paths", "sources", "epochs", "dtype", "packing", "attention", "loss", "shuffle", "validation"}));
   PIPER_TRY(const auto kind, section.choice<DataKind>("kind", {{"synthetic", DataKind::Synthetic},
                                                                {"reference", DataKind::Reference},
                                                                {"text", DataKind::Text},
                                                                {"tokens", DataKind::Tokens}}));
   PIPER_TRY(const auto width,
             section.choice<TokenWidth>("dtype", {{"uint16", TokenWidth::Bits16}, {"uint32", TokenWidth::Bits32}}));
-  PIPER_TRY(const auto paths, section.texts("paths"));
   if (!kind)
     return section.bad("kind", "[data] needs kind").help("it is \"synthetic\", \"reference\", \"text\" or \"tokens\"");
   data.kind = *kind;
   data.width = width.value_or(data.width);
-  for (const TomlValue* path : paths) data.paths.push_back(named_file(*path));
-  const bool from_files = *kind == DataKind::Text || *kind == DataKind::Tokens;
-  if (from_files && paths.empty())
-    return section.bad("paths", "[data] does not say which files")
-        .help("for example paths = [\"docs/**/*.md\", \"more.txt\"], relative to this file");
-  if (!from_files && section.has("paths"))
-    return section.bad("paths", "paths means nothing for data that is not read from files")
-        .help("leave it out, or write kind = \"text\"");
   if (width && *kind != DataKind::Tokens)
     return section.bad("dtype", "dtype means nothing unless kind = \"tokens\"").help("leave it out");
+  if (*kind == DataKind::Text || *kind == DataKind::Tokens) {
+    PIPER_CHECK(read_sources(section, data));
+    return read_samples(section, data);
+  }
+  for (const char* key : {"paths", "sources", "epochs", "packing", "attention", "loss", "shuffle", "validation"})
+    if (section.has(key))
+      return section.bad(key, fmt::format("{} means nothing for data that is not read from files", key))
+          .help("leave it out, or write kind = \"text\"");
+  return Ok{};
+}
+
+// ---- [evaluation]
+
+/// Without data of its own: that of the run, after the samples of its steps.
+Checked read_evaluation(const TomlSection& section, const DataConfig& of_run, std::optional<EvaluationConfig>& into) {
+  PIPER_CHECK(section.only({"every", "batches", "data"}));
+  PIPER_TRY(const auto every, read_count(section, "every", 1, most_steps));
+  PIPER_TRY(const auto batches, read_count(section, "batches", 1, most_steps));
+  PIPER_TRY(const auto data, section.section("data"));
+  EvaluationConfig out;
+  out.every = every.value_or(out.every);
+  out.batches = batches.value_or(out.batches);
+  out.data = of_run;
+  out.own_data = data.has_value();
+  if (data) {
+    out.data = {};
+    out.data.seed = of_run.seed;
+    PIPER_CHECK(read_data(*data, out.data));
+  }
+  into = out;
   return Ok{};
 }
 
@@ -223,8 +358,9 @@ Checked read_checkpoints(const TomlSection& section, CheckpointConfig& checkpoin
 }
 
 Checked read_run(const TomlSection& section, RunConfig& run) {
-  PIPER_CHECK(section.only({"steps", "seed", "schedule", "devices", "emulate", "trace", "metrics", "on_nan", "on",
-                            "deterministic", "checkpoints", "checkpoint_every", "keep", "keep_every", "shard_size"}));
+  PIPER_CHECK(section.only({"steps", "seed", "schedule", "devices", "emulate", "trace", "metrics", "tensorboard",
+                            "on_nan", "on", "deterministic", "loss_block", "saved_activations", "checkpoints",
+                            "checkpoint_every", "keep", "keep_every", "shard_size"}));
   PIPER_CHECK(read_checkpoints(section, run.checkpoints));
   PIPER_TRY(const auto steps, read_count(section, "steps", 1, most_steps));
   PIPER_TRY(const auto seed, read_count(section, "seed", 0, INT64_MAX));
@@ -235,6 +371,7 @@ Checked read_run(const TomlSection& section, RunConfig& run) {
   PIPER_CHECK(read_file_name(section, "emulate", run.emulate));
   PIPER_CHECK(read_file_name(section, "trace", run.trace));
   PIPER_CHECK(read_file_name(section, "metrics", run.metrics));
+  PIPER_CHECK(read_file_name(section, "tensorboard", run.tensorboard));
   for (const ShippedCluster& shipped : shipped_clusters())  // no files
     if (run.emulate && section.table().find("emulate")->text == shipped.name) run.emulate->path = shipped.name;
   PIPER_TRY(const auto on_nan, section.choice<OnNan>("on_nan", {{"stop", OnNan::Stop}, {"skip", OnNan::Skip}}));
@@ -243,6 +380,8 @@ Checked read_run(const TomlSection& section, RunConfig& run) {
   run.on = on.value_or(run.on);
   PIPER_TRY(const auto deterministic, section.flag("deterministic"));
   run.deterministic = deterministic.value_or(false);
+  PIPER_TRY(run.loss_block, read_count(section, "loss_block", 0, INT32_MAX));
+  PIPER_TRY(run.fewest_saved, section.choice<bool>("saved_activations", {{"fewest", true}, {"recorded", false}}));
   return Ok{};
 }
 
@@ -258,6 +397,7 @@ Result<TrainConfig> parse_train_config(const SourceFilePtr& file) {
   PIPER_TRY(const auto optimizer, whole.section("optimizer"));
   PIPER_TRY(const auto rate, whole.section("lr_schedule"));
   PIPER_TRY(const auto data, whole.section("data"));
+  PIPER_TRY(const auto evaluation, whole.section("evaluation"));
   PIPER_TRY(const auto run, whole.section("run"));
 
   PIPER_TRY(const auto model, whole.section("model"));
@@ -267,12 +407,24 @@ Result<TrainConfig> parse_train_config(const SourceFilePtr& file) {
   if (config.optimizer.kind == Optimizer::Sgd || config.optimizer.kind == Optimizer::Momentum)
     config.optimizer.weight_decay = 0;  // as torch.optim.SGD
   if (config.optimizer.kind == Optimizer::Lion) config.optimizer.beta2 = 0.99;
+  if (config.optimizer.kind == Optimizer::Muon) {  // as torch.optim.Muon
+    config.optimizer.momentum = 0.95;
+    config.optimizer.nesterov = true;
+  }
   const SourceRange choice = step && step->has("optimizer") ? step->place("optimizer") : SourceRange();
   if (optimizer) PIPER_CHECK(read_optimizer(*optimizer, choice, config));
+  if (optimizer && optimizer->has("ema_decay")) {
+    const auto kept = step ? step->flag("ema") : Result<std::optional<bool>>(std::optional<bool>());
+    if (kept && !kept->value_or(false))
+      return optimizer->bad("ema_decay", "ema_decay means nothing where no moving mean is kept")
+          .help("leave it out, or write ema = true in [step]");
+  }
   if (run) PIPER_CHECK(read_run(*run, config.run));
   if (rate) PIPER_CHECK(read_rate(*rate, config.run.steps, config.rate));
+  if (step) PIPER_CHECK(read_accumulate(*step, config.run.steps, config.accumulate));
   if (data) PIPER_CHECK(read_data(*data, config.data));
   config.data.seed = config.run.seed;
+  if (evaluation) PIPER_CHECK(read_evaluation(*evaluation, config.data, config.evaluation));
   return config;
 }
 

@@ -7,38 +7,59 @@
 namespace piper {
 namespace {
 
-/// What is left of the way from the lowest rate to the peak, after so many of the steps that it takes.
-double left(const LrSchedule& rate, int64_t step, int64_t total) {
-  const auto share = [](int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); };
-  const int64_t done = step - rate.warmup, all = total - rate.warmup;
-  switch (rate.shape) {
+/// A schedule in its unit, and where a step is in it.
+struct Course {
+  double warmup, total, decay;
+  double done;  // before the step
+  double own;   // of the step
+};
+
+Course course_of(const TrainConfig& config, const RunPosition& at) {
+  const LrSchedule& rate = config.rate;
+  const bool tokens = rate.unit == LrUnit::Tokens;
+  const int64_t left = std::max<int64_t>(0, config.run.steps - at.step);
+  const int64_t whole_run = tokens ? at.tokens + left * at.tokens_of_step : config.run.steps;
+  Course out{};
+  out.own = static_cast<double>(tokens ? at.tokens_of_step : 1);
+  out.done = static_cast<double>(tokens ? at.tokens : at.step);
+  out.warmup = static_cast<double>(rate.warmup);
+  out.total = static_cast<double>(rate.total > 0 ? rate.total : whole_run);
+  out.decay = static_cast<double>(rate.decay);
+  if (rate.decay == 0) out.decay = std::max(out.own, (out.total - out.warmup) / 5);
+  return out;
+}
+
+/// What is left of the way from the lowest rate to the peak.
+double left(LrShape shape, const Course& course) {
+  const double share = (course.done - course.warmup) / (course.total - course.warmup);
+  switch (shape) {
     case LrShape::Constant:
     case LrShape::InverseRoot:
       return 1;
     case LrShape::Linear:
-      return 1 - share(done, all);
+      return 1 - share;
     case LrShape::Cosine:
-      return (1 + std::cos(std::numbers::pi * share(done, all))) / 2;
+      return (1 + std::cos(std::numbers::pi * share)) / 2;
     case LrShape::Wsd:
-      return std::min(1.0, share(total - step, rate.decay));
+      return std::min(1.0, (course.total - course.done) / course.decay);
   }
   return 1;
 }
 
 }  // namespace
 
-double learning_rate(const TrainConfig& config, int64_t step) {
+double learning_rate(const TrainConfig& config, const RunPosition& at) {
   const LrSchedule& rate = config.rate;
   const double peak = config.optimizer.learning_rate;
-  if (step < rate.warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(rate.warmup);
+  const Course course = course_of(config, at);
+  if (course.done < course.warmup) return peak * std::min(1.0, (course.done + course.own) / course.warmup);
   if (rate.shape == LrShape::Constant) return peak;
   if (rate.shape == LrShape::InverseRoot) {
-    const auto warmup = static_cast<double>(std::max<int64_t>(rate.warmup, 1));
-    return peak * std::max(rate.min_lr_ratio, std::sqrt(warmup / std::max(warmup, static_cast<double>(step + 1))));
+    const double warmup = std::max(course.warmup, course.own);
+    return peak * std::max(rate.min_lr_ratio, std::sqrt(warmup / std::max(warmup, course.done + course.own)));
   }
-  const int64_t total = rate.total > 0 ? rate.total : config.run.steps;
-  if (step >= total) return peak * rate.min_lr_ratio;
-  return peak * (rate.min_lr_ratio + (1 - rate.min_lr_ratio) * left(rate, step, total));
+  if (course.done >= course.total) return peak * rate.min_lr_ratio;
+  return peak * (rate.min_lr_ratio + (1 - rate.min_lr_ratio) * left(rate.shape, course));
 }
 
 }  // namespace piper

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/bytes.h"
+#include "base/machine.h"
 #include "base/saturate.h"
 
 namespace piper {
@@ -43,23 +44,6 @@ struct GroupFiles {
 };
 constexpr GroupFiles version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"};
 constexpr GroupFiles version_2 = {"memory.max", "memory.current", "file"};
-
-/// The group and those around it, as far as they have limits.
-void add_groups(const std::filesystem::path& mount, std::string group, const GroupFiles& files, const std::string& host,
-                std::vector<MemoryPool>& out) {
-  if (!std::filesystem::is_directory(mount / group.substr(1))) group = "/";  // a container sees only its own
-  while (true) {
-    const std::filesystem::path folder = mount / group.substr(1);
-    const auto limit = number_of(folder / files.limit), used = number_of(folder / files.used);
-    if (limit && used && *limit < no_limit) {
-      const int64_t cached = number_in(folder / "memory.stat", std::string(files.files)).value_or(0);
-      out.emplace_back(fmt::format("the control group {} on {}", group, host),
-                       *limit - std::max<int64_t>(*used - cached, 0));
-    }
-    if (group == "/") return;
-    group = std::filesystem::path(group).parent_path().string();
-  }
-}
 
 }  // namespace
 
@@ -107,16 +91,13 @@ std::vector<MemoryPool> host_memory(const std::string& host, const std::filesyst
   const std::filesystem::path info = root / "proc/meminfo";
   if (const auto available = number_in(info, "MemAvailable"))
     out.emplace_back(host, saturating_add(*available, number_in(info, "SwapFree").value_or(0)));
-  std::ifstream groups(root / "proc/self/cgroup");  // lines `4:memory:/user.slice`, or `0::/user.slice`
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos || line.size() < second + 2) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
-    const std::filesystem::path mounts = root / "sys/fs/cgroup";
-    if (controllers.empty())
-      add_groups(mounts, group, version_2, host, out);
-    else if (("," + controllers + ",").find(",memory,") != std::string::npos)
-      add_groups(mounts / "memory", group, version_1, host, out);
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    const GroupFiles& files = group.version == 2 ? version_2 : version_1;
+    const auto limit = number_of(group.folder / files.limit), used = number_of(group.folder / files.used);
+    if (!limit || !used || *limit >= no_limit) continue;
+    const int64_t cached = number_in(group.folder / "memory.stat", std::string(files.files)).value_or(0);
+    out.emplace_back(fmt::format("the control group {} on {}", group.name, host),
+                     *limit - std::max<int64_t>(*used - cached, 0));
   }
   return out;
 }

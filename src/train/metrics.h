@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "train/data/named_file.h"
+#include "train/tensorboard.h"
 
 namespace piper {
 
@@ -22,6 +25,8 @@ struct RunDescription {
   int64_t sequence = 1;
   int64_t steps = 0;
   uint64_t seed = 0;
+  std::string data = {};                         // what it consists of
+  std::optional<double> predicted_seconds = {};  // of a step; none: nothing is known about the devices
 };
 
 /// Every further line.
@@ -31,15 +36,41 @@ struct StepMetrics {
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
   double seconds = 0;
-  int64_t tokens = 0;    // of the step, on all devices together
-  bool skipped = false;  // loss or gradients were not finite, and the weights stayed as they were
+  int64_t tokens = 0;              // of the step, on all devices together
+  bool updates = true;             // the weights; otherwise its gradients are added to those of the next step
+  bool skipped = false;            // loss or gradients were not finite, and the weights stayed as they were
+  std::optional<double> mfu = {};  // share of the devices' peak; none: that is not known
+  std::optional<double> predicted_seconds = {};  // none: nothing is known about the devices
+  double data_seconds = 0;                       // spent on reading samples, by all devices of this process together
+  int64_t peak_bytes = 0;                        // memory of the fullest device of this process, since the run began
+  std::vector<NamedScalar> named = {};           // what the model says besides its loss: means over the batch
 
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+};
+
+/// A line after the steps before an evaluation.
+struct EvaluationMetrics {
+  int64_t steps = 0;  // taken before
+  double loss = 0;    // mean over all batches
+  double perplexity = 0;
+  int64_t batches = 0;
+  int64_t tokens = 0;
+  double seconds = 0;
+  std::vector<NamedScalar> named = {};
 };
 
 /// As lines of the file, with their ends. Numbers that are not finite are null.
 std::string print_json(const RunDescription& run);
 std::string print_json(const StepMetrics& step);
+std::string print_json(const EvaluationMetrics& evaluation);
+/// `evaluation after 100 steps: loss 2.3456, perplexity 10.44 (8 batches)`, for people.
+std::string print_line(const EvaluationMetrics& evaluation);
+/// The numbers of a step, or of an evaluation, by name, for TensorBoard: what is not known is left out.
+std::vector<NamedScalar> scalars_of(const StepMetrics& step);
+std::vector<NamedScalar> scalars_of(const EvaluationMetrics& evaluation);
+/// `a step takes 12.5 ms (median), 10.0 ms by prediction: 25.0 % longer than predicted`, for people. `seconds`: of all
+/// steps; the first takes longer, and counts only if there is no other. None: nothing was predicted.
+std::string print_prediction(const std::vector<double>& seconds, std::optional<double> predicted);
 
 /// Every line is on its way to the disk when the call returns: whoever follows the file sees it, and a run that ends
 /// badly leaves all its steps.
@@ -49,6 +80,7 @@ class MetricsFile {
   static Result<MetricsFile> create(NamedFile file, const RunDescription& run);
   /// E108: it cannot be written any more, for example because the disk is full.
   Checked add(const StepMetrics& step);
+  Checked add(const EvaluationMetrics& evaluation);
 
  private:
   struct Close {

@@ -44,7 +44,7 @@ Diagnostic built_without_mpi() {
 
 Diagnostic built_without_gpus() {
   return error(ErrorCode::E807, {}, "this program was built without what GPUs need, so it cannot train there")
-      .help("--on cpu (in Python: on=\"cpu\") trains on the processors of this machine")
+      .help("--on cpu (in Python: on=\"cpu\") trains on the CPU")
       .help("GPUs need nvcc and a PyTorch with CUDA when the program is built: docs/gpu.md");
 }
 

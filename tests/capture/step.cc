@@ -104,7 +104,8 @@ StepResult Stepper::result() {
   StepResult out;
   const ModelGraph& graph = *captured_.graph();
   for (size_t v = 0; v < graph.values.size(); ++v)
-    if (graph.values[v].kind == ValueKind::Loss) out.loss = values.at(ValueId(v));
+    if (graph.values[v].kind == ValueKind::Loss)
+      out.loss = values.at(ValueId(v)).flatten()[0];  // metrics are behind it
   out.gradients = gradients_;
   out.buffers = states_;
   return out;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Jobs that `piper launch` starts on an emulated cluster: a cable is pulled, a process or the launcher is stopped or killed, a link
-becomes slow. A job that fails ends with code 3, names the culprit, and nothing of it is left on any host.
+becomes slow. A job that fails ends with code 3, names the culprit, and nothing of it is left on any host. `piper doctor` on all hosts.
 
     launch_test.py [--trials=N] [--only=FAULT]... PIPER    exit 77 where clusters cannot be made; N: random faults of each kind
 """
 import argparse
+import json
 import os
 import random
 import re
@@ -44,10 +45,10 @@ def survivors():
 
 
 class Job:
-    def __init__(self, piper, folder):
+    def __init__(self, piper, folder, processes=HOSTS, launching=(), more=()):
         self.output = tempfile.TemporaryFile("w+")
-        line = [CLUSTER, "launch", piper, "launch", "-n", str(HOSTS), "--hosts", "/run/hostfile", "c.toml", "--schedule", "s.piper",
-                "--steps", "1000000", "--timeout", str(TIMEOUT), "--metrics", "m.jsonl"]
+        line = [CLUSTER, "launch", piper, "launch", *launching, "-n", str(processes), "--hosts", "/run/hostfile", "c.toml", "--schedule", "s.piper",
+                "--steps", "1000000", "--timeout", str(TIMEOUT), "--metrics", "m.jsonl", *more]
         self.process = subprocess.Popen(line, cwd=folder, stdout=self.output, stderr=subprocess.STDOUT,
                                         env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"})
 
@@ -138,6 +139,38 @@ def run_fault(piper, folder, fault, host, after):
     return [f"{problem}\n{text}" for problem in problems]
 
 
+def run_spare(piper, folder):
+    """A job of two processes loses one of them with its host, and there are more hosts: it goes on without that one."""
+    job = Job(piper, folder, 2, ("--restarts", "1"), ("--checkpoints", "run", "--checkpoint-every", "2", "--keep", "2"))
+    if not job.wait_for(r"step +[3-9]\d*", 900):
+        job.process.kill()
+        return [f"it did not start:\n{job.text()}"]
+    repair = cut(1)
+    problems = []
+    if not job.wait_for(r"restart 1 of 1: goes on after step \d+", 600):
+        problems.append("it does not start again")
+    else:
+        for host, has_one in ((0, True), (1, False), (2, True)):
+            try:
+                on_host(host, "piper")
+                runs = True
+            except RuntimeError:
+                runs = False
+            if runs != has_one:
+                problems.append(f"host{host} has {'a' if runs else 'no'} process")
+    job.process.send_signal(signal.SIGINT)
+    if not job.end(600):
+        problems.append("it does not end")
+        job.process.kill()
+        job.process.wait()
+    if job.process.returncode != 128 + signal.SIGINT:
+        problems.append(f"exit code {job.process.returncode}")
+    repair()
+    left_behind(problems)
+    print("  go on without host1", flush=True)
+    return [f"{problem}\n{job.text()}" for problem in problems]
+
+
 def run_slow(piper, folder):
     """Links that become five hundred times slower, and steps with them: no fault."""
     job = Job(piper, folder)
@@ -200,11 +233,32 @@ def run_stopped_launcher(piper, folder, host):
     return [f"{problem}\n{text}" for problem in problems]
 
 
+def run_doctor(piper):
+    """Every host answers, and the links of all pairs are measured."""
+    done = subprocess.run([CLUSTER, "launch", piper, "doctor", "--hosts", "/run/hostfile", "--format", "json"],
+                          capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        return [f"piper doctor ends with {done.returncode}:\n{done.stdout}{done.stderr}"]
+    found = json.loads(done.stdout)
+    hosts = {host["host"] for host in found["hosts"]}
+    pairs = {frozenset((link["from"], link["to"])) for link in found["links"]}
+    problems = []
+    if len(found["hosts"]) != HOSTS:
+        problems.append(f"hosts: {hosts}")
+    if len(found["links"]) != HOSTS * (HOSTS - 1) // 2 or len(hosts) == HOSTS and len(pairs) != len(found["links"]):
+        problems.append(f"links: {found['links']}")
+    if not all(0 < link["latency_seconds"] < 60 and 0 < link["bytes_per_second"] < 1.3e8 for link in found["links"]):  # of 1 Gbit
+        problems.append(f"what was measured cannot be: {found['links']}")
+    if found["differences"]:
+        problems.append(f"one program, and differences: {found['differences']}")
+    return problems
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--only", action="append", choices=[*FAULTS, "stopped launcher", "slow"], help="some of them")
+    parser.add_argument("--only", action="append", choices=[*FAULTS, "stopped launcher", "spare", "slow", "doctor"], help="some of them")
     parser.add_argument("piper")
     arguments = parser.parse_args()
     if "PIPER_CLUSTER_HOSTS" not in os.environ:  # again, in a cluster that ends with this process
@@ -212,7 +266,7 @@ def main():
     piper = str(Path(arguments.piper).resolve())
     dice = random.Random(arguments.seed)
     print(f"seed {arguments.seed}")
-    wanted = arguments.only or [*FAULTS, "stopped launcher", "slow"]
+    wanted = arguments.only or [*FAULTS, "stopped launcher", "spare", "slow", "doctor"]
     faults = [fault for fault in FAULTS if fault in wanted]
     if arguments.trials:
         trials = [(fault, dice.randrange(HOSTS), dice.random() * 2) for fault in faults for _ in range(arguments.trials)]
@@ -225,8 +279,12 @@ def main():
         runs = [lambda t=trial: run_fault(piper, folder, *t) for trial in trials]
         if "stopped launcher" in wanted:
             runs += [lambda h=host: run_stopped_launcher(piper, folder, h) for host in (None, 2)]
+        if "spare" in wanted:
+            runs.append(lambda: run_spare(piper, folder))
         if "slow" in wanted:
             runs.append(lambda: run_slow(piper, folder))
+        if "doctor" in wanted:
+            runs.append(lambda: run_doctor(piper))
         for run in runs:
             for problem in run():
                 failed += 1

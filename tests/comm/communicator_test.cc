@@ -120,7 +120,7 @@ TEST(Communicator, SumsAreReproducible) {
       EXPECT_THAT(on_all(world,
                          [&](Communicator& device, size_t d, size_t) {
                            std::mt19937 delays(static_cast<unsigned>(run * 10) + static_cast<unsigned>(d));
-                           nap(delays);
+                           wait_a_little(delays);
                            std::vector<float> values = given[d];
                            device.all_reduce(0, run, bytes(values), DataType::Float32);
                            ASSERT_EQ(std::memcmp(values.data(), expected.data(), size * sizeof(float)), 0);
@@ -136,7 +136,7 @@ TEST(Communicator, SeveralExchangesAtOnce) {
     const int group = stream == 0 ? 0 : d < 2 ? 1 : 2;
     std::mt19937 delays(static_cast<unsigned>(2 * d + stream));
     for (int64_t k = 0; k < 100; ++k) {
-      nap(delays);
+      wait_a_little(delays);
       std::vector<double> x(k % 20 == 0 ? 30'000 : 3, static_cast<double>(d));
       device.all_reduce(group, static_cast<int64_t>(stream) * 1000 + k, bytes(x), DataType::Float64);
       ASSERT_EQ(x.front(), stream == 0 ? 6 : d < 2 ? 1 : 5);

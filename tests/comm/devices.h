@@ -55,7 +55,7 @@ inline void make_process_groups(const Communicators& world, const std::vector<st
     for (const auto& group : groups) communicator->make_group(group);
 }
 
-inline void nap(std::mt19937& random) {
+inline void wait_a_little(std::mt19937& random) {
   std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
 }
 

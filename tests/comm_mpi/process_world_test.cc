@@ -159,7 +159,7 @@ TEST(ProcessWorld, EqualToLocal) {
                         for (size_t k = 0; k < steps[t].size(); ++k) {
                           const std::vector<int>& members = groups[static_cast<size_t>(steps[t][k].group)];
                           if (!std::count(members.begin(), members.end(), static_cast<int>(d))) continue;
-                          nap(delays);
+                          wait_a_little(delays);
                           results.at({d, t}).push_back(
                               run_step(device, steps[t][k], members, static_cast<int64_t>(t * 1000 + k)));
                         }

@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <vector>
 
-#include "base/bfloat.h"
-#include "cuda/gpu_memory.h"
+#include "cuda/elements.h"
 
 namespace piper {
 namespace {
@@ -17,33 +15,8 @@ template <class T>
 std::vector<T> numbers(int64_t count, int seed) {
   std::vector<T> out;
   for (int64_t i = 0; i < count; ++i) {
-    const float value = std::sin(static_cast<float>(i * 7 + seed));
-    if constexpr (std::is_same_v<T, BFloat>)
-      out.push_back(to_bfloat(value));
-    else
-      out.push_back(static_cast<T>(value));
+    out.push_back(narrowed<T>(std::sin(static_cast<float>(i * 7 + seed))));
   }
-  return out;
-}
-template <class T>
-double wide(T value) {
-  if constexpr (std::is_same_v<T, BFloat>)
-    return to_float(value);
-  else
-    return static_cast<double>(value);
-}
-
-template <class T>
-std::vector<std::byte> bytes(const std::vector<T>& from) {
-  std::vector<std::byte> out(from.size() * sizeof(T));
-  std::memcpy(out.data(), from.data(), out.size());
-  return out;
-}
-template <class T>
-std::vector<T> read(const GpuMemory& from) {
-  const std::vector<std::byte> raw = from.read();
-  std::vector<T> out(raw.size() / sizeof(T));
-  std::memcpy(out.data(), raw.data(), raw.size());
   return out;
 }
 

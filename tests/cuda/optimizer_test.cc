@@ -1,4 +1,4 @@
-// The optimiser on a GPU gives the bits of the one on a processor, for every optimiser and every combination of types.
+// The optimizer on a GPU gives the bits of the one on a processor, for every optimizer and every combination of types.
 #include "runtime/cuda/optimizer.h"
 
 #include <gtest/gtest.h>

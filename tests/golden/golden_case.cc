@@ -9,6 +9,7 @@
 #include "compile/explain.h"
 #include "compile/grid.h"
 #include "compile/timeline_of.h"
+#include "compile/tried_hints.h"
 #include "ir/dag_text.h"
 #include "model/analytic/analytic_model.h"
 #include "model/analytic/config_file.h"
@@ -68,13 +69,14 @@ Result<Schedule> read_schedule(const Case& c, const std::string& section) {
 }
 
 Result<Compiled> compile_case(const Case& c, const std::string& schedule_section, std::string* dump,
-                              const std::string& dump_after) {
+                              const std::string& dump_after, PlanFor plan_for = PlanFor::Training) {
   PIPER_TRY(ModelGraph model, read_model(c));
   check_round_trip(model, [](const SourceFilePtr& file) { return parse_model(file); });
   PIPER_TRY(const Schedule schedule, read_schedule(c, schedule_section));
   check_round_trip(schedule, [](const SourceFilePtr& file) { return parse_schedule(file); });
   CompileOptions options;
   options.verify_every_pass = true;
+  options.plan_for = plan_for;
   if (c.find("cluster")) {
     PIPER_TRY(options.cluster, parse_cluster(source(c, "cluster")));
   }
@@ -85,7 +87,7 @@ Result<Compiled> compile_case(const Case& c, const std::string& schedule_section
   options.after_pass = [&](std::string_view pass, const TrainingDag& dag) {
     if (dump && pass == dump_after) *dump = print(dag);
   };
-  return compile(std::make_shared<const ModelGraph>(std::move(model)), schedule, options);
+  return compile_with_hints(std::make_shared<const ModelGraph>(std::move(model)), schedule, options);
 }
 
 std::vector<std::string> words(const std::string& line) {
@@ -121,7 +123,8 @@ std::string op_lines(const std::string& text) {
 Outcome run_compile(const Case& c, const std::vector<std::string>& arguments) {
   std::string dump;
   const std::string dump_after = after(arguments, "--dump-after", "");
-  auto compiled = compile_case(c, "schedule", &dump, dump_after);
+  const bool evaluation = std::find(arguments.begin(), arguments.end(), "--evaluation") != arguments.end();
+  auto compiled = compile_case(c, "schedule", &dump, dump_after, evaluation ? PlanFor::Evaluation : PlanFor::Training);
   if (!compiled) return refused(compiled.error());
   if (c.find("expect-same-plan")) {
     auto other = compile_case(c, "expect-same-plan", nullptr, "");

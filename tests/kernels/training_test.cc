@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/usual_python.h"
 #include "kernels/folders.h"
 #include "kernels/kernel_store.h"
 #include "plan/plan.h"

@@ -243,7 +243,8 @@ TEST_P(OptimizerOfEveryKind, StateIsAsLargeAsThePlanCounts) {
           step.weights = DType::BFloat16;  // of the model; single parameters differ
           step.gradients = gradients, step.master = master, step.master_gradients = master_gradients;
           step.optimizer = GetParam();
-          EXPECT_EQ(state_bytes(element_types(step, weights), step.optimizer, 11), 11 * optimizer_bytes(step, weights));
+          EXPECT_EQ(state_bytes(element_types(step, weights), step.optimizer, 11),
+                    11 * optimizer_bytes(step, weights, step.optimizer));
         }
 }
 
@@ -281,8 +282,8 @@ TEST(Optimizer, TypesWithoutKernelsAreRefused) {
   EXPECT_TRUE(check_types(types));
   types.weights = DType::Float16;
   EXPECT_EQ(render(check_types(types).error()),
-            "piper: error[E105]: weights of dtype float16 cannot be updated\n"
-            "help: the optimiser computes with float64, float32 and bfloat16\n");
+            "piper: error[E105]: weights of dtype float16 cannot be trained: there is no loss scaler\n"
+            "help: small gradients become 0 in float16; bfloat16 has the range of float32 and needs no scaler\n");
   types.weights = DType::Float32;
   types.gradients = DType::Int8;
   EXPECT_FALSE(check_types(types));

@@ -1,4 +1,4 @@
-// Numbers and types that the tests of optimisers share.
+// Numbers and types that the tests of optimizers share.
 #pragma once
 
 #include <cstring>

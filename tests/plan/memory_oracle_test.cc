@@ -42,7 +42,7 @@ chunk layer {{layer=0}}
   return must(compile(graph, must(parse_schedule(make_source("schedule", schedule))))).plan;
 }
 
-/// Weights, gradients and optimiser state of a device.
+/// Weights, gradients and optimizer state of a device.
 int64_t state_bytes(const Plan& plan) {
   int64_t bytes = 0;
   for (const PlanBuffer& buffer : plan.templates.front().buffers)

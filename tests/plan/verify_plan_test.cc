@@ -373,7 +373,6 @@ TEST(VerifyPlan, CapacityIsChecked) {
   EXPECT_NE(words_of(result).find("device 1 needs 150 B at its peak; it has 149 B"), std::string::npos)
       << words_of(result);
   EXPECT_NE(words_of(result).find("op 1 run a on compute (small.piper:3)"), std::string::npos) << words_of(result);
-  EXPECT_FALSE(result.error().helps.empty());
 }
 
 // ---- systematic faults in compiled plans
@@ -389,8 +388,10 @@ class CompiledPlanFaults : public testing::TestWithParam<examples::Example> {
 };
 
 /// Orders that no buffer shows: a gather that prefetch holds back, a recomputation that waits until its gradient has
-/// arrived, an update that needs the step's scalars.
+/// arrived, an update that needs the step's scalars, a backward that waits until other gradients have been reduced.
 bool orders_only(const PlannedOp& op, const PlannedOp& before) {
+  const bool makes_gradients = op.kind == OpKind::Run && (op.label.pass == Pass::B || op.label.pass == Pass::BW);
+  if (makes_gradients) return before.kind == OpKind::ReduceScatter;
   if (op.kind == OpKind::AllGather) return before.kind == OpKind::Run;
   if (op.kind == OpKind::Update) return before.kind == OpKind::AllReduce;
   return op.kind == OpKind::Run && op.label.pass == Pass::R;

@@ -29,6 +29,24 @@ class Stack(nn.Module):
         return self.head(x)
 
 
+class Attention(nn.Module):
+    def __init__(self, dim, heads=2):
+        super().__init__()
+        self.heads, self.qkv, self.out = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        return x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+class Attending(Stack):
+    """The same with causal attention."""
+
+    def __init__(self, layers=2, dim=16, vocabulary=11):
+        super().__init__(layers, dim, vocabulary)
+        self.layers = nn.ModuleList(nn.Sequential(Attention(dim), block) for block in self.layers)
+
+
 def loss(model, batch):
     return F.cross_entropy(model(batch["tokens"]).flatten(0, 1), batch["targets"].flatten())
 

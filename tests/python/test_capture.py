@@ -166,6 +166,15 @@ def test_constants_and_scalars():
     same_as_plain(Model(), (torch.randn(4, 3),), lambda model, batch: model(batch[0]).square().mean())
 
 
+def test_operators_that_name_dimensions_of_a_number():
+    """A number has none, and PyTorch accepts 0 and -1."""
+    capture(lambda self, x: self.linear(x) * x.sum().transpose(0, -1).softmax(0).cumsum(-1))
+
+
+def test_a_loss_of_one_row():
+    capture(lambda self, x: self.linear(x) + F.nll_loss(self.linear(x).sum(0), torch.tensor(1)))
+
+
 def test_tensor_made_from_numbers_and_written():
     def forward(model, batch):
         sums = torch.tensor([0.0, 0.0, 0.0])
@@ -441,6 +450,33 @@ def test_changing_a_foreign_tensor_is_refused():
     with pytest.raises(piper.CaptureError) as caught:
         capture(forward)
     assert caught.value.code == "E604" and torch.equal(counter, torch.zeros(3))
+
+
+class Converted(nn.Linear):
+    """Converts itself in forward, as routers of transformers do."""
+
+    def __init__(self, dtype):
+        super().__init__(3, 3)
+        self.dtype = dtype
+
+    def forward(self, x):
+        self.to(self.dtype)
+        return super().forward(x.to(self.dtype))
+
+
+def test_a_conversion_that_changes_nothing_does_nothing():
+    convert = nn.Module._apply
+    same_as_plain(Converted(torch.float32), (torch.randn(4, 3),), lambda model, batch: model(batch[0]).square().mean())
+    assert nn.Module._apply is convert
+
+
+def test_a_conversion_while_the_model_runs_is_refused_with_the_way_out():
+    model, batch, some = Converted(torch.float64), (torch.randn(4, 3),), lambda model, batch: model(batch[0]).square().mean()
+    with pytest.raises(piper.CaptureError) as caught:
+        piper.capture(model, batch, loss=some)
+    assert caught.value.code == "E605" and "weight of a Converted, float32 on cpu to float64 on cpu" in str(caught.value)
+    some(model, batch)  # run once before, as the help says
+    piper.capture(model, batch, loss=some)
 
 
 def test_loss_must_be_one_number():

@@ -14,7 +14,7 @@ import schedules
 import small
 from language_models import batches, capture, integration, loss, transformers
 from test_reference import SOURCE, Case, reference  # noqa: F401 (a fixture)
-from test_transformers import MIXTURES, captured, plain_run
+from test_transformers import MIXTURES, build, captured, plain_run
 
 
 def captured_small(**options):
@@ -108,6 +108,17 @@ def test_transformers_equal_plain_pytorch(name, dtype, limit):
         ours = plain.train_piper(captured(name, dtype, "cuda"), schedule, batches(), graphs="step")
         difference, where = plain.worst(ours, plain_run(name, dtype, slices, "cuda"))
         assert difference < limit, (title, where)
+
+
+@needs_gpu
+def test_compiled_kernels_equal_plain_pytorch(tmp_path):
+    """In graphs, with the loss in blocks of tokens and the fewest activations saved."""
+    schedule, slices = schedules.dense()["1f1b, zero 1"]
+    ours = plain.train_piper(capture(build("llama"), on="cuda", loss_block=7), schedule, batches(), graphs="step", kernels="inductor",
+                             kernel_cache=str(tmp_path))
+    difference, where = plain.worst(ours, plain_run("llama", torch.float32, slices, "cuda"))
+    assert difference < 1e-5, where
+    assert len(list(tmp_path.iterdir())) > 0
 
 
 def gradients(model, batch, compute):

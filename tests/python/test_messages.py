@@ -38,7 +38,8 @@ def test_batch_that_does_not_divide():
     with pytest.raises(piper.ScheduleError) as caught:
         piper.compile(capture(), "devices(1)\nsplit(batch, parts=3, as=mb)\nplace({}, devices=[0])\n")
     assert caught.value.code == "E213"
-    assert caught.value.help == ("the batch must be a multiple of 3: batch=3 in piper.capture or piper.load_model",)
+    assert caught.value.help == ("use other parts, or another batch",
+                                 "a batch that is a multiple of 3 divides: batch=9 in piper.capture or piper.load_model")
     graph = piper.capture(small.Stack(), small.batch(), loss=small.loss, batch=9)
     piper.compile(graph, "devices(1)\nsplit(batch, parts=3, as=mb)\nplace({}, devices=[0])\n")
 

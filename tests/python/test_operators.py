@@ -4,7 +4,7 @@ import pytest
 import operators
 
 # One of every kind: reductions and losses whose kernels give more, or otherwise, than the rules for shapes say; views, writes in place,
-# random access, results without elements, several results, complex numbers, decompositions, recurrent layers, what depends on numbers.
+# random access, results without elements, several results, complex numbers, decompositions, recurrent layers, what depends on values.
 SHORT = """nn.functional.mse_loss nn.functional.smooth_l1_loss nn.functional.binary_cross_entropy nn.functional.soft_margin_loss
 nn.functional.huber_loss nn.functional.cross_entropy nn.functional.conv2d nn.functional.conv_transpose1d
 nn.functional.unfold nn.functional.embedding_bag nn.functional.layer_norm nn.functional.batch_norm nn.functional.max_unpool2d
@@ -13,7 +13,7 @@ fft.fft fft.irfft2 diagonal_scatter select_scatter slice_scatter index_put scatt
 cumsum logsumexp var_mean linalg.solve linalg.svd linalg.cholesky linalg.householder_product maximum as_strided matmul einsum where topk
 nn.functional.mish masked_select cov""".split()
 
-# What is refused, and how; everything else must be equal. Most depend on numbers (E601, E605, E609), have a result without elements
+# What is refused, and how; everything else must be equal. Most depend on values (E601, E605, E609), have a result without elements
 # (E109), or numbers of half the width (E607).
 REFUSED = {
     "_segment_reduce.lengths": {"E609"}, "_segment_reduce.offsets": {"E609"}, "chalf": {"E607"}, "combinations": {"E601"},

@@ -108,7 +108,96 @@ def test_two_processes_equal_one(starter, tmp_path):
             assert same(torch.load(tmp_path / f"{title}{rank}"), expected), (title, rank)
 
 
+TOKENS = """
+    torch.manual_seed(0)
+    graph = piper.capture(small.Attending(), small.batch(length=8), loss=small.loss)
+    with piper.Trainer(graph, schedule) as trainer:
+        assert trainer.processes == 2
+        results = [trainer.step(small.batch(length=8, seed=seed)).loss for seed in range(3)]
+        write("tokens", (results, trainer.state_dict()))
+"""
+
+
 @pytest.mark.parametrize("starter", ["mpirun", "forked"])
+def test_processes_divide_tokens(starter, tmp_path):
+    """Four devices, two in each process: over MPI and over TCP, bit by bit as threads of one."""
+    schedule = piper.Schedule().mesh(cp=4).split(2).place({}, mesh={}).replicate({}, along="cp", zero=2).shard({}, along="cp", sequence="gather")
+    done = launch(starter, 2, tmp_path, schedule, TOKENS)
+    assert done.returncode == 0, done.stderr
+    torch.manual_seed(0)
+    graph = piper.capture(small.Attending(), small.batch(length=8), loss=small.loss)
+    with piper.Trainer(graph, schedule, backend="local") as trainer:
+        expected = [trainer.step(small.batch(length=8, seed=seed)).loss for seed in range(3)], trainer.state_dict()
+    for rank in range(2):
+        assert same(torch.load(tmp_path / f"tokens{rank}"), expected), rank
+
+
+EVALUATE = """
+    for title, text in {texts!r}.items():
+        with piper.Trainer(graph, piper.Schedule(text)) as trainer:
+            found = []
+            for seed in range(2):
+                trainer.step(small.batch(seed=seed))
+                found.append(trainer.evaluate([small.batch(seed=7), small.batch(seed=8)])[:4])
+            write(title, found)
+"""
+
+
+@pytest.mark.parametrize("starter", ["mpirun", pytest.param("torchrun", marks=pytest.mark.long)])
+def test_evaluations_equal_those_of_one(starter, tmp_path):
+    texts = {title: schedule.text() for title, schedule in schedules().items()}
+    done = launch(starter, 2, tmp_path, schedules()["pipeline"], EVALUATE.format(texts=texts))
+    assert done.returncode == 0, done.stderr
+    for title, schedule in schedules().items():
+        with piper.Trainer(captured(), schedule, backend="local") as trainer:
+            expected = []
+            for seed in range(2):
+                trainer.step(small.batch(seed=seed))
+                expected.append(trainer.evaluate([small.batch(seed=7), small.batch(seed=8)])[:4])
+        for rank in range(2):
+            assert torch.load(tmp_path / f"{title}{rank}") == expected, (title, rank)
+
+
+@pytest.mark.parametrize("starter", [pytest.param("mpirun", marks=pytest.mark.long), "forked"])
+def test_a_step_that_is_not_finite_ends_nothing(starter, tmp_path):
+    """All processes hear of it and go on with the weights before it."""
+    done = launch(starter, 2, tmp_path, schedules()["both, zero 2"], """
+        with piper.Trainer(graph, schedule) as trainer:
+            good = trainer.state_dict()
+            trainer.load_state_dict({**good, "head.bias": good["head.bias"] * float("nan")})
+            try:
+                trainer.step(small.batch())
+            except piper.RunError as error:
+                assert error.code == "E803", error
+                trainer.load_state_dict(good)
+                write("found", (trainer.evaluate([small.batch()]).loss, trainer.step(small.batch()).loss, trainer.steps))
+    """)
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        evaluated, loss, steps = torch.load(tmp_path / f"found{rank}")
+        assert evaluated == pytest.approx(loss, rel=1e-6) and steps == 1
+
+
+def test_each_process_may_give_its_part_of_the_batch(tmp_path):
+    done = launch("forked", 2, tmp_path, schedules()["both, zero 2"], """
+        def part(seed, rank):
+            return {name: tensor.chunk(2)[rank] for name, tensor in small.batch(seed=seed).items()}
+
+        with piper.Trainer(graph, schedule, sharded=True) as trainer:
+            results = [trainer.step(part(seed, trainer.rank)) for seed in range(3)]
+            write("sharded", ([(result.loss, result.microbatches) for result in results], trainer.state_dict(), trainer.optimizer_state_dict()))
+            try:
+                trainer.step(small.batch())
+            except piper.ScheduleError as error:
+                write("whole", str(error))
+    """)
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        assert same(torch.load(tmp_path / f"sharded{rank}"), alone(schedules()["both, zero 2"])), rank
+        assert "the plan is for Long of shape [4, 6]" in torch.load(tmp_path / f"whole{rank}")
+
+
+@pytest.mark.parametrize("starter", [pytest.param("mpirun", marks=pytest.mark.long), "forked"])
 def test_processes_that_differ_are_refused(starter, tmp_path):
     done = launch(starter, 2, tmp_path, schedules()["pipeline"], f"""
         piper.Trainer(graph, schedule, seed={RANK})
@@ -116,7 +205,7 @@ def test_processes_that_differ_are_refused(starter, tmp_path):
     assert done.returncode != 0 and "E805" in done.stderr and "the seed is 1, but 0 at rank 0" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("starter", ["mpirun", "forked"])
+@pytest.mark.parametrize("starter", [pytest.param("mpirun", marks=pytest.mark.long), "forked"])
 def test_a_failure_ends_all_processes(starter, tmp_path):
     done = launch(starter, 2, tmp_path, schedules()["pipeline"], """
         wrong = small.batch()

@@ -149,3 +149,54 @@ def test_a_convolution_of_all_channels_is_refused():
 def test_sums_inside_of_heads_are_computed_where_the_heads_are():
     ours, expected = two_layers(Heads)
     plain.assert_equal(ours(), expected, 1e-10)
+
+
+class Rotated(torch.nn.Module):
+    """Heads of complex numbers are turned, as Llama 4 does with positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        heads = torch.view_as_complex(self.up(x).unflatten(-1, (4, 2, 2)))
+        turns = torch.view_as_complex(torch.stack([x[..., :1].cos(), x[..., :1].sin()], -1).detach()).unsqueeze(-2)
+        return x + self.down(torch.view_as_real(heads * turns).flatten(-3))
+
+
+class EachWithEach(torch.nn.Module):
+    """Scaled by products of every channel with every other, which no device has."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        inner = self.up(x)
+        products = inner.detach().transpose(1, 2) @ inner.detach()
+        return x + self.down(inner) * products.tanh().sum((1, 2))[:, None, None]
+
+
+def test_complex_numbers_are_divided_whole():
+    ours, expected = two_layers(Rotated)
+    plain.assert_equal(ours(), expected, 1e-10)
+
+
+def test_two_sharded_dimensions_of_one_value_are_refused():
+    ours, _ = two_layers(EachWithEach)
+    with pytest.raises(piper.Error) as refused:
+        ours()
+    assert refused.value.code == "E317" and "two dimensions of its result [2, 16, 16] would be sharded" in str(refused.value)
+
+
+def test_devices_that_are_replicas_are_refused_before_anything_else():
+    """Not for the first operator that cannot be divided; an axis of its own is the way out."""
+    model = torch.nn.Sequential(Convolved(1, True)).double()
+    piper.annotate_modules(model, {"layer": "0"})
+    batch = torch.randn(4, 6, 8, dtype=torch.float64), torch.randn(4, 6, 8, dtype=torch.float64)
+    graph = piper.capture(model, batch, loss=lambda model, batch: torch.nn.functional.mse_loss(model(batch[0]), batch[1]))
+    replicas = piper.Schedule().mesh(dp=2).split(2).place({}, mesh={}).replicate({}, along="dp")
+    with pytest.raises(piper.Error) as refused:
+        piper.Trainer(graph, replicas.shard({"layer": "*"}, along="dp", parameters="*.down.weight: 1"), optimizer=piper.SGD(lr=1.0))
+    assert refused.value.code == "E317" and 'devices along "dp" are replicas' in str(refused.value)
+    assert "an axis of its own" in refused.value.help[0]

@@ -47,6 +47,22 @@ def captured(name, dtype, on="cpu"):
     return _graphs[key]
 
 
+@pytest.mark.parametrize("title", ["one device in turn", "dualpipev, zero 2"])
+def test_losses_in_blocks_of_tokens_and_fewest_saved(title):
+    """What the library computes of its logits is recognised, with labels that are left out."""
+    graph = capture(build("llama", torch.float32), loss_block=7, saved_activations="fewest")
+    assert "piper::logits_in_blocks_backward" in graph.operators() and "aten::_log_softmax" not in graph.operators()
+    schedule, slices = schedules.dense()[title]
+    difference, where = plain.worst(plain.train_piper(graph, schedule, batches()), plain_run("llama", torch.float32, slices))
+    assert difference < 1e-5, where
+
+
+def test_words_of_losses_in_blocks():
+    for options, words in ((dict(loss_block=-1), "loss_block"), (dict(saved_activations="few"), 'saved_activations is "few"')):
+        with pytest.raises(piper.ScheduleError, match=words):
+            capture(build("llama", torch.float32), **options)
+
+
 def cases():
     for name in CONFIGS:
         # the others take minutes; qwen3 is as llama, qwen3-moe as mixtral

@@ -1,4 +1,4 @@
-"""Optimisers, groups of parameters and clipping against plain PyTorch, and learning rates by its schedulers."""
+"""Optimizers, groups of parameters and clipping against plain PyTorch, and learning rates by its schedulers."""
 import copy
 
 import pytest
@@ -112,8 +112,15 @@ def test_groups(kind, schedule):
     assert torch.equal(got[1]["layers.0.up.weight"], stack().layers[0].up.weight)
 
 
-def test_clipping_by_value():
-    written, slices = SCHEDULES["1f1b, zero 2"]
+REPLICAS = {f"zero {zero}": (piper.Schedule().mesh(dp=2).split(2).place({}, mesh={}).replicate({}, along="dp", zero=zero), 4)
+            for zero in (0, 1, 2)}
+TP = (piper.Schedule().mesh(dp=2, tp=2).split(2).place({}, mesh={}).replicate({}, along="dp", zero=2)
+      .shard({"layer": "*"}, along="tp", parameters="*.down.weight: 1"), 4)
+
+
+@pytest.mark.parametrize("written, slices", [pytest.param(*case, id=name)
+                                             for name, case in {**SCHEDULES, **REPLICAS, "tp 2, zero 2": TP}.items()])
+def test_clipping_by_value(written, slices):
     model = stack()
     expected = train_plain(model, torch.optim.SGD(model.parameters(), lr=0.5), slices, clip_value=0.01)
     plain.assert_equal(train_piper(piper.SGD(lr=0.5), written, clip_value=0.01), expected, 1e-12)
@@ -186,6 +193,6 @@ def test_any_scheduler_of_pytorch():
     assert again.lr == 0.125
 
 
-def test_a_scheduler_wants_one_of_our_optimisers():
+def test_a_scheduler_wants_one_of_our_optimizers():
     with pytest.raises(piper.ScheduleError, match="not one of piper's"):
         piper.LRScheduler(torch.optim.SGD([torch.zeros(())], lr=1.0), torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)

@@ -79,7 +79,7 @@ const Trained& recorded_alike(const Case& c, const TrainableModel& model, int64_
   return all.emplace(key, without_key_bias(train(model, schedule, settings_of(model, Issue::Ahead)))).first->second;
 }
 
-/// What is the same whatever the optimiser does: losses and gradients of the first step.
+/// What is the same whatever the optimizer does: losses and gradients of the first step.
 Trained first_gradients(Trained of) {
   of.losses.resize(1);
   of.norms.resize(1);

@@ -296,7 +296,7 @@ TEST(ValidateCommunication, NamesCellRankAndReason) {
 }
 
 /// Passes that could run, but a send stands behind a pass that waits for its answer.
-TEST(ValidateCommunication, TellsTheCircleOfADeadlock) {
+TEST(ValidateCommunication, TellsTheCycleOfADeadlock) {
   const std::string text = verdict(
       "0F0,0RECV_B0,0B0,0SEND_F0,0F1,0SEND_F1,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n");
   EXPECT_THAT(text,

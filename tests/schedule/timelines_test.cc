@@ -569,7 +569,7 @@ TEST(Validate, StagesStayOnTheirRanks) {
                  "stage 0 runs on rank 1 for microbatch 1 but on rank 2 for microbatch 2");
 }
 
-TEST(Validate, TellsTheCircleOfADeadlock) {
+TEST(Validate, TellsTheCycleOfADeadlock) {
   const std::string text = verdict("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n");
   EXPECT_NE(text.find("deadlock: 0B0 at rank 0, cell 1 waits for 1B0, which comes later at rank 1, cell 3"), text.npos)
       << text;

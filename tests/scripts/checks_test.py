@@ -120,7 +120,9 @@ class CheckLayers(CheckTest):
     def test_replaced_words_do_not_come_back(self):
         for name, text in [("src/comm/a.h", "int make_circle();"), ("src/tools/a.cc", 'app.add_option("--patience");'),
                            ("docs/a.md", "one graph of CUDA"), ("src/comm/b.cc", "const size_t numbers = 1;"), ("tests/b.cc", '#include "comm/numbers.h"'),
-                           ("src/capture/a.cc", "PassBody body;")]:
+                           ("src/capture/a.cc", "PassBody body;"), ("src/runtime/a.cuh", "struct Numbers {"), ("tests/comm/a.cc", "nap(delays);"),
+                           ("tests/golden/a.txt", "aten::item depends on numbers"), ("src/train/a.cc", "on the processors of this machine"),
+                           ("docs/b.md", "what the step time hangs on")]:
             with self.subTest(text=text):
                 self.refuses("check_words", {name: f"\n{text}\n"}, f"{name}:2:", "instead of")
         self.accepts("check_words", {"src/base/a.h": "a circle is fine in geometry\n"})
@@ -174,6 +176,13 @@ class CheckDocs(CheckTest):
     def test_heading_that_is_not_there(self):
         self.refuses("check_docs", {"src/README.md": "", "README.md": "# Top\n[a](#top)\n[b](#bottom)\n"},
                      "README.md:3:", "no such heading")
+
+    def test_pages_in_the_navigation(self):
+        navigation = "nav:\n  - Start: docs/a.md\n  - \"A: b\": docs/errors/README.md\n  - Made: docs/python_api.md\n"
+        pages = {"docs/a.md": "", "docs/errors/README.md": "", "docs/errors/E101.md": ""}
+        self.accepts("check_docs", {"mkdocs.yml": navigation, **pages})
+        self.refuses("check_docs", {"mkdocs.yml": navigation, **pages, "docs/deep/b.md": ""}, "docs/deep/b.md is not in the navigation")
+        self.refuses("check_docs", {"mkdocs.yml": navigation + "  - C: docs/c.md\n", **pages}, "there is no docs/c.md")
 
     def test_folder_without_readme(self):
         self.refuses("check_docs", {"src/README.md": "", "src/base/a.h": ""}, "src/base: no README.md")

@@ -83,10 +83,10 @@ Problem problem_of(const std::string& model, int64_t batch, int64_t sequence, co
   StepOverrides step;
   step.batch = batch;
   step.sequence = sequence;
-  std::array<std::shared_ptr<const ModelGraph>, 3> models;
-  for (const LayerForm form : {LayerForm::Blocks, LayerForm::Sharded, LayerForm::ShardedVocabulary})
-    models[static_cast<size_t>(form)] = std::make_shared<const ModelGraph>(must(load_model(model, step, form)));
-  return must(make_problem(models, must(load_cluster(cluster)), {}, devices, memory, std::move(fixed)));
+  const auto load = [model, step](LayerForm form, TokenForm tokens) -> Result<std::shared_ptr<const ModelGraph>> {
+    return std::make_shared<const ModelGraph>(must(load_model(model, step, form, tokens)));
+  };
+  return must(make_problem(load, must(load_cluster(cluster)), {}, devices, memory, std::move(fixed)));
 }
 
 /// What others published is never faster than what is found for their setting: with their mesh, or in the long form
@@ -123,8 +123,38 @@ TEST(Search, WhatNothingFitsIntoHasWaysOut) {
   ASSERT_TRUE(found.smallest);
   const std::vector<WayOut> ways = ways_out(problem, found, without_end());
   ASSERT_FALSE(ways.empty());
-  EXPECT_EQ(ways[0].what, "--devices 4");  // 8.03 billion parameters of 18 bytes: 72 GB on each of two
+  EXPECT_EQ(ways[0].what, "--devices 3");  // 8.03 billion parameters of 18 bytes: 72 GB on each of two, 48 of three
   for (const WayOut& way : ways) EXPECT_EQ(way.evaluated.fits, !way.what.starts_with("--memory")) << way.what;
+}
+
+/// Between twice as many devices and too few lie whole nodes; between half of the batch and too much lie batches.
+TEST(Search, WaysOutAreNotOnlyPowersOfTwo) {
+  Fixed fixed;
+  fixed.size[static_cast<size_t>(Axis::Tp)] = 1;
+  fixed.timeline = "1f1b";
+  const Problem problem = problem_of("analytic:Llama-3-70B", 48, 4096, "h100", 8, fixed);
+  const SearchResult found = must(search(problem, {}, without_end()));
+  ASSERT_FALSE(found.best());
+  const std::vector<WayOut> ways = ways_out(problem, found, without_end());
+  ASSERT_FALSE(ways.empty());
+  EXPECT_EQ(ways[0].what, "--devices 24");  // 70.6 billion parameters of 18 bytes: 79 GB on each of 16
+
+  Fixed one;  // one device, one microbatch: activations grow with the batch
+  one.timeline = "1f1b";
+  one.microbatches = 1;
+  one.recompute = "";
+  const Problem large = problem_of("analytic:Qwen3-0.6B", 64, 4096, "h100", 1, one);
+  const SearchResult none = must(search(large, {}, without_end()));
+  ASSERT_FALSE(none.best());
+  const std::vector<WayOut> smaller = ways_out(large, none, without_end());
+  const auto batch = std::ranges::find_if(smaller, [](const WayOut& way) { return way.what.starts_with("--batch "); });
+  ASSERT_NE(batch, smaller.end());
+  const int64_t most = std::stoll(batch->what.substr(8));
+  const auto fits = [&](int64_t samples) {
+    return must(search(with_batch(large, samples), {}, without_end())).best() != nullptr;
+  };
+  EXPECT_TRUE(fits(most));
+  EXPECT_FALSE(fits(most + 1));
 }
 
 TEST(Search, AStopGivesTheBestSoFar) {
@@ -152,6 +182,64 @@ TEST(Search, FixedChoicesHold) {
   for (const char* text :
        {"devices(4)", "mesh(cp=2)", "order({layer=0}, {layer=1})", "mesh(pp=2)\nuse gpipe()\nuse 1f1b()"})
     EXPECT_FALSE(fixed_text(text)) << text;
+}
+
+/// Whatever a directive says holds in all schedules, or is refused.
+TEST(Search, NothingThatIsFixedGoesUnheard) {
+  const auto fixed_text = [](const std::string& text) {
+    return fixed_by(must(parse_schedule(make_source("--fix", text))));
+  };
+  const auto why = [&](const std::string& text) {
+    const auto fixed = fixed_text(text);
+    return fixed ? std::string("fixed") : fixed.error().message;
+  };
+  EXPECT_EQ(why("shard({}, along=cp, sequence=gather)"), "--fix: a search does not choose context parallelism");
+  EXPECT_EQ(why("shard({experts=*}, along=ep, stream=ep)"), "--fix: a search does not choose stream of shard");
+  EXPECT_EQ(why("shard({layer=0..3}, along=tp)"), "--fix: a search does not choose to shard {layer=0..3}");
+  EXPECT_EQ(why("replicate({}, along=pp, zero=1)"), "--fix: a search does not choose to replicate on other devices");
+  EXPECT_EQ(why("replicate({}, along=dp, release=step)"), "--fix: a search does not choose release of replicate");
+  EXPECT_EQ(why("place({}, along=pp, stages=4, ranks=[0, 1, 1, 0])"), "--fix: a search does not choose ranks of place");
+  EXPECT_EQ(why("split(batch, parts=4, as=part)"), "--fix: a search does not choose as=part");
+  EXPECT_EQ(why("prefetch({layer=0}, distance=2)"), "--fix: a search does not choose to prefetch {layer=0}");
+  EXPECT_EQ(why("replicate({}, along=dp, zero=1)\nprefetch({comm=gather}, distance=2)"),
+            "--fix: with zero=1 no parameters are gathered ahead");
+  EXPECT_EQ(why("use list(stages=stage, microbatches=mb)"), "--fix: a search does not choose use list");
+  EXPECT_EQ(why("use interleaved_1f1b(stages=stage, microbatches=mb, group=2)"),
+            "--fix: a search does not choose group of use");
+
+  const std::string model = std::string(PIPER_SOURCE_DIR) + "/examples/moe.toml";
+  const auto space = [&](const std::string& text) {
+    return check_space(problem_of(model, 32, 2048, "h100", 8, must(fixed_text(text))).limits);
+  };
+  EXPECT_EQ(space("shard({attention=*}, along=ep)").error().message,
+            "--fix: a search does not choose to divide {attention=*}");
+  EXPECT_EQ(space("place({}, along=pp, stages=3, at=[4, 2])").error().message,
+            "--fix: cuts at 4, 2 do not lie in order between the 16 layers");
+  EXPECT_EQ(space("place({}, along=pp, stages=4, at=[2, 4])").error().message, "--fix: 2 cuts do not make 4 stages");
+  // two directives of an answer
+  const std::string all = "shard({experts=*}, along=ep)\nplace({}, along=pp, stages=4, at=[5, 9, 13], shape=v)\n";
+  const Problem problem = problem_of(model, 32, 2048, "h100", 8, must(fixed_text(all)));
+  const SearchResult found = must(search(problem, {}, without_end()));
+  ASSERT_TRUE(found.best());
+  for (const Evaluated& made : found.evaluated) {
+    EXPECT_GT(made.candidate->ep, 1);
+    EXPECT_NE(print(made.schedule).find("stages=4, at=[5, 9, 13], shape=v"), std::string::npos);
+  }
+}
+
+/// A schedule of the user's is compiled for the model that it needs, also where a search has no such schedules.
+TEST(Search, TriedSchedulesMayDivideContext) {
+  Fixed few;
+  few.size = {1, 8, 1, 1};
+  const Problem problem = problem_of("analytic:Llama-3-8B", 8, 8192, "h100", 8, few);
+  const Schedule context = must(parse_schedule(make_source("cp.piper", R"(
+    mesh(dp=2, cp=4)
+    split(batch, parts=1, as=mb)
+    place({}, mesh={})
+    replicate({}, along=[dp, cp], zero=3)
+    shard({}, along=cp, sequence=gather))")));
+  const SearchResult found = must(search(problem, {{"cp.piper", context}}, without_end()));
+  EXPECT_TRUE(std::ranges::any_of(found.evaluated, [](const Evaluated& made) { return made.name == "cp.piper"; }));
 }
 
 TEST(Search, SpacesWithoutCandidatesSayWhy) {

@@ -39,11 +39,10 @@ Problem problem_for(const ModelConfig& config, int64_t batch, const Cluster& clu
   StepOverrides step;
   step.batch = batch;
   step.sequence = 512;
-  std::array<std::shared_ptr<const ModelGraph>, 3> models;
-  for (const LayerForm form : {LayerForm::Blocks, LayerForm::Sharded, LayerForm::ShardedVocabulary})
-    models[static_cast<size_t>(form)] =
-        std::make_shared<const ModelGraph>(must(analytic_model(config, resolve(step, config), form)));
-  return must(make_problem(models, cluster, {}, devices, {}, std::move(fixed)));
+  const auto load = [config, step](LayerForm form, TokenForm tokens) -> Result<std::shared_ptr<const ModelGraph>> {
+    return std::make_shared<const ModelGraph>(must(analytic_model(config, resolve(step, config), form, tokens)));
+  };
+  return must(make_problem(load, cluster, {}, devices, {}, std::move(fixed)));
 }
 
 Cluster in_small_nodes(Cluster cluster) {

@@ -139,6 +139,9 @@ TEST(Simulate, DevicesThatShareAProcessorShareItsTime) {
   EXPECT_THAT(ends(), near({200e-9, 200e-9, 300e-9}));
   cluster.nodes[0].together = 1.25;
   EXPECT_THAT(ends(), near({160e-9, 160e-9, 260e-9}));
+  cluster.nodes[0].together = 3;  // nothing is faster than alone
+  EXPECT_THAT(ends(), near({100e-9, 100e-9, 200e-9}));
+  cluster.nodes[0].together = 1;
   cluster.nodes[0].processors = 2;
   EXPECT_THAT(ends(), near({100e-9, 100e-9, 200e-9}));
 }

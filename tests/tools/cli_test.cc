@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <tuple>
 
 #include "run_piper.h"
@@ -161,16 +162,63 @@ TEST(CommandLine, UsageIsTwo) {
   EXPECT_THAT(run_piper("check --formt json " + inputs, root).errors, HasSubstr("did you mean \"--format\"?"));
 }
 
-TEST(CommandLine, HelpEverywhere) {
-  EXPECT_THAT(run_piper("--help", root).output, HasSubstr("explain"));
-  for (const std::string command : {"compile", "check", "explain", "schedule", "diff", "trace", "trace diff",
-                                    "trace flight", "view", "completion", "checkpoint", "checkpoint list",
-                                    "checkpoint show", "checkpoint verify", "checkpoint diff", "checkpoint export"}) {
-    const ProgramResult result = run_piper(command + " --help", root);
-    EXPECT_EQ(result.exit_code, 0);
-    EXPECT_THAT(result.output, HasSubstr("Example"));
+/// Names at the beginnings of the lines below SUBCOMMANDS.
+std::vector<std::string> subcommands_in(const std::string& help) {
+  std::vector<std::string> out;
+  std::istringstream in(help);
+  bool listed = false;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("SUBCOMMANDS") || line.starts_with("Subcommands"))
+      listed = true;
+    else if (line.empty() || line[0] != ' ')
+      listed = false;
+    else if (listed && line.starts_with("  ") && line[2] != ' ')
+      out.push_back(line.substr(2, line.find(' ', 2) - 2));
   }
+  return out;
+}
+
+/// Every command there is, and those below it; how many.
+int expect_help(const std::string& command) {
+  SCOPED_TRACE(command);
+  const ProgramResult result = run_piper(command + " --help", root);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("Example"));
+  int out = 1;
+  for (const std::string& below : subcommands_in(result.output))
+    out += expect_help(command.empty() ? below : command + " " + below);
+  return out;
+}
+
+TEST(CommandLine, HelpEverywhere) {
+  EXPECT_GE(expect_help(""), 35);
   EXPECT_THAT(run_piper("--version", root).output, StartsWith("piper "));
+}
+
+TEST(CommandLine, DoctorSaysWhatThereIs) {
+  const ProgramResult text = run_piper("doctor", root);
+  EXPECT_EQ(text.exit_code, 0) << text.errors;
+  for (const char* line : {": piper ", "\n  cores ", "\n  memory ", "\n  PyTorch ", "\n  Python ", "\n  ports "})
+    EXPECT_THAT(text.output, HasSubstr(line));
+  const auto json = nlohmann::json::parse(run_piper("doctor --format json", root).output);
+  EXPECT_EQ(json["version"], 1);
+  ASSERT_EQ(json["hosts"].size(), 1u);
+  EXPECT_GT(json["hosts"][0]["cores"], 0);
+  EXPECT_GT(json["hosts"][0]["memory"]["bytes"], 0);
+  EXPECT_TRUE(json["links"].empty());
+}
+
+/// What is missing is said with a way out.
+TEST(CommandLine, DoctorSaysWhatWouldNotWork) {
+  const std::string folder = temporary_folder();
+  const std::string command =
+      "cd '" + folder + "' && CXX=/no/such PIPER_PYTHON=/no/python '" PIPER_PROGRAM "' doctor >said";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_THAT(read_text(folder + "/said"),
+              HasSubstr("would not work: --kernels inductor: there is no C++ compiler\n    help: "));
+  EXPECT_THAT(read_text(folder + "/said"), HasSubstr("/no/python cannot be started"));
+  EXPECT_EQ(run_piper("doctor --backend mpi --hosts hosts", folder).exit_code, 2);
+  EXPECT_EQ(run_piper("doctor --hosts none", folder).exit_code, 1);
 }
 
 TEST(CommandLine, HelpOfACommandIsItsHelp) {
@@ -257,6 +305,23 @@ TEST(CommandLine, TimelinesCompileToThemselves) {
     EXPECT_EQ(compiled.exit_code, 0) << name << compiled.errors;
     EXPECT_EQ(compiled.output, run_piper(request + "timeline", folder).output) << name;
   }
+}
+
+/// Where a program that draws is installed; otherwise both are named.
+TEST(CommandLine, CardsAsPixels) {
+  const std::string trace = root + "/tests/fuzz/corpus/trace/steps.json", folder = temporary_folder();
+  const std::string draw = "view " + trace + " --card -o card.png";
+  const ProgramResult drawn = run_piper(draw, folder);
+  if (drawn.exit_code == 0) {
+    const std::string bytes = read_text(folder + "/card.png");
+    ASSERT_GT(bytes.size(), 1000u);
+    EXPECT_THAT(bytes, StartsWith("\x89PNG\r\n"));
+    EXPECT_EQ(bytes.substr(16, 4), std::string("\0\0\x04\xb0", 4)) << "1200 pixels wide";
+  }
+  const std::string none = "cd '" + folder + "' && PATH=/no/such '" PIPER_PROGRAM "' " + draw + " 2>said";
+  EXPECT_NE(std::system(none.c_str()), 0);
+  EXPECT_THAT(read_text(folder + "/said"), HasSubstr("neither rsvg-convert nor chromium is installed"));
+  EXPECT_EQ(run_piper("view " + trace + " -o page.png", folder).exit_code, 2);
 }
 
 TEST(CommandLine, ComparesTraces) {

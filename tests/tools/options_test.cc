@@ -14,13 +14,26 @@ const std::string full_inputs = root + "/examples/moe.toml " + root + "/examples
 TEST(Options, NumbersAreNumbersToTheLastCharacter) {
   const std::string folder = temporary_folder();
   write_file(folder + "/c.toml", "");
-  for (const std::string wrong :
-       {"train c.toml --timeout nan", "train c.toml --timeout inf", "train c.toml --timeout 0",
-        "train c.toml --timeout 5s", "train c.toml --seed -1", "train c.toml --seed 1.5",
-        "train c.toml --seed 18446744073709551616", "train c.toml --steps 0", "train c.toml --steps 1e3",
-        "train c.toml --threads 0x2", "launch -n 0 c.toml", "launch -n two c.toml", "profile c.toml -o p --seed -2",
-        "schedule zb-v --ranks 4 --microbatches nan", "schedule v-half --ranks 4 --microbatches 8 --memory-limit nan",
-        "check m s --batch -8", "compile m s --device -1", "trace flight f -n -3"}) {
+  for (const std::string wrong : {"train c.toml --timeout nan",
+                                  "train c.toml --timeout inf",
+                                  "train c.toml --timeout 0",
+                                  "train c.toml --timeout 5s",
+                                  "train c.toml --seed -1",
+                                  "train c.toml --seed 1.5",
+                                  "train c.toml --seed 18446744073709551616",
+                                  "train c.toml --steps 0",
+                                  "train c.toml --steps 1e3",
+                                  "train c.toml --threads 0x2",
+                                  "launch -n 0 c.toml",
+                                  "launch -n two c.toml",
+                                  "profile c.toml -o p --seed -2",
+                                  "schedule zb-v --ranks 4 --microbatches nan",
+                                  "schedule v-half --ranks 4 --microbatches 8 --memory-limit nan",
+                                  "check m s --batch -8",
+                                  "compile m s --device -1",
+                                  "trace flight f -n -3",
+                                  "train c.toml --checkpoints run --shard-size 5m",
+                                  "train c.toml --checkpoints run --shard-size 0"}) {
     const ProgramResult result = run_piper(wrong, folder);
     EXPECT_EQ(result.exit_code, 2) << wrong << result.errors;
     EXPECT_THAT(result.errors, HasSubstr(" is no ")) << wrong;

@@ -91,6 +91,62 @@ int run_page(const std::string& page, const std::string& folder, const std::stri
   return commands;
 }
 
+/// `piper …` lines in blocks that show no output, without what a line says behind them.
+std::vector<std::string> plain_commands(const std::string& page) {
+  std::vector<std::string> out;
+  for (const Block& block : read_blocks(read_text(page))) {
+    if (!block.kind.empty()) continue;
+    std::istringstream in(block.text);
+    for (std::string line; std::getline(in, line);) {
+      if (!line.starts_with("piper ")) continue;
+      if (const size_t comment = line.find("  "); comment != std::string::npos) line.resize(comment);
+      out.push_back(line.substr(6));
+    }
+  }
+  return out;
+}
+
+/// Words that stand for something of the reader's, and optional parts.
+bool has_placeholder(const std::string& command) {
+  return std::regex_search(command, std::regex("\\b[A-Z]{2,}[a-z]*\\b|…|[\\[|<]|\\b[AB]\\b|\\*")) &&
+         !command.starts_with("explain ");
+}
+
+/// Runs the command lines of a page that need nothing of the reader's, in turn; how many there were.
+int run_plain_commands(const std::string& page, const std::string& folder) {
+  int commands = 0;
+  for (std::string command : plain_commands(PIPER_SOURCE_DIR "/docs/" + page)) {
+    if (has_placeholder(command)) continue;
+    ++commands;
+    SCOPED_TRACE("piper " + command);
+    for (size_t at; (at = command.find("&& piper ")) != std::string::npos;)
+      command.replace(at, 9, "&& '" PIPER_PROGRAM "' ");
+    const ProgramResult result = run_piper(command, folder);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+  }
+  return commands;
+}
+
+TEST(HowTo, CommandsRun) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/zb.csv", run_piper("schedule zb-h1 --ranks 2 --microbatches 4 --format csv", folder).output);
+  write_file(folder + "/last.json", read_text(PIPER_SOURCE_DIR "/tests/fuzz/corpus/trace/steps.json"));
+  EXPECT_GE(run_plain_commands("howto.md", folder), 7);
+}
+
+/// After what the page writes before them.
+TEST(Quickstart, OtherCommandsRun) {
+  const std::string folder = temporary_folder();
+  for (const Block& block : read_blocks(read_text(PIPER_SOURCE_DIR "/docs/quickstart.md")))
+    if (block.kind.starts_with("file ")) write_file(folder + "/" + block.kind.substr(5), block.text);
+  EXPECT_EQ(run_plain_commands("quickstart.md", folder), 4);
+}
+
+/// With placeholders, all of them; a command that is none is run from now on.
+TEST(OtherPages, CommandsRun) {
+  for (const char* page : {"view.md", "checkpoints.md", "trace.md"}) run_plain_commands(page, temporary_folder());
+}
+
 TEST(Tutorial, RunsAsWritten) {
   EXPECT_GE(run_page(PIPER_SOURCE_DIR "/docs/tutorial.md", temporary_folder()), 5);
 }
@@ -114,6 +170,10 @@ TEST(Timelines, AreDrawnAsShown) {
 
 TEST(PublishedResults, AreSimulatedAsShown) {
   EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/published.md", PIPER_SOURCE_DIR), 2);
+}
+
+TEST(LongSequences, AreSimulatedAsShown) {
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/context.md", PIPER_SOURCE_DIR), 1);
 }
 
 TEST(Simulation, IsReportedAsShown) {

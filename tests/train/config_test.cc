@@ -60,10 +60,12 @@ on_nan = "skip"
   EXPECT_EQ(config->data.kind, DataKind::Tokens);
   EXPECT_EQ(config->data.width, TokenWidth::Bits32);
   EXPECT_EQ(config->data.seed, 7u);
-  ASSERT_EQ(config->data.paths.size(), 2u);
-  EXPECT_EQ(config->data.paths[0].path, "runs/one/a.bin");
-  EXPECT_EQ(short_place(config->data.paths[0].where), "runs/one/config.toml:18");
-  EXPECT_EQ(config->data.paths[1].path, "/abs/b.bin");
+  ASSERT_EQ(config->data.sources.size(), 1u);
+  const std::vector<NamedFile>& paths = config->data.sources[0].paths;
+  ASSERT_EQ(paths.size(), 2u);
+  EXPECT_EQ(paths[0].path, "runs/one/a.bin");
+  EXPECT_EQ(short_place(paths[0].where), "runs/one/config.toml:18");
+  EXPECT_EQ(paths[1].path, "/abs/b.bin");
   EXPECT_EQ(config->run.steps, 150);
   EXPECT_EQ(config->run.seed, 7u);
   EXPECT_EQ(config->run.schedule->path, "runs/dualpipe.piper");
@@ -74,16 +76,114 @@ on_nan = "skip"
   EXPECT_EQ(config->run.on_nan, OnNan::Skip);
 }
 
+TEST(TrainConfig, WhatUpdatesAreMadeOf) {
+  const auto config = parse(model + R"(
+[step]
+accumulate = 4
+[optimizer]
+weight_decay_on = "matrices"
+[[optimizer.groups]]
+pattern = "head.*"
+[[optimizer.groups]]
+pattern = "embed.*"
+frozen = true
+[lr_schedule]
+unit = "tokens"
+shape = "wsd"
+warmup = 1_000_000
+[run]
+steps = 100
+)");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->accumulate, 4);
+  EXPECT_TRUE(config->decay_matrices_only);
+  EXPECT_EQ(config->frozen_groups, std::set<size_t>{1});
+  EXPECT_EQ(config->rate.unit, LrUnit::Tokens);
+  EXPECT_EQ(config->rate.warmup, 1'000'000);  // how many tokens the run has is not known here
+  EXPECT_EQ(config->rate.decay, 0);
+}
+
+TEST(TrainConfig, Evaluation) {
+  const auto of_run = parse("[evaluation]\nevery = 50\nbatches = 4\n[data]\nkind = \"reference\"\n[run]\nseed = 7\n");
+  ASSERT_TRUE(of_run && of_run->evaluation);
+  EXPECT_EQ(of_run->evaluation->every, 50);
+  EXPECT_EQ(of_run->evaluation->batches, 4);
+  EXPECT_FALSE(of_run->evaluation->own_data);
+  EXPECT_EQ(of_run->evaluation->data.kind, DataKind::Reference);
+  const auto own = parse(
+      "[run]\nseed = 7\n[evaluation]\n[evaluation.data]\nkind = \"text\"\npaths = \"held_out.txt\"\n", "runs/c.toml");
+  ASSERT_TRUE(own && own->evaluation);
+  EXPECT_EQ(own->evaluation->every, 0);
+  EXPECT_EQ(own->evaluation->batches, 1);
+  EXPECT_TRUE(own->evaluation->own_data);
+  EXPECT_EQ(own->evaluation->data.sources.at(0).paths.at(0).path, "runs/held_out.txt");
+  EXPECT_EQ(own->evaluation->data.seed, 7u);
+  EXPECT_EQ(own->data.kind, DataKind::Synthetic);
+}
+
+TEST(TrainConfig, MixturesAndHowSamplesAreMade) {
+  const auto config = parse(R"(
+[data]
+kind = "tokens"
+packing = "truncate"
+loss = "completions"
+shuffle = 1000
+validation = 0.05
+[[data.sources]]
+paths = "web"
+weight = 3
+[[data.sources]]
+paths = ["code", "more"]
+epochs = 1.5
+)");
+  ASSERT_TRUE(config) << refusal("");
+  const DataConfig& data = config->data;
+  ASSERT_EQ(data.sources.size(), 2u);
+  EXPECT_EQ(data.sources[0].weight, 3);
+  EXPECT_FALSE(data.sources[0].epochs);
+  EXPECT_EQ(data.sources[1].paths.size(), 2u);
+  EXPECT_EQ(data.sources[1].weight, 1);
+  EXPECT_EQ(data.sources[1].epochs, 1.5);
+  EXPECT_EQ(data.packing, DocumentPacking::Truncate);
+  EXPECT_EQ(data.loss, LossOn::Completions);
+  EXPECT_EQ(data.shuffle_window, 1000);
+  EXPECT_EQ(data.validation, 0.05);
+  EXPECT_TRUE(leaves_out_targets(data));
+  EXPECT_EQ(parse("[data]\nkind = \"text\"\npaths = \"a\"\nshuffle = \"none\"\n")->data.shuffle_window, 1);
+}
+
+TEST(TrainConfig, DataThatMakesNoSense) {
+  const std::string tokens = "[data]\nkind = \"tokens\"\n", one = tokens + "paths = \"a\"\n";
+  const std::pair<std::string, std::string> cases[] = {
+      {one + "validation = 1\n", "validation = 1 must be at least 0 and below 1"},
+      {one + "shuffle = 0\n", "shuffle = 0 must be between 1"},
+      {one + "shuffle = \"window\"\n", "unknown shuffle \"window\""},
+      {one + "packing = \"yes\"\n", "unknown packing \"yes\""},
+      {one + "epochs = 0\n", "epochs = 0 must be above 0"},
+      {one + "[[data.sources]]\npaths = \"b\"\n", "paths means nothing beside sources"},
+      {tokens + "[[data.sources]]\nweight = 1\n", "[data] does not say which files"},
+      {tokens + "[[data.sources]]\npaths = \"b\"\nweight = 0\n", "weight = 0 must be above 0"},
+      {tokens + "[[data.sources]]\npath = \"b\"\n", "unknown key \"path\""},
+      {"[data]\nkind = \"synthetic\"\npacking = \"none\"\n", "packing means nothing for data that is not read from"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_THAT(refusal(text), HasSubstr(message)) << text;
+  EXPECT_EQ(refusal(one + "attention = \"document\"\n"),
+            "config.toml:4:13: error[E111]: attention inside each document of a sample is not implemented\n"
+            "  attention = \"document\"\n"
+            "              ^^^^^^^^^^\n"
+            "help: leave it out: the documents of a sample see those before them; or write packing = \"none\"\n");
+}
+
 TEST(TrainConfig, Defaults) {
   const auto config = parse(model);
   ASSERT_TRUE(config);
   EXPECT_EQ(config->optimizer, (OptimizerSettings{Optimizer::AdamW, 1e-3, 0.9, 0.95, 1e-8, 0.1, 0.9}));
-  EXPECT_FALSE(config->clip);
+  EXPECT_FALSE(config->clip || config->evaluation);
   EXPECT_EQ(config->data.kind, DataKind::Synthetic);
   EXPECT_EQ(config->run.steps, 100);
   EXPECT_EQ(config->run.on_nan, OnNan::Stop);
   EXPECT_FALSE(config->run.schedule || config->run.devices || config->run.emulate || config->run.trace);
-  for (const int64_t step : {0, 50, 99, 1000}) EXPECT_EQ(learning_rate(*config, step), 1e-3);
+  for (const int64_t step : {0, 50, 99, 1000}) EXPECT_EQ(learning_rate(*config, {step}), 1e-3);
 }
 
 TEST(TrainConfig, TheOptimizerIsPartOfTheStep) {
@@ -116,10 +216,10 @@ TEST(TrainConfig, MistakesAreShownWhereTheyAre) {
             "  learning_rat = 1\n"
             "  ^^^^^^^^^^^^\n"
             "help: did you mean \"learning_rate\"?\n");
-  EXPECT_EQ(refusal("[optimiser]\n"),
-            "config.toml:1:2: error[E111]: unknown section [optimiser]\n"
-            "  [optimiser]\n"
-            "   ^^^^^^^^^\n"
+  EXPECT_EQ(refusal("[optimzer]\n"),
+            "config.toml:1:2: error[E111]: unknown section [optimzer]\n"
+            "  [optimzer]\n"
+            "   ^^^^^^^^\n"
             "help: did you mean \"optimizer\"?\n");
   EXPECT_EQ(refusal("[lr_schedule]\nwarmup = 200\n[run]\nsteps = 100\n"),
             "config.toml:2:10: error[E111]: warmup = 200 steps, but the lowest rate is reached after 100\n"
@@ -156,6 +256,11 @@ TEST(TrainConfig, NumbersThatMakeNoSense) {
       {"[data]\nkind = \"text\"\npaths = [1]\n", "paths must be a text in quotes or a list of them"},
       {"[data]\nkind = \"synthetic\"\npaths = \"x\"\n", "paths means nothing"},
       {"[data]\nkind = \"text\"\npaths = \"x\"\ndtype = \"uint16\"\n", "dtype means nothing"},
+      {"[evaluation]\nevery = 0\n", "every = 0 must be between 1"},
+      {"[evaluation]\nbatches = 0\n", "batches = 0 must be between 1"},
+      {"[evaluation]\nbatche = 2\n", "did you mean \"batches\"?"},
+      {"[evaluation]\ndata = \"x\"\n", "data must be a section"},
+      {"[evaluation]\n[evaluation.data]\npaths = \"x\"\n", "needs kind"},
       {"run = 3\n", "run must be a section"},
       {"steps = 3\n", "unknown key \"steps\" in the file"},
   };
@@ -194,36 +299,63 @@ TEST(LearningRate, UpThenDownACosine) {
   TrainConfig config;
   config.optimizer.learning_rate = 8;
   config.rate = {.warmup = 4, .total = 12, .min_lr_ratio = 0.25};
-  EXPECT_EQ(learning_rate(config, 0), 2);
-  EXPECT_EQ(learning_rate(config, 3), 8);
-  EXPECT_EQ(learning_rate(config, 4), 8);
-  EXPECT_DOUBLE_EQ(learning_rate(config, 8), 5);  // half way between 8 and 2
-  EXPECT_EQ(learning_rate(config, 12), 2);
-  EXPECT_EQ(learning_rate(config, 1'000'000), 2);
-  for (int64_t step = 4; step < 12; ++step) EXPECT_GT(learning_rate(config, step), learning_rate(config, step + 1));
+  EXPECT_EQ(learning_rate(config, {0}), 2);
+  EXPECT_EQ(learning_rate(config, {3}), 8);
+  EXPECT_EQ(learning_rate(config, {4}), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(config, {8}), 5);  // half way between 8 and 2
+  EXPECT_EQ(learning_rate(config, {12}), 2);
+  EXPECT_EQ(learning_rate(config, {1'000'000}), 2);
+  for (int64_t step = 4; step < 12; ++step) EXPECT_GT(learning_rate(config, {step}), learning_rate(config, {step + 1}));
+}
+
+TEST(LearningRate, ByTokensAsBySteps) {
+  TrainConfig steps, tokens;
+  steps.optimizer.learning_rate = tokens.optimizer.learning_rate = 8;
+  for (const LrShape shape :
+       {LrShape::Constant, LrShape::Linear, LrShape::Cosine, LrShape::InverseRoot, LrShape::Wsd}) {
+    steps.rate = {.shape = shape, .warmup = 4, .total = 12, .decay = 3, .min_lr_ratio = 0.25};
+    tokens.rate = {
+        .shape = shape, .unit = LrUnit::Tokens, .warmup = 400, .total = 1200, .decay = 300, .min_lr_ratio = 0.25};
+    for (int64_t step = 0; step < 15; ++step)
+      EXPECT_DOUBLE_EQ(learning_rate(tokens, {step, 100 * step, 100}), learning_rate(steps, {step}));
+    // half as large batches from some step on: what counts are tokens
+    EXPECT_DOUBLE_EQ(learning_rate(tokens, {9, 650, 50}), learning_rate(tokens, {7, 650, 50}));
+  }
+}
+
+TEST(LearningRate, ByTokensUntilTheEndOfTheRun) {
+  TrainConfig config;
+  config.optimizer.learning_rate = 8;
+  config.run.steps = 10;
+  config.rate = {.shape = LrShape::Linear, .unit = LrUnit::Tokens, .min_lr_ratio = 0};
+  EXPECT_DOUBLE_EQ(learning_rate(config, {5, 500, 100}), 4);
+  EXPECT_DOUBLE_EQ(learning_rate(config, {5, 250, 50}), 4);
+  config.rate.shape = LrShape::Wsd;  // the last fifth falls
+  EXPECT_DOUBLE_EQ(learning_rate(config, {8, 800, 100}), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(config, {9, 900, 100}), 4);
 }
 
 TEST(LearningRate, Shapes) {
   TrainConfig config;
   config.optimizer.learning_rate = 8;
   config.rate = {.shape = LrShape::Linear, .warmup = 4, .total = 12, .min_lr_ratio = 0.25};
-  EXPECT_EQ(learning_rate(config, 1), 4);
-  EXPECT_EQ(learning_rate(config, 4), 8);
-  EXPECT_DOUBLE_EQ(learning_rate(config, 6), 6.5);
-  EXPECT_EQ(learning_rate(config, 12), 2);
+  EXPECT_EQ(learning_rate(config, {1}), 4);
+  EXPECT_EQ(learning_rate(config, {4}), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(config, {6}), 6.5);
+  EXPECT_EQ(learning_rate(config, {12}), 2);
   config.rate.shape = LrShape::Constant;
-  EXPECT_EQ(learning_rate(config, 1), 4);
-  EXPECT_EQ(learning_rate(config, 1000), 8);
+  EXPECT_EQ(learning_rate(config, {1}), 4);
+  EXPECT_EQ(learning_rate(config, {1000}), 8);
   config.rate.shape = LrShape::InverseRoot;
-  EXPECT_EQ(learning_rate(config, 3), 8);
-  EXPECT_DOUBLE_EQ(learning_rate(config, 15), 4);  // four times as many steps as the warmup
-  EXPECT_EQ(learning_rate(config, 1000), 2);       // not below the lowest
+  EXPECT_EQ(learning_rate(config, {3}), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(config, {15}), 4);  // four times as many steps as the warmup
+  EXPECT_EQ(learning_rate(config, {1000}), 2);       // not below the lowest
   config.rate.shape = LrShape::Wsd;
   config.rate.decay = 4;
-  EXPECT_EQ(learning_rate(config, 1), 4);
-  EXPECT_EQ(learning_rate(config, 8), 8);
-  EXPECT_DOUBLE_EQ(learning_rate(config, 10), 5);
-  EXPECT_EQ(learning_rate(config, 12), 2);
+  EXPECT_EQ(learning_rate(config, {1}), 4);
+  EXPECT_EQ(learning_rate(config, {8}), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(config, {10}), 5);
+  EXPECT_EQ(learning_rate(config, {12}), 2);
 }
 
 TEST(LearningRate, ShapesOfConfigurations) {
@@ -262,10 +394,10 @@ TEST(LearningRate, EndsWithTheRunUnlessToldOtherwise) {
   config.optimizer.learning_rate = 1;
   config.run.steps = 10;
   config.rate.min_lr_ratio = 0;
-  EXPECT_EQ(learning_rate(config, 10), 0);
-  EXPECT_DOUBLE_EQ(learning_rate(config, 5), 0.5);
+  EXPECT_EQ(learning_rate(config, {10}), 0);
+  EXPECT_DOUBLE_EQ(learning_rate(config, {5}), 0.5);
   config.rate.warmup = 20;  // more than there is left: --steps can ask for that
-  EXPECT_DOUBLE_EQ(learning_rate(config, 9), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(config, {9}), 0.5);
 }
 
 }  // namespace

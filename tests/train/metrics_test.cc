@@ -24,10 +24,19 @@ const RunDescription run = {.model = "a \"small\" one",
                             .batch = 16,
                             .sequence = 128,
                             .steps = 2,
-                            .seed = 7};
+                            .seed = 7,
+                            .data = "8 files",
+                            .predicted_seconds = 0.125};
 
 StepMetrics step_of(int64_t step, double loss, double seconds) {
-  return {.step = step, .loss = loss, .gradient_norm = 1.5, .learning_rate = 1e-5, .seconds = seconds, .tokens = 2048};
+  return {.step = step,
+          .loss = loss,
+          .gradient_norm = 1.5,
+          .learning_rate = 1e-5,
+          .seconds = seconds,
+          .tokens = 2048,
+          .data_seconds = 0.5,
+          .peak_bytes = 4096};
 }
 
 NamedFile in_configuration(const std::string& path) {
@@ -56,13 +65,54 @@ TEST_F(Metrics, EveryLineIsThereWhenAddReturns) {
   ASSERT_EQ(read.size(), 3u);
   EXPECT_EQ(read[0], nlohmann::json::parse(
                          R"({"format": "piper-metrics", "version": 1, "model": "a \"small\" one", "schedule": "s.piper",
-    "plan_hash": "0123456789abcdef", "parameters": 1000000, "devices": 4, "batch": 16, "sequence": 128, "steps": 2, "seed": 7})"));
+    "plan_hash": "0123456789abcdef", "parameters": 1000000, "devices": 4, "batch": 16, "sequence": 128, "steps": 2, "seed": 7,
+    "data": "8 files", "predicted_seconds": 0.125})"));
   EXPECT_EQ(read[1], nlohmann::json::parse(
                          R"({"step": 0, "loss": 0.1, "gradient_norm": 1.5, "learning_rate": 1e-5, "seconds": 0.25,
-    "tokens": 2048, "tokens_per_second": 8192, "skipped": false})"));
+    "tokens": 2048, "tokens_per_second": 8192, "skipped": false, "mfu": null, "predicted_seconds": null,
+    "data_seconds": 0.5, "peak_bytes": 4096})"));
   EXPECT_TRUE(read[2]["loss"].is_null());
   EXPECT_TRUE(read[2]["gradient_norm"].is_null());
   EXPECT_EQ(read[2]["skipped"], true);
+}
+
+TEST_F(Metrics, EvaluationsAreLinesOfTheirOwn) {
+  EvaluationMetrics found{
+      .steps = 100, .loss = 2.5, .perplexity = 12.182493960703473, .batches = 8, .tokens = 16384, .seconds = 0.5};
+  EXPECT_EQ(nlohmann::json::parse(print_json(found)),
+            nlohmann::json::parse(R"({"evaluation": {"steps": 100, "loss": 2.5, "perplexity": 12.182493960703473,
+    "batches": 8, "tokens": 16384, "seconds": 0.5}})"));
+  EXPECT_EQ(print_line(found), "evaluation after 100 steps: loss 2.5000, perplexity 12.18 (8 batches)\n");
+  found.named = {{"aux_loss", 1.25}};
+  EXPECT_THAT(print_json(found), HasSubstr("\"seconds\": 0.5, \"metric.aux_loss\": 1.25}}\n"));
+  EXPECT_EQ(print_line(found),
+            "evaluation after 100 steps: loss 2.5000, perplexity 12.18, aux_loss 1.25 (8 batches)\n");
+  EXPECT_EQ(scalars_of(found).back().name, "evaluation.metric.aux_loss");
+  found = {.steps = 1, .loss = 1000, .perplexity = INFINITY, .batches = 1};
+  EXPECT_THAT(print_json(found), HasSubstr("\"perplexity\": null"));
+  EXPECT_EQ(print_line(found), "evaluation after 1 step: loss 1000.0000, perplexity inf (1 batch)\n");
+}
+
+TEST_F(Metrics, WhatTheModelSays) {
+  StepMetrics step = step_of(0, 0.1, 0.25);
+  step.named = {{"aux_loss", 1.5}, {"a \"b\"", NAN}};
+  const auto line = nlohmann::json::parse(print_json(step));
+  EXPECT_EQ(line["metric.aux_loss"], 1.5);
+  EXPECT_TRUE(line["metric.a \"b\""].is_null());
+  std::vector<std::string> names;
+  for (const NamedScalar& of : scalars_of(step)) names.push_back(of.name);
+  EXPECT_THAT(names, testing::IsSupersetOf({"loss", "metric.aux_loss"}));
+}
+
+TEST(PrintPrediction, OfTheMedianWithoutTheFirstStep) {
+  EXPECT_EQ(print_prediction({9, 0.011, 0.0125, 0.5}, 0.01),
+            "a step takes 12.5 ms (median), 10.0 ms by prediction: 25.0 % longer than predicted\n");
+  EXPECT_EQ(print_prediction({9, 1, 3}, 4),
+            "a step takes 2.00 s (median), 4.00 s by prediction: 50.0 % shorter than predicted\n");
+  EXPECT_EQ(print_prediction({1}, 1),
+            "a step takes 1.00 s (median), 1.00 s by prediction: 0.0 % longer than predicted\n");
+  EXPECT_EQ(print_prediction({1, 1}, std::nullopt), "");
+  EXPECT_EQ(print_prediction({}, 1), "");
 }
 
 TEST_F(Metrics, LossesKeepAllTheirDigits) {

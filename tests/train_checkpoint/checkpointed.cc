@@ -54,7 +54,7 @@ Ended train_part(const TrainableModel& model, const RunPart& part, const TrainSe
   if (!from.empty()) must(restore(*must(FolderReader::open(from)), saved, run));
   Ended out;
   for (int64_t step = first; step < first + part.steps; ++step)
-    out.losses.push_back(run.step(step_settings(model, settings, step)).loss);
+    out.losses.push_back(must(run.step(step_settings(model, settings, step))).loss);
   if (!to.empty()) {
     const std::unique_ptr<Checkpoints> checkpoints = must(Checkpoints::make(run, saved, {.folder = to}));
     checkpoints->save(state_after(first + part.steps));

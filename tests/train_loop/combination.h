@@ -29,7 +29,7 @@ struct Dividing {
   std::string prefetch;  // distance, or empty
 };
 
-/// Two short trainings, so that both optimisers, both types of numbers and both ways to issue operations occur.
+/// Two short trainings, so that both optimizers, both types of numbers and both ways to issue operations occur.
 enum class Legs { AdamWInFloat64, AdamWInFloat32 };
 
 struct Combination {
@@ -52,6 +52,15 @@ struct Combination {
   /// Slice by slice, last chunk first, on one device: then every sum has the order of the reference.
   bool must_be_ordered() const;
 };
+
+/// One without anything that is not named here.
+inline Combination bare_combination(const std::string& kind, const std::string& timeline, DeviceGrid grid) {
+  Combination out;
+  out.kind = kind;
+  out.timeline = timeline;
+  out.grid = grid;
+  return out;
+}
 
 /// Why a combination is not trained.
 struct Exclusion {

@@ -15,21 +15,25 @@ namespace {
 
 const std::string context = "shard({}, along=cp, sequence=gather)\n";
 const std::string context_regather = "shard({}, along=cp, sequence=gather, regather=on)\n";
+const std::string contiguous = "shard({}, along=cp, sequence=gather, order=contiguous)\n";
 
 std::vector<TpCase> context_cases() {
   std::vector<TpCase> out;
   const auto along = [](const std::string& axes, int zero = 0) {
     return fmt::format("replicate({{}}, along={}, zero={}, bucket=1KB)\n", axes, zero);
   };
-  for (const std::string model :
-       {"reference", "grouped", "one_key", "four_keys", "normed_keys", "dropout"})
+  for (const std::string model : {"reference", "grouped", "one_key", "four_keys", "normed_keys", "dropout"})
     out.push_back({model + "_cp2", model, 2, 4, "mesh(cp=2)\n" + whole + along("cp") + context});
   for (const std::string model : {"reference", "one_key"})
     out.push_back({model + "_cp4", model, 4, 4, "mesh(cp=4)\n" + whole + along("cp") + context_regather});
+  for (const std::string model : {"reference", "dropout"})
+    out.push_back({model + "_contiguous", model, 4, 4, "mesh(cp=4)\n" + whole + along("cp") + contiguous});
   for (const int zero : {0, 1, 2, 3})
-    out.push_back(
-        {fmt::format("dp2_zero{}", zero), zero % 2 == 0 ? "normed_keys" : "one_key", 4, 8,
-         "mesh(dp=2, cp=2)\n" + whole + along("[dp, cp]", zero) + (zero % 2 == 0 ? context : context_regather)});
+    out.push_back({fmt::format("dp2_zero{}", zero), zero % 2 == 0 ? "normed_keys" : "one_key", 4, 8,
+                   "mesh(dp=2, cp=2)\n" + whole + along("[dp, cp]", zero) +
+                       (zero == 0   ? context
+                        : zero == 2 ? contiguous
+                                    : context_regather)});
   const auto piped = [&](const std::string& model, const std::string& timeline, const std::string& more = "") {
     const bool v = timeline == "dualpipev" || timeline == "zb-v";
     std::string name = timeline;
@@ -57,6 +61,7 @@ std::vector<TpCase> context_cases() {
                      context});
   out.push_back(
       {"float32", "grouped", 4, 8, "mesh(dp=2, cp=2)\n" + whole + along("[dp, cp]", 2) + context, 4, DType::Float32});
+  for (TpCase& c : out) c.tokens = 8;
   return out;
 }
 
@@ -91,9 +96,10 @@ std::vector<CommunicationId> along_tokens(const Plan& plan) {
 /// Each rank gets (parts - 1) / parts of the keys and values of all tokens in forward, and the same of their gradients
 /// in backward.
 TEST(ContextVolume, IsThatOfKeysAndValues) {
-  const TpCase c{"", "grouped", 4, 1, "mesh(cp=4)\n" + whole + "replicate({}, along=cp)\n" + context, 1};
+  const TpCase c{"", "grouped",      4, 1, "mesh(cp=4)\n" + whole + "replicate({}, along=cp)\n" + context,
+                 1,  DType::Float64, 8};
   const PreparedTraining training = prepared(model_of(c), c.text());
-  constexpr int64_t tokens = 4, keys = 2, width = 4, layers = 4, bytes = 8;
+  constexpr int64_t tokens = 8, keys = 2, width = 4, layers = 4, bytes = 8;
   int64_t gathered = 0, scattered = 0;
   for (const PlannedOp& op : training.plan->templates.front().ops) {
     if (!op.communication.valid() || op.writes.empty()) continue;
@@ -104,6 +110,29 @@ TEST(ContextVolume, IsThatOfKeysAndValues) {
   }
   EXPECT_EQ(gathered, 2 * tokens * tp_batch * keys * width * bytes * layers);
   EXPECT_EQ(scattered, gathered);
+}
+
+/// Of four blocks in the order of the tokens, the last device looks at seven times as many keys as the first: 1.75
+/// times the mean.
+TEST(ContextBalance, OfCausalAttention) {
+  const auto flops = [](const std::string& shard) {
+    const TpCase c{"", "grouped",      4, 1, "mesh(cp=4)\n" + whole + "replicate({}, along=cp)\n" + shard,
+                   1,  DType::Float64, 8};
+    const PreparedTraining training = prepared(model_of(c), c.text());
+    const Plan& plan = *training.plan;
+    std::vector<int64_t> out;
+    for (const TemplateId t : template_of_device(plan))
+      for (const PlannedOp& op : plan.templates[t].ops)
+        if (op.kind == OpKind::Run && op.label.pass == Pass::F && plan.names[op.label.name].ends_with("core.0")) {
+          out.push_back(plan.works[op.work].does.flops);
+          break;
+        }
+    return out;
+  };
+  const std::vector<int64_t> even = flops(context), uneven = flops(contiguous);
+  EXPECT_THAT(even, testing::ElementsAre(even[0], even[0], even[0], even[0]));
+  ASSERT_EQ(uneven.size(), 4u);
+  for (size_t r = 0; r < 4; ++r) EXPECT_EQ(uneven[r], even[0] * static_cast<int64_t>(2 * r + 1) / 4) << r;
 }
 
 TEST(ContextCollectives, AreAllNeeded) {

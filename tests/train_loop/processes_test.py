@@ -102,6 +102,23 @@ replicate({layer=*}, devices=[1, 2], zero=1)
 use 1f1b(stages=stage, microbatches=mb)
 """,
 }
+# Of a model without experts.
+TOKENS = """mesh(pp=2, cp=2)
+split(batch, parts=4, as=mb)
+place({}, along=pp, stages=2)
+replicate({}, along=cp, zero=2)
+shard({}, along=cp, sequence=gather)
+use 1f1b(stages=stage, microbatches=mb)
+"""
+
+EIGHT_DEVICES = """mesh(pp=2, ep=2, tp=2)
+split(batch, parts=4, as=mb)
+place({}, along=pp, stages=2)
+replicate({}, along=ep, zero=2)
+shard({experts=*}, along=ep)
+shard({layer=*}, along=tp, sequence=on)
+use 1f1b(stages=stage, microbatches=mb)
+"""
 
 
 def children(process):
@@ -173,6 +190,29 @@ class Processes(Jobs):
             for processes in (2, 3, 4) if os.environ.get("PIPER_LONG") else (2 + number % 3,):
                 with self.subTest(schedule=schedule, processes=processes):
                     self.assertEqual(self.numbers(processes, schedule), local)
+
+    def test_divided_tokens(self):
+        (self.path / "c.toml").write_text(CONFIG.replace('"reference-moe"', '"reference"').replace("experts = 4\n", ""))
+        (self.path / "tokens.piper").write_text(TOKENS)
+        local = self.numbers(0, "tokens")
+        for processes in (2, 3, 4) if os.environ.get("PIPER_LONG") else (4,):
+            with self.subTest(processes=processes):
+                self.assertEqual(self.numbers(processes, "tokens"), local)
+
+    def test_evaluations(self):
+        """Those of one process, bit by bit; and the steps between them are what they are without."""
+        (self.path / "c.toml").write_text(CONFIG + "\n[evaluation]\nevery = 2\nbatches = 2\n")
+        evaluated = []
+        for processes, schedule in ((0, "zero3"), (2, "zero3"), (0, "dualpipev_experts"), (3, "dualpipev_experts")):
+            steps, _ = self.numbers(processes, schedule)
+            lines = [json.loads(line) for line in (self.path / "m.jsonl").read_text().splitlines()]
+            found = [{**line["evaluation"], "seconds": 0} for line in lines if "evaluation" in line]
+            self.assertEqual([(one["steps"], one["batches"], one["tokens"]) for one in found], [(2, 2, 512), (3, 2, 512)])
+            evaluated.append((steps, found))
+        self.assertEqual(evaluated[1], evaluated[0])
+        self.assertEqual(evaluated[3], evaluated[2])
+        (self.path / "c.toml").write_text(CONFIG)
+        self.assertEqual(self.numbers(0, "zero3")[0], evaluated[0][0])
 
     def test_trace_of_all(self):
         result = self.run_command(self.command(2, "dualpipev_experts", "--trace", "t.json"))
@@ -328,13 +368,15 @@ class Checkpoints(Jobs):
         return {file.name: file.read_bytes() for file in (self.path / folder).iterdir()}
 
     def test_bytes_of_one_process(self):
-        for schedule in ("cut_experts", "zero3", "uneven"):
-            self.train(0, schedule, "--steps", "1", "--checkpoints", f"{schedule}/one")
-            self.train(4, schedule, "--steps", "1", "--checkpoints", f"{schedule}/four")
-            one, four = (self.files(f"{schedule}/{name}/step-00000001") for name in ("one", "four"))
-            self.assertEqual(one.keys(), four.keys())
+        (self.path / "eight.piper").write_text(EIGHT_DEVICES)
+        for schedule, processes in (("cut_experts", 4), ("zero3", 4), ("uneven", 4), ("eight", 8)):
+            self.train(0, schedule, "--steps", "1", "--checkpoints", f"{schedule}/one", "--shard-size", "200KB")
+            self.train(processes, schedule, "--steps", "1", "--checkpoints", f"{schedule}/all", "--shard-size", "200KB")
+            one, all_of_them = (self.files(f"{schedule}/{name}/step-00000001") for name in ("one", "all"))
+            self.assertEqual(one.keys(), all_of_them.keys())
+            self.assertIn("model-00002-of", "".join(one), "a file is as large as --shard-size says")
             for name, content in one.items():
-                self.assertTrue(content == four[name], f"{schedule}: {name}")
+                self.assertTrue(content == all_of_them[name], f"{schedule}: {name}")
 
     def test_goes_on_in_other_processes_under_other_schedules(self):
         dense = CONFIG.replace("reference-moe", "reference").replace("experts = 4\n", "")  # whose loss does not depend on slices
@@ -389,6 +431,98 @@ class Checkpoints(Jobs):
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)  # the last step is not saved
         self.assertEqual(result.stderr.count("error[E903]"), 3, result.stderr)  # once for each try
         self.assertIn("step 3/3", result.stderr)
+
+    def test_options_need_a_folder(self):
+        """Without one they would be ignored."""
+        for option in (("--shard-size", "1MB"), ("--keep", "3"), ("--checkpoint-every", "5")):
+            result = self.run_command([PIPER, "train", "c.toml", *option])
+            self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+            self.assertIn(f"{option[0]} means nothing without a folder for checkpoints", result.stderr)
+        result = self.run_command([PIPER, "train", "c.toml", "--checkpoints", "run", "--keep-every", "3"])
+        self.assertIn("--keep-every means nothing without --keep", result.stderr)
+
+    def sound(self):
+        """Checkpoints of the run, all of which are whole."""
+        result = self.run_command([PIPER, "checkpoint", "verify", "run"])
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return sorted(folder.name for folder in (self.path / "run").iterdir())
+
+    def disturbed(self, line, disturb):
+        """A long job that saves after every second step; what is done to it after its first save; its output. Later it is told to end."""
+        with open(self.path / "output", "w") as output:
+            job = subprocess.Popen([*line, "c.toml", "--schedule", "zero2.piper", "--steps", "1000000", "--checkpoints", "run", "--checkpoint-every",
+                                    "2", "--metrics", "m.jsonl"], cwd=self.path, stdout=output, stderr=subprocess.STDOUT,
+                                   env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"})
+        self.addCleanup(lambda: job.poll() is None and job.kill())
+        self.job = job
+        self.until(lambda: list((self.path / "run").glob("step-????????")))
+        disturb()
+        job.send_signal(signal.SIGTERM)
+        code = job.wait(timeout=600)
+        output = (self.path / "output").read_text()
+        self.assertEqual(code, 128 + signal.SIGTERM, output)
+        return output
+
+    def until(self, happened):
+        while not happened():
+            self.assertIsNone(self.job.poll(), (self.path / "output").read_text())
+            time.sleep(0.02)
+
+    def failed_saves(self):
+        return (self.path / "output").read_text().count("error[E903]")
+
+    def test_goes_on_without_permission(self):
+        """Until it is given back."""
+        run = self.path / "run"
+        # root may write everywhere, unless it does without that
+        line = ["setpriv", "--bounding-set=-dac_override", PIPER, "train"] if os.geteuid() == 0 else [PIPER, "train"]
+        if os.geteuid() == 0 and not shutil.which("setpriv"):
+            self.skipTest("root needs setpriv")
+
+        def disturb():
+            run.chmod(0o555)
+            self.until(lambda: self.failed_saves() >= 3)
+            before = set(run.glob("step-????????"))
+            run.chmod(0o755)
+            self.until(lambda: set(run.glob("step-????????")) - before)
+            self.assertLess(before, set(run.glob("step-????????")), "older checkpoints stay")
+
+        output = self.disturbed(line, disturb)
+        taken = int(re.search(r"stopped after (\d+) of", output).group(1))
+        tries = taken // 2 + taken % 2  # at the end once more
+        self.assertEqual(len(self.sound()) + output.count("error[E903]"), tries, output)  # each fault is said once
+        self.assertEqual(output.count("Permission denied"), output.count("error[E903]"), output)
+
+    def test_goes_on_when_its_folder_is_removed(self):
+        """In the middle of a save, too: the job saves all the time."""
+        run = self.path / "run"
+
+        def disturb():
+            for time_ in range(5):
+                run.rename(self.path / f"removed-{time_}")
+                self.until(lambda: list(run.glob("step-????????")))
+
+        output = self.disturbed([PIPER, "launch", "--launcher", LAUNCHER, "-n", "2"], disturb)
+        taken = int(re.search(r"stopped after (\d+) of", output).group(1))
+        self.assertIn(f"step-{taken:08}", self.sound())
+        self.assertLessEqual(output.count("error[E903]"), 5, output)  # a fault is of the save that it hits
+
+    def test_goes_on_when_the_disk_is_full(self):
+        self.train(0, "zero2", "--steps", "1", "--checkpoints", "run")
+        bytes_of_one = sum(len(content) for content in self.files("run/step-00000001").values())
+        shutil.rmtree(self.path / "run")
+        (self.path / "run").mkdir()
+        disk = f"mount -t tmpfs -o size={int(1.6 * bytes_of_one)} tmpfs run"
+        alone = ["unshare", "--mount", "sh", "-c"]  # nobody else sees the disk
+        if self.run_command([*alone, disk]).returncode:
+            self.skipTest("needs the right to mount a small file system")
+        job = f"'{PIPER}' launch --launcher '{LAUNCHER}' -n 2 c.toml --schedule zero2.piper --steps 4 --checkpoints run --checkpoint-every 1"
+        result = self.run_command([*alone, f"{disk} && {job}; echo code $?; ls run; '{PIPER}' checkpoint verify run"])
+        self.assertIn("code 3", result.stdout)  # the last step is not saved
+        self.assertIn("step 4/4", result.stderr)
+        self.assertEqual(result.stderr.count("error[E903]"), 3, result.stderr)  # once for each try
+        self.assertEqual(result.stderr.count("No space left on device"), 3, result.stderr)
+        self.assertRegex(result.stdout, r"code 3\nstep-00000001\nrun/step-00000001: sound", "the older checkpoint stays, and nothing else")
 
 
 class Faults(Jobs):

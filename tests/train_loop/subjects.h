@@ -30,7 +30,7 @@ bool has_tied_weights(const std::string& kind);
 
 const TrainableModel& model_of(const Subject& subject);
 const CapturedModel& captured(const Subject& subject, const std::vector<int64_t>& samples);
-/// What training with this optimiser means here.
+/// What training with this optimizer means here.
 TrainSettings usual_settings(const Subject& subject);
 /// One device that runs so many slices in turn.
 const Trained& reference(const Subject& subject, int64_t slices);

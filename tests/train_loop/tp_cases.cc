@@ -47,9 +47,9 @@ void PrintTo(const TpCase& c, std::ostream* out) {
 
 TrainableModel model_of(const TpCase& c, int layers) {
   TrainableModel model =
-      built(fmt::format("[model]\nhidden = 16\nvocab = 32\nseq = 4\nlayers = {}\n{}\n[step]\nbatch = {}\n"
+      built(fmt::format("[model]\nhidden = 16\nvocab = 32\nseq = {}\nlayers = {}\n{}\n[step]\nbatch = {}\n"
                         "weights = \"{}\"\ngradients = \"{}\"\noptimizer = \"adamw\"\n",
-                        layers, tp_models().at(c.model), tp_batch, name(c.dtype), name(c.dtype)),
+                        c.tokens, layers, tp_models().at(c.model), tp_batch, name(c.dtype), name(c.dtype)),
             BuildOn::Meta);
   model.initialize = [usual = model.initialize](const std::string& name, at::Tensor& whole) {
     usual(name, whole);

@@ -22,6 +22,7 @@ struct TpCase {
   std::string schedule;  // without split
   int microbatches = 4;
   DType dtype = DType::Float64;
+  int tokens = 4;
 
   std::string text() const;
 };

@@ -33,7 +33,7 @@ struct Trained {
   std::vector<double> losses, norms;  // by step
   std::vector<Tensors> gradients;     // by step, of the mean loss
   Tensors weights, moment1, moment2;  // after the last step
-  Tensors masters;                    // the optimiser's own copies of the weights, where it has them
+  Tensors masters;                    // the optimizer's own copies of the weights, where it has them
   std::map<std::string, bool> ordered;
   std::vector<int64_t> peak_bytes;     // by device
   std::vector<int64_t> planned_bytes;  // the plan's peak, with streams side by side

@@ -37,6 +37,23 @@ TEST(Turns, ComputationsRunOneAtATimeAndGiveTheSameBits) {
   EXPECT_EQ(in_turns.bits, side_by_side.bits);
 }
 
+/// The file that `piper profile` writes says how many computations run at once.
+TEST(LocalCluster, DevicesShareCores) {
+  const auto shared = [](const LocalDevices& devices) {
+    auto cluster = parse_cluster(make_source("cluster.toml", local_cluster_text({1e-6, 1e9}, devices)));
+    EXPECT_TRUE(cluster) << render(cluster.error());
+    return shared_processor(*cluster, 0);
+  };
+  EXPECT_FALSE(shared({.count = 4, .threads = 1, .cores = 4}));
+  EXPECT_FALSE(shared({.count = 1, .threads = 2, .cores = 8}));
+  const auto four_on_three = shared({.count = 4, .threads = 1, .cores = 3});
+  ASSERT_TRUE(four_on_three);
+  EXPECT_EQ(four_on_three->first, 0);
+  EXPECT_EQ(four_on_three->together, 3);
+  EXPECT_EQ(shared({.count = 3, .threads = 2, .cores = 3})->together, 1.5);
+  EXPECT_EQ(shared({.count = 2, .threads = 4, .cores = 1})->together, 1);
+}
+
 TEST(Turns, GainOfSeveralComputationsAtOnce) {
   EXPECT_EQ(gain_together(2, {{0, 1}, {1, 2}}), std::nullopt);
   EXPECT_DOUBLE_EQ(*gain_together(2, {{0, 2}, {0, 2}}), 1);

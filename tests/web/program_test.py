@@ -48,7 +48,7 @@ class Program(unittest.TestCase):
 
     def test_the_ending_decides(self):
         path, _, _ = trace_file("ending", "--ranks", "2", "--microbatches", "2")
-        for output, more, message in (("x.png", (), "must end in .html or .svg"), ("x", (), "must end in"), ("x.html", ("--card",), "must end in .svg"),
+        for output, more, message in (("x.png", (), "only a card can be a .png"), ("x", (), "must end in .html or .svg"), ("x.html", ("--card",), "must end in .svg"),
                                       ("x.html", ("--width", "900"), "goes with a picture"), ("x.svg", (path,), "--card shows two"),
                                       ("x.svg", ("--card", path, path), "one trace or two")):
             result = piper("view", path, *more, "-o", os.path.join(pages.FOLDER, output))

@@ -25,6 +25,7 @@ struct GraphFacts {
     }
     for (std::vector<int>& groups : writers) std::sort(groups.begin(), groups.end());
     sinkable.resize(graph.calls.size(), -1);
+    again.resize(graph.calls.size(), -1);
   }
 
   /// Who wrote last, before this group, what the storage holds.
@@ -56,6 +57,7 @@ struct GraphFacts {
   std::vector<std::vector<int>> writers;  // by storage: groups that make or change it
   std::vector<char> written;              // by storage: some call changes it in place
   std::vector<int8_t> sinkable;           // by call: -1 unknown
+  std::vector<int> again;                 // by call: the chunk whose backward makes it again, or -1
 
  private:
   void note_writers(const std::vector<CallId>& calls, int group) {
@@ -79,7 +81,9 @@ struct GraphFacts {
 /// Writes one body: `calls` in order, as far as `wanted` needs them.
 class BodyBuilder {
  public:
-  BodyBuilder(GraphFacts& facts, int group) : facts_(facts), graph_(facts.graph), group_(group) {}
+  /// `chunk`: whose backward it is; none: a forward.
+  BodyBuilder(GraphFacts& facts, int group, std::optional<int> chunk = {})
+      : facts_(facts), graph_(facts.graph), group_(group), chunk_(chunk) {}
 
   ChunkIr build(const std::vector<CallId>& calls, const std::set<Content>& outputs,
                 const std::vector<Contribution>& contributions) {
@@ -164,7 +168,8 @@ class BodyBuilder {
     if (const auto found = map_.find(outside); found != map_.end()) return found->second;
     const GraphTensor& tensor = graph_[outside];
     if (tensor.producer.valid() &&
-        (is_view(graph_, graph_[tensor.producer]) || facts_.needs_no_input(tensor.producer))) {
+        (is_view(graph_, graph_[tensor.producer]) || facts_.needs_no_input(tensor.producer) ||
+         (chunk_ && facts_.again[tensor.producer.index()] == *chunk_))) {
       emit(graph_[tensor.producer]);
       return map_.at(outside);
     }
@@ -236,6 +241,7 @@ class BodyBuilder {
   GraphFacts& facts_;
   const OperatorGraph& graph_;
   int group_;
+  std::optional<int> chunk_;
   ChunkIr body_;
   std::unordered_map<TensorId, TensorId> map_;
   std::unordered_map<StorageId, StorageId> storages_;
@@ -256,7 +262,7 @@ Checked check_states(const OperatorGraph& graph, const GraphFacts& facts, const 
     if (base.kind == TensorKind::Parameter && !writers.empty())
       return error(ErrorCode::E606, {},
                    fmt::format("{}: parameter {} is written by the model", describe(writers[0]), base.name))
-          .help("only the optimiser changes parameters; compute on a copy, or make it a buffer");
+          .help("only the optimizer changes parameters; compute on a copy, or make it a buffer");
     if (base.kind == TensorKind::Buffer && writers.size() > 1)
       return error(ErrorCode::E606, {},
                    fmt::format("buffer {} is written in {} and in {}", base.name, describe(writers[0]),
@@ -286,8 +292,10 @@ Checked check_states(const OperatorGraph& graph, const GraphFacts& facts, const 
 /// Builds all bodies, last first: what a body must give is known when everybody after it has been built.
 class BodiesBuilder {
  public:
-  BodiesBuilder(OperatorGraph& graph, const std::vector<ChunkCalls>& chunks)
-      : graph_(graph), chunks_(chunks), facts_(graph, chunks) {}
+  BodiesBuilder(OperatorGraph& graph, const std::vector<ChunkCalls>& chunks, Saved saved)
+      : graph_(graph), chunks_(chunks), facts_(graph, chunks) {
+    if (saved == Saved::Fewest) facts_.again = calls_made_again(graph, chunks);
+  }
 
   Result<std::vector<ChunkBodies>> build() {
     PIPER_CHECK(check_states(graph_, facts_, chunks_));
@@ -321,16 +329,17 @@ class BodiesBuilder {
     const ChunkCalls& chunk = chunks_[static_cast<size_t>(c)];
     const int group = 2 * static_cast<int>(chunks_.size()) - 1 - c;
     const std::set<Content> outputs = wanted_[group];
-    ChunkIr whole = BodyBuilder(facts_, group).build(chunk.backward, outputs, chunk.contributions);
+    ChunkIr whole = BodyBuilder(facts_, group, c).build(chunk.backward, outputs, chunk.contributions);
     if (whole.empty()) return;
-    build_halves(chunk, group, outputs, bodies);
+    build_halves(chunk, c, group, outputs, bodies);
     want_reads(whole);
     bodies.passes[static_cast<size_t>(Pass::B)] = std::move(whole);
   }
 
-  void build_halves(const ChunkCalls& chunk, int group, const std::set<Content>& outputs, ChunkBodies& bodies) {
+  void build_halves(const ChunkCalls& chunk, int c, int group, const std::set<Content>& outputs, ChunkBodies& bodies) {
     const std::vector<CallId> calls = split_masks(graph_, chunk.backward);
     facts_.sinkable.resize(graph_.calls.size(), -1);
+    facts_.again.resize(graph_.calls.size(), -1);
     Wanted by_others;
     for (const Content& content : outputs) by_others.storages.insert(content.storage);
     const std::vector<char> half = input_half(graph_, calls, by_others);
@@ -350,8 +359,8 @@ class BodiesBuilder {
         if (use.content.group == group) handed.insert(use.content);
       return handed;
     };
-    ChunkIr last = BodyBuilder(facts_, group + 1).build(weight, {}, late);
-    ChunkIr first = BodyBuilder(facts_, group).build(input, own_to_weight(last), early);
+    ChunkIr last = BodyBuilder(facts_, group + 1, c).build(weight, {}, late);
+    ChunkIr first = BodyBuilder(facts_, group, c).build(input, own_to_weight(last), early);
     if (!last.empty()) {
       want_from_before(last, group);
       bodies.passes[static_cast<size_t>(Pass::BW)] = std::move(last);
@@ -374,9 +383,9 @@ class BodiesBuilder {
 
 }  // namespace
 
-Result<std::vector<ChunkBodies>> build_bodies(OperatorGraph& graph) {
+Result<std::vector<ChunkBodies>> build_bodies(OperatorGraph& graph, Saved saved) {
   const std::vector<ChunkCalls> chunks = cut_into_chunks(graph, live_calls(graph));
-  return BodiesBuilder(graph, chunks).build();
+  return BodiesBuilder(graph, chunks, saved).build();
 }
 
 }  // namespace piper

@@ -53,6 +53,13 @@ std::optional<std::pair<Call, Call>> halves_of(const OperatorGraph& graph, const
 /// Returns the list with such calls replaced; adds them to the graph.
 std::vector<CallId> split_masks(OperatorGraph& graph, const std::vector<CallId>& calls);
 
+/// By call: the chunk whose backward makes it again instead of reading what forward saved, or -1. Chosen are pointwise
+/// calls and copies, so that forward saves the fewest bytes: a minimum cut between what cannot be made again and what
+/// backward needs. What is a weight, or of the batch, is there anyway.
+///   before:  F: y = x * r; saves y, x, r      B: reads y, x, r
+///   after:   F: saves x, r                    B: reads x, r; y = x * r
+std::vector<int> calls_made_again(const OperatorGraph& graph, const std::vector<ChunkCalls>& chunks);
+
 /// By position in the list of backward calls: whether it belongs to BI, what others wait for; the rest is BW.
 std::vector<char> input_half(const OperatorGraph& graph, const std::vector<CallId>& calls, const Wanted& by_others);
 

@@ -59,9 +59,15 @@ struct ChunkBodies {
   }
 };
 
+/// What forward saves for backward.
+enum class Saved {
+  AsRecorded,  // what autograd saved
+  Fewest,      // without what backward can make again by pointwise calls
+};
+
 /// Cuts a recorded graph into bodies. Adds calls to the graph (halves of calls), never changes any.
 /// Refused: a model buffer written in one pass and used in an earlier one, or written by two (E606).
-Result<std::vector<ChunkBodies>> build_bodies(OperatorGraph& graph);
+Result<std::vector<ChunkBodies>> build_bodies(OperatorGraph& graph, Saved saved = Saved::AsRecorded);
 
 /// The result shows the storage of an argument.
 bool shows_argument(const ChunkIr& body, const Call& call, TensorId result);

@@ -37,6 +37,17 @@ Products attention(const ChunkIr& body, const Call& call, size_t query, int time
   return out;
 }
 
+/// Logits of tokens [tokens, width] by a table [vocabulary, width], and gradients of both as far as they are wanted.
+Products logits(const ChunkIr& body, const Call& call) {
+  const int64_t words = size_from_end(body, call.arguments[0], 1), width = size_from_end(body, call.arguments[0], 0),
+                tokens = size_from_end(body, call.arguments[1], 1);
+  Products out = {{1, tokens, words, width}};
+  const auto* wanted = std::get_if<Bools>(&call.arguments.back());
+  if (wanted && (*wanted)[0]) out.push_back({1, tokens, width, words});
+  if (wanted && (*wanted)[1]) out.push_back({1, words, width, tokens});
+  return out;
+}
+
 Products products_of(const OperatorGraph& graph, const ChunkIr& body, const Call& call) {
   using Rule = Products (*)(const ChunkIr&, const Call&);
   static const std::unordered_map<std::string_view, Rule> rules = {
@@ -56,6 +67,10 @@ Products products_of(const OperatorGraph& graph, const ChunkIr& body, const Call
        [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 1); }},
       {"aten::_scaled_dot_product_cudnn_attention_backward",
        [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 2); }},
+      {"piper::logits_in_blocks", logits},
+      {"piper::logits_in_blocks_max", logits},
+      {"piper::logits_in_blocks_sum", logits},
+      {"piper::logits_in_blocks_backward", logits},
   };
   const auto rule = rules.find(graph[call.op].name);
   return rule == rules.end() ? Products{} : rule->second(body, call);

@@ -270,7 +270,7 @@ class GraphWriter {
     if (form.sequence_sharded) builder_.make_sequence_sharded(chunk);
     std::vector<ValueId> all_tokens;
     for (const int value : form.all_tokens) all_tokens.push_back(values_[static_cast<size_t>(value)]);
-    builder_.needs_all_tokens(chunk, std::move(all_tokens));
+    builder_.needs_all_tokens(chunk, std::move(all_tokens), form.causal);
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
       const auto& of_pass = form.passes[static_cast<size_t>(pass)];
       if (!of_pass) continue;
@@ -360,6 +360,11 @@ SignedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
               std::ranges::find(form.all_tokens, values[use.content]) == form.all_tokens.end())
             form.all_tokens.push_back(values[use.content]);
     }
+    if (const ChunkIr* forward = chunk.find(Pass::F); forward && !form.all_tokens.empty())
+      form.causal = std::ranges::any_of(forward->calls, [&](const Call& call) {
+        const Argument* causal = call.op.valid() ? find_argument(slice.operators, call, "is_causal") : nullptr;
+        return causal && std::get<bool>(*causal);
+      });
     out.form.chunks.push_back(std::move(form));
   }
   return out;

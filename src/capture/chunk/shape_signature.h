@@ -27,6 +27,7 @@ struct ShapeSignature {
     std::array<std::optional<PassForm>, 4> passes;
     bool sequence_sharded = false;
     std::vector<int> all_tokens = {};  // values
+    bool causal = false;
     friend bool operator==(const FormOfChunk&, const FormOfChunk&) = default;
   };
   std::vector<std::string> values;

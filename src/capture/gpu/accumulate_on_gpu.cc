@@ -49,14 +49,6 @@ bool shows_only(const ChunkIr& body, const Call& call, StorageId storage) {
     each_tensor(*list, [&](TensorId id) { only &= body[id].storage == storage; });
   return only;
 }
-bool is_contiguous(const TensorLayout& layout) {
-  int64_t stride = 1;
-  for (size_t d = layout.sizes.size(); d-- > 0;) {
-    if (layout.sizes[d] > 1 && layout.strides[d] != stride) return false;
-    stride *= layout.sizes[d];
-  }
-  return true;
-}
 
 /// A result that is only added to a gradient, seen through views.
 struct OnlyAdded {
@@ -78,10 +70,12 @@ class Fusion {
 
   void run() {
     const OperatorId product = find_operator(graph_, "aten::addmm.dtype_out"),
-                     sum = find_operator(graph_, "piper::add_sum_of_rows");
+                     sum = find_operator(graph_, "piper::add_sum_of_rows"),
+                     logits = find_operator(graph_, "piper::logits_in_blocks_backward_add");
     for (size_t i = 0; i < body_.calls.size(); ++i) {
       if (product.valid() && is(i, "aten::mm")) fuse_product(i, product);
       if (sum.valid() && is(i, "aten::sum.dim_IntList")) fuse_sum(i, sum);
+      if (logits.valid() && is(i, "piper::logits_in_blocks_backward")) fuse_logits(i, logits);
     }
     drop_calls(body_, dropped_);
   }
@@ -89,8 +83,9 @@ class Fusion {
  private:
   bool is(size_t call, std::string_view name) const { return graph_[body_.calls[call].op].name == name; }
 
-  std::optional<OnlyAdded> only_added(size_t producer) const {
-    OnlyAdded out{std::get<TensorId>(body_.calls[producer].results[0]), {}, {}, {}};
+  std::optional<OnlyAdded> only_added(size_t producer, size_t result = 0) const {
+    OnlyAdded out{std::get<TensorId>(body_.calls[producer].results[result]), {}, {}, {}};
+    if (!out.result.valid()) return std::nullopt;
     const StorageId storage = body_[out.result].storage;
     if (std::any_of(body_.writes.begin(), body_.writes.end(),
                     [&](const ContentUse& use) { return body_[use.inside].storage == storage; }))
@@ -116,6 +111,18 @@ class Fusion {
     replace(
         index, *found, fused,
         {found->into, call.arguments[0], call.arguments[1], int64_t{sum.element}, int64_t{1}, int64_t{1}, found->into});
+  }
+  /// The gradient of a table that makes logits.
+  void fuse_logits(size_t index, OperatorId fused) {
+    const auto found = only_added(index, 1);
+    if (!found) return;
+    const TensorLayout &sum = body_[found->into].layout, &made = body_[found->result].layout;
+    if (!(body_[found->value].layout == made) || sum.sizes != made.sizes || !is_wider(sum, made)) return;
+    std::vector<Argument> arguments = body_.calls[index].arguments;
+    const Argument of_hidden = body_.calls[index].results[0];
+    arguments.insert(arguments.begin(), found->into);
+    replace(index, *found, fused, std::move(arguments));
+    body_.calls[index].results = {of_hidden, found->into};
   }
   /// Over the first dimension of something whose rows lie one after the other.
   void fuse_sum(size_t index, OperatorId fused) {

@@ -9,6 +9,7 @@ namespace piper {
 /// stored by itself, nor rounded. So is one that is a sum of rows (a bias), whatever its type, by an operator of ours.
 ///   before:  g = mm(a, b); add_(sum, t(t(g)))        after:  addmm(sum, a, b, out=sum)
 ///   before:  g = sum(a, dim=0); add_(sum, view(g))   after:  add_sum_of_rows(sum, a)
+///   before:  h, g = logits_in_blocks_backward(…); add_(sum, g)   after:  h = logits_in_blocks_backward_add(sum, …)
 ChunkIr accumulate_where_computed(ChunkIr body, const OperatorGraph& graph);
 
 /// The same for what autograd adds up along the way, where nobody needs the first summand any more.

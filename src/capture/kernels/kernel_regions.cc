@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "capture/kernels/kernel_text.h"
@@ -88,6 +89,51 @@ struct Uses {
   int kernel = -1, stays = -1;
 };
 
+/// A call that is on a level.
+struct Placed {
+  size_t call = 0;
+  int level = 0;
+  bool stays = false;
+};
+
+/// Element by element, or only moves them.
+bool is_pointwise(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return op.hasTag(at::Tag::pointwise) || name == "aten::_to_copy" || name == "aten::cat";
+}
+
+/// What a kernel computes of what the body was given, element by element, it can as well compute later, where it is
+/// used: nobody then writes it to memory and reads it again.
+void sink_pointwise(const ChunkIr& body, const OperatorTable& table, std::vector<Placed>& placed) {
+  std::vector<char> written(body.storages.size(), 0), given(body.storages.size(), 1);
+  for (const Call& call : body.calls)
+    for (const StorageId storage : call.writes) written[storage.index()] = 1;
+  std::vector<char> can_sink(placed.size(), 0);
+  for (size_t p = 0; p < placed.size(); ++p) {
+    const Call& call = body.calls[placed[p].call];
+    bool sinks = !placed[p].stays && call.writes.empty() && is_pointwise(table.operators[call.op.index()]);
+    each_tensor(call.arguments,
+                [&](TensorId id) { sinks &= given[body[id].storage.index()] && !written[body[id].storage.index()]; });
+    each_tensor(call.results, [&](TensorId id) { sinks &= !written[body[id].storage.index()]; });
+    can_sink[p] = sinks;
+    if (!sinks) each_tensor(call.results, [&](TensorId id) { given[body[id].storage.index()] = 0; });
+  }
+  constexpr int nowhere = std::numeric_limits<int>::max();
+  std::vector<int> needed(body.storages.size(), nowhere);  // by storage: the last kernel that can make it
+  for (const ContentUse& output : body.writes) needed[body[output.inside].storage.index()] = 0;
+  for (size_t p = placed.size(); p-- > 0;) {
+    const Call& call = body.calls[placed[p].call];
+    int latest = nowhere;
+    each_tensor(call.results, [&](TensorId id) { latest = std::min(latest, needed[body[id].storage.index()]); });
+    if (can_sink[p] && latest != nowhere) placed[p].level = std::max(placed[p].level, latest);
+    const int before = placed[p].stays ? placed[p].level - 1 : placed[p].level;
+    each_tensor(call.arguments, [&](TensorId id) {
+      int& of = needed[body[id].storage.index()];
+      of = std::min(of, before);
+    });
+  }
+}
+
 }  // namespace
 
 std::vector<int> views_of(const ChunkIr& body) {
@@ -101,8 +147,7 @@ std::vector<int> views_of(const ChunkIr& body) {
 }
 
 std::vector<KernelLevel> kernel_levels(const ChunkIr& body, const OperatorTable& table, c10::Device device) {
-  std::vector<KernelLevel> levels;
-  std::vector<std::vector<size_t>> compiled;
+  std::vector<Placed> placed;
   std::vector<Uses> used(body.storages.size()), written(body.storages.size());
   const std::vector<int> views = views_of(body);
   for (size_t i = 0; i < body.calls.size(); ++i) {
@@ -125,6 +170,12 @@ std::vector<KernelLevel> kernel_levels(const ChunkIr& body, const OperatorTable&
       note(written[body[id].storage.index()]);
     });
     for (const StorageId storage : call.writes) note(written[storage.index()]);
+    placed.push_back({i, level, stays});
+  }
+  sink_pointwise(body, table, placed);
+  std::vector<KernelLevel> levels;
+  std::vector<std::vector<size_t>> compiled;
+  for (const auto& [i, level, stays] : placed) {
     levels.resize(std::max(levels.size(), static_cast<size_t>(level) + 1));
     compiled.resize(levels.size());
     (stays ? levels[static_cast<size_t>(level)].stays : compiled[static_cast<size_t>(level)]).push_back(i);

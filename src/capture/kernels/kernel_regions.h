@@ -1,7 +1,8 @@
 // Which calls of a body one kernel can do.
 //
 // A body becomes levels, in this order: calls that stay as they are, a kernel, calls that stay, a kernel, … Every call
-// is on the first level that the calls before it allow, so what stays divides no more than it must. Views are on no
+// is on the first level that the calls before it allow, so what stays divides no more than it must; pointwise calls on
+// what the body was given are on the last level that those after them allow, so they cost no memory. Views are on no
 // level: whoever needs one makes it, from all of the storage. So only whole storages go in and out of a kernel, as they
 // do with bodies.
 #pragma once

@@ -140,7 +140,12 @@ DrawSite::DrawSite(int random_call, const Drawn& drawn, const LocalShards& shard
         add(factor.size, 0, 1, 0);
         continue;
       }
-      if (factor.mark == Mark::Sharded || factor.mark == Mark::Expert) {
+      if (drawn.zigzag && factor.mark == Mark::Sharded && shard.count > 1) {
+        const int64_t block = factor.size / (2 * shard.count), before = shard.index * block;
+        start += before * step;
+        add(block, step, 0, 0);
+        add(2, (factor.size - 2 * before - block) * step, 0, 0);
+      } else if (factor.mark == Mark::Sharded || factor.mark == Mark::Expert) {
         start += shard.index * (factor.size / shard.count) * step;
         add(factor.size / shard.count, step, 0, 0);
       } else {

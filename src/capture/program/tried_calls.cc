@@ -37,6 +37,10 @@ bool lies_in_bucket(const ChunkIr& body, TensorId id) {
   return kind == TensorKind::Parameter || kind == TensorKind::Buffer;
 }
 
+int64_t count_parts(const ChunkIr& body) {
+  return body.shards[kind_of(Mark::Sharded, body.shards)];
+}
+
 /// Equal for calls that do the same to tensors of the same layout, with the same results.
 std::string signature(const ChunkIr& body, const Call& call, const OperatorTable& table) {
   std::string out = full_name(table.operators[call.op.index()]);
@@ -64,7 +68,7 @@ std::string signature(const ChunkIr& body, const Call& call, const OperatorTable
                      out += fmt::format(";o{}", fmt::streamed(table.opaque[static_cast<size_t>(value.index)]));
                    },
                    [&](TargetDevice) { out += ";d"; },
-                   [&](PartStart) { out += ";p"; },
+                   [&](PartStart start) { out += fmt::format(";p{}x{}", start.size, count_parts(body)); },
                    [&](TensorId id) { tensor(id); },
                    [&](const TensorList& list) {
                      for (const TensorId id : list.tensors) tensor(id);
@@ -102,7 +106,7 @@ at::Tensor numbers_like(const ChunkIr& body, TensorId id, Numbers numbers, c10::
 }
 
 Stack arguments_for(const ChunkIr& body, const Call& call, const OperatorTable& table, Numbers numbers,
-                    c10::Device device) {
+                    c10::Device device, int64_t part) {
   const auto make = [&](TensorId id) {
     if (!id.valid()) return at::Tensor();
     if (body[id].kind == TensorKind::Constant) {
@@ -126,6 +130,8 @@ Stack arguments_for(const ChunkIr& body, const Call& call, const OperatorTable& 
         for (const TensorId id : list->tensors) tensors.push_back(make(id));
         stack.emplace_back(std::move(tensors));
       }
+    } else if (const auto* start = std::get_if<PartStart>(&argument)) {
+      stack.emplace_back(part * start->size);
     } else {
       stack.push_back(to_ivalue(table, argument, device));
     }
@@ -179,10 +185,10 @@ void compare(const ChunkIr& body, const Call& call, TensorId id, const at::Tenso
 }
 
 TriedCall try_with(const ChunkIr& body, const Call& call, const OperatorTable& table, Numbers numbers,
-                   c10::Device device) {
+                   c10::Device device, int64_t part = 0) {
   TriedCall out;
   const c10::OperatorHandle& op = table.operators[call.op.index()];
-  Stack stack = arguments_for(body, call, table, numbers, device);
+  Stack stack = arguments_for(body, call, table, numbers, device, part);
   const Stack kept = stack;  // arguments stay alive, as they do when a chunk runs
   if (!device.is_cpu()) {    // what libraries of GPUs take for themselves at their first call is no part of it
     op.callBoxed(&stack);
@@ -231,6 +237,12 @@ std::string depends_on_numbers(const ChunkIr& body, const Call& call, const Oper
   }
 }
 
+/// What it takes grows or falls from the first part to the last.
+bool depends_on_part(const Call& call) {
+  return std::ranges::any_of(call.arguments,
+                             [](const Argument& argument) { return std::holds_alternative<PartStart>(argument); });
+}
+
 TriedCall try_call(const ChunkIr& body, const Call& call, const OperatorTable& table, c10::Device device) {
   TriedCall out;
   if (call.random >= 0) {  // is not made
@@ -240,6 +252,8 @@ TriedCall try_call(const ChunkIr& body, const Call& call, const OperatorTable& t
   for (const Numbers numbers : {Numbers::Zeros, Numbers::Identities}) {
     try {
       out = try_with(body, call, table, numbers, device);
+      if (count_parts(body) > 1 && depends_on_part(call))
+        out.peak = std::max(out.peak, try_with(body, call, table, numbers, device, count_parts(body) - 1).peak);
       if (out.problem.empty()) out.problem = depends_on_numbers(body, call, table, device);
       return out;
     } catch (const c10::Error& failure) {

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -42,6 +43,7 @@ struct BatchCount {
   std::string input;   // by which it comes: [samples], all the same number
   int8_t element = 0;  // its c10::ScalarType
   std::variant<CountedLabels, CountedDivisor> what;
+  bool in_loss = true;  // otherwise in metrics only
 };
 
 /// An operator that makes the loss depend on how the batch is cut.
@@ -53,6 +55,7 @@ struct SliceDependence {
 struct BatchCounts {
   std::vector<BatchCount> counts;
   std::vector<SliceDependence> uncounted;  // divisions of which it is not known what they count
+  bool whole_loss = false;                 // nothing is in the loss but what is divided by one of them
 };
 
 /// In a recorded step. `declared`: only the last division counts, somebody has said so.
@@ -64,7 +67,19 @@ OperatorGraph divide_by_batch_counts(OperatorGraph graph, const std::vector<Batc
 /// Fills a tensor with the samples of an input from `first_sample` on.
 using FillInput = std::function<void(std::string_view input, int64_t first_sample, at::Tensor& into)>;
 
-/// What the loss of the whole batch divides by, for each count. `samples`: of the recording.
+/// Sums and means over slices, of which counts are made.
+struct CountTotals {
+  std::vector<std::map<TensorId, at::Tensor>> sums;  // for each count
+  int64_t slices = 0;
+};
+
+/// Adds those of a batch. `samples`: of the recording.
+void add_batch(const Recording& recording, const std::vector<BatchCount>& counts, int64_t samples, int64_t batch,
+               const FillInput& fill, CountTotals& totals);
+/// What the loss of all that was added, as one batch, divides by, for each count.
+std::vector<double> count_totals(const Recording& recording, const std::vector<BatchCount>& counts,
+                                 const CountTotals& totals);
+/// The same of one batch.
 std::vector<double> count_batch(const Recording& recording, const std::vector<BatchCount>& counts, int64_t samples,
                                 int64_t batch, const FillInput& fill);
 

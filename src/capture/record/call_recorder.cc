@@ -352,7 +352,7 @@ void Recorder::make_reproducible(const c10::OperatorHandle& op, Call& call) {
 
 void Recorder::refuse_data_dependent(const c10::OperatorHandle& op) {
   refuse(error(ErrorCode::E601, {},
-               fmt::format("{}: {} depends on numbers that are known only when the model runs", where(), full_name(op)))
+               fmt::format("{}: {} depends on values that are known only when the model runs", where(), full_name(op)))
              .help("capture runs the model once on fake tensors; what it computes may depend on shapes only")
              .help(std::string(instead_of(op))));
 }

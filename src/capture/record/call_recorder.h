@@ -57,7 +57,7 @@ class Recorder : public ScopeListener {
 
  private:
   bool is_fake() const { return !device_.is_meta(); }
-  /// Has no numbers, only a shape.
+  /// Has no values, only a shape.
   bool is_traced(const at::Tensor& tensor) const;
   bool has_traced(const torch::jit::Stack& stack, size_t from) const;
   /// Whether the call is about fake tensors. On meta, factories without a device are.
@@ -65,12 +65,12 @@ class Recorder : public ScopeListener {
 
   Call describe(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& stack, size_t base);
   Argument to_argument(const c10::IValue& value);
-  /// `equal` of a tensor with itself is true whatever its numbers.
+  /// `equal` of a tensor with itself is true whatever its values.
   bool answered_by_identity(const c10::OperatorHandle& op, torch::jit::Stack& stack, size_t base);
   bool answered_by_bounds(const c10::OperatorHandle& op, torch::jit::Stack& stack, size_t base);
   void run_for_shapes(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                       torch::jit::Stack& stack);
-  /// A tensor that is conjugated or negated only by a mark becomes one whose numbers are: the graph has no such marks.
+  /// A tensor that is conjugated or negated only by a mark becomes one whose values are: the graph has no such marks.
   void make_physical(const OperatorFacts& facts, torch::jit::Stack& stack, size_t base);
   /// Results are all of their storages, whatever rules for shapes make them of.
   void fill_storages(const c10::OperatorHandle& op, torch::jit::Stack& stack);

@@ -53,7 +53,7 @@ class BatchCounter {
   static void add(ByTensor& sums, TensorId id, const at::Tensor& number) {
     at::Tensor& sum = sums[id];
     const at::Tensor wide = number.to(number.is_floating_point() ? at::kDouble : at::kLong);
-    sum = sum.defined() ? sum + wide : wide;
+    sum = sum.defined() ? sum + wide : wide;  // not in place: totals are copied
   }
   at::Tensor sum(const CountedLabels& counted, const ByTensor& inputs) const {
     const at::Tensor labels = compute(graph_, table_, counted.labels, inputs).flatten();
@@ -69,25 +69,37 @@ class BatchCounter {
 
 }  // namespace
 
-std::vector<double> count_batch(const Recording& recording, const std::vector<BatchCount>& counts, int64_t samples,
-                                int64_t batch, const FillInput& fill) {
+void add_batch(const Recording& recording, const std::vector<BatchCount>& counts, int64_t samples, int64_t batch,
+               const FillInput& fill, CountTotals& totals) {
   invariant(batch % samples == 0, "slices have equal numbers of samples");
   const at::NoGradGuard no_grad;
   const BatchCounter counter(recording);
   const std::vector<TensorId> needed = counter.inputs_of(counts);
-  std::vector<ByTensor> sums(counts.size());
-  for (int64_t first = 0; first < batch; first += samples) {
+  totals.sums.resize(counts.size());
+  for (int64_t first = 0; first < batch; first += samples, ++totals.slices) {
     ByTensor inputs;
     for (const TensorId input : needed) {
       at::Tensor& tensor = inputs[input] = empty_tensor(recording.graph[input].layout, c10::kCPU);
       fill(recording.graph[input].name, first, tensor);
     }
-    for (size_t c = 0; c < counts.size(); ++c) counter.add_slice(counts[c], inputs, sums[c]);
+    for (size_t c = 0; c < counts.size(); ++c) counter.add_slice(counts[c], inputs, totals.sums[c]);
   }
+}
+
+std::vector<double> count_totals(const Recording& recording, const std::vector<BatchCount>& counts,
+                                 const CountTotals& totals) {
+  const at::NoGradGuard no_grad;
+  const BatchCounter counter(recording);
   std::vector<double> out;
-  for (size_t c = 0; c < counts.size(); ++c)
-    out.push_back(counter.of_batch(counts[c], std::move(sums[c]), batch / samples));
+  for (size_t c = 0; c < counts.size(); ++c) out.push_back(counter.of_batch(counts[c], totals.sums[c], totals.slices));
   return out;
+}
+
+std::vector<double> count_batch(const Recording& recording, const std::vector<BatchCount>& counts, int64_t samples,
+                                int64_t batch, const FillInput& fill) {
+  CountTotals totals;
+  add_batch(recording, counts, samples, batch, fill, totals);
+  return count_totals(recording, counts, totals);
 }
 
 double count_of_slice(const BatchCount& count, double of_batch, int64_t samples, int64_t batch) {

@@ -61,6 +61,8 @@ class CountFinder {
       else if (name == "reciprocal")
         add_divisor(id, call.arguments[0]);
     }
+    find_those_of_loss();
+    out_.whole_loss = divides_whole_loss();
     return std::move(out_);
   }
 
@@ -238,6 +240,60 @@ class CountFinder {
         });
     }
     return out;
+  }
+
+  // ---- what else is in the loss
+
+  enum class Divided { No, Once, Otherwise };  // by counts
+
+  /// Whether the loss is a sum of parts, each of them divided by one of the counts.
+  bool divides_whole_loss() const {
+    std::vector<Divided> divided(graph_.tensors.size(), Divided::No);
+    for (const CallId id : calls_) {
+      const Divided result = result_of(id, divided);
+      each_tensor(graph_[id].results, [&](TensorId tensor) { divided[tensor.index()] = result; });
+    }
+    return divided[roots_[0].index()] == Divided::Once;
+  }
+  Divided result_of(CallId id, const std::vector<Divided>& divided) const {
+    const Call& call = graph_[id];
+    const std::string name = functional_name(graph_[call.op]);
+    int once = 0, others = 0, constants = 0;
+    bool otherwise = false;
+    each_tensor(call.arguments, [&](TensorId argument) {
+      const Growth& growth = growths_[argument.index()];
+      const Divided given = divided[argument.index()];
+      otherwise |= given == Divided::Otherwise;
+      if (given == Divided::Once)
+        ++once;
+      else
+        ++(growth.sliced || growth.learned ? others : constants);
+    });
+    if (otherwise) return Divided::Otherwise;
+    if (divides_by_count(id)) return once == 0 ? Divided::Once : Divided::Otherwise;
+    if (once == 0) return Divided::No;
+    if (is_any(name, {"add", "sub", "stack", "cat"})) return others == 0 ? Divided::Once : Divided::Otherwise;
+    const auto* first = std::get_if<TensorId>(&call.arguments[0]);
+    const bool is_first = first && divided[first->index()] == Divided::Once;
+    const bool one = once == 1 && (is_linear(name) || name == "mul" || (name == "div" && is_first));
+    return one ? Divided::Once : Divided::Otherwise;
+  }
+  bool divides_by_count(CallId id) const {
+    return std::any_of(out_.counts.begin(), out_.counts.end(),
+                       [&](const BatchCount& count) { return divides_by(id, count); });
+  }
+  bool divides_by(CallId id, const BatchCount& count) const {
+    if (const auto* labels = std::get_if<CountedLabels>(&count.what)) return labels->loss == id;
+    const Call& call = graph_[id];
+    const std::string name = functional_name(graph_[call.op]);
+    if (name != "div" && name != "reciprocal") return false;
+    return call.arguments[name == "div" ? 1 : 0] == Argument(std::get<CountedDivisor>(count.what).divisor.tensor);
+  }
+  /// Metrics may count otherwise.
+  void find_those_of_loss() {
+    const std::vector<CallId> calls = origin_of(graph_, roots_[0]).calls;
+    for (BatchCount& count : out_.counts)
+      count.in_loss = std::any_of(calls.begin(), calls.end(), [&](CallId id) { return divides_by(id, count); });
   }
 
   const OperatorGraph& graph_;

@@ -15,6 +15,14 @@ int64_t element_count(const TensorLayout& layout) {
   for (const int64_t size : layout.sizes) count *= size;
   return count;
 }
+bool is_contiguous(const TensorLayout& layout) {
+  int64_t stride = 1;
+  for (size_t d = layout.sizes.size(); d-- > 0;) {
+    if (layout.sizes[d] > 1 && layout.strides[d] != stride) return false;
+    stride *= layout.sizes[d];
+  }
+  return true;
+}
 
 OperatorId find_operator(const OperatorGraph& graph, std::string_view name) {
   for (size_t i = 0; i < graph.operators.size(); ++i)

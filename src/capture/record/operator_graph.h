@@ -31,6 +31,8 @@ struct TensorLayout {
   friend bool operator==(const TensorLayout&, const TensorLayout&) = default;
 };
 int64_t element_count(const TensorLayout& layout);
+/// One element behind the other, in the order of the dimensions.
+bool is_contiguous(const TensorLayout& layout);
 
 enum class TensorKind {
   Result,     // of a call
@@ -93,6 +95,7 @@ using Argument =
 struct Drawn {
   std::vector<Factors> dims;  // of its result
   bool by_slice = false;      // places mean something inside of a slice only: slots of experts
+  bool zigzag = false;        // what is sharded are tokens in that order
 };
 
 struct Call {
@@ -108,6 +111,9 @@ struct Call {
   Drawn drawn;                 // of a random call
   bool side_stream = false;    // of a body: it may run beside what comes after it (side_stream.h)
 };
+
+/// What becomes of the losses of single tokens, as ATen counts it.
+enum class Reduction : int64_t { None, Mean, Sum };
 
 /// A region of the model: one instance of an annotation.
 struct ScopeInstance {

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
 
+#include "capture/loss/logits_operators.h"
 #include "capture/program/lay_out_results.h"
 #include "capture/record/call_recorder.h"
 #include "capture/record/gradient_hooks.h"
@@ -63,7 +64,7 @@ class ListenToNodes {
   at::CallbackHandle handle_;
 };
 
-/// While it lives, operators of this thread compute on numbers, and nobody writes them down.
+/// While it lives, operators of this thread compute on values, and nobody writes them down.
 struct WithNumbers {
   const c10::impl::ExcludeDispatchKeyGuard off{python_keys.add(capture_key)};
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -222,11 +223,16 @@ constexpr std::pair<const char*, const char*> put_in_later[] = {
     {"piper::add_to_each", ""},
     {"piper::add_sum_of_rows", ""},
     {"piper::lay_out", ""},
-    {"piper::causal_attention", ""},
-    {"piper::causal_attention_backward", ""},
+    {"piper::context_attention", ""},
+    {"piper::context_attention_backward", ""},
     {"piper::counted_share", ""},
     {"piper::local_slice", ""},
     {"piper::local_slice_backward", ""},
+    {"piper::logits_in_blocks", ""},
+    {"piper::logits_in_blocks_backward", ""},
+    {"piper::logits_in_blocks_backward_add", ""},
+    {"piper::logits_in_blocks_max", ""},
+    {"piper::logits_in_blocks_sum", ""},
     {"piper::run_kernel", ""},
     {"piper::take_columns", ""},
     {"piper::times_parts", ""},
@@ -243,6 +249,7 @@ Result<Recording> record(const MetaModel& model, const std::vector<NamedTensor>&
   provide_part_operators();
   provide_context_operators();
   provide_lay_out();
+  provide_logits_operators();
   provide_run_kernel();
   for (const auto& [name, overload] : put_in_later) to.intern(name, overload);
   return Recording{std::move(to.graph), std::move(to.table)};

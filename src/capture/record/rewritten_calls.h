@@ -15,7 +15,7 @@ namespace piper {
 /// `as_strided_copy` counts from the beginning of a storage, which a parameter shares with others: a view and its copy.
 bool rewrite_call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-/// What a model can do instead of a call that depends on numbers.
+/// What a model can do instead of a call that depends on values.
 std::string_view instead_of(const c10::OperatorHandle& op);
 
 }  // namespace piper

@@ -1,8 +1,15 @@
-// Operators of ours for attention whose queries are some of the tokens, and whose keys and values are all of them.
+// Operators of ours for attention whose queries are some of the tokens, and whose keys and values are all of them, one
+// device's after the other's.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/logaddexp.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -11,75 +18,169 @@
 namespace piper {
 namespace {
 
-struct Block {
-  int64_t begin, size;
-  bool causal;
+/// Attention over some of the keys, as the device computes it; on GPUs without a mask.
+struct Attention {
+  std::optional<double> scale;
+
+  /// The result, and the logarithms of the sums of exponentials.
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                             bool causal, const std::optional<at::Tensor>& mask = {}) const {
+    if (query.is_cpu())
+      return at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, mask, scale);
+    const auto found = at::_scaled_dot_product_flash_attention(query, key, value, 0.0, causal, false, scale);
+    return {std::get<0>(found), std::get<1>(found)};
+  }
+
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const at::Tensor& gradient, const at::Tensor& query,
+                                                          const at::Tensor& key, const at::Tensor& value,
+                                                          const at::Tensor& out, const at::Tensor& logsumexp,
+                                                          bool causal,
+                                                          const std::optional<at::Tensor>& mask = {}) const {
+    if (query.is_cpu())
+      return at::_scaled_dot_product_flash_attention_for_cpu_backward(gradient, query, key, value, out, logsumexp, 0.0,
+                                                                      causal, mask, scale);
+    const at::TensorOptions unused = query.options().dtype(at::kUInt64);  // the state of dropout
+    return at::_scaled_dot_product_flash_attention_backward(gradient, query, key, value, out, logsumexp.contiguous(),
+                                                            {}, {}, query.size(2), key.size(2), 0.0, causal,
+                                                            at::empty({2}, unused), at::empty({}, unused), scale);
+  }
 };
-/// Queries see all keys before the first of them, and of those beside them the ones that are not later.
-std::vector<Block> blocks(const at::Tensor& query, int64_t first) {
-  std::vector<Block> out = {{first, query.size(2), true}};
-  if (first > 0) out.push_back({0, first, false});
-  return out;
+
+/// Laid out as the operator of CPUs does it.
+at::Tensor with_tokens_before_heads(const at::Tensor& of) {
+  std::vector<int64_t> sizes = of.sizes().vec();
+  std::swap(sizes[1], sizes[2]);
+  return at::zeros(sizes, of.options()).transpose(1, 2);
+}
+at::Tensor laid_out(const at::Tensor& from, const at::Tensor& as) {
+  return from.strides() == as.strides() ? from : at::empty_like(as, from.options()).copy_(from);
 }
 
+/// Along dimension 2 of what was gathered, the tokens of all devices in their own order.
+at::Tensor in_order(const at::Tensor& gathered, int64_t devices) {
+  const at::Tensor blocks = gathered.unflatten(2, {devices, 2, -1});
+  return at::cat({blocks.select(3, 0), blocks.select(3, 1).flip(2)}, 2).flatten(2, 3);
+}
+/// The reverse.
+at::Tensor by_device(const at::Tensor& ordered, int64_t devices) {
+  const at::Tensor blocks = ordered.unflatten(2, {2 * devices, -1});
+  return at::stack({blocks.narrow(2, 0, devices), blocks.narrow(2, devices, devices).flip(2)}, 3).flatten(2, 4);
+}
+
+/// Some of the queries see all of these keys.
+struct Seen {
+  int64_t key, keys, query, queries;  // the first, and how many
+};
+
+/// Which tokens a device has: `own` of them, from `first` on where those of all devices lie one after the other.
+struct OwnTokens {
+  OwnTokens(const at::Tensor& query, const at::Tensor& key, int64_t first_token, bool zigzag)
+      : all(key.size(2)), own(query.size(2)), first(first_token), two_blocks(zigzag && own < all) {}
+
+  int64_t all, own, first;
+  bool two_blocks;
+
+  int64_t devices() const { return all / own; }
+  at::Tensor ordered(const at::Tensor& gathered) const { return two_blocks ? in_order(gathered, devices()) : gathered; }
+  at::Tensor gathered(const at::Tensor& ordered) const { return two_blocks ? by_device(ordered, devices()) : ordered; }
+
+  /// What is seen besides the own tokens, keys in their order. Of two blocks the second is later than all between them.
+  std::vector<Seen> earlier() const {
+    std::vector<Seen> out;
+    const int64_t block = two_blocks ? own / 2 : own, before = first / own * block;
+    if (before > 0) out.push_back({0, before, 0, own});
+    if (const int64_t between = all - 2 * (before + block); two_blocks && between > 0)
+      out.push_back({before + block, between, block, block});
+    return out;
+  }
+};
+
 /// A softmax over two sets of keys is the mean of both, weighted by their sums of exponentials.
-std::tuple<at::Tensor, at::Tensor> causal_attention(const at::Tensor& query, const at::Tensor& key,
-                                                    const at::Tensor& value, std::optional<double> scale,
-                                                    int64_t first) {
-  at::Tensor out, logsumexp;
-  for (const Block& block : blocks(query, first)) {
-    const auto [attended, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
-        query, key.narrow(2, block.begin, block.size), value.narrow(2, block.begin, block.size), 0.0, block.causal, {},
-        scale);
-    if (!out.defined()) {
-      out = attended;
-      logsumexp = sums;
-      continue;
-    }
-    const at::Tensor both = at::logaddexp(logsumexp, sums);
-    const auto weighted = [&](const at::Tensor& of, const at::Tensor& by) {
-      return of.to(both.scalar_type()).mul_(by.sub(both).exp_().unsqueeze(-1));
-    };
-    out.copy_(weighted(out, logsumexp).add_(weighted(attended, sums)));
-    logsumexp.copy_(both);
+void merge(const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& attended, const at::Tensor& sums) {
+  const at::Tensor both = at::logaddexp(logsumexp, sums);
+  const auto weighted = [&](const at::Tensor& of, const at::Tensor& by) {
+    return of.to(both.scalar_type()).mul_(by.sub(both).exp_().unsqueeze(-1));
+  };
+  out.copy_(weighted(out, logsumexp).add_(weighted(attended, sums)));
+  logsumexp.copy_(both);
+}
+
+std::tuple<at::Tensor, at::Tensor> context_attention(const at::Tensor& query, const at::Tensor& key,
+                                                     const at::Tensor& value, const std::optional<at::Tensor>& mask,
+                                                     bool is_causal, std::optional<double> scale, int64_t first,
+                                                     bool zigzag) {
+  const OwnTokens tokens(query, key, first, zigzag);
+  const Attention attention{scale};
+  const at::Tensor keys = tokens.ordered(key), values = tokens.ordered(value);
+  auto [out, logsumexp] =
+      is_causal ? attention.forward(query, key.narrow(2, first, tokens.own), value.narrow(2, first, tokens.own), true)
+                : attention.forward(query, keys, values, false, mask);
+  out = laid_out(out, query);
+  logsumexp = laid_out(logsumexp, with_tokens_before_heads(logsumexp));
+  if (!is_causal) return {out, logsumexp};
+  for (const Seen& seen : tokens.earlier()) {
+    const auto [attended, sums] =
+        attention.forward(query.narrow(2, seen.query, seen.queries), keys.narrow(2, seen.key, seen.keys),
+                          values.narrow(2, seen.key, seen.keys), false);
+    merge(out.narrow(2, seen.query, seen.queries), logsumexp.narrow(2, seen.query, seen.queries), attended, sums);
   }
   return {out, logsumexp};
 }
 
 /// With the result and the sums over all keys, gradients of each block add up.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> causal_attention_backward(const at::Tensor& grad_out,
-                                                                         const at::Tensor& query, const at::Tensor& key,
-                                                                         const at::Tensor& value, const at::Tensor& out,
-                                                                         const at::Tensor& logsumexp,
-                                                                         std::optional<double> scale, int64_t first) {
-  const auto zeros_like = [](const at::Tensor& of) {
-    return at::zeros({of.size(0), of.size(2), of.size(1), of.size(3)}, of.options()).transpose(1, 2);
-  };
-  at::Tensor for_query;
-  const at::Tensor for_key = zeros_like(key), for_value = zeros_like(value);
-  for (const Block& block : blocks(query, first)) {
-    const auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        grad_out, query, key.narrow(2, block.begin, block.size), value.narrow(2, block.begin, block.size), out,
-        logsumexp, 0.0, block.causal, {}, scale);
-    for_query = for_query.defined() ? for_query.add_(q) : q;
-    for_key.narrow(2, block.begin, block.size).copy_(k);
-    for_value.narrow(2, block.begin, block.size).copy_(v);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> context_attention_backward(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& out, const at::Tensor& logsumexp, const std::optional<at::Tensor>& mask, bool is_causal,
+    std::optional<double> scale, int64_t first, bool zigzag) {
+  const OwnTokens tokens(query, key, first, zigzag);
+  const Attention attention{scale};
+  const at::Tensor keys = tokens.ordered(key), values = tokens.ordered(value);
+  const at::Tensor for_key = with_tokens_before_heads(key), for_value = with_tokens_before_heads(value);
+  if (!is_causal) {
+    const auto [q, k, v] = attention.backward(grad_out, query, keys, values, out, logsumexp, false, mask);
+    for_key.copy_(tokens.gathered(k));
+    for_value.copy_(tokens.gathered(v));
+    return {laid_out(q, with_tokens_before_heads(query)), for_key, for_value};
   }
+  const auto [own_query, own_key, own_value] = attention.backward(
+      grad_out, query, key.narrow(2, first, tokens.own), value.narrow(2, first, tokens.own), out, logsumexp, true);
+  const at::Tensor for_query = laid_out(own_query, with_tokens_before_heads(query));
+  const at::Tensor of_keys = at::zeros(key.sizes(), key.options()),
+                   of_values = at::zeros(value.sizes(), value.options());
+  for (const Seen& seen : tokens.earlier()) {
+    const auto queries = [&](const at::Tensor& of) { return of.narrow(2, seen.query, seen.queries); };
+    const auto [q, k, v] =
+        attention.backward(queries(grad_out), queries(query), keys.narrow(2, seen.key, seen.keys),
+                           values.narrow(2, seen.key, seen.keys), queries(out), queries(logsumexp), false);
+    queries(for_query).add_(q);
+    of_keys.narrow(2, seen.key, seen.keys).copy_(k);
+    of_values.narrow(2, seen.key, seen.keys).copy_(v);
+  }
+  for_key.copy_(tokens.gathered(of_keys));
+  for_value.copy_(tokens.gathered(of_values));
+  for_key.narrow(2, first, tokens.own).copy_(own_key);
+  for_value.narrow(2, first, tokens.own).copy_(own_value);
   return {for_query, for_key, for_value};
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(piper, m) {
-  m.def("causal_attention(Tensor query, Tensor key, Tensor value, float? scale, int first) -> (Tensor, Tensor)");
   m.def(
-      "causal_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor "
-      "logsumexp, "
-      "float? scale, int first) -> (Tensor, Tensor, Tensor)");
+      "context_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float? scale, int "
+      "first, bool zigzag) -> (Tensor, Tensor)");
+  m.def(
+      "context_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor "
+      "logsumexp, Tensor? attn_mask, bool is_causal, float? scale, int first, bool zigzag) -> (Tensor, Tensor, "
+      "Tensor)");
 }
 TORCH_LIBRARY_IMPL(piper, CPU, m) {
-  m.impl("causal_attention", causal_attention);
-  m.impl("causal_attention_backward", causal_attention_backward);
+  m.impl("context_attention", context_attention);
+  m.impl("context_attention_backward", context_attention_backward);
+}
+TORCH_LIBRARY_IMPL(piper, CUDA, m) {
+  m.impl("context_attention", context_attention);
+  m.impl("context_attention_backward", context_attention_backward);
 }
 
 void provide_context_operators() {}

@@ -14,12 +14,12 @@
 namespace piper {
 namespace {
 
-constexpr std::string_view cpu_attention = "aten::_scaled_dot_product_flash_attention_for_cpu",
-                           cpu_attention_backward = "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
+constexpr std::string_view attention_of_cpus = "aten::_scaled_dot_product_flash_attention_for_cpu";
 
 class ContextMarker {
  public:
-  explicit ContextMarker(OperatorGraph graph) : graph_(std::move(graph)) {}
+  ContextMarker(OperatorGraph graph, TokenOrder order)
+      : graph_(std::move(graph)), zigzag_(order == TokenOrder::Zigzag) {}
 
   Result<ContextGraph> mark() {
     own_keys();
@@ -184,6 +184,7 @@ class ContextMarker {
   /// Only a loss adds up over tokens, and is scaled and averaged afterwards: what else would follow from a device's
   /// part of a sum is not known.
   Checked check_sums() const {
+    std::set<StorageId> losses;
     for (const CallId id : live_calls(graph_)) {
       const Call& call = graph_[id];
       if (call.backward || is_free(call)) continue;
@@ -196,26 +197,30 @@ class ContextMarker {
       const bool adds = loss ? has(labels_.tensors[tensor(call, "self").index()], Mark::Sharded) &&
                                    graph_[result].layout.sizes.empty()
                              : sums_over(graph_, labels_, call, result, Mark::Sharded);
-      if (!adds) continue;
+      if (!adds) {
+        PIPER_CHECK(check_linear(call, losses));
+        continue;
+      }
       if (!loss) return refuse(call, "it adds up over tokens, of which each device has some");
-      PIPER_CHECK(check_linear(call));
+      losses.insert(graph_[result].storage);
     }
     return Ok{};
   }
-  Checked check_linear(const Call& loss) const {
-    std::set<StorageId> sums = {graph_[std::get<TensorId>(loss.results[0])].storage};
-    for (const Call& call : graph_.calls) {
-      if (call.backward || &call == &loss) continue;
-      int used = 0;
-      each_tensor(call.arguments, [&](TensorId id) { used += static_cast<int>(sums.contains(graph_[id].storage)); });
-      if (used == 0) continue;
-      const OperatorRule rule = rule_of(graph_[call.op]);
-      const auto* first = std::get_if<TensorId>(&call.arguments[0]);
-      const bool divides = rule.name == "div" && !(first && sums.contains(graph_[*first].storage));
-      if (used > 1 || divides || rule.terms != TermRule::Linear)
-        return refuse(call, "it works on a loss of which each device has that of its own tokens");
-      each_tensor(call.results, [&](TensorId id) { sums.insert(graph_[id].storage); });
-    }
+  /// A multiple of a loss, or a sum of losses, is a loss; nothing else is made of them.
+  Checked check_linear(const Call& call, std::set<StorageId>& losses) const {
+    int used = 0, all = 0;
+    each_tensor(call.arguments, [&](TensorId id) {
+      ++all;
+      used += static_cast<int>(losses.contains(graph_[id].storage));
+    });
+    if (used == 0) return Ok{};
+    const OperatorRule rule = rule_of(graph_[call.op]);
+    const auto* first = std::get_if<TensorId>(&call.arguments[0]);
+    const bool divides = rule.name == "div" && !(first && losses.contains(graph_[*first].storage)),
+               adds = rule.terms == TermRule::Sum && used == all && !graph_[call.op].name.ends_with(".Scalar"),
+               scales = rule.terms == TermRule::Linear && used == 1 && !divides;
+    if (!adds && !scales) return refuse(call, "it works on a loss of which each device has that of its own tokens");
+    each_tensor(call.results, [&](TensorId id) { losses.insert(graph_[id].storage); });
     return Ok{};
   }
 
@@ -239,6 +244,7 @@ class ContextMarker {
   Call part_call(std::string_view op, TensorId of, const TensorLabels& labels, TensorId result, const Call& other) {
     std::vector<Argument> arguments = {of, graph_[of].layout.sizes};
     for (Argument& argument : place_of_tokens(labels)) arguments.push_back(std::move(argument));
+    arguments.push_back(zigzag_);
     return beside(other, op, std::move(arguments), result);
   }
   /// New calls before or behind old ones.
@@ -329,7 +335,7 @@ class ContextMarker {
         return new_tensor(like, {});
       };
       const auto times_parts = [&](TensorId of, TensorId result) {
-        return beside(call, "piper::times_parts", {of, scores, element_count(graph_[scores].layout)}, result);
+        return beside(call, "piper::times_parts", {of, targets, element_count(graph_[targets].layout)}, result);
       };
       if (!forward) {
         if (const auto share = counts.find(tensor(call, "total_weight")); share != counts.end()) {
@@ -355,7 +361,8 @@ class ContextMarker {
         }
         const TensorId share = number(loss);
         behind.push_back(beside(call, "piper::counted_share",
-                                {scores, whole->first.first, targets, *find_argument(graph_, call, "ignore_index")},
+                                {whole->first.first, targets, *find_argument(graph_, call, "ignore_index"),
+                                 int64_t{graph_[scores].layout.element}},
                                 share));
         behind.push_back(beside(call, "aten::div.Tensor", {sum, share}, loss));
         set_argument(call, "reduction", int64_t{2});
@@ -385,7 +392,8 @@ class ContextMarker {
 
   // ---- attention
 
-  ///   before:  attention(q, k, v, causal)        after:  causal_attention(q, k, v, first): q begins with token `first`
+  ///   before:  attention(q, k, v, causal)        after:  context_attention(q, k, v, causal, first)
+  /// Without a mask the order of the keys is all the same.
   Checked rewrite_attention() {
     for (Call& call : graph_.calls) {
       if (!is_attention(call)) continue;
@@ -395,30 +403,42 @@ class ContextMarker {
         for (const size_t gradient : {size_t{1}, size_t{2}})
           if (const TensorId id = std::get<TensorId>(call.results[gradient]); id.valid())
             all_tokens_.insert(graph_[id].storage);
-      if (name != cpu_attention && name != cpu_attention_backward)
-        return refuse(call, "context parallelism knows the attention of CPUs only");
-      const Argument* causal = find_argument(graph_, call, "is_causal");
-      if (!std::get<bool>(*causal)) continue;
-      const TensorId query = tensor(call, "query");
-      const Argument& scale = *find_argument(graph_, call, "scale");
+      const bool on_cpu = name.starts_with(attention_of_cpus);
+      const bool causal = std::get<bool>(*find_argument(graph_, call, "is_causal"));
+      const TensorId mask = tensor(call, on_cpu ? "attn_mask" : "attn_bias"), query = tensor(call, "query");
+      if (std::get<double>(*find_argument(graph_, call, "dropout_p")) > 0)
+        return refuse(call, "context parallelism knows attention without dropout of its scores");
+      if (!on_cpu && mask.valid()) return refuse(call, "context parallelism on GPUs knows attention without a mask");
+      if (on_cpu && !causal && !(zigzag_ && mask.valid())) continue;
+      const Argument scale = *find_argument(graph_, call, "scale");
+      std::vector<Argument> arguments = {query, tensor(call, "key"), tensor(call, "value")};
+      if (call.backward)
+        arguments = {tensor(call, "grad_out"), query,
+                     tensor(call, "key"),      tensor(call, "value"),
+                     tensor(call, "out"),      sums_of_rows(tensor(call, "logsumexp"))};
+      else
+        call.results = {call.results[0], sums_of_rows(std::get<TensorId>(call.results[1]))};
       const PartStart first{graph_[query].layout.sizes[2]};
-      if (name == cpu_attention) {
-        call.op = operator_named(graph_, "piper::causal_attention");
-        call.arguments = {query, tensor(call, "key"), tensor(call, "value"), scale, first};
-      } else {
-        std::vector<Argument> arguments = {tensor(call, "grad_out"),
-                                           query,
-                                           tensor(call, "key"),
-                                           tensor(call, "value"),
-                                           tensor(call, "out"),
-                                           tensor(call, "logsumexp"),
-                                           scale,
-                                           first};
-        call.op = operator_named(graph_, "piper::causal_attention_backward");
-        call.arguments = std::move(arguments);
-      }
+      for (const Argument& more : std::vector<Argument>{mask, causal, scale, first, zigzag_}) arguments.push_back(more);
+      call.op =
+          operator_named(graph_, call.backward ? "piper::context_attention_backward" : "piper::context_attention");
+      call.arguments = std::move(arguments);
     }
+    find_producers(graph_.tensors, graph_.calls);
     return Ok{};
+  }
+  /// One for every head and query, however the recorded operator shows them.
+  TensorId sums_of_rows(TensorId id) {
+    std::vector<int64_t> sizes = graph_[id].layout.sizes;
+    if (sizes.size() == 3) return id;
+    TensorId& found = row_sums_[id];
+    if (found.valid()) return found;
+    sizes.resize(3);
+    found = new_tensor(id, sizes);
+    TensorLabels labels = labels_.tensors[id.index()];
+    labels.dims.resize(3);
+    labels_.tensors.push_back(std::move(labels));
+    return found;
   }
 
   /// Every attention is a segment of its own; backward follows forward.
@@ -454,13 +474,33 @@ class ContextMarker {
   std::vector<char> free_;                              // by tensor: follows from inputs and constants alone
   std::vector<const Call*> followed_;                   // labels follow from these
   std::map<std::pair<TensorId, int>, TensorId> parts_;  // of free tensors, by segment
+  std::map<TensorId, TensorId> row_sums_;               // of what cuDNN gives
   std::set<StorageId> all_tokens_;
+  bool zigzag_;
 };
 
 }  // namespace
 
-Result<ContextGraph> mark_context_regions(OperatorGraph graph) {
-  return ContextMarker(name_slices(std::move(graph))).mark();
+Result<ContextGraph> mark_context_regions(OperatorGraph graph, TokenOrder order) {
+  return ContextMarker(name_slices(std::move(graph)), order).mark();
+}
+
+void label_new_tensors(const OperatorGraph& graph, std::vector<TensorLabels>& known) {
+  const size_t old = known.size();
+  std::vector<const Call*> about_new;
+  for (const CallId id : live_calls(graph)) {
+    bool is_new = false;
+    for (const auto* list : {&graph[id].arguments, &graph[id].results})
+      each_tensor(*list, [&](TensorId tensor) { is_new = is_new || tensor.index() >= old; });
+    if (is_new) about_new.push_back(&graph[id]);
+  }
+  BodyLabels labels{std::move(known), true, true, true};
+  for (size_t t = old; t < graph.tensors.size(); ++t)
+    labels.tensors.push_back(unknown_labels(graph.tensors[t].layout.sizes));
+  while (sweep_rules(graph, graph.tensors, about_new, labels).learned) {
+  }
+  for (size_t t = old; t < graph.tensors.size(); ++t) settle(labels.tensors[t]);
+  known = std::move(labels.tensors);
 }
 
 }  // namespace piper

@@ -20,6 +20,9 @@ struct ContextGraph {
   std::set<StorageId> all_tokens;    // of which attention needs all: keys, values, and their gradients
 };
 /// Refused (E317): operators that mix tokens, other forms of attention than scaled_dot_product_attention.
-Result<ContextGraph> mark_context_regions(OperatorGraph graph);
+Result<ContextGraph> mark_context_regions(OperatorGraph graph, TokenOrder order);
+
+/// Of tensors that came into the graph since, by the same rules.
+void label_new_tensors(const OperatorGraph& graph, std::vector<TensorLabels>& known);
 
 }  // namespace piper

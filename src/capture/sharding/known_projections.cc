@@ -34,7 +34,11 @@ constexpr KnownName projections[] = {
     {".out_proj.weight", 2, 1},         // OPT, GPT-J, BART, Whisper
     {".fc2.weight", 2, 1},
     {".fc_out.weight", 2, 1},
-    {".output.dense.weight", 2, 1},  // BERT
+    {".output.dense.weight", 2, 1},     // BERT
+    {".SelfAttention.o.weight", 2, 1},  // T5
+    {".EncDecAttention.o.weight", 2, 1},
+    {".wo.weight", 2, 1},
+    {".output_linear.weight", 2, 1},  // Granite
 };
 constexpr KnownName tables[] = {
     {"embed.weight", 2, 0},

@@ -272,6 +272,9 @@ class Labeler {
       }
   }
 
+  /// Nothing else adds up over tokens in forward; each device has a loss of its own, weighed by its part.
+  bool adds_up_losses(const Site& site) const { return region_.context && site.pass == Pass::F; }
+
   /// Sums over what is sharded are parts on each device: they may only be added up until they leave the region.
   Checked check_cut_sums() {
     for (Site& site : sites_) {
@@ -282,7 +285,7 @@ class Labeler {
         if (part && !keeps_partial_sums(graph_, site.body->tensors, site.labels, call))
           return refuse(site, &call, "it uses a sum over the sharded dimension before it is complete", tp_help());
         each_tensor(call.results, [&](TensorId id) {
-          const bool over = sums_over(graph_, site.labels, call, id, Mark::Sharded);
+          const bool over = !adds_up_losses(site) && sums_over(graph_, site.labels, call, id, Mark::Sharded);
           sums = sums || over;
           TensorLabels& labels = site.labels.tensors[id.index()];
           labels.sums_divided = labels.sums_divided || part || over;

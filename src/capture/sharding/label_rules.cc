@@ -45,7 +45,7 @@ class Rule {
   }
 
   void follow() {
-    if (out_.empty()) return;
+    if (out_.empty() || !has_dimensions()) return;
     const Operator& op = graph_[call_.op];
     const std::string name = base_name(op);
     const bool by_blocks = labels_.tp && !labels_.tokens;  // tokens stay in their order
@@ -62,6 +62,8 @@ class Rule {
         return broadcast(in_[0], out_[0]);
       case DimRule::Permute:
         return permute(name);
+      case DimRule::Complex:
+        return take_apart();
       case DimRule::Repeat:
         return repeat();
       case DimRule::Pad:
@@ -92,6 +94,8 @@ class Rule {
       case DimRule::TakeColumns:
         for (const TensorId id : {in_[0], in_[1]}) same(of(id).dims[0], of(out_[0]).dims[0]);
         return;
+      case DimRule::Logits:
+        return make_logits(name);
       case DimRule::Part:
         return narrow(name);
       case DimRule::PartBackward:
@@ -107,6 +111,11 @@ class Rule {
         for (const TensorId out : out_) whole(in_[0], out);
         return pick_out(name, in_[0], in_.back());
     }
+  }
+  /// Numbers have none to speak about, whatever their operators are called with.
+  bool has_dimensions() const {
+    const auto has = [&](TensorId id) { return rank(id) > 0; };
+    return std::ranges::any_of(in_, has) || std::ranges::any_of(out_, has);
   }
   void pointwise() {
     for (const TensorId out : out_)
@@ -178,6 +187,14 @@ class Rule {
       for (size_t i = 0; i < r; ++i) from[i] = normal(dims[i], r);
     }
     for (size_t i = 0; i < r; ++i) same(of(out_[0]).dims[i], of(in_[0]).dims[from[i]]);
+  }
+
+  /// Complex numbers, and their real and imaginary parts as one dimension more.
+  void take_apart() {
+    const TensorId whole = rank(in_[0]) < rank(out_[0]) ? in_[0] : out_[0];
+    const TensorId parts = whole == in_[0] ? out_[0] : in_[0];
+    for (size_t d = 0; d < rank(whole); ++d) same(of(whole).dims[d], of(parts).dims[d]);
+    forbid(parts, rank(whole), "complex numbers along");
   }
 
   /// A dimension that is repeated has the repetitions outside of what it had.
@@ -392,17 +409,34 @@ class Rule {
     same(of(table).dims[1], of(rows).dims[rank(indices)]);
   }
 
+  /// Of every token by itself; of a part of the words there are operators of their own. Where only some chunks divide
+  /// tokens, blocks of all of them are made.
+  void make_logits(const std::string& name) {
+    const TensorId table = std::get<TensorId>(argument("table")), hidden = std::get<TensorId>(argument("hidden"));
+    same(of(table).dims[1], of(hidden).dims[1]);
+    forbid(hidden, 1, "logits over");
+    if (labels_.tokens && !labels_.context) forbid(hidden, 0, "logits of");
+    if (name == "logits_in_blocks") forbid(table, 0, "logits of");
+    for (const auto* list : {&in_, &out_})
+      for (const TensorId id : *list)
+        if (rank(id) == 1) same(of(hidden).dims[0], of(id).dims[0]);
+    if (name != "logits_in_blocks_backward") return;
+    each_tensor(call_.results[0], [&](TensorId id) { whole(hidden, id); });
+    each_tensor(call_.results[1], [&](TensorId id) { whole(table, id); });
+  }
+
   /// A number of every row.
   void pick(bool forward) {
     const TensorId scores = std::get<TensorId>(argument("self")), targets = std::get<TensorId>(argument("target")),
                    values = forward ? out_[0] : std::get<TensorId>(argument("grad_output"));
     if (!forward) whole(scores, out_[0]);
-    same(of(scores).dims[0], of(targets).dims[0]);
-    if (rank(values) > 0)
+    const bool rows = rank(targets) > 0;  // otherwise the scores are one
+    if (rows) same(of(scores).dims[0], of(targets).dims[0]);
+    if (rows && rank(values) > 0)
       same(of(scores).dims[0], of(values).dims[0]);
-    else if (!labels_.context)
+    else if (rows && !labels_.context)
       forbid(scores, 0, "a mean of losses over");
-    for (size_t d = 1; d < rank(scores); ++d) forbid(scores, d, "nll_loss along");
+    for (size_t d = rows ? 1 : 0; d < rank(scores); ++d) forbid(scores, d, "nll_loss along");
     if (const Argument& weight = argument("weight"); std::holds_alternative<TensorId>(weight))
       each_tensor(weight, [&](TensorId id) { forbid(id, 0, "nll_loss along"); });
   }

@@ -41,7 +41,7 @@ struct LabelSweep {
 ///
 /// That ends. Rules change labels in three ways only: a factor falls into two, an unknown one is marked, a border
 /// between blocks is added. Each raises `knowledge` of a tensor, and nothing lowers it (a rule that did would be
-/// stopped as an error of ours). `learned` is said only if it was raised. So every sweep but the last adds at least
+/// stopped as an internal error). `learned` is said only if it was raised. So every sweep but the last adds at least
 /// one to the sum over all tensors, which is at least 0 and at most that of `most_knowledge`.
 LabelSweep sweep_rules(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors,
                        const std::vector<const Call*>& calls, BodyLabels& labels);

@@ -217,10 +217,11 @@ std::vector<int64_t> strides_like(const std::vector<int64_t>& sizes, const std::
   return out;
 }
 
-void draw_random_by_parts(ChunkIr& body, const BodyLabels& labels) {
+void draw_random_by_parts(ChunkIr& body, const BodyLabels& labels, TokenOrder order) {
   for (Call& call : body.calls) {
     if (call.random < 0) continue;
     const bool fits = refine(call.drawn, labels.tensors[std::get<TensorId>(call.results[0]).index()]);
+    call.drawn.zigzag = labels.context && order == TokenOrder::Zigzag;
     invariant(fits, "regions are refused whose random numbers cannot be drawn in parts");
   }
 }

@@ -7,7 +7,7 @@
 namespace piper {
 
 /// Random calls in a region draw the same numbers however the region is divided.
-void draw_random_by_parts(ChunkIr& body, const BodyLabels& labels);
+void draw_random_by_parts(ChunkIr& body, const BodyLabels& labels, TokenOrder order);
 
 /// Takes strides and bytes of all results from a run on meta tensors, after something about the arguments has changed.
 Checked infer_layouts(ChunkIr& body, const OperatorGraph& graph, const OperatorTable& table);

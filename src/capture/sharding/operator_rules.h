@@ -17,6 +17,7 @@ enum class DimRule {
   Factory,  // labels are learned from use: what is made is uniform, and any part can be taken of what is whole
   Expand,
   Permute,
+  Complex,
   Repeat,
   Pad,
   Flip,
@@ -31,6 +32,7 @@ enum class DimRule {
   Loss,
   TakeRows,
   TakeColumns,
+  Logits,
   Part,
   PartBackward,
   Join,

@@ -11,8 +11,6 @@
 namespace piper {
 namespace {
 
-enum class Reduction : int64_t { None, Mean, Sum };  // as ATen counts them
-
 bool is_none(const Argument& argument) {
   const auto* tensor = std::get_if<TensorId>(&argument);
   return std::holds_alternative<None>(argument) || (tensor && !tensor->valid());
@@ -77,6 +75,8 @@ class Parter {
     if (name == "aten::_log_softmax_backward_data" && is_sharded(result(), along())) return log_softmax_backward();
     if (name == "aten::nll_loss_forward" && is_sharded(tensor("self"), 1)) return pick_losses();
     if (name == "aten::nll_loss_backward" && is_sharded(result(), 1)) return pick_losses_backward();
+    if (name == "piper::logits_in_blocks" && is_sharded(tensor("table"), 0)) return logits_of_part();
+    if (name == "piper::logits_in_blocks_backward" && is_sharded(tensor("table"), 0)) return logits_of_part_backward();
     if (is_range(name) && is_sharded(result(), 0)) return slice_range();
     if (name == "aten::mean.dim" && averages_parts()) return sum_and_count();
     if ((name == "aten::addmm" || name == "aten::baddbmm") && !from_->backward && is_one(argument("beta")) &&
@@ -242,6 +242,33 @@ class Parter {
     return last();
   }
 
+  ///   before:  s, p = logits_in_blocks(w, h, t)
+  ///   after:   m = logits_in_blocks_max(w, h); z, p = logits_in_blocks_sum(w, h, t, m, first); s = log(z) + m
+  /// m, z and p are parts on each device.
+  CallId logits_of_part() {
+    const TensorId table = tensor("table"), hidden = tensor("hidden");
+    const std::vector<int64_t> sizes = out_.graph[result()].layout.sizes;
+    const TensorId most = emit("piper::logits_in_blocks_max", {table, hidden, number("block")}, make(sizes, result()));
+    const TensorId sum =
+        emit("piper::logits_in_blocks_sum",
+             {table, hidden, tensor("targets"), most, number("ignored"), PartStart{size(table, 0)}, number("block")},
+             make(sizes, result()));
+    calls().back().results = {sum, result(1)};
+    const CallId stands = last();
+    const TensorId log = emit("aten::log", {sum}, make(sizes, result()));
+    emit("aten::add.Tensor", {log, most, int64_t{1}}, result());
+    return stands;
+  }
+
+  ///   before:  dh, dw = logits_in_blocks_backward(w, h, t, s, g, 0)        after:  the same, with its first word
+  CallId logits_of_part_backward() {
+    const std::vector<std::string>& names = out_.graph[from_->op].arguments;
+    calls().push_back(*from_);
+    calls().back().arguments[static_cast<size_t>(std::ranges::find(names, "first") - names.begin())] =
+        PartStart{size(tensor("table"), 0)};
+    return last();
+  }
+
   // ---- numbers that depend on the position
 
   ///   before:  r = arange(n)        after:  w = arange(n); r = local_slice(w, first)
@@ -251,7 +278,7 @@ class Parter {
     Call range = *from_;
     range.results = {all};
     calls().push_back(std::move(range));
-    emit("piper::local_slice", {all, sizes, PartStart{sizes[0]}, int64_t{0}, int64_t{1}, int64_t{1}}, result());
+    emit("piper::local_slice", {all, sizes, PartStart{sizes[0]}, int64_t{0}, int64_t{1}, int64_t{1}, false}, result());
     return last();
   }
 
@@ -318,6 +345,7 @@ bool can_be_parted(const OperatorGraph& graph, const BodyLabels& labels, const C
   if (name == "aten::embedding") return is_false("scale_grad_by_freq") && is_false("sparse");
   if (name == "aten::embedding_dense_backward") return is_false("scale_grad_by_freq");
   if (name == "aten::_log_softmax" || is_range(name)) return true;
+  if (name == "piper::logits_in_blocks") return where.tensor == std::get<TensorId>(call.arguments[0]);
   if (name == "aten::nll_loss_forward" || name == "aten::nll_loss_backward") return where.dim == 1 && is_loss(call);
   if (name == "aten::_log_softmax_backward_data") {  // of a loss: the sums of its rows need no other parts
     const CallId producer = graph[std::get<TensorId>(*find_argument(graph, call, "grad_output"))].producer;

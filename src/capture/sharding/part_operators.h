@@ -11,19 +11,22 @@ namespace piper {
 // piper::take_columns(Tensor scores, Tensor indices, int ignored, int first) -> Tensor
 // piper::take_columns_backward(Tensor gradient, Tensor indices, int[] size, int first) -> Tensor
 //   one number of each row, and numbers put in their place in rows of zeros
-// piper::local_slice(Tensor all, int[] size, int first, int dim, int outer, int inner) -> Tensor
+// piper::local_slice(Tensor all, int[] size, int first, int dim, int outer, int inner, bool zigzag) -> Tensor
 //   so many of the list that lies along a dimension between `outer` times and `inner` others, from the first on;
-//   `size`: of the part
-// piper::local_slice_backward(Tensor part, int[] size, int first, int dim, int outer, int inner) -> Tensor
+//   `size`: of the part. `zigzag`: the half of it that begins at half of `first`, and the one as far from the end
+// piper::local_slice_backward(Tensor part, int[] size, int first, int dim, int outer, int inner, bool zigzag) -> Tensor
 //   the part at its place in zeros; `size`: of all
 // piper::times_parts(Tensor number, Tensor part, int all) -> Tensor
 //   the number times the number of parts; `all`: how many elements they have together
-// piper::counted_share(Tensor scores, Tensor all, Tensor part, int ignored) -> Tensor
+// piper::counted_share(Tensor all, Tensor part, int ignored, ScalarType dtype) -> Tensor
 //   how many of all targets are not to be ignored, over the number of parts
-// piper::causal_attention(Tensor query, Tensor key, Tensor value, float? scale, int first) -> (Tensor, Tensor)
-// piper::causal_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out,
-//   Tensor logsumexp, float? scale, int first) -> (Tensor, Tensor, Tensor)
-//   as aten::_scaled_dot_product_flash_attention_for_cpu, with queries from token `first` on and all keys and values
+// piper::context_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float? scale,
+//   int first, bool zigzag) -> (Tensor, Tensor)
+// piper::context_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out,
+//   Tensor logsumexp, Tensor? attn_mask, bool is_causal, float? scale, int first, bool zigzag)
+//   -> (Tensor, Tensor, Tensor)
+//   as aten::_scaled_dot_product_flash_attention_for_cpu, with the queries that local_slice takes, and all keys and
+//   values, those of one device after those of another; a mask has its keys in their own order
 
 /// Whoever calls it is linked with them.
 void provide_part_operators();

@@ -7,7 +7,6 @@
 #include "capture/sharding/operator_rules.h"
 
 namespace piper {
-namespace {
 
 int count_marks(const TensorLabels& labels, Mark mark) {
   int count = 0;
@@ -15,8 +14,6 @@ int count_marks(const TensorLabels& labels, Mark mark) {
     count += static_cast<int>(std::count_if(dim.begin(), dim.end(), [&](const Factor& f) { return f.mark == mark; }));
   return count;
 }
-
-}  // namespace
 
 bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, TensorId result, Mark mark) {
   const OperatorRule rule = rule_of(graph[call.op]);
@@ -30,11 +27,14 @@ bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call&
     if (!first.valid()) first = id;
   });
   if (rule.dims == DimRule::Attention) first = std::get<TensorId>(*find_argument(graph, call, "query"));
+  if (rule.name == "logits_in_blocks_backward" && std::get<TensorId>(call.results[1]) == result)  // of the table
+    first = std::get<TensorId>(*find_argument(graph, call, "hidden"));
   return count_marks(labels.tensors[first.index()], mark) > count_marks(labels.tensors[result.index()], mark);
 }
 
 bool is_maximum(const OperatorGraph& graph, const Call& call) {
-  return base_name(graph[call.op]) == "amax";
+  const std::string name = base_name(graph[call.op]);
+  return name == "amax" || name == "logits_in_blocks_max";
 }
 
 bool keeps_partial_sums(const OperatorGraph& graph, const std::vector<GraphTensor>& tensors, const BodyLabels& labels,

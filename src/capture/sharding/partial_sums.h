@@ -5,6 +5,9 @@
 
 namespace piper {
 
+/// How many factors have it.
+int count_marks(const TensorLabels& labels, Mark mark);
+
 /// Whether the call adds up (or takes the greatest) over a dimension with this mark that the result does not have.
 bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, TensorId result, Mark mark);
 

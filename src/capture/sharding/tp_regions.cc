@@ -96,6 +96,22 @@ class RegionMarker {
             unify_tensors(labels_.tensors[contribution.parameter.index()], labels_.tensors[contribution.value.index()]);
     }
     for (TensorLabels& tensor : labels_.tensors) settle(tensor);
+    return check_one_dimension();
+  }
+
+  /// Of two sharded dimensions a device would have its part of one with its part of the other alone, and no device the
+  /// rest.
+  Checked check_one_dimension() const {
+    for (const CallId id : live_) {
+      const Call& call = graph_[id];
+      const GraphTensor* twice = nullptr;
+      each_tensor(call.results, [&](TensorId result) {
+        if (!twice && count_marks(labels_.tensors[result.index()], Mark::Sharded) > 1) twice = &graph_[result];
+      });
+      if (twice)
+        return refuse(call, fmt::format("two dimensions of its result [{}] would be sharded",
+                                        fmt::join(twice->layout.sizes, ", ")));
+    }
     return Ok{};
   }
 

@@ -114,6 +114,7 @@ std::vector<ParameterId> ChunkWriter::parameters(const WorkTally& tally, bool on
     auto found = parameter_ids_.find(p.name);
     if (found == parameter_ids_.end()) {
       found = parameter_ids_.emplace(p.name, builder_.parameter(p.name, step_.weights, p.shape)).first;
+      if (step_.optimizer == Optimizer::Muon && is_hidden_matrix(p.name, p.shape.size())) builder_.add_matrix(p.name);
       // of tokens, or of heads, on one device only
       if (tally.unit().divided != Divided::Nothing && !labelled(p.shape, tp_label))
         builder_.make_partial(found->second);
@@ -173,7 +174,7 @@ void ChunkWriter::add(ChunkDraft draft, const WorkTally& tally) {
   }
   const ChunkId chunk = builder_.chunk(draft.name, draft.scopes);
   if (tally.unit().divided == Divided::Tokens) builder_.make_sequence_sharded(chunk);
-  if (divides_context()) builder_.needs_all_tokens(chunk, draft.all_tokens);
+  if (divides_context()) builder_.needs_all_tokens(chunk, draft.all_tokens, draft.causal);
   add_forward(chunk, draft, tally);
   if (!has_input_part && !has_weight_part) return;  // nothing to do in backward
   if (!has_input_part) weight.reads = whole.reads;

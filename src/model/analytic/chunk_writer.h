@@ -26,6 +26,7 @@ struct ChunkDraft {
   std::vector<ValueId> input_writes;     // BI: gradients of what F reads
   std::vector<ValueId> weight_reads;     // BW: the same for the gradients of parameters
   std::vector<ValueId> all_tokens = {};  // of these, where tokens are divided
+  bool causal = false;                   // and fewer of them for earlier tokens
 };
 
 /// How fine chunks are: blocks of layers, or the parts of blocks that tensor parallelism tells apart; the same also of

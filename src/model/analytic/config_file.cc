@@ -11,8 +11,8 @@
 namespace piper {
 namespace {
 
-const std::vector<std::string> step_keys = {"batch",  "sequence",         "weights",  "gradients",
-                                            "master", "master_gradients", "optimizer"};
+const std::vector<std::string> step_keys = {"batch",  "sequence",         "precision", "weights", "gradients",
+                                            "master", "master_gradients", "optimizer", "ema",     "accumulate"};
 
 /// The key that a message is about, or if it is not in the file another one whose value the message shows.
 std::string shown_key(const TomlSection& section, const ConfigProblem& problem) {
@@ -124,19 +124,40 @@ Checked read_copy(const TomlSection& section, std::string_view key, std::optiona
   return Ok{};
 }
 
+/// A name for three dtypes.
+Checked read_precision(const TomlSection& section, StepOverrides& step) {
+  PIPER_TRY(const auto recipe, section.choice<Precision>("precision", {{"mixed", Precision::Mixed},
+                                                                       {"bfloat16", Precision::BFloat16},
+                                                                       {"fp32", Precision::Float32}}));
+  if (!recipe) return Ok{};
+  for (const char* key : {"weights", "gradients", "master"})
+    if (section.has(key))
+      return section
+          .bad(key,
+               fmt::format("precision = \"{}\" says already what {} is", section.table().find("precision")->text, key))
+          .help(fmt::format("leave out {}, or leave out precision and say all three", key));
+  step = merge(step, step_of(*recipe));
+  return Ok{};
+}
+
 Result<StepOverrides> read_step(const TomlSection& section) {
   StepOverrides step;
   PIPER_CHECK(section.only(step_keys));
+  PIPER_CHECK(read_precision(section, step));
   PIPER_TRY(step.batch, section.integer("batch"));
   PIPER_TRY(step.sequence, section.integer("sequence"));
-  PIPER_TRY(step.weights, read_dtype(section, "weights"));
-  PIPER_TRY(step.gradients, read_dtype(section, "gradients"));
+  PIPER_TRY(const auto weights, read_dtype(section, "weights"));
+  PIPER_TRY(const auto gradients, read_dtype(section, "gradients"));
+  if (weights) step.weights = weights;
+  if (gradients) step.gradients = gradients;
   PIPER_CHECK(read_copy(section, "master", step.master));
   PIPER_CHECK(read_copy(section, "master_gradients", step.master_gradients));
   PIPER_TRY(step.optimizer, section.choice<Optimizer>("optimizer", {{"sgd", Optimizer::Sgd},
                                                                     {"momentum", Optimizer::Momentum},
                                                                     {"adamw", Optimizer::AdamW},
-                                                                    {"lion", Optimizer::Lion}}));
+                                                                    {"lion", Optimizer::Lion},
+                                                                    {"muon", Optimizer::Muon}}));
+  PIPER_TRY(step.ema, section.flag("ema"));
   return step;
 }
 

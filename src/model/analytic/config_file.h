@@ -18,6 +18,6 @@ struct ConfigFile {
 Result<ConfigFile> parse_config(const SourceFilePtr& file, const std::vector<std::string>& other_sections = {});
 
 /// What a configuration says about training: read by src/train, passed over by whoever wants the model only.
-inline const std::vector<std::string> training_sections = {"optimizer", "lr_schedule", "data", "run"};
+inline const std::vector<std::string> training_sections = {"optimizer", "lr_schedule", "data", "evaluation", "run"};
 
 }  // namespace piper

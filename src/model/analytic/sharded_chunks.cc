@@ -112,7 +112,10 @@ void add_sharded_attention(ChunkWriter& writer, int64_t index, const Flow& x, co
     core.input_reads.push_back(flow.value);
     core.input_writes.push_back(flow.gradients[0]);
   }
-  if (writer.divides_context()) core.all_tokens = {stored[1].value, stored[1].gradients[0]};
+  if (writer.divides_context()) {
+    core.all_tokens = {stored[1].value, stored[1].gradients[0]};
+    core.causal = c.flash_attention;  // scores that are stored are computed for all pairs
+  }
   if (c.flash_attention) core.input_reads.push_back(attended.value);
   WorkTally scores = block.tally(Divided::Width);
   attend(scores, c, heads, writer.sequence());

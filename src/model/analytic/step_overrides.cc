@@ -9,6 +9,15 @@ constexpr int64_t usual_sequence = 4096;
 
 }  // namespace
 
+StepOverrides step_of(Precision precision) {
+  StepOverrides out;
+  const bool wide = precision == Precision::Float32, narrow = precision == Precision::BFloat16;
+  out.weights = wide ? DType::Float32 : DType::BFloat16;
+  out.gradients = narrow ? DType::BFloat16 : DType::Float32;
+  out.master = narrow ? DType::BFloat16 : DType::Float32;  // where weights are of that type there is no copy
+  return out;
+}
+
 StepOverrides merge(const StepOverrides& first, const StepOverrides& second) {
   StepOverrides merged = second;
   const auto take = [](auto& to, const auto& from) {
@@ -21,6 +30,7 @@ StepOverrides merge(const StepOverrides& first, const StepOverrides& second) {
   take(merged.master, first.master);
   take(merged.master_gradients, first.master_gradients);
   take(merged.optimizer, first.optimizer);
+  take(merged.ema, first.ema);
   return merged;
 }
 
@@ -35,6 +45,7 @@ StepConfig resolve(const StepOverrides& overrides, const ModelConfig& config) {
   step.master = overrides.master.value_or(usual_master);
   step.master_gradients = overrides.master_gradients.value_or(std::nullopt);
   step.optimizer = overrides.optimizer.value_or(Optimizer::AdamW);
+  step.ema = overrides.ema.value_or(false);
   return step;
 }
 
@@ -57,6 +68,7 @@ Checked apply(const StepOverrides& overrides, StepConfig& step) {
   step.master = overrides.master.value_or(step.master);
   step.master_gradients = overrides.master_gradients.value_or(step.master_gradients);
   step.optimizer = overrides.optimizer.value_or(step.optimizer);
+  step.ema = overrides.ema.value_or(step.ema);
   return Ok{};
 }
 

@@ -15,7 +15,16 @@ struct StepOverrides {
   std::optional<std::optional<DType>> master;            // inside: a dtype, or explicitly none
   std::optional<std::optional<DType>> master_gradients;  // the same
   std::optional<Optimizer> optimizer;
+  std::optional<bool> ema;
 };
+
+/// What weights, gradients and the optimizer's numbers are made of, by name.
+enum class Precision {
+  Mixed,     // bfloat16 weights; gradients, master copies and moments in float32
+  BFloat16,  // all in bfloat16, as PyTorch trains a model that was converted
+  Float32,   // all in float32
+};
+StepOverrides step_of(Precision precision);
 
 /// `first` where it says something, else `second`.
 StepOverrides merge(const StepOverrides& first, const StepOverrides& second);

@@ -15,23 +15,26 @@
 docs/python.md has the rest.
 """
 from . import _torch  # first: it says clearly if this is not the PyTorch that Piper was built for
-from . import schedules
+from . import callbacks, schedules
 from .annotation import annotate, annotate_modules
 from .capturing import Model, capture, load_model
 from .diffing import Diff
 from .errors import CaptureError, CaptureWarning, CheckpointError, Error, PlanError, RunError, ScheduleError
+from .fetching import FetchAhead
 from .lr_schedulers import LRScheduler
 from .metrics import metric
-from .optimizers import SGD, AdamW, Lion, ParameterGroup, decay_matrices_only
+from .optimizers import SGD, AdamW, Lion, Muon, ParameterGroup, decay_matrices_only
 from .plans import Plan, Simulation, clusters, compare, compile
+from .samples import Samples, Source
 from .schedule import Schedule, overlapped
 from .searching import Search, search
-from .training import Resumed, StepResult, Trainer
+from .training import Evaluation, Resumed, StepResult, Trainer
 from ._piper import __version__
 
 __all__ = [
-    "AdamW", "CaptureError", "CaptureWarning", "CheckpointError", "Diff", "Error", "LRScheduler", "Lion", "Model", "ParameterGroup", "Plan",
-    "PlanError", "Resumed", "RunError", "SGD", "Schedule", "ScheduleError", "Search", "Simulation", "StepResult", "Trainer", "annotate",
-    "annotate_modules", "capture", "clusters", "compare", "compile", "decay_matrices_only", "load_model", "metric", "overlapped", "schedules",
+    "AdamW", "CaptureError", "CaptureWarning", "CheckpointError", "Diff", "Error", "Evaluation", "FetchAhead", "LRScheduler", "Lion", "Model",
+    "Muon", "ParameterGroup", "Plan", "PlanError", "Resumed", "RunError", "SGD", "Samples", "Schedule", "ScheduleError", "Search", "Simulation",
+    "Source", "StepResult", "Trainer", "annotate", "annotate_modules", "callbacks", "capture", "clusters", "compare", "compile",
+    "decay_matrices_only", "load_model", "metric", "overlapped", "schedules",
     "search", "__version__",
 ]

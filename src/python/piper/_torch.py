@@ -27,7 +27,7 @@ import torch.utils.checkpoint
 
 
 def fake_mode() -> FakeTensorMode:
-    """Everything made while it is on has a shape and no numbers. Real tensors may meet fake ones: they become constants."""
+    """Everything made while it is on has a shape and no values. Real tensors may meet fake ones: they become constants."""
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
@@ -39,9 +39,10 @@ def fake_like(mode: FakeTensorMode, tensor: torch.Tensor, device: str) -> torch.
 
 
 @contextlib.contextmanager
-def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: None, hooked: Callable = lambda hook: hook):
+def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: None, hooked: Callable = lambda hook: hook,
+              converted: Callable = torch.nn.Module._apply):
     """Around forward and backward: one thread; functions under torch.utils.checkpoint simply called, after `on_checkpoint`; what
-    torch.compile has made run as it is written; `hooked` in the place of every hook that is put on a tensor.
+    torch.compile has made run as it is written; `hooked` in the place of every hook that is put on a tensor; `converted` in the place of what is behind module.to(), .float(), .cuda().
 
     Without oneDNN an LSTM is the operators it consists of; oneDNN's layer keeps what backward needs in a form that only it knows. Which
     library computes products and convolutions is decided when they run.
@@ -60,15 +61,16 @@ def recording(mode: FakeTensorMode, on_checkpoint: Callable[[], None] = lambda: 
             return function(*args)
 
     module._checkpoint_without_reentrant_generator, module.CheckpointFunction = nothing_saved, Called
-    register_hook = torch.Tensor.register_hook
+    register_hook, convert = torch.Tensor.register_hook, torch.nn.Module._apply
     torch.Tensor.register_hook = lambda tensor, hook: register_hook(tensor, hooked(hook))
+    torch.nn.Module._apply = converted
     try:
         with (_without_onednn(), torch.autograd.set_multithreading_enabled(False), torch.enable_grad(), _as_written(), _without_log(),
               mode):
             yield
     finally:
         module._checkpoint_without_reentrant_generator, module.CheckpointFunction = originals
-        torch.Tensor.register_hook = register_hook
+        torch.Tensor.register_hook, torch.nn.Module._apply = register_hook, convert
 
 
 @contextlib.contextmanager

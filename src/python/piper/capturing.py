@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import linecache
 import os
 import traceback
@@ -87,7 +88,8 @@ def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int
 
 
 def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] = None, *, batch: Optional[int] = None,
-            name: Optional[str] = None, on: str = "cpu", loss_weight: Optional[Weight] = None) -> Model:
+            name: Optional[str] = None, on: str = "cpu", loss_weight: Optional[Weight] = None, loss_block: Optional[int] = None,
+            saved_activations: Optional[str] = None) -> Model:
     """Runs the model once, forward and backward, on fake tensors, and writes down every operator.
 
     `example_batch`: a dictionary, a sequence or one tensor; the first dimension of every tensor is the samples. The numbers do not matter.
@@ -95,12 +97,16 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     (`model(**batch)` or `model(*batch)`), and its result is the loss, or has it as `.loss`, `["loss"]` or first item.
     `loss_weight`: from a batch to the number of what its loss is a mean over, for example of the tokens that are not padding. Where the
     loss itself divides by such a number it is found without: `cross_entropy` with labels that are left out, a sum divided by that of a mask.
+    `loss_block`: tokens for which logits are made at a time, where the loss is a cross entropy over a vocabulary; 0: for all. Default: 1024
+    if the vocabulary has 32,768 words or more.
+    `saved_activations`: what forward keeps for backward: "recorded", what autograd keeps; "fewest", without what pointwise operators make
+    again. Default: "fewest" where chunks are compiled (`kernels="inductor"`).
     `batch`: samples of one step, if not those of the example.
     `on`: what it will run on, "cpu" or "cuda": operators are those that PyTorch chooses there. "cuda" needs a GPU (E807). The model and the
     example may be anywhere.
 
     The model may be on the meta device; its weights are never copied. Gradients of all parameters that require one are captured.
-    What the model computes may depend on shapes, not on numbers (E601).
+    What the model computes may depend on shapes, not on values (E601).
 
         graph = piper.capture(model, {"input_ids": ids, "labels": ids})
         graph = piper.capture(model, (x, y), loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]))
@@ -108,19 +114,18 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     check_word("on", on, ("cpu", "cuda"))
     if batch is not None:
         check_number("batch", batch, int, 1, 2**40)
+    if saved_activations is not None:
+        check_word("saved_activations", saved_activations, ("recorded", "fewest"))
+    if loss_block is not None:
+        check_number("loss_block", loss_block, int, 0, 2**31 - 1)
     if on == "cuda":
         use_gpu()
     check_hooks(model)
     if loss_weight is not None and not callable(loss_weight):
         raise _refused(f"loss_weight is {loss_weight!r}", _LOSS_WEIGHT)
     frontend = _Frontend(model, example_batch, loss, on, loss_weight)
-    try:
-        handle = _piper.Model.capture(frontend, name or type(model).__name__, frontend.parameters, frontend.buffers, frontend.originals,
-                                      frontend.specs, batch or frontend.samples, frontend.sequence, frontend.weights, frontend.device,
-                                      loss_weight is not None)
-    except Error as error:
-        problem = frontend.failure_behind(error)
-        raise problem from problem.__cause__
+    frontend.loss_block, frontend.saved_activations = loss_block, saved_activations
+    handle = _record(frontend, name or type(model).__name__, batch or frontend.samples)
     if frontend.checkpointed:
         warnings.warn("piper: torch.utils.checkpoint in the model has no effect: the schedule decides what is computed again, with "
                       "recompute({layer=*})", CaptureWarning, stacklevel=2)
@@ -136,6 +141,36 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     return Model(handle, model, frontend)
 
 
+def evaluated(model: Model) -> Model:
+    """The same model as it is evaluated: captured while its modules are in evaluation mode."""
+    if model._frontend is None:
+        return model
+    frontend = copy.copy(model._frontend)
+    frontend.evaluates = True
+    return Model(_record(frontend, model.name, model.batch), model.module, frontend)
+
+
+def _record(frontend: "_Frontend", name: str, batch: int) -> "_piper.Model":
+    try:
+        return _piper.Model.capture(frontend, name, frontend.parameters, frontend.buffers, frontend.originals, frontend.specs, batch,
+                                    frontend.sequence, frontend.weights, frontend.device, frontend.declares_count,
+                                    frontend.loss_block, frontend.saved_activations or "", frontend.evaluates)
+    except Error as error:
+        problem = frontend.failure_behind(error)
+        raise problem from problem.__cause__
+
+
+@contextlib.contextmanager
+def _evaluation_mode(module: torch.nn.Module):
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
 def use_gpu(*, deterministic: bool = False, graphs: str = "none", together: bool = False, timeout: float = 10) -> "_piper.Gpu":
     """Of this process: the one that PyTorch uses now; among processes that train together, one that no other has. E807: there is none."""
     gpu = torch.cuda.current_device() if torch.cuda.is_available() else 0
@@ -149,6 +184,8 @@ class _Frontend:
         self.on = on
         self.device = "cpu" if on == "cpu" else f"cuda:{torch.cuda.current_device()}"  # of fake tensors
         self.model = _WithLoss(model, loss, loss_weight)
+        self.declares_count = loss_weight is not None
+        self.evaluates = False  # modules are in evaluation mode while they run
         self._fake = _torch.fake_mode()
         self._example = example
         self._names = list(example) if isinstance(example, Mapping) else None  # otherwise a sequence, or one tensor
@@ -222,7 +259,8 @@ class _Frontend:
         """Called while every operator is recorded."""
         self._failure = None
         try:
-            with watched(self.model.model), _rebound(self.model, self._fakes), collected(self.model.metrics):
+            mode = _evaluation_mode(self.model.model) if self.evaluates else contextlib.nullcontext()
+            with mode, watched(self.model.model), _rebound(self.model, self._fakes), collected(self.model.metrics):
                 return self.model(self._batch(tensors))
         except BaseException as failure:
             self._failure = failure
@@ -234,7 +272,7 @@ class _Frontend:
 
     def mode(self):
         """In which everything is fake, forward and backward."""
-        return _torch.recording(self._fake, self._note_checkpoint, lambda hook: recorded(hook, self._fail))
+        return _torch.recording(self._fake, self._note_checkpoint, lambda hook: recorded(hook, self._fail), _check_conversion)
 
     def _fail(self, failure: BaseException) -> BaseException:
         """Kept: backward makes another exception of it."""
@@ -268,11 +306,12 @@ class _Frontend:
         return error
 
 
-# What depends on numbers, by a word of the line that asks for them.
+# What depends on values, by a word of the line that asks for them.
 _WAYS_OUT = {
     "layerdrop": "layers that are skipped at random: set `layerdrop` of the modules that have it to 0",
     "one_hot(": "say how many classes there are: one_hot(x, num_classes=n)",
-    "expert": 'a loop over experts: model.set_experts_implementation("batched_mm"), or piper.integrations.transformers.use(model), before capture',
+    "expert": 'a loop over experts: model.set_experts_implementation("batched_mm"), or piper.integrations.transformers.use(model), before capture; '
+              "experts that are modules of their own: sum(expert(x) * weights[:, i:i + 1] for i, expert in enumerate(experts))",
 }
 
 
@@ -286,6 +325,25 @@ def _with_way_out(error: Error) -> Error:
         return error
     return type(error)(f"{error.args[0].rstrip()}\nhelp: {help}\n", error.code, error.title, error.message, error.place, error.notes,
                        (*error.help, help))
+
+
+def _check_conversion(module: torch.nn.Module, convert: Callable, recurse: bool = True) -> torch.nn.Module:
+    """In the place of module.to() and its kin: one that changes nothing does nothing; another would change parameters in the middle of a step."""
+    for part_name, part in module.named_modules() if recurse else [("", module)]:
+        for name, value in [*part._parameters.items(), *part._buffers.items()]:
+            if value is None:
+                continue
+            with torch.no_grad():
+                converted = convert(value)
+            if converted is not value:
+                raise _refused(f"the model's code converts a module while it runs: {'.'.join(filter(None, (part_name, name)))} of a "
+                               f"{type(module).__name__}, {_text_of(value)} to {_text_of(converted)}",
+                               "convert it before capture, as model.to(...) does, or run the model once before: then nothing is left to convert")
+    return module
+
+
+def _text_of(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from . import _piper
 from .annotation import _NOTES
 from .capturing import _WithLoss
 from .errors import ScheduleError, refused
+from .plans import with_usual_copies
 
 _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 _DECIDED = 1e-3  # where gradients are farther apart rounding decides about them, and so about the update
@@ -169,11 +170,15 @@ def _compare_updates(out: Diff, trainer, eager: torch.nn.Module, found: dict, sl
         else:
             _compare(out, f"the gradient of {name}", ours.to(gradient.dtype), gradient, tolerance)
     optimizer = trainer.optimizer
-    if optimizer.gradients or optimizer.master:
-        out.not_compared["weights after the update"] = "the optimiser keeps numbers of other types than PyTorch's"
+    described = with_usual_copies(optimizer.describe(), trainer.model)
+    if described["gradients"] or described["master"]:
+        out.not_compared["weights after the update"] = "the optimizer keeps numbers of other types than PyTorch's"
         return
     if optimizer._numbers()[0] == "lion":
         out.not_compared["weights after the update"] = "PyTorch has no Lion"
+        return
+    if optimizer._numbers()[0] == "muon":
+        out.not_compared["weights after the update"] = "muon updates whole matrices"
         return
     if not trained:
         return
@@ -190,7 +195,7 @@ def _compare_updates(out: Diff, trainer, eager: torch.nn.Module, found: dict, sl
 
 def _step(trainer, optimizer, trained: dict) -> None:
     """One of torch.optim, from the state that the trainer has."""
-    kind, lr, weight_decay, beta1, beta2, eps, momentum, nesterov, groups = optimizer._numbers()
+    kind, lr, weight_decay, beta1, beta2, eps, momentum, nesterov, groups, *_ = optimizer._numbers()
     each = []
     for name, parameter in trained.items():
         factor, decay = next(((factor, decay) for pattern, factor, decay in groups if _piper.matches_pattern(name, pattern)), (1.0, None))

@@ -9,7 +9,7 @@ from .optimizers import _Optimizer, check_optimizer
 
 
 class LRScheduler:
-    """Any of torch.optim.lr_scheduler, for one of our optimisers. `step()` after every step of the trainer sets its learning rate.
+    """Any of torch.optim.lr_scheduler, for one of our optimizers. `step()` after every step of the trainer sets its learning rate.
 
         optimizer = piper.AdamW(lr=3e-4)
         scheduler = piper.LRScheduler(optimizer, torch.optim.lr_scheduler.CosineAnnealingLR, T_max=1000)

@@ -1,4 +1,4 @@
-"""Optimisers: which numbers they have. What they compute is in C++."""
+"""Optimizers: which numbers they have. What they compute is in C++."""
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
@@ -7,7 +7,7 @@ from typing import Optional, Sequence, Union
 import torch
 
 from . import _piper
-from .errors import ScheduleError, check_number, refused
+from .errors import ScheduleError, check_number, check_word, refused
 
 
 class _Optimizer:
@@ -16,8 +16,13 @@ class _Optimizer:
     def describe(self) -> dict:
         return {"kind": self._numbers()[0], "gradients": self.gradients or "", "master": self.master or ""}
 
+    def matrices(self, module: torch.nn.Module) -> list[str]:
+        """Names of the parameters that are updated as whole matrices; AdamW updates the others then."""
+        return []
+
     def _numbers(self) -> tuple:
-        """Kind, learning rate, weight decay, both betas, epsilon, momentum, nesterov, groups: what a step needs, in the order of C++."""
+        """Kind, learning rate, weight decay, both betas, epsilon, momentum, nesterov, groups, decay of the moving mean, numbers of Muon:
+        what a step needs, in the order of C++."""
         raise NotImplementedError
 
     def __setattr__(self, name: str, value) -> None:
@@ -43,7 +48,7 @@ class ParameterGroup:
     """Parameters that are updated otherwise than the rest. Of several groups the first that a parameter's name matches counts.
 
     `pattern`: of names as in `module.named_parameters()`; `*` stands for any part of a name. `lr_factor`: their learning rate, as a multiple
-    of the optimiser's. `weight_decay`: theirs, if not the optimiser's. Parameters that are not to be trained at all:
+    of the optimizer's. `weight_decay`: theirs, if not the optimizer's. Parameters that are not to be trained at all:
     `parameter.requires_grad_(False)`, before the model is captured.
     """
 
@@ -79,9 +84,10 @@ Groups = Sequence[ParameterGroup]
 class AdamW(_Optimizer):
     """As torch.optim.AdamW, to the bit where the order of sums allows it. Fields may be changed between steps: `trainer.optimizer.lr = …`.
 
-    `gradients`, `master`: dtypes in which gradients are summed and the optimiser keeps its own copy of the weights, if not those of the
-    weights. For bfloat16 weights: `AdamW(gradients="float32", master="float32")`.
+    `gradients`, `master`: dtypes in which gradients are summed and the optimizer keeps its own copy of the weights. Default: those of the
+    weights, and float32 for bfloat16 weights: mixed precision. Pure bfloat16, with moments in bfloat16 too, is `master="bfloat16"`.
     `groups`: parameters with a learning rate or weight decay of their own.
+    `ema`: a moving mean of the weights is kept, which decays by this in every step: `trainer.ema_state_dict()`.
     """
 
     lr: float = 1e-3
@@ -91,9 +97,10 @@ class AdamW(_Optimizer):
     gradients: Union[str, torch.dtype, None] = None
     master: Union[str, torch.dtype, None] = None
     groups: Groups = ()
+    ema: Optional[float] = None
 
     def _numbers(self) -> tuple:
-        return "adamw", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0, False, self._groups
+        return ("adamw", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0, False, self._groups, self.ema, None)
 
 
 @dataclass
@@ -107,12 +114,13 @@ class SGD(_Optimizer):
     master: Union[str, torch.dtype, None] = None
     nesterov: bool = False
     groups: Groups = ()
+    ema: Optional[float] = None
 
     def _numbers(self) -> tuple:
         if self.nesterov and not self.momentum:
             raise refused(ScheduleError, "E105", "nesterov needs a momentum", "SGD(momentum=0.9, nesterov=True)")
         return ("momentum" if self.momentum else "sgd", self.lr, self.weight_decay, 0.0, 0.0, 0.0, self.momentum, self.nesterov,
-                self._groups)
+                self._groups, self.ema, None)
 
 
 @dataclass
@@ -126,9 +134,49 @@ class Lion(_Optimizer):
     gradients: Union[str, torch.dtype, None] = None
     master: Union[str, torch.dtype, None] = None
     groups: Groups = ()
+    ema: Optional[float] = None
 
     def _numbers(self) -> tuple:
-        return "lion", self.lr, self.weight_decay, self.betas[0], self.betas[1], 0.0, 0.0, False, self._groups
+        return "lion", self.lr, self.weight_decay, self.betas[0], self.betas[1], 0.0, 0.0, False, self._groups, self.ema, None
+
+
+@dataclass
+class Muon(_Optimizer):
+    """As torch.optim.Muon for the matrices of hidden layers: a step of equal size in all directions of a matrix, one number per parameter.
+
+    Everything else is updated by AdamW, as Muon's users do it: vectors, embeddings (`torch.nn.Embedding`), the head that a module of
+    transformers names, and what has a name like one of `adamw`, for example `adamw=("head.*",)`. A matrix is always seen whole, also where
+    ZeRO or tensor parallelism divide it: devices then gather what they keep of it.
+    `adjust_lr`: "original" or "match_rms_adamw", with which rates and weight decay are those of AdamW. `adamw_lr_factor`: the learning rate of
+    what AdamW updates, as a multiple of `lr`; `betas` and `eps` are for it.
+    """
+
+    lr: float = 1e-3
+    momentum: float = 0.95
+    nesterov: bool = True
+    weight_decay: float = 0.1
+    ns_steps: int = 5
+    adjust_lr: str = "original"
+    adamw: Sequence[str] = ()
+    adamw_lr_factor: float = 1.0
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    gradients: Union[str, torch.dtype, None] = None
+    master: Union[str, torch.dtype, None] = None
+    groups: Groups = ()
+    ema: Optional[float] = None
+
+    def matrices(self, module: torch.nn.Module) -> list[str]:
+        left_out = {id(part.weight) for part in module.modules() if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag))}
+        head = module.get_output_embeddings() if callable(getattr(module, "get_output_embeddings", None)) else None
+        left_out.add(id(getattr(head, "weight", None)))
+        return [name for name, value in module.named_parameters()
+                if value.requires_grad and value.dim() == 2 and id(value) not in left_out
+                and not any(_piper.matches_pattern(name, pattern) for pattern in self.adamw)]
+
+    def _numbers(self) -> tuple:
+        return ("muon", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, self.momentum, self.nesterov, self._groups,
+                self.ema, (self.ns_steps, self.adjust_lr == "match_rms_adamw", self.adamw_lr_factor))
 
 
 def check_optimizer(given) -> _Optimizer:
@@ -141,9 +189,9 @@ def check_optimizer(given) -> _Optimizer:
 
 def check_groups(optimizer: _Optimizer, names: Sequence[str]) -> None:
     """Every group has a parameter."""
-    for group in optimizer.groups:
-        if not any(_piper.matches_pattern(name, group.pattern) for name in names):
-            raise refused(ScheduleError, "E105", f"no parameter has a name like {group.pattern!r}",
+    for pattern in (*(group.pattern for group in optimizer.groups), *getattr(optimizer, "adamw", ())):
+        if not any(_piper.matches_pattern(name, pattern) for name in names):
+            raise refused(ScheduleError, "E105", f"no parameter has a name like {pattern!r}",
                           f"names as in module.named_parameters(), such as {names[0]!r}; * stands for any part of a name")
 
 
@@ -155,8 +203,9 @@ def _described(given) -> str:
 def _ours(given) -> str:
     """The same in our words, as far as it goes."""
     if not isinstance(given, torch.optim.Optimizer):
-        return "piper.AdamW(lr=1e-3), piper.SGD(lr=1e-3) or piper.Lion(lr=1e-4)"
-    kind = SGD if isinstance(given, torch.optim.SGD) else AdamW
+        return "piper.AdamW(lr=1e-3), piper.SGD(lr=1e-3), piper.Lion(lr=1e-4) or piper.Muon(lr=1e-3)"
+    muon = getattr(torch.optim, "Muon", None)
+    kind = SGD if isinstance(given, torch.optim.SGD) else Muon if muon and isinstance(given, muon) else AdamW
     known = {field.name for field in fields(kind)}
     return f"piper.{kind.__name__}({', '.join(f'{name}={value!r}' for name, value in given.defaults.items() if name in known and value is not False)})"
 
@@ -172,6 +221,18 @@ def _taken(name: str, value):
         if not isinstance(value, bool):
             raise refused(ScheduleError, "E105", f"nesterov is {value!r}", "True or False")
         return value
+    if name == "ema" and value is None:
+        return None
+    if name == "ns_steps":
+        check_number(name, value, int, 1, 99)
+        return value
+    if name == "adjust_lr":
+        check_word(name, value, ("original", "match_rms_adamw"))
+        return value
+    if name == "adamw":
+        if not isinstance(value, (tuple, list)) or not all(isinstance(pattern, str) and pattern for pattern in value):
+            raise refused(ScheduleError, "E105", f"adamw is {value!r}", 'patterns of names: adamw=("head.*",)')
+        return tuple(value)
     if name == "groups":
         if not isinstance(value, (tuple, list)) or not all(isinstance(group, ParameterGroup) for group in value):
             raise refused(ScheduleError, "E105", f"groups is {value!r}", 'groups=[piper.ParameterGroup("*.bias", weight_decay=0.0)]')

@@ -6,9 +6,9 @@ import sys
 from typing import Optional, Sequence, Union
 
 from . import _piper
-from .capturing import Model
+from .capturing import Model, evaluated
 from .errors import Error, check_word
-from .optimizers import check_optimizer
+from .optimizers import AdamW, check_optimizer
 from .schedule import Schedule
 
 
@@ -19,29 +19,43 @@ def clusters() -> list[str]:
 
 def compile(model: Model, schedule: Union[Schedule, str], cluster: Union[str, os.PathLike, None] = None, *,
             costs: Union[str, os.PathLike, None] = None, optimizer=None, measure: Optional[bool] = None, kernels: str = "eager",
-            kernel_cache: Union[str, os.PathLike, None] = None) -> "Plan":
+            kernel_cache: Union[str, os.PathLike, None] = None, evaluation: bool = False) -> "Plan":
     """Applies the schedule to the model and proves the result: no deadlock, no race, no use after free. What cannot be is refused.
 
     `cluster`: what the order of operations and the simulation go by, and the memory that `check` compares with; a name or a file.
-    `costs`: measured times of computations, a file of `piper profile`. `optimizer`: whose state is counted, default AdamW.
+    `costs`: measured times of computations, a file of `piper profile`. `optimizer`: whose state is counted, default `AdamW()`.
     `measure`: run every distinct operator once on zeros to see how much memory it takes for itself; default: yes, unless the model is
     on the meta device. `kernels`: "inductor" compiles what the plan runs, and measures that; `kernel_cache`: the folder that keeps it.
+    `evaluation`: the plan of `Trainer.evaluate`: the same schedule without backward and updates, of the module in evaluation mode.
     """
     check_word("kernels", kernels, ("eager", "inductor"))
     if isinstance(schedule, str):
         schedule = Schedule(schedule)
     if measure is None:
         measure = model.module is None or not any(value.is_meta for value in model.module.parameters())
-    described = check_optimizer(optimizer).describe() if optimizer is not None else {}
+    if evaluation:
+        model = evaluated(model)
+    optimizer = check_optimizer(optimizer) if optimizer is not None else AdamW()
+    described = with_usual_copies(optimizer.describe(), model)
+    matrices = optimizer.matrices(model.module) if model.module is not None else []
     text = lambda value: "" if value is None else os.fspath(value)
     compiler = _piper.KernelStore(sys.executable, text(kernel_cache)) if kernels == "inductor" else None
     try:
-        handle = _piper.Plan.compile(model._handle, schedule._schedule(), text(cluster), text(costs), described.get("kind", ""),
-                                     described.get("gradients", ""), described.get("master", ""), measure, compiler)
+        handle = _piper.Plan.compile(model._handle, schedule._schedule(), text(cluster), text(costs), described["kind"],
+                                     described["gradients"], described["master"], matrices, optimizer.ema is not None, measure, compiler,
+                                     evaluation)
     except Error as error:
         problem = model._frontend.failure_behind(error) if model._frontend else error
         raise problem from problem.__cause__
     return Plan(handle, model)
+
+
+def with_usual_copies(described: dict, model: Model) -> dict:
+    """Mixed precision is the usual way to train bfloat16 weights: gradients and the optimizer's copy of the weights are float32."""
+    if model._frontend is None or model._frontend.weights != "bfloat16":
+        return described
+    pure = described["master"] == "bfloat16"
+    return {**described, "master": described["master"] or "float32", "gradients": described["gradients"] or ("bfloat16" if pure else "float32")}
 
 
 class Plan:

@@ -82,7 +82,8 @@ class Schedule:
 
     def shard(self, what: Filter, *, devices: Optional[Devices] = None, along: Union[str, Sequence[str], None] = None,
               parameters: Optional[str] = None, vocabulary: Optional[bool] = None,
-              sequence: Union[bool, str, None] = None, regather: Optional[bool] = None, stream: Optional[str] = None) -> "Schedule":
+              sequence: Union[bool, str, None] = None, order: Optional[str] = None, regather: Optional[bool] = None,
+              stream: Optional[str] = None) -> "Schedule":
         """Divides what the selected chunks are made of among devices.
 
         Expert parallelism, where all of them are experts. Else tensor parallelism: parameters are divided along a dimension, as in

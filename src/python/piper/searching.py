@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Optional, Sequence, Union
+import sys
+from typing import Callable, Optional, Sequence, Union
 
 from . import _piper
 from .capturing import Model
@@ -35,11 +36,18 @@ class Search:
         return f"<piper.Search: {self.seconds * 1e3:.3f} ms a step>" if self.best else "<piper.Search: nothing fits>"
 
 
-def search(model: Model, cluster: Union[str, os.PathLike], devices: int, *, memory: Optional[str] = None, budget: float = 30,
-           fix: Sequence[str] = (), tried: Sequence[Union[Schedule, str]] = ()) -> Search:
+Progress = Callable[[float, int, int, Optional[float]], None]
+
+
+def search(model: Model, cluster: Union[str, os.PathLike], devices: int, *, memory: Optional[str] = None,
+           costs: Union[str, os.PathLike, None] = None, budget: float = 30, fix: Sequence[str] = (),
+           tried: Sequence[Union[Schedule, str]] = (), progress: Optional[Progress] = None) -> Search:
     """The fastest schedule for the model on so many devices of a cluster, proved and simulated, with what it costs and why.
 
     `memory`: what a step may use of each device, "70GB"; default: all it has. `budget`: seconds after which the best so far is the answer.
+    `costs`: measured times of computations, a file of `piper profile`; schedules with others are not looked at.
+    `progress`: called now and then with the seconds so far, the schedules that were simulated, those that wait, and the seconds of a step
+    under the best, or None. Default: a line on the terminal, if there is one. Ctrl-C ends the search with the best so far.
     `fix`: directives that the schedule must agree with, "mesh(tp=8)". `tried`: schedules to compare with.
 
         found = piper.search(graph, "h100", 64, memory="70GB")
@@ -47,5 +55,29 @@ def search(model: Model, cluster: Union[str, os.PathLike], devices: int, *, memo
         trainer = piper.Trainer(graph, found.best)
     """
     schedules = [Schedule(one) if isinstance(one, str) else one for one in tried]
-    return Search(_piper.search(model._handle, [one._schedule() for one in schedules], os.fspath(cluster), devices,
-                                memory or "", float(budget), list(fix)))
+    line = _Line()
+    if progress is None and sys.stderr.isatty():
+        progress = line.show
+    try:
+        return Search(_piper.search(model._handle, [one._schedule() for one in schedules], os.fspath(cluster), devices, memory or "",
+                                    "" if costs is None else os.fspath(costs), float(budget), list(fix), progress))
+    finally:
+        line.clear()
+
+
+class _Line:
+    """One line of the terminal that changes."""
+
+    def __init__(self):
+        self._last = 0.0
+
+    def show(self, seconds: float, simulated: int, waiting: int, best: Optional[float]) -> None:
+        if seconds - self._last < 0.2:
+            return
+        self._last = seconds
+        found = "none yet" if best is None else f"{best * 1e3:.4g} ms"
+        print(f"\r{seconds:.0f} s  {simulated} simulated, {waiting} waiting  best {found}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._last:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,20 +1,25 @@
-"""Training: a captured model, a schedule and an optimiser, a batch at a time."""
+"""Training: a captured model, a schedule and an optimizer, a batch at a time."""
 from __future__ import annotations
 
 import atexit
+import functools
+import itertools
 import os
+import time
 import warnings
 import weakref
-from typing import Mapping, NamedTuple, Optional, Union
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from . import _piper
+from .callbacks import Callback, Prediction, check_callbacks, numbers_of
 from .capturing import Batch, Loss, Model, capture, use_gpu
 from .diffing import Diff, diff as _diff
 from .errors import CaptureError, CheckpointError, RunError, ScheduleError, check_number, check_word, refused as _refused
+from .fetching import FetchAhead
 from .joining import backend as _backend, join
-from .optimizers import SGD, AdamW, Lion, check_groups, check_optimizer
+from .optimizers import SGD, AdamW, Lion, Muon, check_groups, check_optimizer
 from .plans import Page, Plan, compile
 from .schedule import Schedule
 
@@ -27,13 +32,31 @@ class StepResult(NamedTuple):
     microbatches: list[float]
     """The share of every microbatch in the loss, which is their mean. Where the loss counts tokens, all divide by the count of the batch."""
     gradient_norm: float
-    """Of all gradients, before clipping."""
+    """Of all gradients, before clipping. With `accumulate` it is known in the steps that update weights, and nan in others."""
     skipped: bool
     """Not finite, so nothing was updated."""
     seconds: float
     """From the start of the devices to the end of the last."""
     metrics: dict[str, float]
     """What the model said with `piper.metric`, and other numbers beside the loss in its result: means over the batch."""
+
+    def __float__(self) -> float:
+        return self.loss
+
+
+class Evaluation(NamedTuple):
+    """What an evaluation gave."""
+
+    loss: float
+    """The mean over all batches together: where the loss counts tokens, over all that count."""
+    perplexity: float
+    """e to the loss."""
+    metrics: dict[str, float]
+    """Those of `StepResult.metrics`, as means over all batches together."""
+    batches: int
+    """How many there were."""
+    seconds: float
+    """That the devices took."""
 
     def __float__(self) -> float:
         return self.loss
@@ -51,6 +74,9 @@ class Resumed(NamedTuple):
     extra: dict[str, str]
     """What `save` was given."""
 
+
+_KEPT = {"exp_avg": "moment1", "momentum_buffer": "moment1", "exp_avg_sq": "moment2"}
+"""What entries of a state are in C++, where that has another name."""
 
 _result = tuple.__new__  # of StepResult, without another call of Python
 
@@ -73,28 +99,31 @@ class Trainer:
     `schedule`: default: one device. `devices`: checked against the schedule. `threads`: of every device inside one operator; this is
     PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep; `clip_value`: the largest
     absolute value that one keeps, after that. `on_nan`: "stop" or
-    "skip" a step whose loss or gradients are not finite. `timeout`: seconds that an operation may
+    "skip" a step whose loss or gradients are not finite. `accumulate`: so many steps make one update of the weights, with the mean of their
+    gradients: a larger batch on the same plan. `callbacks`: told about every step, see `piper.callbacks`. `timeout`: seconds that an operation may
     take besides ten times its longest before (30 times as many if it has never ended); then the step is given up.
     `backend`: "local": the devices are in this process; "mpi": they are divided among the processes that `mpirun` has started;
     "tcp": among those of `torchrun`; default: as this process was started. Processes call the trainer's members in the same order, each
-    with the whole batch; weights are those of rank 0.
+    with the whole batch; weights are those of rank 0. `sharded`: each gives only its part of the batch, all equal, in the order of the ranks.
     """
 
     def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
-                 optimizer: Union[AdamW, SGD, Lion, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
+                 optimizer: Union[AdamW, SGD, Lion, Muon, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
                  loss: Optional[Loss] = None, cluster: Optional[str] = None, seed: int = 0, clip: Optional[float] = None,
-                 clip_value: Optional[float] = None, on_nan: str = "stop", threads: int = 1, timeout: float = 10,
+                 clip_value: Optional[float] = None, on_nan: str = "stop", accumulate: int = 1, callbacks: Sequence[Callback] = (), threads: int = 1, timeout: float = 10,
                  backend: Optional[str] = None, on: Optional[str] = None, graphs: str = "none", deterministic: bool = False,
-                 kernels: str = "eager", kernel_cache: Union[str, os.PathLike, None] = None):
+                 kernels: str = "eager", kernel_cache: Union[str, os.PathLike, None] = None, sharded: bool = False):
         check_word("on_nan", on_nan, ("stop", "skip"))
         check_word("graphs", graphs, ("none", "chunk", "step"))
         check_number("seed", seed, int, 0, 2**63 - 1)
         check_number("threads", threads, int, 1, 1024)
+        check_number("accumulate", accumulate, int, 1, 1_000_000)
         check_number("timeout", timeout, float, 0.1, 1e6)
         for what, given in (("clip", clip), ("clip_value", clip_value)):
             if given is not None:
                 check_number(what, given, float)
         self.optimizer = optimizer if optimizer is not None else AdamW()
+        self._callbacks = check_callbacks(callbacks)
         self.on = _place(model, on)
         if self.on == "cpu" and (graphs != "none" or deterministic):
             raise _refused(ScheduleError, "E105", "graphs and deterministic are for GPUs", 'on="cuda", or leave them out')
@@ -108,29 +137,118 @@ class Trainer:
         values = _values(model.module)
         self.model = model
         _piper.set_threads(threads)
-        self.plan: Plan = compile(model, schedule if schedule is not None else "devices(1)\nplace({}, devices=[0])\n", cluster,
-                                  optimizer=self.optimizer, kernels=kernels, kernel_cache=kernel_cache)
+        schedule = schedule if schedule is not None else "devices(1)\nplace({}, devices=[0])\n"
+        self._compile = functools.partial(compile, model, schedule, cluster, optimizer=self.optimizer, kernels=kernels,
+                                          kernel_cache=kernel_cache)
+        self.plan: Plan = self._compile()
+        self._evaluation_plan: Optional[Plan] = None
+        self._failed: Optional[_piper.Trainer] = None  # after a step that failed: what can still be read
         if devices is not None and devices != self.plan.devices:
             raise _refused(ScheduleError, "E205", f"the schedule is for {self.plan.devices} devices, the trainer for {devices}",
                            "leave `devices` out, or change the mesh of the schedule")
-        self.clip, self.clip_value = clip, clip_value
+        self.clip, self.clip_value, self.sharded, self.accumulate = clip, clip_value, bool(sharded), accumulate
         self._kind = self.optimizer._numbers()[0]
         self._names, self._flatten = model._frontend.names, model._frontend.flatten
-        self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, clip_value, on_nan == "skip", timeout,
-                                                                where != "local", gpu)
+        self._handle: Optional[_piper.Trainer] = _piper.Trainer(self.plan._handle, values, seed, clip, clip_value, on_nan == "skip",
+                                                                accumulate, timeout, where != "local", gpu)
         _open.add(self)
+        if _piper.rank() != 0:
+            self._callbacks = ()
+        self._tokens = model.batch * model._frontend.sequence
+        self._waited: Optional[float] = None  # seconds, for the batch of the next step
+        self._prediction: Optional[Prediction] = None
+        if self._callbacks and cluster is not None:
+            simulated = self.plan.simulate()
+            self._prediction = Prediction(simulated.seconds, simulated.mfu * simulated.seconds)
+        for callback in self._callbacks:
+            callback.on_begin(self, self._description(seed))
         if turns := self._handle.one_at_a_time():
             warnings.warn(f"piper: the devices of this process take turns with depthwise convolutions ({', '.join(turns)}): on this kind of "
                           "machine PyTorch cannot run them on several threads at a time; processes with one device each can", stacklevel=2)
 
     def step(self, batch: Batch) -> StepResult:
-        """One step on a whole batch, which must look like the example. Raises a RunError if it fails; the trainer is over then."""
+        """One step on a whole batch, which must look like the example.
+
+        Raises a RunError if it fails. After a step that is not finite (E803) the trainer goes on with what it had before; with
+        `accumulate` the steps of that update are taken again, so `steps` is that of the first of them. After any other
+        failure it takes no more steps; its weights, those after the last whole step, can be read, saved and evaluated, unless the
+        failure came while they were being updated, or the trainer is one of several processes.
+        """
         handle = self._handle or self._running()
         try:
-            return _result(StepResult, handle.step(batch, self._names, self._flatten, self._optimizer._numbers()))
-        except RunError:
-            self.close()
+            result = _result(StepResult, handle.step(batch, self._names, self._flatten, self._optimizer._numbers(), self.sharded))
+        except RunError as error:
+            if error.code != "E803":
+                self._give_up(handle)
             raise
+        if self._callbacks:
+            numbers = numbers_of(result, self._optimizer.lr, self._tokens, self._prediction, self._waited)
+            self._waited = None
+            for callback in self._callbacks:
+                callback.on_step(self, handle.steps - 1, numbers)
+        return result
+
+    def _description(self, seed: int) -> dict:
+        """Of the run, for callbacks."""
+        return {"model": self.model.name, "schedule": None, "plan_hash": self.plan.hash,
+                "parameters": sum(value.numel() for value in self.model.module.parameters()), "devices": self.plan.devices,
+                "batch": self.model.batch, "sequence": self.model._frontend.sequence, "seed": seed,
+                "planned_peak_bytes": max(row["peak"] for row in self.plan.memory()),
+                "predicted_seconds": None if self._prediction is None else self._prediction.seconds}
+
+    def train(self, batches: Iterable[Batch], *, steps: Optional[int] = None, ahead: int = 2) -> Iterator[StepResult]:
+        """A step on each batch of an iterable, such as a DataLoader; batches are fetched on a thread while steps run.
+
+            for result in trainer.train(loader, steps=1000):
+                print(result.loss)
+
+        Ends after so many steps, or with the batches. `ahead`: so many batches wait. What the loop does with a result happens before the next step.
+        To save the position of a loader that has one, fetch yourself: see `piper.FetchAhead`.
+        """
+        check_number("ahead", ahead, int, 1, 1_000_000)
+        if steps is not None:
+            check_number("steps", steps, int, 0, 10**15)
+        with FetchAhead(batches, ahead=ahead) as fetched:
+            for _ in range(steps) if steps is not None else itertools.count():
+                begin = time.perf_counter()
+                try:
+                    batch = next(fetched)
+                except StopIteration:
+                    return
+                self._waited = time.perf_counter() - begin
+                yield self.step(batch)
+
+    def evaluate(self, batches: Iterable[Batch]) -> Evaluation:
+        """Loss, perplexity and metrics of batches that look like those of steps, with the weights as they are: all batches together.
+
+            print(trainer.evaluate(held_out).perplexity)
+
+        The devices run the forward passes of the schedule, by a plan of their own (`evaluation_plan`), of the module in evaluation mode:
+        without dropout, with the running statistics of norms. Nothing of the training changes: the next step is the same with and
+        without an evaluation before it. If the loss counts tokens, all batches are kept until the tokens of all are counted.
+        """
+        handle = self._readable()
+        try:
+            handle.prepare_evaluation(self.evaluation_plan._handle, _values(self.model.module))
+            handle.begin_evaluation()
+            done = 0
+            for together in [list(batches)] if self.model._handle.counts else ([batch] for batch in batches):
+                handle.evaluate(together, self._names, self._flatten)
+                done += len(together)
+            if done == 0:
+                raise _refused(ScheduleError, "E105", "there are no batches to evaluate", "give at least one")
+            return Evaluation(*handle.end_evaluation())
+        except RunError:
+            if not handle.readable:
+                self.close()
+            raise
+
+    @property
+    def evaluation_plan(self) -> Plan:
+        """What `evaluate` runs: its memory, its order, as of any plan. Compiled when it is first asked for."""
+        if self._evaluation_plan is None:
+            self._evaluation_plan = self._compile(evaluation=True)
+        return self._evaluation_plan
 
     def diff(self, module: torch.nn.Module, batch: Batch, *, tolerance: Optional[float] = None) -> Diff:
         """Where the next step, on this batch, would compute something else than it should. Nothing changes, here or in the module.
@@ -144,18 +262,18 @@ class Trainer:
         return _diff(self, module, batch, tolerance)
 
     @property
-    def optimizer(self) -> Union[AdamW, SGD, Lion]:
+    def optimizer(self) -> Union[AdamW, SGD, Lion, Muon]:
         """Its numbers may be changed between steps, and it for another of its kind."""
         return self._optimizer
 
     @optimizer.setter
-    def optimizer(self, optimizer: Union[AdamW, SGD, Lion]) -> None:
+    def optimizer(self, optimizer: Union[AdamW, SGD, Lion, Muon]) -> None:
         self._optimizer = check_optimizer(optimizer)
 
     @property
     def steps(self) -> int:
         """Taken so far."""
-        return self._running().steps
+        return self._readable().steps
 
     @property
     def rank(self) -> int:
@@ -169,7 +287,7 @@ class Trainer:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The weights and buffers as they are now, with the names and shapes of the module's own `state_dict()`: copies on the CPU."""
-        handle, out, own = self._running(), {}, _canonical(self.model.module)
+        handle, out, own = self._readable(), {}, _canonical(self.model.module)
         for name, value in self.model.module.state_dict(keep_vars=True).items():
             if not isinstance(value, torch.Tensor):
                 out[name] = value
@@ -181,43 +299,56 @@ class Trainer:
         return out
 
     def optimizer_state_dict(self) -> dict:
-        """What the optimiser keeps, by the names of the module's parameters and in their shapes, whatever the schedule: copies.
+        """What the optimizer keeps, by the names of the module's parameters and in their shapes, whatever the schedule: copies.
 
             {"steps": 100, "updates": 100, "kind": "adamw", "state": {"head.weight": {"exp_avg": ..., "exp_avg_sq": ...}, ...}}
 
-        `exp_avg`, `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum, `master` where the optimiser keeps its own copy of the
+        `exp_avg`, `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `ema`, `master` where the optimizer keeps its own copy of the
         weights. With `state_dict()` it is all that a run needs to go on, also under another schedule.
         """
-        handle, state = self._running(), {}
+        handle, state = self._readable(), {}
         for name, _ in self.model.module.named_parameters():
-            entries = {entry: handle.kept(name, kept) for entry, kept in self._entries()}
-            entries = {entry: value for entry, value in entries.items() if value is not None}
+            kept = {what: handle.kept(name, what) for what in ("moment1", "moment2", "master", "ema")}
+            entries = {self._entry(what, kept["moment2"] is not None): value for what, value in kept.items() if value is not None}
             if entries:
                 state[name] = entries
         return {"steps": handle.steps, "updates": handle.updates, "kind": self._kind, "state": state}
 
     def load_optimizer_state_dict(self, state: Mapping) -> None:
-        """Goes on from what `optimizer_state_dict` gave; after `load_state_dict`, which lets the optimiser start anew."""
+        """Goes on from what `optimizer_state_dict` gave; after `load_state_dict`, which lets the optimizer start anew."""
         own = self.optimizer_state_dict()
         if state["kind"] != self._kind:
-            raise _refused(ScheduleError, "E105", f"the state is one of {state['kind']}, the optimiser is {self._kind}",
-                           "make the trainer with the optimiser that the state comes from")
+            raise _refused(ScheduleError, "E105", f"the state is one of {state['kind']}, the optimizer is {self._kind}",
+                           "make the trainer with the optimizer that the state comes from")
         for name, entries in own["state"].items():
             for entry, value in entries.items():
                 given = state["state"].get(name, {}).get(entry)
                 if given is None or given.shape != value.shape:
                     what = "is missing" if given is None else f"has shape {list(given.shape)}, not {list(value.shape)}"
-                    raise _refused(ScheduleError, "E105", f"{entry} of {name} {what}", "load the state of the same model and optimiser")
-        handle, kept = self._running(), dict(self._entries())
+                    raise _refused(ScheduleError, "E105", f"{entry} of {name} {what}", "load the state of the same model and optimizer")
+        handle = self._running()
         for name, entries in own["state"].items():
             for entry in entries:
-                handle.set_kept(name, kept[entry], state["state"][name][entry].detach())
+                handle.set_kept(name, _KEPT.get(entry, entry), state["state"][name][entry].detach())
         handle.set_progress(state["steps"], state["updates"])
 
-    def _entries(self) -> list[tuple[str, str]]:
-        """Names in a state, and what they are in C++."""
-        first = "momentum_buffer" if self._kind == "momentum" else "exp_avg"
-        return [(first, "moment1"), ("exp_avg_sq", "moment2"), ("master", "master")]
+    def _entry(self, kept: str, two_moments: bool) -> str:
+        """The name in a state of what C++ calls so."""
+        if kept == "moment1":
+            return "exp_avg" if two_moments or self._kind == "lion" else "momentum_buffer"
+        return "exp_avg_sq" if kept == "moment2" else kept
+
+    def ema_state_dict(self) -> dict[str, torch.Tensor]:
+        """As `state_dict`, with the moving mean of the weights that `ema` of the optimizer keeps: `model.load_state_dict(...)` to evaluate or
+        export it."""
+        if self._optimizer.ema is None:
+            raise _refused(ScheduleError, "E105", "no moving mean of the weights is kept", "piper.AdamW(ema=0.999)")
+        handle, out, own = self._running(), self.state_dict(), _canonical(self.model.module)
+        for name, value in self.model.module.state_dict(keep_vars=True).items():
+            mean = handle.kept(own[id(value)], "ema") if isinstance(value, torch.Tensor) and id(value) in own else None
+            if mean is not None:
+                out[name] = mean.to(value.dtype).reshape(value.shape)
+        return out
 
     def save(self, folder: Union[str, os.PathLike], *, keep: Optional[int] = None, keep_every: Optional[int] = None,
              extra: Optional[Mapping[str, str]] = None, shard_size: int = 5_000_000_000, wait: bool = False) -> str:
@@ -232,7 +363,10 @@ class Trainer:
         for what, given in (("keep", keep), ("keep_every", keep_every), ("shard_size", shard_size)):
             if given is not None:
                 check_number(what, given, int, 1, 2**60)
-        handle, rate = self._running(), float(self._optimizer._numbers()[1])
+        handle, rate = self._readable(), float(self._optimizer._numbers()[1])
+        if handle.steps % self.accumulate:
+            raise _refused(CheckpointError, "E903", f"step {handle.steps} is not the last of {self.accumulate} that make an update",
+                           "gradients are not saved: save after a step that updates the weights")
         path = handle.save(os.fspath(folder), keep or 0, keep_every or 0, self._save_form(shard_size), rate, dict(extra or {}))
         _warn_of(handle.failed_saves(False))  # before this one
         for problem in handle.failed_saves(True) if wait else ():
@@ -245,7 +379,7 @@ class Trainer:
             done = trainer.resume("checkpoints")
             for batch in itertools.islice(batches, done.step if done else 0, None): ...
 
-        Weights, buffers, what the optimiser keeps, and the number of steps, from which dropout draws, are those of the checkpoint. A
+        Weights, buffers, what the optimizer keeps, and the number of steps, from which dropout draws, are those of the checkpoint. A
         damaged one is left out with a warning; CheckpointError: it is of another model, or named and damaged.
         """
         found = self._running().resume(os.fspath(folder), self._save_form(5_000_000_000))
@@ -268,7 +402,7 @@ class Trainer:
         return names, constants, _texts(module), shard_size
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Sets weights and buffers; the optimiser starts anew. `state` has the names of `module.state_dict()`; tied weights may stand once."""
+        """Sets weights and buffers; the optimizer starts anew. `state` has the names of `module.state_dict()`; tied weights may stand once."""
         values, missing = _values(self.model.module), []
         names = _aliases(self.model.module)
         for name, value in values.items():
@@ -300,10 +434,13 @@ class Trainer:
 
     def close(self) -> None:
         """Ends the threads of the devices and frees their memory. Done at the end of `with`, and at exit."""
-        handle, self._handle = self._handle, None
+        handle = self._handle or self._failed
+        self._handle = self._failed = None
         if handle is not None:
             _warn_of(handle.failed_saves(True))
             handle.close()  # a traceback may hold it for long
+            for callback in self._callbacks:
+                callback.on_end(self)
         _open.discard(self)
 
     def __enter__(self) -> "Trainer":
@@ -312,10 +449,20 @@ class Trainer:
     def __exit__(self, *_) -> None:
         self.close()
 
+    def _give_up(self, handle: "_piper.Trainer") -> None:
+        """No more steps; what can be read stays."""
+        if handle.readable:
+            self._handle, self._failed = None, handle
+        else:
+            self.close()
+
     def _running(self) -> "_piper.Trainer":
         if self._handle is None:
             raise _refused(RunError, "E801", "this trainer is over: it was closed, or a step failed", "make a new one")
         return self._handle
+
+    def _readable(self) -> "_piper.Trainer":
+        return self._failed or self._running()
 
 
 _open: "weakref.WeakSet[Trainer]" = weakref.WeakSet()

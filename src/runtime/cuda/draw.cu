@@ -5,7 +5,7 @@
 #include "base/invariant.h"
 #include "comm/gpu/check.h"
 #include "runtime/cuda/draw.h"
-#include "runtime/cuda/numbers.cuh"
+#include "runtime/cuda/element_array.cuh"
 #include "runtime/random/element_type.h"
 
 namespace piper::cuda {

@@ -3,7 +3,7 @@
 #include "base/invariant.h"
 #include "comm/gpu/check.h"
 #include "runtime/cuda/gradient_sums.h"
-#include "runtime/cuda/numbers.cuh"
+#include "runtime/cuda/element_array.cuh"
 
 namespace piper::cuda {
 namespace {
@@ -44,14 +44,14 @@ constexpr int tile_columns = 32, tile_rows = 32, rows_of_block = 8 * tile_rows;
 /// A block adds up some rows of some columns: threads of a warp have columns side by side, each takes every 32nd row.
 /// `parts`: where all blocks of a column leave what they have; none: a single block, which adds to the sum.
 template <class To, class From>
-__global__ void sum_rows(To* sum, To* parts, const From* numbers, int64_t rows, int64_t columns) {
+__global__ void sum_rows(To* sum, To* parts, const From* elements, int64_t rows, int64_t columns) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * tile_columns + threadIdx.x;
   const int64_t first = static_cast<int64_t>(blockIdx.y) * rows_of_block + threadIdx.y;
   To mine = 0;
   if (column < columns) {
 #pragma unroll
     for (int i = 0; i < rows_of_block / tile_rows; ++i)
-      if (const int64_t row = first + i * tile_rows; row < rows) mine += widen<To>(numbers[row * columns + column]);
+      if (const int64_t row = first + i * tile_rows; row < rows) mine += widen<To>(elements[row * columns + column]);
   }
   __shared__ To tile[tile_rows][tile_columns + 1];
   tile[threadIdx.y][threadIdx.x] = mine;
@@ -81,12 +81,12 @@ int64_t parts_of(int64_t rows) {
 }
 
 template <class To, class From>
-void launch_rows(void* sum, const void* numbers, int64_t rows, int64_t columns, void* scratch, cudaStream_t stream) {
+void launch_rows(void* sum, const void* elements, int64_t rows, int64_t columns, void* scratch, cudaStream_t stream) {
   if (rows == 0 || columns == 0) return;
   const int64_t parts = parts_of(rows);
   const dim3 blocks(static_cast<unsigned>((columns + tile_columns - 1) / tile_columns), static_cast<unsigned>(parts));
   sum_rows<To, From><<<blocks, dim3(tile_columns, tile_rows), 0, stream>>>(
-      static_cast<To*>(sum), parts > 1 ? static_cast<To*>(scratch) : nullptr, static_cast<const From*>(numbers), rows,
+      static_cast<To*>(sum), parts > 1 ? static_cast<To*>(scratch) : nullptr, static_cast<const From*>(elements), rows,
       columns);
   if (parts > 1)
     add_parts<To><<<static_cast<unsigned>((columns + threads - 1) / threads), threads, 0, stream>>>(
@@ -100,20 +100,20 @@ int64_t add_sum_of_rows_scratch(DType to, int64_t rows, int64_t columns) {
   return parts_of(rows) > 1 ? parts_of(rows) * columns * bytes_of(to) : 0;
 }
 
-void add_sum_of_rows(DType to, DType from, void* sum, const void* numbers, int64_t rows, int64_t columns,
+void add_sum_of_rows(DType to, DType from, void* sum, const void* elements, int64_t rows, int64_t columns,
                      void* scratch, cudaStream_t stream) {
   if (to == DType::Float32 && from == DType::BFloat16)
-    return launch_rows<float, BFloat>(sum, numbers, rows, columns, scratch, stream);
+    return launch_rows<float, BFloat>(sum, elements, rows, columns, scratch, stream);
   if (to == DType::Float32 && from == DType::Float32)
-    return launch_rows<float, float>(sum, numbers, rows, columns, scratch, stream);
-  invariant(to == DType::Float64 && from == DType::Float64, "gradients are added to numbers that are no narrower");
-  launch_rows<double, double>(sum, numbers, rows, columns, scratch, stream);
+    return launch_rows<float, float>(sum, elements, rows, columns, scratch, stream);
+  invariant(to == DType::Float64 && from == DType::Float64, "gradients are added to elements that are no narrower");
+  launch_rows<double, double>(sum, elements, rows, columns, scratch, stream);
 }
 
 void add_to_each(DType to, DType from, std::span<const Addition> additions, cudaStream_t stream) {
   if (to == DType::Float32 && from == DType::BFloat16) return launch<float, BFloat>(additions, stream);
   if (to == DType::Float32 && from == DType::Float32) return launch<float, float>(additions, stream);
-  invariant(to == DType::Float64 && from == DType::Float64, "gradients are added to numbers that are no narrower");
+  invariant(to == DType::Float64 && from == DType::Float64, "gradients are added to elements that are no narrower");
   launch<double, double>(additions, stream);
 }
 

@@ -22,7 +22,7 @@ void add_to_each(DType to, DType from, std::span<const Addition> additions, cuda
 /// `to` [columns] += the sum of all rows of `from` [rows, columns], always in the same order; the same types.
 /// `scratch`: of so many bytes.
 int64_t add_sum_of_rows_scratch(DType to, int64_t rows, int64_t columns);
-void add_sum_of_rows(DType to, DType from, void* sum, const void* numbers, int64_t rows, int64_t columns, void* scratch,
+void add_sum_of_rows(DType to, DType from, void* sum, const void* elements, int64_t rows, int64_t columns, void* scratch,
                      cudaStream_t stream);
 
 }  // namespace piper::cuda

@@ -5,7 +5,7 @@
 
 #include "base/invariant.h"
 #include "comm/gpu/check.h"
-#include "runtime/cuda/numbers.cuh"
+#include "runtime/cuda/element_array.cuh"
 #include "runtime/optimizer/element_steps.h"
 
 namespace piper::cuda {
@@ -16,7 +16,7 @@ constexpr int most_blocks = 132 * 16;  // enough to fill every GPU; threads go o
 
 /// The arrays of a range, of any types and anywhere.
 struct AnyArrays {
-  Numbers weights, gradients, moments[2], master, master_gradients;
+  ElementArray weights, gradients, moments[2], master, master_gradients;
   int kept = 0;  // moments
 
   template <class T>
@@ -69,17 +69,17 @@ struct UsualArrays {
 
 AnyArrays arrays_of(const ElementTypes& types, int64_t kept, const ElementPlaces& at) {
   AnyArrays arrays;
-  arrays.weights = numbers(types.weights, at.weights);
-  arrays.gradients = numbers(types.gradients, at.gradients);
-  for (int64_t k = 0; k < kept; ++k) arrays.moments[k] = numbers(types.moments, at.moments[k]);
-  if (types.master) arrays.master = numbers(*types.master, at.master);
-  if (types.master_gradients) arrays.master_gradients = numbers(*types.master_gradients, at.master_gradients);
+  arrays.weights = element_array(types.weights, at.weights);
+  arrays.gradients = element_array(types.gradients, at.gradients);
+  for (int64_t k = 0; k < kept; ++k) arrays.moments[k] = element_array(types.moments, at.moments[k]);
+  if (types.master) arrays.master = element_array(*types.master, at.master);
+  if (types.master_gradients) arrays.master_gradients = element_array(*types.master_gradients, at.master_gradients);
   arrays.kept = static_cast<int>(kept);
   return arrays;
 }
 
 bool is_usual(const AnyArrays& arrays, int64_t count) {
-  const Numbers& precise = arrays.master.data ? arrays.master : arrays.weights;
+  const ElementArray& precise = arrays.master.data ? arrays.master : arrays.weights;
   return arrays.kept == 2 && !arrays.master_gradients.data && count % together == 0 &&
          precise.dtype == DType::Float32 && arrays.moments[0].dtype == DType::Float32 && precise.aligned &&
          arrays.weights.aligned && arrays.gradients.aligned && arrays.moments[0].aligned && arrays.moments[1].aligned;
@@ -90,7 +90,7 @@ template <class Use>
 bool with_usual(const AnyArrays& arrays, int64_t count, const Use& use) {
   if (!is_usual(arrays, count)) return false;
   const auto as = [&]<class Weight, class Gradient>(Weight* weights, const Gradient* gradients) {
-    const auto floats = [](const Numbers& x) { return reinterpret_cast<float*>(x.data); };
+    const auto floats = [](const ElementArray& x) { return reinterpret_cast<float*>(x.data); };
     use(UsualArrays<Weight, Gradient>{weights,
                                       gradients,
                                       {floats(arrays.moments[0]), floats(arrays.moments[1])},
@@ -130,7 +130,7 @@ __global__ void update_elements(Step step, Arrays arrays, ScaleStep<T> scale, in
   }
 }
 
-__global__ void convert_elements(Numbers from, Numbers to, int64_t count) {
+__global__ void convert_elements(ElementArray from, ElementArray to, int64_t count) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * together; first < count;
        first += stride * together) {
@@ -147,18 +147,18 @@ void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte
                       int64_t count, cudaStream_t stream) {
   if (count == 0) return;
   const auto bytes = static_cast<size_t>(state_bytes(types, kind, count));
-  if (bytes > 0) check_cuda(cudaMemsetAsync(state, 0, bytes, stream), "clear the state of the optimiser");
+  if (bytes > 0) check_cuda(cudaMemsetAsync(state, 0, bytes, stream), "clear the state of the optimizer");
   if (!types.master) return;
   const ElementPlaces at = places_of(types, kind, nullptr, nullptr, state, count);
-  convert_elements<<<blocks_for(count / together + 1), threads, 0, stream>>>(numbers(types.weights, weights),
-                                                                             numbers(*types.master, at.master), count);
+  convert_elements<<<blocks_for(count / together + 1), threads, 0, stream>>>(element_array(types.weights, weights),
+                                                                             element_array(*types.master, at.master), count);
   check_cuda(cudaGetLastError(), "copy weights to their master copy");
 }
 
 void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, const GradientScale& scale,
             std::byte* weights, const std::byte* gradients, std::byte* state, int64_t whole, ElementPart part,
             cudaStream_t stream) {
-  invariant(step >= 1, "the steps of an optimiser count from 1");
+  invariant(step >= 1, "the steps of an optimizer count from 1");
   const int64_t count = part.end - part.begin;
   if (count == 0) return;
   const ElementPlaces at =

@@ -1,4 +1,4 @@
-// The optimiser of runtime/optimizer on a GPU: the same numbers in the same order, so the same bits.
+// The optimizer of runtime/optimizer on a GPU: the same numbers in the same order, so the same bits.
 //
 // All pointers are to memory of the GPU. Nothing here waits: work is put on the stream.
 #pragma once
@@ -18,7 +18,7 @@ void update(const OptimizerSettings& settings, const ElementTypes& types, int64_
 
 /// What `sum_of_squares` needs besides its arguments.
 int64_t sum_of_squares_scratch(int64_t count);  // bytes
-void sum_of_squares(DType dtype, const std::byte* numbers, int64_t count, double* result, std::byte* scratch,
+void sum_of_squares(DType dtype, const std::byte* elements, int64_t count, double* result, std::byte* scratch,
                     cudaStream_t stream);
 
 }  // namespace piper::cuda

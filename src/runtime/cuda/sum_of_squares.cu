@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "comm/gpu/check.h"
-#include "runtime/cuda/numbers.cuh"
+#include "runtime/cuda/element_array.cuh"
 #include "runtime/cuda/optimizer.h"
 #include "runtime/optimizer/element_blocks.h"
 
@@ -24,29 +24,29 @@ int depth_of(int64_t blocks) {
 }
 
 template <class Element>
-__device__ double lane_sum(const Element* numbers, int64_t begin, int64_t count, int lane) {
+__device__ double lane_sum(const Element* elements, int64_t begin, int64_t count, int lane) {
   double total = 0;
   for (int64_t i = begin + lane; i < begin + block_size; i += lanes) {
-    const double x = i < count ? widen<double>(numbers[i]) : 0;
+    const double x = i < count ? widen<double>(elements[i]) : 0;
     total += x * x;
   }
   return total;
 }
 
-/// `lanes` threads for every block of numbers.
-__global__ void sum_blocks(Numbers numbers, int64_t count, int64_t blocks, double* sums) {
+/// `lanes` threads for every block of elements.
+__global__ void sum_blocks(ElementArray elements, int64_t count, int64_t blocks, double* sums) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t block = thread / lanes;
   const int lane = static_cast<int>(thread % lanes);
   double total = 0;
   if (block < blocks) {
     const int64_t begin = block * block_size;
-    if (numbers.dtype == DType::Float32)
-      total = lane_sum(reinterpret_cast<const float*>(numbers.data), begin, count, lane);
-    else if (numbers.dtype == DType::BFloat16)
-      total = lane_sum(reinterpret_cast<const BFloat*>(numbers.data), begin, count, lane);
+    if (elements.dtype == DType::Float32)
+      total = lane_sum(reinterpret_cast<const float*>(elements.data), begin, count, lane);
+    else if (elements.dtype == DType::BFloat16)
+      total = lane_sum(reinterpret_cast<const BFloat*>(elements.data), begin, count, lane);
     else
-      total = lane_sum(reinterpret_cast<const double*>(numbers.data), begin, count, lane);
+      total = lane_sum(reinterpret_cast<const double*>(elements.data), begin, count, lane);
   }
   for (int distance = 1; distance < lanes; distance *= 2) total += __shfl_down_sync(0xFFFFFFFF, total, distance, lanes);
   if (lane == 0 && block < blocks) sums[block] = total;
@@ -95,7 +95,7 @@ int64_t sum_of_squares_scratch(int64_t count) {
   return static_cast<int64_t>(sizeof(double)) * (blocks + nodes / 2 + 2);
 }
 
-void sum_of_squares(DType dtype, const std::byte* numbers, int64_t count, double* result, std::byte* scratch,
+void sum_of_squares(DType dtype, const std::byte* elements, int64_t count, double* result, std::byte* scratch,
                     cudaStream_t stream) {
   const int64_t blocks = blocks_of(count);
   if (blocks == 0) {
@@ -104,7 +104,7 @@ void sum_of_squares(DType dtype, const std::byte* numbers, int64_t count, double
   }
   auto* sums = reinterpret_cast<double*>(scratch);
   sum_blocks<<<static_cast<unsigned>((blocks * lanes + threads - 1) / threads), threads, 0, stream>>>(
-      cuda::numbers(dtype, numbers), count, blocks, sums);
+      cuda::element_array(dtype, elements), count, blocks, sums);
   double *from = sums, *to = sums + blocks;
   int64_t leaves = blocks;
   for (int depth = depth_of(blocks), left = depth;;) {

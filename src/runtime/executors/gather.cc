@@ -1,4 +1,5 @@
-// Every copy hands its range of a bucket to the others: weights for a while, or weights and gradients in place.
+// Every device hands its range of a bucket to the others: weights and directions for a while, or weights and gradients
+// in place.
 #include "base/invariant.h"
 #include "runtime/executor.h"
 
@@ -15,18 +16,20 @@ class AllGather : public Executor {
     part_ = *part_of(prepare.plan, *bucket, prepare.device);
     to_ = op.writes[0];
     from_ = op.reads.empty() || prepare.buffer(to_).persistent ? to_ : op.reads[0];
-    dtype_ = prepare.buffer(to_).category == Category::Gradients ? bucket->gradients : bucket->weights;
+    const bool gradients = prepare.buffer(from_).category == Category::Gradients;
+    dtype_ = gradients ? bucket->gradients : bucket->weights;
+    mine_ = gradients && from_ != to_ ? part_.range() : part_.owned();  // directions of all that it updates
+    elements_ = prepare.buffer(to_).bytes / piper::bytes_of(dtype_);
   }
 
   void run(Frame& frame) override {
-    if (from_ != to_) frame[to_] = make_flat(dtype_, part_.padded, frame.place());
+    if (from_ != to_) frame[to_] = make_flat(dtype_, elements_, frame.place());
     const at::Tensor &from = frame[from_], &to = frame[to_];
     const int64_t size = piper::bytes_of(dtype_);
-    const ElementRange mine = part_.owned();
     prepare_.communicator.all_gather(
         group_, prepare_.sequence(communication_, frame),
-        {bytes_of(from) + offset_in(part_, from.numel(), mine) * size, static_cast<size_t>(mine.count * size)},
-        {bytes_of(to), to.nbytes()}, mine.count * size);
+        {bytes_of(from) + offset_in(part_, from.numel(), mine_) * size, static_cast<size_t>(mine_.count * size)},
+        {bytes_of(to), to.nbytes()}, mine_.count * size);
   }
 
  private:
@@ -36,6 +39,8 @@ class AllGather : public Executor {
   BucketPart part_;
   BufferId from_, to_;
   DType dtype_ = DType::Float32;
+  ElementRange mine_;
+  int64_t elements_ = 0;  // that are gathered
 };
 
 }  // namespace

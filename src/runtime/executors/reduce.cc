@@ -156,7 +156,7 @@ LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<BufferI
       losses_.push_back({buffer, std::max(prepare.buffer(buffer).label.slice, 0)});
   for (const BufferId b : prepare.program.buffers.ids()) {
     const PlanBuffer& buffer = prepare.program.buffers[b];
-    if (!buffer.persistent || buffer.category != Category::Gradients) continue;
+    if (!buffer.persistent || buffer.category != Category::Gradients || !prepare.index.used[b]) continue;
     const PlanBucket* bucket = prepare.bucket(buffer.label);
     const BucketPart part = *part_of(prepare.plan, *bucket, prepare.device);
     if (!part.counts()) continue;
@@ -169,7 +169,7 @@ StepScalars LocalScalars::sum(Frame& frame) const {
   std::vector<at::Tensor> scalars;  // of every loss, with its metrics
   for (const Loss& loss : losses_)
     for (const at::Tensor& number : frame[loss.buffer].flatten().unbind()) scalars.push_back(number);
-  std::vector<NumberRange> gradients;
+  std::vector<ElementSpan> gradients;
   for (const Counted& counted : gradients_)
     gradients.push_back({counted.dtype,
                          bytes_of(frame[counted.buffer]) + counted.offset * piper::bytes_of(counted.dtype),

@@ -28,7 +28,7 @@ struct FlatViews {
     views.push_back(view);
     tensors.push_back(view.lasting ? view.of(frame[view.buffer]) : at::Tensor());
   }
-  void look(Frame& frame) {
+  void bind(Frame& frame) {
     for (size_t i = 0; i < views.size(); ++i)
       if (!views[i].lasting) tensors[i] = views[i].of(frame[views[i].buffer]);
   }
@@ -73,12 +73,12 @@ class Run : public Executor {
     if (frame.settings().step == 0) warm_up();
     for (const FrameInput& input : inputs_) frame.load_input(input);
     for (const BufferId buffer : reads_) read_tensors_.push_back(frame[buffer]);
-    parameters_.look(frame);
+    parameters_.bind(frame);
     for (const Contribution& contribution : contributions_)
       if (at::Tensor& flat = frame[contribution.buffer]; !flat.defined())
         flat = make_flat(contribution.dtype, contribution.bytes / piper::bytes_of(contribution.dtype), frame.place())
                    .fill_(0);
-    gradients_.look(frame);
+    gradients_.bind(frame);
     slice_.seed = frame.settings().seed;
     compute(frame);
     if (frame.settings().step == 0) check_bytes(write_tensors_);

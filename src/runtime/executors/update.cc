@@ -1,12 +1,7 @@
-// The optimiser on this device's range of a bucket.
-#include <fmt/format.h>
-
-#include <cmath>
-
+// The optimizer on this device's range of a bucket, element by element.
 #include "base/invariant.h"
 #include "runtime/executor.h"
-#include "runtime/stream/failure.h"
-#include "runtime/update_parts.h"
+#include "runtime/executors/update_scale.h"
 
 namespace piper {
 namespace {
@@ -14,13 +9,11 @@ namespace {
 class UpdateBucket : public Executor {
  public:
   UpdateBucket(const Preparation& prepare, OpId index)
-      : processor_(prepare.processor),
-        plan_(prepare.plan),
-        local_(prepare, prepare.op(index).reads),
-        losses_(static_cast<double>(prepare.plan.losses)) {
+      : processor_(prepare.processor), plan_(prepare.plan), scale_(prepare, index) {
     const PlannedOp& op = prepare.op(index);
     bucket_ = prepare.bucket(op.label);
     invariant(bucket_, "an update is about a bucket");
+    kind_ = optimizer_of(prepare.step, bucket_->matrices);
     part_ = *part_of(prepare.plan, *bucket_, prepare.device);
     types_ = element_types(prepare.step, bucket_->weights);
     weights_ = *prepare.find(op.writes, Category::Weights);
@@ -29,26 +22,16 @@ class UpdateBucket : public Executor {
   }
 
   void run(Frame& frame) override {
-    if (!frame.scalars_known) {
-      frame.scalars = local_.sum(frame);
-      frame.scalars_known = true;
-    }
+    const std::optional<GradientScale> scale = scale_.of(frame);
+    if (!scale) return;
     const StepSettings& settings = frame.settings();
-    const double norm = std::sqrt(frame.scalars.squares) / losses_;
-    if (!std::isfinite(frame.scalars.loss) || !std::isfinite(norm)) {
-      if (settings.not_finite == NotFinite::Skip) return;
-      throw RunError(RunProblem::NotFinite,
-                     fmt::format("step {} is not finite: loss {}, norm of the gradients {}", settings.step,
-                                 frame.scalars.loss / losses_, std::abs(norm)));  // a NaN has a sign
-    }
-    const GradientScale scale = gradient_scale(settings, norm, losses_);
     const ElementRange range = part_.range();
     if (parts_.empty() || settings.groups != groups_) {
       groups_ = settings.groups;
       parts_ = update_parts(plan_, *bucket_, part_, groups_);
     }
     for (const UpdatePart& part : parts_)
-      processor_.update(settings_of(part, settings), types_, settings.updates + 1, scale,
+      processor_.update(settings_of(settings_of(part, settings), kind_), types_, settings.updates + 1, *scale,
                         place(frame[weights_], types_.weights, range),
                         place(frame[gradients_], types_.gradients, range),
                         state_.valid() ? bytes_of(frame[state_]) : nullptr, range.count, part.part);
@@ -61,9 +44,9 @@ class UpdateBucket : public Executor {
 
   Kernels& processor_;
   const Plan& plan_;
+  const UpdateScale scale_;
   const PlanBucket* bucket_ = nullptr;
-  LocalScalars local_;
-  double losses_;
+  Optimizer kind_ = Optimizer::AdamW;
   BucketPart part_;
   std::vector<ParameterGroup> groups_;  // for which the parts were found
   std::vector<UpdatePart> parts_;
@@ -74,6 +57,9 @@ class UpdateBucket : public Executor {
 }  // namespace
 
 std::unique_ptr<Executor> make_update(const Preparation& prepare, OpId op) {
+  const PlanBucket* bucket = prepare.bucket(prepare.op(op).label);
+  invariant(bucket, "an update is about a bucket");
+  if (bucket->matrices) return make_update_matrices(prepare, op);
   return std::make_unique<UpdateBucket>(prepare, op);
 }
 

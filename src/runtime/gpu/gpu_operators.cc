@@ -10,6 +10,7 @@
 
 #include "runtime/cuda/draw.h"
 #include "runtime/cuda/gradient_sums.h"
+#include "runtime/cuda/logits.h"
 #include "runtime/draw/draw_operator.h"
 #include "runtime/frame.h"
 
@@ -57,6 +58,30 @@ void add_to_each(at::TensorList to, at::TensorList from) {
   cuda::add_to_each(*into, *of, additions, c10::cuda::getCurrentCUDAStream().stream());
 }
 
+cuda::Logits rows_of(const at::Tensor& logits) {
+  return {*data_type(logits), logits.data_ptr(), logits.size(0), logits.size(1)};
+}
+/// Types without kernels are computed in float32.
+at::Tensor logsumexp_of_rows(const at::Tensor& logits) {
+  if (!data_type(logits)) return logsumexp_of_rows(logits.to(at::kFloat));
+  at::Tensor out =
+      at::empty({logits.size(0)}, logits.options().dtype(c10::promoteTypes(logits.scalar_type(), at::kFloat)));
+  const at::Tensor rows = logits.contiguous();
+  cuda::logsumexp_of_rows(rows_of(rows), out.mutable_data_ptr(), c10::cuda::getCurrentCUDAStream().stream());
+  return out;
+}
+at::Tensor& softmax_gradient(at::Tensor& logits, const at::Tensor& logsumexp, const at::Tensor& targets,
+                             const at::Tensor& gradient, int64_t first) {
+  if (!data_type(logits) || !logits.is_contiguous()) {
+    at::Tensor other = at::empty(logits.sizes(), logits.options().dtype(logsumexp.scalar_type())).copy_(logits);
+    return logits.copy_(softmax_gradient(other, logsumexp, targets, gradient, first));
+  }
+  cuda::softmax_gradient(rows_of(logits), logsumexp.contiguous().const_data_ptr(),
+                         targets.contiguous().const_data_ptr<int64_t>(), gradient.contiguous().const_data_ptr(), first,
+                         c10::cuda::getCurrentCUDAStream().stream());
+  return logits;
+}
+
 /// Words that are here are arguments of the kernel, as long as there are few.
 void draw_on_gpu(const at::Tensor& into, int64_t kind, double a, double b, int64_t start, c10::IntArrayRef steps,
                  const at::Tensor& words) {
@@ -76,6 +101,8 @@ TORCH_LIBRARY_IMPL(piper, CUDA, m) {
   m.impl("draw_", draw_on_gpu);
   m.impl("add_to_each", add_to_each);
   m.impl("add_sum_of_rows", add_sum_of_rows);
+  m.impl("logsumexp_of_rows", logsumexp_of_rows);
+  m.impl("softmax_gradient_", softmax_gradient);
 }
 
 void provide_gpu_operators() {}  // whoever calls it is linked with the lines above

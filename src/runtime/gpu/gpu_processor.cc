@@ -303,15 +303,15 @@ class GpuProcessor : public Processor {
     cuda::update(settings, types, step, scale, weights, gradients, state, count, part, current());
   }
   /// One wait for all of them.
-  std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const NumberRange> ranges) override {
+  std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const ElementSpan> ranges) override {
     const auto count = static_cast<int64_t>(scalars.size() + ranges.size());
     const at::Tensor there = at::empty({count}, at::TensorOptions(place()).dtype(c10::kDouble));
     int64_t i = 0;
     for (const at::Tensor& scalar : scalars) there.select(0, i++).copy_(scalar);
-    for (const NumberRange& range : ranges) {
+    for (const ElementSpan& range : ranges) {
       const at::Tensor scratch =
           at::empty({cuda::sum_of_squares_scratch(range.count)}, at::TensorOptions(place()).dtype(c10::kByte));
-      cuda::sum_of_squares(range.dtype, range.numbers, range.count, there.mutable_data_ptr<double>() + i++,
+      cuda::sum_of_squares(range.dtype, range.elements, range.count, there.mutable_data_ptr<double>() + i++,
                            static_cast<std::byte*>(scratch.mutable_data_ptr()), current());
     }
     const at::Tensor here = there.cpu();
@@ -355,7 +355,7 @@ Result<std::unique_ptr<Processor>> make_gpu_processor(const GpuOptions& options)
     return error(ErrorCode::E807, {},
                  std::string("there is no GPU that can be used here: ") +
                      (status == cudaSuccess ? "none was found" : cudaGetErrorString(status)))
-        .help("--on cpu (in Python: on=\"cpu\") trains on the processors of this machine");
+        .help("--on cpu (in Python: on=\"cpu\") trains on the CPU");
   if (options.deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // read when it is loaded
   at::globalContext().lazyInitDevice(c10::kCUDA);
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(options.gpu));

@@ -1,4 +1,4 @@
-// What an optimiser does to one element: the same lines for processors and for GPUs, so that both give the same bits.
+// What an optimizer does to one element: the same lines for CPUs and GPUs, so that both give the same bits.
 #pragma once
 
 #include <cmath>
@@ -108,7 +108,7 @@ class LionStep {
   T keep_, weight1_, weight2_, rate_;
 };
 
-/// Calls `use` with the step of this optimiser.
+/// Calls `use` with the step of this optimizer.
 template <class T, class Use>
 void with_step(const OptimizerSettings& settings, int64_t step, const Use& use) {
   switch (settings.kind) {
@@ -120,6 +120,8 @@ void with_step(const OptimizerSettings& settings, int64_t step, const Use& use) 
       return use(AdamWStep<T>(settings, step));
     case Optimizer::Lion:
       return use(LionStep<T>(settings));
+    case Optimizer::Muon:
+      break;  // looks at whole matrices: runtime/update_matrix.h
   }
 }
 
@@ -130,6 +132,7 @@ struct ElementPlaces {
   std::byte* moments[2];
   std::byte* master = nullptr;
   std::byte* master_gradients = nullptr;
+  std::byte* ema = nullptr;
 };
 ElementPlaces places_of(const ElementTypes& types, Optimizer kind, std::byte* weights, const std::byte* gradients,
                         std::byte* state, int64_t count);

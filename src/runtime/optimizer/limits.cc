@@ -18,12 +18,23 @@ Checked check(std::string_view name, double value, const NumberLimit& limit, std
 Checked check_settings(const OptimizerSettings& settings) {
   PIPER_CHECK(check("the learning rate", settings.learning_rate, learning_rate_limit, "1e-3"));
   PIPER_CHECK(check("the weight decay", settings.weight_decay, weight_decay_limit, "0.1, or 0 for none"));
-  if (settings.kind == Optimizer::AdamW || settings.kind == Optimizer::Lion) {
+  const bool adamw = settings.kind == Optimizer::AdamW || settings.kind == Optimizer::Muon;  // Muon leaves some to it
+  if (adamw || settings.kind == Optimizer::Lion) {
     PIPER_CHECK(check("the first of betas", settings.beta1, beta_limit, "betas 0.9 and 0.95"));
     PIPER_CHECK(check("the second of betas", settings.beta2, beta_limit, "betas 0.9 and 0.95"));
   }
-  if (settings.kind == Optimizer::AdamW) PIPER_CHECK(check("eps", settings.epsilon, epsilon_limit, "1e-8"));
-  if (settings.kind == Optimizer::Momentum) PIPER_CHECK(check("momentum", settings.momentum, momentum_limit, "0.9"));
+  if (adamw) PIPER_CHECK(check("eps", settings.epsilon, epsilon_limit, "1e-8"));
+  if (settings.kind == Optimizer::Momentum || settings.kind == Optimizer::Muon)
+    PIPER_CHECK(check("momentum", settings.momentum, momentum_limit, "0.9"));
+  if (settings.kind == Optimizer::Muon) {
+    PIPER_CHECK(check("the factor of AdamW's learning rate", settings.adamw_rate, rate_limit, "1"));
+    if (settings.newton_schulz_steps < 1 || settings.newton_schulz_steps > most_newton_schulz_steps)
+      return error(ErrorCode::E105, {},
+                   fmt::format("ns_steps is {}, it must be between 1 and {}", settings.newton_schulz_steps,
+                               most_newton_schulz_steps))
+          .help("for example 5");
+  }
+  PIPER_CHECK(check("the decay of the moving mean", settings.ema_decay, ema_decay_limit, "0.999"));
   return Ok{};
 }
 

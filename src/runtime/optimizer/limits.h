@@ -1,4 +1,4 @@
-// Which numbers make sense for an optimiser, whoever gives them: those of torch.optim.
+// Which numbers make sense for an optimizer, whoever gives them: those of torch.optim.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,8 @@ inline constexpr NumberLimit below_one = {[](double x) { return x >= 0 && x < 1;
 
 inline constexpr NumberLimit learning_rate_limit = not_negative, weight_decay_limit = not_negative,
                              epsilon_limit = positive, beta_limit = below_one, momentum_limit = below_one,
-                             clip_limit = positive, rate_limit = not_negative;
+                             clip_limit = positive, rate_limit = not_negative, ema_decay_limit = below_one;
+inline constexpr int64_t most_newton_schulz_steps = 99;
 
 /// Numbers of one step. E105: one that makes no sense.
 Checked check_settings(const OptimizerSettings& settings);

@@ -15,8 +15,8 @@ namespace {
 
 template <class T, class Step>
 void update_blocks(const Step& step, const ElementTypes& types, int64_t kept, const ScaleStep<T>& scale,
-                   const ElementPlaces& at, int64_t count) {
-  Block<T> w{}, g{}, m[2] = {};  // beyond the end of the range: numbers left from before, which no one looks at
+                   const ElementPlaces& at, int64_t count, T ema_weight) {
+  Block<T> w{}, g{}, m[2] = {}, mean{};  // beyond the end of the range: numbers left from before, which no one looks at
   for (int64_t begin = 0; begin < count; begin += block_size) {
     const int64_t end = std::min(begin + block_size, count);
     load(types.master.value_or(types.weights), at.master ? at.master : at.weights, begin, end, w);
@@ -31,12 +31,20 @@ void update_blocks(const Step& step, const ElementTypes& types, int64_t kept, co
     for (int64_t k = 0; k < kept; ++k) store(types.moments, m[k], at.moments[k], begin, end);
     if (at.master) store(*types.master, w, at.master, begin, end);
     store(types.weights, w, at.weights, begin, end);
+    if (!at.ema) continue;
+    load(*types.ema, at.ema, begin, end, mean);
+    for (int i = 0; i < block_size; ++i) mean[i] += ema_weight * (w[i] - mean[i]);
+    store(*types.ema, mean, at.ema, begin, end);
   }
 }
 
 Diagnostic unknown_type(std::string_view what, DType dtype) {
+  if (dtype == DType::Float16)
+    return error(ErrorCode::E105, {},
+                 fmt::format("{} of dtype float16 cannot be trained: there is no loss scaler", what))
+        .help("small gradients become 0 in float16; bfloat16 has the range of float32 and needs no scaler");
   return error(ErrorCode::E105, {}, fmt::format("{} of dtype {} cannot be updated", what, name(dtype)))
-      .help("the optimiser computes with float64, float32 and bfloat16");
+      .help("the optimizer computes with float64, float32 and bfloat16");
 }
 
 }  // namespace
@@ -47,6 +55,7 @@ ElementPlaces places_of(const ElementTypes& types, Optimizer kind, std::byte* we
   const auto take = [&](DType dtype) { return std::exchange(state, state + count * bytes_of(dtype)); };
   for (int64_t m = 0; m < moments(kind); ++m) at.moments[m] = take(types.moments);
   if (types.master) at.master = take(*types.master);
+  if (types.ema) at.ema = take(*types.ema);
   if (types.master_gradients) at.master_gradients = take(*types.master_gradients);
   return at;
 }
@@ -60,6 +69,7 @@ ElementPlaces places_from(ElementPlaces at, const ElementTypes& types, int64_t f
   for (std::byte*& moment : at.moments) move(moment, types.moments);
   if (types.master) move(at.master, *types.master);
   if (types.master_gradients) move(at.master_gradients, *types.master_gradients);
+  if (types.ema) move(at.ema, *types.ema);
   return at;
 }
 
@@ -73,6 +83,13 @@ OptimizerSettings settings_of(const OptimizerSettings& all, const ParameterGroup
   OptimizerSettings out = all;
   out.learning_rate *= group.rate;
   out.weight_decay = group.weight_decay.value_or(all.weight_decay);
+  return out;
+}
+
+OptimizerSettings settings_of(const OptimizerSettings& all, Optimizer kind) {
+  OptimizerSettings out = all;
+  if (kind != all.kind) out.learning_rate *= all.adamw_rate;
+  out.kind = kind;
   return out;
 }
 
@@ -94,24 +111,26 @@ Checked check_types(const ElementTypes& types) {
 void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                       int64_t count) {
   std::fill_n(state, state_bytes(types, kind, count), std::byte{});
-  if (!types.master) return;
+  if (!types.master && !types.ema) return;
   const ElementPlaces at = places_of(types, kind, nullptr, nullptr, state, count);
   Block<double> w;
   for (int64_t begin = 0; begin < count; begin += block_size) {
     const int64_t end = std::min(begin + block_size, count);
     load(types.weights, weights, begin, end, w);
-    store(*types.master, w, at.master, begin, end);
+    if (at.master) store(*types.master, w, at.master, begin, end);
+    if (at.ema) store(*types.ema, w, at.ema, begin, end);
   }
 }
 
 void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, const GradientScale& scale,
             std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count, ElementPart part) {
-  invariant(step >= 1, "the steps of an optimiser count from 1");
+  invariant(step >= 1, "the steps of an optimizer count from 1");
   const ElementPlaces at =
       places_from(places_of(types, settings.kind, weights, gradients, state, count), types, part.begin);
   const auto update_as = [&]<class T>(const ScaleStep<T>& scaled) {
     with_step<T>(settings, step, [&](const auto& one) {
-      update_blocks<T>(one, types, moments(settings.kind), scaled, at, part.end - part.begin);
+      update_blocks<T>(one, types, moments(settings.kind), scaled, at, part.end - part.begin,
+                       static_cast<T>(1 - settings.ema_decay));
     });
   };
   if (types.moments == DType::Float64)

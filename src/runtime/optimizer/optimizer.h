@@ -16,6 +16,12 @@
 
 namespace piper {
 
+/// How Muon's learning rate depends on the shape of a matrix, as in torch.optim.Muon.
+enum class MuonRate {
+  Ratio,     // "original": the root of rows / columns, if that is above 1
+  MatchRms,  // "match_rms_adamw": 0.2 times the root of the larger side: rates are those of AdamW
+};
+
 /// The values of one step.
 struct OptimizerSettings {
   Optimizer kind = Optimizer::AdamW;
@@ -25,8 +31,12 @@ struct OptimizerSettings {
   double epsilon = 1e-8;  // adamw: added to the root
   /// adamw, lion: taken off the weights; sgd, momentum: added to the gradients, times the weights
   double weight_decay = 0.1;
-  double momentum = 0.9;  // momentum
-  bool nesterov = false;  // momentum: looks ahead, as Nesterov's
+  double momentum = 0.9;                 // momentum, muon
+  bool nesterov = false;                 // momentum, muon: looks ahead, as Nesterov's
+  int64_t newton_schulz_steps = 5;       // muon: of the iteration that makes a matrix orthogonal
+  MuonRate muon_rate = MuonRate::Ratio;  // muon
+  double adamw_rate = 1;                 // muon: the learning rate of what AdamW updates, as a multiple
+  double ema_decay = 0.999;              // of the moving mean of the weights, where one is kept
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
 
@@ -40,11 +50,13 @@ struct ParameterGroup {
 /// The first group whose pattern the name matches; none: it is in no group.
 std::optional<size_t> group_of(const std::vector<ParameterGroup>& groups, std::string_view parameter);
 OptimizerSettings settings_of(const OptimizerSettings& all, const ParameterGroup& group);
+/// Those of a bucket: what Muon leaves out is updated by AdamW.
+OptimizerSettings settings_of(const OptimizerSettings& all, Optimizer kind);
 
 /// The kernels know float64, float32 and bfloat16, and master copies that are wider than the weights. E105: others.
 Checked check_types(const ElementTypes& types);
 
-/// Before the first step: moments are 0, the master copy is the weights.
+/// Before the first step: moments are 0, the master copy and the moving mean are the weights.
 void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                       int64_t count);
 
@@ -64,6 +76,6 @@ void update(const OptimizerSettings& settings, const ElementTypes& types, int64_
             std::byte* weights, const std::byte* gradients, std::byte* state, int64_t count, ElementPart part);
 
 /// In float64 and in an order that depends on the count alone. Not finite if an element is not.
-double sum_of_squares(DType dtype, const std::byte* numbers, int64_t count);
+double sum_of_squares(DType dtype, const std::byte* elements, int64_t count);
 
 }  // namespace piper

@@ -1,4 +1,4 @@
-// What words of random bits become. The same lines for processors and for GPUs, so that both draw the same masks.
+// What words of random bits become. The same lines for CPUs and GPUs, so that both draw the same masks.
 #pragma once
 
 #include <cmath>

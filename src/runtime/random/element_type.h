@@ -1,4 +1,4 @@
-// The C++ type of the numbers of a dtype.
+// The C++ type of a dtype.
 #pragma once
 
 #include <cstdint>

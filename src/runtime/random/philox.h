@@ -1,5 +1,5 @@
 // Random bits as a function of a counter and a key: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011). The same lines for processors and for GPUs.
+// 1, 2, 3", SC 2011). The same lines for CPUs and GPUs.
 #pragma once
 
 #include <cstdint>

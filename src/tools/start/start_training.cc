@@ -1,7 +1,10 @@
 // What `piper` does for commands that need libtorch: it becomes `piper-train`, the same program with them in it, so
 // that all other commands start at once and work where there is no libtorch.
+#include <nlohmann/json.hpp>
+
 #include "tools/become.h"
 #include "tools/commands.h"
+#include "tools/doctor_command.h"
 #include "tools/train_command.h"
 #include "train/run_problems.h"
 
@@ -20,7 +23,7 @@ int start_training(const TrainInput& input) {
 }  // namespace
 
 Result<TrainingAnswer> ask_training(const CheckCommand& command, const LoadedInput&) {
-  return TrainingAnswer{std::nullopt, !is_configuration(command.input)};
+  return TrainingAnswer{std::nullopt, std::nullopt, !is_configuration(command.input)};
 }
 void ask_with_libtorch(const CheckCommand& command) {
   if (is_configuration(command.input)) become(training_program(), command.command_line);
@@ -37,6 +40,13 @@ int run(const ProfileCommand& command) {
 }
 int run(const KernelsBuildCommand& command) {
   return start_training(command.input);
+}
+
+int run(const DoctorCommand& command) {
+  if (!command.hosts.empty()) return launch_doctor(command);
+  become(training_program(), command.command_line);
+  put(print_doctor({examine_host({})}, {}, command.format));  // there is none
+  return fine;
 }
 
 }  // namespace piper

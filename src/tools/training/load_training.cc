@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/read_file.h"
+#include "base/usual_python.h"
 #include "cost/load_cluster.h"
 #include "schedule/load_schedule.h"
 #include "tools/commands.h"
@@ -23,6 +24,10 @@ Result<LoadedTraining> load(const TrainInput& input) {
   PIPER_TRY(out.config, parse_train_config(out.file));
   RunConfig& run = out.config.run;
   if (input.steps) run.steps = *input.steps;
+  if (run.steps % out.config.accumulate != 0)
+    return error(ErrorCode::E105, {},
+                 fmt::format("--steps {}, but {} steps make an update", run.steps, out.config.accumulate))
+        .help("take a multiple: accumulate in [step] says how many make one");
   if (input.seed) run.seed = *input.seed;
   if (input.devices) run.devices = *input.devices;
   if (!input.on.empty()) run.on = input.on == "cuda" ? RunOn::Cuda : RunOn::Cpu;
@@ -61,7 +66,11 @@ Result<TrainingAnswer> ask_training(const CheckCommand& command, const LoadedInp
   CompileOptions options;
   options.cluster = without_limits(loaded.cluster);
   TrainingAnswer out;
-  PIPER_TRY(out.compiled, check_training(file, input.step, loaded.schedule, options));
+  const auto kernels = compiles_kernels(command) ? std::make_shared<KernelStore>(KernelOptions()) : nullptr;
+  PIPER_TRY(auto checked, check_training(file, input.step, loaded.schedule, options, kernels));
+  if (!checked) return out;
+  out.compiled = std::move(checked->step);
+  out.evaluation = std::move(checked->evaluation);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/bytes.h"
+#include "base/machine.h"
 #include "base/time_text.h"
 #include "base/write_file.h"
 #include "cost/cost_table.h"
@@ -27,7 +28,7 @@ void take_steps(Training& training, int64_t steps) {
   for (int64_t s = 0; s < steps; ++s) training.step();
 }
 
-Profile profile_threads(Training& training, int64_t steps) {
+Profile profile_threads(Training& training, const LocalDevices& devices, int64_t steps) {
   Profile out;
   take_steps(training, 1);  // the first is slower
   training.run().timed()->forget();
@@ -35,7 +36,7 @@ Profile profile_threads(Training& training, int64_t steps) {
   out.costs = training.run().timed()->costs();
   add_update_costs(out.costs, training.plan(), training.job().devices());
   out.link = measure_local_link();
-  out.cluster = local_cluster_text(out.link);
+  out.cluster = local_cluster_text(out.link, devices);
   return out;
 }
 
@@ -93,9 +94,10 @@ int run(const ProfileCommand& command) {
   Training& training = **made;
   const std::filesystem::path folder = command.output;
   if (auto made_folder = prepare(folder); !made_folder) return report_unwritable(made_folder.error(), color);
+  const LocalDevices devices{device_count(training.plan()), command.input.threads, usable_cores()};
   Profile profile;
   try {
-    profile = gpu ? profile_gpu(training, *gpu, turns, steps) : profile_threads(training, steps);
+    profile = gpu ? profile_gpu(training, *gpu, turns, steps) : profile_threads(training, devices, steps);
   } catch (const RunError& problem) {
     report_failure(training, problem, color);
     end_if_stuck(training);
@@ -107,6 +109,11 @@ int run(const ProfileCommand& command) {
                                    {cluster_file, profile.cluster}})
     if (auto written = write_file((folder / name).string(), text); !written)
       return report_unwritable(written.error(), color);
+  if (!gpu && share_cores(devices))
+    put(fmt::format(
+        "{} device{} of {} thread{} share {:.4g} core{}: {}/{} says so, and a prediction with it counts it\n",
+        devices.count, devices.count == 1 ? "" : "s", devices.threads, devices.threads == 1 ? "" : "s", devices.cores,
+        devices.cores == 1 ? "" : "s", command.output, cluster_file));
   // an emulated network gives every message its links alone
   put(
       fmt::format("{} computations and updates, messages: {} + {}/s\n"

@@ -70,12 +70,14 @@ bool RunCheckpoints::due_by_time() const {
 
 void RunCheckpoints::after_step(bool due) {
   if (!checkpoints_) return;
-  if (due || (config_.every.steps > 0 && training_.run().steps() % config_.every.steps == 0)) save();
+  due_ |= due || (config_.every.steps > 0 && training_.run().steps() % config_.every.steps == 0);
+  if (due_ && training_.between_updates()) save();
 }
 
 void RunCheckpoints::save() {
   checkpoints_->save(training_.state());
   saved_step_ = training_.run().steps();
+  due_ = false;
   last_time_ = seconds_now();
   report();
 }

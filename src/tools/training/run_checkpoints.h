@@ -43,6 +43,7 @@ class RunCheckpoints {
   const bool speaks_, color_;
   std::optional<SavedModel> saved_;  // where something is saved or resumed
   std::unique_ptr<Checkpoints> checkpoints_;
+  bool due_ = false;  // asked for, when the weights are next updated
   int64_t saved_step_ = -1;
   double last_time_ = 0;
   int64_t saves_ = 0;

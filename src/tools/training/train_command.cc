@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -131,6 +132,10 @@ void say_why(const Ending& ending) {
   std::_Exit(refused);
 }
 
+double wall_clock_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 RunDescription describe(const Training& training, const LoadedTraining& loaded) {
   RunDescription out;
   out.model = training.model().name;
@@ -142,6 +147,8 @@ RunDescription describe(const Training& training, const LoadedTraining& loaded) 
   out.sequence = training.model().step.sequence;
   out.steps = loaded.config.run.steps;
   out.seed = loaded.config.run.seed;
+  out.data = training.data().describe();
+  if (training.prediction()) out.predicted_seconds = training.prediction()->seconds;
   return out;
 }
 
@@ -243,7 +250,9 @@ class Reporter {
 
   Ending failed(const RunError& problem) {
     if (keeps_record()) leave_record(problem.what());
-    if (problem.problem == RunProblem::Elsewhere) return {run_failed, false, render(as_diagnostic(problem))};
+    const bool known_to_all = problem.problem == RunProblem::NotFinite && !speaks_;
+    if (problem.problem == RunProblem::Elsewhere || known_to_all)
+      return {run_failed, false, render(as_diagnostic(problem))};
     report_failure(training_, problem, color_);
     for (const std::string& process : silent_processes(training_.job().progress())) say_blame(host_of(process));
     if (!world_ && checkpoints_) checkpoints_->wait();
@@ -270,12 +279,22 @@ class Reporter {
       metrics_ = std::move(*created);
       use_file(metrics_file_->path, "metrics");
     }
+    if (config_.run.tensorboard) {
+      auto created = EventFile::create(*config_.run.tensorboard);
+      if (!created) return report_unwritable(created.error(), color_);
+      events_ = std::move(*created);
+    }
     if (!trace_.empty())
       if (auto writable = check_writable(trace_); !writable) return report_unwritable(writable.error(), color_);
     put(fmt::format("{}: {} parameters, {} device{}{}, batch {} x {} tokens; data: {}\n", description.model,
                     description.parameters, description.devices, description.devices == 1 ? "" : "s",
                     world_ ? fmt::format(" in {} processes", world_->ranks()) : "", description.batch,
-                    description.sequence, training_.data().describe()));
+                    description.sequence, description.data));
+    put(fmt::format("schedule {}, plan {}{}\n", description.schedule.empty() ? "of one device" : description.schedule,
+                    description.plan_hash,
+                    description.predicted_seconds
+                        ? fmt::format(", a step takes {} by prediction", human_seconds(*description.predicted_seconds))
+                        : ""));
     const StartUp& start_up = training_.start_up();
     put(fmt::format("ready after {}: {} for the plan, {} for the devices\n",
                     human_seconds(start_up.plan + start_up.devices), human_seconds(start_up.plan),
@@ -289,12 +308,13 @@ class Reporter {
     ProgressLine progress(stderr, progress_style(stderr), config_.run.steps);
     const auto show = [&](const StepMetrics& step) -> Checked {
       progress.show(step, seconds_now());
+      if (events_) PIPER_CHECK(events_->add(step.step, scalars_of(step), wall_clock_seconds()));
       return metrics_ ? metrics_->add(step) : Ok{};
     };
     constexpr int save_asked = 1 << 10;  // beyond all signals
     if (speaks_) say_step(run_.steps());
     double said = 0;  // when
-    while (run_.steps() < wanted() && stopped_by_ == 0) {
+    while (run_.steps() < wanted() && (stopped_by_ == 0 || !training_.between_updates())) {
       seen_.push_back(training_.step());
       if (speaks_)
         if (auto shown = show(seen_.back()); !shown) return report_unwritable(shown.error(), color_);
@@ -303,12 +323,23 @@ class Reporter {
         said = seconds_now();
       }
       const int asked = run_.greatest(asked_by + (checkpoints_->due_by_time() ? save_asked : 0));
-      stopped_by_ = asked % save_asked;
+      stopped_by_ = std::max(stopped_by_, asked % save_asked);
       checkpoints_->after_step(asked >= save_asked);
+      if (stopped_by_ == 0 && training_.evaluates_now())
+        if (auto written = evaluate(progress); !written) return report_unwritable(written.error(), color_);
     }
     progress.finish();
     if (auto saved = checkpoints_->finish(); !saved) return run_failed;
     return fine;
+  }
+
+  Checked evaluate(ProgressLine& progress) {
+    const EvaluationMetrics found = training_.evaluate();
+    if (!speaks_) return Ok{};
+    progress.finish();
+    std::fputs(print_line(found).c_str(), stderr);
+    if (events_) PIPER_CHECK(events_->add(found.steps, scalars_of(found), wall_clock_seconds()));
+    return metrics_ ? metrics_->add(found) : Ok{};
   }
 
   int finish() {
@@ -323,6 +354,9 @@ class Reporter {
     }
     put(fmt::format("loss {:.6f} -> {:.6f}\n", seen_.front().loss, seen_.back().loss));
     put(device_table(training_.plan(), flights, seen_.back().step));
+    std::vector<double> seconds;
+    for (const StepMetrics& step : seen_) seconds.push_back(step.seconds);
+    put(print_prediction(seconds, seen_.back().predicted_seconds));
     if (trace_.empty()) return code;
     const Trace measured = measured_trace(training_.plan(), flights, training_.cluster(), training_.tokens_per_step());
     if (auto written = write_file(trace_, print_chrome(measured)); !written)
@@ -346,17 +380,31 @@ class Reporter {
   const std::optional<NamedFile> metrics_file_;
   std::mutex recording_;
   std::optional<MetricsFile> metrics_;
+  std::optional<EventFile> events_;
   std::optional<RunCheckpoints> checkpoints_;
   std::vector<StepMetrics> seen_;
   int stopped_by_ = 0;  // a signal, here or in another process
 };
 
 /// What the command line says about checkpoints, instead of the configuration.
-void take_options(const TrainCommand& command, CheckpointConfig& checkpoints) {
+Checked take_options(const TrainCommand& command, CheckpointConfig& checkpoints) {
   if (!command.checkpoints.empty()) checkpoints.folder = NamedFile{command.checkpoints, {}};
   if (const auto every = parse_interval(command.checkpoint_every)) checkpoints.every = *every;
   if (command.keep) checkpoints.keep = *command.keep;
   if (command.keep_every) checkpoints.keep_every = *command.keep_every;
+  if (command.shard_size) checkpoints.shard_size = *command.shard_size;
+  const std::pair<const char*, bool> given[] = {{"--checkpoint-every", !command.checkpoint_every.empty()},
+                                                {"--keep", command.keep.has_value()},
+                                                {"--keep-every", command.keep_every.has_value()},
+                                                {"--shard-size", command.shard_size.has_value()}};
+  for (const auto& [option, is_given] : given)
+    if (is_given && !checkpoints.folder)
+      return error(ErrorCode::E105, {}, fmt::format("{} means nothing without a folder for checkpoints", option))
+          .help("name one: --checkpoints DIR, or checkpoints in [run]");
+  if (checkpoints.keep_every > 0 && checkpoints.keep == 0)
+    return error(ErrorCode::E105, {}, "--keep-every means nothing without --keep: all checkpoints stay")
+        .help("for example --keep 3");
+  return Ok{};
 }
 
 std::optional<PlantedFault> planted_here(const TrainCommand& command, int rank) {
@@ -420,7 +468,8 @@ int run(const TrainCommand& command) {
   if (command.input.backend == "mpi") say_begin();
   auto loaded = load(command.input);
   if (!loaded) return report_text(loaded.error(), color);
-  take_options(command, loaded->config.run.checkpoints);
+  if (const auto taken = take_options(command, loaded->config.run.checkpoints); !taken)
+    return report_text(taken.error(), color);
   if (!command.init.empty()) loaded->config.init = NamedFile{command.init, {}};
   if (const auto fault = planted_here(command, launched_rank().value_or(0));
       fault && fault->when == PlantedFault::When::Joining)

@@ -1,47 +1,61 @@
-// Files one after another as one long sequence of tokens, cut into samples.
+// One source: files one after another as one long sequence of tokens, in which every sample has its place.
 #pragma once
 
+#include <memory>
 #include <string_view>
 #include <vector>
 
-#include "train/data/mapped_file.h"
+#include "train/data/token_file.h"
 #include "train/data/token_source.h"
 
 namespace piper {
 
-/// `Token` is how one token lies in a file: uint8_t, uint16_t or uint32_t, the lower byte first.
-///
-/// Sample i of an epoch is the i-th of all pieces of `sequence` tokens in an order shuffled anew for every epoch, so
-/// each piece is seen once before any is seen again. What is left at the end, less than a sample, is never seen.
-template <class Token>
+/// Sample i of an epoch is the i-th of all samples in an order shuffled anew for every epoch, so each is seen once
+/// before any is seen again.
 class Corpus final : public TokenSource {
  public:
-  static Result<std::unique_ptr<TokenSource>> open(const DataConfig& config, const SampleShape& shape);
+  /// `number`: among the sources of a mixture.
+  static Result<std::unique_ptr<Corpus>> open(const DataConfig& config, size_t number, const SampleShape& shape,
+                                              DataSplit split);
 
-  Checked sample(int64_t number, std::span<int64_t> tokens) const override;
+  Checked sample(int64_t number, std::span<int64_t> tokens, std::span<int64_t> targets) const override;
+  Checked check_length(int64_t samples) const override;
   int64_t vocabulary() const override;
   std::string describe() const override;
 
  private:
   struct Part {
-    NamedFile file;
-    MappedFile memory;
+    TokenFile file;
     int64_t begin;  // its first token in the sequence
-    int64_t size() const { return static_cast<int64_t>(memory.bytes().size() / sizeof(Token)); }
-    int64_t token(int64_t position) const;
+  };
+  /// Tokens of a sample, its last target included.
+  struct Range {
+    int64_t begin, end;
   };
 
-  Corpus(uint64_t seed, const SampleShape& shape) : seed_(seed), shape_(shape) {}
-  Checked add(const NamedFile& file, bool named);
+  Corpus(const DataConfig& config, size_t number, const SampleShape& shape)
+      : config_(config), source_(config.sources[number]), key_(config.seed + number), shape_(shape) {}
+  Checked find_samples();
+  Checked hold_back(DataSplit split);
+  std::vector<int64_t> document_ends() const;
   Checked check_first_tokens() const;
-  Diagnostic too_short(const NamedFile& file) const;
-  Diagnostic unknown_token(const Part& part, int64_t position) const;
-  int64_t samples() const { return (size_ - 1) / shape_.sequence; }
+  bool is_unknown(int64_t token) const { return token < 0 || token >= shape_.vocabulary; }
+  Diagnostic too_short() const;
+  Diagnostic unknown_token(const TokenFile& file, int64_t position) const;
 
-  uint64_t seed_;
+  Range range(int64_t sample) const;
+  int64_t place(int64_t number) const;
+  /// Copies tokens, and which of them count, from a range.
+  void copy(Range range, std::span<int64_t> tokens, std::span<int64_t> targets) const;
+
+  const DataConfig config_;
+  const SourceConfig source_;
+  uint64_t key_;
   SampleShape shape_;
-  std::vector<Part> parts_;  // none is empty
-  int64_t size_ = 0;
+  std::vector<Part> parts_;          // none is empty
+  int64_t size_ = 0;                 // tokens
+  std::vector<Range> ranges_;        // of samples; empty: they follow each other
+  int64_t first_ = 0, samples_ = 0;  // of the split, in the order of the files
 };
 
 }  // namespace piper

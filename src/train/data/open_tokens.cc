@@ -3,7 +3,7 @@
 
 namespace piper {
 
-Result<TokenSourcePtr> open_tokens(const DataConfig& config, const SampleShape& shape) {
+Result<TokenSourcePtr> open_tokens(const DataConfig& config, const SampleShape& shape, DataSplit split) {
   invariant(shape.sequence > 0 && shape.vocabulary > 0, "the sizes of samples are positive");
   switch (config.kind) {
     case DataKind::Synthetic:
@@ -11,9 +11,8 @@ Result<TokenSourcePtr> open_tokens(const DataConfig& config, const SampleShape& 
     case DataKind::Reference:
       return reference_tokens(shape);
     case DataKind::Text:
-      return text_bytes(config, shape);
     case DataKind::Tokens:
-      return token_files(config, shape);
+      return mixture_of_files(config, shape, split);
   }
   internal_error("every kind of data can be opened");
 }

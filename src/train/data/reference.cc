@@ -9,11 +9,11 @@ class ReferenceTokens final : public TokenSource {
  public:
   explicit ReferenceTokens(const SampleShape& shape) : shape_(shape) {}
 
-  Checked sample(int64_t number, std::span<int64_t> tokens) const override {
+  Checked sample(int64_t number, std::span<int64_t> tokens, std::span<int64_t> targets) const override {
     int64_t token = mix32(static_cast<uint32_t>(static_cast<uint64_t>(number) + 1)) % shape_.vocabulary;
-    for (int64_t& out : tokens) {
-      out = token;
-      token = (5 * token + 7) % shape_.vocabulary;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = token;
+      token = targets[i] = (5 * token + 7) % shape_.vocabulary;
     }
     return Ok{};
   }

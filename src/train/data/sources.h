@@ -13,7 +13,7 @@ TokenSourcePtr synthetic_tokens(uint64_t seed, const SampleShape& shape);
 /// The first token is a hash of the sample's number; x is followed by 5 x + 7.
 TokenSourcePtr reference_tokens(const SampleShape& shape);
 
-Result<TokenSourcePtr> text_bytes(const DataConfig& config, const SampleShape& shape);
-Result<TokenSourcePtr> token_files(const DataConfig& config, const SampleShape& shape);
+/// Of text or tokens. Several sources take turns, by their weights.
+Result<TokenSourcePtr> mixture_of_files(const DataConfig& config, const SampleShape& shape, DataSplit split);
 
 }  // namespace piper

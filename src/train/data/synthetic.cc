@@ -14,15 +14,16 @@ class SyntheticTokens final : public TokenSource {
   SyntheticTokens(uint64_t seed, const SampleShape& shape)
       : words_(mix64(seed, 1)), choices_(mix64(seed, 2)), shape_(shape) {}
 
-  Checked sample(int64_t number, std::span<int64_t> tokens) const override {
+  Checked sample(int64_t number, std::span<int64_t> tokens, std::span<int64_t> targets) const override {
     const auto vocabulary = static_cast<uint64_t>(shape_.vocabulary);
     uint64_t draw = mix64(choices_, static_cast<uint64_t>(number));
     uint64_t token = draw % vocabulary;
-    for (int64_t& out : tokens) {
-      out = static_cast<int64_t>(token);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int64_t>(token);
       draw = mix64(draw);
       const int choice = std::min(std::countr_zero(draw), last_choice);  // 1/2, 1/4, 1/8, 1/8
       token = mix64(words_ + static_cast<uint64_t>(choice), token) % vocabulary;
+      targets[i] = static_cast<int64_t>(token);
     }
     return Ok{};
   }

@@ -92,14 +92,22 @@ std::string shared_cluster_text(const LocalLink& link, double together) {
       together, link.latency * 1e6, link.bandwidth * 1e-6);
 }
 
-std::string local_cluster_text(const LocalLink& link) {
+bool share_cores(const LocalDevices& devices) {
+  return devices.count * devices.threads > devices.cores;
+}
+
+std::string local_cluster_text(const LocalLink& link, const LocalDevices& devices) {
+  std::string node = "[[nodes]]\ndevice = \"thread\"\n";
+  if (share_cores(devices))  // any device runs on any core: one processor that does several computations at once
+    node += fmt::format("count = 1\ndevices = {}\nprocessors = 1\ntogether = {:.6g}\n", devices.count,
+                        std::max(1.0, devices.cores / devices.threads));
   return fmt::format(
       "# Threads of one process, as `piper profile` measured them.\n"
       "[cluster]\nname = \"local\"\n\n"
       "[device.thread]\nlaunch = \"0us\"\nissue = \"0.2us\"\n\n"
-      "[[nodes]]\ndevice = \"thread\"\n\n"
+      "{}\n"
       "[[links]]\nname = \"memory\"\nlatency = \"{:.3f}us\"\nbandwidth = \"{:.0f}MB/s\"\n",
-      link.latency * 1e6, link.bandwidth * 1e-6);
+      node, link.latency * 1e6, link.bandwidth * 1e-6);
 }
 
 namespace {

@@ -19,8 +19,17 @@ LocalLink measure_local_link();
 /// The same between two devices that share a processor which has a clock of its own.
 LocalLink measure_link_on(Processor& processor);
 
+/// Devices that are threads of one process, and the cores that it may use.
+struct LocalDevices {
+  int count = 1;
+  int threads = 1;  // of every device inside one operator
+  double cores = 1;
+};
+/// There are fewer cores than what computes at once.
+bool share_cores(const LocalDevices& devices);
+
 /// A cluster file with that link.
-std::string local_cluster_text(const LocalLink& link);
+std::string local_cluster_text(const LocalLink& link, const LocalDevices& devices);
 /// The same, where all devices share a processor; `together`: as in cluster files.
 std::string shared_cluster_text(const LocalLink& link, double together);
 

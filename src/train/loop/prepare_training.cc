@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
+#include "base/match_pattern.h"
 #include "capture/sharding/known_projections.h"
+#include "compile/tried_hints.h"
 #include "plan/plan_text.h"
 #include "schedule/shard_target.h"
 
@@ -56,6 +59,7 @@ TensorParallel tensor_parallel(const TrainableModel& model, const Schedule& sche
     if (!shard || divides_experts(*shard, parts)) continue;
     if (divides_context(*shard)) {
       out.context = true;
+      out.token_order = shard->order;
       continue;
     }
     const auto add = [&](const std::vector<ShardSeed>& seeds) {
@@ -68,6 +72,27 @@ TensorParallel tensor_parallel(const TrainableModel& model, const Schedule& sche
   return out;
 }
 
+/// Why nothing can be divided among devices that have different samples, whatever it is: those of an axis along which
+/// everything is replicated.
+std::optional<Diagnostic> shards_replicas(const Schedule& schedule, const std::vector<AnnotatedPart>& parts) {
+  for (const Directive& directive : schedule.directives) {
+    const auto* shard = std::get_if<Shard>(&directive.body);
+    if (!shard || divides_experts(*shard, parts) || divides_context(*shard)) continue;
+    for (const Directive& other : schedule.directives) {
+      const auto* replicate = std::get_if<Replicate>(&other.body);
+      if (!replicate || !replicate->what.conditions.empty()) continue;
+      for (const std::string& along : shard->devices.along)
+        if (std::ranges::find(replicate->devices.along, along) != replicate->devices.along.end())
+          return error(ErrorCode::E317, shard->devices.where,
+                       "shard: devices along \"" + along + "\" are replicas, which have different samples")
+              .note(replicate->devices.where, "replicated here")
+              .help("tensor parallelism needs an axis of its own, the last of the mesh: mesh(dp=2, tp=2)")
+              .help("for expert parallelism the region must be annotated with the number of its experts");
+    }
+  }
+  return std::nullopt;
+}
+
 /// What a plan says that it was made for.
 TensorParallel tensor_parallel(const Plan& plan) {
   TensorParallel out;
@@ -76,6 +101,7 @@ TensorParallel tensor_parallel(const Plan& plan) {
       if (parameter.sharded) out.parameters.push_back({plan.names[parameter.name], *parameter.sharded});
   out.sequence = plan.sequence;
   out.context = plan.context > 0;
+  out.token_order = plan.token_order;
   return out;
 }
 
@@ -85,6 +111,8 @@ CaptureOptions capture_options(const TrainableModel& model) {
   out.step = model.step;
   out.inputs = model.inputs;
   out.target = model.target;
+  out.loss_blocks = model.loss_blocks;
+  out.saved = model.saved_activations.value_or(model.kernels ? Saved::Fewest : Saved::AsRecorded);
   return out;
 }
 
@@ -109,14 +137,83 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedMod
   return capture_for(model, compiled.plan, preparing.measure);
 }
 
+/// Every group has a parameter.
+Checked check_groups(const TrainConfig& train, const TrainableModel& model) {
+  for (size_t g = 0; g < train.groups.size(); ++g) {
+    const std::vector<NamedTensor>& parameters = model.meta.parameters;
+    if (std::any_of(parameters.begin(), parameters.end(), [&](const NamedTensor& parameter) {
+          return matches_pattern(parameter.name, train.groups[g].pattern);
+        }))
+      continue;
+    return error(ErrorCode::E111, train.group_places[g],
+                 fmt::format("no parameter has a name like {}", train.groups[g].pattern))
+        .help(fmt::format("names of the model begin with {}", parameters.front().name));
+  }
+  return Ok{};
+}
+
+/// Parameters of frozen groups get no gradients.
+Checked freeze(const TrainConfig& train, TrainableModel& model) {
+  if (train.frozen_groups.empty()) return Ok{};
+  size_t trained = 0;
+  for (NamedTensor& parameter : model.meta.parameters) {
+    const std::optional<size_t> group = group_of(train.groups, parameter.name);
+    const bool frozen = group && train.frozen_groups.contains(*group);
+    parameter.tensor.requires_grad_(!frozen);
+    std::vector<std::string>& matrices = model.step.matrices;
+    if (frozen) std::erase(matrices, parameter.name);
+    trained += frozen ? 0 : 1;
+  }
+  if (trained > 0) return Ok{};
+  return error(ErrorCode::E111, train.group_places[*train.frozen_groups.begin()], "no parameter is left to train")
+      .help(
+          "a group is frozen that has all of them, or several together do: give a pattern that some names do not "
+          "match");
+}
+
+/// Not a norm, a bias or an embedding.
+bool is_matrix(const NamedTensor& parameter) {
+  return parameter.tensor.dim() >= 2 && !parameter.name.starts_with("embed") && !parameter.name.ends_with("bias");
+}
+
 }  // namespace
+
+std::vector<ParameterGroup> groups_of(const TrainConfig& train, const TrainableModel& model) {
+  std::vector<ParameterGroup> out;
+  for (const NamedTensor& parameter : model.meta.parameters) {
+    if (!train.decay_matrices_only || is_matrix(parameter)) continue;
+    const std::optional<size_t> group = group_of(train.groups, parameter.name);
+    if (group && train.groups[*group].weight_decay) continue;  // somebody has said so
+    out.push_back({parameter.name, group ? train.groups[*group].rate : 1, 0});
+  }
+  out.insert(out.end(), train.groups.begin(), train.groups.end());
+  return out;
+}
+
+Result<TrainableModel> model_of_run(ConfigFile parsed, const TrainConfig& train, const CaptureFor& capture_for) {
+  const bool evaluates = capture_for.plan_for == PlanFor::Evaluation;
+  if (evaluates) parsed.model.dropout = false;
+  PIPER_TRY(TrainableModel model, build_model(parsed, train.run.seed, BuildOn::Meta, capture_for.target));
+  model.meta.counts_batch = leaves_out_targets(evaluates && train.evaluation ? train.evaluation->data : train.data);
+  model.kernels = capture_for.kernels;
+  if (train.run.loss_block) model.loss_blocks = loss_blocks_of(*train.run.loss_block);
+  if (train.run.fewest_saved) model.saved_activations = *train.run.fewest_saved ? Saved::Fewest : Saved::AsRecorded;
+  PIPER_CHECK(check_groups(train, model));
+  PIPER_CHECK(freeze(train, model));
+  return model;
+}
 
 Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule) {
   CaptureOptions capturing = capture_options(model);
-  capturing.tensor_parallel = [&](const auto& parts) { return tensor_parallel(model, schedule, parts); };
+  std::optional<Diagnostic> misplaced;
+  capturing.tensor_parallel = [&](const auto& parts) {
+    misplaced = shards_replicas(schedule, parts);
+    return tensor_parallel(model, schedule, parts);
+  };
   capturing.samples = {std::min<int64_t>(model.step.batch, 2)};
   capturing.measure_operators = false;
   auto few = capture(model.meta, capturing);
+  if (!few && few.error().code == ErrorCode::E317 && misplaced) return *std::move(misplaced);
   if (!few || few->unshardable().empty()) return few;
   capturing.samples = {model.step.batch};  // where experts have several slots
   auto all = capture(model.meta, capturing);
@@ -133,7 +230,7 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedMod
 }
 
 Result<Compiled> compile(const CapturedModel& captured, const Schedule& schedule, const CompileOptions& options) {
-  auto compiled = compile(captured.graph(), schedule, options);
+  auto compiled = compile_with_hints(captured.graph(), schedule, options);
   if (compiled || compiled.error().code != ErrorCode::E308) return compiled;
   const std::vector<Diagnostic>& reasons = captured.unshardable();
   for (const Diagnostic& reason : reasons) compiled.error().notes.push_back({{}, reason.message});

@@ -24,6 +24,19 @@ struct PreparedTraining {
   std::shared_ptr<const Plan> plan;
 };
 
+/// What a model is captured for.
+struct CaptureFor {
+  PlanFor plan_for = PlanFor::Training;
+  c10::Device target = c10::kCPU;
+  std::shared_ptr<KernelStore> kernels = nullptr;  // none: operators run as they were recorded
+};
+
+/// The model of a configuration as its steps or its evaluations run it. E111: groups are about parameters that it does
+/// not have, or none is left to train.
+Result<TrainableModel> model_of_run(ConfigFile parsed, const TrainConfig& train, const CaptureFor& capture_for);
+/// The groups of parameters that are updated otherwise.
+std::vector<ParameterGroup> groups_of(const TrainConfig& train, const TrainableModel& model);
+
 /// The model captured for slices of any size: enough to see which sizes a schedule makes. Sharded as
 /// the schedule says.
 Result<CapturedModel> sketch(const TrainableModel& model, const Schedule& schedule = {});

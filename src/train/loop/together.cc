@@ -188,8 +188,9 @@ Checked check_memory_together(World& world, const std::vector<MemoryClaim>& mine
   return cannot_begin(problem);
 }
 
-std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, Processor& processor, JobOptions& job) {
-  job.share_progress = progress_shared_in(world);
+std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, Processor& processor,
+                                                    const JobTurns& turns, int number, JobOptions& job) {
+  job.share_progress = progress_shared_in(world, turns, number);
   if (world.rank() != 0) job.judges = Judges::Silence;
   // of a GPU only the beginning goes over the host, and nobody watches that
   const std::chrono::milliseconds limit = limit_at_start(job.timeout);
@@ -198,7 +199,7 @@ std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, P
 
 Together::Together(World& world, Job& job)
     : world_(world), ranks_(std::move(world.make(world.ranks(), until_the_job_fails).at(0))) {
-  job.when_it_fails([ranks = ranks_](const std::string& reason) { ranks->abort(reason); });
+  end_with(job);
   std::vector<int> all(static_cast<size_t>(world.ranks()));
   std::iota(all.begin(), all.end(), 0);
   group_ = ranks_->make_group(all);
@@ -210,6 +211,10 @@ Together::Together(World& world, Job& job)
   Unpacking(clocks).take(by_rank);
   mine_ = by_rank.at(static_cast<size_t>(world.rank()));
   hear_of_each_other(job);
+}
+
+void Together::end_with(Job& job) {
+  job.when_it_fails([ranks = ranks_](const std::string& reason) { ranks->abort(reason); });
 }
 
 /// From now on the silence of a process is noticed where it is watched for: at rank 0, and of rank 0 everywhere.
@@ -234,6 +239,10 @@ int Together::greatest(int here) {
 
 void Together::sum(std::span<std::byte> elements, DataType dtype) {
   ranks_->all_reduce(group_, sequence_++, elements, dtype);
+}
+
+void Together::all_gather(std::span<const std::byte> part, std::span<std::byte> whole) {
+  ranks_->all_gather(group_, sequence_++, part, whole, static_cast<int64_t>(part.size()));
 }
 
 /// Rank 0 asks everybody for the time, several times; the answer that came soonest counts.
@@ -283,12 +292,16 @@ std::vector<DeviceFlight> Together::gather(const std::vector<DeviceFlight>& mine
   return out;
 }
 
-std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress_shared_in(World& world) {
-  return [&world, where = name_of_process(world)](std::vector<DeviceProgress> mine) {
+std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress_shared_in(World& world,
+                                                                                           const JobTurns& turns,
+                                                                                           int job) {
+  return [&world, &turns, job, where = name_of_process(world)](std::vector<DeviceProgress> mine) {
     for (DeviceProgress& device : mine) {
       device.where = where;
       device.moved = world.moved();
+      device.job = job;
     }
+    if (turns.now != job) return mine;
     world.post(pack_all(mine), world.rank() == 0 ? World::To::Everybody : World::To::RankZero);
     const std::vector<PeerHeartbeat> heard = world.heartbeats();
     std::vector<DeviceProgress> all;
@@ -299,6 +312,10 @@ std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress
       }
       for (DeviceProgress& device : unpack_all<DeviceProgress>(heard[rank].block)) {
         device.silent = std::chrono::duration<double>(std::chrono::steady_clock::now() - heard[rank].when).count();
+        if (device.job != job) {  // it is alive, and has not begun this one, or has ended it
+          device.step = -1;
+          device.streams.clear();
+        }
         all.push_back(std::move(device));
       }
     }

@@ -1,6 +1,7 @@
 // A job in several processes: what they tell each other besides the messages of the plan.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -49,10 +50,15 @@ class Together {
   /// all have come, or the job fails.
   Together(World& world, Job& job);
 
+  /// When another job of the processes fails, all that they wait for here ends too.
+  void end_with(Job& job);
+
   /// Of all processes' values, at every one.
   int greatest(int here);
   /// The sums of all processes' elements, at every one.
   void sum(std::span<std::byte> elements, DataType dtype);
+  /// The equal parts of all processes, in their order, at every one.
+  void all_gather(std::span<const std::byte> part, std::span<std::byte> whole);
   /// At rank 0 those of all processes, on its clock; elsewhere nothing. Those of processes that do not answer are
   /// missing.
   std::vector<DeviceFlight> gather(const std::vector<DeviceFlight>& mine);
@@ -83,12 +89,21 @@ class Together {
 /// Timeouts of calls that the watchdog of a job ends: it knows how long they may take.
 constexpr std::chrono::milliseconds until_the_job_fails = std::chrono::hours(24 * 365);
 
-/// For JobOptions: everybody tells rank 0, which tells everybody. The world outlives it.
-std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress_shared_in(World& world);
+/// Jobs of a process that take turns, by number. Only the one whose turn it is tells others about itself.
+struct JobTurns {
+  static constexpr int training = 0, evaluation = 1;
+  std::atomic<int> now = training;
+};
 
-/// The communicators of this process's devices, for a job that shares its progress with the others. The world outlives
-/// the job.
-std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, Processor& processor, JobOptions& job);
+/// For JobOptions: everybody tells rank 0, which tells everybody. World and turns outlive it.
+std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> progress_shared_in(World& world,
+                                                                                           const JobTurns& turns,
+                                                                                           int job);
+
+/// The communicators of this process's devices, for a job that shares its progress with the others. World and turns
+/// outlive the job.
+std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, Processor& processor,
+                                                    const JobTurns& turns, int number, JobOptions& job);
 
 std::string host_name();
 /// `rank 3 on node7`

@@ -7,12 +7,14 @@
 #include <algorithm>
 
 #include "base/bytes.h"
-#include "base/match_pattern.h"
+#include "base/invariant.h"
 #include "base/text_table.h"
 #include "base/time_text.h"
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 #include "sim/device_use.h"
+#include "sim/simulate.h"
+#include "sim/step_report.h"
 #include "train/compare_config.h"
 #include "train/loop/checkpoint/restore.h"
 #include "train/loop/emulated_network.h"
@@ -36,6 +38,7 @@ TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const
   out.seed = train.run.seed;
   out.clip = train.clip;
   out.clip_value = train.clip_value;
+  out.accumulate = train.accumulate;
   out.not_finite = train.run.on_nan == OnNan::Skip ? NotFinite::Skip : NotFinite::Stop;
   out.job = options.job;
   out.job.predictions = predictions(plan, options.costs, options.emulate ? options.emulate : options.cluster);
@@ -51,29 +54,30 @@ TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const
   return out;
 }
 
-/// Every group has a parameter.
-Checked check_groups(const TrainConfig& train, const TrainableModel& model) {
-  for (size_t g = 0; g < train.groups.size(); ++g) {
-    const std::vector<NamedTensor>& parameters = model.meta.parameters;
-    if (std::any_of(parameters.begin(), parameters.end(), [&](const NamedTensor& parameter) {
-          return matches_pattern(parameter.name, train.groups[g].pattern);
-        }))
-      continue;
-    return error(ErrorCode::E111, train.group_places[g],
-                 fmt::format("no parameter has a name like {}", train.groups[g].pattern))
-        .help(fmt::format("names of the model begin with {}", parameters.front().name));
-  }
-  return Ok{};
+/// Of a step on the cluster, or with the costs, that somebody has named.
+std::optional<Prediction> predict(const Training& training, const TrainingOptions& options) {
+  if (!options.cluster && !options.emulate && !options.costs) return {};
+  const auto simulation = simulate(training.plan(), training.cluster(), options.costs ? &*options.costs : nullptr);
+  if (!simulation) return {};
+  const StepReport report = step_report(training.graph(), training.plan(), training.cluster(), *simulation);
+  return Prediction{report.seconds, report.mfu * report.seconds};
+}
+
+std::vector<NamedScalar> named(const std::vector<std::string>& names, const std::vector<double>& values) {
+  std::vector<NamedScalar> out;
+  for (size_t m = 0; m < names.size(); ++m) out.push_back({names[m], values[m]});
+  return out;
 }
 
 }  // namespace
 
 Result<PlannedTraining> prepare(const SourceFilePtr& config, const TrainConfig& train,
-                                const std::optional<Schedule>& schedule, const TrainingOptions& options) {
+                                const std::optional<Schedule>& schedule, const TrainingOptions& options,
+                                PlanFor plan_for) {
   at::set_num_threads(options.threads);  // before capture: temporaries of some operators depend on it
-  PIPER_TRY(TrainableModel model, build_model(config, train.run.seed, BuildOn::Meta, options.processor->place()));
-  model.kernels = options.kernels;
-  PIPER_CHECK(check_groups(train, model));
+  PIPER_TRY(ConfigFile parsed, parse_config(config, training_sections));
+  PIPER_TRY(TrainableModel model,
+            model_of_run(std::move(parsed), train, {plan_for, options.processor->place(), options.kernels}));
   Schedule chosen;
   if (schedule) {
     chosen = *schedule;
@@ -81,6 +85,7 @@ Result<PlannedTraining> prepare(const SourceFilePtr& config, const TrainConfig& 
     PIPER_TRY(chosen, parse_schedule(make_source("one device", std::string(one_device))));
   }
   CompileOptions compiling;
+  compiling.plan_for = plan_for;
   if (options.emulate) compiling.cluster = *options.emulate;
   if (options.cluster) compiling.cluster = *options.cluster;
   compiling.costs = options.costs;
@@ -101,14 +106,28 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
   const Nanoseconds start = now();
   PIPER_TRY(PlannedTraining made, prepare(config, train, schedule, options));
   auto& [model, prepared] = made;
+  std::optional<PreparedTraining> evaluated;
+  if (train.evaluation) {
+    PIPER_TRY(PlannedTraining planned, prepare(config, train, schedule, options, PlanFor::Evaluation));
+    evaluated = std::move(planned.prepared);
+  }
   const Nanoseconds planned = now();
   PIPER_CHECK(check_device_count(train, *prepared.plan));
   if (options.emulate) PIPER_CHECK(check_devices(*options.emulate, device_count(*prepared.plan), {}));
   TrainingRunOptions run = run_options(*prepared.plan, train, options);
   PIPER_CHECK(check_run(*prepared.plan, model.step, run));
+  if (evaluated) PIPER_CHECK(check_run(*evaluated->plan, model.step, run));
   PIPER_TRY(std::unique_ptr<TokenSource> tokens, open_tokens(train.data, shape_of(model)));
+  PIPER_CHECK(tokens->check_length(train.run.steps * model.step.batch));
+  std::unique_ptr<TokenSource> evaluated_tokens;
+  if (train.evaluation) {
+    PIPER_TRY(evaluated_tokens, open_tokens(train.evaluation->data, shape_of(model)));
+  }
   std::unique_ptr<Training> out(
       new Training(config, std::move(model), std::move(prepared), train, std::move(tokens), options, std::move(run)));
+  out->evaluated_ = std::move(evaluated);
+  out->evaluated_tokens_ = std::move(evaluated_tokens);
+  out->prediction_ = predict(*out, options);
   out->start_up_ = {static_cast<double>(planned - start) * 1e-9, static_cast<double>(now() - planned) * 1e-9};
   return out;
 }
@@ -118,6 +137,7 @@ Training::Training(SourceFilePtr config, TrainableModel model, PreparedTraining 
     : config_(std::move(config)),
       model_(std::move(model)),
       train_(std::move(train)),
+      groups_(groups_of(train_, model_)),
       cluster_(options.cluster.value_or(options.emulate.value_or(Cluster{}))),
       tokens_(std::move(tokens)),
       run_(std::move(prepared), model_.step, model_.initialize, std::move(run)) {
@@ -126,33 +146,68 @@ Training::Training(SourceFilePtr config, TrainableModel model, PreparedTraining 
 
 Training::~Training() = default;
 
-void Training::fill(std::string_view input, int64_t first_sample, at::Tensor& into) const {
+void Training::fill(const TokenSource& source, std::string_view input, int64_t first_sample, at::Tensor& into) const {
+  const Nanoseconds start = now();
   const int64_t length = into.numel() / into.size(0);
-  std::vector<int64_t> row(static_cast<size_t>(model_.step.sequence + 1));
-  const int64_t shift = input == "targets" ? 1 : 0;
+  const auto sequence = static_cast<size_t>(model_.step.sequence);
+  std::vector<int64_t> tokens(sequence), targets(sequence);
+  const std::vector<int64_t>& wanted = input == "targets" ? targets : tokens;
   for (int64_t s = 0; s < into.size(0); ++s) {
-    if (auto sampled = tokens_->sample(first_sample + s, row); !sampled)
+    if (auto sampled = source.sample(first_sample + s, tokens, targets); !sampled)
       throw std::runtime_error(render(sampled.error()));
-    std::copy_n(row.data() + shift, length, into.mutable_data_ptr<int64_t>() + s * length);
+    std::copy_n(wanted.data(), length, into.mutable_data_ptr<int64_t>() + s * length);
   }
+  filling_ += now() - start;
 }
 
 StepSettings Training::settings(int64_t step, int64_t updates) const {
   StepSettings settings = run_.settings(step, updates);
   settings.optimizer = train_.optimizer;
   settings.optimizer.kind = model_.step.optimizer;
-  settings.optimizer.learning_rate = learning_rate(train_, step);
-  settings.groups = train_.groups;
+  settings.groups = groups_;
+  settings.accumulation.reads_ahead = true;
   const int64_t before = samples_ + (step - run_.steps()) * model_.step.batch;
+  settings.optimizer.learning_rate = learning_rate(train_, {step, before * model_.step.sequence, tokens_per_step()});
   settings.fill = [this, before](std::string_view input, int64_t first_sample, at::Tensor& into) {
-    fill(input, before + first_sample, into);
+    fill(*tokens_, input, before + first_sample, into);
   };
   return settings;
 }
 
+bool Training::evaluates_now() const {
+  if (!train_.evaluation) return false;
+  const int64_t steps = run_.steps(), every = train_.evaluation->every;
+  return steps == train_.run.steps || (every > 0 && steps % every == 0);
+}
+
+EvaluationMetrics Training::evaluate() {
+  if (!evaluation_) evaluation_ = std::make_unique<EvaluationRun>(run_, *evaluated_, model_.step);
+  evaluation_->begin([&](const std::string& name, at::Tensor& whole) {
+    const at::Tensor weight = run_.parameter(name, Kept::Weight);
+    weight.defined() ? static_cast<void>(whole.copy_(weight)) : model_.initialize(name, whole);
+  });
+  const int64_t first = train_.evaluation->own_data ? 0 : train_.run.steps * model_.step.batch;
+  evaluation_->add(train_.evaluation->batches, [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
+    fill(*evaluated_tokens_, input, first + first_sample, into);
+  });
+  const Evaluation found = evaluation_->end();
+  EvaluationMetrics out;
+  out.steps = run_.steps();
+  out.loss = found.loss;
+  out.perplexity = found.perplexity();
+  out.batches = found.batches;
+  out.tokens = found.batches * tokens_per_step();
+  out.seconds = found.seconds;
+  out.named = named(evaluation_->captured().slices()[0].operators.metrics, found.metrics);
+  return out;
+}
+
 StepMetrics Training::step() {
   const StepSettings settings = this->settings(run_.steps(), run_.updates());
-  const StepOutcome outcome = run_.step(settings);
+  filling_ = 0;
+  const Result<StepOutcome> taken = run_.step(settings);
+  invariant(bool(taken), "who reads ahead knows what all steps of an update count");
+  const StepOutcome& outcome = *taken;
   samples_ += model_.step.batch;
   StepMetrics metrics;
   metrics.step = settings.step;
@@ -162,6 +217,14 @@ StepMetrics Training::step() {
   metrics.seconds = outcome.seconds;
   metrics.tokens = tokens_per_step();
   metrics.skipped = outcome.skipped;
+  metrics.updates = outcome.updates;
+  metrics.data_seconds = static_cast<double>(filling_) * 1e-9;
+  for (DeviceRun* device : job().devices()) metrics.peak_bytes = std::max(metrics.peak_bytes, device->memory().peak());
+  if (prediction_) {
+    metrics.predicted_seconds = prediction_->seconds;
+    if (outcome.seconds > 0) metrics.mfu = prediction_->at_peak / outcome.seconds;
+  }
+  metrics.named = named(run_.metric_names(), run_.metrics_of(outcome));
   last_ = metrics;
   return metrics;
 }
@@ -194,6 +257,11 @@ Result<std::vector<std::string>> Training::resume(const FolderReader& folder, co
     return error(ErrorCode::E905, {},
                  fmt::format("the seed is {}, and was {} when the checkpoint was made", train_.run.seed, state.seed))
         .help("the order of the samples follows from it: go on with the seed that the run began with");
+  if (state.step % train_.accumulate != 0)
+    return error(ErrorCode::E905, {},
+                 fmt::format("the checkpoint was made after step {}, and {} steps make an update now", state.step,
+                             train_.accumulate))
+        .help("go on with a number of steps of which that is a multiple: accumulate in [step]");
   PIPER_CHECK(restore(folder, saved, run_));
   run_.set_progress(state.step, state.updates);
   samples_ = state.samples;

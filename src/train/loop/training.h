@@ -1,6 +1,7 @@
-// Training from a configuration: a TrainingRun with its model, its data and its optimiser.
+// Training from a configuration: a TrainingRun with its model, its data and its optimizer.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -9,6 +10,7 @@
 #include "train/data/token_source.h"
 #include "train/loop/checkpoint/initialize.h"
 #include "train/loop/checkpoint/saved_model.h"
+#include "train/loop/evaluation_run.h"
 #include "train/loop/training_run.h"
 #include "train/metrics.h"
 #include "train/planted_fault.h"
@@ -43,7 +45,13 @@ struct StartUp {
   double devices = 0;  // memory, executors, communicators, weights
 };
 
-/// A model and the plan of a step of it.
+/// What the simulator says about a step.
+struct Prediction {
+  double seconds = 0;
+  double at_peak = 0;  // seconds that the model's operations would take at the devices' peak
+};
+
+/// A model and the plan of a step, or of an evaluation, of it.
 struct PlannedTraining {
   TrainableModel model;
   PreparedTraining prepared;
@@ -51,7 +59,8 @@ struct PlannedTraining {
 /// Captured, compiled and, with several processes, handed out. `schedule`: none is one device that runs the batch at
 /// once.
 Result<PlannedTraining> prepare(const SourceFilePtr& config, const TrainConfig& train,
-                                const std::optional<Schedule>& schedule, const TrainingOptions& options);
+                                const std::optional<Schedule>& schedule, const TrainingOptions& options,
+                                PlanFor plan_for = PlanFor::Training);
 
 class Training {
  public:
@@ -70,10 +79,21 @@ class Training {
   const StartUp& start_up() const { return start_up_; }
   /// What the plan was compiled for.
   const Cluster& cluster() const { return cluster_; }
+  /// None: nothing is known about the devices.
+  const std::optional<Prediction>& prediction() const { return prediction_; }
   int64_t tokens_per_step() const { return model_.step.batch * model_.step.sequence; }
 
   /// The next step. Throws RunError.
   StepMetrics step();
+
+  /// Whether the configuration wants evaluations: after the steps so far, and at the end.
+  bool evaluates() const { return train_.evaluation.has_value(); }
+  bool evaluates_now() const;
+  /// The weights are those of the steps so far, and not of the first of several that make an update.
+  bool between_updates() const { return run_.steps() % train_.accumulate == 0; }
+  /// On the batches of [evaluation], with the weights as they are; the steps that follow are the same as without.
+  /// Throws RunError.
+  EvaluationMetrics evaluate();
 
   /// Before the first step: the weights of a folder, see train/loop/checkpoint/initialize.h.
   Result<std::vector<std::string>> initialize_from(const std::string& folder) {
@@ -92,17 +112,23 @@ class Training {
   Training(SourceFilePtr config, TrainableModel model, PreparedTraining prepared, TrainConfig train,
            std::unique_ptr<TokenSource> tokens, const TrainingOptions& options, TrainingRunOptions run);
   /// Samples by their numbers in the whole run.
-  void fill(std::string_view input, int64_t first_sample, at::Tensor& into) const;
+  void fill(const TokenSource& tokens, std::string_view input, int64_t first_sample, at::Tensor& into) const;
 
   const SourceFilePtr config_;
   TrainableModel model_;
   TrainConfig train_;
+  std::vector<ParameterGroup> groups_;
   Cluster cluster_;
   std::unique_ptr<TokenSource> tokens_;
   TrainingRun run_;
-  int64_t samples_ = 0;  // consumed
+  std::optional<PreparedTraining> evaluated_;  // how
+  std::unique_ptr<TokenSource> evaluated_tokens_;
+  std::unique_ptr<EvaluationRun> evaluation_;  // once there was one
+  int64_t samples_ = 0;                        // consumed
   StepMetrics last_;
   StartUp start_up_;
+  std::optional<Prediction> prediction_;
+  mutable std::atomic<int64_t> filling_ = 0;  // nanoseconds, in this step
 };
 
 /// What the devices did with the last step, and their memory: a table for people.

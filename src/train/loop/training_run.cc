@@ -1,30 +1,19 @@
 #include "train/loop/training_run.h"
 
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
-#include <torch/version.h>
 
+#include "runtime/executor.h"
 #include "runtime/optimizer/optimizer.h"
+#include "train/loop/libtorch_version.h"
 #include "train/loop/profile.h"
 #include "train/loop/take_memory.h"
 
 namespace piper {
-namespace {
-
-/// The communicators of the devices that are here.
-std::vector<std::unique_ptr<Communicator>> join_devices(const TrainingRunOptions& options, int devices,
-                                                        JobOptions& job) {
-  if (options.world) return join_job(*options.world, devices, *options.processor, job);
-  LocalOptions local;
-  local.timeout = until_the_job_fails;
-  local.seconds = options.seconds;
-  return options.processor->make_world(devices, std::move(local));
-}
-
-}  // namespace
 
 Identity identity_of(const World& world, const Processor& processor, const std::string& gpus_joined_by, uint64_t seed) {
   return {{"piper", PIPER_VERSION},
-          {"libtorch", TORCH_VERSION},
+          {"libtorch", libtorch_version},
           {"what carries messages", world.library()},
           {"what computes", processor.place().is_cpu() ? "cpu" : "cuda, joined by " + gpus_joined_by},
           {"the seed", fmt::format("{}", seed)}};
@@ -32,6 +21,9 @@ Identity identity_of(const World& world, const Processor& processor, const std::
 
 Checked check_run(const Plan& plan, const StepConfig& step, const TrainingRunOptions& options) {
   PIPER_CHECK(check_types(element_types(step, step.weights)));
+  if (step.ema && !options.processor->place().is_cpu())
+    return error(ErrorCode::E105, {}, "a moving mean of the weights is kept on CPUs only")
+        .help("train without ema on a GPU, or with on = \"cpu\"");
   if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(plan), *options.processor));
   const std::vector<MemoryClaim> claims = options.saves
                                               ? claims_with_checkpoints(plan, step, options.world, *options.processor)
@@ -44,16 +36,29 @@ TrainingRun::TrainingRun(PreparedTraining prepared, const StepConfig& step,
                          TrainingRunOptions options)
     : prepared_(std::move(prepared)),
       options_(std::move(options)),
-      computations_(*prepared_.captured, std::move(initial), options_.processor->place()) {
+      computations_(*prepared_.captured, std::move(initial), options_.processor->place()),
+      counts_(*prepared_.captured) {
   if (options_.timed) timed_ = std::make_unique<TimedComputations>(computations_);
   Computations& computations = timed_ ? static_cast<Computations&>(*timed_) : computations_;
   JobOptions job = options_.job;
   job.run.processor = options_.processor;
-  auto communicators = join_devices(options_, device_count(plan()), job);
+  auto communicators = join_devices(device_count(plan()), JobTurns::training, job);
   job_ = std::make_unique<Job>(prepared_.plan, step, computations, std::move(communicators), std::move(job));
 }
 
 TrainingRun::~TrainingRun() = default;
+
+std::vector<std::unique_ptr<Communicator>> TrainingRun::join_devices(int devices, int number, JobOptions& job) {
+  if (options_.world) return join_job(*options_.world, devices, *options_.processor, turns_, number, job);
+  LocalOptions local;
+  local.timeout = until_the_job_fails;
+  if (number == JobTurns::training) local.seconds = options_.seconds;  // by communications of the plan of a step
+  return options_.processor->make_world(devices, std::move(local));
+}
+
+void TrainingRun::end_with(Job& job) {
+  if (together_) together_->end_with(job);
+}
 
 void TrainingRun::begin() {
   if (options_.world) job_->watched([&] { together_.emplace(*options_.world, *job_); });
@@ -67,15 +72,32 @@ StepSettings TrainingRun::settings(int64_t step, int64_t updates) const {
   settings.clip = options_.clip;
   settings.clip_value = options_.clip_value;
   settings.not_finite = options_.not_finite;
+  settings.accumulation = {options_.accumulate, step % options_.accumulate};
   return settings;
 }
 
-StepOutcome TrainingRun::step(StepSettings settings) {
-  settings.fill = prepared_.captured->with_batch_counts(std::move(settings.fill));
-  StepOutcome outcome = job_->step(settings);
+Result<StepOutcome> TrainingRun::step(StepSettings settings) {
+  PIPER_TRY(settings, counts_.weigh(std::move(settings)));
+  StepOutcome outcome;
+  try {
+    outcome = job_->step(settings);
+  } catch (const RunError& problem) {  // the sums of gradients are lost: all steps of the update are taken again
+    if (problem.problem == RunProblem::NotFinite) steps_ -= settings.accumulation.index;
+    throw;
+  }
+  counts_.taken();
   ++steps_;
-  updates_ += outcome.skipped ? 0 : 1;
+  updates_ += outcome.updates && !outcome.skipped ? 1 : 0;
   return outcome;
+}
+
+std::vector<double> TrainingRun::metrics_of(const StepOutcome& outcome) {
+  std::vector<double> out(metric_names().size());
+  if (out.empty()) return out;
+  for (const SliceLoss& slice : outcome.losses)
+    for (size_t m = 0; m < slice.metrics.size(); ++m) out[m] += slice.metrics[m] / static_cast<double>(plan().losses);
+  sum(std::as_writable_bytes(std::span(out)), DataType::Float64);
+  return out;
 }
 
 void TrainingRun::set_progress(int64_t steps, int64_t updates) {
@@ -90,6 +112,27 @@ int TrainingRun::greatest(int here) {
 
 void TrainingRun::sum(std::span<std::byte> elements, DataType dtype) {
   if (together_) job_->watched([&] { together_->sum(elements, dtype); });
+}
+
+void TrainingRun::all_gather(std::span<const std::byte> part, std::span<std::byte> whole) {
+  if (together_)
+    job_->watched([&] { together_->all_gather(part, whole); });
+  else
+    std::ranges::copy(part, whole.begin());
+}
+
+at::Tensor TrainingRun::parameter(const std::string& name, Kept kept) {
+  const auto place = place_of(plan(), name);
+  const auto dtype = place ? kept_dtype(plan().buckets[place->bucket], job_->step_config(), kept) : std::nullopt;
+  if (!dtype) return {};
+  at::Tensor whole = job_->parameter(name, kept);
+  if (!anywhere(whole.defined())) return {};
+  if (!whole.defined()) whole = at::zeros(computations_.parameter(name).sizes, scalar_type(*dtype));
+  if (!together_) return whole;
+  // float64 holds every count
+  at::Tensor sums = whole.is_floating_point() ? whole : whole.to(at::kDouble);
+  sum({bytes_of(sums), sums.nbytes()}, data_type(sums.scalar_type()));
+  return sums.to(whole.scalar_type());
 }
 
 std::vector<DeviceFlight> TrainingRun::flights() {

@@ -11,6 +11,7 @@
 
 #include "runtime/flight.h"
 #include "runtime/job.h"
+#include "train/loop/accumulated_counts.h"
 #include "train/loop/captured_computations.h"
 #include "train/loop/prepare_training.h"
 #include "train/loop/together.h"
@@ -23,6 +24,7 @@ struct TrainingRunOptions {
   uint64_t seed = 0;
   std::optional<double> clip, clip_value;
   NotFinite not_finite = NotFinite::Stop;
+  int64_t accumulate = 1;  // steps whose gradients are summed up for one update
   JobOptions job;
   /// What computes for all devices. It outlives the run.
   Processor* processor = &host_processor();
@@ -59,19 +61,30 @@ class TrainingRun {
   CapturedComputations& computations() { return computations_; }
   TimedComputations* timed() { return timed_.get(); }
   Job& job() { return *job_; }
+  const TrainingRunOptions& options() const { return options_; }
+  JobTurns& turns() { return turns_; }
+  /// The communicators of the devices that are here, for one of its jobs (`JobTurns`).
+  std::vector<std::unique_ptr<Communicator>> join_devices(int devices, int number, JobOptions& job);
+  /// When that job fails, nothing waits for other processes any more.
+  void end_with(Job& job);
 
   /// Before the first step: the processes compare clocks, and from now on the silence of one is noticed.
   void begin();
   /// None: this process is alone, or the run has not begun.
   const Together* together() const { return together_ ? &*together_ : nullptr; }
 
-  /// What a step is given after so many updates: its seed, and what holds for all. Optimiser and inputs are the
+  /// What a step is given after so many updates: its seed, and what holds for all. Optimizer and inputs are the
   /// caller's to add.
   StepSettings settings(int64_t step, int64_t updates) const;
   /// The same for the next step.
   StepSettings settings() const { return settings(steps_, updates_); }
-  /// The next step. Throws RunError.
-  StepOutcome step(StepSettings settings);
+  /// The next step. E105, and nothing has changed: its gradients cannot be added to those of the steps before
+  /// (AccumulatedCounts). Throws RunError.
+  Result<StepOutcome> step(StepSettings settings);
+  /// What the model says besides its loss.
+  const std::vector<std::string>& metric_names() const { return prepared_.captured->slices()[0].operators.metrics; }
+  /// These of a step, means over the batch. All processes call it.
+  std::vector<double> metrics_of(const StepOutcome& outcome);
   int64_t steps() const { return steps_; }
   int64_t updates() const { return updates_; }  // fewer where steps were skipped
   void set_progress(int64_t steps, int64_t updates);
@@ -81,6 +94,10 @@ class TrainingRun {
   bool anywhere(bool here) { return greatest(here ? 1 : 0) > 0; }
   /// The sums of all processes' elements, at every one.
   void sum(std::span<std::byte> elements, DataType dtype);
+  /// The equal parts of all processes, in their order, at every one.
+  void all_gather(std::span<const std::byte> part, std::span<std::byte> whole);
+  /// What all devices keep for a parameter, whole, on the host. Undefined: nothing is kept.
+  at::Tensor parameter(const std::string& name, Kept kept);
   /// Of all devices, on the clock of rank 0 and only there; elsewhere nothing.
   std::vector<DeviceFlight> flights();
 
@@ -88,7 +105,9 @@ class TrainingRun {
   const PreparedTraining prepared_;
   const TrainingRunOptions options_;
   CapturedComputations computations_;
+  AccumulatedCounts counts_;
   std::unique_ptr<TimedComputations> timed_;
+  JobTurns turns_;
   std::unique_ptr<Job> job_;
   std::optional<Together> together_;
   int64_t steps_ = 0, updates_ = 0;

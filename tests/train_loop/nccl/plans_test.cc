@@ -60,6 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Pairwise, NcclPlans, testing::Range(size_t{0}, pairwise
 
 struct Way {
   std::string name, schedule;
+  std::string arch = "reference-moe";
 };
 void PrintTo(const Way& way, std::ostream* out) {
   *out << way.name;
@@ -81,14 +82,22 @@ const Way ways[] = {
     {"cut", "mesh(tp=2)\n" + in_two + "shard({layer=*}, along=tp)\n"},
     {"all_at_once", piped("1f1b", "stages=2", "pp=2, dp=2, tp=2",
                           "replicate({}, along=dp, zero=3, bucket=1KB)\nshard({layer=*}, along=tp)\n")},
+    {"tokens",
+     "mesh(dp=2, cp=2)\n" + in_two + "replicate({}, along=[dp, cp], zero=3, bucket=1KB)\n" +
+         "shard({}, along=cp, sequence=gather, regather=on)\n",
+     "reference"},
+    {"tokens_in_order",
+     piped("1f1b", "stages=2", "pp=2, cp=2",
+           "replicate({}, along=cp)\nshard({}, along=cp, sequence=gather, order=contiguous)\n"),
+     "reference"},
 };
 
-TrainableModel small_model() {
+TrainableModel small_model(const std::string& arch = "reference-moe") {
+  const std::string experts = "experts = 4\ntop_k = 2\ncapacity_factor = 1.25\n";
   return built(
-      "[model]\narch = \"reference-moe\"\nhidden = 16\nheads = 4\nvocab = 32\nseq = 4\nlayers = 8\nexperts = 4\ntop_k "
-      "= "
-      "2\ncapacity_factor = 1.25\n\n[step]\nbatch = 16\nweights = \"float32\"\ngradients = \"float32\"\noptimizer = "
-      "\"adamw\"\n",
+      fmt::format("[model]\narch = \"{}\"\nhidden = 16\nheads = 4\nvocab = 32\nseq = 4\nlayers = 8\n{}\n"
+                  "[step]\nbatch = 16\nweights = \"float32\"\ngradients = \"float32\"\noptimizer = \"adamw\"\n",
+                  arch, arch == "reference" ? "" : experts),
       BuildOn::Meta);
 }
 PreparedTraining prepared(const TrainableModel& model, const std::string& schedule) {
@@ -102,7 +111,7 @@ class NcclWays : public testing::TestWithParam<Way> {};
 
 TEST_P(NcclWays, EqualThreads) {
   SCOPED_TRACE(GetParam().schedule);
-  const TrainableModel model = small_model();
+  const TrainableModel model = small_model(GetParam().arch);
   const PreparedTraining ready = prepared(model, GetParam().schedule);
   expect_equal_to_threads(model, *ready.captured, ready.plan, TrainSettings());
 }

@@ -51,7 +51,7 @@ class GpuInPlace : public Processor {
               ElementPart part) override {
     host_.update(settings, types, step, scale, weights, gradients, state, count, part);
   }
-  std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const NumberRange> ranges) override {
+  std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const ElementSpan> ranges) override {
     return host_.read(scalars, ranges);
   }
   void finish() override { host_.finish(); }

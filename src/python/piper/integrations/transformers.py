@@ -191,3 +191,12 @@ def _is_plainly_causal(mask_function, batch: int, length: int, device) -> bool:
 AttentionInterface.register(CAUSAL, sdpa_attention_forward)
 AttentionMaskInterface.register(CAUSAL, _causal_mask)
 ALL_EXPERTS_FUNCTIONS.register(SLOTS, slots)
+
+
+def __getattr__(name: str):
+    """`Trainer`, with what transformers needs for its own, which takes seconds to import."""
+    if name == "Trainer":
+        from .trainer import Trainer
+
+        return Trainer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

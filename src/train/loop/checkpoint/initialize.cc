@@ -1,11 +1,9 @@
 #include "train/loop/checkpoint/initialize.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -85,20 +83,20 @@ std::vector<std::string> wrong_tensors(const FolderReader& folder, const Trainab
   return out;
 }
 
-using SavedNames = std::multimap<std::string, const SavedName*>;  // by the name of the parameter
-
-/// Part by part, with the conversion of elements that it takes.
-Checked read_parameter(const FolderReader& folder, const SavedNames& names, const std::string& name,
-                       at::Tensor& whole) {
-  for (auto [at, end] = names.equal_range(name); at != end; ++at) {
-    const SavedName& saved = *at->second;
-    const StoredTensor& stored = folder.layout().find(saved.stored)->entry.tensor;
-    const at::Tensor read = at::empty(stored.sizes, c10::TensorOptions().dtype(scalar_type(*dtype_of(stored.dtype))));
-    PIPER_CHECK(folder.read(saved.stored, 0, {bytes_of(read), read.nbytes()}));
-    (saved.parts > 0 ? whole.select(0, saved.part) : whole)
-        .copy_(saved.rows_before > 0 ? read.slice(0, saved.rows_before) : read);
-  }
-  return Ok{};
+/// What the optimizer has a copy of. Its moments are zeros before the first step.
+void copy_weights(TrainingRun& run) {
+  const Plan& plan = run.plan();
+  const StepConfig& step = run.job().step_config();
+  for (const PlanBucket& bucket : plan.buckets)
+    for (DeviceRun* device : run.job().devices()) {
+      const auto part = part_of(plan, bucket, device->device());
+      if (!part) continue;
+      const auto [weights, held] = kept_elements(*device, bucket, *part, step, Kept::Weight);
+      for (const Kept copy : {Kept::Master, Kept::Ema})
+        if (const auto [flat, range] = kept_elements(*device, bucket, *part, step, copy); flat.defined())
+          at::Tensor(flat).copy_(weights.narrow(0, range.begin - held.begin, range.count));
+    }
+  for (DeviceRun* device : run.job().devices()) device->processor().finish();
 }
 
 std::vector<std::string> notes_on(const FolderReader& folder, const TrainableModel& model) {
@@ -132,16 +130,11 @@ Result<std::vector<std::string>> initialize_from(const std::string& folder, cons
   if (!problems.empty())
     return does_not_fit(fmt::format("the weights in {} are not those of this model", folder), std::move(problems))
         .help("write the sizes and settings of the folder's config.json into [model]");
-  SavedNames names;
-  for (const SavedName& name : model.saved) names.emplace(name.name, &name);
-  Checked read = Ok{};
-  run.job().set_parameters([&](const std::string& name, at::Tensor& whole) {
-    if (!names.contains(name))
-      model.initialize(name, whole);
-    else if (read)
-      read = read_parameter(*reader, names, name, whole);
-  });
-  PIPER_CHECK(read);
+  const ModelState state = model_state(run.plan(), run.job().step_config(), run.computations(), model.saved);
+  std::vector<const StateTensor*> weights;
+  for (const StateTensor& tensor : state.weights) weights.push_back(&tensor);
+  PIPER_CHECK(read_tensors(*reader, weights, run));
+  copy_weights(run);
   return notes_on(*reader, model);
 }
 

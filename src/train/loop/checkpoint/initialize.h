@@ -10,9 +10,10 @@
 
 namespace piper {
 
-/// Sets all parameters; the optimiser begins anew. What is worth knowing about it, a line each: conversions of element
-/// types, tensors that were not used. E904: tensors are missing or have other shapes, or config.json says that the
-/// model computes something else; E901, E902: the folder cannot be read.
+/// Before the first step: every device reads the weights that it holds; the optimizer begins with them. What is worth
+/// knowing about it, a line each: conversions of element types, tensors that were not used. E904: tensors are missing
+/// or have other shapes, or config.json says that the model computes something else; E901, E902: the folder cannot be
+/// read.
 Result<std::vector<std::string>> initialize_from(const std::string& folder, const TrainableModel& model,
                                                  TrainingRun& run);
 

@@ -13,11 +13,13 @@ namespace piper {
 std::string_view suffix(Kept kept, Optimizer optimizer) {
   switch (kept) {
     case Kept::Moment1:
-      return optimizer == Optimizer::Momentum ? "momentum_buffer" : "exp_avg";
+      return optimizer == Optimizer::Momentum || optimizer == Optimizer::Muon ? "momentum_buffer" : "exp_avg";
     case Kept::Moment2:
       return "exp_avg_sq";
     case Kept::Master:
       return "master";
+    case Kept::Ema:
+      return "ema";
     case Kept::Weight:
     case Kept::Gradient:
       break;
@@ -45,14 +47,12 @@ ModelState model_state(const Plan& plan, const StepConfig& step, const Computati
     }
     out.weights.push_back({name, Kept::Weight, {stored, piper::stored(bucket.weights), sizes}, place, first});
     if (!with_state.contains(bucket.name)) continue;
-    const ElementTypes types = element_types(step, bucket.weights);
-    const auto add = [&](Kept kept, DType dtype) {
-      const std::string file_name = stored + "." + std::string(suffix(kept, step.optimizer));
-      out.optimizer.push_back({name, kept, {file_name, piper::stored(dtype), sizes}, place, first});
-    };
-    if (moments(step.optimizer) > 0) add(Kept::Moment1, types.moments);
-    if (moments(step.optimizer) > 1) add(Kept::Moment2, types.moments);
-    if (types.master) add(Kept::Master, *types.master);
+    const Optimizer optimizer = optimizer_of(step, bucket.matrices);
+    for (const Kept kept : {Kept::Moment1, Kept::Moment2, Kept::Master, Kept::Ema})
+      if (const auto dtype = kept_dtype(bucket, step, kept)) {
+        const std::string file_name = stored + "." + std::string(suffix(kept, optimizer));
+        out.optimizer.push_back({name, kept, {file_name, piper::stored(*dtype), sizes}, place, first});
+      }
   }
   return out;
 }

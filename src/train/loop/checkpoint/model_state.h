@@ -30,7 +30,7 @@ struct ModelState {
 ModelState model_state(const Plan& plan, const StepConfig& step, const Computations& computations,
                        const std::vector<SavedName>& names);
 
-/// `exp_avg` and `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum, `master`.
+/// `exp_avg` and `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `master`, `ema`.
 std::string_view suffix(Kept kept, Optimizer optimizer);
 
 /// Elements that a device writes: where they lie in the whole parameter, and in the device's part of the bucket.

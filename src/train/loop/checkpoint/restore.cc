@@ -12,35 +12,10 @@
 #include "checkpoint/folder_names.h"
 #include "checkpoint/folders.h"
 #include "runtime/element_runs.h"
+#include "train/loop/checkpoint/stored_dtype.h"
 
 namespace piper {
 namespace {
-
-/// One tensor on one device.
-Checked restore(const FolderReader& folder, const StateTensor& tensor, const Plan& plan, const StepConfig& step,
-                const ParameterForm& form, DeviceRun& device) {
-  const ParameterPlace& place = tensor.place;
-  const PlanBucket& bucket = plan.buckets[place.bucket];
-  const auto part = part_of(plan, bucket, device.device());
-  if (!part) return Ok{};
-  const auto [flat, held] = kept_elements(device, bucket, *part, step, tensor.kept);
-  const ElementRange range = common(held, place.range);
-  if (range.count == 0) return Ok{};
-  const at::Tensor target = flat.narrow(0, range.begin - held.begin, range.count);
-  const int64_t first = range.begin - place.range.begin;  // of the shard
-  const ElementRange wanted = {tensor.first, elements(tensor.stored)};
-  for (const ElementRun& run : element_runs(form, part->shards, {first, range.count})) {
-    const ElementRange stored = common({run.whole, run.count}, wanted);
-    if (stored.count == 0) continue;
-    const at::Tensor here = target.narrow(0, run.shard - first + stored.begin - run.whole, stored.count);
-    const at::Tensor host = here.is_cpu() ? here : at::empty(here.sizes(), here.options().device(c10::kCPU));
-    const auto element = static_cast<int64_t>(host.element_size());
-    const std::span into(static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes());
-    PIPER_CHECK(folder.read(tensor.stored.name, (stored.begin - tensor.first) * element, into));
-    if (!here.is_cpu()) here.copy_(host);
-  }
-  return Ok{};
-}
 
 /// The checkpoint has every tensor of the model, with its type and shape, and no others.
 Checked check_fits(const FolderReader& folder, const FolderLayout& wanted) {
@@ -107,19 +82,49 @@ Diagnostic does_not_fit(const std::string& what, std::vector<std::string> lines)
       fmt::format("{}:\n  {}{}", what, fmt::join(lines, "\n  "), more ? fmt::format("\n  and {} more", more) : ""));
 }
 
+Checked read_tensor(const FolderReader& folder, const StateTensor& tensor, TrainingRun& run, DeviceRun& device) {
+  const ParameterPlace& place = tensor.place;
+  const Plan& plan = run.plan();
+  const PlanBucket& bucket = plan.buckets[place.bucket];
+  const auto part = part_of(plan, bucket, device.device());
+  if (!part) return Ok{};
+  const auto [flat, held] = kept_elements(device, bucket, *part, run.job().step_config(), tensor.kept);
+  const ElementRange range = common(held, place.range);
+  if (range.count == 0) return Ok{};
+  const ParameterForm form = run.computations().parameter(tensor.parameter);
+  const at::ScalarType on_disk = scalar_type(*dtype_of(folder.layout().find(tensor.stored.name)->entry.tensor.dtype));
+  const at::Tensor target = flat.narrow(0, range.begin - held.begin, range.count);
+  const int64_t first = range.begin - place.range.begin;  // of the shard
+  const ElementRange wanted = {tensor.first, elements(tensor.stored)};
+  for (const ElementRun& piece : element_runs(form, part->shards, {first, range.count})) {
+    const ElementRange stored = common({piece.whole, piece.count}, wanted);
+    if (stored.count == 0) continue;
+    const at::Tensor here = target.narrow(0, piece.shard - first + stored.begin - piece.whole, stored.count);
+    const bool in_place = here.is_cpu() && here.scalar_type() == on_disk;
+    const at::Tensor host = in_place ? here : at::empty(here.sizes(), c10::TensorOptions().dtype(on_disk));
+    const auto element = static_cast<int64_t>(host.element_size());
+    const std::span into(static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes());
+    PIPER_CHECK(folder.read(tensor.stored.name, (stored.begin - tensor.first) * element, into));
+    if (!in_place) here.copy_(host.to(here.scalar_type()));
+  }
+  return Ok{};
+}
+
+Checked read_tensors(const FolderReader& folder, const std::vector<const StateTensor*>& tensors, TrainingRun& run) {
+  const std::vector<DeviceRun*>& devices = run.job().devices();
+  PIPER_CHECK(in_parallel(tensors.size() * devices.size(), disk_threads, [&](size_t i) {
+    return read_tensor(folder, *tensors[i / devices.size()], run, *devices[i % devices.size()]);
+  }));
+  for (DeviceRun* device : devices) device->processor().finish();
+  return Ok{};
+}
+
 Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run) {
   PIPER_CHECK(check_fits(folder, *saved.layout));
-  Job& job = run.job();
-  std::vector<std::pair<const StateTensor*, DeviceRun*>> all;
+  std::vector<const StateTensor*> all;
   for (const std::vector<StateTensor>* tensors : {&saved.state.weights, &saved.state.optimizer})
-    for (const StateTensor& tensor : *tensors)
-      for (DeviceRun* device : job.devices()) all.emplace_back(&tensor, device);
-  PIPER_CHECK(in_parallel(all.size(), disk_threads, [&](size_t i) {
-    const auto& [tensor, device] = all[i];
-    const ParameterForm form = run.computations().parameter(tensor->parameter);
-    return restore(folder, *tensor, job.plan(), job.step_config(), form, *device);
-  }));
-  for (DeviceRun* device : job.devices()) device->processor().finish();
+    for (const StateTensor& tensor : *tensors) all.push_back(&tensor);
+  PIPER_CHECK(read_tensors(folder, all, run));
   PIPER_CHECK(restore_buffers(folder, saved, run));
   return restore_constants(folder, saved);
 }

@@ -14,7 +14,13 @@ namespace piper {
 /// E904: what is wrong, and the first of these lines.
 Diagnostic does_not_fit(const std::string& what, std::vector<std::string> lines);
 
-/// Parameters, what the optimiser keeps, buffers, and the constants in the module itself. E904: names, types or shapes
+/// A device reads the elements of a tensor that it holds, and no others; of another element type they are converted.
+/// E902: damaged.
+Checked read_tensor(const FolderReader& folder, const StateTensor& tensor, TrainingRun& run, DeviceRun& device);
+/// All devices of this process, in parallel.
+Checked read_tensors(const FolderReader& folder, const std::vector<const StateTensor*>& tensors, TrainingRun& run);
+
+/// Parameters, what the optimizer keeps, buffers, and the constants in the module itself. E904: names, types or shapes
 /// are not those of the model: all that do not fit. E902: damaged; what the devices hold is undefined then.
 Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run);
 

@@ -44,11 +44,11 @@ std::string print(const DiffReport& report);
 std::string print_json(const DiffReport& report);
 
 struct DiffOptions {
-  std::optional<double> tolerance;  // none: by type of the numbers
+  std::optional<double> tolerance;  // none: by dtype
   bool find_nan = false;            // nothing is compared; everything is to be finite
 };
 
-/// Gives a job the weights of another, and the state of its optimiser.
+/// Gives a job the weights of another, and the state of its optimizer.
 void copy_state(Job& from, Job& to, const ModelGraph& graph);
 
 /// Looks at the steps of a job, of which it hears by `after`.

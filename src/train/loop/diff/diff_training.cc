@@ -26,6 +26,7 @@ class Other {
   ReferenceStep step(int64_t step, int64_t updates, int64_t losses) {
     StepSettings settings = training_->settings(step, updates);
     settings.not_finite = NotFinite::Skip;
+    settings.accumulation = {};
     recorder_->begin(job());
     const StepOutcome outcome = job().step(settings);
     return recorder_->end(job(), outcome, losses);
@@ -39,7 +40,8 @@ class Other {
 void take_steps(Training& training, Other* other, const DiffRequest& request, Diff& diff) {
   int64_t updates = 0;
   for (int64_t step = 0; step < request.steps && diff.report().equal(); ++step) {
-    const StepSettings settings = training.settings(step, updates);
+    StepSettings settings = training.settings(step, updates);
+    settings.accumulation = {};  // every step by itself
     Job& job = training.job();
     StepOutcome outcome;
     if (other) {

@@ -34,7 +34,7 @@ std::string other_side(const DiffReport& report, Finding::What what) {
     case Finding::What::Reduction:
       return "what its members put in";
     case Finding::What::Update:
-      return "what the optimiser makes of these gradients";
+      return "what the optimizer makes of these gradients";
     case Finding::What::Copy:
       return "what was updated";
     default:

@@ -60,7 +60,9 @@ void StepWatch::after(int device, OpId index, Frame& frame) {
   const auto& buffers = program(device).buffers;
   if (what.kind == OpKind::Run) return look_at_run(device, index, frame);
   if (what.kind == OpKind::Update) {
-    look_at_gradients(device, index, frame);
+    // the gradients of matrices have become directions
+    if (!devices_.at(device).index.buckets.at(what.label.name).bucket->matrices)
+      look_at_gradients(device, index, frame);
     return look_at_update(device, index, frame);
   }
   for (const BufferId buffer : what.writes) {

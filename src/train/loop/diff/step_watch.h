@@ -25,7 +25,7 @@ struct Finding {
     Reduction,     // what a communication made of gradients; compared with what it was given
     Gradient,      // of a parameter, when it is updated: the sum of all slices
     Scalar,        // loss or norm of the step
-    Update,        // weights after it; compared with what the optimiser makes of these gradients
+    Update,        // weights after it; compared with what the optimizer makes of these gradients
     Updated,       // weights after it, as the other side has them
     Copy,          // weights after the step; compared with those of the device that has updated them
   } what = What::Value;

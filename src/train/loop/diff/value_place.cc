@@ -35,6 +35,17 @@ std::optional<int64_t> gathered_dim(const Value& value) {
   return std::nullopt;
 }
 
+/// Zigzag: the first of two blocks is as far from the beginning as the second from the end. A view with two dimensions
+/// instead of one.
+at::Tensor two_blocks(const at::Tensor& whole, int64_t dim, int64_t count, int64_t index) {
+  const int64_t size = whole.size(dim) / (2 * count), before = index * size, stride = whole.stride(dim);
+  std::vector<int64_t> sizes = whole.sizes().vec(), strides = whole.strides().vec();
+  sizes[static_cast<size_t>(dim)] = size;
+  sizes.insert(sizes.begin() + dim, 2);
+  strides.insert(strides.begin() + dim, (whole.size(dim) - 2 * before - size) * stride);
+  return whole.as_strided(sizes, strides, whole.storage_offset() + before * stride);
+}
+
 /// Of the whole, what is here: without the dimension in which slices are gathered.
 at::Tensor narrowed(at::Tensor whole, const Value& value, const ValuePlace& place) {
   for (const ShardRule& rule : shard_rules) {
@@ -42,9 +53,18 @@ at::Tensor narrowed(at::Tensor whole, const Value& value, const ValuePlace& plac
     const auto dim = count > 1 ? dim_with(value, rule.label) : std::nullopt;
     if (!dim) continue;
     const int64_t size = whole.size(*dim) / count;
-    whole = whole.narrow(*dim, index * size, size);
+    whole = rule.kind == ShardKind::Context && place.zigzag > 0 ? two_blocks(whole, *dim, count, index)
+                                                                : whole.narrow(*dim, index * size, size);
   }
   return whole;
+}
+
+/// The tokens of all devices, one device after the other.
+at::Tensor by_device(const at::Tensor& whole, int64_t dim, int64_t devices) {
+  std::vector<at::Tensor> parts;
+  for (int64_t index = 0; index < devices; ++index)
+    parts.push_back(two_blocks(whole, dim, devices, index).flatten(dim, dim + 1));
+  return at::cat(parts, dim);
 }
 
 }  // namespace
@@ -61,6 +81,7 @@ ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int s
     const std::vector<int> members = part_with(plan, work.shards[rule.kind], device);
     out.shards[rule.kind] = shard_at(members, device);
     if (rule.axis) out.members = members;
+    if (rule.kind == ShardKind::Context && plan.token_order == TokenOrder::Zigzag) out.zigzag = plan.context;
     if (rule.gathered.empty()) continue;
     for (const int member : members) out.gathered.push_back(first(member));
   }
@@ -117,6 +138,7 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
     if (!holds_value(buffer) || find(device, buffer)) continue;
     ValuePlace& place = places_[{device, buffer}] = place_of_run(plan_, op, device, label(buffer).slice);
     place.shards = {};
+    place.zigzag = 0;
     place.gathered.clear();
   }
 }
@@ -187,7 +209,10 @@ at::Tensor by_dimensions(const at::Tensor& whole, const Value& value, int64_t sa
 }
 
 at::Tensor take_place(std::vector<at::Tensor> wholes, const Value& value, const ValuePlace& place) {
-  for (at::Tensor& whole : wholes) whole = narrowed(whole, value, place);
+  const auto tokens = dim_with(value, sequence_label);
+  const bool all = place.zigzag > 0 && tokens && place.shards[ShardKind::Context].count == 1;
+  for (at::Tensor& whole : wholes)
+    whole = narrowed(all ? by_device(whole, *tokens, place.zigzag) : whole, value, place);
   const auto dim = gathered_dim(value);
   return wholes.size() == 1 || !dim ? wholes[0] : at::cat(wholes, *dim);
 }

@@ -16,6 +16,7 @@ namespace piper {
 struct ValuePlace {
   int64_t first_sample = 0, samples = 0;  // of the slice
   LocalShards shards;                     // what of it is here
+  int64_t zigzag = 0;                     // tokens are here in zigzag order: those of one of so many devices, or of all
   Partial partial = Partial::No;          // all of `members` together have the sum, or the greatest
   std::vector<int> members;               // the tensor-parallel group, where the chunk is sharded
   std::vector<int64_t> gathered;          // where experts are divided: the first samples of all slices that are here

@@ -1,4 +1,4 @@
-// Weights after the step: what the optimiser makes of them, and what other devices have of them.
+// Weights after the step: what the optimizer makes of them, and what other devices have of them.
 #include "train/loop/diff/step_watch.h"
 
 #include <ATen/ATen.h>
@@ -15,6 +15,8 @@ void StepWatch::look_at_update(int device, OpId index, Frame& frame) {
   const PlannedOp& what = op(device, index);
   const OnDevice& on = devices_.at(device);
   const auto& [bucket, part] = on.index.buckets.at(what.label.name);
+  if (bucket->matrices) return not_compared(name(what.label), "muon updates whole matrices");
+  const Optimizer kind = optimizer_of(step_, bucket->matrices);
   const ElementTypes types = element_types(step_, bucket->weights);
   const StepSettings& settings = frame.settings();
   const auto find = [&](const std::vector<BufferId>& buffers, Category category) {
@@ -37,9 +39,9 @@ void StepWatch::look_at_update(int device, OpId index, Frame& frame) {
   at::Tensor theirs = ranged(on.before.at(weights)).clone();
   const at::Tensor kept = !state.valid() ? at::Tensor() : on.before.at(state).clone();
   for (const UpdatePart& here : update_parts(plan_, *bucket, *part, settings.groups))
-    update(settings_of(here, settings), types, settings.updates + 1, scale, bytes_of(theirs),
+    update(settings_of(settings_of(here, settings), kind), types, settings.updates + 1, scale, bytes_of(theirs),
            bytes_of(ranged(frame[gradients])), kept.defined() ? bytes_of(kept) : nullptr, range.count, here.part);
-  if (const int64_t moments = piper::moments(settings.optimizer.kind) * range.count; kept.defined() && moments > 0) {
+  if (const int64_t moments = piper::moments(kind) * range.count; kept.defined() && moments > 0) {
     const auto seen = [&](const at::Tensor& bytes) {
       return bytes.narrow(0, 0, moments * piper::bytes_of(types.moments)).view(scalar_type(types.moments));
     };

@@ -1,4 +1,4 @@
-// Numbers of any type in the memory of a GPU, several at a time.
+// ElementArray of any type in the memory of a GPU, several at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace piper::cuda {
 constexpr int together = 4;
 
 /// An array; `aligned` if groups of elements can be read and written at once. Parts of a state may lie anywhere.
-struct Numbers {
+struct ElementArray {
   DType dtype = DType::Float32;
   std::byte* data = nullptr;  // none: not there
   bool aligned = false;
@@ -69,7 +69,7 @@ __device__ void store_group(const T (&from)[together], Element* to) {
 }
 
 template <class T, class Element>
-__device__ void load_as(const Numbers& from, int64_t first, int n, T (&to)[together]) {
+__device__ void load_as(const ElementArray& from, int64_t first, int n, T (&to)[together]) {
   const std::byte* data = from.data + first * static_cast<int64_t>(sizeof(Element));
   if (from.aligned && n == together) {
     const Group<Element> group = *reinterpret_cast<const Group<Element>*>(data);
@@ -86,7 +86,7 @@ __device__ void load_as(const Numbers& from, int64_t first, int n, T (&to)[toget
   }
 }
 template <class T, class Element>
-__device__ void store_as(const T (&from)[together], const Numbers& to, int64_t first, int n) {
+__device__ void store_as(const T (&from)[together], const ElementArray& to, int64_t first, int n) {
   std::byte* data = to.data + first * static_cast<int64_t>(sizeof(Element));
   if (to.aligned && n == together) {
     Group<Element> group;
@@ -105,7 +105,7 @@ __device__ void store_as(const T (&from)[together], const Numbers& to, int64_t f
 
 /// Elements [first, first + n) of the array; the type is the same for all threads, so nobody waits for the choice.
 template <class T>
-__device__ void load(const Numbers& from, int64_t first, int n, T (&to)[together]) {
+__device__ void load(const ElementArray& from, int64_t first, int n, T (&to)[together]) {
   if (from.dtype == DType::Float32)
     load_as<T, float>(from, first, n, to);
   else if (from.dtype == DType::BFloat16)
@@ -114,7 +114,7 @@ __device__ void load(const Numbers& from, int64_t first, int n, T (&to)[together
     load_as<T, double>(from, first, n, to);
 }
 template <class T>
-__device__ void store(const T (&from)[together], const Numbers& to, int64_t first, int n) {
+__device__ void store(const T (&from)[together], const ElementArray& to, int64_t first, int n) {
   if (to.dtype == DType::Float32)
     store_as<T, float>(from, to, first, n);
   else if (to.dtype == DType::BFloat16)
@@ -123,7 +123,7 @@ __device__ void store(const T (&from)[together], const Numbers& to, int64_t firs
     store_as<T, double>(from, to, first, n);
 }
 
-inline Numbers numbers(DType dtype, const std::byte* data) {
+inline ElementArray element_array(DType dtype, const std::byte* data) {
   const auto unit = static_cast<uintptr_t>(together * bytes_of(dtype));
   return {dtype, const_cast<std::byte*>(data), reinterpret_cast<uintptr_t>(data) % unit == 0};
 }

@@ -1,0 +1,11 @@
+// The node that sums up the step's scalars.
+#pragma once
+
+#include "ir/training_dag.h"
+
+namespace piper {
+
+/// Over all declared devices: those on which nothing is placed have no other part in the step, and know its loss too.
+NodeId add_scalars(TrainingDag& dag);
+
+}  // namespace piper

@@ -1,0 +1,101 @@
+// The balance of causal attention whose tokens are divided: in zigzag order every device takes a part of the time of
+// one device, in the order of the tokens the last one takes 2 - 1/P times as long.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compile/compile.h"
+#include "cost/load_cluster.h"
+#include "model/load_model.h"
+#include "model/model_text.h"
+#include "must.h"
+#include "schedule/schedule_text.h"
+#include "sim/simulate.h"
+
+namespace piper {
+namespace {
+
+constexpr int devices = 4;
+
+struct Simulated {
+  double seconds = 0;
+  std::vector<double> attention;  // by device: seconds of its cores
+};
+
+Simulated simulated(const ModelGraph& model, int parts, const std::string& order) {
+  CompileOptions options;
+  options.cluster = must(load_cluster("h100"));
+  options.cluster.kinds[0].memory.reset();  // of one device too, which would need more
+  const std::string schedule = fmt::format(
+      "mesh(cp={})\nplace({{}}, mesh={{}})\nreplicate({{}}, along=cp)\nshard({{}}, along=cp, sequence=gather, "
+      "order={})\n",
+      parts, order);
+  const Plan plan = must(compile(std::make_shared<const ModelGraph>(model),
+                                 must(parse_schedule(make_source("schedule.piper", schedule))), options))
+                        .plan;
+  const Simulation simulation = must(simulate(plan, options.cluster));
+  Simulated out;
+  out.seconds = simulation.seconds;
+  out.attention.resize(static_cast<size_t>(parts));
+  size_t at = 0;
+  for (const sim::LaneId lane : simulation.devices.ids()) {
+    double seconds = 0;
+    for (const PlannedOp& op : plan.templates[simulation.plan_of[lane]].ops) {
+      const sim::SimulatedOpId id(at++);
+      if (op.kind == OpKind::Run && plan.names[op.label.name].find("core") != std::string::npos)
+        seconds += simulation.times.end[id] - simulation.times.start[id];
+    }
+    for (const int device : simulation.devices[lane]) out.attention[static_cast<size_t>(device)] = seconds;
+  }
+  return out;
+}
+
+void expect_known_balance(const ModelGraph& model) {
+  const double part = simulated(model, 1, "zigzag").attention[0] / devices;
+  const Simulated zigzag = simulated(model, devices, "zigzag"), contiguous = simulated(model, devices, "contiguous");
+  for (int d = 0; d < devices; ++d) {
+    EXPECT_NEAR(zigzag.attention[static_cast<size_t>(d)], part, 0.05 * part) << d;
+    const double known = (2.0 * d + 1) / devices * part;
+    EXPECT_NEAR(contiguous.attention[static_cast<size_t>(d)], known, 0.05 * known) << d;
+  }
+}
+
+/// Of a step that is attention and nothing else.
+TEST(ContextBalance, OfTheWholeStep) {
+  const ModelGraph model = must(parse_model(make_source("attention", R"(model attention
+context
+step batch=1 sequence=64 weights=bfloat16 gradients=float32 optimizer=sgd
+input tokens int64 [b, sequence=64]
+value q bfloat16 [b, sequence=64, 16]
+value k bfloat16 [b, sequence=64, 16]
+value y bfloat16 [b, sequence=64, 16]
+value d.y bfloat16 [b, sequence=64, 16]
+value d.q bfloat16 [b, sequence=64, 16]
+value d.k bfloat16 [b, sequence=64, 16]
+loss loss float32 []
+chunk project {embed=0}
+  F (tokens) -> (q, k)
+  B (tokens, d.q, d.k) -> ()
+chunk core {core=0} all_tokens(k, d.k) causal
+  F (q, k) -> (y) flops=1000000000000*b
+  B (q, k, d.y) -> (d.q, d.k) flops=2500000000000*b
+chunk head {head=0}
+  F (y) -> (loss)
+  B (y) -> (d.y)
+)")));
+  expect_known_balance(model);
+  const double part = simulated(model, 1, "zigzag").seconds / devices;
+  EXPECT_NEAR(simulated(model, devices, "zigzag").seconds, part, 0.05 * part);
+  EXPECT_NEAR(simulated(model, devices, "contiguous").seconds, 1.75 * part, 0.05 * part);
+}
+
+/// Of the attention of a model of today, with what operators of these sizes reach.
+TEST(ContextBalance, OfLlama) {
+  StepOverrides step;
+  step.batch = 1;
+  step.sequence = 65536;
+  expect_known_balance(must(load_model("analytic:Llama-3-8B", step, LayerForm::Sharded, TokenForm::Context)));
+}
+
+}  // namespace
+}  // namespace piper

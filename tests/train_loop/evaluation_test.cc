@@ -1,0 +1,144 @@
+// Evaluation of a run from a configuration: what a step would have computed, and a training that does not feel it.
+#include <gtest/gtest.h>
+
+#include "plan/memory_report.h"
+#include "schedule/schedule_text.h"
+#include "train/loop/check_training.h"
+#include "train/loop/training.h"
+
+namespace piper {
+namespace {
+
+std::string small_gpt(const std::string& model, int64_t steps, const std::string& rest) {
+  return "[model]\nname = \"small\"\narch = \"gpt\"\nlayers = 4\nhidden = 16\nheads = 2\nvocab = 32\nffn = 32\nseq = "
+         "8\n" +
+         model + "[step]\nbatch = 8\nsequence = 8\nweights = \"float64\"\n[run]\nsteps = " + std::to_string(steps) +
+         "\n" + rest;
+}
+
+constexpr std::string_view two_by_two = R"(mesh(pp=2, dp=2)
+split(batch, parts=2, as=mb)
+place({}, along=pp, stages=2)
+replicate({}, along=dp, zero=2)
+use 1f1b(stages=stage, microbatches=mb)
+)";
+
+std::unique_ptr<Training> training_of(const std::string& text, std::string_view schedule = two_by_two) {
+  const SourceFilePtr file = make_source("config.toml", text);
+  const TrainConfig train = *parse_train_config(file);
+  auto out = Training::make(file, train, *parse_schedule(make_source("schedule", std::string(schedule))), {});
+  if (!out) throw std::runtime_error(render(out.error()));
+  return *std::move(out);
+}
+
+const std::string no_dropout = "dropout = false\n", every_two = "[evaluation]\nevery = 2\n";
+
+/// Without data of its own an evaluation sees the batch that a further step would see.
+TEST(Evaluation, IsTheLossOfTheNextStep) {
+  auto longer = training_of(small_gpt(no_dropout, 3, ""));
+  for (int step = 0; step < 2; ++step) longer->step();
+  const double next = longer->step().loss;
+  auto run = training_of(small_gpt(no_dropout, 2, every_two));
+  for (int step = 0; step < 2; ++step) run->step();
+  const EvaluationMetrics found = run->evaluate();
+  EXPECT_EQ(found.loss, next);
+  EXPECT_EQ(found.perplexity, std::exp(next));
+  EXPECT_EQ(found.steps, 2);
+  EXPECT_EQ(found.tokens, 64);
+}
+
+TEST(Evaluation, HasNoDropout) {
+  auto with = training_of(small_gpt("dropout = true\ndropout_rate = 0.5\n", 2, every_two));
+  auto without = training_of(small_gpt(no_dropout, 2, every_two));
+  EXPECT_NEAR(with->evaluate().loss, without->evaluate().loss, 1e-12);
+  EXPECT_GT(std::abs(with->step().loss - without->step().loss), 1e-6);
+}
+
+TEST(Evaluation, ChangesNothing) {
+  const std::string model = "dropout = true\ndropout_rate = 0.5\n";
+  auto plain = training_of(small_gpt(model, 4, "")),
+       evaluated = training_of(small_gpt(model, 4, every_two + "batches = 3\n"));
+  for (int step = 0; step < 4; ++step) {
+    if (step != 1) evaluated->evaluate();
+    const StepMetrics a = plain->step(), b = evaluated->step();
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.gradient_norm, b.gradient_norm);
+  }
+  EXPECT_EQ(plain->state().samples, evaluated->state().samples);
+  for (const Parameter& parameter : plain->graph().parameters)
+    EXPECT_TRUE(at::equal(plain->run().parameter(parameter.name, Kept::Weight),
+                          evaluated->run().parameter(parameter.name, Kept::Weight)))
+        << parameter.name;
+}
+
+TEST(Evaluation, ComesEverySoManyStepsAndAtTheEnd) {
+  auto run = training_of(small_gpt(no_dropout, 5, every_two));
+  std::vector<int64_t> when;
+  while (run->run().steps() < 5) {
+    run->step();
+    if (run->evaluates_now()) when.push_back(run->run().steps());
+  }
+  EXPECT_EQ(when, (std::vector<int64_t>{2, 4, 5}));
+  EXPECT_FALSE(training_of(small_gpt(no_dropout, 1, ""))->evaluates());
+}
+
+/// Several batches are one: the mean over all of their tokens, whatever the schedule.
+TEST(Evaluation, OfSeveralBatchesUnderAnotherSchedule) {
+  const std::string text =
+      small_gpt(no_dropout, 1, every_two + "batches = 3\n[evaluation.data]\nkind = \"reference\"\n");
+  const double one = training_of(text, "devices(1)\nplace({}, devices=[0])\n")->evaluate().loss;
+  EXPECT_NEAR(training_of(text)->evaluate().loss, one, 1e-12);
+  EXPECT_NEAR(training_of(text, "mesh(dp=2)\nplace({}, mesh={})\nreplicate({}, along=dp, zero=3)\n")->evaluate().loss,
+              one, 1e-12);
+}
+
+TEST(Evaluation, IsPartOfWhatIsChecked) {
+  const Schedule schedule = *parse_schedule(make_source("schedule", std::string(two_by_two)));
+  const auto with = check_training(make_source("config.toml", small_gpt(no_dropout, 1, every_two)), {}, schedule);
+  const auto without = check_training(make_source("config.toml", small_gpt(no_dropout, 1, "")), {}, schedule);
+  ASSERT_TRUE(with && *with && without && *without);
+  EXPECT_TRUE((*with)->evaluation);
+  EXPECT_FALSE((*without)->evaluation);
+  EXPECT_EQ(hash((*with)->step.plan), hash((*without)->step.plan));
+}
+
+struct CheckedPlans {
+  Plan step, evaluation;
+};
+CheckedPlans checked_plans(const std::string& rest, const std::shared_ptr<KernelStore>& kernels = nullptr) {
+  const Schedule schedule = *parse_schedule(make_source("schedule", std::string(two_by_two)));
+  auto found = check_training(make_source("config.toml", small_gpt(no_dropout, 1, rest)), {}, schedule, {}, kernels);
+  if (!found) throw std::runtime_error(render(found.error()));
+  return {std::move((*found)->step.plan), std::move((*found)->evaluation->plan)};
+}
+int64_t highest_peak(const Plan& plan) {
+  int64_t out = 0;
+  for (const PlanTemplate& t : plan.templates) out = std::max(out, memory_peak(plan, t).total);
+  return out;
+}
+
+/// What the run's section says of the loss and of its data holds for the evaluation that is checked, too.
+TEST(Evaluation, IsCheckedAsItWillRun) {
+  const std::string whole = "loss_block = 0\n" + every_two, blocks = "loss_block = 2\n" + every_two;
+  EXPECT_NE(hash(checked_plans(whole).evaluation), hash(checked_plans(blocks).evaluation));
+  const SourceFilePtr file = make_source("config.toml", small_gpt(no_dropout, 1, whole));
+  const auto trained =
+      prepare(file, *parse_train_config(file), *parse_schedule(make_source("schedule", std::string(two_by_two))), {},
+              PlanFor::Evaluation);
+  ASSERT_TRUE(trained) << render(trained.error());
+  EXPECT_EQ(highest_peak(checked_plans(whole).evaluation), highest_peak(*trained->prepared.plan));
+}
+
+/// Compiled chunks save less for backward, and nothing is compiled to know it.
+TEST(Checked, SavesLessWithCompiledKernels) {
+  const auto kernels = std::make_shared<KernelStore>(KernelOptions());
+  const CheckedPlans compiled = checked_plans(every_two, kernels), recorded = checked_plans(every_two);
+  EXPECT_LT(highest_peak(compiled.step), highest_peak(recorded.step));
+  EXPECT_EQ(kernels->count().kernels, 0u);
+  const CheckedPlans asked = checked_plans("saved_activations = \"fewest\"\n" + every_two);
+  EXPECT_EQ(hash(compiled.step), hash(asked.step));
+  EXPECT_EQ(hash(checked_plans("saved_activations = \"recorded\"\n" + every_two, kernels).step), hash(recorded.step));
+}
+
+}  // namespace
+}  // namespace piper
