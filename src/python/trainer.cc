@@ -327,7 +327,7 @@ Step Trainer::step(const std::vector<const at::Tensor*>& given, const TrainerOpt
   Step out;
   out.outcome = unwrap(run_->step(settings(inputs.tensors, optimizer)));
   loss_ = out.outcome.loss;
-  seconds_.push_back(out.outcome.seconds);
+  times_.add(out.outcome.seconds);
   add_losses(out.outcome.losses, out);
   return out;
 }
@@ -335,7 +335,7 @@ Step Trainer::step(const std::vector<const at::Tensor*>& given, const TrainerOpt
 std::string Trainer::prediction() const {
   if (!plan_.predicts) return "";
   const Simulation simulation = unwrap(simulate(plan_.plan(), plan_.cluster, plan_.costs ? &*plan_.costs : nullptr));
-  return print_prediction(seconds_, simulation.seconds);
+  return print_prediction(times_, simulation.seconds);
 }
 
 void Trainer::prepare_evaluation(Plan plan, Tensors values) {

@@ -12,6 +12,7 @@
 #include "train/loop/diff/diff.h"
 #include "train/loop/evaluation_run.h"
 #include "train/loop/training_run.h"
+#include "train/step_times.h"
 
 namespace piper::python {
 
@@ -139,7 +140,7 @@ class Trainer {
   std::unique_ptr<Checkpoints> checkpoints_;
   std::vector<Diagnostic> failed_saves_;
   double loss_ = 0;              // of the last step
-  std::vector<double> seconds_;  // of all steps
+  StepTimes times_;
 };
 
 }  // namespace piper::python

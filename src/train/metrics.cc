@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -124,17 +123,6 @@ std::string print_line(const EvaluationMetrics& evaluation) {
   return fmt::format("evaluation after {} step{}: loss {:.4f}, perplexity {:.4g}{} ({} batch{})\n", evaluation.steps,
                      evaluation.steps == 1 ? "" : "s", evaluation.loss, evaluation.perplexity, named,
                      evaluation.batches, evaluation.batches == 1 ? "" : "es");
-}
-
-std::string print_prediction(const std::vector<double>& seconds, std::optional<double> predicted) {
-  if (seconds.empty() || !predicted || !(*predicted > 0)) return "";
-  std::vector<double> sorted(seconds.begin() + (seconds.size() > 1 ? 1 : 0), seconds.end());
-  std::sort(sorted.begin(), sorted.end());
-  const size_t middle = sorted.size() / 2;
-  const double median = sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-  const double percent = 100 * (median / *predicted - 1);
-  return fmt::format("a step takes {} (median), {} by prediction: {:.1f} % {} than predicted\n", human_seconds(median),
-                     human_seconds(*predicted), std::abs(percent), percent < 0 ? "shorter" : "longer");
 }
 
 Result<MetricsFile> MetricsFile::create(NamedFile file, const RunDescription& run) {

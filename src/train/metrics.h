@@ -68,10 +68,6 @@ std::string print_line(const EvaluationMetrics& evaluation);
 /// The numbers of a step, or of an evaluation, by name, for TensorBoard: what is not known is left out.
 std::vector<NamedScalar> scalars_of(const StepMetrics& step);
 std::vector<NamedScalar> scalars_of(const EvaluationMetrics& evaluation);
-/// `a step takes 12.5 ms (median), 10.0 ms by prediction: 25.0 % longer than predicted`, for people. `seconds`: of all
-/// steps; the first takes longer, and counts only if there is no other. None: nothing was predicted.
-std::string print_prediction(const std::vector<double>& seconds, std::optional<double> predicted);
-
 /// Every line is on its way to the disk when the call returns: whoever follows the file sees it, and a run that ends
 /// badly leaves all its steps.
 class MetricsFile {

@@ -104,17 +104,6 @@ TEST_F(Metrics, WhatTheModelSays) {
   EXPECT_THAT(names, testing::IsSupersetOf({"loss", "metric.aux_loss"}));
 }
 
-TEST(PrintPrediction, OfTheMedianWithoutTheFirstStep) {
-  EXPECT_EQ(print_prediction({9, 0.011, 0.0125, 0.5}, 0.01),
-            "a step takes 12.5 ms (median), 10.0 ms by prediction: 25.0 % longer than predicted\n");
-  EXPECT_EQ(print_prediction({9, 1, 3}, 4),
-            "a step takes 2.00 s (median), 4.00 s by prediction: 50.0 % shorter than predicted\n");
-  EXPECT_EQ(print_prediction({1}, 1),
-            "a step takes 1.00 s (median), 1.00 s by prediction: 0.0 % longer than predicted\n");
-  EXPECT_EQ(print_prediction({1, 1}, std::nullopt), "");
-  EXPECT_EQ(print_prediction({}, 1), "");
-}
-
 TEST_F(Metrics, LossesKeepAllTheirDigits) {
   const double loss = 5.545177444479562;
   EXPECT_EQ(nlohmann::json::parse(print_json(step_of(0, loss, 1)))["loss"].get<double>(), loss);

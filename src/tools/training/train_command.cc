@@ -32,6 +32,7 @@
 #include "train/loop/plant_fault.h"
 #include "train/progress.h"
 #include "train/run_problems.h"
+#include "train/step_times.h"
 
 namespace piper {
 namespace {
@@ -313,12 +314,14 @@ class Reporter {
     };
     constexpr int save_asked = 1 << 10;  // beyond all signals
     if (speaks_) say_step(run_.steps());
-    double said = 0;  // when
+    double said = -1;  // when
     while (run_.steps() < wanted() && (stopped_by_ == 0 || !training_.between_updates())) {
-      seen_.push_back(training_.step());
+      last_ = training_.step();
+      if (times_.empty()) first_loss_ = last_.loss;
+      times_.add(last_.seconds);
       if (speaks_)
-        if (auto shown = show(seen_.back()); !shown) return report_unwritable(shown.error(), color_);
-      if (speaks_ && (seen_.size() == 1 || seconds_now() > said + 0.1)) {
+        if (auto shown = show(last_); !shown) return report_unwritable(shown.error(), color_);
+      if (speaks_ && seconds_now() > said + 0.1) {
         say_step(run_.steps());
         said = seconds_now();
       }
@@ -348,15 +351,13 @@ class Reporter {
     if (!speaks_) return code;
     if (code != fine)
       put(fmt::format("stopped after {} of {} steps: {}\n", run_.steps(), wanted(), strsignal(stopped_by_)));
-    if (seen_.empty()) {
+    if (times_.empty()) {
       put(fmt::format("nothing to do: all {} steps have been taken\n", wanted()));
       return code;
     }
-    put(fmt::format("loss {:.6f} -> {:.6f}\n", seen_.front().loss, seen_.back().loss));
-    put(device_table(training_.plan(), flights, seen_.back().step));
-    std::vector<double> seconds;
-    for (const StepMetrics& step : seen_) seconds.push_back(step.seconds);
-    put(print_prediction(seconds, seen_.back().predicted_seconds));
+    put(fmt::format("loss {:.6f} -> {:.6f}\n", first_loss_, last_.loss));
+    put(device_table(training_.plan(), flights, last_.step));
+    put(print_prediction(times_, last_.predicted_seconds));
     if (trace_.empty()) return code;
     const Trace measured = measured_trace(training_.plan(), flights, training_.cluster(), training_.tokens_per_step());
     if (auto written = write_file(trace_, print_chrome(measured)); !written)
@@ -382,7 +383,9 @@ class Reporter {
   std::optional<MetricsFile> metrics_;
   std::optional<EventFile> events_;
   std::optional<RunCheckpoints> checkpoints_;
-  std::vector<StepMetrics> seen_;
+  double first_loss_ = 0;
+  StepMetrics last_;  // step
+  StepTimes times_;
   int stopped_by_ = 0;  // a signal, here or in another process
 };
 
