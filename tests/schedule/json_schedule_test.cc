@@ -206,7 +206,7 @@ TEST(JsonSchedule, PublishedSchedulesCompileToVerifiedPlans) {
 
 // ---- its rules
 
-struct Refused {
+struct RefusedJson {
   std::string text;
   std::string at;  // the text that the place points to
   std::string message;
@@ -214,7 +214,7 @@ struct Refused {
   ErrorCode code = ErrorCode::E107;
 };
 
-void expect_refused(const Refused& wanted) {
+void expect_json_refused(const RefusedJson& wanted) {
   SCOPED_TRACE(wanted.text);
   auto schedule = parse_json_schedule(make_source("s.json", wanted.text));
   ASSERT_FALSE(schedule);
@@ -230,7 +230,7 @@ void expect_refused(const Refused& wanted) {
 const std::string devices_help = "write \"devices\": [0, 1]";
 
 /// By rule, word for word as in the file; rules without entries are tested by name further down.
-const std::map<std::string, std::vector<Refused>> rules = {
+const std::map<std::string, std::vector<RefusedJson>> rules = {
     {"place/replicate/shard need filter (object) and a non-empty devices list; filters (plural) is rejected",
      {{R"([{"op": "place", "devices": [0]}])", "{\"op\"", "place: needs \"filter\"", "add \"filter\": {\"PP\": 0}"},
       {R"([{"op": "shard", "filter": [], "devices": [0]}])", "[], ", "shard: a filter is an object",
@@ -339,7 +339,7 @@ const std::map<std::string, std::vector<Refused>> rules = {
 
 TEST(JsonSchedule, EveryRuleIsEnforced) {
   for (const auto& [rule, cases] : rules)
-    for (const Refused& wanted : cases) expect_refused(wanted);
+    for (const RefusedJson& wanted : cases) expect_json_refused(wanted);
 }
 
 TEST(JsonSchedule, EveryRuleOfTheFileIsHere) {
@@ -425,46 +425,48 @@ TEST(JsonSchedule, HalvesOfABackward) {
 
 TEST(JsonSchedule, NotASchedule) {
   const std::string start = R"(start with [{"op": "place", "filter": {}, "devices": [0]}])";
-  expect_refused({"{}", "{}", "a schedule is a list of at least one directive", start});
-  expect_refused({" [] ", "[]", "a schedule is a list of at least one directive", start});
-  expect_refused(
+  expect_json_refused({"{}", "{}", "a schedule is a list of at least one directive", start});
+  expect_json_refused({" [] ", "[]", "a schedule is a list of at least one directive", start});
+  expect_json_refused(
       {"[1]", "1", "a directive is an object", R"(write {"op": "place", "filter": {"PP": 0}, "devices": [0]})"});
-  expect_refused({"[{}]", "{}", "the directive has no \"op\"", "known: order, place, replicate, shard, split"});
-  expect_refused({R"([{"op": 3}])", "3", "\"op\" must be a string", "known: order, place, replicate, shard, split"});
-  expect_refused({R"([{"op": "plaec"}])", "\"plaec\"", "unknown op \"plaec\"", "did you mean \"place\"?"});
-  expect_refused(
+  expect_json_refused({"[{}]", "{}", "the directive has no \"op\"", "known: order, place, replicate, shard, split"});
+  expect_json_refused(
+      {R"([{"op": 3}])", "3", "\"op\" must be a string", "known: order, place, replicate, shard, split"});
+  expect_json_refused({R"([{"op": "plaec"}])", "\"plaec\"", "unknown op \"plaec\"", "did you mean \"place\"?"});
+  expect_json_refused(
       {R"([{"op": "mesh"}])", "\"mesh\"", "unknown op \"mesh\"", "known: order, place, replicate, shard, split"});
 }
 
 TEST(JsonSchedule, UnknownAndRepeatedKeys) {
-  expect_refused({R"([{"op": "place", "filter": {}, "device": [0]}])", "\"device\"", "place: takes no \"device\"",
-                  "did you mean \"devices\"?"});
-  expect_refused({R"([{"op": "place", "filter": {}, "devices": [0], "filter" : {}}])",
-                  "\"filter\" :", "\"filter\" stands twice in one object", "keep one of them"});
-  expect_refused({R"([{"op": "place", "filter": {"PP": 0, "PP":1}, "devices": [0]}])", "\"PP\":1",
-                  "\"PP\" stands twice in one object", "keep one of them"});
+  expect_json_refused({R"([{"op": "place", "filter": {}, "device": [0]}])", "\"device\"", "place: takes no \"device\"",
+                       "did you mean \"devices\"?"});
+  expect_json_refused({R"([{"op": "place", "filter": {}, "devices": [0], "filter" : {}}])",
+                       "\"filter\" :", "\"filter\" stands twice in one object", "keep one of them"});
+  expect_json_refused({R"([{"op": "place", "filter": {"PP": 0, "PP":1}, "devices": [0]}])", "\"PP\":1",
+                       "\"PP\" stands twice in one object", "keep one of them"});
 }
 
 TEST(JsonSchedule, ValuesOfTheWrongKind) {
   const std::string index_help = "write a whole number from 0 on, or \"*\" for any index";
   for (const std::string value : {"-1", "1.5", "[0, 1]", "true", "null", "\"0..3\"", "99999999999"})
-    expect_refused({R"([{"op": "place", "filter": {"PP": )" + value + R"(}, "devices": [0]}])", "\"PP\"",
-                    "place: \"PP\" must be an index or \"*\"", index_help});
-  expect_refused({R"([{"op": "place", "filter": {"pass": "F"}, "devices": [0]}])", "\"pass\"",
-                  "place: \"pass\" has a meaning of its own and is no tag of the model", "did you mean \"PASS\"?"});
-  expect_refused({R"([{"op": "place", "filter": {"": 0}, "devices": [0]}])", "\"\"", "place: a tag needs a name",
-                  "write a name such as \"PP\""});
-  expect_refused({R"([{"op": "place", "filter": {}, "devices": [0], "stream": 7}])", "7",
-                  "place: \"stream\" must be a name", "write a string in double quotes, not empty"});
-  expect_refused({R"([{"op": "place", "filter": {}, "devices": [0], "stream": "a\nb"}])", "\"a\\nb\"",
-                  "place: \"stream\" must be a name", "write a string in double quotes, not empty"});
-  expect_refused({R"([{"op": "replicate", "filter": {}, "devices": [0], "shard_grads": "yes"}])", "\"yes\"",
-                  "replicate: \"shard_grads\" must be true or false", "write it without quotes"});
-  expect_refused({R"([{"op": "replicate", "filter": {}, "devices": [0], "shard_params": true}])", "\"shard_params\"",
-                  "replicate: \"shard_params\" goes with \"shard_grads\"",
-                  "add \"shard_grads\": true (ZeRO-3), or take \"shard_params\" out"});
-  expect_refused({R"([{"op": "split", "filter": {}, "dim_name": "PASS", "num_microbatches": 2}])", "\"PASS\"",
-                  "split: \"PASS\" has a meaning of its own", "use another \"dim_name\", such as \"MB\""});
+    expect_json_refused({R"([{"op": "place", "filter": {"PP": )" + value + R"(}, "devices": [0]}])", "\"PP\"",
+                         "place: \"PP\" must be an index or \"*\"", index_help});
+  expect_json_refused({R"([{"op": "place", "filter": {"pass": "F"}, "devices": [0]}])", "\"pass\"",
+                       "place: \"pass\" has a meaning of its own and is no tag of the model",
+                       "did you mean \"PASS\"?"});
+  expect_json_refused({R"([{"op": "place", "filter": {"": 0}, "devices": [0]}])", "\"\"", "place: a tag needs a name",
+                       "write a name such as \"PP\""});
+  expect_json_refused({R"([{"op": "place", "filter": {}, "devices": [0], "stream": 7}])", "7",
+                       "place: \"stream\" must be a name", "write a string in double quotes, not empty"});
+  expect_json_refused({R"([{"op": "place", "filter": {}, "devices": [0], "stream": "a\nb"}])", "\"a\\nb\"",
+                       "place: \"stream\" must be a name", "write a string in double quotes, not empty"});
+  expect_json_refused({R"([{"op": "replicate", "filter": {}, "devices": [0], "shard_grads": "yes"}])", "\"yes\"",
+                       "replicate: \"shard_grads\" must be true or false", "write it without quotes"});
+  expect_json_refused({R"([{"op": "replicate", "filter": {}, "devices": [0], "shard_params": true}])",
+                       "\"shard_params\"", "replicate: \"shard_params\" goes with \"shard_grads\"",
+                       "add \"shard_grads\": true (ZeRO-3), or take \"shard_params\" out"});
+  expect_json_refused({R"([{"op": "split", "filter": {}, "dim_name": "PASS", "num_microbatches": 2}])", "\"PASS\"",
+                       "split: \"PASS\" has a meaning of its own", "use another \"dim_name\", such as \"MB\""});
 }
 
 TEST(JsonSchedule, SplitOfEverythingByStar) {

@@ -232,7 +232,7 @@ TEST(ListProperties, NeverBehindTheLibrary) {
 
 // ---- every published order -----------------------------------------------------------------------------------------
 
-const std::filesystem::path oracles = std::filesystem::path(PIPER_SOURCE_DIR) / "../shared/oracles/schedules";
+const std::filesystem::path published_orders = std::filesystem::path(PIPER_SOURCE_DIR) / "../shared/oracles/schedules";
 
 std::vector<std::string> cells(const std::string& line) {
   std::vector<std::string> all;
@@ -272,12 +272,12 @@ StagePlacement placement_of(const Timeline& timeline, int ranks, int per_rank, i
 
 /// With its own memory as the limit. PIPER_LONG=1: the search as users have it, which takes longer.
 TEST(ListOracles, NeverBehindAPublishedOrder) {
-  if (!std::filesystem::exists(oracles)) GTEST_SKIP() << "no published orders beside the project";
+  if (!std::filesystem::exists(published_orders)) GTEST_SKIP() << "no published orders beside the project";
   const ListEffort effort = property::long_run() ? ListEffort{} : ListEffort{.visits_per_pass = 200};
   int better = 0, total = 0;
-  for (auto& row : read_table(oracles / "makespan.csv")) {
+  for (auto& row : read_table(published_orders / "makespan.csv")) {
     SCOPED_TRACE(row.at("file") + " " + row.at("cost"));
-    std::ifstream file(oracles / row.at("file"));
+    std::ifstream file(published_orders / row.at("file"));
     std::ostringstream text;
     text << file.rdbuf();
     Result<Timeline> published = parse_csv(make_source(row.at("file"), text.str()));
