@@ -1,4 +1,4 @@
-// What the computations of a plan do, and how the tensors between them lie in memory: the model's side of a run.
+// The model's side of a run: what the computations of a plan do, and the layout of the tensors between them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,13 +30,13 @@ struct ComputationSite {
   int64_t first_sample = 0;  // of the slice, in the batch of the whole step
 };
 
-/// Names of what a computation takes and gives, in the order of its arguments.
+/// Names of a computation's inputs and outputs, in the order of its arguments.
 struct ComputationForm {
   std::vector<std::string> reads, writes;  // values
   std::vector<std::string> parameters, gradients;
 };
 
-/// What random numbers depend on: never where or when they are drawn.
+/// What random numbers of a slice depend on; not where or when they are drawn.
 struct SliceKey {
   uint64_t seed = 0;                           // of the step
   int64_t first_sample = 0;                    // of the slice, in the batch of the whole step
@@ -49,9 +49,9 @@ struct ComputationArguments {
   const std::vector<at::Tensor>& gradients;  // added to
   std::vector<at::Tensor>& writes;           // set
   const SliceKey& slice;
-  /// While it is recorded: where its seeds are read when it runs.
+  /// While a CUDA graph is recorded: the tensor from which the graph reads its seeds.
   const at::Tensor* seeds = nullptr;
-  Branch* branch = nullptr;  // for what nobody waits for soon
+  Branch* branch = nullptr;  // side streams, for work that nothing waits for soon; may be null
 };
 
 class Computation {
@@ -60,10 +60,10 @@ class Computation {
   virtual void run(const ComputationArguments& arguments) = 0;
   /// How many operators it calls.
   virtual int64_t operators() const { return 0; }
-  /// After the first step: but for random numbers it does the same whatever the slice is, so that it may be recorded
-  /// with its tensors.
+  /// Asked after the first step: whether it does the same for every slice, random numbers aside, so that it may be
+  /// recorded as a CUDA graph.
   virtual bool can_be_recorded() const { return false; }
-  /// All that its random numbers depend on in a slice, draw by draw; always as many.
+  /// The seeds of its random numbers in a slice, one per draw; equally many for every slice.
   virtual std::vector<uint64_t> seeds(const SliceKey&) const { return {}; }
 };
 
@@ -77,7 +77,7 @@ struct ExchangeForm {
 struct ParameterForm {
   struct Along {
     size_t dim = 0, factor = 0;
-    std::vector<int64_t> blocks = {};  // that the factor consists of; none: it is one
+    std::vector<int64_t> blocks = {};  // the factor consists of these; empty: of one
   };
   DType dtype = DType::Float32;
   std::vector<int64_t> sizes, factors;
@@ -95,13 +95,13 @@ class Computations {
  public:
   virtual ~Computations() = default;
   virtual ComputationForm form(std::string_view name, Pass pass) const = 0;
-  /// Called while a run is prepared. What cannot run is thrown.
+  /// Called while a run is prepared. Throws if it cannot run.
   virtual std::unique_ptr<Computation> make(const ComputationSite& site) = 0;
-  /// A value on one of the devices that divide it so.
+  /// A value on a device that has one of these shards.
   virtual TensorForm value(std::string_view name, int64_t samples, const ShardCounts& shards = {}) const = 0;
-  /// The dimension of the value that grows with the samples; what crosses between groups of different size has one.
+  /// The dimension that grows with the samples. Values that cross between groups of different size have one.
   virtual int64_t sample_dim(std::string_view value) const = 0;
-  /// `inwards`: each device has the whole before, and its part afterwards.
+  /// `inwards`: from all experts, or tokens, to those of one device; otherwise back.
   virtual ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const = 0;
   virtual ParameterForm parameter(std::string_view name) const = 0;
 };

@@ -171,9 +171,9 @@ void DeviceRun::start(const StepSettings& settings) {
 }
 
 void DeviceRun::issue_all() {
-  putting_in_ = 0;
+  launch_time_ = 0;
   issue(units_);
-  issuing_.store(putting_in_, std::memory_order_relaxed);
+  issuing_.store(launch_time_, std::memory_order_relaxed);
   for (const PlanStreamId s : streams_.ids())
     if (streams_[s]) {
       streams_[s]->record(ends_[s], step_);
@@ -269,7 +269,7 @@ Launch DeviceRun::launch_of(OpId op) const {
 Stream& DeviceRun::stream_of(const PlannedOp& op, bool serial) {
   Stream* stream = streams_[op.stream].get();
   if (side_ && op.kind == OpKind::Run)
-    stream = decorated_.emplace_back(std::make_unique<TimedStream>(*stream, putting_in_)).get();
+    stream = decorated_.emplace_back(std::make_unique<TimedStream>(*stream, launch_time_)).get();
   if (serial)
     stream =
         decorated_.emplace_back(std::make_unique<SerialStream>(*stream, serial_, !is_communication(op.kind))).get();

@@ -18,7 +18,7 @@
 
 namespace piper {
 
-/// How the operations of a device follow each other.
+/// When the operations of a device are issued.
 enum class Issue {
   Ahead,  // all are issued at once; streams run side by side
   Serial  // each ends before the next is issued: memory is exactly what the plan says
@@ -29,13 +29,13 @@ struct RunOptions {
   size_t recorded_steps = 2;  // kept by the flight recorder
   /// Called before every operation, on the thread that runs it: tests delay operations and plant faults here.
   std::function<void(int device, OpId op)> before_op;
-  /// Called after every operation, on the thread that ran it, while all that it read and wrote is still there.
+  /// Called after every operation, on the thread that ran it, before any of its buffers is freed.
   std::function<void(int device, OpId op, Frame& frame)> after_op;
-  /// Weights of a bucket that lie somewhere already; undefined: the device makes room for them. None: it always does.
+  /// Existing memory for the weights of a bucket; an undefined tensor, or no function: the device allocates it.
   std::function<at::Tensor(int device, const PlanBucket& bucket)> weights;
   bool poison_freed = false;
-  Processor* processor = nullptr;  // none: that of this machine
-  Turns* turns = nullptr;          // none: devices compute side by side
+  Processor* processor = nullptr;  // null: the CPU
+  Turns* turns = nullptr;          // null: devices compute concurrently
 };
 
 class DeviceRun {
@@ -52,34 +52,34 @@ class DeviceRun {
   const FlightRecorder& recorder() const { return recorder_; }
   MemoryCounter& memory() { return memory_; }
   ArenaUse arena() const { return side_ ? side_->arena() : ArenaUse{}; }
-  /// On a GPU: host time that launching the last step's computations took; and how many operators they have.
+  /// On a GPU: host time spent on launching the last step's computations, and the number of their operators.
   Nanoseconds issuing() const { return issuing_.load(std::memory_order_relaxed); }
   int64_t operators() const;
-  /// Operations ended since the beginning.
+  /// Number of operations that have ended since the run began.
   int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
-  /// Of an operation that was issued in this step.
+  /// Whether an operation that was issued in this step has ended.
   bool has_ended(OpId op) const;
 
-  /// Allocates persistent buffers, makes executors, and joins operations to launch units. A step then goes through the
-  /// units: wait for other streams, launch, record an event, release buffers.
+  /// Allocates persistent buffers, makes executors, and groups operations into launch units. A step then issues the
+  /// units one by one: wait for other streams, launch, record an event, release buffers.
   void prepare();
   /// Starts a step; returns at once.
   void start(const StepSettings& settings);
-  /// Waits until it has ended everywhere on this device.
+  /// Waits until the step has ended on all streams of this device.
   void wait();
-  /// No thread of the device does anything.
+  /// Whether all threads of the device are idle.
   bool idle() const;
 
  private:
   void find_units();
   void prepare_segments();
   LaunchUnit unit_of(GraphSegment& segment);
-  /// Of the operation, and of the next if it receives what this one sends.
+  /// Of an operation; with the next one if that receives what it sends.
   LaunchUnit unit_of(OpId op);
-  /// What it waits for.
+  /// With what it waits for.
   Launch launch_of(OpId op) const;
-  /// The operation's stream: timed where that is asked for, and its work one by one with that of others.
+  /// The operation's stream, timed if the device has a clock of its own, and serial if requested.
   Stream& stream_of(const PlannedOp& op, bool serial);
   void issue_all();
   void issue(std::vector<LaunchUnit>& units);
@@ -102,26 +102,26 @@ class DeviceRun {
   ProcessGroups groups_;
   FlightRecorder recorder_;
   Table<OpId, std::unique_ptr<Executor>> executors_;
-  Table<OpId, char> completes_;  // gradients of a bucket, or hands out what is updated: only where weights are
+  Table<OpId, char> completes_;  // reduces gradients of a bucket or gathers its weights: only in steps that update
   MemoryOrder order_;
-  Table<OpId, char> awaited_;  // its event is recorded
+  Table<OpId, char> awaited_;  // whether its event is recorded
   std::unique_ptr<DeviceSide> side_;
   std::optional<SegmentDevice> segment_device_;
   std::vector<GraphSegment> segments_;
   std::vector<LaunchUnit> units_;
   SerialOrder serial_;
-  Nanoseconds putting_in_ = 0;  // of this step, so far
+  Nanoseconds launch_time_ = 0;  // host time of launches in this step so far
   std::atomic<Nanoseconds> issuing_ = 0;
   Table<OpId, Event> events_;
   Table<PlanStreamId, Event> ends_;  // the last one is the host's
   uint32_t step_ = 0;                // of the events
   std::atomic<int64_t> progress_ = 0;
-  Table<PlanStreamId, std::unique_ptr<Stream>> streams_;  // none where the device does not use one
+  Table<PlanStreamId, std::unique_ptr<Stream>> streams_;  // null where the device does not use one
   std::vector<std::unique_ptr<Stream>> decorated_;
   std::unique_ptr<Stream> host_;
 };
 
-/// The template that is the device's plan.
+/// The template with the device's plan.
 const PlanTemplate& program_of(const Plan& plan, int device);
 /// `device 4: op 17 all_to_all x.3 F mb=2 on ep (step.piper:5)`
 std::string describe_op(const Plan& plan, int device, OpId op);

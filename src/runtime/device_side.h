@@ -1,4 +1,4 @@
-// What a device keeps whose streams are no threads.
+// What a device does around its operations if its streams are not threads (on a GPU).
 #pragma once
 
 #include "runtime/graphs.h"
@@ -7,34 +7,33 @@
 
 namespace piper {
 
-/// Memory with fixed places.
+/// Preplanned memory.
 struct ArenaUse {
-  int64_t bytes = 0;         // of all arenas of the device; 0: it has none
-  int64_t alive = 0;         // the most that was alive at once of what is in them
-  int64_t arena_misses = 0;  // pieces that were not expected and came from elsewhere
+  int64_t bytes = 0;         // of all arenas of the device; 0: none
+  int64_t alive = 0;         // peak of live bytes in them
+  int64_t arena_misses = 0;  // unexpected allocations, which came from PyTorch's allocator
 };
 
-/// What a device whose streams are no threads does around its operations: it keeps time, which is known after the step,
-/// and knows which operation takes memory.
+/// Takes times with the device's clock, which are known after the step, and attributes allocations to operations.
 class DeviceSide {
  public:
   virtual ~DeviceSide() = default;
-  /// The streams are idle.
+  /// Before a step: the streams are idle.
   virtual void begin(int64_t step) = 0;
-  /// On the stream that the calling thread uses now.
+  /// Enqueued on the calling thread's current stream.
   virtual void started(int op) = 0;
   virtual void ended(int op) = 0;
-  /// Puts in recorded work, which is these operations.
+  /// Launches a graph of these operations.
   virtual void launch(int first, int last, CudaGraph& work) = 0;
-  /// Of an operation whose work has been put in: it has been done. Asked by another thread.
+  /// Whether an operation that was launched has ended. Called by another thread.
   virtual bool has_ended(int op) const = 0;
-  /// Everything has ended: corrects what the recorder has of the step.
+  /// After a step: corrects the recorder's times.
   virtual void end(FlightRecorder& recorder) = 0;
-  /// Something failed while `op` was put in, or after everything was (-1): the operation that failed, since work fails
-  /// when it is done. -1: none of this device.
+  /// The operation that failed, when an error surfaces while `op` is launched, or after everything was (-1): kernels
+  /// fail later than they are launched. -1: none of this device.
   virtual int culprit(int op) = 0;
   virtual ArenaUse arena() const = 0;
-  /// For computations of the device; may be none.
+  /// For computations of the device; may be null.
   virtual Branch* branch() = 0;
 };
 

@@ -20,21 +20,22 @@ namespace piper {
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// On the operation's stream, when all it waits for has ended: on its thread, or on one that puts work there.
+  /// Runs on the operation's stream, after all it waits for: called by the stream's thread, or on a GPU by the
+  /// launching one.
   virtual void run(Frame& frame) = 0;
 
   /// How many operators of libtorch it calls.
   virtual int64_t operators() const { return 0; }
-  /// Its work, and that of its neighbours, can be recorded as one, by `run` in a frame that records.
+  /// Whether it can be part of a CUDA graph, recorded by `run` in a frame that records.
   virtual bool can_be_recorded() const { return false; }
-  /// Before recorded work is recorded or launched: what it reads that is new in every step.
+  /// Called before a graph is recorded or launched: provides what changes in every step.
   virtual void renew(Frame&) {}
   /// Inputs of the model that it reads.
   virtual std::vector<FrameInput> inputs() const { return {}; }
 };
 
-/// The process groups in which a plan's devices communicate, by stream and members: what several streams do goes on
-/// side by side.
+/// The process groups in which a plan's devices communicate, by stream and members: each stream has
+/// its own, so that they can communicate at once.
 using ProcessGroups = std::map<std::pair<PlanStreamId, std::vector<int>>, int>;
 /// Makes them, and connections for transfers, in the same order on every device. Throws RunError: a process group
 /// cannot be made, and which operation of the device needs it.
@@ -51,8 +52,8 @@ struct Preparation {
   Processor& processor;
   const ProcessGroups& groups;
   const PlanIndex& index;
-  Frame& frame;    // what lasts is there
-  Branch* branch;  // of the device; may be none
+  Frame& frame;    // with its persistent buffers
+  Branch* branch;  // of the device; may be null
 
   const PlannedOp& op(OpId index) const { return program.ops[index]; }
   const PlanBuffer& buffer(BufferId index) const { return program.buffers[index]; }
@@ -66,12 +67,12 @@ struct Preparation {
   std::vector<int> members(const Communication& communication) const { return members_of(communication.over); }
   /// The part of a partition that the device belongs to.
   std::vector<int> members_of(PartitionId partition) const;
-  /// Of a slice on one device: what the computations have on whose values, or devices, the collective works.
+  /// Samples of a slice on one device, as in the computations whose values the collective moves.
   int64_t samples_over(const Communication& communication) const;
   int group(const PlannedOp& op, const std::vector<int>& members) const { return groups.at({op.stream, members}); }
   /// Of a collective.
   int group(const PlannedOp& op) const { return group(op, members(communication(op))); }
-  /// The number of an exchange in a step.
+  /// The sequence number of a communication, unique over all steps.
   int64_t sequence(CommunicationId communication, const Frame& frame) const {
     return frame.settings().step * static_cast<int64_t>(plan.communications.size()) + communication.value;
   }
@@ -96,7 +97,7 @@ std::unique_ptr<Executor> make_executor(const Preparation& prepare, OpId op);
 class LocalScalars {
  public:
   LocalScalars(const Preparation& prepare, const std::vector<BufferId>& reads);
-  /// The frame gets to know its losses, too.
+  /// Also stores the losses in the frame.
   StepScalars sum(Frame& frame) const;
 
  private:

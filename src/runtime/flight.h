@@ -1,4 +1,4 @@
-// What a device did with its last steps: a copy of its flight recorder, which can be handed to other processes.
+// What a device did in its last steps: a copy of its flight recorder that can be sent to other processes.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct DeviceFlight {
   int64_t oldest = 0;                       // of the steps
   std::vector<std::vector<OpTimes>> steps;  // by operation
   int64_t peak_bytes = 0;                   // of memory
-  // where a thread puts work on streams of a GPU
+  // on a GPU
   int64_t arena_bytes = 0, alive_bytes = 0, arena_misses = 0;  // see ArenaUse
   Nanoseconds issuing = 0;                                     // of computations, in the last step
   int64_t operators = 0;                                       // that these computations consist of
@@ -40,7 +40,7 @@ struct DeviceFlight {
 DeviceFlight flight_of(DeviceRun& device);
 std::vector<DeviceFlight> flights_of(const std::vector<DeviceRun*>& devices);
 
-/// Times of another clock as those of ours: `ahead` is what the other shows more.
+/// Converts times of another clock to this process's; `ahead`: by how much the other is ahead.
 void shift(std::vector<DeviceFlight>& flights, Nanoseconds ahead);
 
 /// The operations that ended last on every device, and those under way.

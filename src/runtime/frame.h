@@ -1,4 +1,4 @@
-// All that changes while a device executes its plan: buffers, the step's inputs and its scalars.
+// Everything that changes while a device executes its plan: buffers, the step's inputs, its scalars.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,34 +19,34 @@
 
 namespace piper {
 
-/// What a step whose loss or gradients are not finite is, besides that it changes nothing.
+/// What happens after a step whose loss or gradients are not finite; such a step changes no weights.
 enum class NotFinite {
-  Stop,  // an error
-  Skip   // left out
+  Stop,  // the run ends with an error
+  Skip   // it continues
 };
 
-/// Gradients of several steps may be summed up before weights are updated.
+/// Gradients may be accumulated over several steps before weights are updated.
 struct Accumulation {
   int64_t steps = 1;         // that make one update
   int64_t index = 0;         // of this step among them
-  double before = 1;         // what the sums of the steps before are multiplied by, so that they weigh as this one
-  double too_heavy = 1;      // the last: how many times more than in the mean of all each of the steps weighs
-  bool reads_ahead = false;  // in the first of them `fill` has the samples of all of them
+  double before = 1;         // factor on the sums of earlier steps, so that they weigh as much as this one
+  double too_heavy = 1;      // in the last step: by how much every step weighs more than in the mean of all
+  bool reads_ahead = false;  // in the first step `fill` has the samples of all of them
   bool first() const { return index == 0; }
   bool last() const { return index + 1 == steps; }
-  /// Of the sums of all steps.
+  /// By which the sums of all steps are divided.
   double divisor() const { return static_cast<double>(steps) * too_heavy; }
 };
 
-/// What a step is given.
+/// The arguments of a step.
 struct StepSettings {
   int64_t step = 0;   // from 0
   uint64_t seed = 0;  // of its random numbers
   OptimizerSettings optimizer;
-  std::vector<ParameterGroup> groups;  // of parameters that are updated otherwise
-  int64_t updates = 0;                 // made before this step: fewer than steps where some were skipped
-  std::optional<double> clip;          // the largest norm of all gradients together
-  std::optional<double> clip_value;    // the largest absolute value of one, after that
+  std::vector<ParameterGroup> groups;  // parameters with other settings
+  int64_t updates = 0;                 // made before this step; fewer than steps if some were skipped
+  std::optional<double> clip;          // maximum norm of all gradients together
+  std::optional<double> clip_value;    // maximum absolute value of a gradient, applied after that
   NotFinite not_finite = NotFinite::Stop;
   Accumulation accumulation;
   /// Fills a tensor with the samples of an input from `first_sample` on. Called from several threads.
@@ -59,7 +59,7 @@ struct StepScalars {
   double squares = 0;  // of all gradients
 };
 
-/// Of one slice of the batch, or of a part of it.
+/// The loss of a slice of the batch, or of a part of it.
 struct SliceLoss {
   int slice = 0;
   double loss = 0;
@@ -74,52 +74,52 @@ struct FrameInput {
   TensorForm form;
 };
 
-/// Inputs that stay where they are, and come there by one copy.
+/// Inputs that keep their addresses from step to step; one copy brings all of them there.
 struct KeptInputs {
   std::vector<FrameInput> inputs;
-  at::Tensor here, there;                             // all of them: memory of the host, and of the place
+  at::Tensor here, there;                             // all of them: in host memory, and on the device
   std::vector<at::Tensor> inputs_here, inputs_there;  // the same one by one
 };
 
 class Frame {
  public:
-  /// `place`: of its tensors.
+  /// `place`: the torch device of its tensors.
   Frame(const PlanTemplate& program, c10::Device place);
 
   c10::Device place() const { return place_; }
 
   at::Tensor& operator[](BufferId buffer) { return buffers_[buffer]; }
 
-  /// Before a step: gradients are 0 unless it adds to those of the steps before it, and all that does not last is gone.
+  /// Before a step: zeroes gradients unless they accumulate, and drops all buffers that are not persistent.
   void begin(const StepSettings& settings);
-  /// The operation has been issued: what it frees may go when nobody uses it any more.
+  /// The operation has been issued: what it frees is released after its last user.
   void issued(OpId op);
   void release(BufferId buffer);
   /// The operation has ended.
   void ended(OpId op);
-  /// Makes an input if it is not there yet; operations that read it may come at the same time.
+  /// Loads an input unless it is loaded already; operations that read it may call this concurrently.
   void load_input(const FrameInput& input);
-  /// Before the first step: inputs are at the same places in every step, beside what the plan knows of, and all of
-  /// these are there from its beginning.
+  /// Before the first step: from now on these inputs keep their addresses, outside of the plan's memory, and are loaded
+  /// when a step begins.
   void keep_inputs(std::vector<FrameInput> inputs);
 
   const StepSettings& settings() const { return *settings_; }
   StepScalars scalars;
-  std::vector<SliceLoss> losses;  // that were computed here; known when the scalars are
-  bool scalars_known = false;     // on a single device nobody sums them up before the first update
-  /// What freed buffers are filled with before they go: for the search of premature frees.
+  std::vector<SliceLoss> losses;  // computed on this device; complete when the scalars are known
+  bool scalars_known = false;     // a single device does not sum them before the first update
+  /// Fill buffers before they are freed, to find uses after free.
   bool poison_freed = false;
-  /// Operations are recorded, and do nothing yet.
+  /// A CUDA graph is being recorded: operations do not run yet.
   bool recording = false;
 
-  /// What it holds, so that it can be as before.
+  /// A copy of its contents, to return to.
   struct State {
     Table<BufferId, at::Tensor> buffers;
     Table<BufferId, int> holds;
   };
   State state() const;
   void go_back(State state);
-  /// What became of it since then, so that it can be made so again.
+  /// A buffer that has changed since a state, to repeat the change.
   struct Change {
     BufferId buffer;
     at::Tensor tensor;
@@ -135,18 +135,18 @@ class Frame {
   const c10::Device place_;
   const StepSettings* settings_ = nullptr;
   Table<BufferId, at::Tensor> buffers_;
-  Table<OpId, std::vector<BufferId>> uses_;  // buffers that do not last
+  Table<OpId, std::vector<BufferId>> uses_;  // buffers of a step
   Table<BufferId, int> holds_at_start_;      // operations that use it, and the one that frees it
   Table<BufferId, std::atomic<int>> holds_;
   std::mutex loading_;
   KeptInputs kept_;
 };
 
-/// An empty tensor of this form, or a flat one.
+/// An uninitialized tensor of this form, or a flat one.
 at::Tensor make_tensor(const TensorForm& form, c10::Device place = c10::kCPU);
 at::Tensor make_flat(DType dtype, int64_t elements, c10::Device place = c10::kCPU);
 c10::ScalarType scalar_type(DType dtype);
-/// The other way round; none: a type that plans do not have.
+/// The reverse; nothing for a type that plans do not have.
 std::optional<DType> dtype_of(c10::ScalarType type);
 
 /// The memory of a tensor that fills its storage.

@@ -1,4 +1,4 @@
-// Computations that follow each other on one stream, recorded once as one piece of work and launched as a whole.
+// Consecutive computations on one stream, recorded once as a CUDA graph and launched as a whole.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace piper {
 
-/// The device that executes them.
+/// The device that a segment runs on.
 struct SegmentDevice {
   const PlanTemplate& program;
   const MemoryOrder& order;
@@ -19,8 +19,8 @@ struct SegmentDevice {
   Frame& frame;
   DeviceSide& side;
   FlightRecorder& recorder;
-  std::function<void(OpId op)> before_op;  // may be none
-  /// Does something, and says of which operation it was part if that fails.
+  std::function<void(OpId op)> before_op;  // may be empty
+  /// Runs `work`; an error names the operation that `op` refers to when it is thrown.
   std::function<void(const OpId& op, const std::function<void()>& work)> attempt;
 };
 
@@ -29,11 +29,11 @@ class GraphSegment {
   GraphSegment(const SegmentDevice& device, IdRange<OpId> ops, std::unique_ptr<CudaGraph> work);
 
   IdRange<OpId> ops() const { return ops_; }
-  /// On its stream: records it when it comes for the first time, and puts it in. False: nothing has happened, and its
-  /// operations are to be issued one by one.
+  /// On its stream: records the graph the first time, and launches it. False: nothing was launched, and its operations
+  /// must be issued one by one.
   bool launch();
   void skip() { launched_ = false; }
-  /// The last time it was.
+  /// Whether the last attempt succeeded.
   bool launched() const { return launched_; }
 
  private:
@@ -44,15 +44,15 @@ class GraphSegment {
 
   const SegmentDevice& device_;
   IdRange<OpId> ops_;
-  std::vector<BufferId> touched_;    // buffers that do not last: those from outside may be elsewhere for once
-  std::unique_ptr<CudaGraph> work_;  // none: it cannot be recorded
+  std::vector<BufferId> touched_;    // buffers of a step; those from outside may have other addresses in some step
+  std::unique_ptr<CudaGraph> work_;  // null: it cannot be recorded
   bool recorded_ = false, launched_ = false;
-  std::vector<const void*> places_;     // of what it was given when it was recorded
-  std::vector<Frame::Change> changes_;  // what it does to the frame
+  std::vector<const void*> places_;     // addresses of its buffers when it was recorded
+  std::vector<Frame::Change> changes_;  // its effects on the frame
 };
 
-/// All of a device. Whoever waits for another stream begins a new one; so does whoever comes after memory that another
-/// stream used.
+/// All segments of a device. A computation begins a new one if it waits for another stream, or takes memory that
+/// another stream used.
 std::vector<GraphSegment> find_segments(const SegmentDevice& device, Processor& processor);
 
 }  // namespace piper

@@ -1,4 +1,4 @@
-// CUDA graphs: work that is recorded once and put on a stream as a whole.
+// CUDA graphs: work that is recorded once and then launched as a whole.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,34 +9,33 @@
 
 namespace piper {
 
-/// Work that is put on a stream as a whole, after it was recorded once.
 class CudaGraph {
  public:
   virtual ~CudaGraph() = default;
-  /// Memory is where it will be in every later step.
+  /// Whether allocations have the addresses that they will have in all later steps.
   virtual bool ready() const = 0;
-  /// Runs it without doing it. False: it cannot be recorded, and nothing has happened.
+  /// Records what `work` enqueues, without running it. False: it cannot be recorded, and nothing was.
   virtual bool record(const std::function<void()>& work) = 0;
   virtual void launch() = 0;
 };
 
-/// Random numbers in recorded work: seeds are read when it runs.
+/// Seeds of random numbers in a graph, which reads them when it runs.
 class RecordedSeeds {
  public:
   virtual ~RecordedSeeds() = default;
-  /// Where they are read.
+  /// The memory that the graph reads.
   virtual const at::Tensor& words() const = 0;
-  /// What they are in work that is put on the calling thread's stream from now on.
+  /// Their values for what is enqueued on the calling thread's stream from now on.
   virtual void set(std::span<const uint64_t> seeds) = 0;
 };
 
-/// What is recorded as one piece of work.
+/// What becomes one graph: nothing, a chunk, or consecutive chunks of a step.
 enum class Graphs { None, Chunk, Step };
 
 class GraphMaker {
  public:
   virtual ~GraphMaker() = default;
-  /// Not `None`: work and seeds can be recorded.
+  /// Unless `None`, graphs and seeds can be made.
   virtual Graphs graphs() const = 0;
   virtual std::unique_ptr<CudaGraph> make_graph() = 0;
   virtual std::unique_ptr<RecordedSeeds> make_seeds(size_t count) = 0;

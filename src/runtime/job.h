@@ -13,21 +13,21 @@ namespace piper {
 
 struct JobOptions {
   RunOptions run;
-  /// When something takes too long, the job is stopped and says what every device waits for.
+  /// When something takes too long, the job is stopped, and its error says what every device waits for.
   Timeouts timeout;
   Predictions predictions;
   Judges judges = Judges::All;
-  /// If the plan has devices in other processes: tells them what the devices here do, and returns what all do. Called
-  /// several times a second.
+  /// If the plan has devices in other processes: sends them the progress of the devices here, and returns that of all.
+  /// Called several times a second.
   std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> share_progress;
 };
 
 struct StepOutcome {
   double loss = 0;                // mean over all parts of the batch
   double gradient_norm = 0;       // before clipping; NaN where nothing is updated
-  bool updates = true;            // weights: otherwise the step only adds to gradients
+  bool updates = true;            // false: the step only accumulated gradients
   bool skipped = false;           // not finite: nothing was updated
-  std::vector<SliceLoss> losses;  // that devices of this process have computed
+  std::vector<SliceLoss> losses;  // those that devices of this process computed
   double seconds = 0;
 };
 
@@ -46,19 +46,19 @@ class Job {
   at::Tensor parameter(const std::string& name, Kept kept);
   void set_parameter(const std::string& name, Kept kept, const at::Tensor& whole);
 
-  /// Of all devices of the plan, as far as it is known here.
+  /// Of all devices of the plan, as far as known in this process.
   std::vector<DeviceProgress> progress() const;
 
-  /// Throws RunError. The job is over then, except after a step that is not finite: that one has changed nothing.
+  /// Throws RunError. Then the job is over, except after a step that is not finite, which has changed nothing.
   StepOutcome step(const StepSettings& settings);
-  /// After an error: weights and what the optimizer keeps are those after the last whole step. The devices here had
-  /// not begun to update them.
+  /// After an error: whether weights and optimizer state are those after the last complete step, because the devices
+  /// here had not begun to update them.
   bool weights_are_whole() const;
   /// Waits for other processes between steps, watched like a step. Throws RunError too.
   void watched(const std::function<void()>& wait);
-  /// What to do, besides, when the job fails: end what `watched` waits for.
+  /// Also called when the job fails, to end what `watched` waits for.
   void when_it_fails(std::function<void(const std::string& reason)> stop) { failure_.stop_with(std::move(stop)); }
-  /// After an error: some operation never came back, so the threads of the job cannot end.
+  /// After an error: whether some operation never returned, so that the job's threads cannot end.
   bool stuck() const { return stuck_; }
 
  private:

@@ -1,4 +1,4 @@
-// What updates weights and reads scalars of a step.
+// Kernels that update weights and read the step's scalars.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,14 +10,14 @@
 
 namespace piper {
 
-/// Elements whose squares are summed up.
+/// Elements whose squares are summed.
 struct ElementSpan {
   DType dtype = DType::Float32;
   const std::byte* elements = nullptr;
   int64_t count = 0;
 };
 
-/// On memory of the processor's place, and on the stream that the calling thread uses now.
+/// On the processor's memory, and on the calling thread's current stream.
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -26,7 +26,7 @@ class Kernels {
   virtual void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step,
                       const GradientScale& scale, std::byte* weights, const std::byte* gradients, std::byte* state,
                       int64_t count, ElementPart part) = 0;
-  /// Every scalar as it is, then the sum of squares of every range: the same bits everywhere.
+  /// The scalars, then the sum of squares of every range; the same bits on every kind of processor.
   virtual std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const ElementSpan> ranges) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Counts the bytes of tensors, through libtorch's reporting hook. The CPU allocator reports what was asked for, without
-// rounding; that of GPUs rounds up to 512 bytes.
+// Counts the bytes of tensors, through libtorch's reporting hook. The CPU allocator reports requested bytes; that of
+// GPUs rounds up to 512 bytes.
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -9,17 +9,17 @@
 
 namespace piper {
 
-/// What the threads that listen to it allocate and free.
+/// Counts what threads with a CountMemory allocate and free.
 class MemoryCounter {
  public:
-  /// Of this kind of memory.
+  /// Counts memory of this kind of device.
   explicit MemoryCounter(c10::DeviceType of = c10::DeviceType::CPU);
   ~MemoryCounter();
   MemoryCounter(const MemoryCounter&) = delete;
   MemoryCounter& operator=(const MemoryCounter&) = delete;
 
   int64_t now() const;   // allocated less freed since it was made
-  int64_t peak() const;  // the most that was, since the last reset
+  int64_t peak() const;  // maximum since the last reset
   void reset_peak();
 
  private:
@@ -28,7 +28,7 @@ class MemoryCounter {
   std::shared_ptr<Hook> hook_;
 };
 
-/// While it lives, what this thread allocates and frees is counted there.
+/// While it lives, what this thread allocates and frees is counted by `counter`.
 class CountMemory {
  public:
   explicit CountMemory(MemoryCounter& counter);

@@ -1,4 +1,4 @@
-// What executors look up in a plan again and again, found once for a device.
+// What executors of a device often look up in a plan, found once.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ struct PlanIndex {
 
   struct HeldBucket {
     const PlanBucket* bucket;
-    std::optional<BucketPart> part;  // none: the device does not hold it
+    std::optional<BucketPart> part;  // empty: the device does not hold it
   };
   struct ParameterPlace {
     NameId bucket;

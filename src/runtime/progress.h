@@ -1,4 +1,4 @@
-// What devices are doing now, in a form that can be told to other processes, and reports of a run that does not go on.
+// What devices are doing now, as data that can be sent to other processes, and the report of a stalled run.
 #pragma once
 
 #include <map>
@@ -13,24 +13,24 @@ namespace piper {
 
 class DeviceRun;
 
-/// Of one device. Streams run in order, so the last operation that started says how far each has come.
+/// Of one device. Streams run in order, so the last operation that started says how far a stream is.
 struct DeviceProgress {
   int device = -1;
   int job = 0;  // of those whose turns the process takes
   int64_t step = 0;
-  int64_t ended = 0;  // operations, since the beginning
+  int64_t ended = 0;  // operations, since the run began
   struct Last {
     OpId op;
-    double since = 0;    // seconds it has been under way
-    bool ended = false;  // it is not any more
-    double longest = 0;  // seconds that it took in an earlier step; 0: there was none
+    double since = 0;    // seconds since it started
+    bool ended = false;  // it has ended
+    double longest = 0;  // most seconds it took in an earlier step; 0: there was none
   };
   std::vector<Last> streams;  // by PlanStreamId, up to the last that is used
-  int64_t moved = 0;          // grows while messages of its process move
-  double silent = 0;          // seconds since this was known; of another process
+  int64_t moved = 0;          // grows while messages of its process make progress
+  double silent = 0;          // seconds since another process has sent this
   std::string where = {};     // the process, if there are several
 
-  /// All that other processes are told (`packed.h`).
+  /// What other processes are sent (`packed.h`).
   template <class Self, class Each>
   static void each_field(Self& self, Each each) {
     each(self.device);
@@ -45,12 +45,12 @@ struct DeviceProgress {
 
 DeviceProgress progress_of(const DeviceRun& device);
 
-/// Who takes part in what: made once, because plans are long.
+/// Which devices take part in which communication; built once, because plans are long.
 class Partners {
  public:
   explicit Partners(const Plan& plan);
 
-  /// Devices that a communication of this one needs and that have not reached it, or that nothing is known of.
+  /// Devices that take part in the communication `op` of device `of` and have not reached it, or are unknown.
   std::vector<int> missing(const std::vector<DeviceProgress>& devices, const DeviceProgress& of, OpId op) const;
 
  private:
@@ -63,9 +63,9 @@ class Partners {
 
 /// Processes that give no sign of life.
 std::set<std::string> silent_processes(const std::vector<DeviceProgress>& devices);
-/// Their devices; empty: there are none.
+/// A text about their devices; empty if there are none.
 std::string describe_silent(const std::vector<DeviceProgress>& devices);
-/// What every device does and waits for, in the user's words.
+/// What every device does and waits for, as text for the user.
 std::string describe_progress(const Plan& plan, const std::vector<DeviceProgress>& devices);
 
 }  // namespace piper

@@ -1,5 +1,5 @@
-// Whether a run goes on. Nothing has a fixed limit: what something may take follows from what it was predicted to take,
-// and from what it took before, so a slow link or a long computation is no fault.
+// Decides when a run has stalled. There are no fixed limits: they follow from predicted times and from times of earlier
+// steps, so a slow link or a long computation is not a fault.
 #pragma once
 
 #include <map>
@@ -14,31 +14,31 @@
 
 namespace piper {
 
-/// Seconds, as costs and a cluster say; 0 or nothing: not known.
+/// Seconds, from costs and a cluster; 0 or missing: unknown.
 struct Predictions {
   Table<WorkId, double> works;
   Table<CommunicationId, double> communications;
 };
 
-/// Which of its rules apply.
+/// Which rules a watch applies.
 enum class Judges {
   All,     // this process knows what all devices do
-  Silence  // another one judges operations; here only whether that one is alive
+  Silence  // another process judges operations; this one only whether that one is alive
 };
 
-/// Looks at the progress of devices again and again, and says when something takes too long:
-/// - an operation that waits for nobody. A communication's time begins when the last device has reached it, and again
-///   whenever messages of its process move;
-/// - the silence of another process, compared with its longest before;
-/// - that no operation is under way and none begins.
-/// Time in which this process itself did not run is not counted.
+/// Polls the progress of devices, and reports what takes too long:
+/// - an operation that waits for no other. The time of a communication starts when the last device has reached it, and
+///   anew whenever messages of its process make progress;
+/// - the silence of another process, compared with its longest so far;
+/// - a step in which no operation is in progress and none starts.
+/// Time in which this process itself did not run does not count.
 class Watch {
  public:
   Watch(const Plan& plan, const Timeouts& timeout, Predictions predictions, Judges judges);
 
-  /// At `now`, in seconds of any clock: why the run should be ended, in the user's words, if it should.
+  /// At `now`, in seconds of any clock: if the run has stalled, the reason, as text for the user.
   std::optional<std::string> look(const std::vector<DeviceProgress>& devices, double now);
-  /// Nobody expects anything until the next look.
+  /// Until the next look, nothing is expected to make progress.
   void rest() { last_look_.reset(); }
 
  private:

@@ -1,4 +1,4 @@
-// How devices of a kind come to communicate.
+// Makes the communicators of devices of one kind.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,10 @@ namespace piper {
 class WorldMaker {
  public:
   virtual ~WorldMaker() = default;
-  /// Communicators of devices that all are here.
+  /// For devices that are all in this process.
   virtual std::vector<std::unique_ptr<Communicator>> make_world(int devices, LocalOptions options) = 0;
-  /// Communicators of devices whose others are in other processes. `host_communicators` carry messages of the host;
-  /// `timeout`: how long the others may take to come.
+  /// For devices of several processes. `host_communicators` carry the host's messages; `timeout`: how long the other
+  /// processes may take to join.
   virtual std::vector<std::unique_ptr<Communicator>> join(std::vector<std::unique_ptr<Communicator>> host_communicators,
                                                           std::chrono::milliseconds timeout) = 0;
 };

@@ -75,7 +75,7 @@ struct SpaceLimits {
   Fixed fixed;
 };
 
-/// The space is a tree of four choices. Each function lists the ways to go on from a candidate whose earlier choices
+/// The space is a tree of four choices. Each function lists the ways to continue from a candidate whose earlier choices
 /// are made; all leaves are different schedules. Whether one is legal, the compiler says.
 std::vector<Candidate> meshes(const SpaceLimits& limits);                        // sizes of axes, microbatches
 std::vector<Candidate> forms(const SpaceLimits& limits, const Candidate& mesh);  // recomputation, sequence, vocabulary

@@ -9,7 +9,7 @@
 namespace piper {
 
 void add_data(CLI::App& program, std::function<int()>& chosen, bool color) {
-  CLI::App* data = program.add_subcommand("data", "Make tokens of text, and check them");
+  CLI::App* data = program.add_subcommand("data", "Tokenize text into data folders, and verify them");
   data->require_subcommand(1);
   data->footer("Example:\n  piper data verify data");
 
@@ -23,22 +23,22 @@ void add_data(CLI::App& program, std::function<int()>& chosen, bool color) {
       ->required();
   prepare
       ->add_option("--tokenizer", command->tokenizer,
-                   "Folder of a model of transformers, a tokenizer.json, or a model of SentencePiece")
+                   "Model folder of transformers, a tokenizer.json, or a SentencePiece model")
       ->required();
-  prepare->add_option("-o,--output", command->out, "Folder for the tokens; one that is not complete is completed")
+  prepare->add_option("-o,--output", command->out, "Folder for the tokens; an incomplete one is completed")
       ->required();
   prepare
       ->add_option("--as", command->as,
-                   "What is in JSONL, Parquet and Arrow: documents; chat, of which the loss counts what the "
-                   "assistant says; completions, of which it counts the completion")
+                   "What JSONL, Parquet and Arrow files contain: documents; chat, where only the assistant's answers "
+                   "count in the loss; completions, where only the completion does")
       ->check(CLI::IsMember({"documents", "chat", "completions"}))
       ->capture_default_str();
   prepare->add_option("--field", command->field, "Field of the text (default: text), or of the messages (messages)");
   prepare->add_option("--end", command->end,
-                      "Token after every document (default: the tokenizer's end of sequence), or none");
-  add_size(*prepare, "--shard-size", "Text of a shard; shards are made in parallel (default: 64MB)", "64MB or 1GiB",
+                      "Token after every document, or none (default: the tokenizer's end of sequence)");
+  add_size(*prepare, "--shard-size", "Bytes of text in a shard; shards are made in parallel (default: 64MB)", "64MB or 1GiB",
            [command](int64_t bytes) { command->shard_size = bytes; });
-  prepare->add_option("--processes", command->processes, "Shards at once (default: as many as there are processors)")
+  prepare->add_option("--processes", command->processes, "Shards made at once (default: one per CPU)")
       ->check(whole_number(1, 1024));
   prepare->footer(
       "Examples:\n  piper data prepare 'docs/**/*.md' --tokenizer qwen3 -o data\n"

@@ -186,7 +186,7 @@ int run(const LaunchCommand& command) {
   const bool open_mpi = calls_itself("Open MPI") || calls_itself("OpenRTE") || calls_itself("PRRTE");
   if (!open_mpi && !calls_itself("HYDRA")) return report_text(not_a_launcher(launcher, *version), command.color);
   if (command.restarts > 0 && !saves_checkpoints(command.train))
-    return report_text(error(ErrorCode::E105, {}, "--restarts needs checkpoints to go on from")
+    return report_text(error(ErrorCode::E105, {}, "--restarts needs checkpoints to resume from")
                            .help("give `piper train` --checkpoints DIR, or checkpoints in [run]"),
                        command.color);
   const Supervised job = start_with_restarts(command, hosts, {launcher, open_mpi, limit});

@@ -49,7 +49,7 @@ void add_step(CLI::App& app, CompileInput& input) {
       ->check(whole_number(1, 1'000'000'000));
   app.add_option("--sequence", input.step.sequence, "Tokens of a sample, instead of the model's")
       ->check(whole_number(1, 1'000'000'000));
-  app.add_option("--format", input.format, "How results and errors are printed: text, or json for machines")
+  app.add_option("--format", input.format, "Output format of results and errors: text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
@@ -67,10 +67,10 @@ void add_input(CLI::App& app, CompileInput& input) {
   app.add_option("--timeline", input.timeline,
                  "File with the order of passes, such as PyTorch's CSV; without SCHEDULE also the stages");
   app.add_option("--with", input.instead,
-                 "Directive in place of the schedule's one of this name: 'mesh(dp=2, pp=4)' (may be repeated)")
+                 "Replace the schedule's directive of the same name: 'mesh(dp=2, pp=4)' (may be repeated)")
       ->allow_extra_args(false);
   app.add_flag("--evaluation", input.evaluation,
-               "The plan of an evaluation: the schedule without backward and updates");
+               "Compile the plan of an evaluation: the schedule without backward and updates");
   add_step(app, input);
   app.parse_complete_callback([&input] {
     if (input.schedule.empty() && input.timeline.empty()) throw CLI::RequiredError("SCHEDULE (or --timeline)");
@@ -79,16 +79,16 @@ void add_input(CLI::App& app, CompileInput& input) {
 
 void add_simulation(CLI::App& app, SimulationInput& input) {
   app.add_option("--what-if", input.what_if,
-                 "Another cluster: bandwidth=x2,compute=x0.5,memory=…,latency=…,issue=…; or one link, infiniband=x2");
+                 "Change the cluster: bandwidth=x2,compute=x0.5,memory=…,latency=…,issue=…; or one link, infiniband=x2");
   app.add_flag("--all-devices", input.all_devices, "Simulate every device, not one of each kind");
-  app.add_flag("--free-links", input.free_links, "Communications that share links do not slow each other down");
+  app.add_flag("--free-links", input.free_links, "Let communications that share links not slow each other down");
 }
 
 void add_simulate(CLI::App& app, SimulateCommand& command) {
   add_input(app, command.input);
   app.get_option("MODEL")->required(false);
   add_simulation(app, command.simulation);
-  app.add_flag("--hints,!--no-hints", command.hints, "What would make the step faster (default)");
+  app.add_flag("--hints,!--no-hints", command.hints, "Show what would make the step faster (default)");
   app.add_option("--trace", command.trace, "Write when every operation ran: Chrome's trace events, for any viewer");
   app.add_option("--cost", command.costs,
                  "Times of a timeline without MODEL: F=1,I=1,W=1,comm=0; overlap=2 is the time of an overlapped pair");
@@ -114,14 +114,14 @@ void add_compare(CLI::App& app, CompareCommand& command) {
 void add_calibrate(CLI::App& app, CalibrateCommand& command) {
   app.add_option("STEPS", command.steps, "Measured steps (.csv): set,model,schedule,batch,sequence,seconds")
       ->required();
-  app.add_option("--cluster", command.cluster, "Cluster where the fit begins: a shipped one, or a file (.toml)")
+  app.add_option("--cluster", command.cluster, "Cluster to start from: a shipped one, or a file (.toml)")
       ->required();
-  CLI::Option* out = app.add_option("-o,--out", command.out, "Write the fitted cluster, with the error it leaves");
-  app.add_option("--folds", command.folds, "Cross-validate: fit to one of so many parts, predict the others")
+  CLI::Option* out = app.add_option("-o,--out", command.out, "Write the fitted cluster, with the remaining error");
+  app.add_option("--folds", command.folds, "Cross-validate with this many folds: fit to one, predict the others")
       ->check(whole_number(2, 100));
-  app.add_flag("--check", command.check, "Fit nothing: only say how far the cluster is from the measurements")
+  app.add_flag("--check", command.check, "Fit nothing; only report the cluster's error on the measurements")
       ->excludes(out);
-  app.add_option("--format", command.format, "How results and errors are printed: text, or json for machines")
+  app.add_option("--format", command.format, "Output format of results and errors: text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.footer(
@@ -147,21 +147,21 @@ void add_search(CLI::App& app, SearchCommand& command) {
       ->check(whole_number(1, 1 << 20));
   app.add_option_function<std::string>(
          "--memory", [&](const std::string& text) { command.memory = parse_bytes(text); },
-         "Bytes that a step may use of each device, such as 70GB (default: all it has)")
+         "Memory that a step may use on each device, such as 70GB (default: all)")
       ->check(
           [](const std::string& text) { return parse_bytes(text) ? "" : text + " is no size such as 70GB or 64GiB"; });
   app.add_option_function<std::string>(
          "--budget", [&](const std::string& text) { command.budget = *parse_seconds(text); },
-         "Time after which the best so far is the answer, such as 60s or 2min (default: 30s)")
+         "Time limit; then the best so far is the answer, such as 60s or 2min (default: 30s)")
       ->check(
           [](const std::string& text) { return parse_seconds(text) ? "" : text + " is no time such as 60s or 2min"; });
   app.add_option("--fix", command.fixed,
-                 "Directive that the schedule must agree with, such as 'mesh(tp=8)' (may be repeated)")
+                 "Directive that the schedule must contain, such as 'mesh(tp=8)' (may be repeated)")
       ->allow_extra_args(false);
   app.add_option("--try", command.tried, "Schedule file to compare with (may be repeated)")->allow_extra_args(false);
   app.add_option("-o,--output", command.output, "Write the best schedule to this file");
   app.add_option("--plot", command.plot,
-                 "Write time against memory of all that was simulated: a picture (.svg) or a page (.html)");
+                 "Plot time against memory of all simulated schedules: a picture (.svg) or a page (.html)");
   app.footer(
       "Examples:\n  piper search analytic:Llama-3-8B --cluster h100 --devices 64 --batch 256\n"
       "  piper search analytic:Qwen3-30B-A3B --cluster h100 --devices 64 --batch 512 --memory 70GB -o best.piper\n"
@@ -171,8 +171,8 @@ void add_search(CLI::App& app, SearchCommand& command) {
 void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.add_option("NAME", command.name, "Name of a timeline; --list shows them");
   CLI::Option* from = app.add_option("--from", command.from,
-                                     "A file instead of NAME: PyTorch's CSV, the notation, a schedule's orders");
-  app.add_flag("--list", command.list, "All timelines with placement, legal sizes, bubble and memory");
+                                     "File instead of NAME: PyTorch's CSV, the notation, a schedule's orders");
+  app.add_flag("--list", command.list, "List all timelines with placement, legal sizes, bubble and memory");
   app.add_option("--ranks", command.request.ranks, "Pipeline ranks")->check(whole_number(1, 1'000'000));
   app.add_option("--microbatches", command.request.microbatches, "Microbatches of a step")
       ->check(whole_number(1, 1'000'000));
@@ -181,22 +181,22 @@ void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.add_option("--group", command.request.group, "Microbatches per group of an interleaved timeline")
       ->check(whole_number(1, 1'000'000));
   app.add_option("--memory-limit", command.request.memory_limit,
-                 "Most activations a rank keeps, in forwards of one stage")
+                 "Maximum activations that a rank keeps, in forwards of one stage")
       ->check(any_number(0, 1e9));
   app.add_option("--placement", command.placement,
                  "For list: which rank runs which stage (default: line for one stage per rank, v for two, else loop)")
       ->check(CLI::IsMember({"line", "loop", "v", "w", "two-way"}));
-  app.add_option("--backward", command.backward, "For list: I and W apart, or whole backwards")
+  app.add_option("--backward", command.backward, "For list: run backward as I and W (split), or in one piece (whole)")
       ->check(CLI::IsMember({"split", "whole"}))
       ->capture_default_str();
   app.add_option("--cost", command.costs,
                  "Times such as F=1,I=1,W=1,comm=0; by stage: F=1:1:1:2, or as factors: stages=1:1:1:1.5");
-  app.add_option("--format", command.format, "How to print it")
+  app.add_option("--format", command.format, "Output format")
       ->check(CLI::IsMember({"timeline", "csv", "piper", "json", "grid", "svg"}))
       ->capture_default_str();
-  app.add_option("--width", command.width, "Pixels of an svg (default: what its numbers need)")
+  app.add_option("--width", command.width, "Width of an svg in pixels (default: what its labels need)")
       ->check(whole_number(300, 20'000));
-  app.add_flag("--communication", command.communication, "With sends and receives, in the formats timeline and csv");
+  app.add_flag("--communication", command.communication, "Add sends and receives, in the formats timeline and csv");
   app.add_flag("--color,!--no-color", command.color, "Colours (default: only on a terminal)");
   app.add_option("--columns", command.columns, "Width of pictures (default: the terminal's)")
       ->check(whole_number(40, 10000));
@@ -242,7 +242,7 @@ int no_such_command(const CLI::App& app, const std::string& word) {
   std::cerr << "piper: there is no command \"" << word << "\"\n"
             << (meant.empty() ? fmt::format("help: commands: {}\n", fmt::join(names, ", "))
                               : fmt::format("help: did you mean \"{}\"?\n", meant))
-            << "help: piper --help lists what there is\n";
+            << "help: piper --help lists all commands\n";
   return usage;
 }
 
@@ -272,7 +272,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& problem) {
       std::cerr << "help: did you mean \"" << meant << "\"?\n";
   std::string command;
   for (const CLI::App* at = deepest; at != &app; at = at->get_parent()) command = at->get_name() + " " + command;
-  std::cerr << "help: piper " << command << "--help lists what there is\n";
+  std::cerr << "help: piper " << command << "--help lists its arguments and options\n";
   return usage;
 }
 
@@ -303,14 +303,14 @@ int run_program(int argc, char** argv) {
   CLI::App* check_app = app.add_subcommand("check", "Prove a schedule sound and show the memory of every device");
   add_input(*check_app, check.input);
   CLI::Option* checkpoint = check_app->add_flag("--checkpoint", check.checkpoint,
-                                                "Also the memory of the hosts that saving a checkpoint takes");
+                                                "Also show the host memory that saving a checkpoint takes");
   check_app->add_option("--processes", check.processes, "Processes that save (default: one for each device)")
       ->check(whole_number(1, 1 << 20))
       ->needs(checkpoint);
   check_app
       ->add_option(
           "--kernels", check.kernels,
-          "How chunks will run: eager, as recorded operators; inductor, compiled, which save less for backward")
+          "How chunks will run: eager, as recorded operators; inductor, compiled, saving less for backward")
       ->check(CLI::IsMember({"eager", "inductor"}))
       ->capture_default_str()
       ->excludes(check_app->get_option("--costs"));
@@ -319,7 +319,7 @@ int run_program(int argc, char** argv) {
       "  piper check examples/moe.toml examples/dualpipe.piper --checkpoint --processes 2");
 
   ExplainCommand explain{usual_input(), ""};
-  CLI::App* explain_app = app.add_subcommand("explain", "Why a node is there, or what an error means");
+  CLI::App* explain_app = app.add_subcommand("explain", "Explain why a node exists, or what an error means");
   add_input(*explain_app, explain.input);
   explain_app->add_option("NODE", explain.node, "Name of a node, or a filter such as '{layer=0, pass=F}'");
   explain_app->get_option("MODEL")->description("Model file, configuration (.toml), analytic:NAME; or an error, E405");
@@ -346,7 +346,7 @@ int run_program(int argc, char** argv) {
   add_timeline(*schedule_app, schedule);
 
   SimulateCommand simulate{.input = usual_input()};
-  CLI::App* simulate_app = app.add_subcommand("simulate", "How long a step takes, without running it");
+  CLI::App* simulate_app = app.add_subcommand("simulate", "Predict the time of a step, without running it");
   add_simulate(*simulate_app, simulate);
   CompareCommand compare{usual_input(), {}, {}};
   CLI::App* compare_app = app.add_subcommand("compare", "Simulate several schedules and show them side by side");

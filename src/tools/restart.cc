@@ -78,7 +78,7 @@ std::string describe_restart(int restart, int restarts, const Supervised& failed
   const std::string end = before.failed ? between("noticed within", before.last_step_known, before.failed) +
                                               between("ended", before.failed, before.ended)
                                         : between("noticed and ended", before.last_step_known, before.ended);
-  return fmt::format("restart {} of {}: goes on after step {}, {} step{} again{}{}{}{}\n", restart, restarts, first,
+  return fmt::format("restart {} of {}: resumes after step {}, repeats {} step{}{}{}{}{}\n", restart, restarts, first,
                      lost, lost == 1 ? "" : "s", end, between("started", before.ended, after.begun),
                      between("planned and read", after.begun, after.first_step_known),
                      between("first step", after.first_step_known, after.second_step_known));

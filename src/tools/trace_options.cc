@@ -9,24 +9,24 @@
 
 namespace piper {
 void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
-  CLI::App* trace = program.add_subcommand("trace", "Compare traces, and see what a run did last that failed");
+  CLI::App* trace = program.add_subcommand("trace", "Compare traces, and show the last operations of a failed run");
   trace->require_subcommand(1);
   trace->footer("Example:\n  piper trace diff predicted.json measured.json");
-  CLI::App* diff = trace->add_subcommand("diff", "Where a prediction and a run of the same plan differ");
+  CLI::App* diff = trace->add_subcommand("diff", "Show where a prediction and a run of the same plan differ");
   const auto command = on_choice(*diff, chosen, TraceDiffCommand{"", "", "text", color});
   diff->add_option("PREDICTED", command->predicted, "Trace that the simulator wrote")->required();
   diff->add_option("MEASURED", command->measured, "Trace that the runtime wrote")->required();
-  diff->add_option("--format", command->format, "How it is printed: text, or json for machines")
+  diff->add_option("--format", command->format, "Output format: text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   diff->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
   diff->footer("Example:\n  piper trace diff predicted.json measured.json --format json");
 
-  CLI::App* flight = trace->add_subcommand("flight", "The last operations of every process of a job that failed");
+  CLI::App* flight = trace->add_subcommand("flight", "Show the last operations of every process of a failed job");
   const auto flights = on_choice(*flight, chosen, TraceFlightCommand{{}, "", 8, color});
   flight->add_option("FILE", flights->files, "Records of one run: METRICS.rank0.flight, METRICS.rank1.flight, ...")
       ->required();
-  flight->add_option("-n,--operations", flights->operations, "How many of every device")
+  flight->add_option("-n,--operations", flights->operations, "Operations to show for every device")
       ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
   flight->add_option("-o,--output", flights->output, "Write all of them as one trace, for `piper view` and Perfetto");
@@ -37,7 +37,7 @@ void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
 void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {
   CLI::App* view = program.add_subcommand("view", "Make a page that shows traces: timeline, memory, differences");
   const auto command = on_choice(*view, chosen, ViewCommand{{}, "", false, {}, color});
-  view->add_option("TRACE", command->traces, "Traces; several stand one above the other, compared with the first")
+  view->add_option("TRACE", command->traces, "Traces; several are stacked and compared with the first")
       ->required();
   view->add_option(
           "-o,--output", command->output,
@@ -46,7 +46,7 @@ void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {
       ->required();
   view->add_flag("--card", command->card,
                  "A picture for slides (.svg, .png): schedule, numbers, pipeline; of one trace or two");
-  view->add_option("--width", command->width, "Pixels of a picture (default: 1200 of a card, else what numbers need)")
+  view->add_option("--width", command->width, "Width of a picture in pixels (default: a card 1200, others what their labels need)")
       ->check(whole_number(600, 20'000));
   view->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
   view->footer(

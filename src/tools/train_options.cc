@@ -22,15 +22,15 @@ void add_input(CLI::App& app, TrainInput& input, const std::string& steps) {
   app.add_option("--steps", input.steps, steps)->check(whole_number(1, 1'000'000'000'000));
   app.add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's")
       ->check(whole_number(0, INT64_MAX));
-  app.add_option("--devices", input.devices, "Devices, if the schedule should be refused when it has others")
+  app.add_option("--devices", input.devices, "Refuse a schedule with another number of devices")
       ->check(whole_number(1, 1'000'000));
   app.add_option("--on", input.on,
-                 "What computes: cpu, or cuda, the GPU of this machine, which all devices share; of several processes "
-                 "each has its own")
+                 "Where to compute: cpu, or cuda: the GPU of this machine, which all devices share; with several "
+                 "processes each has its own")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_flag("--deterministic", input.deterministic, "On a GPU: the same bits in every run, at some cost");
   app.add_option("--emulate", input.emulate,
-                 "Messages take the time that the links of this cluster say: a shipped one, or a file (.toml)");
+                 "Delay messages as the links of this cluster would: a shipped one, or a file (.toml)");
   app.add_option("--threads", input.threads, "Threads of every device inside one operator")
       ->check(whole_number(1, 1024))
       ->capture_default_str();
@@ -58,42 +58,42 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
   const auto command = on_choice(*app, chosen, nothing);
   add_input(*app, command->input, "Steps, instead of the configuration's");
   app->add_option("--backend", command->input.backend,
-                  "Where devices are: local, threads of this process; mpi, processes that mpirun started")
+                  "Where devices run: local, as threads of this process; mpi, in processes that mpirun started")
       ->check(CLI::IsMember({"local", "mpi"}))
       ->capture_default_str();
   app->add_option("--trace", command->trace, "Write when every operation of the last steps ran");
-  app->add_option("--metrics", command->metrics, "Write loss and speed of every step, one JSON object a line");
+  app->add_option("--metrics", command->metrics, "Write loss and speed of every step, one JSON object per line");
   app->add_option("--cluster", command->cluster,
                   "Cluster that the plan is compiled for, as in `piper simulate`: a shipped one, or a file (.toml)");
   app->add_option("--costs", command->costs, "Measured costs that the plan is compiled for, as in `piper simulate`");
   app->add_option("--timeout", command->timeout,
-                  "Seconds that anything may take, in addition to ten times what is expected of it")
+                  "Seconds that anything may take beyond ten times its expected time")
       ->check(any_number(0.1, 1e6))
       ->capture_default_str();
   app->add_option("--graphs", command->input.graphs,
-                  "On a GPU: CUDA graphs are made of every chunk (chunk), of all that follows each other (step), or "
-                  "of nothing (none)")
+                  "On a GPU: record a CUDA graph of every chunk (chunk), of every sequence of consecutive chunks (step), or "
+                  "nothing (none)")
       ->check(CLI::IsMember({"none", "chunk", "step"}))
       ->capture_default_str();
   add_kernel_options(*app, command->input);
   app->add_option("--checkpoints", command->checkpoints,
-                  "Folder for checkpoints; the last step is always saved, and when the run is asked to end");
-  app->add_option("--checkpoint-every", command->checkpoint_every, "Save every so many steps, or so often: 500, 10min")
+                  "Folder for checkpoints; the last step is always saved, also when a signal ends the run");
+  app->add_option("--checkpoint-every", command->checkpoint_every, "Steps or time between checkpoints: 500, 10min")
       ->check([](const std::string& text) {
         return parse_interval(text) ? "" : "a number of steps, or a time such as 90s, 10min, 2h or 1d";
       });
-  app->add_option("--keep", command->keep, "Checkpoints that stay: the newest so many (default: all)")
+  app->add_option("--keep", command->keep, "Keep only this many of the newest checkpoints (default: all)")
       ->check(whole_number(1, 1'000'000'000));
   app->add_option("--keep-every", command->keep_every,
-                  "With --keep: those of steps that are multiples of this stay, too")
+                  "With --keep: also keep those whose step is a multiple of this")
       ->check(whole_number(1, 1'000'000'000'000));
   add_size(*app, "--shard-size", "Largest size of a file of a checkpoint (default: 5GB)", "500MB or 2GiB",
            [command](int64_t bytes) { command->shard_size = bytes; });
   app->add_option("--init", command->init,
-                  "Begin with the weights of this folder: of transformers (safetensors), or a checkpoint");
+                  "Begin with the weights in this folder: a model folder of transformers, or a checkpoint");
   app->add_flag("--resume{newest}", command->resume,
-                "Go on from the newest sound checkpoint of the folder; --resume=CHECKPOINT from that one");
-  app->add_option("--fault", command->fault, "Fails on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
+                "Resume from the newest sound checkpoint of the folder; --resume=CHECKPOINT: from that one");
+  app->add_option("--fault", command->fault, "Fail on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
       ->check([](const std::string& text) {
         return parse_planted_fault(text)
                    ? ""
@@ -108,21 +108,21 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
   LaunchCommand nothing;
   nothing.color = usual.color;
   const auto command = on_choice(*app, chosen, nothing);
-  app->add_option("-n,--processes", command->processes, "Processes; every one gets as many devices as the others")
+  app->add_option("-n,--processes", command->processes, "Number of processes; each gets equally many devices")
       ->required()
       ->check(whole_number(1, 1'000'000));
-  app->add_option("--hosts", command->hosts, "File with a host a line, as mpirun wants it (default: all on this host)");
+  app->add_option("--hosts", command->hosts, "Host file of mpirun, one host per line (default: all on this host)");
   app->add_option("--interface", command->interface,
                   "Network between hosts: the name of an interface, such as eth0, or addresses, such as 10.0.0.0/8 "
-                  "(default: all that there are)");
+                  "(default: all)");
   app->add_option("--launcher", command->launcher,
                   "Program that starts processes (default: the one of this build's MPI)");
   app->add_option("--restarts", command->restarts,
-                  "Start a job that has failed again, so often, from its newest checkpoint, and without the hosts that "
-                  "are to blame if --hosts has more than are needed")
+                  "Restart a failed job at most this many times, from its newest checkpoint, and without the hosts that "
+                  "caused the failure if --hosts has more than are needed")
       ->check(whole_number(0, 1'000'000))
       ->capture_default_str();
-  app->add_option("TRAIN", command->train, "What `piper train` gets: CONFIG and its options")->required();
+  app->add_option("TRAIN", command->train, "Arguments of `piper train`: CONFIG and options")->required();
   app->positionals_at_end();
   app->prefix_command();
   app->get_option("--interface")->needs(app->get_option("--hosts"));
@@ -130,22 +130,22 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
 }
 
 void add_doctor(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
-  CLI::App* app = program.add_subcommand("doctor", "What there is on this machine, and what would not work");
+  CLI::App* app = program.add_subcommand("doctor", "Show what this machine has, and what would not work on it");
   DoctorCommand nothing;
   nothing.command_line = usual.command_line;
   nothing.color = usual.color;
   const auto command = on_choice(*app, chosen, nothing);
   CLI::Option* hosts = app->add_option("--hosts", command->hosts,
-                                       "File with a host a line: the same on each of them, and the links between them");
+                                       "Host file, one host per line: examine each of them, and measure the links between them");
   app->add_option("--interface", command->interface, "Network between hosts, as for `piper launch`")->needs(hosts);
   app->add_option("--launcher", command->launcher, "Program that starts processes, as for `piper launch`")
       ->needs(hosts);
   app->add_option("--backend", command->backend,
-                  "What is examined: local, this host; mpi, those of all processes that mpirun started")
+                  "What to examine: local, this host; mpi, the hosts of all processes that mpirun started")
       ->check(CLI::IsMember({"local", "mpi"}))
       ->capture_default_str()
       ->excludes(hosts);
-  app->add_option("--format", command->format, "How the answer is printed: text, or json for machines")
+  app->add_option("--format", command->format, "Output format: text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
@@ -154,19 +154,19 @@ void add_doctor(CLI::App& program, std::function<int()>& chosen, const TrainInpu
 
 void add_diff(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
   CLI::App* app =
-      program.add_subcommand("diff", "Find where a schedule first computes something else than one device does");
+      program.add_subcommand("diff", "Find the first value in which a schedule differs from one device");
   const auto command = on_choice(*app, chosen, DiffCommand{usual, {}, {}, false, "text"});
   TrainInput& input = command->input;
   app->add_option("CONFIG", input.config, "Configuration (.toml), as for `piper train`")->required();
   app->add_option("--schedule", input.schedule, "Schedule file, instead of the configuration's");
   CLI::Option* against = app->add_option("--against", command->against,
                                          "Another schedule (default: one device that runs the same slices in turn)");
-  app->add_option("--steps", input.steps, "Steps, unless something differs before (default: 2)")
+  app->add_option("--steps", input.steps, "Number of steps to compare, at most (default: 2)")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   app->add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's");
   app->add_option(
          "--tolerance", command->tolerance,
-         "What may differ, relative to the norm (default: 1e-12 of float64, 1e-5 of float32, 2e-2 of bfloat16)")
+         "Allowed difference relative to the norm (default: float64 1e-12, float32 1e-5, bfloat16 2e-2)")
       ->check([](const std::string& text) {
         char* end = nullptr;
         const double number = std::strtod(text.c_str(), &end);
@@ -179,7 +179,7 @@ void add_diff(CLI::App& program, std::function<int()>& chosen, const TrainInput&
   app->add_option("--threads", input.threads, "Threads of every device inside one operator")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app->add_option("--format", command->format, "How the result is printed: text, or json for machines")
+  app->add_option("--format", command->format, "Output format: text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app->add_flag("--color,!--no-color", input.color, "Colours (default: only on a terminal)");
@@ -191,12 +191,12 @@ void add_diff(CLI::App& program, std::function<int()>& chosen, const TrainInput&
 
 void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
   CLI::App* app =
-      program.add_subcommand("profile", "Measure computations and messages: what the simulator needs to predict a run");
+      program.add_subcommand("profile", "Measure computations and messages, so that the simulator can predict a run");
   const auto command = on_choice(*app, chosen, ProfileCommand{usual, {}});
   add_input(*app, command->input, "Steps that are measured, after one that is not (default: 5)");
   app->add_option("-o,--output", command->output, "Folder for the model, its costs and the cluster")->required();
   app->add_option("--graphs", command->input.graphs,
-                  "On a GPU: CUDA graphs are made of every chunk (chunk), or of nothing")
+                  "On a GPU: record a CUDA graph of every chunk (chunk), or nothing (none)")
       ->check(CLI::IsMember({"none", "chunk"}))
       ->capture_default_str();
   add_kernel_options(*app, command->input);
@@ -204,7 +204,7 @@ void add_profile(CLI::App& program, std::function<int()>& chosen, const TrainInp
 }
 
 void add_kernels(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
-  CLI::App* app = program.add_subcommand("kernels", "Compiled kernels of chunks");
+  CLI::App* app = program.add_subcommand("kernels", "Build compiled kernels of chunks");
   app->require_subcommand(1);
   CLI::App* build = app->add_subcommand("build", "Compile the kernels of a run, without training");
   TrainInput compiled = usual;
@@ -212,7 +212,7 @@ void add_kernels(CLI::App& program, std::function<int()>& chosen, const TrainInp
   TrainInput& input = on_choice(*build, chosen, KernelsBuildCommand{compiled})->input;
   build->add_option("CONFIG", input.config, "Configuration (.toml), as for `piper train`")->required();
   build->add_option("--schedule", input.schedule, "Schedule file, instead of the configuration's");
-  build->add_option("--on", input.on, "What will compute: cpu, or cuda, the GPU of this machine")
+  build->add_option("--on", input.on, "Where the run will compute: cpu, or cuda: the GPU of this machine")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   build->add_option("--threads", input.threads, "Threads of every device inside one kernel")
       ->check(whole_number(1, 1024))

@@ -72,7 +72,7 @@ Checked check_fixed(const SourceFilePtr& now, const TomlValue& root, const Sourc
                  fmt::format("[{}] {} is {}, and was {} when the checkpoint was made", here[i].section,
                              here[i].key == "sources" ? "share of each source" : here[i].key, here[i].value,
                              before[i].value))
-        .help("go on with the value that it was made with")
+        .help("resume with the value of the checkpoint")
         .help("or begin a new run with its weights: init in [model] names the folder");
   }
   return Ok{};

@@ -1,4 +1,4 @@
-// Whether a run may go on with another configuration than the one it was saved with.
+// Whether a run may resume with another configuration than the one it was saved with.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a run that goes on may not change: what the weights and the optimizer's state are made of, and what the position
+// What a resumed run may not change: what the weights and the optimizer's state are made of, and what the position
 // in the data means.
 #pragma once
 

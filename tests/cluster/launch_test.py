@@ -140,14 +140,14 @@ def run_fault(piper, folder, fault, host, after):
 
 
 def run_spare(piper, folder):
-    """A job of two processes loses one of them with its host, and there are more hosts: it goes on without that one."""
+    """A job of two processes loses one of them with its host, and there are more hosts: it resumes without that one."""
     job = Job(piper, folder, 2, ("--restarts", "1"), ("--checkpoints", "run", "--checkpoint-every", "2", "--keep", "2"))
     if not job.wait_for(r"step +[3-9]\d*", 900):
         job.process.kill()
         return [f"it did not start:\n{job.text()}"]
     repair = cut(1)
     problems = []
-    if not job.wait_for(r"restart 1 of 1: goes on after step \d+", 600):
+    if not job.wait_for(r"restart 1 of 1: resumes after step \d+", 600):
         problems.append("it does not start again")
     else:
         for host, has_one in ((0, True), (1, False), (2, True)):
@@ -167,7 +167,7 @@ def run_spare(piper, folder):
         problems.append(f"exit code {job.process.returncode}")
     repair()
     left_behind(problems)
-    print("  go on without host1", flush=True)
+    print("  resume without host1", flush=True)
     return [f"{problem}\n{job.text()}" for problem in problems]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A job that Slurm's srun starts on two hosts of an emulated cluster: the numbers of one process bit by bit; a killed process ends it; the
-script of docs/checkpoints.md saves, puts itself back into the queue, and goes on.
+script of docs/checkpoints.md saves, puts itself back into the queue, and resumes.
 
     slurm_test.py [--mpirun=PROGRAM] PIPER    exit 77 where clusters cannot be made, or there is no Slurm
 """
@@ -149,9 +149,9 @@ def check_requeue(folder, kind):
     wait_for("the job in the queue again", lambda: "Restarts=1" in state() and "JobState=PENDING" in state(), state)
     if not re.search(r"stopped after (\d+) of 1000000 steps", log.read_text()):
         sys.exit(f"the run did not end by the signal:\n{state()}")
-    wait_for("the job going on", lambda: re.search(r"goes on from run/step-\d+", log.read_text()), state)
+    wait_for("the job to resume", lambda: re.search(r"resumed from run/step-\d+", log.read_text()), state)
     subprocess.run(["scancel", job], check=True)
-    print("the script of the documentation saves, is put back into the queue, and goes on")
+    print("the script of the documentation saves, is put back into the queue, and resumes")
 
 
 def main():

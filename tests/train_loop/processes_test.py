@@ -385,7 +385,7 @@ class Checkpoints(Jobs):
         parts = [(4, "cut"), (2, "zero3"), (0, "1f1b"), (3, "uneven")]
         for part, (processes, schedule) in enumerate(parts):
             output = self.train(processes, schedule, "--steps", str(2 * part + 2), "--checkpoints", "run", "--resume", "--metrics", "m.jsonl")
-            self.assertIn(f"goes on from run/step-{2 * part:08}" if part else "no checkpoint in run: the run begins", output)
+            self.assertIn(f"resumed from run/step-{2 * part:08}" if part else "no checkpoint in run: the run begins", output)
         one, parts = self.losses("one.jsonl"), self.losses()
         self.assertEqual(one.keys(), parts.keys())
         for step, loss in one.items():
@@ -398,14 +398,14 @@ class Checkpoints(Jobs):
                              "--checkpoints", "run", "--checkpoint-every", "4", "--timeout", "3", "--fault", "kill:2:700")
         output = result.stdout + result.stderr
         self.assertEqual(result.returncode, 0, output)
-        self.assertRegex(output, r"restart 1 of 2: goes on after step \d+, \d+ steps? again, .*ended .*, started .*, planned and read .*, first step ")
+        self.assertRegex(output, r"restart 1 of 2: resumes after step \d+, repeats \d+ steps?, .*ended .*, started .*, planned and read .*, first step ")
         one, restarted = self.losses("one.jsonl"), self.losses()
         self.assertEqual(one, restarted, output)
 
     def test_restarts_need_checkpoints(self):
         result = self.launch("-n", "2", "--restarts", "1", "c.toml", "--schedule", "1f1b.piper")
         self.assertEqual(result.returncode, 1, result.stderr)
-        self.assertIn("--restarts needs checkpoints to go on from", result.stderr)
+        self.assertIn("--restarts needs checkpoints to resume from", result.stderr)
 
     def test_a_signal_saves(self):
         """What a scheduler sends before it takes the machine away."""

@@ -347,7 +347,7 @@ void Recorder::make_reproducible(const c10::OperatorHandle& op, Call& call) {
   if (allow_any_random || drawn_by(op, call.arguments)) return;
   refuse(error(ErrorCode::E603, {},
                fmt::format("{}: {} draws random numbers that would depend on the plan", where(), full_name(op)))
-             .help("use operators whose numbers do not depend on each other: " + drawn_operators()));
+             .help("use operators whose random numbers are independent: " + drawn_operators()));
 }
 
 void Recorder::refuse_data_dependent(const c10::OperatorHandle& op) {

@@ -70,7 +70,7 @@ class RunError(Error):
 
 
 class CheckpointError(Error):
-    """A checkpoint cannot be written or read, or is of another model (E9xx). The trainer goes on."""
+    """A checkpoint cannot be written or read, or is of another model (E9xx). The trainer can continue."""
 
 
 _FAMILIES = {"1": ScheduleError, "2": ScheduleError, "3": ScheduleError, "4": PlanError, "6": CaptureError, "7": RunError,

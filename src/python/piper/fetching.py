@@ -19,7 +19,7 @@ class FetchAhead:
     as soon as the iterable gives its next batch.
 
     If the iterable has a `state_dict()`, as torchdata's StatefulDataLoader, `state_dict()` here is the one after the batch that was given out
-    last: what `load_state_dict` of the iterable goes on from, although later batches were fetched already.
+    last: what `load_state_dict` of the iterable resumes from, although later batches were fetched already.
     """
 
     def __init__(self, batches: Iterable[Any], *, ahead: int = 2):

@@ -63,7 +63,7 @@ class Evaluation(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """Where a run goes on."""
+    """Where a run resumes."""
 
     folder: str
     """The checkpoint."""
@@ -169,7 +169,7 @@ class Trainer:
     def step(self, batch: Batch) -> StepResult:
         """One step on a whole batch, which must look like the example.
 
-        Raises a RunError if it fails. After a step that is not finite (E803) the trainer goes on with what it had before; with
+        Raises a RunError if it fails. After a step that is not finite (E803) the trainer continues with the state before it; with
         `accumulate` the steps of that update are taken again, so `steps` is that of the first of them. After any other
         failure it takes no more steps; its weights, those after the last whole step, can be read, saved and evaluated, unless the
         failure came while they were being updated, or the trainer is one of several processes.
@@ -304,7 +304,7 @@ class Trainer:
             {"steps": 100, "updates": 100, "kind": "adamw", "state": {"head.weight": {"exp_avg": ..., "exp_avg_sq": ...}, ...}}
 
         `exp_avg`, `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `ema`, `master` where the optimizer keeps its own copy of the
-        weights. With `state_dict()` it is all that a run needs to go on, also under another schedule.
+        weights. With `state_dict()` it is all that a run needs to resume, also under another schedule.
         """
         handle, state = self._readable(), {}
         for name, _ in self.model.module.named_parameters():
@@ -315,7 +315,7 @@ class Trainer:
         return {"steps": handle.steps, "updates": handle.updates, "kind": self._kind, "state": state}
 
     def load_optimizer_state_dict(self, state: Mapping) -> None:
-        """Goes on from what `optimizer_state_dict` gave; after `load_state_dict`, which lets the optimizer start anew."""
+        """Loads what `optimizer_state_dict` returned. Call it after `load_state_dict`, which resets the optimizer."""
         own = self.optimizer_state_dict()
         if state["kind"] != self._kind:
             raise _refused(ScheduleError, "E105", f"the state is one of {state['kind']}, the optimizer is {self._kind}",
@@ -352,11 +352,11 @@ class Trainer:
 
     def save(self, folder: Union[str, os.PathLike], *, keep: Optional[int] = None, keep_every: Optional[int] = None,
              extra: Optional[Mapping[str, str]] = None, shard_size: int = 5_000_000_000, wait: bool = False) -> str:
-        """Saves the run in a new folder `folder/step-00001000`, and gives its path. It is written while training goes on; `wait`: it is
-        written when the call returns, and a CheckpointError says why if it cannot be. Without, a warning does, and training goes on.
+        """Saves the run in a new folder `folder/step-00001000`, and gives its path. It is written while training continues; `wait`: it is
+        written when the call returns, and a CheckpointError says why if it cannot be. Without, a warning does, and training continues.
 
         The folder is one of Hugging Face: `AutoModel.from_pretrained(path)` reads what a module of transformers was trained to. It does not
-        depend on the schedule: any trainer of the same model can go on from it. `keep`: only the newest so many stay, and those of steps
+        depend on the schedule: any trainer of the same model can resume from it. `keep`: only the newest so many stay, and those of steps
         that are multiples of `keep_every`. `extra`: texts that `resume` gives back. In several processes all call it; the folder is one
         that all can reach.
         """
@@ -370,11 +370,11 @@ class Trainer:
         path = handle.save(os.fspath(folder), keep or 0, keep_every or 0, self._save_form(shard_size), rate, dict(extra or {}))
         _warn_of(handle.failed_saves(False))  # before this one
         for problem in handle.failed_saves(True) if wait else ():
-            raise _refused(CheckpointError, "E903", problem, "older checkpoints stay as they are; the run can go on")
+            raise _refused(CheckpointError, "E903", problem, "older checkpoints stay as they are; the run can continue")
         return path
 
     def resume(self, folder: Union[str, os.PathLike]) -> Optional[Resumed]:
-        """Goes on from a checkpoint, or from the newest sound one in `folder`; None: there is none, and nothing has changed.
+        """Resumes from a checkpoint, or from the newest sound one in `folder`; None: there is none, and nothing has changed.
 
             done = trainer.resume("checkpoints")
             for batch in itertools.islice(batches, done.step if done else 0, None): ...

@@ -1,4 +1,4 @@
-// More streams beside the one on which a thread computes: for work that nobody waits for soon.
+// Side streams of the stream on which a thread computes, for work that nothing waits for soon.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@ namespace piper {
 class Branch {
  public:
   virtual ~Branch() = default;
-  /// What is put on one of them runs in order, beside what is put on others.
+  /// Each runs its work in order, concurrently with the others.
   static constexpr size_t lanes = 2;
-  /// What the calling thread has put on its stream by now is called so, until the same number is used again.
+  /// Marks the calling thread's position in its stream with a number, until the number is used again.
   virtual void mark(size_t number) = 0;
-  /// Puts work on a lane. It begins when all has ended that was marked so, and what is on the lane already.
+  /// Launches work on a lane. It starts after everything up to the mark `after`, and after what is on the lane.
   virtual void launch(size_t lane, size_t after, const std::function<void()>& work) = 0;
-  /// What the calling thread puts on its stream from now on begins when all lanes have ended.
+  /// What the calling thread launches from now on starts after all lanes.
   virtual void join() = 0;
 };
 

@@ -1,4 +1,4 @@
-// Something that ends once in every step, and that others wait for.
+// An event that comes once in every step, as in CUDA, and that threads and streams wait for.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace piper {
 
-/// What a device that is no thread records in the event's place.
+/// A GPU's own event.
 struct DeviceEvent {
   virtual ~DeviceEvent() = default;
 };
@@ -26,10 +26,10 @@ class Event {
       step_.wait(seen, std::memory_order_acquire);
   }
   bool has_ended(uint32_t step) const { return step_.load(std::memory_order_acquire) >= step; }
-  /// Lets everybody go who waits, now and later.
+  /// Releases all waiters, now and later.
   void release() { signal(std::numeric_limits<uint32_t>::max()); }
 
-  std::unique_ptr<DeviceEvent> on_device;  // of the streams that record it; here it then says only that they have
+  std::unique_ptr<DeviceEvent> on_device;  // if GPU streams record it: then `step_` says only that they have
 
  private:
   std::atomic<uint32_t> step_ = 0;

@@ -1,4 +1,4 @@
-// A stream whose work ends before more is put in, on it or on the others that share its order.
+// A stream on which every launch ends before the next, on it or on the other streams that share its order.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace piper {
 
-/// Of the streams of one device; used by the thread that puts work in.
+/// Of the streams of one device; used by the launching thread.
 struct SerialOrder {
-  std::function<bool()> active;  // otherwise streams are as ever
-  std::mutex* alone = nullptr;   // what only one of several devices does at a time; may be none
+  std::function<bool()> active;  // false: streams run concurrently
+  std::mutex* alone = nullptr;   // held while a device computes, if devices take turns; may be null
 
-  // of what was launched together, and is waited for when all of it has been recorded
+  // launched together; waited for when all of it has been recorded
   size_t launched = 0;
   std::vector<std::pair<const Event*, uint32_t>> recorded = {};
   std::unique_lock<std::mutex> turn = {};
@@ -24,7 +24,7 @@ struct SerialOrder {
 /// Every launch is followed by one record.
 class SerialStream : public Stream {
  public:
-  /// `takes_turns`: its work is done alone.
+  /// `takes_turns`: no other device computes meanwhile.
   SerialStream(Stream& stream, SerialOrder& order, bool takes_turns)
       : stream_(stream), order_(order), takes_turns_(takes_turns) {}
 

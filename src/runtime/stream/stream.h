@@ -1,4 +1,4 @@
-// An in-order queue of a device. What it is given is done one after the other, beside what other streams do.
+// An in-order queue of a device; streams run concurrently.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// What is put in from now on begins when the event has come.
+  /// What is launched from now on starts after the event.
   virtual void wait(const Event& event, uint32_t step) = 0;
   virtual void launch(std::function<void()> work) = 0;
-  /// The event comes when everything put in so far has been done.
+  /// Signals the event when everything launched so far has ended.
   virtual void record(Event& event, uint32_t step) = 0;
-  /// Sees to it that everything put in so far is done.
+  /// Starts everything launched so far that may still be buffered.
   virtual void flush() = 0;
-  /// Everything that was flushed has been done.
+  /// Whether everything that was flushed has ended.
   virtual bool idle() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// A stream of a processor: a thread that does what was put in.
+// A stream on the CPU: a thread that runs what was launched.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@ namespace piper {
 
 class ThreadStream : public Stream {
  public:
-  /// `on_thread` runs first and last on the stream's thread, around everything else. `failed` gets what a piece of work
-  /// throws; afterwards nothing runs any more.
+  /// `on_thread` wraps everything that the stream's thread does. `failed` gets what a piece of work throws; after that,
+  /// nothing more runs.
   ThreadStream(std::function<void(const std::function<void()>&)> on_thread,
                std::function<void(std::exception_ptr)> failed);
   ~ThreadStream() override;
@@ -23,7 +23,7 @@ class ThreadStream : public Stream {
   void wait(const Event& event, uint32_t step) override;
   void launch(std::function<void()> work) override;
   void record(Event& event, uint32_t step) override;
-  /// Hands everything put in so far to the thread.
+  /// Hands everything launched so far to the thread.
   void flush() override;
   bool idle() const override { return idle_.load(); }
 
@@ -39,7 +39,7 @@ class ThreadStream : public Stream {
 
   std::function<void(std::exception_ptr)> failed_;
   bool stopped_ = false;          // of the stream's thread
-  std::vector<Command> filling_;  // of the thread that puts in
+  std::vector<Command> filling_;  // of the launching thread
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Command> handed_;

@@ -1,4 +1,4 @@
-// A stream that measures how long work takes to be put in.
+// A stream that measures how long launches take.
 #pragma once
 
 #include <utility>

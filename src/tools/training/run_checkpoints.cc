@@ -58,7 +58,7 @@ Checked RunCheckpoints::resume(const std::string& from) {
     return Ok{};
   }
   for (const Diagnostic& damaged : resumed->left_out) report_text(damaged, color_);
-  put(fmt::format("goes on from {}, after step {}\n", resumed->folder, training_.run().steps()));
+  put(fmt::format("resumed from {}, after step {}\n", resumed->folder, training_.run().steps()));
   for (const std::string& line : changed) put(fmt::format("  {}\n", line));
   std::fflush(stdout);
   return Ok{};

@@ -1,4 +1,4 @@
-// The checkpoints of a run, as `piper train` was told to make them: when, from which it goes on, and what is said.
+// The checkpoints of a run, as `piper train` was told to make them: when to save, which to resume from, and what is printed.
 #pragma once
 
 #include <memory>

@@ -64,7 +64,7 @@ bool is_data_folder(const std::string& path) {
 
 Checked add_data_folder(const NamedFile& folder, std::vector<TokenFile>& to) {
   if (!std::filesystem::exists(folder.path + "/data.json"))
-    return bad(folder, "is not complete", "run piper data prepare again: it goes on where it has ended");
+    return bad(folder, "is not complete", "run piper data prepare again: it resumes where it stopped");
   PIPER_TRY(const SourceFilePtr file, read_file(folder.path + "/data.json", "the description of data"));
   const std::string broken = "piper data verify says what is wrong with it";
   const auto json = nlohmann::json::parse(file->text, nullptr, false);

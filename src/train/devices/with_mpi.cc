@@ -23,7 +23,7 @@ Result<std::unique_ptr<World>> join_mpi(std::chrono::milliseconds timeout) {
     return error(ErrorCode::E805, {},
                  fmt::format("{} in {:.1f} s{}{}", problem.what(), 1e-3 * static_cast<double>(timeout.count()),
                              stopped.empty() ? "" : "; stopped on this host: ", fmt::join(stopped, ", ")))
-        .help("look whether all of them are alive and can reach each other; --timeout gives them more time");
+        .help("check that all of them are alive and can reach each other; --timeout gives them more time");
   } catch (const CommunicationError& problem) {
     return error(ErrorCode::E805, {}, problem.what()).help("start the program with mpirun or piper launch");
   }

@@ -60,7 +60,7 @@ std::string and_who_is_stopped() {
 Diagnostic cannot_begin(const CommunicationError& problem) {
   return error(ErrorCode::E805, {},
                fmt::format("the processes of the job cannot begin: {}{}", problem.what(), and_who_is_stopped()))
-      .help("look whether all of them are alive and can reach each other");
+      .help("check that all of them are alive and can reach each other");
 }
 
 Diagnostic rank_0_failed() {

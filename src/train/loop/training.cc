@@ -256,12 +256,12 @@ Result<std::vector<std::string>> Training::resume(const FolderReader& folder, co
   if (state.seed != train_.run.seed)
     return error(ErrorCode::E905, {},
                  fmt::format("the seed is {}, and was {} when the checkpoint was made", train_.run.seed, state.seed))
-        .help("the order of the samples follows from it: go on with the seed that the run began with");
+        .help("the order of the samples follows from it: resume with the seed that the run began with");
   if (state.step % train_.accumulate != 0)
     return error(ErrorCode::E905, {},
                  fmt::format("the checkpoint was made after step {}, and {} steps make an update now", state.step,
                              train_.accumulate))
-        .help("go on with a number of steps of which that is a multiple: accumulate in [step]");
+        .help("resume with a number of steps of which that is a multiple: accumulate in [step]");
   PIPER_CHECK(restore(folder, saved, run_));
   run_.set_progress(state.step, state.updates);
   samples_ = state.samples;

@@ -102,7 +102,7 @@ class Training {
   /// Where it stands, and how it is saved.
   RunState state() const;
   SaveForm save_form() const;
-  /// Before the first step: goes on where the checkpoint stands. What is set differently since then, a line each.
+  /// Before the first step: resumes where the checkpoint stands. What is set differently since then, a line each.
   /// E904, E905: it is of another model or run; E902: it is damaged; what the devices hold is undefined then.
   Result<std::vector<std::string>> resume(const FolderReader& folder, const SavedModel& saved);
   /// What a step is given after so many updates, for whoever takes it with `job`. The training outlives it.

@@ -62,7 +62,7 @@ class DataFolder:
         return os.path.join(self.path, f"{name}.{what}")
 
     def begin(self, plan):
-        """Goes on where a run with the same plan has ended."""
+        """Resumes where a run with the same plan has stopped."""
         sum = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
         known = read_json(os.path.join(self.path, "data.json")) or read_json(os.path.join(self.progress, "plan.json"))
         if known and known["plan"] != sum and os.listdir(self.path) == ["progress"] and os.listdir(self.progress) == ["plan.json"]:
@@ -113,7 +113,7 @@ def verify(path):
     if not isinstance(description, dict) or description.get("format") != "piper-data":
         unfinished = os.path.isdir(os.path.join(path, "progress"))
         raise Refusal("E703", path, "the folder is not complete" if unfinished else "the folder has no data.json of Piper",
-                      "run piper data prepare again: it goes on" if unfinished else "piper data prepare makes such folders")
+                      "run piper data prepare again: it resumes where it stopped" if unfinished else "piper data prepare makes such folders")
     for record in description["shards"]:
         if file := damaged(DataFolder(path), record):
             raise Refusal("E703", file, "the file is not what was written: its checksum differs", "run piper data prepare again: it makes this shard anew")

@@ -181,10 +181,10 @@ def main():
         return 1
     except concurrent.futures.process.BrokenProcessPool:
         print("piper: a process that tokenizes was ended from outside, for lack of memory perhaps\n"
-              "help: the same command goes on; --processes and --shard-size take less memory", file=sys.stderr)
+              "help: the same command resumes; fewer --processes or a smaller --shard-size take less memory", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
-        print("\npiper: stopped; the same command goes on", file=sys.stderr)
+        print("\npiper: stopped; the same command resumes", file=sys.stderr)
         return 130
 
 

@@ -163,7 +163,7 @@ Checked Checkpoints::write_together(const RunState& state, SaveReport& report) {
       problem = opened.error().message;
   };
   if (writers_.first()) take(FolderWriter::prepare(options_.folder, state.step, saved_.layout));
-  problem = writers_.from_first(problem);
+  problem = writers_.broadcast(problem);
   if (!problem.empty()) return cannot_save(problem);
   if (!writers_.first()) take(FolderWriter::open(options_.folder, state.step, saved_.layout));
   problem = writers_.any_problem(problem);
@@ -175,7 +175,7 @@ Checked Checkpoints::write_together(const RunState& state, SaveReport& report) {
         ranges ? *std::move(ranges) : std::vector<SummedRange>(), {sizes.begin(), sizes.end()}, copied_bytes()};
     std::vector<SummedRange> all;
     if (writers_.first()) sizes.clear();
-    for (const std::string& bytes : writers_.to_first(pack_all(std::vector{std::move(mine)})))
+    for (const std::string& bytes : writers_.gather(pack_all(std::vector{std::move(mine)})))
       for (const Written& written : unpack_all<Written>(bytes)) {
         all.insert(all.end(), written.ranges.begin(), written.ranges.end());
         for (const auto& [size, count] : written.sizes) sizes[size] += count;
@@ -184,7 +184,7 @@ Checked Checkpoints::write_together(const RunState& state, SaveReport& report) {
     if (writers_.first()) report.written = count(sizes);
     if (writers_.first() && problem.empty())
       if (auto committed = files->commit(state, std::move(all)); !committed) problem = committed.error().message;
-    problem = writers_.from_first(problem);
+    problem = writers_.broadcast(problem);
   }
   if (!problem.empty()) {
     if (writers_.first() && files) (void)files->abandon();  // what went wrong first is what is said

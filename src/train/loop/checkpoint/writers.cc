@@ -41,14 +41,14 @@ std::string Writers::receive_text(int from, int64_t sequence) {
   return text;
 }
 
-std::string Writers::from_first(std::string text) {
+std::string Writers::broadcast(std::string text) {
   const int64_t sequence = next();
   if (!first()) return receive_text(0, sequence);
   for (int rank = 1; rank < count_; ++rank) send_text(rank, sequence, text);
   return text;
 }
 
-std::vector<std::string> Writers::to_first(const std::string& text) {
+std::vector<std::string> Writers::gather(const std::string& text) {
   const int64_t sequence = next();
   if (!first()) {
     send_text(0, sequence, text);
@@ -62,9 +62,9 @@ std::vector<std::string> Writers::to_first(const std::string& text) {
 std::string Writers::any_problem(const std::string& here) {
   std::string first_one;
   const std::string mine = here.empty() || count_ == 1 ? here : fmt::format("{}: {}", name_, here);
-  for (const std::string& problem : to_first(mine))
+  for (const std::string& problem : gather(mine))
     if (first_one.empty()) first_one = problem;
-  return from_first(first_one);
+  return broadcast(first_one);
 }
 
 }  // namespace piper

@@ -23,9 +23,9 @@ class Writers {
   int rank_of(int device, int devices) const;
 
   /// The text of rank 0, everywhere.
-  std::string from_first(std::string text);
+  std::string broadcast(std::string text);
   /// At rank 0 the texts of all, elsewhere nothing.
-  std::vector<std::string> to_first(const std::string& text);
+  std::vector<std::string> gather(const std::string& text);
   /// What went wrong at the first process of those that have a problem, everywhere; empty: all is well.
   std::string any_problem(const std::string& here);
 
