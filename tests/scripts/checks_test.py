@@ -184,6 +184,15 @@ class CheckDocs(CheckTest):
         self.refuses("check_docs", {"mkdocs.yml": navigation, **pages, "docs/deep/b.md": ""}, "docs/deep/b.md is not in the navigation")
         self.refuses("check_docs", {"mkdocs.yml": navigation + "  - C: docs/c.md\n", **pages}, "there is no docs/c.md")
 
+    def test_words_of_grammars(self):
+        parser = {"src/plan/parse_plan.cc": 'if (in.accept_word("max")) return count("bytes");',
+                  "src/model/shards.h": 'ShardRule{ShardKind::Tp, "tp", tp_label}'}
+        page = 'Text:\n```\nplan = "max" [ "bytes" ] KIND\nKIND = "tp"\n```\n'
+        self.accepts("check_docs", {**parser, "docs/plan.md": page, "src/README.md": "", "src/plan/README.md": "", "src/model/README.md": ""})
+        self.refuses("check_docs", {**parser, "docs/plan.md": page.replace('"max" ', "")}, 'docs/plan.md:3: the grammar lacks "max"')
+        self.refuses("check_docs", {**parser, "docs/plan.md": page.replace('"tp"', '"ep"')}, 'lacks "tp"', 'nothing reads "ep"')
+        self.refuses("check_docs", {**parser, "docs/plan.md": "Text:\n"}, "docs/plan.md:1: no grammar")
+
     def test_folder_without_readme(self):
         self.refuses("check_docs", {"src/README.md": "", "src/base/a.h": ""}, "src/base: no README.md")
 
