@@ -235,7 +235,7 @@ def test_a_process_that_dies_ends_the_others(tmp_path):
 
 
 def test_torchrun_starts_a_job_again(tmp_path):
-    """A process is killed after its fourth step. The next attempt goes on from the third, with the numbers of a run that nobody disturbed."""
+    """A process is killed after its fourth step. The next attempt resumes from the third, with the numbers of a run that nobody disturbed."""
     done = launch("torchrun again", 2, tmp_path, schedules()["both, zero 2"], """
         import os, signal
         with piper.Trainer(graph, schedule) as trainer:

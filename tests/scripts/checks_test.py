@@ -20,14 +20,18 @@ def write(root, files):
         file.write_text(text)
 
 
-def problems(script, files):
-    """What a check finds in a tree of {path: text}."""
+def load(script):
     loader = importlib.machinery.SourceFileLoader(script, str(SCRIPTS / script))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(script, loader))
     loader.exec_module(module)
+    return module
+
+
+def problems(script, files):
+    """What a check finds in a tree of {path: text}."""
     with tempfile.TemporaryDirectory() as root:
         write(root, files)
-        return "\n".join(module.problems(Path(root)))
+        return "\n".join(load(script).problems(Path(root)))
 
 
 class CheckTest(unittest.TestCase):
@@ -118,15 +122,20 @@ class CheckLayers(CheckTest):
         self.accepts("check_layers", {"src/runtime/a.cc": '#include "plan/a.h"\n'})
 
     def test_replaced_words_do_not_come_back(self):
-        for name, text in [("src/comm/a.h", "int make_circle();"), ("src/tools/a.cc", 'app.add_option("--patience");'),
-                           ("docs/a.md", "one graph of CUDA"), ("src/comm/b.cc", "const size_t numbers = 1;"), ("tests/b.cc", '#include "comm/numbers.h"'),
-                           ("src/capture/a.cc", "PassBody body;"), ("src/runtime/a.cuh", "struct Numbers {"), ("tests/comm/a.cc", "nap(delays);"),
-                           ("tests/golden/a.txt", "aten::item depends on numbers"), ("src/train/a.cc", "on the processors of this machine"),
-                           ("docs/b.md", "what the step time hangs on")]:
+        planted = [("src/comm/a.h", "int make_circle();"), ("src/sim/a.h", "int meeting_of(int op);"), ("src/comm/c.h", "class TcpWire {"),
+                   ("tests/comm/a.cc", "nap(delays);"), ("src/tools/a.cc", 'app.add_option("--patience");'), ("src/comm/d.h", "Number of,"),
+                   ("src/comm/b.cc", "const size_t numbers = 1;"), ("tests/b.cc", '#include "comm/numbers.h"'), ("docs/a.md", "one graph of CUDA"),
+                   ("src/runtime/a.h", "bool look_away();"), ("src/capture/a.cc", "PassBody body;"), ("src/capture/b.cc", "another coding of it"),
+                   ("tests/golden/a.txt", "aten::item depends on numbers"), ("src/train/a.cc", "on the processors of this machine"),
+                   ("src/runtime/a.cuh", "struct Numbers {"), ("docs/b.md", "what the step time hangs on"), ("docs/c.md", "the optimiser"),
+                   ("docs/d.md", "it goes on from the newest"), ("examples/a.toml", "[rate]"), ("src/plan/a.h", "int sharers = 1;"),
+                   ("docs/e.md", "cut({layer=*}, along=tp)")]
+        for name, text in planted:
             with self.subTest(text=text):
                 self.refuses("check_words", {name: f"\n{text}\n"}, f"{name}:2:", "instead of")
+        for _, pattern, instead in load("check_words").WORDS:
+            self.assertTrue(any(pattern.search(text) for _, text in planted), f"nothing is planted that {instead} stands for: {pattern.pattern}")
         self.accepts("check_words", {"src/base/a.h": "a circle is fine in geometry\n"})
-
 
 
 TABLE = 'X(E101, "one") \\\n  X(E102, "two")\n'

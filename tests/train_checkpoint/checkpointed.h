@@ -28,7 +28,7 @@ std::unique_ptr<TrainingRun> begin(const TrainableModel& model, const RunPart& p
 /// Its tensors, in several files.
 SavedModel small_files(const TrainableModel& model, TrainingRun& run);
 
-/// Steps from `first` on. `from`: a checkpoint to go on from; empty: the first values. `to`: the folder in which the
+/// Steps from `first` on. `from`: a checkpoint to resume from; empty: the first values. `to`: the folder in which the
 /// end is saved; empty: nowhere.
 Ended train_part(const TrainableModel& model, const RunPart& part, const TrainSettings& settings, int64_t first,
                  const std::string& from, const std::string& to);
