@@ -349,19 +349,19 @@ def _generic(message):
 
 HEAD = """# Models that were tried
 
-Tiny configurations of transformers' families and models of our own (`tests/python/zoo.py`), each trained for a step in float64 under
-these schedules and compared with plain PyTorch: loss and every gradient within 1e-5. Nothing of a model is rewritten. The page is
-written by `tests/python/zoo.py --write`; tests run it again, some of it in every `make test`.
+Tiny configurations of model families of transformers, and models of our own (`tests/python/zoo.py`). Each is trained for a step in float64
+under these schedules and compared with plain PyTorch: loss and every gradient must agree to 1e-5. The models' code is not changed.
+`tests/python/zoo.py --write` writes this page; `make test` repeats a part of it, the long tests all of it.
 
-- **1F1B**, **DualPipeV**: two pipeline ranks, four microbatches. **ZeRO 3**: two replicas. **tp 2**: `shard` of all layers along what is
-  known of their names, for models of text. **ep 2**: `shard` of the experts among two replicas, where there are some.
-- *right*: the same numbers. A code: refused before anything ran. Empty: does not apply.
-- Ways out: what a refusal names and was done. *frozen*: parameters that get no gradient, `requires_grad_(False)` (E608). *slots*:
-  `piper.integrations.transformers.use(model, attention=False)` in the place of a loop over experts (E601). *batched*:
-  `model.set_experts_implementation("batched_mm")`, where these experts are not like others. *named*: attention is left whole, and
-  the last projection of the feed-forward named, as in `shard(..., parameters="*.down_proj.weight: 1")` (E317). *dense*: every expert
-  computes all tokens, and what the router gives it weighs them, in the place of a loop over experts that are modules of their own (E601).
-  *inside*: experts that do not say how many they are cannot be divided among replicas; each is divided inside, along an axis of its own,
+- **1F1B**, **DualPipeV**: two pipeline ranks, four microbatches. **ZeRO 3**: two replicas. **tp 2**: `shard` of all layers of text models,
+  by the known names of their projections. **ep 2**: `shard` of the experts among two replicas, in mixtures.
+- *right*: equal to PyTorch. A code: refused before anything ran. Empty: does not apply.
+- Ways out: the change that an error suggested, and that was made. *frozen*: `requires_grad_(False)` for parameters without gradient (E608).
+  *slots*: `piper.integrations.transformers.use(model, attention=False)` replaces a loop over experts (E601). *batched*:
+  `model.set_experts_implementation("batched_mm")`, for experts that slots do not fit. *named*: attention is not divided, and
+  the last projection of the feed-forward is named, as in `shard(..., parameters="*.down_proj.weight: 1")` (E317). *dense*: every expert
+  computes all tokens, weighted by the router, instead of a loop over experts that are separate modules (E601).
+  *inside*: experts without a declared number cannot be divided among replicas, so each is divided inside, along an axis of its own,
   `mesh(tp=2)` (E317)."""
 
 

@@ -47,10 +47,10 @@ void Heartbeats::send_next(int to) {
   outgoing.next.reset();
 }
 
-void Heartbeats::came(int from, int64_t number, std::string block) {
+void Heartbeats::came(int from, int64_t sequence, std::string block) {
   int64_t& newest = newest_[static_cast<size_t>(from)];
-  if (number <= newest) return;
-  newest = number;
+  if (sequence <= newest) return;
+  newest = sequence;
   const std::lock_guard lock(mutex_);
   heard_[static_cast<size_t>(from)] = {std::move(block), Clock::now()};
 }

@@ -26,8 +26,8 @@ class Heartbeats {
   void post(const std::string& block, World::To to);
   /// The last heartbeat to this rank is on its way.
   void sent(int to);
-  /// `number`: of the sender's posts. Older ones than the newest are ignored.
-  void came(int from, int64_t number, std::string block);
+  /// `sequence`: counts the posts of the sender. Older ones than the newest are ignored.
+  void came(int from, int64_t sequence, std::string block);
   /// Anything came from it.
   void is_alive(int rank);
 
@@ -43,7 +43,7 @@ class Heartbeats {
   const int rank_, ranks_;
   int64_t posts_ = 0;
   std::vector<Outgoing> outgoing_;
-  std::vector<int64_t> newest_;  // number, by rank
+  std::vector<int64_t> newest_;  // sequence number, by rank
 
   mutable std::mutex mutex_;
   std::vector<PeerHeartbeat> heard_;

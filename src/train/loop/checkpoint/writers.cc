@@ -19,12 +19,12 @@ int64_t Writers::next() {
   return (int64_t{1} << 60) + 2 * said_++;
 }
 
-void Writers::send(int to, int64_t number, std::span<const std::byte> bytes) {
-  ranks_->send(to, number, bytes);
+void Writers::send(int to, int64_t sequence, std::span<const std::byte> bytes) {
+  ranks_->send(to, sequence, bytes);
 }
 
-void Writers::receive(int from, int64_t number, std::span<std::byte> bytes) {
-  ranks_->receive(from, number, bytes);
+void Writers::receive(int from, int64_t sequence, std::span<std::byte> bytes) {
+  ranks_->receive(from, sequence, bytes);
 }
 
 void Writers::send_text(int to, int64_t sequence, const std::string& text) {

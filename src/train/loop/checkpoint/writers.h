@@ -29,9 +29,9 @@ class Writers {
   /// What went wrong at the first process of those that have a problem, everywhere; empty: all is well.
   std::string any_problem(const std::string& here);
 
-  /// Bytes from one to another; `number` is below 2^60, and its own for each pair.
-  void send(int to, int64_t number, std::span<const std::byte> bytes);
-  void receive(int from, int64_t number, std::span<std::byte> bytes);
+  /// Bytes from one to another; `sequence` is below 2^60, and unique for each pair of processes.
+  void send(int to, int64_t sequence, std::span<const std::byte> bytes);
+  void receive(int from, int64_t sequence, std::span<std::byte> bytes);
 
  private:
   void send_text(int to, int64_t sequence, const std::string& text);
