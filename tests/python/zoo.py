@@ -366,10 +366,10 @@ under these schedules and compared with plain PyTorch: loss and every gradient m
 
 
 # Counts are written by hand after a sweep, which takes hours.
-SWEPT = """## What was swept besides
+SWEPT = """## The sweep over all families
 
 `tests/python/test_zoo.py::test_every_family_that_constructs` tries every family that transformers has for a task, with the sizes above, and
-says of each what came out or why it was not tried. `PIPER_ZOO_TASK=text PIPER_ZOO_FROM=mamba PIPER_ZOO_TO=olmo` chooses a piece of it. On
+reports the result of each, or why it was not tried. `PIPER_ZOO_TASK=text PIPER_ZOO_FROM=mamba PIPER_ZOO_TO=olmo` selects a part of it. On
 x86-64, with transformers 5.22:
 
 - image: 42 families, 10 tried; 17 have more than 3 million parameters with these sizes, 15 need other sizes, inputs or packages;
