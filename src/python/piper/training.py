@@ -1,4 +1,4 @@
-"""Training: a captured model, a schedule and an optimizer, a batch at a time."""
+"""Training: a captured model, a schedule and an optimizer, one batch at a time."""
 from __future__ import annotations
 
 import atexit
@@ -25,38 +25,38 @@ from .schedule import Schedule
 
 
 class StepResult(NamedTuple):
-    """What a step gave."""
+    """The result of a step."""
 
     loss: float
     """The mean over the batch."""
     microbatches: list[float]
-    """The share of every microbatch in the loss, which is their mean. Where the loss counts tokens, all divide by the count of the batch."""
+    """The loss of every microbatch; their mean is the loss. If the loss counts tokens, all are divided by the count of the batch."""
     gradient_norm: float
-    """Of all gradients, before clipping. With `accumulate` it is known in the steps that update weights, and nan in others."""
+    """Of all gradients, before clipping. With `accumulate`: nan in steps that do not update weights."""
     skipped: bool
-    """Not finite, so nothing was updated."""
+    """Whether loss or gradients were not finite, so that nothing was updated."""
     seconds: float
-    """From the start of the devices to the end of the last."""
+    """From the start of the devices until the last has ended."""
     metrics: dict[str, float]
-    """What the model said with `piper.metric`, and other numbers beside the loss in its result: means over the batch."""
+    """Values of `piper.metric`, and other scalars that the model or the loss returned: means over the batch."""
 
     def __float__(self) -> float:
         return self.loss
 
 
 class Evaluation(NamedTuple):
-    """What an evaluation gave."""
+    """The result of an evaluation."""
 
     loss: float
-    """The mean over all batches together: where the loss counts tokens, over all that count."""
+    """The mean over all batches together; if the loss counts tokens, over all tokens that count."""
     perplexity: float
     """e to the loss."""
     metrics: dict[str, float]
     """Those of `StepResult.metrics`, as means over all batches together."""
     batches: int
-    """How many there were."""
+    """Their number."""
     seconds: float
-    """That the devices took."""
+    """Time that the devices took."""
 
     def __float__(self) -> float:
         return self.loss
@@ -72,7 +72,7 @@ class Resumed(NamedTuple):
     samples: int
     """Samples consumed by them, of all replicas together: the position in the data, whatever the number of replicas."""
     extra: dict[str, str]
-    """What `save` was given."""
+    """The texts that `save` was given."""
 
 
 _KEPT = {"exp_avg": "moment1", "momentum_buffer": "moment1", "exp_avg_sq": "moment2"}
@@ -89,22 +89,24 @@ class Trainer:
                 loss = trainer.step(batch).loss
             model.load_state_dict(trainer.state_dict())
 
-    `model`: what `capture` gave, or a module (then with `example_batch` and `loss`, as for `capture`). Its weights are copied once, to the
-    devices; the module itself does not change until you load the trainer's state back.
-    `on`: "cuda": all devices share the GPU that PyTorch uses now, or, in several processes, each has one of its own; "cpu": they are threads.
-    Default: what the model was captured for. `graphs`: on a GPU, "chunk" or "step" makes CUDA graphs. `deterministic`: on a GPU, the same
-    bits in every run (torch.use_deterministic_algorithms, for the whole process).
-    `kernels`: "inductor": chunks are compiled by PyTorch's Inductor, once, and kept in `kernel_cache`, default ~/.cache/piper/kernels;
-    "eager": they run as recorded operators.
-    `schedule`: default: one device. `devices`: checked against the schedule. `threads`: of every device inside one operator; this is
-    PyTorch's own setting of the process (torch.set_num_threads). `clip`: the largest norm that all gradients together keep; `clip_value`: the largest
-    absolute value that one keeps, after that. `on_nan`: "stop" or
-    "skip" a step whose loss or gradients are not finite. `accumulate`: so many steps make one update of the weights, with the mean of their
-    gradients: a larger batch on the same plan. `callbacks`: told about every step, see `piper.callbacks`. `timeout`: seconds that an operation may
-    take besides ten times its longest before (30 times as many if it has never ended); then the step is given up.
-    `backend`: "local": the devices are in this process; "mpi": they are divided among the processes that `mpirun` has started;
-    "tcp": among those of `torchrun`; default: as this process was started. Processes call the trainer's members in the same order, each
-    with the whole batch; weights are those of rank 0. `sharded`: each gives only its part of the batch, all equal, in the order of the ranks.
+    - `model`: a captured model, or a module (then with `example_batch` and `loss`, as for `capture`). Its weights are copied to the devices
+      once; the module itself does not change until you load the trainer's state back.
+    - `schedule`: default: one device. `devices`: the number of devices that the schedule must have. `cluster`: for predictions of the step.
+    - `optimizer`, `seed`. `clip`: the maximum norm of all gradients together; `clip_value`: the maximum absolute value of a gradient, applied
+      after that. `on_nan`: "stop" at a step whose loss or gradients are not finite, or "skip" it. `accumulate`: the number of steps that make
+      one update, with the mean of their gradients: a larger batch on the same plan.
+    - `on`: "cuda": all devices share the GPU that PyTorch uses now, or, with several processes, each has one of its own; "cpu": they are
+      threads. Default: what the model was captured for. `graphs`: on a GPU, "chunk" or "step" makes CUDA graphs. `deterministic`: on a GPU,
+      the same bits in every run (torch.use_deterministic_algorithms, for the whole process).
+    - `kernels`: "inductor": chunks are compiled by PyTorch's Inductor, once, and kept in `kernel_cache` (default: ~/.cache/piper/kernels);
+      "eager": they run as recorded operators.
+    - `threads`: of every device inside one operator; this is PyTorch's own setting of the process (torch.set_num_threads).
+    - `callbacks`: objects that are called with the result of every step, see `piper.callbacks`.
+    - `timeout`: seconds that an operation may take beyond ten times its longest time so far (30 times `timeout` if it has never ended); then
+      the step fails.
+    - `backend`: "local": the devices are in this process; "mpi": they are divided among the processes that `mpirun` started; "tcp": among
+      those of `torchrun`. Default: as this process was started. All processes call the trainer's methods in the same order, each with the
+      whole batch; weights are those of rank 0. `sharded`: each passes only its part of the batch; parts are equal, in the order of the ranks.
     """
 
     def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
@@ -202,8 +204,8 @@ class Trainer:
             for result in trainer.train(loader, steps=1000):
                 print(result.loss)
 
-        Ends after so many steps, or with the batches. `ahead`: so many batches wait. What the loop does with a result happens before the next step.
-        To save the position of a loader that has one, fetch yourself: see `piper.FetchAhead`.
+        Ends after `steps` steps, or with the batches. `ahead`: the number of batches fetched in advance. The loop's body runs before the next step.
+        To save the position of a loader that has a `state_dict`, use `piper.FetchAhead` yourself.
         """
         check_number("ahead", ahead, int, 1, 1_000_000)
         if steps is not None:
@@ -223,9 +225,9 @@ class Trainer:
 
             print(trainer.evaluate(held_out).perplexity)
 
-        The devices run the forward passes of the schedule, by a plan of their own (`evaluation_plan`), of the module in evaluation mode:
-        without dropout, with the running statistics of norms. Nothing of the training changes: the next step is the same with and
-        without an evaluation before it. If the loss counts tokens, all batches are kept until the tokens of all are counted.
+        The devices run the forward passes of the schedule, in a plan of their own (`evaluation_plan`), with the module in evaluation mode:
+        without dropout, with the running statistics of norms. Training is not affected: the next step is the same with and
+        without an evaluation before it. If the loss counts tokens, all batches are kept until their tokens are counted.
         """
         handle = self._readable()
         try:
@@ -245,13 +247,13 @@ class Trainer:
 
     @property
     def evaluation_plan(self) -> Plan:
-        """What `evaluate` runs: its memory, its order, as of any plan. Compiled when it is first asked for."""
+        """The plan that `evaluate` runs, to see its memory and order. Compiled when it is first used."""
         if self._evaluation_plan is None:
             self._evaluation_plan = self._compile(evaluation=True)
         return self._evaluation_plan
 
     def diff(self, module: torch.nn.Module, batch: Batch, *, tolerance: Optional[float] = None) -> Diff:
-        """Where the next step, on this batch, would compute something else than it should. Nothing changes, here or in the module.
+        """Where the next step, on this batch, would compute something wrong. Neither the trainer nor the module changes.
 
         The step is compared operation by operation with one device that runs the same slices, and that with PyTorch: `module` with the
         trainer's weights, slice by slice: what annotated modules return, the loss, gradients, weights after the update.
@@ -263,7 +265,7 @@ class Trainer:
 
     @property
     def optimizer(self) -> Union[AdamW, SGD, Lion, Muon]:
-        """Its numbers may be changed between steps, and it for another of its kind."""
+        """Its settings may be changed between steps, and it may be replaced by another of the same kind."""
         return self._optimizer
 
     @optimizer.setter
@@ -272,17 +274,17 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """Taken so far."""
+        """Number of steps taken so far."""
         return self._readable().steps
 
     @property
     def rank(self) -> int:
-        """Of this process among `processes`; 0 if it is alone."""
+        """The rank of this process among `processes`; 0 if it is alone."""
         return _piper.rank()
 
     @property
     def processes(self) -> int:
-        """That run the job together."""
+        """Number of processes that run the job together."""
         return _piper.processes()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -299,11 +301,11 @@ class Trainer:
         return out
 
     def optimizer_state_dict(self) -> dict:
-        """What the optimizer keeps, by the names of the module's parameters and in their shapes, whatever the schedule: copies.
+        """The optimizer's state, with the names and shapes of the module's parameters, independent of the schedule: copies.
 
             {"steps": 100, "updates": 100, "kind": "adamw", "state": {"head.weight": {"exp_avg": ..., "exp_avg_sq": ...}, ...}}
 
-        `exp_avg`, `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `ema`, `master` where the optimizer keeps its own copy of the
+        It has `exp_avg` and `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `ema`, `master` where the optimizer keeps its own copy of the
         weights. With `state_dict()` it is all that a run needs to resume, also under another schedule.
         """
         handle, state = self._readable(), {}
@@ -339,8 +341,8 @@ class Trainer:
         return "exp_avg_sq" if kept == "moment2" else kept
 
     def ema_state_dict(self) -> dict[str, torch.Tensor]:
-        """As `state_dict`, with the moving mean of the weights that `ema` of the optimizer keeps: `model.load_state_dict(...)` to evaluate or
-        export it."""
+        """As `state_dict`, with the exponential moving average of the weights that the optimizer's `ema` keeps: for `model.load_state_dict(...)`, to
+        evaluate or export it."""
         if self._optimizer.ema is None:
             raise _refused(ScheduleError, "E105", "no moving mean of the weights is kept", "piper.AdamW(ema=0.999)")
         handle, out, own = self._running(), self.state_dict(), _canonical(self.model.module)
@@ -352,13 +354,13 @@ class Trainer:
 
     def save(self, folder: Union[str, os.PathLike], *, keep: Optional[int] = None, keep_every: Optional[int] = None,
              extra: Optional[Mapping[str, str]] = None, shard_size: int = 5_000_000_000, wait: bool = False) -> str:
-        """Saves the run in a new folder `folder/step-00001000`, and gives its path. It is written while training continues; `wait`: it is
-        written when the call returns, and a CheckpointError says why if it cannot be. Without, a warning does, and training continues.
+        """Saves the run in a new folder `folder/step-00001000`, and returns its path. It is written while training continues, and a failure is a
+        warning. With `wait`, it is written when the call returns, and a failure is a CheckpointError.
 
-        The folder is one of Hugging Face: `AutoModel.from_pretrained(path)` reads what a module of transformers was trained to. It does not
-        depend on the schedule: any trainer of the same model can resume from it. `keep`: only the newest so many stay, and those of steps
-        that are multiples of `keep_every`. `extra`: texts that `resume` gives back. In several processes all call it; the folder is one
-        that all can reach.
+        The folder is a model folder of Hugging Face: `AutoModel.from_pretrained(path)` loads the weights of a module of transformers. It does not
+        depend on the schedule: any trainer of the same model can resume from it. `keep`: only this many of the newest stay, and those whose step
+        is a multiple of `keep_every`. `extra`: texts that `resume` returns. In several processes all call it, with a folder that all can
+        reach.
         """
         for what, given in (("keep", keep), ("keep_every", keep_every), ("shard_size", shard_size)):
             if given is not None:
@@ -374,13 +376,13 @@ class Trainer:
         return path
 
     def resume(self, folder: Union[str, os.PathLike]) -> Optional[Resumed]:
-        """Resumes from a checkpoint, or from the newest sound one in `folder`; None: there is none, and nothing has changed.
+        """Resumes from a checkpoint, or from the newest sound one in `folder`. Returns None, and changes nothing, if there is none.
 
             done = trainer.resume("checkpoints")
             for batch in itertools.islice(batches, done.step if done else 0, None): ...
 
-        Weights, buffers, what the optimizer keeps, and the number of steps, from which dropout draws, are those of the checkpoint. A
-        damaged one is left out with a warning; CheckpointError: it is of another model, or named and damaged.
+        Weights, buffers, the optimizer's state, and the number of steps, from which dropout draws, become those of the checkpoint. Damaged
+        ones are skipped with a warning. Raises a CheckpointError for a checkpoint of another model, or if `folder` is a damaged one.
         """
         found = self._running().resume(os.fspath(folder), self._save_form(5_000_000_000))
         if found is None:
@@ -402,7 +404,7 @@ class Trainer:
         return names, constants, _texts(module), shard_size
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Sets weights and buffers; the optimizer starts anew. `state` has the names of `module.state_dict()`; tied weights may stand once."""
+        """Sets weights and buffers, and resets the optimizer. `state` has the names of `module.state_dict()`; tied weights may occur once."""
         values, missing = _values(self.model.module), []
         names = _aliases(self.model.module)
         for name, value in values.items():
@@ -421,11 +423,11 @@ class Trainer:
         self._running().set_parameters(values)
 
     def table(self) -> str:
-        """What the devices did with the last step, and their memory, planned and measured."""
+        """How each device spent the last step, and its planned and measured memory."""
         return self._running().table()
 
     def timeline(self) -> Page:
-        """The timeline page of the last steps, as they were measured."""
+        """The timeline page of the last steps, as measured."""
         return Page(self._running().page(self.model.name))
 
     def trace(self) -> str:
