@@ -1,4 +1,4 @@
-"""What is told after every step: files and other systems that show a run."""
+"""Callbacks of a trainer: metrics for files and for systems that show runs."""
 from __future__ import annotations
 
 import json
@@ -10,15 +10,15 @@ from .errors import RunError, ScheduleError, refused
 
 
 class Callback:
-    """Told about a run by `piper.Trainer(..., callbacks=[...])`, on rank 0 only. Override what you need; what is raised ends the step's call."""
+    """Base of callbacks: `piper.Trainer(..., callbacks=[...])` calls them on rank 0 only. Override what you need; exceptions end the step's call."""
 
     def on_begin(self, trainer, run: Mapping) -> None:
         """Before the first step. `run`: model, parameters, devices, batch, sequence, plan_hash, seed; planned_peak_bytes, the memory of the
         fullest device; predicted_seconds of a step, None without the trainer's `cluster`."""
 
     def on_step(self, trainer, step: int, numbers: Mapping[str, float]) -> None:
-        """After a step, counted from 0: loss, gradient_norm, learning_rate, seconds, tokens, tokens_per_second, skipped, and the metrics that the
-        model says, each as `metric.NAME`. With the trainer's `cluster`: predicted_seconds, and mfu, the operations of the model in relation to
+        """After a step, counted from 0: loss, gradient_norm, learning_rate, seconds, tokens, tokens_per_second, skipped, and the metrics of the
+        model, each as `metric.NAME`. With the trainer's `cluster`: predicted_seconds, and mfu, the operations of the model in relation to
         the peak of the devices. In `Trainer.train`: data_seconds, how long the step waited for its batch."""
 
     def on_end(self, trainer) -> None:

@@ -46,7 +46,7 @@ class Model:
 
     @property
     def chunks(self) -> list[str]:
-        """Maximal runs of operators of one scope, in order of execution: what schedules place and order."""
+        """Maximal runs of operators of one scope, in order of execution: the units that schedules place and order."""
         return self._handle.chunks()
 
     @property
@@ -77,10 +77,10 @@ class Model:
 
 def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int] = None, tensor_parallel: bool = False,
                vocabulary: bool = False) -> Model:
-    """A model that is compiled and simulated but not trained here: "analytic:NAME", a configuration (.toml) or a text form.
+    """Loads a model that can be compiled and simulated but not trained: "analytic:NAME", a configuration (.toml) or a text form.
 
-    `batch`, `sequence`: samples of a step and tokens of a sample, if not those of the model. `tensor_parallel`: for a schedule that shards its parameters, layers
-    come in the parts that tensor parallelism tells apart; with `vocabulary` embedding and head, too.
+    `batch`, `sequence`: samples of a step and tokens of a sample, if not those of the model. `tensor_parallel`: for a schedule with tensor
+    parallelism, layers consist of smaller chunks; with `vocabulary`, embedding and head too.
 
         piper.load_model("analytic:qwen3-0.6b", batch=64, sequence=4096)
     """
@@ -90,10 +90,10 @@ def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int
 def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] = None, *, batch: Optional[int] = None,
             name: Optional[str] = None, on: str = "cpu", loss_weight: Optional[Weight] = None, loss_block: Optional[int] = None,
             saved_activations: Optional[str] = None) -> Model:
-    """Runs the model once, forward and backward, on fake tensors, and writes down every operator.
+    """Runs the model once, forward and backward, on fake tensors, and records every operator.
 
-    `example_batch`: a dictionary, a sequence or one tensor; the first dimension of every tensor is the samples. The numbers do not matter.
-    `loss`: from the model and a batch to the mean loss of the batch, one number. Without it the model is called with the batch
+    `example_batch`: a dictionary, a sequence or one tensor; the first dimension of every tensor is the samples. Values do not matter.
+    `loss`: a function of the model and a batch that returns the mean loss of the batch, a scalar. Without it the model is called with the batch
     (`model(**batch)` or `model(*batch)`), and its result is the loss, or has it as `.loss`, `["loss"]` or first item.
     `loss_weight`: from a batch to the number of what its loss is a mean over, for example of the tokens that are not padding. Where the
     loss itself divides by such a number it is found without: `cross_entropy` with labels that are left out, a sum divided by that of a mask.
@@ -102,8 +102,8 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     `saved_activations`: what forward keeps for backward: "recorded", what autograd keeps; "fewest", without what pointwise operators make
     again. Default: "fewest" where chunks are compiled (`kernels="inductor"`).
     `batch`: samples of one step, if not those of the example.
-    `on`: what it will run on, "cpu" or "cuda": operators are those that PyTorch chooses there. "cuda" needs a GPU (E807). The model and the
-    example may be anywhere.
+    `on`: where it will run, "cpu" or "cuda": operators are those that PyTorch chooses there. "cuda" needs a GPU (E807). The model and the
+    example may be on any device.
 
     The model may be on the meta device; its weights are never copied. Gradients of all parameters that require one are captured.
     What the model computes may depend on shapes, not on values (E601).

@@ -9,14 +9,14 @@ from .errors import ScheduleError, check_number, refused as _refused
 
 
 class FetchAhead:
-    """An iterator over batches of any iterable, a DataLoader for example, which a thread fetches ahead.
+    """An iterator over the batches of any iterable, for example a DataLoader, which a thread fetches in advance.
 
         with piper.FetchAhead(loader) as batches:
             for batch in batches:
                 trainer.step(batch)
 
-    `ahead`: so many batches wait at most. What the iterable raises is raised here, after the batches before it. Closing it ends the thread,
-    as soon as the iterable gives its next batch.
+    `ahead`: the maximum number of batches fetched in advance. An exception of the iterable is raised here, after the batches before it.
+    Closing it ends the thread as soon as the iterable returns its next batch.
 
     If the iterable has a `state_dict()`, as torchdata's StatefulDataLoader, `state_dict()` here is the one after the batch that was given out
     last: what `load_state_dict` of the iterable resumes from, although later batches were fetched already.

@@ -9,7 +9,7 @@ from .optimizers import _Optimizer, check_optimizer
 
 
 class LRScheduler:
-    """Any of torch.optim.lr_scheduler, for one of our optimizers. `step()` after every step of the trainer sets its learning rate.
+    """Any scheduler of torch.optim.lr_scheduler, for an optimizer of Piper. Call `step()` after every step of the trainer.
 
         optimizer = piper.AdamW(lr=3e-4)
         scheduler = piper.LRScheduler(optimizer, torch.optim.lr_scheduler.CosineAnnealingLR, T_max=1000)
@@ -18,8 +18,8 @@ class LRScheduler:
                 trainer.step(batch)
                 scheduler.step()
 
-    `make`: a class of torch.optim.lr_scheduler, or a function that makes a scheduler of an optimizer of PyTorch; it is called with one that
-    has the learning rate of ours and nothing to do, and with the other arguments.
+    `make`: a class of torch.optim.lr_scheduler, or a function that makes a scheduler for an optimizer of PyTorch; it is called with a dummy
+    optimizer that has the same learning rate, and with the other arguments.
     """
 
     def __init__(self, optimizer: _Optimizer, make: Callable[..., torch.optim.lr_scheduler.LRScheduler], *arguments, **options):
@@ -29,7 +29,7 @@ class LRScheduler:
         self._set()
 
     def step(self, *arguments) -> None:
-        """To the next step. Arguments are those of the scheduler: `ReduceLROnPlateau` takes the loss."""
+        """Advances to the next step. Arguments are those of the scheduler: `ReduceLROnPlateau` takes the loss."""
         self._theirs.step()  # without gradients: nothing; schedulers want to see it
         self.scheduler.step(*arguments)
         self._set()

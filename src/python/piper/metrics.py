@@ -1,4 +1,4 @@
-"""Numbers that a model says about every step, besides its loss."""
+"""Values that a model reports for every step, besides its loss."""
 from __future__ import annotations
 
 import contextlib
@@ -13,9 +13,9 @@ _now = threading.local()
 
 
 def metric(name: str, value: torch.Tensor) -> None:
-    """Says a number of the batch in `forward`, or where the loss is computed: `StepResult.metrics` has it after every step.
+    """Reports a value of the batch, in `forward` or where the loss is computed: `StepResult.metrics` has it after every step.
 
-    `value`: one number, a mean over the samples or tokens that the module sees; of counted tokens as in a loss. It has no part in the
+    `value`: a scalar, the mean over the samples or tokens that the module sees, or over counted tokens as in a loss. It does not affect
     training. Outside of capture it does nothing.
 
         piper.metric("accuracy", (logits.argmax(-1) == labels).float().mean())

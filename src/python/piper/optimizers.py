@@ -1,4 +1,4 @@
-"""Optimizers: which numbers they have. What they compute is in C++."""
+"""Optimizers: their settings. The arithmetic is in C++."""
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
@@ -11,7 +11,7 @@ from .errors import ScheduleError, check_number, check_word, refused
 
 
 class _Optimizer:
-    """Every assignment is checked where it is made."""
+    """Assignments to fields are checked at once."""
 
     def describe(self) -> dict:
         return {"kind": self._numbers()[0], "gradients": self.gradients or "", "master": self.master or ""}
@@ -45,7 +45,7 @@ class _Optimizer:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that are updated otherwise than the rest. Of several groups the first that a parameter's name matches counts.
+    """Parameters with settings of their own. A parameter belongs to the first group whose pattern matches its name.
 
     `pattern`: of names as in `module.named_parameters()`; `*` stands for any part of a name. `lr_factor`: their learning rate, as a multiple
     of the optimizer's. `weight_decay`: theirs, if not the optimizer's. Parameters that are not to be trained at all:
@@ -87,7 +87,7 @@ class AdamW(_Optimizer):
     `gradients`, `master`: dtypes in which gradients are summed and the optimizer keeps its own copy of the weights. Default: those of the
     weights, and float32 for bfloat16 weights: mixed precision. Pure bfloat16, with moments in bfloat16 too, is `master="bfloat16"`.
     `groups`: parameters with a learning rate or weight decay of their own.
-    `ema`: a moving mean of the weights is kept, which decays by this in every step: `trainer.ema_state_dict()`.
+    `ema`: keeps an exponential moving average of the weights with this decay: `trainer.ema_state_dict()`.
     """
 
     lr: float = 1e-3
@@ -105,7 +105,7 @@ class AdamW(_Optimizer):
 
 @dataclass
 class SGD(_Optimizer):
-    """As torch.optim.SGD, with or without momentum. `nesterov`: it looks ahead, and needs a momentum."""
+    """As torch.optim.SGD, with or without momentum. `nesterov`: Nesterov momentum; needs a momentum."""
 
     lr: float = 1e-3
     momentum: float = 0.0
@@ -125,8 +125,8 @@ class SGD(_Optimizer):
 
 @dataclass
 class Lion(_Optimizer):
-    """The sign of a mean of gradients: one number per parameter instead of AdamW's two. Its rate is three to ten times smaller, its weight
-    decay as much larger."""
+    """Updates by the sign of an averaged gradient: one moment per parameter instead of AdamW's two. Its learning rate is usually three to ten
+    times smaller than AdamW's, its weight decay as much larger."""
 
     lr: float = 1e-4
     betas: tuple[float, float] = (0.9, 0.99)
@@ -142,13 +142,13 @@ class Lion(_Optimizer):
 
 @dataclass
 class Muon(_Optimizer):
-    """As torch.optim.Muon for the matrices of hidden layers: a step of equal size in all directions of a matrix, one number per parameter.
+    """As torch.optim.Muon for the matrices of hidden layers: orthogonalized updates, one moment per parameter.
 
-    Everything else is updated by AdamW, as Muon's users do it: vectors, embeddings (`torch.nn.Embedding`), the head that a module of
-    transformers names, and what has a name like one of `adamw`, for example `adamw=("head.*",)`. A matrix is always seen whole, also where
-    ZeRO or tensor parallelism divide it: devices then gather what they keep of it.
-    `adjust_lr`: "original" or "match_rms_adamw", with which rates and weight decay are those of AdamW. `adamw_lr_factor`: the learning rate of
-    what AdamW updates, as a multiple of `lr`; `betas` and `eps` are for it.
+    Everything else is updated by AdamW, as is usual: vectors, embeddings (`torch.nn.Embedding`), the head that a module of
+    transformers names, and parameters whose names match a pattern of `adamw`, for example `adamw=("head.*",)`. Whole matrices are
+    orthogonalized, also where ZeRO or tensor parallelism shards them: devices then gather their parts.
+    `adjust_lr`: "original" or "match_rms_adamw", with which learning rates and weight decays tuned for AdamW fit. `adamw_lr_factor`: the
+    learning rate of parameters that AdamW updates, as a multiple of `lr`; `betas` and `eps` are AdamW's.
     """
 
     lr: float = 1e-3

@@ -1,4 +1,4 @@
-"""Plans: a schedule compiled for a model, proved, with its exact memory; and steps on paper."""
+"""Plans: a schedule compiled for a model, proved, with its exact memory; simulated steps."""
 from __future__ import annotations
 
 import os
@@ -13,19 +13,19 @@ from .schedule import Schedule
 
 
 def clusters() -> list[str]:
-    """Clusters that Piper knows by name; others are files (docs/cluster.md)."""
+    """Names of the shipped clusters; others are files (docs/cluster.md)."""
     return _piper.clusters()
 
 
 def compile(model: Model, schedule: Union[Schedule, str], cluster: Union[str, os.PathLike, None] = None, *,
             costs: Union[str, os.PathLike, None] = None, optimizer=None, measure: Optional[bool] = None, kernels: str = "eager",
             kernel_cache: Union[str, os.PathLike, None] = None, evaluation: bool = False) -> "Plan":
-    """Applies the schedule to the model and proves the result: no deadlock, no race, no use after free. What cannot be is refused.
+    """Applies the schedule to the model and proves the result: no deadlock, no race, no use after free. Raises an error if it does not work.
 
-    `cluster`: what the order of operations and the simulation go by, and the memory that `check` compares with; a name or a file.
-    `costs`: measured times of computations, a file of `piper profile`. `optimizer`: whose state is counted, default `AdamW()`.
-    `measure`: run every distinct operator once on zeros to see how much memory it takes for itself; default: yes, unless the model is
-    on the meta device. `kernels`: "inductor" compiles what the plan runs, and measures that; `kernel_cache`: the folder that keeps it.
+    `cluster`: a name or a file: the costs that decide the order of operations, and the memory that `check` compares with.
+    `costs`: measured times of computations, a file of `piper profile`. `optimizer`: its state is part of the memory; default `AdamW()`.
+    `measure`: run every distinct operator once on zeros to measure its workspace; default: yes, unless the model is
+    on the meta device. `kernels`: "inductor" compiles the chunks and measures the result; `kernel_cache`: the folder that keeps it.
     `evaluation`: the plan of `Trainer.evaluate`: the same schedule without backward and updates, of the module in evaluation mode.
     """
     check_word("kernels", kernels, ("eager", "inductor"))
@@ -59,7 +59,7 @@ def with_usual_copies(described: dict, model: Model) -> dict:
 
 
 class Plan:
-    """What every device does in one step, proved to be sound."""
+    """The programs of all devices for one step, proved to be sound."""
 
     def __init__(self, handle: "_piper.Plan", model: Model):
         self._handle = handle
@@ -75,7 +75,7 @@ class Plan:
         return self._handle.hash
 
     def check(self) -> str:
-        """Says what was proved; raises a PlanError (E405) if a device of the cluster has too little memory."""
+        """Reports what was proved; raises a PlanError (E405) if a device of the cluster has too little memory."""
         return self._handle.check()
 
     def memory(self) -> "Table":
@@ -83,7 +83,7 @@ class Plan:
         return Table(self._handle.memory(), self._handle.memory_table())
 
     def simulate(self, cluster: Union[str, os.PathLike, None] = None) -> "Simulation":
-        """A step on paper: time, bubbles, traffic. `cluster`: a name, a file, or the one it was compiled for."""
+        """Simulates a step: time, bubbles, traffic. `cluster`: a name or a file; default: the one it was compiled for."""
         return Simulation(self._handle.simulate("" if cluster is None else os.fspath(cluster)), self.model.name)
 
     def timeline(self, cluster: Union[str, os.PathLike, None] = None) -> "Page":
@@ -91,7 +91,7 @@ class Plan:
         return self.simulate(cluster).page()
 
     def explain(self, node: str) -> str:
-        """Why a node is there, what made it, what it waits for. `node`: a name, or a filter such as "{layer=3, pass=F, mb=0}"."""
+        """Why a node exists, what made it, what it waits for. `node`: a name, or a filter such as "{layer=3, pass=F, mb=0}"."""
         return self._handle.explain(node)
 
     def schedule(self) -> Schedule:
@@ -119,7 +119,7 @@ class Plan:
 
 
 class Simulation:
-    """A step on paper: `seconds`, `tokens_per_second`, `mfu`, `bubble`, `exposed` (communication that nothing hides), `peak` bytes."""
+    """A simulated step: `seconds`, `tokens_per_second`, `mfu`, `bubble`, `exposed` (communication that nothing hides), `peak` bytes."""
 
     def __init__(self, handle: "_piper.Simulation", label: str):
         self._handle = handle

@@ -1,4 +1,4 @@
-"""Samples of data folders, files of tokens and text: those that `[data]` of a configuration gives a run of the program."""
+"""Samples of data folders, files of tokens and text: the same as `[data]` of a configuration gives."""
 from __future__ import annotations
 
 import os
@@ -13,7 +13,7 @@ Paths = Union[str, os.PathLike, Sequence[Union[str, os.PathLike]]]
 
 
 class Source(NamedTuple):
-    """Files with a share in the samples."""
+    """Files of a mixture."""
 
     paths: Paths
     """Data folders, files, folders and patterns such as docs/**/*.md."""
@@ -28,9 +28,9 @@ class Samples:
         for result in trainer.train(piper.Samples("data", sequence=512, batch=8), steps=100): ...
 
     `data`: paths, or a list of `Source`; `kind`: "tokens" (data folders, Megatron's and nanoGPT's files) or "text" (bytes). `packing`: "carry",
-    "truncate" or "none"; `loss`: "all" or "completions"; `shuffle`: "all", "none", or a number of neighbours; `validation`: share that training
-    does not see, `split`: "training" or "validation". docs/data.md explains them. `vocabulary`: tokens must be below. Sample i is the same
-    whatever the size of the batch; `samples` is how many were given, and may be set, to resume: `batches.samples = done.samples`.
+    "truncate" or "none"; `loss`: "all" or "completions"; `shuffle`: "all", "none", or a number of samples to shuffle together; `validation`: share that training
+    does not see, `split`: "training" or "validation". docs/data.md explains them. `vocabulary`: tokens must be below it. Sample i does not
+    depend on the size of the batch; `samples` is the number given so far, and may be set, to resume: `batches.samples = done.samples`.
     """
 
     def __init__(self, data: Union[Paths, Sequence[Source]], *, sequence: int, batch: int, kind: str = "tokens", dtype: str = "uint16",
