@@ -95,12 +95,12 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     `example_batch`: a dictionary, a sequence or one tensor; the first dimension of every tensor is the samples. Values do not matter.
     `loss`: a function of the model and a batch that returns the mean loss of the batch, a scalar. Without it the model is called with the batch
     (`model(**batch)` or `model(*batch)`), and its result is the loss, or has it as `.loss`, `["loss"]` or first item.
-    `loss_weight`: from a batch to the number of what its loss is a mean over, for example of the tokens that are not padding. Where the
-    loss itself divides by such a number it is found without: `cross_entropy` with labels that are left out, a sum divided by that of a mask.
-    `loss_block`: tokens for which logits are made at a time, where the loss is a cross entropy over a vocabulary; 0: for all. Default: 1024
+    `loss_weight`: a function of a batch that returns the count over which its loss is a mean, for example of tokens that are not padding. Not
+    needed where the loss itself divides by such a count: `cross_entropy` with ignored labels, a sum divided by that of a mask.
+    `loss_block`: tokens whose logits are computed at a time, if the loss is a cross entropy over a vocabulary; 0: all. Default: 1024
     if the vocabulary has 32,768 words or more.
-    `saved_activations`: what forward keeps for backward: "recorded", what autograd keeps; "fewest", without what pointwise operators make
-    again. Default: "fewest" where chunks are compiled (`kernels="inductor"`).
+    `saved_activations`: what forward saves for backward: "recorded", as autograd does; "fewest", without what pointwise operators can
+    recompute. Default: "fewest" with `kernels="inductor"`.
     `batch`: samples of one step, if not those of the example.
     `on`: where it will run, "cpu" or "cuda": operators are those that PyTorch chooses there. "cuda" needs a GPU (E807). The model and the
     example may be on any device.
