@@ -1,4 +1,4 @@
-// shard(<filter>, along=AXIS | devices=[…] | …, parameters="*.wo: 1", vocabulary=on, sequence=on | gather,
+// shard(<filter>, along=AXIS | devices=[…] | …, parameters="*.wo: 1", vocabulary=on, sequence=on | gather | heads,
 // order=zigzag | contiguous, regather=on, stream=…): the devices along an axis divide what the selected chunks are made
 // of.
 //
@@ -18,12 +18,14 @@
 // reduced and scattered. Parameters are replicated along the axis.
 //   before:  layer.0 on [0, 1]: each device has half of the samples
 //   after:   layer.0 on [0, 1]: each device has half of the tokens of all samples; one all_gather, one reduce_scatter
+// With sequence=heads attention has all tokens of some heads instead: what it reads and writes is exchanged by
+// all-to-all.
 //
 // Illegal: nothing selected (E203); sharded twice (E309); no such axis or other devices than the placement's (E208,
 // E212). Experts: a chunk without them, or a number of them that does not divide (E308). Parameters: devices that are
 // no neighbours or are replicas of each other, nothing that can be divided, no sequence or vocabulary, sizes that do
 // not divide (E317). Tokens: a part of the model only, an axis of tensor parallelism, experts, values without a
-// dimension of tokens (E317).
+// dimension of tokens, heads that do not divide (E317).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -169,7 +171,10 @@ ShardKind kind_of(const Chunk& chunk) {
   return chunk.sequence_sharded ? ShardKind::Sequence : ShardKind::Tp;
 }
 
-Checked check_sizes(const TrainingDag& dag, const Chunk& chunk, int parts, const Shard& shard) {
+Checked check_sizes(const TrainingDag& dag, ChunkId id, int parts, const Shard& shard) {
+  const Chunk& chunk = (*dag.model)[id];
+  const auto by_heads = [](const Residence& residence) { return residence.find(ShardKind::Heads) != nullptr; };
+  if (std::ranges::any_of(dag.residences[id.index()], by_heads)) parts *= dag.shared[SampleAxis::Cp].size;
   return check_all(dag, chunk, [&](const auto& thing, std::string_view what) -> Checked {
     const Dim* dim = labelled(thing.shape, label_of(kind_of(chunk)));
     if (!dim || dim->falls_into(parts)) return Ok{};
@@ -224,7 +229,7 @@ Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vecto
   for (const ChunkId id : chunks) {
     const Chunk& chunk = (*dag.model)[id];
     if (chunk.sequence_sharded && shard.sequence == Sequence::Off) continue;
-    PIPER_CHECK(check_sizes(dag, chunk, parts, shard));
+    PIPER_CHECK(check_sizes(dag, id, parts, shard));
     if (!has_label(*dag.model, chunk, label_of(kind_of(chunk)))) continue;
     found.push_back(&chunk);
     for (Residence& residence : dag.residences[id.index()]) {
@@ -278,6 +283,33 @@ Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
   return Ok{};
 }
 
+/// Attention, where heads are divided and not tokens.
+bool divides_heads(const Shard& shard, const Chunk& chunk) {
+  return shard.sequence == Sequence::Heads && !chunk.all_tokens.empty();
+}
+
+/// Attention says where the heads are of all that has tokens, and they divide, also where tensor parallelism does.
+Checked check_heads(const TrainingDag& dag, const Chunk& chunk, int parts, DirectiveId by) {
+  return check_all(dag, chunk, [&](const auto& thing, std::string_view what) -> Checked {
+    const Dim* heads = labelled(thing.shape, tp_label);
+    const auto refuse = [&](std::string_view why, std::string help) {
+      return error(ErrorCode::E317, dag.where(by, {"sequence"}),
+                   fmt::format("shard: {} {} {} of chunk {} {}", what, thing.name, print(thing.shape), chunk.name, why))
+          .help(std::move(help))
+          .help("or let attention gather keys and values: sequence=gather");
+    };
+    if (what == "parameter") {
+      if (!heads) return Ok{};
+      return refuse("has heads, which attention divides, and parameters are whole", "keep it in a chunk of its own");
+    }
+    if (!heads && !labelled(thing.shape, sequence_label)) return Ok{};
+    if (!heads) return refuse("does not say where its heads are", "label them: [b, sequence=128, tp=8, 64]");
+    if (heads->falls_into(parts)) return Ok{};
+    return refuse(fmt::format("has {} heads, which do not divide among {} devices", heads->size, parts),
+                  fmt::format("use a number of devices that divides {}", heads->size));
+  });
+}
+
 Result<std::vector<Sharded>> shard_tokens(TrainingDag& dag, const std::vector<ChunkId>& chunks, const Shard& shard,
                                           DirectiveId by) {
   if (!shard.parameters.empty() || shard.vocabulary)
@@ -287,15 +319,22 @@ Result<std::vector<Sharded>> shard_tokens(TrainingDag& dag, const std::vector<Ch
   PIPER_TRY(dag.shared[SampleAxis::Cp], shared_axis(dag, SampleAxis::Cp, shard, by));
   const int parts = dag.shared[SampleAxis::Cp].size;
   PIPER_CHECK(check_tokens(dag, chunks, parts, shard, by));
+  if (shard.sequence == Sequence::Heads && shard.regather)
+    return error(ErrorCode::E317, dag.where(by, {"regather"}),
+                 "shard: regather=on is about what was gathered, and heads are exchanged")
+        .help("leave it out: what attention has of all tokens is no more than what it would keep of its own");
   dag.token_order = shard.order;
   std::vector<Sharded> out;
   for (const ChunkId id : chunks)
     for (Residence& residence : dag.residences[id.index()]) {
       PIPER_CHECK(check_new(dag, id, residence.find(SampleAxis::Cp), by));
+      const bool heads = divides_heads(shard, (*dag.model)[id]);
+      if (heads) PIPER_CHECK(check_heads(dag, (*dag.model)[id], parts * dag.tp().size, by));
       const auto along =
           parts > 1 ? std::optional(dag.groups.along(residence.group, shard.devices.along)) : std::nullopt;
-      out.push_back(
-          {&residence, {ShardKind::Context, along, shard.stream.empty() ? "cp" : shard.stream, shard.regather, by}});
+      out.push_back({&residence,
+                     {heads ? ShardKind::Heads : ShardKind::Context, along, shard.stream.empty() ? "cp" : shard.stream,
+                      shard.regather, by}});
     }
   return out;
 }
@@ -319,7 +358,7 @@ Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
   if (!divides_context(shard) && shard.order != TokenOrder::Zigzag)
     return error(ErrorCode::E317, dag.where(by, {"order"}),
                  "shard: order=contiguous is about the tokens that context parallelism divides")
-        .help("add sequence=gather");
+        .help("add sequence=gather, or sequence=heads");
   PIPER_TRY(const std::vector<Sharded> all, divides_context(shard) ? shard_tokens(dag, chunks, shard, by)
                                             : selects_experts(dag, chunks, shard)
                                                 ? shard_experts(dag, chunks, shard, by)

@@ -33,12 +33,16 @@ int token_shard(const TrainingDag& dag, int position) {
   return position / dag.tp().size % dag.shared[SampleAxis::Cp].size;
 }
 
-bool has_uneven_attention(const TrainingDag& dag, const Chunk& chunk) {
-  return chunk.causal && dag.token_order == TokenOrder::Contiguous && dag.shared[SampleAxis::Cp].size > 1;
+bool has_uneven_attention(const TrainingDag& dag, ChunkId chunk) {
+  const auto divides_tokens = [](const Residence& residence) { return residence.find(ShardKind::Context) != nullptr; };
+  return (*dag.model)[chunk].causal && dag.token_order == TokenOrder::Contiguous &&
+         dag.shared[SampleAxis::Cp].size > 1 && std::ranges::any_of(dag.residences[chunk.index()], divides_tokens);
 }
 
 bool has_uneven_attention(const TrainingDag& dag) {
-  return std::ranges::any_of(dag.model->chunks, [&](const Chunk& chunk) { return has_uneven_attention(dag, chunk); });
+  for (size_t c = 0; c < dag.model->chunks.size(); ++c)
+    if (has_uneven_attention(dag, ChunkId(c))) return true;
+  return false;
 }
 
 DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group, int token_shard) {
@@ -52,7 +56,7 @@ DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& wor
   const Amount bytes{work.bytes_moved.fixed / shards[ShardKind::Expert], work.bytes_moved.per_sample};
   DeviceWork out{work.flops.at(samples) / parts, bytes.at(samples) / parts, {}};
   if (work.operators) out.operators = on_device(*work.operators, samples, shards);
-  if (!has_uneven_attention(dag, (*dag.model)[chunk])) return out;
+  if (!has_uneven_attention(dag, chunk)) return out;
   // of P blocks the r-th looks at r before it and half of itself, the mean is P / 2
   const int64_t looks_at = 2 * token_shard + 1, mean = dag.shared[SampleAxis::Cp].size;
   const auto scale = [&](int64_t& amount) { amount = saturating_multiply(amount, looks_at) / mean; };

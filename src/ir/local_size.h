@@ -23,7 +23,7 @@ ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence);
 /// Which of the parts into which tokens are divided the device at a position of a group has.
 int token_shard(const TrainingDag& dag, int position);
 /// Whether devices with later tokens do more: causal attention over blocks that lie in the order of the tokens.
-bool has_uneven_attention(const TrainingDag& dag, const Chunk& chunk);
+bool has_uneven_attention(const TrainingDag& dag, ChunkId chunk);
 bool has_uneven_attention(const TrainingDag& dag);
 
 /// What a pass of a chunk does on the devices of the group that have this part of the tokens.

@@ -178,7 +178,7 @@ Checked DagParser::sharded() {
   PIPER_TRY(Residence * residence, residence_above(first));
   const auto rule =
       std::ranges::find_if(shard_rules, [&](const ShardRule& known) { return in_.accept_word(known.name); });
-  if (rule == shard_rules.end()) return in_.unexpected("expert, tp, sequence or context");
+  if (rule == shard_rules.end()) return in_.unexpected("expert, tp, sequence, context or heads");
   Sharding s;
   s.kind = rule->kind;
   PIPER_CHECK(reader_.options({{"along", [&] { return partition_into(s.along); }},

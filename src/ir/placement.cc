@@ -19,18 +19,25 @@ std::optional<CollectiveKind> redistribute(const Placement& from, const Placemen
 
 namespace {
 
+/// Of attention whose tokens are divided everywhere else.
+bool needs_all_tokens(const TrainingDag& dag, const Node& node, const Sharding& sharding, ValueId value) {
+  return sharding.kind == ShardKind::Context && (*dag.model)[node.tags.chunk].has_all_tokens(value);
+}
+
 /// What the devices along an axis have of a value that a computation writes: as it works on it, or terms of a sum.
 Placement written_along(SampleAxis axis, const TrainingDag& dag, const Node& writer, ValueId id) {
-  if (!dag.residence(writer.tags.chunk, writer.group).group_along(axis)) return Placement::replicate();
-  const Partial partial = axis == SampleAxis::Tp                               ? (*dag.model)[id].partial
-                          : (*dag.model)[writer.tags.chunk].has_all_tokens(id) ? Partial::Sum
-                                                                               : Partial::No;
+  const Sharding* sharding = dag.residence(writer.tags.chunk, writer.group).find(axis);
+  if (!sharding || !sharding->along) return Placement::replicate();
+  const Partial partial = axis == SampleAxis::Tp                         ? (*dag.model)[id].partial
+                          : needs_all_tokens(dag, writer, *sharding, id) ? Partial::Sum
+                                                                         : Partial::No;
   return partial != Partial::No ? Placement::partial(partial) : wanted_along(axis, dag, writer, id);
 }
 
-/// The axis that a collective on a value goes along; none: it exchanges experts.
+/// The axis that a collective on a value goes along; none: it exchanges experts, of which models whose tokens are
+/// divided have none.
 std::optional<SampleAxis> axis_of(const TrainingDag& dag, const Collective& collective) {
-  if (collective.kind == CollectiveKind::AllToAll) return std::nullopt;
+  if (collective.kind == CollectiveKind::AllToAll && dag.shared[SampleAxis::Cp].size == 1) return std::nullopt;
   const Partition& over = dag.groups[collective.over];
   const DeviceList& group = dag.groups[over.group].devices;
   const auto position = [&](size_t member) { return std::ranges::find(group, over.members[member]) - group.begin(); };
@@ -49,9 +56,11 @@ Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& n
   if (!collective) return before();
   if (axis_of(dag, *collective) != axis) return before();
   switch (collective->kind) {
+    case CollectiveKind::AllToAll:
+      return Placement::shard(before().label == sequence_label ? tp_label : sequence_label);
     case CollectiveKind::ReduceScatter:
     case CollectiveKind::LocalSlice:
-      return Placement::shard(sequence_label);
+      return Placement::shard(labelled((*dag.model)[id].shape, sequence_label) ? sequence_label : tp_label);
     default:
       return Placement::replicate();
   }
@@ -61,7 +70,7 @@ Placement wanted_along(SampleAxis axis, const TrainingDag& dag, const Node& read
   if (dag.shared[axis].size == 1) return Placement::replicate();
   const Sharding* sharding = dag.residence(reader.tags.chunk, reader.group).find(axis);
   if (!sharding || !sharding->along || !labelled((*dag.model)[value].shape, label_of(sharding->kind)) ||
-      (axis == SampleAxis::Cp && (*dag.model)[reader.tags.chunk].has_all_tokens(value)))
+      needs_all_tokens(dag, reader, *sharding, value))
     return Placement::replicate();
   return Placement::shard(label_of(sharding->kind));
 }

@@ -10,6 +10,7 @@
 // sequence parallelism  | values between such chunks Shard(sequence)
 // vocabulary            | tables and logits Shard(tp); softmax through Partial(max) and Partial(sum)
 // context parallelism   | values Shard(sequence); keys and values of attention Replicate, their gradients Partial(sum)
+//                       | or all that attention reads and writes Shard(heads)
 #pragma once
 
 #include "ir/training_dag.h"

@@ -42,7 +42,7 @@ bool is_hidden_matrix(std::string_view parameter, size_t dims) {
 
 Amount PassWork::temporaries_on(const ShardCounts& shards) const {
   if (const auto known = divided.find(shards); known != divided.end()) return known->second;
-  const int64_t parts = shards[ShardKind::Context];
+  const int64_t parts = shards[ShardKind::Context] * shards[ShardKind::Heads];
   return {temporaries.fixed, ceil_divide(temporaries.per_sample, parts)};
 }
 

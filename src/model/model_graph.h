@@ -96,7 +96,7 @@ struct Chunk {
   bool experts = false;                         // lies in a region that was annotated as experts
   bool sequence_sharded = false;  // treats every token alone: where it is sharded, each device has some of the tokens
   /// Where context parallelism gives each device some of the tokens it still needs all of these (keys and values of
-  /// attention), and has a term of their sum of each (gradients of those).
+  /// attention), and has a term of their sum of each (gradients of those); or it has some heads, and all tokens.
   std::vector<ValueId> all_tokens = {};
   bool causal = false;  // and its work for a token grows with the number of tokens before it: causal attention
 

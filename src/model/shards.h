@@ -22,9 +22,9 @@ struct SampleAxisRule {
 constexpr std::array sample_axes = {SampleAxisRule{SampleAxis::Cp, "cp"}, SampleAxisRule{SampleAxis::Tp, "tp"}};
 
 /// Expert parallelism divides experts, tensor parallelism heads, inner widths and the vocabulary, sequence parallelism
-/// tokens between those, context parallelism tokens everywhere but in attention. Graphs, plans and the runtime go
-/// through the table; what else a further kind needs: src/ir/README.md.
-enum class ShardKind : uint8_t { Expert, Tp, Sequence, Context };
+/// tokens between those, context parallelism tokens everywhere but in attention, where it may divide heads instead.
+/// Graphs, plans and the runtime go through the table; what else a further kind needs: src/ir/README.md.
+enum class ShardKind : uint8_t { Expert, Tp, Sequence, Context, Heads };
 
 struct ShardRule {
   ShardKind kind;
@@ -38,6 +38,7 @@ constexpr std::array shard_rules = {
     ShardRule{ShardKind::Tp, "tp", tp_label, {}, SampleAxis::Tp},
     ShardRule{ShardKind::Sequence, "sequence", sequence_label, {}, SampleAxis::Tp},
     ShardRule{ShardKind::Context, "context", sequence_label, {}, SampleAxis::Cp},
+    ShardRule{ShardKind::Heads, "heads", tp_label, {}, SampleAxis::Cp},
 };
 constexpr const ShardRule& rule_of(ShardKind kind) {
   return shard_rules[static_cast<size_t>(kind)];

@@ -64,7 +64,7 @@ struct PlanWork {
 };
 
 /// What an exchange does to a value. Divide: experts are split among the devices, slots of all slices put together
-/// (dispatch). Gather: the reverse (combine).
+/// (dispatch). Gather: the reverse (combine). Or heads are split, tokens of all devices put together.
 enum class Exchange { None, Divide, Gather };
 std::string_view name(Exchange exchange);
 

@@ -13,7 +13,10 @@ namespace piper {
 namespace {
 
 /// What comes from inside a region that is divided, perhaps summed up there, leaves it; everything else goes into one.
-Exchange exchange_of(const TrainingDag& dag, const Node& node) {
+/// Attention is one that divides heads.
+Exchange exchange_of(const TrainingDag& dag, const Node& node, ValueId value) {
+  if (dag.shared[SampleAxis::Cp].size > 1)
+    return placement_along(SampleAxis::Cp, dag, node, value).label == tp_label ? Exchange::Divide : Exchange::Gather;
   const Node* source = node.made_from.valid() ? &dag[node.made_from] : nullptr;
   if (const auto* sum = source ? std::get_if<Collective>(&source->op) : nullptr;
       sum && sum->kind == CollectiveKind::AllReduce)
@@ -34,7 +37,7 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     c.shards = written_shards(dag, node, transfer->value);
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over;
-    if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node);
+    if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node, collective->item.value_id());
     c.maximum = collective->kind == CollectiveKind::AllReduce && collective->item.is_value() &&
                 (*dag.model)[collective->item.value_id()].partial == Partial::Max;
   } else {
@@ -100,7 +103,7 @@ class WorkTable {
 
   /// On the devices with the first part of the tokens; where others have another work, those follow.
   WorkId of(const Node& node) {
-    if (!is_compute(node) || !has_uneven_attention(dag_, (*dag_.model)[node.tags.chunk])) return of(node, 0);
+    if (!is_compute(node) || !has_uneven_attention(dag_, node.tags.chunk)) return of(node, 0);
     const WorkId first = of(node, 0);
     for (int shard = 1; shard < dag_.shared[SampleAxis::Cp].size; ++shard) of(node, shard);
     return first;

@@ -227,7 +227,7 @@ void bind_models(py::module_& module) {
                       PIPER_TRY(ModelGraph made, load_model(spec, step, layers, tokens));
                       return std::make_shared<const ModelGraph>(std::move(made));
                     };
-                    return Model{unwrap(load(form, TokenForm::Plain)), {}, {}, load};
+                    return Model{unwrap(load(form, TokenForm{})), {}, {}, load};
                   })
       .def_static(
           "parse",

@@ -52,7 +52,7 @@ ModelLoader forms_of(const Model& model) {
     shard.vocabulary = layers == LayerForm::ShardedVocabulary;
     shard.sequence = Sequence::On;
     divided.directives.push_back({shard, {}});
-    if (tokens == TokenForm::Context) divided.directives.push_back({Shard{.sequence = Sequence::Gather}, {}});
+    if (tokens.divided) divided.directives.push_back({Shard{.sequence = Sequence::Gather}, {}});
     const auto made = sketch(*model.trainable, divided);
     return made ? made->graph() : model.graph;
   };

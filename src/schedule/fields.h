@@ -138,10 +138,11 @@ inline constexpr auto fields<Shard> = std::tuple{
           "`on`: also the tables of embedding and head, and the loss over the vocabulary"),
     field("sequence", &Shard::sequence, kind::flag_or(sequence_words),
           "`on`: sequence parallelism. Between the divided regions each device has some of the tokens; all-gather and "
-          "reduce-scatter replace all-reduce. `gather`: context parallelism, of the whole model, along an axis of its "
-          "own. Each device has some of the tokens; attention gathers keys and values"),
+          "reduce-scatter replace all-reduce. `gather`, `heads`: context parallelism, of the whole model, along an axis "
+          "of its own. Each device has some of the tokens; attention gathers keys and values, or has all tokens of some "
+          "heads"),
     field("order", &Shard::order, kind::choice(token_order_words),
-          "with `sequence=gather`, which tokens a device has. `zigzag`: blocks r and 2P-1-r of 2P, so that causal "
+          "in context parallelism, which tokens a device has. `zigzag`: blocks r and 2P-1-r of 2P, so that causal "
           "attention is as much work on every device. `contiguous`: block r of P"),
     field("regather", &Shard::regather, kind::Flag{},
           "with `sequence`. `on`: what forward gathered is freed and gathered again in backward"),

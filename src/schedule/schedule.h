@@ -118,10 +118,10 @@ struct Replicate {
   friend bool operator==(const Replicate&, const Replicate&) = default;
 };
 
-/// How tokens are divided. On: between what tensor parallelism divides (sequence parallelism). Gather: everywhere but
-/// in attention, which gathers keys and values (context parallelism).
-enum class Sequence { Off, On, Gather };
-constexpr std::array<std::string_view, 3> sequence_words = {"off", "on", "gather"};
+/// How tokens are divided. On: between what tensor parallelism divides (sequence parallelism). Else everywhere but in
+/// attention (context parallelism), which gathers keys and values, or has all tokens of some heads.
+enum class Sequence { Off, On, Gather, Heads };
+constexpr std::array<std::string_view, 4> sequence_words = {"off", "on", "gather", "heads"};
 
 /// The devices of each part divide what the selected chunks are made of: experts, or parameters along the dimensions
 /// that are named, and what follows from them. Devices that divide parameters work on the same samples.

@@ -3,10 +3,22 @@
 #include <algorithm>
 #include <set>
 
+#include "base/saturate.h"
+
 namespace piper {
 
 bool divides_context(const Shard& shard) {
-  return shard.sequence == Sequence::Gather;
+  return shard.sequence == Sequence::Gather || shard.sequence == Sequence::Heads;
+}
+
+int64_t devices_along(const Schedule& schedule, const Shard& shard) {
+  int64_t devices = 1;
+  for (const Directive& directive : schedule.directives)
+    if (const auto* mesh = std::get_if<Mesh>(&directive.body))
+      for (const MeshAxis& axis : mesh->axes)
+        if (std::ranges::find(shard.devices.along, axis.name) != shard.devices.along.end())
+          devices = saturating_multiply(devices, axis.size);
+  return devices;
 }
 
 bool names_parameters(const Shard& shard) {

@@ -11,6 +11,8 @@ namespace piper {
 
 /// Context parallelism: it divides tokens, everywhere but in attention.
 bool divides_context(const Shard& shard);
+/// Devices along the axes of the mesh that it names.
+int64_t devices_along(const Schedule& schedule, const Shard& shard);
 /// Its arguments are about parameters.
 bool names_parameters(const Shard& shard);
 

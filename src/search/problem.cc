@@ -7,8 +7,7 @@ namespace {
 Checked load_forms(Problem& problem) {
   const bool divided = problem.limits.fixed.size[static_cast<size_t>(Axis::Tp)] != 1;
   for (const LayerForm form : {LayerForm::Blocks, LayerForm::Sharded, LayerForm::ShardedVocabulary}) {
-    PIPER_TRY(problem.models[static_cast<size_t>(form)],
-              problem.load(divided ? form : LayerForm::Blocks, TokenForm::Plain));
+    PIPER_TRY(problem.models[static_cast<size_t>(form)], problem.load(divided ? form : LayerForm::Blocks, TokenForm{}));
   }
   return Ok{};
 }

@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "compile/compile.h"
 #include "cost/load_cluster.h"
 #include "model/load_model.h"
 #include "model/model_text.h"
 #include "must.h"
+#include "schedule/model_form.h"
 #include "schedule/schedule_text.h"
 #include "sim/simulate.h"
 
@@ -22,14 +25,15 @@ struct Simulated {
   std::vector<double> attention;  // by device: seconds of its cores
 };
 
-Simulated simulated(const ModelGraph& model, int parts, const std::string& order) {
+Simulated simulated(const ModelGraph& model, int parts, const std::string& order,
+                    const std::string& sequence = "gather") {
   CompileOptions options;
   options.cluster = must(load_cluster("h100"));
   options.cluster.kinds[0].memory.reset();  // of one device too, which would need more
   const std::string schedule = fmt::format(
-      "mesh(cp={})\nplace({{}}, mesh={{}})\nreplicate({{}}, along=cp)\nshard({{}}, along=cp, sequence=gather, "
+      "mesh(cp={})\nplace({{}}, mesh={{}})\nreplicate({{}}, along=cp)\nshard({{}}, along=cp, sequence={}, "
       "order={})\n",
-      parts, order);
+      parts, sequence, order);
   const Plan plan = must(compile(std::make_shared<const ModelGraph>(model),
                                  must(parse_schedule(make_source("schedule.piper", schedule))), options))
                         .plan;
@@ -58,6 +62,9 @@ void expect_known_balance(const ModelGraph& model) {
     const double known = (2.0 * d + 1) / devices * part;
     EXPECT_NEAR(contiguous.attention[static_cast<size_t>(d)], known, 0.05 * known) << d;
   }
+  for (const char* order : {"zigzag", "contiguous"})  // all tokens of a part of the heads
+    for (const double attention : simulated(model, devices, order, "heads").attention)
+      EXPECT_NEAR(attention, part, 0.05 * part);
 }
 
 /// Of a step that is attention and nothing else.
@@ -66,12 +73,12 @@ TEST(ContextBalance, OfTheWholeStep) {
 context
 step batch=1 sequence=64 weights=bfloat16 gradients=float32 optimizer=sgd
 input tokens int64 [b, sequence=64]
-value q bfloat16 [b, sequence=64, 16]
-value k bfloat16 [b, sequence=64, 16]
-value y bfloat16 [b, sequence=64, 16]
-value d.y bfloat16 [b, sequence=64, 16]
-value d.q bfloat16 [b, sequence=64, 16]
-value d.k bfloat16 [b, sequence=64, 16]
+value q bfloat16 [b, sequence=64, tp=16]
+value k bfloat16 [b, sequence=64, tp=16]
+value y bfloat16 [b, sequence=64, tp=16]
+value d.y bfloat16 [b, sequence=64, tp=16]
+value d.q bfloat16 [b, sequence=64, tp=16]
+value d.k bfloat16 [b, sequence=64, tp=16]
 loss loss float32 []
 chunk project {embed=0}
   F (tokens) -> (q, k)
@@ -94,7 +101,35 @@ TEST(ContextBalance, OfLlama) {
   StepOverrides step;
   step.batch = 1;
   step.sequence = 65536;
-  expect_known_balance(must(load_model("analytic:Llama-3-8B", step, LayerForm::Sharded, TokenForm::Context)));
+  expect_known_balance(must(load_model("analytic:Llama-3-8B", step, LayerForm::Sharded, TokenForm{.divided = true})));
+}
+
+/// What a rank receives in forward of one layer: (2 h + 2 max(k, P)) S b d (P - 1) / P^2 numbers.
+TEST(ContextVolume, OfHeads) {
+  constexpr int64_t tokens = 65536, queries = 32, keys = 8, width = 128, layers = 32, bytes = 2;
+  StepOverrides step;
+  step.batch = 1;
+  step.sequence = tokens;
+  const CompileOptions options;
+  for (const int64_t ranks : {2, 8, 16, 32}) {
+    const Schedule schedule = must(parse_schedule(
+        make_source("schedule.piper", fmt::format("mesh(cp={})\nplace({{}}, mesh={{}})\nreplicate({{}}, along=cp)\n"
+                                                  "shard({{}}, along=cp, sequence=heads)\n",
+                                                  ranks))));
+    const auto model = must(load_model_for(schedule, [&](LayerForm form, TokenForm token_form) {
+      auto loaded = load_model("analytic:Llama-3-8B", step, form, token_form);
+      return loaded ? Result(std::make_shared<const ModelGraph>(*std::move(loaded)))
+                    : Result<std::shared_ptr<const ModelGraph>>(std::move(loaded.error()));
+    }));
+    const Plan plan = must(compile(model, schedule, options)).plan;
+    int64_t received = 0;  // of what each rank has afterwards, all but what was its own
+    for (const PlannedOp& op : plan.templates.front().ops)
+      if (op.kind == OpKind::AllToAll && op.label.pass == Pass::F)
+        received += plan.communications[op.communication].bytes / ranks * (ranks - 1);
+    EXPECT_EQ(received,
+              (2 * queries + 2 * std::max(keys, ranks)) * tokens * width * (ranks - 1) / ranks / ranks * bytes * layers)
+        << ranks;
+  }
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm fo
   for (int64_t index = 0; index < config.layers; ++index) x = add_layer(writer, index, x);
   (writer.shards_vocabulary() ? add_sharded_head : add_head)(writer, x, labels, loss);
   ModelGraph model = std::move(writer).finish();
-  model.context = tokens_form == TokenForm::Context;
+  model.context = tokens_form.divided;
   return model;
 }
 

@@ -9,6 +9,6 @@ namespace piper {
 /// that can be sharded also core, in attention.
 /// Refused: configurations that make no sense (E111), and sizes beyond what a model may have (E111).
 Result<ModelGraph> analytic_model(const ModelConfig& config, const StepConfig& step, LayerForm form = LayerForm::Blocks,
-                                  TokenForm tokens = TokenForm::Plain);
+                                  TokenForm tokens = {});
 
 }  // namespace piper

@@ -70,6 +70,18 @@ Flow ChunkWriter::inner(const std::string& name, int64_t elements, DType dtype) 
           {builder_.value("d." + name, ValueKind::Computed, dtype, shape)}};
 }
 
+Flow ChunkWriter::heads(const std::string& name, int64_t count, int64_t width) {
+  if (!divides_context()) return inner(name, count * width);
+  const Shape shape = {samples(), inner_tokens(), tp(count), fixed(width)};
+  return {builder_.value(name, ValueKind::Computed, dtype(), shape),
+          {builder_.value("d." + name, ValueKind::Computed, dtype(), shape)}};
+}
+
+int64_t ChunkWriter::key_copies() const {
+  const int64_t heads = key_value_heads(config_);
+  return tokens_.key_heads > heads && tokens_.key_heads % heads == 0 ? tokens_.key_heads / heads : 1;
+}
+
 ValueId ChunkWriter::per_token(std::string name, Partial partial) {
   const ValueId value =
       builder_.value(std::move(name), ValueKind::Computed, DType::Float32, {samples(), inner_tokens()});

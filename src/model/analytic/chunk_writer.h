@@ -35,7 +35,10 @@ enum class LayerForm { Blocks, Sharded, ShardedVocabulary };
 
 /// For context parallelism all tokens are labelled, and attention has keys and values apart from queries. Needs parts
 /// of blocks.
-enum class TokenForm { Plain, Context };
+struct TokenForm {
+  bool divided = false;
+  int64_t key_heads = 1;  // attention has at least so many, each repeated as often; none if they do not divide it
+};
 
 class ChunkWriter {
  public:
@@ -44,7 +47,9 @@ class ChunkWriter {
   const ModelConfig& config() const { return config_; }
   bool is_sharded() const { return form_ != LayerForm::Blocks; }
   bool shards_vocabulary() const { return form_ == LayerForm::ShardedVocabulary; }
-  bool divides_context() const { return tokens_ == TokenForm::Context; }
+  bool divides_context() const { return tokens_.divided; }
+  /// How often attention has every head of keys and values.
+  int64_t key_copies() const;
   /// Tokens of a sample.
   int64_t sequence() const { return step_.sequence; }
   /// Activations have the dtype of the weights.
@@ -61,6 +66,8 @@ class ChunkWriter {
   /// [b, sequence, elements], divided where the chunk is sharded; read by one chunk.
   Flow inner(const std::string& name, int64_t elements) { return inner(name, elements, dtype()); }
   Flow inner(const std::string& name, int64_t elements, DType dtype);
+  /// [b, sequence, heads, width] where context parallelism may divide them, else the same as one dimension.
+  Flow heads(const std::string& name, int64_t count, int64_t width);
   /// [b, sequence] in float32, and one number, of which each device has a part.
   ValueId per_token(std::string name, Partial partial);
   ValueId partial_number(std::string name);

@@ -72,6 +72,9 @@ class BlockParts {
     return WorkTally(prefix_, unit);
   }
   Flow inner(const std::string& name, int64_t elements) { return writer_.inner(prefix_ + name, elements); }
+  Flow heads(const std::string& name, int64_t count, int64_t width) {
+    return writer_.heads(prefix_ + name, count, width);
+  }
 
  private:
   ChunkWriter& writer_;
@@ -88,13 +91,16 @@ void add_sharded_attention(ChunkWriter& writer, int64_t index, const Flow& x, co
   const Flow normed = block.norm(x);
 
   WorkTally projections = block.tally(Divided::Width);
-  const Heads heads = plain_projections(projections, c);
-  const int64_t queries = c.heads * heads.query_width;
+  Heads heads = plain_projections(projections, c);
   std::vector<Flow> stored;
-  if (writer.divides_context())
-    stored = {block.inner(".q.out", queries), block.inner(".kv.out", heads.stored - queries)};
-  else
+  if (writer.divides_context()) {
+    const int64_t pair = heads.query_width + heads.value_width, keys = key_value_heads(c), copies = writer.key_copies();
+    if (copies > 1) projections.pointwise(keys * pair, copies * keys * pair);
+    heads.stored += (copies - 1) * keys * pair;
+    stored = {block.heads(".q.out", c.heads, heads.query_width), block.heads(".kv.out", copies * keys, pair)};
+  } else {
     stored = {block.inner(".qkv.out", heads.stored)};
+  }
   ChunkDraft first = block.products(".qkv", normed, stored[0]);
   if (writer.divides_context()) {
     first.writes.push_back(stored[1].value);
@@ -102,7 +108,7 @@ void add_sharded_attention(ChunkWriter& writer, int64_t index, const Flow& x, co
   }
   writer.add(std::move(first), projections);
 
-  const Flow attended = block.inner(".core.out", c.heads * heads.value_width);
+  const Flow attended = block.heads(".core.out", c.heads, heads.value_width);
   ChunkDraft core = block.draft(".core");
   core.scopes.push_back({"core", 0});
   core.writes = {attended.value};
