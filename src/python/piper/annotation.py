@@ -9,7 +9,7 @@ from typing import Mapping, Sequence, Union
 import torch
 
 from . import _piper
-from .errors import CaptureError, ScheduleError
+from .errors import CaptureError, ScheduleError, check_is, check_number
 
 _NOTES = "_piper_scopes"  # on an annotated module: its scopes, outermost first
 
@@ -27,6 +27,7 @@ class annotate:
 
     def __init__(self, name: str, *, experts: int = 0):
         _check_name(name)
+        check_number("experts", experts, int, 0, 2**31 - 1)
         self._scope = _piper.Scope(name, experts)
 
     def __enter__(self) -> "annotate":
@@ -48,11 +49,15 @@ def annotate_modules(model: torch.nn.Module, scopes: Mapping[str, Union[str, Seq
     while it runs them. A module whose `marks_scope` is true marks the region inside itself, under the name given here.
     Annotating again replaces what was there. A pattern that matches no module is refused.
     """
+    check_is("the model", model, torch.nn.Module, "a torch.nn.Module")
+    check_is("scopes", scopes, Mapping, 'a dictionary of names and patterns: {"layer": "layers.*"}')
     modules = dict(model.named_modules())
     found: dict[str, list[str]] = {}
     for scope, patterns in scopes.items():
         _check_name(scope)
+        check_is(f"the pattern of {scope}", patterns, (str, Sequence), 'a text, or a list of texts, such as "layers.*"')
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
+            check_is(f"the pattern of {scope}", pattern, str, 'a text, such as "layers.*"')
             matching = [name for name in modules if _matches(name, pattern)]
             if not matching:
                 raise _nothing_matches(pattern, list(modules))
@@ -117,6 +122,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _check_name(name: str) -> None:
+    check_is("the name of a scope", name, str, 'a text, such as "layer"')
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name in ("pass", "comm"):
         raise ScheduleError(*_text("E105", f'"{name}" cannot be the name of a scope',
                                    "letters, digits and _, not a digit first; pass and comm mean something else in filters"))

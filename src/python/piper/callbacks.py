@@ -6,7 +6,7 @@ import math
 import os
 from typing import Mapping, NamedTuple, Optional, Union
 
-from .errors import RunError, ScheduleError, refused
+from .errors import RunError, ScheduleError, path_of, refused
 
 
 class Callback:
@@ -29,7 +29,7 @@ class MetricsFile(Callback):
     """The same lines of JSON that `piper train` writes, for `piper plot`; earlier runs stay in the file."""
 
     def __init__(self, path: Union[str, os.PathLike]):
-        self.path = os.fspath(path)
+        self.path = path_of("the file of metrics", path)
         self._file = None
 
     def on_begin(self, trainer, run):

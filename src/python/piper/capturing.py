@@ -13,7 +13,7 @@ import torch
 
 from . import _piper, _torch
 from .annotation import watched
-from .errors import CaptureError, CaptureWarning, Error, check_number, check_word
+from .errors import CaptureError, CaptureWarning, Error, check_is, check_number, check_word, described, path_of
 from .hooks import check_hooks, recorded
 from .metrics import collected
 
@@ -84,7 +84,7 @@ def load_model(spec: str, *, batch: Optional[int] = None, sequence: Optional[int
 
         piper.load_model("analytic:qwen3-0.6b", batch=64, sequence=4096)
     """
-    return Model(_piper.Model.load(os.fspath(spec), batch, sequence, tensor_parallel, vocabulary))
+    return Model(_piper.Model.load(path_of("the model", spec), batch, sequence, tensor_parallel, vocabulary))
 
 
 def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] = None, *, batch: Optional[int] = None,
@@ -111,6 +111,11 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
         graph = piper.capture(model, {"input_ids": ids, "labels": ids})
         graph = piper.capture(model, (x, y), loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]))
     """
+    check_is("the model", model, torch.nn.Module, "a torch.nn.Module")
+    if name is not None:
+        check_is("name", name, str, "a text")
+    if loss is not None and not callable(loss):
+        raise _refused(f"loss is {described(loss)}", "it is a function of the model and a batch: loss=lambda model, batch: ...")
     check_word("on", on, ("cpu", "cuda"))
     if batch is not None:
         check_number("batch", batch, int, 1, 2**40)
@@ -240,7 +245,7 @@ class _Frontend:
         elif isinstance(self._example, torch.Tensor):
             tensors = [batch]
         else:
-            if isinstance(batch, (Mapping, torch.Tensor)) or len(batch) != len(self._example):
+            if not isinstance(batch, Sequence) or len(batch) != len(self._example):
                 raise _refused(f"a batch is a sequence of {len(self._example)} tensors, as in the example")
             tensors = list(batch)
         for tensor in tensors or [None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import os
 from typing import NamedTuple, Optional
 
 
@@ -107,6 +108,27 @@ def check_number(what: str, given, kind: type, least: float = -math.inf, most: f
     if not isinstance(given, wanted) or isinstance(given, bool) or (limited and not least <= given <= most):
         limits = f" between {least} and {most}" if limited else ""
         raise refused(ScheduleError, "E105", f"{what} is {given!r}", f"it must be a {'whole ' if kind is int else ''}number{limits}")
+
+
+def check_is(what: str, given, kinds, wanted: str) -> None:
+    """An object of one of these classes; `wanted` says in words which."""
+    if not isinstance(given, kinds):
+        raise refused(ScheduleError, "E105", f"{what} is {described(given)}", f"it must be {wanted}")
+
+
+def path_of(what: str, given) -> str:
+    """The name of a file or a folder."""
+    check_is(what, given, (str, os.PathLike), "a path: a text or a pathlib.Path")
+    return os.fspath(given)
+
+
+def described(given) -> str:
+    """An object in an error message: small ones as they are, others by their class."""
+    text = repr(given)
+    if given is None or (isinstance(given, (bool, int, float, str)) and len(text) <= 60):
+        return text
+    kind = given if isinstance(given, type) else type(given)
+    return f"{'the class' if given is kind else 'a'} {kind.__module__.removeprefix('builtins').lstrip('.')}.{kind.__qualname__}".replace(" .", " ")
 
 
 def refused(kind: type, code: str, message: str, help: str) -> Error:

@@ -5,6 +5,7 @@ from typing import Callable
 
 import torch
 
+from .errors import ScheduleError, check_is, described, refused
 from .optimizers import _Optimizer, check_optimizer
 
 
@@ -25,7 +26,7 @@ class LRScheduler:
     def __init__(self, optimizer: _Optimizer, make: Callable[..., torch.optim.lr_scheduler.LRScheduler], *arguments, **options):
         self.optimizer = check_optimizer(optimizer)
         self._theirs = torch.optim.SGD([torch.zeros(())], lr=optimizer.lr)
-        self.scheduler = make(self._theirs, *arguments, **options)
+        self.scheduler = _made(make, self._theirs, arguments, options)
         self._set()
 
     def step(self, *arguments) -> None:
@@ -38,9 +39,27 @@ class LRScheduler:
         return {"scheduler": self.scheduler.state_dict(), "lr": self.optimizer.lr}
 
     def load_state_dict(self, state: dict) -> None:
+        check_is("the state", state, dict, "what state_dict() gave")
+        if not {"scheduler", "lr"} <= state.keys():
+            raise refused(ScheduleError, "E105", "the state is not one of a piper.LRScheduler", "load what its state_dict() gave")
         self.scheduler.load_state_dict(state["scheduler"])
         self._theirs.param_groups[0]["lr"] = state["lr"]
         self._set()
 
     def _set(self) -> None:
         self.optimizer.lr = float(self._theirs.param_groups[0]["lr"])
+
+
+def _made(make, optimizer: torch.optim.Optimizer, arguments, options):
+    """The scheduler; what it refuses is refused here."""
+    if not callable(make):
+        raise refused(ScheduleError, "E105", f"the scheduler is {described(make)}",
+                      "a class of torch.optim.lr_scheduler: piper.LRScheduler(optimizer, torch.optim.lr_scheduler.CosineAnnealingLR, T_max=1000)")
+    try:
+        out = make(optimizer, *arguments, **options)
+    except (TypeError, ValueError) as problem:
+        raise refused(ScheduleError, "E105", f"{getattr(make, '__name__', make)} cannot be made: {problem}",
+                      "its arguments follow: piper.LRScheduler(optimizer, CLASS, T_max=1000)") from problem
+    if not callable(getattr(out, "step", None)):
+        raise refused(ScheduleError, "E105", f"{getattr(make, '__name__', make)} gives {described(out)}", "it must give a scheduler of PyTorch")
+    return out

@@ -7,10 +7,25 @@ from typing import Optional, Sequence, Union
 import torch
 
 from . import _piper
-from .errors import ScheduleError, check_number, check_word, refused
+from .errors import ScheduleError, check_is, check_number, check_word, described, refused
 
 
-class _Optimizer:
+class _Checked(type):
+    """Calls of the constructor are checked too: parameters of a module, as PyTorch's optimizers take them, and unknown names."""
+
+    def __call__(cls, *arguments, **named):
+        if arguments and not isinstance(arguments[0], (int, float)):
+            raise refused(ScheduleError, "E105", f"the first argument of {cls.__name__} is {described(arguments[0])}, not a learning rate",
+                          f"piper.{cls.__name__}(lr=...) takes no parameters: the trainer knows those of the model")
+        known = [field.name for field in fields(cls)]
+        unknown = [name for name in named if name not in known]
+        if unknown or len(arguments) > len(known) or any(name in named for name in known[:len(arguments)]):
+            what = f"has no {unknown[0]}" if unknown else "is given an argument twice, or too many"
+            raise refused(ScheduleError, "E104", f"{cls.__name__} {what}", "it has " + ", ".join(known))
+        return super().__call__(*arguments, **named)
+
+
+class _Optimizer(metaclass=_Checked):
     """Assignments to fields are checked at once."""
 
     def describe(self) -> dict:
@@ -72,6 +87,7 @@ def decay_matrices_only(module: torch.nn.Module) -> tuple[ParameterGroup, ...]:
 
         piper.AdamW(lr=3e-4, weight_decay=0.1, groups=piper.decay_matrices_only(model))
     """
+    check_is("the model", module, torch.nn.Module, "a torch.nn.Module")
     embeddings = {id(part.weight) for part in module.modules() if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag))}
     return tuple(ParameterGroup(name, weight_decay=0.0) for name, value in module.named_parameters()
                  if value.dim() < 2 or id(value) in embeddings)
@@ -183,7 +199,7 @@ def check_optimizer(given) -> _Optimizer:
     """One of ours."""
     if isinstance(given, _Optimizer):
         return given
-    raise refused(ScheduleError, "E105", f"the optimizer is {_described(given)}, not one of piper's",
+    raise refused(ScheduleError, "E105", f"the optimizer is {described(given)}, not one of piper's",
                   f"{_ours(given)}: it updates the weights where they are, on the devices, and needs no parameters")
 
 
@@ -193,11 +209,6 @@ def check_groups(optimizer: _Optimizer, names: Sequence[str]) -> None:
         if not any(_piper.matches_pattern(name, pattern) for name in names):
             raise refused(ScheduleError, "E105", f"no parameter has a name like {pattern!r}",
                           f"names as in module.named_parameters(), such as {names[0]!r}; * stands for any part of a name")
-
-
-def _described(given) -> str:
-    kind = given if isinstance(given, type) else type(given)
-    return f"{'the class' if given is kind else 'a'} {kind.__module__.removeprefix('builtins').lstrip('.')}.{kind.__qualname__}".replace(" .", " ")
 
 
 def _ours(given) -> str:

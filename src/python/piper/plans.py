@@ -7,7 +7,7 @@ from typing import Optional, Sequence, Union
 
 from . import _piper
 from .capturing import Model, evaluated
-from .errors import Error, check_word
+from .errors import Error, check_is, check_word, path_of
 from .optimizers import AdamW, check_optimizer
 from .schedule import Schedule
 
@@ -28,9 +28,9 @@ def compile(model: Model, schedule: Union[Schedule, str], cluster: Union[str, os
     on the meta device. `kernels`: "inductor" compiles the chunks and measures the result; `kernel_cache`: the folder that keeps it.
     `evaluation`: the plan of `Trainer.evaluate`: the same schedule without backward and updates, of the module in evaluation mode.
     """
+    check_is("the model", model, Model, "what piper.capture or piper.load_model gave")
     check_word("kernels", kernels, ("eager", "inductor"))
-    if isinstance(schedule, str):
-        schedule = Schedule(schedule)
+    schedule = schedule_of(schedule)
     if measure is None:
         measure = model.module is None or not any(value.is_meta for value in model.module.parameters())
     if evaluation:
@@ -38,16 +38,22 @@ def compile(model: Model, schedule: Union[Schedule, str], cluster: Union[str, os
     optimizer = check_optimizer(optimizer) if optimizer is not None else AdamW()
     described = with_usual_copies(optimizer.describe(), model)
     matrices = optimizer.matrices(model.module) if model.module is not None else []
-    text = lambda value: "" if value is None else os.fspath(value)
-    compiler = _piper.KernelStore(sys.executable, text(kernel_cache)) if kernels == "inductor" else None
+    text = lambda what, value: "" if value is None else path_of(what, value)
+    compiler = _piper.KernelStore(sys.executable, text("kernel_cache", kernel_cache)) if kernels == "inductor" else None
     try:
-        handle = _piper.Plan.compile(model._handle, schedule._schedule(), text(cluster), text(costs), described["kind"],
+        handle = _piper.Plan.compile(model._handle, schedule._schedule(), text("cluster", cluster), text("costs", costs), described["kind"],
                                      described["gradients"], described["master"], matrices, optimizer.ema is not None, measure, compiler,
                                      evaluation)
     except Error as error:
         problem = model._frontend.failure_behind(error) if model._frontend else error
         raise problem from problem.__cause__
     return Plan(handle, model)
+
+
+def schedule_of(given) -> Schedule:
+    """A schedule, or its text."""
+    check_is("the schedule", given, (Schedule, str), "a piper.Schedule, or its text")
+    return Schedule(given) if isinstance(given, str) else given
 
 
 def with_usual_copies(described: dict, model: Model) -> dict:
@@ -84,7 +90,7 @@ class Plan:
 
     def simulate(self, cluster: Union[str, os.PathLike, None] = None) -> "Simulation":
         """Simulates a step: time, bubbles, traffic. `cluster`: a name or a file; default: the one it was compiled for."""
-        return Simulation(self._handle.simulate("" if cluster is None else os.fspath(cluster)), self.model.name)
+        return Simulation(self._handle.simulate("" if cluster is None else path_of("cluster", cluster)), self.model.name)
 
     def timeline(self, cluster: Union[str, os.PathLike, None] = None) -> "Page":
         """The timeline page of a simulated step; shown in a notebook."""
@@ -200,6 +206,7 @@ def compare(model: Model, schedules: dict[str, Union[Schedule, str]], cluster: U
 
         print(piper.compare(graph, {"1F1B": one, "DualPipeV": two}, "h100"))
     """
+    check_is("schedules", schedules, dict, 'a dictionary of names and schedules: {"1F1B": one}')
     rows = []
     for name, schedule in schedules.items():
         try:

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import os
-from typing import Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from . import _piper
-from .errors import ScheduleError, check_number, check_word, refused as _refused
+from .errors import ScheduleError, check_is, check_number, check_word, path_of, refused as _refused
 
 Paths = Union[str, os.PathLike, Sequence[Union[str, os.PathLike]]]
 
@@ -54,10 +54,13 @@ class Samples:
         numbers = []
         for source in sources:
             check_number("weight", source.weight, float, 1e-12, 1e12)
+            check_is("a source", source.paths, (str, os.PathLike, list, tuple), "a path, or a list of paths")
             paths = [source.paths] if isinstance(source.paths, (str, os.PathLike)) else list(source.paths)
             if not paths:
                 raise _refused(ScheduleError, "E105", "a source has no paths", "name data folders, files or patterns")
-            numbers.append(([os.fspath(path) for path in paths], float(source.weight), None))
+            numbers.append(([path_of("a source", path) for path in paths], float(source.weight), None))
+        if vocabulary is not None:
+            check_number("vocabulary", vocabulary, int, 1, 2**31 - 1)
         window = None if shuffle == "all" else 1 if shuffle == "none" else int(shuffle)
         self._handle = _piper.Samples(kind, numbers, dtype, packing, loss, window, float(validation), seed, sequence, vocabulary,
                                       split == "validation")
@@ -82,7 +85,10 @@ class Samples:
         return {"samples": self.samples}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.samples = int(state["samples"])
+        check_is("the state", state, Mapping, "what state_dict() gave")
+        samples = state.get("samples")
+        check_number("samples of the state", samples, int, 0, 2**62)
+        self.samples = int(samples)
 
     def __repr__(self) -> str:
         return f"<piper.Samples: {self._handle.describe()}>"

@@ -6,7 +6,7 @@ import os
 from typing import Mapping, Optional, Sequence, Union
 
 from . import _piper
-from .errors import ScheduleError, refused
+from .errors import ScheduleError, path_of, refused
 
 Indices = Union[int, str, range, Sequence[Union[int, str]], None]
 Filter = Union[str, Mapping[str, Indices]]
@@ -43,7 +43,7 @@ class Schedule:
     @classmethod
     def load(cls, path: Union[str, os.PathLike]) -> "Schedule":
         """From a file in text form, or in the JSON of the original Piper if its name ends in `.json`."""
-        return cls()._take(_piper.Schedule.load(os.fspath(path)))
+        return cls()._take(_piper.Schedule.load(path_of("the schedule", path)))
 
     @classmethod
     def from_json(cls, text: str, *, name: str = "schedule.json") -> "Schedule":
@@ -130,7 +130,7 @@ class Schedule:
         return self._schedule().timeline().csv(communication)
 
     def save(self, path: Union[str, os.PathLike]) -> None:
-        with open(path, "w") as file:
+        with open(path_of("the schedule", path), "w") as file:
             file.write(self.json() if os.fspath(path).endswith(".json") else self.text())
 
     def copy(self) -> "Schedule":

@@ -8,6 +8,8 @@ from typing import Callable, Optional, Sequence, Union
 
 from . import _piper
 from .capturing import Model
+from .errors import check_is, check_number, path_of
+from .plans import schedule_of
 from .schedule import Schedule
 
 
@@ -54,13 +56,22 @@ def search(model: Model, cluster: Union[str, os.PathLike], devices: int, *, memo
         print(found)
         trainer = piper.Trainer(graph, found.best)
     """
-    schedules = [Schedule(one) if isinstance(one, str) else one for one in tried]
+    check_is("the model", model, Model, "what piper.capture or piper.load_model gave")
+    check_number("devices", devices, int, 1, 2**24)
+    check_number("budget", budget, float)
+    for what, given in (("fix", fix), ("tried", tried)):
+        check_is(what, given, (list, tuple), "a list")
+    for directive in fix:
+        check_is("a directive of fix", directive, str, 'a text, such as "mesh(tp=8)"')
+    if memory is not None:
+        check_is("memory", memory, str, 'a text, such as "70GB"')
+    schedules = [schedule_of(one) for one in tried]
     line = _Line()
     if progress is None and sys.stderr.isatty():
         progress = line.show
     try:
-        return Search(_piper.search(model._handle, [one._schedule() for one in schedules], os.fspath(cluster), devices, memory or "",
-                                    "" if costs is None else os.fspath(costs), float(budget), list(fix), progress))
+        return Search(_piper.search(model._handle, [one._schedule() for one in schedules], path_of("cluster", cluster), devices, memory or "",
+                                    "" if costs is None else path_of("costs", costs), float(budget), list(fix), progress))
     finally:
         line.clear()
 

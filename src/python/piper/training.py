@@ -16,7 +16,8 @@ from . import _piper
 from .callbacks import Callback, Prediction, check_callbacks, numbers_of
 from .capturing import Batch, Loss, Model, capture, use_gpu
 from .diffing import Diff, diff as _diff
-from .errors import CaptureError, CheckpointError, RunError, ScheduleError, check_number, check_word, refused as _refused
+from .errors import (CaptureError, CheckpointError, RunError, ScheduleError, check_is, check_number, check_word, described, path_of,
+                     refused as _refused)
 from .fetching import FetchAhead
 from .joining import backend as _backend, join
 from .optimizers import SGD, AdamW, Lion, Muon, check_groups, check_optimizer
@@ -145,6 +146,8 @@ class Trainer:
         self.plan: Plan = self._compile()
         self._evaluation_plan: Optional[Plan] = None
         self._failed: Optional[_piper.Trainer] = None  # after a step that failed: what can still be read
+        if devices is not None:
+            check_number("devices", devices, int, 1, 2**24)
         if devices is not None and devices != self.plan.devices:
             raise _refused(ScheduleError, "E205", f"the schedule is for {self.plan.devices} devices, the trainer for {devices}",
                            "leave `devices` out, or change the mesh of the schedule")
@@ -230,6 +233,8 @@ class Trainer:
         without an evaluation before it. If the loss counts tokens, all batches are kept until their tokens are counted.
         """
         handle = self._readable()
+        if isinstance(batches, (Mapping, torch.Tensor, str)) or not hasattr(batches, "__iter__"):
+            raise _refused(ScheduleError, "E105", f"batches is {described(batches)}", "an iterable of batches; of one: trainer.evaluate([batch])")
         try:
             handle.prepare_evaluation(self.evaluation_plan._handle, _values(self.model.module))
             handle.begin_evaluation()
@@ -318,13 +323,21 @@ class Trainer:
 
     def load_optimizer_state_dict(self, state: Mapping) -> None:
         """Loads what `optimizer_state_dict` returned. Call it after `load_state_dict`, which resets the optimizer."""
+        check_is("the state", state, Mapping, "what optimizer_state_dict() gave")
+        if not {"kind", "state", "steps", "updates"} <= state.keys() or not isinstance(state["state"], Mapping):
+            raise _refused(ScheduleError, "E105", "the state is not that of an optimizer of Piper", "load what optimizer_state_dict() gave")
+        for count in ("steps", "updates"):
+            check_number(f"{count} of the state", state[count], int, 0, 2**62)
         own = self.optimizer_state_dict()
         if state["kind"] != self._kind:
             raise _refused(ScheduleError, "E105", f"the state is one of {state['kind']}, the optimizer is {self._kind}",
                            "make the trainer with the optimizer that the state comes from")
         for name, entries in own["state"].items():
             for entry, value in entries.items():
-                given = state["state"].get(name, {}).get(entry)
+                entries_given = state["state"].get(name, {})
+                given = entries_given.get(entry) if isinstance(entries_given, Mapping) else None
+                if given is not None:
+                    check_is(f"{entry} of {name}", given, torch.Tensor, "a tensor")
                 if given is None or given.shape != value.shape:
                     what = "is missing" if given is None else f"has shape {list(given.shape)}, not {list(value.shape)}"
                     raise _refused(ScheduleError, "E105", f"{entry} of {name} {what}", "load the state of the same model and optimizer")
@@ -365,11 +378,16 @@ class Trainer:
         for what, given in (("keep", keep), ("keep_every", keep_every), ("shard_size", shard_size)):
             if given is not None:
                 check_number(what, given, int, 1, 2**60)
+        folder = path_of("the folder of checkpoints", folder)
+        check_is("extra", extra, (Mapping, type(None)), "a dictionary of texts")
+        for name, text in (extra or {}).items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise _refused(ScheduleError, "E105", f"extra has {described(text)} as {name}", 'texts by name: extra={"epoch": "2"}')
         handle, rate = self._readable(), float(self._optimizer._numbers()[1])
         if handle.steps % self.accumulate:
             raise _refused(CheckpointError, "E903", f"step {handle.steps} is not the last of {self.accumulate} that make an update",
                            "gradients are not saved: save after a step that updates the weights")
-        path = handle.save(os.fspath(folder), keep or 0, keep_every or 0, self._save_form(shard_size), rate, dict(extra or {}))
+        path = handle.save(folder, keep or 0, keep_every or 0, self._save_form(shard_size), rate, dict(extra or {}))
         _warn_of(handle.failed_saves(False))  # before this one
         for problem in handle.failed_saves(True) if wait else ():
             raise _refused(CheckpointError, "E903", problem, "older checkpoints stay as they are; the run can continue")
@@ -384,7 +402,7 @@ class Trainer:
         Weights, buffers, the optimizer's state, and the number of steps, from which dropout draws, become those of the checkpoint. Damaged
         ones are skipped with a warning. Raises a CheckpointError for a checkpoint of another model, or if `folder` is a damaged one.
         """
-        found = self._running().resume(os.fspath(folder), self._save_form(5_000_000_000))
+        found = self._running().resume(path_of("the folder of checkpoints", folder), self._save_form(5_000_000_000))
         if found is None:
             return None
         path, step, samples, extra, left_out = found
@@ -405,6 +423,7 @@ class Trainer:
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Sets weights and buffers, and resets the optimizer. `state` has the names of `module.state_dict()`; tied weights may occur once."""
+        check_is("the state", state, Mapping, "what state_dict() gave, of the trainer or of the module")
         values, missing = _values(self.model.module), []
         names = _aliases(self.model.module)
         for name, value in values.items():
@@ -413,6 +432,7 @@ class Trainer:
                 if names[name] & set(self.model.module.state_dict()):
                     missing.append(name)
                 continue
+            check_is(name, given, torch.Tensor, "a tensor")
             if given.shape != value.shape:
                 raise _refused(ScheduleError, "E105", f"{name} has shape {list(given.shape)}, the model's is {list(value.shape)}",
                                "load the state of the same model")
@@ -482,6 +502,7 @@ def _place(model: Union[Model, torch.nn.Module], on: Optional[str]) -> str:
     """What computes: as it is wanted, or as the model was captured for."""
     if on is not None:
         check_word("on", on, ("cpu", "cuda"))
+    check_is("the model", model, (Model, torch.nn.Module), "what piper.capture gave, or a torch.nn.Module")
     if isinstance(model, torch.nn.Module):
         return on or "cpu"
     if on not in (None, model.on):
