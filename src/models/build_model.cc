@@ -63,7 +63,8 @@ void name_for_checkpoints(const ModelConfig& config, TrainableModel& model) {
 
 }  // namespace
 
-Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on, c10::Device target) {
+Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on, c10::Device target,
+                                   std::optional<double> temperature) {
   TrainableModel out;
   out.name = config.model.name;
   out.vocabulary = config.model.vocab;
@@ -75,6 +76,13 @@ Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, Buil
   PIPER_TRY(make.dtype, scalar_type(out.step.weights, config.model_table));
   PIPER_CHECK(check_trainable(config.model, config.model_table));
   const std::shared_ptr<ModelModule> module = make_module(config.model, out.step.sequence, make);
+  if (temperature) {
+    if (!module->choose_next_token(*temperature))
+      return error(ErrorCode::E111, config.model_table,
+                   fmt::format("a model of architecture {} does not write text", name(config.model.arch)))
+          .help("leave out the prompts of [evaluation]");
+    out.meta.of_samples = [module] { return module->next_token(); };
+  }
   for (const auto& item : module->named_parameters()) out.meta.parameters.push_back({item.key(), item.value()});
   if (out.step.optimizer == Optimizer::Muon)
     for (const NamedTensor& parameter : out.meta.parameters)

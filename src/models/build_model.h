@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,10 @@ enum class BuildOn {
 };
 
 /// Refused, with the place of [model]: what has an analytic form only (E111).
-/// `target`: what a captured model will run on; operators are chosen for it.
+/// `target`: what a captured model will run on; operators are chosen for it. `temperature`: at which it chooses the
+/// next token of every sample (ModelModule::choose_next_token); none: it does not.
 Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on = BuildOn::Meta,
-                                   c10::Device target = c10::kCPU);
+                                   c10::Device target = c10::kCPU, std::optional<double> temperature = {});
 
 /// The same from the text of a file with [model] and [step].
 Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on = BuildOn::Meta,

@@ -2,8 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
 #include "capture/record/annotate.h"
 #include "models/mixture.h"
+#include "models/next_token.h"
 
 namespace piper {
 namespace {
@@ -42,18 +47,31 @@ struct Decoder : ModelModule {
       rotation = register_module("rope", std::make_shared<Rotation>(sequence, head_width(c), make));
   }
   std::vector<InputSpec> inputs() const override {
-    return {{"tokens", DType::Int64, {sequence}}, {"targets", DType::Int64, {sequence}}};
+    std::vector<InputSpec> out = {{"tokens", DType::Int64, {sequence}}, {"targets", DType::Int64, {sequence}}};
+    if (temperature) std::ranges::copy(next_token_inputs(), std::back_inserter(out));
+    return out;
   }
   Tensor loss(const std::vector<Tensor>& inputs) override {
     Stream stream{embed->forward(inputs[0]), {}};
     for (const auto& layer : layers->all) stream = layer->forward(std::move(stream), rotation.get());
     const annotate scope("head");
     const Tensor loss = mean_cross_entropy(head->forward(stream.x, embed->weight), inputs[1]);
+    if (temperature) choose(stream.x, inputs[2], inputs[3]);
     if (!stream.imbalance.defined()) return loss;
     const Tensor balance = stream.imbalance.mean();
     balance_loss = balance.detach();
     return loss + config.router_aux_loss_coef * balance;
   }
+  void choose(const Tensor& x, const Tensor& sample, const Tensor& last) {
+    const at::NoGradGuard no_gradient;
+    const Tensor token = choose_token(head->forward(at_place(x, last), embed->weight), *temperature);
+    chosen = at::stack({sample.to(token.scalar_type()), token}, 1);
+  }
+  bool choose_next_token(double of_temperature) override {
+    temperature = of_temperature;
+    return true;
+  }
+  Tensor next_token() const override { return chosen; }
   std::vector<NamedTensor> metrics() const override {
     if (!balance_loss.defined()) return {};
     return {{"aux_loss", balance_loss}};  // as transformers calls it
@@ -63,7 +81,8 @@ struct Decoder : ModelModule {
   }
   ModelConfig config;
   int64_t sequence;
-  Tensor balance_loss;  // of the last call
+  std::optional<double> temperature;  // at which it chooses the next token
+  Tensor balance_loss, chosen;        // of the last call
   std::shared_ptr<Embedding> embed;
   std::shared_ptr<LayerList<DecoderLayer>> layers;
   std::shared_ptr<Head> head;

@@ -27,6 +27,11 @@ struct ModelModule : torch::nn::Module {
   virtual std::vector<InputSpec> inputs() const = 0;
   /// Further numbers of the slice that `loss` was called with last: means, each with a name.
   virtual std::vector<NamedTensor> metrics() const { return {}; }
+  /// From now on `loss` takes what `next_token_inputs` says, too, and chooses the token that follows, at this
+  /// temperature. False: the model does not write text.
+  virtual bool choose_next_token(double /*temperature*/) { return false; }
+  /// Of every sample its number and that token: [samples, 2]. Undefined: it chooses none.
+  virtual at::Tensor next_token() const { return {}; }
   /// Fills a real tensor of the whole parameter or buffer; depends on the seed and the name alone.
   virtual void initialize(uint64_t seed, const std::string& name, at::Tensor& whole) const = 0;
 };

@@ -304,9 +304,40 @@ Checked read_data(const TomlSection& section, DataConfig& data) {
 
 // ---- [evaluation]
 
+Checked read_prompts(const TomlSection& section, DataKind kind, std::optional<PromptConfig>& into) {
+  PIPER_TRY(const auto texts, section.texts("prompts"));
+  for (const char* key : {"max_new_tokens", "temperature", "tokenizer"})
+    if (texts.empty() && section.has(key))
+      return section.bad(key, fmt::format("{} means nothing without prompts", key))
+          .help("for example prompts = [\"Once upon a time\"]");
+  if (texts.empty()) return Ok{};
+  PromptConfig out;
+  for (const TomlValue* text : texts) {
+    if (text->text.empty())
+      return section.bad("prompts", "a prompt is empty").help("text that the model goes on with has at least a token");
+    out.texts.push_back(text->text);
+    out.places.push_back(text->place);
+  }
+  PIPER_TRY(const auto tokens, read_count(section, "max_new_tokens", 1, INT32_MAX));
+  out.max_new_tokens = tokens.value_or(out.max_new_tokens);
+  PIPER_CHECK(read(section, "temperature", not_negative, out.temperature));
+  PIPER_CHECK(read_file_name(section, "tokenizer", out.tokenizer));
+  if (kind != DataKind::Text && kind != DataKind::Tokens)
+    return section.bad("prompts", "prompts need a model of text, and the data of the run is not text")
+        .help("they are for kind = \"text\" and kind = \"tokens\"");
+  if (kind == DataKind::Text && out.tokenizer)
+    return section.bad("tokenizer", "tokenizer means nothing for kind = \"text\", whose tokens are bytes")
+        .help("leave it out");
+  if (kind == DataKind::Tokens && !out.tokenizer)
+    return section.bad("prompts", "prompts need the tokenizer that the data was made with")
+        .help("tokenizer = \"FOLDER\", as for piper data prepare");
+  into = std::move(out);
+  return Ok{};
+}
+
 /// Without data of its own: that of the run, after the samples of its steps.
 Checked read_evaluation(const TomlSection& section, const DataConfig& of_run, std::optional<EvaluationConfig>& into) {
-  PIPER_CHECK(section.only({"every", "batches", "data"}));
+  PIPER_CHECK(section.only({"every", "batches", "data", "prompts", "max_new_tokens", "temperature", "tokenizer"}));
   PIPER_TRY(const auto every, read_count(section, "every", 1, most_steps));
   PIPER_TRY(const auto batches, read_count(section, "batches", 1, most_steps));
   PIPER_TRY(const auto data, section.section("data"));
@@ -315,6 +346,7 @@ Checked read_evaluation(const TomlSection& section, const DataConfig& of_run, st
   out.batches = batches.value_or(out.batches);
   out.data = of_run;
   out.own_data = data.has_value();
+  PIPER_CHECK(read_prompts(section, of_run.kind, out.prompts));
   if (data) {
     out.data = {};
     out.data.seed = of_run.seed;

@@ -64,12 +64,22 @@ struct RunConfig {
   std::optional<bool> fewest_saved;   // what backward can make again by pointwise calls is not saved
 };
 
+/// Texts that are continued at every evaluation.
+struct PromptConfig {
+  std::vector<std::string> texts;
+  std::vector<SourceRange> places;
+  int64_t max_new_tokens = 32;         // after each
+  double temperature = 0;              // 0: the likeliest token
+  std::optional<NamedFile> tokenizer;  // of data that are tokens; none: tokens are bytes
+};
+
 /// When and on what the run is evaluated.
 struct EvaluationConfig {
   int64_t every = 0;    // steps; 0: at the end only
   int64_t batches = 1;  // of the size of a step's
   DataConfig data;
   bool own_data = false;  // otherwise that of the run: the samples after those of its steps
+  std::optional<PromptConfig> prompts;
 };
 
 struct TrainConfig {

@@ -40,6 +40,15 @@ std::string further(const std::vector<NamedScalar>& named) {
   return out;
 }
 
+/// `, "samples": [{"prompt": "Once", "text": " upon"}]`
+std::string further(const std::vector<WrittenText>& samples) {
+  std::string out;
+  for (const WrittenText& of : samples)
+    out +=
+        fmt::format(R"({}{{"prompt": {}, "text": {}}})", out.empty() ? "" : ", ", quoted(of.prompt), quoted(of.text));
+  return samples.empty() ? "" : fmt::format(", \"samples\": [{}]", out);
+}
+
 Diagnostic cannot_write_metrics(const NamedFile& file, int reason) {
   const std::string folder = std::filesystem::path(file.path).parent_path().string();
   return error(ErrorCode::E108, file.where,
@@ -111,18 +120,21 @@ std::vector<NamedScalar> scalars_of(const EvaluationMetrics& evaluation) {
 
 std::string print_json(const EvaluationMetrics& evaluation) {
   return fmt::format(
-      R"({{"evaluation": {{"steps": {}, "loss": {}, "perplexity": {}, "batches": {}, "tokens": {}, "seconds": {}{}}}}})"
+      R"({{"evaluation": {{"steps": {}, "loss": {}, "perplexity": {}, "batches": {}, "tokens": {}, "seconds": {}{}{}}}}})"
       "\n",
       evaluation.steps, number(evaluation.loss), number(evaluation.perplexity), evaluation.batches, evaluation.tokens,
-      number(evaluation.seconds), further(evaluation.named));
+      number(evaluation.seconds), further(evaluation.named), further(evaluation.samples));
 }
 
 std::string print_line(const EvaluationMetrics& evaluation) {
   std::string named;
   for (const NamedScalar& of : evaluation.named) named += fmt::format(", {} {:.4g}", of.name, of.value);
-  return fmt::format("evaluation after {} step{}: loss {:.4f}, perplexity {:.4g}{} ({} batch{})\n", evaluation.steps,
+  std::string samples;
+  for (const WrittenText& of : evaluation.samples)
+    samples += fmt::format("  {} -> {}\n", quoted(of.prompt), quoted(of.text));
+  return fmt::format("evaluation after {} step{}: loss {:.4f}, perplexity {:.4g}{} ({} batch{})\n{}", evaluation.steps,
                      evaluation.steps == 1 ? "" : "s", evaluation.loss, evaluation.perplexity, named,
-                     evaluation.batches, evaluation.batches == 1 ? "" : "es");
+                     evaluation.batches, evaluation.batches == 1 ? "" : "es", samples);
 }
 
 Result<MetricsFile> MetricsFile::create(NamedFile file, const RunDescription& run) {

@@ -48,6 +48,11 @@ struct StepMetrics {
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
+/// A prompt, and what the model writes after it.
+struct WrittenText {
+  std::string prompt, text;
+};
+
 /// A line after the steps before an evaluation.
 struct EvaluationMetrics {
   int64_t steps = 0;  // taken before
@@ -57,13 +62,14 @@ struct EvaluationMetrics {
   int64_t tokens = 0;
   double seconds = 0;
   std::vector<NamedScalar> named = {};
+  std::vector<WrittenText> samples = {};
 };
 
 /// As lines of the file, with their ends. Numbers that are not finite are null.
 std::string print_json(const RunDescription& run);
 std::string print_json(const StepMetrics& step);
 std::string print_json(const EvaluationMetrics& evaluation);
-/// `evaluation after 100 steps: loss 2.3456, perplexity 10.44 (8 batches)`, for people.
+/// `evaluation after 100 steps: loss 2.3456, perplexity 10.44 (8 batches)`, and a line for every sample, for people.
 std::string print_line(const EvaluationMetrics& evaluation);
 /// The numbers of a step, or of an evaluation, by name, for TensorBoard: what is not known is left out.
 std::vector<NamedScalar> scalars_of(const StepMetrics& step);

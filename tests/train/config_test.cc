@@ -110,6 +110,16 @@ TEST(TrainConfig, Evaluation) {
   EXPECT_EQ(of_run->evaluation->batches, 4);
   EXPECT_FALSE(of_run->evaluation->own_data);
   EXPECT_EQ(of_run->evaluation->data.kind, DataKind::Reference);
+  EXPECT_FALSE(of_run->evaluation->prompts);
+  const auto prompts = parse(
+      "[data]\nkind = \"tokens\"\npaths = \"x\"\n[evaluation]\nprompts = [\"Once\", \"upon\"]\nmax_new_tokens = 5\n"
+      "temperature = 0.5\ntokenizer = \"t\"\n",
+      "runs/c.toml");
+  ASSERT_TRUE(prompts && prompts->evaluation->prompts);
+  EXPECT_EQ(prompts->evaluation->prompts->texts, (std::vector<std::string>{"Once", "upon"}));
+  EXPECT_EQ(prompts->evaluation->prompts->max_new_tokens, 5);
+  EXPECT_EQ(prompts->evaluation->prompts->temperature, 0.5);
+  EXPECT_EQ(prompts->evaluation->prompts->tokenizer->path, "runs/t");
   const auto own = parse(
       "[run]\nseed = 7\n[evaluation]\n[evaluation.data]\nkind = \"text\"\npaths = \"held_out.txt\"\n", "runs/c.toml");
   ASSERT_TRUE(own && own->evaluation);
@@ -229,6 +239,7 @@ TEST(TrainConfig, MistakesAreShownWhereTheyAre) {
 }
 
 TEST(TrainConfig, NumbersThatMakeNoSense) {
+  const std::string text = "[data]\nkind = \"text\"\npaths = \"x\"\n[evaluation]\n";
   const std::pair<std::string, std::string> cases[] = {
       {"[optimizer]\nlearning_rate = 0\n", "learning_rate = 0 must be above 0"},
       {"[optimizer]\nlearning_rate = \"fast\"\n", "learning_rate must be a number"},
@@ -261,6 +272,13 @@ TEST(TrainConfig, NumbersThatMakeNoSense) {
       {"[evaluation]\nbatche = 2\n", "did you mean \"batches\"?"},
       {"[evaluation]\ndata = \"x\"\n", "data must be a section"},
       {"[evaluation]\n[evaluation.data]\npaths = \"x\"\n", "needs kind"},
+      {"[evaluation]\ntemperature = 1\n", "temperature means nothing without prompts"},
+      {"[evaluation]\nprompts = \"Once\"\n", "the data of the run is not text"},
+      {text + "prompts = [\"Once\", \"\"]\n", "a prompt is empty"},
+      {text + "prompts = \"Once\"\nmax_new_tokens = 0\n", "max_new_tokens = 0 must be between 1"},
+      {text + "prompts = \"Once\"\ntemperature = -1\n", "temperature = -1 must be 0 or more"},
+      {text + "prompts = \"Once\"\ntokenizer = \"t\"\n", "tokenizer means nothing for kind = \"text\""},
+      {"[data]\nkind = \"tokens\"\npaths = \"x\"\n[evaluation]\nprompts = \"Once\"\n", "prompts need the tokenizer"},
       {"run = 3\n", "run must be a section"},
       {"steps = 3\n", "unknown key \"steps\" in the file"},
   };

@@ -1,6 +1,8 @@
 // Evaluation of a run from a configuration: what a step would have computed, and a training that does not feel it.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "plan/memory_report.h"
 #include "schedule/schedule_text.h"
 #include "train/loop/check_training.h"
@@ -100,6 +102,123 @@ TEST(Evaluation, IsPartOfWhatIsChecked) {
   EXPECT_TRUE((*with)->evaluation);
   EXPECT_FALSE((*without)->evaluation);
   EXPECT_EQ(hash((*with)->step.plan), hash((*without)->step.plan));
+}
+
+// ---- texts
+
+const std::string prompts =
+    "[evaluation]\nevery = 2\nprompts = [\"\\u0001\\u0005\", \"\\u0007\", \"\\u0003\\u0004\\u0009\"]\n"
+    "max_new_tokens = 6\n";
+const std::map<std::string, std::string> text_schedules = {
+    {"1f1b, zero 2", std::string(two_by_two)},
+    {"dualpipev",
+     "mesh(pp=2)\nsplit(batch, parts=4, as=mb)\nplace({}, along=pp, stages=4, shape=v)\nuse dualpipev(stages=stage, "
+     "microbatches=mb)\n"},
+    {"zero 3", "mesh(dp=2)\nplace({}, mesh={})\nreplicate({}, along=dp, zero=3)\n"},
+    {"tp 2", "mesh(tp=2)\nplace({}, mesh={})\nshard({layer=*}, along=tp)\n"},
+    {"tp 2, vocabulary and sequence",
+     "mesh(tp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\nshard({}, along=tp, vocabulary=on, sequence=on)\n"},
+};
+
+std::string text_run(const std::string& rest = "", const std::string& arch = "llama3") {
+  return "[model]\nname = \"small\"\narch = \"" + arch +
+         "\"\nlayers = 4\nhidden = 16\nheads = 2\nvocab = 256\nffn = 32\n[step]\nbatch = 8\nsequence = 8\nweights = "
+         "\"float64\"\n[optimizer]\nlearning_rate = 0.05\n[data]\nkind = \"text\"\npaths = \"" PIPER_SOURCE_DIR
+         "/README.md\"\n[run]\nsteps = 2\n" +
+         prompts + rest;
+}
+
+std::vector<std::string> texts_of(Training& run) {
+  std::vector<std::string> out;
+  for (const WrittenText& text : run.evaluate().samples) out.push_back(text.prompt + text.text);
+  return out;
+}
+std::vector<std::string> written(const std::string& text, std::string_view schedule = two_by_two) {
+  auto run = training_of(text, schedule);
+  while (run->run().steps() < 2) run->step();
+  return texts_of(*run);
+}
+
+/// Of every token that may follow, the one with the smallest loss: by the module itself, on one device.
+std::string likeliest(const TrainableModel& module, std::string text, int64_t sequence) {
+  const at::NoGradGuard no_gradient;
+  for (int more = 0; more < 6 && static_cast<int64_t>(text.size()) < sequence; ++more) {
+    const at::Tensor tokens = at::zeros({1, sequence}, at::kLong), targets = at::full({1, sequence}, -100, at::kLong);
+    for (size_t t = 0; t < text.size(); ++t) tokens[0][static_cast<int64_t>(t)] = static_cast<unsigned char>(text[t]);
+    std::pair<double, int64_t> best = {1e9, 0};
+    for (int64_t token = 0; token < module.vocabulary; ++token) {
+      targets[0][static_cast<int64_t>(text.size()) - 1] = token;
+      best = std::min(best, {module.meta.loss({tokens, targets}).item<double>(), token});
+    }
+    text += static_cast<char>(best.second);
+  }
+  return text;
+}
+
+TEST(EvaluationTexts, AreTheLikeliestOfOneDevice) {
+  const SourceFilePtr file = make_source("config.toml", text_run());
+  TrainableModel module = *build_model(*parse_config(file, training_sections), 0, BuildOn::Cpu);
+  auto run = training_of(text_run());
+  while (run->run().steps() < 2) run->step();
+  {
+    const at::NoGradGuard no_gradient;
+    for (NamedTensor& parameter : module.meta.parameters)
+      parameter.tensor.copy_(run->run().parameter(parameter.name, Kept::Weight));
+  }
+  std::vector<std::string> expected;
+  for (const char* prompt : {"\x01\x05", "\x07", "\x03\x04\x09"})
+    expected.push_back(likeliest(module, prompt, module.step.sequence));
+  EXPECT_EQ(texts_of(*run), expected);
+}
+
+TEST(EvaluationTexts, AreThoseOfEverySchedule) {
+  for (const std::string temperature : {"", "temperature = 1.5\n"}) {
+    const auto one = written(text_run(temperature), "devices(1)\nplace({}, devices=[0])\n");
+    for (const auto& [name, schedule] : text_schedules)
+      EXPECT_EQ(written(text_run(temperature), schedule), one) << name;
+  }
+}
+
+TEST(EvaluationTexts, AreDrawnBySeedAndStep) {
+  const std::string drawn = text_run("temperature = 2\n");
+  auto run = training_of(drawn);
+  const auto first = texts_of(*run);
+  EXPECT_EQ(texts_of(*run), first);
+  EXPECT_NE(first, texts_of(*training_of(text_run())));
+  run->step();
+  EXPECT_NE(texts_of(*run), first);
+}
+
+TEST(EvaluationTexts, ChangeNothing) {
+  auto plain = training_of(text_run()), writing = training_of(text_run("temperature = 1\n"));
+  writing->evaluate();
+  for (int step = 0; step < 2; ++step) EXPECT_EQ(plain->step().loss, writing->step().loss);
+  EXPECT_EQ(plain->evaluate().loss, writing->evaluate().loss);
+}
+
+TEST(EvaluationTexts, OfMixturesAndLearnedPositions) {
+  for (const std::string arch : {"gpt", "mixtral"}) {
+    std::string text = text_run("", arch);
+    if (arch == "mixtral")
+      text.replace(text.find("ffn = 32"), 8, "experts = 4\ntop_k = 2\nmoe_ffn = 32\ncapacity_factor = 4.0");
+    EXPECT_EQ(written(text), written(text, text_schedules.at("zero 3"))) << arch;
+  }
+}
+
+/// More prompts than a batch has samples; and one that is too long.
+TEST(EvaluationTexts, OfAnyNumber) {
+  std::string many = text_run();
+  many.replace(many.find("prompts = ["), 11, "prompts = [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", ");
+  const auto all = written(many), few = written(text_run());
+  ASSERT_EQ(all.size(), 10u);
+  EXPECT_EQ(std::vector(all.begin() + 7, all.end()), few);
+  std::string longer = text_run();
+  longer.replace(longer.find("prompts = ["), 11, "prompts = [\"12345678\", ");
+  const SourceFilePtr file = make_source("config.toml", longer);
+  const auto refused =
+      Training::make(file, *parse_train_config(file), *parse_schedule(make_source("s", std::string(two_by_two))), {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::E111);
 }
 
 struct CheckedPlans {

@@ -44,7 +44,7 @@ class CountFinder {
     }
     for (const CallId call : calls_) follow(call);
     roots_ = {graph.loss};
-    if (graph.metrics.empty()) return;
+    if (!graph.reports) return;
     roots_.clear();
     each_tensor(graph_[graph_[graph.loss].producer].arguments, [&](TensorId number) { roots_.push_back(number); });
   }

@@ -142,7 +142,8 @@ struct OperatorGraph {
   std::vector<ScopeInstance> scopes;
   std::vector<Segment> segments;
   std::vector<TensorId> inputs;
-  TensorId loss;                     // one number, or the loss and then the metrics
+  TensorId loss;                     // one number, or what is reported
+  bool reports = false;              // the loss, then the metrics, then the numbers of every sample
   std::vector<std::string> metrics;  // their names
   std::vector<Contribution> gradients;
 

@@ -107,8 +107,10 @@ Checked check_metric(const NamedTensor& metric) {
       .help("report a mean over the slice, such as accuracy.mean()");
 }
 
-/// The loss with the metrics behind it, in one tensor: made where the loss is.
-Result<at::Tensor> with_metrics(Recorder& to, const at::Tensor& loss, const std::vector<NamedTensor>& metrics) {
+/// The loss with the metrics behind it, and the numbers of the samples behind those, in one tensor: made where the loss
+/// is.
+Result<at::Tensor> with_metrics(Recorder& to, const at::Tensor& loss, const std::vector<NamedTensor>& metrics,
+                                const at::Tensor& of_samples) {
   std::vector<at::Tensor> numbers = {loss.detach()};
   const size_t before = to.graph.calls.size();
   for (const NamedTensor& metric : metrics) {
@@ -116,6 +118,9 @@ Result<at::Tensor> with_metrics(Recorder& to, const at::Tensor& loss, const std:
     numbers.push_back(metric.tensor.detach().to(loss.scalar_type()));
     to.graph.metrics.push_back(metric.name);
   }
+  if (of_samples.defined())
+    for (const at::Tensor& number : of_samples.detach().to(loss.scalar_type()).flatten().unbind())
+      numbers.push_back(number);
   const at::Tensor all = at::stack(numbers);
   const CallId producer = to.graph[to.lookup(loss)].producer;
   for (size_t c = before; producer.valid() && c < to.graph.calls.size(); ++c)
@@ -149,9 +154,12 @@ Checked record_step(Recorder& to, const MetaModel& model, const std::vector<Name
     to.graph.loss = to.lookup(loss);
   }
   at::Tensor reported;
-  if (const auto metrics = model.metrics ? model.metrics() : std::vector<NamedTensor>(); !metrics.empty()) {
-    PIPER_TRY(reported, with_metrics(to, loss, metrics));
+  const auto metrics = model.metrics ? model.metrics() : std::vector<NamedTensor>();
+  const at::Tensor of_samples = model.of_samples ? model.of_samples() : at::Tensor();
+  if (!metrics.empty() || of_samples.defined()) {
+    PIPER_TRY(reported, with_metrics(to, loss, metrics, of_samples));
     to.graph.loss = to.lookup(reported);
+    to.graph.reports = true;
   }
   const ListenToNodes nodes;
   to.position().start_backward();

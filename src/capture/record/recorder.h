@@ -46,6 +46,8 @@ struct MetaModel {
   std::function<at::Tensor(const std::vector<at::Tensor>& inputs)> loss;
   /// What else is said of every slice, as means over the batch: single numbers, asked after `loss`. None: nothing.
   std::function<std::vector<NamedTensor>()> metrics = {};
+  /// Numbers of every sample, [samples, n], asked after `metrics`. None: nothing.
+  std::function<at::Tensor()> of_samples = {};
   /// Where its tensors say they are. Meta: libtorch's meta tensors. Anything else: Python's fake
   /// tensors, which `around` makes of everything and which know all shapes.
   c10::Device device = c10::kMeta;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/invariant.h"
+#include "train/data/mix.h"
 
 namespace piper {
 namespace {
@@ -92,29 +93,49 @@ void EvaluationRun::begin(const std::function<void(const std::string& name, at::
   computations_.set_states(fill);
   run_.processor().finish();
   sums_ = {};
-  sums_.metrics.resize(prepared_.captured->slices()[0].operators.metrics.size());
+  sums_.metrics.resize(metrics());
 }
 
 void EvaluationRun::add(int64_t batches, FillInput fill) {
   const int64_t batch = captured().graph()->step.batch;
   const FillInput counted = captured().with_batch_counts(std::move(fill), batches);
-  StepSettings settings = run_.settings();  // its seed, for models that are random even then
-  settings.not_finite = NotFinite::Skip;
-  settings.accumulation = {};
   for (int64_t b = 0; b < batches; ++b) {
-    settings.step = taken_++;
-    settings.fill = [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
-      counted(input, b * batch + first_sample, into);
-    };
-    const EvaluationTurn turn(run_.turns());
-    const StepOutcome outcome = job_->step(settings);
+    const StepOutcome outcome = pass([&](std::string_view input, int64_t first_sample,
+                                         at::Tensor& into) { counted(input, b * batch + first_sample, into); },
+                                     run_.settings().seed);  // for models that are random even then
     sums_.loss += outcome.loss;
     for (const SliceLoss& slice : outcome.losses)
-      for (size_t m = 0; m < slice.metrics.size(); ++m)
-        sums_.metrics[m] += slice.metrics[m] / static_cast<double>(plan().losses);
+      for (size_t m = 0; m < metrics(); ++m) sums_.metrics[m] += slice.metrics[m] / static_cast<double>(plan().losses);
     sums_.seconds += outcome.seconds;
   }
   sums_.batches += batches;
+}
+
+StepOutcome EvaluationRun::pass(FillInput fill, uint64_t seed) {
+  StepSettings settings = run_.settings();
+  settings.not_finite = NotFinite::Skip;
+  settings.accumulation = {};
+  settings.step = taken_++;
+  settings.seed = seed;
+  settings.fill = std::move(fill);
+  const EvaluationTurn turn(run_.turns());
+  return job_->step(settings);
+}
+
+std::vector<int64_t> EvaluationRun::next_tokens(FillInput fill, uint64_t draw) {
+  const StepOutcome outcome = pass(captured().with_batch_counts(std::move(fill), 1), mix64(run_.settings().seed, draw));
+  std::vector<double> found(static_cast<size_t>(captured().graph()->step.batch));  // by sample, above 0 in one process
+  for (const SliceLoss& slice : outcome.losses) {
+    const size_t samples = (slice.metrics.size() - metrics()) / 2;
+    for (size_t s = 0; s < samples; ++s) {
+      const double token = slice.metrics[metrics() + 2 * s + 1];
+      found[static_cast<size_t>(slice.metrics[metrics() + 2 * s])] = std::isfinite(token) ? token + 1 : 0;
+    }
+  }
+  run_.sum(std::as_writable_bytes(std::span(found)), DataType::Float64);
+  std::vector<int64_t> out;
+  for (const double token : found) out.push_back(static_cast<int64_t>(token) - 1);
+  return out;
 }
 
 Evaluation EvaluationRun::end() {

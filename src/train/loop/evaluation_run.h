@@ -38,8 +38,14 @@ class EvaluationRun {
   void add(int64_t batches, FillInput fill);
   /// Means over all batches since `begin`.
   Evaluation end();
+  /// Of a batch, the token that follows each sample (ModelModule::next_token): -1 where that is none. `draw`: what
+  /// random ones depend on, besides the run's seed and steps.
+  std::vector<int64_t> next_tokens(FillInput fill, uint64_t draw);
 
  private:
+  /// Forward passes over a batch.
+  StepOutcome pass(FillInput fill, uint64_t seed);
+  size_t metrics() const { return captured().slices()[0].operators.metrics.size(); }
   at::Tensor weights_in_run(int device, const PlanBucket& bucket) const;
 
   TrainingRun& run_;

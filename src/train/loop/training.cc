@@ -17,6 +17,7 @@
 #include "sim/step_report.h"
 #include "train/compare_config.h"
 #include "train/loop/checkpoint/restore.h"
+#include "train/loop/continue_texts.h"
 #include "train/loop/emulated_network.h"
 #include "train/loop/measured.h"
 #include "train/loop/plant_fault.h"
@@ -127,6 +128,7 @@ Result<std::unique_ptr<Training>> Training::make(const SourceFilePtr& config, co
       new Training(config, std::move(model), std::move(prepared), train, std::move(tokens), options, std::move(run)));
   out->evaluated_ = std::move(evaluated);
   out->evaluated_tokens_ = std::move(evaluated_tokens);
+  PIPER_CHECK(out->read_prompts());
   out->prediction_ = predict(*out, options);
   out->start_up_ = {static_cast<double>(planned - start) * 1e-9, static_cast<double>(now() - planned) * 1e-9};
   return out;
@@ -188,7 +190,10 @@ EvaluationMetrics Training::evaluate() {
   });
   const int64_t first = train_.evaluation->own_data ? 0 : train_.run.steps * model_.step.batch;
   evaluation_->add(train_.evaluation->batches, [&](std::string_view input, int64_t first_sample, at::Tensor& into) {
-    fill(*evaluated_tokens_, input, first + first_sample, into);
+    if (input == "sample" || input == "last")  // of a text to go on with
+      into.zero_();
+    else
+      fill(*evaluated_tokens_, input, first + first_sample, into);
   });
   const Evaluation found = evaluation_->end();
   EvaluationMetrics out;
@@ -199,6 +204,42 @@ EvaluationMetrics Training::evaluate() {
   out.tokens = found.batches * tokens_per_step();
   out.seconds = found.seconds;
   out.named = named(evaluation_->captured().slices()[0].operators.metrics, found.metrics);
+  if (!prompts_.empty()) out.samples = write_texts();
+  return out;
+}
+
+Checked Training::read_prompts() {
+  if (!train_.evaluation || !train_.evaluation->prompts) return Ok{};
+  const PromptConfig& config = *train_.evaluation->prompts;
+  text_ = byte_tokens();
+  if (config.tokenizer) {
+    PIPER_TRY(text_, open_tokenizer(*config.tokenizer));
+  }
+  PIPER_TRY(prompts_, text_->encode(config.texts));
+  for (size_t p = 0; p < prompts_.size(); ++p) {
+    const auto length = static_cast<int64_t>(prompts_[p].size());
+    if (length == 0 || length >= model_.step.sequence)
+      return error(ErrorCode::E111, config.places[p],
+                   fmt::format("the prompt has {} token{}, a sample {}", length, length == 1 ? "" : "s",
+                               model_.step.sequence))
+          .help("a prompt has a token at least, and fewer than a sample: sequence in [step]");
+    if (const auto greatest = std::ranges::max(prompts_[p]); greatest >= model_.vocabulary)
+      return error(ErrorCode::E702, config.places[p],
+                   fmt::format("the prompt has token {}, the model's vocabulary {}", greatest, model_.vocabulary))
+          .help("the tokenizer is that of the data, and vocab in [model] at least as large");
+  }
+  return Ok{};
+}
+
+std::vector<WrittenText> Training::write_texts() {
+  const PromptConfig& config = *train_.evaluation->prompts;
+  const auto written = continue_texts(*evaluation_, prompts_,
+                                      {model_.step.sequence, model_.vocabulary, config.max_new_tokens, text_->end()});
+  if (run_.world() && run_.world()->rank() != 0) return {};
+  const auto texts = text_->decode(written);
+  if (!texts) throw RunError(RunProblem::Operation, render(texts.error()));
+  std::vector<WrittenText> out;
+  for (size_t p = 0; p < prompts_.size(); ++p) out.push_back({config.texts[p], (*texts)[p]});
   return out;
 }
 

@@ -7,6 +7,7 @@
 
 #include "checkpoint/reader.h"
 #include "train/config.h"
+#include "train/data/text_tokens.h"
 #include "train/data/token_source.h"
 #include "train/loop/checkpoint/initialize.h"
 #include "train/loop/checkpoint/saved_model.h"
@@ -111,6 +112,9 @@ class Training {
  private:
   Training(SourceFilePtr config, TrainableModel model, PreparedTraining prepared, TrainConfig train,
            std::unique_ptr<TokenSource> tokens, const TrainingOptions& options, TrainingRunOptions run);
+  Checked read_prompts();
+  /// What the model writes after them; at rank 0.
+  std::vector<WrittenText> write_texts();
   /// Samples by their numbers in the whole run.
   void fill(const TokenSource& tokens, std::string_view input, int64_t first_sample, at::Tensor& into) const;
 
@@ -124,6 +128,8 @@ class Training {
   std::optional<PreparedTraining> evaluated_;  // how
   std::unique_ptr<TokenSource> evaluated_tokens_;
   std::unique_ptr<EvaluationRun> evaluation_;  // once there was one
+  std::unique_ptr<TextTokens> text_;
+  std::vector<std::vector<int64_t>> prompts_;  // of evaluations
   int64_t samples_ = 0;                        // consumed
   StepMetrics last_;
   StartUp start_up_;

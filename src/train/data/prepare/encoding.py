@@ -22,7 +22,7 @@ def open_file(file, folder):
 
 
 class Encoding:
-    """`encode` gives for each text its tokens, and for each of them the character where it begins."""
+    """`encode` gives for each text its tokens, and for each of them the character where it begins; `decode` gives texts of tokens."""
 
     def __init__(self, file, folder):
         with open(file, "rb") as opened:
@@ -78,6 +78,9 @@ class Tokenizers(Encoding):
     def own_end(self):
         return None
 
+    def decode(self, tokens):
+        return self.tokenizer.decode_batch(tokens, skip_special_tokens=True)
+
     def encode(self, texts):
         return [(of.ids, [begin for begin, _ in of.offsets]) for of in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
@@ -97,6 +100,9 @@ class SentencePiece(Encoding):
 
     def own_end(self):
         return self.processor.eos_id() if self.processor.eos_id() >= 0 else None
+
+    def decode(self, tokens):
+        return [self.processor.decode(ids) for ids in tokens]
 
     def encode(self, texts):
         return [(of["ids"], [begin for begin, _ in of["offsets"]]) for of in self.processor.encode(texts, return_type="offset_mapping")]

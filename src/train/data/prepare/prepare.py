@@ -1,4 +1,4 @@
-"""`piper data prepare` and `piper data verify`. The only argument is their command line, which the program has read, as JSON."""
+"""`piper data prepare` and `piper data verify`, and a tokenizer that answers. The only argument is what is wanted, as JSON."""
 import concurrent.futures
 import ctypes
 import json
@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 
+from prepare.answering import answer_all
 from prepare.conversations import FIELDS, texts_of
 from prepare.data_folder import DataFolder, packed, verify
 from prepare.documents import pieces, read
@@ -170,6 +171,8 @@ def main():
         if options["command"] == "verify":
             description = verify(options["folder"])
             print(f"{options['folder']}: sound, {description['documents']:,} documents, {description['tokens']:,} tokens")
+        elif options["command"] == "tokens":
+            answer_all(options["tokenizer"])
         else:
             prepare(options)
         return 0
