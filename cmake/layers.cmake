@@ -18,6 +18,7 @@ set(PIPER_LAYERS
   "sim        | sim                | plan trace timelines             |"
   "calibrate  | calibrate          | sim                              |"
   "search     | search             | compile sim                      | Threads::Threads"
+  "recover    | recover            | search                           |"
   "comm       | comm               | base                             | Threads::Threads"
   "mpi        | comm/mpi           | comm                             | MPI::MPI_CXX"
   "comm_gpu   | comm/gpu           | comm                             | CUDA::cudart"
@@ -37,7 +38,7 @@ set(PIPER_LAYERS
   "train_loop | train/loop         | train models compile sim checkpoint |"
   "devices    | train/devices      | train_loop mpi? gpu?             |"
   "page       | page               | trace                            | ZLIB::ZLIB"
-  "commands   | tools              | search calibrate train page checkpoint | CLI11::CLI11"
+  "commands   | tools              | search recover calibrate train page checkpoint | CLI11::CLI11"
 )
 
 # The programs and the Python package: a folder each, and what it stands on.

@@ -131,6 +131,7 @@ Checked build_structure(Pipeline& pipeline, const Schedule& schedule) {
   PIPER_CHECK(apply_all<Mesh>(pipeline, schedule));
   PIPER_CHECK(apply_all<Split>(pipeline, schedule));  // before place: a placement may depend on the slice
   PIPER_CHECK(apply_all<Place>(pipeline, schedule));
+  PIPER_CHECK(apply_all<Lose>(pipeline, schedule));
   return pipeline.run("collect-residences", collect_residences);
 }
 
@@ -164,6 +165,13 @@ Pipeline start(std::shared_ptr<const ModelGraph> model, const Schedule& schedule
 }
 
 }  // namespace
+
+Result<TrainingDag> placed_dag(std::shared_ptr<const ModelGraph> model, const Schedule& schedule) {
+  const CompileOptions options;
+  Pipeline pipeline = start(std::move(model), schedule, options);
+  PIPER_CHECK(build_structure(pipeline, schedule));
+  return std::move(pipeline.dag);
+}
 
 Result<TrainingDag> communicating_dag(std::shared_ptr<const ModelGraph> model, const Schedule& schedule,
                                       const CompileOptions& options) {

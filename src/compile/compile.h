@@ -53,6 +53,9 @@ struct Compiled {
 Result<Compiled> compile(std::shared_ptr<const ModelGraph> model, const Schedule& schedule,
                          const CompileOptions& options = {});
 
+/// Only the computations of all microbatches, on the groups of devices where the schedule places them.
+Result<TrainingDag> placed_dag(std::shared_ptr<const ModelGraph> model, const Schedule& schedule);
+
 /// Only the computations and the communication between them, as the structure directives want it: no updates, no
 /// orders, no plan. For who wants to know what a microbatch costs before there is a whole schedule.
 Result<TrainingDag> communicating_dag(std::shared_ptr<const ModelGraph> model, const Schedule& schedule,

@@ -92,10 +92,34 @@ Diagnostic no_such_axis(const DeviceGroup& group, const std::string& axis, Sourc
       .help(names.empty() ? "a placement by list has no axes; give devices=[…] here too" : did_you_mean(axis, names));
 }
 
-/// Lists that together make up the group.
-Result<PartitionId> by_lists(TrainingDag& dag, GroupId id, const DeviceChoice& choice, DirectiveId by,
+/// What lists that make up a placement are on a group that is left of it.
+Result<PartitionId> left_of(TrainingDag& dag, GroupId id, const DeviceList& whole, int parts,
+                            const DeviceChoice& choice, std::string_view verb) {
+  const DeviceList& left = dag.groups[id].devices;
+  Partition partition{id, 0, {}};
+  const auto part_size = static_cast<int>(whole.size()) / parts;
+  for (int p = 0; p < parts; ++p) {
+    DeviceList part;
+    for (int i = p * part_size; i < (p + 1) * part_size; ++i)
+      if (std::ranges::find(left, whole[static_cast<size_t>(i)]) != left.end())
+        part.push_back(whole[static_cast<size_t>(i)]);
+    if (part.empty()) continue;
+    if (partition.part_size > 0 && partition.part_size != static_cast<int>(part.size()))
+      return error(
+                 ErrorCode::E212, choice.where,
+                 fmt::format("{}: the lists leave parts of unequal size of the devices {}", verb, print_devices(left)))
+          .help("lose as many devices of every list");
+    partition.part_size = static_cast<int>(part.size());
+    partition.members.insert(partition.members.end(), part.begin(), part.end());
+  }
+  return dag.groups.intern(std::move(partition));
+}
+
+/// Lists that together make up the group, as it was placed.
+Result<PartitionId> by_lists(TrainingDag& dag, GroupId now, const DeviceChoice& choice, DirectiveId by,
                              std::string_view verb) {
   PIPER_CHECK(check_devices(dag, choice, by));
+  const GroupId id = dag.placed_as(now);
   const DeviceGroup& group = dag.groups[id];
   Partition partition{id, 1, {}};
   const std::set<int> members(group.devices.begin(), group.devices.end());
@@ -117,6 +141,7 @@ Result<PartitionId> by_lists(TrainingDag& dag, GroupId id, const DeviceChoice& c
     return error(ErrorCode::E212, choice.where,
                  fmt::format("{}: the lists do not cover the placement on {}", verb, print_devices(group.devices)))
         .help("every device given by place must stand in exactly one list");
+  if (now != id) return left_of(dag, now, partition.members, partition.parts(), choice, verb);
   return dag.groups.intern(std::move(partition));
 }
 

@@ -12,6 +12,7 @@ Result<TrainingDag> apply(TrainingDag dag, const Devices& devices, DirectiveId b
 Result<TrainingDag> apply(TrainingDag dag, const Mesh& mesh, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Split& split, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Place& place, DirectiveId by);
+Result<TrainingDag> apply(TrainingDag dag, const Lose& lose, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Replicate& replicate, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, DirectiveId by);

@@ -26,6 +26,10 @@ class PlacedStages {
   /// The group that runs a stage for a microbatch, and who placed it there. Of groups with the same devices in another
   /// order, the first: a timeline orders what devices do, not which samples they have.
   GroupId group(int stage, int microbatch) const { return first_like(forward(stage, microbatch).group); }
+  /// The group that it was placed on, of which devices may be lost.
+  GroupId placement(int stage, int microbatch) const {
+    return first_like(dag_->placed_as(forward(stage, microbatch).group));
+  }
   SourceRange where_placed(int stage, int microbatch, std::string_view argument = "devices") const {
     return dag_->where(forward(stage, microbatch).placed_by, {argument, "stages", "devices", "mesh"});
   }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "directives/directives.h"
@@ -34,8 +35,8 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
       for (const auto& op : {std::optional(cell.first), cell.second}) {
         if (!op) continue;
         if (!first) first = op;
-        const GroupId expected = stages.group(first->stage, first->microbatch),
-                      found = stages.group(op->stage, op->microbatch);
+        const GroupId expected = stages.placement(first->stage, first->microbatch),
+                      found = stages.placement(op->stage, op->microbatch);
         if (expected != found)
           return error(ErrorCode::E313, where,
                        fmt::format(
@@ -46,7 +47,7 @@ Checked check_placement(const TrainingDag& dag, const Timeline& timeline, const 
               .help(fmt::format("this timeline wants {}", wanted));
       }
     }
-    if (first && !taken.insert(stages.group(first->stage, first->microbatch)).second)
+    if (first && !taken.insert(stages.placement(first->stage, first->microbatch)).second)
       return error(ErrorCode::E313, where,
                    fmt::format("use: {} wants stage {} on devices of its own", name, first->stage))
           .note(stages.where_placed(first->stage, first->microbatch, "along"), "placed here")
@@ -98,6 +99,26 @@ Timeline leave_out_untrained(const Timeline& timeline, const PlacedStages& stage
   return out;
 }
 
+/// A row for every group that is left of the devices of a rank: each runs its own microbatches in the rank's order.
+Timeline on_groups(const Timeline& timeline, const PlacedStages& stages) {
+  Timeline out;
+  for (const auto& row : timeline.ranks) {
+    std::map<GroupId, std::vector<TimelineCell>> rows;
+    const auto of = [&](const TimelineOp& op) { return stages.group(op.stage, op.microbatch); };
+    for (const TimelineCell& cell : row) {
+      const bool together = !cell.second || of(cell.first) == of(*cell.second);
+      rows[of(cell.first)].push_back({cell.first, together ? cell.second : std::nullopt});
+      if (!together) rows[of(*cell.second)].push_back({*cell.second, std::nullopt});
+    }
+    for (auto& [group, cells] : rows) out.ranks.push_back(std::move(cells));
+  }
+  return out;
+}
+
+std::vector<Order> as_orders(const Timeline& timeline, const PlacedStages& stages, const Use& use) {
+  return orders_of(on_groups(leave_out_untrained(timeline, stages), stages), use.stages, use.microbatches);
+}
+
 Result<std::vector<Order>> expand_file(const TrainingDag& dag, const Use& use, DirectiveId by) {
   const SourceRange where = dag.where(by, {"timeline"});
   auto parsed = load_timeline(beside(where, use.file));
@@ -120,7 +141,7 @@ Result<std::vector<Order>> expand_file(const TrainingDag& dag, const Use& use, D
     return differs("microbatches", ranks.microbatches(), parts,
                    fmt::format("write parts={} in split", ranks.microbatches()));
   PIPER_CHECK(check_placement(dag, timeline, where, stages, use.file, shape_of(timeline)));
-  return orders_of(leave_out_untrained(timeline, stages), use.stages, use.microbatches);
+  return as_orders(timeline, stages, use);
 }
 
 }  // namespace
@@ -137,12 +158,12 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, const 
   PIPER_TRY(const PlacedStages stages, PlacedStages::find(dag, use, by));
   if (info->takes_placement) {
     PIPER_TRY(const Timeline timeline, list_timeline(dag, stages, use, costs, by));
-    return orders_of(leave_out_untrained(timeline, stages), use.stages, use.microbatches);
+    return as_orders(timeline, stages, use);
   }
   std::set<GroupId> groups;
   request.microbatches = stages.microbatches();
   for (int s = 0; s < stages.count(); ++s)
-    for (int m = 0; m < request.microbatches; ++m) groups.insert(stages.group(s, m));
+    for (int m = 0; m < request.microbatches; ++m) groups.insert(stages.placement(s, m));
   request.ranks = static_cast<int>(groups.size());
   if (info->takes_stages_per_rank) request.stages_per_rank = std::max(1, stages.count() / request.ranks);
   request.group = use.group;
@@ -162,7 +183,7 @@ Result<std::vector<Order>> expand(const TrainingDag& dag, const Use& use, const 
     return std::move(timeline.error());
   }
   PIPER_CHECK(check_placement(dag, *timeline, where, stages, info->name, shape_of(*timeline)));
-  return orders_of(leave_out_untrained(*timeline, stages), use.stages, use.microbatches);
+  return as_orders(*timeline, stages, use);
 }
 
 }  // namespace piper

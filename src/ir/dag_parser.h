@@ -30,6 +30,7 @@ class DagParser {
   // tables
   Checked directive();
   Checked mesh();
+  Checked lost();
   Checked shared(SampleAxis axis);
   Checked cp() { return shared(SampleAxis::Cp); }
   Checked tp() { return shared(SampleAxis::Tp); }
@@ -38,6 +39,7 @@ class DagParser {
   Checked stream();
   Checked group();
   Checked partition();
+  Checked remainder();
   Checked residence();
   Checked replicated();
   Checked sharded();

@@ -29,6 +29,7 @@ DagParser::DagParser(Scanner scanner, std::shared_ptr<const ModelGraph> model)
 const std::vector<DagParser::Line>& DagParser::lines() {
   static const std::vector<Line> all = {{"directive", &DagParser::directive, 0},
                                         {"mesh", &DagParser::mesh, 1},
+                                        {"lost", &DagParser::lost, 1},
                                         {"cp", &DagParser::cp, 1},
                                         {"tp", &DagParser::tp, 1},
                                         {"dim", &DagParser::dim, 2},
@@ -36,6 +37,7 @@ const std::vector<DagParser::Line>& DagParser::lines() {
                                         {"stream", &DagParser::stream, 4},
                                         {"group", &DagParser::group, 5},
                                         {"partition", &DagParser::partition, 6},
+                                        {"remainder", &DagParser::remainder, 6},
                                         {"residence", &DagParser::residence, 7},
                                         {"replicated", &DagParser::replicated, 7},
                                         {"sharded", &DagParser::sharded, 7},

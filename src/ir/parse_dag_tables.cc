@@ -42,6 +42,27 @@ Checked DagParser::mesh() {
   return Ok{};
 }
 
+Checked DagParser::lost() {
+  const Token first = in_.peek();
+  PIPER_TRY(dag_.lost, reader_.devices());
+  if (std::ranges::adjacent_find(dag_.lost, std::greater_equal()) != dag_.lost.end())
+    return reader_.wrong(in_.range_from(first), "lost devices stand in rising order");
+  if (dag_.lost.back() >= dag_.devices)
+    return reader_.wrong(in_.range_from(first),
+                         fmt::format("device {} does not exist; there are {}", dag_.lost.back(), dag_.devices));
+  return Ok{};
+}
+
+Checked DagParser::remainder() {
+  Remainder remainder;
+  PIPER_TRY(remainder.group, group_id());
+  PIPER_CHECK(in_.expect_word("of"));
+  PIPER_TRY(remainder.of, group_id());
+  PIPER_CHECK(reader_.options({{"by", [&] { return directive_into(remainder.by, {"lose"}); }}}));
+  dag_.remainders.push_back(remainder);
+  return Ok{};
+}
+
 Checked DagParser::shared(SampleAxis axis) {
   const Token token = in_.peek();
   PIPER_TRY(const std::string name, in_.name("the name of an axis"));

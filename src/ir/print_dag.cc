@@ -86,6 +86,7 @@ std::string print_tables(const TrainingDag& dag) {
   for (size_t d = 0; d < dag.origins.size(); ++d)
     out += fmt::format("directive {} {} {}\n", d, as_name(dag.origins[d].place), as_name(dag.origins[d].text));
   if (!dag.mesh.empty()) out += fmt::format("mesh {}\n", print_axes(dag.mesh));
+  if (!dag.lost.empty()) out += fmt::format("lost {}\n", print_devices(dag.lost));
   for (const SampleAxisRule& rule : sample_axes)
     if (const MeshAxis& axis = dag.shared[rule.axis]; axis.size > 1)
       out += fmt::format("{} {}{}\n", rule.name, as_name(axis.name),
@@ -96,6 +97,9 @@ std::string print_tables(const TrainingDag& dag) {
     out += fmt::format("stages {} ({})\n", as_name(stages.tag), fmt::join(stages.of_chunk, ", "));
   for (const std::string& stream : dag.streams) out += fmt::format("stream {}\n", as_name(stream));
   out += print_groups(dag.groups);
+  for (const Remainder& remainder : dag.remainders)
+    out +=
+        fmt::format("remainder g{} of g{}{}\n", remainder.group.value, remainder.of.value, option("by", remainder.by));
   for (size_t c = 0; c < dag.residences.size(); ++c)
     for (const Residence& residence : dag.residences[c]) out += print_residence(dag, dag.model->chunks[c], residence);
   for (size_t b = 0; b < dag.buckets.size(); ++b) out += print_bucket(dag, b, dag.buckets[b]);

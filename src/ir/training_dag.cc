@@ -60,6 +60,12 @@ const Residence& TrainingDag::residence(ChunkId chunk, GroupId group) const {
   internal_error("a placed chunk has a residence on its group");
 }
 
+GroupId TrainingDag::placed_as(GroupId group) const {
+  for (const Remainder& remainder : remainders)
+    if (remainder.group == group) return remainder.of;
+  return group;
+}
+
 std::string_view Origin::verb() const {
   return std::string_view(text).substr(0, text.find_first_of("( "));
 }

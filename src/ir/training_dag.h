@@ -117,6 +117,13 @@ struct StageTags {
   friend bool operator==(const StageTags&, const StageTags&) = default;
 };
 
+/// A group that does some or all of the work of a placement, of which devices are lost.
+struct Remainder {
+  GroupId group, of;
+  DirectiveId by;
+  friend bool operator==(const Remainder&, const Remainder&) = default;
+};
+
 /// Devices with equal parameters, and how those are divided, reduced and gathered.
 struct Replication {
   PartitionId over;
@@ -218,12 +225,14 @@ struct TrainingDag {
   std::shared_ptr<const ModelGraph> model;
   int devices = 0;
   std::vector<MeshAxis> mesh;
+  DeviceList lost;                              // devices that are not there, in rising order
   BySampleAxis<MeshAxis> shared = {};           // the last axes of every group, where something is sharded along them
   TokenOrder token_order = TokenOrder::Zigzag;  // along cp
   std::vector<SliceDim> dims;
   std::vector<StageTags> stages;
   std::vector<std::string> streams;
   GroupTable groups;
+  std::vector<Remainder> remainders;
   std::vector<std::vector<Residence>> residences;  // by chunk
   std::vector<Bucket> buckets;
   std::vector<Bracket> brackets;
@@ -241,6 +250,8 @@ struct TrainingDag {
   const MeshAxis& tp() const { return shared[SampleAxis::Tp]; }
   int devices_per_sample() const { return shared[SampleAxis::Cp].size * shared[SampleAxis::Tp].size; }
   const Residence& residence(ChunkId chunk, GroupId group) const;
+  /// The group that was placed, if this is what is left of it; else the group itself.
+  GroupId placed_as(GroupId group) const;
   SourceRange where(DirectiveId directive) const;
   /// The first of these arguments that was written, else the directive itself.
   SourceRange where(DirectiveId directive, std::initializer_list<std::string_view> arguments) const;

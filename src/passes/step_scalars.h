@@ -5,7 +5,8 @@
 
 namespace piper {
 
-/// Over all declared devices: those on which nothing is placed have no other part in the step, and know its loss too.
+/// Over all declared devices that are not lost: those on which nothing is placed have no other part in the step, and
+/// know its loss too.
 NodeId add_scalars(TrainingDag& dag);
 
 }  // namespace piper

@@ -116,6 +116,9 @@ Job::Job(std::shared_ptr<const Plan> plan, const StepConfig& step, Computations&
       options_(std::move(options)),
       communicators_(std::move(communicators)) {
   show_tensors_to_sanitizer();
+  std::erase_if(communicators_, [programs = template_of_device(*plan_)](const auto& communicator) {
+    return !programs[static_cast<size_t>(communicator->device())].valid();  // a lost device
+  });
   for (const auto& communicator : communicators_)
     devices_.push_back(std::make_unique<DeviceRun>(*plan_, communicator->device(), step_, computations_, *communicator,
                                                    failure_, options_.run));

@@ -26,6 +26,7 @@ struct Bytes {  // bucket=25MB
 };
 struct Integers {  // at=[1, 3..5]
   static constexpr std::string_view name = "wholes";
+  bool required = false;
 };
 template <size_t n>
 struct Choice {  // shape=v

@@ -178,8 +178,12 @@ void ArgumentReader::read(std::string_view name, const kind::Bytes&, int64_t& va
              .help("units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB; without one it is bytes"));
 }
 
-void ArgumentReader::read(std::string_view name, const kind::Integers&, std::vector<int>& value) {
-  if (const auto argument = take(name)) value = to_integers(*argument).value_or(value);
+void ArgumentReader::read(std::string_view name, const kind::Integers& kind, std::vector<int>& value) {
+  if (const auto argument = take(name))
+    value = to_integers(*argument).value_or(value);
+  else if (kind.required)
+    fail(error(ErrorCode::E104, where_, fmt::format("{}: argument \"{}\" is missing", verb_, name))
+             .help(fmt::format("add {}=[0], or other numbers", name)));
 }
 
 void ArgumentReader::read(std::string_view name, const kind::Flag&, bool& value) {

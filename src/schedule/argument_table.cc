@@ -16,6 +16,9 @@ bool is_required(const Kind&) {
 bool is_required(const kind::Integer& kind) {
   return kind.required;
 }
+bool is_required(const kind::Integers& kind) {
+  return kind.required;
+}
 
 std::vector<std::string> words(std::string_view text) {
   std::istringstream in{std::string(text)};

@@ -78,6 +78,7 @@ class ScheduleBuilder {
   ScheduleBuilder& mesh(std::vector<MeshAxis> axes) { return add(Mesh{std::move(axes)}); }
   ScheduleBuilder& split(Split split) { return add(std::move(split)); }
   ScheduleBuilder& place(Place place) { return add(std::move(place)); }
+  ScheduleBuilder& lose(Lose lose) { return add(std::move(lose)); }
   ScheduleBuilder& replicate(Replicate replicate) { return add(std::move(replicate)); }
   ScheduleBuilder& shard(Shard shard) { return add(std::move(shard)); }
   ScheduleBuilder& recompute(Recompute recompute) { return add(std::move(recompute)); }

@@ -98,6 +98,18 @@ inline constexpr auto fields<Place> = std::tuple{
 };
 
 template <>
+inline constexpr auto fields<Lose> = std::tuple{
+    field("devices", &Lose::devices, kind::Integers{.required = true}, "the devices that are gone").always_printed(),
+    field("along", &Lose::along, kind::Name{},
+          "the axis of the placements whose coordinates with lost devices drop out")
+        .defaults_to("the only axis"),
+    field(
+        "replicas", &Lose::replicas, kind::Integer{1, most_parts},
+        "number of coordinates that share a microbatch; as many such groups as are left take the microbatches in turn")
+        .defaults_to("all that are left"),
+};
+
+template <>
 inline constexpr auto fields<Replicate> = std::tuple{
     field("what", &Replicate::what, kind::Selected{"what to replicate"},
           "which part of the model; parts of the batch and passes are not allowed here (E105)")

@@ -77,6 +77,9 @@ class DirectiveWriter {
   Result<OrderedJson> write(const Mesh&) const {
     return no_words("use devices(n), and devices=[…] in every directive");
   }
+  Result<OrderedJson> write(const Lose&) const {
+    return no_words("leave the lost devices out of every directive, or keep this schedule in the text form");
+  }
   Result<OrderedJson> write(const Recompute&) const {
     return no_words("leave it out, or keep this schedule in the text form");
   }

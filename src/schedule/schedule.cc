@@ -6,7 +6,7 @@
 namespace piper {
 namespace {
 
-constexpr std::string_view verbs[] = {"devices", "mesh",      "split",    "place", "replicate",
+constexpr std::string_view verbs[] = {"devices", "mesh",      "split",    "place", "lose", "replicate",
                                       "shard",   "recompute", "prefetch", "order", "use"};
 static_assert(std::size(verbs) == std::variant_size_v<DirectiveBody>);
 

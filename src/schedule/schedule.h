@@ -103,6 +103,14 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
+/// The devices are gone. Placements that they belong to go on with the coordinates of an axis at which nothing is lost.
+struct Lose {
+  DeviceList devices = {};
+  std::string along = {};            // none: placements have one axis
+  std::optional<int> replicas = {};  // that share a microbatch; none: all that are left
+  friend bool operator==(const Lose&, const Lose&) = default;
+};
+
 /// When a gathered copy of sharded parameters goes: after each use, after the pass, before the update.
 enum class Release { Use, Pass, Step };
 constexpr std::array<std::string_view, 3> release_words = {"use", "pass", "step"};
@@ -176,7 +184,8 @@ struct Use {
   friend bool operator==(const Use&, const Use&) = default;
 };
 
-using DirectiveBody = std::variant<Devices, Mesh, Split, Place, Replicate, Shard, Recompute, Prefetch, Order, Use>;
+using DirectiveBody =
+    std::variant<Devices, Mesh, Split, Place, Lose, Replicate, Shard, Recompute, Prefetch, Order, Use>;
 
 /// Where an argument was written, and the elements of the list it may be.
 struct ArgumentPlace {

@@ -83,6 +83,7 @@ class Reasons {
     return fmt::format("{} of the devices' time is without computation", percent(evaluated_.report.bubble));
   }
   std::string of(const Devices&) const { return ""; }
+  std::string of(const Lose&) const { return ""; }
   std::string of(const Order&) const { return ""; }
 
  private:

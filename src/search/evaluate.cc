@@ -9,31 +9,6 @@
 namespace piper {
 namespace {
 
-Result<Evaluated> evaluate(const Problem& problem, const std::shared_ptr<const ModelGraph>& model,
-                           const Schedule& schedule) {
-  CompileOptions options;
-  options.cluster = problem.cluster;
-  for (DeviceKind& kind : options.cluster.kinds) kind.memory.reset();  // what does not fit has a price too
-  options.costs = problem.costs;
-  PIPER_TRY(const Compiled compiled, compile(model, schedule, options));
-  const CostTable* measured = problem.costs ? &*problem.costs : nullptr;
-  PIPER_TRY(const Simulation simulation, simulate(compiled.plan, problem.cluster, measured));
-  Evaluated out;
-  out.schedule = schedule;
-  out.report = step_report(*model, compiled.plan, problem.cluster, simulation);
-  for (const PlanTemplate& of : compiled.plan.templates) {
-    const MemoryPeak peak = memory_peak(compiled.plan, of);
-    for (const int device : of.devices) {
-      const auto& memory = kind_of(problem.cluster, device).memory;
-      if (memory && peak.total > *memory) out.fits = false;
-    }
-    if (peak.total <= out.memory.total) continue;
-    out.memory = peak;
-    out.capacity = kind_of(problem.cluster, of.devices[0]).memory;
-  }
-  return out;
-}
-
 int devices_of(const Schedule& schedule) {
   int devices = 0;
   for (const Directive& directive : schedule.directives) {
@@ -48,9 +23,35 @@ int devices_of(const Schedule& schedule) {
 
 }  // namespace
 
+Result<Evaluated> evaluate(const std::shared_ptr<const ModelGraph>& model, const Schedule& schedule,
+                           const Cluster& cluster, const std::optional<CostTable>& costs) {
+  CompileOptions options;
+  options.cluster = cluster;
+  for (DeviceKind& kind : options.cluster.kinds) kind.memory.reset();  // what does not fit has a price too
+  options.costs = costs;
+  PIPER_TRY(const Compiled compiled, compile(model, schedule, options));
+  const CostTable* measured = costs ? &*costs : nullptr;
+  PIPER_TRY(const Simulation simulation, simulate(compiled.plan, cluster, measured));
+  Evaluated out;
+  out.schedule = schedule;
+  out.report = step_report(*model, compiled.plan, cluster, simulation);
+  for (const PlanTemplate& of : compiled.plan.templates) {
+    const MemoryPeak peak = memory_peak(compiled.plan, of);
+    for (const int device : of.devices) {
+      const auto& memory = kind_of(cluster, device).memory;
+      if (memory && peak.total > *memory) out.fits = false;
+    }
+    if (peak.total <= out.memory.total) continue;
+    out.memory = peak;
+    out.capacity = kind_of(cluster, of.devices[0]).memory;
+  }
+  return out;
+}
+
 Result<Evaluated> evaluate(const Problem& problem, const Candidate& candidate) {
   PIPER_TRY(Evaluated out,
-            evaluate(problem, model_for(problem, candidate), schedule_of(candidate, facts_for(problem, candidate))));
+            evaluate(model_for(problem, candidate), schedule_of(candidate, facts_for(problem, candidate)),
+                     problem.cluster, problem.costs));
   out.candidate = candidate;
   return out;
 }
@@ -61,7 +62,7 @@ Result<Evaluated> evaluate(const Problem& problem, const std::string& name, cons
                  fmt::format("{} is for {} devices; the search is for {}", name, devices, problem.limits.devices))
         .help(fmt::format("write --devices {}, or another mesh", devices));
   PIPER_TRY(const std::shared_ptr<const ModelGraph> model, load_model_for(schedule, problem.load));
-  PIPER_TRY(Evaluated out, evaluate(problem, model, schedule));
+  PIPER_TRY(Evaluated out, evaluate(model, schedule, problem.cluster, problem.costs));
   out.name = name;
   return out;
 }

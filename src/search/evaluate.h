@@ -22,6 +22,10 @@ Result<Evaluated> evaluate(const Problem& problem, const Candidate& candidate);
 /// The same of a schedule of any origin. E207: it is for another number of devices.
 Result<Evaluated> evaluate(const Problem& problem, const std::string& name, const Schedule& schedule);
 
+/// The same outside of a search. A schedule for more devices than the cluster has is refused (E205).
+Result<Evaluated> evaluate(const std::shared_ptr<const ModelGraph>& model, const Schedule& schedule,
+                           const Cluster& cluster, const std::optional<CostTable>& costs);
+
 /// Fits before not, then faster, then less memory.
 bool better(const Evaluated& a, const Evaluated& b);
 

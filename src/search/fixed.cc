@@ -161,6 +161,9 @@ class Fixing {
   Checked fix(const Devices&) {
     return not_searched(*directive_, "devices without a mesh", "fix axes: mesh(tp=8); --devices gives their number");
   }
+  Checked fix(const Lose&) {
+    return not_searched(*directive_, "lost devices", "piper simulate --fail says what a loss costs");
+  }
   Checked fix(const Order&) { return not_searched(*directive_, "orders one by one", "fix a timeline: use 1f1b()"); }
 
   const Directive* directive_ = nullptr;

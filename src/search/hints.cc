@@ -163,7 +163,7 @@ bool lists_devices(const Schedule& schedule) {
     if constexpr (requires { body.devices.lists; })
       return !body.devices.lists.empty();
     else
-      return false;
+      return std::is_same_v<Body, Lose>;
   };
   return std::ranges::any_of(schedule.directives, [&](const Directive& d) { return std::visit(lists, d.body); });
 }

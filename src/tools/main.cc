@@ -92,14 +92,21 @@ void add_simulate(CLI::App& app, SimulateCommand& command) {
   app.add_option("--trace", command.trace, "Write when every operation ran: Chrome's trace events, for any viewer");
   app.add_option("--cost", command.costs,
                  "Times of a timeline without MODEL: F=1,I=1,W=1,comm=0; overlap=2 is the time of an overlapped pair");
+  CLI::Option* fail =
+      app.add_option("--fail", command.fail,
+                     "What a step costs without these devices, and how it goes on: 6, 6,7; each: any single one");
+  for (const char* other : {"--trace", "--what-if", "--all-devices", "--free-links", "--evaluation"})
+    fail->excludes(app.get_option(other));
   app.callback([&] {
     const bool bare = command.input.model.empty();
     if (bare && command.input.timeline.empty()) throw CLI::RequiredError("MODEL (or --timeline)");
     if (!bare && !command.costs.empty()) throw CLI::ValidationError("--cost", "goes with --timeline without MODEL");
     if (bare && !command.trace.empty()) throw CLI::ValidationError("--trace", "needs a MODEL");
+    if (bare && !command.fail.empty()) throw CLI::ValidationError("--fail", "needs a MODEL");
   });
   app.footer(
       "Examples:\n  piper simulate examples/moe.toml examples/dualpipe.piper --cluster h100\n"
+      "  piper simulate examples/moe.toml examples/dualpipe.piper --cluster h100 --fail each\n"
       "  piper simulate --timeline zb.csv --cost F=1,I=1,W=1,comm=0 --format json");
 }
 

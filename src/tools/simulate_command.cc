@@ -15,6 +15,7 @@
 #include "sim/bare_timeline.h"
 #include "timelines/load_timeline.h"
 #include "tools/hint_line.h"
+#include "tools/loss_report.h"
 #include "tools/parse_costs.h"
 #include "tools/step_line.h"
 #include "trace/chrome.h"
@@ -220,6 +221,28 @@ std::vector<Hint> hints_of(const CompiledInput& compiled, const Cluster& cluster
   });
 }
 
+namespace {
+
+/// What it costs to go on without the devices that fail.
+Result<std::string> fail(const SimulateCommand& command, const LoadedInput& loaded, const Simulated& simulated) {
+  PIPER_TRY(const DeviceList lost, parse_lost(command.fail));
+  const Compiled& compiled = simulated.input.compiled;
+  const RunningStep step{loaded.schedule, compiled.linear.dag.model, simulated.cluster, simulated.input.costs};
+  PIPER_TRY(const Evaluated before, evaluate(step.model, step.schedule, step.cluster, step.costs));
+  std::vector<SingleLoss> losses;
+  if (lost.empty()) {
+    losses = single_losses(step, {simulated.simulation.devices.begin(), simulated.simulation.devices.end()});
+  } else {
+    PIPER_TRY(Evaluated without, shrink(step, lost));
+    losses.push_back({lost, std::move(without)});
+  }
+  if (command.input.format == "json") return losses_json(compiled.plan.model, simulated.cluster, before, losses);
+  return step_line(compiled, command.input) + "\n" +
+         (lost.empty() ? print_losses(before, losses) : print_loss(before, lost, *losses[0].without));
+}
+
+}  // namespace
+
 int run(const SimulateCommand& command) {
   if (command.input.model.empty()) {
     auto text = simulate_bare(command);
@@ -231,6 +254,12 @@ int run(const SimulateCommand& command) {
   if (!loaded) return report(command.input, loaded.error());
   auto simulated = simulate_input(command.input, *loaded, command.simulation);
   if (!simulated) return report(command.input, simulated.error());
+  if (!command.fail.empty()) {
+    const auto text = fail(command, *loaded, *simulated);
+    if (!text) return report(command.input, text.error());
+    put(*text);
+    return fine;
+  }
   std::vector<Hint> hints;
   if (command.hints && !command.input.evaluation)
     hints =

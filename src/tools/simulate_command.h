@@ -31,6 +31,7 @@ struct SimulateCommand {
   SimulationInput simulation = {};
   std::string trace = {};                      // file to write
   std::string costs = {};                      // of its passes: F=1,I=1,W=1,comm=0,overlap=2
+  std::string fail = {};                       // devices that are lost: 6,7; or each
   bool hints = true;                           // what would make the step faster
   std::vector<std::string> command_line = {};  // from the name of the program on
 };

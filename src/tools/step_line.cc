@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "schedule/schedule_text.h"
+
 namespace piper {
 namespace {
 
@@ -24,18 +26,21 @@ std::string model_line(const Compiled& compiled, const CompileInput& input) {
 }
 
 std::string step_line(const Compiled& compiled, const CompileInput& input) {
-  const auto devices = device_count(compiled.plan);
+  const int devices = compiled.linear.dag.devices;
+  const DeviceList& lost = compiled.linear.dag.lost;
+  const std::string gone = lost.empty() ? "" : fmt::format(" without {}", print_devices(lost));
   std::string axes;
   for (const MeshAxis& axis : compiled.linear.dag.mesh)
     axes += fmt::format("{}{}={}", axes.empty() ? ": " : " x ", axis.name, axis.size);
-  return model_line(compiled, input) + fmt::format("{} device{}{}\n", devices, devices == 1 ? "" : "s", axes);
+  return model_line(compiled, input) + fmt::format("{} device{}{}{}\n", devices, devices == 1 ? "" : "s", axes, gone);
 }
 
 void add_step_to(nlohmann::ordered_json& out, const Compiled& compiled) {
   const StepConfig& step = compiled.linear.dag.model->step;
   out["batch"] = step.batch;
   out["sequence"] = step.sequence;
-  out["device_count"] = device_count(compiled.plan);
+  out["device_count"] = compiled.linear.dag.devices;
+  if (!compiled.linear.dag.lost.empty()) out["lost"] = compiled.linear.dag.lost;
   out["mesh"] = nlohmann::ordered_json::object();
   for (const MeshAxis& axis : compiled.linear.dag.mesh) out["mesh"][axis.name] = axis.size;
 }

@@ -180,6 +180,10 @@ TEST(Simulation, IsReportedAsShown) {
   EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/simulate.md", PIPER_SOURCE_DIR), 1);
 }
 
+TEST(Recovery, CostsWhatIsShown) {
+  EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/docs/recovery.md", PIPER_SOURCE_DIR), 2);
+}
+
 TEST(Readme, ShowsWhatThereIs) {
   EXPECT_EQ(run_page(PIPER_SOURCE_DIR "/README.md", PIPER_SOURCE_DIR), 2);
 }

@@ -158,6 +158,7 @@ Trained train(const TrainableModel& model, const CapturedModel& captured, std::s
   out.copies_equal &= copies_equal(job);
   for (DeviceRun* device : job.devices()) out.peak_bytes.push_back(device->memory().peak());
   for (const TemplateId t : template_of_device(plan)) {
+    if (!t.valid()) continue;  // a lost device
     const PlanTemplate& program = plan.templates[t];
     out.planned_bytes.push_back(memory_peak(plan, program).total);
     out.serial_bytes.push_back(serial_peak(program));

@@ -74,6 +74,10 @@ class Schedule:
         """Where the selected computations run; `stages` cuts them into stages along an axis."""
         return self._add("place", locals())
 
+    def lose(self, devices: Sequence[int], *, along: Optional[str] = None, replicas: Optional[int] = None) -> "Schedule":
+        """These devices are gone: what is left of their placements does their work."""
+        return self._add("lose", locals())
+
     def replicate(self, what: Filter = "{}", *, devices: Optional[Devices] = None, along: Union[str, Sequence[str], None] = None,
                   zero: Optional[int] = None, bucket: Union[int, str, None] = None, gather_stream: Optional[str] = None,
                   reduce_stream: Optional[str] = None, release: Optional[str] = None) -> "Schedule":

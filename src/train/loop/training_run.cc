@@ -3,6 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/executor.h"
 #include "runtime/optimizer/optimizer.h"
 #include "train/loop/libtorch_version.h"
@@ -24,6 +26,10 @@ Checked check_run(const Plan& plan, const StepConfig& step, const TrainingRunOpt
   if (step.ema && !options.processor->place().is_cpu())
     return error(ErrorCode::E105, {}, "a moving mean of the weights is kept on CPUs only")
         .help("train without ema on a GPU, or with on = \"cpu\"");
+  if (options.world && std::ranges::any_of(template_of_device(plan), [](TemplateId t) { return !t.valid(); }))
+    return error(ErrorCode::E805, {},
+                 "the schedule has lost devices, and a job of several processes has all of its own")
+        .help("train it in one process: without --backend and piper launch");
   if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(plan), *options.processor));
   const std::vector<MemoryClaim> claims = options.saves
                                               ? claims_with_checkpoints(plan, step, options.world, *options.processor)
