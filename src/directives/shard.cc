@@ -83,8 +83,13 @@ Checked check_experts(const TrainingDag& dag, const Chunk& chunk, int parts, con
         .help(fmt::format("use a number of devices that divides {}", dim->size));
   }));
   if (has_label(*dag.model, chunk, expert_label)) return Ok{};
-  return error(ErrorCode::E308, shard.what.where,
-               fmt::format("shard: nothing in chunk {} has an expert dimension", chunk.name))
+  Diagnostic nothing = error(ErrorCode::E308, shard.what.where,
+                             fmt::format("shard: nothing in chunk {} has an expert dimension", chunk.name));
+  if (chunk.experts)
+    return std::move(nothing).help(
+        "rows that are sorted by expert (dropless = true) stay on their device: give experts slots, "
+        "capacity_factor = 1.25, or leave out this directive");
+  return std::move(nothing)
       .help("select the region of the experts only, as in shard({experts=*}, …)")
       .help("or, for tensor parallelism, name parameters and their dimension: parameters=\"*.wo: 1\"");
 }
@@ -261,7 +266,12 @@ Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
                  fmt::format("shard: model {} does not say where the tokens of its values are", model.name))
         .help("label them in the model file, [b, sequence=128, 64], and add the line: context");
   const int blocks = parts > 1 && shard.order == TokenOrder::Zigzag ? 2 * parts : parts;
-  for (const ChunkId id : chunks)
+  for (const ChunkId id : chunks) {
+    if (model[id].experts && !has_label(model, model[id], expert_label))
+      return error(ErrorCode::E317, shard.what.where,
+                   fmt::format("shard: the rows of chunk {} are sorted by expert, those of all tokens together",
+                               model[id].name))
+          .help("context parallelism is for models without experts");
     PIPER_CHECK(check_all(dag, model[id], [&](const auto& thing, std::string_view what) -> Checked {
       if (what == "parameter") return Ok{};
       const auto refuse = [&](std::string_view why) {
@@ -280,6 +290,7 @@ Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
           .help(fmt::format("use a sequence of {} tokens, or {}", ceil_divide(tokens->size, blocks) * blocks,
                             one_block ? "one block for each device: order=contiguous" : "another number of devices"));
     }));
+  }
   return Ok{};
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "capture/experts/grouped_mm.h"
 #include "capture/record/annotate.h"
 #include "models/initial_values.h"
 
@@ -23,9 +24,14 @@ ExpertLinear::ExpertLinear(int64_t experts, int64_t in, int64_t out, bool with_b
     : weight(register_parameter("weight", make({experts, out, in}))) {
   if (with_bias) bias = register_parameter("bias", make({experts, out}));
 }
-Tensor ExpertLinear::forward(const Tensor& x) const {
+Tensor ExpertLinear::forward(const Tensor& x, const Routing&) const {
   const Tensor turned = weight.transpose(1, 2);
   return bias.defined() ? at::baddbmm(bias.unsqueeze(1), x, turned) : at::bmm(x, turned);
+}
+
+Tensor ExpertLinear::forward(const Tensor& x, const SortedRows& rows) const {
+  const Tensor y = grouped_mm(x, weight.transpose(1, 2), rows.ends);
+  return bias.defined() ? y + bias.index_select(0, experts_of_rows(rows)) : y;
 }
 
 NormLayer::NormLayer(const ModelConfig& c, int64_t width, const TensorMaker& make)

@@ -7,6 +7,7 @@
 
 #include "models/attend.h"
 #include "models/model_module.h"
+#include "models/sorted_rows.h"
 
 namespace piper {
 
@@ -17,10 +18,13 @@ struct Linear : torch::nn::Module {
   at::Tensor weight, bias;
 };
 
-/// The same for every expert by itself: x [experts, slots, in], W stored [experts, out, in].
+/// The same for every expert by itself: W stored [experts, out, in].
 struct ExpertLinear : torch::nn::Module {
   ExpertLinear(int64_t experts, int64_t in, int64_t out, bool with_bias, const TensorMaker& make);
-  at::Tensor forward(const at::Tensor& x) const;
+  /// [experts, slots, in]
+  at::Tensor forward(const at::Tensor& x, const Routing& slots) const;
+  /// [rows, in]
+  at::Tensor forward(const at::Tensor& x, const SortedRows& rows) const;
   at::Tensor weight, bias;
 };
 

@@ -24,10 +24,12 @@ Experts::Experts(const ModelConfig& c, const TensorMaker& make) : experts_(c.exp
   down_ = register_module("down", linear(c.moe_ffn, c.hidden));
 }
 
-Tensor Experts::forward(const Tensor& x) const {
+template <class Routed>
+Tensor Experts::forward(const Tensor& x, const Routed& routed) const {
   const annotate scope("experts", {.experts = experts_});
-  const Tensor h = gate_ ? at::silu(gate_->forward(x)) * up_->forward(x) : at::gelu(up_->forward(x));
-  return down_->forward(h);
+  const auto linear = [&](const ExpertLinear& by, const Tensor& of) { return by.forward(of, routed); };
+  const Tensor h = gate_ ? at::silu(linear(*gate_, x)) * linear(*up_, x) : at::gelu(linear(*up_, x));
+  return linear(*down_, h);
 }
 
 Mixture::Mixture(torch::nn::Module& owner, const ModelConfig& c, const TensorMaker& make)
@@ -36,16 +38,23 @@ Mixture::Mixture(torch::nn::Module& owner, const ModelConfig& c, const TensorMak
       experts_(owner.register_module("experts", std::make_shared<Experts>(c, make))) {}
 
 Stream Mixture::forward(const Stream& in) const {
-  const Tensor h = dispatch_->norm->forward(in.x), tokens = h.reshape({-1, config_.hidden});
-  const Routing routing = route(dispatch_->router->forward(tokens), config_.top_k, config_.capacity_factor);
+  const Tensor h = dispatch_->norm->forward(in.x);
+  const Tensor logits = dispatch_->router->forward(h.reshape({-1, config_.hidden}));
+  if (config_.dropless) return forward(in, h, sort_rows(logits, config_.top_k));
+  return forward(in, h, route(logits, config_.top_k, config_.capacity_factor));
+}
+
+template <class Routed>
+Stream Mixture::forward(const Stream& in, const Tensor& h, const Routed& routed) const {
+  const Tensor tokens = h.reshape({-1, config_.hidden});
   Stream out = in;
   if (config_.router_aux_loss_coef > 0) {
-    const Tensor own = imbalance(routing, in.x.size(0));
+    const Tensor own = imbalance(routed.choices.probabilities, shares(routed), in.x.size(0));
     out.imbalance = in.imbalance.defined() ? in.imbalance + own : own;
   }
   Tensor shared;
   if (dispatch_->shared) shared = dispatch_->shared->forward(h);
-  Tensor y = combine(experts_->forward(dispatch(tokens, routing)), routing).view_as(in.x);
+  Tensor y = combine(experts_->forward(dispatch(tokens, routed), routed), routed).view_as(in.x);
   if (shared.defined()) y = y + shared;
   out.x = in.x + thinned(y, config_);
   return out;

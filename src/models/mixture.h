@@ -6,7 +6,7 @@
 
 namespace piper {
 
-/// Norm, router, tokens into slots, shared experts: before the experts; parameters `dispatch.*`.
+/// Norm, router, tokens into slots or sorted rows, shared experts: before the experts; parameters `dispatch.*`.
 struct Dispatch : torch::nn::Module {
   Dispatch(const ModelConfig& config, const TensorMaker& make);
   std::shared_ptr<NormLayer> norm;
@@ -14,10 +14,12 @@ struct Dispatch : torch::nn::Module {
   std::unique_ptr<FeedForward> shared;
 };
 
-/// On [experts, slots, hidden] only, so that it can be sharded: scope `experts`.
+/// Scope `experts`.
 struct Experts : torch::nn::Module {
   Experts(const ModelConfig& config, const TensorMaker& make);
-  at::Tensor forward(const at::Tensor& x) const;
+  /// On [experts, slots, hidden] only, so that it can be sharded; or on [rows, hidden].
+  template <class Routed>
+  at::Tensor forward(const at::Tensor& x, const Routed& routed) const;
 
  private:
   int64_t experts_;
@@ -36,6 +38,9 @@ struct Mixture {
   Stream forward(const Stream& in) const;
 
  private:
+  template <class Routed>
+  Stream forward(const Stream& in, const at::Tensor& h, const Routed& routed) const;
+
   ModelConfig config_;
   std::shared_ptr<Dispatch> dispatch_;
   std::shared_ptr<Experts> experts_;

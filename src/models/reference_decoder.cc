@@ -2,10 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include "capture/experts/grouped_mm.h"
 #include "capture/record/annotate.h"
 #include "models/attend.h"
 #include "models/initial_values.h"
-#include "models/routing.h"
+#include "models/sorted_rows.h"
 
 namespace piper {
 namespace {
@@ -34,14 +35,21 @@ struct ReferenceMixture : torch::nn::Module {
         w_gate(register_parameter("w_gate", make({c.experts, c.hidden, c.moe_ffn}))),
         w_up(register_parameter("w_up", make({c.experts, c.hidden, c.moe_ffn}))),
         w_down(register_parameter("w_down", make({c.experts, c.moe_ffn, c.hidden}))) {}
-  Tensor experts(const Tensor& x) const {
+  template <class Product>
+  Tensor experts(const Tensor& x, Product product) const {
     const annotate scope("experts", {.experts = config.experts});
-    return at::bmm(at::silu(at::bmm(x, w_gate)) * at::bmm(x, w_up), w_down);
+    return product(at::silu(product(x, w_gate)) * product(x, w_up), w_down);
   }
   Tensor forward(const Tensor& input) const {
-    const Tensor x = input.reshape({-1, config.hidden});
-    const Routing routing = route(at::linear(x, router), config.top_k, config.capacity_factor);
-    return combine(experts(dispatch(x, routing)), routing).view_as(input);
+    const Tensor x = input.reshape({-1, config.hidden}), logits = at::linear(x, router);
+    if (config.dropless) {
+      const SortedRows rows = sort_rows(logits, config.top_k);
+      const auto product = [&](const Tensor& a, const Tensor& w) { return grouped_mm(a, w, rows.ends); };
+      return combine(experts(dispatch(x, rows), product), rows).view_as(input);
+    }
+    const Routing routing = route(logits, config.top_k, config.capacity_factor);
+    const auto product = [](const Tensor& a, const Tensor& w) { return at::bmm(a, w); };
+    return combine(experts(dispatch(x, routing), product), routing).view_as(input);
   }
   ModelConfig config;
   Tensor router, w_gate, w_up, w_down;

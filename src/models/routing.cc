@@ -11,14 +11,22 @@ int64_t expert_capacity(double factor, int64_t tokens, int64_t top_k, int64_t ex
   return (slots + share - 1) / share;
 }
 
+Choices choose(const at::Tensor& logits, int64_t top_k) {
+  Choices out;
+  out.probabilities = at::softmax(logits.to(at::promote_types(logits.scalar_type(), at::kFloat)), -1);
+  const auto [best, experts] = out.probabilities.topk(top_k, -1);
+  out.experts = experts;
+  out.weights = best / best.sum(-1, true);
+  return out;
+}
+
 Routing route(const at::Tensor& logits, int64_t top_k, double capacity_factor) {
   Routing r;
   r.experts = logits.size(1), r.top_k = top_k;
   r.capacity = expert_capacity(capacity_factor, logits.size(0), top_k, r.experts);
-  r.probabilities = at::softmax(logits.to(at::promote_types(logits.scalar_type(), at::kFloat)), -1);
-  const auto [best, experts] = r.probabilities.topk(top_k, -1);
-  r.weights = (best / best.sum(-1, true)).t().reshape({-1, 1});
-  const at::Tensor choices = experts.t().reshape({-1, 1});
+  r.choices = choose(logits, top_k);
+  r.weights = r.choices.weights.t().reshape({-1, 1});
+  const at::Tensor choices = r.choices.experts.t().reshape({-1, 1});
   r.chosen = choices == at::arange(r.experts, choices.options());
   const at::Tensor place = r.chosen.cumsum(0, at::kInt).gather(1, choices) - 1;
   r.slots = at::where(place < r.capacity, choices * r.capacity + place, r.experts * r.capacity).squeeze(1);
@@ -39,10 +47,14 @@ at::Tensor combine(const at::Tensor& y, const Routing& r) {
   return back.view({r.top_k, -1, dim}).sum(0);
 }
 
-at::Tensor imbalance(const Routing& r, int64_t samples) {
-  const at::Tensor shares = r.chosen.to(r.probabilities.scalar_type()).mean(0);
-  const at::Tensor means = r.probabilities.view({samples, -1, r.experts}).mean(1);
-  return (means * shares).sum(-1) * static_cast<double>(r.experts);
+at::Tensor shares(const Routing& r) {
+  return r.chosen.to(r.choices.probabilities.scalar_type()).mean(0);
+}
+
+at::Tensor imbalance(const at::Tensor& probabilities, const at::Tensor& shares, int64_t samples) {
+  const int64_t experts = probabilities.size(1);
+  const at::Tensor means = probabilities.view({samples, -1, experts}).mean(1);
+  return (means * shares).sum(-1) * static_cast<double>(experts);
 }
 
 }  // namespace piper

@@ -32,6 +32,8 @@ std::vector<Small> all() {
   const std::string llama = "arch = \"llama3\"\nkv_heads = 2\nffn = 48\n";
   const std::string qwen =
       "arch = \"qwen3-moe\"\nkv_heads = 2\nmoe_ffn = 32\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n";
+  const std::string dropless =
+      "arch = \"qwen3-moe\"\nkv_heads = 2\nmoe_ffn = 36\nexperts = 4\ntop_k = 2\ndropless = true\n";
   const std::string gpt = "arch = \"gpt\"\nffn = 64\n";
   const std::string two = "arch = \"two-branch\"\nffn = 48\nencoder_layers = 2\n";
   return {
@@ -53,6 +55,12 @@ std::vector<Small> all() {
       {"qwen_moe_shared", qwen + "shared_experts = 1\ndense_layers = 1\ndense_ffn = 48", "float32"},
       {"mixtral_no_auxiliary_loss",
        "arch = \"mixtral\"\nmoe_ffn = 48\nexperts = 8\ntop_k = 2\nrouter_aux_loss_coef = 0", "float32"},
+      {"dropless", dropless, "float32"},
+      {"dropless_bfloat16", dropless, "bfloat16"},
+      {"dropless_float64", dropless, "float64"},
+      {"dropless_shared", dropless + "shared_experts = 1\ndropout = true", "float32"},
+      {"dropless_bias", dropless + "bias = true\nact = \"gelu\"", "float64"},
+      {"dropless_reference", "arch = \"reference-moe\"\nexperts = 8\ndropless = true", "float32"},
       {"reference", "arch = \"reference\"", "float32"},
       {"reference_bfloat16", "arch = \"reference\"", "bfloat16"},
       {"reference_moe", "arch = \"reference-moe\"\nexperts = 8", "float32"},
@@ -107,14 +115,15 @@ TEST_P(SmallModels, HaveTheUsualScopes) {
     inner.insert(chunk.scopes.back().scope);
   }
   const bool two = GetParam().name.starts_with("two"),
-             mixture = GetParam().config().find("experts") != std::string::npos;
+             mixture = GetParam().config().find("experts") != std::string::npos,
+             dropless = GetParam().config().find("dropless") != std::string::npos;
   EXPECT_EQ(outermost, two ? (std::set<std::string>{"left", "right", "join", "embed", "layer", "head"})
                            : (std::set<std::string>{"embed", "layer", "head"}));
   EXPECT_TRUE(inner.contains("attention"));
   EXPECT_EQ(inner.contains("experts"), mixture);
   const auto can_be_cut = [](const Parameter& parameter) { return parameter.shape[0].label == "expert"; };
   const std::vector<Parameter>& parameters = model.graph()->parameters;
-  EXPECT_EQ(std::any_of(parameters.begin(), parameters.end(), can_be_cut), mixture);
+  EXPECT_EQ(std::any_of(parameters.begin(), parameters.end(), can_be_cut), mixture && !dropless);
 }
 
 TEST_P(SmallModels, CanBeCutIntoSlicesOfSeveralSizes) {

@@ -31,6 +31,12 @@ const std::map<std::string, std::string>& tp_models() {
       {"biased_mixture",
        "arch = \"mixtral\"\nheads = 4\nkv_heads = 2\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\nbias "
        "= true\n"},
+      {"dropless",
+       "arch = \"qwen3-moe\"\nheads = 4\nkv_heads = 2\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ndropless = true\n"},
+      {"dropless_bias",
+       "arch = \"mixtral\"\nheads = 4\nkv_heads = 2\nmoe_ffn = 6\nexperts = 4\ntop_k = 2\ndropless = true\nbias = "
+       "true\n"},
+      {"dropless_reference", "arch = \"reference-moe\"\nheads = 4\nexperts = 4\ndropless = true\n"},
       {"shared_mixture",
        "arch = \"qwen3-moe\"\nheads = 4\nkv_heads = 2\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n"
        "shared_experts = 1\n"},

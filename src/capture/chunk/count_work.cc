@@ -48,6 +48,12 @@ Products logits(const ChunkIr& body, const Call& call) {
   return out;
 }
 
+/// Rows of all groups, each row once: forward times a matrix, or for the gradient of the matrices.
+Products grouped(const ChunkIr& body, const Call& call) {
+  const int64_t a = size_from_end(body, call.arguments[0], 1), b = size_from_end(body, call.arguments[0], 0);
+  return {{1, a, size_from_end(body, call.arguments[1], 0), b}};
+}
+
 Products products_of(const OperatorGraph& graph, const ChunkIr& body, const Call& call) {
   using Rule = Products (*)(const ChunkIr&, const Call&);
   static const std::unordered_map<std::string_view, Rule> rules = {
@@ -67,6 +73,7 @@ Products products_of(const OperatorGraph& graph, const ChunkIr& body, const Call
        [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 1); }},
       {"aten::_scaled_dot_product_cudnn_attention_backward",
        [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 2); }},
+      {"piper::grouped_mm", grouped},
       {"piper::logits_in_blocks", logits},
       {"piper::logits_in_blocks_max", logits},
       {"piper::logits_in_blocks_sum", logits},

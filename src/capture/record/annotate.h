@@ -9,7 +9,8 @@ namespace piper {
 
 /// What the author of a model says about a region besides its name.
 struct ScopeAttributes {
-  /// The region works on values [experts, capacity, ...], whose first dimension has this size: it can be sharded.
+  /// The region works on values [experts, capacity, ...], whose first dimension has this size: it can be sharded. Or
+  /// on rows that are sorted by expert (capture/experts): it cannot.
   int64_t experts = 0;
 };
 

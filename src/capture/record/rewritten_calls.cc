@@ -8,6 +8,8 @@
 
 #include <unordered_map>
 
+#include "capture/experts/grouped_mm.h"
+
 namespace piper {
 namespace {
 
@@ -34,6 +36,14 @@ std::vector<at::Tensor> with_elements(const std::vector<at::Tensor>& joined) {
   return out.empty() ? joined : out;
 }
 
+/// Rows in groups, and nothing besides.
+bool is_of_rows(const c10::OperatorHandle& op, const c10::IValue* arguments) {
+  if (op.operator_name().name != "aten::_grouped_mm" || arguments[0].toTensor().dim() != 2) return false;
+  const auto absent = [&](size_t i) { return arguments[i].isNone(); };
+  const bool same_type = absent(4) || arguments[4].toScalarType() == arguments[0].toTensor().scalar_type();
+  return !absent(2) && absent(3) && same_type && arguments[0].toTensor().size(1) == arguments[1].toTensor().size(-2);
+}
+
 }  // namespace
 
 bool rewrite_call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -46,6 +56,8 @@ bool rewrite_call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     result = at::as_strided(stack[base].toTensor(), stack[base + 1].toIntVector(), stack[base + 2].toIntVector(),
                             stack[base + 3].toOptional<int64_t>())
                  .clone();
+  else if (is_of_rows(op, &stack[base]))
+    result = grouped_mm(stack[base].toTensor(), stack[base + 1].toTensor(), stack[base + 2].toTensor());
   else if (name == "aten::slice_backward" && stack[base].toTensor().numel() == 0)
     result = at::zeros(stack[base + 1].toIntVector(), stack[base].toTensor().options());
   else if (name == "aten::cat" && op.operator_name().overload_name.empty()) {

@@ -12,6 +12,7 @@ namespace piper {
 /// instead, and its result is there.
 /// `bincount` with a minlength has that length: a larger number is refused when the model runs, by the kernel.
 /// What has no elements has nothing to be labelled by: `cat` joins the others, `slice_backward` of it is zeros.
+/// `_grouped_mm` of rows is our own (capture/experts), which takes all types and widths; others of its forms stay.
 /// `as_strided_copy` counts from the beginning of a storage, which a parameter shares with others: a view and its copy.
 bool rewrite_call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 

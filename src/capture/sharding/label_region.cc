@@ -483,6 +483,13 @@ class Labeler {
   std::vector<Forbidden> plain_;
 };
 
+/// Of all experts in one value: there is nothing that could be divided.
+bool has_sorted_rows(const OperatorGraph& graph, const ChunkBodies& chunk) {
+  const ChunkIr* forward = chunk.find(Pass::F);
+  return forward && std::ranges::any_of(forward->calls,
+                                        [&](const Call& call) { return graph[call.op].name == "piper::grouped_mm"; });
+}
+
 }  // namespace
 
 Readers find_readers(const std::vector<ChunkBodies>& chunks) {
@@ -497,12 +504,17 @@ Readers find_readers(const std::vector<ChunkBodies>& chunks) {
 
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks) {
   std::map<ScopeId, std::vector<size_t>> inside;
+  std::set<ScopeId> sorted;
   for (size_t c = 0; c < chunks.size(); ++c)
-    for (ScopeId scope = chunks[c].scope; scope.valid(); scope = graph[scope].parent)
+    for (ScopeId scope = chunks[c].scope; scope.valid(); scope = graph[scope].parent) {
       if (graph[scope].attributes.experts > 0 || graph[scope].tp) inside[scope].push_back(c);
+      if (has_sorted_rows(graph, chunks[c])) sorted.insert(scope);
+    }
   std::vector<Region> regions;
-  for (auto& [scope, of] : inside)
-    regions.push_back({scope, graph[scope].attributes.experts, graph[scope].tp, false, std::move(of)});
+  for (auto& [scope, of] : inside) {
+    const int64_t experts = sorted.contains(scope) ? 0 : graph[scope].attributes.experts;
+    if (experts > 0 || graph[scope].tp) regions.push_back({scope, experts, graph[scope].tp, false, std::move(of)});
+  }
   return regions;
 }
 

@@ -29,6 +29,7 @@ struct Region {
 using Readers = std::map<Content, std::vector<size_t>>;
 Readers find_readers(const std::vector<ChunkBodies>& chunks);
 
+/// Those of experts whose rows are sorted (capture/experts) are none.
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks);
 
 using RegionLabels = std::map<std::pair<size_t, Pass>, BodyLabels>;  // by chunk and pass

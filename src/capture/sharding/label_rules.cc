@@ -72,6 +72,8 @@ class Rule {
         return flip();
       case DimRule::Product:
         return product(name);
+      case DimRule::GroupedProduct:
+        return grouped_product(name);
       case DimRule::Convolution:
         return std::get<int64_t>(argument("groups")) > 1 ? convolve() : refuse_labels(name);
       case DimRule::Reduction:
@@ -241,6 +243,17 @@ class Rule {
     same(of(b).dims[column], of(out).dims[column]);
     same(of(a).dims[column], of(b).dims[row]);
     if (adds) broadcast(in_[0], out);
+  }
+
+  /// Rows stay where they are, because groups are counted by them.
+  void grouped_product(const std::string& name) {
+    const TensorId a = in_[0], b = in_[1], out = out_[0];
+    const bool matrices = rank(b) == 3;
+    same(of(a).dims[matrices ? 1 : 0], matrices ? of(b).dims[1] : of(out).dims[1]);
+    same(of(b).dims.back(), of(out).dims.back());
+    forbid(a, matrices ? 0 : 1, name + " of rows of");
+    forbid(matrices ? b : out, 0, name + " of groups of");
+    forbid(matrices ? out : b, 0, name + " of rows of");
   }
 
   void reduce(const std::string& name) {

@@ -48,6 +48,7 @@ constexpr OperatorRule rows[] = {
     {"bmm", DimRule::Product, TermRule::Linear},
     {"addmm", DimRule::Product},
     {"baddbmm", DimRule::Product},
+    {"grouped_mm", DimRule::GroupedProduct, TermRule::Linear},
     {"convolution", DimRule::Convolution},
     {"convolution_backward", DimRule::Convolution},
     {"sum", DimRule::Reduction, TermRule::Linear, anywhere, adds_up},

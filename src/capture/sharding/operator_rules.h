@@ -22,6 +22,7 @@ enum class DimRule {
   Pad,
   Flip,
   Product,
+  GroupedProduct,
   Convolution,
   Reduction,
   Extreme,

@@ -17,8 +17,8 @@ int count_marks(const TensorLabels& labels, Mark mark) {
 
 bool sums_over(const OperatorGraph& graph, const BodyLabels& labels, const Call& call, TensorId result, Mark mark) {
   const OperatorRule rule = rule_of(graph[call.op]);
-  if (rule.dims == DimRule::Product) {
-    const size_t left = rule.name == "mm" || rule.name == "bmm" ? 0 : 1;
+  if (rule.dims == DimRule::Product || rule.dims == DimRule::GroupedProduct) {
+    const size_t left = rule.name == "addmm" || rule.name == "baddbmm" ? 1 : 0;
     return has(labels.tensors[std::get<TensorId>(call.arguments[left]).index()].dims.back(), mark);
   }
   if (!rule.adds_up) return false;

@@ -94,6 +94,8 @@ ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm fo
   (writer.shards_vocabulary() ? add_sharded_head : add_head)(writer, x, labels, loss);
   ModelGraph model = std::move(writer).finish();
   model.context = tokens_form.divided;
+  for (Chunk& chunk : model.chunks)  // which labels do not show
+    chunk.experts = config.dropless && !chunk.scopes.empty() && chunk.scopes.back().scope == "experts";
   return model;
 }
 

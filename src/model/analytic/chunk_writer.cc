@@ -39,11 +39,19 @@ WorkUnit ChunkWriter::per_sample() const {
   return {sequence(), 1, rows, 0, bytes_of(step_.weights), bytes_of(step_.gradients)};
 }
 
+Shape ChunkWriter::slot_shape(const Dim& width) const {
+  if (config_.dropless) return {per_slot().all_rows, width};
+  return {per_expert(config_.experts), capacity(), width};
+}
+
 WorkUnit ChunkWriter::per_slot() const {
-  const Dim of_one = capacity();
-  const int64_t slots = ceil_divide(saturating_multiply(config_.experts, of_one.size), of_one.divisor);
+  const int64_t choices = saturating_multiply(config_.top_k, sequence());
+  const Dim of_one = config_.dropless ? Dim{choices, true, 1, {}} : capacity();
+  const int64_t slots =
+      config_.dropless ? choices : ceil_divide(saturating_multiply(config_.experts, of_one.size), of_one.divisor);
   WorkUnit out{1, slots, of_one, config_.experts, bytes_of(step_.weights), bytes_of(step_.gradients)};
   out.in_first = is_reference(config_.arch);
+  out.slots = !config_.dropless;
   return out;
 }
 
@@ -95,7 +103,7 @@ ValueId ChunkWriter::partial_number(std::string name) {
 }
 
 Flow ChunkWriter::slots(const std::string& name) {
-  const Shape shape = {per_expert(config_.experts), capacity(), fixed(config_.hidden)};
+  const Shape shape = slot_shape(fixed(config_.hidden));
   return {builder_.value(name, ValueKind::Computed, dtype(), shape),
           {builder_.value("d." + name, ValueKind::Computed, dtype(), shape)}};
 }
@@ -116,7 +124,7 @@ Shape ChunkWriter::blob_shape(const WorkUnit& unit, int64_t bytes) const {
   }
   const Dim of_one = unit.divided == Divided::Width ? tp(bytes) : fixed(bytes);
   if (unit.experts == 0) return {samples(), of_one};
-  return {per_expert(unit.experts), capacity(), of_one};
+  return slot_shape(of_one);
 }
 
 std::vector<ParameterId> ChunkWriter::parameters(const WorkTally& tally, bool only_needed_by_backward) {

@@ -55,7 +55,7 @@ class ChunkWriter {
   /// Activations have the dtype of the weights.
   DType dtype() const { return step_.weights; }
 
-  /// Work measured per sample, or per slot of an expert.
+  /// Work measured per sample, or per slot of an expert, or per row.
   WorkUnit per_sample() const;
   WorkUnit per_slot() const;
 
@@ -72,7 +72,7 @@ class ChunkWriter {
   ValueId per_token(std::string name, Partial partial);
   ValueId partial_number(std::string name);
   void make_partial(ValueId value) { builder_.make_partial(value); }
-  /// [expert, capacity, hidden], read by one chunk.
+  /// [expert, capacity, hidden], or without slots [rows, hidden]; read by one chunk.
   Flow slots(const std::string& name);
   /// [b, sequence, top_k] of any dtype.
   ValueId per_choice(std::string name, DType dtype);
@@ -87,6 +87,8 @@ class ChunkWriter {
   /// The tokens of a sample inside of a chunk, where `activation` labels those between chunks.
   Dim inner_tokens() const;
   Dim capacity() const;
+  /// Dimensions of what has a row for each slot, and so many elements in a row.
+  Shape slot_shape(const Dim& width) const;
   std::vector<ParameterId> parameters(const WorkTally& tally, bool only_needed_by_backward);
   void add_forward(ChunkId chunk, const ChunkDraft& draft, const WorkTally& tally);
   void add_backward(ChunkId chunk, Pass pass, const WorkTally& tally, PassWork work);

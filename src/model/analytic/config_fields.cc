@@ -46,6 +46,7 @@ constexpr SwitchField switches[] = {
     {"bias", &ModelConfig::bias, AppliesTo::Adjustable},
     {"dropout", &ModelConfig::dropout, AppliesTo::Adjustable},
     {"flash_attention", &ModelConfig::flash_attention, AppliesTo::Adjustable},
+    {"dropless", &ModelConfig::dropless, AppliesTo::Mixture},
 };
 
 }  // namespace

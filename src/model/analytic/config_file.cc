@@ -94,6 +94,9 @@ Result<ModelConfig> read_model(const TomlSection& section) {
       read_word<Activation>(section, "act", {{"swiglu", Activation::Swiglu}, {"gelu", Activation::Gelu}}, config.act));
   PIPER_CHECK(
       read_word<Norm>(section, "norm", {{"rmsnorm", Norm::RmsNorm}, {"layernorm", Norm::LayerNorm}}, config.norm));
+  if (config.dropless && section.has("capacity_factor"))
+    return section.bad("capacity_factor", "experts without slots (dropless = true) have no capacity")
+        .help("leave out one of the two");
   complete(config);
   if (auto problem = find_problem(config)) {
     Diagnostic diagnostic = at_key(section, std::move(*problem));

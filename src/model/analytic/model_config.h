@@ -56,6 +56,7 @@ struct ModelConfig {
   int64_t n_group = 0;           // routing is restricted to topk_group of n_group groups of experts: changes no size
   int64_t topk_group = 0;        // see n_group
   double capacity_factor = 1.0;  // slots of an expert, relative to an even distribution of tokens
+  bool dropless = false;         // experts have as many rows as chose them instead of slots
   double router_aux_loss_coef = 0.001;  // weight of the load-balance loss when trained; changes no size
 
   bool tie_embeddings = false;

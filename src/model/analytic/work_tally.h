@@ -20,11 +20,12 @@ struct WorkUnit {
   int64_t rows = 1;            // rows of the matrices of one unit: the tokens of a sample, or 1 for a slot of an expert
   int64_t per_sample = 1;      // units in one sample: 1, or the slots of all experts
   Dim all_rows;                // rows of one matrix: the tokens of a slice, or the slots of an expert
-  int64_t experts = 0;         // if not 0: every parameter exists once per expert, labelled
+  int64_t experts = 0;         // if not 0: every parameter exists once per expert
   int64_t value_bytes = 2;     // of one element of an activation
   int64_t gradient_bytes = 4;  // of one element of a parameter's gradient
   Divided divided = Divided::Nothing;
   bool in_first = false;  // matrices are stored [in, out]
+  bool slots = true;      // of each expert, in parameters and values that are labelled; otherwise all rows lie in one
 };
 
 /// Which part of backward reads again what forward keeps.
