@@ -50,7 +50,8 @@ void add_checkpoint(CLI::App& program, std::function<int()>& chosen, bool color)
   CLI::App* out = checkpoint->add_subcommand("export", "Make a model folder for transformers, without the optimizer");
   const auto exported = on_choice(*out, chosen, CheckpointExportCommand{"", "", color});
   out->add_option("FOLDER", exported->folder, "A checkpoint")->required();
-  out->add_option("-o,--output", exported->output, "Folder to make; it shares the data on disk where possible")->required();
+  out->add_option("-o,--output", exported->output, "Folder to make; it shares the data on disk where possible")
+      ->required();
   out->add_flag("--color,!--no-color", exported->color, "Colours (default: only on a terminal)");
   out->footer("Example:\n  piper checkpoint export runs/first/step-00001000 -o my-model");
 }

@@ -25,8 +25,7 @@ void add_data(CLI::App& program, std::function<int()>& chosen, bool color) {
       ->add_option("--tokenizer", command->tokenizer,
                    "Model folder of transformers, a tokenizer.json, or a SentencePiece model")
       ->required();
-  prepare->add_option("-o,--output", command->out, "Folder for the tokens; an incomplete one is completed")
-      ->required();
+  prepare->add_option("-o,--output", command->out, "Folder for the tokens; an incomplete one is completed")->required();
   prepare
       ->add_option("--as", command->as,
                    "What JSONL, Parquet and Arrow files contain: documents; chat, where only the assistant's answers "
@@ -36,8 +35,8 @@ void add_data(CLI::App& program, std::function<int()>& chosen, bool color) {
   prepare->add_option("--field", command->field, "Field of the text (default: text), or of the messages (messages)");
   prepare->add_option("--end", command->end,
                       "Token after every document, or none (default: the tokenizer's end of sequence)");
-  add_size(*prepare, "--shard-size", "Bytes of text in a shard; shards are made in parallel (default: 64MB)", "64MB or 1GiB",
-           [command](int64_t bytes) { command->shard_size = bytes; });
+  add_size(*prepare, "--shard-size", "Bytes of text in a shard; shards are made in parallel (default: 64MB)",
+           "64MB or 1GiB", [command](int64_t bytes) { command->shard_size = bytes; });
   prepare->add_option("--processes", command->processes, "Shards made at once (default: one per CPU)")
       ->check(whole_number(1, 1024));
   prepare->footer(

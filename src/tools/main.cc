@@ -78,8 +78,9 @@ void add_input(CLI::App& app, CompileInput& input) {
 }
 
 void add_simulation(CLI::App& app, SimulationInput& input) {
-  app.add_option("--what-if", input.what_if,
-                 "Change the cluster: bandwidth=x2,compute=x0.5,memory=…,latency=…,issue=…; or one link, infiniband=x2");
+  app.add_option(
+      "--what-if", input.what_if,
+      "Change the cluster: bandwidth=x2,compute=x0.5,memory=…,latency=…,issue=…; or one link, infiniband=x2");
   app.add_flag("--all-devices", input.all_devices, "Simulate every device, not one of each kind");
   app.add_flag("--free-links", input.free_links, "Let communications that share links not slow each other down");
 }
@@ -121,8 +122,7 @@ void add_compare(CLI::App& app, CompareCommand& command) {
 void add_calibrate(CLI::App& app, CalibrateCommand& command) {
   app.add_option("STEPS", command.steps, "Measured steps (.csv): set,model,schedule,batch,sequence,seconds")
       ->required();
-  app.add_option("--cluster", command.cluster, "Cluster to start from: a shipped one, or a file (.toml)")
-      ->required();
+  app.add_option("--cluster", command.cluster, "Cluster to start from: a shipped one, or a file (.toml)")->required();
   CLI::Option* out = app.add_option("-o,--out", command.out, "Write the fitted cluster, with the remaining error");
   app.add_option("--folds", command.folds, "Cross-validate with this many folds: fit to one, predict the others")
       ->check(whole_number(2, 100));
@@ -177,8 +177,8 @@ void add_search(CLI::App& app, SearchCommand& command) {
 
 void add_timeline(CLI::App& app, ScheduleCommand& command) {
   app.add_option("NAME", command.name, "Name of a timeline; --list shows them");
-  CLI::Option* from = app.add_option("--from", command.from,
-                                     "File instead of NAME: PyTorch's CSV, the notation, a schedule's orders");
+  CLI::Option* from =
+      app.add_option("--from", command.from, "File instead of NAME: PyTorch's CSV, the notation, a schedule's orders");
   app.add_flag("--list", command.list, "List all timelines with placement, legal sizes, bubble and memory");
   app.add_option("--ranks", command.request.ranks, "Pipeline ranks")->check(whole_number(1, 1'000'000));
   app.add_option("--microbatches", command.request.microbatches, "Microbatches of a step")
@@ -309,15 +309,14 @@ int run_program(int argc, char** argv) {
   CheckCommand check{.input = usual_input()};
   CLI::App* check_app = app.add_subcommand("check", "Prove a schedule sound and show the memory of every device");
   add_input(*check_app, check.input);
-  CLI::Option* checkpoint = check_app->add_flag("--checkpoint", check.checkpoint,
-                                                "Also show the host memory that saving a checkpoint takes");
+  CLI::Option* checkpoint =
+      check_app->add_flag("--checkpoint", check.checkpoint, "Also show the host memory that saving a checkpoint takes");
   check_app->add_option("--processes", check.processes, "Processes that save (default: one for each device)")
       ->check(whole_number(1, 1 << 20))
       ->needs(checkpoint);
   check_app
-      ->add_option(
-          "--kernels", check.kernels,
-          "How chunks will run: eager, as recorded operators; inductor, compiled, saving less for backward")
+      ->add_option("--kernels", check.kernels,
+                   "How chunks will run: eager, as recorded operators; inductor, compiled, saving less for backward")
       ->check(CLI::IsMember({"eager", "inductor"}))
       ->capture_default_str()
       ->excludes(check_app->get_option("--costs"));

@@ -37,8 +37,7 @@ void add_trace(CLI::App& program, std::function<int()>& chosen, bool color) {
 void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {
   CLI::App* view = program.add_subcommand("view", "Make a page that shows traces: timeline, memory, differences");
   const auto command = on_choice(*view, chosen, ViewCommand{{}, "", false, {}, color});
-  view->add_option("TRACE", command->traces, "Traces; several are stacked and compared with the first")
-      ->required();
+  view->add_option("TRACE", command->traces, "Traces; several are stacked and compared with the first")->required();
   view->add_option(
           "-o,--output", command->output,
           "File to write: .html is the page, .svg a picture of the schedule (one trace), .png a card; - is the "
@@ -46,7 +45,8 @@ void add_view(CLI::App& program, std::function<int()>& chosen, bool color) {
       ->required();
   view->add_flag("--card", command->card,
                  "A picture for slides (.svg, .png): schedule, numbers, pipeline; of one trace or two");
-  view->add_option("--width", command->width, "Width of a picture in pixels (default: a card 1200, others what their labels need)")
+  view->add_option("--width", command->width,
+                   "Width of a picture in pixels (default: a card 1200, others what their labels need)")
       ->check(whole_number(600, 20'000));
   view->add_flag("--color,!--no-color", command->color, "Colours (default: only on a terminal)");
   view->footer(

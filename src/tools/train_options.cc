@@ -66,13 +66,13 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
   app->add_option("--cluster", command->cluster,
                   "Cluster that the plan is compiled for, as in `piper simulate`: a shipped one, or a file (.toml)");
   app->add_option("--costs", command->costs, "Measured costs that the plan is compiled for, as in `piper simulate`");
-  app->add_option("--timeout", command->timeout,
-                  "Seconds that anything may take beyond ten times its expected time")
+  app->add_option("--timeout", command->timeout, "Seconds that anything may take beyond ten times its expected time")
       ->check(any_number(0.1, 1e6))
       ->capture_default_str();
-  app->add_option("--graphs", command->input.graphs,
-                  "On a GPU: record a CUDA graph of every chunk (chunk), of every sequence of consecutive chunks (step), or "
-                  "nothing (none)")
+  app->add_option(
+         "--graphs", command->input.graphs,
+         "On a GPU: record a CUDA graph of every chunk (chunk), of every sequence of consecutive chunks (step), or "
+         "nothing (none)")
       ->check(CLI::IsMember({"none", "chunk", "step"}))
       ->capture_default_str();
   add_kernel_options(*app, command->input);
@@ -84,8 +84,7 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
       });
   app->add_option("--keep", command->keep, "Keep only this many of the newest checkpoints (default: all)")
       ->check(whole_number(1, 1'000'000'000));
-  app->add_option("--keep-every", command->keep_every,
-                  "With --keep: also keep those whose step is a multiple of this")
+  app->add_option("--keep-every", command->keep_every, "With --keep: also keep those whose step is a multiple of this")
       ->check(whole_number(1, 1'000'000'000'000));
   add_size(*app, "--shard-size", "Largest size of a file of a checkpoint (default: 5GB)", "500MB or 2GiB",
            [command](int64_t bytes) { command->shard_size = bytes; });
@@ -117,9 +116,10 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
                   "(default: all)");
   app->add_option("--launcher", command->launcher,
                   "Program that starts processes (default: the one of this build's MPI)");
-  app->add_option("--restarts", command->restarts,
-                  "Restart a failed job at most this many times, from its newest checkpoint, and without the hosts that "
-                  "caused the failure if --hosts has more than are needed")
+  app->add_option(
+         "--restarts", command->restarts,
+         "Restart a failed job at most this many times, from its newest checkpoint, and without the hosts that "
+         "caused the failure if --hosts has more than are needed")
       ->check(whole_number(0, 1'000'000))
       ->capture_default_str();
   app->add_option("TRAIN", command->train, "Arguments of `piper train`: CONFIG and options")->required();
@@ -135,8 +135,9 @@ void add_doctor(CLI::App& program, std::function<int()>& chosen, const TrainInpu
   nothing.command_line = usual.command_line;
   nothing.color = usual.color;
   const auto command = on_choice(*app, chosen, nothing);
-  CLI::Option* hosts = app->add_option("--hosts", command->hosts,
-                                       "Host file, one host per line: examine each of them, and measure the links between them");
+  CLI::Option* hosts =
+      app->add_option("--hosts", command->hosts,
+                      "Host file, one host per line: examine each of them, and measure the links between them");
   app->add_option("--interface", command->interface, "Network between hosts, as for `piper launch`")->needs(hosts);
   app->add_option("--launcher", command->launcher, "Program that starts processes, as for `piper launch`")
       ->needs(hosts);
@@ -153,8 +154,7 @@ void add_doctor(CLI::App& program, std::function<int()>& chosen, const TrainInpu
 }
 
 void add_diff(CLI::App& program, std::function<int()>& chosen, const TrainInput& usual) {
-  CLI::App* app =
-      program.add_subcommand("diff", "Find the first value in which a schedule differs from one device");
+  CLI::App* app = program.add_subcommand("diff", "Find the first value in which a schedule differs from one device");
   const auto command = on_choice(*app, chosen, DiffCommand{usual, {}, {}, false, "text"});
   TrainInput& input = command->input;
   app->add_option("CONFIG", input.config, "Configuration (.toml), as for `piper train`")->required();
@@ -164,9 +164,8 @@ void add_diff(CLI::App& program, std::function<int()>& chosen, const TrainInput&
   app->add_option("--steps", input.steps, "Number of steps to compare, at most (default: 2)")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   app->add_option("--seed", input.seed, "Seed of weights, data and dropout, instead of the configuration's");
-  app->add_option(
-         "--tolerance", command->tolerance,
-         "Allowed difference relative to the norm (default: float64 1e-12, float32 1e-5, bfloat16 2e-2)")
+  app->add_option("--tolerance", command->tolerance,
+                  "Allowed difference relative to the norm (default: float64 1e-12, float32 1e-5, bfloat16 2e-2)")
       ->check([](const std::string& text) {
         char* end = nullptr;
         const double number = std::strtod(text.c_str(), &end);

@@ -54,9 +54,10 @@ TEST(Restart, SaysWhatItCost) {
   again.times.begun = 14.0;
   again.times.first_step_known = 17.0;
   again.times.second_step_known = 17.5;
-  EXPECT_EQ(describe_restart(1, 3, failed, again),
-            "restart 1 of 3: resumes after step 8, repeats 4 steps, noticed within 2.00 s, ended 500 ms, started 1.50 s, "
-            "planned and read 3.00 s, first step 500 ms\n");
+  EXPECT_EQ(
+      describe_restart(1, 3, failed, again),
+      "restart 1 of 3: resumes after step 8, repeats 4 steps, noticed within 2.00 s, ended 500 ms, started 1.50 s, "
+      "planned and read 3.00 s, first step 500 ms\n");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The checkpoints of a run, as `piper train` was told to make them: when to save, which to resume from, and what is printed.
+// The checkpoints of a run, as `piper train` was told to make them: when to save, which to resume from, and what is
+// printed.
 #pragma once
 
 #include <memory>

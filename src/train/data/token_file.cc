@@ -27,7 +27,8 @@ Checked check_numbers(const NamedFile& file, TokenWidth width, std::span<const s
   if (bytes.size() >= numpy.size() && std::memcmp(bytes.data(), numpy.data(), numpy.size()) == 0)
     return error(ErrorCode::E703, file.where,
                  fmt::format("\"{}\" is a NumPy file, with a header before its tokens", file.path))
-        .help(fmt::format("write the tokens without a header: array.astype(\"{}\").tofile(\"tokens.bin\")", name(width)));
+        .help(
+            fmt::format("write the tokens without a header: array.astype(\"{}\").tofile(\"tokens.bin\")", name(width)));
   if (bytes.size() % static_cast<size_t>(width) != 0)
     return error(ErrorCode::E703, file.where,
                  fmt::format("\"{}\" has {} bytes, which is not a whole number of {} tokens", file.path, bytes.size(),
