@@ -226,8 +226,8 @@ Checked check_found(const TrainingDag& dag, const Shard& shard, const std::vecto
 
 Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vector<ChunkId>& chunks, const Shard& shard,
                                               DirectiveId by) {
-  PIPER_TRY(dag.shared[SampleAxis::Tp], shared_axis(dag, SampleAxis::Tp, shard, by));
-  const int parts = dag.tp().size;
+  PIPER_TRY(const MeshAxis axis, shared_axis(dag, SampleAxis::Tp, shard, by));
+  const int parts = axis.size;
   std::vector<Sharded> out;
   std::vector<const Chunk*> found;
   std::set<std::pair<GroupId, PartitionId>> apart;  // groups that were checked against their replicas
@@ -248,6 +248,7 @@ Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vecto
     }
   }
   PIPER_CHECK(check_found(dag, shard, found, by));
+  dag.shared[SampleAxis::Tp] = axis;
   return out;
 }
 
@@ -327,14 +328,13 @@ Result<std::vector<Sharded>> shard_tokens(TrainingDag& dag, const std::vector<Ch
     return error(ErrorCode::E317, dag.where(by, {"parameters", "vocabulary"}),
                  "shard: parameters are whole where tokens are divided along the same axis")
         .help("shard them along another axis, in a directive of its own");
-  PIPER_TRY(dag.shared[SampleAxis::Cp], shared_axis(dag, SampleAxis::Cp, shard, by));
-  const int parts = dag.shared[SampleAxis::Cp].size;
+  PIPER_TRY(const MeshAxis axis, shared_axis(dag, SampleAxis::Cp, shard, by));
+  const int parts = axis.size;
   PIPER_CHECK(check_tokens(dag, chunks, parts, shard, by));
   if (shard.sequence == Sequence::Heads && shard.regather)
     return error(ErrorCode::E317, dag.where(by, {"regather"}),
                  "shard: regather=on is about what was gathered, and heads are exchanged")
         .help("leave it out: what attention has of all tokens is no more than what it would keep of its own");
-  dag.token_order = shard.order;
   std::vector<Sharded> out;
   for (const ChunkId id : chunks)
     for (Residence& residence : dag.residences[id.index()]) {
@@ -347,6 +347,8 @@ Result<std::vector<Sharded>> shard_tokens(TrainingDag& dag, const std::vector<Ch
                      {heads ? ShardKind::Heads : ShardKind::Context, along, shard.stream.empty() ? "cp" : shard.stream,
                       shard.regather, by}});
     }
+  dag.shared[SampleAxis::Cp] = axis;
+  dag.token_order = shard.order;
   return out;
 }
 
