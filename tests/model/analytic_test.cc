@@ -284,6 +284,18 @@ TEST(Analytic, ScopesOfAMixture) {
   EXPECT_EQ(chunk_named(model, "layer.3.combine").find(Pass::BW), nullptr);
 }
 
+/// Keys and values of latent attention are made inside of its chunk, so nobody could gather or exchange them. Without
+/// experts nothing else would refuse it.
+TEST(Analytic, LatentAttentionNeedsAllTokens) {
+  ModelConfig config = builtin("DeepSeek-V3");
+  config.layers = config.dense_layers;
+  const StepConfig step = resolve({}, config);
+  EXPECT_TRUE(analytic_model(config, step, LayerForm::Sharded, TokenForm{}));
+  const auto model = analytic_model(config, step, LayerForm::Sharded, TokenForm{.divided = true});
+  ASSERT_FALSE(model);
+  EXPECT_TRUE(contains(render(model.error()), {"E317", "latent attention", "DeepSeek-V3"}));
+}
+
 TEST(Analytic, WhatTouchesTheExpertsIsLabelled) {
   for (const char* name : {"Piper-qwen3_1b", "DeepSeek-V3", "Mixtral-8x22B"}) {
     const ModelGraph model = built(builtin(name));

@@ -108,6 +108,12 @@ Result<ModelGraph> analytic_model(const ModelConfig& config, const StepConfig& s
   auto problem = find_problem(config);
   if (!problem) problem = find_problem(config, step);
   if (problem) return error(ErrorCode::E111, {}, std::move(problem->message)).help(std::move(problem->help));
+  if (tokens.divided && has_latent_attention(config.arch))
+    return error(ErrorCode::E317, {},
+                 fmt::format("shard: {} has latent attention, whose keys and values never leave its chunk, so that "
+                             "devices with some of the tokens cannot have those of others",
+                             config.name.empty() ? name(config.arch) : config.name))
+        .help("context parallelism is for attention with keys and values of its own");
   ModelGraph model = build(config, step, form, tokens);
   PIPER_CHECK(check_sizes(model));
   PIPER_CHECK(verify(model));
