@@ -97,8 +97,7 @@ at::SDPBackend choice_of_gpu(const Tensor& q, const Tensor& k, const Tensor& v, 
 Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask, c10::DeviceType target) {
   const bool causal = mask == Mask::Causal;
   // the operator that the CPU would choose, by name: on meta tensors torch would choose another
-  if (target != c10::kCUDA)
-    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal));
+  if (target != c10::kCUDA) return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal));
   switch (choice_of_gpu(q, k, v, mask)) {
     case at::SDPBackend::cudnn_attention:
       return CudnnAttention::apply(q, k, v, causal);
@@ -110,13 +109,19 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask, c10:
   }
 }
 
-Tensor attend_with_scores(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask, double dropout) {
+Tensor attend_with_scores(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask, double dropout,
+                          const Tensor& places) {
   const int64_t b = q.size(0), heads = q.size(1), t = q.size(2), width = q.size(3), own = k.size(1), s = k.size(2);
   const Tensor grouped = (q / std::sqrt(static_cast<double>(width))).reshape({b, own, heads / own * t, width});
   Tensor scores = at::matmul(grouped, k.transpose(-2, -1)).view({b, heads, t, s});
   if (mask == Mask::Causal) {
     const Tensor later = at::ones({t, s}, q.options().dtype(at::kBool)).triu(1);
     scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+  }
+  if (places.defined()) {
+    const Tensor numbers = at::arange(s, places.options());
+    const Tensor earlier = numbers < (numbers - places).unsqueeze(2);  // than the first token of the document
+    scores = scores.masked_fill(earlier.unsqueeze(1), -std::numeric_limits<double>::infinity());
   }
   Tensor weights = at::softmax(scores, -1);
   if (dropout > 0) weights = at::dropout(weights, dropout, true);

@@ -12,8 +12,10 @@ enum class Mask { None, Causal };
 /// queries.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask, c10::DeviceType target);
 
-/// The same with stored scores, which dropout thins out.
-at::Tensor attend_with_scores(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask, double dropout);
+/// The same with stored scores, which dropout thins out. `places`: of every token in its document, [samples, tokens];
+/// it sees no token of another one before it. Undefined: a sample is one document.
+at::Tensor attend_with_scores(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask, double dropout,
+                              const at::Tensor& places = {});
 
 /// Over the last dimension; one operator where the target has one.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, c10::DeviceType target);

@@ -50,6 +50,19 @@ std::shared_ptr<ModelModule> make_module(const ModelConfig& config, int64_t sequ
   return make_decoder(config, sequence, make);
 }
 
+Checked make_ready(ModelModule& module, const ModelUse& use, const ConfigFile& config) {
+  const auto refused = [&](std::string_view what, std::string help) {
+    return error(ErrorCode::E111, config.model_table,
+                 fmt::format("a model of architecture {} {}", name(config.model.arch), what))
+        .help(std::move(help));
+  };
+  if (use.within_documents && !module.attend_within_documents())
+    return refused("does not know documents", "leave out attention = \"document\" in [data]");
+  if (use.temperature && !module.choose_next_token(*use.temperature))
+    return refused("does not write text", "leave out the prompts of [evaluation]");
+  return Ok{};
+}
+
 void name_for_checkpoints(const ModelConfig& config, TrainableModel& model) {
   std::vector<std::string> names;
   for (const NamedTensor& parameter : model.meta.parameters) names.push_back(parameter.name);
@@ -64,7 +77,7 @@ void name_for_checkpoints(const ModelConfig& config, TrainableModel& model) {
 }  // namespace
 
 Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on, c10::Device target,
-                                   std::optional<double> temperature) {
+                                   const ModelUse& use) {
   TrainableModel out;
   out.name = config.model.name;
   out.vocabulary = config.model.vocab;
@@ -76,13 +89,8 @@ Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, Buil
   PIPER_TRY(make.dtype, scalar_type(out.step.weights, config.model_table));
   PIPER_CHECK(check_trainable(config.model, config.model_table));
   const std::shared_ptr<ModelModule> module = make_module(config.model, out.step.sequence, make);
-  if (temperature) {
-    if (!module->choose_next_token(*temperature))
-      return error(ErrorCode::E111, config.model_table,
-                   fmt::format("a model of architecture {} does not write text", name(config.model.arch)))
-          .help("leave out the prompts of [evaluation]");
-    out.meta.of_samples = [module] { return module->next_token(); };
-  }
+  if (use.temperature) out.meta.of_samples = [module] { return module->next_token(); };
+  PIPER_CHECK(make_ready(*module, use, config));
   for (const auto& item : module->named_parameters()) out.meta.parameters.push_back({item.key(), item.value()});
   if (out.step.optimizer == Optimizer::Muon)
     for (const NamedTensor& parameter : out.meta.parameters)

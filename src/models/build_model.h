@@ -41,11 +41,16 @@ enum class BuildOn {
   Cpu,   // for eager training: real tensors with their first values
 };
 
-/// Refused, with the place of [model]: what has an analytic form only (E111).
-/// `target`: what a captured model will run on; operators are chosen for it. `temperature`: at which it chooses the
-/// next token of every sample (ModelModule::choose_next_token); none: it does not.
+/// What a model does besides its loss over samples of one text: ModelModule.
+struct ModelUse {
+  bool within_documents = false;           // attention stays within the documents of a sample
+  std::optional<double> temperature = {};  // it chooses the token that follows, at this one
+};
+
+/// Refused, with the place of [model]: what has an analytic form only, or cannot be used so (E111).
+/// `target`: what a captured model will run on; operators are chosen for it.
 Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, BuildOn on = BuildOn::Meta,
-                                   c10::Device target = c10::kCPU, std::optional<double> temperature = {});
+                                   c10::Device target = c10::kCPU, const ModelUse& use = {});
 
 /// The same from the text of a file with [model] and [step].
 Result<TrainableModel> build_model(const SourceFilePtr& file, uint64_t seed, BuildOn on = BuildOn::Meta,

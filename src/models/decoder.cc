@@ -23,9 +23,9 @@ struct DecoderLayer : torch::nn::Module {
     else
       mlp = register_module("mlp", std::make_shared<Mlp>(c, dense_width(c), make));
   }
-  Stream forward(Stream in, const Rotation* rotation) const {
+  Stream forward(Stream in, const Rotation* rotation, const Tensor& places) const {
     const annotate scope("layer");
-    in.x = attention->forward(in.x, rotation, Mask::Causal);
+    in.x = attention->forward(in.x, rotation, Mask::Causal, places);
     if (mixture) return mixture->forward(in);
     return {mlp->forward(in.x), in.imbalance};
   }
@@ -48,15 +48,18 @@ struct Decoder : ModelModule {
   }
   std::vector<InputSpec> inputs() const override {
     std::vector<InputSpec> out = {{"tokens", DType::Int64, {sequence}}, {"targets", DType::Int64, {sequence}}};
+    if (documents) out.push_back({"places", DType::Int64, {sequence}});
     if (temperature) std::ranges::copy(next_token_inputs(), std::back_inserter(out));
     return out;
   }
   Tensor loss(const std::vector<Tensor>& inputs) override {
-    Stream stream{embed->forward(inputs[0]), {}};
-    for (const auto& layer : layers->all) stream = layer->forward(std::move(stream), rotation.get());
+    const Tensor places = documents ? inputs[2] : Tensor();
+    Stream stream{embed->forward(inputs[0], places), {}};
+    for (const auto& layer : layers->all) stream = layer->forward(std::move(stream), rotation.get(), places);
     const annotate scope("head");
-    const Tensor loss = mean_cross_entropy(head->forward(stream.x, embed->weight), inputs[1]);
-    if (temperature) choose(stream.x, inputs[2], inputs[3]);
+    const Tensor normed = head->norm(stream.x);
+    const Tensor loss = mean_cross_entropy(head->project(normed, embed->weight), inputs[1]);
+    if (temperature) choose(normed, inputs[inputs.size() - 2], inputs.back());
     if (!stream.imbalance.defined()) return loss;
     const Tensor balance = stream.imbalance.mean();
     balance_loss = balance.detach();
@@ -64,9 +67,10 @@ struct Decoder : ModelModule {
   }
   void choose(const Tensor& x, const Tensor& sample, const Tensor& last) {
     const at::NoGradGuard no_gradient;
-    const Tensor token = choose_token(head->forward(at_place(x, last), embed->weight), *temperature);
+    const Tensor token = choose_token(head->project(at_place(x, last), embed->weight), *temperature);
     chosen = at::stack({sample.to(token.scalar_type()), token}, 1);
   }
+  bool attend_within_documents() override { return documents = true; }
   bool choose_next_token(double of_temperature) override {
     temperature = of_temperature;
     return true;
@@ -81,6 +85,7 @@ struct Decoder : ModelModule {
   }
   ModelConfig config;
   int64_t sequence;
+  bool documents = false;             // attention stays within them
   std::optional<double> temperature;  // at which it chooses the next token
   Tensor balance_loss, chosen;        // of the last call
   std::shared_ptr<Embedding> embed;

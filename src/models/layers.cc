@@ -69,24 +69,24 @@ Tensor Attention::project(const Linear& linear, const Tensor& x, int64_t heads) 
   return linear.forward(x).view({x.size(0), x.size(1), heads, head_width(config_)});
 }
 
-Tensor Attention::mix(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask) const {
+Tensor Attention::mix(const Tensor& q, const Tensor& k, const Tensor& v, Mask mask, const Tensor& places) const {
   const Tensor queries = q.transpose(1, 2), keys = k.transpose(1, 2), values = v.transpose(1, 2);
-  if (config_.flash_attention) return attend(queries, keys, values, mask, target_);
-  return attend_with_scores(queries, keys, values, mask, config_.dropout ? config_.dropout_rate : 0);
+  if (config_.flash_attention && !places.defined()) return attend(queries, keys, values, mask, target_);
+  return attend_with_scores(queries, keys, values, mask, config_.dropout ? config_.dropout_rate : 0, places);
 }
 
 Tensor Attention::out(const Tensor& x, const Tensor& mixed) const {
   return x + thinned(out_->forward(mixed.transpose(1, 2).reshape({x.size(0), x.size(1), -1})), config_);
 }
 
-Tensor Attention::forward(const Tensor& x, const Rotation* rotation, Mask mask) const {
+Tensor Attention::forward(const Tensor& x, const Rotation* rotation, Mask mask, const Tensor& places) const {
   const annotate scope("attention");
   const Tensor h = norm_->forward(x);
   Tensor q = project(*q_, h, config_.heads), k = project(*k_, h, key_value_heads(config_));
   const Tensor v = project(*v_, h, key_value_heads(config_));
   if (q_norm_) q = q_norm_->forward(q), k = k_norm_->forward(k);
   if (rotation) q = rotation->apply(q), k = rotation->apply(k);
-  return out(x, mix(q, k, v, mask));
+  return out(x, mix(q, k, v, mask, places));
 }
 
 Tensor Attention::forward_to(const Tensor& x, const Tensor& memory) const {
@@ -94,7 +94,7 @@ Tensor Attention::forward_to(const Tensor& x, const Tensor& memory) const {
   Tensor q = project(*q_, norm_->forward(x), config_.heads), k = project(*k_, memory, key_value_heads(config_));
   const Tensor v = project(*v_, memory, key_value_heads(config_));
   if (q_norm_) q = q_norm_->forward(q), k = k_norm_->forward(k);
-  return out(x, mix(q, k, v, Mask::None));
+  return out(x, mix(q, k, v, Mask::None, {}));
 }
 
 FeedForward::FeedForward(torch::nn::Module& owner, const std::string& prefix, const ModelConfig& c, int64_t width,
@@ -121,18 +121,23 @@ Embedding::Embedding(const ModelConfig& c, const TensorMaker& make)
     : weight(register_parameter("weight", make({c.vocab, c.hidden}))), config_(c) {
   if (has_learned_positions(c.arch)) positions_ = register_parameter("positions", make({c.seq, c.hidden}));
 }
-Tensor Embedding::forward(const Tensor& tokens) const {
+Tensor Embedding::forward(const Tensor& tokens, const Tensor& places) const {
   const annotate scope("embed");
   const Tensor x = at::embedding(weight, tokens);
-  return thinned(positions_.defined() ? x + positions_.narrow(0, 0, tokens.size(1)) : x, config_);
+  if (!positions_.defined()) return thinned(x, config_);
+  return thinned(x + (places.defined() ? at::embedding(positions_, places) : positions_.narrow(0, 0, tokens.size(1))),
+                 config_);
 }
 
 Head::Head(const ModelConfig& c, const TensorMaker& make) {
   if (c.arch != Architecture::Gpt) norm_ = register_module("norm", std::make_shared<NormLayer>(c, c.hidden, make));
   if (!c.tie_embeddings) weight_ = register_parameter("weight", make({c.vocab, c.hidden}));
 }
-Tensor Head::forward(const Tensor& x, const Tensor& table) const {
-  return at::linear(norm_ ? norm_->forward(x) : x, weight_.defined() ? weight_ : table);
+Tensor Head::norm(const Tensor& x) const {
+  return norm_ ? norm_->forward(x) : x;
+}
+Tensor Head::project(const Tensor& x, const Tensor& table) const {
+  return at::linear(x, weight_.defined() ? weight_ : table);
 }
 
 Tensor thinned(const Tensor& x, const ModelConfig& config) {

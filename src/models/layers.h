@@ -50,13 +50,14 @@ struct Rotation : torch::nn::Module {
 /// from elsewhere.
 struct Attention : torch::nn::Module {
   Attention(const ModelConfig& config, const TensorMaker& make);
-  /// `rotation` may be null.
-  at::Tensor forward(const at::Tensor& x, const Rotation* rotation, Mask mask) const;
+  /// `rotation` may be null; `places` as for attend_with_scores.
+  at::Tensor forward(const at::Tensor& x, const Rotation* rotation, Mask mask, const at::Tensor& places = {}) const;
   at::Tensor forward_to(const at::Tensor& x, const at::Tensor& memory) const;
 
  private:
   at::Tensor project(const Linear& linear, const at::Tensor& x, int64_t heads) const;
-  at::Tensor mix(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask) const;
+  at::Tensor mix(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Mask mask,
+                 const at::Tensor& places) const;
   at::Tensor out(const at::Tensor& x, const at::Tensor& mixed) const;
 
   ModelConfig config_;
@@ -88,7 +89,8 @@ struct Mlp : torch::nn::Module {
 /// Tokens to vectors, with learned positions if the architecture has them: scope `embed`.
 struct Embedding : torch::nn::Module {
   Embedding(const ModelConfig& config, const TensorMaker& make);
-  at::Tensor forward(const at::Tensor& tokens) const;
+  /// `places`: of every token in its document, where they do not follow each other.
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& places = {}) const;
   at::Tensor weight;
 
  private:
@@ -99,8 +101,10 @@ struct Embedding : torch::nn::Module {
 /// Norm (gpt: none) and vocabulary projection.
 struct Head : torch::nn::Module {
   Head(const ModelConfig& config, const TensorMaker& make);
-  /// `table`: what a tied head projects with.
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& table) const;
+  at::Tensor norm(const at::Tensor& x) const;
+  /// Of what was normed. `table`: what a tied head projects with.
+  at::Tensor project(const at::Tensor& x, const at::Tensor& table) const;
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& table) const { return project(norm(x), table); }
 
  private:
   std::shared_ptr<NormLayer> norm_;

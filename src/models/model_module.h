@@ -27,6 +27,9 @@ struct ModelModule : torch::nn::Module {
   virtual std::vector<InputSpec> inputs() const = 0;
   /// Further numbers of the slice that `loss` was called with last: means, each with a name.
   virtual std::vector<NamedTensor> metrics() const { return {}; }
+  /// From now on `loss` takes `places`, too: of every token in its document, before which it sees nothing. False: the
+  /// model does not know documents.
+  virtual bool attend_within_documents() { return false; }
   /// From now on `loss` takes what `next_token_inputs` says, too, and chooses the token that follows, at this
   /// temperature. False: the model does not write text.
   virtual bool choose_next_token(double /*temperature*/) { return false; }

@@ -30,6 +30,14 @@ class Samples {
                              {targets.mutable_data_ptr<int64_t>() + i * shape_.sequence, sequence}));
     return {std::move(tokens), std::move(targets)};
   }
+  /// Of every token in its document.
+  at::Tensor places(int64_t first, int64_t count) const {
+    at::Tensor out = at::empty({count, shape_.sequence}, at::kLong);
+    for (int64_t i = 0; i < count; ++i)
+      source_->places(first + i,
+                      {out.mutable_data_ptr<int64_t>() + i * shape_.sequence, static_cast<size_t>(shape_.sequence)});
+    return out;
+  }
   std::string describe() const { return source_->describe(); }
 
  private:
@@ -42,8 +50,8 @@ using SourceNumbers = std::tuple<std::vector<std::string>, double, std::optional
 
 std::unique_ptr<Samples> open_samples(const std::string& kind, const std::vector<SourceNumbers>& sources,
                                       const std::string& dtype, const std::string& packing,
-                                      const std::optional<std::string>& loss, std::optional<int64_t> window,
-                                      double validation, uint64_t seed, int64_t sequence,
+                                      const std::string& attention, const std::optional<std::string>& loss,
+                                      std::optional<int64_t> window, double validation, uint64_t seed, int64_t sequence,
                                       std::optional<int64_t> vocabulary, bool held) {
   DataConfig config;
   config.kind = kind == "text" ? DataKind::Text : DataKind::Tokens;
@@ -56,6 +64,7 @@ std::unique_ptr<Samples> open_samples(const std::string& kind, const std::vector
   config.packing = packing == "none"       ? DocumentPacking::None
                    : packing == "truncate" ? DocumentPacking::Truncate
                                            : DocumentPacking::Carry;
+  if (attention == "document") config.attention = AttentionWithin::Document;
   if (loss) config.loss = *loss == "all" ? LossOn::All : LossOn::Completions;
   if (window) config.shuffle_window = *window;
   config.validation = validation;
@@ -70,6 +79,7 @@ void bind_samples(py::module_& module) {
   py::class_<Samples>(module, "Samples")
       .def(py::init(&open_samples), py::call_guard<py::gil_scoped_release>())
       .def("batch", &Samples::batch, py::call_guard<py::gil_scoped_release>())
+      .def("places", &Samples::places, py::call_guard<py::gil_scoped_release>())
       .def("describe", &Samples::describe);
 }
 

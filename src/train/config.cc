@@ -255,15 +255,6 @@ Checked read_shuffle(const TomlSection& section, int64_t& window) {
   return Ok{};
 }
 
-/// Documents that share a sample see each other.
-Checked check_attention(const TomlSection& section) {
-  PIPER_TRY(const auto inside, section.choice<bool>("attention", {{"sample", false}, {"document", true}}));
-  if (inside.value_or(false))
-    return section.bad("attention", "attention inside each document of a sample is not implemented")
-        .help("leave it out: the documents of a sample see those before them; or write packing = \"none\"");
-  return Ok{};
-}
-
 /// How samples are made of documents, and which of them are seen.
 Checked read_samples(const TomlSection& section, DataConfig& data) {
   PIPER_TRY(const auto packing, section.choice<DocumentPacking>("packing", {{"carry", DocumentPacking::Carry},
@@ -271,7 +262,10 @@ Checked read_samples(const TomlSection& section, DataConfig& data) {
                                                                             {"none", DocumentPacking::None}}));
   PIPER_TRY(data.loss, section.choice<LossOn>("loss", {{"all", LossOn::All}, {"completions", LossOn::Completions}}));
   data.packing = packing.value_or(data.packing);
-  PIPER_CHECK(check_attention(section));
+  PIPER_TRY(const auto attention,
+            section.choice<AttentionWithin>(
+                "attention", {{"sample", AttentionWithin::Sample}, {"document", AttentionWithin::Document}}));
+  data.attention = attention.value_or(data.attention);
   PIPER_CHECK(read_shuffle(section, data.shuffle_window));
   return read(section, "validation", below_one, data.validation);
 }

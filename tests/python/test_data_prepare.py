@@ -2,14 +2,18 @@
 import array
 import json
 import os
+import pathlib
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
 PROGRAM = os.environ.get("PIPER_PROGRAM")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="PIPER_PROGRAM does not say where the program is")
+ROOT = pathlib.Path(__file__).parents[2] / "src/train/data"
+ANSWERING = "import sys; sys.path.insert(0, '.'); from prepare.answering import answer_all; answer_all(sys.argv[1])"
 TEXTS = [f"Document {i} says: the quick brown fox jumps over {'lazy dogs ' * (i % 5)}and is number {i * i}." for i in range(40)]
 TEMPLATE = ("{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
@@ -220,8 +224,64 @@ def test_sentencepiece(tmp_path):
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
     data = Data(tmp_path / "data")
     assert data.documents == [processor.encode("a café, the quick brown fox") + [processor.eos_id()]]
+    asked = subprocess.run([sys.executable, "-c", ANSWERING, str(tmp_path / "spm.model")], input=json.dumps({"encode": ["a café"]}) + "\n" + json.dumps(
+        {"decode": [processor.encode("the quick")]}) + "\n", cwd=ROOT, capture_output=True, text=True)
+    assert list(map(json.loads, asked.stdout.splitlines())) == [{"end": processor.eos_id()}, {"found": [processor.encode("a café")]}, {"found": ["the quick"]}]
     counted = [token for token, counts in zip(data.tokens, data.counted) if counts]
     assert processor.decode(counted[:-1]) == "brown fox" and counted[-1] == processor.eos_id()
+
+
+SPEAKING = """
+[model]
+name = "small"
+arch = "llama3"
+hidden = 32
+layers = 2
+heads = 2
+ffn = 64
+vocab = 400
+[step]
+batch = 4
+sequence = 16
+weights = "float32"
+[optimizer]
+learning_rate = 0.01
+[data]
+kind = "tokens"
+paths = "data"
+[evaluation]
+prompts = ["Document 3", "the quick brown", "lazy"]
+max_new_tokens = 5
+tokenizer = "{tokenizer}"
+[run]
+steps = 60
+metrics = "metrics.jsonl"
+"""
+
+
+def test_prompts_are_continued_by_the_tokenizer_of_the_data(tmp_path, tokenizer):
+    lines(tmp_path / "x.jsonl", [{"text": text} for text in TEXTS])
+    prepare(tmp_path, tokenizer, "x.jsonl")
+
+    def train(tokenizer, *changes):
+        text = SPEAKING.format(tokenizer=tokenizer)
+        for old, new in changes:
+            text = text.replace(old, new)
+        (tmp_path / "run.toml").write_text(text)
+        return subprocess.run([PROGRAM, "train", "run.toml"], cwd=tmp_path, capture_output=True, text=True)
+
+    done = train(tokenizer)
+    assert done.returncode == 0, done.stderr
+    samples = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])["evaluation"]["samples"]
+    assert [sample["prompt"] for sample in samples] == ["Document 3", "the quick brown", "lazy"]
+    assert samples[1]["text"].startswith(" fox jumps over")  # learned by heart
+    assert f'  "the quick brown" -> "{samples[1]["text"]}"\n' in done.stderr
+    for changes, problem in (((('400', '300'),), "error[E702]"), ((("lazy", "lazy dogs, " * 20),), "error[E111]: the prompt has")):
+        done = train(tokenizer, *changes)
+        assert done.returncode == 1 and problem in done.stderr, done.stderr
+    done = train("no_such_folder")
+    assert done.returncode == 1 and "error[E705]" in done.stderr and "the tokenizer is not there" in done.stderr
+    assert 'tokenizer = "no_such_folder"' in done.stderr
 
 
 def test_refusals(tmp_path, tokenizer, golden):

@@ -3,6 +3,7 @@ import array
 import itertools
 import json
 import os
+import random
 import subprocess
 import threading
 
@@ -38,6 +39,39 @@ def test_labels_are_those_of_transformers(tmp_path):
     assert targets.tolist() == [[2, 3, -100, -100], [-100, 6, 7, 8]]
 
 
+def test_documents_that_do_not_see_each_other(tmp_path):
+    """Each has the loss that it has alone, in a model of transformers that is told the places in documents."""
+    transformers = pytest.importorskip("transformers")
+    import language_models
+
+    generator = random.Random(0)
+    documents = [[generator.randrange(1, 32) for _ in range(generator.randrange(2, 9))] for _ in range(40)]
+    write_folder(tmp_path / "data", documents)
+    samples = piper.Samples(tmp_path / "data", sequence=12, batch=8, attention="document", shuffle="none")
+    batch = next(iter(samples))
+    firsts = [place == 0 for row in batch["position_ids"].tolist() for place in row]
+    assert 8 < sum(firsts) < 8 * 6 and batch["labels"][batch["position_ids"] == 0].eq(-100).all()
+
+    model = language_models.build(transformers.LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=4,
+                                                           num_attention_heads=2, max_position_embeddings=16), torch.float64)
+    total, counted = 0.0, 0
+    for ids, places in zip(batch["input_ids"], batch["position_ids"]):
+        begins = [at for at in range(12) if places[at] == 0] + [12]
+        for begin, end in zip(begins, begins[1:]):
+            if end - begin > 1:
+                alone = ids[None, begin:end]
+                total += model(input_ids=alone, labels=alone, use_cache=False).loss.item() * (end - begin - 1)
+                counted += end - begin - 1
+    together = model(input_ids=batch["input_ids"], labels=batch["labels"], use_cache=False).loss.item()
+    assert together != pytest.approx(total / counted, rel=1e-5)
+    integration = pytest.importorskip("piper.integrations.transformers")
+    integration.use(model)
+    integration.annotate(model)
+    graph = piper.capture(model, batch, loss=lambda model, batch: model(**batch, use_cache=False).loss)
+    with piper.Trainer(graph, piper.schedules.one_f_one_b(ranks=2, microbatches=2, replicas=2, zero=2)) as trainer:
+        assert trainer.step(batch).loss == pytest.approx(total / counted, rel=1e-6)  # transformers takes logits as float32
+
+
 def test_batches_of_any_size_are_the_same_samples(tmp_path):
     (tmp_path / "a.bin").write_bytes(array.array("H", range(400)).tobytes())
     (tmp_path / "b.bin").write_bytes(array.array("H", range(1000, 1100)).tobytes())
@@ -55,7 +89,7 @@ def test_batches_of_any_size_are_the_same_samples(tmp_path):
 def test_wrong_arguments(tmp_path):
     write_folder(tmp_path / "data", [[1, 2, 3]])
     good = dict(sequence=2, batch=1)
-    for wrong, code in (({"packing": "yes"}, "E105"), ({"shuffle": 0}, "E105"), ({"sequence": 0}, "E105"), ({"sequence": 5}, "E701"),
+    for wrong, code in (({"packing": "yes"}, "E105"), ({"attention": "none"}, "E105"), ({"shuffle": 0}, "E105"), ({"sequence": 0}, "E105"), ({"sequence": 5}, "E701"),
                         ({"vocabulary": 3}, "E702"), ({"loss": "completions"}, "E111")):
         with pytest.raises(piper.Error) as refused:
             piper.Samples(tmp_path / "data", **{**good, **wrong})

@@ -160,6 +160,10 @@ epochs = 1.5
   EXPECT_EQ(data.validation, 0.05);
   EXPECT_TRUE(leaves_out_targets(data));
   EXPECT_EQ(parse("[data]\nkind = \"text\"\npaths = \"a\"\nshuffle = \"none\"\n")->data.shuffle_window, 1);
+  EXPECT_EQ(data.attention, AttentionWithin::Sample);
+  const auto within = parse("[data]\nkind = \"text\"\npaths = \"a\"\nattention = \"document\"\n");
+  EXPECT_EQ(within->data.attention, AttentionWithin::Document);
+  EXPECT_TRUE(leaves_out_targets(within->data));
 }
 
 TEST(TrainConfig, DataThatMakesNoSense) {
@@ -177,11 +181,7 @@ TEST(TrainConfig, DataThatMakesNoSense) {
       {"[data]\nkind = \"synthetic\"\npacking = \"none\"\n", "packing means nothing for data that is not read from"},
   };
   for (const auto& [text, message] : cases) EXPECT_THAT(refusal(text), HasSubstr(message)) << text;
-  EXPECT_EQ(refusal(one + "attention = \"document\"\n"),
-            "config.toml:4:13: error[E111]: attention inside each document of a sample is not implemented\n"
-            "  attention = \"document\"\n"
-            "              ^^^^^^^^^^\n"
-            "help: leave it out: the documents of a sample see those before them; or write packing = \"none\"\n");
+  EXPECT_THAT(refusal(one + "attention = \"documents\"\n"), HasSubstr("did you mean \"document\"?"));
 }
 
 TEST(TrainConfig, Defaults) {

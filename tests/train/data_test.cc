@@ -107,6 +107,33 @@ TEST_F(Data, SyntheticCanBeLearned) {
   EXPECT_GT(loss, 1.0);
 }
 
+TEST_F(Data, PlacesInDocuments) {
+  write("a.txt", "abc");
+  write("b.txt", "defgh");
+  write("c.txt", "i");
+  write("d.txt", "jklmnopq");
+  DataConfig config{.kind = DataKind::Text, .attention = AttentionWithin::Document, .shuffle_window = 1};
+  config.sources = {{.paths = named({"*.txt"})}};
+  const auto source = *open_tokens(config, {.sequence = 4, .vocabulary = 256});
+  Tokens tokens(4), targets(4), places(4);
+  const auto at = [&](int64_t number) {
+    EXPECT_TRUE(source->sample(number, tokens, targets));
+    source->places(number, places);
+  };
+  at(0);  // abcd
+  EXPECT_THAT(places, ElementsAre(0, 1, 2, 0));
+  EXPECT_THAT(targets, ElementsAre('b', 'c', left_out_target, 'e'));
+  at(1);  // efgh, whose document began before
+  EXPECT_THAT(places, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(targets, ElementsAre('f', 'g', 'h', left_out_target));
+  at(2);  // ijkl
+  EXPECT_THAT(places, ElementsAre(0, 0, 1, 2));
+  EXPECT_THAT(targets, ElementsAre(left_out_target, 'k', 'l', 'm'));
+  config.attention = AttentionWithin::Sample;
+  (*open_tokens(config, {.sequence = 4, .vocabulary = 256}))->places(0, places);
+  EXPECT_THAT(places, ElementsAre(0, 1, 2, 3));
+}
+
 TEST(Shuffle, TakesEveryPlaceOnce) {
   for (const uint64_t count : {1u, 2u, 3u, 7u, 64u, 1000u}) {
     std::set<uint64_t> places;

@@ -90,7 +90,7 @@ TEST_F(Metrics, EvaluationsAreLinesOfTheirOwn) {
   EXPECT_EQ(scalars_of(found).back().name, "evaluation.metric.aux_loss");
   found.samples = {{"Once", " \xc3"}, {"It is", " 1\n"}};  // cut off inside a character
   EXPECT_THAT(print_json(found), HasSubstr(R"(, "samples": [{"prompt": "Once", "text": " \ufffd"}, )"));
-  EXPECT_THAT(print_line(found), HasSubstr("(8 batches)\n  \"Once\" -> \" \\ufffd\"\n  \"It is\" -> \" 1\\n\"\n"));
+  EXPECT_THAT(print_line(found), HasSubstr("(8 batches)\n  \"Once\" -> \" \\ufffd\"\n  \"It is\" -> \" 1\\u000a\"\n"));
   found = {.steps = 1, .loss = 1000, .perplexity = INFINITY, .batches = 1};
   EXPECT_THAT(print_json(found), HasSubstr("\"perplexity\": null"));
   EXPECT_EQ(print_line(found), "evaluation after 1 step: loss 1000.0000, perplexity inf (1 batch)\n");

@@ -116,6 +116,8 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
         check_is("name", name, str, "a text")
     if loss is not None and not callable(loss):
         raise _refused(f"loss is {described(loss)}", "it is a function of the model and a batch: loss=lambda model, batch: ...")
+    if not isinstance(example_batch, (Mapping, Sequence, torch.Tensor)) or isinstance(example_batch, str):
+        raise _refused(f"the example of a batch is {described(example_batch)}", "a dictionary of tensors, a sequence of tensors, or one tensor")
     check_word("on", on, ("cpu", "cuda"))
     if batch is not None:
         check_number("batch", batch, int, 1, 2**40)

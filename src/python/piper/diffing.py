@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from . import _piper
 from .annotation import _NOTES
 from .capturing import _WithLoss
-from .errors import ScheduleError, refused
+from .errors import ScheduleError, check_is, check_number, refused
 from .plans import with_usual_copies
 
 _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
@@ -49,6 +49,9 @@ class Diff:
 
 
 def diff(trainer, module: torch.nn.Module, batch, tolerance: Optional[float]) -> Diff:
+    check_is("the module", module, torch.nn.Module, "the torch.nn.Module that the model was captured from")
+    if tolerance is not None:
+        check_number("tolerance", tolerance, float, 0, 1)
     frontend = trainer.model._frontend
     found = trainer._running().diff(batch, trainer._names, trainer._flatten, trainer.optimizer._numbers(), tolerance)
     out = Diff(json.loads(found["json"]), found["text"])

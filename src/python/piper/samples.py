@@ -28,17 +28,19 @@ class Samples:
         for result in trainer.train(piper.Samples("data", sequence=512, batch=8), steps=100): ...
 
     `data`: paths, or a list of `Source`; `kind`: "tokens" (data folders, Megatron's and nanoGPT's files) or "text" (bytes). `packing`: "carry",
-    "truncate" or "none"; `loss`: "all" or "completions"; `shuffle`: "all", "none", or a number of samples to shuffle together; `validation`: share that training
+    "truncate" or "none"; `attention`: with "document" batches have `position_ids`, which start again with every document, so that models of
+    transformers keep documents apart; `loss`: "all" or "completions"; `shuffle`: "all", "none", or a number of samples to shuffle together; `validation`: share that training
     does not see, `split`: "training" or "validation". docs/data.md explains them. `vocabulary`: tokens must be below it. Sample i does not
     depend on the size of the batch; `samples` is the number given so far, and may be set, to resume: `batches.samples = done.samples`.
     """
 
     def __init__(self, data: Union[Paths, Sequence[Source]], *, sequence: int, batch: int, kind: str = "tokens", dtype: str = "uint16",
-                 packing: str = "carry", loss: Optional[str] = None, shuffle: Union[str, int] = "all", validation: float = 0.0,
+                 packing: str = "carry", attention: str = "sample", loss: Optional[str] = None, shuffle: Union[str, int] = "all", validation: float = 0.0,
                  split: str = "training", seed: int = 0, vocabulary: Optional[int] = None):
         check_word("kind", kind, ("tokens", "text"))
         check_word("dtype", dtype, ("uint16", "uint32"))
         check_word("packing", packing, ("carry", "truncate", "none"))
+        check_word("attention", attention, ("sample", "document"))
         check_word("split", split, ("training", "validation"))
         if loss is not None:
             check_word("loss", loss, ("all", "completions"))
@@ -62,9 +64,10 @@ class Samples:
         if vocabulary is not None:
             check_number("vocabulary", vocabulary, int, 1, 2**31 - 1)
         window = None if shuffle == "all" else 1 if shuffle == "none" else int(shuffle)
-        self._handle = _piper.Samples(kind, numbers, dtype, packing, loss, window, float(validation), seed, sequence, vocabulary,
+        self._handle = _piper.Samples(kind, numbers, dtype, packing, attention, loss, window, float(validation), seed, sequence, vocabulary,
                                       split == "validation")
         self.batch = batch
+        self.attention = attention
         self.samples = 0
 
     def at(self, first: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,10 +78,11 @@ class Samples:
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
         while True:
             tokens, targets = self.at(self.samples)
+            places = {"position_ids": self._handle.places(self.samples, self.batch)} if self.attention == "document" else {}
             self.samples += self.batch
             labels = torch.full_like(targets, -100)
             labels[:, 1:] = targets[:, :-1]
-            yield {"input_ids": tokens, "labels": labels}
+            yield {"input_ids": tokens, "labels": labels, **places}
 
     def state_dict(self) -> dict[str, int]:
         """The position: samples given."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Optional, Union
 
 from . import _piper
-from .errors import ScheduleError, check_number, refused
+from .errors import ScheduleError, check_is, check_number, refused
 from .schedule import Schedule
 
 _TABLE = {row["name"]: {**row, "sizes": _piper.in_python(row["sizes"])} for row in _piper.timelines()}
@@ -37,6 +37,12 @@ def info(name: str) -> dict:
 def timeline(name: str, *, ranks: int, microbatches: int, stages_per_rank: int = 0, group: Optional[int] = None,
              memory_limit: Optional[float] = None) -> "_piper.Timeline":
     """The order of passes on every rank: `.text()`, `.grid(columns)`, `.csv(communication)`."""
+    check_is("the name of a timeline", name, str, 'a text, such as "1f1b"')
+    for what, given in (("ranks", ranks), ("microbatches", microbatches), ("stages_per_rank", stages_per_rank), ("group", group)):
+        if given is not None:
+            check_number(what, given, int, 0, 2**24)
+    if memory_limit is not None:
+        check_number("memory_limit", memory_limit, float)
     return _piper.Timeline.make(name, ranks, microbatches, stages_per_rank, group, memory_limit)
 
 

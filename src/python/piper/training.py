@@ -125,6 +125,7 @@ class Trainer:
         for what, given in (("clip", clip), ("clip_value", clip_value)):
             if given is not None:
                 check_number(what, given, float)
+        check_is("sharded", sharded, bool, "True or False")
         self.optimizer = optimizer if optimizer is not None else AdamW()
         self._callbacks = check_callbacks(callbacks)
         self.on = _place(model, on)

@@ -47,17 +47,27 @@ std::vector<int64_t> Corpus::document_ends() const {
   return out;
 }
 
+Checked Corpus::check_documents(std::string_view needed_for) const {
+  for (const Part& part : parts_)
+    if (part.file.ends.empty() && part.file.size() > 0 && config_.kind == DataKind::Tokens)
+      return error(ErrorCode::E111, part.file.file.where,
+                   fmt::format("\"{}\" does not say where its documents end, which {} needs", part.file.file.path,
+                               needed_for))
+          .help(fmt::format("leave {} out, or prepare the data with piper data prepare", needed_for));
+  return Ok{};
+}
+
 Checked Corpus::find_samples() {
+  if (config_.attention == AttentionWithin::Document) {
+    PIPER_CHECK(check_documents("attention"));
+    ends_ = document_ends();
+  }
   if (config_.packing == DocumentPacking::Carry) {
     if (size_ <= shape_.sequence) return too_short();
     samples_ = (size_ - 1) / shape_.sequence;
     return Ok{};
   }
-  for (const Part& part : parts_)
-    if (part.file.ends.empty() && part.file.size() > 0 && config_.kind == DataKind::Tokens)
-      return error(ErrorCode::E111, part.file.file.where,
-                   fmt::format("\"{}\" does not say where its documents end, which packing needs", part.file.file.path))
-          .help("leave packing out, or prepare the data with piper data prepare");
+  PIPER_CHECK(check_documents("packing"));
   int64_t begin = 0, next = 0;  // next: where a sample may begin
   for (const int64_t end : document_ends()) {
     const bool whole = config_.packing == DocumentPacking::None;
@@ -140,6 +150,18 @@ void Corpus::copy(Range range, std::span<int64_t> tokens, std::span<int64_t> tar
   }
 }
 
+/// Padding follows the last document as if it belonged to it.
+void Corpus::places(int64_t number, std::span<int64_t> places) const {
+  const int64_t begin = range(place(number)).begin;
+  auto end = std::ranges::upper_bound(ends_, begin);
+  int64_t first = begin;  // of the document
+  for (size_t i = 0; i < places.size(); ++i) {
+    const int64_t at = begin + static_cast<int64_t>(i);
+    for (; end != ends_.end() && *end <= at; ++end) first = *end;
+    places[i] = at - first;
+  }
+}
+
 Checked Corpus::sample(int64_t number, std::span<int64_t> tokens, std::span<int64_t> targets) const {
   const Range of = range(place(number));
   const auto length = static_cast<size_t>(of.end - of.begin);  // at least two
@@ -148,6 +170,8 @@ Checked Corpus::sample(int64_t number, std::span<int64_t> tokens, std::span<int6
     std::fill(tokens.begin() + static_cast<std::ptrdiff_t>(length), tokens.end(), 0);
     std::fill(targets.begin() + static_cast<std::ptrdiff_t>(length) - 1, targets.end(), left_out_target);
   }
+  for (auto end = std::ranges::upper_bound(ends_, of.begin); end != ends_.end() && *end < of.end; ++end)
+    targets[static_cast<size_t>(*end - of.begin) - 1] = left_out_target;  // of another document
   const auto fits = [&](int64_t token) { return !is_unknown(token); };
   const auto fits_or_left_out = [&](int64_t target) { return target == left_out_target || !is_unknown(target); };
   if (std::all_of(tokens.begin(), tokens.end(), fits) && std::all_of(targets.begin(), targets.end(), fits_or_left_out))

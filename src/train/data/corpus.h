@@ -19,6 +19,7 @@ class Corpus final : public TokenSource {
                                               DataSplit split);
 
   Checked sample(int64_t number, std::span<int64_t> tokens, std::span<int64_t> targets) const override;
+  void places(int64_t number, std::span<int64_t> places) const override;
   Checked check_length(int64_t samples) const override;
   int64_t vocabulary() const override;
   std::string describe() const override;
@@ -36,6 +37,7 @@ class Corpus final : public TokenSource {
   Corpus(const DataConfig& config, size_t number, const SampleShape& shape)
       : config_(config), source_(config.sources[number]), key_(config.seed + number), shape_(shape) {}
   Checked find_samples();
+  Checked check_documents(std::string_view needed_for) const;
   Checked hold_back(DataSplit split);
   std::vector<int64_t> document_ends() const;
   Checked check_first_tokens() const;
@@ -55,6 +57,7 @@ class Corpus final : public TokenSource {
   std::vector<Part> parts_;          // none is empty
   int64_t size_ = 0;                 // tokens
   std::vector<Range> ranges_;        // of samples; empty: they follow each other
+  std::vector<int64_t> ends_;        // of documents, where attention stays within them
   int64_t first_ = 0, samples_ = 0;  // of the split, in the order of the files
 };
 

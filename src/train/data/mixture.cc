@@ -29,10 +29,13 @@ class Mixture final : public TokenSource {
   }
 
   Checked sample(int64_t number, std::span<int64_t> tokens, std::span<int64_t> targets) const override {
-    const auto [periods, place] =
-        std::pair(number / static_cast<int64_t>(period), number % static_cast<int64_t>(period));
-    const Turn& turn = turns_[static_cast<size_t>(place)];
-    return sources_[turn.source]->sample(periods * of_period_[turn.source] + turn.before, tokens, targets);
+    const auto [source, of_source] = find(number);
+    return source->sample(of_source, tokens, targets);
+  }
+
+  void places(int64_t number, std::span<int64_t> places) const override {
+    const auto [source, of_source] = find(number);
+    source->places(of_source, places);
   }
 
   Checked check_length(int64_t samples) const override {
@@ -59,6 +62,14 @@ class Mixture final : public TokenSource {
     uint32_t source;
     uint32_t before;  // samples of it in this period
   };
+
+  /// Whose sample it is, and its number there.
+  std::pair<const Corpus*, int64_t> find(int64_t number) const {
+    const auto [periods, place] =
+        std::pair(number / static_cast<int64_t>(period), number % static_cast<int64_t>(period));
+    const Turn& turn = turns_[static_cast<size_t>(place)];
+    return {sources_[turn.source].get(), periods * of_period_[turn.source] + turn.before};
+  }
 
   std::vector<std::unique_ptr<Corpus>> sources_;
   std::vector<double> shares_;

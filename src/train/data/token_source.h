@@ -38,6 +38,12 @@ enum class LossOn {
   Completions,  // those that the data says
 };
 
+/// What a token of a sample sees.
+enum class AttentionWithin {
+  Sample,    // all tokens before it
+  Document,  // those of its document
+};
+
 /// Files with a share in the samples.
 struct SourceConfig {
   std::vector<NamedFile> paths;    // files, folders, patterns such as docs/**/*.md
@@ -52,6 +58,7 @@ struct DataConfig {
   std::vector<SourceConfig> sources = {};  // text, tokens
   TokenWidth width = TokenWidth::Bits16;   // of files that do not say it themselves
   DocumentPacking packing = DocumentPacking::Carry;
+  AttentionWithin attention = AttentionWithin::Sample;
   std::optional<LossOn> loss = {};  // none: all, if the data says nothing else
   /// So many neighbours are shuffled; 1: the order is that of the files.
   int64_t shuffle_window = std::numeric_limits<int64_t>::max();
@@ -61,7 +68,8 @@ struct DataConfig {
 
 /// Whether some targets are left out of the loss, which is then a mean over the others.
 inline bool leaves_out_targets(const DataConfig& config) {
-  return config.loss == LossOn::Completions || config.packing != DocumentPacking::Carry;
+  return config.loss == LossOn::Completions || config.packing != DocumentPacking::Carry ||
+         config.attention == AttentionWithin::Document;
 }
 
 /// Which samples of the data.
@@ -83,6 +91,10 @@ class TokenSource {
   /// A sample, `sequence` tokens, and the targets of each: its successor, or `left_out_target`. Numbers count from 0.
   /// Several threads may ask at once. E702: a token that the model does not know.
   virtual Checked sample(int64_t number, std::span<int64_t> tokens, std::span<int64_t> targets) const = 0;
+
+  /// Of every token of a sample: how many of its document are before it in the sample. Where documents do not matter, a
+  /// sample is one.
+  virtual void places(int64_t number, std::span<int64_t> places) const;
 
   /// E701: a source has less than the first so many samples take, however often it may be seen.
   virtual Checked check_length(int64_t) const { return Ok{}; }

@@ -1,6 +1,8 @@
 #include "train/loop/continue_texts.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 #include "train/data/mix.h"
 
@@ -48,6 +50,7 @@ class Batch {
       const auto number = static_cast<size_t>(first_sample + s);
       const bool empty = number >= texts_.size();
       if (input == "sample") *to = first_sample + s;
+      if (input == "places") std::iota(to, to + each, 0);  // a text is one document
       if (empty) continue;
       if (input == "last") *to = static_cast<int64_t>(texts_[number].size()) - 1;
       if (input == "tokens") std::ranges::copy(texts_[number], to);

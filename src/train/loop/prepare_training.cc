@@ -193,10 +193,13 @@ std::vector<ParameterGroup> groups_of(const TrainConfig& train, const TrainableM
 Result<TrainableModel> model_of_run(ConfigFile parsed, const TrainConfig& train, const CaptureFor& capture_for) {
   const bool evaluates = capture_for.plan_for == PlanFor::Evaluation;
   if (evaluates) parsed.model.dropout = false;
-  std::optional<double> temperature;
-  if (evaluates && train.evaluation && train.evaluation->prompts) temperature = train.evaluation->prompts->temperature;
-  PIPER_TRY(TrainableModel model, build_model(parsed, train.run.seed, BuildOn::Meta, capture_for.target, temperature));
-  model.meta.counts_batch = leaves_out_targets(evaluates && train.evaluation ? train.evaluation->data : train.data);
+  const DataConfig& data = evaluates && train.evaluation ? train.evaluation->data : train.data;
+  ModelUse use;
+  use.within_documents = data.attention == AttentionWithin::Document;
+  if (evaluates && train.evaluation && train.evaluation->prompts)
+    use.temperature = train.evaluation->prompts->temperature;
+  PIPER_TRY(TrainableModel model, build_model(parsed, train.run.seed, BuildOn::Meta, capture_for.target, use));
+  model.meta.counts_batch = leaves_out_targets(data);
   model.kernels = capture_for.kernels;
   if (train.run.loss_block) model.loss_blocks = loss_blocks_of(*train.run.loss_block);
   if (train.run.fewest_saved) model.saved_activations = *train.run.fewest_saved ? Saved::Fewest : Saved::AsRecorded;

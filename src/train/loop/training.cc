@@ -155,6 +155,10 @@ void Training::fill(const TokenSource& source, std::string_view input, int64_t f
   std::vector<int64_t> tokens(sequence), targets(sequence);
   const std::vector<int64_t>& wanted = input == "targets" ? targets : tokens;
   for (int64_t s = 0; s < into.size(0); ++s) {
+    if (input == "places") {
+      source.places(first_sample + s, {into.mutable_data_ptr<int64_t>() + s * length, sequence});
+      continue;
+    }
     if (auto sampled = source.sample(first_sample + s, tokens, targets); !sampled)
       throw std::runtime_error(render(sampled.error()));
     std::copy_n(wanted.data(), length, into.mutable_data_ptr<int64_t>() + s * length);
