@@ -1,9 +1,16 @@
 #!/usr/bin/env python3
-"""How long `piper search` takes: prints a table. CPU seconds are those of both threads."""
+"""What `piper search` finds in a budget: prints a table.
+
+A budget counts in CPU seconds of two threads, so that a busy machine measures the same: a search is stopped, as by
+Ctrl-C, when it has used twice its budget.
+"""
 import argparse
 import json
 import os
+import signal
 import subprocess
+import tempfile
+import time
 
 # model, devices, batch, sequence, budget in seconds
 CASES = [
@@ -17,18 +24,32 @@ CASES = [
 def measure(piper, model, devices, batch, sequence, budget):
     """CPU seconds, bytes of memory, and the answer."""
     command = [piper, "search", f"analytic:{model}", "--cluster", "h100", "--devices", str(devices), "--batch",
-               str(batch), "--sequence", str(sequence), "--budget", f"{budget}s", "--format", "json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        text = process.stdout.read()
-        _, _, usage = os.wait4(process.pid, 0)
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, json.loads(text)
+               str(batch), "--sequence", str(sequence), "--budget", "100000s", "--format", "json"]
+    with tempfile.TemporaryFile("w+") as answer:
+        process = subprocess.Popen(command, stdout=answer)
+        stopped, ended = False, 0
+        while not ended:
+            if not stopped and cpu_seconds(process.pid) > 2 * budget:
+                process.send_signal(signal.SIGINT)
+                stopped = True
+            time.sleep(0.1)
+            ended, _, usage = os.wait4(process.pid, os.WNOHANG)
+        answer.seek(0)
+        return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, json.load(answer)
+
+
+def cpu_seconds(process):
+    """Of all its threads so far; Linux."""
+    with open(f"/proc/{process}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("piper", help="the program")
     parser.add_argument("models", nargs="*", help="some of the models; otherwise all")
-    parser.add_argument("--budget", type=int, help="seconds, instead of each model's own: for a busy machine")
+    parser.add_argument("--budget", type=int, help="seconds, instead of each model's own")
     options = parser.parse_args()
     print("| model | GPUs | budget | CPU s | memory | candidates | simulated | end | step | MFU |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")

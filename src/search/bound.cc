@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "directives/instances.h"
 #include "ir/local_size.h"
@@ -12,15 +13,20 @@ namespace piper {
 namespace {
 
 /// Finds what a key stands for, or makes it. Made outside of the lock: two threads may make the same once each.
-template <class Map, class Key, class Make>
-auto remembered(std::mutex& mutex, Map& map, const Key& key, Make make) {
+template <class Key, class Value, class Make>
+Value remembered(std::mutex& mutex, Remembered<Key, Value>& all, const Key& key, Make make) {
+  const auto keep = [&](Value value) {
+    if (all.now.size() >= all.most) all.before = std::exchange(all.now, {});
+    return all.now.emplace(key, std::move(value)).first->second;
+  };
   {
     const std::lock_guard lock(mutex);
-    if (const auto found = map.find(key); found != map.end()) return found->second;
+    if (const auto found = all.now.find(key); found != all.now.end()) return found->second;
+    if (const auto found = all.before.find(key); found != all.before.end()) return keep(found->second);
   }
-  auto made = make();
+  Value made = make();
   const std::lock_guard lock(mutex);
-  return map.emplace(key, std::move(made)).first->second;
+  return keep(std::move(made));
 }
 
 auto rank_key(const Candidate& c) {
@@ -31,6 +37,10 @@ auto layout_key(const Candidate& c) {
   return std::tuple(c.pp, c.dp, c.ep, c.tp, c.order);
 }
 
+auto timeline_key(const Candidate& c) {
+  return std::tuple(c.timeline, c.pp, c.microbatches, c.stages_per_rank);
+}
+
 bool is_two_way(const Candidate& candidate) {
   return find_timeline(candidate.timeline)->placement == StagePlacement::TwoWay;
 }
@@ -38,6 +48,12 @@ bool is_two_way(const Candidate& candidate) {
 /// Forwards and backwards of one chunk beside those of another: their communication may take no time of its own.
 bool overlaps(const Candidate& candidate) {
   return candidate.timeline.starts_with("dualpipe") || find_timeline(candidate.timeline)->takes_placement;
+}
+
+/// No backward is split: what a rank does last is a backward of one of its stages.
+bool has_whole_backwards(const Candidate& candidate) {
+  constexpr std::array<std::string_view, 5> names = {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "1f1b-v"};
+  return std::ranges::find(names, candidate.timeline) != names.end();
 }
 
 std::vector<int> starts_of(const Candidate& candidate, int instances) {
@@ -146,7 +162,7 @@ InstanceMemory sum(const std::vector<InstanceMemory>& instances, int first, int 
 }  // namespace
 
 Bounds::RankResult Bounds::rank(const Candidate& candidate) {
-  return remembered(mutex_, ranks_, rank_key(candidate), [&] {
+  return remembered(mutex_, ranks_, RankKey(rank_key(candidate)), [&]() -> RankResult {
     if (candidate.ep > 1 && candidate.tp > 1) {  // what tensor parallelism cannot divide needs no larger groups
       Candidate without = candidate;
       without.ep = 1;
@@ -159,7 +175,7 @@ Bounds::RankResult Bounds::rank(const Candidate& candidate) {
 
 Bounds::MicrobatchResult Bounds::microbatch(const Candidate& candidate) {
   const int64_t samples = samples_of(candidate, problem_.limits.batch);
-  return remembered(mutex_, microbatches_, std::pair(rank_key(candidate), samples), [&] {
+  return remembered(mutex_, microbatches_, MicrobatchKey(rank_key(candidate), samples), [&]() -> MicrobatchResult {
     const RankResult rank = this->rank(candidate);
     return std::make_shared<const Result<Microbatch>>(*rank ? (**rank)->microbatch(samples)
                                                             : Result<Microbatch>(rank->error()));
@@ -167,7 +183,7 @@ Bounds::MicrobatchResult Bounds::microbatch(const Candidate& candidate) {
 }
 
 std::shared_ptr<const Layout> Bounds::layout(const Candidate& candidate) {
-  return remembered(mutex_, layouts_, layout_key(candidate), [&] {
+  return remembered(mutex_, layouts_, LayoutKey(layout_key(candidate)), [&] {
     Layout made = layout_of(problem_.cluster, candidate);
     const std::lock_guard lock(mutex_);
     const auto number = [&](const Spreads& spreads) {
@@ -181,9 +197,9 @@ std::shared_ptr<const Layout> Bounds::layout(const Candidate& candidate) {
   });
 }
 
-std::shared_ptr<const CommunicationSeconds> Bounds::communication(const Microbatch& microbatch, const Layout& layout) {
-  const auto key = std::tuple(&microbatch, layout.ep_number, layout.tp_number);
-  return remembered(mutex_, communications_, key, [&] {
+std::shared_ptr<const CommunicationSeconds> Bounds::communication(const MicrobatchResult& found, const Layout& layout) {
+  const Microbatch& microbatch = **found;
+  return remembered(mutex_, communications_, CommunicationKey(found, layout.ep_number, layout.tp_number), [&] {
     CommunicationSeconds out;
     std::map<std::tuple<Axis, CollectiveKind, int64_t>, double> known;
     const auto seconds = [&](const MicrobatchNode& node) {
@@ -200,17 +216,17 @@ std::shared_ptr<const CommunicationSeconds> Bounds::communication(const Microbat
   });
 }
 
-Result<std::shared_ptr<const Bounds::Stages>> Bounds::stages(const Candidate& candidate) {
+Result<Bounds::StagesPtr> Bounds::stages(const Candidate& candidate) {
   const MicrobatchResult found = microbatch(candidate);
   if (!*found) return found->error();
   const Microbatch& microbatch = **found;
   const auto layout = this->layout(candidate);
   const std::vector<int> starts = starts_of(candidate, facts_for(problem_, candidate).instances);
   const std::vector<size_t> kinds = kinds_of_stages(candidate, *layout, microbatch, problem_.cluster);
-  const StagesKey key(&microbatch, layout->ep_number, layout->tp_number, starts, kinds);
-  return remembered(mutex_, stages_, key, [&] {
+  const StagesKey key(found, layout->ep_number, layout->tp_number, starts, kinds);
+  return remembered(mutex_, stages_, key, [&]() -> StagesPtr {
     Stages out;
-    const auto times = communication(microbatch, *layout);
+    const auto times = communication(found, *layout);
     for (size_t s = 0; s < starts.size(); ++s) {
       const int past = s + 1 < starts.size() ? starts[s + 1] : static_cast<int>(microbatch.memory.size());
       out.seconds.push_back(stage_seconds(microbatch, starts[s], past, kinds[s], *times));
@@ -223,8 +239,7 @@ Result<std::shared_ptr<const Bounds::Stages>> Bounds::stages(const Candidate& ca
 }
 
 Result<std::shared_ptr<const Timeline>> Bounds::timeline(const Candidate& candidate) {
-  const auto key = std::tuple(candidate.timeline, candidate.pp, candidate.microbatches, candidate.stages_per_rank);
-  const auto found = remembered(mutex_, timelines_, key, [&] {
+  const auto found = remembered(mutex_, timelines_, timeline_key(candidate), [&] {
     TimelineRequest request;
     request.ranks = candidate.pp;
     request.microbatches = candidate.microbatches;
@@ -241,10 +256,10 @@ Result<std::vector<int>> Bounds::balanced_cuts(const Candidate& candidate) {
   const Microbatch& microbatch = **found;
   const auto layout = this->layout(candidate);
   const std::vector<size_t> kinds = kinds_of_stages(candidate, *layout, microbatch, problem_.cluster);
-  const CutsKey key(&microbatch, layout->ep_number, layout->tp_number, kinds);
+  const CutsKey key(found, layout->ep_number, layout->tp_number, kinds);
   return *remembered(mutex_, cuts_, key, [&] {
     const int instances = static_cast<int>(microbatch.memory.size());
-    const auto times = communication(microbatch, *layout);
+    const auto times = communication(found, *layout);
     InstanceSeconds seconds(problem_.cluster.kinds.size());
     for (size_t kind = 0; kind < seconds.size(); ++kind)
       for (int i = 0; i < instances; ++i) {
@@ -293,25 +308,88 @@ bool Bounds::may_fit(const Candidate& candidate) {
   return kept / candidate.pp <= most;
 }
 
-Result<double> Bounds::pipeline(const Candidate& candidate) {
+/// With more microbatches a timeline keeps no less. One that begins with all forwards keeps as much more as they make.
+Result<std::vector<ActivationPeak>> Bounds::activations(const Candidate& candidate, const Stages& stages) {
+  Candidate few = candidate;
+  few.microbatches = std::min(candidate.microbatches, 3 * candidate.pp);
+  PIPER_TRY(const auto timeline, this->timeline(few));
+  const bool forwards_first = candidate.timeline == "gpipe" || candidate.timeline == "looped-bfs";
+  const int64_t more = forwards_first ? candidate.microbatches - few.microbatches : 0;
+  std::vector<ActivationPeak> out;
+  for (const auto& row : timeline->ranks) {
+    ActivationPeak& peak = out.emplace_back(peak_activations(row, stages.memory));
+    for (int c = 0; more > 0 && c < candidate.stages_per_rank; ++c) {
+      const int stage =
+          stage_of(find_timeline(candidate.timeline)->placement, static_cast<int>(out.size()) - 1, c, candidate.pp);
+      const int64_t kept = more * stages.memory[static_cast<size_t>(stage)].all.kept;
+      peak.any += kept;
+      for (int64_t& bytes : peak.with_whole) bytes += kept;
+    }
+  }
+  return out;
+}
+
+/// Each rank is busy from the first microbatch that reaches it; behind its last whole backward come those of the stages
+/// before.
+Result<PipelineBound> Bounds::sums(const Candidate& candidate) {
   PIPER_TRY(const auto stages, this->stages(candidate));
+  PIPER_TRY(const std::vector<ActivationPeak> activations, this->activations(candidate, *stages));
   const bool overlapped = overlaps(candidate), two_way = is_two_way(candidate);
+  const bool whole = has_whole_backwards(candidate);
   const double m = candidate.microbatches;
-  std::vector<double> busy(static_cast<size_t>(candidate.pp), 0), head(static_cast<size_t>(candidate.pp), -1);
-  double before = 0;  // until the first microbatch reaches the stage
+  PipelineBound out;
+  out.ranks.resize(static_cast<size_t>(candidate.pp));
+  std::vector<bool> seen(out.ranks.size(), false);
+  double before = 0, behind = 0;  // until the first microbatch reaches the stage; when its last backward has run
+  const auto add = [&](RankBound& rank, const InstanceMemory& memory) {
+    rank.stages.push_back({0, memory.dense, memory.experts});
+    rank.dense += memory.dense;
+    rank.experts += memory.experts;
+    rank.undivided += memory.undivided;
+  };
   for (size_t s = 0; s < stages->seconds.size(); ++s) {
     const StageSeconds& stage = stages->seconds[s];
-    const double both =
+    const InstanceMemory& memory = stages->memory[s].all;
+    const double computed =
         overlapped ? stage.forward.compute + std::min(stage.backward.compute, stage.input.compute + stage.weights)
-                   : stage.forward.alone() + least_backward(stage);
-    const auto rank = static_cast<size_t>(rank_of_stage(candidate, static_cast<int>(s)));
-    busy[rank] += (two_way ? m / 2 : m) * both;
-    if (two_way) busy[static_cast<size_t>(candidate.pp) - 1 - rank] += m / 2 * both;
-    if (head[rank] < 0) head[rank] = two_way ? 0 : before;
+                   : stage.forward.alone() + (whole ? stage.backward.alone() : least_backward(stage));
+    const double both = std::max({computed, stage.exchanged, stage.summed});
+    const auto r = static_cast<size_t>(rank_of_stage(candidate, static_cast<int>(s)));
+    RankBound& rank = out.ranks[r];
+    rank.end += (two_way ? m / 2 : m) * both;
+    add(rank, memory);
+    if (two_way) {
+      RankBound& other = out.ranks[out.ranks.size() - 1 - r];
+      other.end += m / 2 * both;
+      add(other, memory);
+    } else if (!seen[r]) {
+      rank.end += before + (whole ? behind : 0);
+      seen[r] = true;
+    }
     before += stage.forward.alone();
+    behind += stage.after_gradient;
   }
-  double out = 0;
-  for (size_t r = 0; r < busy.size(); ++r) out = std::max(out, std::max(head[r], 0.0) + busy[r]);
+  for (size_t r = 0; r < out.ranks.size(); ++r) {
+    out.ranks[r].activations = activations[r];
+    out.seconds = std::max(out.seconds, out.ranks[r].end);
+  }
+  out.layout = *layout(candidate);
+  out.largest_parameter = (**microbatch(candidate)).largest_parameter;
+  return out;
+}
+
+Result<Bound> Bounds::pipeline(const Candidate& candidate) {
+  PIPER_TRY(const PipelineBound sums, this->sums(candidate));
+  Bound out;
+  out.fits = false;
+  for (Candidate& made : cheapest_replications(problem_.limits, candidate)) {
+    const Bound bound = replication(made, sums);
+    out.bytes = out.bytes == 0 ? bound.bytes : std::min(out.bytes, bound.bytes);
+    if (!bound.fits) continue;
+    out.seconds = out.fits ? std::min(out.seconds, bound.seconds) : bound.seconds;
+    out.fits = true;
+  }
+  if (!out.fits) out.seconds = sums.seconds;
   return out;
 }
 
@@ -321,7 +399,7 @@ Result<std::shared_ptr<const PipelineBound>> Bounds::clock(const Candidate& cand
   const auto layout = this->layout(candidate);
   const double transfer =
       candidate.pp > 1 ? alone_seconds(transfer_traffic(problem_.cluster, layout->level, stages->sent)) : 0;
-  const auto times = remembered(mutex_, times_, std::tuple(stages.get(), timeline.get(), transfer), [&] {
+  const auto times = remembered(mutex_, times_, TimesKey(stages, timeline_key(candidate), transfer), [&] {
     return std::make_shared<const PipelineTimes>(run_pipeline(*timeline, stages->seconds, transfer));
   });
   auto out = std::make_shared<PipelineBound>();

@@ -39,6 +39,13 @@ struct PipelineBound {
   int64_t largest_parameter = 0;
 };
 
+/// What keys stand for. Of the last `most` to twice as many different ones that were asked for; others are made again.
+template <class Key, class Value>
+struct Remembered {
+  size_t most;
+  std::map<Key, Value> now = {}, before = {};
+};
+
 /// Bounds of the candidates of one problem, which outlives it. What candidates have in common is computed once; any
 /// thread may ask.
 class Bounds {
@@ -51,8 +58,10 @@ class Bounds {
   Result<double> form(const Candidate& candidate);
   /// Some rank of every pipeline of this form may hold what the form keeps of one microbatch.
   bool may_fit(const Candidate& candidate);
-  /// Of all with this pipeline: first from sums, then by running its timeline. E314: the timeline has no such sizes.
-  Result<double> pipeline(const Candidate& candidate);
+  /// Of all with this pipeline, from sums: of the ways to replicate it that may fit, or of all if none may. E314: the
+  /// timeline has no such sizes.
+  Result<Bound> pipeline(const Candidate& candidate);
+  /// Of all with this pipeline, by running its timeline.
   Result<std::shared_ptr<const PipelineBound>> clock(const Candidate& candidate);
   /// Of the candidate itself.
   Bound replication(const Candidate& candidate, const PipelineBound& pipeline) const;
@@ -73,27 +82,34 @@ class Bounds {
     std::vector<StageMemory> memory;
     int64_t sent = 0;  // from stage to stage, at least
   };
-  using StagesKey = std::tuple<const Microbatch*, int, int, std::vector<int>, std::vector<size_t>>;
-  using CutsKey = std::tuple<const Microbatch*, int, int, std::vector<size_t>>;
+  using StagesPtr = std::shared_ptr<const Stages>;
+  using StagesKey = std::tuple<MicrobatchResult, int, int, std::vector<int>, std::vector<size_t>>;
+  using CutsKey = std::tuple<MicrobatchResult, int, int, std::vector<size_t>>;
+  using CommunicationKey = std::tuple<MicrobatchResult, int, int>;
+  using TimelineKey = std::tuple<std::string, int, int, int>;
+  using TimesKey = std::tuple<StagesPtr, TimelineKey, double>;
 
+  Result<std::vector<ActivationPeak>> activations(const Candidate& candidate, const Stages& stages);
+  Result<PipelineBound> sums(const Candidate& candidate);
   RankResult rank(const Candidate& candidate);
   MicrobatchResult microbatch(const Candidate& candidate);
   std::shared_ptr<const Layout> layout(const Candidate& candidate);
-  std::shared_ptr<const CommunicationSeconds> communication(const Microbatch& microbatch, const Layout& layout);
-  Result<std::shared_ptr<const Stages>> stages(const Candidate& candidate);
+  std::shared_ptr<const CommunicationSeconds> communication(const MicrobatchResult& microbatch, const Layout& layout);
+  Result<StagesPtr> stages(const Candidate& candidate);
   Result<std::shared_ptr<const Timeline>> timeline(const Candidate& candidate);
 
   const Problem& problem_;
   std::mutex mutex_;
-  std::map<RankKey, RankResult> ranks_;
-  std::map<MicrobatchKey, MicrobatchResult> microbatches_;
-  std::map<LayoutKey, std::shared_ptr<const Layout>> layouts_;
+  // layers and forms make them large: as many as take some hundred megabytes for the largest models
+  Remembered<RankKey, RankResult> ranks_{48};
+  Remembered<MicrobatchKey, MicrobatchResult> microbatches_{300};
+  Remembered<CommunicationKey, std::shared_ptr<const CommunicationSeconds>> communications_{600};
+  Remembered<StagesKey, StagesPtr> stages_{4000};
+  Remembered<CutsKey, std::shared_ptr<const std::vector<int>>> cuts_{4000};
+  Remembered<TimelineKey, std::shared_ptr<const Result<Timeline>>> timelines_{32};
+  Remembered<TimesKey, std::shared_ptr<const PipelineTimes>> times_{2000};
+  Remembered<LayoutKey, std::shared_ptr<const Layout>> layouts_{100'000};
   std::vector<Spreads> spreads_;  // by number: those of layouts
-  std::map<std::tuple<const Microbatch*, int, int>, std::shared_ptr<const CommunicationSeconds>> communications_;
-  std::map<StagesKey, std::shared_ptr<const Stages>> stages_;
-  std::map<CutsKey, std::shared_ptr<const std::vector<int>>> cuts_;
-  std::map<std::tuple<std::string, int, int, int>, std::shared_ptr<const Result<Timeline>>> timelines_;
-  std::map<std::tuple<const Stages*, const Timeline*, double>, std::shared_ptr<const PipelineTimes>> times_;
 };
 
 }  // namespace piper

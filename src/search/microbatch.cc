@@ -447,7 +447,16 @@ StageSeconds stage_seconds(const Microbatch& microbatch, int first, int past, si
       pass_seconds(microbatch.backward, microbatch.backward_of, first, past, Towards::First, communication.backward,
                    &MicrobatchNode::input_after, [&](size_t n) { return again(n) ? -1 : microbatch.input[kind][n]; })
           .alone();
-  for (int i = first; i < past; ++i) out.weights += microbatch.weights[kind][static_cast<size_t>(i)];
+  const auto add = [&](const MicrobatchNode& node, double seconds) {
+    if (node.axis) (*node.axis == Axis::Tp ? out.summed : out.exchanged) += seconds;
+  };
+  for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(past); ++i) {
+    out.weights += microbatch.weights[kind][i];
+    for (const int n : microbatch.forward_of[i])
+      add(microbatch.forward[static_cast<size_t>(n)], communication.forward[static_cast<size_t>(n)]);
+    for (const int n : microbatch.backward_of[i])
+      add(microbatch.backward[static_cast<size_t>(n)], communication.backward[static_cast<size_t>(n)]);
+  }
   return out;
 }
 

@@ -97,6 +97,7 @@ struct StageSeconds {
   PassSeconds forward, backward, input;        // the latter two with recomputation
   double after_gradient = 0, input_after = 0;  // the latter two without it: it may run before the gradient comes
   double weights = 0;
+  double exchanged = 0, summed = 0;  // communication of both passes along ep and tp, each on one stream
 };
 /// How long the communications of a microbatch take.
 struct CommunicationSeconds {

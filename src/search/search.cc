@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -23,24 +24,49 @@ void in_parallel(int threads, size_t count, const std::function<void(size_t)>& w
   for (std::thread& other : others) other.join();
 }
 
-/// What is known about all candidates of one pipeline.
-struct PipelineState {
-  std::shared_ptr<const PipelineBound> bound;
-  double ratio = 1;  // of a simulated time to its bound, the least of those that were evaluated
-  bool evaluated = false;
-  bool too_large = false;  // one of those was, so that others are likely to be
+/// How much more simulated schedules have taken than their bounds, at least.
+struct Experience {
+  bool made = false;
+  double time = 1, memory = 1;
+  void add(double of_time, double of_memory) {
+    time = made ? std::min(time, of_time) : of_time;
+    memory = made ? std::min(memory, of_memory) : of_memory;
+    made = true;
+  }
 };
 
 struct Waiting {
   Candidate candidate;
   double bound = 0;
-  std::shared_ptr<PipelineState> pipeline = {};  // of a leaf
-  bool may_fit = true;                           // if not: looked at only if nothing else is left
-  size_t number = 0;                             // in the order of their making
-  bool is_large() const { return !may_fit || (pipeline && pipeline->too_large); }
-  double expected() const { return pipeline ? bound * pipeline->ratio : bound; }
+  bool may_fit = true;  // if not: looked at only if nothing else is left
+  double usual = 0;     // of an inner node: the least bound of its usual pipelines
+  int64_t bytes = 0;    // of a leaf: its bound
+  /// Of a leaf: of those with its pipeline and level of ZeRO, and of all with its timeline, recomputation and ZeRO.
+  std::shared_ptr<Experience> own = {}, kind = {};
+  size_t number = 0;  // in the order of their making
+
+  const Experience* experience() const { return own && own->made ? own.get() : kind.get(); }
+  double expected() const { return own ? bound * experience()->time : std::max(bound, usual); }
+  bool is_large(double capacity) const {
+    return !may_fit || (own && static_cast<double>(bytes) * experience()->memory > capacity);
+  }
 };
 
+/// Few forms and timelines tell how good a mesh may be.
+bool is_usual_form(const Candidate& form, const ModelFacts& model) {
+  return (form.recompute.empty() || form.recompute == model.layers) && form.sequence == (form.tp > 1) &&
+         form.vocabulary == (form.tp > 1) && !form.regather;
+}
+bool is_usual_timeline(const Candidate& pipeline) {
+  constexpr std::array<std::string_view, 3> names = {"1f1b", "interleaved-1f1b", "dualpipev"};
+  return std::ranges::find(names, pipeline.timeline) != names.end() && pipeline.stages_per_rank <= 2 &&
+         pipeline.order == Candidate().order;
+}
+
+/// Of the budget, for the other ideas.
+constexpr double share_of_runners_up = 0.15;
+/// Computations of a step that are too many to compile two of them at a time.
+constexpr int64_t large_step = 300'000;
 constexpr double tolerance_of_runners_up = 0.02;
 constexpr size_t rounds_of_runners_up = 12;
 /// How many of each kind a round takes: few of what is slow.
@@ -49,7 +75,10 @@ constexpr size_t meshes_per_round = 2, forms_per_round = 8, pipelines_per_round 
 class Search {
  public:
   Search(const Problem& problem, const SearchOptions& options)
-      : problem_(problem), options_(options), bounds_(problem), start_(std::chrono::steady_clock::now()) {}
+      : problem_(problem), options_(options), bounds_(problem), start_(std::chrono::steady_clock::now()) {
+    for (const DeviceKind& kind : problem.cluster.kinds)
+      capacity_ = std::max(capacity_, kind.memory ? static_cast<double>(*kind.memory) : 1e300);
+  }
 
   Checked try_first(const std::vector<std::pair<std::string, Schedule>>& tried) {
     for (const auto& [name, schedule] : tried) {
@@ -60,7 +89,7 @@ class Search {
   }
 
   SearchResult run() && {
-    explore({problem_.limits, options_.budget, options_.tolerance});
+    explore({problem_.limits, (1 - share_of_runners_up) * options_.budget, options_.tolerance});
     out_.bound = std::numeric_limits<double>::infinity();
     for (const auto* queue : queues_)
       for (const Waiting& waiting : *queue) out_.bound = std::min(out_.bound, waiting.bound);
@@ -89,7 +118,15 @@ class Search {
     find_best();
     std::vector<Candidate> all = meshes(region_.limits);
     std::erase_if(all, [&](const Candidate& c) { return is_excluded(Idea::Mesh, c); });
-    append(meshes_, bounded(std::move(all), 0, [&](const Candidate& c) { return bounds_.mesh(c); }));
+    // what they have in common is asked for at one time
+    std::ranges::stable_sort(
+        all, {}, [&](const Candidate& c) { return std::tuple(c.tp, c.ep, samples_of(c, problem_.limits.batch)); });
+    append(meshes_, bounded(std::move(all), 0, [&](const Candidate& mesh) -> Result<Waiting> {
+             PIPER_TRY(const double seconds, bounds_.mesh(mesh));
+             std::vector<Candidate> usual = forms(region_.limits, mesh);
+             std::erase_if(usual, [&](const Candidate& c) { return !is_usual_form(c, facts_for(problem_, c)); });
+             return Waiting{.candidate = mesh, .bound = seconds, .usual = least_usual(usual)};
+           }));
     for (size_t round = 0; round < region_.rounds && waiting() > 0 && !over() && !(options_.first && best()); ++round) {
       expand_meshes();
       expand_forms();
@@ -120,7 +157,7 @@ class Search {
   void add_runners_up() {
     const SearchEnd end = out_.end;
     // rounds, not time: the same answer on every machine; time only if it is over anyway
-    const double until = end == SearchEnd::Proved ? std::numeric_limits<double>::infinity() : 1.2 * elapsed();
+    const double until = end == SearchEnd::Proved ? std::numeric_limits<double>::infinity() : options_.budget;
     const Evaluated* fastest = nullptr;
     for (const Evaluated& made : out_.evaluated)
       if (made.fits && made.candidate && (!fastest || better(made, *fastest))) fastest = &made;
@@ -169,6 +206,18 @@ class Search {
     return false;
   }
 
+  /// The least bound of the usual pipelines of these forms: infinite if none fits, 0 if there are none.
+  double least_usual(const std::vector<Candidate>& forms) {
+    double out = 0;
+    for (const Candidate& form : forms)
+      for (const Candidate& pipeline : pipelines(region_.limits, form)) {
+        if (is_time_over() || !is_usual_timeline(pipeline)) continue;
+        if (out == 0) out = std::numeric_limits<double>::infinity();
+        if (const auto bound = bounds_.pipeline(pipeline); bound && bound->fits) out = std::min(out, bound->seconds);
+      }
+    return out;
+  }
+
   size_t waiting() const {
     size_t count = 0;
     for (const auto* queue : queues_) count += queue->size();
@@ -206,7 +255,7 @@ class Search {
 
   /// The first `count` of a queue in the order of what is expected of them.
   std::vector<Waiting> take(std::vector<Waiting>& queue, size_t count) {
-    const auto place = [](const Waiting& w) { return std::tuple(w.is_large(), w.expected(), w.number); };
+    const auto place = [&](const Waiting& w) { return std::tuple(w.is_large(capacity_), w.expected(), w.number); };
     count = std::min(count, queue.size());
     const auto last = queue.rbegin() + static_cast<std::ptrdiff_t>(count);  // they come to the end: the rest stays
     std::partial_sort(queue.rbegin(), last, queue.rend(),
@@ -216,20 +265,23 @@ class Search {
     return out;
   }
 
-  /// Bounds of all of them, made side by side; those that are refused are left out. When time is over the rest keeps
-  /// the bound that all of them have.
+  /// All of them with their bounds, made side by side; those that are refused are left out. When time is over the rest
+  /// keeps the bound that all of them have.
   std::vector<Waiting> bounded(std::vector<Candidate> candidates, double at_least,
-                               const std::function<Result<double>(const Candidate&)>& bound_of) {
-    std::vector<std::optional<Result<double>>> bounds(candidates.size());
+                               const std::function<Result<Waiting>(const Candidate&)>& with_bound) {
+    std::vector<std::optional<Result<Waiting>>> made(candidates.size());
     in_parallel(options_.threads, candidates.size(), [&](size_t i) {
-      if (!is_time_over()) bounds[i] = bound_of(candidates[i]);
+      if (!is_time_over()) made[i] = with_bound(candidates[i]);
     });
     std::vector<Waiting> out;
     for (size_t i = 0; i < candidates.size(); ++i) {
-      if (bounds[i] && !*bounds[i])
-        refuse(bounds[i]->error());
-      else if (const double bound = std::max(bounds[i] ? **bounds[i] : 0, at_least); bound < limit())
-        out.push_back({std::move(candidates[i]), bound});
+      if (made[i] && !*made[i]) {
+        refuse(made[i]->error());
+        continue;
+      }
+      Waiting waiting = made[i] ? **std::move(made[i]) : Waiting{.candidate = std::move(candidates[i])};
+      waiting.bound = std::max(waiting.bound, at_least);
+      if (waiting.bound < limit()) out.push_back(std::move(waiting));
     }
     out_.considered += candidates.size();
     return out;
@@ -239,11 +291,14 @@ class Search {
     for (const Waiting& taken : take(meshes_, meshes_per_round)) {
       std::vector<Candidate> all = forms(region_.limits, taken.candidate);
       std::erase_if(all, [&](const Candidate& c) { return is_excluded(Idea::Recomputation, c); });
-      auto found = bounded(std::move(all), taken.bound, [&](const Candidate& c) { return bounds_.form(c); });
-      in_parallel(options_.threads, found.size(), [&](size_t i) {
-        if (!is_time_over()) found[i].may_fit = bounds_.may_fit(found[i].candidate);
-      });
-      append(forms_, std::move(found));
+      append(forms_, bounded(std::move(all), taken.bound, [&](const Candidate& form) -> Result<Waiting> {
+               PIPER_TRY(const double seconds, bounds_.form(form));
+               Waiting out{.candidate = form, .bound = seconds};
+               if (seconds >= limit()) return out;
+               out.may_fit = bounds_.may_fit(form);
+               if (out.may_fit) out.usual = least_usual({form});
+               return out;
+             }));
     }
   }
 
@@ -265,8 +320,11 @@ class Search {
 
   void expand_forms() {
     for (const Waiting& taken : take(forms_, forms_per_round))
-      append(pipelines_, bounded(pipelines_of(taken.candidate), taken.bound,
-                                 [&](const Candidate& c) { return bounds_.pipeline(c); }));
+      append(pipelines_,
+             bounded(pipelines_of(taken.candidate), taken.bound, [&](const Candidate& pipeline) -> Result<Waiting> {
+               PIPER_TRY(const Bound bound, bounds_.pipeline(pipeline));
+               return Waiting{.candidate = pipeline, .bound = bound.seconds, .may_fit = bound.fits};
+             }));
   }
 
   void expand_pipelines() {
@@ -280,23 +338,41 @@ class Search {
         problems[i] = clock.error();  // the timeline has no such sizes
         return;
       }
-      const auto state = std::make_shared<PipelineState>(PipelineState{*clock});
       for (Candidate& leaf : replications(region_.limits, taken[i].candidate)) {
         if (is_excluded(Idea::Zero, leaf)) continue;
         const Bound bound = bounds_.replication(leaf, **clock);
         if (bound.fits)
-          found[i].push_back({std::move(leaf), std::max(bound.seconds, taken[i].bound), state});
+          found[i].push_back(
+              {.candidate = std::move(leaf), .bound = std::max(bound.seconds, taken[i].bound), .bytes = bound.bytes});
         else
           large[i].emplace_back(std::move(leaf), bound);
       }
     });
     for (size_t i = 0; i < taken.size(); ++i) {
       if (problems[i]) refuse(*problems[i]);
-      for (Waiting& leaf : found[i])
-        if (leaf.bound < limit()) append(leaves_, {std::move(leaf)});
+      for (Waiting& leaf : found[i]) {
+        if (leaf.bound >= limit()) continue;
+        set_experience(leaf);
+        append(leaves_, {std::move(leaf)});
+      }
       for (auto& [candidate, bound] : large[i]) note_large(std::move(candidate), bound.bytes);
       out_.considered += found[i].size() + large[i].size();
     }
+  }
+
+  /// Orders of axes and buckets matter little, so that one tells about the others.
+  void set_experience(Waiting& leaf) {
+    const Candidate& c = leaf.candidate;
+    auto& own = own_[{{c.pp, c.dp, c.ep, c.tp, c.microbatches, c.stages_per_rank, c.zero},
+                      {c.sequence, c.vocabulary, c.regather},
+                      c.recompute,
+                      c.timeline,
+                      c.at}];
+    auto& kind = kinds_[{c.timeline, c.recompute, c.zero}];
+    for (auto* experience : {&own, &kind})
+      if (!*experience) *experience = std::make_shared<Experience>();
+    leaf.own = own;
+    leaf.kind = kind;
   }
 
   void note_large(Candidate candidate, int64_t bytes) {
@@ -309,20 +385,22 @@ class Search {
   void evaluate_leaves() {
     std::vector<Waiting> taken = take(leaves_, leaves_per_round);
     std::vector<std::optional<Result<Evaluated>>> made(taken.size());
-    in_parallel(options_.threads, taken.size(), [&](size_t i) { made[i] = evaluate(problem_, taken[i].candidate); });
+    const auto chunks = static_cast<int64_t>(problem_.models[0]->chunks.size());
+    const bool large = std::ranges::any_of(
+        taken, [&](const Waiting& leaf) { return leaf.candidate.microbatches * chunks > large_step; });
+    in_parallel(large ? 1 : options_.threads, taken.size(),
+                [&](size_t i) { made[i] = evaluate(problem_, taken[i].candidate); });
     for (size_t i = 0; i < taken.size(); ++i) {
       if (!*made[i]) {
         refuse(made[i]->error());
         continue;
       }
-      PipelineState& state = *taken[i].pipeline;
-      const double ratio = (**made[i]).report.seconds / taken[i].bound;
-      state.ratio = state.evaluated ? std::min(state.ratio, ratio) : ratio;
-      state.evaluated = true;
-      if (!(**made[i]).fits) {
-        state.too_large = true;
-        note_large(taken[i].candidate, (**made[i]).memory.total);
-      }
+      const Evaluated& evaluated = **made[i];
+      for (const auto& experience : {taken[i].own, taken[i].kind})
+        experience->add(
+            evaluated.report.seconds / taken[i].bound,
+            static_cast<double>(evaluated.memory.total) / static_cast<double>(std::max<int64_t>(taken[i].bytes, 1)));
+      if (!evaluated.fits) note_large(taken[i].candidate, evaluated.memory.total);
       note(std::move(**made[i]));
     }
   }
@@ -339,7 +417,11 @@ class Search {
   std::chrono::steady_clock::time_point start_;
   std::vector<Waiting> meshes_, forms_, pipelines_, leaves_;  // candidates whose choices are made so far
   std::array<std::vector<Waiting>*, 4> queues_ = {&meshes_, &forms_, &pipelines_, &leaves_};
-  size_t made_ = 0;  // candidates that have waited
+  using OwnKey = std::tuple<std::array<int, 7>, std::array<bool, 3>, std::string, std::string, std::vector<int>>;
+  std::map<OwnKey, std::shared_ptr<Experience>> own_;
+  std::map<std::tuple<std::string, std::string, int>, std::shared_ptr<Experience>> kinds_;
+  double capacity_ = 0;  // of the largest device
+  size_t made_ = 0;      // candidates that have waited
   std::set<ErrorCode> reasons_;
   Region region_;
   std::optional<Candidate> large_;  // of the region: does not fit, but needs least

@@ -88,6 +88,13 @@ bool makes_sense(const SpaceLimits& limits, const Candidate& candidate, const Ti
   return limits.model.splits_backward || !info.name.starts_with("zb");
 }
 
+std::vector<int> zero_levels(const SpaceLimits& limits, const Candidate& pipeline) {
+  std::vector<int> out = replicas(pipeline) > 1 ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0};
+  out = allowed(out, limits.fixed.zero);
+  if (limits.fixed.prefetch) std::erase_if(out, [](int zero) { return zero != 3; });  // others gather nothing ahead
+  return out;
+}
+
 /// What is fixed is there in this model.
 Checked check_fixed(const Fixed& fixed, const SpaceLimits& limits) {
   const auto is_scope = [](const std::optional<std::string>& wanted, const std::string& there) -> Checked {
@@ -250,9 +257,7 @@ std::vector<Candidate> pipelines(const SpaceLimits& limits, const Candidate& for
 
 std::vector<Candidate> replications(const SpaceLimits& limits, const Candidate& pipeline) {
   std::vector<Candidate> out;
-  const std::vector<int> levels = replicas(pipeline) > 1 ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0};
-  for (const int zero : allowed(levels, limits.fixed.zero)) {
-    if (limits.fixed.prefetch && zero != 3) continue;  // it gathers nothing ahead
+  for (const int zero : zero_levels(limits, pipeline)) {
     std::vector<int64_t> buckets(bucket_sizes.begin(), bucket_sizes.end());
     if (replicas(pipeline) == 1) buckets.resize(1);
     for (const int64_t bucket : allowed(buckets, limits.fixed.bucket))
@@ -264,6 +269,16 @@ std::vector<Candidate> replications(const SpaceLimits& limits, const Candidate& 
         made.prefetch = prefetch;
         out.push_back(std::move(made));
       }
+  }
+  return out;
+}
+
+std::vector<Candidate> cheapest_replications(const SpaceLimits& limits, const Candidate& pipeline) {
+  std::vector<Candidate> out;
+  for (const int zero : zero_levels(limits, pipeline)) {
+    out.push_back(pipeline);
+    out.back().zero = zero;
+    out.back().bucket = limits.fixed.bucket.value_or(bucket_sizes.back());
   }
   return out;
 }

@@ -81,6 +81,8 @@ std::vector<Candidate> meshes(const SpaceLimits& limits);                       
 std::vector<Candidate> forms(const SpaceLimits& limits, const Candidate& mesh);  // recomputation, sequence, vocabulary
 std::vector<Candidate> pipelines(const SpaceLimits& limits, const Candidate& form);  // order of axes, timeline, stages
 std::vector<Candidate> replications(const SpaceLimits& limits, const Candidate& pipeline);  // ZeRO, buckets, prefetch
+/// Of each level of ZeRO, with the largest buckets: no other of the level communicates less.
+std::vector<Candidate> cheapest_replications(const SpaceLimits& limits, const Candidate& pipeline);
 
 /// There are candidates; otherwise why not: experts, layers or scopes that are not there (E105), axes that do not make
 /// up the devices (E105), a batch that does not divide (E213).

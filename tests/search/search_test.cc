@@ -89,21 +89,6 @@ Problem problem_of(const std::string& model, int64_t batch, int64_t sequence, co
   return must(make_problem(load, must(load_cluster(cluster)), {}, devices, memory, std::move(fixed)));
 }
 
-/// What others published is never faster than what is found for their setting: with their mesh, or in the long form
-/// with any.
-TEST(Search, PublishedSchedulesAreNotFaster) {
-  const std::string folder = std::string(PIPER_SOURCE_DIR) + "/examples/published/";
-  Fixed mesh;
-  if (!property::long_run()) mesh.size = {8, 1, 4, 1};
-  const Problem problem = problem_of("analytic:Piper-qwen3_1b", 128, 512, "a100-40", 32, mesh);
-  const SearchResult found = must(search(problem, {}, without_end()));
-  ASSERT_TRUE(found.best());
-  for (const char* name : {"qwen3_1b_1f1b.piper", "qwen3_1b_interleaved.piper", "qwen3_1b_dualpipev.piper"}) {
-    const Evaluated theirs = must(evaluate(problem, name, must(load_schedule(folder + name))));
-    EXPECT_LE(found.best()->report.seconds, theirs.report.seconds) << name;
-  }
-}
-
 /// The user's own schedule wins if nothing that may be searched is faster.
 TEST(Search, AScheduleOfTheUsersIsNeverBeatenByAWorseAnswer) {
   Fixed slow;
