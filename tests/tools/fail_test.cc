@@ -12,16 +12,16 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::string example = "simulate examples/moe.toml examples/dualpipe.piper --cluster h100 ";
+const std::string losing = "simulate examples/moe.toml examples/dualpipe.piper --cluster h100 ";
 
 json failing(const std::string& which) {
-  const ProgramResult result = run_piper(example + "--format json --fail " + which, root);
+  const ProgramResult result = run_piper(losing + "--format json --fail " + which, root);
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   return json::parse(result.output);
 }
 
 TEST(Fail, ThePriceIsThatOfTheScheduleShown) {
-  const json answer = failing("3"), whole = json::parse(run_piper(example + "--format json", root).output);
+  const json answer = failing("3"), whole = json::parse(run_piper(losing + "--format json", root).output);
   EXPECT_EQ(answer["version"], 1);
   EXPECT_EQ(answer["seconds"], whole["seconds"]);
   ASSERT_EQ(answer["losses"].size(), 1u);
@@ -53,12 +53,12 @@ TEST(Fail, EachLossStandsForItsKind) {
 }
 
 TEST(Fail, SaysWhatItCannotDo) {
-  const auto errors = [](const std::string& options) { return run_piper(example + options, root).errors; };
+  const auto errors = [](const std::string& options) { return run_piper(losing + options, root).errors; };
   EXPECT_THAT(errors("--fail x"), HasSubstr("error[E105]: --fail: \"x\" is no list of devices"));
   EXPECT_THAT(errors("--fail 1,,2"), HasSubstr("E105"));
   EXPECT_THAT(errors("--fail 8"), HasSubstr("error[E205]: device 8 does not exist; there are devices 0 to 7"));
   EXPECT_THAT(errors("--fail 0,1,2,3,4,5,6,7"), HasSubstr("error[E319]: all 8 devices are lost"));
-  EXPECT_EQ(run_piper(example + "--fail 3 --trace x.json", root).exit_code, 2);
+  EXPECT_EQ(run_piper(losing + "--fail 3 --trace x.json", root).exit_code, 2);
 }
 
 }  // namespace
