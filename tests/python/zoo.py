@@ -42,15 +42,22 @@ SIZES = {
     2: ("num_key_value_heads", "num_kv_heads", "num_experts_per_tok", "encoder_layers", "decoder_layers", "mamba_expand", "type_vocab_size"),
     1: ("n_group", "topk_group", "first_k_dense_replace", "mamba_n_groups"),
 }
+# The same of what has a number for each stage.
+STAGES = {16: ("hidden_sizes", "embed_dim", "embed_dims"), 4: ("key_dim",), 2: ("num_heads", "num_attention_heads"), 1: ("depths", "depth")}
 SPEECH = dict(conv_dim=(16, 16), conv_stride=(2, 2), conv_kernel=(3, 3), num_feat_extract_layers=2, num_conv_pos_embeddings=4,
               num_conv_pos_embedding_groups=2, mask_time_prob=0.0)
+WINDOWS = dict(patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=2)
+VISION = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, image_size=32, patch_size=8)
 
 
 def tiny(kind, **others):
     """The configuration of a family, small and without dropout."""
     config = transformers.CONFIG_MAPPING[kind]
     default = config()
-    chosen = {name: size for size, names in SIZES.items() for name in names if hasattr(default, name)}
+    staged = {name: value for name, value in vars(default).items() if isinstance(value, (list, tuple))}
+    chosen = {name: size for size, names in SIZES.items() for name in names
+              if hasattr(default, name) and not isinstance(getattr(default, name), (list, tuple))}
+    chosen |= {name: [size] * len(staged[name]) for size, names in STAGES.items() for name in names if name in staged}
     chosen |= {name: 0.0 for name, value in vars(default).items() if "drop" in name and isinstance(value, float)}
     if isinstance(getattr(config, "head_dim", None), property):  # it follows from the others
         chosen.pop("head_dim", None)
@@ -99,9 +106,19 @@ OTHERS = {
     "mobilebert": dict(embedding_size=16),  # as large as hidden_size it has a projection of no elements
     "resnet": dict(embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], layer_type="basic"),
     "convnext": dict(hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], patch_size=2),
+    "convnextv2": dict(patch_size=2),
+    "regnet": dict(embedding_size=8, groups_width=8),
+    "bit": dict(embedding_size=8, num_groups=4),
+    "focalnet": dict(patch_size=4, embed_dim=16),
+    "sew": SPEECH | dict(squeeze_factor=2),
     "whisper": dict(max_source_positions=8, encoder_layers=4),
     "audio-spectrogram-transformer": dict(max_length=32, frequency_stride=4, time_stride=4),
-} | dict.fromkeys(("wav2vec2", "hubert", "wavlm"), SPEECH) | dict.fromkeys(("t5", "longt5"), dict(decoder_start_token_id=0))
+}
+for others, kinds in ((SPEECH, ("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat", "wav2vec2-conformer")),
+                      (WINDOWS, ("swin", "swinv2", "donut-swin")),
+                      (dict(vision_config=VISION), ("clip", "metaclip_2", "siglip", "siglip2")),
+                      (dict(decoder_start_token_id=0), ("t5", "longt5"))):
+    OTHERS |= dict.fromkeys(kinds, others)
 
 # The way out that E317 names: the last projection of the feed-forward, as families call it.
 LAST = ("*.down_proj.weight: 1", "*.fc2.weight: 1", "*.fc_out.weight: 1", "*.dense_4h_to_h.weight: 1", "*.mlp.c_proj.weight: 1",
@@ -192,11 +209,11 @@ def _each_on_all_tokens(experts, tokens, chosen, weights):
 
 
 def layers_of(model):
-    """Lists of at least two modules that are in no other such list; where one module is all layers, that."""
+    """Lists of at least two modules, or of lists, that are in no other such list; where one module is all layers, that."""
     out = [f"{name}.*" for name, _ in model.named_modules() if name.endswith("albert_layer_groups")]
     for name, module in model.named_modules():
         if name and isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module) > 1 and not any(name.startswith(other[:-1]) for other in out):
-            out.append(f"{name}.*")
+            out.append(f"{name}.*.*" if all(isinstance(stage, nn.ModuleList) for stage in module) else f"{name}.*")
     return out
 
 
@@ -372,14 +389,14 @@ SWEPT = """## The sweep over all families
 reports the result of each, or why it was not tried. `PIPER_ZOO_TASK=text PIPER_ZOO_FROM=mamba PIPER_ZOO_TO=olmo` selects a part of it. On
 x86-64, with transformers 5.22:
 
-- image: 42 families, 10 tried; 17 have more than 3 million parameters with these sizes, 15 need other sizes, inputs or packages;
-- speech: 12 families, 5 tried; 4 have more, 3 need others;
+- image: 42 families, 26 tried; 6 have more than 3 million parameters with these sizes, 10 need other sizes, inputs or packages;
+- speech: 12 families, 10 tried; 2 need other sizes or inputs;
 - text, from mamba to qwen3_5_text: 48 families, 37 tried; 5 have more, 5 need others, and phimoe cannot be compared: its router draws
   random numbers.
 
 Those tried were right under every schedule that applies, or refused (E209: fewer layers than stages; E317: no projection of
 modernbert-decoder is known by its name), but for qwen3_5_text and qwen3_5_moe_text: they end in an internal error (`map::at`) under tp 2,
-before anything is computed.
+on the way out that E317 names, before anything is computed.
 """
 
 
