@@ -1,5 +1,5 @@
 // Context parallelism: attention and losses in all their forms, on 2, 4 and 8 devices; and faults in attention of some
-// queries are seen.
+// queries are seen, and located by `piper diff`.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "models/attend.h"
+#include "train_loop/diffed.h"
 #include "train_loop/tp_cases.h"
 #include "train_loop/wrappers.h"
 
@@ -171,14 +172,24 @@ TEST(ContextFaults, InAttentionAreSeen) {
                [&planted](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const std::optional<at::Tensor>&, bool, std::optional<double>, int64_t first,
                           bool) { return faulty_attention(planted, query, key, value, first); });
+  const PreparedTraining training = prepared(model, context_schedule(2, "contiguous"));
   const auto complains = [&](AttentionFault fault) {
     planted = fault;
-    return complaints(train(model, context_schedule(2, "contiguous"), bare_settings()), expected, 1e-12);
+    return complaints(train(model, *training.captured, training.plan, bare_settings()), expected, 1e-12);
   };
+  const auto difference = [&] { return diffed(model, *training.captured, training.plan, bare_settings()); };
   EXPECT_THAT(complains(AttentionFault::None), testing::IsEmpty());
+  EXPECT_TRUE(difference().equal()) << print(difference());
   for (const AttentionFault fault :
-       {AttentionFault::Unweighted, AttentionFault::OwnSums, AttentionFault::LeftOut, AttentionFault::OtherBlock})
+       {AttentionFault::Unweighted, AttentionFault::OwnSums, AttentionFault::LeftOut, AttentionFault::OtherBlock}) {
     EXPECT_THAT(complains(fault), testing::Not(testing::IsEmpty())) << static_cast<int>(fault);
+    const DiffReport report = difference();
+    ASSERT_TRUE(report.first);
+    EXPECT_THAT(report.first->chunk, testing::HasSubstr("core.0")) << print(report);
+    EXPECT_EQ(report.first->finding.device, 1);
+    EXPECT_EQ(report.first->pass, "F");
+    EXPECT_THAT(report.first->differed, testing::IsEmpty());
+  }
 }
 
 /// What two devices sent lies in each other's place.
@@ -215,6 +226,11 @@ TEST(ContextFaults, SwappedBlocksAreSeen) {
       return std::make_unique<SwapsBlocks>(std::move(to), op.communication.value);
     };
     EXPECT_GT(compare(train(model, *training.captured, training.plan, faulty), expected).error, 1e-6);
+    const DiffReport report = diffed(model, *training.captured, training.plan, faulty);
+    ASSERT_TRUE(report.first);
+    const Finding& first = report.first->finding;
+    ASSERT_TRUE(first.op.valid()) << print(report);
+    EXPECT_EQ(program_of(*training.plan, first.device).ops[first.op].communication, op.communication) << print(report);
     ++swapped;
   }
   EXPECT_GE(swapped, 2);

@@ -154,6 +154,7 @@ void Diff::add_inputs(const Finding& finding, FirstDifference& out) const {
     if (of.category == Category::Temporaries || of.category == Category::Communication) continue;
     const std::string& name = plan_->names[of.label.name];
     const Finding* read = watch_.written(finding.device, buffer);
+    if (read && read->op == finding.op && read->device == finding.device) continue;  // it is what was found
     const std::string shown = of.category == Category::Weights     ? "weights of " + name
                               : of.category == Category::Gradients ? "gradients of " + name
                                                                    : name;

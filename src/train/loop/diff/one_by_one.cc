@@ -10,7 +10,10 @@ namespace piper {
 
 OneByOne::OneByOne(const StepConfig& step, const CapturedModel& captured, const Plan& plan,
                    std::function<void(const std::string& name, at::Tensor& whole)> initial)
-    : step_(step), graph_(*captured.graph()), computations_(captured, std::move(initial)) {
+    : step_(step),
+      graph_(*captured.graph()),
+      computations_(captured, std::move(initial)),
+      token_devices_(plan.context) {
   for (const PlanWork& work : plan.works)
     if (work.pass) samples_[plan.names[work.name]] = work.samples;
   for (const PlanDim& dim : plan.dims) parts_ *= dim.parts;
@@ -18,6 +21,8 @@ OneByOne::OneByOne(const StepConfig& step, const CapturedModel& captured, const 
     for (const PlannedOp& op : program.ops)
       if (op.kind == OpKind::Run && op.label.pass != Pass::F && op.label.pass != Pass::R)
         backwards_[{plan.names[op.label.name], std::max(op.label.slice, 0)}].insert(*op.label.pass);
+  for (const auto& [of, passes] : std::map(backwards_))  // a plan in which one is missing is not followed in that
+    for (int64_t part = 0; part < parts_; ++part) backwards_.try_emplace({of.first, part}, passes);
 }
 
 ReferenceStep OneByOne::run(const StepSettings& settings,
@@ -31,7 +36,19 @@ ReferenceStep OneByOne::run(const StepSettings& settings,
       for (const Pass pass : backwards_[{chunk->name, part}]) run(*chunk, pass, part, settings, out);
   }
   sum_up(graph_, out);
+  if (token_devices_ > 1) divide_tokens(out);
   return out;
+}
+
+/// Each of the devices that have some of the tokens has a loss of them alone: there are so many more, and sums of
+/// gradients are as many times as large.
+void OneByOne::divide_tokens(ReferenceStep& out) const {
+  const auto times = static_cast<double>(token_devices_);
+  out.losses *= token_devices_;
+  for (auto& [name, gradient] : out.gradients) gradient.mul_(times);
+  for (auto& [name, norm] : out.contributed) norm *= times;
+  out.largest_gradient *= times;
+  out.contributions.clear();  // of all tokens
 }
 
 void OneByOne::run(const Chunk& chunk, Pass pass, int64_t part, const StepSettings& settings, ReferenceStep& out) {

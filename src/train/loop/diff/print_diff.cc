@@ -80,7 +80,10 @@ std::string print(const DiffReport& report) {
       if (!text.empty()) out += fmt::format("  {:<10}  {}\n", what, text);
     };
     out = title(report, first);
-    line("operation", first.operation.empty() ? "none: it was so before the step" : first.operation);
+    const bool missing = finding.what == Finding::What::Update && !finding.op.valid();
+    line("operation", !first.operation.empty() ? first.operation
+                      : missing                ? "none: nothing updates it"
+                                               : "none: it was so before the step");
     line("read by", first.read_by);
     const bool bucket = first.pass.empty();
     line(bucket ? "of" : "chunk",
@@ -91,7 +94,7 @@ std::string print(const DiffReport& report) {
                   : fmt::format(", samples {}..{}", finding.first_sample, finding.first_sample + finding.samples - 1)));
     line("operator", first.made_by);
     if (!first.line.empty()) line("schedule", fmt::format("{}: {}", first.line, first.directive));
-    if (!report.finite)
+    if (!report.finite && !missing)
       line("by", fmt::format("at most {:.3g}; {:.3g} of the norm, where {:.3g} is allowed", finding.measure.largest,
                              finding.measure.relative(), finding.tolerance));
     line(report.finite ? "finite" : "agrees", fmt::format("{}", fmt::join(first.agreed, ", ")));

@@ -45,6 +45,7 @@ class OneByOne {
   at::Tensor read(const Value& value, int64_t samples, int64_t first_sample, const StepSettings& settings,
                   ReferenceStep& out) const;
   static void sum_up(const ModelGraph& graph, ReferenceStep& out);
+  void divide_tokens(ReferenceStep& out) const;
 
   const StepConfig step_;
   const ModelGraph& graph_;
@@ -53,6 +54,7 @@ class OneByOne {
   std::map<std::pair<std::string, int64_t>, std::set<Pass>> backwards_;  // by chunk and part of the batch
   std::map<std::pair<std::string, Pass>, std::unique_ptr<Computation>> made_;
   int64_t parts_ = 1;
+  const int token_devices_;  // that share the tokens of a sample
 };
 
 }  // namespace piper

@@ -32,7 +32,7 @@ StepWatch::StepWatch(const Plan& plan, const ModelGraph& graph, const Computatio
     if (parameter.partial) partial_.insert(parameter.name);
   for (const PlanTemplate& program : plan.templates)
     for (const int device : program.devices)
-      devices_.emplace(device, OnDevice{&program, PlanIndex(plan, program, device), {}, {}, {}});
+      devices_.emplace(device, OnDevice{&program, PlanIndex(plan, program, device), {}, {}, {}, {}});
 }
 
 void StepWatch::begin(const ReferenceStep* reference, const std::vector<DeviceRun*>& devices) {
@@ -49,6 +49,7 @@ void StepWatch::begin(const ReferenceStep* reference, const std::vector<DeviceRu
     on.last.clear();
     on.before.clear();
     on.updated.clear();
+    on.updates.clear();
     for (const PlannedOp& op : on.program->ops)
       if (op.kind == OpKind::Update)
         for (const BufferId buffer : op.writes) on.before[buffer] = run->frame()[buffer].clone();
@@ -72,25 +73,27 @@ void StepWatch::after(int device, OpId index, Frame& frame) {
   }
 }
 
+/// The loss is known before the first update; gradients, of which the norm is made, are looked at until the last.
 void StepWatch::check_scalars(const StepOutcome& outcome) {
-  const auto first_update = std::find_if(
-      order_.begin(), order_.end(), [&](const OpOnDevice& at) { return op(at.device, at.op).kind == OpKind::Update; });
-  if (first_update == order_.end()) return;
-  const auto add_scalar = [&](const std::string& what, double ours, double theirs, DType type) {
-    Finding finding = found(What::Scalar, first_update->device, first_update->op, what);
+  const auto updates = [&](const OpOnDevice& at) { return op(at.device, at.op).kind == OpKind::Update; };
+  const auto first = std::find_if(order_.begin(), order_.end(), updates);
+  const auto last = std::find_if(order_.rbegin(), order_.rend(), updates);
+  if (!reference_ || first == order_.end()) return;
+  const auto add_scalar = [&](const OpOnDevice& at, const std::string& what, double ours, double theirs, DType type) {
+    Finding finding = found(What::Scalar, at.device, at.op, what);
     const at::Tensor a = at::full({1}, ours, at::kDouble), b = at::full({1}, theirs, at::kDouble);
     finding.tolerance = tolerance_of(scalar_type(type), tolerance_);
     compare(std::move(finding), a, b);
   };
-  if (!reference_) return;
-  add_scalar("loss", outcome.loss, reference_->loss, step_.weights);
-  add_scalar("norm of all gradients", outcome.gradient_norm, reference_->gradient_norm, step_.gradients);
+  add_scalar(*first, "loss", outcome.loss, reference_->loss, step_.weights);
+  add_scalar(*last, "norm of all gradients", outcome.gradient_norm, reference_->gradient_norm, step_.gradients);
 }
 
 std::vector<Finding> StepWatch::end(Job& job, const StepOutcome& outcome) {
   if (reference_) {
     check_reductions();
     check_scalars(outcome);
+    check_updates(outcome);
     check_copies(job);
   }
   std::map<std::pair<int, OpId>, size_t> position;
@@ -165,8 +168,11 @@ void StepWatch::finite(Finding finding, const at::Tensor& ours, BufferId buffer)
 void StepWatch::add(Finding finding, BufferId buffer) {
   const std::lock_guard lock(mutex_);
   const std::vector<int> on = finding.devices.empty() ? std::vector<int>{finding.device} : finding.devices;
-  for (const int device : on)
-    if (buffer.valid()) written_[{device, buffer}] = findings_.size();
+  for (const int device : on) {
+    if (!buffer.valid()) continue;
+    const auto [at, fresh] = written_.try_emplace({device, buffer}, findings_.size());
+    if (finding.what != What::Update) at->second = findings_.size();  // what was read is what was there before it
+  }
   findings_.push_back(std::move(finding));
 }
 

@@ -30,7 +30,7 @@ struct Finding {
     Copy,          // weights after the step; compared with those of the device that has updated them
   } what = What::Value;
   int device = 0;
-  OpId op;           // none: what was there before the step
+  OpId op;           // none: what was there before the step, or an update that is missing
   OpId reader;       // of weights and inputs: the operation that reads them
   std::string name;  // of the value or parameter
   int64_t first_sample = -1, samples = 0;
@@ -83,6 +83,7 @@ class StepWatch {
     PlanIndex index;
     std::map<BufferId, at::Tensor> before;  // weights and state that will be updated
     std::map<NameId, at::Tensor> updated;   // by bucket: its range of the weights, right after the update
+    std::set<NameId> updates;               // buckets that an operation has updated
     std::map<BufferId, at::Tensor> last;    // gradients as the operation before has left them
   };
   /// A parameter in the flat buffer of its bucket.
@@ -109,6 +110,7 @@ class StepWatch {
   void look_at_update(int device, OpId op, Frame& frame);
   void check_reductions();
   void check_scalars(const StepOutcome& outcome);
+  void check_updates(const StepOutcome& outcome);
   void check_copies(Job& job);
 
   Flat flat(int device, const std::vector<BufferId>& buffers, const std::string& name) const;

@@ -15,6 +15,10 @@ void StepWatch::look_at_update(int device, OpId index, Frame& frame) {
   const PlannedOp& what = op(device, index);
   const OnDevice& on = devices_.at(device);
   const auto& [bucket, part] = on.index.buckets.at(what.label.name);
+  {
+    const std::lock_guard lock(mutex_);
+    devices_.at(device).updates.insert(what.label.name);
+  }
   if (bucket->matrices) return not_compared(name(what.label), "muon updates whole matrices");
   const Optimizer kind = optimizer_of(step_, bucket->matrices);
   const ElementTypes types = element_types(step_, bucket->weights);
@@ -57,6 +61,22 @@ void StepWatch::look_at_update(int device, OpId index, Frame& frame) {
     devices_.at(device).updated[what.label.name] = ranged(frame[weights]).clone();
   }
   add(std::move(finding), weights);
+}
+
+/// Weights that have a gradient, and that nothing has updated on a device that holds them.
+void StepWatch::check_updates(const StepOutcome& outcome) {
+  if (!outcome.updates || outcome.skipped) return;
+  for (const auto& [device, on] : devices_)
+    for (const auto& [id, held] : on.index.buckets) {
+      const auto& [bucket, part] = held;
+      const bool trained = std::ranges::any_of(bucket->parameters, [&](const PlanParameter& parameter) {
+        return reference_->gradients.contains(plan_.names[parameter.name]);
+      });
+      if (!part || !trained || on.updates.contains(id)) continue;
+      Finding finding = found(What::Update, device, {}, plan_.names[id]);
+      finding.differs = true;
+      add(std::move(finding), {});
+    }
 }
 
 /// What other devices have of weights that one has updated.
