@@ -17,6 +17,7 @@ from piper.integrations.same_experts import LARGEST, difference  # noqa: E402
 
 import plain  # noqa: E402
 import schedules  # noqa: E402
+from language_models import precise_loss  # noqa: E402
 
 transformers.logging.set_verbosity_error()
 
@@ -250,3 +251,28 @@ def test_equal_experts_are_taken_without_a_word():
         warnings.simplefilter("error")
         integration.use(model)
     assert model.config._experts_implementation == integration.SLOTS
+
+
+@pytest.mark.parametrize("name", ["Mixtral", pytest.param("Qwen3Moe", marks=pytest.mark.long)])
+def test_sorted_rows_of_transformers_are_trained_as_they_are(name):
+    """Its `grouped_mm` experts, in float64 and with widths that PyTorch's own operator refuses."""
+    def made(implementation):  # and a configuration, which has the implementation
+        config = getattr(transformers, name + "Config")(**SIZES, **{**EXPERTS, "intermediate_size": 9, "moe_intermediate_size": 9},
+                                                        num_experts=4, sliding_window=None)
+        torch.manual_seed(1)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).train()
+        model.set_experts_implementation(implementation)
+        return model
+
+    ids = [torch.randint(0, 62, (8, 16)) for _ in range(3)]
+    batches = [{"input_ids": one, "labels": one} for one in ids]
+    model = made("grouped_mm")
+    integration.use(model, experts=False)
+    integration.annotate(model)
+    graph = piper.capture(model, batches[0], loss=precise_loss)
+    assert "piper::grouped_mm" in graph.operators() and "aten::_grouped_mm" not in graph.operators() and graph.unshardable == []
+    schedule, slices = schedules.dense()["zero 2"]
+    ours = plain.train_piper(graph, schedule, batches)
+    plain.assert_equal(ours, plain.train(made("eager"), batches, slices, precise_loss), 1e-10)
+    with pytest.raises(piper.ScheduleError, match="E317"):  # there are no slots to divide
+        piper.compile(graph, schedules.experts()["experts"][0])

@@ -11,7 +11,7 @@
 namespace piper {
 namespace {
 
-constexpr int64_t sequence = 8;
+constexpr int64_t length = 8;
 const std::map<std::string, std::string> schedules = {
     {"one device", "devices(1)\nplace({}, devices=[0])\n"},
     {"1f1b, zero 2",
@@ -44,7 +44,7 @@ class Documents : public testing::TestWithParam<const char*> {
         "[step]\nbatch = 8\nsequence = {}\nweights = \"float64\"\ngradients = \"float64\"\n[optimizer]\nlearning_rate "
         "= 0.01\n"
         "[data]\nkind = \"text\"\npaths = \"{}\"\nattention = \"{}\"\n[run]\nsteps = 2\n[evaluation]\nbatches = 1\n",
-        GetParam(), sequence, std::string(GetParam()) == "gpt" ? "dropout = false\n" : "", sequence, folder_.string(),
+        GetParam(), length, std::string(GetParam()) == "gpt" ? "dropout = false\n" : "", length, folder_.string(),
         attention);
   }
   static std::unique_ptr<Training> run(const std::string& text, const std::string& schedule) {
@@ -61,14 +61,14 @@ class Documents : public testing::TestWithParam<const char*> {
 double loss_alone(const TrainableModel& module, const TokenSource& data, int64_t first, int64_t samples) {
   const at::NoGradGuard no_gradient;
   double sum = 0, counted = 0;
-  std::vector<int64_t> tokens(sequence), targets(sequence), places(sequence);
+  std::vector<int64_t> tokens(length), targets(length), places(length);
   for (int64_t s = first; s < first + samples; ++s) {
     EXPECT_TRUE(data.sample(s, tokens, targets));
     data.places(s, places);
-    for (size_t begin = 0, end = 0; begin < sequence; begin = end) {
-      const at::Tensor alone = at::zeros({1, sequence}, at::kLong), wanted = at::full({1, sequence}, -100, at::kLong);
+    for (size_t begin = 0, end = 0; begin < length; begin = end) {
+      const at::Tensor alone = at::zeros({1, length}, at::kLong), wanted = at::full({1, length}, -100, at::kLong);
       double here = 0;
-      for (end = begin; end < sequence && (end == begin || places[end] > 0); ++end) {
+      for (end = begin; end < length && (end == begin || places[end] > 0); ++end) {
         alone[0][static_cast<int64_t>(end - begin)] = tokens[end];
         wanted[0][static_cast<int64_t>(end - begin)] = targets[end];
         here += targets[end] >= 0;
