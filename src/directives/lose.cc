@@ -60,7 +60,7 @@ Result<std::vector<DeviceGroup>> what_is_left(const TrainingDag& dag, const Plac
                    ? fmt::format("lose: nothing is left of the placement on {}{}", print_devices(group.devices), along)
                    : fmt::format("lose: {} are to share a microbatch, and {} of the placement on {}{} are left", count,
                                  left.size(), print_devices(group.devices), along))
-      .help(left.empty() ? "place what runs there on other devices; piper simulate --fail finds such schedules"
+      .help(left.empty() ? "place what runs there on other devices: a simulation of the failure finds such schedules"
                          : fmt::format("write replicas={} or less, or leave it out", left.size()));
 }
 

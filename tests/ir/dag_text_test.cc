@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\nsharded expert stream=ep", ErrorCode::E410, 3,
                   "below no residence"},
         Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\nresidence embed g0\nsharded tokens stream=ep",
-                  ErrorCode::E101, 4, "expert, tp, sequence or context"},
+                  ErrorCode::E101, 4, "expert, tp, sequence, context or heads"},
         Malformed{"dag small devices=1\ngroup g0 [0] (\"\"=1)\nresidence embed g0\nreplicated zero=1", ErrorCode::E410,
                   4, "needs over="},
         Malformed{header + "bucket k1 float33 trainable 8 (table)", ErrorCode::E410, 7, "unknown dtype"},

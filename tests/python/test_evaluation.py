@@ -118,7 +118,7 @@ def test_changes_nothing(schedule):
         assert all(torch.equal(value, runs[1][2][name][entry]) for entry, value in entries.items()), name
 
 
-@pytest.mark.parametrize("name", ["llama", "mixtral"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("mixtral", marks=pytest.mark.long)])
 def test_models_of_transformers(name):
     """Tokens divided along cp, experts along ep. Norms of transformers are in float32, so that less is said of the last digits."""
     pytest.importorskip("transformers")

@@ -150,7 +150,7 @@ def mean_square(model, batch):
     return (out.logits if hasattr(out, "logits") else out.last_hidden_state).square().mean()
 
 
-@pytest.mark.parametrize("make", [deepseek_v4_model, minimax_m3_model, muse_spark_model], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [pytest.param(deepseek_v4_model, marks=pytest.mark.long), minimax_m3_model, muse_spark_model], ids=lambda make: make.__name__)
 def test_whole_models_compute_what_they_compute_themselves(make):
     """With weights so large, and limits so small, that clamps matter."""
     torch.manual_seed(1)

@@ -96,7 +96,7 @@ def schedules():
     }
 
 
-@pytest.mark.parametrize("starter", ["mpirun", "torchrun"])
+@pytest.mark.parametrize("starter", [pytest.param("mpirun", marks=pytest.mark.long), "torchrun"])
 def test_two_processes_equal_one(starter, tmp_path):
     """Bit by bit, under one schedule after the other; and what the second process began with does not matter."""
     texts = {title: schedule.text() for title, schedule in schedules().items()}
@@ -118,7 +118,7 @@ TOKENS = """
 """
 
 
-@pytest.mark.parametrize("starter", ["mpirun", "forked"])
+@pytest.mark.parametrize("starter", [pytest.param("mpirun", marks=pytest.mark.long), "forked"])
 def test_processes_divide_tokens(starter, tmp_path):
     """Four devices, two in each process: over MPI and over TCP, bit by bit as threads of one."""
     schedule = piper.Schedule().mesh(cp=4).split(2).place({}, mesh={}).replicate({}, along="cp", zero=2).shard({}, along="cp", sequence="gather")

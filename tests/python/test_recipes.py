@@ -25,7 +25,7 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize("schedule", ["dualpipev", pytest.param("tp 2", marks=pytest.mark.long)])
+@pytest.mark.parametrize("schedule", [pytest.param(name, marks=pytest.mark.long) for name in SCHEDULES])
 def test_from_text_to_a_model_under_any_schedule(schedule, tmp_path):
     """With a model and a text that are given."""
     sys.path.insert(0, str(RECIPES))

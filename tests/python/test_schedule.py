@@ -42,7 +42,8 @@ def keywords(rows):
             yield from (f"{name}: {ANNOTATIONS[name]} = None" for name in row["name"].split())
         elif row["named"]:
             name = row["name"] + "_" * keyword.iskeyword(row["name"])
-            yield f"{name}: int" if row["required"] else f"{name}: {ANNOTATIONS[row['kind']]} = None"
+            annotation = ANNOTATIONS[row["kind"]]
+            yield f"{name}: " + (annotation.removeprefix("Optional[")[:-1] if row["required"] else f"{annotation} = None")
 
 
 @pytest.mark.parametrize("verb", _piper.directives())
