@@ -154,7 +154,8 @@ void Diff::add_inputs(const Finding& finding, FirstDifference& out) const {
     if (of.category == Category::Temporaries || of.category == Category::Communication) continue;
     const std::string& name = plan_->names[of.label.name];
     const Finding* read = watch_.written(finding.device, buffer);
-    if (read && read->op == finding.op && read->device == finding.device) continue;  // it is what was found
+    const bool was_there = read && (read->what == What::Input || read->what == What::Weight);
+    if (read && !was_there && read->op == finding.op && read->device == finding.device) continue;  // what was found
     const std::string shown = of.category == Category::Weights     ? "weights of " + name
                               : of.category == Category::Gradients ? "gradients of " + name
                                                                    : name;
