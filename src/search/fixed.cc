@@ -162,7 +162,7 @@ class Fixing {
     return not_searched(*directive_, "devices without a mesh", "fix axes: mesh(tp=8); --devices gives their number");
   }
   Checked fix(const Lose&) {
-    return not_searched(*directive_, "lost devices", "piper simulate --fail says what a loss costs");
+    return not_searched(*directive_, "lost devices", "search without them, then simulate the failure of a device");
   }
   Checked fix(const Order&) { return not_searched(*directive_, "orders one by one", "fix a timeline: use 1f1b()"); }
 

@@ -226,7 +226,7 @@ Checked Training::read_prompts() {
       return error(ErrorCode::E111, config.places[p],
                    fmt::format("the prompt has {} token{}, a sample {}", length, length == 1 ? "" : "s",
                                model_.step.sequence))
-          .help("a prompt has a token at least, and fewer than a sample: sequence in [step]");
+          .help("a prompt has at least one token, and fewer than the sequence");
     if (const auto greatest = std::ranges::max(prompts_[p]); greatest >= model_.vocabulary)
       return error(ErrorCode::E702, config.places[p],
                    fmt::format("the prompt has token {}, the model's vocabulary {}", greatest, model_.vocabulary))
