@@ -130,6 +130,7 @@ TEST(ContextBalance, OfCausalAttention) {
     return out;
   };
   const std::vector<int64_t> even = flops(context), uneven = flops(contiguous);
+  ASSERT_GT(even.at(0), 0);
   EXPECT_THAT(even, testing::ElementsAre(even[0], even[0], even[0], even[0]));
   ASSERT_EQ(uneven.size(), 4u);
   for (size_t r = 0; r < 4; ++r) EXPECT_EQ(uneven[r], even[0] * static_cast<int64_t>(2 * r + 1) / 4) << r;
