@@ -1,9 +1,11 @@
-"""Steps of whole models on one GPU, beside torch.compile: Qwen3-0.6B of transformers, and a Llama of 1.24 B parameters, in bfloat16, 8
-microbatches of 2 x 2048 tokens, AdamW, clipping. Rows of one run take turns; medians of `--rounds` rounds.
+"""Steps of whole models on one GPU, beside torch.compile: Qwen3-0.6B of transformers, a Llama of 1.24 B parameters, and two small mixtures of
+experts, in bfloat16, 8 microbatches of 2 x 2048 tokens, AdamW, clipping. Rows of one run take turns; medians of `--rounds` rounds.
 
-usage: PYTHONPATH=build/release/python python bench/gpu/model_bench.py [--model qwen3|llama] [--rounds 3] [ROW...]
-rows: eager, default (torch.compile), MODE of torch.compile, piper:KERNELS:GRAPHS[:PRECISION] (piper:inductor:step, piper:inductor:step:mixed).
+usage: PYTHONPATH=build/release/python python bench/gpu/model_bench.py [--model qwen3|llama|mixtral|qwen3-moe] [--rounds 3] [ROW...]
+rows: eager, default (torch.compile), MODE of torch.compile, piper:KERNELS:GRAPHS[:PRECISION[:EXPERTS]] (piper:inductor:step,
+piper:inductor:step:mixed, piper:inductor:step:bfloat16:slots).
 Precision is that of the PyTorch rows, bfloat16 weights, gradients and moments, or mixed: float32 gradients, master copies and moments.
+Experts are those of the PyTorch rows, sorted rows (transformers' `grouped_mm`), or slots for all tokens.
 """
 import argparse
 import gc
@@ -26,6 +28,12 @@ CONFIGS = {
     "llama": lambda: transformers.LlamaConfig(
         vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
         tie_word_embeddings=True, max_position_embeddings=4096),
+    "mixtral": lambda: transformers.MixtralConfig(
+        vocab_size=32000, hidden_size=1024, intermediate_size=3584, num_hidden_layers=8, num_attention_heads=16, num_key_value_heads=8,
+        num_local_experts=8, num_experts_per_tok=2, sliding_window=None, max_position_embeddings=4096),
+    "qwen3-moe": lambda: transformers.Qwen3MoeConfig(
+        vocab_size=32000, hidden_size=2048, moe_intermediate_size=768, num_hidden_layers=4, num_attention_heads=32, num_key_value_heads=4,
+        head_dim=128, num_experts=128, num_experts_per_tok=8, norm_topk_prob=True, max_position_embeddings=4096),
 }
 PRECISIONS = {"bfloat16": dict(gradients="bfloat16", master="bfloat16"), "mixed": dict(gradients="float32", master="float32")}
 CACHE = tempfile.mkdtemp()
@@ -33,7 +41,10 @@ CACHE = tempfile.mkdtemp()
 
 def fresh(model):
     torch.manual_seed(0)
-    return transformers.AutoModelForCausalLM.from_config(CONFIGS[model](), dtype=torch.bfloat16)
+    made = transformers.AutoModelForCausalLM.from_config(CONFIGS[model](), dtype=torch.bfloat16)
+    if hasattr(made.config, "num_experts_per_tok"):
+        made.set_experts_implementation("grouped_mm")
+    return made
 
 
 def batch(model):
@@ -68,9 +79,9 @@ def pytorch(model_name, mode):
     return seconds[WARM_UP:], losses, torch.cuda.max_memory_allocated(), seconds[0]
 
 
-def ours(model_name, kernels, graphs, precision="bfloat16"):
+def ours(model_name, kernels, graphs, precision="bfloat16", experts="rows"):
     model, ids = fresh(model_name), batch(model_name)
-    integration.use(model)
+    integration.use(model, experts=experts == "slots")
     integration.annotate(model)
     start = time.perf_counter()
     graph = piper.capture(model, {"input_ids": ids, "labels": ids}, loss=lambda m, b: m(**b, use_cache=False).loss, on="cuda")

@@ -1,8 +1,6 @@
 // What is left of placements when devices are lost.
 #pragma once
 
-#include <set>
-#include <string>
 #include <vector>
 
 #include "ir/training_dag.h"

@@ -308,6 +308,13 @@ bool Bounds::may_fit(const Candidate& candidate) {
   return kept / candidate.pp <= most;
 }
 
+void RankBound::add(const InstanceMemory& stage, double start) {
+  stages.push_back({start, stage.dense, stage.experts});
+  dense += stage.dense;
+  experts += stage.experts;
+  undivided += stage.undivided;
+}
+
 /// With more microbatches a timeline keeps no less. One that begins with all forwards keeps as much more as they make.
 Result<std::vector<ActivationPeak>> Bounds::activations(const Candidate& candidate, const Stages& stages) {
   Candidate few = candidate;
@@ -341,12 +348,6 @@ Result<PipelineBound> Bounds::sums(const Candidate& candidate) {
   out.ranks.resize(static_cast<size_t>(candidate.pp));
   std::vector<bool> seen(out.ranks.size(), false);
   double before = 0, behind = 0;  // until the first microbatch reaches the stage; when its last backward has run
-  const auto add = [&](RankBound& rank, const InstanceMemory& memory) {
-    rank.stages.push_back({0, memory.dense, memory.experts});
-    rank.dense += memory.dense;
-    rank.experts += memory.experts;
-    rank.undivided += memory.undivided;
-  };
   for (size_t s = 0; s < stages->seconds.size(); ++s) {
     const StageSeconds& stage = stages->seconds[s];
     const InstanceMemory& memory = stages->memory[s].all;
@@ -357,11 +358,11 @@ Result<PipelineBound> Bounds::sums(const Candidate& candidate) {
     const auto r = static_cast<size_t>(rank_of_stage(candidate, static_cast<int>(s)));
     RankBound& rank = out.ranks[r];
     rank.end += (two_way ? m / 2 : m) * both;
-    add(rank, memory);
+    rank.add(memory, 0);
     if (two_way) {
       RankBound& other = out.ranks[out.ranks.size() - 1 - r];
       other.end += m / 2 * both;
-      add(other, memory);
+      other.add(memory, 0);
     } else if (!seen[r]) {
       rank.end += before + (whole ? behind : 0);
       seen[r] = true;
@@ -407,13 +408,8 @@ Result<std::shared_ptr<const PipelineBound>> Bounds::clock(const Candidate& cand
     RankBound rank;
     rank.end = times->end[r];
     rank.activations = peak_activations(timeline->ranks[r], stages->memory);
-    for (const auto& [stage, start] : times->last_backward[r]) {
-      const InstanceMemory& memory = stages->memory[static_cast<size_t>(stage)].all;
-      rank.stages.push_back({start, memory.dense, memory.experts});
-      rank.dense += memory.dense;
-      rank.experts += memory.experts;
-      rank.undivided += memory.undivided;
-    }
+    for (const auto& [stage, start] : times->last_backward[r])
+      rank.add(stages->memory[static_cast<size_t>(stage)].all, start);
     out->seconds = std::max(out->seconds, rank.end);
     out->ranks.push_back(std::move(rank));
   }

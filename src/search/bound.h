@@ -30,6 +30,9 @@ struct RankBound {
     int64_t dense = 0, experts = 0;
   };
   std::vector<LastBackward> stages;
+
+  /// One of its stages, whose last backward begins then.
+  void add(const InstanceMemory& stage, double start);
 };
 /// The timeline run with the least times of its passes.
 struct PipelineBound {

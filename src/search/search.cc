@@ -5,23 +5,19 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <thread>
 
+#include "base/in_parallel.h"
 #include "search/bound.h"
 
 namespace piper {
 namespace {
 
 /// Runs `work(i)` for all i below `count`.
-void in_parallel(int threads, size_t count, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next = 0;
-  const auto run = [&] {
-    for (size_t i = next++; i < count; i = next++) work(i);
-  };
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads && static_cast<size_t>(t) < count; ++t) others.emplace_back(run);
-  run();
-  for (std::thread& other : others) other.join();
+void for_all(int threads, size_t count, const std::function<void(size_t)>& work) {
+  (void)in_parallel(count, static_cast<size_t>(threads), [&](size_t i) -> Checked {
+    work(i);
+    return Ok{};
+  });
 }
 
 /// How much more simulated schedules have taken than their bounds, at least.
@@ -270,7 +266,7 @@ class Search {
   std::vector<Waiting> bounded(std::vector<Candidate> candidates, double at_least,
                                const std::function<Result<Waiting>(const Candidate&)>& with_bound) {
     std::vector<std::optional<Result<Waiting>>> made(candidates.size());
-    in_parallel(options_.threads, candidates.size(), [&](size_t i) {
+    for_all(options_.threads, candidates.size(), [&](size_t i) {
       if (!is_time_over()) made[i] = with_bound(candidates[i]);
     });
     std::vector<Waiting> out;
@@ -332,7 +328,7 @@ class Search {
     std::vector<std::vector<Waiting>> found(taken.size());
     std::vector<std::vector<std::pair<Candidate, Bound>>> large(taken.size());
     std::vector<std::optional<Diagnostic>> problems(taken.size());
-    in_parallel(options_.threads, taken.size(), [&](size_t i) {
+    for_all(options_.threads, taken.size(), [&](size_t i) {
       const auto clock = bounds_.clock(taken[i].candidate);
       if (!clock) {
         problems[i] = clock.error();  // the timeline has no such sizes
@@ -388,8 +384,8 @@ class Search {
     const auto chunks = static_cast<int64_t>(problem_.models[0]->chunks.size());
     const bool large = std::ranges::any_of(
         taken, [&](const Waiting& leaf) { return leaf.candidate.microbatches * chunks > large_step; });
-    in_parallel(large ? 1 : options_.threads, taken.size(),
-                [&](size_t i) { made[i] = evaluate(problem_, taken[i].candidate); });
+    for_all(large ? 1 : options_.threads, taken.size(),
+            [&](size_t i) { made[i] = evaluate(problem_, taken[i].candidate); });
     for (size_t i = 0; i < taken.size(); ++i) {
       if (!*made[i]) {
         refuse(made[i]->error());
