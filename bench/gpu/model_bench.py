@@ -2,7 +2,7 @@
 experts, in bfloat16, 8 microbatches of 2 x 2048 tokens, AdamW, clipping. Rows of one run take turns; medians of `--rounds` rounds.
 
 usage: PYTHONPATH=build/release/python python bench/gpu/model_bench.py [--model qwen3|llama|mixtral|qwen3-moe] [--rounds 3] [ROW...]
-rows: eager, default (torch.compile), MODE of torch.compile, piper:KERNELS:GRAPHS[:PRECISION[:EXPERTS]] (piper:inductor:step,
+rows: eager, default (torch.compile), MODE of torch.compile, piper:KERNELS:GRAPHS[:PRECISION[:EXPERTS[:LOSS_BLOCK]]] (piper:inductor:step,
 piper:inductor:step:mixed, piper:inductor:step:bfloat16:slots).
 Precision is that of the PyTorch rows, bfloat16 weights, gradients and moments, or mixed: float32 gradients, master copies and moments.
 Experts are those of the PyTorch rows, sorted rows (transformers' `grouped_mm`), or slots for all tokens.
@@ -79,12 +79,13 @@ def pytorch(model_name, mode):
     return seconds[WARM_UP:], losses, torch.cuda.max_memory_allocated(), seconds[0]
 
 
-def ours(model_name, kernels, graphs, precision="bfloat16", experts="rows"):
+def ours(model_name, kernels, graphs, precision="bfloat16", experts="rows", loss_block=None):
     model, ids = fresh(model_name), batch(model_name)
     integration.use(model, experts=experts == "slots")
     integration.annotate(model)
     start = time.perf_counter()
-    graph = piper.capture(model, {"input_ids": ids, "labels": ids}, loss=lambda m, b: m(**b, use_cache=False).loss, on="cuda")
+    graph = piper.capture(model, {"input_ids": ids, "labels": ids}, loss=lambda m, b: m(**b, use_cache=False).loss, on="cuda",
+                          loss_block=loss_block and int(loss_block))
     schedule = piper.Schedule().devices(1).split(MICROBATCHES).place({}, devices=[0])
     torch.cuda.reset_peak_memory_stats()
     seconds, losses = [], []

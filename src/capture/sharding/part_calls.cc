@@ -7,6 +7,7 @@
 
 #include "base/invariant.h"
 #include "capture/sharding/operator_rules.h"
+#include "capture/sharding/partial_sums.h"
 
 namespace piper {
 namespace {
