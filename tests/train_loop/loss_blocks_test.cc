@@ -22,13 +22,17 @@ TrainableModel in_blocks(TrainableModel model, int64_t tokens = block) {
 }
 
 /// Calls of this operator, in the passes of all chunks.
-int count_calls(const CapturedModel& captured, Pass pass, const std::string& op) {
-  int count = 0;
+std::vector<const Call*> calls_of(const CapturedModel& captured, Pass pass, const std::string& op) {
+  std::vector<const Call*> found;
   const CapturedSlice& slice = captured.slices()[0];
   for (const ChunkBodies& chunk : slice.chunks)
     if (const ChunkIr* body = chunk.find(pass))
-      for (const Call& call : body->calls) count += slice.operators[call.op].name == op;
-  return count;
+      for (const Call& call : body->calls)
+        if (slice.operators[call.op].name == op) found.push_back(&call);
+  return found;
+}
+size_t count_calls(const CapturedModel& captured, Pass pass, const std::string& op) {
+  return calls_of(captured, pass, op).size();
 }
 
 void expect_planned(const Trained& run) {
@@ -129,9 +133,9 @@ TEST(LossBlocks, OfTokensDividedAmongDevices) {
 }
 
 TEST(LossBlocks, OfALargeVocabularyAreTheRule) {
-  const auto operators = [](int64_t words) {
+  const auto tokens_of_a_block = [](int64_t words, int64_t hidden) -> int64_t {
     TrainableModel model = bare_model("large");
-    const at::Tensor table = add_parameter(model, "table", {words, 2});
+    const at::Tensor table = add_parameter(model, "table", {words, hidden});
     model.meta.loss = [table](const std::vector<at::Tensor>& inputs) {
       const at::Tensor logits = at::linear(at::embedding(table, inputs[0]), table);
       return at::cross_entropy_loss(logits.view({-1, table.size(0)}), inputs[0].view({-1}));
@@ -141,10 +145,12 @@ TEST(LossBlocks, OfALargeVocabularyAreTheRule) {
     options.inputs = model.inputs;
     options.measure_operators = false;
     const auto captured = capture(model.meta, options);
-    return count_calls(*captured, Pass::F, "piper::logits_in_blocks");
+    const std::vector<const Call*> found = calls_of(*captured, Pass::F, "piper::logits_in_blocks");
+    return found.empty() ? 0 : std::get<int64_t>(found[0]->arguments[4]);
   };
-  EXPECT_EQ(operators(32767), 0);
-  EXPECT_EQ(operators(32768), 1);
+  EXPECT_EQ(tokens_of_a_block(32767, 2), 0);
+  EXPECT_EQ(tokens_of_a_block(32768, 2), 1024);
+  EXPECT_EQ(tokens_of_a_block(32768, 600), 1200);
 }
 
 /// What forward keeps for backward is a number of each token, and not the logits.

@@ -173,7 +173,7 @@ class LossFinder {
 /// Writes the graph again, with other calls in place of those that were found.
 class LossRewriter {
  public:
-  LossRewriter(OperatorGraph graph, const std::vector<FoundLoss>& losses, int64_t block)
+  LossRewriter(OperatorGraph graph, const std::vector<FoundLoss>& losses, std::optional<int64_t> block)
       : old_(std::move(graph.calls)), graph_(std::move(graph)), losses_(losses), block_(block) {}
 
   OperatorGraph run() {
@@ -241,6 +241,9 @@ class LossRewriter {
   }
   const Argument& argument(std::string_view name) const { return *find_argument(graph_, *from_, name); }
   int64_t tokens(const FoundLoss& loss) const { return graph_[loss.targets].layout.sizes[0]; }
+  int64_t block(const FoundLoss& loss) const {
+    return block_.value_or(std::max<int64_t>(1024, 2 * graph_[loss.table].layout.sizes[1]));
+  }
   c10::ScalarType wide(const FoundLoss& loss) const {
     return c10::promoteTypes(type(loss.hidden), c10::ScalarType::Float);
   }
@@ -252,7 +255,7 @@ class LossRewriter {
     const FoundLoss& loss = losses_[l];
     const auto reduction = static_cast<Reduction>(std::get<int64_t>(argument("reduction")));
     const TensorId sums = make({tokens(loss)}, wide(loss)), picked = make({tokens(loss)}, wide(loss));
-    emit("piper::logits_in_blocks", {loss.table, loss.hidden, loss.targets, argument("ignore_index"), block_},
+    emit("piper::logits_in_blocks", {loss.table, loss.hidden, loss.targets, argument("ignore_index"), block(loss)},
          {sums, picked});
     blocks_[l] = CallId(graph_.calls.size() - 1);
     logsumexp_[l] = sums;
@@ -287,7 +290,7 @@ class LossRewriter {
       return call ? std::get<TensorId>(old_[call->index()].results[0]) : TensorId();
     };
     emit("piper::logits_in_blocks_backward",
-         {loss.table, loss.hidden, loss.targets, logsumexp_.at(l), rows_.at(l), int64_t{0}, block_,
+         {loss.table, loss.hidden, loss.targets, logsumexp_.at(l), rows_.at(l), int64_t{0}, block(loss),
           Bools{loss.of_hidden.has_value(), loss.of_table.has_value()}},
          {made(loss.of_hidden), made(loss.of_table)});
     graph_.calls.back().segment = old_[loss.loss.index()].segment;  // where logits are made
@@ -296,7 +299,7 @@ class LossRewriter {
   std::vector<Call> old_;
   OperatorGraph graph_;
   const std::vector<FoundLoss>& losses_;
-  const int64_t block_;
+  const std::optional<int64_t> block_;
   const Call* from_ = nullptr;
   std::map<size_t, CallId> blocks_;              // by loss: what makes logits
   std::map<size_t, TensorId> logsumexp_, rows_;  // by loss

@@ -22,7 +22,9 @@ namespace piper {
 struct LossBlocks {
   /// A vocabulary of so many words or more is worth it: what is computed twice costs less than a third of its head.
   int64_t smallest_vocabulary = 32768;
-  int64_t tokens = 1024;
+  /// None: twice the hidden size, 1,024 at least. The logits of a block are then twice as large as the table, whose
+  /// gradient is read and written once per block: smaller blocks spend more time on it, larger ones more memory.
+  std::optional<int64_t> tokens = std::nullopt;
 };
 
 /// As somebody asked for it: so many tokens, whatever the vocabulary; 0: logits are made whole.
