@@ -9,7 +9,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9f0; --soft: #9aa4bb; --line: #39415a; --paper: #161b27; --ours: #7aa2ff; --theirs: #e0a458; --bad: #ff7b6b; --good: #6fce9a } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0 2rem } th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top }
-th { color: var(--soft); font-weight: 600 } td.number { text-align: right; font-variant-numeric: tabular-nums }
+td:has(.bar) { width: 22% } th { color: var(--soft); font-weight: 600 } td.number { text-align: right; font-variant-numeric: tabular-nums }
 .bar { height: .8rem; border-radius: 2px; background: var(--ours) } .bar.PyTorch { background: var(--theirs) }
 .right { color: var(--good) } .wrong, .failed { color: var(--bad); font-weight: 600 } .refused { color: var(--soft) }
 .numbers { display: flex; gap: 2.5rem; flex-wrap: wrap } .numbers b { display: block; font-size: 1.8rem; font-weight: 600 } pre { white-space: pre-wrap; font-size: 12px }
@@ -67,7 +67,7 @@ def speed_table(report, tokens):
         error = f"{(row['predicted'] / row['seconds'] - 1) * 100:+.0f} %" if row.get("predicted") else "–"
         bar = f'<div class="bar {row["system"]}" style="width:{row["seconds"] / longest * 100:.1f}%"></div>'
         rows.append([row["system"], text(row["name"]), number(row["seconds"] * 1e3), ("", f"{low * 1e3:.1f} to {high * 1e3:.1f}"),
-                     number(tokens / row["seconds"] / report["processes"], "{:,.0f}"), ("", error), number((row.get("peak_bytes") or 0) / 2**20, "{:,.0f}"), bar])
+                     number(tokens / row["seconds"] / report["processes"], "{:,.0f}"), ("", error), number(row["peak_bytes"] / 2**20 if row.get("peak_bytes") else None, "{:,.0f}"), bar])
     return table(["system", "strategy", "ms/step", "rounds", "tokens per device and second", "prediction", "MiB at the peak", ""], rows)
 
 
