@@ -69,6 +69,9 @@ class Communicator {
   virtual void all_to_all(int group, int64_t sequence, std::span<const std::byte> out, int64_t run_out,
                           std::span<std::byte> in, int64_t run_in) = 0;
 
+  /// `out` of member i becomes `in` of the member `by` places on, around the end.
+  virtual void shift(int group, int64_t sequence, int by, std::span<const std::byte> out, std::span<std::byte> in) = 0;
+
   /// Ends all waiting and all later calls with JobStopped, here and on all other devices.
   virtual void abort(const std::string& reason) = 0;
 

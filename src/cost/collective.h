@@ -12,6 +12,7 @@ enum class CollectiveKind {
   AllToAll,
   ReducePieces,  // of gradients held by several groups: the owners of each piece, one per group, add up what they have
   LocalSlice,    // of what all have; nothing is sent
+  Shift,         // every member sends what it has to another, as many places on along the group, around its end
 };
 std::string_view name(CollectiveKind kind);
 

@@ -103,6 +103,18 @@ class Model {
     return out;
   }
 
+  /// shift, to the next member: from every unit one message leaves, through one of its ports.
+  Traffic shift() const {
+    Traffic out;
+    for (int l = 0; l <= spread_.top; ++l) {
+      if (!uses(l)) continue;
+      out.latency = std::max(out.latency, latency(l));
+      carry(out, l, bytes_, bytes_);
+      if (l > 0) out.bytes[static_cast<size_t>(l)] = bytes_ / ports(l);
+    }
+    return out;
+  }
+
   /// reduce_pieces, as between two groups of half the members each: each device and its counterpart exchange what they
   /// own.
   Traffic exchange_pieces() const {
@@ -188,7 +200,8 @@ std::string_view name(Algorithm algorithm) {
 }
 
 std::vector<Algorithm> algorithms(const Cluster& cluster, CollectiveKind kind, const Spread& spread) {
-  if (kind == CollectiveKind::AllToAll || kind == CollectiveKind::ReducePieces || kind == CollectiveKind::LocalSlice)
+  if (kind == CollectiveKind::AllToAll || kind == CollectiveKind::ReducePieces || kind == CollectiveKind::LocalSlice ||
+      kind == CollectiveKind::Shift)
     return {Algorithm::Direct};
   std::vector<Algorithm> out = {Algorithm::Ring};
   if (kind == CollectiveKind::AllReduce) {
@@ -215,7 +228,9 @@ Traffic collective_traffic(const Cluster& cluster, CollectiveKind kind, const Sp
   const Model model(cluster, kind, spread, bytes);
   switch (algorithm) {
     case Algorithm::Direct:
-      return kind == CollectiveKind::ReducePieces ? model.exchange_pieces() : model.direct();
+      return kind == CollectiveKind::ReducePieces ? model.exchange_pieces()
+             : kind == CollectiveKind::Shift      ? model.shift()
+                                                  : model.direct();
     case Algorithm::Ring:
       return model.ring();
     case Algorithm::Tree:

@@ -54,7 +54,7 @@ std::vector<Algorithm> algorithms(const Cluster& cluster, CollectiveKind kind, c
 Algorithm best_algorithm(const Cluster& cluster, CollectiveKind kind, const Spread& spread, int64_t bytes);
 
 /// By the best algorithm. `bytes`: the whole array of all_reduce, reduce_scatter, all_gather and reduce_pieces; the
-/// buffer of one member for all_to_all.
+/// buffer of one member for all_to_all and shift.
 Traffic collective_traffic(const Cluster& cluster, CollectiveKind kind, const Spread& spread, int64_t bytes);
 Traffic collective_traffic(const Cluster& cluster, CollectiveKind kind, const Spread& spread, int64_t bytes,
                            Algorithm algorithm);

@@ -1,6 +1,6 @@
-// shard(<filter>, along=AXIS | devices=[…] | …, parameters="*.wo: 1", vocabulary=on, sequence=on | gather | heads,
-// order=zigzag | contiguous, regather=on, stream=…): the devices along an axis divide what the selected chunks are made
-// of.
+// shard(<filter>, along=AXIS | devices=[…] | …, parameters="*.wo: 1", vocabulary=on, sequence=on | gather | heads |
+// ring, order=zigzag | contiguous, regather=on, stream=…): the devices along an axis divide what the selected chunks
+// are made of.
 //
 // Experts (expert parallelism), where all selected chunks are made of them and no argument is about parameters:
 // parameters are divided along their expert dimension, values that cross a region's border are exchanged by all-to-all.
@@ -19,7 +19,8 @@
 //   before:  layer.0 on [0, 1]: each device has half of the samples
 //   after:   layer.0 on [0, 1]: each device has half of the tokens of all samples; one all_gather, one reduce_scatter
 // With sequence=heads attention has all tokens of some heads instead: what it reads and writes is exchanged by
-// all-to-all.
+// all-to-all. With sequence=ring it has keys and values of one device after the other: they are shifted around the
+// axis.
 //
 // Illegal: nothing selected (E203); sharded twice (E309); no such axis or other devices than the placement's (E208,
 // E212). Experts: a chunk without them, or a number of them that does not divide (E308). Parameters: devices that are
@@ -254,6 +255,22 @@ Result<std::vector<Sharded>> shard_parameters(TrainingDag& dag, const std::vecto
 
 // ---- tokens
 
+/// The attention of the model is made for it.
+Checked check_ring(const TrainingDag& dag, int parts, const Shard& shard, DirectiveId by) {
+  const bool asked = shard.sequence == Sequence::Ring;
+  if (dag.model->ring == (asked ? parts : 0)) return Ok{};
+  const std::string has =
+      dag.model->ring == 0
+          ? fmt::format("attention of model {} has all keys and values at once", dag.model->name)
+          : fmt::format("attention of model {} is the steps of a ring of {} devices", dag.model->name, dag.model->ring);
+  return error(
+             ErrorCode::E317, dag.where(by, {"sequence"}),
+             asked ? fmt::format("shard: {}, and the ring has {} devices", has, parts) : fmt::format("shard: {}", has))
+      .help(asked ? "write it step by step in the model file, and: context ring=4"
+                  : "divide the tokens as the model does: sequence=ring")
+      .help(asked ? "or let attention gather keys and values: sequence=gather" : "");
+}
+
 /// All tokens of all samples are divided, evenly, and every value that has them says where.
 Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks, int parts, const Shard& shard,
                      DirectiveId by) {
@@ -266,6 +283,7 @@ Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
     return error(ErrorCode::E317, dag.where(by, {"sequence"}),
                  fmt::format("shard: model {} does not say where the tokens of its values are", model.name))
         .help("label them in the model file, [b, sequence=128, 64], and add the line: context");
+  PIPER_CHECK(check_ring(dag, parts, shard, by));
   const int blocks = parts > 1 && shard.order == TokenOrder::Zigzag ? 2 * parts : parts;
   for (const ChunkId id : chunks) {
     if (model[id].experts && !has_label(model, model[id], expert_label))
@@ -331,10 +349,14 @@ Result<std::vector<Sharded>> shard_tokens(TrainingDag& dag, const std::vector<Ch
   PIPER_TRY(const MeshAxis axis, shared_axis(dag, SampleAxis::Cp, shard, by));
   const int parts = axis.size;
   PIPER_CHECK(check_tokens(dag, chunks, parts, shard, by));
-  if (shard.sequence == Sequence::Heads && shard.regather)
+  if (shard.sequence != Sequence::Gather && shard.regather)
     return error(ErrorCode::E317, dag.where(by, {"regather"}),
-                 "shard: regather=on is about what was gathered, and heads are exchanged")
-        .help("leave it out: what attention has of all tokens is no more than what it would keep of its own");
+                 fmt::format("shard: regather=on is about what was gathered, and {}",
+                             shard.sequence == Sequence::Heads ? "heads are exchanged"
+                                                               : "keys and values go round a ring in every pass"))
+        .help(shard.sequence == Sequence::Heads
+                  ? "leave it out: what attention has of all tokens is no more than what it would keep of its own"
+                  : "leave it out: a device never has more than its own and those of two others");
   std::vector<Sharded> out;
   for (const ChunkId id : chunks)
     for (Residence& residence : dag.residences[id.index()]) {
@@ -371,7 +393,7 @@ Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
   if (!divides_context(shard) && shard.order != TokenOrder::Zigzag)
     return error(ErrorCode::E317, dag.where(by, {"order"}),
                  "shard: order=contiguous is about the tokens that context parallelism divides")
-        .help("add sequence=gather, or sequence=heads");
+        .help("add sequence=gather, sequence=heads or sequence=ring");
   PIPER_TRY(const std::vector<Sharded> all, divides_context(shard) ? shard_tokens(dag, chunks, shard, by)
                                             : selects_experts(dag, chunks, shard)
                                                 ? shard_experts(dag, chunks, shard, by)

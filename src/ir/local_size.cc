@@ -57,8 +57,11 @@ DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& wor
   DeviceWork out{work.flops.at(samples) / parts, bytes.at(samples) / parts, {}};
   if (work.operators) out.operators = on_device(*work.operators, samples, shards);
   if (!has_uneven_attention(dag, chunk)) return out;
-  // of P blocks the r-th looks at r before it and half of itself, the mean is P / 2
-  const int64_t looks_at = 2 * token_shard + 1, mean = dag.shared[SampleAxis::Cp].size;
+  // of P blocks the r-th looks at r before it and half of itself, the mean is P / 2; and so with every step of a ring
+  const Chunk& attention = (*dag.model)[chunk];
+  const int64_t in_step = attention.rotation == 0 ? 1 : attention.rotation <= token_shard ? 2 : 0;
+  const int64_t looks_at = attention.rotation ? in_step : 2 * token_shard + 1,
+                mean = attention.rotation ? 1 : dag.shared[SampleAxis::Cp].size;
   const auto scale = [&](int64_t& amount) { amount = saturating_multiply(amount, looks_at) / mean; };
   scale(out.flops);
   if (out.operators)
@@ -101,7 +104,7 @@ int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
 
 int64_t moved_bytes(const TrainingDag& dag, const Node& node) {
   if (const auto* transfer = std::get_if<Transfer>(&node.op)) return written_bytes(dag, node, transfer->value);
-  const auto& [kind, item, over] = std::get<Collective>(node.op);
+  const auto& [kind, item, over, by] = std::get<Collective>(node.op);
   if (item.is_value()) {
     const int64_t written = written_bytes(dag, node, item.value_id());
     return kind == CollectiveKind::ReduceScatter ? saturating_multiply(written, dag.groups[over].part_size) : written;

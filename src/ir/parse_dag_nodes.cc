@@ -38,8 +38,8 @@ Checked DagParser::node() {
 
 Result<NodeOp> DagParser::op() {
   const Token token = in_.peek();
-  constexpr std::array<std::string_view, 5> collectives = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                                           "reduce_pieces"};
+  constexpr std::array<std::string_view, 7> collectives = {
+      "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "reduce_pieces", "local_slice", "shift"};
   if (in_.accept_word("compute")) return NodeOp(Compute{});
   if (in_.accept_word("transfer")) {
     Transfer transfer;
@@ -59,7 +59,8 @@ Result<NodeOp> DagParser::op() {
   const auto found = std::find(collectives.begin(), collectives.end(), token.text);
   if (token.kind != TokenKind::Word || found == collectives.end())
     return in_.unexpected(
-        "compute, transfer, all_reduce, reduce_scatter, all_gather, all_to_all, reduce_pieces or update");
+        "compute, transfer, all_reduce, reduce_scatter, all_gather, all_to_all, reduce_pieces, local_slice, shift or "
+        "update");
   in_.take();
   Collective collective;
   collective.kind = static_cast<CollectiveKind>(found - collectives.begin());
@@ -68,6 +69,11 @@ Result<NodeOp> DagParser::op() {
   std::optional<PartitionId> over;
   PIPER_CHECK(partition_into(over));
   collective.over = *over;
+  if (collective.kind == CollectiveKind::Shift) {
+    PIPER_CHECK(in_.expect_word("by"));
+    PIPER_TRY(const int64_t by, reader_.number("a number of devices", 1, largest_ring));
+    collective.by = static_cast<int>(by);
+  }
   return NodeOp(collective);
 }
 

@@ -10,6 +10,7 @@ std::optional<CollectiveKind> redistribute(const Placement& from, const Placemen
     case Placement::Kind::Replicate:
       return CollectiveKind::LocalSlice;
     case Placement::Kind::Shard:
+      if (from.label == to.label) return CollectiveKind::Shift;
       return to.is_shard() ? CollectiveKind::AllToAll : CollectiveKind::AllGather;
     case Placement::Kind::Partial:
       return to.is_shard() ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce;
@@ -58,6 +59,11 @@ Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& n
   switch (collective->kind) {
     case CollectiveKind::AllToAll:
       return Placement::shard(before().label == sequence_label ? tp_label : sequence_label);
+    case CollectiveKind::Shift: {
+      Placement moved = before();
+      moved.rotation = (moved.rotation + collective->by) % dag.shared[axis].size;
+      return moved;
+    }
     case CollectiveKind::ReduceScatter:
     case CollectiveKind::LocalSlice:
       return Placement::shard(labelled((*dag.model)[id].shape, sequence_label) ? sequence_label : tp_label);
@@ -72,7 +78,8 @@ Placement wanted_along(SampleAxis axis, const TrainingDag& dag, const Node& read
   if (!sharding || !sharding->along || !labelled((*dag.model)[value].shape, label_of(sharding->kind)) ||
       needs_all_tokens(dag, reader, *sharding, value))
     return Placement::replicate();
-  return Placement::shard(label_of(sharding->kind));
+  return Placement::shard(label_of(sharding->kind),
+                          axis == SampleAxis::Cp ? (*dag.model)[reader.tags.chunk].rotation_of(value) : 0);
 }
 
 }  // namespace piper

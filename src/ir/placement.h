@@ -11,6 +11,7 @@
 // vocabulary            | tables and logits Shard(tp); softmax through Partial(max) and Partial(sum)
 // context parallelism   | values Shard(sequence); keys and values of attention Replicate, their gradients Partial(sum)
 //                       | or all that attention reads and writes Shard(heads)
+//                       | or keys and values Shard(sequence) of a device further back with every step of a ring
 #pragma once
 
 #include "ir/training_dag.h"
@@ -22,10 +23,13 @@ struct Placement {
   Kind kind = Kind::Replicate;
   std::string_view label = {};             // of the dimension that is sharded
   piper::Partial op = piper::Partial::No;  // how terms are added up
+  int rotation = 0;                        // a device has the shard of the one so many before it, around the axis
 
   static Placement replicate() { return {}; }
-  static Placement shard(std::string_view label) { return {Kind::Shard, label, piper::Partial::No}; }
-  static Placement partial(piper::Partial op) { return {Kind::Partial, {}, op}; }
+  static Placement shard(std::string_view label, int rotation = 0) {
+    return {Kind::Shard, label, piper::Partial::No, rotation};
+  }
+  static Placement partial(piper::Partial op) { return {Kind::Partial, {}, op, 0}; }
   bool is_shard() const { return kind == Kind::Shard; }
   bool is_partial() const { return kind == Kind::Partial; }
   friend bool operator==(const Placement&, const Placement&) = default;
@@ -34,7 +38,7 @@ struct Placement {
 /// The collective that leads from one placement to another. None if they are equal, and for what no collective makes.
 ///   from \ to    Replicate       Shard(e)
 ///   Replicate    -               local_slice
-///   Shard(d)     all_gather      all_to_all, - if equal
+///   Shard(d)     all_gather      all_to_all, shift if only the rotation differs, - if equal
 ///   Partial(op)  all_reduce(op)  reduce_scatter(op)
 std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to);
 

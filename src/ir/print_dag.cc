@@ -132,7 +132,8 @@ std::string print_op(const TrainingDag& dag, const Node& node) {
                           return fmt::format("transfer {} from g{}", as_name((*dag.model)[t.value].name), t.from.value);
                         },
                         [&](const Collective& c) {
-                          return fmt::format("{} {} over p{}", name(c.kind), print_item(dag, c.item), c.over.value);
+                          return fmt::format("{} {} over p{}{}", name(c.kind), print_item(dag, c.item), c.over.value,
+                                             c.by == 0 ? "" : fmt::format(" by {}", c.by));
                         },
                         [](const Update& u) {
                           return fmt::format("update k{}{}{}", u.bucket.value, u.phase == UpdatePhase::All ? "" : " ",

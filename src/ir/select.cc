@@ -13,8 +13,8 @@ namespace piper {
 namespace {
 
 const std::vector<std::string> pass_words = {"F", "B", "BI", "BW", "R"};
-const std::vector<std::string> comm_words = {"gather", "reduce", "exchange", "sum",
-                                             "join",   "part",   "transfer", "scalars"};
+const std::vector<std::string> comm_words = {"gather", "reduce", "exchange", "sum",    "join",
+                                             "part",   "shift",  "transfer", "scalars"};
 
 Checked check_words(const TagCondition& condition, const std::vector<std::string>& known, std::string_view verb) {
   for (const std::string& word : condition.words)

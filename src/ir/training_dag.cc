@@ -98,6 +98,22 @@ SourceRange TrainingDag::where_number(DirectiveId directive, std::string_view ar
   return found ? place_of_number(*found, static_cast<int64_t>(index)) : where(directive);
 }
 
+namespace {
+
+/// Backward goes the other way, but the steps of a ring are taken in their order again: so keys come round.
+std::vector<size_t> backward_order(const std::vector<Chunk>& chunks) {
+  std::vector<size_t> out;
+  for (size_t end = chunks.size(); end > 0;) {
+    size_t begin = end - 1;
+    while (begin > 0 && chunks[begin].rotation && chunks[begin - 1].rotation) --begin;
+    for (size_t c = begin; c < end; ++c) out.push_back(c);
+    end = begin;
+  }
+  return out;
+}
+
+}  // namespace
+
 TrainingDag initial_dag(std::shared_ptr<const ModelGraph> model) {
   TrainingDag dag;
   dag.model = std::move(model);
@@ -110,7 +126,7 @@ TrainingDag initial_dag(std::shared_ptr<const ModelGraph> model) {
     for (const ValueId value : work->writes) producer[value.index()] = id;
   };
   for (size_t c = 0; c < m.chunks.size(); ++c) add(c, Pass::F);
-  for (size_t c = m.chunks.size(); c-- > 0;) add(c, Pass::B);
+  for (const size_t c : backward_order(m.chunks)) add(c, Pass::B);
   for (size_t n = 0; n < dag.nodes.size(); ++n)
     for (const ValueId value : work_of(dag, dag.nodes[n]).reads)
       if (m[value].kind != ValueKind::Input)
@@ -160,6 +176,8 @@ std::string_view comm_tag(const Node& node) {
           return "join";
         case CollectiveKind::LocalSlice:
           return "part";
+        case CollectiveKind::Shift:
+          return "shift";
         default:
           return "sum";
       }

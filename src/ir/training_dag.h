@@ -60,6 +60,7 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
   Item item;
   PartitionId over;
+  int by = 0;  // of a shift: so many places on along each part, around its end
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 /// What an update does. Where devices hold pieces of matrices that are updated whole, the directions in which the
@@ -279,7 +280,7 @@ bool is_compute(const Node& node);
 std::string name_of(const TrainingDag& dag, NodeId id);
 /// ` mb=2`, or nothing for what belongs to the whole step.
 std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separator, std::string_view equals);
-/// gather, reduce, directions, exchange, sum, join, part, transfer, scalars; empty for computations and updates.
+/// gather, reduce, directions, exchange, sum, join, part, shift, transfer, scalars; empty for computations and updates.
 std::string_view comm_tag(const Node& node);
 std::string item_name(const TrainingDag& dag, Item item);
 /// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them, as plans and cost tables call it.

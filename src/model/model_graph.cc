@@ -100,6 +100,15 @@ void ModelBuilder::needs_all_tokens(ChunkId chunk, std::vector<ValueId> values, 
   model_.chunks[chunk.index()].causal = causal;
   model_.chunks[chunk.index()].all_tokens = std::move(values);
 }
+void ModelBuilder::rotate(ChunkId chunk, int rotation, std::vector<ValueId> values, bool causal) {
+  model_.chunks[chunk.index()].causal = causal;
+  model_.chunks[chunk.index()].rotated = std::move(values);
+  model_.chunks[chunk.index()].rotation = rotation;
+}
+void ModelBuilder::label_all_tokens(int ring) {
+  model_.context = true;
+  model_.ring = ring;
+}
 void ModelBuilder::make_partial(ValueId value, Partial how) {
   model_.values[value.index()].partial = how;
 }

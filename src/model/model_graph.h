@@ -99,9 +99,17 @@ struct Chunk {
   /// attention), and has a term of their sum of each (gradients of those); or it has some heads, and all tokens.
   std::vector<ValueId> all_tokens = {};
   bool causal = false;  // and its work for a token grows with the number of tokens before it: causal attention
+  /// The step of ring attention that it belongs to: of `rotated` it works on the tokens of another device, so many
+  /// before its own along the axis.
+  std::optional<int> rotation = {};
+  std::vector<ValueId> rotated = {};
 
   const PassWork* find(Pass pass) const;
   bool has_all_tokens(ValueId value) const { return std::ranges::find(all_tokens, value) != all_tokens.end(); }
+  /// Along the axis that divides tokens: by how many devices before its own it has those of the value.
+  int rotation_of(ValueId value) const {
+    return rotation && std::ranges::find(rotated, value) != rotated.end() ? *rotation : 0;
+  }
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
@@ -135,6 +143,7 @@ struct ModelGraph {
   std::string name;
   StepConfig step;
   bool context = false;  // all tokens are labelled: what has none is the same wherever its samples are
+  int ring = 0;          // and attention is the steps of a ring of so many devices; 0: it has all keys at once
   std::vector<Value> values;
   std::vector<Parameter> parameters;
   std::vector<Chunk> chunks;  // in order of execution
@@ -170,7 +179,8 @@ class ModelBuilder {
   void make_partial(ValueId value, Partial how = Partial::Sum);
   void make_sequence_sharded(ChunkId chunk);
   void needs_all_tokens(ChunkId chunk, std::vector<ValueId> values, bool causal);
-  void label_all_tokens() { model_.context = true; }
+  void rotate(ChunkId chunk, int rotation, std::vector<ValueId> values, bool causal);
+  void label_all_tokens(int ring = 0);
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);
   ModelGraph finish() &&;

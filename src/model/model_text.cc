@@ -85,6 +85,9 @@ class Parser {
       } else if (in_.accept_word("context")) {
         PIPER_CHECK(once(said_, first));
         model_.context = true;
+        if (in_.accept_word("ring")) {
+          PIPER_TRY(model_.ring, small("ring", "the number of its devices"));
+        }
       } else if (in_.accept_word("step")) {
         PIPER_CHECK(step());
       } else if (in_.is_word("input") || in_.is_word("value") || in_.is_word("loss")) {
@@ -121,6 +124,17 @@ class Parser {
       return error(ErrorCode::E102, in_.range(token), fmt::format("{} must be between 0 and 10^18", what))
           .help("write a smaller number");
     return value;
+  }
+
+  /// KEY=NUMBER behind the key, up to what a mesh has.
+  Result<int> small(std::string_view key, std::string_view what) {
+    PIPER_CHECK(in_.expect("=", fmt::format("after {}", key)));
+    const Token token = in_.peek();
+    PIPER_TRY(const int64_t value, number(what));
+    if (value > largest_ring)
+      return error(ErrorCode::E102, in_.range(token), fmt::format("{} is at most {}", what, largest_ring))
+          .help("write a smaller number");
+    return static_cast<int>(value);
   }
 
   Result<DType> dtype() {
@@ -323,8 +337,14 @@ class Parser {
     chunk.sequence_sharded = in_.accept_word("sequence_sharded");
     if (in_.accept_word("all_tokens")) {
       PIPER_TRY(chunk.all_tokens, names(value_ids_, "value"));
-      chunk.causal = in_.accept_word("causal");
     }
+    if (in_.accept_word("rotation")) {
+      PIPER_TRY(chunk.rotation, small("rotation", "a rotation"));
+      if (in_.accept_word("of")) {
+        PIPER_TRY(chunk.rotated, names(value_ids_, "value"));
+      }
+    }
+    if (!chunk.all_tokens.empty() || !chunk.rotated.empty()) chunk.causal = in_.accept_word("causal");
     PIPER_CHECK(in_.end_of_line());
     while (true) {
       const Token token = in_.peek();
@@ -441,8 +461,11 @@ class Parser {
 }  // namespace
 
 std::string print(const ModelGraph& model) {
-  std::string out =
-      fmt::format("model {}\n{}", as_name(model.name), model.context ? "context\n" : "") + print_step(model.step);
+  std::string out = fmt::format("model {}\n{}", as_name(model.name),
+                                model.ring > 0  ? fmt::format("context ring={}\n", model.ring)
+                                : model.context ? "context\n"
+                                                : "") +
+                    print_step(model.step);
   for (const Value& v : model.values)
     out += fmt::format("{} {} {} {}{}\n", keyword(v.kind), as_name(v.name), name(v.dtype), print(v.shape),
                        v.partial == Partial::Max   ? " partial max"
@@ -458,7 +481,9 @@ std::string print(const ModelGraph& model) {
       tags += fmt::format("{}{}={}", tags.empty() ? "" : ", ", as_name(tag.scope), tag.index);
     out += fmt::format("chunk {} {{{}}}{}{}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
                        chunk.sequence_sharded ? " sequence_sharded" : "",
-                       chunk.all_tokens.empty() ? "" : " all_tokens" + print_list(model, chunk.all_tokens),
+                       (chunk.all_tokens.empty() ? "" : " all_tokens" + print_list(model, chunk.all_tokens)) +
+                           (chunk.rotation ? fmt::format(" rotation={}", *chunk.rotation) : "") +
+                           (chunk.rotated.empty() ? "" : " of" + print_list(model, chunk.rotated)),
                        chunk.causal ? " causal" : "");
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW})
       if (const PassWork* work = chunk.find(pass)) out += print_work(model, pass, *work);

@@ -14,6 +14,7 @@ constexpr size_t dtype_count = 8;
 
 /// Larger numbers are refused wherever a model comes from.
 constexpr int64_t largest_amount = 1'000'000'000'000'000'000;
+constexpr int64_t largest_ring = 1'000'000;  // devices
 /// Larger values and parameters are refused: 64 PiB for the whole batch.
 constexpr int64_t largest_value_bytes = int64_t{1} << 56;
 

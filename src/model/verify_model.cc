@@ -116,10 +116,16 @@ struct Verifier {
     const Chunk& chunk = model.chunks[static_cast<size_t>(c)];
     const PassWork *b = chunk.find(Pass::B), *bi = chunk.find(Pass::BI), *bw = chunk.find(Pass::BW);
     if (!chunk.find(Pass::F)) return bad_chunk(c, "has no forward pass F").help("add it below: F (…) -> (…)");
-    for (const ValueId value : chunk.all_tokens)
-      if (!labelled(model[value].shape, sequence_label))
-        return bad_chunk(c, fmt::format("needs all tokens of {}, which has no dimension of tokens", model[value].name))
-            .help("label it in the value's shape: [b, sequence=128, 64]");
+    for (const auto* tokens : {&chunk.all_tokens, &chunk.rotated})
+      for (const ValueId value : *tokens)
+        if (!labelled(model[value].shape, sequence_label))
+          return bad_chunk(c, fmt::format("needs {} tokens of {}, which has no dimension of tokens",
+                                          tokens == &chunk.rotated ? "other" : "all", model[value].name))
+              .help("label it in the value's shape: [b, sequence=128, 64]");
+    if (chunk.rotation && *chunk.rotation >= model.ring)
+      return bad_chunk(c, fmt::format("has the tokens of {} devices before its own in a ring of {}", *chunk.rotation,
+                                      model.ring))
+          .help("rotations are below the number of devices: context ring=4 at the beginning of the file");
     if (!b && (bi || bw)) return bad_chunk(c, "has BI or BW but no B").help("add B, which does what both do together");
     if (!bi && !bw) return Ok{};
     const auto united = [&](auto member) {

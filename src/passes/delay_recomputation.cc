@@ -53,11 +53,13 @@ bool is_backward(Pass pass) {
   return pass == Pass::B || pass == Pass::BI || pass == Pass::BW;
 }
 
-/// Tokens of a value of forward, joined once more for a later pass.
+/// Tokens of a value of forward, joined once more for a later pass, or on their way round a ring once more.
 bool is_gathered_again(const TrainingDag& dag, const Segments& segments, NodeId id) {
   const auto* collective = std::get_if<Collective>(&dag[id].op);
-  return collective && collective->item.is_value() && collective->kind == CollectiveKind::AllGather &&
-         dag[id].tags.pass != Pass::F && dag[segments.computed_by(id)].tags.pass == Pass::F;
+  if (!collective || !collective->item.is_value() || dag[id].tags.pass == Pass::F) return false;
+  const bool sets_out = collective->kind == CollectiveKind::Shift && is_compute(dag[dag[id].made_from]);
+  return (collective->kind == CollectiveKind::AllGather || sets_out) &&
+         dag[segments.computed_by(id)].tags.pass == Pass::F;
 }
 
 /// Gathers wait for what their readers wait for; `added`: edges to recomputations.

@@ -1,10 +1,12 @@
 // insert_communication: where a value is written in one placement and read in another, the collectives that lead from
-// one to the other; one transfer per value and receiving group. All readers behind a border share them.
+// one to the other; one transfer per value and receiving group. All readers behind a border share them. In a ring a
+// value goes from step to step, anew in every pass.
 //   before:  %b = compute layer.1 F @ [1] <- %a:x1                      (%a on [0])
 //   after:   %t = transfer x1 [0] -> [1] <- %a:x1     %b = compute layer.1 F @ [1] <- %t:x1
 // Illegal: values that cannot be exchanged (E308), are sharded in one place only (E317), or cannot be cut anew (E311).
 #include <fmt/format.h>
 
+#include <map>
 #include <unordered_map>
 
 #include "ir/local_size.h"
@@ -86,7 +88,9 @@ class Inserter {
     GroupId group;
     std::optional<CollectiveKind> kind;  // none: a transfer
     PartitionId over;
-    bool again = false;  // for this reader alone
+    bool again = false;             // for this reader alone
+    std::optional<Pass> pass = {};  // of a shift: for readers in this pass alone
+    int rotation = 0;               // and where it leads
     friend bool operator==(const Way&, const Way&) = default;
   };
   template <class Make>
@@ -103,8 +107,14 @@ class Inserter {
   /// The value in this placement along the axis. `at`: the computation at whose border; `by`: what asked for it.
   NodeId redistributed(SampleAxis axis, NodeId source, ValueId value, const Placement& to, const Node& at,
                        const Sharding* by) {
-    const auto kind = redistribute(placement_along(axis, dag_, dag_[source], value), to);
+    const Placement now = placement_along(axis, dag_, dag_[source], value);
+    const auto kind = redistribute(now, to);
     if (!kind) return source;
+    if (kind == CollectiveKind::Shift) {
+      for (const auto& [rotation, chunk] : stops(value))
+        if (now.rotation < rotation && rotation < to.rotation) source = shifted(source, value, rotation, chunk, at, by);
+      return shifted(source, value, to.rotation, at.tags.chunk, at, by);
+    }
     const bool again = kind == CollectiveKind::AllGather && at.tags.pass != Pass::F &&
                        residence_of(at).group_along(axis) && by->regather;
     const PartitionId over = dag_.groups.along(at.group, {dag_.shared[axis].name});
@@ -112,6 +122,29 @@ class Inserter {
       NodeTags tags = at.tags;
       if (!again) tags.pass = dag_[source].tags.pass;  // for whoever comes later too
       const Collective op{*kind, Item::value(value), over};
+      return Node{op, tags, at.group, dag_.stream(by->stream), by->by, by->by, source};
+    });
+  }
+
+  /// The steps of a ring at which it is used, and where.
+  const std::map<int, ChunkId>& stops(ValueId value) {
+    if (stops_.empty()) {
+      stops_.resize(dag_.model->values.size());
+      for (size_t c = 0; c < dag_.model->chunks.size(); ++c)
+        for (const Chunk& chunk = dag_.model->chunks[c]; const ValueId rotated : chunk.rotated)
+          stops_[rotated.index()].emplace(*chunk.rotation, c);
+    }
+    return stops_[value.index()];
+  }
+  /// One step on in a ring: from device to device, so that a device has the shard of the one `rotation` before it.
+  NodeId shifted(NodeId source, ValueId value, int rotation, ChunkId chunk, const Node& at, const Sharding* by) {
+    const PartitionId over = dag_.groups.along(at.group, {dag_.shared[SampleAxis::Cp].name});
+    return once(source, value, {at.group, CollectiveKind::Shift, over, false, at.tags.pass, rotation}, [&] {
+      NodeTags tags = at.tags;
+      tags.chunk = chunk;
+      const int size = dag_.groups[over].part_size;
+      const int from = placement_along(SampleAxis::Cp, dag_, dag_[source], value).rotation;
+      const Collective op{CollectiveKind::Shift, Item::value(value), over, (rotation - from + size) % size};
       return Node{op, tags, at.group, dag_.stream(by->stream), by->by, by->by, source};
     });
   }
@@ -200,6 +233,7 @@ class Inserter {
 
   TrainingDag& dag_;
   std::unordered_map<uint64_t, std::vector<std::pair<Way, NodeId>>> made_;
+  std::vector<std::map<int, ChunkId>> stops_;  // by value
 };
 
 }  // namespace

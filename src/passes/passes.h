@@ -24,6 +24,9 @@ Result<TrainingDag> check_replication(TrainingDag dag);
 /// Transfers where values cross groups, and collectives (`redistribute`) where placements differ.
 Result<TrainingDag> insert_communication(TrainingDag dag);
 
+/// What goes round a ring waits until what went before it was used.
+Result<TrainingDag> pace_shifts(TrainingDag dag);
+
 /// Recomputation waits for the gradient it is for.
 Result<TrainingDag> delay_recomputation(TrainingDag dag);
 

@@ -7,8 +7,8 @@
 namespace piper {
 namespace {
 
-constexpr OpKind ops[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather,
-                          OpKind::AllToAll,  OpKind::ReducePieces,  OpKind::LocalSlice};  // by CollectiveKind
+constexpr OpKind ops[] = {OpKind::AllReduce,    OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll,
+                          OpKind::ReducePieces, OpKind::LocalSlice,    OpKind::Shift};  // by CollectiveKind
 
 }  // namespace
 

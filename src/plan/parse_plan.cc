@@ -39,6 +39,7 @@ class Parser {
     if (in_.is_word("context")) {
       PIPER_TRY(const int64_t parts, count("context"));
       plan_.context = static_cast<int>(parts);
+      plan_.ring = in_.accept_word("ring");
       if (in_.accept_word("contiguous")) plan_.token_order = TokenOrder::Contiguous;
     }
     plan_.sequence = in_.accept_word("sequence");
@@ -281,6 +282,10 @@ class Parser {
       if (!c.transfer && in_.accept_word(piper::name(exchange))) c.exchange = exchange;
     if (c.transfer) PIPER_CHECK(shards(c.shards));
     c.maximum = !c.transfer && in_.accept_word("max");
+    if (!c.transfer && in_.is_word("by")) {
+      PIPER_TRY(const int64_t by, count("by"));
+      c.by = static_cast<int>(by);
+    }
     plan_.communications.push_back(c);
     return Ok{};
   }
@@ -388,7 +393,7 @@ class Parser {
 
   Result<OpKind> kind() {
     std::vector<std::string> words;
-    for (int k = 0; k <= static_cast<int>(OpKind::Update); ++k) words.emplace_back(piper::name(static_cast<OpKind>(k)));
+    for (int k = 0; k < op_kinds; ++k) words.emplace_back(piper::name(static_cast<OpKind>(k)));
     PIPER_TRY(const int found, one_of(words, "a kind of operation"));
     return static_cast<OpKind>(found);
   }

@@ -30,7 +30,8 @@ void add(StableHash& hash, const std::vector<Id<Tag>>& list) {
 
 std::string_view name(OpKind kind) {
   constexpr std::string_view names[] = {"run",        "send",       "recv",          "all_reduce",  "reduce_scatter",
-                                        "all_gather", "all_to_all", "reduce_pieces", "local_slice", "update"};
+                                        "all_gather", "all_to_all", "reduce_pieces", "local_slice", "update",
+                                        "shift"};
   return names[static_cast<int>(kind)];
 }
 
@@ -56,6 +57,7 @@ uint64_t hash(const Plan& plan) {
   hash.add(static_cast<uint64_t>(plan.losses));
   hash.add(static_cast<uint64_t>(plan.devices_per_sample));
   if (plan.context > 0) hash.add(static_cast<uint64_t>(plan.context));
+  if (plan.ring) hash.add("ring");
   if (plan.token_order == TokenOrder::Contiguous) hash.add("contiguous");
   hash.add(uint64_t{plan.sequence});
   for (const PlanDim& dim : plan.dims) {
@@ -96,6 +98,7 @@ uint64_t hash(const Plan& plan) {
     for (const int64_t word : {int64_t{c.transfer}, int64_t{c.from.value}, int64_t{c.to.value}, int64_t{c.over.value},
                                c.bytes, static_cast<int64_t>(c.exchange), 2 * int64_t{c.maximum}})
       hash.add(static_cast<uint64_t>(word));
+    if (c.by != 0) hash.add(static_cast<uint64_t>(c.by));
     if (c.shards != ShardCounts())
       for (const int64_t count : c.shards.of) hash.add(static_cast<uint64_t>(count));
   }

@@ -27,7 +27,20 @@ using TemplateId = Id<struct TemplateTag>;
 using BufferId = Id<struct BufferTag>;  // of one template
 using OpId = Id<struct OpTag>;          // of one template, in issue order
 
-enum class OpKind { Run, Send, Recv, AllReduce, ReduceScatter, AllGather, AllToAll, ReducePieces, LocalSlice, Update };
+enum class OpKind {
+  Run,
+  Send,
+  Recv,
+  AllReduce,
+  ReduceScatter,
+  AllGather,
+  AllToAll,
+  ReducePieces,
+  LocalSlice,
+  Update,
+  Shift
+};
+constexpr int op_kinds = static_cast<int>(OpKind::Shift) + 1;
 std::string_view name(OpKind kind);
 bool is_communication(OpKind kind);
 
@@ -90,6 +103,7 @@ struct Communication {
   Exchange exchange = Exchange::None;
   ShardCounts shards = {};  // of a transfer: devices that share samples send their shards of the value
   bool maximum = false;     // an all_reduce by maximum, not by sum
+  int by = 0;               // of a shift: each member sends to the one so many places on, around the end
   friend bool operator==(const Communication&, const Communication&) = default;
 };
 
@@ -155,6 +169,7 @@ struct Plan {
   int64_t losses = 0;          // parts of the batch whose losses are averaged
   int devices_per_sample = 1;  // so many in a row of every group of computations work on the same samples
   int context = 0;             // among them: into so many parts their tokens are divided; 0: the model has whole ones
+  bool ring = false;           // and their attention is the steps of a ring
   TokenOrder token_order = TokenOrder::Zigzag;  // in which devices have them
   bool sequence = false;                        // the model was captured with tokens that can be divided
   std::vector<PlanDim> dims;

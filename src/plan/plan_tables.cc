@@ -38,6 +38,7 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over;
     if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node, collective->item.value_id());
+    c.by = collective->by;
     c.maximum = collective->kind == CollectiveKind::AllReduce && collective->item.is_value() &&
                 (*dag.model)[collective->item.value_id()].partial == Partial::Max;
   } else {
@@ -188,6 +189,7 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   plan.losses = count_losses(dag);
   plan.devices_per_sample = dag.devices_per_sample();
   plan.context = dag.model->context ? dag.shared[SampleAxis::Cp].size : 0;
+  plan.ring = dag.model->ring > 0;
   plan.token_order = dag.token_order;
   plan.sequence = std::ranges::any_of(dag.model->chunks, &Chunk::sequence_sharded);
   tables.scalars_name = plan.names.add("scalars");

@@ -93,6 +93,7 @@ std::string Printer::header() const {
   if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
   if (plan_.devices_per_sample > 1) out += fmt::format(" devices_per_sample={}", plan_.devices_per_sample);
   if (plan_.context > 0) out += fmt::format(" context={}", plan_.context);
+  if (plan_.ring) out += " ring";
   if (plan_.token_order == TokenOrder::Contiguous) out += " contiguous";
   if (plan_.sequence) out += " sequence";
   out += "\n";
@@ -121,6 +122,7 @@ std::string Printer::header() const {
     if (c.exchange != Exchange::None) out += fmt::format(" {}", name(c.exchange));
     if (c.shards != ShardCounts()) out += " " + piper::print(c.shards);
     if (c.maximum) out += " max";
+    if (c.by != 0) out += fmt::format(" by={}", c.by);
     out += "\n";
   }
   return out;

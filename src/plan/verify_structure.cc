@@ -79,6 +79,8 @@ Checked check_tables(const Plan& plan) {
     const bool good = comm.transfer ? plan.groups.contains(comm.from) && plan.groups.contains(comm.to)
                                     : plan.partitions.contains(comm.over);
     if (!good || comm.bytes < 0) return malformed(fmt::format("{} names groups that do not exist", what));
+    if (comm.by < 0 || (!comm.transfer && comm.by >= std::max(1, plan.partitions[comm.over].part_size)))
+      return malformed(fmt::format("{} leads further than around its devices", what));
   }
   std::vector<int> all;
   for (const TemplateId t : plan.templates.ids()) {

@@ -109,6 +109,8 @@ std::unique_ptr<Executor> make_executor(const Preparation& prepare, OpId op) {
       return make_local_slice(prepare, op);
     case OpKind::Update:
       return make_update(prepare, op);
+    case OpKind::Shift:
+      return make_shift(prepare, op);
   }
   internal_error("a kind of operation without executor");
 }

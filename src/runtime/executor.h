@@ -89,6 +89,7 @@ std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_shift(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_update(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_update_matrices(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_executor(const Preparation& prepare, OpId op);

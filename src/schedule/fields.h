@@ -148,11 +148,12 @@ inline constexpr auto fields<Shard> = std::tuple{
         .defaults_to("known names"),
     field("vocabulary", &Shard::vocabulary, kind::Flag{},
           "`on`: also the tables of embedding and head, and the loss over the vocabulary"),
-    field("sequence", &Shard::sequence, kind::flag_or(sequence_words),
-          "`on`: sequence parallelism. Between the divided regions each device has some of the tokens; all-gather and "
-          "reduce-scatter replace all-reduce. `gather`, `heads`: context parallelism, of the whole model, along an axis "
-          "of its own. Each device has some of the tokens; attention gathers keys and values, or has all tokens of some "
-          "heads"),
+    field(
+        "sequence", &Shard::sequence, kind::flag_or(sequence_words),
+        "`on`: sequence parallelism. Between the divided regions each device has some of the tokens; all-gather and "
+        "reduce-scatter replace all-reduce. `gather`, `heads`, `ring`: context parallelism, of the whole model, along "
+        "an axis of its own. Each device has some of the tokens; attention gathers keys and values, or has all tokens "
+        "of some heads, or passes keys and values on from device to device"),
     field("order", &Shard::order, kind::choice(token_order_words),
           "in context parallelism, which tokens a device has. `zigzag`: blocks r and 2P-1-r of 2P, so that causal "
           "attention is as much work on every device. `contiguous`: block r of P"),

@@ -20,8 +20,11 @@ Result<std::shared_ptr<const ModelGraph>> load_model_for(const Schedule& schedul
         tokens.divided = true;
       }
     }
-  for (const Shard* shard : shards)
-    if (shard->sequence == Sequence::Heads) tokens.key_heads *= devices_along(schedule, *shard);
+  for (const Shard* shard : shards) {
+    const int64_t devices = devices_along(schedule, *shard);
+    if (shard->sequence == Sequence::Heads) tokens.key_heads *= devices;
+    if (shard->sequence == Sequence::Ring) tokens.ring = static_cast<int>(std::min(devices, largest_ring));
+  }
   for (const Shard* shard : shards)  // it divides heads before
     if (tokens.key_heads > 1 && names_parameters(*shard)) tokens.key_heads *= devices_along(schedule, *shard);
   PIPER_TRY(std::shared_ptr<const ModelGraph> model, load(form, tokens));

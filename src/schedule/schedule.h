@@ -127,9 +127,10 @@ struct Replicate {
 };
 
 /// How tokens are divided. On: between what tensor parallelism divides (sequence parallelism). Else everywhere but in
-/// attention (context parallelism), which gathers keys and values, or has all tokens of some heads.
-enum class Sequence { Off, On, Gather, Heads };
-constexpr std::array<std::string_view, 4> sequence_words = {"off", "on", "gather", "heads"};
+/// attention (context parallelism), which gathers keys and values, or has all tokens of some heads, or has the keys and
+/// values of one device after the other.
+enum class Sequence { Off, On, Gather, Heads, Ring };
+constexpr std::array<std::string_view, 5> sequence_words = {"off", "on", "gather", "heads", "ring"};
 
 /// The devices of each part divide what the selected chunks are made of: experts, or parameters along the dimensions
 /// that are named, and what follows from them. Devices that divide parameters work on the same samples.

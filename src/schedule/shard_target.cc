@@ -8,7 +8,7 @@
 namespace piper {
 
 bool divides_context(const Shard& shard) {
-  return shard.sequence == Sequence::Gather || shard.sequence == Sequence::Heads;
+  return shard.sequence != Sequence::Off && shard.sequence != Sequence::On;
 }
 
 int64_t devices_along(const Schedule& schedule, const Shard& shard) {

@@ -73,9 +73,14 @@ TEST(Communicator, EveryCollective) {
       for (size_t m = 0; m < n; ++m)
         for (size_t i = 0; i < part; ++i)
           ASSERT_EQ(in[m * part + i], value(static_cast<size_t>(order[m]), position[d] * part + i));
+      for (const int by : {1, 3}) {
+        device.shift(0, sequence + 7 + by, by, bytes(out), bytes(in));
+        const auto from = static_cast<size_t>(order[(position[d] + n - static_cast<size_t>(by)) % n]);
+        for (size_t i = 0; i < in.size(); ++i) ASSERT_EQ(in[i], value(from, i)) << by;
+      }
     };
     EXPECT_THAT(on_all(world, all_devices), none_failed) << part;
-    sequence += 10;
+    sequence += 11;
   }
 }
 
@@ -150,7 +155,7 @@ TEST(Communicator, WaitsEndAtTheDeadline) {
   const Communicators world = make_world(2, milliseconds(50));
   for (const size_t size : {1, 1'000'000}) {
     std::vector<int> x(size);
-    for (const auto& [device, problem] : on_all(world, [&](Communicator& device, size_t d, size_t) {
+    for (const auto& [device, problem] : on_all(world, [&](Communicator&device, size_t d, size_t) {
            if (d == 0) device.receive(1, static_cast<int64_t>(size), bytes(x));
          }))
       EXPECT_THAT(problem, HasSubstr(device == 0 ? "did not come in time" : ""));

@@ -88,7 +88,7 @@ std::vector<Step> random_steps(unsigned seed, size_t groups) {
   std::vector<Step> steps(20);
   for (Step& step : steps) {
     const size_t most = std::vector<size_t>{10, 1000, 10'000, 60'000}[random() % 4];
-    step = {static_cast<int>(random() % 5), static_cast<int>(random() % groups), static_cast<DataType>(random() % 3),
+    step = {static_cast<int>(random() % 6), static_cast<int>(random() % groups), static_cast<DataType>(random() % 3),
             1 + random() % most, static_cast<unsigned>(random())};
   }
   return steps;
@@ -131,8 +131,11 @@ std::vector<std::byte> run_step(Communicator& device, const Step& step, const st
     case 3:
       device.all_gather(step.group, sequence, part, whole, short_run);
       return whole;
-    default:
+    case 4:
       device.all_to_all(step.group, sequence, data, bytes_of(step.dtype), whole, run);
+      return whole;
+    default:
+      device.shift(step.group, sequence, static_cast<int>(1 + step.seed % (n - 1)), data, whole);
       return whole;
   }
 }

@@ -63,6 +63,10 @@ TEST(NcclCommunicator, CarriesWhatOthersDo) {
                           static_cast<int64_t>(run_in * sizeof(double)));
         keep(in);
       }
+    for (const int by : {1, 3}) {
+      device.shift(0, sequence++, by, bytes(given), bytes(in));
+      keep(in);
+    }
   };
   EXPECT_THAT(on_all(world,
                      [&](Communicator& device, size_t d, size_t) {

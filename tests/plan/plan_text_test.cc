@@ -64,7 +64,7 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
       t.buffers.push_back({{NameId(n), std::nullopt, -1}, Category::Weights, n, persistent});
       t.buffers.push_back({{NameId(n), Pass::R, -1}, Category::Weights, n, persistent});
     }
-  for (int k = 0; k <= static_cast<int>(OpKind::Update); ++k)
+  for (int k = 0; k < op_kinds; ++k)
     t.ops.push_back({static_cast<OpKind>(k),
                      PlanStreamId(k % 4),
                      {NameId(k % 8), std::nullopt, k % 6},

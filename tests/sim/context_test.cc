@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "compile/compile.h"
 #include "cost/load_cluster.h"
@@ -54,6 +56,17 @@ Simulated simulated(const ModelGraph& model, int parts, const std::string& order
   return out;
 }
 
+/// The last device of the ring, and every other one, as if nobody waited.
+void expect_known_balance_of_ring(const ModelGraph& model, double part) {
+  const Simulated zigzag = simulated(model, devices, "zigzag", "ring"),
+                  contiguous = simulated(model, devices, "contiguous", "ring");
+  for (int d = 0; d < devices; ++d) {
+    EXPECT_NEAR(zigzag.attention[static_cast<size_t>(d)], part, 0.05 * part) << d;
+    const double known = (2.0 * d + 1) / devices * part;
+    EXPECT_NEAR(contiguous.attention[static_cast<size_t>(d)], known, 0.05 * part) << d;
+  }
+}
+
 void expect_known_balance(const ModelGraph& model) {
   const double part = simulated(model, 1, "zigzag").attention[0] / devices;
   const Simulated zigzag = simulated(model, devices, "zigzag"), contiguous = simulated(model, devices, "contiguous");
@@ -101,27 +114,39 @@ TEST(ContextBalance, OfLlama) {
   StepOverrides step;
   step.batch = 1;
   step.sequence = 65536;
-  expect_known_balance(must(load_model("analytic:Llama-3-8B", step, LayerForm::Sharded, TokenForm{.divided = true})));
+  const ModelGraph model =
+      must(load_model("analytic:Llama-3-8B", step, LayerForm::Sharded, TokenForm{.divided = true}));
+  expect_known_balance(model);
+  expect_known_balance_of_ring(
+      must(load_model("analytic:Llama-3-8B", step, LayerForm::Sharded, TokenForm{.divided = true, .ring = devices})),
+      simulated(model, 1, "zigzag").attention[0] / devices);
+}
+
+// ---- of Llama-3-8B
+
+constexpr int64_t tokens = 65536, queries = 32, keys = 8, width = 128, layers = 32, bytes = 2;
+
+/// Divided among so many devices as users have it.
+Plan plan_of_llama(int64_t ranks, const std::string& sequence) {
+  StepOverrides step;
+  step.batch = 1;
+  step.sequence = tokens;
+  const Schedule schedule = must(parse_schedule(
+      make_source("schedule.piper", fmt::format("mesh(cp={})\nplace({{}}, mesh={{}})\nreplicate({{}}, along=cp)\n"
+                                                "shard({{}}, along=cp, sequence={})\n",
+                                                ranks, sequence))));
+  const auto model = must(load_model_for(schedule, [&](LayerForm form, TokenForm token_form) {
+    auto loaded = load_model("analytic:Llama-3-8B", step, form, token_form);
+    return loaded ? Result(std::make_shared<const ModelGraph>(*std::move(loaded)))
+                  : Result<std::shared_ptr<const ModelGraph>>(std::move(loaded.error()));
+  }));
+  return must(compile(model, schedule, CompileOptions())).plan;
 }
 
 /// What a rank receives in forward of one layer: (2 h + 2 max(k, P)) S b d (P - 1) / P^2 numbers.
 TEST(ContextVolume, OfHeads) {
-  constexpr int64_t tokens = 65536, queries = 32, keys = 8, width = 128, layers = 32, bytes = 2;
-  StepOverrides step;
-  step.batch = 1;
-  step.sequence = tokens;
-  const CompileOptions options;
   for (const int64_t ranks : {2, 8, 16, 32}) {
-    const Schedule schedule = must(parse_schedule(
-        make_source("schedule.piper", fmt::format("mesh(cp={})\nplace({{}}, mesh={{}})\nreplicate({{}}, along=cp)\n"
-                                                  "shard({{}}, along=cp, sequence=heads)\n",
-                                                  ranks))));
-    const auto model = must(load_model_for(schedule, [&](LayerForm form, TokenForm token_form) {
-      auto loaded = load_model("analytic:Llama-3-8B", step, form, token_form);
-      return loaded ? Result(std::make_shared<const ModelGraph>(*std::move(loaded)))
-                    : Result<std::shared_ptr<const ModelGraph>>(std::move(loaded.error()));
-    }));
-    const Plan plan = must(compile(model, schedule, options)).plan;
+    const Plan plan = plan_of_llama(ranks, "heads");
     int64_t received = 0;  // of what each rank has afterwards, all but what was its own
     for (const PlannedOp& op : plan.templates.front().ops)
       if (op.kind == OpKind::AllToAll && op.label.pass == Pass::F)
@@ -130,6 +155,60 @@ TEST(ContextVolume, OfHeads) {
               (2 * queries + 2 * std::max(keys, ranks)) * tokens * width * (ranks - 1) / ranks / ranks * bytes * layers)
         << ranks;
   }
+}
+
+/// 2 S b k d (P - 1) / P numbers in forward. In backward the same again, and gradients of keys and values, which are
+/// added up in float32 from the second step on.
+TEST(ContextVolume, OfRing) {
+  for (const int64_t ranks : {2, 4, 8}) {
+    const Plan plan = plan_of_llama(ranks, "ring");
+    const int64_t hop = 2 * keys * tokens * width / ranks * layers;
+    std::map<Pass, int64_t> received;
+    for (const PlannedOp& op : plan.templates.front().ops)
+      if (op.kind == OpKind::Shift) received[*op.label.pass] += plan.communications[op.communication].bytes;
+    EXPECT_EQ(received[Pass::F], hop * (ranks - 1) * bytes) << ranks;
+    EXPECT_EQ(received[Pass::B], received[Pass::F] + hop * (bytes + (ranks - 2) * 4)) << ranks;
+  }
+}
+
+/// Besides its own a device has the keys and values that it works on, and those that come next.
+TEST(ContextMemory, OfRingHoldsTwoBlocks) {
+  const Plan plan = plan_of_llama(8, "ring");
+  const PlanTemplate& device = plan.templates.front();
+  std::set<BufferId> held;
+  size_t most = 0;
+  for (const PlannedOp& op : device.ops) {
+    if (op.kind == OpKind::Shift && plan.names[op.label.name].ends_with("kv.out")) {
+      held.insert(op.writes[0]);
+      EXPECT_EQ(device.buffers[op.writes[0]].bytes, 2 * keys * tokens * width / 8 * bytes);
+    }
+    most = std::max(most, held.size());
+    for (const BufferId freed : op.frees) held.erase(freed);
+  }
+  EXPECT_EQ(most, 2u);
+}
+
+/// On one node every step of a ring is longer than what comes for the next: at most the first and the last hop of a
+/// layer are waited for.
+TEST(ContextOverlap, OfRing) {
+  const Plan plan = plan_of_llama(8, "ring");
+  Cluster cluster = must(load_cluster("h100"));
+  cluster.kinds[0].memory.reset();
+  const Simulation simulation = must(simulate(plan, cluster));
+  const PlanTemplate& device = plan.templates.front();
+  double hops = 0, hidden = 0;
+  std::vector<std::pair<double, double>> computing;
+  for (const OpId op : device.ops.ids())
+    if (const sim::SimulatedOpId id(op.index()); device.ops[op].kind == OpKind::Run)
+      computing.emplace_back(simulation.times.start[id], simulation.times.end[id]);
+  for (const OpId op : device.ops.ids()) {
+    if (device.ops[op].kind != OpKind::Shift) continue;
+    const sim::SimulatedOpId id(op.index());
+    const double start = simulation.times.start[id], end = simulation.times.end[id];
+    hops += end - start;
+    for (const auto& [from, to] : computing) hidden += std::max(0.0, std::min(end, to) - std::max(start, from));
+  }
+  EXPECT_GE(hidden, 0.8 * hops);
 }
 
 }  // namespace

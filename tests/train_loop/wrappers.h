@@ -35,6 +35,9 @@ class PassingCommunicator : public Communicator {
                   int64_t run_in) override {
     to_->all_to_all(group, sequence, out, run_out, in, run_in);
   }
+  void shift(int group, int64_t sequence, int by, std::span<const std::byte> out, std::span<std::byte> in) override {
+    to_->shift(group, sequence, by, out, in);
+  }
   void abort(const std::string& reason) override { to_->abort(reason); }
   std::optional<Trouble> trouble() override { return to_->trouble(); }
 
@@ -64,6 +67,10 @@ class LeavesOut : public PassingCommunicator {
   void all_to_all(int group, int64_t sequence, std::span<const std::byte> out, int64_t run_out, std::span<std::byte> in,
                   int64_t run_in) override {
     if (sequence != sequence_) return PassingCommunicator::all_to_all(group, sequence, out, run_out, in, run_in);
+    std::fill(in.begin(), in.end(), std::byte{0});
+  }
+  void shift(int group, int64_t sequence, int by, std::span<const std::byte> out, std::span<std::byte> in) override {
+    if (sequence != sequence_) return PassingCommunicator::shift(group, sequence, by, out, in);
     std::fill(in.begin(), in.end(), std::byte{0});
   }
 

@@ -9,6 +9,7 @@
 #include "comm/gpu/check.h"
 #include "comm/gpu/kernels.h"
 #include "comm/gpu/queue.h"
+#include "comm/parts.h"
 
 namespace piper {
 namespace {
@@ -205,6 +206,13 @@ class GpuCommunicator : public Communicator {
          [&](const std::vector<Offer>& offers, size_t me, cudaStream_t stream) {
            gpu::copy_parts(from(offers, 0), me, static_cast<size_t>(run_out), in.data(), static_cast<size_t>(run_in),
                            in.size() / offers.size(), stream);
+         });
+  }
+
+  void shift(int group, int64_t sequence, int by, std::span<const std::byte> out, std::span<std::byte> in) override {
+    meet(group, sequence, offer(out.data(), in.data(), in.size()),
+         [&](const std::vector<Offer>& offers, size_t me, cudaStream_t stream) {
+           copy(in.data(), offers[places_before(me, by, offers.size())].out, in.size(), stream);
          });
   }
 

@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "comm/parts.h"
+
 namespace piper {
 namespace {
 
@@ -184,6 +186,21 @@ class NcclCommunicator : public Communicator {
       });
     });
     if (unpacks) interleaved(received, part, in, run_to);
+  }
+
+  void shift(int group, int64_t, int by, std::span<const std::byte> out, std::span<std::byte> in) override {
+    if (in.empty()) return;
+    Comm& among = comm_of(group);
+    const size_t n = among.members().size();
+    const auto me = static_cast<size_t>(std::ranges::find(among.members(), device_) - among.members().begin());
+    const int to = static_cast<int>((me + static_cast<size_t>(by)) % n),
+              from = static_cast<int>(places_before(me, by, n));
+    call(among, "pass on", [&](NcclCalls::Comm comm) {
+      return grouped([&](const auto& each) {
+        each(parts_.calls->send(out.data(), out.size(), to, comm, parts_.device->stream()));
+        each(parts_.calls->receive(in.data(), in.size(), from, comm, parts_.device->stream()));
+      });
+    });
   }
 
   void abort(const std::string& reason) override {

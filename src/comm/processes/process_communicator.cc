@@ -124,6 +124,15 @@ class ProcessCommunicator : public Communicator {
       for (const size_t m : exchange.others()) copy_part(unpacked.data(), m, part, in.data(), m, run_to, n, part);
   }
 
+  void shift(int group, int64_t sequence, int by, ConstBytes out, Bytes in) override {
+    const Exchange exchange = begin(group, sequence, in.size());
+    const size_t n = exchange.members.size();
+    Messages messages(*engine_, world_, timeout_);
+    exchange.send(messages, (exchange.me + static_cast<size_t>(by)) % n, 0, out);
+    exchange.receive(messages, places_before(exchange.me, by, n), 0, in);
+    messages.wait();
+  }
+
   void abort(const std::string& reason) override { engine_->abort(world_, reason); }
   std::optional<Trouble> trouble() override { return engine_->trouble(world_); }
 

@@ -94,6 +94,7 @@ ModelGraph build(const ModelConfig& config, const StepConfig& step, LayerForm fo
   (writer.shards_vocabulary() ? add_sharded_head : add_head)(writer, x, labels, loss);
   ModelGraph model = std::move(writer).finish();
   model.context = tokens_form.divided;
+  model.ring = tokens_form.ring;
   for (Chunk& chunk : model.chunks)  // which labels do not show
     chunk.experts = config.dropless && !chunk.scopes.empty() && chunk.scopes.back().scope == "experts";
   return model;
@@ -114,6 +115,12 @@ Result<ModelGraph> analytic_model(const ModelConfig& config, const StepConfig& s
                              "devices with some of the tokens cannot have those of others",
                              config.name.empty() ? name(config.arch) : config.name))
         .help("context parallelism is for attention with keys and values of its own");
+  if (tokens.ring > 0 && !config.flash_attention)
+    return error(ErrorCode::E317, {},
+                 fmt::format("shard: attention of {} stores its scores, and the steps of a ring do not",
+                             config.name.empty() ? name(config.arch) : config.name))
+        .help("set flash_attention = true")
+        .help("or let attention gather keys and values: sequence=gather");
   ModelGraph model = build(config, step, form, tokens);
   PIPER_CHECK(check_sizes(model));
   PIPER_CHECK(verify(model));

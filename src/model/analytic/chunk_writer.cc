@@ -85,6 +85,12 @@ Flow ChunkWriter::heads(const std::string& name, int64_t count, int64_t width) {
           {builder_.value("d." + name, ValueKind::Computed, dtype(), shape)}};
 }
 
+ValueId ChunkWriter::of_heads(std::string name, DType dtype, int64_t count, std::optional<int64_t> width) {
+  Shape shape = {samples(), inner_tokens(), tp(count)};
+  if (width) shape.push_back(fixed(*width));
+  return builder_.value(std::move(name), ValueKind::Computed, dtype, std::move(shape));
+}
+
 int64_t ChunkWriter::key_copies() const {
   const int64_t heads = key_value_heads(config_);
   return tokens_.key_heads > heads && tokens_.key_heads % heads == 0 ? tokens_.key_heads / heads : 1;
@@ -194,7 +200,10 @@ void ChunkWriter::add(ChunkDraft draft, const WorkTally& tally) {
   }
   const ChunkId chunk = builder_.chunk(draft.name, draft.scopes);
   if (tally.unit().divided == Divided::Tokens) builder_.make_sequence_sharded(chunk);
-  if (divides_context()) builder_.needs_all_tokens(chunk, draft.all_tokens, draft.causal);
+  if (draft.rotation)
+    builder_.rotate(chunk, *draft.rotation, draft.rotated, draft.causal);
+  else if (divides_context())
+    builder_.needs_all_tokens(chunk, draft.all_tokens, draft.causal);
   add_forward(chunk, draft, tally);
   if (!has_input_part && !has_weight_part) return;  // nothing to do in backward
   if (!has_input_part) weight.reads = whole.reads;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct ChunkDraft {
   std::vector<ValueId> input_writes;     // BI: gradients of what F reads
   std::vector<ValueId> weight_reads;     // BW: the same for the gradients of parameters
   std::vector<ValueId> all_tokens = {};  // of these, where tokens are divided
+  std::optional<int> rotation = {};      // the step of a ring that it belongs to
+  std::vector<ValueId> rotated = {};     // of which it has tokens of another device, so many before its own
   bool causal = false;                   // and fewer of them for earlier tokens
 };
 
@@ -38,6 +41,7 @@ enum class LayerForm { Blocks, Sharded, ShardedVocabulary };
 struct TokenForm {
   bool divided = false;
   int64_t key_heads = 1;  // attention has at least so many, each repeated as often; none if they do not divide it
+  int ring = 0;           // attention in so many steps, of the keys and values of one device each; 0: of all at once
 };
 
 class ChunkWriter {
@@ -48,6 +52,7 @@ class ChunkWriter {
   bool is_sharded() const { return form_ != LayerForm::Blocks; }
   bool shards_vocabulary() const { return form_ == LayerForm::ShardedVocabulary; }
   bool divides_context() const { return tokens_.divided; }
+  int ring() const { return tokens_.ring; }
   /// How often attention has every head of keys and values.
   int64_t key_copies() const;
   /// Tokens of a sample.
@@ -68,6 +73,8 @@ class ChunkWriter {
   Flow inner(const std::string& name, int64_t elements, DType dtype);
   /// [b, sequence, heads, width] where context parallelism may divide them, else the same as one dimension.
   Flow heads(const std::string& name, int64_t count, int64_t width);
+  /// [b, sequence, heads, width], or without a width [b, sequence, heads]; its gradient is made of others.
+  ValueId of_heads(std::string name, DType dtype, int64_t count, std::optional<int64_t> width = {});
   /// [b, sequence] in float32, and one number, of which each device has a part.
   ValueId per_token(std::string name, Partial partial);
   ValueId partial_number(std::string name);

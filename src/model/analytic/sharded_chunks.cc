@@ -5,6 +5,7 @@
 #include "model/analytic/attention_chunk.h"
 #include "model/analytic/dims.h"
 #include "model/analytic/draft_parts.h"
+#include "model/analytic/ring_attention.h"
 
 namespace piper {
 namespace {
@@ -71,6 +72,8 @@ class BlockParts {
     unit.divided = divided;
     return WorkTally(prefix_, unit);
   }
+  const std::string& prefix() const { return prefix_; }
+  const std::vector<ScopeTag>& scopes() const { return scopes_; }
   Flow inner(const std::string& name, int64_t elements) { return writer_.inner(prefix_ + name, elements); }
   Flow heads(const std::string& name, int64_t count, int64_t width) {
     return writer_.heads(prefix_ + name, count, width);
@@ -85,6 +88,34 @@ class BlockParts {
 
 }  // namespace
 
+namespace {
+
+/// The last product and the residual, behind the scores.
+void add_output(ChunkWriter& writer, BlockParts& block, const Heads& heads, const Flow& attended, const Flow& x,
+                const Flow& out) {
+  const Flow sum = block.part_of_sum(".out.out");
+  ChunkDraft last = block.products(".out", attended, sum);
+  last.weight_reads.push_back(sum.gradients[0]);
+  WorkTally projection = block.tally(Divided::Width);
+  projection.linear("out", {fixed(writer.config().hidden)}, {tp(writer.config().heads), fixed(heads.value_width)});
+  writer.add(std::move(last), projection);
+  block.residual(x, sum, out, "out");
+}
+
+/// The scores step by step.
+void add_ring(ChunkWriter& writer, BlockParts& block, const Heads& heads, const Flow& normed, WorkTally projections,
+              const Flow& x, const Flow& out) {
+  RingAttention ring(writer, {block.prefix(), block.scopes(), heads});
+  ChunkDraft first = block.products(".qkv", normed, ring.queries());
+  first.writes.push_back(ring.keys().value);
+  first.input_reads.insert(first.input_reads.end(), ring.keys().gradients.begin(), ring.keys().gradients.end());
+  writer.add(std::move(first), projections);
+  ring.add_chunks();
+  add_output(writer, block, heads, ring.attended(), x, out);
+}
+
+}  // namespace
+
 void add_sharded_attention(ChunkWriter& writer, int64_t index, const Flow& x, const Flow& out) {
   const ModelConfig& c = writer.config();
   BlockParts block(writer, index, "attention");
@@ -92,6 +123,7 @@ void add_sharded_attention(ChunkWriter& writer, int64_t index, const Flow& x, co
 
   WorkTally projections = block.tally(Divided::Width);
   Heads heads = plain_projections(projections, c);
+  if (writer.ring() > 0) return add_ring(writer, block, heads, normed, std::move(projections), x, out);
   std::vector<Flow> stored;
   if (writer.divides_context()) {
     const int64_t pair = heads.query_width + heads.value_width, keys = key_value_heads(c), copies = writer.key_copies();
@@ -126,14 +158,7 @@ void add_sharded_attention(ChunkWriter& writer, int64_t index, const Flow& x, co
   WorkTally scores = block.tally(Divided::Width);
   attend(scores, c, heads, writer.sequence());
   writer.add(std::move(core), scores);
-
-  const Flow sum = block.part_of_sum(".out.out");
-  ChunkDraft last = block.products(".out", attended, sum);
-  last.weight_reads.push_back(sum.gradients[0]);
-  WorkTally projection = block.tally(Divided::Width);
-  projection.linear("out", {fixed(c.hidden)}, {tp(c.heads), fixed(heads.value_width)});
-  writer.add(std::move(last), projection);
-  block.residual(x, sum, out, "out");
+  add_output(writer, block, heads, attended, x, out);
 }
 
 void add_sharded_mlp(ChunkWriter& writer, int64_t index, const Flow& x, const Flow& out) {

@@ -100,9 +100,9 @@ void WorkTally::pointwise(int64_t in, int64_t out) {
   stream(input_, times(times(unit_.rows, 2 * in + out), unit_.value_bytes));
 }
 
-void WorkTally::scores(int64_t heads, int64_t query_width, int64_t value_width, int64_t moved_elements,
-                       int64_t passes) {
-  const int64_t pairs = times(heads, times(unit_.rows, unit_.rows));
+void WorkTally::scores(int64_t heads, int64_t query_width, int64_t value_width, int64_t moved_elements, int64_t passes,
+                       int64_t steps) {
+  const int64_t keys = std::max<int64_t>(unit_.rows / steps, 1), pairs = times(heads, times(unit_.rows, keys));
   const int64_t flops = times(2 * (query_width + value_width), pairs);
   const int64_t bytes = times(times(unit_.rows, moved_elements), unit_.value_bytes);
   const int64_t stored = times(times(pairs, passes), unit_.value_bytes);
@@ -111,16 +111,16 @@ void WorkTally::scores(int64_t heads, int64_t query_width, int64_t value_width, 
   add(input_.flops, times(2, flops));
   add(input_.moved, times(2, saturating_add(bytes, stored)));
   if (passes > 0) inside(times(heads, unit_.rows));
-  score_operators(heads, query_width, value_width, passes);
+  score_operators(heads, query_width, value_width, passes, keys);
 }
 
 /// Products of their own, which write and read the stored scores, and what happens to the scores between them; or one
 /// kernel forward and two backward.
-void WorkTally::score_operators(int64_t heads, int64_t query_width, int64_t value_width, int64_t passes) {
+void WorkTally::score_operators(int64_t heads, int64_t query_width, int64_t value_width, int64_t passes, int64_t keys) {
   const Dim count{heads, true, 1, unit_.divided == Divided::Width ? std::string(tp_label) : ""};
-  const Dim keys = fixed(unit_.rows), rows{unit_.rows, false, 1, unit_.all_rows.label};
-  const Shape queries_and_keys = {count, rows, keys, fixed(query_width)};
-  const Shape scores_and_values = {count, rows, fixed(value_width), keys};
+  const Dim rows{unit_.rows, false, 1, unit_.all_rows.label};
+  const Shape queries_and_keys = {count, rows, fixed(keys), fixed(query_width)};
+  const Shape scores_and_values = {count, rows, fixed(value_width), fixed(keys)};
   for (const Shape& product : {queries_and_keys, scores_and_values}) {
     forward_.products.push_back(product);
     input_.products.insert(input_.products.end(), 2, product);

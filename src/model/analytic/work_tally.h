@@ -67,8 +67,10 @@ class WorkTally {
   void lookup(const std::string& name, const Dim& entries, int64_t width);
   /// Operators without products: elements per row that come in and go out.
   void pointwise(int64_t in, int64_t out);
-  /// softmax(q k^T) v of the whole unit, where scores are stored (`passes` times over them) or not (0).
-  void scores(int64_t heads, int64_t query_width, int64_t value_width, int64_t moved_elements, int64_t passes);
+  /// softmax(q k^T) v of the whole unit, where scores are stored (`passes` times over them) or not (0). `steps`: of
+  /// all keys it sees one part of so many.
+  void scores(int64_t heads, int64_t query_width, int64_t value_width, int64_t moved_elements, int64_t passes,
+              int64_t steps = 1);
 
   /// Forward keeps this many elements (or bytes) per row for backward.
   void keep(int64_t elements, NeededBy by) { keep_bytes(elements * unit_.value_bytes, by); }
@@ -95,7 +97,7 @@ class WorkTally {
   void product(const Dim& in, const Dim& out);
   /// A memory-bound operator.
   void stream(PassTally& pass, int64_t bytes);
-  void score_operators(int64_t heads, int64_t query_width, int64_t value_width, int64_t passes);
+  void score_operators(int64_t heads, int64_t query_width, int64_t value_width, int64_t passes, int64_t keys);
   PassTally total(Pass pass) const;
 
   std::string prefix_;

@@ -91,7 +91,7 @@ class Schedule:
         """Divides what the selected chunks are made of among devices.
 
         Expert parallelism, where all of them are experts. Else tensor parallelism: parameters are divided along a dimension, as in
-        `parameters="*.o_proj.weight: 1"`; the rest follows. With `sequence="gather"` or `"heads"` context parallelism: tokens are divided."""
+        `parameters="*.o_proj.weight: 1"`; the rest follows. With `sequence="gather"`, `"heads"` or `"ring"` context parallelism: tokens are divided."""
         return self._add("shard", locals())
 
     def __getattr__(self, name: str):

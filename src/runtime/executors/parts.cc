@@ -1,4 +1,5 @@
-// Values of which devices that share samples have a part each, along one dimension: made of sums, joined, taken.
+// Values of which devices that share samples have a part each, along one dimension: made of sums, joined, taken, passed
+// on.
 #include "runtime/executor.h"
 
 namespace piper {
@@ -62,8 +63,36 @@ class LocalSlice : public Executor, Parts {
   }
 };
 
+/// What a device has of a value is passed on along the axis, as it is.
+class Shift : public Executor {
+ public:
+  Shift(const Preparation& prepare, OpId index)
+      : prepare_(prepare),
+        communication_(prepare.op(index).communication),
+        group_(prepare.group(prepare.op(index))),
+        by_(prepare.communication(prepare.op(index)).by),
+        from_(prepare.op(index).reads[0]),
+        to_(prepare.op(index).writes[0]) {}
+  void run(Frame& frame) override {
+    const at::Tensor& from = frame[from_];
+    at::Tensor& to = frame[to_];
+    to = make_tensor({from.scalar_type(), from.sizes().vec(), from.strides().vec()}, frame.place());
+    prepare_.communicator.shift(group_, prepare_.sequence(communication_, frame), by_, {bytes_of(from), from.nbytes()},
+                                {bytes_of(to), to.nbytes()});
+  }
+
+ private:
+  Preparation prepare_;
+  CommunicationId communication_;
+  int group_, by_;
+  BufferId from_, to_;
+};
+
 }  // namespace
 
+std::unique_ptr<Executor> make_shift(const Preparation& prepare, OpId op) {
+  return std::make_unique<Shift>(prepare, op);
+}
 std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, OpId op) {
   return std::make_unique<SumIntoParts>(prepare, op);
 }

@@ -59,6 +59,12 @@ at::Tensor narrowed(at::Tensor whole, const Value& value, const ValuePlace& plac
   return whole;
 }
 
+/// To the tokens of the device so many before it along the axis.
+void rotate(ValuePlace& place, int by) {
+  auto& [count, index] = place.shards[ShardKind::Context];
+  index = (index - by % count + count) % count;
+}
+
 /// The tokens of all devices, one device after the other.
 at::Tensor by_device(const at::Tensor& whole, int64_t dim, int64_t devices) {
   std::vector<at::Tensor> parts;
@@ -90,7 +96,10 @@ ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int s
 
 ValuePlaces::ValuePlaces(const Plan& plan, const ModelGraph& graph, const std::vector<OpOnDevice>& order)
     : plan_(plan) {
-  for (const Value& value : graph.values) values_[value.name] = &value;
+  for (const Value& value : graph.values) {
+    values_[value.name] = &value;
+    ids_[value.name] = ValueId(ids_.size());
+  }
   for (const Chunk& chunk : graph.chunks) chunks_[chunk.name] = &chunk;
   const std::vector<TemplateId> templates = template_of_device(plan);
   for (const auto& [device, op] : order) {
@@ -127,6 +136,9 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
     if (op.kind == OpKind::Run) {
       place = place_of_run(plan_, op, device, label(buffer).slice);
       if (!place.members.empty()) place.partial = value(label(buffer))->partial;
+      const auto id = ids_.find(plan_.names[label(buffer).name]);
+      if (const Chunk* writer = chunk(op.label); writer && id != ids_.end())
+        rotate(place, writer->rotation_of(id->second));
     } else if (op.kind == OpKind::Recv) {
       place = received(device, op, label(buffer).slice);
     } else if (const ValuePlace* from = op.reads.empty() ? nullptr : find(device, op.reads[0])) {
@@ -174,6 +186,9 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
         }
       break;
     }
+    case OpKind::Shift:
+      rotate(place, communication.by);
+      break;
     default:
       break;
   }

@@ -45,6 +45,7 @@ class ValuePlaces {
 
   const Plan& plan_;
   std::map<std::string, const Value*, std::less<>> values_;
+  std::map<std::string, ValueId, std::less<>> ids_;
   std::map<std::string, const Chunk*, std::less<>> chunks_;
   std::map<std::pair<int, BufferId>, ValuePlace> places_;  // by device
   std::map<CommunicationId, ValuePlace> sent_;             // of one sender
