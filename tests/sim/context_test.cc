@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -186,6 +187,52 @@ TEST(ContextMemory, OfRingHoldsTwoBlocks) {
     for (const BufferId freed : op.frees) held.erase(freed);
   }
   EXPECT_EQ(most, 2u);
+}
+
+/// What attention of a layer takes forward and backward on the device with the most to do, from its first step to its
+/// last merge, or until gradients of keys and values have come home: the share that a part of all attention is of that.
+double share_of_ideal(const std::string& order) {
+  StepOverrides step;
+  step.batch = 1;
+  step.sequence = tokens;
+  constexpr int ranks = 8;
+  const Plan plan = plan_of_llama(ranks, "ring, order=" + order);
+  Cluster cluster = must(load_cluster("h100"));
+  cluster.kinds[0].memory.reset();
+  cluster.levels[0].bandwidth = 200e9;  // of an H800
+  const Simulation simulation = must(simulate(plan, cluster));
+  std::map<std::pair<std::string, Pass>, std::pair<double, double>> spans;  // by layer
+  size_t at = 0;
+  for (const sim::LaneId lane : simulation.devices.ids())
+    for (const PlannedOp& op : plan.templates[simulation.plan_of[lane]].ops) {
+      const sim::SimulatedOpId id(at++);
+      const std::string& name = plan.names[op.label.name];
+      const size_t core = name.find(".core.");
+      if (simulation.devices[lane].back() != ranks - 1 || core == std::string::npos || !op.label.pass) continue;
+      const std::string layer = name.substr(name.find("layer."), core - name.find("layer."));
+      const double start = simulation.times.start[id], end = simulation.times.end[id];
+      const auto [span, fresh] = spans.try_emplace({layer, *op.label.pass}, start, end);
+      if (fresh) continue;
+      span->second = {std::min(span->second.first, start), std::max(span->second.second, end)};
+    }
+  double seconds = 0;
+  for (const auto& [what, span] : spans) seconds += span.second - span.first;
+  const ModelGraph whole =
+      must(load_model("analytic:Llama-3-8B", step, LayerForm::Sharded, TokenForm{.divided = true}));
+  return simulated(whole, 1, "zigzag").attention[0] / ranks / seconds;
+}
+
+/// github.com/zhuzilin/ring-flash-attention: attention of Llama-3-8B, 8 x 8K tokens, 8 H800, forward and backward.
+TEST(Published, RingAttention) {
+  const auto off_by = [](const char* order, double published) {
+    const double share = share_of_ideal(order);
+    fmt::print("{:<42} published {:>7.4g}  simulated {:>7.4g}  error {:>+6.1f} %\n",
+               fmt::format("ring attention, {}: share of ideal", order), published, share,
+               100 * (share / published - 1));
+    return std::abs(share / published - 1);
+  };
+  EXPECT_LT(off_by("contiguous", 0.539), 0.10);
+  EXPECT_LT(off_by("zigzag", 0.902), 0.10);
 }
 
 /// On one node every step of a ring is longer than what comes for the next: at most the first and the last hop of a
