@@ -55,7 +55,11 @@ class Values {
           for (const ContentUse& use : body->writes) add_written(chunk, pass, *body, use);
   }
 
-  int operator[](const Content& content) const { return index_.at(content); }
+  int operator[](const Content& content) const {
+    const auto found = index_.find(content);
+    invariant(found != index_.end(), "what a pass reads was written by a pass before it");
+    return found->second;
+  }
   std::vector<std::string> names;
   std::vector<TensorId> base;
   std::vector<std::vector<LabelledSize>> dims;

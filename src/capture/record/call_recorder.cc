@@ -308,6 +308,7 @@ void Recorder::add(const c10::OperatorHandle& op, Call call, const Stack& stack)
   if (call.writes.empty() && std::none_of(call.results.begin(), call.results.end(), makes)) return;      // only asks
   if (op.operator_name().name == "aten::_conj" || op.operator_name().name == "aten::_neg_view") return;  // only marks
   bounds_.note(call);
+  position_.added(call);
   graph.calls.push_back(std::move(call));
 }
 

@@ -53,10 +53,12 @@ void RecordedPosition::tag(Call& call) {
   call.backward = backward_;
   call.segment = segment();
   call.between_nodes = backward_ && !in_node_;
-  if (backward_)
-    call.forward = forward_call_;
-  else
-    call_sequence_.push_back(at::sequence_number::peek());
+  if (backward_) call.forward = forward_call_;
+  tagged_sequence_ = at::sequence_number::peek();
+}
+
+void RecordedPosition::added(const Call& call) {
+  if (!call.backward) call_sequence_.push_back(tagged_sequence_);
 }
 
 std::string RecordedPosition::describe() const {

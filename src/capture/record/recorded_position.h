@@ -27,6 +27,8 @@ class RecordedPosition {
 
   /// Writes into a call that it was made here.
   void tag(Call& call);
+  /// The call that was tagged last is in the graph now. Not all are: some only ask.
+  void added(const Call& call);
   /// `layer.3, backward`
   std::string describe() const;
 
@@ -38,7 +40,8 @@ class RecordedPosition {
   ScopeId scope_;
   std::map<std::pair<int32_t, std::string>, int> instances_;
   std::vector<uint64_t> first_sequence_;  // by segment: of the autograd nodes made in it
-  std::vector<uint64_t> call_sequence_;   // by forward call: of the next autograd node
+  std::vector<uint64_t> call_sequence_;   // by forward call in the graph: of the next autograd node
+  uint64_t tagged_sequence_ = 0;          // the same of the call that was tagged last
   bool backward_ = false, in_node_ = false;
   int backward_segment_ = 0;
   CallId forward_call_;

@@ -39,6 +39,9 @@ constexpr KnownName projections[] = {
     {".EncDecAttention.o.weight", 2, 1},
     {".wo.weight", 2, 1},
     {".output_linear.weight", 2, 1},  // Granite
+    {".out_lin.weight", 2, 1},        // DistilBERT, XLM
+    {".lin2.weight", 2, 1},
+    {".Wo.weight", 2, 1},  // ModernBERT
 };
 constexpr KnownName tables[] = {
     {"embed.weight", 2, 0},
