@@ -55,6 +55,16 @@ TEST(Diff, FindsNothingWhereNothingIsWrong) {
   }
 }
 
+/// Routers and gradients are in float32, and no more exact than the weights they are computed with.
+TEST(Diff, FindsNothingInMixturesInBFloat16) {
+  Combination c = {"mixture", "dualpipev", {2, 1, 2}, {2, Release::Use, ""}};
+  c.recompute = true;
+  const Subject narrow{c.kind, c.layers(), DType::BFloat16, Optimizer::AdamW, subject_batch, DType::Float32};
+  const DiffReport report = diff_of(narrow, c.schedule());
+  EXPECT_TRUE(report.equal()) << print(report);
+  EXPECT_GT(report.largest, 1e-5) << "then a tolerance for float32 would do";
+}
+
 TEST(Diff, ComparesGroupsOfDifferentSize) {
   const DiffReport report =
       diff_of({"tied"},

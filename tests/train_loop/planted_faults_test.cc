@@ -327,6 +327,31 @@ TEST(PlantedFault, ComputationThatChangesAWeight) {
   EXPECT_EQ(bed.kind_of(first), OpKind::Update);
 }
 
+/// Memory of what one slice saves for backward is somebody else's before that has run: here, when the next slice comes.
+TEST(PlantedFault, MemoryUsedAfterItsEnd) {
+  const Bed bed(combine("dense", "gpipe", {2, 1, 1}));
+  const FirstDifference first = bed.expect_caught([](TrainSettings& settings) {
+    auto freed = std::make_shared<at::Tensor>();  // by one thread
+    settings.computations = [=](Computations& in) {
+      return intervene(in, [=](const ComputationSite& site, const ComputationArguments& given, const auto& as_usual) {
+        as_usual(given);
+        if (site.name != "layer.0" || site.pass != Pass::F) return;
+        if (given.slice.first_sample == 0) *freed = given.writes.front();
+        if (given.slice.first_sample > 0 && freed->defined()) {
+          freed->fill_(7);
+          freed->reset();
+        }
+      });
+    };
+  });
+  EXPECT_EQ(first.finding.what, Finding::What::Memory) << first.what;
+  EXPECT_EQ(first.step, 0);
+  EXPECT_EQ(first.chunk, "layer.0");
+  EXPECT_EQ(first.pass, "B");
+  EXPECT_EQ(first.microbatch, "mb=0");
+  EXPECT_THAT(first.written_by, testing::HasSubstr("run layer.0 F mb=0"));
+}
+
 /// Every message of a size brings what the first of that size has brought.
 class RepeatsTransfers : public PassingCommunicator {
  public:

@@ -14,6 +14,8 @@ using What = Finding::What;
 
 std::string what_it_is(const Finding& finding) {
   switch (finding.what) {
+    case What::Memory:
+      return "memory of " + finding.name;
     case What::Input:
       return "input " + finding.name;
     case What::Weight:
@@ -131,6 +133,8 @@ FirstDifference Diff::describe(const Finding& finding, int64_t step) const {
   const PlannedOp& op = watch_.op(finding.device, index);
   if (finding.op.valid()) out.operation = describe_op(*plan_, finding.device, finding.op);
   if (finding.reader.valid()) out.read_by = describe_op(*plan_, finding.device, finding.reader);
+  if (finding.writer.valid()) out.written_by = describe_op(*plan_, finding.device, finding.writer);
+  if (finding.last_right.valid()) out.last_right = describe_op(*plan_, finding.device, finding.last_right);
   out.chunk = plan_->names[op.label.name];
   if (op.label.pass) out.pass = name(*op.label.pass);
   out.microbatch = slice_text(*plan_, op.label.slice);

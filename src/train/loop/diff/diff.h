@@ -21,6 +21,7 @@ struct FirstDifference {
   std::string made_by;                                 // operator; empty: it cannot be said
   std::string operation;                               // `device 1: op 17 recv ...`; empty: it was so before the step
   std::string read_by;                                 // of weights and inputs: the operation
+  std::string written_by, last_right;                  // of memory: the operation; that which has read it before
   std::string line, directive;                         // of the schedule; empty: none
   std::vector<std::string> agreed, differed, unknown;  // what the operation reads
 };

@@ -31,6 +31,8 @@ std::string strings_json(const std::vector<std::string>& texts) {
 /// What it should be equal to.
 std::string other_side(const DiffReport& report, Finding::What what) {
   switch (what) {
+    case Finding::What::Memory:
+      return "what was written there: it was used after its end, or by somebody else";
     case Finding::What::Reduction:
       return "what its members put in";
     case Finding::What::Update:
@@ -85,6 +87,8 @@ std::string print(const DiffReport& report) {
                       : missing                ? "none: nothing updates it"
                                                : "none: it was so before the step");
     line("read by", first.read_by);
+    line("written by", first.written_by);
+    line("last right", first.last_right);
     const bool bucket = first.pass.empty();
     line(bucket ? "of" : "chunk",
          first.chunk + (bucket ? "" : ", pass " + first.pass) +
@@ -94,7 +98,7 @@ std::string print(const DiffReport& report) {
                   : fmt::format(", samples {}..{}", finding.first_sample, finding.first_sample + finding.samples - 1)));
     line("operator", first.made_by);
     if (!first.line.empty()) line("schedule", fmt::format("{}: {}", first.line, first.directive));
-    if (!report.finite && !missing)
+    if (!report.finite && !missing && finding.what != Finding::What::Memory)
       line("by", fmt::format("at most {:.3g}; {:.3g} of the norm, where {:.3g} is allowed", finding.measure.largest,
                              finding.measure.relative(), finding.tolerance));
     line(report.finite ? "finite" : "agrees", fmt::format("{}", fmt::join(first.agreed, ", ")));
@@ -117,12 +121,14 @@ std::string print_json(const DiffReport& report) {
     const FirstDifference& first = *report.first;
     const Finding& finding = first.finding;
     out += fmt::format(
-        ", \"first\": {{\"step\": {}, \"what\": {}, \"name\": {}, \"operation\": {}, \"read_by\": {}, \"chunk\": {}, "
+        ", \"first\": {{\"step\": {}, \"what\": {}, \"name\": {}, \"operation\": {}, \"read_by\": {}, "
+        "\"written_by\": {}, \"last_right\": {}, \"chunk\": {}, "
         "\"pass\": {}, "
         "\"microbatch\": {}, \"devices\": [{}], \"operator\": {}, \"line\": {}, \"directive\": {}, \"largest\": {}, "
         "\"relative\": {}, \"tolerance\": {}, \"agrees\": {}, \"differs\": {}, \"unknown\": {}}}",
         first.step, json_string(first.what), json_string(finding.name), json_string(first.operation),
-        json_string(first.read_by), json_string(first.chunk), json_string(first.pass), json_string(first.microbatch),
+        json_string(first.read_by), json_string(first.written_by), json_string(first.last_right),
+        json_string(first.chunk), json_string(first.pass), json_string(first.microbatch),
         finding.devices.empty() ? std::to_string(finding.device) : fmt::format("{}", fmt::join(finding.devices, ", ")),
         json_string(first.made_by), json_string(first.line), json_string(first.directive),
         number_json(finding.measure.largest), number_json(finding.measure.relative()), number_json(finding.tolerance),

@@ -39,6 +39,7 @@ void StepWatch::begin(const ReferenceStep* reference, const std::vector<DeviceRu
   reference_ = reference;
   findings_.clear();
   written_.clear();
+  held_.clear();
   joints_.clear();
   reductions_.clear();
   reducing_.clear();
@@ -59,6 +60,7 @@ void StepWatch::begin(const ReferenceStep* reference, const std::vector<DeviceRu
 void StepWatch::after(int device, OpId index, Frame& frame) {
   const PlannedOp& what = op(device, index);
   const auto& buffers = program(device).buffers;
+  look_at_memory(device, index, frame);
   if (what.kind == OpKind::Run) return look_at_run(device, index, frame);
   if (what.kind == OpKind::Update) {
     // the gradients of matrices have become directions
@@ -82,7 +84,7 @@ void StepWatch::check_scalars(const StepOutcome& outcome) {
   const auto add_scalar = [&](const OpOnDevice& at, const std::string& what, double ours, double theirs, DType type) {
     Finding finding = found(What::Scalar, at.device, at.op, what);
     const at::Tensor a = at::full({1}, ours, at::kDouble), b = at::full({1}, theirs, at::kDouble);
-    finding.tolerance = tolerance_of(scalar_type(type), tolerance_);
+    finding.tolerance = tolerance_of_computed(scalar_type(type));
     compare(std::move(finding), a, b);
   };
   add_scalar(*first, "loss", outcome.loss, reference_->loss, step_.weights);
@@ -145,11 +147,17 @@ Finding StepWatch::found(What what, int device, OpId index, const std::string& o
   return out;
 }
 
+/// Of numbers that were computed from weights: whatever their own type, they are no more exact than those.
+double StepWatch::tolerance_of_computed(c10::ScalarType type) const {
+  if (!c10::isFloatingType(type)) return tolerance_of(type, tolerance_);
+  return std::max(tolerance_of(type, tolerance_), tolerance_of(scalar_type(step_.weights), tolerance_));
+}
+
 /// `slack`: what rounding may do besides, as a norm. `noise`: root mean square of the largest of its like; where both
 /// are nothing beside it they are rounding errors, of which there is nothing to compare.
 void StepWatch::compare(Finding finding, const at::Tensor& ours, const at::Tensor& theirs, double slack, double noise,
                         BufferId buffer) {
-  if (finding.tolerance == 0) finding.tolerance = tolerance_of(ours.scalar_type(), tolerance_);
+  if (finding.tolerance == 0) finding.tolerance = tolerance_of_computed(ours.scalar_type());
   const Measure& of = finding.measure = measure(ours, theirs);
   finding.differs = !(of.difference <= finding.tolerance * of.norm + slack);
   const double least = finding.tolerance * noise;

@@ -18,6 +18,7 @@ namespace piper {
 /// Something that was compared.
 struct Finding {
   enum class What {
+    Memory,        // that an operation reads, and that no longer holds what was written
     Input,         // of the model, as a computation reads it
     Weight,        // as a computation reads it
     Value,         // as an operation has written it
@@ -32,6 +33,8 @@ struct Finding {
   int device = 0;
   OpId op;           // none: what was there before the step, or an update that is missing
   OpId reader;       // of weights and inputs: the operation that reads them
+  OpId writer;       // of memory: the operation that has written it; none: it is an input
+  OpId last_right;   // of memory: the last operation that has read what was written; none: nobody has
   std::string name;  // of the value or parameter
   int64_t first_sample = -1, samples = 0;
   std::vector<int> devices;  // that have it together; empty: only `device`
@@ -100,7 +103,13 @@ class StepWatch {
   struct Reduced {
     at::Tensor before, after, contribution;
   };
+  /// What a buffer of the step holds, as one number, and who has seen it.
+  struct Held {
+    uint64_t hash = 0;
+    OpId writer, last_right;
+  };
 
+  void look_at_memory(int device, OpId op, Frame& frame);
   void look_at_run(int device, OpId op, Frame& frame);
   void look_at_value(int device, OpId op, BufferId buffer, Frame& frame, Finding::What what, OpId reader = {});
   void look_at_weight(int device, OpId op, const std::string& name, const ValuePlace& place, Frame& frame, int rank);
@@ -120,6 +129,7 @@ class StepWatch {
   at::Tensor last(int device, BufferId buffer);
   void keep_last(int device, BufferId buffer, at::Tensor gradients);
   OpId writer_before(int device, OpId op, BufferId buffer) const;
+  double tolerance_of_computed(c10::ScalarType type) const;
   static Finding found(Finding::What what, int device, OpId op, const std::string& name, int rank = 0);
   void compare(Finding finding, const at::Tensor& ours, const at::Tensor& theirs, double slack = 0, double noise = 0,
                BufferId buffer = {});
@@ -143,6 +153,7 @@ class StepWatch {
   std::mutex mutex_;
   std::vector<Finding> findings_;
   std::map<std::pair<int, BufferId>, size_t> written_;  // by device and buffer
+  std::map<std::pair<int, BufferId>, Held> held_;       // by device and buffer
   std::map<std::string, Joint> joints_;
   std::map<CommunicationId, std::map<int, Reduced>> reductions_;  // by device
   std::map<CommunicationId, std::pair<int, OpId>> reducing_;      // on a device

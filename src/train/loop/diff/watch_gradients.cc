@@ -58,7 +58,7 @@ void StepWatch::look_at_contributions(int device, OpId index, const ComputationF
       if (!ours.defined()) continue;
     }
     const double unit = rounding_of(now.scalar_type());
-    finding.tolerance = tolerance_of(now.scalar_type(), tolerance_);
+    finding.tolerance = tolerance_of_computed(now.scalar_type());
     compare(std::move(finding), ours, piece(device, whole, parameter, place),
             4 * unit * rounded * std::sqrt(static_cast<double>(std::max<size_t>(place.members.size(), 1))),
             reference_->largest_contribution);
