@@ -67,14 +67,16 @@ class CaseWriter {
     microbatches_ = sizes.microbatches;
     dp_ = random_.pick<int>({1, 1, 2, 2, 3});
     ep_ = model_.experts ? random_.pick<int>({1, 2, 2, 4}) : 1;
-    tp_ = random_.percent(45) ? random_.pick<int>({2, 2, 4}) : 1;
-    while (sizes.pp * dp_ * ep_ * tp_ > most_devices) {
-      int& largest = dp_ > 1 ? dp_ : ep_ > 2 ? ep_ : tp_ > 1 ? tp_ : ep_;
+    const bool context = random_.percent(model_.experts ? 5 : 35);
+    cp_ = context ? random_.pick<int>({1, 2, 2, 2, 2, 4}) : 1;
+    tp_ = random_.percent(context ? 5 : 45) ? random_.pick<int>({2, 2, 4}) : 1;
+    while (sizes.pp * dp_ * ep_ * cp_ * tp_ > most_devices) {
+      int& largest = dp_ > 1 ? dp_ : ep_ > 2 ? ep_ : tp_ > 1 ? tp_ : cp_ > 1 ? cp_ : ep_;
       largest = largest > 2 ? largest / 2 : 1;
     }
     layers_ = std::max(2, sizes.stages) + random_.below(2);
     if (model_.branches) layers_ = std::max(layers_, 2);
-    add_axes(sizes.pp);
+    add_axes(sizes.pp, context);
     add_split();
     const bool by_coordinates = !model_.branches && sizes.pp > 1 && random_.percent(20);
     if (by_coordinates)
@@ -82,6 +84,7 @@ class CaseWriter {
     else
       place_along(sizes);
     widest_ = dp_ * ep_;
+    if (context) add_context();
     if (model_.experts) shard_along();
     if (tp_ > 1 || random_.percent(5)) add_cut();
     add_recompute();
@@ -93,16 +96,17 @@ class CaseWriter {
       add_stage_orders(sizes);
   }
 
-  void add_axes(int pp) {
+  void add_axes(int pp, bool context) {
     std::vector<std::pair<std::string, int>> axes = {{"pp", pp}, {"dp", dp_}, {"ep", ep_}};
     std::erase_if(axes,
                   [&](const auto& axis) { return axis.first != "pp" && axis.second == 1 && random_.percent(60); });
     if (random_.percent(25)) random_.shuffle(axes);
+    if (context) axes.insert(random_.percent(3) ? axes.begin() : axes.end(), {"cp", cp_});
     if (tp_ > 1) axes.insert(random_.percent(3) ? axes.begin() : axes.end(), {"tp", tp_});
     std::vector<std::string> written;
     for (const auto& [name, size] : axes) {
       written.push_back(fmt::format("{}={}", name, size));
-      if (name == "dp" || name == "ep") copies_.push_back(name);
+      if (name == "dp" || name == "ep" || (name == "cp" && !random_.percent(3))) copies_.push_back(name);
     }
     add("mesh({})", fmt::join(written, ", "));
   }
@@ -134,8 +138,9 @@ class CaseWriter {
     cells_.clear();
     if (copies_.empty()) return;
     const std::string along = copies_.size() == 1 ? copies_[0] : fmt::format("[{}]", fmt::join(copies_, ", "));
-    if (random_.percent(70)) return replicate("", "along=" + along, dp_ * ep_);
-    for (const std::string& part : outermost()) replicate(part, "along=" + along, dp_ * ep_);
+    const int size = dp_ * ep_ * cp_;
+    if (random_.percent(70)) return replicate("", "along=" + along, size);
+    for (const std::string& part : outermost()) replicate(part, "along=" + along, size);
   }
 
   /// Where the stages begin, sometimes.
@@ -162,7 +167,7 @@ class CaseWriter {
       if (one) std::erase(axes, "dp");
       if (axes.empty()) continue;
       replicate(scopes, axes.size() == 1 ? "along=" + axes[0] : fmt::format("along=[{}]", fmt::join(axes, ", ")),
-                (one ? 1 : dp_) * ep_);
+                (one ? 1 : dp_) * ep_ * cp_);
     }
   }
 
@@ -172,6 +177,14 @@ class CaseWriter {
     if (copies_.size() == 2 && 4 % (dp_ * ep_) == 0 && random_.percent(30))
       along = fmt::format("[{}]", fmt::join(copies_, ", "));
     add("shard({{{}experts=*}}, along={}{})", random_.percent(15) ? "layer=1, " : "", along, stream("stream"));
+  }
+
+  /// Tokens are divided in all of the model.
+  void add_context() {
+    std::string more = random_.percent(10) ? "heads" : "gather";
+    if (random_.percent(cp_ == 4 ? 80 : 30)) more += ", order=contiguous";  // four tokens are not eight blocks
+    if (random_.percent(30)) more += ", regather=on";
+    add("shard({{{}}}, along=cp, sequence={}{})", random_.percent(3) ? "layer=*" : "", more, stream("stream"));
   }
 
   void add_cut() {
@@ -409,7 +422,7 @@ class CaseWriter {
   std::vector<std::string> copies_;  // axes along which parameters are replicated
   std::vector<int> sizes_;           // of lists
   int layers_ = 2, microbatches_ = 1, widest_ = 1;
-  int dp_ = 1, ep_ = 1, tp_ = 1, next_device_ = 0;
+  int dp_ = 1, ep_ = 1, cp_ = 1, tp_ = 1, next_device_ = 0;
   bool gathers_ = false, halves_of_microbatches_ = false;
 };
 
