@@ -33,11 +33,15 @@ int token_shard(const TrainingDag& dag, int position) {
   return position / dag.tp().size % dag.shared[SampleAxis::Cp].size;
 }
 
+namespace {
+
 bool has_uneven_attention(const TrainingDag& dag, ChunkId chunk) {
   const auto divides_tokens = [](const Residence& residence) { return residence.find(ShardKind::Context) != nullptr; };
   return (*dag.model)[chunk].causal && dag.token_order == TokenOrder::Contiguous &&
          dag.shared[SampleAxis::Cp].size > 1 && std::ranges::any_of(dag.residences[chunk.index()], divides_tokens);
 }
+
+}  // namespace
 
 bool has_uneven_attention(const TrainingDag& dag) {
   for (size_t c = 0; c < dag.model->chunks.size(); ++c)
@@ -45,7 +49,17 @@ bool has_uneven_attention(const TrainingDag& dag) {
   return false;
 }
 
-DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group, int token_shard) {
+int different_works(const TrainingDag& dag, const Node& node) {
+  return is_compute(node) && has_uneven_attention(dag, node.tags.chunk) ? dag.shared[SampleAxis::Cp].size : 1;
+}
+
+int work_of_device(const TrainingDag& dag, const Node& node, int device) {
+  if (different_works(dag, node) == 1) return 0;
+  const DeviceList& devices = dag.groups[node.group].devices;
+  return token_shard(dag, static_cast<int>(std::ranges::find(devices, device) - devices.begin()));
+}
+
+DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group, int which) {
   const int64_t samples = samples_on(dag, group);
   const Residence& residence = dag.residence(chunk, group);
   const ShardCounts shards = shard_counts(dag, residence);
@@ -59,8 +73,8 @@ DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& wor
   if (!has_uneven_attention(dag, chunk)) return out;
   // of P blocks the r-th looks at r before it and half of itself, the mean is P / 2; and so with every step of a ring
   const Chunk& attention = (*dag.model)[chunk];
-  const int64_t in_step = attention.rotation == 0 ? 1 : attention.rotation <= token_shard ? 2 : 0;
-  const int64_t looks_at = attention.rotation ? in_step : 2 * token_shard + 1,
+  const int64_t in_step = attention.rotation == 0 ? 1 : attention.rotation <= which ? 2 : 0;
+  const int64_t looks_at = attention.rotation ? in_step : 2 * which + 1,
                 mean = attention.rotation ? 1 : dag.shared[SampleAxis::Cp].size;
   const auto scale = [&](int64_t& amount) { amount = saturating_multiply(amount, looks_at) / mean; };
   scale(out.flops);
@@ -122,12 +136,12 @@ int64_t moved_bytes(const TrainingDag& dag, const Node& node) {
 int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
   // several groups reduce with each other what each device has summed up of its own group's copies
   const bool padded = holder.zero > 0 || bucket.holders.size() > 1;
-  return padded ? saturating_multiply(shard_elements(dag, bucket, holder), dag.groups[holder.over].part_size)
+  return padded ? saturating_multiply(shard_elements(dag, bucket, holder), dag.groups[holder.copies].part_size)
                 : bucket.elements;
 }
 
 int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
-  return ceil_divide(bucket.elements, dag.groups[holder.over].part_size);
+  return ceil_divide(bucket.elements, dag.groups[holder.copies].part_size);
 }
 
 int64_t updated_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder) {
@@ -165,7 +179,7 @@ DeviceWork update_work(const TrainingDag& dag, const Node& update) {
   const int64_t elements = holder.zero == 0 ? bucket.elements : shard_elements(dag, bucket, holder);
   DeviceWork work = update_work(dag.model->step, bucket.dtype, elements);
   if (!bucket.matrices || std::get<Update>(update.op).phase == UpdatePhase::Directions) return work;
-  const int64_t holders = holder.zero == 0 ? 1 : dag.groups[holder.over].part_size;
+  const int64_t holders = holder.zero == 0 ? 1 : dag.groups[holder.copies].part_size;
   for (const ParameterId p : bucket.parameters)
     work.flops = saturating_add(work.flops, iteration_flops(piper::elements((*dag.model)[p].shape, 0)) / holders);
   return work;

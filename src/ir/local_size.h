@@ -23,11 +23,14 @@ ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence);
 /// Which of the parts into which tokens are divided the device at a position of a group has.
 int token_shard(const TrainingDag& dag, int position);
 /// Whether devices with later tokens do more: causal attention over blocks that lie in the order of the tokens.
-bool has_uneven_attention(const TrainingDag& dag, ChunkId chunk);
 bool has_uneven_attention(const TrainingDag& dag);
 
-/// What a pass of a chunk does on the devices of the group that have this part of the tokens.
-DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group, int token_shard);
+/// How many different works the devices of a node do: one, or one for each part of the tokens.
+int different_works(const TrainingDag& dag, const Node& node);
+/// Which of them a device of its group does.
+int work_of_device(const TrainingDag& dag, const Node& node, int device);
+/// What a pass of a chunk does on the devices of the group that do this one.
+DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group, int which);
 
 /// Into how many shards a value is divided where a node writes it.
 ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId value);

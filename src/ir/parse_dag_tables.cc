@@ -199,7 +199,7 @@ Checked DagParser::sharded() {
   PIPER_TRY(Residence * residence, residence_above(first));
   const auto rule =
       std::ranges::find_if(shard_rules, [&](const ShardRule& known) { return in_.accept_word(known.name); });
-  if (rule == shard_rules.end()) return in_.unexpected("expert, tp, sequence, context or heads");
+  if (rule == shard_rules.end()) return in_.unexpected(shard_kinds_in_words());
   Sharding s;
   s.kind = rule->kind;
   PIPER_CHECK(reader_.options({{"along", [&] { return partition_into(s.along); }},
@@ -260,7 +260,7 @@ Checked DagParser::holder() {
   PIPER_CHECK(reader_.options(std::move(options)));
   if (!over || !h.gather_stream.valid() || !h.reduce_stream.valid())
     return reader_.wrong(in_.range_from(first), "a holder needs over=, gather= and reduce=");
-  h.over = *over;
+  h.copies = *over;
   dag_.buckets[bucket.index()].holders.push_back(h);
   return Ok{};
 }

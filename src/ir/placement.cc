@@ -45,7 +45,29 @@ std::optional<SampleAxis> axis_of(const TrainingDag& dag, const Collective& coll
   return position(1) - position(0) == dag.tp().size ? SampleAxis::Cp : SampleAxis::Tp;
 }
 
+/// What an all-to-all makes of a value: what is divided outside of a region becomes what is divided in it, or the
+/// reverse.
+Placement exchanged(SampleAxis axis, const Placement& before) {
+  for (const ShardRule& rule : shard_rules)
+    if (rule.axis == axis && !rule.outside.empty())
+      return Placement::shard(before.label == rule.outside ? rule.label : rule.outside);
+  return before;
+}
+
 }  // namespace
+
+Placement placement_after_exchange(const TrainingDag& dag, const Node& exchange, ValueId value) {
+  if (const auto axis = axis_of(dag, std::get<Collective>(exchange.op)))
+    return placement_along(*axis, dag, exchange, value);
+  // what comes from inside a region, perhaps summed up there, leaves it; everything else goes into one
+  const Node* source = exchange.made_from.valid() ? &dag[exchange.made_from] : nullptr;
+  if (const auto* sum = source ? std::get_if<Collective>(&source->op) : nullptr;
+      sum && sum->kind == CollectiveKind::AllReduce)
+    source = &dag[source->made_from];
+  return source && is_compute(*source) && dag.residence(source->tags.chunk, source->group).expert_group()
+             ? outside_experts()
+             : inside_experts();
+}
 
 Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& node, ValueId id) {
   if (dag.shared[axis].size == 1) return Placement::replicate();
@@ -58,7 +80,7 @@ Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& n
   if (axis_of(dag, *collective) != axis) return before();
   switch (collective->kind) {
     case CollectiveKind::AllToAll:
-      return Placement::shard(before().label == sequence_label ? tp_label : sequence_label);
+      return exchanged(axis, before());
     case CollectiveKind::Shift: {
       Placement moved = before();
       moved.rotation = (moved.rotation + collective->by) % dag.shared[axis].size;

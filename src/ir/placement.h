@@ -47,6 +47,9 @@ std::optional<CollectiveKind> redistribute(const Placement& from, const Placemen
 Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& node, ValueId value);
 Placement wanted_along(SampleAxis axis, const TrainingDag& dag, const Node& reader, ValueId value);
 
+/// Behind an all-to-all of a value, along its axis.
+Placement placement_after_exchange(const TrainingDag& dag, const Node& exchange, ValueId value);
+
 /// Along the devices that divide experts: inside of what they divide, and outside, where each has its own samples.
 inline Placement inside_experts() {
   return Placement::shard(expert_label);

@@ -71,8 +71,8 @@ std::string print_bucket(const TrainingDag& dag, size_t index, const Bucket& buc
                                                    : "frozen",
                                 bucket.elements, fmt::join(names, ", "));
   for (const Holder& h : bucket.holders) {
-    out += fmt::format("holder k{} g{}{} zero={} release={}", index, h.group.value, option("over", h.over, "p"), h.zero,
-                       word(h.release));
+    out += fmt::format("holder k{} g{}{} zero={} release={}", index, h.group.value, option("over", h.copies, "p"),
+                       h.zero, word(h.release));
     out += stream_option(dag, "gather", h.gather_stream) + stream_option(dag, "reduce", h.reduce_stream);
     if (h.shards != ShardCounts()) out += " " + piper::print(h.shards);
     if (h.sums) out += option("sums", *h.sums, "p");

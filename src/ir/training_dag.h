@@ -171,7 +171,7 @@ struct Residence {
 /// One of the groups that hold the parameters of a bucket.
 struct Holder {
   GroupId group;
-  PartitionId over;  // devices with equal copies (or shards of one copy)
+  PartitionId copies;  // devices with equal copies (or ZeRO's shards of one copy)
   /// Of every parameter. With more parts than shards, parts / shards in a row hold the same shard and work on the same
   /// samples.
   ShardCounts shards = {};

@@ -42,8 +42,17 @@ bool is_hidden_matrix(std::string_view parameter, size_t dims) {
 
 Amount PassWork::temporaries_on(const ShardCounts& shards) const {
   if (const auto known = divided.find(shards); known != divided.end()) return known->second;
-  const int64_t parts = shards[ShardKind::Context] * shards[ShardKind::Heads];
+  int64_t parts = 1;  // of tokens or heads: analytic models know how temporaries depend on the others
+  for (const ShardRule& rule : shard_rules)
+    if (rule.axis == SampleAxis::Cp) parts *= shards[rule.kind];
   return {temporaries.fixed, ceil_divide(temporaries.per_sample, parts)};
+}
+
+ByShardKind<bool> labelled_for(const ModelGraph& model) {
+  ByShardKind<bool> out;
+  out[ShardKind::Context] = model.context;
+  out[ShardKind::Sequence] = std::ranges::any_of(model.chunks, &Chunk::sequence_sharded);
+  return out;
 }
 
 const PassWork* Chunk::find(Pass pass) const {

@@ -16,6 +16,13 @@ int64_t local_extent(const Dim& dim, int64_t samples, const ShardCounts& shards)
   return out;
 }
 
+std::string shard_kinds_in_words() {
+  std::string out;
+  for (size_t k = 0; k < shard_rules.size(); ++k)
+    out += fmt::format("{}{}", k == 0 ? "" : k + 1 < shard_rules.size() ? ", " : " or ", shard_rules[k].name);
+  return out;
+}
+
 std::string print(const ShardCounts& shards) {
   std::string out;
   for (const ShardRule& rule : shard_rules)

@@ -31,14 +31,15 @@ struct ShardRule {
   std::string_view name;
   std::string_view label;          // of the dimensions that are divided
   std::string_view gathered;       // of those that grow as much: each device has those of all slices
+  std::string_view outside;        // of those that are divided instead where an all-to-all comes from and leads to
   std::optional<SampleAxis> axis;  // along which its devices lie, if they work on the same samples
 };
 constexpr std::array shard_rules = {
-    ShardRule{ShardKind::Expert, "expert", expert_label, capacity_label, std::nullopt},
-    ShardRule{ShardKind::Tp, "tp", tp_label, {}, SampleAxis::Tp},
-    ShardRule{ShardKind::Sequence, "sequence", sequence_label, {}, SampleAxis::Tp},
-    ShardRule{ShardKind::Context, "context", sequence_label, {}, SampleAxis::Cp},
-    ShardRule{ShardKind::Heads, "heads", tp_label, {}, SampleAxis::Cp},
+    ShardRule{ShardKind::Expert, "expert", expert_label, capacity_label, capacity_label, std::nullopt},
+    ShardRule{ShardKind::Tp, "tp", tp_label, {}, {}, SampleAxis::Tp},
+    ShardRule{ShardKind::Sequence, "sequence", sequence_label, {}, {}, SampleAxis::Tp},
+    ShardRule{ShardKind::Context, "context", sequence_label, {}, {}, SampleAxis::Cp},
+    ShardRule{ShardKind::Heads, "heads", tp_label, {}, sequence_label, SampleAxis::Cp},
 };
 constexpr const ShardRule& rule_of(ShardKind kind) {
   return shard_rules[static_cast<size_t>(kind)];
@@ -58,6 +59,17 @@ struct BySampleAxis {
   T& operator[](SampleAxis axis) { return of[static_cast<size_t>(axis)]; }
   const T& operator[](SampleAxis axis) const { return of[static_cast<size_t>(axis)]; }
   friend bool operator==(const BySampleAxis&, const BySampleAxis&) = default;
+};
+
+/// Devices along every axis.
+struct AxisSizes : BySampleAxis<int> {
+  AxisSizes() { of.fill(1); }
+  int all() const {
+    int product = 1;
+    for (const int size : of) product *= size;
+    return product;
+  }
+  friend bool operator==(const AxisSizes&, const AxisSizes&) = default;
 };
 
 /// Something for every kind.
@@ -91,6 +103,8 @@ constexpr std::array<std::string_view, 2> token_order_words = {"zigzag", "contig
 /// Extent of a dimension on one device: divided where its label is, grown as much where it is gathered.
 int64_t local_extent(const Dim& dim, int64_t samples, const ShardCounts& shards);
 
+/// `expert, tp or heads`: all of them, for messages.
+std::string shard_kinds_in_words();
 /// `expert=2 tp=4`; nothing if nothing is divided.
 std::string print(const ShardCounts& shards);
 

@@ -18,7 +18,7 @@ namespace {
 /// A group that holds a parameter: which of its devices have equal copies, and what directive says so.
 struct Holding {
   GroupId group;
-  PartitionId over;
+  PartitionId copies;
   ShardCounts shards;
   std::optional<PartitionId> sums;
   std::optional<Replication> replication;
@@ -55,7 +55,7 @@ Replication replication_of(const Holding& holding) {
 
 /// One device has nothing to divide or to reduce, whatever its directives say.
 bool same_way(const TrainingDag& dag, const Holding& a, const Holding& b) {
-  if (a.by() == b.by() || dag.groups[a.over].part_size == 1) return true;
+  if (a.by() == b.by() || dag.groups[a.copies].part_size == 1) return true;
   const auto way = [&](const Holding& holding) {
     Replication out = replication_of(holding);
     out.over = {};
@@ -67,7 +67,7 @@ bool same_way(const TrainingDag& dag, const Holding& a, const Holding& b) {
 
 Checked add_holding(const TrainingDag& dag, const Parameter& parameter, ParameterUse& use, const Holding& next) {
   for (const Holding& known : use.holdings) {
-    const bool same_parts = known.over == next.over && known.shards == next.shards && known.sums == next.sums;
+    const bool same_parts = known.copies == next.copies && known.shards == next.shards && known.sums == next.sums;
     if (known.group == next.group && same_parts && same_way(dag, known, next)) return Ok{};
     if (!use.trainable && known.shards.all() == 1 && next.shards.all() == 1 &&
         (known.group == next.group ? same_parts : overlap(dag, known.group, next.group))) {
@@ -118,9 +118,9 @@ Holding holding_of(TrainingDag& dag, const Parameter& parameter, const Residence
     out.shards[sharding.kind] = dag.groups[*sharding.along].part_size;
     along_tp = along_tp || rule_of(sharding.kind).axis == SampleAxis::Tp;
   }
-  out.over = divided ? dag.groups.across(*divided) : dag.groups.whole(residence.group);
+  out.copies = divided ? dag.groups.across(*divided) : dag.groups.whole(residence.group);
   if (!along_tp)  // devices with the same data have the same gradients: each of them is summed up by itself
-    out.over = dag.groups.apart(out.over, dag.tp().size);
+    out.copies = dag.groups.apart(out.copies, dag.tp().size);
   if (parameter.partial) out.sums = residence.group_along(SampleAxis::Tp);
   return out;
 }
@@ -136,7 +136,7 @@ Holding everywhere(TrainingDag& dag, const std::vector<Holding>& holdings) {
   out.replication = {};
   out.group =
       dag.groups.intern(DeviceGroup{{devices.begin(), devices.end()}, {{"", static_cast<int>(devices.size())}}});
-  out.over = dag.groups.apart(dag.groups.whole(out.group), dag.tp().size);
+  out.copies = dag.groups.apart(dag.groups.whole(out.group), dag.tp().size);
   return out;
 }
 
@@ -175,9 +175,9 @@ Result<std::vector<ParameterUse>> find_uses(TrainingDag& dag) {
 
 Holder make_holder(TrainingDag& dag, const Holding& holding) {
   const Replication replication = replication_of(holding);
-  const bool alone = dag.groups[holding.over].part_size == 1;
+  const bool alone = dag.groups[holding.copies].part_size == 1;
   return {holding.group,
-          holding.over,
+          holding.copies,
           holding.shards,
           holding.sums,
           alone ? 0 : replication.zero,
@@ -211,7 +211,7 @@ Checked form_buckets(TrainingDag& dag) {
     const bool matrix = uses[p].trainable && matrices.contains(model.parameters[p].name);
     Key key = {static_cast<int>(model.parameters[p].dtype), uses[p].trainable, matrix};
     for (const Holding& holding : uses[p].holdings) {
-      key.insert(key.end(), {holding.group.value, holding.over.value, holding.sums.value_or(PartitionId()).value,
+      key.insert(key.end(), {holding.group.value, holding.copies.value, holding.sums.value_or(PartitionId()).value,
                              holding.by().value});
       for (const int64_t count : holding.shards.of) key.push_back(static_cast<int>(count));
     }

@@ -40,7 +40,7 @@ class Updates {
     std::vector<NodeId> final;
   };
 
-  int members(const Holder& holder) const { return dag_.groups[holder.over].part_size; }
+  int members(const Holder& holder) const { return dag_.groups[holder.copies].part_size; }
 
   std::vector<BucketId> buckets_of(const std::vector<ParameterId>& parameters) const {
     std::set<BucketId> buckets;
@@ -82,7 +82,7 @@ class Updates {
   void gather_before(NodeId user, const Node& node, BucketId bucket) {
     for (const Holder& holder : dag_.buckets[bucket.index()].holders) {
       if (holder.group != node.group || holder.zero < 3) continue;
-      const Collective op{CollectiveKind::AllGather, Item::weights(bucket), holder.over};
+      const Collective op{CollectiveKind::AllGather, Item::weights(bucket), holder.copies};
       const NodeId gather = dag_.add({op, node.tags, node.group, holder.gather_stream, holder.by, holder.by, user});
       dag_.edges.push_back({gather, user, Item::weights(bucket), {}});
     }
@@ -99,7 +99,7 @@ class Updates {
   NodeId collective(CollectiveKind kind, Item item, const Holder& holder, NodeTags tags, StreamId stream,
                     const std::vector<NodeId>& after) {
     const NodeId id =
-        dag_.add({Collective{kind, item, holder.over}, tags, holder.group, stream, holder.by, holder.by, {}});
+        dag_.add({Collective{kind, item, holder.copies}, tags, holder.group, stream, holder.by, holder.by, {}});
     for (const NodeId before : after) dag_.edges.push_back({before, id, item, {}});
     return id;
   }
@@ -133,7 +133,7 @@ class Updates {
     const ChunkId chunk = chunk_of(gradients);
     const Sharding& tensors = *dag_.residence(chunk, holder.group).find(SampleAxis::Tp);
     Holder among = holder;
-    among.over = *holder.sums;
+    among.copies = *holder.sums;
     among.by = tensors.by;
     return collective(CollectiveKind::AllReduce, Item::gradients(id), among, {chunk, std::nullopt, -1},
                       dag_.stream(tensors.stream), after);
@@ -162,7 +162,7 @@ class Updates {
     all.axes = {{"", all.size()}};
     Holder together = bucket.holders[0];
     together.group = dag_.groups.intern(std::move(all));
-    together.over = dag_.groups.whole(together.group);
+    together.copies = dag_.groups.whole(together.group);
     std::vector<NodeId> after;
     for (const Gradients& gradients : gradients_[id.index()])
       after.insert(after.end(), gradients.final.begin(), gradients.final.end());
@@ -209,8 +209,8 @@ class Updates {
   std::optional<PartitionId> gathered_over(const Bucket& bucket, const Holder& holder) {
     const bool divided = holder.shards.all() > 1;
     if (!bucket.matrices || (holder.zero == 0 && !divided)) return std::nullopt;
-    if (!divided) return holder.over;
-    return holder.zero == 0 ? dag_.groups.across(holder.over) : dag_.groups.whole(holder.group);
+    if (!divided) return holder.copies;
+    return holder.zero == 0 ? dag_.groups.across(holder.copies) : dag_.groups.whole(holder.group);
   }
 
   void update(BucketId id) {
@@ -227,7 +227,7 @@ class Updates {
       }
       if (pieces) {
         Holder among = holder;
-        among.over = *pieces;
+        among.copies = *pieces;
         const NodeId gather =
             collective(CollectiveKind::AllGather, Item::directions(id), among, tags, holder.gather_stream, {update});
         update = add_update({id, UpdatePhase::Matrices}, holder, tags);

@@ -6,8 +6,9 @@
 namespace piper {
 
 BucketPart part_at(const Plan& plan, const PlanBucket& bucket, int holder, int position) {
-  const auto& [group, over, sharded, shards] = bucket.holders[static_cast<size_t>(holder)];
-  const PlanPartition& copies = plan.partitions[over];
+  const PlanHolder& in = bucket.holders[static_cast<size_t>(holder)];
+  const PlanPartition& copies = plan.partitions[in.copies];
+  const ShardCounts& shards = in.shards;
   BucketPart part;
   part.holder = holder;
   part.copies = copies.part_size;
@@ -20,7 +21,7 @@ BucketPart part_at(const Plan& plan, const PlanBucket& bucket, int holder, int p
     part.shards.of[k] = {shards.of[k], piece % shards.of[k]};
     piece /= shards.of[k];
   }
-  part.sharded = sharded;
+  part.sharded = in.sharded;
   for (const PlanParameter& parameter : bucket.parameters) part.elements += parameter.elements;
   const bool padded = part.sharded || bucket.holders.size() > 1;
   const int64_t range = (part.elements + part.copies - 1) / part.copies;

@@ -90,12 +90,8 @@ class TemplateWriter {
   }
 
   WorkId work(NodeId id) const {
-    const Node& node = dag_[id];
     const WorkId first = tables_.work[id];
-    if (!is_compute(node) || !has_uneven_attention(dag_, node.tags.chunk)) return first;
-    const DeviceList& devices = dag_.groups[node.group].devices;
-    const auto here = std::ranges::find(devices, out_.devices.front());
-    return WorkId(first.value + token_shard(dag_, static_cast<int>(here - devices.begin())));
+    return first.valid() ? WorkId(first.value + work_of_device(dag_, dag_[id], out_.devices.front())) : first;
   }
 
   OpId add_op(OpKind kind, PlanStreamId stream, const Node& node, NodeId id) {

@@ -32,17 +32,14 @@ class Parser {
     if (in_.is_word("losses")) {
       PIPER_TRY(plan_.losses, amount("losses", most));
     }
-    if (in_.is_word("devices_per_sample")) {
-      PIPER_TRY(const int64_t devices, count("devices_per_sample"));
-      plan_.devices_per_sample = static_cast<int>(devices);
-    }
-    if (in_.is_word("context")) {
-      PIPER_TRY(const int64_t parts, count("context"));
-      plan_.context = static_cast<int>(parts);
-      plan_.ring = in_.accept_word("ring");
-      if (in_.accept_word("contiguous")) plan_.token_order = TokenOrder::Contiguous;
-    }
-    plan_.sequence = in_.accept_word("sequence");
+    for (const auto& [axis, name] : sample_axes)
+      if (in_.is_word(name)) {
+        PIPER_TRY(const int64_t devices, count(name, most / plan_.devices_per_sample()));
+        plan_.shared[axis] = static_cast<int>(devices);
+      }
+    plan_.ring = in_.accept_word("ring");
+    if (in_.accept_word("contiguous")) plan_.token_order = TokenOrder::Contiguous;
+    for (const ShardRule& rule : shard_rules) plan_.labelled[rule.kind] = in_.accept_word(rule.name);
     while (!in_.at_end()) {
       PIPER_CHECK(in_.end_of_line());
       PIPER_CHECK(line());
@@ -243,10 +240,10 @@ class Parser {
   }
 
   /// KEY=NUMBER, not 0
-  Result<int64_t> count(std::string_view key) {
+  Result<int64_t> count(std::string_view key, int64_t largest = most) {
     PIPER_CHECK(in_.expect_word(key));
     PIPER_CHECK(in_.expect("=", fmt::format("after {}", key)));
-    return reader_.number("a number of devices", 1, most);
+    return reader_.number("a number of devices", 1, largest);
   }
 
   /// KEY=NUMBER

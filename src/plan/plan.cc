@@ -55,11 +55,14 @@ uint64_t hash(const Plan& plan) {
   hash.add(plan.model);
   hash.add(plan.costs);
   hash.add(static_cast<uint64_t>(plan.losses));
-  hash.add(static_cast<uint64_t>(plan.devices_per_sample));
-  if (plan.context > 0) hash.add(static_cast<uint64_t>(plan.context));
+  hash.add(static_cast<uint64_t>(plan.devices_per_sample()));
+  if (plan.devices_per_sample() > 1)
+    for (const int size : plan.shared.of) hash.add(static_cast<uint64_t>(size));
   if (plan.ring) hash.add("ring");
   if (plan.token_order == TokenOrder::Contiguous) hash.add("contiguous");
-  hash.add(uint64_t{plan.sequence});
+  uint64_t labelled = 0;
+  for (const bool kind : plan.labelled.of) labelled = 2 * labelled + uint64_t{kind};
+  hash.add(labelled);
   for (const PlanDim& dim : plan.dims) {
     hash.add(dim.name);
     hash.add(static_cast<uint64_t>(dim.parts));
@@ -169,7 +172,7 @@ std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine,
 }
 
 int devices_with_same_data(const Plan& plan) {
-  return plan.devices_per_sample / std::max(1, plan.context);
+  return plan.shared[SampleAxis::Tp];
 }
 
 int rank_with_same_data(const Plan& plan, int device) {

@@ -165,13 +165,12 @@ struct PlanOrigin {
 
 struct Plan {
   std::string model;
-  uint64_t costs = 0;          // hash of the costs the order was made with
-  int64_t losses = 0;          // parts of the batch whose losses are averaged
-  int devices_per_sample = 1;  // so many in a row of every group of computations work on the same samples
-  int context = 0;             // among them: into so many parts their tokens are divided; 0: the model has whole ones
-  bool ring = false;           // and their attention is the steps of a ring
-  TokenOrder token_order = TokenOrder::Zigzag;  // in which devices have them
-  bool sequence = false;                        // the model was captured with tokens that can be divided
+  uint64_t costs = 0;     // hash of the costs the order was made with
+  int64_t losses = 0;     // parts of the batch whose losses are averaged
+  AxisSizes shared = {};  // along the last axes of every group of computations, whose devices share samples
+  bool ring = false;      // attention is the steps of a ring along cp
+  TokenOrder token_order = TokenOrder::Zigzag;  // along cp
+  ByShardKind<bool> labelled = {};              // for what the model has labels, besides experts and parameters
   std::vector<PlanDim> dims;
   Table<PlanStreamId, std::string> streams;
   Table<NameId, std::string> names;
@@ -182,6 +181,9 @@ struct Plan {
   Table<WorkId, PlanWork> works;
   Table<CommunicationId, Communication> communications;
   Table<TemplateId, PlanTemplate> templates;
+
+  /// So many in a row of every group of computations.
+  int devices_per_sample() const { return shared.all(); }
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 

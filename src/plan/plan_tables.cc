@@ -12,18 +12,11 @@
 namespace piper {
 namespace {
 
-/// What comes from inside a region that is divided, perhaps summed up there, leaves it; everything else goes into one.
-/// Attention is one that divides heads.
+/// Whether a value goes into a region that is divided, or leaves it.
 Exchange exchange_of(const TrainingDag& dag, const Node& node, ValueId value) {
-  if (dag.shared[SampleAxis::Cp].size > 1)
-    return placement_along(SampleAxis::Cp, dag, node, value).label == tp_label ? Exchange::Divide : Exchange::Gather;
-  const Node* source = node.made_from.valid() ? &dag[node.made_from] : nullptr;
-  if (const auto* sum = source ? std::get_if<Collective>(&source->op) : nullptr;
-      sum && sum->kind == CollectiveKind::AllReduce)
-    source = &dag[source->made_from];
-  return source && is_compute(*source) && dag.residence(source->tags.chunk, source->group).expert_group()
-             ? Exchange::Gather
-             : Exchange::Divide;
+  const std::string_view divided = placement_after_exchange(dag, node, value).label;
+  return std::ranges::find(shard_rules, divided, &ShardRule::outside) == shard_rules.end() ? Exchange::Divide
+                                                                                           : Exchange::Gather;
 }
 
 void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
@@ -78,7 +71,7 @@ void add_buckets(PlanTables& tables, const TrainingDag& dag, const std::vector<N
                                 elements((*dag.model)[p].shape, 0) / shards, bucket.trainable && ordered[p.index()],
                                 (*dag.model)[p].sharded});
     for (const Holder& holder : bucket.holders)
-      out.holders.push_back({holder.group, holder.over, holder.zero > 0, holder.shards});
+      out.holders.push_back({holder.group, holder.copies, holder.zero > 0, holder.shards});
     tables.plan.buckets.push_back(std::move(out));
   }
 }
@@ -102,18 +95,17 @@ class WorkTable {
  public:
   WorkTable(PlanTables& tables, const TrainingDag& dag) : tables_(tables), dag_(dag) {}
 
-  /// On the devices with the first part of the tokens; where others have another work, those follow.
+  /// The first one; where devices of the group have different works, the others follow.
   WorkId of(const Node& node) {
-    if (!is_compute(node) || !has_uneven_attention(dag_, node.tags.chunk)) return of(node, 0);
     const WorkId first = of(node, 0);
-    for (int shard = 1; shard < dag_.shared[SampleAxis::Cp].size; ++shard) of(node, shard);
+    for (int other = 1; other < different_works(dag_, node); ++other) of(node, other);
     return first;
   }
 
  private:
-  WorkId of(const Node& node, int token_shard) {
+  WorkId of(const Node& node, int which) {
     if (is_compute(node))
-      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value, token_shard}, [&] {
+      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value, which}, [&] {
         const PassWork& work = work_of(dag_, node);
         const int64_t samples = samples_on(dag_, node.group);
         ByShardKind<PartitionId> shards;
@@ -123,7 +115,7 @@ class WorkTable {
                         node.tags.pass,
                         samples,
                         dag_.model->step.weights,
-                        local_work(dag_, node.tags.chunk, work, node.group, token_shard),
+                        local_work(dag_, node.tags.chunk, work, node.group, which),
                         node.group,
                         shards};
       });
@@ -187,11 +179,10 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   tables.bucket_of = bucket_of_parameter(dag);
   add_buckets(tables, dag, order);
   plan.losses = count_losses(dag);
-  plan.devices_per_sample = dag.devices_per_sample();
-  plan.context = dag.model->context ? dag.shared[SampleAxis::Cp].size : 0;
+  for (const auto& [axis, name] : sample_axes) plan.shared[axis] = dag.shared[axis].size;
   plan.ring = dag.model->ring > 0;
   plan.token_order = dag.token_order;
-  plan.sequence = std::ranges::any_of(dag.model->chunks, &Chunk::sequence_sharded);
+  plan.labelled = labelled_for(*dag.model);
   tables.scalars_name = plan.names.add("scalars");
   std::vector<char> moves(dag.streams.size(), 0);
   for (const Node& node : dag.nodes)

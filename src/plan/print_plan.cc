@@ -91,11 +91,12 @@ std::string Printer::bucket(const PlanBucket& bucket) const {
 std::string Printer::header() const {
   std::string out = fmt::format("plan {} costs={}", as_name(plan_.model), plan_.costs);
   if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
-  if (plan_.devices_per_sample > 1) out += fmt::format(" devices_per_sample={}", plan_.devices_per_sample);
-  if (plan_.context > 0) out += fmt::format(" context={}", plan_.context);
+  for (const auto& [axis, name] : sample_axes)
+    if (plan_.shared[axis] > 1) out += fmt::format(" {}={}", name, plan_.shared[axis]);
   if (plan_.ring) out += " ring";
   if (plan_.token_order == TokenOrder::Contiguous) out += " contiguous";
-  if (plan_.sequence) out += " sequence";
+  for (const ShardRule& rule : shard_rules)
+    if (plan_.labelled[rule.kind]) out += fmt::format(" {}", rule.name);
   out += "\n";
   for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);
   for (const std::string& stream : plan_.streams) out += fmt::format("stream {}\n", as_name(stream));
@@ -145,7 +146,7 @@ std::string peers(const Plan& plan, const PlannedOp& op, int device) {
   const DeviceList &mine = sends ? from : to, &theirs = sends ? to : from;
   DeviceList out;
   const int64_t fine = static_cast<int64_t>(mine.size()) * static_cast<int64_t>(theirs.size());
-  for (const TransferPiece& piece : transfer_pieces(position(mine), mine, theirs, fine, plan.devices_per_sample))
+  for (const TransferPiece& piece : transfer_pieces(position(mine), mine, theirs, fine, plan.devices_per_sample()))
     out.push_back(piece.peer);
   return print_devices(out);
 }

@@ -49,8 +49,6 @@ Checked check_tables(const Plan& plan) {
       if (!plan.groups.contains(holder.group) || !plan.partitions.contains(holder.copies))
         return malformed("a bucket is held by groups that do not exist");
   const auto divides = [](size_t count, int64_t by) { return by >= 1 && count % static_cast<size_t>(by) == 0; };
-  if (!divides(static_cast<size_t>(plan.devices_per_sample), std::max(1, plan.context)))
-    return malformed("devices with the same samples do not divide into parts of the tokens");
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanHolder& holder : bucket.holders) {
       const PlanPartition& copies = plan.partitions[holder.copies];
@@ -70,7 +68,7 @@ Checked check_tables(const Plan& plan) {
     if (!plan.groups.contains(work.group) || !std::ranges::all_of(work.shards.of, inside_or_none))
       return malformed("a work is done by groups that do not exist");
   for (const PlanWork& work : plan.works)
-    if (work.pass && !divides(plan.groups[work.group].size(), plan.devices_per_sample))
+    if (work.pass && !divides(plan.groups[work.group].size(), plan.devices_per_sample()))
       return malformed("the devices of a work do not divide among devices with the same samples");
   for (const CommunicationId c : plan.communications.ids()) {
     const Communication& comm = plan.communications[c];

@@ -268,7 +268,7 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Tra
                          std::optional<double> tolerance) {
   check_inputs(inputs, plan_.trainable->step.batch);
   const bool here = std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor* input) { return input->is_cpu(); });
-  if (world_ || !run_->processor().place().is_cpu() || !here)
+  if (world_ || !run_->processor().device().is_cpu() || !here)
     throw Raised(error(ErrorCode::E105, {}, "diff looks at devices of one process, on the CPU")
                      .help("capture the model for the CPU, and make the trainer with backend=\"local\""));
   const auto initial = [&](const std::string& name, at::Tensor& whole) {

@@ -1,4 +1,5 @@
-// What a device does around its operations if its streams are not threads (on a GPU).
+// What a processor does around the operations of a device: times, memory, blame. On a CPU, where streams are threads,
+// nothing.
 #pragma once
 
 #include "runtime/graphs.h"
@@ -14,10 +15,12 @@ struct ArenaUse {
   int64_t arena_misses = 0;  // unexpected allocations, which came from PyTorch's allocator
 };
 
-/// Takes times with the device's clock, which are known after the step, and attributes allocations to operations.
+/// On a GPU: takes times with its clock, which are known after the step, and attributes allocations to operations.
 class DeviceSide {
  public:
   virtual ~DeviceSide() = default;
+  /// Whether it has a clock: then operations end later than the calls that launch them.
+  virtual bool has_clock() const = 0;
   /// Before a step: the streams are idle.
   virtual void begin(int64_t step) = 0;
   /// Enqueued on the calling thread's current stream.

@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "base/invariant.h"
-#include "runtime/device_run.h"
+#include "runtime/operations.h"
+#include "runtime/stream/failure.h"
 
 namespace piper {
 
@@ -50,7 +51,7 @@ void make_groups_of(const Plan& plan, const Communication& communication, const 
     const DeviceList& to = plan.groups[communication.to];
     for (size_t i = 0; i < from.size(); ++i)
       for (const TransferPiece& piece : transfer_pieces(
-               static_cast<int>(i), from, to, static_cast<int64_t>(from.size() * to.size()), plan.devices_per_sample))
+               static_cast<int>(i), from, to, static_cast<int64_t>(from.size() * to.size()), plan.devices_per_sample()))
         communicator.connect(from[i], piece.peer);
   } else {
     const PlanPartition& over = plan.partitions[communication.over];

@@ -17,6 +17,9 @@
 
 namespace piper {
 
+class Failure;
+struct RunOptions;
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -41,15 +44,21 @@ using ProcessGroups = std::map<std::pair<PlanStreamId, std::vector<int>>, int>;
 /// cannot be made, and which operation of the device needs it.
 ProcessGroups make_process_groups(const Plan& plan, Communicator& communicator);
 
-/// What executors are made from.
-struct Preparation {
+/// One device of a run: its plan, and what it works with.
+struct DeviceContext {
   const Plan& plan;
   const PlanTemplate& program;
-  const StepConfig& step;
   int device;
+  const StepConfig& step;
   Computations& computations;
   Communicator& communicator;
   Processor& processor;
+  const RunOptions& options;
+  Failure& failure;
+};
+
+/// What executors are made from.
+struct Preparation : DeviceContext {
   const ProcessGroups& groups;
   const PlanIndex& index;
   Frame& frame;    // with its persistent buffers

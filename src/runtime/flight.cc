@@ -11,9 +11,9 @@ namespace piper {
 DeviceFlight flight_of(DeviceRun& device) {
   const FlightRecorder& recorder = device.recorder();
   const ArenaUse arena = device.arena();
-  DeviceFlight out{device.device(),        recorder.oldest(), {},
-                   device.memory().peak(), arena.bytes,       arena.alive,
-                   arena.arena_misses,     device.issuing(),  device.operators()};
+  DeviceFlight out{device.device(),        recorder.oldest(),    {},
+                   device.memory().peak(), arena.bytes,          arena.alive,
+                   arena.arena_misses,     device.launch_time(), device.operations().operators()};
   for (int64_t step = recorder.oldest(); step <= recorder.step(); ++step) {
     std::vector<OpTimes>& times = out.steps.emplace_back();
     for (size_t i = 0; i < recorder.ops(); ++i) times.push_back(recorder.times(step, static_cast<int>(i)));

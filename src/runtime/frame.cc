@@ -11,9 +11,9 @@
 
 namespace piper {
 
-Frame::Frame(const PlanTemplate& program, c10::Device place)
+Frame::Frame(const PlanTemplate& program, c10::Device device)
     : program_(program),
-      place_(place),
+      device_(device),
       buffers_(program.buffers.size()),
       uses_(program.ops.size()),
       holds_at_start_(program.buffers.size(), 1),
@@ -54,10 +54,6 @@ void Frame::begin(const StepSettings& settings) {
   load_kept();
 }
 
-void Frame::issued(OpId op) {
-  for (const BufferId buffer : program_.ops[op].frees) release(buffer);
-}
-
 void Frame::ended(OpId op) {
   for (const BufferId buffer : uses_[op]) release(buffer);
 }
@@ -74,8 +70,8 @@ void Frame::load_input(const FrameInput& input) {
   const std::lock_guard lock(loading_);
   at::Tensor& tensor = (*this)[input.buffer];
   if (tensor.defined()) return;
-  tensor = make_tensor(input.form, place_);
-  if (place_.is_cpu()) return settings_->fill(input.name, input.first_sample, tensor);
+  tensor = make_tensor(input.form, device_);
+  if (device_.is_cpu()) return settings_->fill(input.name, input.first_sample, tensor);
   // from memory that a GPU can read by itself, and that libtorch keeps until then
   at::Tensor here = at::empty_strided(input.form.sizes, input.form.strides,
                                       c10::TensorOptions().dtype(input.form.dtype).pinned_memory(true));
@@ -94,8 +90,8 @@ void Frame::keep_inputs(std::vector<FrameInput> inputs) {
     bytes += (static_cast<int64_t>(like.storage().nbytes()) + alignment - 1) / alignment * alignment;
   }
   if (bytes == 0) return;
-  kept_.here = at::empty({bytes}, c10::TensorOptions().dtype(c10::kByte).pinned_memory(!place_.is_cpu()));
-  kept_.there = at::empty({bytes}, c10::TensorOptions(place_).dtype(c10::kByte));
+  kept_.here = at::empty({bytes}, c10::TensorOptions().dtype(c10::kByte).pinned_memory(!device_.is_cpu()));
+  kept_.there = at::empty({bytes}, c10::TensorOptions(device_).dtype(c10::kByte));
   for (size_t i = 0; i < kept_.inputs.size(); ++i) {
     const TensorForm& form = kept_.inputs[i].form;
     const auto part = [&](const at::Tensor& all) {
@@ -173,12 +169,12 @@ std::optional<DType> dtype_of(c10::ScalarType type) {
   return std::nullopt;
 }
 
-at::Tensor make_tensor(const TensorForm& form, c10::Device place) {
-  return at::empty_strided(form.sizes, form.strides, c10::TensorOptions(place).dtype(form.dtype));
+at::Tensor make_tensor(const TensorForm& form, c10::Device device) {
+  return at::empty_strided(form.sizes, form.strides, c10::TensorOptions(device).dtype(form.dtype));
 }
 
-at::Tensor make_flat(DType dtype, int64_t elements, c10::Device place) {
-  return at::empty({elements}, c10::TensorOptions(place).dtype(scalar_type(dtype)));
+at::Tensor make_flat(DType dtype, int64_t elements, c10::Device device) {
+  return at::empty({elements}, c10::TensorOptions(device).dtype(scalar_type(dtype)));
 }
 
 std::byte* bytes_of(const at::Tensor& tensor) {

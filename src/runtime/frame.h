@@ -83,19 +83,17 @@ struct KeptInputs {
 
 class Frame {
  public:
-  /// `place`: the torch device of its tensors.
-  Frame(const PlanTemplate& program, c10::Device place);
+  /// `device`: that of its tensors.
+  Frame(const PlanTemplate& program, c10::Device device);
 
-  c10::Device place() const { return place_; }
+  c10::Device device() const { return device_; }
 
   at::Tensor& operator[](BufferId buffer) { return buffers_[buffer]; }
 
   /// Before a step: zeroes gradients unless they accumulate, and drops all buffers that are not persistent.
   void begin(const StepSettings& settings);
-  /// The operation has been issued: what it frees is released after its last user.
-  void issued(OpId op);
+  /// Lets go of a buffer that the plan frees; it is gone when all operations that use it have ended too.
   void release(BufferId buffer);
-  /// The operation has ended.
   void ended(OpId op);
   /// Loads an input unless it is loaded already; operations that read it may call this concurrently.
   void load_input(const FrameInput& input);
@@ -132,7 +130,7 @@ class Frame {
   void load_kept();
 
   const PlanTemplate& program_;
-  const c10::Device place_;
+  const c10::Device device_;
   const StepSettings* settings_ = nullptr;
   Table<BufferId, at::Tensor> buffers_;
   Table<OpId, std::vector<BufferId>> uses_;  // buffers of a step
@@ -143,8 +141,8 @@ class Frame {
 };
 
 /// An uninitialized tensor of this form, or a flat one.
-at::Tensor make_tensor(const TensorForm& form, c10::Device place = c10::kCPU);
-at::Tensor make_flat(DType dtype, int64_t elements, c10::Device place = c10::kCPU);
+at::Tensor make_tensor(const TensorForm& form, c10::Device device = c10::kCPU);
+at::Tensor make_flat(DType dtype, int64_t elements, c10::Device device = c10::kCPU);
 c10::ScalarType scalar_type(DType dtype);
 /// The reverse; nothing for a type that plans do not have.
 std::optional<DType> dtype_of(c10::ScalarType type);

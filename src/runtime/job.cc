@@ -36,7 +36,7 @@ void take_memory(std::string_view what, Work work) {
 
 }  // namespace
 
-/// Tells the others how far the devices are and, during steps, looks whether the run goes on.
+/// Tells the others how far the devices are and, during steps, checks whether the run makes progress.
 class Job::Watchdog {
  public:
   Watchdog(const Plan& plan, const std::vector<DeviceRun*>& devices, Failure& failure, const JobOptions& options)
@@ -55,7 +55,7 @@ class Job::Watchdog {
     thread_.join();
   }
 
-  /// While it lives, something is expected to go on.
+  /// While it lives, progress is expected.
   class Watching {
    public:
     explicit Watching(Watchdog& watchdog) : watchdog_(watchdog) { watchdog_.set_busy(true); }
@@ -120,8 +120,8 @@ Job::Job(std::shared_ptr<const Plan> plan, const StepConfig& step, Computations&
     return !programs[static_cast<size_t>(communicator->device())].valid();  // a lost device
   });
   for (const auto& communicator : communicators_)
-    devices_.push_back(std::make_unique<DeviceRun>(*plan_, communicator->device(), step_, computations_, *communicator,
-                                                   failure_, options_.run));
+    devices_.push_back(
+        std::make_unique<DeviceRun>(*plan_, step_, computations_, *communicator, failure_, options_.run));
   for (const auto& device : devices_) {
     take_memory(fmt::format("device {}, before its first operation", device->device()), [&] { device->prepare(); });
     device_pointers_.push_back(device.get());

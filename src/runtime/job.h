@@ -7,6 +7,7 @@
 
 #include "runtime/device_run.h"
 #include "runtime/parameters.h"
+#include "runtime/stream/failure.h"
 #include "runtime/watch.h"
 
 namespace piper {

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "plan/free_order.h"
+#include "runtime/device_streams.h"
 #include "runtime/graph_segment.h"
-#include "runtime/memory_order.h"
-#include "runtime/stream/stream.h"
 
 namespace piper {
 
@@ -20,11 +21,14 @@ struct Launch {
 };
 
 struct LaunchUnit {
-  std::vector<Launch> launches;         // all are launched before any of them is waited for
-  std::vector<BufferRelease> releases;  // buffers that are freed behind it
-  GraphSegment* segment = nullptr;      // null: operations
-  std::vector<LaunchUnit> singly =
-      {};  // of a segment: its operations one by one, for steps in which it cannot be launched
+  std::vector<Launch> launches;           // all are launched before any of them is waited for
+  std::vector<BufferFree> frees;          // behind it
+  std::unique_ptr<GraphSegment> segment;  // null: operations
+  std::vector<LaunchUnit> singly;         // of a segment: its operations, for steps in which it cannot be launched
 };
+
+/// In the order of the plan. Events are recorded only where something waits for them.
+std::vector<LaunchUnit> make_launch_units(Operations& operations, DeviceStreams& streams, const FreeOrder& frees,
+                                          Processor& processor);
 
 }  // namespace piper

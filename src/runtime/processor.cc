@@ -5,13 +5,27 @@
 namespace piper {
 namespace {
 
+class HostSide : public DeviceSide {
+ public:
+  bool has_clock() const override { return false; }
+  void begin(int64_t) override {}
+  void started(int) override {}
+  void ended(int) override {}
+  void launch(int, int, CudaGraph& graph) override { graph.launch(); }
+  bool has_ended(int) const override { return true; }
+  void end(FlightRecorder&) override {}
+  int culprit(int op) override { return op; }
+  ArenaUse arena() const override { return {}; }
+  Branch* branch() override { return nullptr; }
+};
+
 class HostProcessor : public Processor {
  public:
-  c10::Device place() const override { return c10::kCPU; }
+  c10::Device device() const override { return c10::kCPU; }
   std::unique_ptr<Stream> make_stream(const StreamMaking& making) override {
     return std::make_unique<ThreadStream>(making.on_thread, making.failed);
   }
-  std::unique_ptr<DeviceSide> make_side(size_t) override { return nullptr; }
+  std::unique_ptr<DeviceSide> make_side(size_t) override { return std::make_unique<HostSide>(); }
   Graphs graphs() const override { return Graphs::None; }
   std::unique_ptr<CudaGraph> make_graph() override { return nullptr; }
   std::unique_ptr<RecordedSeeds> make_seeds(size_t) override { return nullptr; }

@@ -35,9 +35,9 @@ struct Turns {
 class Processor : public Kernels, public GraphMaker, public WorldMaker {
  public:
   /// The torch device of its tensors.
-  virtual c10::Device place() const = 0;
+  virtual c10::Device device() const = 0;
   virtual std::unique_ptr<Stream> make_stream(const StreamMaking& making) = 0;
-  /// Null: streams are threads, which need none.
+  /// Of a device with so many operations.
   virtual std::unique_ptr<DeviceSide> make_side(size_t ops) = 0;
   /// Memory belongs to the stream on which it was allocated, and is reused there as soon as it is freed: before, that
   /// stream has to wait for the other streams that used it.

@@ -40,7 +40,7 @@ DeviceProgress progress_of(const DeviceRun& device) {
   DeviceProgress out;
   out.device = device.device();
   out.step = recorder.step();
-  out.ended = device.progress();
+  out.ended = device.operations().ended();
   Table<OpId, char> ended(recorder.ops(), 0);
   std::vector<bool> held_up;  // by stream: what comes next was perhaps issued, but has not begun
   for (const OpId op : ended.ids()) {
@@ -84,7 +84,7 @@ std::vector<int> Partners::of(int device, OpId op) const {
     const DeviceList& theirs = plan_.groups[sends ? communication.to : communication.from];
     const auto position = static_cast<int>(std::find(mine.begin(), mine.end(), device) - mine.begin());
     for (const TransferPiece& piece : transfer_pieces(
-             position, mine, theirs, static_cast<int64_t>(mine.size() * theirs.size()), plan_.devices_per_sample))
+             position, mine, theirs, static_cast<int64_t>(mine.size() * theirs.size()), plan_.devices_per_sample()))
       out.push_back(piece.peer);
   } else if (operation.kind == OpKind::ReducePieces) {  // who needs whom depends on the cuts: all that take part
     for (const auto& [other, program] : programs_)

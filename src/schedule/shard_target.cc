@@ -22,8 +22,12 @@ int64_t devices_along(const Schedule& schedule, const Shard& shard) {
 }
 
 bool names_parameters(const Shard& shard) {
-  return !divides_context(shard) &&
-         (!shard.parameters.empty() || shard.vocabulary || shard.sequence == Sequence::On || shard.regather);
+  Shard experts;  // with no more than such a directive says
+  experts.what = shard.what;
+  experts.devices = shard.devices;
+  experts.stream = shard.stream;
+  experts.order = shard.order;
+  return !divides_context(shard) && shard != experts;
 }
 
 bool divides_experts(const Shard& shard, const std::vector<AnnotatedPart>& parts) {

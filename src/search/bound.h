@@ -17,7 +17,7 @@ namespace piper {
 struct Bound {
   double seconds = 0;
   int64_t bytes = 0;  // of the fullest device
-  bool fits = true;   // every device may have what it needs at least
+  bool fits = true;   // no device is known to have too little memory
 };
 
 /// What a pipeline rank does at least until its last backward pass.
@@ -42,7 +42,8 @@ struct PipelineBound {
   int64_t largest_parameter = 0;
 };
 
-/// What keys stand for. Of the last `most` to twice as many different ones that were asked for; others are made again.
+/// A bounded cache: keeps what belongs to the last `most` to twice as many keys that were asked for, and makes the rest
+/// again.
 template <class Key, class Value>
 struct Remembered {
   size_t most;

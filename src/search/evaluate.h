@@ -26,7 +26,7 @@ Result<Evaluated> evaluate(const Problem& problem, const std::string& name, cons
 Result<Evaluated> evaluate(const std::shared_ptr<const ModelGraph>& model, const Schedule& schedule,
                            const Cluster& cluster, const std::optional<CostTable>& costs);
 
-/// Fits before not, then faster, then less memory.
+/// Order of preference: what fits comes first, then the faster, then what needs less memory.
 bool better(const Evaluated& a, const Evaluated& b);
 
 }  // namespace piper

@@ -65,9 +65,9 @@ Groupings find_groupings(const Plan& plan, const Cluster& cluster) {
   for (const Communication& c : plan.communications) {
     const auto [found, fresh] = index.try_emplace({c.from, c.to, c.over}, groupings.all.size());
     if (fresh)
-      groupings.all.push_back(
-          c.transfer ? transfer_place(plan.groups[c.from], plan.groups[c.to], plan.devices_per_sample, cluster, devices)
-                     : collective_place(plan.partitions[c.over], cluster, devices));
+      groupings.all.push_back(c.transfer ? transfer_place(plan.groups[c.from], plan.groups[c.to],
+                                                          plan.devices_per_sample(), cluster, devices)
+                                         : collective_place(plan.partitions[c.over], cluster, devices));
     groupings.of_communication.push_back(found->second);
   }
   return groupings;

@@ -26,7 +26,7 @@ enum class LrShape {
 /// What a schedule of the learning rate counts.
 enum class LrUnit { Steps, Tokens };
 
-/// How the learning rate changes over the run; as it stands, not at all.
+/// How the learning rate changes over the run; by default it is constant.
 struct LrSchedule {
   LrShape shape = LrShape::Cosine;
   LrUnit unit = LrUnit::Steps;  // of the three that follow
@@ -44,7 +44,7 @@ enum class RunOn {
 
 enum class OnNan {
   Stop,  // end the run before the weights are touched
-  Skip,  // leave the weights as they are and go on
+  Skip,  // leave the weights as they are and continue
 };
 
 struct RunConfig {

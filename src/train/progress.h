@@ -21,8 +21,8 @@ class ProgressLine {
   ProgressLine(std::FILE* out, ProgressStyle style, int64_t steps, int columns = 80)
       : out_(out), style_(style), steps_(steps), columns_(columns) {}
 
-  /// After each step; `now` in seconds since any moment. Prints the first step, the last one, and in between as often
-  /// as is pleasant.
+  /// After each step; `now` in seconds since any moment. Prints the first step, the last one, and in between at a
+  /// rate that can be read.
   void show(const StepMetrics& step, double now);
   /// Ends the line; what was not printed yet is. Before any other output, and at the end.
   void finish();

@@ -93,7 +93,7 @@ int StepRules::owner(BucketId bucket, const Piece& piece, int members) const {
 }
 
 bool StepRules::owns(BucketId bucket, const Holder& holder, int device, const Piece& piece) const {
-  return owner(bucket, piece, dag_.groups[holder.over].part_size) == index_in_part(holder.over, device);
+  return owner(bucket, piece, dag_.groups[holder.copies].part_size) == index_in_part(holder.copies, device);
 }
 
 /// Devices among which the bucket's parameters are cut by experts.

@@ -116,7 +116,7 @@ TEST(PlantedFault, ExpertsAreReducedOverOtherExperts) {
   LinearDag linear = compiled(experts);
   for (size_t b = 0; b < linear.dag.buckets.size(); ++b) {
     const Holder& holder = linear.dag.buckets[b].holders[0];
-    if (linear.dag.groups[holder.over].part_size != 2) continue;
+    if (linear.dag.groups[holder.copies].part_size != 2) continue;
     collective(linear, find(linear, {fmt::format("all_reduce.gradients{}[", b)})).over =
         linear.dag.groups.whole(holder.group);
     EXPECT_THAT(faults_of(linear), Contains(HasSubstr("mixes gradients of different experts")));
@@ -129,7 +129,7 @@ TEST(PlantedFault, ReducedAlongOneAxisOnly) {
   LinearDag linear = compiled(experts);
   for (size_t b = 0; b < linear.dag.buckets.size(); ++b) {
     const Holder& holder = linear.dag.buckets[b].holders[0];
-    if (linear.dag.groups[holder.over].part_size != 4) continue;
+    if (linear.dag.groups[holder.copies].part_size != 4) continue;
     for (const char* axis : {"ep", "edp"}) {
       collective(linear, find(linear, {fmt::format("all_reduce.gradients{}[", b)})).over =
           linear.dag.groups.along(holder.group, {axis});

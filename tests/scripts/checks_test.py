@@ -104,6 +104,10 @@ class CheckLayers(CheckTest):
         self.refuses("check_layers", {"src/utils/a.h": ""}, "utils is in no layer")
         self.refuses("check_layers", {"src/ir/a.cc": '#include "a.h"\n'}, "src/ir/a.cc:1:", "layer/a.h")
 
+    def test_what_works_on_plans_names_no_kind_of_sharding(self):
+        self.refuses("check_layers", {"src/sim/a.cc": "\n  if (kind == ShardKind::Tp)\n"}, "src/sim/a.cc:2:", "ShardKind::Tp")
+        self.accepts("check_layers", {"src/passes/a.cc": "ShardKind::Tp\n"})
+
     def test_the_readme_describes_the_layers(self):
         readme = LAYERS["src/README.md"]
         row = next(line for line in readme.splitlines() if line.startswith("| `sim` |"))

@@ -55,7 +55,7 @@ TrainableModel make(const Subject& subject) {
                           "batch = {}\nweights = \"{}\"\ngradients = \"{}\"\noptimizer = \"{}\"\n",
                           subject.layers, kind.config, subject.batch, name(subject.dtype),
                           name(subject.gradients.value_or(subject.dtype)), name(subject.optimizer)),
-              BuildOn::Meta, 1, (subject.on ? *subject.on : host_processor()).place());
+              BuildOn::Meta, 1, (subject.on ? *subject.on : host_processor()).device());
     enlarge_weights(model);
     return model;
   }

@@ -75,7 +75,7 @@ std::vector<TpCase> tp_cases_with(const std::vector<std::string>& cuts) {
   return out;
 }
 
-const std::vector<std::string> in_turn = {tensor_parallel, sequence, vocabulary, regather, everything};
+const std::vector<std::string> forms_in_turn = {tensor_parallel, sequence, vocabulary, regather, everything};
 
 std::vector<TpCase> every_second(const std::vector<TpCase>& cases) {
   std::vector<TpCase> out;
@@ -92,9 +92,9 @@ class TpModels : public testing::TestWithParam<TpCase> {};
 TEST_P(TpModels, EqualOneDevice) {
   expect_equal_to_one_device(GetParam());
 }
-INSTANTIATE_TEST_SUITE_P(InTurn, TpModels, testing::ValuesIn(every_second(tp_cases_with(in_turn))), tp_case_name);
+INSTANTIATE_TEST_SUITE_P(InTurn, TpModels, testing::ValuesIn(every_second(tp_cases_with(forms_in_turn))), tp_case_name);
 // and more of them, which take long
-INSTANTIATE_TEST_SUITE_P(LongInTurn, TpModels, testing::ValuesIn(tp_cases_with(in_turn)), tp_case_name);
+INSTANTIATE_TEST_SUITE_P(LongInTurn, TpModels, testing::ValuesIn(tp_cases_with(forms_in_turn)), tp_case_name);
 INSTANTIATE_TEST_SUITE_P(Long, TpModels, testing::ValuesIn(tp_cases()), tp_case_name);
 INSTANTIATE_TEST_SUITE_P(LongSequence, TpModels, testing::ValuesIn(tp_cases_with({sequence, regather})), tp_case_name);
 INSTANTIATE_TEST_SUITE_P(LongVocabulary, TpModels, testing::ValuesIn(tp_cases_with({vocabulary, everything})),

@@ -64,7 +64,7 @@ int64_t serial_peak(const PlanTemplate& of) {
 
 Apparatus::Apparatus(const TrainableModel& model, const CapturedModel& captured, std::shared_ptr<const Plan> of,
                      const TrainSettings& settings)
-    : plan(std::move(of)), real(captured, model.initialize, processor_of(settings).place()) {
+    : plan(std::move(of)), real(captured, model.initialize, processor_of(settings).device()) {
   if (settings.plant) {
     Plan changed = *plan;
     settings.plant(changed);

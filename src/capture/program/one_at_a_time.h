@@ -2,9 +2,9 @@
 // one process take turns with them.
 //
 // With the Arm Compute Library below oneDNN a depthwise convolution keeps its packed weights and bias with the kernel,
-// and calls of equal shapes share the kernel: two at a time mix up their numbers (libtorch 2.11; of 300 calls on each
-// of two threads half are wrong). Other operators are right, and so are these in processes of their own: test_threads.py
-// runs all operators on two threads at once, and what it finds on a new kind of machine is added here.
+// and calls of equal shapes share the kernel: two at a time mix up their values (libtorch 2.11; of 300 calls on each
+// of two threads half are wrong). Other operators are right, and so are these in processes of their own:
+// test_threads.py runs all operators on two threads at once, and what it finds on a new kind of machine is added here.
 #pragma once
 
 #include <mutex>

@@ -24,7 +24,7 @@ class AllToAll : public Executor {
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
     at::Tensor& to = frame[to_];
-    to = make_tensor(form_.after, frame.place());
+    to = make_tensor(form_.after, frame.device());
     prepare_.communicator.all_to_all(group_, prepare_.sequence(communication_, frame), {bytes_of(from), from.nbytes()},
                                      form_.run_before, {bytes_of(to), to.nbytes()}, form_.run_after);
   }

@@ -23,7 +23,7 @@ class AllGather : public Executor {
   }
 
   void run(Frame& frame) override {
-    if (from_ != to_) frame[to_] = make_flat(dtype_, elements_, frame.place());
+    if (from_ != to_) frame[to_] = make_flat(dtype_, elements_, frame.device());
     const at::Tensor &from = frame[from_], &to = frame[to_];
     const int64_t size = piper::bytes_of(dtype_);
     prepare_.communicator.all_gather(

@@ -19,7 +19,7 @@ struct Parts {
     form_ = prepare.computations.exchange(prepare.name(op.label), prepare.samples_over(communication), parts_, inwards);
   }
   static std::span<std::byte> all(const at::Tensor& tensor) { return {bytes_of(tensor), tensor.nbytes()}; }
-  at::Tensor& make(Frame& frame) const { return frame[to_] = make_tensor(form_.after, frame.place()); }
+  at::Tensor& make(Frame& frame) const { return frame[to_] = make_tensor(form_.after, frame.device()); }
 
   Preparation prepare_;
   CommunicationId communication_;
@@ -76,7 +76,7 @@ class Shift : public Executor {
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
     at::Tensor& to = frame[to_];
-    to = make_tensor({from.scalar_type(), from.sizes().vec(), from.strides().vec()}, frame.place());
+    to = make_tensor({from.scalar_type(), from.sizes().vec(), from.strides().vec()}, frame.device());
     prepare_.communicator.shift(group_, prepare_.sequence(communication_, frame), by_, {bytes_of(from), from.nbytes()},
                                 {bytes_of(to), to.nbytes()});
   }

@@ -129,7 +129,7 @@ class ReduceScalars : public Executor {
     double numbers[] = {mine.loss, mine.squares};
     const at::Tensor here = at::from_blob(numbers, {2}, c10::kDouble);
     at::Tensor& buffer = frame[buffer_];
-    buffer = make_flat(DType::Float64, 2, frame.place());
+    buffer = make_flat(DType::Float64, 2, frame.device());
     buffer.copy_(here);
     prepare_.communicator.all_reduce(group_, prepare_.sequence(communication_, frame),
                                      {bytes_of(buffer), buffer.nbytes()}, DataType::Float64);

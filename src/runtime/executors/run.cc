@@ -76,7 +76,7 @@ class Run : public Executor {
     parameters_.bind(frame);
     for (const Contribution& contribution : contributions_)
       if (at::Tensor& flat = frame[contribution.buffer]; !flat.defined())
-        flat = make_flat(contribution.dtype, contribution.bytes / piper::bytes_of(contribution.dtype), frame.place())
+        flat = make_flat(contribution.dtype, contribution.bytes / piper::bytes_of(contribution.dtype), frame.device())
                    .fill_(0);
     gradients_.bind(frame);
     slice_.seed = frame.settings().seed;
@@ -146,8 +146,8 @@ class Run : public Executor {
     const DeviceList& group = prepare.plan.groups[work.group];
     const auto first_sample = [&](int device) {
       const auto position = std::find(group.begin(), group.end(), device) - group.begin();
-      const int64_t parts = static_cast<int64_t>(group.size()) / prepare.plan.devices_per_sample;
-      return (std::max(op.label.slice, 0) * parts + position / prepare.plan.devices_per_sample) * work.samples;
+      const int64_t parts = static_cast<int64_t>(group.size()) / prepare.plan.devices_per_sample();
+      return (std::max(op.label.slice, 0) * parts + position / prepare.plan.devices_per_sample()) * work.samples;
     };
     slice_.first_sample = site.first_sample = first_sample(prepare.device);
     for (const ShardRule& rule : shard_rules) {

@@ -27,7 +27,7 @@ class Transfer : public Executor {
     const std::string& value = prepare.name(op.label);
     buffer_ = sends ? op.reads[0] : op.writes[0];
     const int64_t samples = samples_of(prepare, communication);
-    const int devices_per_sample = prepare.plan.devices_per_sample;
+    const int devices_per_sample = prepare.plan.devices_per_sample();
     const int64_t my_parts = static_cast<int64_t>(mine.size()) / devices_per_sample;
     form_ = prepare.computations.value(value, samples / my_parts, communication.shards);
     if (mine.size() == theirs.size()) {
@@ -51,7 +51,7 @@ class Transfer : public Executor {
     for (const PlanWork& work : prepare.plan.works)
       if (work.pass && (work.group == communication.from || work.group == communication.to))
         samples = work.samples * static_cast<int64_t>(prepare.plan.groups[work.group].size()) /
-                  prepare.plan.devices_per_sample;
+                  prepare.plan.devices_per_sample();
     return samples;
   }
   int64_t sequence(const Frame& frame) const { return prepare_.sequence(communication_, frame); }
@@ -94,7 +94,7 @@ class Receive : public Transfer {
   using Transfer::Transfer;
   void run(Frame& frame) override {
     at::Tensor& value = frame[buffer_];
-    value = make_tensor(form_, frame.place());
+    value = make_tensor(form_, frame.device());
     for (const Piece& piece : pieces_) {
       at::Tensor place = part(value, piece);
       at::Tensor data = piece.size > 0 ? place.contiguous() : place;

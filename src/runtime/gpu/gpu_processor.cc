@@ -72,6 +72,8 @@ class GpuSide : public DeviceSide {
   }
   ~GpuSide() override { cudaFreeHost(done_); }
 
+  bool has_clock() const override { return true; }
+
   void begin(int64_t step) override {
     if (memory_) memory_->begin_step(step);
     step_ = static_cast<uint32_t>(step) + 1;
@@ -271,7 +273,7 @@ class GpuProcessor : public Processor {
   explicit GpuProcessor(const GpuOptions& options)
       : options_(options), gpu_(static_cast<c10::DeviceIndex>(options.gpu)) {}
 
-  c10::Device place() const override { return {c10::kCUDA, gpu_}; }
+  c10::Device device() const override { return {c10::kCUDA, gpu_}; }
   std::unique_ptr<Stream> make_stream(const StreamMaking&) override { return std::make_unique<GpuStream>(gpu_); }
   std::unique_ptr<DeviceSide> make_side(size_t ops) override { return std::make_unique<GpuSide>(ops, options_); }
   Graphs graphs() const override { return options_.graphs; }
@@ -305,12 +307,12 @@ class GpuProcessor : public Processor {
   /// One wait for all of them.
   std::vector<double> read(std::span<const at::Tensor> scalars, std::span<const ElementSpan> ranges) override {
     const auto count = static_cast<int64_t>(scalars.size() + ranges.size());
-    const at::Tensor there = at::empty({count}, at::TensorOptions(place()).dtype(c10::kDouble));
+    const at::Tensor there = at::empty({count}, at::TensorOptions(device()).dtype(c10::kDouble));
     int64_t i = 0;
     for (const at::Tensor& scalar : scalars) there.select(0, i++).copy_(scalar);
     for (const ElementSpan& range : ranges) {
       const at::Tensor scratch =
-          at::empty({cuda::sum_of_squares_scratch(range.count)}, at::TensorOptions(place()).dtype(c10::kByte));
+          at::empty({cuda::sum_of_squares_scratch(range.count)}, at::TensorOptions(device()).dtype(c10::kByte));
       cuda::sum_of_squares(range.dtype, range.elements, range.count, there.mutable_data_ptr<double>() + i++,
                            static_cast<std::byte*>(scratch.mutable_data_ptr()), current());
     }

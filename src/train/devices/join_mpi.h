@@ -10,7 +10,7 @@
 namespace piper {
 
 /// This process among those that the launcher of MPI has started. E805: they cannot be joined, or somebody does not
-/// come while `timeout` lasts, and MPI goes on waiting: then the process should end. E806: built without MPI.
+/// come while `timeout` lasts, and MPI keeps waiting: then the process should end. E806: built without MPI.
 Result<std::unique_ptr<World>> join_mpi(std::chrono::milliseconds timeout);
 
 }  // namespace piper

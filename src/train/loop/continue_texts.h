@@ -1,4 +1,5 @@
-// Texts that the model of a run goes on with, token by token: a forward pass over the whole text for each.
+// Samples of text: the model of a run continues prompts token by token, with a forward pass over the whole text for
+// each token.
 #pragma once
 
 #include <cstdint>

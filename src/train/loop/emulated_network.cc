@@ -15,10 +15,10 @@ double transfer_seconds(const Plan& plan, const Cluster& cluster, const Communic
   const auto fine = static_cast<int64_t>(from.size() * to.size());
   double longest = 0;
   for (size_t i = 0; i < to.size(); ++i)
-    for (const TransferPiece& piece : transfer_pieces(static_cast<int>(i), to, from, fine, plan.devices_per_sample)) {
+    for (const TransferPiece& piece : transfer_pieces(static_cast<int>(i), to, from, fine, plan.devices_per_sample())) {
       const int level = common_level(cluster, piece.peer, to[i]);
       const int64_t bytes =
-          communication.bytes * piece.samples / (static_cast<int64_t>(from.size()) * plan.devices_per_sample);
+          communication.bytes * piece.samples / (static_cast<int64_t>(from.size()) * plan.devices_per_sample());
       longest = std::max(longest, alone_seconds(transfer_traffic(cluster, level, bytes)));
     }
   return longest;

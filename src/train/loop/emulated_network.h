@@ -6,7 +6,7 @@
 
 namespace piper {
 
-/// Seconds of every communication of the plan with the links to itself: the slowest of its parts.
+/// How long every communication of the plan takes if it has the links to itself: as long as its slowest part.
 Table<CommunicationId, double> communication_seconds(const Plan& plan, const Cluster& cluster);
 
 }  // namespace piper

@@ -56,7 +56,7 @@ EvaluationRun::EvaluationRun(TrainingRun& run, PreparedTraining prepared, const 
     : run_(run),
       prepared_(std::move(prepared)),
       computations_(
-          *prepared_.captured, [](const std::string&, at::Tensor& whole) { whole.zero_(); }, run.processor().place()) {
+          *prepared_.captured, [](const std::string&, at::Tensor& whole) { whole.zero_(); }, run.processor().device()) {
   JobOptions job;
   job.timeout = run.options().job.timeout;
   job.run.issue = run.options().job.run.issue;

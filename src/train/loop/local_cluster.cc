@@ -56,8 +56,8 @@ LocalLink measure_link_on(Processor& processor) {
   clock->begin(0);
   for (int i = 0; i < messages; ++i) {
     const int64_t bytes = sizes[i / repetitions];
-    const at::Tensor out = make_flat(DType::Int8, bytes, processor.place());
-    const at::Tensor in = make_flat(DType::Int8, bytes, processor.place());
+    const at::Tensor out = make_flat(DType::Int8, bytes, processor.device());
+    const at::Tensor in = make_flat(DType::Int8, bytes, processor.device());
     sender->launch([&] { world[0]->send(1, i, {bytes_of(out), out.nbytes()}); });
     sender->flush();
     receiver->launch([&] {

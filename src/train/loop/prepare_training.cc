@@ -99,8 +99,8 @@ TensorParallel tensor_parallel(const Plan& plan) {
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanParameter& parameter : bucket.parameters)
       if (parameter.sharded) out.parameters.push_back({plan.names[parameter.name], *parameter.sharded});
-  out.sequence = plan.sequence;
-  out.context = plan.context > 0;
+  out.sequence = plan.labelled[ShardKind::Sequence];
+  out.context = plan.labelled[ShardKind::Context];
   out.token_order = plan.token_order;
   return out;
 }

@@ -17,7 +17,7 @@ namespace {
 
 /// All devices of a process share its processors, or its GPU.
 std::vector<MemoryPool> memory_of(const Processor& processor, const std::string& process) {
-  const c10::Device place = processor.place();
+  const c10::Device place = processor.device();
   if (place.is_cpu()) return host_memory(host_name());
   c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(place.type());
   allocator.emptyCache();  // of what operators took when they were measured
@@ -49,7 +49,7 @@ std::vector<MemoryClaim> claims_with_checkpoints(const Plan& plan, const StepCon
   const auto first = by_device.begin() + here.first;
   const int64_t copies = std::accumulate(first, first + here.count, int64_t{0}, saturating_add);
   std::vector<MemoryClaim> out = {memory_claim(plan, world, processor)};
-  if (processor.place().is_cpu())
+  if (processor.device().is_cpu())
     out[0].copies = copies;
   else
     out.push_back({out[0].process, 0, host_memory(host_name()), copies});

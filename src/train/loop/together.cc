@@ -146,7 +146,7 @@ Checked check_alike(World& world, const Identity& identity, const Timeouts& of_j
 }
 
 Checked check_processes(const World& world, int devices, const Processor& processor) {
-  if (!processor.place().is_cpu() && world.ranks() != devices)
+  if (!processor.device().is_cpu() && world.ranks() != devices)
     return error(ErrorCode::E805, {},
                  fmt::format("the job has {} process{}, the schedule {} device{}: on GPUs every process has one",
                              world.ranks(), world.ranks() == 1 ? "" : "es", devices, devices == 1 ? "" : "s"))
@@ -194,7 +194,7 @@ std::vector<std::unique_ptr<Communicator>> join_job(World& world, int devices, P
   if (world.rank() != 0) job.judges = Judges::Silence;
   // of a GPU only the beginning goes over the host, and nobody watches that
   const std::chrono::milliseconds limit = limit_at_start(job.timeout);
-  return processor.join(world.make(devices, processor.place().is_cpu() ? until_the_job_fails : limit), limit);
+  return processor.join(world.make(devices, processor.device().is_cpu() ? until_the_job_fails : limit), limit);
 }
 
 Together::Together(World& world, Job& job)

@@ -78,7 +78,7 @@ Result<PlannedTraining> prepare(const SourceFilePtr& config, const TrainConfig& 
   at::set_num_threads(options.threads);  // before capture: temporaries of some operators depend on it
   PIPER_TRY(ConfigFile parsed, parse_config(config, training_sections));
   PIPER_TRY(TrainableModel model,
-            model_of_run(std::move(parsed), train, {plan_for, options.processor->place(), options.kernels}));
+            model_of_run(std::move(parsed), train, {plan_for, options.processor->device(), options.kernels}));
   Schedule chosen;
   if (schedule) {
     chosen = *schedule;

@@ -17,13 +17,13 @@ Identity identity_of(const World& world, const Processor& processor, const std::
   return {{"piper", PIPER_VERSION},
           {"libtorch", libtorch_version},
           {"what carries messages", world.library()},
-          {"what computes", processor.place().is_cpu() ? "cpu" : "cuda, joined by " + gpus_joined_by},
+          {"what computes", processor.device().is_cpu() ? "cpu" : "cuda, joined by " + gpus_joined_by},
           {"the seed", fmt::format("{}", seed)}};
 }
 
 Checked check_run(const Plan& plan, const StepConfig& step, const TrainingRunOptions& options) {
   PIPER_CHECK(check_types(element_types(step, step.weights)));
-  if (step.ema && !options.processor->place().is_cpu())
+  if (step.ema && !options.processor->device().is_cpu())
     return error(ErrorCode::E105, {}, "a moving mean of the weights is kept on CPUs only")
         .help("train without ema on a GPU, or with on = \"cpu\"");
   if (options.world && std::ranges::any_of(template_of_device(plan), [](TemplateId t) { return !t.valid(); }))
@@ -42,7 +42,7 @@ TrainingRun::TrainingRun(PreparedTraining prepared, const StepConfig& step,
                          TrainingRunOptions options)
     : prepared_(std::move(prepared)),
       options_(std::move(options)),
-      computations_(*prepared_.captured, std::move(initial), options_.processor->place()),
+      computations_(*prepared_.captured, std::move(initial), options_.processor->device()),
       counts_(*prepared_.captured) {
   if (options_.timed) timed_ = std::make_unique<TimedComputations>(computations_);
   Computations& computations = timed_ ? static_cast<Computations&>(*timed_) : computations_;

@@ -24,7 +24,7 @@ using std::chrono::seconds;
 class GpuInPlace : public Processor {
  public:
   explicit GpuInPlace(NcclStandIn& nccl) : nccl_(nccl) {}
-  c10::Device place() const override { return host_.place(); }
+  c10::Device device() const override { return host_.device(); }
   std::unique_ptr<Stream> make_stream(const StreamMaking& making) override { return host_.make_stream(making); }
   std::unique_ptr<DeviceSide> make_side(size_t ops) override { return host_.make_side(ops); }
   Graphs graphs() const override { return host_.graphs(); }

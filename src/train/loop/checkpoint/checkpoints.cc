@@ -77,7 +77,7 @@ Result<std::unique_ptr<Checkpoints>> Checkpoints::make(TrainingRun& run, SavedMo
   } catch (const std::exception& thrown) {
     if (!is_out_of_memory(thrown)) throw;
     const std::vector<DeviceRun*>& devices = run.job().devices();
-    const bool pinned = std::ranges::any_of(devices, [](DeviceRun* d) { return !d->processor().place().is_cpu(); });
+    const bool pinned = std::ranges::any_of(devices, [](DeviceRun* d) { return !d->processor().device().is_cpu(); });
     problem = no_memory(needed_bytes(run, out->saved_, out->writers_.rank()), pinned);
   }
   problem = out->writers_.any_problem(problem);

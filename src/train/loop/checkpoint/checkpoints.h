@@ -1,4 +1,4 @@
-// Saves a run while it goes on: devices are copied between two steps, a thread writes.
+// Saves a run while it continues: devices are copied between two steps, a thread writes.
 #pragma once
 
 #include <memory>

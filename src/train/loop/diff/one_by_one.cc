@@ -13,7 +13,7 @@ OneByOne::OneByOne(const StepConfig& step, const CapturedModel& captured, const 
     : step_(step),
       graph_(*captured.graph()),
       computations_(captured, std::move(initial)),
-      token_devices_(plan.context) {
+      token_devices_(plan.shared[SampleAxis::Cp]) {
   for (const PlanWork& work : plan.works)
     if (work.pass) samples_[plan.names[work.name]] = work.samples;
   for (const PlanDim& dim : plan.dims) parts_ *= dim.parts;

@@ -18,8 +18,8 @@ LocalShard shard_at(const std::vector<int>& members, int device) {
 }
 
 int64_t first_sample_on(const Plan& plan, const DeviceList& group, int device, int slice, int64_t samples) {
-  const int64_t parts = static_cast<int64_t>(group.size()) / plan.devices_per_sample;
-  return (std::max(slice, 0) * parts + position_in(group, device) / plan.devices_per_sample) * samples;
+  const int64_t parts = static_cast<int64_t>(group.size()) / plan.devices_per_sample();
+  return (std::max(slice, 0) * parts + position_in(group, device) / plan.devices_per_sample()) * samples;
 }
 
 std::optional<int64_t> dim_with(const Value& value, std::string_view label) {
@@ -87,7 +87,8 @@ ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int s
     const std::vector<int> members = part_with(plan, work.shards[rule.kind], device);
     out.shards[rule.kind] = shard_at(members, device);
     if (rule.axis) out.members = members;
-    if (rule.kind == ShardKind::Context && plan.token_order == TokenOrder::Zigzag) out.zigzag = plan.context;
+    if (rule.kind == ShardKind::Context && plan.token_order == TokenOrder::Zigzag)
+      out.zigzag = plan.shared[SampleAxis::Cp];
     if (rule.gathered.empty()) continue;
     for (const int member : members) out.gathered.push_back(first(member));
   }
@@ -164,7 +165,8 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
     case OpKind::LocalSlice:
       place.members = part_with(plan_, communication.over, device);
       place.shards[ShardKind::Tp] = {};
-      place.shards[plan_.context > 0 ? ShardKind::Context : ShardKind::Sequence] = shard_at(place.members, device);
+      place.shards[plan_.labelled[ShardKind::Context] ? ShardKind::Context : ShardKind::Sequence] =
+          shard_at(place.members, device);
       break;
     case OpKind::AllGather:
       place.shards[ShardKind::Tp] = place.shards[ShardKind::Sequence] = place.shards[ShardKind::Context] = {};
@@ -178,7 +180,7 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
       for (const PlanWork& work : plan_.works)
         if (work.shards[ShardKind::Expert] == communication.over && work.samples == place.samples) {
           const DeviceList& group = plan_.groups[work.group];
-          const int64_t slices = static_cast<int64_t>(group.size()) / plan_.devices_per_sample * place.samples;
+          const int64_t slices = static_cast<int64_t>(group.size()) / plan_.devices_per_sample() * place.samples;
           for (const int member : members)
             place.gathered.push_back(
                 first_sample_on(plan_, group, member, static_cast<int>(place.first_sample / slices), place.samples));
@@ -205,7 +207,7 @@ ValuePlace ValuePlaces::received(int device, const PlannedOp& op, int slice) con
   out.first_sample = first_sample_on(plan_, to, device, slice, out.samples);
   for (const ShardRule& rule : shard_rules) {  // each device with the same samples sends its shard to its like
     if (!rule.axis || out.shards[rule.kind].count == 1) continue;
-    const int64_t size = plan_.devices_per_sample, at = position_in(to, device);
+    const int64_t size = plan_.devices_per_sample(), at = position_in(to, device);
     out.members.assign(to.begin() + at / size * size, to.begin() + (at / size + 1) * size);
     out.shards[rule.kind].index = at % size;
   }

@@ -43,7 +43,7 @@ void StepWatch::look_at_value(int device, OpId index, BufferId buffer, Frame& fr
   if (!reference_) return finite(std::move(finding), ours, buffer);
   if (!reference_->same_slices && label.pass && *label.pass != Pass::F && *label.pass != Pass::R)
     return not_compared(value->name, "gradients of values belong to slices, and the slices are others");
-  if (plan_.context > 1 && what == What::Value) {
+  if (plan_.shared[SampleAxis::Cp] > 1 && what == What::Value) {
     if (label.pass && *label.pass != Pass::F && *label.pass != Pass::R)
       return not_compared(value->name, "every device has a loss of its own tokens, and gradients of that");
     if (!std::ranges::any_of(value->shape, [](const Dim& dim) { return dim.label == sequence_label; }))
