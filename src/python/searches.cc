@@ -21,7 +21,7 @@ namespace py = pybind11;
 struct SearchRequest {
   std::string cluster, memory, costs;
   int devices = 1;
-  double budget = 30;
+  double budget = 30, time = 30;
   std::vector<std::string> fix;
   py::object progress;  // called with seconds, simulated, waiting, and seconds of the best or None; or None
 };
@@ -97,6 +97,7 @@ Searched search_schedule(const Model& model, const std::vector<Schedule>& tried,
   for (size_t i = 0; i < tried.size(); ++i) named.emplace_back(fmt::format("tried[{}]", i), tried[i]);
   SearchOptions options;
   options.budget = request.budget;
+  options.time = request.time;
   options.stop = &interrupts.stop;
   options.progress = [&](const SearchProgress& now) { interrupts.note(now); };
   const SearchResult result = unwrap(search(problem, named, options));
@@ -116,8 +117,8 @@ void bind_searches(py::module_& module) {
       .def_readonly("best", &Searched::best);
   module.def("search", [](const Model& model, const std::vector<Schedule>& tried, const std::string& cluster,
                           int devices, const std::string& memory, const std::string& costs, double budget,
-                          const std::vector<std::string>& fix, const py::object& progress) {
-    return search_schedule(model, tried, {cluster, memory, costs, devices, budget, fix, progress});
+                          double time, const std::vector<std::string>& fix, const py::object& progress) {
+    return search_schedule(model, tried, {cluster, memory, costs, devices, budget, time, fix, progress});
   });
 }
 

@@ -26,7 +26,7 @@ Result<std::shared_ptr<const ModelGraph>> load_model_for(const Schedule& schedul
     if (shard->sequence == Sequence::Ring) tokens.ring = static_cast<int>(std::min(devices, largest_ring));
   }
   for (const Shard* shard : shards)  // it divides heads before
-    if (tokens.key_heads > 1 && names_parameters(*shard)) tokens.key_heads *= devices_along(schedule, *shard);
+    if (tokens.key_heads > 1 && !divides_context(*shard)) tokens.key_heads *= devices_along(schedule, *shard);
   PIPER_TRY(std::shared_ptr<const ModelGraph> model, load(form, tokens));
   if (form != LayerForm::Blocks || shards.empty()) return model;
   const std::vector<AnnotatedPart> parts = annotated_parts(*model);

@@ -66,15 +66,22 @@ class Reasons {
                        held(Category::Optimizer));
   }
   std::string of(const Shard& shard) const {
+    if (candidate_.cp > 1 && shard.devices.along[0] == "cp")
+      return fmt::format("{} of {} tokens on a device, {} over {}", problem_.limits.sequence / candidate_.cp,
+                         problem_.limits.sequence,
+                         candidate_.heads ? "heads are exchanged" : "keys and values are gathered",
+                         links_of(problem_, layout_.along[Axis::Cp]));
     if (!shard.devices.along.empty() && shard.devices.along[0] == "ep")
       return fmt::format("{} of {} experts on a device, exchanges over {}",
                          problem_.limits.model.expert_count / candidate_.ep, problem_.limits.model.expert_count,
-                         links_of(problem_, layout_.ep));
+                         links_of(problem_, layout_.along[Axis::Ep]));
     return fmt::format("every layer divided among {} devices, sums over {}", candidate_.tp,
-                       links_of(problem_, layout_.tp));
+                       links_of(problem_, layout_.along[Axis::Tp]));
   }
   std::string of(const Recompute&) const {
-    return fmt::format("computes more to keep less: {} of activations at the peak", held(Category::Activations));
+    return fmt::format("computes more to keep less{}: {} of activations at the peak",
+                       candidate_.recomputed_stages == every_stage ? "" : ", where most microbatches are kept",
+                       held(Category::Activations));
   }
   std::string of(const Prefetch& prefetch) const {
     return fmt::format("parameters are gathered {} computations ahead", prefetch.distance.value_or(0));
@@ -138,12 +145,18 @@ std::string numbers(const Evaluated& evaluated) {
 std::string how_it_ended(const SearchResult& result) {
   const std::string looked =
       fmt::format("{} candidates, {} of them simulated", result.considered, result.evaluated.size());
-  if (result.end == SearchEnd::Proved) return fmt::format("{}; no other can be faster by more than 0.3 %", looked);
-  const std::string why = result.end == SearchEnd::Budget ? "the budget was over" : "it was stopped";
+  if (result.end == SearchEnd::Proved)
+    return fmt::format("{}; no other can be faster by more than 0.3 %{}", looked,
+                       result.hurried ? "; time was over before all other ideas were looked at" : "");
+  const std::string why = result.end == SearchEnd::Budget ? "the budget was over"
+                          : result.end == SearchEnd::Time
+                              ? fmt::format("time was over after {:.0f} s of the budget", result.work)
+                              : "it was stopped";
   const double best = result.best() ? result.best()->report.seconds : 0;
-  if (best <= 0) return fmt::format("{}; {} before all were looked at", looked, why);
-  return fmt::format("{}; {} before all were looked at: those left may be faster by up to {:.1f} %", looked, why,
-                     100 * std::max(0.0, 1 - result.bound / best));
+  const std::string otherwise = result.end == SearchEnd::Budget ? "" : "; another run may answer otherwise";
+  if (best <= 0) return fmt::format("{}; {} before all were looked at{}", looked, why, otherwise);
+  return fmt::format("{}; {} before all were looked at: those left may be faster by up to {:.1f} %{}", looked, why,
+                     100 * std::max(0.0, 1 - result.bound / best), otherwise);
 }
 
 std::string price(const Evaluated& other, const Evaluated& best) {
@@ -193,11 +206,12 @@ std::string in_short(const Evaluated& evaluated) {
   if (!evaluated.candidate) return evaluated.name;
   const Candidate& c = *evaluated.candidate;
   std::string out = fmt::format("pp={}", c.pp);
-  for (const Axis axis : {Axis::Dp, Axis::Ep, Axis::Tp})
+  for (const Axis axis : {Axis::Dp, Axis::Ep, Axis::Cp, Axis::Tp})
     if (size_of(c, axis) > 1) out += fmt::format(" {}={}", name(axis), size_of(c, axis));
   out += fmt::format(", {} microbatch{}, {}, ZeRO {}", c.microbatches, c.microbatches == 1 ? "" : "es", c.timeline,
                      c.zero);
   if (!c.recompute.empty()) out += fmt::format(", recompute {}", c.recompute);
+  if (c.recomputed_stages != every_stage) out += fmt::format(" in {} of {} stages", c.recomputed_stages, stages_of(c));
   return out;
 }
 
@@ -278,13 +292,14 @@ std::string print(const Problem& problem, const SearchResult& result, const std:
 
 std::string print_json(const Problem& problem, const SearchResult& result, const std::vector<WayOut>& ways_out) {
   ordered_json out;
-  constexpr std::array<std::string_view, 3> ends = {"proved", "budget", "stopped"};
+  constexpr std::array<std::string_view, 4> ends = {"proved", "budget", "time", "stopped"};
   out["version"] = 1;
-  out["model"] = problem.models[0]->name;
+  out["model"] = problem.model;
   out["cluster"] = problem.cluster.name;
   out["devices"] = problem.limits.devices;
   out["batch"] = problem.limits.batch;
   out["end"] = ends[static_cast<size_t>(result.end)];
+  out["work"] = result.work;
   out["candidates"] = result.considered;
   out["simulated"] = result.evaluated.size();
   if (std::isfinite(result.bound)) out["bound_of_the_rest"] = result.bound;

@@ -30,11 +30,12 @@ Value remembered(std::mutex& mutex, Remembered<Key, Value>& all, const Key& key,
 }
 
 auto rank_key(const Candidate& c) {
-  return std::tuple(c.ep, c.tp, c.recompute, c.sequence, c.vocabulary, c.regather);
+  return std::tuple(std::array{c.ep, c.cp, c.tp}, c.recompute,
+                    std::array{c.sequence, c.vocabulary, c.heads, c.regather});
 }
 
 auto layout_key(const Candidate& c) {
-  return std::tuple(c.pp, c.dp, c.ep, c.tp, c.order);
+  return std::tuple(std::array{c.pp, c.dp, c.ep, c.cp, c.tp}, c.order);
 }
 
 auto timeline_key(const Candidate& c) {
@@ -42,12 +43,17 @@ auto timeline_key(const Candidate& c) {
 }
 
 bool is_two_way(const Candidate& candidate) {
-  return find_timeline(candidate.timeline)->placement == StagePlacement::TwoWay;
+  return placement_of(candidate) == StagePlacement::TwoWay;
+}
+
+/// Its order is known when it is compiled.
+bool is_made_by_costs(const Candidate& candidate) {
+  return find_timeline(candidate.timeline)->takes_placement;
 }
 
 /// Forwards and backwards of one chunk beside those of another: their communication may take no time of its own.
 bool overlaps(const Candidate& candidate) {
-  return candidate.timeline.starts_with("dualpipe") || find_timeline(candidate.timeline)->takes_placement;
+  return candidate.timeline.starts_with("dualpipe");
 }
 
 /// No backward is split: what a rank does last is a backward of one of its stages.
@@ -65,7 +71,7 @@ std::vector<int> starts_of(const Candidate& candidate, int instances) {
 }
 
 int rank_of_stage(const Candidate& candidate, int stage, int direction = 0) {
-  return rank_of(find_timeline(candidate.timeline)->placement, stage, candidate.pp, direction);
+  return rank_of(placement_of(candidate), stage, candidate.pp, direction);
 }
 
 /// The kind of device that sets the pace of a stage: the slowest of its rank; if two ranks run it, of the faster one.
@@ -161,20 +167,53 @@ InstanceMemory sum(const std::vector<InstanceMemory>& instances, int first, int 
 
 }  // namespace
 
+namespace {
+
+/// Microseconds of a core: about, for models of any size.
+constexpr double of_rank = 30, of_microbatch = 30, of_form = 10;    // of a chunk
+constexpr double of_stage = 2.5, of_cell = 0.25, of_pipeline = 10;  // of a pass of the timeline
+
+double passes(const Candidate& candidate, int microbatches) {
+  return 3.0 * microbatches * stages_of(candidate);
+}
+
+}  // namespace
+
+Bounds::Bounds(const Problem& problem) : problem_(problem) {
+  if (const auto model = problem.models->get(LayerForm::Blocks, {})) chunks_ = std::ssize((*model)->chunks);
+  const auto parts = problem.models->get(LayerForm::Sharded, {});
+  parts_ = parts ? std::ssize((*parts)->chunks) : chunks_;
+}
+
+void Bounds::count(double microseconds, double count) const {
+  microseconds_ += static_cast<int64_t>(microseconds * count) + 1;
+}
+
+template <class Key>
+bool Bounds::is_new(std::set<Key>& seen, const Key& key) {
+  const std::lock_guard lock(mutex_);
+  return seen.insert(key).second;
+}
+
 Bounds::RankResult Bounds::rank(const Candidate& candidate) {
+  if (is_new(seen_ranks_, RankKey(rank_key(candidate)))) count(of_rank, chunks_of(candidate));
   return remembered(mutex_, ranks_, RankKey(rank_key(candidate)), [&]() -> RankResult {
     if (candidate.ep > 1 && candidate.tp > 1) {  // what tensor parallelism cannot divide needs no larger groups
       Candidate without = candidate;
       without.ep = 1;
       if (const RankResult found = rank(without); !*found) return found;
     }
-    return std::make_shared<const Result<std::shared_ptr<RankDag>>>(RankDag::make(
-        *model_for(problem_, candidate), facts_for(problem_, candidate), candidate, problem_.cluster, problem_.costs));
+    const auto model = model_for(problem_, candidate);
+    return std::make_shared<const Result<std::shared_ptr<RankDag>>>(
+        model ? RankDag::make(**model, facts_for(problem_, candidate), candidate, problem_.cluster, problem_.costs)
+              : Result<std::shared_ptr<RankDag>>(model.error()));
   });
 }
 
 Bounds::MicrobatchResult Bounds::microbatch(const Candidate& candidate) {
   const int64_t samples = samples_of(candidate, problem_.limits.batch);
+  if (is_new(seen_microbatches_, MicrobatchKey(rank_key(candidate), samples)))
+    count(of_microbatch, chunks_of(candidate));
   return remembered(mutex_, microbatches_, MicrobatchKey(rank_key(candidate), samples), [&]() -> MicrobatchResult {
     const RankResult rank = this->rank(candidate);
     return std::make_shared<const Result<Microbatch>>(*rank ? (**rank)->microbatch(samples)
@@ -191,23 +230,20 @@ std::shared_ptr<const Layout> Bounds::layout(const Candidate& candidate) {
       if (found == spreads_.end()) spreads_.push_back(spreads);
       return static_cast<int>(std::ranges::find(spreads_, spreads) - spreads_.begin());
     };
-    made.ep_number = number(made.ep);
-    made.tp_number = number(made.tp);
+    for (const Axis axis : communicating_axes) made.number[axis] = number(made.along[axis]);
     return std::make_shared<const Layout>(std::move(made));
   });
 }
 
 std::shared_ptr<const CommunicationSeconds> Bounds::communication(const MicrobatchResult& found, const Layout& layout) {
   const Microbatch& microbatch = **found;
-  return remembered(mutex_, communications_, CommunicationKey(found, layout.ep_number, layout.tp_number), [&] {
+  return remembered(mutex_, communications_, CommunicationKey(found, layout.number), [&] {
     CommunicationSeconds out;
     std::map<std::tuple<Axis, CollectiveKind, int64_t>, double> known;
     const auto seconds = [&](const MicrobatchNode& node) {
       if (!node.axis) return 0.0;
       const auto [found, fresh] = known.emplace(std::tuple(*node.axis, node.kind, node.bytes), 0);
-      if (fresh)
-        found->second =
-            least_seconds(problem_.cluster, *node.axis == Axis::Tp ? layout.tp : layout.ep, node.kind, node.bytes);
+      if (fresh) found->second = least_seconds(problem_.cluster, layout.along[*node.axis], node.kind, node.bytes);
       return found->second;
     };
     for (const MicrobatchNode& node : microbatch.forward) out.forward.push_back(seconds(node));
@@ -216,20 +252,34 @@ std::shared_ptr<const CommunicationSeconds> Bounds::communication(const Microbat
   });
 }
 
-Result<Bounds::StagesPtr> Bounds::stages(const Candidate& candidate) {
-  const MicrobatchResult found = microbatch(candidate);
-  if (!*found) return found->error();
-  const Microbatch& microbatch = **found;
+Result<Bounds::Made> Bounds::made(const Candidate& candidate) {
+  Made out;
+  out.first = microbatch(candidate);
+  const bool everywhere = candidate.recomputed_stages == every_stage;
+  out.rest = everywhere ? out.first : microbatch(without_recomputation(candidate));
+  for (const MicrobatchResult& found : {out.first, out.rest})
+    if (!*found) return found->error();
   const auto layout = this->layout(candidate);
+  out.of_first = communication(out.first, *layout);
+  out.of_rest = communication(out.rest, *layout);
+  out.recomputed = everywhere ? stages_of(candidate) : candidate.recomputed_stages;
+  out.kinds = kinds_of_stages(candidate, *layout, **out.first, problem_.cluster);
+  return out;
+}
+
+Bounds::MadeKey Bounds::key_of(const Made& made, const Candidate& candidate) {
+  return {made.first, made.rest, made.recomputed, layout(candidate)->number, made.kinds};
+}
+
+Result<Bounds::StagesPtr> Bounds::stages(const Candidate& candidate) {
+  PIPER_TRY(const Made made, this->made(candidate));
   const std::vector<int> starts = starts_of(candidate, facts_for(problem_, candidate).instances);
-  const std::vector<size_t> kinds = kinds_of_stages(candidate, *layout, microbatch, problem_.cluster);
-  const StagesKey key(found, layout->ep_number, layout->tp_number, starts, kinds);
-  return remembered(mutex_, stages_, key, [&]() -> StagesPtr {
+  return remembered(mutex_, stages_, StagesKey(key_of(made, candidate), starts), [&]() -> StagesPtr {
     Stages out;
-    const auto times = communication(found, *layout);
     for (size_t s = 0; s < starts.size(); ++s) {
+      const Microbatch& microbatch = made.microbatch(s);
       const int past = s + 1 < starts.size() ? starts[s + 1] : static_cast<int>(microbatch.memory.size());
-      out.seconds.push_back(stage_seconds(microbatch, starts[s], past, kinds[s], *times));
+      out.seconds.push_back(stage_seconds(microbatch, starts[s], past, made.kinds[s], made.communication(s)));
       const InstanceMemory& last = microbatch.memory[static_cast<size_t>(past - 1)];
       out.memory.push_back({sum(microbatch.memory, starts[s], past), last});
       if (s + 1 < starts.size()) out.sent = s == 0 ? last.sent : std::min(out.sent, last.sent);
@@ -240,33 +290,30 @@ Result<Bounds::StagesPtr> Bounds::stages(const Candidate& candidate) {
 
 Result<std::shared_ptr<const Timeline>> Bounds::timeline(const Candidate& candidate) {
   const auto found = remembered(mutex_, timelines_, timeline_key(candidate), [&] {
-    TimelineRequest request;
-    request.ranks = candidate.pp;
-    request.microbatches = candidate.microbatches;
-    if (find_timeline(candidate.timeline)->takes_stages_per_rank) request.stages_per_rank = candidate.stages_per_rank;
-    return std::make_shared<const Result<Timeline>>(make_timeline(candidate.timeline, request, {}));
+    return std::make_shared<const Result<Timeline>>(make_timeline(candidate.timeline, request_of(candidate), {}));
   });
   if (!*found) return found->error();
   return std::shared_ptr<const Timeline>(found, &**found);
 }
 
 Result<std::vector<int>> Bounds::balanced_cuts(const Candidate& candidate) {
-  const MicrobatchResult found = microbatch(candidate);
-  if (!*found) return found->error();
-  const Microbatch& microbatch = **found;
-  const auto layout = this->layout(candidate);
-  const std::vector<size_t> kinds = kinds_of_stages(candidate, *layout, microbatch, problem_.cluster);
-  const CutsKey key(found, layout->ep_number, layout->tp_number, kinds);
-  return *remembered(mutex_, cuts_, key, [&] {
-    const int instances = static_cast<int>(microbatch.memory.size());
-    const auto times = communication(found, *layout);
-    InstanceSeconds seconds(problem_.cluster.kinds.size());
-    for (size_t kind = 0; kind < seconds.size(); ++kind)
+  PIPER_TRY(const Made made, this->made(candidate));
+  return *remembered(mutex_, cuts_, key_of(made, candidate), [&] {
+    const int instances = static_cast<int>((**made.first).memory.size());
+    InstanceSeconds seconds;       // of each different stage
+    std::vector<size_t> of_stage;  // which of them it is
+    std::map<std::pair<bool, size_t>, size_t> known;
+    for (size_t s = 0; s < made.kinds.size(); ++s) {
+      const auto [found, fresh] = known.emplace(std::pair(made.is_first(s), made.kinds[s]), seconds.size());
+      of_stage.push_back(found->second);
+      if (!fresh) continue;
+      auto& times = seconds.emplace_back();
       for (int i = 0; i < instances; ++i) {
-        const StageSeconds stage = stage_seconds(microbatch, i, i + 1, kind, *times);
-        seconds[kind].push_back(stage.forward.alone() + least_backward(stage));
+        const StageSeconds stage = stage_seconds(made.microbatch(s), i, i + 1, made.kinds[s], made.communication(s));
+        times.push_back(stage.forward.alone() + least_backward(stage));
       }
-    std::vector<int> cuts = cut_evenly(seconds, kinds);
+    }
+    std::vector<int> cuts = cut_evenly(seconds, of_stage);
     std::vector<int> even = even_starts(instances, stages_of(candidate));
     even.erase(even.begin());
     if (cuts == even) cuts.clear();
@@ -275,20 +322,26 @@ Result<std::vector<int>> Bounds::balanced_cuts(const Candidate& candidate) {
 }
 
 Result<double> Bounds::mesh(const Candidate& candidate) {
-  Candidate least = candidate;
-  least.recompute.clear();
-  if (candidate.tp == 1) return form(least);
-  least.sequence = true;  // divides more than without; more of the vocabulary are also more computations
-  auto whole = form(least);
-  least.vocabulary = true;
-  const auto divided = form(least);
-  if (whole && divided) return std::min(*whole, *divided);
-  if (whole || divided) return whole ? *whole : *divided;
-  least.sequence = least.vocabulary = false;
-  return form(least);
+  const std::vector<bool> no = {false}, either = {false, true};
+  Candidate made = without_recomputation(candidate);
+  Result<double> least = form(made);
+  // sequence parallelism divides more; more of the vocabulary, or heads, may also be more computations
+  for (const bool sequence : candidate.tp > 1 ? std::vector<bool>{true, false} : no) {
+    made.sequence = sequence;
+    for (const bool heads : candidate.cp > 1 ? either : no)
+      for (const bool vocabulary : candidate.tp > 1 ? either : no) {
+        made.heads = heads, made.vocabulary = vocabulary;
+        const Result<double> seconds = form(made);
+        if (seconds && (!least || *seconds < *least)) least = seconds;
+      }
+    if (sequence && least) break;
+  }
+  return least;
 }
 
 Result<double> Bounds::form(const Candidate& candidate) {
+  if (candidate.recomputed_stages != every_stage) return form(without_recomputation(candidate));
+  count(of_form, chunks_of(candidate));
   const RankResult found = rank(candidate);
   if (!*found) return found->error();
   PIPER_TRY(const double seconds, (**found)->least_seconds(samples_of(candidate, problem_.limits.batch)));
@@ -315,19 +368,42 @@ void RankBound::add(const InstanceMemory& stage, double start) {
   undivided += stage.undivided;
 }
 
+namespace {
+
+/// What any timeline keeps on a rank: one microbatch of each of its stages at a time, whichever way backward runs.
+ActivationPeak least_activations(const Candidate& candidate, int rank, const std::vector<StageMemory>& stages) {
+  std::vector<TimelineCell> whole, split;
+  for (int c = 0; c < candidate.stages_per_rank; ++c) {
+    const int stage = stage_of(placement_of(candidate), rank, c, candidate.pp);
+    for (const Pass pass : {Pass::F, Pass::B}) whole.push_back({{stage, pass, 0}, {}});
+    for (const Pass pass : {Pass::F, Pass::BI, Pass::BW}) split.push_back({{stage, pass, 0}, {}});
+  }
+  ActivationPeak out = peak_activations(whole, stages);
+  const ActivationPeak other = peak_activations(split, stages);
+  out.any = std::min(out.any, other.any);
+  for (size_t w = 0; w < out.with_whole.size(); ++w)
+    out.with_whole[w] = std::min(out.with_whole[w], other.with_whole[w]);
+  return out;
+}
+
+}  // namespace
+
 /// With more microbatches a timeline keeps no less. One that begins with all forwards keeps as much more as they make.
 Result<std::vector<ActivationPeak>> Bounds::activations(const Candidate& candidate, const Stages& stages) {
+  std::vector<ActivationPeak> out;
+  if (is_made_by_costs(candidate)) {
+    for (int r = 0; r < candidate.pp; ++r) out.push_back(least_activations(candidate, r, stages.memory));
+    return out;
+  }
   Candidate few = candidate;
   few.microbatches = std::min(candidate.microbatches, 3 * candidate.pp);
   PIPER_TRY(const auto timeline, this->timeline(few));
   const bool forwards_first = candidate.timeline == "gpipe" || candidate.timeline == "looped-bfs";
   const int64_t more = forwards_first ? candidate.microbatches - few.microbatches : 0;
-  std::vector<ActivationPeak> out;
   for (const auto& row : timeline->ranks) {
     ActivationPeak& peak = out.emplace_back(peak_activations(row, stages.memory));
     for (int c = 0; more > 0 && c < candidate.stages_per_rank; ++c) {
-      const int stage =
-          stage_of(find_timeline(candidate.timeline)->placement, static_cast<int>(out.size()) - 1, c, candidate.pp);
+      const int stage = stage_of(placement_of(candidate), static_cast<int>(out.size()) - 1, c, candidate.pp);
       const int64_t kept = more * stages.memory[static_cast<size_t>(stage)].all.kept;
       peak.any += kept;
       for (int64_t& bytes : peak.with_whole) bytes += kept;
@@ -339,6 +415,8 @@ Result<std::vector<ActivationPeak>> Bounds::activations(const Candidate& candida
 /// Each rank is busy from the first microbatch that reaches it; behind its last whole backward come those of the stages
 /// before.
 Result<PipelineBound> Bounds::sums(const Candidate& candidate) {
+  count(of_stage, stages_of(candidate));
+  count(of_cell, passes(candidate, std::min(candidate.microbatches, 3 * candidate.pp)));
   PIPER_TRY(const auto stages, this->stages(candidate));
   PIPER_TRY(const std::vector<ActivationPeak> activations, this->activations(candidate, *stages));
   const bool overlapped = overlaps(candidate), two_way = is_two_way(candidate);
@@ -354,7 +432,7 @@ Result<PipelineBound> Bounds::sums(const Candidate& candidate) {
     const double computed =
         overlapped ? stage.forward.compute + std::min(stage.backward.compute, stage.input.compute + stage.weights)
                    : stage.forward.alone() + (whole ? stage.backward.alone() : least_backward(stage));
-    const double both = std::max({computed, stage.exchanged, stage.summed});
+    const double both = std::max(computed, std::ranges::max(stage.communicated.of));
     const auto r = static_cast<size_t>(rank_of_stage(candidate, static_cast<int>(s)));
     RankBound& rank = out.ranks[r];
     rank.end += (two_way ? m / 2 : m) * both;
@@ -381,6 +459,7 @@ Result<PipelineBound> Bounds::sums(const Candidate& candidate) {
 
 Result<Bound> Bounds::pipeline(const Candidate& candidate) {
   PIPER_TRY(const PipelineBound sums, this->sums(candidate));
+  count(of_pipeline, candidate.pp);
   Bound out;
   out.fits = false;
   for (Candidate& made : cheapest_replications(problem_.limits, candidate)) {
@@ -395,6 +474,11 @@ Result<Bound> Bounds::pipeline(const Candidate& candidate) {
 }
 
 Result<std::shared_ptr<const PipelineBound>> Bounds::clock(const Candidate& candidate) {
+  if (is_made_by_costs(candidate)) {
+    PIPER_TRY(PipelineBound out, sums(candidate));
+    return std::make_shared<const PipelineBound>(std::move(out));
+  }
+  count(of_cell, passes(candidate, candidate.microbatches));
   PIPER_TRY(const auto stages, this->stages(candidate));
   PIPER_TRY(const auto timeline, this->timeline(candidate));
   const auto layout = this->layout(candidate);
@@ -416,109 +500,6 @@ Result<std::shared_ptr<const PipelineBound>> Bounds::clock(const Candidate& cand
   out->layout = *layout;
   out->largest_parameter = (**microbatch(candidate)).largest_parameter;
   return std::shared_ptr<const PipelineBound>(std::move(out));
-}
-
-namespace {
-
-/// What replication adds to the bound of a pipeline.
-class ReplicationBound {
- public:
-  ReplicationBound(const Problem& problem, const Candidate& candidate, const PipelineBound& pipeline)
-      : cluster_(problem.cluster),
-        step_(model_for(problem, candidate)->step),
-        candidate_(candidate),
-        pipeline_(pipeline),
-        measured_(problem.costs.has_value()) {}
-
-  Bound bound() const {
-    Bound out;
-    double update = 0;
-    for (size_t r = 0; r < pipeline_.ranks.size(); ++r) {
-      const RankBound& rank = pipeline_.ranks[r];
-      out.seconds = std::max(out.seconds, reduced(rank));
-      update = std::max(update, updated(rank, r));
-      const int64_t bytes = this->bytes(rank);
-      out.bytes = std::max(out.bytes, bytes);
-      for (const size_t kind : pipeline_.layout.kinds[r])
-        if (const auto& memory = cluster_.kinds[kind].memory; memory && bytes > *memory) out.fits = false;
-    }
-    out.seconds += update;
-    return out;
-  }
-
- private:
-  /// Elements of one device that ZeRO leaves of so many, if it divides them from this level on.
-  double left(int64_t dense, int64_t experts, int from_level) const {
-    if (candidate_.zero < from_level) return static_cast<double>(dense + experts);
-    return static_cast<double>(dense) / replicas(candidate_) + static_cast<double>(experts) / candidate_.dp;
-  }
-
-  int64_t bytes(const RankBound& rank) const {
-    const double weights = left(rank.dense, rank.experts, 3) * static_cast<double>(bytes_of(step_.weights));
-    const double gradients = left(rank.dense, rank.experts, 2) * static_cast<double>(bytes_of(step_.gradients));
-    const double optimizer =
-        left(rank.dense, rank.experts, 1) * static_cast<double>(optimizer_bytes(step_, step_.weights, step_.optimizer));
-    const int zero = replicas(candidate_) > 1 ? candidate_.zero : 0;
-    return static_cast<int64_t>(weights + gradients + optimizer) +
-           std::max(rank.activations.any, rank.activations.with_whole[whole_index(zero, candidate_.dp > 1)]);
-  }
-
-  /// Of all buckets together: each at most as large as a bucket may be, or as one parameter is.
-  double communicated(int64_t dense, int64_t experts, CollectiveKind kind, DType dtype) const {
-    const int64_t largest = std::max(candidate_.bucket, pipeline_.largest_parameter * bytes_of(step_.gradients)) /
-                            bytes_of(step_.gradients) * bytes_of(dtype);
-    const auto seconds = [&](const Spreads& spreads, int64_t elements) {
-      const int64_t bytes = elements * bytes_of(dtype);
-      if (bytes == 0) return 0.0;
-      if (bytes <= largest) return least_seconds(cluster_, spreads, kind, bytes);
-      return static_cast<double>(bytes) / static_cast<double>(largest) *
-             least_seconds(cluster_, spreads, kind, largest);
-    };
-    return seconds(pipeline_.layout.dense, dense) + seconds(pipeline_.layout.experts, experts);
-  }
-
-  /// When the last gradients of a rank are reduced: one reduction after the other, none before its gradients are there.
-  double reduced(const RankBound& rank) const {
-    const CollectiveKind kind = candidate_.zero == 0 ? CollectiveKind::AllReduce : CollectiveKind::ReduceScatter;
-    std::vector<RankBound::LastBackward> stages = rank.stages;
-    std::ranges::sort(stages, [](const auto& a, const auto& b) { return a.start > b.start; });
-    double all = 0, end = rank.end;
-    int64_t dense = 0, experts = 0;
-    for (const auto& stage : stages) {  // a bucket may hold parameters of several stages
-      dense += stage.dense, experts += stage.experts;
-      all = communicated(dense, experts, kind, step_.gradients);
-      end = std::max(end, stage.start + all);
-    }
-    if (candidate_.zero < 2) return end;
-    return std::max(end, candidate_.microbatches * all);
-  }
-
-  /// Until the parameters are updated, and gathered if ZeRO has divided the update.
-  double updated(const RankBound& rank, size_t r) const {
-    const int64_t equal = rank.undivided - rank.undivided / candidate_.tp;  // equal copies may divide an update
-    const auto elements = static_cast<int64_t>(left(rank.dense - equal, rank.experts, 1));
-    const DeviceWork work = update_work(step_, step_.weights, elements);
-    double slowest = 0;
-    for (const size_t k : pipeline_.layout.kinds[r]) {
-      const DeviceKind& kind = cluster_.kinds[k];
-      slowest = std::max(slowest, compute_seconds(kind, step_.weights, work) - kind.launch);
-    }
-    if (measured_) slowest = 0;
-    if (candidate_.zero == 0 || candidate_.zero == 3) return slowest;
-    return std::max(slowest, communicated(rank.dense, rank.experts, CollectiveKind::AllGather, step_.weights));
-  }
-
-  const Cluster& cluster_;
-  const StepConfig& step_;
-  const Candidate& candidate_;
-  const PipelineBound& pipeline_;
-  bool measured_;
-};
-
-}  // namespace
-
-Bound Bounds::replication(const Candidate& candidate, const PipelineBound& pipeline) const {
-  return ReplicationBound(problem_, candidate, pipeline).bound();
 }
 
 }  // namespace piper

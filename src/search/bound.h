@@ -2,8 +2,10 @@
 // own costs of one microbatch, so that what is bounded away needs no compiling.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <tuple>
 
 #include "search/layout.h"
@@ -54,7 +56,12 @@ struct Remembered {
 /// thread may ask.
 class Bounds {
  public:
-  explicit Bounds(const Problem& problem) : problem_(problem) {}
+  explicit Bounds(const Problem& problem);
+
+  /// What was asked for so far, in seconds of one usual core: counted from sizes, whatever threads did it.
+  double work() const { return 1e-6 * static_cast<double>(microseconds_.load()); }
+  /// Of the model, as it is.
+  int64_t chunks() const { return chunks_; }
 
   /// Of all candidates with this mesh: that of the form that computes least.
   Result<double> mesh(const Candidate& candidate);
@@ -75,10 +82,10 @@ class Bounds {
   Result<std::vector<int>> balanced_cuts(const Candidate& candidate);
 
  private:
-  using RankKey = std::tuple<int, int, std::string, bool, bool, bool>;
+  using RankKey = std::tuple<std::array<int, 3>, std::string, std::array<bool, 4>>;
   using MicrobatchKey = std::pair<RankKey, int64_t>;
   using RankResult = std::shared_ptr<const Result<std::shared_ptr<RankDag>>>;
-  using LayoutKey = std::tuple<int, int, int, int, std::array<Axis, 3>>;
+  using LayoutKey = std::tuple<std::array<int, 5>, std::array<Axis, 3>>;
   using MicrobatchResult = std::shared_ptr<const Result<Microbatch>>;
   /// The same for all orders of axes that lay experts and tensor parallelism on the same links.
   struct Stages {
@@ -87,29 +94,54 @@ class Bounds {
     int64_t sent = 0;  // from stage to stage, at least
   };
   using StagesPtr = std::shared_ptr<const Stages>;
-  using StagesKey = std::tuple<MicrobatchResult, int, int, std::vector<int>, std::vector<size_t>>;
-  using CutsKey = std::tuple<MicrobatchResult, int, int, std::vector<size_t>>;
-  using CommunicationKey = std::tuple<MicrobatchResult, int, int>;
+  /// What each stage is made of: the microbatch with recomputation, and the one without in the stages that have none.
+  struct Made {
+    MicrobatchResult first, rest;
+    std::shared_ptr<const CommunicationSeconds> of_first, of_rest;
+    int recomputed = 0;         // stages
+    std::vector<size_t> kinds;  // of device that sets the pace of each stage
+    const Microbatch& microbatch(size_t stage) const { return is_first(stage) ? **first : **rest; }
+    const CommunicationSeconds& communication(size_t stage) const { return is_first(stage) ? *of_first : *of_rest; }
+    bool is_first(size_t stage) const { return static_cast<int>(stage) < recomputed; }
+  };
+  using MadeKey = std::tuple<MicrobatchResult, MicrobatchResult, int, ByAxis<int>, std::vector<size_t>>;
+  using StagesKey = std::pair<MadeKey, std::vector<int>>;
+  using CommunicationKey = std::pair<MicrobatchResult, ByAxis<int>>;
   using TimelineKey = std::tuple<std::string, int, int, int>;
   using TimesKey = std::tuple<StagesPtr, TimelineKey, double>;
 
   Result<std::vector<ActivationPeak>> activations(const Candidate& candidate, const Stages& stages);
+  MadeKey key_of(const Made& made, const Candidate& candidate);
   Result<PipelineBound> sums(const Candidate& candidate);
   RankResult rank(const Candidate& candidate);
   MicrobatchResult microbatch(const Candidate& candidate);
   std::shared_ptr<const Layout> layout(const Candidate& candidate);
   std::shared_ptr<const CommunicationSeconds> communication(const MicrobatchResult& microbatch, const Layout& layout);
+  Result<Made> made(const Candidate& candidate);
   Result<StagesPtr> stages(const Candidate& candidate);
   Result<std::shared_ptr<const Timeline>> timeline(const Candidate& candidate);
 
+  double chunks_of(const Candidate& candidate) const {
+    return static_cast<double>(divides_layers(candidate) ? parts_ : chunks_);
+  }
+  /// Adds to the work: `count` times so many microseconds.
+  void count(double microseconds, double count) const;
+  /// The first time that such a thing is asked for.
+  template <class Key>
+  bool is_new(std::set<Key>& seen, const Key& key);
+
   const Problem& problem_;
+  int64_t chunks_ = 1, parts_ = 1;  // of the model, as it is and with layers in parts
+  mutable std::atomic<int64_t> microseconds_ = 0;
   std::mutex mutex_;
+  std::set<RankKey> seen_ranks_;
+  std::set<MicrobatchKey> seen_microbatches_;
   // layers and forms make them large: as many as take some hundred megabytes for the largest models
   Remembered<RankKey, RankResult> ranks_{48};
   Remembered<MicrobatchKey, MicrobatchResult> microbatches_{300};
   Remembered<CommunicationKey, std::shared_ptr<const CommunicationSeconds>> communications_{600};
   Remembered<StagesKey, StagesPtr> stages_{4000};
-  Remembered<CutsKey, std::shared_ptr<const std::vector<int>>> cuts_{4000};
+  Remembered<MadeKey, std::shared_ptr<const std::vector<int>>> cuts_{4000};
   Remembered<TimelineKey, std::shared_ptr<const Result<Timeline>>> timelines_{32};
   Remembered<TimesKey, std::shared_ptr<const PipelineTimes>> times_{2000};
   Remembered<LayoutKey, std::shared_ptr<const Layout>> layouts_{100'000};

@@ -34,6 +34,7 @@ Result<Evaluated> evaluate(const std::shared_ptr<const ModelGraph>& model, const
   PIPER_TRY(const Simulation simulation, simulate(compiled.plan, cluster, measured));
   Evaluated out;
   out.schedule = schedule;
+  out.nodes = compiled.linear.dag.nodes.size();
   out.report = step_report(*model, compiled.plan, cluster, simulation);
   for (const PlanTemplate& of : compiled.plan.templates) {
     const MemoryPeak peak = memory_peak(compiled.plan, of);
@@ -49,9 +50,9 @@ Result<Evaluated> evaluate(const std::shared_ptr<const ModelGraph>& model, const
 }
 
 Result<Evaluated> evaluate(const Problem& problem, const Candidate& candidate) {
+  PIPER_TRY(const std::shared_ptr<const ModelGraph> model, model_for(problem, candidate));
   PIPER_TRY(Evaluated out,
-            evaluate(model_for(problem, candidate), schedule_of(candidate, facts_for(problem, candidate)),
-                     problem.cluster, problem.costs));
+            evaluate(model, schedule_of(candidate, facts_for(problem, candidate)), problem.cluster, problem.costs));
   out.candidate = candidate;
   return out;
 }
@@ -61,7 +62,9 @@ Result<Evaluated> evaluate(const Problem& problem, const std::string& name, cons
     return error(ErrorCode::E207, schedule.directives.empty() ? SourceRange{} : schedule.directives[0].where,
                  fmt::format("{} is for {} devices; the search is for {}", name, devices, problem.limits.devices))
         .help(fmt::format("write --devices {}, or another mesh", devices));
-  PIPER_TRY(const std::shared_ptr<const ModelGraph> model, load_model_for(schedule, problem.load));
+  PIPER_TRY(const std::shared_ptr<const ModelGraph> model,
+            load_model_for(schedule,
+                           [&](LayerForm layers, TokenForm tokens) { return problem.models->get(layers, tokens); }));
   PIPER_TRY(Evaluated out, evaluate(model, schedule, problem.cluster, problem.costs));
   out.name = name;
   return out;

@@ -15,6 +15,7 @@ struct Evaluated {
   MemoryPeak memory;                // of the device that is fullest
   std::optional<int64_t> capacity;  // of that device
   bool fits = true;                 // on every device
+  size_t nodes = 0;                 // of the step
 };
 
 /// Refused where the compiler refuses it for another reason than memory.

@@ -26,6 +26,10 @@ class Fixing {
       directive_ = &directive;
       PIPER_CHECK(std::visit([&](const auto& body) { return fix(body); }, directive.body));
     }
+    if (out_.gather_stream.value_or(false) && out_.zero.value_or(3) != 3)
+      return error(ErrorCode::E301, directive_->where,
+                   fmt::format("--fix: with zero={} no parameters are gathered beside reductions", *out_.zero))
+          .help("fix zero=3, or no stream of gathers");
     if (out_.prefetch && out_.zero.value_or(3) != 3)
       return error(ErrorCode::E301, directive_->where,
                    fmt::format("--fix: with zero={} no parameters are gathered ahead", *out_.zero))
@@ -82,12 +86,12 @@ class Fixing {
   Checked fix(const Mesh& mesh) {
     std::vector<Axis> order;
     for (const MeshAxis& axis : mesh.axes) {
-      const auto all = {Axis::Pp, Axis::Dp, Axis::Ep, Axis::Tp};
-      const auto found = std::ranges::find(all, axis.name, [](Axis a) { return name(a); });
-      if (found == all.end())
-        return not_searched(*directive_, fmt::format("an axis \"{}\"", axis.name), "its axes are pp, dp, ep and tp");
-      PIPER_CHECK(set(out_.size[static_cast<size_t>(*found)], axis.size, axis.name));
-      if (*found != Axis::Tp) order.push_back(*found);
+      const auto found = std::ranges::find(all_axes, axis.name, [](Axis a) { return name(a); });
+      if (found == all_axes.end())
+        return not_searched(*directive_, fmt::format("an axis \"{}\"", axis.name),
+                            "its axes are pp, dp, ep, cp and tp");
+      PIPER_CHECK(set(out_.size[*found], axis.size, axis.name));
+      if (*found != Axis::Cp && *found != Axis::Tp) order.push_back(*found);
     }
     if (order.size() == 3) out_.order = {order[0], order[1], order[2]};
     return Ok{};
@@ -108,17 +112,20 @@ class Fixing {
     return set(out_.stages, place.stages, "the number of stages");
   }
   Checked fix(const Replicate& replicate) {
-    PIPER_CHECK(only({"along", "zero", "bucket"}));
+    PIPER_CHECK(only({"along", "zero", "bucket", "gather_stream"}));
     PIPER_CHECK(is_everything(replicate.what));
-    PIPER_CHECK(is_along(replicate.devices, {"dp", "ep"}));
+    PIPER_CHECK(is_along(replicate.devices, {"dp", "ep", "cp"}));
+    if (is_written("gather_stream")) {
+      const bool own = replicate.gather_stream == "gather";
+      if (!own) PIPER_CHECK(is_named("gather_stream", replicate.gather_stream, Replicate().gather_stream));
+      PIPER_CHECK(set(out_.gather_stream, own, "the stream of gathers"));
+    }
     if (is_written("zero")) PIPER_CHECK(set(out_.zero, replicate.zero, "zero"));
     if (is_written("bucket")) PIPER_CHECK(set(out_.bucket, replicate.bucket, "bucket"));
     return Ok{};
   }
   Checked fix(const Shard& shard) {
-    if (divides_context(shard))
-      return not_searched(*directive_, "context parallelism",
-                          "--try compares schedules that have it with what is found without");
+    if (divides_context(shard)) return fix_context(shard);
     PIPER_CHECK(only({"along", "sequence", "vocabulary", "regather"}));
     PIPER_CHECK(is_along(shard.devices, {"tp", "ep"}));
     const bool tensors = shard.devices.along[0] == "tp";
@@ -126,15 +133,37 @@ class Fixing {
       return not_searched(*directive_, "experts and tensors divided along the same axes",
                           "write one directive along=ep, one along=tp");
     PIPER_TRY(const std::string scope, this->scope(shard.what));
-    PIPER_CHECK(set(out_.divided[static_cast<size_t>(tensors ? Axis::Tp : Axis::Ep)], scope, "what is divided"));
+    PIPER_CHECK(set(out_.divided[tensors ? Axis::Tp : Axis::Ep], scope, "what is divided"));
     if (is_written("sequence")) PIPER_CHECK(set(out_.sequence, shard.sequence == Sequence::On, "sequence"));
     if (is_written("vocabulary")) PIPER_CHECK(set(out_.vocabulary, shard.vocabulary, "vocabulary"));
     if (is_written("regather")) PIPER_CHECK(set(out_.regather, shard.regather, "regather"));
     return Ok{};
   }
+  Checked fix_context(const Shard& shard) {
+    if (shard.sequence == Sequence::Ring)
+      return not_searched(*directive_, "sequence=ring",
+                          "write sequence=gather or heads; --try compares schedules with any");
+    PIPER_CHECK(only({"along", "sequence", "regather"}));
+    PIPER_CHECK(is_everything(shard.what));
+    PIPER_CHECK(is_along(shard.devices, {"cp"}));
+    PIPER_CHECK(set(out_.divided[Axis::Cp], std::string(), "what is divided"));
+    if (is_written("regather")) PIPER_CHECK(set(out_.regather, shard.regather, "regather"));
+    return set(out_.heads, shard.sequence == Sequence::Heads, "how attention has all tokens");
+  }
+  /// In all stages, or in the first: {layer=*, stage=0..3}.
   Checked fix(const Recompute& recompute) {
-    PIPER_TRY(const std::string scope, this->scope(recompute.what));
+    Filter what = recompute.what;
+    int stages = every_stage;
+    if (const TagCondition* stage = what.find("stage"); stage && what.conditions.size() == 2) {
+      if (stage->indices.size() != 1 || stage->indices[0].low != 0)
+        return not_searched(*directive_, fmt::format("to recompute {}", print(what)),
+                            "name the first stages: recompute({layer=*, stage=0..3})");
+      stages = stage->indices[0].high + 1;
+      std::erase_if(what.conditions, [](const TagCondition& condition) { return condition.tag == "stage"; });
+    }
+    PIPER_TRY(const std::string scope, this->scope(what));
     if (scope.empty()) return not_searched(*directive_, "to recompute {}", "name one scope: recompute({layer=*})");
+    PIPER_CHECK(set(out_.recomputed_stages, stages, "recomputation"));
     return set(out_.recompute, scope, "recomputation");
   }
   Checked fix(const Prefetch& prefetch) {
@@ -148,9 +177,8 @@ class Fixing {
     PIPER_CHECK(only({"timeline", "stages", "microbatches"}));
     PIPER_CHECK(is_named("stages", use.stages, Use().stages));
     PIPER_CHECK(is_named("microbatches", use.microbatches, Use().microbatches));
-    if (use.timeline == "file" || use.timeline == "list")
-      return not_searched(*directive_, fmt::format("use {}", use.timeline),
-                          "fix a published timeline; --try compares schedules with any");
+    if (use.timeline == "file")
+      return not_searched(*directive_, "use file", "fix a timeline of the library; --try compares schedules with any");
     const TimelineInfo* info = find_timeline(use.timeline);
     if (!info) {
       auto unknown = make_timeline(use.timeline, {}, directive_->where);

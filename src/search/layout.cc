@@ -14,12 +14,13 @@ struct MeshPlace {
 /// Slowest first.
 std::vector<MeshPlace> places(const Candidate& candidate) {
   std::vector<MeshPlace> out;
-  int stride = candidate.tp;
+  int stride = candidate.cp * candidate.tp;
   for (auto axis = candidate.order.rbegin(); axis != candidate.order.rend(); ++axis) {
     out.push_back({*axis, size_of(candidate, *axis), stride});
     stride *= size_of(candidate, *axis);
   }
   std::ranges::reverse(out);
+  out.push_back({Axis::Cp, candidate.cp, candidate.tp});
   out.push_back({Axis::Tp, candidate.tp, 1});
   return out;
 }
@@ -60,9 +61,8 @@ size_t kind_number(const Cluster& cluster, int device) {
 Layout layout_of(const Cluster& cluster, const Candidate& candidate) {
   const std::vector<MeshPlace> mesh = places(candidate);
   Layout out;
-  out.ep = spreads_along(cluster, mesh, {Axis::Ep});
-  out.tp = spreads_along(cluster, mesh, {Axis::Tp});
-  out.dense = spreads_along(cluster, mesh, {Axis::Dp, Axis::Ep});
+  for (const Axis axis : communicating_axes) out.along[axis] = spreads_along(cluster, mesh, {axis});
+  out.dense = spreads_along(cluster, mesh, {Axis::Dp, Axis::Ep, Axis::Cp});
   out.experts = spreads_along(cluster, mesh, {Axis::Dp});
   const std::vector<int> ranks = devices_along(mesh, std::array{Axis::Pp}, true),
                          others = devices_along(mesh, std::array{Axis::Pp}, false);

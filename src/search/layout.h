@@ -12,8 +12,8 @@ namespace piper {
 using Spreads = std::vector<Spread>;
 
 struct Layout {
-  Spreads ep, tp;                          // devices along the axis
-  int ep_number = 0, tp_number = 0;        // equal numbers: equal spreads, in all layouts of a search
+  ByAxis<Spreads> along;                   // devices along an axis that communicates in forward and backward
+  ByAxis<int> number;                      // equal numbers: equal spreads, in all layouts of a search
   Spreads dense, experts;                  // that hold equal copies of parameters: of all, of experts
   int level = 0;                           // the innermost over which neighbouring pipeline ranks meet
   std::vector<std::vector<size_t>> kinds;  // of devices, by pipeline rank

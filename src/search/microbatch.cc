@@ -15,12 +15,13 @@ namespace {
 
 /// One microbatch of one rank: the devices along dp do the same, so one stands for all.
 Schedule schedule_of_rank(const Candidate& candidate, const ModelFacts& facts) {
-  Candidate alone = candidate;
+  Candidate alone = recomputed_everywhere(candidate);
   alone.pp = alone.dp = alone.microbatches = alone.stages_per_rank = 1;
   alone.at.clear();
   alone.order = {Axis::Pp, Axis::Dp, Axis::Ep};
   alone.timeline = "1f1b";
   alone.zero = 0;
+  alone.gather_stream = false;
   Schedule schedule = schedule_of(alone, facts);
   std::erase_if(schedule.directives, [](const Directive& directive) { return is_time_directive(directive.body); });
   return schedule;
@@ -41,9 +42,14 @@ bool is_backward(const Node& node) {
 
 class Writer {
  public:
-  Writer(const TrainingDag& dag, const ModelFacts& facts, bool whole_instances, const Cluster& cluster,
+  Writer(const TrainingDag& dag, const ModelFacts& facts, bool whole_instances, Axis other_axis, const Cluster& cluster,
          const CostTable* measured)
-      : dag_(dag), model_(*dag.model), cluster_(cluster), measured_(measured), whole_instances_(whole_instances) {
+      : dag_(dag),
+        model_(*dag.model),
+        cluster_(cluster),
+        measured_(measured),
+        whole_instances_(whole_instances),
+        other_axis_(other_axis) {
     std::vector<ChunkId> chunks;
     for (size_t c = 0; c < model_.chunks.size(); ++c) chunks.emplace_back(c);
     instance_ = find_instances(model_, chunks).of_chunk;
@@ -116,19 +122,19 @@ class Writer {
     return order;
   }
 
-  /// The probe has two axes: neighbours share samples, the others do not.
+  /// The probe has two axes: neighbours divide layers, the others experts or tokens.
   Axis axis_of(PartitionId over) const {
     const Partition& partition = dag_.groups[over];
     const bool neighbours = dag_.tp().size > 1 && partition.part_size == dag_.tp().size &&
                             (partition.part_size < 2 || partition.members[1] == partition.members[0] + 1);
-    return neighbours ? Axis::Tp : Axis::Ep;
+    return neighbours ? Axis::Tp : other_axis_;
   }
 
   Checked add_seconds() {
     for (size_t kind = 0; kind < cluster_.kinds.size(); ++kind) {
       const Cluster cluster = only(cluster_, kind);
       ComputeCosts costs(dag_, {cluster, measured_});
-      out_.input.emplace_back(out_.backward.size(), 0.0);
+      out_.input.emplace_back(out_.backward.size(), -1.0);
       out_.weights.emplace_back(out_.memory.size(), 0.0);
       for (size_t n = 0; n < forward_ids_.size(); ++n) PIPER_CHECK(add_pass(costs, forward_ids_[n], out_.forward[n]));
       for (size_t n = 0; n < backward_ids_.size(); ++n) {
@@ -186,8 +192,10 @@ class Writer {
           (again ? memory.handed : memory.kept_for_weights) += bytes;
       }
       if (!is_backward(from) && !is_backward(to) && instance_of(from) < instance_of(to)) {
+        // a communication that makes it smaller comes before it is sent
+        const int64_t sent = is_compute(to) ? bytes : std::min(bytes, written_bytes(dag_, to, edge.item.value_id()));
         int64_t& least = out_.memory[static_cast<size_t>(instance_of(from))].sent;
-        least = least == 0 ? bytes : std::min(least, bytes);
+        least = least == 0 ? sent : std::min(least, sent);
       }
     }
     for (const Node& node : dag_.nodes)
@@ -293,6 +301,7 @@ class Writer {
   const Cluster& cluster_;
   const CostTable* measured_;
   bool whole_instances_;  // are recomputed at once
+  Axis other_axis_;
   Adjacency predecessors_ = adjacency(dag_, Direction::Predecessors);
   std::vector<int> instance_;  // by chunk
   std::vector<int> place_;     // by node: in its pass
@@ -352,6 +361,7 @@ RankDag::RankDag(std::shared_ptr<ModelGraph> model, TrainingDag dag, const Model
       facts_(facts),
       whole_instances_(candidate.recompute == facts.layers),
       ep_(candidate.ep),
+      other_axis_(candidate.cp > 1 ? Axis::Cp : Axis::Ep),
       cluster_(cluster),
       measured_(costs ? &*costs : nullptr),
       alike_(alike()) {}
@@ -422,7 +432,7 @@ Result<double> RankDag::least_seconds(int64_t samples) {
 Result<Microbatch> RankDag::microbatch(int64_t samples) {
   const std::lock_guard lock(mutex_);
   model_->step.batch = samples * ep_;
-  return Writer(dag_, facts_, whole_instances_, cluster_, measured_).write();
+  return Writer(dag_, facts_, whole_instances_, other_axis_, cluster_, measured_).write();
 }
 
 StageSeconds stage_seconds(const Microbatch& microbatch, int first, int past, size_t kind,
@@ -448,7 +458,7 @@ StageSeconds stage_seconds(const Microbatch& microbatch, int first, int past, si
                    &MicrobatchNode::input_after, [&](size_t n) { return again(n) ? -1 : microbatch.input[kind][n]; })
           .alone();
   const auto add = [&](const MicrobatchNode& node, double seconds) {
-    if (node.axis) (*node.axis == Axis::Tp ? out.summed : out.exchanged) += seconds;
+    if (node.axis) out.communicated[*node.axis] += seconds;
   };
   for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(past); ++i) {
     out.weights += microbatch.weights[kind][i];

@@ -46,7 +46,7 @@ struct InstanceMemory {
 struct Microbatch {
   std::vector<MicrobatchNode> forward, backward;  // backward with recomputation, in an order that `after` allows
   std::vector<std::vector<int>> forward_of, backward_of;  // nodes by instance
-  std::vector<std::vector<double>> input;    // by kind of device and node of backward: only what others wait for
+  std::vector<std::vector<double>> input;  // by kind of device and node of backward: what others wait for; -1: nothing
   std::vector<std::vector<double>> weights;  // by kind of device and instance: the other half
   std::vector<InstanceMemory> memory;        // by instance
   int64_t largest_parameter = 0;             // elements
@@ -83,6 +83,7 @@ class RankDag {
   const ModelFacts& facts_;
   bool whole_instances_;  // are recomputed at once
   int ep_;
+  Axis other_axis_;  // than tp, along which devices communicate
   const Cluster& cluster_;
   const CostTable* measured_;
   std::vector<Alike> alike_;
@@ -97,7 +98,7 @@ struct StageSeconds {
   PassSeconds forward, backward, input;        // the latter two with recomputation
   double after_gradient = 0, input_after = 0;  // the latter two without it: it may run before the gradient comes
   double weights = 0;
-  double exchanged = 0, summed = 0;  // communication of both passes along ep and tp, each on one stream
+  ByAxis<double> communicated;  // by both passes, each axis on one stream
 };
 /// How long the communications of a microbatch take.
 struct CommunicationSeconds {

@@ -8,6 +8,7 @@
 
 #include "base/in_parallel.h"
 #include "search/bound.h"
+#include "timelines/list_schedule.h"
 
 namespace piper {
 namespace {
@@ -50,8 +51,8 @@ struct Waiting {
 
 /// Few forms and timelines tell how good a mesh may be.
 bool is_usual_form(const Candidate& form, const ModelFacts& model) {
-  return (form.recompute.empty() || form.recompute == model.layers) && form.sequence == (form.tp > 1) &&
-         form.vocabulary == (form.tp > 1) && !form.regather;
+  return (form.recompute.empty() || form.recompute == model.layers) && form.recomputed_stages == every_stage &&
+         form.sequence == (form.tp > 1) && form.vocabulary == (form.tp > 1) && !form.heads && !form.regather;
 }
 bool is_usual_timeline(const Candidate& pipeline) {
   constexpr std::array<std::string_view, 3> names = {"1f1b", "interleaved-1f1b", "dualpipev"};
@@ -65,7 +66,10 @@ constexpr double share_of_runners_up = 0.15;
 constexpr int64_t large_step = 300'000;
 constexpr double tolerance_of_runners_up = 0.02;
 constexpr size_t rounds_of_runners_up = 12;
+constexpr size_t most_lists = 6;
 /// How many of each kind a round takes: few of what is slow.
+/// What is bounded between two looks at the budget.
+constexpr size_t bounded_at_once = 64;
 constexpr size_t meshes_per_round = 2, forms_per_round = 8, pipelines_per_round = 48, leaves_per_round = 4;
 
 class Search {
@@ -89,9 +93,13 @@ class Search {
     out_.bound = std::numeric_limits<double>::infinity();
     for (const auto* queue : queues_)
       for (const Waiting& waiting : *queue) out_.bound = std::min(out_.bound, waiting.bound);
-    if (best() && !options_.first) add_runners_up();
+    if (best() && !options_.first) {
+      try_lists();
+      add_runners_up();
+    }
     std::ranges::stable_sort(out_.evaluated, better);
     out_.seconds = elapsed();
+    out_.work = work();
     return std::move(out_);
   }
 
@@ -99,7 +107,7 @@ class Search {
   /// A part of the space: all of it, or another idea than a candidate's.
   struct Region {
     SpaceLimits limits;
-    double until = 0;  // seconds since the search began
+    double until = 0;  // of the budget
     double tolerance = 0;
     size_t rounds = std::numeric_limits<size_t>::max();
     std::optional<Idea> idea = {};
@@ -150,6 +158,24 @@ class Search {
     return region_.idea == choice && !differs(choice, candidate, region_.base);
   }
 
+  /// In place of the timelines of the best, one for each pipeline.
+  void try_lists() {
+    std::vector<const Evaluated*> all;
+    for (const Evaluated& made : out_.evaluated)
+      if (made.fits && made.candidate) all.push_back(&made);
+    std::ranges::stable_sort(all, [](const Evaluated* a, const Evaluated* b) { return better(*a, *b); });
+    std::vector<Candidate> lists;
+    for (size_t i = 0; i < all.size() && lists.size() < most_lists; ++i)
+      for (Candidate& made : by_costs(problem_.limits, *all[i]->candidate))
+        if (std::ranges::none_of(lists, [&](const Candidate& c) { return is_same_pipeline(c, made); }))
+          lists.push_back(std::move(made));
+    evaluate_all(lists, [](size_t, const Evaluated&) {});
+  }
+  static bool is_same_pipeline(Candidate a, const Candidate& b) {
+    a.zero = b.zero, a.bucket = b.bucket, a.prefetch = b.prefetch, a.gather_stream = b.gather_stream, a.order = b.order;
+    return a == b;
+  }
+
   void add_runners_up() {
     const SearchEnd end = out_.end;
     // rounds, not time: the same answer on every machine; time only if it is over anyway
@@ -162,6 +188,7 @@ class Search {
     for (const Idea idea : {Idea::Mesh, Idea::Timeline, Idea::Zero, Idea::Recomputation}) {
       out_.end = SearchEnd::Proved;
       explore({limits_for(idea, base), until, tolerance_of_runners_up, rounds_of_runners_up, idea, base});
+      out_.hurried |= out_.end == SearchEnd::Time;
       if (best())
         out_.runners_up.push_back({idea, *best()});
       else if (large_)  // what it would take
@@ -175,14 +202,14 @@ class Search {
   SpaceLimits limits_for(Idea idea, const Candidate& base) const {
     SpaceLimits out = problem_.limits;
     if (idea == Idea::Mesh) return out;
-    for (const Axis axis : {Axis::Pp, Axis::Dp, Axis::Ep, Axis::Tp})
-      out.fixed.size[static_cast<size_t>(axis)] = size_of(base, axis);
+    for (const Axis axis : all_axes) out.fixed.size[axis] = size_of(base, axis);
     out.fixed.order = base.order;
     if (idea == Idea::Zero) {
       out.fixed.microbatches = base.microbatches;
       out.fixed.timeline = base.timeline;
       out.fixed.stages = stages_of(base);
       out.fixed.recompute = base.recompute;
+      out.fixed.recomputed_stages = base.recomputed_stages;
     }
     return out;
   }
@@ -190,8 +217,7 @@ class Search {
   static bool differs(Idea idea, const Candidate& candidate, const Candidate& base) {
     switch (idea) {
       case Idea::Mesh:
-        return std::tuple(candidate.pp, candidate.dp, candidate.ep, candidate.tp) !=
-               std::tuple(base.pp, base.dp, base.ep, base.tp);
+        return std::ranges::any_of(all_axes, [&](Axis a) { return size_of(candidate, a) != size_of(base, a); });
       case Idea::Timeline:
         return candidate.timeline != base.timeline;
       case Idea::Zero:
@@ -207,7 +233,7 @@ class Search {
     double out = 0;
     for (const Candidate& form : forms)
       for (const Candidate& pipeline : pipelines(region_.limits, form)) {
-        if (is_time_over() || !is_usual_timeline(pipeline)) continue;
+        if (!is_usual_timeline(pipeline)) continue;
         if (out == 0) out = std::numeric_limits<double>::infinity();
         if (const auto bound = bounds_.pipeline(pipeline); bound && bound->fits) out = std::min(out, bound->seconds);
       }
@@ -226,9 +252,15 @@ class Search {
   double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
   bool is_stopped() const { return options_.stop && *options_.stop; }
-  bool is_time_over() const { return is_stopped() || elapsed() > region_.until; }
+  /// Of the budget: that of two threads.
+  double work() const { return (bounds_.work() + evaluating_) / 2; }
   bool over() {
-    if (is_time_over()) out_.end = is_stopped() ? SearchEnd::Stopped : SearchEnd::Budget;
+    if (is_stopped())
+      out_.end = SearchEnd::Stopped;
+    else if (elapsed() > options_.time)
+      out_.end = SearchEnd::Time;
+    else if (work() > region_.until)
+      out_.end = SearchEnd::Budget;
     return out_.end != SearchEnd::Proved;
   }
 
@@ -261,14 +293,14 @@ class Search {
     return out;
   }
 
-  /// All of them with their bounds, made side by side; those that are refused are left out. When time is over the rest
-  /// keeps the bound that all of them have.
+  /// All of them with their bounds, made side by side; those that are refused are left out. When the budget is over the
+  /// rest keeps the bound that all of them have.
   std::vector<Waiting> bounded(std::vector<Candidate> candidates, double at_least,
                                const std::function<Result<Waiting>(const Candidate&)>& with_bound) {
     std::vector<std::optional<Result<Waiting>>> made(candidates.size());
-    for_all(options_.threads, candidates.size(), [&](size_t i) {
-      if (!is_time_over()) made[i] = with_bound(candidates[i]);
-    });
+    for (size_t first = 0; first < candidates.size() && !over(); first += bounded_at_once)
+      for_all(options_.threads, std::min(bounded_at_once, candidates.size() - first),
+              [&](size_t i) { made[first + i] = with_bound(candidates[first + i]); });
     std::vector<Waiting> out;
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (made[i] && !*made[i]) {
@@ -359,8 +391,8 @@ class Search {
   /// Orders of axes and buckets matter little, so that one tells about the others.
   void set_experience(Waiting& leaf) {
     const Candidate& c = leaf.candidate;
-    auto& own = own_[{{c.pp, c.dp, c.ep, c.tp, c.microbatches, c.stages_per_rank, c.zero},
-                      {c.sequence, c.vocabulary, c.regather},
+    auto& own = own_[{{c.pp, c.dp, c.ep, c.cp, c.tp, c.microbatches, c.stages_per_rank, c.zero, c.recomputed_stages},
+                      {c.sequence, c.vocabulary, c.heads, c.regather},
                       c.recompute,
                       c.timeline,
                       c.at}];
@@ -379,26 +411,45 @@ class Search {
   }
 
   void evaluate_leaves() {
-    std::vector<Waiting> taken = take(leaves_, leaves_per_round);
-    std::vector<std::optional<Result<Evaluated>>> made(taken.size());
-    const auto chunks = static_cast<int64_t>(problem_.models[0]->chunks.size());
+    const std::vector<Waiting> taken = take(leaves_, leaves_per_round);
+    std::vector<Candidate> candidates;
+    for (const Waiting& leaf : taken) candidates.push_back(leaf.candidate);
+    evaluate_all(candidates, [&](size_t i, const Evaluated& made) {
+      for (const auto& experience : {taken[i].own, taken[i].kind})
+        experience->add(
+            made.report.seconds / taken[i].bound,
+            static_cast<double>(made.memory.total) / static_cast<double>(std::max<int64_t>(taken[i].bytes, 1)));
+      if (!made.fits) note_large(taken[i].candidate, made.memory.total);
+    });
+  }
+
+  /// Compiles and simulates them side by side, large steps one at a time; then tells of those that are not refused.
+  void evaluate_all(const std::vector<Candidate>& candidates,
+                    const std::function<void(size_t, const Evaluated&)>& tell) {
+    std::vector<std::optional<Result<Evaluated>>> made(candidates.size());
     const bool large = std::ranges::any_of(
-        taken, [&](const Waiting& leaf) { return leaf.candidate.microbatches * chunks > large_step; });
-    for_all(large ? 1 : options_.threads, taken.size(),
-            [&](size_t i) { made[i] = evaluate(problem_, taken[i].candidate); });
-    for (size_t i = 0; i < taken.size(); ++i) {
+        candidates, [&](const Candidate& c) { return c.microbatches * bounds_.chunks() > large_step; });
+    for_all(large ? 1 : options_.threads, candidates.size(),
+            [&](size_t i) { made[i] = evaluate(problem_, candidates[i]); });
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      evaluating_ += evaluation_work(*made[i], candidates[i]);
       if (!*made[i]) {
         refuse(made[i]->error());
         continue;
       }
-      const Evaluated& evaluated = **made[i];
-      for (const auto& experience : {taken[i].own, taken[i].kind})
-        experience->add(
-            evaluated.report.seconds / taken[i].bound,
-            static_cast<double>(evaluated.memory.total) / static_cast<double>(std::max<int64_t>(taken[i].bytes, 1)));
-      if (!evaluated.fits) note_large(taken[i].candidate, evaluated.memory.total);
+      tell(i, **made[i]);
       note(std::move(**made[i]));
     }
+  }
+
+  /// Seconds of a core, counted.
+  double evaluation_work(const Result<Evaluated>& made, const Candidate& c) const {
+    constexpr double of_node = 3e-6, of_visit = 5e-9, of_refusal = 1e-3;
+    if (!made) return of_refusal;
+    const double passes = 3.0 * c.microbatches * stages_of(c);
+    const timelines::ListEffort effort;
+    const double visits = c.timeline == "list" ? std::min(effort.visits, effort.visits_per_pass * passes) : 0;
+    return of_node * static_cast<double>(made->nodes) + of_visit * visits;
   }
 
   void prune() {
@@ -413,11 +464,12 @@ class Search {
   std::chrono::steady_clock::time_point start_;
   std::vector<Waiting> meshes_, forms_, pipelines_, leaves_;  // candidates whose choices are made so far
   std::array<std::vector<Waiting>*, 4> queues_ = {&meshes_, &forms_, &pipelines_, &leaves_};
-  using OwnKey = std::tuple<std::array<int, 7>, std::array<bool, 3>, std::string, std::string, std::vector<int>>;
+  using OwnKey = std::tuple<std::array<int, 9>, std::array<bool, 4>, std::string, std::string, std::vector<int>>;
   std::map<OwnKey, std::shared_ptr<Experience>> own_;
   std::map<std::tuple<std::string, std::string, int>, std::shared_ptr<Experience>> kinds_;
-  double capacity_ = 0;  // of the largest device
-  size_t made_ = 0;      // candidates that have waited
+  double capacity_ = 0;    // of the largest device
+  double evaluating_ = 0;  // seconds of a core, counted
+  size_t made_ = 0;        // candidates that have waited
   std::set<ErrorCode> reasons_;
   Region region_;
   std::optional<Candidate> large_;  // of the region: does not fit, but needs least
@@ -442,7 +494,7 @@ Result<SearchResult> search(const Problem& problem, const std::vector<std::pair<
   const bool empty = result.evaluated.empty() && !result.smallest && result.end == SearchEnd::Proved;
   if (empty && !result.refused.empty()) {
     const bool only_tp = std::ranges::all_of(meshes(problem.limits), [](const Candidate& mesh) { return mesh.tp > 1; });
-    if (!only_tp || problem.limits.fixed.size[static_cast<size_t>(Axis::Tp)]) return result.refused[0];
+    if (!only_tp || problem.limits.fixed.size[Axis::Tp]) return result.refused[0];
     return no_layout(problem.limits).note({}, result.refused[0].message);
   }
   if (empty) return error(ErrorCode::E105, {}, "--fix: no schedule has all of this on these devices").help("fix less");

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 
 #include "search/evaluate.h"
 
@@ -16,8 +17,11 @@ struct SearchProgress {
 };
 
 struct SearchOptions {
-  /// Seconds after which the best so far is the answer.
+  /// Work after which the best so far is the answer: seconds that it takes on two usual cores, counted from sizes and
+  /// not measured, so that the answer is the same on every machine.
   double budget = 30;
+  /// Seconds of the clock after which the search ends whatever work is left: then the answer may depend on the machine.
+  double time = std::numeric_limits<double>::infinity();
   /// Threads that compile and simulate. The answer does not depend on it.
   int threads = 2;
   /// A candidate is left out if it cannot be faster than the best by more than this share.
@@ -31,7 +35,7 @@ struct SearchOptions {
 };
 
 /// Why the search ended.
-enum class SearchEnd { Proved, Budget, Stopped };
+enum class SearchEnd { Proved, Budget, Time, Stopped };
 
 /// Another idea than the best, with the best schedule that follows it.
 enum class Idea { Mesh, Timeline, Zero, Recomputation };
@@ -43,7 +47,8 @@ struct RunnerUp {
 
 struct SearchResult {
   SearchEnd end = SearchEnd::Proved;
-  double seconds = 0;
+  bool hurried = false;              // time was over before the other ideas were looked at
+  double seconds = 0, work = 0;      // of the clock; of the budget
   size_t considered = 0;             // candidates that were generated, or bounded away in groups
   std::vector<Evaluated> evaluated;  // all of them, best first
   std::vector<RunnerUp> runners_up;  // whose only difference is the idea, except for another mesh

@@ -115,19 +115,24 @@ class WaysOut {
   std::optional<Found> first_that_fits(const Problem& problem, int64_t number, std::string what) {
     if (is_over() || !has_candidates(problem)) return std::nullopt;
     SearchOptions options = options_;
-    options.budget = options_.budget - elapsed();
+    options.budget = options_.budget - work_;
+    options.time = options_.time - elapsed();
     const auto result = search(problem, {}, options);
+    if (result) work_ += result->work;
     if (!result || !result->best()) return std::nullopt;
     return Found{number, {std::move(what), explained(problem, *result->best()), *result->best()}};
   }
 
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  /// As long as the search itself may take.
-  bool is_over() const { return (options_.stop && *options_.stop) || elapsed() > options_.budget; }
+  /// As much as the search itself may take.
+  bool is_over() const {
+    return (options_.stop && *options_.stop) || work_ > options_.budget || elapsed() > options_.time;
+  }
 
   const Problem& problem_;
   SearchOptions options_;
   Clock::time_point start_;
+  double work_ = 0;  // of the budget
   std::vector<WayOut> out_;
 };
 

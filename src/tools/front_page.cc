@@ -9,8 +9,8 @@
 namespace piper {
 
 std::string front_page(const Problem& problem, const SearchResult& result) {
-  const std::string title = fmt::format("{} on {} devices of {}, batch {}", problem.models[0]->name,
-                                        problem.limits.devices, problem.cluster.name, problem.limits.batch);
+  const std::string title = fmt::format("{} on {} devices of {}, batch {}", problem.model, problem.limits.devices,
+                                        problem.cluster.name, problem.limits.batch);
   std::string out = fmt::format(
       "<h1>{}</h1>\n<div class=\"charts\"><figure><figcaption>Time against memory of {} "
       "schedules</figcaption>\n{}</figure></div>\n",

@@ -157,11 +157,18 @@ void add_search(CLI::App& app, SearchCommand& command) {
          "Memory that a step may use on each device, such as 70GB (default: all)")
       ->check(
           [](const std::string& text) { return parse_bytes(text) ? "" : text + " is no size such as 70GB or 64GiB"; });
+  const auto is_time = [](const std::string& text) {
+    return parse_seconds(text) ? "" : text + " is no time such as 60s or 2min";
+  };
   app.add_option_function<std::string>(
          "--budget", [&](const std::string& text) { command.budget = *parse_seconds(text); },
-         "Time limit; then the best so far is the answer, such as 60s or 2min (default: 30s)")
-      ->check(
-          [](const std::string& text) { return parse_seconds(text) ? "" : text + " is no time such as 60s or 2min"; });
+         "Work of the search, such as 60s or 2min: counted, about seconds on two cores; then the best so far is the "
+         "answer (default: 30s)")
+      ->check(is_time);
+  app.add_option_function<std::string>(
+         "--time", [&](const std::string& text) { command.time = *parse_seconds(text); },
+         "Time limit, whatever work is left (default: the budget)")
+      ->check(is_time);
   app.add_option("--fix", command.fixed,
                  "Directive that the schedule must contain, such as 'mesh(tp=8)' (may be repeated)")
       ->allow_extra_args(false);

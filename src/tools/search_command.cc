@@ -100,6 +100,7 @@ Result<Searched> search_all(const SearchCommand& command) {
   SearchLine line;
   SearchOptions options;
   options.budget = command.budget;
+  options.time = command.time.value_or(command.budget);
   options.stop = &interrupted;
   options.progress = [&](const SearchProgress& now) { line.show(now); };
   PIPER_TRY(out.result, search(out.problem, tried, options));

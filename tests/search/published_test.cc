@@ -27,7 +27,8 @@ Problem problem_of(const Setting& setting, Fixed fixed = {}) {
   step.sequence = setting.sequence;
   const auto load = [model = setting.model, step](LayerForm form,
                                                   TokenForm tokens) -> Result<std::shared_ptr<const ModelGraph>> {
-    return std::make_shared<const ModelGraph>(must(load_model(model, step, form, tokens)));
+    PIPER_TRY(ModelGraph loaded, load_model(model, step, form, tokens));
+    return std::make_shared<const ModelGraph>(std::move(loaded));
   };
   return must(make_problem(load, must(load_cluster(setting.cluster)), {}, setting.devices, {}, std::move(fixed)));
 }
@@ -55,7 +56,7 @@ void expect_found(const Problem& problem, const std::vector<Schedule>& published
 
 Fixed mesh_unless_long(int pp, int dp, int ep, int tp) {
   Fixed out;
-  if (!property::long_run()) out.size = {pp, dp, ep, tp};
+  if (!property::long_run()) out.size = {{pp, dp, ep, 1, tp}};
   return out;
 }
 
@@ -78,7 +79,7 @@ TEST(Published, MegatronWithNodesAsDevices) {
   if (!property::long_run()) GTEST_SKIP() << "long";
   const std::string nodes = folder + "dgx_as_one_device.toml";
   Fixed whole;
-  whole.size[static_cast<size_t>(Axis::Tp)] = 1;
+  whole.size[Axis::Tp] = 1;
   expect_found(problem_of({"analytic:GPT-3-175B", nodes, 1536, 2048, 48}, whole),
                {must(load_schedule(folder + "gpt_175b.piper"))});
   expect_found(problem_of({folder + "gpt_1t.toml", nodes, 3072, 2048, 384}, whole),

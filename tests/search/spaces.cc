@@ -20,7 +20,7 @@ ModelConfig random_model(property::Random& random) {
   config.hidden = 256 * random.between(1, 4);
   config.layers = random.between(2, 9);
   config.vocab = random.pick<int64_t>({512, 4096, 50'000});
-  config.seq = 512;
+  config.seq = 4096;
   config.tie_embeddings = random.percent(30);
   if (has_experts(config.arch)) {
     config.experts = random.pick<int64_t>({4, 8});
@@ -35,12 +35,14 @@ ModelConfig random_model(property::Random& random) {
 
 }  // namespace
 
-Problem problem_for(const ModelConfig& config, int64_t batch, const Cluster& cluster, int devices, Fixed fixed) {
+Problem problem_for(const ModelConfig& config, int64_t batch, const Cluster& cluster, int devices, Fixed fixed,
+                    int64_t sequence) {
   StepOverrides step;
   step.batch = batch;
-  step.sequence = 512;
+  step.sequence = sequence;
   const auto load = [config, step](LayerForm form, TokenForm tokens) -> Result<std::shared_ptr<const ModelGraph>> {
-    return std::make_shared<const ModelGraph>(must(analytic_model(config, resolve(step, config), form, tokens)));
+    PIPER_TRY(ModelGraph model, analytic_model(config, resolve(step, config), form, tokens));
+    return std::make_shared<const ModelGraph>(std::move(model));
   };
   return must(make_problem(load, cluster, {}, devices, {}, std::move(fixed)));
 }
@@ -72,7 +74,7 @@ Problem random_problem(property::Random& random) {
   if (random.percent(50) && cluster.levels.size() > 1) cluster = in_small_nodes(std::move(cluster));
   if (random.percent(25) && cluster.nodes.size() == 1) cluster = with_slow_nodes(std::move(cluster), 0.6);
   const int devices = std::min(random.pick<int>({2, 4, 4, 8}), device_limit(cluster));
-  return problem_for(config, batch, cluster, devices);
+  return problem_for(config, batch, cluster, devices, {}, random.percent(40) ? 4096 : 512);
 }
 
 }  // namespace piper::search_cases

@@ -25,8 +25,8 @@ ModelConfig decoder(Architecture arch, int64_t layers, int64_t vocab) {
 
 Fixed one_stage_per_rank(int ranks) {
   Fixed out;
-  out.size[static_cast<size_t>(Axis::Pp)] = ranks;
-  out.size[static_cast<size_t>(Axis::Tp)] = 1;
+  out.size[Axis::Pp] = ranks;
+  out.size[Axis::Tp] = 1;
   out.timeline = "1f1b";
   out.microbatches = 8;
   return out;
@@ -66,7 +66,7 @@ TEST(Uneven, HeavyFirstLayersAreSpreadOverMoreStages) {
   config.moe_ffn = 512;
   config.shared_experts = 1;
   Fixed fixed = one_stage_per_rank(4);
-  fixed.size[static_cast<size_t>(Axis::Ep)] = 1;
+  fixed.size[Axis::Ep] = 1;
   const std::vector<int> at = cuts_of_the_answer(problem_for(config, 32, must(load_cluster("h100")), 4, fixed));
   ASSERT_EQ(at.size(), 3u);
   EXPECT_LT(at[0], 3);

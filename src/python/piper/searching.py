@@ -42,11 +42,12 @@ Progress = Callable[[float, int, int, Optional[float]], None]
 
 
 def search(model: Model, cluster: Union[str, os.PathLike], devices: int, *, memory: Optional[str] = None,
-           costs: Union[str, os.PathLike, None] = None, budget: float = 30, fix: Sequence[str] = (),
+           costs: Union[str, os.PathLike, None] = None, budget: float = 30, time: Optional[float] = None, fix: Sequence[str] = (),
            tried: Sequence[Union[Schedule, str]] = (), progress: Optional[Progress] = None) -> Search:
     """The fastest schedule for the model on so many devices of a cluster, proved and simulated, with what it costs and why.
 
-    `memory`: what a step may use of each device, "70GB"; default: all it has. `budget`: seconds after which the best so far is the answer.
+    `memory`: what a step may use of each device, "70GB"; default: all it has. `budget`: the work after which the best so far is the answer,
+    about seconds on two cores, counted: the same search gives the same answer. `time`: limit in seconds of the clock; default: the budget.
     `costs`: measured times of computations, a file of `piper profile`; schedules with others are not looked at.
     `progress`: called now and then with the seconds so far, the schedules that were simulated, those that wait, and the seconds of a step
     under the best, or None. Default: a line on the terminal, if there is one. Ctrl-C ends the search with the best so far.
@@ -59,6 +60,8 @@ def search(model: Model, cluster: Union[str, os.PathLike], devices: int, *, memo
     check_is("the model", model, Model, "what piper.capture or piper.load_model gave")
     check_number("devices", devices, int, 1, 2**24)
     check_number("budget", budget, float)
+    if time is not None:
+        check_number("time", time, float)
     for what, given in (("fix", fix), ("tried", tried)):
         check_is(what, given, (list, tuple), "a list")
     for directive in fix:
@@ -71,7 +74,7 @@ def search(model: Model, cluster: Union[str, os.PathLike], devices: int, *, memo
         progress = line.show
     try:
         return Search(_piper.search(model._handle, [one._schedule() for one in schedules], path_of("cluster", cluster), devices, memory or "",
-                                    "" if costs is None else path_of("costs", costs), float(budget), list(fix), progress))
+                                    "" if costs is None else path_of("costs", costs), float(budget), float(budget if time is None else time), list(fix), progress))
     finally:
         line.clear()
 
