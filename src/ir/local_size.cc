@@ -7,6 +7,7 @@
 #include "base/saturate.h"
 #include "ir/placement.h"
 #include "model/element_types.h"
+#include "model/whole_state.h"
 
 namespace piper {
 
@@ -123,7 +124,7 @@ int64_t moved_bytes(const TrainingDag& dag, const Node& node) {
     const int64_t written = written_bytes(dag, node, item.value_id());
     return kind == CollectiveKind::ReduceScatter ? saturating_multiply(written, dag.groups[over].part_size) : written;
   }
-  if (item.kind == Item::Kind::Scalars) return scalar_bytes;
+  if (item.kind == Item::Kind::Scalars) return scalar_bytes(dag);
   const Bucket& bucket = dag[item.bucket_id()];
   if (item.kind == Item::Kind::Directions)
     return saturating_multiply(
@@ -152,11 +153,40 @@ int64_t optimizer_bytes(const StepConfig& step, DType weights, Optimizer kind) {
   return state_bytes(element_types(step, weights), kind, 1);
 }
 
-int64_t matrix_temporaries(const TrainingDag& dag, const Bucket& bucket) {
+int64_t scalar_bytes(const TrainingDag& dag) {
+  int64_t numbers = 2;
+  if (dag.model->step.optimizer == Optimizer::Adafactor)
+    for (const Bucket& bucket : dag.buckets) numbers += bucket.matrices ? std::ssize(bucket.parameters) : 0;
+  return numbers * bytes_of(DType::Float64);
+}
+
+int64_t whole_state_bytes(const TrainingDag& dag, const Bucket& bucket) {
+  const StepConfig& step = dag.model->step;
+  int64_t numbers = 0;
+  for (const ParameterId p : bucket.parameters)
+    numbers = saturating_add(numbers, whole_state_count(optimizer_of(step, bucket.matrices), (*dag.model)[p]));
+  return saturating_multiply(numbers, bytes_of(element_types(step, bucket.dtype).moments));
+}
+
+namespace {
+
+/// Of an element: the gradient of a whole parameter, and what is made of it.
+int64_t temporaries_of_element(const ElementTypes& types, Optimizer optimizer) {
+  const int64_t computed = bytes_of(types.arithmetic());
+  if (optimizer == Optimizer::Adafactor) {
+    constexpr int64_t together = 4;  // the gradient, what is estimated, and the part of this device: before and after
+    return bytes_of(types.gradients) + together * computed;
+  }
   constexpr int64_t together = 4;  // the matrix before and after a step of the iteration, and two products of no more
-  const ElementTypes types = element_types(dag.model->step, bucket.dtype);
-  const int64_t iterated = bytes_of(types.moments == DType::Float64 ? DType::Float64 : DType::BFloat16);
-  const int64_t element = bytes_of(types.gradients) + together * iterated + 2 * bytes_of(types.moments);
+  const int64_t iterated = bytes_of(types.arithmetic() == DType::Float64 ? DType::Float64 : DType::BFloat16);
+  return bytes_of(types.gradients) + together * iterated + 2 * computed;
+}
+
+}  // namespace
+
+int64_t matrix_temporaries(const TrainingDag& dag, const Bucket& bucket) {
+  const StepConfig& step = dag.model->step;
+  const int64_t element = temporaries_of_element(element_types(step, bucket.dtype), step.optimizer);
   int64_t largest = 0;
   for (const ParameterId p : bucket.parameters) largest = std::max(largest, elements((*dag.model)[p].shape, 0));
   return saturating_multiply(largest, element);
@@ -178,7 +208,8 @@ DeviceWork update_work(const TrainingDag& dag, const Node& update) {
   const Holder& holder = holder_on(bucket, update.group);
   const int64_t elements = holder.zero == 0 ? bucket.elements : shard_elements(dag, bucket, holder);
   DeviceWork work = update_work(dag.model->step, bucket.dtype, elements);
-  if (!bucket.matrices || std::get<Update>(update.op).phase == UpdatePhase::Directions) return work;
+  const bool iterates = bucket.matrices && dag.model->step.optimizer == Optimizer::Muon;
+  if (!iterates || std::get<Update>(update.op).phase == UpdatePhase::Directions) return work;
   const int64_t holders = holder.zero == 0 ? 1 : dag.groups[holder.copies].part_size;
   for (const ParameterId p : bucket.parameters)
     work.flops = saturating_add(work.flops, iteration_flops(piper::elements((*dag.model)[p].shape, 0)) / holders);

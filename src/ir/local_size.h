@@ -38,8 +38,9 @@ ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId v
 /// their capacity gathered; an exchange changes which of them are here, not how many numbers.
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId value);
 
-/// Sums of losses and of squared gradients: what every update reads.
-constexpr int64_t scalar_bytes = 16;
+/// Sums of losses and of squared gradients: what every update reads. Where parameters are updated as a whole by how
+/// large they are (Adafactor), also the squares of each of them.
+int64_t scalar_bytes(const TrainingDag& dag);
 
 /// Bytes of a communication: the whole array of an all_reduce, reduce_scatter or all_gather, and what one receiving
 /// device gets of a transfer or all_to_all.
@@ -54,8 +55,10 @@ int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
 int64_t optimizer_bytes(const StepConfig& step, DType weights, Optimizer kind);
 /// Elements that each device of the holder updates.
 int64_t updated_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
-/// Bytes that live only while matrices of a bucket are updated: those of the largest, in the types that it passes
-/// through.
+/// Bytes of what is kept for the parameters of a bucket as a whole, in numbers of the type of moments.
+int64_t whole_state_bytes(const TrainingDag& dag, const Bucket& bucket);
+/// Bytes that live only while parameters of a bucket are updated as a whole: those of the largest, in the types that it
+/// passes through.
 int64_t matrix_temporaries(const TrainingDag& dag, const Bucket& bucket);
 /// What an update does on each device, on the whole bucket or on its shard of it: gradients are read, weights written,
 /// the optimizer's state both.

@@ -190,7 +190,7 @@ struct Bucket {
   bool trainable = true;
   int64_t elements = 0;  // on one device, before ZeRO cuts them
   std::vector<Holder> holders;
-  bool matrices = false;  // each parameter is one, and is updated as a whole
+  bool matrices = false;  // each parameter is updated as a whole
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/result.h"
 #include "model/model_graph.h"
 
 namespace piper {
@@ -16,9 +17,14 @@ struct ElementTypes {
   DType moments = DType::Float32;  // as wide as the master copy or the weights; without a master copy at least float32
   std::optional<DType> master_gradients;  // only if it differs from the gradients
   std::optional<DType> ema = {};          // a moving mean of the weights, if it is kept: as wide as moments
+  bool random_rounding = false;           // moments are narrower than that, and rounded at random
+  /// In which type an update computes: float64 if anything is of that type, else float32.
+  DType arithmetic() const;
   friend bool operator==(const ElementTypes&, const ElementTypes&) = default;
 };
 ElementTypes element_types(const StepConfig& step, DType weights);
+/// E105: moments of that type make no sense.
+Checked check_moments(const StepConfig& step);
 
 /// The state of a range: moment by moment, then the master copy and the moving mean of the weights, then the master
 /// copy of the gradients; each `count` elements long.

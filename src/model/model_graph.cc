@@ -1,5 +1,7 @@
 #include "model/model_graph.h"
 
+#include <algorithm>
+
 #include "base/saturate.h"
 
 namespace piper {
@@ -16,24 +18,33 @@ std::string_view name(Pass pass) {
 }
 
 std::string_view name(Optimizer optimizer) {
-  constexpr std::string_view names[] = {"sgd", "momentum", "adamw", "lion", "muon"};
+  constexpr std::string_view names[] = {"sgd", "momentum", "adamw", "lion", "muon", "adafactor"};
   return names[static_cast<int>(optimizer)];
 }
 
 std::optional<Optimizer> optimizer_named(std::string_view text) {
-  for (const Optimizer optimizer :
-       {Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW, Optimizer::Lion, Optimizer::Muon})
+  for (const Optimizer optimizer : all_optimizers)
     if (name(optimizer) == text) return optimizer;
   return std::nullopt;
 }
 
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> out;
+  for (const Optimizer optimizer : all_optimizers) out.emplace_back(name(optimizer));
+  return out;
+}
+
 int64_t moments(Optimizer optimizer) {
-  constexpr int64_t numbers[] = {0, 1, 2, 1, 1};
+  constexpr int64_t numbers[] = {0, 1, 2, 1, 1, 0};
   return numbers[static_cast<int>(optimizer)];
 }
 
-Optimizer optimizer_of(const StepConfig& step, bool matrix) {
-  return step.optimizer == Optimizer::Muon && !matrix ? Optimizer::AdamW : step.optimizer;
+Optimizer optimizer_of(const StepConfig& step, bool whole) {
+  return step.optimizer == Optimizer::Muon && !whole ? Optimizer::AdamW : step.optimizer;
+}
+
+bool is_updated_whole(const StepConfig& step, std::string_view parameter) {
+  return step.optimizer == Optimizer::Adafactor || std::ranges::find(step.matrices, parameter) != step.matrices.end();
 }
 
 bool is_hidden_matrix(std::string_view parameter, size_t dims) {
@@ -99,6 +110,12 @@ ParameterId ModelBuilder::parameter(std::string name, DType dtype, Shape shape) 
 void ModelBuilder::freeze(ParameterId parameter) {
   model_.parameters[parameter.index()].frozen = true;
 }
+void ModelBuilder::set_tensor(ParameterId id, const std::vector<int64_t>& sizes) {
+  Parameter& parameter = model_.parameters[id.index()];
+  const bool same = std::ranges::equal(parameter.shape, sizes, {}, &Dim::size);
+  parameter.tensor = same ? std::vector<int64_t>() : sizes;
+}
+
 void ModelBuilder::make_partial(ParameterId parameter) {
   model_.parameters[parameter.index()].partial = true;
 }

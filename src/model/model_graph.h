@@ -67,7 +67,8 @@ struct Parameter {
   Shape shape;           // fixed dimensions only; a label says along which one it can be divided
   bool frozen = false;   // no pass contributes to a gradient, and it is never updated
   bool partial = false;  // where its chunks are sharded by tensor parallelism, its gradient is a sum over the devices
-  std::optional<int> sharded = {};  // the dimension of the tensor that a directive named; labels follow from it
+  std::optional<int> sharded = {};   // the dimension of the tensor that a directive named; labels follow from it
+  std::vector<int64_t> tensor = {};  // sizes of the tensor, where the shape has factors of them
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
 
@@ -113,10 +114,13 @@ struct Chunk {
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-enum class Optimizer { Sgd, Momentum, AdamW, Lion, Muon };
+enum class Optimizer { Sgd, Momentum, AdamW, Lion, Muon, Adafactor };
+inline constexpr Optimizer all_optimizers[] = {Optimizer::Sgd,  Optimizer::Momentum, Optimizer::AdamW,
+                                               Optimizer::Lion, Optimizer::Muon,     Optimizer::Adafactor};
 std::string_view name(Optimizer optimizer);
 std::optional<Optimizer> optimizer_named(std::string_view text);
-/// Numbers the optimizer keeps for each parameter element.
+std::vector<std::string> optimizer_names();
+/// Numbers that it keeps for every element. Adafactor keeps sums over rows and columns instead (whole_state.h).
 int64_t moments(Optimizer optimizer);
 
 /// What memory and work depend on besides the model itself.
@@ -128,13 +132,16 @@ struct StepConfig {
   std::optional<DType> master;            // the optimizer's own copy of the weights
   std::optional<DType> master_gradients;  // the optimizer's own copy of the gradients
   Optimizer optimizer = Optimizer::AdamW;
+  std::optional<DType> moments;            // none: as wide as what is precise; else narrower, and rounded at random
   std::vector<std::string> matrices = {};  // muon: the parameters that it updates; AdamW does the others
   bool ema = false;                        // a moving mean of the weights is kept
   friend bool operator==(const StepConfig&, const StepConfig&) = default;
 };
 
-/// What updates a parameter: the optimizer of the step, or AdamW what that leaves out.
-Optimizer optimizer_of(const StepConfig& step, bool matrix);
+/// What updates the parameters of a bucket: the optimizer of the step, or AdamW what that leaves out.
+Optimizer optimizer_of(const StepConfig& step, bool whole);
+/// Whether the optimizer of the step has to see all of a parameter at once: a matrix of Muon's, or any of Adafactor's.
+bool is_updated_whole(const StepConfig& step, std::string_view parameter);
 /// Whether Muon updates a parameter of a model from a configuration: a matrix of a layer. Embeddings, heads and vectors
 /// are left to AdamW.
 bool is_hidden_matrix(std::string_view parameter, size_t dims);
@@ -175,6 +182,8 @@ class ModelBuilder {
   ValueId value(std::string name, ValueKind kind, DType dtype, Shape shape);
   ParameterId parameter(std::string name, DType dtype, Shape shape);
   void freeze(ParameterId parameter);
+  /// The sizes of its tensor, if its shape has factors of them.
+  void set_tensor(ParameterId parameter, const std::vector<int64_t>& sizes);
   /// Muon updates it.
   void add_matrix(std::string name) { model_.step.matrices.push_back(std::move(name)); }
   void make_partial(ParameterId parameter);

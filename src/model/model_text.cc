@@ -57,6 +57,7 @@ std::string print_step(const StepConfig& step) {
   if (step.master) out += fmt::format(" master={}", name(*step.master));
   if (step.master_gradients) out += fmt::format(" master_gradients={}", name(*step.master_gradients));
   out += fmt::format(" optimizer={}", name(step.optimizer));
+  if (step.moments) out += fmt::format(" moments={}", name(*step.moments));
   std::vector<std::string> matrices;
   for (const std::string& matrix : step.matrices) matrices.push_back(as_name(matrix));
   if (!matrices.empty()) out += fmt::format(" matrices=({})", fmt::join(matrices, ", "));
@@ -159,7 +160,8 @@ class Parser {
   Checked step() {
     StepConfig& step = model_.step;
     const std::vector<std::string> keys = {
-        "batch", "sequence", "weights", "gradients", "master", "master_gradients", "optimizer", "matrices", "ema"};
+        "batch",     "sequence", "weights",  "gradients", "master", "master_gradients",
+        "optimizer", "moments",  "matrices", "ema"};
     while (!in_.at_line_start()) {
       const Token key = in_.take();
       PIPER_CHECK(once(said_, key));
@@ -185,8 +187,10 @@ class Parser {
         const auto found = optimizer_named(text);
         if (!found)
           return error(ErrorCode::E110, in_.range(token), fmt::format("unknown optimizer \"{}\"", text))
-              .help(did_you_mean(text, {"sgd", "momentum", "adamw", "lion", "muon"}));
+              .help(did_you_mean(text, optimizer_names()));
         step.optimizer = *found;
+      } else if (key.text == "moments") {
+        PIPER_TRY(step.moments, dtype());
       } else if (key.text == "matrices") {
         PIPER_TRY(step.matrices, matrices());
       } else if (key.text == "ema") {
@@ -252,6 +256,24 @@ class Parser {
     return Ok{};
   }
 
+  /// Of all elements, as sizes of the tensor.
+  Result<std::vector<int64_t>> tensor_sizes(const Parameter& parameter) {
+    const Token first = in_.peek();
+    PIPER_TRY(const Shape sizes, shape());
+    std::vector<int64_t> out;
+    for (const Dim& dim : sizes) {
+      if (dim.per_sample || !dim.label.empty() || !dim.blocks.empty())
+        return error(ErrorCode::E110, in_.range(first), "the sizes of a tensor are numbers").help("tensor [12, 4]");
+      out.push_back(dim.size);
+    }
+    if (elements(sizes, 0) != elements(parameter.shape, 0))
+      return error(ErrorCode::E110, in_.range(first),
+                   fmt::format("the tensor has {} elements, the shape {}", elements(sizes, 0),
+                               elements(parameter.shape, 0)))
+          .help("a shape has factors of the tensor's sizes");
+    return out;
+  }
+
   Checked parameter() {
     Parameter parameter;
     places_.parameters.push_back(in_.here());
@@ -267,6 +289,9 @@ class Parser {
         return error(ErrorCode::E102, in_.here(), fmt::format("dimensions are below {}", most_dims))
             .help("dimensions count from 0");
       parameter.sharded = static_cast<int>(dim);
+    }
+    if (in_.accept_word("tensor")) {
+      PIPER_TRY(parameter.tensor, tensor_sizes(parameter));
     }
     parameter_ids_.emplace(parameter.name, ParameterId(model_.parameters.size()));
     model_.parameters.push_back(std::move(parameter));
@@ -472,9 +497,10 @@ std::string print(const ModelGraph& model) {
                        : v.partial == Partial::Sum ? " partial"
                                                    : "");
   for (const Parameter& p : model.parameters)
-    out += fmt::format("parameter {} {} {}{}{}{}\n", as_name(p.name), name(p.dtype), print(p.shape),
+    out += fmt::format("parameter {} {} {}{}{}{}{}\n", as_name(p.name), name(p.dtype), print(p.shape),
                        p.frozen ? " frozen" : "", p.partial ? " partial" : "",
-                       p.sharded ? fmt::format(" sharded={}", *p.sharded) : "");
+                       p.sharded ? fmt::format(" sharded={}", *p.sharded) : "",
+                       p.tensor.empty() ? "" : fmt::format(" tensor [{}]", fmt::join(p.tensor, ", ")));
   for (const Chunk& chunk : model.chunks) {
     std::string tags;
     for (const ScopeTag& tag : chunk.scopes)

@@ -204,12 +204,11 @@ Checked form_buckets(TrainingDag& dag) {
     if (!uses[p].holdings.empty()) backward_order.push_back(p);
   std::stable_sort(backward_order.begin(), backward_order.end(),
                    [&](size_t a, size_t b) { return uses[a].first_chunk > uses[b].first_chunk; });
-  const std::set<std::string> matrices(model.step.matrices.begin(), model.step.matrices.end());
   using Key = std::vector<int>;
   std::map<Key, BucketId> open;
   for (const size_t p : backward_order) {
-    const bool matrix = uses[p].trainable && matrices.contains(model.parameters[p].name);
-    Key key = {static_cast<int>(model.parameters[p].dtype), uses[p].trainable, matrix};
+    const bool whole = uses[p].trainable && is_updated_whole(model.step, model.parameters[p].name);
+    Key key = {static_cast<int>(model.parameters[p].dtype), uses[p].trainable, whole};
     for (const Holding& holding : uses[p].holdings) {
       key.insert(key.end(), {holding.group.value, holding.copies.value, holding.sums.value_or(PartitionId()).value,
                              holding.by().value});
@@ -223,7 +222,7 @@ Checked form_buckets(TrainingDag& dag) {
       return bytes > bucket_limit(uses[p].holdings);
     };
     if (found == open.end() || full(dag.buckets[found->second.index()])) {
-      Bucket bucket{{}, model.parameters[p].dtype, uses[p].trainable, 0, {}, matrix};
+      Bucket bucket{{}, model.parameters[p].dtype, uses[p].trainable, 0, {}, whole};
       for (const Holding& holding : uses[p].holdings) bucket.holders.push_back(make_holder(dag, holding));
       dag.buckets.push_back(std::move(bucket));
       open[key] = BucketId(dag.buckets.size() - 1);

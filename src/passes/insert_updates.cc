@@ -3,7 +3,7 @@
 //   devices of a cut that have parts of the sums add them up as well
 //   between groups   that hold the same parameters: one all-reduce of the pieces, each group contributing its sum once
 //   then             the step's scalars over all devices, the update, and with zero 1, 2 a gather of the new weights
-//   matrices         of which devices hold pieces: the update in two, and a gather of directions between them
+//   whole parameters of which devices hold pieces: the update in two, and a gather of directions between them
 //   zero 3           a gather before every computation that needs the weights; place_gathers keeps the needed ones
 #include <fmt/format.h>
 
@@ -205,7 +205,7 @@ class Updates {
     return dag_.add({update, tags, holder.group, dag_.stream("compute"), holder.by, holder.by, {}});
   }
 
-  /// Devices that together hold all of a bucket's matrices; none: every one does.
+  /// Devices that together hold all of a bucket whose parameters are updated whole; none: every one does.
   std::optional<PartitionId> gathered_over(const Bucket& bucket, const Holder& holder) {
     const bool divided = holder.shards.all() > 1;
     if (!bucket.matrices || (holder.zero == 0 && !divided)) return std::nullopt;

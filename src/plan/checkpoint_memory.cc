@@ -9,7 +9,7 @@
 #include "base/device_block.h"
 #include "base/saturate.h"
 #include "base/text_table.h"
-#include "model/element_types.h"
+#include "model/whole_state.h"
 #include "schedule/schedule_text.h"
 
 namespace piper {
@@ -29,6 +29,27 @@ ElementRange written_range(const BucketPart& part) {
   return {begin, std::min(size, part.elements - begin)};
 }
 
+int writer_of_whole_state(const Plan& plan, const PlanBucket& bucket) {
+  return plan.partitions[bucket.holders[0].copies].members[0];
+}
+
+namespace {
+
+/// Bytes of what a device keeps for the parameters of a bucket as a whole.
+int64_t whole_state_bytes(const Plan& plan, const PlanBucket& bucket, const StepConfig& step, int device) {
+  const BucketPart part = *part_of(plan, bucket, device);
+  const Optimizer kind = optimizer_of(step, bucket.matrices);
+  const int64_t begin = whole_state_begin(element_types(step, bucket.weights), kind, part.range().count);
+  for (const PlanTemplate& program : plan.templates)
+    if (std::ranges::find(program.devices, device) != program.devices.end())
+      for (const PlanBuffer& buffer : program.buffers)
+        if (buffer.persistent && buffer.category == Category::Optimizer && buffer.label.name == bucket.name)
+          return buffer.bytes - begin;
+  return 0;
+}
+
+}  // namespace
+
 std::vector<int64_t> copied_bytes(const Plan& plan, const StepConfig& step) {
   std::vector<int64_t> out(static_cast<size_t>(device_count(plan)), 0);
   const std::set<NameId> with_state = buckets_with_state(plan);
@@ -36,6 +57,11 @@ std::vector<int64_t> copied_bytes(const Plan& plan, const StepConfig& step) {
     int64_t element = bytes_of(bucket.weights);
     if (with_state.contains(bucket.name))
       element += saved_state_bytes(element_types(step, bucket.weights), optimizer_of(step, bucket.matrices));
+    if (bucket.matrices && step.optimizer == Optimizer::Adafactor) {
+      const int device = writer_of_whole_state(plan, bucket);
+      int64_t& bytes = out[static_cast<size_t>(device)];
+      bytes = saturating_add(bytes, whole_state_bytes(plan, bucket, step, device));
+    }
     const DeviceList& members = plan.partitions[bucket.holders[0].copies].members;
     for (size_t position = 0; position < members.size(); ++position) {
       int64_t& bytes = out[static_cast<size_t>(members[position])];

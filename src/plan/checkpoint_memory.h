@@ -17,6 +17,9 @@ std::set<NameId> buckets_with_state(const Plan& plan);
 /// copies divide the work among them.
 ElementRange written_range(const BucketPart& part);
 
+/// The device that writes what is kept for the parameters of a bucket as a whole: all of its devices have it.
+int writer_of_whole_state(const Plan& plan, const PlanBucket& bucket);
+
 /// Bytes that each device writes, and so those of its copies: weights, and what the optimizer keeps for them. Tables
 /// that a model computes and does not save, such as rotations, count too.
 std::vector<int64_t> copied_bytes(const Plan& plan, const StepConfig& step);

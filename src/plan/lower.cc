@@ -11,6 +11,7 @@
 #include "base/saturate.h"
 #include "ir/device_classes.h"
 #include "ir/local_size.h"
+#include "model/whole_state.h"
 #include "plan/add_waits.h"
 #include "plan/communication_kinds.h"
 #include "plan/plan_tables.h"
@@ -81,12 +82,21 @@ class TemplateWriter {
         buffers.weights = persistent(Category::Weights, zero == 3 ? shard : whole, bytes_of(bucket.dtype));
         if (bucket.trainable) {
           buffers.gradients = persistent(Category::Gradients, zero >= 2 ? shard : whole, bytes_of(step.gradients));
-          const int64_t state = optimizer_bytes(step, bucket.dtype, optimizer_of(step, bucket.matrices));
-          if (state > 0) buffers.optimizer = persistent(Category::Optimizer, zero >= 1 ? shard : whole, state);
+          const int64_t state = state_of(bucket, zero >= 1 ? shard : whole);
+          if (state > 0) buffers.optimizer = persistent(Category::Optimizer, state, 1);
         }
       }
       buckets_.push_back(buffers);
     }
+  }
+
+  /// Bytes of what the optimizer keeps: for so many elements, and for parameters as a whole.
+  int64_t state_of(const Bucket& bucket, int64_t elements) const {
+    const StepConfig& step = dag_.model->step;
+    const Optimizer kind = optimizer_of(step, bucket.matrices);
+    const int64_t whole = whole_state_bytes(dag_, bucket);
+    if (whole == 0) return saturating_multiply(elements, optimizer_bytes(step, bucket.dtype, kind));
+    return saturating_add(whole_state_begin(element_types(step, bucket.dtype), kind, elements), whole);
   }
 
   WorkId work(NodeId id) const {
@@ -241,8 +251,9 @@ class TemplateWriter {
         break;
       case Item::Kind::Scalars:
         read_gradients(id, op);
+        read_sized_weights(op);
         state_[id].buffer = next_buffer();
-        write(op, add_buffer(out_.ops[op].label, Category::Communication, scalar_bytes));
+        write(op, add_buffer(out_.ops[op].label, Category::Communication, scalar_bytes(dag_)));
         break;
       case Item::Kind::None:
         break;
@@ -255,6 +266,16 @@ class TemplateWriter {
     for (const int* e = first; e != last; ++e)
       if (const Item item = dag_.edges[static_cast<size_t>(*e)].item; item.kind == Item::Kind::Gradients)
         if (const BufferId gradients = buckets_[item.bucket_id()].gradients; gradients.valid()) read(op, gradients);
+  }
+
+  /// Where updates depend on how large parameters are.
+  void read_sized_weights(OpId op) {
+    if (dag_.model->step.optimizer != Optimizer::Adafactor) return;
+    for (const BucketId b : buckets_.ids()) {
+      if (!dag_[b].matrices || !buckets_[b].holder) continue;
+      read(op, buckets_[b].weights);
+      if (buckets_[b].optimizer.valid()) read(op, buckets_[b].optimizer);  // a master copy
+    }
   }
 
   void add_gather(NodeId id, OpId op, const Node& node, BucketId bucket) {

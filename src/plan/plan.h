@@ -139,7 +139,7 @@ struct PlanBucket {
   DType weights = DType::Float32, gradients = DType::Float32;
   std::vector<PlanParameter> parameters;
   std::vector<PlanHolder> holders;
-  bool matrices = false;  // each parameter is one, and is updated as a whole
+  bool matrices = false;  // each parameter is updated as a whole
   friend bool operator==(const PlanBucket&, const PlanBucket&) = default;
 };
 

@@ -12,6 +12,7 @@
 #include "compile/tried_hints.h"
 #include "cost/load_cluster.h"
 #include "ir/dag_text.h"
+#include "model/element_types.h"
 #include "page/page.h"
 #include "plan/memory_report.h"
 #include "plan/plan_text.h"
@@ -30,8 +31,8 @@ namespace py = pybind11;
 
 /// What a plan depends on of an optimizer.
 struct RequestedOptimizer {
-  std::string kind, gradients, master;  // empty: as the model says
-  std::vector<std::string> matrices;    // that Muon updates
+  std::string kind, gradients, master, moments;  // empty: as the model says
+  std::vector<std::string> matrices;             // that Muon updates
   bool ema = false;
 };
 StepConfig with_optimizer(StepConfig step, const RequestedOptimizer& optimizer) {
@@ -45,8 +46,10 @@ StepConfig with_optimizer(StepConfig step, const RequestedOptimizer& optimizer) 
   step.optimizer = *optimizer_named(optimizer.kind);
   if (!optimizer.gradients.empty()) step.gradients = dtype(optimizer.gradients);
   if (!optimizer.master.empty()) step.master = dtype(optimizer.master);
+  if (!optimizer.moments.empty()) step.moments = dtype(optimizer.moments);
   step.matrices = optimizer.matrices;
   step.ema = optimizer.ema;
+  unwrap(check_moments(step));
   return step;
 }
 
@@ -188,12 +191,12 @@ void bind_plans(py::module_& module) {
       .def_static("compile",
                   [](const Model& model, const Schedule& schedule, const std::string& cluster, const std::string& costs,
                      const std::string& optimizer, const std::string& gradients, const std::string& master,
-                     const std::vector<std::string>& matrices, bool ema, bool measure,
+                     const std::string& moments, const std::vector<std::string>& matrices, bool ema, bool measure,
                      std::shared_ptr<KernelStore> kernels, bool evaluation) {
                     return compile_plan(model, schedule,
                                         {cluster,
                                          costs,
-                                         {optimizer, gradients, master, matrices, ema},
+                                         {optimizer, gradients, master, moments, matrices, ema},
                                          measure,
                                          std::move(kernels),
                                          evaluation ? PlanFor::Evaluation : PlanFor::Training});

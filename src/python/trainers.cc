@@ -53,17 +53,20 @@ Inputs inputs_of(const py::handle& batch, const py::tuple& names, const py::hand
 /// Kind and numbers of the optimizer, and its groups of parameters, in the order in which the package gives them.
 using GroupNumbers = std::tuple<std::string, double, std::optional<double>>;
 using MuonNumbers = std::tuple<int64_t, bool, double>;  // steps of the iteration, rates as AdamW's, factor of AdamW's
-using OptimizerNumbers = std::tuple<std::string, double, double, double, double, double, double, bool,
-                                    std::vector<GroupNumbers>, std::optional<double>, std::optional<MuonNumbers>>;
+using AdafactorNumbers = std::tuple<double, std::optional<double>, double, double>;  // as AdafactorSettings
+using OptimizerNumbers =
+    std::tuple<std::string, double, double, double, double, double, double, bool, std::vector<GroupNumbers>,
+               std::optional<double>, std::optional<MuonNumbers>, std::optional<AdafactorNumbers>>;
 TrainerOptimizer optimizer_of(const OptimizerNumbers& given) {
   TrainerOptimizer out;
   OptimizerSettings& to = out.settings;
   std::string kind;
   std::vector<GroupNumbers> groups;
   std::optional<MuonNumbers> muon;
+  std::optional<AdafactorNumbers> adafactor;
   std::optional<double> ema;
   std::tie(kind, to.learning_rate, to.weight_decay, to.beta1, to.beta2, to.epsilon, to.momentum, to.nesterov, groups,
-           ema, muon) = given;
+           ema, muon, adafactor) = given;
   to.ema_decay = ema.value_or(to.ema_decay);
   to.kind = *optimizer_named(kind);
   if (muon) {
@@ -71,6 +74,9 @@ TrainerOptimizer optimizer_of(const OptimizerNumbers& given) {
     std::tie(to.newton_schulz_steps, match_rms, to.adamw_rate) = *muon;
     to.muon_rate = match_rms ? MuonRate::MatchRms : MuonRate::Ratio;
   }
+  if (adafactor)
+    std::tie(to.adafactor.beta2_decay, to.adafactor.epsilon, to.adafactor.least_rms, to.adafactor.clip_threshold) =
+        *adafactor;
   unwrap(check_settings(to));
   for (auto& [pattern, rate, weight_decay] : groups) {
     out.groups.push_back({std::move(pattern), rate, weight_decay});
@@ -127,6 +133,7 @@ Kept kept_named(const std::string& name) {
   if (name == "moment1") return Kept::Moment1;
   if (name == "moment2") return Kept::Moment2;
   if (name == "ema") return Kept::Ema;
+  if (name == "whole") return Kept::Whole;
   return name == "master" ? Kept::Master : Kept::Weight;
 }
 

@@ -101,9 +101,14 @@ std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_shift(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_update(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_update_matrices(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_update_factored(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_executor(const Preparation& prepare, OpId op);
 
-/// What a device contributes to the step's scalars: its losses, and the gradients that nobody else counts.
+/// Where an optimizer has to know how large parameters are: those that it updates as a whole, in the order of the plan.
+std::vector<NameId> sized_parameters(const Plan& plan, const StepConfig& step);
+
+/// What a device contributes to the step's scalars: its losses, and the gradients that nobody else counts; and where
+/// updates depend on them its elements of every parameter.
 class LocalScalars {
  public:
   LocalScalars(const Preparation& prepare, const std::vector<BufferId>& reads);
@@ -120,9 +125,20 @@ class LocalScalars {
     DType dtype;
     int64_t offset, count;
   };
+  /// Elements of a parameter: weights, or their master copy among the bytes of the state.
+  struct Sized {
+    size_t parameter;
+    BufferId buffer;
+    DType dtype;
+    int64_t first_byte, count;
+  };
+  void find_sized(const Preparation& prepare);
+
   Kernels& processor_;
   std::vector<Loss> losses_;
   std::vector<Counted> gradients_;
+  std::vector<Sized> sized_;
+  size_t parameters_ = 0;
 };
 
 DataType data_type(DType dtype);

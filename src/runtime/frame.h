@@ -55,8 +55,9 @@ struct StepSettings {
 
 /// Sums over the whole step, equal on all devices.
 struct StepScalars {
-  double loss = 0;     // of all parts of the batch
-  double squares = 0;  // of all gradients
+  double loss = 0;                             // of all parts of the batch
+  double squares = 0;                          // of all gradients
+  std::vector<double> parameter_squares = {};  // of each of those whose sizes updates need
 };
 
 /// The loss of a slice of the batch, or of a part of it.

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "base/invariant.h"
+#include "model/whole_state.h"
+#include "plan/checkpoint_memory.h"
 
 namespace piper {
 namespace {
@@ -61,6 +63,11 @@ at::Tensor kept_in(DeviceRun& device, const PlanBucket& bucket, const BucketPart
   const std::optional<DType> dtype = kept_dtype(bucket, step, kept);
   if (!buffer || !dtype) return {};
   const int64_t count = part.range().count;
+  if (kept == Kept::Whole) {
+    const at::Tensor& state = device.frame()[*buffer];
+    const int64_t begin = whole_state_begin(types, optimizer_of(step, bucket.matrices), count);
+    return state.narrow(0, begin, state.numel() - begin).view(scalar_type(*dtype));
+  }
   int64_t before = kept == Kept::Moment1 ? 0 : kept == Kept::Moment2 ? 1 : moments(optimizer_of(step, bucket.matrices));
   before *= bytes_of(types.moments);
   if (kept == Kept::Ema && types.master) before += bytes_of(*types.master);
@@ -85,6 +92,8 @@ std::optional<DType> kept_dtype(const PlanBucket& bucket, const StepConfig& step
       return types.master;
     case Kept::Ema:
       return types.ema;
+    case Kept::Whole:
+      return bucket.matrices && step.optimizer == Optimizer::Adafactor ? std::optional(types.moments) : std::nullopt;
   }
   internal_error("something else is kept");
 }
@@ -98,7 +107,19 @@ KeptElements kept_elements(DeviceRun& device, const PlanBucket& bucket, const Bu
                            Kept kept) {
   const at::Tensor flat = kept_in(device, bucket, part, step, kept);
   if (!flat.defined()) return {};
-  return {flat, held(part, flat.numel())};
+  return {flat, kept == Kept::Whole ? ElementRange{0, flat.numel()} : held(part, flat.numel())};
+}
+
+ElementRange whole_state_of(const Plan& plan, const PlanBucket& bucket, const StepConfig& step,
+                            const Computations& computations, const std::string& name) {
+  ElementRange out;
+  for (const PlanParameter& parameter : bucket.parameters) {
+    const std::string& here = plan.names[parameter.name];
+    out.count = whole_state_count(optimizer_of(step, bucket.matrices), computations.parameter(here).sizes);
+    if (here == name) return out;
+    out.begin += out.count;
+  }
+  internal_error("the bucket has the parameter " + name);
 }
 
 at::Tensor lasting_weights(DeviceRun& device, const PlanBucket& bucket) {
@@ -193,6 +214,7 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
           element_types(step, bucket.weights), optimizer_of(step, bucket.matrices),
           bytes_of(weights) + offset_in(*part, weights.numel(), range) * bytes_of(bucket.weights),
           bytes_of(device->frame()[*state]), range.count);
+      if (const at::Tensor whole = kept_in(*device, bucket, *part, step, Kept::Whole); whole.defined()) whole.zero_();
     }
   }
   for (DeviceRun* device : devices) device->processor().finish();
@@ -205,6 +227,16 @@ at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations&
   const ParameterForm form = computations.parameter(name);
   const PlanBucket& bucket = plan.buckets[place->bucket];
   at::Tensor whole;
+  if (kept == Kept::Whole) {
+    if (!kept_dtype(bucket, step, kept)) return {};
+    const ElementRange range = whole_state_of(plan, bucket, step, computations, name);
+    for (DeviceRun* device : devices)
+      if (device->device() == writer_of_whole_state(plan, bucket))
+        whole = kept_in(*device, bucket, *part_of(plan, bucket, device->device()), step, kept)
+                    .narrow(0, range.begin, range.count)
+                    .to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    return whole;
+  }
   for (DeviceRun* device : devices) {
     const auto part = part_of(plan, bucket, device->device());
     if (!part || !part->counts()) continue;
@@ -233,6 +265,11 @@ void set_parameter(const Plan& plan, const StepConfig& step, Computations& compu
     const auto part = part_of(plan, bucket, device->device());
     const auto [flat, here] = part ? kept_elements(*device, bucket, *part, step, kept) : KeptElements{};
     if (!flat.defined()) continue;
+    if (kept == Kept::Whole) {
+      const ElementRange range = whole_state_of(plan, bucket, step, computations, name);
+      flat.narrow(0, range.begin, range.count).copy_(whole.reshape({-1}));
+      continue;
+    }
     const ElementRange range = common(common(place->range, here), part->range());
     if (range.count == 0) continue;
     const at::Tensor piece = shard_of(whole, form, part->shards).reshape({-1});

@@ -15,20 +15,25 @@ at::Tensor shard_of(const at::Tensor& whole, const ParameterForm& form, const Lo
 /// Back into the whole.
 void put_shard(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards, const at::Tensor& shard);
 
-/// What is kept for every element of a parameter.
-enum class Kept { Weight, Gradient, Moment1, Moment2, Master, Ema };
+/// What is kept for every element of a parameter; or for the whole of it (model/whole_state.h), one state behind the
+/// other.
+enum class Kept { Weight, Gradient, Moment1, Moment2, Master, Ema, Whole };
 
 /// In what type; nothing if it is not kept.
 std::optional<DType> kept_dtype(const PlanBucket& bucket, const StepConfig& step, Kept kept);
 
 /// What a device keeps for its part of a bucket, one element behind the other, and which elements of the part these
-/// are.
+/// are. Of what is kept for whole parameters: all of it, whatever the part.
 struct KeptElements {
   at::Tensor flat;  // undefined: nothing is kept
   ElementRange range;
 };
 KeptElements kept_elements(DeviceRun& device, const PlanBucket& bucket, const BucketPart& part, const StepConfig& step,
                            Kept kept);
+
+/// What is kept for a parameter as a whole, among that of its bucket.
+ElementRange whole_state_of(const Plan& plan, const PlanBucket& bucket, const StepConfig& step,
+                            const Computations& computations, const std::string& name);
 
 /// The weights of a bucket, as the device keeps them from step to step; undefined: it does not hold the bucket.
 at::Tensor lasting_weights(DeviceRun& device, const PlanBucket& bucket);
@@ -58,7 +63,7 @@ void set_parameters(const Plan& plan, const StepConfig& step, Computations& comp
                     const std::function<void(const std::string& name, at::Tensor& whole)>& fill);
 
 /// The whole of what is kept for a parameter, from its first holder; zeros where that one's devices are not given.
-/// Undefined where nothing is kept.
+/// Undefined where nothing is kept. What is kept for the whole parameter is flat.
 at::Tensor get_parameter(const Plan& plan, const StepConfig& step, Computations& computations,
                          const std::vector<DeviceRun*>& devices, const std::string& name, Kept kept);
 

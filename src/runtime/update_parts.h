@@ -12,13 +12,20 @@ namespace piper {
 struct UpdatePart {
   std::optional<size_t> group;  // of the step's; none: parameters are updated like the rest
   ElementPart part;             // of the range
+  uint64_t parameter = 0;       // where moments are rounded at random: hash of its name
 };
 
 /// The first group whose pattern a parameter's name matches counts. Neighbours in one group are one part; padding
 /// belongs to the last.
 std::vector<UpdatePart> update_parts(const Plan& plan, const PlanBucket& bucket, const BucketPart& part,
                                      const std::vector<ParameterGroup>& groups);
+/// The same where moments are rounded at random: every part is of one parameter, and of runs of its elements that are
+/// equally long and far apart.
+std::vector<UpdatePart> rounded_parts(const Plan& plan, const PlanBucket& bucket, const BucketPart& part,
+                                      const std::vector<ParameterGroup>& groups, const Computations& computations);
+/// Of the step.
 OptimizerSettings settings_of(const UpdatePart& part, const StepSettings& settings);
+ElementPart elements_of(const UpdatePart& part, const StepSettings& settings);
 
 /// Gradients are sums over all losses; clipping makes their mean smaller.
 GradientScale gradient_scale(const StepSettings& settings, double norm, double losses);

@@ -112,17 +112,25 @@ Checked read_clip(const TomlSection& section, std::string_view key, std::string_
 Checked read_optimizer(const TomlSection& section, const SourceRange& choice, TrainConfig& config) {
   OptimizerSettings& settings = config.optimizer;
   PIPER_CHECK(section.only({"learning_rate", "betas", "eps", "weight_decay", "weight_decay_on", "momentum", "nesterov",
-                            "ns_steps", "adjust_lr", "adamw_lr_factor", "ema_decay", "clip", "clip_value", "groups"}));
+                            "ns_steps", "adjust_lr", "adamw_lr_factor", "beta2_decay", "min_rms", "clip_threshold",
+                            "ema_decay", "clip", "clip_value", "groups"}));
   constexpr Optimizer muon = Optimizer::Muon;
   PIPER_CHECK(check_key(section, "betas", {Optimizer::AdamW, Optimizer::Lion, muon}, settings.kind, choice));
-  PIPER_CHECK(check_key(section, "eps", {Optimizer::AdamW, muon}, settings.kind, choice));
+  PIPER_CHECK(check_key(section, "eps", {Optimizer::AdamW, muon, Optimizer::Adafactor}, settings.kind, choice));
   PIPER_CHECK(check_key(section, "momentum", {Optimizer::Momentum, muon}, settings.kind, choice));
   PIPER_CHECK(check_key(section, "nesterov", {Optimizer::Momentum, muon}, settings.kind, choice));
   for (const char* key : {"ns_steps", "adjust_lr", "adamw_lr_factor"})
     PIPER_CHECK(check_key(section, key, {muon}, settings.kind, choice));
+  for (const char* key : {"beta2_decay", "min_rms", "clip_threshold"})
+    PIPER_CHECK(check_key(section, key, {Optimizer::Adafactor}, settings.kind, choice));
   PIPER_CHECK(read(section, "learning_rate", positive, settings.learning_rate));  // the peak of those of all steps
   PIPER_CHECK(read_betas(section, settings));
   PIPER_CHECK(read(section, "eps", epsilon_limit, settings.epsilon));
+  AdafactorSettings& adafactor = settings.adafactor;
+  if (section.has("eps")) adafactor.epsilon = settings.epsilon;
+  PIPER_CHECK(read(section, "beta2_decay", beta2_decay_limit, adafactor.beta2_decay));
+  PIPER_CHECK(read(section, "min_rms", least_rms_limit, adafactor.least_rms));
+  PIPER_CHECK(read(section, "clip_threshold", clip_threshold_limit, adafactor.clip_threshold));
   PIPER_CHECK(read(section, "weight_decay", weight_decay_limit, settings.weight_decay));
   PIPER_TRY(const auto decays, section.choice<bool>("weight_decay_on", {{"all", false}, {"matrices", true}}));
   config.decay_matrices_only = decays.value_or(config.decay_matrices_only);
@@ -436,6 +444,10 @@ Result<TrainConfig> parse_train_config(const SourceFilePtr& file) {
   if (config.optimizer.kind == Optimizer::Muon) {  // as torch.optim.Muon
     config.optimizer.momentum = 0.95;
     config.optimizer.nesterov = true;
+  }
+  if (config.optimizer.kind == Optimizer::Adafactor) {  // as torch.optim.Adafactor
+    config.optimizer.learning_rate = 1e-2;
+    config.optimizer.weight_decay = 0;
   }
   const SourceRange choice = step && step->has("optimizer") ? step->place("optimizer") : SourceRange();
   if (optimizer) PIPER_CHECK(read_optimizer(*optimizer, choice, config));

@@ -48,6 +48,7 @@ void add_step(const StepConfig& step, std::vector<FixedSetting>& to) {
   to.push_back({"step", "master", print(step.master), precision});
   to.push_back({"step", "master_gradients", print(step.master_gradients), precision});
   to.push_back({"step", "optimizer", quoted(name(step.optimizer))});
+  to.push_back({"step", "moments", print(step.moments)});
   to.push_back({"step", "ema", step.ema ? "true" : "false"});
 }
 
@@ -119,7 +120,7 @@ std::vector<FixedSetting> fixed_settings(const ConfigFile& model, const TrainCon
 bool is_fixed(std::string_view section, std::string_view key) {
   static const std::set<std::string_view> free_in_model = {"name", "init", "seq"};
   static const std::set<std::string_view> in_step = {"precision",        "weights",   "gradients", "master",
-                                                     "master_gradients", "optimizer", "ema"};
+                                                     "master_gradients", "optimizer", "moments",   "ema"};
   static const std::set<std::string_view> in_data = {"kind", "packing", "shuffle", "validation", "dtype"};
   if (section == "model") return !free_in_model.contains(key);
   if (section == "step") return in_step.contains(key);

@@ -15,11 +15,25 @@ Bytes random_bytes(DType dtype, int64_t count, unsigned seed, double scale) {
   return bytes_from(dtype, random_numbers(static_cast<size_t>(count), seed, scale));
 }
 
+/// Of every third also with a moving mean of the weights, and with moments that are rounded at random.
+std::vector<ElementTypes> with_means_and_narrow_moments(std::vector<ElementTypes> all) {
+  const size_t usual = all.size();
+  for (size_t i = 0; i < usual; i += 3) {
+    ElementTypes types = all[i];
+    types.ema = types.moments;
+    all.push_back(types);
+    types.random_rounding = bytes_of(types.moments) > bytes_of(DType::BFloat16);
+    types.moments = DType::BFloat16;
+    all.push_back(types);
+  }
+  return all;
+}
+
 TEST(GpuOptimizer, GivesTheBitsOfTheProcessor) {
   SKIP_WITHOUT_GPU();
   int number = 0;
   for (const Optimizer kind : {Optimizer::Sgd, Optimizer::Momentum, Optimizer::AdamW, Optimizer::Lion})
-    for (const ElementTypes& types : all_types())
+    for (const ElementTypes& types : with_means_and_narrow_moments(all_types()))
       for (const int64_t count : {1, 1003, 70000}) {
         SCOPED_TRACE(fmt::format("{} weights {} gradients {} moments {} master {} count {}", name(kind),
                                  name(types.weights), name(types.gradients), name(types.moments),
@@ -37,10 +51,10 @@ TEST(GpuOptimizer, GivesTheBitsOfTheProcessor) {
         for (int64_t step = 1; step <= 3; ++step) {
           const Bytes gradients = random_bytes(types.gradients, count, seed + 1000u * static_cast<unsigned>(step), 3);
           const GpuMemory gpu_gradients(gradients, odd(types.gradients));
-          update(settings, types, step, {0.37, 0.9}, weights.data(), gradients.data(), state.data(), count,
-                 {count / 3, count});
+          const ElementPart part{count / 3, count, {seed, 5, 7, 14}};
+          update(settings, types, step, {0.37, 0.9}, weights.data(), gradients.data(), state.data(), count, part);
           cuda::update(settings, types, step, {0.37, 0.9}, gpu_weights.at(), gpu_gradients.at(), gpu_state.at(), count,
-                       {count / 3, count}, nullptr);
+                       part, nullptr);
           ASSERT_TRUE(gpu_weights.read() == weights) << "weights after step " << step;
           ASSERT_TRUE(gpu_state.read() == state) << "state after step " << step;
         }

@@ -37,8 +37,8 @@ def test_a_refused_change_changes_nothing():
 
 
 def test_a_dtype_may_be_pytorchs():
-    assert piper.AdamW(gradients=torch.float32, master="float32").describe() == {"kind": "adamw", "gradients": "float32",
-                                                                                "master": "float32"}
+    given = piper.AdamW(gradients=torch.float32, master="float32", moments=torch.bfloat16)
+    assert given.describe() == {"kind": "adamw", "gradients": "float32", "master": "float32", "moments": "bfloat16"}
 
 
 def test_an_optimizer_of_pytorch_is_refused_with_ours_in_its_place():

@@ -54,6 +54,9 @@ RUNS = {
     "lion": ('optimizer = "lion"', "learning_rate = 0.003\n"),
     "nesterov": ('optimizer = "momentum"', "learning_rate = 0.1\nnesterov = true\n"),
     "muon": ('optimizer = "muon"', 'learning_rate = 0.01\nadjust_lr = "match_rms_adamw"\nadamw_lr_factor = 2\n'),
+    "adafactor": ('optimizer = "adafactor"', "learning_rate = 0.02\n"),
+    "adafactor in groups": ('optimizer = "adafactor"\nema = true', "min_rms = 0.2\nclip_threshold = 1.5\nbeta2_decay = -0.6\neps = 1e-4\n" + GROUPS),
+    "bfloat16 moments": ('moments = "bfloat16"', "learning_rate = 0.01\n"),
     "clip_value": ('optimizer = "sgd"', "learning_rate = 0.5\nclip_value = 0.001\n"),
     "ema": ("ema = true", "learning_rate = 0.01\nema_decay = 0.9\n"),
     "groups": ("", "learning_rate = 0.01\n" + GROUPS),
@@ -99,8 +102,9 @@ def test_a_group_with_no_rate_does_not_move(tmp_path):
         assert losses(run(tmp_path, step, frozen)[1]) == losses(run(tmp_path, step, "learning_rate = 1e-300\nweight_decay = 0\n")[1])
 
 
-def test_a_run_of_muon_goes_on_under_a_schedule(tmp_path):
-    step, optimizer = RUNS["muon in groups"]
+@pytest.mark.parametrize("kind", ["muon in groups", "adafactor in groups", "bfloat16 moments"])
+def test_a_run_goes_on_under_a_schedule(kind, tmp_path):
+    step, optimizer = RUNS[kind]
     _, whole, _ = run(tmp_path, step, optimizer)
     saves = 'checkpoints = "saved"\ncheckpoint_every = 2\n'
     run(tmp_path, step, optimizer, "--steps", "2", run=saves)
@@ -135,7 +139,7 @@ def larger(losses, count):
     return [sum(losses[first:first + count]) / count for first in range(0, len(losses), count)]
 
 
-@pytest.mark.parametrize("kind", ["adamw", "nesterov", "muon in groups"])
+@pytest.mark.parametrize("kind", ["adamw", "nesterov", "muon in groups", "adafactor"])
 def test_several_steps_make_the_update_of_a_larger_batch(kind, tmp_path):
     step, optimizer = RUNS[kind]
     _, whole, _ = run(tmp_path, step, CLIP + optimizer)

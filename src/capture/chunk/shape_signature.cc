@@ -210,6 +210,7 @@ class GraphWriter {
       else
         for (const int64_t size : tensor.layout.sizes) shape.push_back({size, false, 1, ""});
       const ParameterId parameter = builder_.parameter(tensor.name, *dtype, std::move(shape));
+      builder_.set_tensor(parameter, tensor.layout.sizes);
       if (formed_[0].partial_parameters.contains(tensor.name)) builder_.make_partial(parameter);
       if (!trained.contains(tensor.name)) builder_.freeze(parameter);
       parameters_[tensor.name] = parameter;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/analytic/config_fields.h"
+#include "model/element_types.h"
 
 namespace piper {
 namespace {
@@ -127,7 +128,10 @@ Problem find_problem(const ModelConfig& config, const StepConfig& step) {
   if (Problem found = check_dtype("weights", step.weights)) return found;
   if (Problem found = check_dtype("gradients", step.gradients)) return found;
   if (Problem found = check_dtype("master", step.master)) return found;
-  return check_dtype("master_gradients", step.master_gradients);
+  if (Problem found = check_dtype("master_gradients", step.master_gradients)) return found;
+  const Checked moments = check_moments(step);
+  if (moments) return std::nullopt;
+  return problem("moments", moments.error().message, moments.error().helps[0]);
 }
 
 }  // namespace piper

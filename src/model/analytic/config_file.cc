@@ -11,8 +11,9 @@
 namespace piper {
 namespace {
 
-const std::vector<std::string> step_keys = {"batch",  "sequence",         "precision", "weights", "gradients",
-                                            "master", "master_gradients", "optimizer", "ema",     "accumulate"};
+const std::vector<std::string> step_keys = {"batch",     "sequence", "precision",        "weights",
+                                            "gradients", "master",   "master_gradients", "optimizer",
+                                            "moments",   "ema",      "accumulate"};
 
 /// The key that a message is about, or if it is not in the file another one whose value the message shows.
 std::string shown_key(const TomlSection& section, const ConfigProblem& problem) {
@@ -159,7 +160,9 @@ Result<StepOverrides> read_step(const TomlSection& section) {
                                                                     {"momentum", Optimizer::Momentum},
                                                                     {"adamw", Optimizer::AdamW},
                                                                     {"lion", Optimizer::Lion},
-                                                                    {"muon", Optimizer::Muon}}));
+                                                                    {"muon", Optimizer::Muon},
+                                                                    {"adafactor", Optimizer::Adafactor}}));
+  PIPER_TRY(step.moments, read_dtype(section, "moments"));
   PIPER_TRY(step.ema, section.flag("ema"));
   return step;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "model/element_types.h"
+
 namespace piper {
 namespace {
 
@@ -30,6 +32,7 @@ StepOverrides merge(const StepOverrides& first, const StepOverrides& second) {
   take(merged.master, first.master);
   take(merged.master_gradients, first.master_gradients);
   take(merged.optimizer, first.optimizer);
+  take(merged.moments, first.moments);
   take(merged.ema, first.ema);
   return merged;
 }
@@ -45,6 +48,7 @@ StepConfig resolve(const StepOverrides& overrides, const ModelConfig& config) {
   step.master = overrides.master.value_or(usual_master);
   step.master_gradients = overrides.master_gradients.value_or(std::nullopt);
   step.optimizer = overrides.optimizer.value_or(Optimizer::AdamW);
+  step.moments = overrides.moments;
   step.ema = overrides.ema.value_or(false);
   return step;
 }
@@ -68,8 +72,9 @@ Checked apply(const StepOverrides& overrides, StepConfig& step) {
   step.master = overrides.master.value_or(step.master);
   step.master_gradients = overrides.master_gradients.value_or(step.master_gradients);
   step.optimizer = overrides.optimizer.value_or(step.optimizer);
+  if (overrides.moments) step.moments = overrides.moments;
   step.ema = overrides.ema.value_or(step.ema);
-  return Ok{};
+  return check_moments(step);
 }
 
 }  // namespace piper

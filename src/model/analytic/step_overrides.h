@@ -15,6 +15,7 @@ struct StepOverrides {
   std::optional<std::optional<DType>> master;            // inside: a dtype, or explicitly none
   std::optional<std::optional<DType>> master_gradients;  // the same
   std::optional<Optimizer> optimizer;
+  std::optional<DType> moments;
   std::optional<bool> ema;
 };
 

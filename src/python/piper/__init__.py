@@ -23,7 +23,7 @@ from .errors import CaptureError, CaptureWarning, CheckpointError, Error, PlanEr
 from .fetching import FetchAhead
 from .lr_schedulers import LRScheduler
 from .metrics import metric
-from .optimizers import SGD, AdamW, Lion, Muon, ParameterGroup, decay_matrices_only
+from .optimizers import SGD, Adafactor, AdamW, Lion, Muon, ParameterGroup, decay_matrices_only
 from .plans import Plan, Simulation, clusters, compare, compile
 from .samples import Samples, Source
 from .schedule import Schedule, overlapped
@@ -32,9 +32,8 @@ from .training import Evaluation, Resumed, StepResult, Trainer
 from ._piper import __version__
 
 __all__ = [
-    "AdamW", "CaptureError", "CaptureWarning", "CheckpointError", "Diff", "Error", "Evaluation", "FetchAhead", "LRScheduler", "Lion", "Model",
-    "Muon", "ParameterGroup", "Plan", "PlanError", "Resumed", "RunError", "SGD", "Samples", "Schedule", "ScheduleError", "Search", "Simulation",
-    "Source", "StepResult", "Trainer", "annotate", "annotate_modules", "callbacks", "capture", "clusters", "compare", "compile",
-    "decay_matrices_only", "load_model", "metric", "overlapped", "schedules",
-    "search", "__version__",
+    "Adafactor", "AdamW", "CaptureError", "CaptureWarning", "CheckpointError", "Diff", "Error", "Evaluation", "FetchAhead", "LRScheduler", "Lion",
+    "Model", "Muon", "ParameterGroup", "Plan", "PlanError", "Resumed", "RunError", "SGD", "Samples", "Schedule", "ScheduleError", "Search",
+    "Simulation", "Source", "StepResult", "Trainer", "annotate", "annotate_modules", "callbacks", "capture", "clusters", "compare", "compile",
+    "decay_matrices_only", "load_model", "metric", "overlapped", "schedules", "search", "__version__",
 ]

@@ -180,8 +180,11 @@ def _compare_updates(out: Diff, trainer, eager: torch.nn.Module, found: dict, sl
     if optimizer._numbers()[0] == "lion":
         out.not_compared["weights after the update"] = "PyTorch has no Lion"
         return
-    if optimizer._numbers()[0] == "muon":
-        out.not_compared["weights after the update"] = "muon updates whole matrices"
+    if (kind := optimizer._numbers()[0]) in ("muon", "adafactor"):
+        out.not_compared["weights after the update"] = f"{kind} updates whole parameters"
+        return
+    if described["moments"]:
+        out.not_compared["weights after the update"] = "moments are rounded at random"
         return
     if not trained:
         return

@@ -29,15 +29,16 @@ class _Optimizer(metaclass=_Checked):
     """Assignments to fields are checked at once."""
 
     def describe(self) -> dict:
-        return {"kind": self._numbers()[0], "gradients": self.gradients or "", "master": self.master or ""}
+        return {"kind": self._numbers()[0], "gradients": self.gradients or "", "master": self.master or "",
+                "moments": getattr(self, "moments", None) or ""}
 
     def matrices(self, module: torch.nn.Module) -> list[str]:
         """Names of the parameters that are updated as whole matrices; AdamW updates the others then."""
         return []
 
     def _numbers(self) -> tuple:
-        """Kind, learning rate, weight decay, both betas, epsilon, momentum, nesterov, groups, decay of the moving mean, numbers of Muon:
-        what a step needs, in the order of C++."""
+        """Kind, learning rate, weight decay, both betas, epsilon, momentum, nesterov, groups, decay of the moving mean, numbers of Muon,
+        of Adafactor: what a step needs, in the order of C++."""
         raise NotImplementedError
 
     def __setattr__(self, name: str, value) -> None:
@@ -45,7 +46,7 @@ class _Optimizer(metaclass=_Checked):
         if name not in names:
             raise refused(ScheduleError, "E105", f"{type(self).__name__} has no {name}", "it has " + ", ".join(names))
         before = self.__dict__.copy()
-        self.__dict__[name] = _taken(name, value)
+        self.__dict__[name] = _taken(name, value, pairs=("betas", "eps") if isinstance(self, Adafactor) else ("betas",))
         if name == "groups":
             self.__dict__["_groups"] = [group._numbers() for group in self.groups]  # for every step
         if any(other not in self.__dict__ for other in names):  # the constructor has not ended
@@ -102,6 +103,8 @@ class AdamW(_Optimizer):
 
     `gradients`, `master`: dtypes in which gradients are summed and the optimizer keeps its own copy of the weights. Default: those of the
     weights, and float32 for bfloat16 weights: mixed precision. Pure bfloat16, with moments in bfloat16 too, is `master="bfloat16"`.
+    `moments`: "bfloat16" halves their memory; they are rounded at random, up or down, so that they are right in the mean. By default they
+    are as wide as the master copy.
     `groups`: parameters with a learning rate or weight decay of their own.
     `ema`: keeps an exponential moving average of the weights with this decay: `trainer.ema_state_dict()`.
     """
@@ -114,14 +117,15 @@ class AdamW(_Optimizer):
     master: Union[str, torch.dtype, None] = None
     groups: Groups = ()
     ema: Optional[float] = None
+    moments: Union[str, torch.dtype, None] = None
 
     def _numbers(self) -> tuple:
-        return ("adamw", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0, False, self._groups, self.ema, None)
+        return ("adamw", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, 0.0, False, self._groups, self.ema, None, None)
 
 
 @dataclass
 class SGD(_Optimizer):
-    """As torch.optim.SGD, with or without momentum. `nesterov`: Nesterov momentum; needs a momentum."""
+    """As torch.optim.SGD, with or without momentum. `nesterov`: Nesterov momentum; needs a momentum. `moments`: as of AdamW."""
 
     lr: float = 1e-3
     momentum: float = 0.0
@@ -131,18 +135,19 @@ class SGD(_Optimizer):
     nesterov: bool = False
     groups: Groups = ()
     ema: Optional[float] = None
+    moments: Union[str, torch.dtype, None] = None
 
     def _numbers(self) -> tuple:
         if self.nesterov and not self.momentum:
             raise refused(ScheduleError, "E105", "nesterov needs a momentum", "SGD(momentum=0.9, nesterov=True)")
         return ("momentum" if self.momentum else "sgd", self.lr, self.weight_decay, 0.0, 0.0, 0.0, self.momentum, self.nesterov,
-                self._groups, self.ema, None)
+                self._groups, self.ema, None, None)
 
 
 @dataclass
 class Lion(_Optimizer):
     """Updates by the sign of an averaged gradient: one moment per parameter instead of AdamW's two. Its learning rate is usually three to ten
-    times smaller than AdamW's, its weight decay as much larger."""
+    times smaller than AdamW's, its weight decay as much larger. `moments`: as of AdamW."""
 
     lr: float = 1e-4
     betas: tuple[float, float] = (0.9, 0.99)
@@ -151,9 +156,10 @@ class Lion(_Optimizer):
     master: Union[str, torch.dtype, None] = None
     groups: Groups = ()
     ema: Optional[float] = None
+    moments: Union[str, torch.dtype, None] = None
 
     def _numbers(self) -> tuple:
-        return "lion", self.lr, self.weight_decay, self.betas[0], self.betas[1], 0.0, 0.0, False, self._groups, self.ema, None
+        return "lion", self.lr, self.weight_decay, self.betas[0], self.betas[1], 0.0, 0.0, False, self._groups, self.ema, None, None
 
 
 @dataclass
@@ -192,7 +198,33 @@ class Muon(_Optimizer):
 
     def _numbers(self) -> tuple:
         return ("muon", self.lr, self.weight_decay, self.betas[0], self.betas[1], self.eps, self.momentum, self.nesterov, self._groups,
-                self.ema, (self.ns_steps, self.adjust_lr == "match_rms_adamw", self.adamw_lr_factor))
+                self.ema, (self.ns_steps, self.adjust_lr == "match_rms_adamw", self.adamw_lr_factor), None)
+
+
+@dataclass
+class Adafactor(_Optimizer):
+    """As torch.optim.Adafactor: second moments of matrices are kept as means of their rows and columns, almost no memory; no first moment.
+
+    A step depends on whole parameters: how large they are, how large their update is, and sums over rows and columns. Where ZeRO or tensor
+    parallelism shards them, devices gather gradients for the update, a bucket at a time.
+    `lr`: relative to the root mean square of each parameter, and at most 1 / sqrt(step). `beta2_decay`: in step t new squares weigh t to
+    this power. `eps`: the least root of a second moment (None: the precision of the weights), and the least root mean square of a
+    parameter. `d`: the largest root mean square of an update.
+    """
+
+    lr: float = 1e-2
+    beta2_decay: float = -0.8
+    eps: tuple[Optional[float], float] = (None, 1e-3)
+    d: float = 1.0
+    weight_decay: float = 0.0
+    gradients: Union[str, torch.dtype, None] = None
+    master: Union[str, torch.dtype, None] = None
+    groups: Groups = ()
+    ema: Optional[float] = None
+
+    def _numbers(self) -> tuple:
+        return ("adafactor", self.lr, self.weight_decay, 0.0, 0.0, 0.0, 0.0, False, self._groups, self.ema, None,
+                (self.beta2_decay, *self.eps, self.d))
 
 
 def check_optimizer(given) -> _Optimizer:
@@ -214,15 +246,14 @@ def check_groups(optimizer: _Optimizer, names: Sequence[str]) -> None:
 def _ours(given) -> str:
     """The same in our words, as far as it goes."""
     if not isinstance(given, torch.optim.Optimizer):
-        return "piper.AdamW(lr=1e-3), piper.SGD(lr=1e-3), piper.Lion(lr=1e-4) or piper.Muon(lr=1e-3)"
-    muon = getattr(torch.optim, "Muon", None)
-    kind = SGD if isinstance(given, torch.optim.SGD) else Muon if muon and isinstance(given, muon) else AdamW
+        return "piper.AdamW(lr=1e-3), piper.SGD(lr=1e-3), piper.Lion(lr=1e-4), piper.Muon(lr=1e-3) or piper.Adafactor(lr=1e-2)"
+    kind = {"SGD": SGD, "Muon": Muon, "Adafactor": Adafactor}.get(type(given).__name__, AdamW)
     known = {field.name for field in fields(kind)}
     return f"piper.{kind.__name__}({', '.join(f'{name}={value!r}' for name, value in given.defaults.items() if name in known and value is not False)})"
 
 
-def _taken(name: str, value):
-    if name in ("gradients", "master"):
+def _taken(name: str, value, pairs: Sequence[str]):
+    if name in ("gradients", "master", "moments"):
         if value is None or isinstance(value, str):
             return value
         if isinstance(value, torch.dtype):
@@ -237,6 +268,12 @@ def _taken(name: str, value):
     if name == "ns_steps":
         check_number(name, value, int, 1, 99)
         return value
+    if name == "eps" and name in pairs:
+        if not isinstance(value, (tuple, list)) or len(value) != 2:
+            raise refused(ScheduleError, "E105", f"eps is {value!r}", "two numbers, of which the first may be None: eps=(None, 1e-3)")
+        for one in value[value[0] is None:]:
+            check_number("one of eps", one, float)
+        return tuple(None if one is None else float(one) for one in value)
     if name == "adjust_lr":
         check_word(name, value, ("original", "match_rms_adamw"))
         return value
@@ -248,7 +285,7 @@ def _taken(name: str, value):
         if not isinstance(value, (tuple, list)) or not all(isinstance(group, ParameterGroup) for group in value):
             raise refused(ScheduleError, "E105", f"groups is {value!r}", 'groups=[piper.ParameterGroup("*.bias", weight_decay=0.0)]')
         return tuple(value)
-    if name != "betas":
+    if name not in pairs:
         check_number(name, value, float)
         return float(value)
     if not isinstance(value, (tuple, list)) or len(value) != 2:

@@ -42,8 +42,8 @@ def compile(model: Model, schedule: Union[Schedule, str], cluster: Union[str, os
     compiler = _piper.KernelStore(sys.executable, text("kernel_cache", kernel_cache)) if kernels == "inductor" else None
     try:
         handle = _piper.Plan.compile(model._handle, schedule._schedule(), text("cluster", cluster), text("costs", costs), described["kind"],
-                                     described["gradients"], described["master"], matrices, optimizer.ema is not None, measure, compiler,
-                                     evaluation)
+                                     described["gradients"], described["master"], described["moments"], matrices, optimizer.ema is not None,
+                                     measure, compiler, evaluation)
     except Error as error:
         problem = model._frontend.failure_behind(error) if model._frontend else error
         raise problem from problem.__cause__

@@ -4,6 +4,7 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
+import math
 import os
 import time
 import warnings
@@ -20,7 +21,7 @@ from .errors import (CaptureError, CheckpointError, RunError, ScheduleError, che
                      refused as _refused)
 from .fetching import FetchAhead
 from .joining import backend as _backend, join
-from .optimizers import SGD, AdamW, Lion, Muon, check_groups, check_optimizer
+from .optimizers import SGD, Adafactor, AdamW, Lion, Muon, check_groups, check_optimizer
 from .plans import Page, Plan, compile
 from .schedule import Schedule
 
@@ -111,7 +112,8 @@ class Trainer:
     """
 
     def __init__(self, model: Union[Model, torch.nn.Module], schedule: Union[Schedule, str, None] = None, *,
-                 optimizer: Union[AdamW, SGD, Lion, Muon, None] = None, devices: Optional[int] = None, example_batch: Optional[Batch] = None,
+                 optimizer: Union[AdamW, SGD, Lion, Muon, Adafactor, None] = None, devices: Optional[int] = None,
+                 example_batch: Optional[Batch] = None,
                  loss: Optional[Loss] = None, cluster: Optional[str] = None, seed: int = 0, clip: Optional[float] = None,
                  clip_value: Optional[float] = None, on_nan: str = "stop", accumulate: int = 1, callbacks: Sequence[Callback] = (), threads: int = 1, timeout: float = 10,
                  backend: Optional[str] = None, on: Optional[str] = None, graphs: str = "none", deterministic: bool = False,
@@ -126,7 +128,7 @@ class Trainer:
             if given is not None:
                 check_number(what, given, float)
         check_is("sharded", sharded, bool, "True or False")
-        self.optimizer = optimizer if optimizer is not None else AdamW()
+        self._optimizer = check_optimizer(optimizer) if optimizer is not None else AdamW()
         self._callbacks = check_callbacks(callbacks)
         self.on = _place(model, on)
         if self.on == "cpu" and (graphs != "none" or deterministic):
@@ -270,13 +272,19 @@ class Trainer:
         return _diff(self, module, batch, tolerance)
 
     @property
-    def optimizer(self) -> Union[AdamW, SGD, Lion, Muon]:
+    def optimizer(self) -> Union[AdamW, SGD, Lion, Muon, Adafactor]:
         """Its settings may be changed between steps, and it may be replaced by another of the same kind."""
         return self._optimizer
 
     @optimizer.setter
-    def optimizer(self, optimizer: Union[AdamW, SGD, Lion, Muon]) -> None:
-        self._optimizer = check_optimizer(optimizer)
+    def optimizer(self, optimizer: Union[AdamW, SGD, Lion, Muon, Adafactor]) -> None:
+        given, own = check_optimizer(optimizer).describe(), self._optimizer.describe()
+        for what in ("gradients", "master", "moments"):
+            if given[what] != own[what]:
+                raise _refused(ScheduleError, "E105",
+                               f"{what} of the optimizer are {given[what] or 'as usual'}, the plan is for {own[what] or 'the usual ones'}",
+                               "make a new trainer: memory depends on it")
+        self._optimizer = optimizer
 
     @property
     def steps(self) -> int:
@@ -311,13 +319,16 @@ class Trainer:
 
             {"steps": 100, "updates": 100, "kind": "adamw", "state": {"head.weight": {"exp_avg": ..., "exp_avg_sq": ...}, ...}}
 
-        It has `exp_avg` and `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `ema`, `master` where the optimizer keeps its own copy of the
+        It has `exp_avg` and `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `exp_avg_sq_row` and `exp_avg_sq_col`
+        of Adafactor (`exp_avg_sq` of its vectors), `ema`, `master` where the optimizer keeps its own copy of the
         weights. With `state_dict()` it is all that a run needs to resume, also under another schedule.
         """
         handle, state = self._readable(), {}
-        for name, _ in self.model.module.named_parameters():
+        for name, value in self.model.module.named_parameters():
             kept = {what: handle.kept(name, what) for what in ("moment1", "moment2", "master", "ema")}
-            entries = {self._entry(what, kept["moment2"] is not None): value for what, value in kept.items() if value is not None}
+            entries = {self._entry(what, kept["moment2"] is not None): one for what, one in kept.items() if one is not None}
+            if (whole := handle.kept(name, "whole")) is not None:
+                entries |= _by_name(whole, value.shape)
             if entries:
                 state[name] = entries
         return {"steps": handle.steps, "updates": handle.updates, "kind": self._kind, "state": state}
@@ -344,8 +355,11 @@ class Trainer:
                     raise _refused(ScheduleError, "E105", f"{entry} of {name} {what}", "load the state of the same model and optimizer")
         handle = self._running()
         for name, entries in own["state"].items():
-            for entry in entries:
-                handle.set_kept(name, _KEPT.get(entry, entry), state["state"][name][entry].detach())
+            given = {entry: state["state"][name][entry].detach() for entry in entries}
+            if self._kind == "adafactor":
+                handle.set_kept(name, "whole", torch.cat([given.pop(entry).reshape(-1) for entry in entries if entry.startswith("exp_avg_sq")]))
+            for entry, value in given.items():
+                handle.set_kept(name, _KEPT.get(entry, entry), value)
         handle.set_progress(state["steps"], state["updates"])
 
     def _entry(self, kept: str, two_moments: bool) -> str:
@@ -547,6 +561,14 @@ def _texts(module: torch.nn.Module) -> dict[str, str]:
 def _values(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers under the names that the graph has for them."""
     return {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}
+
+
+def _by_name(whole: torch.Tensor, shape: Sequence[int]) -> dict[str, torch.Tensor]:
+    """What Adafactor keeps for a parameter: of a vector all squares, else the means of rows, and behind them those of columns."""
+    if len(shape) < 2:
+        return {"exp_avg_sq": whole.reshape(shape)}
+    rows = math.prod(shape[:-1])
+    return {"exp_avg_sq_row": whole[:rows].reshape(shape[:-1]), "exp_avg_sq_col": whole[rows:].reshape(*shape[:-2], shape[-1])}
 
 
 def _canonical(module: torch.nn.Module) -> dict[int, str]:

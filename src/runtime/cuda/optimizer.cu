@@ -16,8 +16,12 @@ constexpr int most_blocks = 132 * 16;  // enough to fill every GPU; threads go o
 
 /// The arrays of a range, of any types and anywhere.
 struct AnyArrays {
-  ElementArray weights, gradients, moments[2], master, master_gradients;
+  ElementArray weights, gradients, moments[2], master, master_gradients, ema;
   int kept = 0;  // moments
+  double ema_weight = 0;
+  bool rounds = false;  // moments at random
+  RoundedElements rounded;
+  int64_t update = 0;
 
   template <class T>
   __device__ void read(int64_t first, int n, T (&w)[together], T (&g)[together], T (&m)[2][together]) const {
@@ -34,12 +38,25 @@ struct AnyArrays {
     load(master_gradients, first, n, g);
   }
   template <class T>
-  __device__ void write(int64_t first, int n, const T (&w)[together], const T (&m)[2][together]) const {
+  __device__ void write(int64_t first, int n, const T (&w)[together], T (&m)[2][together]) const {
+    if (rounds) {
+      uint32_t words[together];
+      random_words(rounded, update, first, n, words);
+#pragma unroll
+      for (int i = 0; i < together; ++i)
+        if (i < n) round_moments(m[0][i], m[1][i], words[i]);
+    }
 #pragma unroll
     for (int k = 0; k < 2; ++k)
       if (k < kept) store(m[k], moments[k], first, n);
     if (master.data) store(w, master, first, n);
     store(w, weights, first, n);
+    if (!ema.data) return;
+    T mean[together] = {};
+    load(ema, first, n, mean);
+#pragma unroll
+    for (int i = 0; i < together; ++i) mean[i] += static_cast<T>(ema_weight) * (w[i] - mean[i]);
+    store(mean, ema, first, n);
   }
 };
 
@@ -59,7 +76,7 @@ struct UsualArrays {
     load_group(moments[1] + first, m[1]);
   }
   __device__ void round(int64_t, int, float (&)[together]) const {}
-  __device__ void write(int64_t first, int, const float (&w)[together], const float (&m)[2][together]) const {
+  __device__ void write(int64_t first, int, const float (&w)[together], float (&m)[2][together]) const {
     store_group(m[0], moments[0] + first);
     store_group(m[1], moments[1] + first);
     store_group(w, master + first);
@@ -74,13 +91,14 @@ AnyArrays arrays_of(const ElementTypes& types, int64_t kept, const ElementPlaces
   for (int64_t k = 0; k < kept; ++k) arrays.moments[k] = element_array(types.moments, at.moments[k]);
   if (types.master) arrays.master = element_array(*types.master, at.master);
   if (types.master_gradients) arrays.master_gradients = element_array(*types.master_gradients, at.master_gradients);
+  if (types.ema) arrays.ema = element_array(*types.ema, at.ema);
   arrays.kept = static_cast<int>(kept);
   return arrays;
 }
 
 bool is_usual(const AnyArrays& arrays, int64_t count) {
   const ElementArray& precise = arrays.master.data ? arrays.master : arrays.weights;
-  return arrays.kept == 2 && !arrays.master_gradients.data && count % together == 0 &&
+  return arrays.kept == 2 && !arrays.master_gradients.data && !arrays.ema.data && count % together == 0 &&
          precise.dtype == DType::Float32 && arrays.moments[0].dtype == DType::Float32 && precise.aligned &&
          arrays.weights.aligned && arrays.gradients.aligned && arrays.moments[0].aligned && arrays.moments[1].aligned;
 }
@@ -148,11 +166,15 @@ void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte
   if (count == 0) return;
   const auto bytes = static_cast<size_t>(state_bytes(types, kind, count));
   if (bytes > 0) check_cuda(cudaMemsetAsync(state, 0, bytes, stream), "clear the state of the optimizer");
-  if (!types.master) return;
+  if (!types.master && !types.ema) return;
   const ElementPlaces at = places_of(types, kind, nullptr, nullptr, state, count);
-  convert_elements<<<blocks_for(count / together + 1), threads, 0, stream>>>(element_array(types.weights, weights),
-                                                                             element_array(*types.master, at.master), count);
-  check_cuda(cudaGetLastError(), "copy weights to their master copy");
+  const auto copy = [&](DType dtype, std::byte* to) {
+    convert_elements<<<blocks_for(count / together + 1), threads, 0, stream>>>(element_array(types.weights, weights),
+                                                                               element_array(dtype, to), count);
+    check_cuda(cudaGetLastError(), "copy weights to what is kept of them");
+  };
+  if (types.master) copy(*types.master, at.master);
+  if (types.ema) copy(*types.ema, at.ema);
 }
 
 void update(const OptimizerSettings& settings, const ElementTypes& types, int64_t step, const GradientScale& scale,
@@ -163,13 +185,17 @@ void update(const OptimizerSettings& settings, const ElementTypes& types, int64_
   if (count == 0) return;
   const ElementPlaces at =
       places_from(places_of(types, settings.kind, weights, gradients, state, whole), types, part.begin);
-  const AnyArrays arrays = arrays_of(types, moments(settings.kind), at);
+  AnyArrays arrays = arrays_of(types, moments(settings.kind), at);
+  arrays.ema_weight = 1 - settings.ema_decay;
+  arrays.rounds = types.random_rounding;
+  arrays.rounded = part.rounded;
+  arrays.update = step;
   const int blocks = blocks_for(count / together + 1);
   const auto launch = [&]<class T>(const ScaleStep<T>& scaled, const auto& of) {
     with_step<T>(settings, step,
                  [&](const auto& one) { update_elements<T><<<blocks, threads, 0, stream>>>(one, of, scaled, count); });
   };
-  if (types.moments == DType::Float64)
+  if (types.arithmetic() == DType::Float64)
     launch(ScaleStep<double>(scale), arrays);
   else if (!with_usual(arrays, count, [&](const auto& usual) { launch(ScaleStep<float>(scale), usual); }))
     launch(ScaleStep<float>(scale), arrays);

@@ -125,16 +125,17 @@ class ReduceScalars : public Executor {
         buffer_(prepare.op(op).writes[0]),
         local_(prepare, prepare.op(op).reads) {}
   void run(Frame& frame) override {
-    const StepScalars mine = local_.sum(frame);
-    double numbers[] = {mine.loss, mine.squares};
-    const at::Tensor here = at::from_blob(numbers, {2}, c10::kDouble);
+    const StepScalars sums = local_.sum(frame);
+    std::vector<double> numbers = {sums.loss, sums.squares};
+    numbers.insert(numbers.end(), sums.parameter_squares.begin(), sums.parameter_squares.end());
+    const at::Tensor here = at::from_blob(numbers.data(), {std::ssize(numbers)}, c10::kDouble);
     at::Tensor& buffer = frame[buffer_];
-    buffer = make_flat(DType::Float64, 2, frame.device());
+    buffer = make_flat(DType::Float64, here.numel(), frame.device());
     buffer.copy_(here);
     prepare_.communicator.all_reduce(group_, prepare_.sequence(communication_, frame),
                                      {bytes_of(buffer), buffer.nbytes()}, DataType::Float64);
     here.copy_(buffer);
-    frame.scalars = {numbers[0], numbers[1]};
+    frame.scalars = {numbers[0], numbers[1], {numbers.begin() + 2, numbers.end()}};
     frame.scalars_known = true;
   }
 
@@ -163,19 +164,67 @@ LocalScalars::LocalScalars(const Preparation& prepare, const std::vector<BufferI
     const int64_t elements = buffer.bytes / piper::bytes_of(bucket->gradients);
     gradients_.push_back({b, bucket->gradients, offset_in(part, elements, part.range()), part.range().count});
   }
+  find_sized(prepare);
+}
+
+std::vector<NameId> sized_parameters(const Plan& plan, const StepConfig& step) {
+  std::vector<NameId> out;
+  if (step.optimizer != Optimizer::Adafactor) return out;
+  for (const PlanBucket& bucket : plan.buckets)
+    if (bucket.matrices)
+      for (const PlanParameter& parameter : bucket.parameters) out.push_back(parameter.name);
+  return out;
+}
+
+void LocalScalars::find_sized(const Preparation& prepare) {
+  const auto buffer_of = [&](const PlanBucket& bucket, Category category) {
+    for (const BufferId b : prepare.program.buffers.ids())
+      if (const PlanBuffer& buffer = prepare.program.buffers[b];
+          buffer.persistent && buffer.category == category && buffer.label.name == bucket.name)
+        return b;
+    internal_error("a device has the weights and the state of its buckets");
+  };
+  parameters_ = sized_parameters(prepare.plan, prepare.step).size();
+  size_t number = 0;
+  if (parameters_ == 0) return;
+  for (const PlanBucket& bucket : prepare.plan.buckets) {
+    if (!bucket.matrices) continue;
+    const size_t first = number;
+    number += bucket.parameters.size();
+    const auto part = part_of(prepare.plan, bucket, prepare.device);
+    if (!part || !part->counts()) continue;
+    const ElementTypes types = element_types(prepare.step, bucket.weights);
+    const ElementRange range = part->range();
+    const BufferId buffer = buffer_of(bucket, types.master ? Category::Optimizer : Category::Weights);
+    const DType dtype = types.master.value_or(bucket.weights);
+    // the master copy comes first where there are no moments, and has the elements that the device updates
+    const int64_t offset =
+        types.master ? 0 : offset_in(*part, prepare.buffer(buffer).bytes / piper::bytes_of(dtype), range);
+    int64_t begin = 0;
+    for (size_t p = 0; p < bucket.parameters.size(); ++p) {
+      const int64_t from = std::max(begin, range.begin),
+                    to = std::min(begin + bucket.parameters[p].elements, range.end());
+      begin += bucket.parameters[p].elements;
+      if (from < to)
+        sized_.push_back({first + p, buffer, dtype, (offset + from - range.begin) * piper::bytes_of(dtype), to - from});
+    }
+  }
 }
 
 StepScalars LocalScalars::sum(Frame& frame) const {
   std::vector<at::Tensor> scalars;  // of every loss, with its metrics
   for (const Loss& loss : losses_)
     for (const at::Tensor& number : frame[loss.buffer].flatten().unbind()) scalars.push_back(number);
-  std::vector<ElementSpan> gradients;
+  std::vector<ElementSpan> elements;
   for (const Counted& counted : gradients_)
-    gradients.push_back({counted.dtype,
-                         bytes_of(frame[counted.buffer]) + counted.offset * piper::bytes_of(counted.dtype),
-                         counted.count});
-  const std::vector<double> numbers = processor_.read(scalars, gradients);
+    elements.push_back({counted.dtype,
+                        bytes_of(frame[counted.buffer]) + counted.offset * piper::bytes_of(counted.dtype),
+                        counted.count});
+  for (const Sized& sized : sized_)
+    elements.push_back({sized.dtype, bytes_of(frame[sized.buffer]) + sized.first_byte, sized.count});
+  const std::vector<double> numbers = processor_.read(scalars, elements);
   StepScalars out;
+  out.parameter_squares.resize(parameters_);
   auto next = numbers.begin();
   for (const Loss& loss : losses_) {
     SliceLoss of{loss.slice, *next, {next + 1, next + frame[loss.buffer].numel()}};
@@ -183,7 +232,8 @@ StepScalars LocalScalars::sum(Frame& frame) const {
     out.loss += of.loss;
     frame.losses.push_back(std::move(of));
   }
-  for (; next != numbers.end(); ++next) out.squares += *next;
+  for (size_t i = 0; i < gradients_.size(); ++i) out.squares += *next++;
+  for (const Sized& sized : sized_) out.parameter_squares[sized.parameter] += *next++;
   return out;
 }
 

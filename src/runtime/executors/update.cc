@@ -9,7 +9,10 @@ namespace {
 class UpdateBucket : public Executor {
  public:
   UpdateBucket(const Preparation& prepare, OpId index)
-      : processor_(prepare.processor), plan_(prepare.plan), scale_(prepare, index) {
+      : processor_(prepare.processor),
+        plan_(prepare.plan),
+        computations_(prepare.computations),
+        scale_(prepare, index) {
     const PlannedOp& op = prepare.op(index);
     bucket_ = prepare.bucket(op.label);
     invariant(bucket_, "an update is about a bucket");
@@ -28,13 +31,14 @@ class UpdateBucket : public Executor {
     const ElementRange range = part_.range();
     if (parts_.empty() || settings.groups != groups_) {
       groups_ = settings.groups;
-      parts_ = update_parts(plan_, *bucket_, part_, groups_);
+      parts_ = types_.random_rounding ? rounded_parts(plan_, *bucket_, part_, groups_, computations_)
+                                      : update_parts(plan_, *bucket_, part_, groups_);
     }
     for (const UpdatePart& part : parts_)
       processor_.update(settings_of(settings_of(part, settings), kind_), types_, settings.updates + 1, *scale,
                         place(frame[weights_], types_.weights, range),
                         place(frame[gradients_], types_.gradients, range),
-                        state_.valid() ? bytes_of(frame[state_]) : nullptr, range.count, part.part);
+                        state_.valid() ? bytes_of(frame[state_]) : nullptr, range.count, elements_of(part, settings));
   }
 
  private:
@@ -44,6 +48,7 @@ class UpdateBucket : public Executor {
 
   Kernels& processor_;
   const Plan& plan_;
+  const Computations& computations_;
   const UpdateScale scale_;
   const PlanBucket* bucket_ = nullptr;
   Optimizer kind_ = Optimizer::AdamW;
@@ -59,7 +64,9 @@ class UpdateBucket : public Executor {
 std::unique_ptr<Executor> make_update(const Preparation& prepare, OpId op) {
   const PlanBucket* bucket = prepare.bucket(prepare.op(op).label);
   invariant(bucket, "an update is about a bucket");
-  if (bucket->matrices) return make_update_matrices(prepare, op);
+  if (bucket->matrices)
+    return prepare.step.optimizer == Optimizer::Adafactor ? make_update_factored(prepare, op)
+                                                          : make_update_matrices(prepare, op);
   return std::make_unique<UpdateBucket>(prepare, op);
 }
 

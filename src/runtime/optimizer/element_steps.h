@@ -121,7 +121,8 @@ void with_step(const OptimizerSettings& settings, int64_t step, const Use& use) 
     case Optimizer::Lion:
       return use(LionStep<T>(settings));
     case Optimizer::Muon:
-      break;  // looks at whole matrices: runtime/update_matrix.h
+    case Optimizer::Adafactor:
+      break;  // look at whole parameters: runtime/update_matrix.h, runtime/update_factored.h
   }
 }
 

@@ -26,6 +26,13 @@ Checked check_settings(const OptimizerSettings& settings) {
   if (adamw) PIPER_CHECK(check("eps", settings.epsilon, epsilon_limit, "1e-8"));
   if (settings.kind == Optimizer::Momentum || settings.kind == Optimizer::Muon)
     PIPER_CHECK(check("momentum", settings.momentum, momentum_limit, "0.9"));
+  if (settings.kind == Optimizer::Adafactor) {
+    const AdafactorSettings& adafactor = settings.adafactor;
+    PIPER_CHECK(check("beta2_decay", adafactor.beta2_decay, beta2_decay_limit, "-0.8"));
+    if (adafactor.epsilon) PIPER_CHECK(check("eps", *adafactor.epsilon, epsilon_limit, "1e-8, or none"));
+    PIPER_CHECK(check("the least root mean square of a parameter", adafactor.least_rms, least_rms_limit, "1e-3"));
+    PIPER_CHECK(check("the clipping threshold", adafactor.clip_threshold, clip_threshold_limit, "1"));
+  }
   if (settings.kind == Optimizer::Muon) {
     PIPER_CHECK(check("the factor of AdamW's learning rate", settings.adamw_rate, rate_limit, "1"));
     if (settings.newton_schulz_steps < 1 || settings.newton_schulz_steps > most_newton_schulz_steps)

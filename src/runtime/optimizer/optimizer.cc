@@ -13,9 +13,22 @@
 namespace piper {
 namespace {
 
+/// How moments are kept that are rounded at random; none: to the nearest.
+struct Rounding {
+  RoundedElements elements;
+  int64_t update;
+  template <class T>
+  void operator()(int64_t begin, int64_t end, Block<T> (&m)[2]) const {
+    uint32_t words[block_size];
+    const auto count = static_cast<int>(end - begin);
+    random_words(elements, update, begin, count, words);
+    for (int i = 0; i < count; ++i) round_moments(m[0][i], m[1][i], words[i]);
+  }
+};
+
 template <class T, class Step>
 void update_blocks(const Step& step, const ElementTypes& types, int64_t kept, const ScaleStep<T>& scale,
-                   const ElementPlaces& at, int64_t count, T ema_weight) {
+                   const ElementPlaces& at, int64_t count, T ema_weight, const std::optional<Rounding>& rounding) {
   Block<T> w{}, g{}, m[2] = {}, mean{};  // beyond the end of the range: numbers left from before, which no one looks at
   for (int64_t begin = 0; begin < count; begin += block_size) {
     const int64_t end = std::min(begin + block_size, count);
@@ -28,6 +41,7 @@ void update_blocks(const Step& step, const ElementTypes& types, int64_t kept, co
       load(*types.master_gradients, at.master_gradients, begin, end, g);
     }
     for (int i = 0; i < block_size; ++i) step(w[i], g[i], m[0][i], m[1][i]);
+    if (rounding) (*rounding)(begin, end, m);
     for (int64_t k = 0; k < kept; ++k) store(types.moments, m[k], at.moments[k], begin, end);
     if (at.master) store(*types.master, w, at.master, begin, end);
     store(types.weights, w, at.weights, begin, end);
@@ -127,13 +141,15 @@ void update(const OptimizerSettings& settings, const ElementTypes& types, int64_
   invariant(step >= 1, "the steps of an optimizer count from 1");
   const ElementPlaces at =
       places_from(places_of(types, settings.kind, weights, gradients, state, count), types, part.begin);
+  const std::optional<Rounding> rounding =
+      types.random_rounding ? std::optional(Rounding{part.rounded, step}) : std::nullopt;
   const auto update_as = [&]<class T>(const ScaleStep<T>& scaled) {
     with_step<T>(settings, step, [&](const auto& one) {
       update_blocks<T>(one, types, moments(settings.kind), scaled, at, part.end - part.begin,
-                       static_cast<T>(1 - settings.ema_decay));
+                       static_cast<T>(1 - settings.ema_decay), rounding);
     });
   };
-  if (types.moments == DType::Float64)
+  if (types.arithmetic() == DType::Float64)
     update_as(ScaleStep<double>(scale));
   else
     update_as(ScaleStep<float>(scale));

@@ -1,6 +1,6 @@
 // How weights change after a step: flat kernels on raw memory.
 //
-// Every element is computed alone, in float32 (float64 where moments are), with the operations of torch.optim in their
+// Every element is computed alone, in float32 (float64 where something is), with the operations of torch.optim in their
 // order. So a range may be cut anywhere: the pieces give the same bits as the whole.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "model/element_types.h"
+#include "runtime/optimizer/random_rounding.h"
 
 namespace piper {
 
@@ -20,6 +21,15 @@ namespace piper {
 enum class MuonRate {
   Ratio,     // "original": the root of rows / columns, if that is above 1
   MatchRms,  // "match_rms_adamw": 0.2 times the root of the larger side: rates are those of AdamW
+};
+
+/// Those of torch.optim.Adafactor, but for what others have too.
+struct AdafactorSettings {
+  double beta2_decay = -0.8;      // in update t new squares weigh t to this power
+  std::optional<double> epsilon;  // the least root of a second moment; none: that of the weights' type
+  double least_rms = 1e-3;        // root mean square of a parameter below which updates get no smaller
+  double clip_threshold = 1;      // the largest root mean square of an update, before the learning rate
+  friend bool operator==(const AdafactorSettings&, const AdafactorSettings&) = default;
 };
 
 /// The values of one step.
@@ -36,7 +46,8 @@ struct OptimizerSettings {
   int64_t newton_schulz_steps = 5;       // muon: of the iteration that makes a matrix orthogonal
   MuonRate muon_rate = MuonRate::Ratio;  // muon
   double adamw_rate = 1;                 // muon: the learning rate of what AdamW updates, as a multiple
-  double ema_decay = 0.999;              // of the moving mean of the weights, where one is kept
+  AdafactorSettings adafactor = {};
+  double ema_decay = 0.999;  // of the moving mean of the weights, where one is kept
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
 
@@ -63,6 +74,7 @@ void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte
 /// Elements [begin, end) of a range.
 struct ElementPart {
   int64_t begin = 0, end = 0;
+  RoundedElements rounded = {};  // where moments are rounded at random: which elements these are
 };
 
 /// What becomes of gradients before anything else: they are multiplied, and then cut off.

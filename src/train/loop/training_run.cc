@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "model/whole_state.h"
 #include "runtime/executor.h"
 #include "runtime/optimizer/optimizer.h"
 #include "train/loop/libtorch_version.h"
@@ -23,9 +24,7 @@ Identity identity_of(const World& world, const Processor& processor, const std::
 
 Checked check_run(const Plan& plan, const StepConfig& step, const TrainingRunOptions& options) {
   PIPER_CHECK(check_types(element_types(step, step.weights)));
-  if (step.ema && !options.processor->device().is_cpu())
-    return error(ErrorCode::E105, {}, "a moving mean of the weights is kept on CPUs only")
-        .help("train without ema on a GPU, or with on = \"cpu\"");
+  PIPER_CHECK(check_moments(step));
   if (options.world && std::ranges::any_of(template_of_device(plan), [](TemplateId t) { return !t.valid(); }))
     return error(ErrorCode::E805, {},
                  "the schedule has lost devices, and a job of several processes has all of its own")
@@ -127,13 +126,18 @@ void TrainingRun::all_gather(std::span<const std::byte> part, std::span<std::byt
     std::ranges::copy(part, whole.begin());
 }
 
+std::vector<int64_t> TrainingRun::sizes_of(const std::string& name, Kept kept) const {
+  const std::vector<int64_t> sizes = computations_.parameter(name).sizes;
+  return kept == Kept::Whole ? std::vector{whole_state_count(job_->step_config().optimizer, sizes)} : sizes;
+}
+
 at::Tensor TrainingRun::parameter(const std::string& name, Kept kept) {
   const auto place = place_of(plan(), name);
   const auto dtype = place ? kept_dtype(plan().buckets[place->bucket], job_->step_config(), kept) : std::nullopt;
   if (!dtype) return {};
   at::Tensor whole = job_->parameter(name, kept);
   if (!anywhere(whole.defined())) return {};
-  if (!whole.defined()) whole = at::zeros(computations_.parameter(name).sizes, scalar_type(*dtype));
+  if (!whole.defined()) whole = at::zeros(sizes_of(name, kept), scalar_type(*dtype));
   if (!together_) return whole;
   // float64 holds every count
   at::Tensor sums = whole.is_floating_point() ? whole : whole.to(at::kDouble);

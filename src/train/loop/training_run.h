@@ -102,6 +102,7 @@ class TrainingRun {
   std::vector<DeviceFlight> flights();
 
  private:
+  std::vector<int64_t> sizes_of(const std::string& name, Kept kept) const;
   const PreparedTraining prepared_;
   const TrainingRunOptions options_;
   CapturedComputations computations_;

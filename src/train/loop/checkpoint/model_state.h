@@ -19,8 +19,8 @@ struct StateTensor {
   std::string parameter;
   Kept kept = Kept::Weight;
   StoredTensor stored;
-  ParameterPlace place;
-  int64_t first = 0;  // element of the parameter that it begins with; below 0: so many zeros come before
+  ParameterPlace place;  // of what is kept for whole parameters: among that of the bucket
+  int64_t first = 0;     // element of the parameter that it begins with; below 0: so many zeros come before
 };
 
 /// In the order of `names`: a checkpoint does not depend on the plan.
@@ -30,7 +30,8 @@ struct ModelState {
 ModelState model_state(const Plan& plan, const StepConfig& step, const Computations& computations,
                        const std::vector<SavedName>& names);
 
-/// `exp_avg` and `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `master`, `ema`.
+/// `exp_avg` and `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `master`, `ema`. Those of
+/// whole parameters are in model/whole_state.h.
 std::string_view suffix(Kept kept, Optimizer optimizer);
 
 /// Elements that a device writes: where they lie in the whole parameter, and in the device's part of the bucket.

@@ -82,6 +82,17 @@ Diagnostic does_not_fit(const std::string& what, std::vector<std::string> lines)
       fmt::format("{}:\n  {}{}", what, fmt::join(lines, "\n  "), more ? fmt::format("\n  and {} more", more) : ""));
 }
 
+namespace {
+
+/// Where elements of a device's part lie in the whole. Every device has all of what is kept for a whole parameter.
+std::vector<ElementRun> runs_of(const StateTensor& tensor, const BucketPart& part, TrainingRun& run,
+                                ElementRange range) {
+  if (tensor.kept == Kept::Whole) return {{range.begin, range.begin, range.count}};
+  return element_runs(run.computations().parameter(tensor.parameter), part.shards, range);
+}
+
+}  // namespace
+
 Checked read_tensor(const FolderReader& folder, const StateTensor& tensor, TrainingRun& run, DeviceRun& device) {
   const ParameterPlace& place = tensor.place;
   const Plan& plan = run.plan();
@@ -91,12 +102,11 @@ Checked read_tensor(const FolderReader& folder, const StateTensor& tensor, Train
   const auto [flat, held] = kept_elements(device, bucket, *part, run.job().step_config(), tensor.kept);
   const ElementRange range = common(held, place.range);
   if (range.count == 0) return Ok{};
-  const ParameterForm form = run.computations().parameter(tensor.parameter);
   const at::ScalarType on_disk = scalar_type(*dtype_of(folder.layout().find(tensor.stored.name)->entry.tensor.dtype));
   const at::Tensor target = flat.narrow(0, range.begin - held.begin, range.count);
   const int64_t first = range.begin - place.range.begin;  // of the shard
   const ElementRange wanted = {tensor.first, elements(tensor.stored)};
-  for (const ElementRun& piece : element_runs(form, part->shards, {first, range.count})) {
+  for (const ElementRun& piece : runs_of(tensor, *part, run, {first, range.count})) {
     const ElementRange stored = common({piece.whole, piece.count}, wanted);
     if (stored.count == 0) continue;
     const at::Tensor here = target.narrow(0, piece.shard - first + stored.begin - piece.whole, stored.count);

@@ -14,10 +14,13 @@ Snapshot::Snapshot(const Plan& plan, const StepConfig& step, const ModelState& s
     const PlanBucket& bucket = plan.buckets[id];
     for (DeviceRun* device : devices) {
       const auto part = part_of(plan, bucket, device->device());
-      const ElementRange written = part ? written_range(*part) : ElementRange{};
       const std::tuple key{device->device(), id, tensor.kept};
-      if (written.count == 0 || copies_.contains(key)) continue;
+      if (!part || copies_.contains(key)) continue;
       const auto [flat, range] = kept_elements(*device, bucket, *part, step, tensor.kept);
+      ElementRange written = written_range(*part);
+      if (tensor.kept == Kept::Whole)
+        written = device->device() == writer_of_whole_state(plan, bucket) ? range : ElementRange{};
+      if (written.count == 0) continue;
       const at::Tensor source = flat.narrow(0, written.begin - range.begin, written.count);
       const bool pinned = !source.is_cpu();
       at::Tensor copy = at::empty(source.sizes(), source.options().device(c10::kCPU).pinned_memory(pinned));

@@ -65,7 +65,7 @@ void copy_state(Job& from, Job& to, const ModelGraph& graph) {
   to.set_parameters(
       [&](const std::string& name, at::Tensor& whole) { whole.copy_(from.parameter(name, Kept::Weight)); });
   for (const Parameter& parameter : graph.parameters)
-    for (const Kept kept : {Kept::Moment1, Kept::Moment2, Kept::Master})
+    for (const Kept kept : {Kept::Moment1, Kept::Moment2, Kept::Master, Kept::Whole})
       if (const at::Tensor state = parameter.frozen ? at::Tensor() : from.parameter(parameter.name, kept);
           state.defined())
         to.set_parameter(parameter.name, kept, state);

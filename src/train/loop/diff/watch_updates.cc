@@ -19,7 +19,8 @@ void StepWatch::look_at_update(int device, OpId index, Frame& frame) {
     const std::lock_guard lock(mutex_);
     devices_.at(device).updates.insert(what.label.name);
   }
-  if (bucket->matrices) return not_compared(name(what.label), "muon updates whole matrices");
+  if (bucket->matrices)
+    return not_compared(name(what.label), fmt::format("{} updates whole parameters", piper::name(step_.optimizer)));
   const Optimizer kind = optimizer_of(step_, bucket->matrices);
   const ElementTypes types = element_types(step_, bucket->weights);
   const StepSettings& settings = frame.settings();
@@ -42,9 +43,12 @@ void StepWatch::look_at_update(int device, OpId index, Frame& frame) {
   const GradientScale scale = gradient_scale(settings, norm, losses);
   at::Tensor theirs = ranged(on.before.at(weights)).clone();
   const at::Tensor kept = !state.valid() ? at::Tensor() : on.before.at(state).clone();
-  for (const UpdatePart& here : update_parts(plan_, *bucket, *part, settings.groups))
+  for (const UpdatePart& here : types.random_rounding
+                                    ? rounded_parts(plan_, *bucket, *part, settings.groups, computations_)
+                                    : update_parts(plan_, *bucket, *part, settings.groups))
     update(settings_of(settings_of(here, settings), kind), types, settings.updates + 1, scale, bytes_of(theirs),
-           bytes_of(ranged(frame[gradients])), kept.defined() ? bytes_of(kept) : nullptr, range.count, here.part);
+           bytes_of(ranged(frame[gradients])), kept.defined() ? bytes_of(kept) : nullptr, range.count,
+           elements_of(here, settings));
   if (const int64_t moments = piper::moments(kind) * range.count; kept.defined() && moments > 0) {
     const auto seen = [&](const at::Tensor& bytes) {
       return bytes.narrow(0, 0, moments * piper::bytes_of(types.moments)).view(scalar_type(types.moments));
