@@ -72,6 +72,11 @@ class Communicator {
   /// `out` of member i becomes `in` of the member `by` places on, around the end.
   virtual void shift(int group, int64_t sequence, int by, std::span<const std::byte> out, std::span<std::byte> in) = 0;
 
+  /// Piece j of member i's `out` becomes piece i of member j's `in`. Pieces have any size, also none; both ends say the
+  /// same. Several calls may have one sequence number: `turn` counts them.
+  virtual void exchange(int group, int64_t sequence, int turn, std::span<const std::span<const std::byte>> out,
+                        std::span<const std::span<std::byte>> in) = 0;
+
   /// Ends all waiting and all later calls with JobStopped, here and on all other devices.
   virtual void abort(const std::string& reason) = 0;
 

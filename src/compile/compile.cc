@@ -142,6 +142,7 @@ Checked add_communication(Pipeline& pipeline, const Schedule& schedule) {
   PIPER_CHECK(apply_all<Shard>(pipeline, schedule));
   PIPER_CHECK(pipeline.run("check-replication", check_replication));
   PIPER_CHECK(pipeline.run("insert-communication", insert_communication));
+  PIPER_CHECK(pipeline.run("insert-rounds", insert_rounds));  // after insert-communication: it exchanges rows
   PIPER_CHECK(pipeline.run("pace-shifts", pace_shifts));
   return pipeline.run("delay-recomputation",
                       delay_recomputation);  // after insert-communication: gradients arrive there

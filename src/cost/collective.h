@@ -13,6 +13,7 @@ enum class CollectiveKind {
   ReducePieces,  // of gradients held by several groups: the owners of each piece, one per group, add up what they have
   LocalSlice,    // of what all have; nothing is sent
   Shift,         // every member sends what it has to another, as many places on along the group, around its end
+  Rounds,        // of rows for experts that did not fit into a buffer: there, through the experts, and back
 };
 std::string_view name(CollectiveKind kind);
 

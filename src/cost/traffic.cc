@@ -13,6 +13,11 @@ double busy(const Cluster& cluster, int level, double bytes, double message) {
   return bytes / (port_bandwidth(cluster, level) * efficiency_at(cluster.levels[static_cast<size_t>(level)], message));
 }
 
+/// Rounds: none are needed where all experts get equally many rows.
+bool sends_nothing(CollectiveKind kind) {
+  return kind == CollectiveKind::LocalSlice || kind == CollectiveKind::Rounds;
+}
+
 /// How often the data goes round: all_reduce is a reduce_scatter and an all_gather.
 int rounds(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce ? 2 : 1;
@@ -200,8 +205,8 @@ std::string_view name(Algorithm algorithm) {
 }
 
 std::vector<Algorithm> algorithms(const Cluster& cluster, CollectiveKind kind, const Spread& spread) {
-  if (kind == CollectiveKind::AllToAll || kind == CollectiveKind::ReducePieces || kind == CollectiveKind::LocalSlice ||
-      kind == CollectiveKind::Shift)
+  if (kind == CollectiveKind::AllToAll || kind == CollectiveKind::ReducePieces || kind == CollectiveKind::Shift ||
+      sends_nothing(kind))
     return {Algorithm::Direct};
   std::vector<Algorithm> out = {Algorithm::Ring};
   if (kind == CollectiveKind::AllReduce) {
@@ -224,7 +229,7 @@ Traffic collective_traffic(const Cluster& cluster, CollectiveKind kind, const Sp
 
 Traffic collective_traffic(const Cluster& cluster, CollectiveKind kind, const Spread& spread, int64_t bytes,
                            Algorithm algorithm) {
-  if (spread.members < 2 || kind == CollectiveKind::LocalSlice) return {};
+  if (spread.members < 2 || sends_nothing(kind)) return {};
   const Model model(cluster, kind, spread, bytes);
   switch (algorithm) {
     case Algorithm::Direct:

@@ -6,6 +6,7 @@
 // parameters are divided along their expert dimension, values that cross a region's border are exchanged by all-to-all.
 //   before:  layer.0.experts on [0, 1]: every device holds all experts
 //   after:   layer.0.experts on [0, 1]: each holds half of them, tokens travel
+// Where the rows of experts are sorted a device has memory for buffer=… of them at once.
 // Parameters (tensor parallelism): those of the selected chunks are divided along a dimension. The devices work on the
 // same samples; where a chunk writes terms of a sum, they are added up behind it. With sequence=on selected chunks that
 // treat every token alone get some of the tokens each (sequence parallelism), and sums leave each device those. With
@@ -83,13 +84,18 @@ Checked check_experts(const TrainingDag& dag, const Chunk& chunk, int parts, con
                              thing.name, chunk.name, dim->size, parts))
         .help(fmt::format("use a number of devices that divides {}", dim->size));
   }));
+  if (has_label(*dag.model, chunk, routed_label) && !chunk.routed_by)
+    return error(ErrorCode::E308, shard.what.where,
+                 fmt::format("shard: chunk {} works on sorted rows, and does not read where those of each expert end",
+                             chunk.name))
+        .help("select the region of the experts only, as in shard({experts=*}, …)");
   if (has_label(*dag.model, chunk, expert_label)) return Ok{};
   Diagnostic nothing = error(ErrorCode::E308, shard.what.where,
                              fmt::format("shard: nothing in chunk {} has an expert dimension", chunk.name));
   if (chunk.experts)
     return std::move(nothing).help(
-        "rows that are sorted by expert (dropless = true) stay on their device: give experts slots, "
-        "capacity_factor = 1.25, or leave out this directive");
+        "its rows are sorted by expert (dropless = true), and nothing says where those of each expert end: give "
+        "experts slots, capacity_factor = 1.25, or leave out this directive");
   return std::move(nothing)
       .help("select the region of the experts only, as in shard({experts=*}, …)")
       .help("or, for tensor parallelism, name parameters and their dimension: parameters=\"*.wo: 1\"");
@@ -97,17 +103,28 @@ Checked check_experts(const TrainingDag& dag, const Chunk& chunk, int parts, con
 
 Result<std::vector<Sharded>> shard_experts(TrainingDag& dag, const std::vector<ChunkId>& chunks, const Shard& shard,
                                            DirectiveId by) {
+  constexpr int64_t usual_buffer = one_load + one_load / 2;
   std::vector<Sharded> out;
+  bool any_routed = false;
   for (const ChunkId chunk : chunks)
     for (Residence& residence : dag.residences[chunk.index()]) {
       PIPER_TRY(const PartitionId along, partition_of(dag, residence.group, shard.devices, by));
       PIPER_CHECK(check_new(dag, chunk, residence.find(ShardKind::Expert), by));
       const int parts = dag.groups[along].part_size;
       PIPER_CHECK(check_experts(dag, (*dag.model)[chunk], parts, shard));
+      const bool routed = (*dag.model)[chunk].routed_by.has_value();
+      any_routed = any_routed || routed;
       out.push_back({&residence,
                      {ShardKind::Expert, parts > 1 ? std::optional(along) : std::nullopt,
-                      shard.stream.empty() ? "ep" : shard.stream, false, by}});
+                      shard.stream.empty() ? "ep" : shard.stream, false, by,
+                      !routed            ? 0
+                      : shard.buffer > 0 ? shard.buffer
+                                         : usual_buffer}});
     }
+  if (shard.buffer > 0 && !any_routed)
+    return error(ErrorCode::E308, dag.where(by, {"buffer"}),
+                 "shard: buffer is about rows that are sorted by expert, and the experts here have slots")
+        .help("leave it out, or train without slots: dropless = true");
   return out;
 }
 
@@ -286,7 +303,7 @@ Checked check_tokens(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
   PIPER_CHECK(check_ring(dag, parts, shard, by));
   const int blocks = parts > 1 && shard.order == TokenOrder::Zigzag ? 2 * parts : parts;
   for (const ChunkId id : chunks) {
-    if (model[id].experts && !has_label(model, model[id], expert_label))
+    if (model[id].routed_by || (model[id].experts && !has_label(model, model[id], expert_label)))
       return error(ErrorCode::E317, shard.what.where,
                    fmt::format("shard: the rows of chunk {} are sorted by expert, those of all tokens together",
                                model[id].name))
@@ -390,14 +407,17 @@ bool selects_experts(const TrainingDag& dag, const std::vector<ChunkId>& chunks,
 Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by) {
   Selector selector(dag);
   PIPER_TRY(const std::vector<ChunkId> chunks, selector.whole_chunks(shard.what, "shard"));
+  const bool experts = !divides_context(shard) && selects_experts(dag, chunks, shard);
+  if (shard.buffer > 0 && !experts)
+    return error(ErrorCode::E308, dag.where(by, {"buffer"}), "shard: buffer is about experts, and these are none")
+        .help("select the region of the experts only, as in shard({experts=*}, …)");
   if (!divides_context(shard) && shard.order != TokenOrder::Zigzag)
     return error(ErrorCode::E317, dag.where(by, {"order"}),
                  "shard: order=contiguous is about the tokens that context parallelism divides")
         .help("add sequence=gather, sequence=heads or sequence=ring");
   PIPER_TRY(const std::vector<Sharded> all, divides_context(shard) ? shard_tokens(dag, chunks, shard, by)
-                                            : selects_experts(dag, chunks, shard)
-                                                ? shard_experts(dag, chunks, shard, by)
-                                                : shard_parameters(dag, chunks, shard, by));
+                                            : experts              ? shard_experts(dag, chunks, shard, by)
+                                                                   : shard_parameters(dag, chunks, shard, by));
   for (const auto& [residence, sharding] : all) {
     std::vector<Sharding>& all_of = residence->shardings;
     all_of.insert(std::ranges::upper_bound(all_of, sharding.kind, {}, &Sharding::kind), sharding);

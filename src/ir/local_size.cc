@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/invariant.h"
 #include "base/saturate.h"
@@ -25,8 +26,11 @@ int64_t samples_on(const TrainingDag& dag, GroupId group) {
 
 ShardCounts shard_counts(const TrainingDag& dag, const Residence& residence) {
   ShardCounts out;
-  for (const Sharding& sharding : residence.shardings)
-    if (sharding.along) out[sharding.kind] = dag.groups[*sharding.along].part_size;
+  for (const Sharding& sharding : residence.shardings) {
+    if (!sharding.along) continue;
+    out[sharding.kind] = dag.groups[*sharding.along].part_size;
+    if (sharding.kind == ShardKind::Expert) out.buffer = sharding.buffer;
+  }
   return out;
 }
 
@@ -93,12 +97,41 @@ std::optional<size_t> sample_dimension(const Shape& shape) {
   return std::nullopt;
 }
 
+bool leaves_experts(const TrainingDag& dag, const Node& exchange) {
+  const Node* source = exchange.made_from.valid() ? &dag[exchange.made_from] : nullptr;
+  if (const auto* sum = source ? std::get_if<Collective>(&source->op) : nullptr;
+      sum && sum->kind == CollectiveKind::AllReduce)
+    source = &dag[source->made_from];
+  return source && is_compute(*source) && dag.residence(source->tags.chunk, source->group).expert_group();
+}
+
+namespace {
+
+bool is_exchange(const Node& node, CollectiveKind kind) {
+  const auto* collective = std::get_if<Collective>(&node.op);
+  return collective && collective->kind == kind && collective->item.is_value();
+}
+
+/// What comes to the rows of a region that is divided: rows, and where those of each expert end.
+bool brings_rows(const TrainingDag& dag, const Node& node, const Value& value) {
+  return is_exchange(node, CollectiveKind::AllToAll) && labelled(value.shape, routed_label) &&
+         !leaves_experts(dag, node);
+}
+bool brings_ends(const TrainingDag& dag, const Node& node, ValueId value) {
+  return is_exchange(node, CollectiveKind::AllGather) && (*dag.model)[node.tags.chunk].routed_by == value;
+}
+
+}  // namespace
+
 /// Of a region's own sharding only experts divide what it writes as such; whether devices that share samples do,
 /// placements say.
 ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId value) {
   ShardCounts out;
-  if (is_compute(writer))
-    out[ShardKind::Expert] = shard_counts(dag, dag.residence(writer.tags.chunk, writer.group))[ShardKind::Expert];
+  if (is_compute(writer) || brings_rows(dag, writer, (*dag.model)[value])) {
+    const ShardCounts inside = shard_counts(dag, dag.residence(writer.tags.chunk, writer.group));
+    out[ShardKind::Expert] = inside[ShardKind::Expert];
+    out.buffer = inside.buffer;
+  }
   for (const ShardRule& rule : shard_rules) {
     if (!rule.axis) continue;
     const Placement placement = is_compute(writer) ? wanted_along(*rule.axis, dag, writer, value)
@@ -108,19 +141,55 @@ ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId v
   return out;
 }
 
-int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
-  const Value& value = (*dag.model)[id];
-  const ShardCounts shards = written_shards(dag, writer, id);
-  const int64_t samples = samples_on(dag, writer.group);
+int64_t local_bytes(const Value& value, int64_t samples, const ShardCounts& shards) {
   int64_t bytes = bytes_of(value.dtype);
   for (const Dim& dim : value.shape) bytes = saturating_multiply(bytes, local_extent(dim, samples, shards));
   return bytes;
+}
+
+int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId id) {
+  const Value& value = (*dag.model)[id];
+  const int64_t samples = samples_on(dag, writer.group);
+  if (brings_ends(dag, writer, id)) {  // of all devices, then of the experts that are here
+    const int64_t parts = shard_counts(dag, dag.residence(writer.tags.chunk, writer.group))[ShardKind::Expert];
+    const int64_t each = local_bytes(value, samples, {});
+    return saturating_add(saturating_multiply(parts, each), each / parts);
+  }
+  return local_bytes(value, samples, written_shards(dag, writer, id));
+}
+
+int64_t rounds_temporaries(const TrainingDag& dag, const Node& rounds) {
+  const Chunk& chunk = (*dag.model)[rounds.tags.chunk];
+  const ShardCounts shards = shard_counts(dag, dag.residence(rounds.tags.chunk, rounds.group));
+  const int64_t samples = samples_on(dag, rounds.group);
+  const std::vector<const PassWork*> works = works_of(dag, rounds);
+  std::set<ValueId> values;  // that are there at once
+  int64_t message = 0, inside = 0;
+  for (const PassWork* work : works) {
+    values.insert(work->reads.begin(), work->reads.end());
+    values.insert(work->writes.begin(), work->writes.end());
+    inside = std::max(inside, work->temporaries_on(shards, samples));
+  }
+  int64_t bytes = 0;
+  for (const ValueId id : values) {
+    const int64_t size = local_bytes((*dag.model)[id], samples, shards);
+    bytes = saturating_add(bytes, size);
+    if (id != chunk.routed_by) message = std::max(message, size);
+  }
+  return saturating_add(bytes, saturating_add(message, inside));
 }
 
 int64_t moved_bytes(const TrainingDag& dag, const Node& node) {
   if (const auto* transfer = std::get_if<Transfer>(&node.op)) return written_bytes(dag, node, transfer->value);
   const auto& [kind, item, over, by] = std::get<Collective>(node.op);
   if (item.is_value()) {
+    const Value& value = (*dag.model)[item.value_id()];
+    if (kind == CollectiveKind::AllToAll && labelled(value.shape, routed_label))  // as many as go out
+      return local_bytes(value, samples_on(dag, node.group), {});
+    if (kind == CollectiveKind::Rounds) {  // of a balanced load: rows there and back, and those of gradients
+      const auto times = static_cast<int64_t>(works_of(dag, node).size()) + 1;
+      return saturating_multiply(times, local_bytes(value, samples_on(dag, node.group), {}));
+    }
     const int64_t written = written_bytes(dag, node, item.value_id());
     return kind == CollectiveKind::ReduceScatter ? saturating_multiply(written, dag.groups[over].part_size) : written;
   }

@@ -34,9 +34,17 @@ DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& wor
 
 /// Into how many shards a value is divided where a node writes it.
 ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId value);
+/// Bytes of a value that is divided so.
+int64_t local_bytes(const Value& value, int64_t samples, const ShardCounts& shards);
 /// Bytes of a value as the node writes it on each device of its group. Inside a sharded region experts are divided and
-/// their capacity gathered; an exchange changes which of them are here, not how many numbers.
+/// their capacity gathered; an exchange changes which of them are here, not how many numbers. Rows that are sorted by
+/// expert arrive in a buffer; and with them, where those of each expert end on every device.
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId value);
+
+/// An exchange of what a device has inside of a region of experts; otherwise it brings something there.
+bool leaves_experts(const TrainingDag& dag, const Node& exchange);
+/// What further rounds take for a while: what a round brings, makes and sends.
+int64_t rounds_temporaries(const TrainingDag& dag, const Node& rounds);
 
 /// Sums of losses and of squared gradients: what every update reads. Where parameters are updated as a whole by how
 /// large they are (Adafactor), also the squares of each of them.

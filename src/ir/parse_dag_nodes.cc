@@ -38,8 +38,8 @@ Checked DagParser::node() {
 
 Result<NodeOp> DagParser::op() {
   const Token token = in_.peek();
-  constexpr std::array<std::string_view, 7> collectives = {
-      "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "reduce_pieces", "local_slice", "shift"};
+  constexpr std::array<std::string_view, 8> collectives = {
+      "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "reduce_pieces", "local_slice", "shift", "rounds"};
   if (in_.accept_word("compute")) return NodeOp(Compute{});
   if (in_.accept_word("transfer")) {
     Transfer transfer;
@@ -59,7 +59,8 @@ Result<NodeOp> DagParser::op() {
   const auto found = std::find(collectives.begin(), collectives.end(), token.text);
   if (token.kind != TokenKind::Word || found == collectives.end())
     return in_.unexpected(
-        "compute, transfer, all_reduce, reduce_scatter, all_gather, all_to_all, reduce_pieces, local_slice, shift or "
+        "compute, transfer, all_reduce, reduce_scatter, all_gather, all_to_all, reduce_pieces, local_slice, shift, "
+        "rounds or "
         "update");
   in_.take();
   Collective collective;

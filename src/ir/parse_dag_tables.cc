@@ -209,6 +209,13 @@ Checked DagParser::sharded() {
                                   s.regather = true;
                                   return in_.expect_word("on");
                                 }},
+                               {"buffer",
+                                [&]() -> Checked {
+                                  const Token token = in_.take();
+                                  s.buffer = parse_load(token.text).value_or(0);
+                                  if (s.buffer > 0) return Ok{};
+                                  return reader_.wrong(in_.range(token), "buffer is a number above 0, such as 1.5");
+                                }},
                                {"by", [&] { return directive_into(s.by, {"shard"}); }}}));
   if (s.stream.empty()) return reader_.wrong(in_.range_from(first), "sharded needs stream=");
   if (residence->find(s.kind) || (rule->axis && residence->find(*rule->axis)))

@@ -38,7 +38,11 @@ Placement written_along(SampleAxis axis, const TrainingDag& dag, const Node& wri
 /// The axis that a collective on a value goes along; none: it exchanges experts, of which models whose tokens are
 /// divided have none.
 std::optional<SampleAxis> axis_of(const TrainingDag& dag, const Collective& collective) {
-  if (collective.kind == CollectiveKind::AllToAll && dag.shared[SampleAxis::Cp].size == 1) return std::nullopt;
+  const bool gathers_ends = collective.kind == CollectiveKind::AllGather && collective.item.is_value() &&
+                            labelled((*dag.model)[collective.item.value_id()].shape, expert_label);
+  if (gathers_ends || collective.kind == CollectiveKind::Rounds ||
+      (collective.kind == CollectiveKind::AllToAll && dag.shared[SampleAxis::Cp].size == 1))
+    return std::nullopt;
   const Partition& over = dag.groups[collective.over];
   const DeviceList& group = dag.groups[over.group].devices;
   const auto position = [&](size_t member) { return std::ranges::find(group, over.members[member]) - group.begin(); };

@@ -57,6 +57,7 @@ std::string print_residence(const TrainingDag& dag, const Chunk& chunk, const Re
     out += fmt::format("sharded {}", rule_of(sharding.kind).name);
     if (sharding.along) out += option("along", *sharding.along, "p");
     out += fmt::format(" stream={}{}", as_name(sharding.stream), sharding.regather ? " regather=on" : "");
+    if (sharding.buffer > 0) out += " buffer=" + print_load(sharding.buffer);
     out += option("by", sharding.by) + "\n";
   }
   return out;

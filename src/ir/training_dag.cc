@@ -148,6 +148,19 @@ bool is_compute(const Node& node) {
   return std::holds_alternative<Compute>(node.op);
 }
 
+bool is_rounds(const Node& node) {
+  const auto* collective = std::get_if<Collective>(&node.op);
+  return collective && collective->kind == CollectiveKind::Rounds;
+}
+
+std::vector<const PassWork*> works_of(const TrainingDag& dag, const Node& node) {
+  if (is_compute(node)) return {&work_of(dag, node)};
+  if (!is_rounds(node)) return {};
+  const Chunk& chunk = (*dag.model)[node.tags.chunk];
+  if (node.tags.pass == Pass::F || node.tags.pass == Pass::R) return {chunk.find(Pass::F)};
+  return {chunk.find(Pass::F), chunk.find(Pass::B)};
+}
+
 std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separator, std::string_view equals) {
   if (slice < 0) return "";
   std::string out;
@@ -171,6 +184,7 @@ std::string_view comm_tag(const Node& node) {
     case Item::Kind::Value:
       switch (collective->kind) {
         case CollectiveKind::AllToAll:
+        case CollectiveKind::Rounds:
           return "exchange";
         case CollectiveKind::AllGather:
           return "join";

@@ -144,6 +144,7 @@ struct Sharding {
   std::string stream;                // of the collectives at the chunk's border
   bool regather = false;             // what backward needs is gathered again
   DirectiveId by;
+  int64_t buffer = 0;  // of rows sorted by expert, as in ShardCounts
   friend bool operator==(const Sharding&, const Sharding&) = default;
 };
 
@@ -275,6 +276,10 @@ Table<ParameterId, BucketId> bucket_of_parameter(const TrainingDag& dag);
 
 const PassWork& work_of(const TrainingDag& dag, const Node& node);
 bool is_compute(const Node& node);
+/// Further rounds of rows: they compute as well.
+bool is_rounds(const Node& node);
+/// What a computation does, or further rounds: in those of backward forward is computed again, then all of backward.
+std::vector<const PassWork*> works_of(const TrainingDag& dag, const Node& node);
 
 /// `layer.3.attention.F.mb2`, `transfer.x1.F.mb0.to[4..7]`: unique and stable, for people; never a key.
 std::string name_of(const TrainingDag& dag, NodeId id);

@@ -51,12 +51,13 @@ bool is_hidden_matrix(std::string_view parameter, size_t dims) {
   return dims == 2 && parameter.find("layer") != parameter.npos && !parameter.ends_with("bias");  // of experts: vectors
 }
 
-Amount PassWork::temporaries_on(const ShardCounts& shards) const {
-  if (const auto known = divided.find(shards); known != divided.end()) return known->second;
+int64_t PassWork::temporaries_on(const ShardCounts& shards, int64_t samples) const {
+  if (const auto known = divided.find(shards); known != divided.end()) return known->second.at(samples);
   int64_t parts = 1;  // of tokens or heads: analytic models know how temporaries depend on the others
   for (const ShardRule& rule : shard_rules)
     if (rule.axis == SampleAxis::Cp) parts *= shards[rule.kind];
-  return {temporaries.fixed, ceil_divide(temporaries.per_sample, parts)};
+  const int64_t growing = saturating_multiply(ceil_divide(temporaries.per_sample, parts), samples);
+  return saturating_add(temporaries.fixed, rows_in_buffer(growing, shards));
 }
 
 ByShardKind<bool> labelled_for(const ModelGraph& model) {

@@ -85,8 +85,8 @@ struct PassWork {
   Amount temporaries;                     // peak of bytes that live only while it runs
   std::map<ShardCounts, Amount> divided;  // the same where its values are divided so, if it is known
 
-  /// Where nothing is known, they are divided as tokens are.
-  Amount temporaries_on(const ShardCounts& shards) const;
+  /// Where nothing is known, they are divided as tokens are, and grow as the buffer of rows does.
+  int64_t temporaries_on(const ShardCounts& shards, int64_t samples) const;
   friend bool operator==(const PassWork&, const PassWork&) = default;
 };
 
@@ -95,6 +95,8 @@ struct Chunk {
   std::vector<ScopeTag> scopes;                 // outermost first
   std::array<std::optional<PassWork>, 4> work;  // F, B, BI, BW; recomputation does the work of F
   bool experts = false;                         // lies in a region that was annotated as experts
+  /// Its rows are sorted by expert, and each expert's end where this says. A row is computed by itself.
+  std::optional<ValueId> routed_by = {};
   bool sequence_sharded = false;  // treats every token alone: where it is sharded, each device has some of the tokens
   /// Where context parallelism gives each device some of the tokens it still needs all of these (keys and values of
   /// attention), and has a term of their sum of each (gradients of those); or it has some heads, and all tokens.
@@ -191,6 +193,7 @@ class ModelBuilder {
   void make_sequence_sharded(ChunkId chunk);
   void needs_all_tokens(ChunkId chunk, std::vector<ValueId> values, bool causal);
   void rotate(ChunkId chunk, int rotation, std::vector<ValueId> values, bool causal);
+  void route(ChunkId chunk, ValueId by) { model_.chunks[chunk.index()].routed_by = by; }
   void label_all_tokens(int ring = 0);
   ChunkId chunk(std::string name, std::vector<ScopeTag> scopes);
   PassWork& work(ChunkId chunk, Pass pass);

@@ -359,6 +359,14 @@ class Parser {
     }
     PIPER_CHECK(in_.expect("}", "after the chunk's scopes"));
     chunk.experts = in_.accept_word("experts");
+    if (in_.accept_word("routed_by")) {
+      const Token token = in_.peek();
+      PIPER_TRY(const std::vector<ValueId> by, names(value_ids_, "value"));
+      if (by.size() != 1)
+        return error(ErrorCode::E109, in_.range(token), "one value says where the rows of each expert end")
+            .help("name it: routed_by(ends)");
+      chunk.routed_by = by[0];
+    }
     chunk.sequence_sharded = in_.accept_word("sequence_sharded");
     if (in_.accept_word("all_tokens")) {
       PIPER_TRY(chunk.all_tokens, names(value_ids_, "value"));
@@ -416,8 +424,19 @@ class Parser {
       PIPER_CHECK(once(said, key));
       PIPER_CHECK(in_.expect("=", "before a number of devices"));
       PIPER_TRY(shards[rule->kind], number("a number of devices"));
+      if (!in_.accept_word("buffer")) continue;
+      PIPER_CHECK(in_.expect("=", "before the rows that a device has memory for"));
+      PIPER_TRY(shards.buffer, load());
     } while (!in_.accept(":"));
     return shards;
+  }
+
+  /// 1.5
+  Result<int64_t> load() {
+    const Token token = in_.take();
+    if (const auto load = parse_load(token.text); load && *load > 0) return *load;
+    return error(ErrorCode::E102, in_.range(token), "a buffer is a multiple of a balanced load")
+        .help("write a number with at most four digits behind the point: buffer=1.5");
   }
 
   /// ([b*8, 64, tp=128, 64], [1, 4, 8, b*2])
@@ -505,7 +524,9 @@ std::string print(const ModelGraph& model) {
     std::string tags;
     for (const ScopeTag& tag : chunk.scopes)
       tags += fmt::format("{}{}={}", tags.empty() ? "" : ", ", as_name(tag.scope), tag.index);
-    out += fmt::format("chunk {} {{{}}}{}{}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
+    const std::vector<ValueId> routed_by(chunk.routed_by ? 1 : 0, chunk.routed_by.value_or(ValueId()));
+    out += fmt::format("chunk {} {{{}}}{}{}{}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
+                       chunk.routed_by ? " routed_by" + print_list(model, routed_by) : "",
                        chunk.sequence_sharded ? " sequence_sharded" : "",
                        (chunk.all_tokens.empty() ? "" : " all_tokens" + print_list(model, chunk.all_tokens)) +
                            (chunk.rotation ? fmt::format(" rotation={}", *chunk.rotation) : "") +

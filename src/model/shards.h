@@ -81,8 +81,17 @@ struct ByShardKind {
   friend auto operator<=>(const ByShardKind&, const ByShardKind&) = default;
 };
 
+/// A number of rows, as a multiple of those that a device has if all have equally many: in parts of this.
+constexpr int64_t one_load = 10'000;
+/// `1.5`
+std::string print_load(int64_t load);
+std::optional<int64_t> parse_load(std::string_view text);
+
 /// Into how many shards the dimensions of each label are divided.
 struct ShardCounts : ByShardKind<int64_t> {
+  /// Where experts are divided whose rows are sorted: a device has memory for so many at once. 0: for a balanced load.
+  int64_t buffer = 0;
+
   ShardCounts() { of.fill(1); }
   ShardCounts(ShardKind kind, int64_t count) : ShardCounts() { (*this)[kind] = count; }
 
@@ -100,6 +109,9 @@ struct ShardCounts : ByShardKind<int64_t> {
 enum class TokenOrder { Zigzag, Contiguous };
 constexpr std::array<std::string_view, 2> token_order_words = {"zigzag", "contiguous"};
 
+/// Rows for which a device has memory among so many of each: a part of the balanced load, but no more than there are.
+int64_t rows_in_buffer(int64_t rows, const ShardCounts& shards);
+
 /// Extent of a dimension on one device: divided where its label is, grown as much where it is gathered.
 int64_t local_extent(const Dim& dim, int64_t samples, const ShardCounts& shards);
 
@@ -114,12 +126,15 @@ struct LocalShard {
   friend bool operator==(const LocalShard&, const LocalShard&) = default;
 };
 struct LocalShards : ByShardKind<LocalShard> {
+  int64_t buffer = 0;  // as in ShardCounts
+
   LocalShards() = default;
   LocalShards(ShardKind kind, LocalShard shard) { (*this)[kind] = shard; }
 
   ShardCounts counts() const {
     ShardCounts out;
     for (size_t k = 0; k < of.size(); ++k) out.of[k] = of[k].count;
+    out.buffer = buffer;
     return out;
   }
 };

@@ -44,9 +44,10 @@ using Shape = std::vector<Dim>;
 /// Elements of one slice of `samples` samples; saturates instead of overflowing.
 int64_t elements(const Shape& shape, int64_t samples);
 
-/// Labels of dimensions. Expert parallelism divides experts, and gathers the slots that each device has for them;
-/// tensor parallelism divides heads, inner widths and the vocabulary; sequence parallelism divides tokens.
-constexpr std::string_view expert_label = "expert", capacity_label = "capacity";
+/// Labels of dimensions. Expert parallelism divides experts, and gathers the slots that each device has for them, or
+/// sends rows that are sorted by expert to where their experts are; tensor parallelism divides heads, inner widths and
+/// the vocabulary; sequence parallelism divides tokens.
+constexpr std::string_view expert_label = "expert", capacity_label = "capacity", routed_label = "routed";
 constexpr std::string_view tp_label = "tp", sequence_label = "sequence";
 /// The dimension with this label.
 const Dim* labelled(const Shape& shape, std::string_view label);

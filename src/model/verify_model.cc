@@ -111,11 +111,28 @@ struct Verifier {
     return Ok{};
   }
 
+  /// All passes of a chunk on rows that are sorted by expert read where each expert's rows end.
+  Checked routing_consistent(int c) const {
+    const Chunk& chunk = model.chunks[static_cast<size_t>(c)];
+    if (!chunk.routed_by) return Ok{};
+    const Value& ends = model[*chunk.routed_by];
+    if (ends.shape.size() != 1 || ends.shape[0].label != expert_label || ends.dtype != DType::Int32)
+      return bad_chunk(c, fmt::format("is routed by {} {}, which has no number for each expert", ends.name,
+                                      print(ends.shape)))
+          .help("where each expert's rows end: value ends int32 [expert=8]");
+    for (const std::optional<PassWork>& work : chunk.work)
+      if (work && std::ranges::find(work->reads, *chunk.routed_by) == work->reads.end())
+        return bad_chunk(c, fmt::format("is routed by {}, which one of its passes does not read", ends.name))
+            .help("every pass has to know whose rows it works on: let all of them read it");
+    return Ok{};
+  }
+
   /// The two parts of backward read and write what the whole does, and hand values only from BI to BW.
   Checked backward_consistent(int c) const {
     const Chunk& chunk = model.chunks[static_cast<size_t>(c)];
     const PassWork *b = chunk.find(Pass::B), *bi = chunk.find(Pass::BI), *bw = chunk.find(Pass::BW);
     if (!chunk.find(Pass::F)) return bad_chunk(c, "has no forward pass F").help("add it below: F (…) -> (…)");
+    PIPER_CHECK(routing_consistent(c));
     for (const auto* tokens : {&chunk.all_tokens, &chunk.rotated})
       for (const ValueId value : *tokens)
         if (!labelled(model[value].shape, sequence_label))

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "ir/local_size.h"
@@ -22,6 +23,7 @@ class Inserter {
   explicit Inserter(TrainingDag& dag) : dag_(dag) {}
 
   Checked run() {
+    keep_counts();
     const size_t edges = dag_.edges.size();
     for (size_t e = 0; e < edges; ++e) {
       const Edge edge = dag_.edges[e];
@@ -34,6 +36,26 @@ class Inserter {
 
  private:
   const Residence& residence_of(const Node& node) const { return dag_.residence(node.tags.chunk, node.group); }
+
+  /// How many rows every expert has is told once: all passes of a slice use what forward was told, also where the
+  /// router is computed again.
+  void keep_counts() {
+    const ComputeIndex computations(dag_);
+    std::map<NodeId, NodeId> told;  // by computation: the node that has counted
+    const auto is_told = [&](const Edge& edge) {
+      const Node& reader = dag_[edge.to];
+      return edge.item.is_value() && (*dag_.model)[reader.tags.chunk].routed_by == edge.item.value_id() &&
+             residence_of(reader).expert_group();
+    };
+    for (const Edge& edge : dag_.edges)
+      if (is_told(edge)) told[edge.to] = edge.from;
+    for (Edge& edge : dag_.edges) {
+      if (!is_told(edge)) continue;
+      const NodeTags& tags = dag_[edge.to].tags;
+      edge.from = told.at(computations.find(tags.chunk, Pass::F, tags.slice));
+      ends_.emplace(edge.to, edge);
+    }
+  }
 
   /// On one group nothing moves unless somebody divides values.
   bool is_there(const Node& producer, const Node& reader) const {
@@ -53,6 +75,12 @@ class Inserter {
     if (halves) return source;  // of one backward: terms of sums stay such
     PIPER_CHECK(check_sharded(value, producer, reader));
     const Residence &made = residence_of(producer), &used = residence_of(reader);
+    const auto from = made.expert_group(), to = used.expert_group();
+    const bool leaves = from && (producer.group != reader.group || from != to);
+    const bool routed = labelled((*dag_.model)[value].shape, routed_label);
+    if (leaves && routed) {  // sums come back by rows, and are completed where there are fewer
+      PIPER_TRY(source, exchanged(source, value, inside_experts(), outside_experts(), edge.from));
+    }
     BySampleAxis<Placement> wanted;
     for (const auto& [axis, name] : sample_axes) wanted[axis] = wanted_along(axis, dag_, reader, value);
     for (const auto& [axis, name] : sample_axes)
@@ -67,10 +95,9 @@ class Inserter {
           node = redistributed(axis, node, value, wanted[axis], at, (used.group_along(axis) ? used : made).find(axis));
       return node;
     };
-    const auto from = made.expert_group(), to = used.expert_group();
     if (producer.group == reader.group && from == to) return as_wanted(source, reader, false);
-    if (from) {
-      PIPER_TRY(source, exchanged(source, value, inside_experts(), outside_experts(), producer));
+    if (leaves && !routed) {
+      PIPER_TRY(source, exchanged(source, value, inside_experts(), outside_experts(), edge.from));
     }
     if (producer.group != reader.group) {
       source = as_wanted(source, producer, true);
@@ -78,7 +105,7 @@ class Inserter {
     }
     source = as_wanted(source, reader, false);
     if (to) {
-      PIPER_TRY(source, exchanged(source, value, outside_experts(), inside_experts(), reader));
+      PIPER_TRY(source, exchanged(source, value, outside_experts(), inside_experts(), edge.to));
     }
     return source;
   }
@@ -165,10 +192,20 @@ class Inserter {
         .help("select all chunks that use it");
   }
 
-  /// Into the experts or out of them. `inside`: the computation on experts.
-  Result<NodeId> exchanged(NodeId source, ValueId id, const Placement& from, const Placement& to, const Node& inside) {
+  /// Into the experts or out of them. `at`: the computation on experts.
+  Result<NodeId> exchanged(NodeId source, ValueId id, const Placement& from, const Placement& to, NodeId at) {
     const Value& value = (*dag_.model)[id];
+    const Node inside = dag_[at];
     const Residence& residence = residence_of(inside);
+    const std::optional<ValueId> routed_by = (*dag_.model)[inside.tags.chunk].routed_by;
+    if (routed_by == id) return experts_node(source, id, CollectiveKind::AllGather, inside);
+    if (routed_by && labelled(value.shape, routed_label)) {
+      const NodeId rows = experts_node(source, id, CollectiveKind::AllToAll, inside);
+      if (!sized_.insert(rows).second) return rows;
+      PIPER_TRY(const NodeId ends, deliver(ends_.at(at)));
+      dag_.edges.push_back({ends, rows, Item::value(*routed_by), {}});
+      return rows;
+    }
     if (!labelled(value.shape, from.label) || !labelled(value.shape, to.label))
       return error(ErrorCode::E308, dag_.where_filter(residence.find(ShardKind::Expert)->by),
                    fmt::format("shard: value {} {} crosses the border of {} and has no expert and capacity dimension",
@@ -179,10 +216,12 @@ class Inserter {
                    fmt::format("shard: value {} {} is divided, and crosses the border of the experts in {}", value.name,
                                print(value.shape), (*dag_.model)[inside.tags.chunk].name))
           .help("shard only what stays inside of the experts, such as their inner width");
-    const CollectiveKind kind = redistribute(from, to).value();
-    const PartitionId over = *residence.expert_group();
+    return experts_node(source, id, redistribute(from, to).value(), inside);
+  }
+  NodeId experts_node(NodeId source, ValueId id, CollectiveKind kind, const Node& inside) {
+    const PartitionId over = *residence_of(inside).expert_group();
     return once(source, id, {inside.group, kind, over}, [&] {
-      const Sharding& experts = *residence.find(ShardKind::Expert);
+      const Sharding& experts = *residence_of(inside).find(ShardKind::Expert);
       const Collective op{kind, Item::value(id), over};
       return Node{op, inside.tags, inside.group, dag_.stream(experts.stream), experts.by, experts.by, source};
     });
@@ -232,6 +271,8 @@ class Inserter {
   }
 
   TrainingDag& dag_;
+  std::map<NodeId, Edge> ends_;  // by computation on sorted rows: what says where those of each expert end
+  std::set<NodeId> sized_;       // exchanges that know how many rows there are
   std::unordered_map<uint64_t, std::vector<std::pair<Way, NodeId>>> made_;
   std::vector<std::map<int, ChunkId>> stops_;  // by value
 };

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "passes/form_buckets.h"
@@ -49,11 +50,16 @@ class Updates {
   }
 
   const Touched& touched(const Node& node) {
-    const size_t key = node.tags.chunk.index() * all_passes.size() + static_cast<size_t>(*node.tags.pass);
-    if (touched_.size() <= key) touched_.resize(dag_.model->chunks.size() * all_passes.size());
+    const size_t key =
+        2 * (node.tags.chunk.index() * all_passes.size() + static_cast<size_t>(*node.tags.pass)) + is_rounds(node);
+    if (touched_.size() <= key) touched_.resize(2 * dag_.model->chunks.size() * all_passes.size());
     if (!touched_[key]) {
-      const PassWork& work = work_of(dag_, node);
-      touched_[key] = Touched{buckets_of(work.gradients), buckets_of(work.parameters)};
+      std::vector<ParameterId> gradients, weights;
+      for (const PassWork* work : works_of(dag_, node)) {
+        gradients.insert(gradients.end(), work->gradients.begin(), work->gradients.end());
+        weights.insert(weights.end(), work->parameters.begin(), work->parameters.end());
+      }
+      touched_[key] = Touched{buckets_of(gradients), buckets_of(weights)};
     }
     return *touched_[key];
   }
@@ -69,10 +75,11 @@ class Updates {
     const size_t nodes = dag_.nodes.size();
     for (size_t n = 0; n < nodes; ++n) {
       const Node node = dag_.nodes[n];
-      if (!is_compute(node)) continue;
+      if (!is_compute(node) && !is_rounds(node)) continue;
       for (const BucketId bucket : touched(node).gradients)
         gradients(bucket, node.group).contributions.push_back(NodeId(n));
       for (const BucketId bucket : touched(node).weights) gather_before(NodeId(n), node, bucket);
+      if (is_rounds(node)) continue;
       for (const ValueId value : work_of(dag_, node).writes)
         if ((*dag_.model)[value].kind == ValueKind::Loss && node.tags.pass == Pass::F)
           losses_.push_back({NodeId(n), {}, Item::value(value), {}});
@@ -82,8 +89,11 @@ class Updates {
   void gather_before(NodeId user, const Node& node, BucketId bucket) {
     for (const Holder& holder : dag_.buckets[bucket.index()].holders) {
       if (holder.group != node.group || holder.zero < 3) continue;
+      // further rounds use the copy of the first one, whose computation comes before them
+      NodeId& gather = gathers_[{is_rounds(node) ? dag_[node.made_from].made_from : user, bucket}];
       const Collective op{CollectiveKind::AllGather, Item::weights(bucket), holder.copies};
-      const NodeId gather = dag_.add({op, node.tags, node.group, holder.gather_stream, holder.by, holder.by, user});
+      if (!gather.valid())
+        gather = dag_.add({op, node.tags, node.group, holder.gather_stream, holder.by, holder.by, user});
       dag_.edges.push_back({gather, user, Item::weights(bucket), {}});
     }
   }
@@ -241,7 +251,8 @@ class Updates {
   TrainingDag& dag_;
   Table<ParameterId, BucketId> bucket_of_;
   std::vector<std::optional<Touched>> touched_;
-  std::vector<std::vector<Gradients>> gradients_;  // by bucket, by holder
+  std::map<std::pair<NodeId, BucketId>, NodeId> gathers_;  // before computations
+  std::vector<std::vector<Gradients>> gradients_;          // by bucket, by holder
   std::vector<Edge> losses_;
   std::vector<Edge> before_update_;
 };

@@ -27,6 +27,9 @@ Result<TrainingDag> insert_communication(TrainingDag dag);
 /// What goes round a ring waits until what went before it was used.
 Result<TrainingDag> pace_shifts(TrainingDag dag);
 
+/// Further rounds behind rows that come back from their experts.
+Result<TrainingDag> insert_rounds(TrainingDag dag);
+
 /// Recomputation waits for the gradient it is for.
 Result<TrainingDag> delay_recomputation(TrainingDag dag);
 

@@ -48,7 +48,7 @@ class Placer {
     if (!out.empty()) return out;
     const int device_class = classes.of_group(group)[0];
     for (const NodeId id : linear_.order) {
-      if (!is_compute(dag_[id])) continue;
+      if (!is_compute(dag_[id]) && !is_rounds(dag_[id])) continue;
       const auto& on = classes.of_group(dag_[id].group);
       if (std::find(on.begin(), on.end(), device_class) != on.end()) out.push_back(id);
     }
@@ -79,6 +79,8 @@ class Placer {
       use.position = static_cast<int>(next);
     }
     const Holder& holder = holder_on(dag_[bucket], group);
+    std::map<NodeId, int> last_position;  // of the users of one gather
+    for (const GatherUse& use : uses) last_position[use.gather] = use.position;
     NodeId alive;
     int last_use = -1, alive_until = -1;
     const auto release = [&] {  // the copy may stay beyond its last use
@@ -90,8 +92,7 @@ class Placer {
       const std::optional<int> distance = found == distance_.end() ? default_distance : found->second;
       const int from = distance ? std::max(0, use.position - *distance) : 0;
       if (alive.valid() && alive_until >= from) {
-        removed_[use.gather.index()] = 1;
-        shared_[use.gather] = alive;
+        if (use.gather != alive && shared_.try_emplace(use.gather, alive).second) removed_[use.gather.index()] = 1;
       } else {
         release();
         alive = use.gather;
@@ -99,7 +100,8 @@ class Placer {
         if (from > 0) added_.push_back({computations[static_cast<size_t>(from - 1)], alive, Item{}, holder.by});
       }
       last_use = use.position;
-      alive_until = released_after(holder.release, computations, use.position);
+      alive_until = std::max(
+          {alive_until, last_position[use.gather], released_after(holder.release, computations, use.position)});
     }
     release();
   }

@@ -7,8 +7,9 @@
 namespace piper {
 namespace {
 
-constexpr OpKind ops[] = {OpKind::AllReduce,    OpKind::ReduceScatter, OpKind::AllGather, OpKind::AllToAll,
-                          OpKind::ReducePieces, OpKind::LocalSlice,    OpKind::Shift};  // by CollectiveKind
+constexpr OpKind ops[] = {OpKind::AllReduce, OpKind::ReduceScatter, OpKind::AllGather,
+                          OpKind::AllToAll,  OpKind::ReducePieces,  OpKind::LocalSlice,
+                          OpKind::Shift,     OpKind::Rounds};  // by CollectiveKind
 
 }  // namespace
 

@@ -165,8 +165,7 @@ class TemplateWriter {
     const PassWork& work = work_of(dag_, node);
     const OpId op = add_op(OpKind::Run, tables_.send_stream[node.stream], node, id);
     follow_edges(id, op);
-    const Amount& temporaries = work.temporaries_on(shard_counts(dag_, dag_.residence(node.tags.chunk, node.group)));
-    if (const int64_t bytes = temporaries.at(samples_on(dag_, node.group)); bytes > 0)
+    if (const int64_t bytes = temporaries(node, work); bytes > 0)
       write(op, add_buffer(out_.ops[op].label, Category::Temporaries, bytes));
     for (const ValueId value : work.reads)
       if ((*dag_.model)[value].kind == ValueKind::Input) read(op, input(value, node));
@@ -231,6 +230,8 @@ class TemplateWriter {
     state_[id] = {op, {}};
     switch (collective.item.kind) {
       case Item::Kind::Value:
+        if (collective.kind == CollectiveKind::Rounds) return add_rounds(id, op, node);
+        add_message(op, node);
         state_[id].buffer = next_buffer();
         write(op, add_buffer({tables_.value_name[collective.item.value_id()], node.tags.pass, node.tags.slice},
                              Category::Activations, written_bytes(dag_, node, collective.item.value_id())));
@@ -258,6 +259,35 @@ class TemplateWriter {
       case Item::Kind::None:
         break;
     }
+  }
+
+  /// What an exchange of rows sends or gets before they are where their experts want them.
+  void add_message(OpId op, const Node& node) {
+    const Communication& communication = tables_.plan.communications[out_.ops[op].communication];
+    if (out_.ops[op].kind != OpKind::AllToAll || communication.buffer == 0) return;
+    const Value& value = (*dag_.model)[std::get<Collective>(node.op).item.value_id()];
+    const ShardCounts shards = shard_counts(dag_, dag_.residence(node.tags.chunk, node.group));
+    write(op, add_buffer(out_.ops[op].label, Category::Temporaries,
+                         local_bytes(value, samples_on(dag_, node.group), shards)));
+  }
+
+  /// Their rows come back beside those of the first round.
+  void add_rounds(NodeId id, OpId op, const Node& node) {
+    state_[id].buffer = state_[node.made_from].buffer;
+    write(op, state_[id].buffer);
+    for (const PassWork* work : works_of(dag_, node)) {
+      for (const ParameterId p : work->parameters) {
+        const BucketBuffers& buffers = buckets_[tables_.bucket_of[p]];
+        if (buffers.holder->zero < 3) read(op, buffers.weights);
+      }
+      for (const ParameterId p : work->gradients) write(op, contribution(tables_.bucket_of[p], node.tags.slice));
+    }
+    write(op, add_buffer(out_.ops[op].label, Category::Temporaries, rounds_temporaries(dag_, node)));
+  }
+
+  int64_t temporaries(const Node& node, const PassWork& work) const {
+    return work.temporaries_on(shard_counts(dag_, dag_.residence(node.tags.chunk, node.group)),
+                               samples_on(dag_, node.group));
   }
 
   /// Those that come along the edges into a node.

@@ -205,6 +205,7 @@ class Parser {
       if (in_.is_word(rule.name)) {
         PIPER_TRY(work.shards[rule.kind], key_id(rule.name, plan_.partitions, "a partition"));
       }
+    PIPER_CHECK(buffer_of_rows(work.buffer));
     if (in_.is_word("products") || in_.is_word("streamed")) PIPER_CHECK(operators(work.does.operators.emplace()));
     plan_.works.push_back(std::move(work));
     return Ok{};
@@ -237,6 +238,16 @@ class Parser {
         PIPER_TRY(out[rule.kind], count(rule.name));
       }
     return Ok{};
+  }
+
+  /// buffer=1.5
+  Checked buffer_of_rows(int64_t& out) {
+    if (!in_.accept_word("buffer")) return Ok{};
+    PIPER_CHECK(in_.expect("=", "after buffer"));
+    const Token token = in_.take();
+    out = parse_load(token.text).value_or(0);
+    if (out > 0) return Ok{};
+    return reader_.wrong(in_.range(token), "buffer is a number above 0, such as 1.5");
   }
 
   /// KEY=NUMBER, not 0
@@ -283,6 +294,7 @@ class Parser {
       PIPER_TRY(const int64_t by, count("by"));
       c.by = static_cast<int>(by);
     }
+    PIPER_CHECK(buffer_of_rows(c.buffer));
     plan_.communications.push_back(c);
     return Ok{};
   }

@@ -31,7 +31,7 @@ void add(StableHash& hash, const std::vector<Id<Tag>>& list) {
 std::string_view name(OpKind kind) {
   constexpr std::string_view names[] = {"run",        "send",       "recv",          "all_reduce",  "reduce_scatter",
                                         "all_gather", "all_to_all", "reduce_pieces", "local_slice", "update",
-                                        "shift"};
+                                        "shift",      "rounds"};
   return names[static_cast<int>(kind)];
 }
 
@@ -95,6 +95,7 @@ uint64_t hash(const Plan& plan) {
          {work.samples, static_cast<int64_t>(work.dtype), work.does.flops, work.does.bytes, int64_t{work.group.value}})
       hash.add(static_cast<uint64_t>(word));
     for (const PartitionId partition : work.shards.of) hash.add(static_cast<uint64_t>(partition.value));
+    if (work.buffer > 0) hash.add(static_cast<uint64_t>(work.buffer));
   }
   for (const Communication& c : plan.communications) {
     add(hash, c.label);
@@ -104,6 +105,7 @@ uint64_t hash(const Plan& plan) {
     if (c.by != 0) hash.add(static_cast<uint64_t>(c.by));
     if (c.shards != ShardCounts())
       for (const int64_t count : c.shards.of) hash.add(static_cast<uint64_t>(count));
+    if (c.buffer > 0) hash.add(static_cast<uint64_t>(c.buffer));
   }
   for (const PlanTemplate& t : plan.templates) {
     add(hash, t.devices);

@@ -38,9 +38,10 @@ enum class OpKind {
   ReducePieces,
   LocalSlice,
   Update,
-  Shift
+  Shift,
+  Rounds  // as many as the members need, equally many on all: the one operation whose length the plan does not know
 };
-constexpr int op_kinds = static_cast<int>(OpKind::Shift) + 1;
+constexpr int op_kinds = static_cast<int>(OpKind::Rounds) + 1;
 std::string_view name(OpKind kind);
 bool is_communication(OpKind kind);
 
@@ -73,6 +74,7 @@ struct PlanWork {
   DeviceWork does;
   GroupId group;                         // a device's position in it says which samples of the slice it has
   ByShardKind<PartitionId> shards = {};  // partition among whose members the dimensions of each label are divided
+  int64_t buffer = 0;                    // of rows sorted by expert, as in ShardCounts
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
 
@@ -104,6 +106,9 @@ struct Communication {
   ShardCounts shards = {};  // of a transfer: devices that share samples send their shards of the value
   bool maximum = false;     // an all_reduce by maximum, not by sum
   int by = 0;               // of a shift: each member sends to the one so many places on, around the end
+  /// Of rows sorted by expert, as in ShardCounts: how many of them go is known when it runs. `bytes` are those of a
+  /// balanced load. With an all_gather: it tells all members how many rows everybody has for each expert.
+  int64_t buffer = 0;
   friend bool operator==(const Communication&, const Communication&) = default;
 };
 

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/overloaded.h"
+#include "base/saturate.h"
 #include "ir/local_size.h"
 #include "ir/placement.h"
 
@@ -17,6 +18,16 @@ Exchange exchange_of(const TrainingDag& dag, const Node& node, ValueId value) {
   const std::string_view divided = placement_after_exchange(dag, node, value).label;
   return std::ranges::find(shard_rules, divided, &ShardRule::outside) == shard_rules.end() ? Exchange::Divide
                                                                                            : Exchange::Gather;
+}
+
+/// Of what goes to experts whose rows are sorted, and back.
+int64_t buffer_of_rows(const TrainingDag& dag, const Node& node, const Collective& collective) {
+  if (!collective.item.is_value() || !node.tags.chunk.valid()) return 0;
+  const std::optional<ValueId> routed_by = (*dag.model)[node.tags.chunk].routed_by;
+  const bool exchanges = collective.kind == CollectiveKind::AllToAll || collective.kind == CollectiveKind::Rounds;
+  const bool rows = exchanges && labelled((*dag.model)[collective.item.value_id()].shape, routed_label);
+  const bool ends = collective.kind == CollectiveKind::AllGather && collective.item.value_id() == routed_by;
+  return routed_by && (rows || ends) ? shard_counts(dag, dag.residence(node.tags.chunk, node.group)).buffer : 0;
 }
 
 void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
@@ -32,6 +43,7 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     c.over = collective->over;
     if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node, collective->item.value_id());
     c.by = collective->by;
+    c.buffer = buffer_of_rows(dag, node, *collective);
     c.maximum = collective->kind == CollectiveKind::AllReduce && collective->item.is_value() &&
                 (*dag.model)[collective->item.value_id()].partial == Partial::Max;
   } else {
@@ -104,21 +116,11 @@ class WorkTable {
 
  private:
   WorkId of(const Node& node, int which) {
-    if (is_compute(node))
-      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value, which}, [&] {
-        const PassWork& work = work_of(dag_, node);
-        const int64_t samples = samples_on(dag_, node.group);
-        ByShardKind<PartitionId> shards;
-        for (const Sharding& sharding : dag_.residence(node.tags.chunk, node.group).shardings)
-          if (sharding.along) shards[sharding.kind] = *sharding.along;
-        return PlanWork{tables_.chunk_name[node.tags.chunk],
-                        node.tags.pass,
-                        samples,
-                        dag_.model->step.weights,
-                        local_work(dag_, node.tags.chunk, work, node.group, which),
-                        node.group,
-                        shards};
-      });
+    if (is_compute(node) || is_rounds(node)) {
+      const int key = is_rounds(node) ? rounds : which;
+      return intern({node.tags.chunk.value, static_cast<int>(*node.tags.pass), node.group.value, key},
+                    [&] { return of_passes(node, which); });
+    }
     if (const auto* update = std::get_if<Update>(&node.op)) {
       return intern({update->bucket.value, -1 - static_cast<int>(update->phase), node.group.value, 0}, [&] {
         return PlanWork{tables_.bucket_name[update->bucket],
@@ -131,6 +133,39 @@ class WorkTable {
     }
     return {};
   }
+
+  /// Of further rounds: what they do for a balanced load.
+  PlanWork of_passes(const Node& node, int token_shard) const {
+    PlanWork out{tables_.chunk_name[node.tags.chunk],
+                 node.tags.pass,
+                 samples_on(dag_, node.group),
+                 dag_.model->step.weights,
+                 {},
+                 node.group};
+    for (const PassWork* work : works_of(dag_, node)) {
+      DeviceWork more = local_work(dag_, node.tags.chunk, *work, node.group, token_shard);
+      if (out.does.flops == 0 && out.does.bytes == 0 && !out.does.operators)
+        out.does = std::move(more);
+      else
+        add(out.does, more);
+    }
+    const Residence& residence = dag_.residence(node.tags.chunk, node.group);
+    for (const Sharding& sharding : residence.shardings)
+      if (sharding.along) out.shards[sharding.kind] = *sharding.along;
+    out.buffer = shard_counts(dag_, residence).buffer;
+    return out;
+  }
+  static void add(DeviceWork& to, const DeviceWork& more) {
+    to.flops = saturating_add(to.flops, more.flops);
+    to.bytes = saturating_add(to.bytes, more.bytes);
+    if (!to.operators || !more.operators) return to.operators.reset();
+    std::vector<MatrixProduct>& products = to.operators->products;
+    products.insert(products.end(), more.operators->products.begin(), more.operators->products.end());
+    to.operators->streamed = saturating_add(to.operators->streamed, more.operators->streamed);
+    to.operators->kernels = saturating_add(to.operators->kernels, more.operators->kernels);
+  }
+
+  static constexpr int rounds = -1;  // in place of a part of the tokens
 
   template <class Make>
   WorkId intern(const std::tuple<int, int, int, int>& key, Make make) {

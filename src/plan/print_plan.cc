@@ -113,6 +113,7 @@ std::string Printer::header() const {
     for (const ShardRule& rule : shard_rules)
       if (const PartitionId among = work.shards[rule.kind]; among.valid())
         out += fmt::format(" {}={}", rule.name, among.value);
+    if (work.buffer > 0) out += " buffer=" + print_load(work.buffer);
     if (work.does.operators) out += print_operators(*work.does.operators);
     out += "\n";
   }
@@ -124,6 +125,7 @@ std::string Printer::header() const {
     if (c.shards != ShardCounts()) out += " " + piper::print(c.shards);
     if (c.maximum) out += " max";
     if (c.by != 0) out += fmt::format(" by={}", c.by);
+    if (c.buffer > 0) out += " buffer=" + print_load(c.buffer);
     out += "\n";
   }
   return out;

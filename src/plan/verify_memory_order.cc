@@ -34,6 +34,7 @@ Checked verify_memory_order(const Plan& plan) {
 Checked verify(const Plan& plan) {
   PIPER_CHECK(verify_structure(plan));
   PIPER_CHECK(verify_matching(plan));
+  PIPER_CHECK(verify_rounds(plan));
   PIPER_CHECK(verify_collective_order(plan));
   PIPER_CHECK(verify_deadlock(plan));
   PIPER_CHECK(verify_races(plan));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,7 @@ struct ComputationSite {
 struct ComputationForm {
   std::vector<std::string> reads, writes;  // values
   std::vector<std::string> parameters, gradients;
+  std::optional<std::string> routed_by = {};  // the value that says where the rows of each expert end
 };
 
 /// What random numbers of a slice depend on; not where or when they are drawn.

@@ -108,6 +108,8 @@ std::unique_ptr<Executor> make_executor(const Preparation& prepare, OpId op) {
       return make_reduce_pieces(prepare, op);
     case OpKind::LocalSlice:
       return make_local_slice(prepare, op);
+    case OpKind::Rounds:
+      return make_rounds(prepare, op);
     case OpKind::Update:
       return make_update(prepare, op);
     case OpKind::Shift:

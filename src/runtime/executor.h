@@ -99,6 +99,9 @@ std::unique_ptr<Executor> make_sum_into_parts(const Preparation& prepare, OpId o
 std::unique_ptr<Executor> make_join_parts(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_local_slice(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_shift(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_gather_counts(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_exchange_rows(const Preparation& prepare, OpId op);
+std::unique_ptr<Executor> make_rounds(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_update(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_update_matrices(const Preparation& prepare, OpId op);
 std::unique_ptr<Executor> make_update_factored(const Preparation& prepare, OpId op);

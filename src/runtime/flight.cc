@@ -14,6 +14,11 @@ DeviceFlight flight_of(DeviceRun& device) {
   DeviceFlight out{device.device(),        recorder.oldest(),    {},
                    device.memory().peak(), arena.bytes,          arena.alive,
                    arena.arena_misses,     device.launch_time(), device.operations().operators()};
+  const RowCounts& rows = device.frame().rows;
+  out.exchanges = rows.exchanges;
+  out.longer = rows.longer;
+  out.rows = rows.rows;
+  out.further_rows = rows.further;
   for (int64_t step = recorder.oldest(); step <= recorder.step(); ++step) {
     std::vector<OpTimes>& times = out.steps.emplace_back();
     for (size_t i = 0; i < recorder.ops(); ++i) times.push_back(recorder.times(step, static_cast<int>(i)));

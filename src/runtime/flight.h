@@ -20,6 +20,8 @@ struct DeviceFlight {
   int64_t arena_bytes = 0, alive_bytes = 0, arena_misses = 0;  // see ArenaUse
   Nanoseconds issuing = 0;                                     // of computations, in the last step
   int64_t operators = 0;                                       // that these computations consist of
+  // of rows for experts, since the run began: see RowCounts
+  int64_t exchanges = 0, longer = 0, rows = 0, further_rows = 0;
 
   template <class Self, class Each>
   static void each_field(Self& self, Each each) {
@@ -32,6 +34,10 @@ struct DeviceFlight {
     each(self.arena_misses);
     each(self.issuing);
     each(self.operators);
+    each(self.exchanges);
+    each(self.longer);
+    each(self.rows);
+    each(self.further_rows);
   }
   int64_t newest() const { return oldest + static_cast<int64_t>(steps.size()) - 1; }
   const std::vector<OpTimes>& step(int64_t number) const { return steps.at(static_cast<size_t>(number - oldest)); }

@@ -82,6 +82,20 @@ struct KeptInputs {
   std::vector<at::Tensor> inputs_here, inputs_there;  // the same one by one
 };
 
+/// How rows for experts were exchanged, since the run began.
+struct RowCounts {
+  std::atomic<int64_t> exchanges = 0;          // of a slice's rows in a pass of a layer
+  std::atomic<int64_t> longer = 0;             // of them: in more than one round
+  std::atomic<int64_t> rows = 0, further = 0;  // that this device got: all, in further rounds
+
+  void count(int64_t rounds, int64_t received, int64_t of_them_further) {
+    exchanges += 1;
+    longer += rounds > 1 ? 1 : 0;
+    rows += received;
+    further += of_them_further;
+  }
+};
+
 class Frame {
  public:
   /// `device`: that of its tensors.
@@ -106,6 +120,7 @@ class Frame {
   StepScalars scalars;
   std::vector<SliceLoss> losses;  // computed on this device; complete when the scalars are known
   bool scalars_known = false;     // a single device does not sum them before the first update
+  RowCounts rows;
   /// Fill buffers before they are freed, to find uses after free.
   bool poison_freed = false;
   /// A CUDA graph is being recorded: operations do not run yet.

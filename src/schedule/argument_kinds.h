@@ -24,6 +24,9 @@ struct Name {  // stream=dp
 struct Bytes {  // bucket=25MB
   static constexpr std::string_view name = "bytes";
 };
+struct Load {  // buffer=1.5; none: 0
+  static constexpr std::string_view name = "decimal";
+};
 struct Integers {  // at=[1, 3..5]
   static constexpr std::string_view name = "wholes";
   bool required = false;

@@ -178,6 +178,18 @@ void ArgumentReader::read(std::string_view name, const kind::Bytes&, int64_t& va
              .help("units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB; without one it is bytes"));
 }
 
+void ArgumentReader::read(std::string_view name, const kind::Load&, int64_t& value) {
+  const auto argument = take(name);
+  if (!argument) return;
+  const auto load = argument->kind == Argument::Kind::Text ? parse_load(argument->text) : std::nullopt;
+  if (load && *load > 0)
+    value = *load;
+  else
+    fail(error(ErrorCode::E102, argument->where,
+               fmt::format("{}: {} must be a number above 0 with at most four digits behind the point", verb_, name))
+             .help(fmt::format("for example {}=1.5", name)));
+}
+
 void ArgumentReader::read(std::string_view name, const kind::Integers& kind, std::vector<int>& value) {
   if (const auto argument = take(name))
     value = to_integers(*argument).value_or(value);

@@ -25,6 +25,7 @@ class ArgumentReader {
   void read(std::string_view name, const kind::IntegerOr& kind, std::optional<int>& value);
   void read(std::string_view name, const kind::Name&, std::string& value);
   void read(std::string_view name, const kind::Bytes&, int64_t& value);
+  void read(std::string_view name, const kind::Load&, int64_t& value);
   void read(std::string_view name, const kind::Integers& kind, std::vector<int>& value);
   void read(std::string_view name, const kind::Flag&, bool& value);
   void read(std::string_view name, const kind::Seeds&, std::vector<ShardSeed>& value);

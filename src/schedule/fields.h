@@ -159,6 +159,10 @@ inline constexpr auto fields<Shard> = std::tuple{
           "attention is as much work on every device. `contiguous`: block r of P"),
     field("regather", &Shard::regather, kind::Flag{},
           "with `sequence`. `on`: what forward gathered is freed and gathered again in backward"),
+    field("buffer", &Shard::buffer, kind::Load{},
+          "of [experts without slots](experts.md#expert-parallelism): rows for which a device has memory at once, as a "
+          "multiple of the balanced load. More rows go in further rounds")
+        .defaults_to("1.5"),
     field("stream", &Shard::stream, kind::Name{}, "stream of the all-to-alls; of the sums and gathers")
         .defaults_to("`ep`, `tp`, `cp`")
         .in_json("stream"),

@@ -40,6 +40,10 @@ std::string print(const kind::Bytes&, int64_t value) {
   return print_bytes(value);
 }
 
+std::string print(const kind::Load&, int64_t value) {
+  return value > 0 ? print_load(value) : "";
+}
+
 std::string print(const kind::Integers&, const std::vector<int>& value) {
   return fmt::format("[{}]", fmt::join(value, ", "));
 }

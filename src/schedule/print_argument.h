@@ -12,6 +12,7 @@ std::string print(const kind::Integer&, const std::optional<int>& value);
 std::string print(const kind::IntegerOr& kind, const std::optional<int>& value);
 std::string print(const kind::Name&, const std::string& value);
 std::string print(const kind::Bytes&, int64_t value);
+std::string print(const kind::Load&, int64_t value);
 std::string print(const kind::Integers&, const std::vector<int>& value);
 std::string print(const kind::Flag&, bool value);
 std::string print(const kind::Seeds&, const std::vector<ShardSeed>& value);

@@ -141,7 +141,10 @@ struct Shard {
   bool vocabulary = false;                 // also the tables of embedding and head, and the loss over them
   Sequence sequence = Sequence::Off;       // whether each device has some tokens of the sequence
   TokenOrder order = TokenOrder::Zigzag;   // which tokens, in context parallelism
-  bool regather = false;    // what was gathered of them in forward is gathered again in backward, not kept
+  bool regather = false;  // what was gathered of them in forward is gathered again in backward, not kept
+  /// Of experts whose rows are sorted: rows for which a device has memory, as a multiple of the balanced load, in parts
+  /// of `one_load`. 0: not said.
+  int64_t buffer = 0;
   std::string stream = {};  // of its communication; none: ep for experts, tp for parameters
   friend bool operator==(const Shard&, const Shard&) = default;
 };

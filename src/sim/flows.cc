@@ -55,15 +55,21 @@ class FlowFinder {
     find_passages();
   }
 
-  FlowTable find() {
+  FlowTable find(const RowExchanges& rows) {
     const Table<CommunicationId, OpKind> kinds = kinds_of_communications(plan_);
-    std::map<std::tuple<GroupingId, OpKind, int64_t>, FlowId> index;
+    std::map<std::tuple<GroupingId, OpKind, int64_t, RowLoad, double>, FlowId> index;
     for (const CommunicationId c : plan_.communications.ids()) {
       const GroupingId grouping = groupings_.of_communication[c];
       const int64_t bytes = plan_.communications[c].bytes;
-      const auto [found, fresh] = index.try_emplace({grouping, kinds[c], bytes}, out_.flows.size());
-      if (fresh) add_flows(grouping, kinds[c], bytes);
+      const RowLoad& load = rows.loads[c];
+      const auto [found, fresh] =
+          index.try_emplace({grouping, kinds[c], bytes, load, rows.computing[c]}, out_.flows.size());
       out_.first.push_back(found->second);
+      if (!fresh) continue;
+      if (kinds[c] == OpKind::Rounds && load.further > 0)  // each way in a message of its own
+        add_flows(grouping, OpKind::AllToAll, bytes, load.further, rows.computing[c]);
+      else
+        add_flows(grouping, kinds[c], bytes, kinds[c] == OpKind::AllToAll ? load.first : 1, 0);
     }
     return std::move(out_);
   }
@@ -110,13 +116,18 @@ class FlowFinder {
     }
   }
 
-  /// One flow for every kind of process group of the grouping.
-  void add_flows(GroupingId p, OpKind kind, int64_t bytes) {
+  /// One flow for every kind of process group of the grouping; the busiest member has `load` times the bytes.
+  void add_flows(GroupingId p, OpKind kind, int64_t bytes, double load, double computing) {
     const Grouping& grouping = groupings_.all[p];
+    const auto most = static_cast<int64_t>(static_cast<double>(bytes) * load);
     for (const GroupKindId k : passages_[p].ids()) {
       const ProcessGroup& group = grouping.groups[ProcessGroupId(symmetry_.groups[p].first[k])];
-      out_.flows.push_back(grouping.transfer ? transfer(group, passages_[p][k], bytes)
-                                             : collective(group, passages_[p][k], collective_of(kind), bytes));
+      Flow flow = grouping.transfer ? transfer(group, passages_[p][k], bytes)
+                                    : collective(group, passages_[p][k], collective_of(kind), most);
+      if (computing > 0)
+        for (PortUse& use : flow.uses) use.share *= flow.seconds / (flow.seconds + computing);
+      flow.seconds += computing;
+      out_.flows.push_back(std::move(flow));
     }
   }
 
@@ -167,8 +178,9 @@ double flow_seconds(const Cluster& cluster, const ProcessGroup& group, OpKind ki
   return alone_seconds(collective_traffic(cluster, collective_of(kind), group.spread, bytes));
 }
 
-FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry) {
-  return FlowFinder(plan, cluster, groupings, symmetry).find();
+FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry,
+                     const RowExchanges& rows) {
+  return FlowFinder(plan, cluster, groupings, symmetry).find(rows);
 }
 
 }  // namespace piper::sim

@@ -1,6 +1,7 @@
 // What each communication puts on the links, for one process group of every kind.
 #pragma once
 
+#include "sim/routing.h"
 #include "sim/symmetry.h"
 
 namespace piper::sim {
@@ -41,6 +42,12 @@ struct FlowTable {
 /// Of a communication inside a process group, with the links to itself. `kind`: of its operations.
 double flow_seconds(const Cluster& cluster, const ProcessGroup& group, OpKind kind, int64_t bytes);
 
-FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry);
+/// What exchanges of rows have to do: how many there are, and the seconds that further rounds compute.
+struct RowExchanges {
+  Table<CommunicationId, RowLoad> loads;
+  Table<CommunicationId, double> computing;
+};
+FlowTable find_flows(const Plan& plan, const Cluster& cluster, const Groupings& groupings, const Symmetry& symmetry,
+                     const RowExchanges& rows);
 
 }  // namespace piper::sim

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/invariant.h"
 
@@ -73,6 +74,29 @@ Table<CommunicationId, int> limiting_levels(const sim::Symmetry& symmetry, const
   return levels;
 }
 
+/// Computations on sorted rows take as long as those of the busiest device.
+void compute_rows(const Plan& plan, const sim::RowExchanges& rows, std::vector<Table<WorkId, double>>& seconds) {
+  std::map<std::pair<PartitionId, int64_t>, double> first;  // by what divides them, and its buffer
+  for (const CommunicationId c : plan.communications.ids())
+    if (const Communication& of = plan.communications[c]; of.buffer > 0)
+      first[{of.over, of.buffer}] = rows.loads[c].first;
+  for (const WorkId w : plan.works.ids())
+    if (const auto load = first.find({plan.works[w].shards[ShardKind::Expert], plan.works[w].buffer});
+        load != first.end())
+      for (Table<WorkId, double>& of_kind : seconds) of_kind[w] *= load->second;
+}
+
+/// What further rounds compute, on the slowest kind of device.
+void compute_rounds(const Plan& plan, const std::vector<Table<WorkId, double>>& seconds, sim::RowExchanges& rows) {
+  for (const PlanTemplate& t : plan.templates)
+    for (const PlannedOp& op : t.ops) {
+      if (op.kind != OpKind::Rounds || !op.work.valid()) continue;
+      double slowest = 0;
+      for (const Table<WorkId, double>& of_kind : seconds) slowest = std::max(slowest, of_kind[op.work]);
+      rows.computing[op.communication] = slowest * rows.loads[op.communication].further;
+    }
+}
+
 }  // namespace
 
 Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const CostTable* measured,
@@ -86,12 +110,17 @@ Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const Cost
                                                       [](const NodeRun& run) { return run.processors > 0; });
   const sim::Symmetry symmetry =
       sim::find_symmetry(plan, cluster, groupings, all ? sim::Reduce::Nothing : sim::Reduce::AlikeDevices);
-  const sim::FlowTable flows = sim::find_flows(plan, cluster, groupings, symmetry);
-  sim::EventInput input{plan, cluster, groupings, symmetry, flows, {}, options.shared_links};
+  std::vector<Table<WorkId, double>> seconds;
   for (const DeviceKind& kind : cluster.kinds) {
-    PIPER_TRY(auto seconds, seconds_on(kind, plan, measured));
-    input.seconds.push_back(std::move(seconds));
+    PIPER_TRY(auto of_kind, seconds_on(kind, plan, measured));
+    seconds.push_back(std::move(of_kind));
   }
+  sim::RowExchanges rows{sim::row_loads(plan, options.routing), {}};
+  rows.computing.assign(plan.communications.size(), 0);
+  compute_rounds(plan, seconds, rows);
+  compute_rows(plan, rows, seconds);
+  const sim::FlowTable flows = sim::find_flows(plan, cluster, groupings, symmetry, rows);
+  const sim::EventInput input{plan, cluster, groupings, symmetry, flows, std::move(seconds), options.shared_links};
   auto times = sim::run_events(input);
   if (!times)
     return error(ErrorCode::E401, {}, "the devices wait for each other for ever")
@@ -106,6 +135,8 @@ Result<Simulation> simulate(const Plan& plan, const Cluster& cluster, const Cost
   for (const DeviceList& devices : out.devices) out.plan_of.push_back(template_of[static_cast<size_t>(devices[0])]);
   out.limited_by = limiting_levels(symmetry, groupings, flows);
   out.levels = level_use(cluster, symmetry, groupings, flows);
+  for (const CommunicationId c : plan.communications.ids())
+    if (plan.communications[c].buffer > 0) out.rows = std::max(out.rows.value_or(rows.loads[c]), rows.loads[c]);
   return out;
 }
 

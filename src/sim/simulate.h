@@ -4,12 +4,14 @@
 #include "base/result.h"
 #include "cost/cost_table.h"
 #include "sim/event_loop.h"
+#include "sim/routing.h"
 
 namespace piper {
 
 struct SimOptions {
   bool all_devices = false;  // simulate every device, not one of each kind
   bool shared_links = true;  // flows that share a link slow each other down
+  Routing routing = {};      // how tokens choose experts, where their rows are sorted
 };
 
 /// What passed the links of one level during the step.
@@ -26,6 +28,7 @@ struct Simulation {
   sim::SimulatedTimes times;
   std::vector<LevelUse> levels;
   Table<CommunicationId, int> limited_by;  // the level whose ports are busiest with it, -1: none
+  std::optional<sim::RowLoad> rows;        // of the busiest device that divides experts whose rows are sorted
 };
 
 /// The plan must be proved. `measured` costs replace those of the cluster for computations; one that is missing is

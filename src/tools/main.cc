@@ -83,6 +83,8 @@ void add_simulation(CLI::App& app, SimulationInput& input) {
       "Change the cluster: bandwidth=x2,compute=x0.5,memory=…,latency=…,issue=…; or one link, infiniband=x2");
   app.add_flag("--all-devices", input.all_devices, "Simulate every device, not one of each kind");
   app.add_flag("--free-links", input.free_links, "Let communications that share links not slow each other down");
+  app.add_option("--routing", input.routing,
+                 "How tokens choose experts without slots: balanced (the default), or skewed, zipf:1.2");
 }
 
 void add_simulate(CLI::App& app, SimulateCommand& command) {

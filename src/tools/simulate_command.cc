@@ -54,6 +54,17 @@ ordered_json as_json(const StepReport& report, const Plan& plan) {
   return out;
 }
 
+/// What it costs that some experts get more rows than others.
+std::string routing_line(const Simulated& simulated) {
+  if (!simulated.balanced_seconds) return "";
+  const sim::RowLoad& rows = *simulated.simulation.rows;
+  const double step = simulated.simulation.seconds, balanced = *simulated.balanced_seconds;
+  return fmt::format(
+      "routing: {:.2f} times the balanced load on the busiest device, {:.2f} of it in further rounds (at most {} "
+      "rounds); a balanced step takes {}, so skew costs {:+.1f} %\n",
+      rows.first + rows.further, rows.further, rows.rounds, human_seconds(balanced), 100 * (step / balanced - 1));
+}
+
 std::string print_json(const Simulated& simulated, const std::vector<Hint>& hints) {
   ordered_json out;
   out["version"] = 1;
@@ -62,6 +73,13 @@ std::string print_json(const Simulated& simulated, const std::vector<Hint>& hint
   out["cluster"] = simulated.cluster.name;
   out["hash"] = fmt::format("{:016x}", hash(simulated.input.compiled.plan));
   out.update(as_json(simulated.report, simulated.input.compiled.plan));
+  if (simulated.balanced_seconds) {
+    const sim::RowLoad& rows = *simulated.simulation.rows;
+    out["routing"] = {{"busiest_load", rows.first + rows.further},
+                      {"further_rounds_load", rows.further},
+                      {"rounds", rows.rounds},
+                      {"balanced_seconds", *simulated.balanced_seconds}};
+  }
   add_hints_to(out, hints);
   return out.dump(2) + "\n";
 }
@@ -205,7 +223,16 @@ Result<Simulated> simulate_input(const CompileInput& input, const LoadedInput& l
       for (auto& [key, seconds] : costs->seconds) seconds /= what_if.compute;
   }
   const Plan& plan = out.input.compiled.plan;
-  PIPER_TRY(out.simulation, simulate(plan, out.cluster, costs ? &*costs : nullptr, {how.all_devices, !how.free_links}));
+  SimOptions options{how.all_devices, !how.free_links, {}};
+  if (!how.routing.empty()) {
+    PIPER_TRY(options.routing, parse_routing(how.routing));
+  }
+  PIPER_TRY(out.simulation, simulate(plan, out.cluster, costs ? &*costs : nullptr, options));
+  if (options.routing.skew > 0 && out.simulation.rows) {
+    options.routing = {};
+    PIPER_TRY(const Simulation balanced, simulate(plan, out.cluster, costs ? &*costs : nullptr, options));
+    out.balanced_seconds = balanced.seconds;
+  }
   out.report = step_report(*out.input.compiled.linear.dag.model, plan, out.cluster, out.simulation);
   return out;
 }
@@ -267,7 +294,7 @@ int run(const SimulateCommand& command) {
   put(command.input.format == "json"
           ? print_json(*simulated, hints)
           : step_line(simulated->input.compiled, command.input) + "\n" + print(simulated->report) +
-                hint_lines(hints, simulated->report.seconds, command.command_line));
+                routing_line(*simulated) + hint_lines(hints, simulated->report.seconds, command.command_line));
   if (!command.trace.empty()) {
     Trace trace = as_trace(simulated->input.compiled.plan, simulated->cluster, simulated->simulation);
     const StepConfig& step = simulated->input.compiled.linear.dag.model->step;

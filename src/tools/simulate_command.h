@@ -14,7 +14,8 @@ namespace piper {
 struct SimulationInput {
   std::string what_if;  // bandwidth=x2,compute=x0.5
   bool all_devices = false;
-  bool free_links = false;  // flows do not slow each other down
+  bool free_links = false;   // flows do not slow each other down
+  std::string routing = {};  // balanced, zipf:1.2
 };
 
 /// A schedule that was compiled and run on paper.
@@ -23,6 +24,7 @@ struct Simulated {
   Cluster cluster;
   Simulation simulation;
   StepReport report;
+  std::optional<double> balanced_seconds;  // of the same step, where some experts get more rows than others
 };
 Result<Simulated> simulate_input(const CompileInput& input, const LoadedInput& loaded, const SimulationInput& how);
 

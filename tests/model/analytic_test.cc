@@ -325,7 +325,7 @@ TEST(Analytic, CapacityIsRoundedUpPerSlice) {
     EXPECT_EQ(capacity.extent(samples), static_cast<int64_t>(std::ceil(1.25 * 2 * 7 * samples / 4)));
 }
 
-/// Without slots: a row for every choice, none of them divided, and products of so many rows in every pass.
+/// Without slots: a row for every choice, sorted by expert, and products of so many rows in every pass.
 TEST(Analytic, DroplessExpertsWorkOnTheChoices) {
   ModelConfig config = builtin("Piper-qwen3_1b");
   config.capacity_factor = static_cast<double>(config.experts) / static_cast<double>(config.top_k);
@@ -334,12 +334,16 @@ TEST(Analytic, DroplessExpertsWorkOnTheChoices) {
   const ModelGraph model = built(config);
   const int64_t rows = config.top_k * model.step.sequence;
   EXPECT_EQ(value_named(model, "layer.0.experts.out").shape,
-            (Shape{{rows, true, 1, {}}, {config.hidden, false, 1, {}}}));
+            (Shape{{rows, true, 1, "routed"}, {config.hidden, false, 1, {}}}));
   const Chunk& experts = chunk_named(model, "layer.0.experts");
   EXPECT_TRUE(experts.experts);
-  for (const ParameterId parameter : experts.find(Pass::F)->parameters) {
-    EXPECT_EQ(model[parameter].shape.front().size, config.experts);
-    EXPECT_EQ(labelled(model[parameter].shape, "expert"), nullptr);
+  for (const ParameterId parameter : experts.find(Pass::F)->parameters)
+    EXPECT_EQ(model[parameter].shape.front(), (Dim{config.experts, false, 1, "expert"}));
+  ASSERT_TRUE(experts.routed_by);
+  EXPECT_EQ(model[*experts.routed_by].shape, (Shape{{config.experts, false, 1, "expert"}}));
+  for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW}) {
+    const std::vector<ValueId>& reads = experts.find(pass)->reads;
+    EXPECT_TRUE(std::ranges::find(reads, *experts.routed_by) != reads.end()) << name(pass);
   }
   for (const Pass pass : {Pass::F, Pass::BI, Pass::BW}) {
     EXPECT_EQ(experts.find(pass)->flops.at(3), 3 * 2 * 3 * rows * config.hidden * config.moe_ffn);

@@ -260,6 +260,34 @@ std::vector<Planted> matchings() {
   return out;
 }
 
+/// Rows for experts: every member makes as many rounds as the counts of one gather say.
+std::vector<Planted> numbers_of_rounds() {
+  const std::string communications =
+      "communication x over 0 bytes=8 buffer=1.5\ncommunication a over 0 bytes=8 buffer=1.5\n"
+      "communication y over 0 bytes=8 buffer=1.5\n";
+  const std::string device =
+      "buffer 0 activations 8 x\nbuffer 1 activations 8 a\nbuffer 2 weights 8 y persistent\n"
+      "op 0 all_gather x on comm communication=0 writes(%0)\n"
+      "op 1 all_gather a on comm communication=1 writes(%1)\n"
+      "op 2 rounds y on comm communication=2 reads(%0) writes(%2) frees(%0, %1)\n";
+  const std::string first = communications + "template [0]\n" + device + "template [1]\n", sound = first + device;
+  return {{"RoundsWithoutCounts",
+           sound,
+           first + with(device, "reads(%0)", "reads(%2)"),
+           ErrorCode::E407,
+           {"device 1: op 2 rounds y on comm does not read how many rows"}},
+          {"RoundsWithAnotherBuffer",
+           sound,
+           with(sound, "x over 0 bytes=8 buffer=1.5", "x over 0 bytes=8 buffer=2"),
+           ErrorCode::E407,
+           {"device 0: op 2 rounds y on comm does not read how many rows"}},
+          {"RoundsByOtherCounts",
+           sound,
+           first + with(device, "reads(%0)", "reads(%1)"),
+           ErrorCode::E407,
+           {"device 1: op 2 rounds y on comm reads other counts"}}};
+}
+
 std::vector<Planted> structures() {
   std::vector<Planted> out;
   const std::string sound =
@@ -311,6 +339,7 @@ INSTANTIATE_TEST_SUITE_P(Deadlocks, PlantedFault, testing::ValuesIn(deadlocks())
 INSTANTIATE_TEST_SUITE_P(OrdersAndRaces, PlantedFault, testing::ValuesIn(orders_and_races()), name_of_fault);
 INSTANTIATE_TEST_SUITE_P(MemoryOrders, PlantedFault, testing::ValuesIn(memory_orders()), name_of_fault);
 INSTANTIATE_TEST_SUITE_P(Matchings, PlantedFault, testing::ValuesIn(matchings()), name_of_fault);
+INSTANTIATE_TEST_SUITE_P(NumbersOfRounds, PlantedFault, testing::ValuesIn(numbers_of_rounds()), name_of_fault);
 INSTANTIATE_TEST_SUITE_P(Structures, PlantedFault, testing::ValuesIn(structures()), name_of_fault);
 
 /// Indices that the text form cannot even write.

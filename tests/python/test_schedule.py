@@ -61,11 +61,13 @@ def test_methods_have_the_arguments_of_the_language(verb):
 def test_arguments_of_every_kind():
     built = (piper.Schedule().split(2, "micro batch").place({}, along="pp", stages=3, at=[1, 4], as_="part", transfers="nv link")
              .replicate({}, devices=[0, 1], zero=2, bucket=1000).shard({}, along=["a", "b"], parameters="*.wo: 1", sequence=True, regather=False)
+             .shard({"experts": "*"}, along="ep", buffer=1.25)
              .prefetch({"comm": "gather"}, distance="all").use("list", memory_limit=3, backward="whole").use('file("zb.csv")', stages="part"))
     assert str(built) == """split(batch, parts=2, as="micro batch")
 place({}, along=pp, stages=3, at=[1, 4], as=part, transfers="nv link")
 replicate({}, devices=[0, 1], zero=2, bucket=1KB)
 shard({}, along=[a, b], parameters="*.wo: 1", sequence=on)
+shard({experts=*}, along=ep, buffer=1.25)
 prefetch({comm=gather}, distance=all)
 use list(stages=stage, microbatches=mb, memory_limit=3, backward=whole)
 use file(zb.csv, stages=part, microbatches=mb)

@@ -38,6 +38,10 @@ class PassingCommunicator : public Communicator {
   void shift(int group, int64_t sequence, int by, std::span<const std::byte> out, std::span<std::byte> in) override {
     to_->shift(group, sequence, by, out, in);
   }
+  void exchange(int group, int64_t sequence, int turn, std::span<const std::span<const std::byte>> out,
+                std::span<const std::span<std::byte>> in) override {
+    to_->exchange(group, sequence, turn, out, in);
+  }
   void abort(const std::string& reason) override { to_->abort(reason); }
   std::optional<Trouble> trouble() override { return to_->trouble(); }
 

@@ -216,6 +216,20 @@ class GpuCommunicator : public Communicator {
          });
   }
 
+  void exchange(int group, int64_t sequence, int turn, std::span<const std::span<const std::byte>> out,
+                std::span<const std::span<std::byte>> in) override {
+    using Pieces = std::span<const std::byte>;
+    meet(group, sequence, turn, offer(reinterpret_cast<const std::byte*>(out.data()), nullptr, 0),
+         [&](const std::vector<Offer>& offers, size_t me, cudaStream_t stream) {
+           for (size_t m = 0; m < offers.size(); ++m) {
+             const Pieces& piece = reinterpret_cast<const Pieces*>(offers[m].out)[me];
+             if (piece.size() != in[m].size())
+               throw CommunicationError("the members of an exchange bring different sizes");
+             copy(in[m].data(), piece.data(), piece.size(), stream);
+           }
+         });
+  }
+
   void abort(const std::string& reason) override { board_->abort(reason); }
 
  private:
@@ -228,10 +242,14 @@ class GpuCommunicator : public Communicator {
 
   template <class Work>
   void meet(int group, int64_t sequence, Offer offer, Work work) {
+    meet(group, sequence, 0, std::move(offer), work);
+  }
+  template <class Work>
+  void meet(int group, int64_t sequence, int turn, Offer offer, Work work) {
     const std::vector<int>& members = groups_[static_cast<size_t>(group)];
     const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), device_) - members.begin());
     if (me == members.size()) throw CommunicationError("a device communicates in a group of others");
-    board_->exchange({group, 0, 0, sequence}, me, members.size(), std::move(offer),
+    board_->exchange({group, turn, 0, sequence}, me, members.size(), std::move(offer),
                      [&](const std::vector<Offer>& offers, cudaStream_t stream) {
                        check_equal(offers);
                        work(offers, me, stream);

@@ -208,22 +208,42 @@ class LocalCommunicator : public Communicator {
     });
   }
 
+  void exchange(int group, int64_t sequence, int turn, std::span<const std::span<const std::byte>> out,
+                std::span<const std::span<std::byte>> in) override {
+    using Pieces = std::span<const std::byte>;
+    // the pieces of a member are found through what it brings, which stays until all have left
+    meet(group, sequence, turn, {reinterpret_cast<const std::byte*>(out.data()), nullptr, 0},
+         [&](const std::vector<Offer>& offers, size_t me) {
+           for (size_t m = 0; m < offers.size(); ++m) {
+             const Pieces& piece = reinterpret_cast<const Pieces*>(offers[m].out)[me];
+             check_equal(piece.size(), in[m].size());
+             std::copy_n(piece.data(), piece.size(), in[m].data());
+           }
+         });
+  }
+
   void abort(const std::string& reason) override { board_->abort(reason); }
 
  private:
   template <class Work>
   void meet(int group, int64_t sequence, const Offer& offer, Work work) {
+    meet(group, sequence, 0, offer, work);
+  }
+  template <class Work>
+  void meet(int group, int64_t sequence, int turn, const Offer& offer, Work work) {
     const std::vector<int>& members = groups_[static_cast<size_t>(group)];
     const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), device_) - members.begin());
     if (me == members.size()) throw CommunicationError("a device communicates in a group of others");
-    board_->exchange({group, 0, 0, sequence}, me, members.size(), offer, [&](const std::vector<Offer>& offers) {
+    board_->exchange({group, turn, 0, sequence}, me, members.size(), offer, [&](const std::vector<Offer>& offers) {
       check_equal(offers);
       work(offers, me);
     });
   }
   static void check_equal(const std::vector<Offer>& offers) {
-    for (const Offer& offer : offers)
-      if (offer.bytes != offers[0].bytes) throw CommunicationError("the members of an exchange bring different sizes");
+    for (const Offer& offer : offers) check_equal(offer.bytes, offers[0].bytes);
+  }
+  static void check_equal(size_t one, size_t other) {
+    if (one != other) throw CommunicationError("the members of an exchange bring different sizes");
   }
 
   std::shared_ptr<Board> board_;

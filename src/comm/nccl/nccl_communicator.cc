@@ -203,6 +203,22 @@ class NcclCommunicator : public Communicator {
     });
   }
 
+  void exchange(int group, int64_t, int, std::span<const std::span<const std::byte>> out,
+                std::span<const std::span<std::byte>> in) override {
+    Comm& among = comm_of(group);
+    call(among, "exchange pieces", [&](NcclCalls::Comm comm) {
+      return grouped([&](const auto& each) {
+        for (size_t m = 0; m < among.members().size(); ++m) {
+          const int peer = static_cast<int>(m);
+          if (!out[m].empty())
+            each(parts_.calls->send(out[m].data(), out[m].size(), peer, comm, parts_.device->stream()));
+          if (!in[m].empty())
+            each(parts_.calls->receive(in[m].data(), in[m].size(), peer, comm, parts_.device->stream()));
+        }
+      });
+    });
+  }
+
   void abort(const std::string& reason) override {
     over_ = true;
     parts_.host->abort(reason);

@@ -133,6 +133,23 @@ class ProcessCommunicator : public Communicator {
     messages.wait();
   }
 
+  void exchange(int group, int64_t sequence, int turn, std::span<const ConstBytes> out,
+                std::span<const Bytes> in) override {
+    const Exchange exchange = begin(group, sequence, 0);
+    Messages messages(*engine_, world_, timeout_);
+    const auto step = static_cast<size_t>(turn);
+    const auto named = [&](int from, int to) { return key(group, sequence, from, to, step); };
+    for (const size_t m : exchange.others())
+      if (const int peer = exchange.members[m]; !out[m].empty())
+        messages.send(rank(peer), named(device_, peer), out[m], out[m].size());
+    for (const size_t m : exchange.others())
+      if (const int peer = exchange.members[m]; !in[m].empty())
+        messages.receive(rank(peer), named(peer, device_), in[m], in[m].size());
+    if (out[exchange.me].size() != in[exchange.me].size()) throw CommunicationError(different_sizes);
+    std::copy_n(out[exchange.me].data(), out[exchange.me].size(), in[exchange.me].data());
+    messages.wait();
+  }
+
   void abort(const std::string& reason) override { engine_->abort(world_, reason); }
   std::optional<Trouble> trouble() override { return engine_->trouble(world_); }
 

@@ -40,7 +40,11 @@ WorkUnit ChunkWriter::per_sample() const {
 }
 
 Shape ChunkWriter::slot_shape(const Dim& width) const {
-  if (config_.dropless) return {per_slot().all_rows, width};
+  if (config_.dropless) {
+    Dim rows = per_slot().all_rows;
+    rows.label = routed_label;
+    return {rows, width};
+  }
   return {per_expert(config_.experts), capacity(), width};
 }
 
@@ -114,6 +118,10 @@ Flow ChunkWriter::slots(const std::string& name) {
           {builder_.value("d." + name, ValueKind::Computed, dtype(), shape)}};
 }
 
+ValueId ChunkWriter::ends_of_rows(std::string name) {
+  return builder_.value(std::move(name), ValueKind::Computed, DType::Int32, {per_expert(config_.experts)});
+}
+
 ValueId ChunkWriter::per_choice(std::string name, DType dtype) {
   return builder_.value(std::move(name), ValueKind::Computed, dtype, {samples(), inner_tokens(), fixed(config_.top_k)});
 }
@@ -173,6 +181,17 @@ void ChunkWriter::add_backward(ChunkId chunk, Pass pass, const WorkTally& tally,
 }
 
 void ChunkWriter::add(ChunkDraft draft, const WorkTally& tally) {
+  add_passes(std::move(draft), tally);
+}
+
+void ChunkWriter::add_routed(ChunkDraft draft, const WorkTally& tally, ValueId ends) {
+  draft.reads.push_back(ends);
+  draft.input_reads.push_back(ends);
+  draft.weight_reads.push_back(ends);
+  builder_.route(add_passes(std::move(draft), tally), ends);
+}
+
+ChunkId ChunkWriter::add_passes(ChunkDraft draft, const WorkTally& tally) {
   const bool has_input_part = !draft.input_writes.empty(), has_weight_part = !tally.parameters().empty();
   const auto blob = [&](const char* suffix, int64_t bytes) {
     return builder_.value(draft.name + suffix, ValueKind::Computed, DType::Int8, blob_shape(tally.unit(), bytes));
@@ -205,11 +224,12 @@ void ChunkWriter::add(ChunkDraft draft, const WorkTally& tally) {
   else if (divides_context())
     builder_.needs_all_tokens(chunk, draft.all_tokens, draft.causal);
   add_forward(chunk, draft, tally);
-  if (!has_input_part && !has_weight_part) return;  // nothing to do in backward
+  if (!has_input_part && !has_weight_part) return chunk;  // nothing to do in backward
   if (!has_input_part) weight.reads = whole.reads;
   add_backward(chunk, Pass::B, tally, std::move(whole));
   if (has_input_part) add_backward(chunk, Pass::BI, tally, std::move(input));
   if (has_weight_part) add_backward(chunk, Pass::BW, tally, std::move(weight));
+  return chunk;
 }
 
 }  // namespace piper

@@ -79,13 +79,17 @@ class ChunkWriter {
   ValueId per_token(std::string name, Partial partial);
   ValueId partial_number(std::string name);
   void make_partial(ValueId value) { builder_.make_partial(value); }
-  /// [expert, capacity, hidden], or without slots [rows, hidden]; read by one chunk.
+  /// [expert, capacity, hidden], or without slots [routed, hidden]; read by one chunk.
   Flow slots(const std::string& name);
+  /// [expert]: where the rows of each end.
+  ValueId ends_of_rows(std::string name);
   /// [b, sequence, top_k] of any dtype.
   ValueId per_choice(std::string name, DType dtype);
 
   /// Adds what forward saves (`.saved` for BI, `.kept` until BW), what BI hands to BW (`.handed`), and all passes.
   void add(ChunkDraft draft, const WorkTally& tally);
+  /// The same of a chunk whose rows are sorted by expert.
+  void add_routed(ChunkDraft draft, const WorkTally& tally, ValueId ends);
 
   ModelGraph finish() && { return std::move(builder_).finish(); }
 
@@ -97,6 +101,7 @@ class ChunkWriter {
   /// Dimensions of what has a row for each slot, and so many elements in a row.
   Shape slot_shape(const Dim& width) const;
   std::vector<ParameterId> parameters(const WorkTally& tally, bool only_needed_by_backward);
+  ChunkId add_passes(ChunkDraft draft, const WorkTally& tally);
   void add_forward(ChunkId chunk, const ChunkDraft& draft, const WorkTally& tally);
   void add_backward(ChunkId chunk, Pass pass, const WorkTally& tally, PassWork work);
 

@@ -12,11 +12,12 @@ namespace {
 
 /// Everything that passes between the three chunks of one layer.
 struct Exchange {
-  Flow x;           // gradients: from dispatch, from combine
-  Flow dispatched;  // tokens in their slots
-  Flow results;     // what the experts made of them
-  Flow weights;     // of each token's choices
-  ValueId choices;  // expert and slot of each token's choices, packed
+  Flow x;                       // gradients: from dispatch, from combine
+  Flow dispatched;              // tokens in their slots
+  Flow results;                 // what the experts made of them
+  Flow weights;                 // of each token's choices
+  ValueId choices;              // expert and slot of each token's choices, packed
+  std::optional<ValueId> ends;  // without slots: of the rows of each expert
   std::optional<Flow> shared;
   std::optional<Flow> normed;  // where shared experts are sharded: they are a chunk of their own
   Flow out;
@@ -35,7 +36,9 @@ Exchange make_exchange(ChunkWriter& writer, int64_t index, const Flow& x, const 
              writer.per_choice(chunk_name(index, "dispatch.choices"), DType::Int64),
              std::nullopt,
              std::nullopt,
+             std::nullopt,
              out};
+  if (writer.config().dropless) e.ends = writer.ends_of_rows(chunk_name(index, "dispatch.ends"));
   if (writer.config().shared_experts == 0) return e;
   e.shared = writer.activation(chunk_name(index, "dispatch.shared"));
   if (writer.is_sharded()) e.normed = writer.activation(chunk_name(index, "dispatch.normed"));
@@ -60,6 +63,7 @@ void add_dispatch(ChunkWriter& writer, int64_t index, const Exchange& e) {
   draft.scopes = {{"layer", static_cast<int>(index)}};
   draft.reads = {e.x.value};
   draft.writes = {e.dispatched.value, e.weights.value, e.choices};
+  if (e.ends) draft.writes.push_back(*e.ends);
   draft.input_reads = {e.dispatched.gradients[0], e.weights.gradients[0], e.x.value, e.choices};
   draft.input_writes = {e.x.gradients[0]};
   draft.weight_reads = {e.x.value};
@@ -104,12 +108,19 @@ ChunkDraft expert_draft(int64_t index, const char* name, const Flow& in, const F
   return draft;
 }
 
+void add_expert_chunk(ChunkWriter& writer, ChunkDraft draft, const WorkTally& tally, std::optional<ValueId> ends) {
+  if (ends)
+    writer.add_routed(std::move(draft), tally, *ends);
+  else
+    writer.add(std::move(draft), tally);
+}
+
 /// The bias of the last product, where every device has a part of the sum in front of it.
-void add_bias(ChunkWriter& writer, int64_t index, const Flow& sum, const Flow& out) {
+void add_bias(ChunkWriter& writer, int64_t index, const Flow& sum, const Flow& out, std::optional<ValueId> ends) {
   WorkTally tally(chunk_name(index, "experts"), writer.per_slot());
   tally.pointwise(writer.config().hidden, writer.config().hidden);
   tally.bias("down", {fixed(writer.config().hidden)});
-  writer.add(expert_draft(index, "experts.bias", sum, out), tally);
+  add_expert_chunk(writer, expert_draft(index, "experts.bias", sum, out), tally, ends);
 }
 
 void add_experts(ChunkWriter& writer, int64_t index, const Exchange& e) {
@@ -122,12 +133,12 @@ void add_experts(ChunkWriter& writer, int64_t index, const Exchange& e) {
   draft.weight_reads.insert(draft.weight_reads.begin(), e.dispatched.value);
   WorkTally tally(draft.name, unit);
   feed_forward(tally, c, "", c.moe_ffn);
-  writer.add(std::move(draft), tally);
+  add_expert_chunk(writer, std::move(draft), tally, e.ends);
   if (writer.is_sharded()) {
     writer.make_partial(out.value);
     writer.make_partial(e.dispatched.gradients[0]);
   }
-  if (bias_apart) add_bias(writer, index, out, e.results);
+  if (bias_apart) add_bias(writer, index, out, e.results, e.ends);
 }
 
 void add_combine(ChunkWriter& writer, int64_t index, const Exchange& e) {

@@ -25,7 +25,7 @@ Dim joined(const Shape& factors) {
 
 void WorkTally::parameter(const std::string& name, Shape shape, bool needed_by_backward) {
   const int64_t count = times(elements(shape, 0), std::max<int64_t>(1, unit_.experts));
-  if (unit_.experts > 0) shape.insert(shape.begin(), unit_.slots ? per_expert(unit_.experts) : fixed(unit_.experts));
+  if (unit_.experts > 0) shape.insert(shape.begin(), per_expert(unit_.experts));
   parameters_.push_back({name, std::move(shape), needed_by_backward});
   add(forward_.moved_fixed, times(count, unit_.value_bytes));
   if (needed_by_backward) add(input_.moved_fixed, times(count, unit_.value_bytes));

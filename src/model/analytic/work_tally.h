@@ -25,7 +25,7 @@ struct WorkUnit {
   int64_t gradient_bytes = 4;  // of one element of a parameter's gradient
   Divided divided = Divided::Nothing;
   bool in_first = false;  // matrices are stored [in, out]
-  bool slots = true;      // of each expert, in parameters and values that are labelled; otherwise all rows lie in one
+  bool slots = true;      // of each expert; otherwise all rows lie in one matrix
 };
 
 /// Which part of backward reads again what forward keeps.

@@ -87,10 +87,11 @@ class Schedule:
     def shard(self, what: Filter, *, devices: Optional[Devices] = None, along: Union[str, Sequence[str], None] = None,
               parameters: Optional[str] = None, vocabulary: Optional[bool] = None,
               sequence: Union[bool, str, None] = None, order: Optional[str] = None, regather: Optional[bool] = None,
-              stream: Optional[str] = None) -> "Schedule":
+              buffer: Union[float, str, None] = None, stream: Optional[str] = None) -> "Schedule":
         """Divides what the selected chunks are made of among devices.
 
-        Expert parallelism, where all of them are experts. Else tensor parallelism: parameters are divided along a dimension, as in
+        Expert parallelism, where all of them are experts; `buffer`: of experts without slots, rows for which a device has memory at once,
+        as a multiple of the balanced load. Else tensor parallelism: parameters are divided along a dimension, as in
         `parameters="*.o_proj.weight: 1"`; the rest follows. With `sequence="gather"`, `"heads"` or `"ring"` context parallelism: tokens are divided."""
         return self._add("shard", locals())
 
@@ -219,7 +220,7 @@ def _name(value) -> str:
 
 
 _WRITE = {
-    "whole": _plain, "whole or word": _plain, "wholes": _plain, "bytes": _plain, "count": _plain,
+    "whole": _plain, "whole or word": _plain, "wholes": _plain, "bytes": _plain, "decimal": str, "count": _plain,
     "name": _name, "choice": _name, "seeds": _name,
     "flag or word": lambda value: ("off", "on")[value] if isinstance(value, bool) else _name(value),
     "filter": _filter, "file": str,

@@ -40,6 +40,7 @@ class AllToAll : public Executor {
 }  // namespace
 
 std::unique_ptr<Executor> make_all_to_all(const Preparation& prepare, OpId op) {
+  if (prepare.communication(prepare.op(op)).buffer > 0) return make_exchange_rows(prepare, op);
   return std::make_unique<AllToAll>(prepare, op);
 }
 

@@ -46,6 +46,7 @@ class AllGather : public Executor {
 }  // namespace
 
 std::unique_ptr<Executor> make_all_gather(const Preparation& prepare, OpId op) {
+  if (prepare.communication(prepare.op(op)).buffer > 0) return make_gather_counts(prepare, op);
   if (prepare.find(prepare.op(op).writes, Category::Activations)) return make_join_parts(prepare, op);
   return std::make_unique<AllGather>(prepare, op);
 }

@@ -4,39 +4,10 @@
 #include <algorithm>
 
 #include "base/invariant.h"
-#include "runtime/executor.h"
+#include "runtime/executors/flat_views.h"
 
 namespace piper {
 namespace {
-
-/// A parameter, or its gradient, inside the flat buffer of its bucket.
-struct FlatView {
-  BufferId buffer;
-  int64_t offset = 0, elements = 0;
-  std::vector<int64_t> sizes;
-  bool lasting = false;  // so does its buffer
-
-  at::Tensor of(const at::Tensor& flat) const { return flat.narrow(0, offset, elements).view(sizes); }
-};
-
-/// Views in the order of the computation's arguments. Those of buffers that last are made once.
-struct FlatViews {
-  std::vector<FlatView> views;
-  std::vector<at::Tensor> tensors;
-
-  void add(const FlatView& view, Frame& frame) {
-    views.push_back(view);
-    tensors.push_back(view.lasting ? view.of(frame[view.buffer]) : at::Tensor());
-  }
-  void bind(Frame& frame) {
-    for (size_t i = 0; i < views.size(); ++i)
-      if (!views[i].lasting) tensors[i] = views[i].of(frame[views[i].buffer]);
-  }
-  void unbind() {
-    for (size_t i = 0; i < views.size(); ++i)
-      if (!views[i].lasting) tensors[i].reset();
-  }
-};
 
 class Run : public Executor {
  public:
@@ -47,17 +18,17 @@ class Run : public Executor {
     place_slice(prepare, op, work, site);
     const ComputationForm form = prepare.computations.form(site.name, site.pass);
     for (const std::string& value : form.reads) {
-      reads_.push_back(value_in(prepare, op.reads, value));
+      if (form.routed_by == value && work.buffer > 0) find_ends(prepare, value, reads_.size(), site);
+      reads_.push_back(buffer_of_value(prepare, op.reads, value));
       if (!prepare.index.written[reads_.back()])
         inputs_.push_back({reads_.back(), value, slice_.first_sample, prepare.computations.value(value, work.samples)});
     }
-    for (const std::string& value : form.writes) writes_.push_back(value_in(prepare, op.writes, value));
-    for (const std::string& name : form.parameters) parameters_.add(view(prepare, op.reads, name), prepare.frame);
+    for (const std::string& value : form.writes) writes_.push_back(buffer_of_value(prepare, op.writes, value));
+    for (const std::string& name : form.parameters) parameters_.add(flat_view(prepare, op.reads, name), prepare.frame);
     for (const std::string& name : form.gradients) {
-      const FlatView gradient = view(prepare, op.writes, name);
+      const FlatView gradient = flat_view(prepare, op.writes, name);
       gradients_.add(gradient, prepare.frame);
-      if (!gradient.lasting)
-        contributions_.push_back({gradient.buffer, prepare.step.gradients, prepare.buffer(gradient.buffer).bytes});
+      contributions_.add(prepare, gradient);
     }
     for (const BufferId buffer : writes_) planned_bytes_.push_back(prepare.buffer(buffer).bytes);
     computation_ = prepare.computations.make(site);
@@ -73,11 +44,9 @@ class Run : public Executor {
     if (frame.settings().step == 0) warm_up();
     for (const FrameInput& input : inputs_) frame.load_input(input);
     for (const BufferId buffer : reads_) read_tensors_.push_back(frame[buffer]);
+    if (ends_) show_ends();
     parameters_.bind(frame);
-    for (const Contribution& contribution : contributions_)
-      if (at::Tensor& flat = frame[contribution.buffer]; !flat.defined())
-        flat = make_flat(contribution.dtype, contribution.bytes / piper::bytes_of(contribution.dtype), frame.device())
-                   .fill_(0);
+    contributions_.make(frame);
     gradients_.bind(frame);
     slice_.seed = frame.settings().seed;
     compute(frame);
@@ -90,12 +59,6 @@ class Run : public Executor {
   }
 
  private:
-  struct Contribution {
-    BufferId buffer;
-    DType dtype;
-    int64_t bytes;
-  };
-
   void warm_up() {
     processor_.warm_up();
     if (!branch_) return;
@@ -142,6 +105,16 @@ class Run : public Executor {
     return out;
   }
 
+  /// Where the rows of experts end in this device's buffer stands behind the same of all devices.
+  void find_ends(const Preparation& prepare, const std::string& value, size_t read, const ComputationSite& site) {
+    ends_ = read;
+    experts_here_ = prepare.computations.value(value, site.samples, site.shards.counts()).sizes[0];
+  }
+  void show_ends() {
+    at::Tensor& ends = read_tensors_[*ends_];
+    ends = ends.narrow(0, ends.numel() - experts_here_, experts_here_);
+  }
+
   void place_slice(const Preparation& prepare, const PlannedOp& op, const PlanWork& work, ComputationSite& site) {
     const DeviceList& group = prepare.plan.groups[work.group];
     const auto first_sample = [&](int device) {
@@ -150,6 +123,7 @@ class Run : public Executor {
       return (std::max(op.label.slice, 0) * parts + position / prepare.plan.devices_per_sample()) * work.samples;
     };
     slice_.first_sample = site.first_sample = first_sample(prepare.device);
+    site.shards.buffer = work.buffer;
     for (const ShardRule& rule : shard_rules) {
       if (!work.shards[rule.kind].valid()) continue;
       const std::vector<int> members = prepare.members_of(work.shards[rule.kind]);
@@ -158,28 +132,6 @@ class Run : public Executor {
       if (rule.gathered.empty()) continue;
       for (const int member : members) slice_.gathered_samples.push_back(first_sample(member));
     }
-  }
-
-  static BufferId value_in(const Preparation& prepare, const std::vector<BufferId>& buffers, const std::string& value) {
-    for (const BufferId buffer : buffers)
-      if (prepare.buffer(buffer).category == Category::Activations &&
-          prepare.name(prepare.buffer(buffer).label) == value)
-        return buffer;
-    throw std::runtime_error(fmt::format("the plan has no buffer for value {}", value));
-  }
-
-  /// Where a parameter lies in that of the buffers which is its bucket's.
-  static FlatView view(const Preparation& prepare, const std::vector<BufferId>& buffers, const std::string& name) {
-    const auto place = prepare.index.parameters.find(name);
-    for (const BufferId index : buffers) {
-      const PlanBuffer& buffer = prepare.buffer(index);
-      if (buffer.category == Category::Activations || buffer.category == Category::Temporaries) continue;
-      if (place == prepare.index.parameters.end() || place->second.bucket != buffer.label.name) continue;
-      const auto& [bucket, offset, elements] = place->second;
-      const LocalShards& shards = prepare.index.buckets.at(bucket).part->shards;
-      return {index, offset, elements, prepare.computations.parameter(name).local_sizes(shards), buffer.persistent};
-    }
-    throw std::runtime_error(fmt::format("the plan has no buffer for parameter {}", name));
   }
 
   void check_bytes(const std::vector<at::Tensor>& writes) const {
@@ -193,10 +145,12 @@ class Run : public Executor {
   Branch* const branch_;
   SliceKey slice_;
   std::vector<BufferId> reads_, writes_;
+  std::optional<size_t> ends_;  // of the reads: where the rows of each expert end, if devices divide those
+  int64_t experts_here_ = 0;
   std::vector<int64_t> planned_bytes_;
   std::vector<FrameInput> inputs_;
   FlatViews parameters_, gradients_;
-  std::vector<Contribution> contributions_;
+  Contributions contributions_;
   std::vector<at::Tensor> read_tensors_, write_tensors_;  // empty between steps; kept for their memory
   std::unique_ptr<Computation> computation_;
   std::unique_ptr<CudaGraph> recorded_;

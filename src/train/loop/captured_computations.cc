@@ -106,6 +106,7 @@ ComputationForm CapturedComputations::form(std::string_view name, Pass pass) con
   for (const ValueId value : work->writes) out.writes.push_back(graph_[value].name);
   for (const ParameterId parameter : work->parameters) out.parameters.push_back(graph_[parameter].name);
   for (const ParameterId parameter : work->gradients) out.gradients.push_back(graph_[parameter].name);
+  if (const auto ends = graph_[chunk(name)].routed_by) out.routed_by = graph_[*ends].name;
   return out;
 }
 

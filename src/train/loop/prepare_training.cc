@@ -31,6 +31,7 @@ ShardCounts shards_of(const Plan& plan, const PlanWork& work) {
   for (size_t k = 0; k < out.of.size(); ++k)
     if (const PartitionId partition = work.shards.of[k]; partition.valid())
       out.of[k] = plan.partitions[partition].part_size;
+  out.buffer = work.buffer;
   return out;
 }
 

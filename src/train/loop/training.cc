@@ -325,6 +325,8 @@ std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flig
                                       "idle",   "memory planned", "measured"};
   if (gpu) columns.insert(columns.end(), {"host", "per operator"});
   if (arenas) columns.insert(columns.end(), {"arena", "of what is alive", "elsewhere"});
+  const bool rows = std::ranges::any_of(flights, [](const DeviceFlight& f) { return f.exchanges > 0; });
+  if (rows) columns.insert(columns.end(), {"rows for experts", "in further rounds", "longer exchanges"});
   TextTable table(columns);
   for (size_t d = 0; d < flights.size(); ++d) {
     const auto share = [&](double seconds) {
@@ -346,6 +348,13 @@ std::string device_table(const Plan& plan, const std::vector<DeviceFlight>& flig
       row.push_back(fmt::format("{:.3f} x", static_cast<double>(flights[d].arena_bytes) /
                                                 static_cast<double>(std::max<int64_t>(flights[d].alive_bytes, 1))));
       row.push_back(fmt::format("{}", flights[d].arena_misses));
+    }
+    if (rows) {
+      const DeviceFlight& f = flights[d];
+      const double all = static_cast<double>(std::max<int64_t>(f.rows, 1));
+      row.push_back(fmt::format("{}", f.rows));
+      row.push_back(fmt::format("{} ({:.1f} %)", f.further_rows, 100 * static_cast<double>(f.further_rows) / all));
+      row.push_back(fmt::format("{} of {}", f.longer, f.exchanges));
     }
     table.add(row);
   }

@@ -159,7 +159,7 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
 /// What a collective makes of it.
 ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place) const {
   const Communication& communication = plan_.communications[op.communication];
-  place.partial = Partial::No;
+  if (communication.buffer == 0) place.partial = Partial::No;  // rows for experts go as they are
   switch (op.kind) {
     case OpKind::ReduceScatter:
     case OpKind::LocalSlice:

@@ -1,0 +1,34 @@
+// How tokens choose experts in a simulated step: what the devices that divide experts then have to do.
+#pragma once
+
+#include "base/result.h"
+#include "plan/plan.h"
+
+namespace piper {
+
+/// Experts by how many rows they get: the k-th gets k^-skew as many as the first. 0: all get equally many (balanced).
+struct Routing {
+  double skew = 0;
+};
+/// `balanced`, `zipf:1.2` (E111).
+Result<Routing> parse_routing(const std::string& text);
+
+namespace sim {
+
+/// Rows of the busiest device of a group, as multiples of a balanced load: in the first round, which its buffer bounds,
+/// and in further ones.
+struct RowLoad {
+  double first = 1, further = 0;
+  int rounds = 1;  // at most
+  friend auto operator<=>(const RowLoad&, const RowLoad&) = default;
+};
+
+/// Devices that divide so many experts, placed at random: the mean over many placements of the busiest. `buffer`: as in
+/// ShardCounts.
+RowLoad row_load(int devices, int64_t experts, int64_t buffer, const Routing& routing);
+
+/// By communication; one load for what is none of rows.
+Table<CommunicationId, RowLoad> row_loads(const Plan& plan, const Routing& routing);
+
+}  // namespace sim
+}  // namespace piper
