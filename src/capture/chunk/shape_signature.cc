@@ -89,6 +89,7 @@ class Values {
         }
         out.push_back({factor.size, std::string(factor.mark == Mark::Expert     ? expert_label
                                                 : factor.mark == Mark::Capacity ? capacity_label
+                                                : factor.mark == Mark::Routed   ? routed_label
                                                 : labelled.tokens               ? sequence_label
                                                                                 : tp_label)});
         if (!factor.borders.empty()) out.back().blocks = blocks_of(factor);
@@ -273,6 +274,7 @@ class GraphWriter {
   void add_chunk(size_t c, const ShapeSignature::FormOfChunk& form) {
     const ChunkId chunk = builder_.chunk(form.name, tags_of(operators(), slices_[0].chunks[c].scope));
     if (form.sequence_sharded) builder_.make_sequence_sharded(chunk);
+    if (form.routed_by) builder_.route(chunk, values_[static_cast<size_t>(*form.routed_by)]);
     std::vector<ValueId> all_tokens;
     for (const int value : form.all_tokens) all_tokens.push_back(values_[static_cast<size_t>(value)]);
     builder_.needs_all_tokens(chunk, std::move(all_tokens), form.causal);
@@ -340,6 +342,18 @@ class GraphWriter {
   std::vector<ValueId> values_;
 };
 
+/// What all passes of a chunk in a region of sorted rows read to know whose rows they have.
+std::optional<int> routed_by(const CapturedSlice& slice, size_t chunk, const Values& values,
+                             const ShapeSignature::FormOfChunk& form) {
+  const BodyLabels* labels = slice.labels_of(chunk, Pass::F);
+  const auto ends = labels ? ends_of_rows(slice.operators, *slice.chunks[chunk].find(Pass::F)) : std::nullopt;
+  if (!ends || !has(labels->tensors[ends->inside.index()], Mark::Expert)) return std::nullopt;
+  const int value = values[ends->content];
+  for (const std::optional<PassForm>& pass : form.passes)
+    if (pass && std::ranges::find(pass->reads, value) == pass->reads.end()) return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 SignedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<PassAmounts, 4>>& amounts) {
@@ -370,6 +384,7 @@ SignedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
         const Argument* causal = call.op.valid() ? find_argument(slice.operators, call, "is_causal") : nullptr;
         return causal && std::get<bool>(*causal);
       });
+    form.routed_by = routed_by(slice, out.form.chunks.size(), values, form);
     out.form.chunks.push_back(std::move(form));
   }
   return out;

@@ -28,6 +28,7 @@ struct ShapeSignature {
     bool sequence_sharded = false;
     std::vector<int> all_tokens = {};  // values
     bool causal = false;
+    std::optional<int> routed_by = {};  // a value
     friend bool operator==(const FormOfChunk&, const FormOfChunk&) = default;
   };
   std::vector<std::string> values;

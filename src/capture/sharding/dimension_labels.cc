@@ -145,7 +145,7 @@ bool has(const TensorLabels& labels, Mark mark) {
   return std::any_of(labels.dims.begin(), labels.dims.end(), [&](const Factors& dim) { return has(dim, mark); });
 }
 bool is_labelled(const Factors& dim) {
-  return has(dim, Mark::Expert) || has(dim, Mark::Capacity) || has(dim, Mark::Sharded);
+  return has(dim, Mark::Expert) || has(dim, Mark::Capacity) || has(dim, Mark::Routed) || has(dim, Mark::Sharded);
 }
 
 bool is_labelled(const TensorLabels& labels) {
@@ -175,6 +175,7 @@ int64_t local_size(const Factors& dim, const ShardCounts& shards) {
     const int64_t count = shards[kind_of(factor.mark, shards)];
     size *= factor.mark == Mark::Expert || factor.mark == Mark::Sharded ? factor.size / count
             : factor.mark == Mark::Capacity                             ? factor.size * count
+            : factor.mark == Mark::Routed                               ? rows_in_buffer(factor.size, shards)
                                                                         : factor.size;
   }
   return size;
@@ -335,6 +336,7 @@ std::string print(const TensorLabels& labels) {
     for (const Factor& factor : dim)
       factors.push_back(factor.mark == Mark::Expert     ? "E"
                         : factor.mark == Mark::Capacity ? "C"
+                        : factor.mark == Mark::Routed   ? "R"
                         : factor.mark == Mark::Sharded  ? fmt::format("T{}", fmt::join(blocks_of(factor), "|"))
                                                         : fmt::format("{}", factor.size));
     dims.push_back(factors.empty() ? "1" : fmt::format("{}", fmt::join(factors, "*")));
@@ -348,6 +350,8 @@ std::string describe(const Factor& factor) {
       return "the expert dimension";
     case Mark::Capacity:
       return "the capacity dimension";
+    case Mark::Routed:
+      return "the sorted rows";
     case Mark::Sharded:
       return fmt::format("a sharded dimension of size {}", fmt::join(blocks_of(factor), "|"));
     default:

@@ -20,6 +20,7 @@ enum class Mark : uint8_t {
   Plain,
   Expert,    // experts: devices hold a part of them each
   Capacity,  // slots of experts: devices hold those of all slices
+  Routed,    // rows that are sorted by expert: devices hold those of their experts, of all slices
   Sharded,   // by tensor parallelism: devices that share samples hold a part of it each; its leading part may be told
              // apart from the rest
   Sample,    // samples of the slice: only for random numbers (sample_labels.h)

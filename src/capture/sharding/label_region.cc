@@ -103,7 +103,10 @@ class Labeler {
     return "name only what can be sharded, such as parameters=\"*.down_proj.weight: 1\", or leave this region out of "
            "the filter";
   }
-  static std::string batched_help() {
+  std::string batched_help() const {
+    if (region_.routed)
+      return "devices hold some of the experts each, and rows of all slices: compute row by row, with the matrices of "
+             "all experts at once, as in piper::grouped_mm(x, w, ends)";
     return "devices hold some of the experts each, and slots of all slices: compute all experts at once, slot by slot, "
            "as "
            "in torch::bmm(x, w) with w of shape [experts, in, out]";
@@ -144,7 +147,46 @@ class Labeler {
     return Ok{};
   }
 
+  /// Rows, and where those of each expert end.
+  Checked seed_rows() {
+    for (Site& site : sites_) {
+      if (site.pass != Pass::F) continue;
+      const std::optional<ContentUse> ends = ends_of_rows(graph_, *site.body);
+      const std::optional<int64_t> rows = rows_of(*site.body);
+      if (!rows) continue;
+      if (!ends || (*site.body)[ends->inside].layout.sizes != std::vector<int64_t>{region_.experts})
+        return refuse(site, nullptr, "where the rows of each expert end is computed inside of the region",
+                      "compute it before, one number for each expert, and let the region read it");
+      if (*rows == 1 || region_.experts == 1)
+        return refuse(site, nullptr, *rows == 1 ? "there is one row" : "there is one expert",
+                      "which leaves nothing to divide: annotate the region without a number of experts");
+      for (const ContentUse& use : site.body->reads) {
+        if (made_here_.contains(use.content)) continue;
+        const GraphTensor& tensor = (*site.body)[use.inside];
+        TensorLabels& labels = site.labels.tensors[use.inside.index()];
+        const bool are_ends = use.content == ends->content;
+        if (!are_ends && (tensor.layout.sizes.empty() || tensor.layout.sizes[0] != *rows))
+          return refuse(site, nullptr,
+                        fmt::format("a value [{}] enters the region; it must have the {} rows",
+                                    fmt::join(tensor.layout.sizes, ", "), *rows),
+                        "compute it inside, or pass it in that shape");
+        for (size_t d = 0; d < labels.dims.size(); ++d)
+          for (Factor& factor : labels.dims[d])
+            factor.mark = d > 0 ? Mark::Plain : are_ends ? Mark::Expert : Mark::Routed;
+      }
+    }
+    return Ok{};
+  }
+  /// Of the first product of groups.
+  std::optional<int64_t> rows_of(const ChunkIr& body) const {
+    for (const Call& call : body.calls)
+      if (call.op.valid() && graph_[call.op].name == "piper::grouped_mm")
+        return body[std::get<TensorId>(call.arguments[0])].layout.sizes[0];
+    return std::nullopt;
+  }
+
   Checked seed() {
+    if (region_.routed) return seed_rows();
     const std::string expected = fmt::format("[{}, capacity, ...]", region_.experts);
     for (Site& site : sites_) {
       if (site.pass != Pass::F) continue;
@@ -249,6 +291,7 @@ class Labeler {
     const char* which = region_.tp ? "the sharded dimension"
                         : has(dim, Mark::Expert) && has(dim, Mark::Capacity)
                             ? "the flattened expert and capacity dimensions"
+                        : has(dim, Mark::Routed) ? "the sorted rows"
                         : has(dim, Mark::Expert) ? "the expert dimension"
                                                  : "the capacity dimension";
     return refuse(site, first.call, fmt::format("{} {}", first.plain.why, which),
@@ -361,10 +404,14 @@ class Labeler {
       else if (Drawn known = call.drawn; call.random >= 0 && !refine(known, labels))
         problem = refuse(site, &call, "these random numbers cannot be drawn for each slice and expert",
                          "inside the region use torch::dropout, or bernoulli_ on a tensor [experts, capacity, ...]");
-      const bool over_slots = sums_over(graph_, site.labels, call, id, Mark::Capacity);
+      const Mark slots = region_.routed ? Mark::Routed : Mark::Capacity;
+      const bool over_slots = sums_over(graph_, site.labels, call, id, slots);
       const bool over_experts = sums_over(graph_, site.labels, call, id, Mark::Expert);
       if (site.pass == Pass::F && (over_slots || over_experts))
-        problem = refuse(site, &call, fmt::format("it sums over the {} dimension", over_slots ? "capacity" : "expert"),
+        problem = refuse(site, &call,
+                         !over_slots      ? "it sums over the expert dimension"
+                         : region_.routed ? "it sums over the sorted rows"
+                                          : "it sums over the capacity dimension",
                          batched_help());
       const bool all_gathered = labels.sums_gathered || gathered || over_slots;
       const bool all_divided = labels.sums_divided || divided || over_experts;
@@ -391,7 +438,26 @@ class Labeler {
     return changed;
   }
 
-  Checked check_border(const Site& site, const TensorLabels& labels, std::string_view verb) const {
+  /// All of a row lies together.
+  Checked check_border_of_rows(const Site& site, const ContentUse& use, std::string_view verb) const {
+    const TensorLabels& labels = site.labels.tensors[use.inside.index()];
+    const TensorLayout& layout = (*site.body)[use.inside].layout;
+    int64_t stride = 1;
+    bool dense = true;
+    for (size_t d = layout.sizes.size(); d-- > 0;) {
+      dense = dense && (layout.sizes[d] == 1 || layout.strides[d] == stride);
+      stride *= layout.sizes[d];
+    }
+    const bool ends = has(labels, Mark::Expert) && labels.dims.size() == 1 && verb == "enters";
+    const bool rows = separate_dim(labels, Mark::Routed) == 0 && !has(labels, Mark::Expert) && dense;
+    if ((ends || rows) && !labels.sums_gathered && !labels.sums_divided) return Ok{};
+    return refuse(site, nullptr, fmt::format("a value {} {} the region that is not made of rows", print(labels), verb),
+                  "every value at the border of the region is [rows, ...], row by row, one behind the other");
+  }
+
+  Checked check_border(const Site& site, const ContentUse& use, std::string_view verb) const {
+    if (region_.routed) return check_border_of_rows(site, use, verb);
+    const TensorLabels& labels = site.labels.tensors[use.inside.index()];
     const std::string help = "every value at the border of the region is [experts, capacity, ...], slot by slot";
     if (labels.sums_gathered || labels.sums_divided)
       return refuse(site, nullptr,
@@ -410,8 +476,7 @@ class Labeler {
       if (forward_only && site.pass != Pass::F) continue;
       for (const ContentUse& use : site.body->writes) {
         const bool is_loss = graph_[graph_.loss].storage == use.content.storage;
-        if (used_outside(use.content) || is_loss)
-          PIPER_CHECK(check_border(site, site.labels.tensors[use.inside.index()], "leaves"));
+        if (used_outside(use.content) || is_loss) PIPER_CHECK(check_border(site, use, "leaves"));
       }
     }
     return Ok{};
@@ -419,8 +484,7 @@ class Labeler {
   Checked check_entering() const {
     for (const Site& site : sites_)
       for (const ContentUse& use : site.body->reads)
-        if (!made_here_.contains(use.content))
-          PIPER_CHECK(check_border(site, site.labels.tensors[use.inside.index()], "enters"));
+        if (!made_here_.contains(use.content)) PIPER_CHECK(check_border(site, use, "enters"));
     return Ok{};
   }
   /// Otherwise there is nothing to shard.
@@ -443,8 +507,10 @@ class Labeler {
         const Site& site = sites_[place.site];
         const TensorLabels& labels = site.labels.tensors[place.tensor.index()];
         const std::string what = tensor.kind == TensorKind::Constant ? "a constant" : "parameter " + tensor.name;
-        if (has(labels, Mark::Capacity))
-          return refuse(site, nullptr, fmt::format("{} {} has the capacity dimension", what, print(labels)),
+        if (has(labels, Mark::Capacity) || has(labels, Mark::Routed))
+          return refuse(site, nullptr,
+                        fmt::format("{} {} has {}", what, print(labels),
+                                    region_.routed ? "a number for each row" : "the capacity dimension"),
                         batched_help());
         for (size_t d = 0; d < labels.dims.size(); ++d)
           for (size_t f = 0; f < labels.dims[d].size(); ++f)
@@ -483,7 +549,7 @@ class Labeler {
   std::vector<Forbidden> plain_;
 };
 
-/// Of all experts in one value: there is nothing that could be divided.
+/// Of all experts in one value.
 bool has_sorted_rows(const OperatorGraph& graph, const ChunkBodies& chunk) {
   const ChunkIr* forward = chunk.find(Pass::F);
   return forward && std::ranges::any_of(forward->calls,
@@ -512,10 +578,21 @@ std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<C
     }
   std::vector<Region> regions;
   for (auto& [scope, of] : inside) {
-    const int64_t experts = sorted.contains(scope) ? 0 : graph[scope].attributes.experts;
-    if (experts > 0 || graph[scope].tp) regions.push_back({scope, experts, graph[scope].tp, false, std::move(of)});
+    regions.push_back({scope, graph[scope].attributes.experts, graph[scope].tp, false, std::move(of)});
+    regions.back().routed = !graph[scope].tp && sorted.contains(scope);
   }
   return regions;
+}
+
+std::optional<ContentUse> ends_of_rows(const OperatorGraph& graph, const ChunkIr& body) {
+  for (const Call& call : body.calls) {
+    if (!call.op.valid() || graph[call.op].name != "piper::grouped_mm") continue;
+    const TensorId ends = std::get<TensorId>(call.arguments[2]);
+    for (const ContentUse& use : body.reads)
+      if (use.inside == ends) return use;
+    return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 Result<RegionLabels> label_region(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks,

@@ -2,7 +2,8 @@
 //
 // Seeds are the values that enter the region in forward, [experts, capacity, ...], and the number of experts that the
 // scope declares. All else follows by unification. A region is accepted only if it treats every slot alone, so that
-// tokens of other slices may stand beside its own: what would mix them is refused, with the operator.
+// tokens of other slices may stand beside its own: what would mix them is refused, with the operator. Where rows are
+// sorted by expert (capture/experts) a row takes the place of a slot: [rows, ...], and where those of each expert end.
 #pragma once
 
 #include <map>
@@ -24,12 +25,15 @@ struct Region {
   std::vector<size_t> chunks;
   bool context = false;                 // and sequence_sharded: by context parallelism
   std::set<StorageId> all_tokens = {};  // of which it has all tokens then
+  bool routed = false;                  // its rows are sorted by expert
 };
 /// Chunks by what they read, in ascending order.
 using Readers = std::map<Content, std::vector<size_t>>;
 Readers find_readers(const std::vector<ChunkBodies>& chunks);
 
-/// Those of experts whose rows are sorted (capture/experts) are none.
+/// What says where the rows of each expert end: a value that the body reads, if its rows are sorted.
+std::optional<ContentUse> ends_of_rows(const OperatorGraph& graph, const ChunkIr& body);
+
 std::vector<Region> find_regions(const OperatorGraph& graph, const std::vector<ChunkBodies>& chunks);
 
 using RegionLabels = std::map<std::pair<size_t, Pass>, BodyLabels>;  // by chunk and pass

@@ -245,12 +245,17 @@ class Rule {
     if (adds) broadcast(in_[0], out);
   }
 
-  /// Rows stay where they are, because groups are counted by them.
+  /// Groups of rows by themselves. Otherwise rows stay where they are, because groups are counted by them.
   void grouped_product(const std::string& name) {
     const TensorId a = in_[0], b = in_[1], out = out_[0];
     const bool matrices = rank(b) == 3;
     same(of(a).dims[matrices ? 1 : 0], matrices ? of(b).dims[1] : of(out).dims[1]);
     same(of(b).dims.back(), of(out).dims.back());
+    if (!labels_.tp) {
+      same(of(a).dims[matrices ? 0 : 1], matrices ? of(out).dims[0] : of(b).dims[0]);
+      same(of(matrices ? b : out).dims[0], of(in_[2]).dims[0]);
+      return;
+    }
     forbid(a, matrices ? 0 : 1, name + " of rows of");
     forbid(matrices ? b : out, 0, name + " of groups of");
     forbid(matrices ? out : b, 0, name + " of rows of");

@@ -109,7 +109,7 @@ Checked rewrite_sizes(const OperatorGraph& graph, const BodyLabels& labels, cons
     const int64_t written = std::get<int64_t>(*find_argument(graph, call, "dim"));
     const size_t dim = static_cast<size_t>(written < 0 ? written + static_cast<int64_t>(local.size()) : written);
     const Factors& factors = labels.tensors[result.index()].dims[dim];
-    if (has(factors, Mark::Expert) || has(factors, Mark::Capacity))
+    if (has(factors, Mark::Expert) || has(factors, Mark::Capacity) || has(factors, Mark::Routed))
       call.arguments[static_cast<size_t>(std::find(names.begin(), names.end(), "end") - names.begin())] =
           std::numeric_limits<int64_t>::max();
   }
