@@ -27,6 +27,7 @@ bool names_parameters(const Shard& shard) {
   experts.devices = shard.devices;
   experts.stream = shard.stream;
   experts.order = shard.order;
+  experts.buffer = shard.buffer;
   return !divides_context(shard) && shard != experts;
 }
 

@@ -431,7 +431,7 @@ TEST(AnalyticConfig, BuiltInWithOverrides) {
 
 TEST(AnalyticConfig, DefaultsOfTheStep) {
   const StepConfig usual = resolve({}, builtin("Qwen3-8B"));
-  EXPECT_EQ(usual, (StepConfig{1, 4096, DType::BFloat16, DType::Float32, DType::Float32, {}, Optimizer::AdamW}));
+  EXPECT_EQ(usual, (StepConfig{1, 4096, DType::BFloat16, DType::Float32, DType::Float32, {}, Optimizer::AdamW, {}}));
   EXPECT_EQ(resolve({}, builtin("GPT-3-175B")).sequence, 2048);
   auto whole = parse_config(make_source("c.toml", "[model]\nname=\"Qwen3-8B\"\n[step]\nweights=\"float32\"\n"));
   EXPECT_EQ(resolve(whole->step, whole->model).master, std::nullopt);

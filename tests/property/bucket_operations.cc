@@ -169,6 +169,8 @@ void BucketOperations::combine_gradients(NodeId id, const Collective& collective
       break;
     case CollectiveKind::AllToAll:
     case CollectiveKind::LocalSlice:
+    case CollectiveKind::Shift:
+    case CollectiveKind::Rounds:
       machine_.fault("gradients are not exchanged");
       break;
   }

@@ -52,7 +52,9 @@ void expect_equal_as_planned(const TpCase& c, const TrainableModel& model) {
     EXPECT_THAT(complaints(run, expected, tolerance), testing::IsEmpty());
     for (size_t d = 0; d < run.peak_bytes.size(); ++d) {
       EXPECT_LE(run.peak_bytes[d], run.planned_bytes[d]) << d;
-      if (issue == Issue::Serial) EXPECT_EQ(run.peak_bytes[d], run.serial_bytes[d]) << d;
+      if (issue == Issue::Serial) {
+        EXPECT_EQ(run.peak_bytes[d], run.serial_bytes[d]) << d;
+      }
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "model/routed_kind.h"
 #include "plan/routed_rows.h"
 #include "runtime/executors/flat_views.h"
 
@@ -21,7 +22,7 @@ struct Region {
     members = static_cast<int>(peers.size());
     me = static_cast<int>(std::find(peers.begin(), peers.end(), prepare.device) - peers.begin());
     group = prepare.group(op, peers);
-    shards[ShardKind::Expert] = members;
+    shards[routed_kind] = members;
     shards.buffer = communication.buffer;
     find_chunk(prepare, op, communication);
     const ComputationForm form = prepare.computations.form(chunk, Pass::F);
@@ -40,7 +41,7 @@ struct Region {
     std::vector<std::string> known = {prepare.name(op.label)};  // a gather's own
     for (const BufferId buffer : op.reads) known.push_back(prepare.name(prepare.buffer(buffer).label));
     for (const PlanWork& work : prepare.plan.works) {
-      if (work.buffer == 0 || work.shards[ShardKind::Expert] != communication.over) continue;
+      if (work.buffer == 0 || work.shards[routed_kind] != communication.over) continue;
       const ComputationForm form = prepare.computations.form(prepare.plan.names[work.name], Pass::F);
       if (!form.routed_by || std::ranges::find(known, *form.routed_by) == known.end()) continue;
       chunk = prepare.plan.names[work.name];
@@ -195,11 +196,11 @@ struct RoundsPass {
   RoundsPass(const Preparation& prepare, const PlannedOp& op, const Region& region, Pass pass)
       : form(prepare.computations.form(region.chunk, pass)) {
     ComputationSite site{region.chunk, pass, region.samples, {}, prepare.device};
-    site.shards[ShardKind::Expert] = {region.members, region.me};
+    site.shards[routed_kind] = {region.members, region.me};
     site.shards.buffer = region.shards.buffer;
     const PlanWork& work = prepare.plan.works[op.work];
     for (const ShardRule& rule : shard_rules) {
-      if (rule.kind == ShardKind::Expert || !work.shards[rule.kind].valid()) continue;
+      if (rule.kind == routed_kind || !work.shards[rule.kind].valid()) continue;
       const std::vector<int> members = prepare.members_of(work.shards[rule.kind]);
       site.shards[rule.kind] = {static_cast<int64_t>(members.size()),
                                 std::find(members.begin(), members.end(), prepare.device) - members.begin()};
