@@ -30,7 +30,7 @@ def test_verbs_print_the_text_that_the_program_prints():
     assert piper.Schedule(ALL_VERBS) == built and len(built.text().splitlines()) == 8
 
 
-ANNOTATIONS = {"whole": "Optional[int]", "whole or word": "Union[int, str, None]", "name": "Optional[str]", "bytes": "Union[int, str, None]",
+ANNOTATIONS = {"whole": "Optional[int]", "decimal": "Union[float, str, None]", "whole or word": "Union[int, str, None]", "name": "Optional[str]", "bytes": "Union[int, str, None]",
                "wholes": "Optional[Sequence[int]]", "choice": "Optional[str]", "flag": "Optional[bool]", "flag or word": "Union[bool, str, None]", "seeds": "Optional[str]",
                "devices": "Optional[Devices]", "mesh": "Optional[Filter]", "along": "Union[str, Sequence[str], None]"}
 
