@@ -16,7 +16,7 @@ struct Tally {
   double slowest = 0;  // seconds
 };
 
-/// Ten times as many with PIPER_LONG=1, else half under a sanitizer.
+/// Ten times as many with PIPER_LONG=1, else a quarter under a sanitizer.
 int scaled(int inputs);
 
 /// Feeds mutations of the corpus in `folder` to `run`, until `inputs` are through. An exception, 10 s or 1 GB for one

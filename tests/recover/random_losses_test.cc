@@ -48,7 +48,7 @@ void expect_goes_on(const Scenario& scenario, const DeviceList& lost, const Sche
   EXPECT_TRUE(faults.empty()) << fmt::format("{}", fmt::join(faults, "\n"));
 }
 
-TEST(Shrink, WhatGoesOnIsTheWholeStep) {
+TEST(RandomLosses, GoOnWithTheWholeStep) {
   const Cluster cluster;
   const std::optional<CostTable> costs;
   std::map<std::string, int> outcomes;
