@@ -1,11 +1,15 @@
 """What tests ask of a page in a browser."""
 import os
+import sys
 import time
 import unittest
 
 import browser
 import pages
 from pages import page_of, trace_file
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from limits import SLACK  # noqa: E402
 
 
 class BrowserCase(unittest.TestCase):
@@ -120,11 +124,16 @@ class BrowserCase(unittest.TestCase):
         top, height = self.memory_band(lane)
         self.point_at(x, top + height / 2)
 
-    def await_text(self, id_, text):
-        end = time.monotonic() + 60
-        while text not in self.find(id_).get_attribute("textContent") and time.monotonic() < end:
+    def wait_until(self, happened):
+        """For what the page does by itself. Ends when the page hangs, too: the test then says what it has not seen."""
+        end = time.monotonic() + SLACK
+        while not happened() and time.monotonic() < end:
             time.sleep(0.02)
-        self.assertIn(text, self.find(id_).get_attribute("textContent"))
+
+    def await_text(self, id_, text):
+        seen = lambda: self.find(id_).get_attribute("textContent")
+        self.wait_until(lambda: text in seen())
+        self.assertIn(text, seen())
 
     def view(self):
         return self.js("const v = piper.state.view; return [v.from, v.to]")

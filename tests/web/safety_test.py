@@ -1,7 +1,6 @@
 """What no trace and no window may do to the page."""
 import json
 import os
-import time
 
 import pages
 from browser_case import PageCase
@@ -26,7 +25,7 @@ class Safety(PageCase):
         self.await_text("tip", "<script>")
         self.find("canvas").send_keys("x")
         self.await_text("view-operation", f"activations layer.0.{evil.split(' ')[0]}")
-        time.sleep(0.2)
+        self.js("await new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")  # what it began has had its turn
         self.assertIsNone(self.js("return window.hacked ?? null"))
         self.assertEqual(self.js("return document.querySelectorAll('img').length"), 0)
         self.shot("evil")
@@ -70,7 +69,7 @@ class Safety(PageCase):
         width = self.state("view.width")
         self.driver.set_window_size(1000, 700)
         try:
-            time.sleep(0.15)  # two frames
+            self.wait_until(lambda: self.state("view.width") < width - 100)
             self.assertLess(self.state("view.width"), width - 100, "the canvas follows the window")
             self.open(self.two)
             outside = self.js("""return [...document.querySelectorAll('header *, nav > *, nav button')].filter((e) => {

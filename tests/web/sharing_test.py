@@ -1,7 +1,6 @@
 """What is seen, for others: the address, and pictures."""
 import base64
 import os
-import time
 import xml.etree.ElementTree as ElementTree
 
 import pages
@@ -12,11 +11,12 @@ class Sharing(PageCase):
     """Addresses, files, and frames that are never empty."""
 
     def fragment(self):
-        end = time.monotonic() + 60
-        while "#" not in self.driver.current_url and time.monotonic() < end:
-            time.sleep(0.05)
-        time.sleep(0.4)  # the page writes it when it has come to rest
-        return self.driver.current_url.partition("#")[2]
+        """Of the address, when the page has written there what is seen; it does so when it has come to rest."""
+        written = lambda: self.js("return location.hash.slice(1)")
+        seen = self.js("return (await import('piper/permalink')).fragmentOf(piper.state)")
+        self.wait_until(lambda: written() == seen)
+        self.assertEqual(written(), seen)
+        return seen
 
     def test_the_address_leads_back(self):
         self.open(self.two)
@@ -40,7 +40,7 @@ class Sharing(PageCase):
 
     def test_a_page_that_was_only_opened_has_a_plain_address(self):
         self.open(self.page)
-        time.sleep(0.5)
+        self.js("await new Promise((done) => setTimeout(done, 500))")  # a timer of the page, which ends after the one that writes the address
         self.assertEqual(self.driver.current_url.partition("#")[2], "")
 
     def test_a_wrong_address_shows_what_it_can(self):
@@ -77,9 +77,7 @@ class Sharing(PageCase):
         self.find("save-menu").click()
         self.find("svg").click()
         self.find("png").click()
-        end = time.monotonic() + 60
-        while self.js("return saved.length") < 4 and time.monotonic() < end:
-            time.sleep(0.05)
+        self.wait_until(lambda: self.js("return saved.length") >= 4)
         types = self.js("return saved.map((one) => typeof one === 'string' ? one : one.type)")
         self.assertEqual(types, ["image/svg+xml", "small.svg", "image/png", "small.png"])
         png = self.js("""return new Promise((done) => { const reader = new FileReader(); reader.onload = () => done(reader.result); reader.readAsDataURL(saved[2]); })""")
