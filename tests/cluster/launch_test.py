@@ -195,7 +195,7 @@ def run_slow(piper, folder):
 
 def left_behind(problems):
     """After a while: what is left, which is removed."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + jobs.SLACK
     while survivors() and time.monotonic() < until:
         time.sleep(0.2)
     if left := survivors():

@@ -12,14 +12,14 @@ namespace piper {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
+using std::chrono::minutes;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
 Communicators world_over(NcclStandIn& nccl, int devices) {
   LocalOptions options;
-  options.timeout = seconds(10);
+  options.timeout = minutes(5);
   Communicators world = make_local_world(devices, options);
   for (auto& communicator : world) communicator = nccl.communicator(std::move(communicator));
   return world;
@@ -35,7 +35,7 @@ void leave(Communicators& world) {
 TEST(NcclCommunicator, CarriesWhatOthersDo) {
   constexpr size_t n = 4, part = 6;
   const std::vector<int> order = {2, 0, 3, 1};
-  NcclStandIn nccl(n, seconds(10));
+  NcclStandIn nccl(n, minutes(5));
   Communicators world = world_over(nccl, n);
   const Communicators threads = make_local_world(n);
   make_process_groups(threads, {order});
@@ -85,7 +85,7 @@ TEST(NcclCommunicator, CarriesWhatOthersDo) {
 
 /// Both directions at once, and to itself: each has a communicator of its own.
 TEST(NcclCommunicator, Transfers) {
-  NcclStandIn nccl(2, seconds(10));
+  NcclStandIn nccl(2, minutes(5));
   Communicators world = world_over(nccl, 2);
   EXPECT_THAT(on_all(world,
                      [&](Communicator& device, size_t d, size_t) {
@@ -120,7 +120,7 @@ TEST(NcclCommunicator, MakingOneHasADeadline) {
 }
 
 TEST(NcclCommunicator, WhatFailedIsAbortedAndNeverDestroyed) {
-  NcclStandIn nccl(2, milliseconds(200));
+  NcclStandIn nccl(2, minutes(5));
   Communicators world = world_over(nccl, 2);
   const auto problems = on_all(world, [&](Communicator& device, size_t d, size_t) {
     device.make_group({0, 1});
@@ -137,17 +137,19 @@ TEST(NcclCommunicator, WhatFailedIsAbortedAndNeverDestroyed) {
 }
 
 TEST(NcclCommunicator, AbortEndsWhatIsUnderWay) {
-  NcclStandIn nccl(2, seconds(60));
+  NcclStandIn nccl(2, minutes(5));
   Communicators world = world_over(nccl, 2);
-  std::atomic<bool> made = false;
+  std::atomic<bool> begun = false;
+  nccl.plant = [&](int, const NcclRecord& call) {
+    begun = begun || call.kind == NcclRecord::Kind::AllReduce;
+    return true;
+  };
   const auto problems = on_all(world, [&](Communicator& device, size_t d, size_t) {
     device.make_group({0, 1});
     if (d == 1) {
-      while (!made) std::this_thread::yield();
-      std::this_thread::sleep_for(milliseconds(50));
+      while (!begun) std::this_thread::yield();
       return world[0]->abort("enough"), device.abort("enough");  // in this order: device 0 is told
     }
-    made = true;
     std::vector<float> x(5);
     device.all_reduce(0, 1, bytes(x), DataType::Float32);
   });

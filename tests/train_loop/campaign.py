@@ -101,7 +101,7 @@ def run_fault(piper, folder, dice, kind):
         problems.append(f"exit code {job.process.returncode} instead of {code}")
     if not re.search(culprit.format(rank=rank), job.text):
         problems.append("the culprit is not named")
-    until = time.monotonic() + 20
+    until = time.monotonic() + jobs.SLACK
     while survivors(job.tag) and time.monotonic() < until:
         time.sleep(0.2)
     if left := survivors(job.tag):

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 
 #include "train_loop/tp_cases.h"
@@ -165,12 +166,19 @@ TEST(DroplessDividedRouting, ChangesNoMemory) {
 /// One device leaves out the last calls of further rounds, as if it had to make fewer.
 class MakesFewerRounds : public PassingCommunicator {
  public:
-  using PassingCommunicator::PassingCommunicator;
+  MakesFewerRounds(std::unique_ptr<Communicator> to, std::atomic<bool>& left_out)
+      : PassingCommunicator(std::move(to)), left_out_(left_out) {}
   void exchange(int group, int64_t sequence, int turn, std::span<const std::span<const std::byte>> out,
                 std::span<const std::span<std::byte>> in) override {
-    if (device() == 1 && turn > 3) return;
+    if (device() == 1 && turn > 3) {
+      left_out_ = true;
+      return;
+    }
     PassingCommunicator::exchange(group, sequence, turn, out, in);
   }
+
+ private:
+  std::atomic<bool>& left_out_;
 };
 
 TEST(DroplessDividedRouting, FewerRoundsOfOneDeviceAreNoticed) {
@@ -181,8 +189,12 @@ TEST(DroplessDividedRouting, FewerRoundsOfOneDeviceAreNoticed) {
                  "mesh(ep=2)\n" + whole + "replicate({}, along=ep)\nshard({experts=*}, along=ep, buffer=0.25)\n",
                  1};
   TrainSettings how = settings(c);
-  how.job.timeout.first = 2;
-  how.communicator = [](std::unique_ptr<Communicator> to) { return std::make_unique<MakesFewerRounds>(std::move(to)); };
+  std::atomic<bool> left_out = false;
+  how.job.timeout = {.least = 1, .first = 1};
+  how.job.share_progress = shown_when([&](const std::vector<DeviceProgress>&) { return left_out.load(); });
+  how.communicator = [&](std::unique_ptr<Communicator> to) {
+    return std::make_unique<MakesFewerRounds>(std::move(to), left_out);
+  };
   try {
     train(model_of(c, 1), c.text(), how);
     FAIL() << "the step ended";

@@ -2,18 +2,35 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <future>
 #include <regex>
-#include <thread>
+#include <set>
 
 #include "models/configurations.h"
 #include "train/golden_text.h"
 #include "train/run_problems.h"
 #include "train_loop/trained.h"
 #include "train_loop/two_stages.h"
+#include "train_loop/wrappers.h"
 
 namespace piper {
 namespace {
+
+/// Calls a function when the run is stopped.
+class TellsOfTheEnd : public PassingCommunicator {
+ public:
+  TellsOfTheEnd(std::unique_ptr<Communicator> to, std::function<void()> tell)
+      : PassingCommunicator(std::move(to)), tell_(std::move(tell)) {}
+  void abort(const std::string& reason) override {
+    PassingCommunicator::abort(reason);
+    tell_();
+  }
+
+ private:
+  std::function<void()> tell_;
+};
 
 /// The error of a run, as the program prints it; times are replaced by T.
 std::string failure_of(const TrainSettings& settings) {
@@ -47,14 +64,29 @@ TEST(Faults, MemoryThatIsNotThere) {
   EXPECT_EQ(message.find("frame #"), std::string::npos) << message;
 }
 
-/// A device that does not go on: the others say what they wait for. It stalls in its last backward, when everything
-/// that could be under way beside it has ended: what is earlier under way depends on waits for memory, and those on how
-/// much the operators of a machine take.
+/// A device that does not go on: the others say what they wait for. It stalls in its last backward, until the run has
+/// failed. The watch sees it when everything that could be under way beside it has ended: what is earlier under way
+/// depends on waits for memory, and those on how much the operators of a machine take.
 TEST(Faults, ADeviceThatStalls) {
+  constexpr OpId last_backward(14), waits_for_it(12);
+  std::promise<void> failed;
+  std::atomic<bool> told = false;
   TrainSettings settings;
   settings.job.timeout = {.least = 1, .first = 1};
-  settings.job.run.before_op = [](int device, OpId op) {
-    if (device == 1 && op == OpId(14)) std::this_thread::sleep_for(std::chrono::seconds(5));
+  settings.job.run.before_op = [&](int device, OpId op) {
+    if (device == 1 && op == last_backward) failed.get_future().wait();
+  };
+  settings.job.share_progress = shown_when([&](const std::vector<DeviceProgress>& devices) {
+    std::set<std::pair<int, OpId>> under_way;
+    for (const DeviceProgress& device : devices)
+      for (const DeviceProgress::Last& last : device.streams)
+        if (last.op.valid() && !last.ended) under_way.insert({device.device, last.op});
+    return under_way == std::set<std::pair<int, OpId>>{{0, waits_for_it}, {1, last_backward}};
+  });
+  settings.communicator = [&](std::unique_ptr<Communicator> to) {
+    return std::make_unique<TellsOfTheEnd>(std::move(to), [&] {
+      if (!told.exchange(true)) failed.set_value();
+    });
   };
   expect_golden("E802_stalled", failure_of(settings));
 }

@@ -34,6 +34,21 @@ class IntervenedComputations : public PassingComputations {
 
 }  // namespace
 
+std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> shown_when(
+    std::function<bool(const std::vector<DeviceProgress>&)> happened) {
+  return
+      [happened = std::move(happened), shown = false, looks = int64_t{0}](std::vector<DeviceProgress> devices) mutable {
+        shown = shown || happened(devices);
+        ++looks;
+        if (!shown)
+          for (DeviceProgress& device : devices) {
+            device.streams.clear();
+            device.moved = looks;
+          }
+        return devices;
+      };
+}
+
 std::unique_ptr<Computations> intervene(Computations& in, Intervention intervention) {
   return std::make_unique<IntervenedComputations>(in, std::move(intervention));
 }

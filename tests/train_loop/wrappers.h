@@ -3,8 +3,14 @@
 
 #include "comm/communicator.h"
 #include "runtime/passing_computations.h"
+#include "runtime/progress.h"
 
 namespace piper {
+
+/// For JobOptions::share_progress: until something has happened, a watch sees devices that go on. Limits of a few
+/// seconds are then those of what a test plants, and not of everything before it on a slow machine.
+std::function<std::vector<DeviceProgress>(std::vector<DeviceProgress>)> shown_when(
+    std::function<bool(const std::vector<DeviceProgress>&)> happened);
 
 /// What runs instead of a computation; `as_usual` runs it.
 using Intervention = std::function<void(const ComputationSite& site, const ComputationArguments& arguments,

@@ -125,7 +125,7 @@ struct Fault {
 std::vector<std::string> found(const Way& way, const Fault& fault) {
   const TrainableModel model = small_model();
   const PreparedTraining ready = prepared(model, way.schedule);
-  NcclStandIn nccl(static_cast<int>(template_of_device(*ready.plan).size()), seconds(2));
+  NcclStandIn nccl(static_cast<int>(template_of_device(*ready.plan).size()), seconds(60));
   nccl.plant = [&, calls = std::make_shared<std::atomic<int>>(0)](int device, NcclRecord& call) {
     if (device != 1 || call.kind != fault.kind || calls->fetch_add(1) != 2) return true;
     call.count -= 1;
