@@ -343,7 +343,7 @@ def refusal(outcome):
 def page(rows):
     """docs/models_supported.md from names and results."""
     columns = list(ways())
-    out = [HEAD.rstrip("\n"), "", f"| model | task | {' | '.join(columns)} | ways out |", "| --- | --- |" + " --- |" * (len(columns) + 1)]
+    out = [HEAD.rstrip("\n"), "", f"| model | task | {' | '.join(columns)} | changes |", "| --- | --- |" + " --- |" * (len(columns) + 1)]
     reasons = {}
     for animal, found in rows:
         cells = []
@@ -374,7 +374,7 @@ under these schedules and compared with plain PyTorch: loss and every gradient m
 - **1F1B**, **DualPipeV**: two pipeline ranks, four microbatches. **ZeRO 3**: two replicas. **tp 2**: `shard` of all layers of text models,
   by the known names of their projections. **ep 2**: `shard` of the experts among two replicas, in mixtures.
 - *right*: equal to PyTorch. A code: refused before anything ran. Empty: does not apply.
-- Ways out: the change that an error suggested, and that was made. *frozen*: `requires_grad_(False)` for parameters without gradient (E608).
+- Changes: what was changed because an error suggested it. *frozen*: `requires_grad_(False)` for parameters without gradient (E608).
   *slots*: `piper.integrations.transformers.use(model, attention=False)` replaces a loop over experts (E601). *batched*:
   `model.set_experts_implementation("batched_mm")`, for experts that slots do not fit. *named*: attention is not divided, and
   the last projection of the feed-forward is named, as in `shard(..., parameters="*.down_proj.weight: 1")` (E317). *dense*: every expert

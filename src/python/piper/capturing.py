@@ -98,7 +98,7 @@ def capture(model: torch.nn.Module, example_batch: Batch, loss: Optional[Loss] =
     `loss_weight`: a function of a batch that returns the count over which its loss is a mean, for example of tokens that are not padding. Not
     needed where the loss itself divides by such a count: `cross_entropy` with ignored labels, a sum divided by that of a mask.
     `loss_block`: tokens whose logits are computed at a time, if the loss is a cross entropy over a vocabulary; 0: all. Default: twice
-    the hidden size, 1,024 at least, if the vocabulary has 32,768 words or more.
+    the hidden size, 1,024 at least, if the vocabulary has 32,768 tokens or more.
     `saved_activations`: what forward saves for backward: "recorded", as autograd does; "fewest", without what pointwise operators can
     recompute. Default: "fewest" with `kernels="inductor"`.
     `batch`: samples of one step, if not those of the example.
