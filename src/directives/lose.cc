@@ -41,14 +41,14 @@ Result<size_t> axis_of(const TrainingDag& dag, const DeviceGroup& group, const L
 }
 
 /// A placement, and the coordinates of an axis that are left of it.
-struct Placement {
+struct Survivors {
   GroupId group;
   size_t axis = 0;
   std::vector<int> left;
 };
 
 /// Placements of the same chunks go on in groups of one size.
-Result<std::vector<DeviceGroup>> what_is_left(const TrainingDag& dag, const Placement& of, int most, const Lose& lose,
+Result<std::vector<DeviceGroup>> what_is_left(const TrainingDag& dag, const Survivors& of, int most, const Lose& lose,
                                               DirectiveId by) {
   const DeviceGroup& group = dag.groups[of.group];
   const auto& [id, axis, left] = of;
@@ -64,10 +64,9 @@ Result<std::vector<DeviceGroup>> what_is_left(const TrainingDag& dag, const Plac
                          : fmt::format("write replicas={} or less, or leave it out", left.size()));
 }
 
-/// The parts of the batch that a group works on, numbered.
-using Turns = std::map<GroupId, std::map<int, size_t>>;
-Turns turns_of(const TrainingDag& dag) {
-  Turns turns;
+/// By group: the parts of the batch that it works on, numbered.
+std::map<GroupId, std::map<int, size_t>> turns_of(const TrainingDag& dag) {
+  std::map<GroupId, std::map<int, size_t>> turns;
   for (const Node& node : dag.nodes)
     if (node.group.valid()) turns[node.group].emplace(node.tags.slice, 0);
   for (auto& [group, slices] : turns) {
@@ -101,33 +100,42 @@ Checked check_whole(const TrainingDag& dag, GroupId group, DirectiveId by) {
   return Ok{};
 }
 
-}  // namespace
+/// By placement that goes on: the groups that do its work.
+using Left = std::map<GroupId, std::vector<DeviceGroup>>;
 
-Result<TrainingDag> apply(TrainingDag dag, const Lose& lose, DirectiveId by) {
-  PIPER_CHECK(check(dag, lose, by));
+Result<Left> find_left(const TrainingDag& dag, const DeviceList& lost, const Lose& lose, DirectiveId by) {
   DeviceList mine = lose.devices;
   std::ranges::sort(mine);
-  dag.lost.insert(dag.lost.end(), mine.begin(), mine.end());
-  std::ranges::sort(dag.lost);
-
-  std::map<GroupId, std::vector<DeviceGroup>> left;
+  Left left;
   for (const std::vector<GroupId>& together : placements_together(dag)) {
     const auto is_hit = [&](GroupId group) { return has_lost(dag.groups[dag.placed_as(group)], mine); };
     if (std::ranges::none_of(together, is_hit)) continue;
-    std::vector<Placement> placements;
+    std::vector<Survivors> placements;
     int most = most_parts;
     for (const GroupId group : together) {
       PIPER_CHECK(check_whole(dag, group, by));
       PIPER_TRY(const size_t axis, axis_of(dag, dag.groups[group], lose, by));
-      placements.push_back({group, axis, coordinates_left(dag.groups[group], axis, dag.lost)});
+      placements.push_back({group, axis, coordinates_left(dag.groups[group], axis, lost)});
       most = std::min(most, static_cast<int>(placements.back().left.size()));
     }
-    for (const Placement& placement : placements) {
+    for (const Survivors& placement : placements) {
       PIPER_TRY(left[placement.group], what_is_left(dag, placement, most, lose, by));
     }
   }
+  return left;
+}
 
-  const Turns turns = turns_of(dag);
+}  // namespace
+
+Result<TrainingDag> apply(TrainingDag dag, const Lose& lose, DirectiveId by) {
+  PIPER_CHECK(check(dag, lose, by));
+  DeviceList lost = dag.lost;
+  lost.insert(lost.end(), lose.devices.begin(), lose.devices.end());
+  std::ranges::sort(lost);
+  PIPER_TRY(Left left, find_left(dag, lost, lose, by));
+
+  const auto turns = turns_of(dag);
+  dag.lost = std::move(lost);
   std::map<GroupId, std::vector<GroupId>> instead;
   for (auto& [group, parts] : left)
     for (DeviceGroup& part : parts) {

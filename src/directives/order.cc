@@ -22,22 +22,23 @@ struct Front {
   std::vector<NodeId> sources, sinks;
 };
 
+/// Checks orders, and collects what they add to the DAG.
 class Orderer {
  public:
-  Orderer(TrainingDag& dag, const std::vector<SourcedOrder>& orders)
+  Orderer(const TrainingDag& dag, const std::vector<SourcedOrder>& orders)
       : dag_(dag),
         orders_(orders),
         selector_(dag),
         successors_(adjacency(dag, Direction::Successors)),
         stamp_(dag.nodes.size(), -1) {}
 
-  Checked apply(const Order& order, DirectiveId by) {
+  Checked add(const Order& order, DirectiveId by) {
     std::map<GroupId, std::vector<NodeId>> last;  // per group: the ends of the latest element there
     const OrderElement* previous = nullptr;
     for (const OrderElement& element : order.elements) {
       PIPER_TRY(const auto parts, select_parts(element));
       if (parts.empty()) continue;
-      if (parts.size() > 1) dag_.brackets.push_back({parts, by});
+      if (parts.size() > 1) new_brackets_.push_back({parts, by});
       std::map<GroupId, Front> fronts;
       for (const std::vector<NodeId>& part : parts) add_fronts(part, fronts);
       bool joined = last.empty();
@@ -61,7 +62,8 @@ class Orderer {
     return Ok{};
   }
 
-  void finish() { dag_.edges.insert(dag_.edges.end(), new_edges_.begin(), new_edges_.end()); }
+  const std::vector<Edge>& new_edges() const { return new_edges_; }
+  const std::vector<Bracket>& new_brackets() const { return new_brackets_; }
 
  private:
   /// Parts that turn out empty because one half of a split backward has no work are left out.
@@ -188,7 +190,7 @@ class Orderer {
         .help("order acts per device; what runs on different devices is ordered by the data between them");
   }
 
-  TrainingDag& dag_;
+  const TrainingDag& dag_;                   // the caller's, as it was
   const std::vector<SourcedOrder>& orders_;  // the caller's
   Selector selector_;
   Adjacency successors_;
@@ -197,14 +199,16 @@ class Orderer {
   std::unordered_set<NodeId> has_predecessor_;
   std::map<std::pair<GroupId, GroupId>, Relation> relations_;
   std::vector<Edge> new_edges_;
+  std::vector<Bracket> new_brackets_;
 };
 
 }  // namespace
 
 Result<TrainingDag> apply(TrainingDag dag, const std::vector<SourcedOrder>& orders) {
   Orderer orderer(dag, orders);
-  for (const SourcedOrder& sourced : orders) PIPER_CHECK(orderer.apply(sourced.order, sourced.by));
-  orderer.finish();
+  for (const SourcedOrder& sourced : orders) PIPER_CHECK(orderer.add(sourced.order, sourced.by));
+  dag.edges.insert(dag.edges.end(), orderer.new_edges().begin(), orderer.new_edges().end());
+  dag.brackets.insert(dag.brackets.end(), orderer.new_brackets().begin(), orderer.new_brackets().end());
   return dag;
 }
 
