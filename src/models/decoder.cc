@@ -23,7 +23,7 @@ struct DecoderLayer : torch::nn::Module {
     else
       mlp = register_module("mlp", std::make_shared<Mlp>(c, dense_width(c), make));
   }
-  Stream forward(Stream in, const Rotation* rotation, const Tensor& places) const {
+  HiddenState forward(HiddenState in, const Rotation* rotation, const Tensor& places) const {
     const annotate scope("layer");
     in.x = attention->forward(in.x, rotation, Mask::Causal, places);
     if (mixture) return mixture->forward(in);
@@ -54,14 +54,14 @@ struct Decoder : ModelModule {
   }
   Tensor loss(const std::vector<Tensor>& inputs) override {
     const Tensor places = documents ? inputs[2] : Tensor();
-    Stream stream{embed->forward(inputs[0], places), {}};
-    for (const auto& layer : layers->all) stream = layer->forward(std::move(stream), rotation.get(), places);
+    HiddenState state{embed->forward(inputs[0], places), {}};
+    for (const auto& layer : layers->all) state = layer->forward(std::move(state), rotation.get(), places);
     const annotate scope("head");
-    const Tensor normed = head->norm(stream.x);
+    const Tensor normed = head->norm(state.x);
     const Tensor loss = mean_cross_entropy(head->project(normed, embed->weight), inputs[1]);
     if (temperature) choose(normed, inputs[inputs.size() - 2], inputs.back());
-    if (!stream.imbalance.defined()) return loss;
-    const Tensor balance = stream.imbalance.mean();
+    if (!state.imbalance.defined()) return loss;
+    const Tensor balance = state.imbalance.mean();
     balance_loss = balance.detach();
     return loss + config.router_aux_loss_coef * balance;
   }

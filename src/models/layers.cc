@@ -24,7 +24,7 @@ ExpertLinear::ExpertLinear(int64_t experts, int64_t in, int64_t out, bool with_b
     : weight(register_parameter("weight", make({experts, out, in}))) {
   if (with_bias) bias = register_parameter("bias", make({experts, out}));
 }
-Tensor ExpertLinear::forward(const Tensor& x, const Routing&) const {
+Tensor ExpertLinear::forward(const Tensor& x, const SlotRouting&) const {
   const Tensor turned = weight.transpose(1, 2);
   return bias.defined() ? at::baddbmm(bias.unsqueeze(1), x, turned) : at::bmm(x, turned);
 }

@@ -22,7 +22,7 @@ struct Linear : torch::nn::Module {
 struct ExpertLinear : torch::nn::Module {
   ExpertLinear(int64_t experts, int64_t in, int64_t out, bool with_bias, const TensorMaker& make);
   /// [experts, slots, in]
-  at::Tensor forward(const at::Tensor& x, const Routing& slots) const;
+  at::Tensor forward(const at::Tensor& x, const SlotRouting& slots) const;
   /// [rows, in]
   at::Tensor forward(const at::Tensor& x, const SortedRows& rows) const;
   at::Tensor weight, bias;

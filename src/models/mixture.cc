@@ -37,7 +37,7 @@ Mixture::Mixture(torch::nn::Module& owner, const ModelConfig& c, const TensorMak
       dispatch_(owner.register_module("dispatch", std::make_shared<Dispatch>(c, make))),
       experts_(owner.register_module("experts", std::make_shared<Experts>(c, make))) {}
 
-Stream Mixture::forward(const Stream& in) const {
+HiddenState Mixture::forward(const HiddenState& in) const {
   const Tensor h = dispatch_->norm->forward(in.x);
   const Tensor logits = dispatch_->router->forward(h.reshape({-1, config_.hidden}));
   if (config_.dropless) return forward(in, h, sort_rows(logits, config_.top_k));
@@ -45,9 +45,9 @@ Stream Mixture::forward(const Stream& in) const {
 }
 
 template <class Routed>
-Stream Mixture::forward(const Stream& in, const Tensor& h, const Routed& routed) const {
+HiddenState Mixture::forward(const HiddenState& in, const Tensor& h, const Routed& routed) const {
   const Tensor tokens = h.reshape({-1, config_.hidden});
-  Stream out = in;
+  HiddenState out = in;
   if (config_.router_aux_loss_coef > 0) {
     const Tensor own = imbalance(routed.choices.probabilities, shares(routed), in.x.size(0));
     out.imbalance = in.imbalance.defined() ? in.imbalance + own : own;

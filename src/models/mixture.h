@@ -27,7 +27,7 @@ struct Experts : torch::nn::Module {
 };
 
 /// What flows from layer to layer.
-struct Stream {
+struct HiddenState {
   at::Tensor x;
   at::Tensor imbalance;  // by sample, of all layers so far; not defined before the first that counts it
 };
@@ -35,11 +35,11 @@ struct Stream {
 struct Mixture {
   /// Its layers belong to `owner`.
   Mixture(torch::nn::Module& owner, const ModelConfig& config, const TensorMaker& make);
-  Stream forward(const Stream& in) const;
+  HiddenState forward(const HiddenState& in) const;
 
  private:
   template <class Routed>
-  Stream forward(const Stream& in, const at::Tensor& h, const Routed& routed) const;
+  HiddenState forward(const HiddenState& in, const at::Tensor& h, const Routed& routed) const;
 
   ModelConfig config_;
   std::shared_ptr<Dispatch> dispatch_;

@@ -47,7 +47,7 @@ struct ReferenceMixture : torch::nn::Module {
       const auto product = [&](const Tensor& a, const Tensor& w) { return grouped_mm(a, w, rows.ends); };
       return combine(experts(dispatch(x, rows), product), rows).view_as(input);
     }
-    const Routing routing = route(logits, config.top_k, config.capacity_factor);
+    const SlotRouting routing = route(logits, config.top_k, config.capacity_factor);
     const auto product = [](const Tensor& a, const Tensor& w) { return at::bmm(a, w); };
     return combine(experts(dispatch(x, routing), product), routing).view_as(input);
   }

@@ -20,8 +20,8 @@ Choices choose(const at::Tensor& logits, int64_t top_k) {
   return out;
 }
 
-Routing route(const at::Tensor& logits, int64_t top_k, double capacity_factor) {
-  Routing r;
+SlotRouting route(const at::Tensor& logits, int64_t top_k, double capacity_factor) {
+  SlotRouting r;
   r.experts = logits.size(1), r.top_k = top_k;
   r.capacity = expert_capacity(capacity_factor, logits.size(0), top_k, r.experts);
   r.choices = choose(logits, top_k);
@@ -33,21 +33,21 @@ Routing route(const at::Tensor& logits, int64_t top_k, double capacity_factor) {
   return r;
 }
 
-at::Tensor dispatch(const at::Tensor& x, const Routing& r) {
+at::Tensor dispatch(const at::Tensor& x, const SlotRouting& r) {
   const int64_t tokens = x.size(0), dim = x.size(1), rows = r.experts * r.capacity;
   const at::Tensor copies = x.unsqueeze(0).expand({r.top_k, tokens, dim}).reshape({-1, dim});
   const at::Tensor all = at::zeros({rows + 1, dim}, x.options()).index_copy(0, r.slots, copies);
   return all.narrow(0, 0, rows).view({r.experts, r.capacity, dim});
 }
 
-at::Tensor combine(const at::Tensor& y, const Routing& r) {
+at::Tensor combine(const at::Tensor& y, const SlotRouting& r) {
   const int64_t dim = y.size(2), rows = r.experts * r.capacity;
   const at::Tensor all = at::cat({y.reshape({rows, dim}), at::zeros({1, dim}, y.options())});
   const at::Tensor back = all.index_select(0, r.slots) * r.weights.to(y.scalar_type());
   return back.view({r.top_k, -1, dim}).sum(0);
 }
 
-at::Tensor shares(const Routing& r) {
+at::Tensor shares(const SlotRouting& r) {
   return r.chosen.to(r.choices.probabilities.scalar_type()).mean(0);
 }
 

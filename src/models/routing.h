@@ -19,7 +19,7 @@ struct Choices {
 /// Logits [tokens, experts]; softmax in float32 or wider.
 Choices choose(const at::Tensor& logits, int64_t top_k);
 
-struct Routing {
+struct SlotRouting {
   Choices choices;
   int64_t experts = 0, capacity = 0, top_k = 0;
   at::Tensor chosen;   // [top_k * tokens, experts]: whether it is the choice; all first choices come first
@@ -31,16 +31,16 @@ struct Routing {
 int64_t expert_capacity(double factor, int64_t tokens, int64_t top_k, int64_t experts);
 
 /// Logits [tokens, experts].
-Routing route(const at::Tensor& logits, int64_t top_k, double capacity_factor);
+SlotRouting route(const at::Tensor& logits, int64_t top_k, double capacity_factor);
 
 /// [tokens, dim] to [experts, capacity, dim]; empty slots are zero.
-at::Tensor dispatch(const at::Tensor& x, const Routing& routing);
+at::Tensor dispatch(const at::Tensor& x, const SlotRouting& routing);
 
 /// [experts, capacity, dim] back to [tokens, dim], weighted.
-at::Tensor combine(const at::Tensor& y, const Routing& routing);
+at::Tensor combine(const at::Tensor& y, const SlotRouting& routing);
 
 /// The part of all choices of the slice that each expert is: [experts].
-at::Tensor shares(const Routing& routing);
+at::Tensor shares(const SlotRouting& routing);
 
 /// How unevenly tokens are spread, of each sample: experts * sum over experts of (part of all choices of the slice) *
 /// (mean probability in the sample). Its mean over the samples is one if they are spread evenly, and more otherwise.

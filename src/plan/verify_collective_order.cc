@@ -7,12 +7,12 @@
 namespace piper {
 namespace {
 
-/// One communicator: a partition, or a pair of groups, on one stream.
-struct Communicator {
+/// A partition, or a pair of groups, on one stream.
+struct ProcessGroup {
   PlanStreamId stream;
   PartitionId over;
   GroupId from, to;
-  friend auto operator<=>(const Communicator&, const Communicator&) = default;
+  friend auto operator<=>(const ProcessGroup&, const ProcessGroup&) = default;
 };
 
 }  // namespace
@@ -22,18 +22,18 @@ Checked verify_collective_order(const Plan& plan) {
     TemplateId on;
     std::vector<OpId> ops;
   };
-  std::map<Communicator, std::vector<Sequence>> sequences;
+  std::map<ProcessGroup, std::vector<Sequence>> sequences;
   for (const TemplateId t : plan.templates.ids()) {
-    std::map<Communicator, std::vector<OpId>> mine;
+    std::map<ProcessGroup, std::vector<OpId>> mine;
     for (const OpId i : plan.templates[t].ops.ids()) {
       const PlannedOp& op = plan.templates[t].ops[i];
       if (!op.communication.valid() || op.kind == OpKind::Send || op.kind == OpKind::Recv) continue;
       const Communication& comm = plan.communications[op.communication];
       mine[{op.stream, comm.over, comm.from, comm.to}].push_back(i);
     }
-    for (auto& [communicator, ops] : mine) sequences[communicator].push_back({t, std::move(ops)});
+    for (auto& [group, ops] : mine) sequences[group].push_back({t, std::move(ops)});
   }
-  for (const auto& [communicator, list] : sequences) {
+  for (const auto& [group, list] : sequences) {
     const PlanTemplate& first = plan.templates[list[0].on];
     for (const Sequence& other : list) {
       const PlanTemplate& of = plan.templates[other.on];

@@ -13,8 +13,8 @@
 #include "timelines/from_schedule.h"
 #include "timelines/library.h"
 #include "timelines/load_timeline.h"
-#include "timelines/lower.h"
 #include "timelines/notation.h"
+#include "timelines/with_communication.h"
 
 namespace piper::python {
 namespace {
@@ -89,7 +89,7 @@ void bind_timeline(py::module_& module) {
       .def("text", [](const Timeline& timeline) { return print_timeline(timed_rows(timeline, {})); })
       .def("csv",
            [](const Timeline& timeline, bool communication) {
-             return communication ? print_csv(lower_to_actions(timeline)) : print_csv(timeline);
+             return communication ? print_csv(with_transfers(timeline)) : print_csv(timeline);
            })
       .def("grid",
            [](const Timeline& timeline, int columns) {

@@ -16,19 +16,19 @@ constexpr int most_in_list = 1 << 20;
 
 }  // namespace
 
-ArgumentReader::ArgumentReader(std::string_view verb, std::vector<Argument> arguments, SourceRange where)
+ArgumentReader::ArgumentReader(std::string_view verb, std::vector<ParsedArgument> arguments, SourceRange where)
     : verb_(verb), arguments_(std::move(arguments)), where_(std::move(where)) {}
 
 void ArgumentReader::fail(Diagnostic problem) {
   if (!problem_) problem_ = std::move(problem);
 }
 
-std::optional<Argument> ArgumentReader::take(std::string_view name) {
+std::optional<ParsedArgument> ArgumentReader::take(std::string_view name) {
   known_.emplace_back(name);
-  const auto is_key = [&](const Argument& a) { return a.key == name; };
+  const auto is_key = [&](const ParsedArgument& a) { return a.key == name; };
   const auto found = std::find_if(arguments_.begin(), arguments_.end(), is_key);
   if (found == arguments_.end()) return std::nullopt;
-  Argument argument = std::move(*found);
+  ParsedArgument argument = std::move(*found);
   arguments_.erase(found);
   if (const auto again = std::find_if(arguments_.begin(), arguments_.end(), is_key); again != arguments_.end())
     fail(error(ErrorCode::E104, again->where, fmt::format("{}: argument \"{}\" is given twice", verb_, name))
@@ -37,11 +37,11 @@ std::optional<Argument> ArgumentReader::take(std::string_view name) {
   return argument;
 }
 
-std::optional<Argument> ArgumentReader::take_positional() {
+std::optional<ParsedArgument> ArgumentReader::take_positional() {
   const auto found =
-      std::find_if(arguments_.begin(), arguments_.end(), [](const Argument& a) { return a.key.empty(); });
+      std::find_if(arguments_.begin(), arguments_.end(), [](const ParsedArgument& a) { return a.key.empty(); });
   if (found == arguments_.end()) return std::nullopt;
-  Argument argument = std::move(*found);
+  ParsedArgument argument = std::move(*found);
   arguments_.erase(found);
   return argument;
 }
@@ -52,7 +52,7 @@ void ArgumentReader::read(std::string_view, const kind::Selected& kind, Filter& 
     fail(error(ErrorCode::E104, where_, fmt::format("{}: {} is missing", verb_, kind.what))
              .help(
                  fmt::format("the first argument is a filter: {}({{layer=0..3}}, …); {{}} selects everything", verb_)));
-  else if (argument->kind != Argument::Kind::Filter)
+  else if (argument->kind != ParsedArgument::Kind::Filter)
     fail(error(ErrorCode::E105, argument->where,
                fmt::format("{}: {} must be a filter such as {{layer=0..3}}", verb_, kind.what))
              .help("{} selects everything"));
@@ -70,7 +70,7 @@ void ArgumentReader::keyword(std::string_view word) {
 
 void ArgumentReader::read(std::string_view, const kind::File&, std::string& value) {
   const auto argument = take_positional();
-  if (argument && argument->kind == Argument::Kind::Text && !argument->text.empty()) {
+  if (argument && argument->kind == ParsedArgument::Kind::Text && !argument->text.empty()) {
     value = argument->text;
     return;
   }
@@ -79,8 +79,8 @@ void ArgumentReader::read(std::string_view, const kind::File&, std::string& valu
            .help("write it in quotes"));
 }
 
-std::optional<int> ArgumentReader::to_integer(const Argument& argument, int low, int high) {
-  const auto value = argument.kind == Argument::Kind::Text ? parse_integer(argument.text) : std::nullopt;
+std::optional<int> ArgumentReader::to_integer(const ParsedArgument& argument, int low, int high) {
+  const auto value = argument.kind == ParsedArgument::Kind::Text ? parse_integer(argument.text) : std::nullopt;
   if (value && *value >= low && *value <= high) return static_cast<int>(*value);
   const std::string example = fmt::format("{}", std::clamp(4, low, high));
   fail(error(ErrorCode::E105, argument.where,
@@ -116,8 +116,8 @@ void ArgumentReader::read(std::string_view, const kind::Count& kind, int& value)
 void ArgumentReader::read(std::string_view name, const kind::IntegerOr& kind, std::optional<int>& value) {
   const auto argument = take(name);
   if (!argument) return;
-  const auto number = argument->kind == Argument::Kind::Text ? parse_integer(argument->text) : std::nullopt;
-  if (argument->kind == Argument::Kind::Text && argument->text == kind.word)
+  const auto number = argument->kind == ParsedArgument::Kind::Text ? parse_integer(argument->text) : std::nullopt;
+  if (argument->kind == ParsedArgument::Kind::Text && argument->text == kind.word)
     value.reset();
   else if (number && *number >= kind.low && *number <= kind.high)
     value = static_cast<int>(*number);
@@ -131,7 +131,7 @@ void ArgumentReader::read(std::string_view name, const kind::IntegerOr& kind, st
 void ArgumentReader::read(std::string_view name, const kind::Name&, std::string& value) {
   const auto argument = take(name);
   if (!argument) return;
-  if (argument->kind == Argument::Kind::Text && !argument->text.empty())
+  if (argument->kind == ParsedArgument::Kind::Text && !argument->text.empty())
     value = argument->text;
   else
     fail(error(ErrorCode::E105, argument->where, fmt::format("{}: {} must be a name", verb_, name))
@@ -147,7 +147,7 @@ void ArgumentReader::read(std::string_view name, const kind::Seeds&, std::vector
     while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
     return std::string(text);
   };
-  const std::string text = argument->kind == Argument::Kind::Text ? argument->text : "";
+  const std::string text = argument->kind == ParsedArgument::Kind::Text ? argument->text : "";
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view one = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), one.size() + 1));
@@ -169,7 +169,7 @@ void ArgumentReader::read(std::string_view name, const kind::Seeds&, std::vector
 void ArgumentReader::read(std::string_view name, const kind::Bytes&, int64_t& value) {
   const auto argument = take(name);
   if (!argument) return;
-  const auto bytes = argument->kind == Argument::Kind::Text ? parse_bytes(argument->text) : std::nullopt;
+  const auto bytes = argument->kind == ParsedArgument::Kind::Text ? parse_bytes(argument->text) : std::nullopt;
   if (bytes && *bytes > 0)
     value = *bytes;
   else
@@ -181,7 +181,7 @@ void ArgumentReader::read(std::string_view name, const kind::Bytes&, int64_t& va
 void ArgumentReader::read(std::string_view name, const kind::Load&, int64_t& value) {
   const auto argument = take(name);
   if (!argument) return;
-  const auto load = argument->kind == Argument::Kind::Text ? parse_load(argument->text) : std::nullopt;
+  const auto load = argument->kind == ParsedArgument::Kind::Text ? parse_load(argument->text) : std::nullopt;
   if (load && *load > 0)
     value = *load;
   else
@@ -206,21 +206,23 @@ std::optional<int> ArgumentReader::choice(std::string_view name, const std::vect
   const auto argument = take(name);
   if (!argument) return std::nullopt;
   const auto found = std::find(words.begin(), words.end(), argument->text);
-  if (argument->kind == Argument::Kind::Text && found != words.end()) return static_cast<int>(found - words.begin());
+  if (argument->kind == ParsedArgument::Kind::Text && found != words.end())
+    return static_cast<int>(found - words.begin());
   fail(error(ErrorCode::E105, argument->where,
              fmt::format("{}: {} must be one of {}", verb_, name, fmt::join(words, ", ")))
            .help(argument->text.empty() ? "" : did_you_mean(argument->text, words)));
   return std::nullopt;
 }
 
-std::optional<std::vector<int>> ArgumentReader::to_integers(const Argument& argument) {
+std::optional<std::vector<int>> ArgumentReader::to_integers(const ParsedArgument& argument) {
   std::vector<int> numbers;
-  const Argument* wrong = argument.kind == Argument::Kind::List && !argument.items.empty() ? nullptr : &argument;
+  const ParsedArgument* wrong =
+      argument.kind == ParsedArgument::Kind::List && !argument.items.empty() ? nullptr : &argument;
   for (size_t i = 0; i < argument.items.size() && !wrong; ++i) {
-    const Argument& item = argument.items[i];
+    const ParsedArgument& item = argument.items[i];
     const int room = most_in_list - static_cast<int>(numbers.size());
-    const int64_t number = item.kind == Argument::Kind::Text ? parse_integer(item.text).value_or(-1) : -1;
-    if (item.kind == Argument::Kind::Range && item.range.high - item.range.low < room)
+    const int64_t number = item.kind == ParsedArgument::Kind::Text ? parse_integer(item.text).value_or(-1) : -1;
+    if (item.kind == ParsedArgument::Kind::Range && item.range.high - item.range.low < room)
       for (int d = item.range.low; d <= item.range.high; ++d) numbers.push_back(d);
     else if (number >= 0 && number < 1'000'000'000)
       numbers.push_back(static_cast<int>(number));
@@ -228,7 +230,7 @@ std::optional<std::vector<int>> ArgumentReader::to_integers(const Argument& argu
       wrong = &item;
   }
   if (!wrong) return numbers;
-  const bool lonely = wrong->kind == Argument::Kind::Text && parse_integer(wrong->text) && wrong == &argument;
+  const bool lonely = wrong->kind == ParsedArgument::Kind::Text && parse_integer(wrong->text) && wrong == &argument;
   fail(error(ErrorCode::E105, wrong->where,
              fmt::format("{}: expected a list of numbers and ranges such as [0, 2..5]", verb_))
            .help(lonely ? fmt::format("write {}=[{}]", wrong->key, wrong->text)
@@ -240,24 +242,24 @@ void ArgumentReader::read(std::string_view, const kind::Where&, DeviceChoice& ch
   choice.where = where_;
   if (const auto argument = take("devices")) {
     choice.where = argument->where;
-    const std::vector<Argument> lists =
-        argument->kind == Argument::Kind::Alternatives ? argument->items : std::vector<Argument>{*argument};
-    for (const Argument& list : lists)
+    const std::vector<ParsedArgument> lists =
+        argument->kind == ParsedArgument::Kind::Alternatives ? argument->items : std::vector<ParsedArgument>{*argument};
+    for (const ParsedArgument& list : lists)
       if (auto devices = to_integers(list)) choice.lists.push_back(std::move(*devices));
   }
   if (auto argument = take("mesh")) {
     choice.where = argument->where;
-    if (argument->kind != Argument::Kind::Filter)
+    if (argument->kind != ParsedArgument::Kind::Filter)
       fail(error(ErrorCode::E105, argument->where, fmt::format("{}: mesh must be coordinates such as {{pp=0}}", verb_))
                .help("mesh={} is all devices"));
     choice.mesh = std::move(argument->filter);
   }
   if (const auto argument = take("along")) {
     choice.where = argument->where;
-    const std::vector<Argument> axes =
-        argument->kind == Argument::Kind::List ? argument->items : std::vector<Argument>{*argument};
-    for (const Argument& axis : axes) {
-      if (axis.kind != Argument::Kind::Text || axis.text.empty())
+    const std::vector<ParsedArgument> axes =
+        argument->kind == ParsedArgument::Kind::List ? argument->items : std::vector<ParsedArgument>{*argument};
+    for (const ParsedArgument& axis : axes) {
+      if (axis.kind != ParsedArgument::Kind::Text || axis.text.empty())
         fail(error(ErrorCode::E105, axis.where, fmt::format("{}: along takes names of mesh axes", verb_))
                  .help("for example along=dp, or along=[edp, ep]"));
       else
@@ -274,7 +276,7 @@ void ArgumentReader::read(std::string_view, const kind::Where&, DeviceChoice& ch
 }
 
 void ArgumentReader::read(std::string_view, const kind::Axes& kind, std::vector<MeshAxis>& value) {
-  for (const Argument& argument : arguments_) {
+  for (const ParsedArgument& argument : arguments_) {
     if (argument.key.empty()) {
       fail(error(ErrorCode::E104, argument.where, fmt::format("{}: every axis needs a name", verb_))
                .help(fmt::format("for example {}(pp=2, dp=4)", verb_)));
@@ -288,15 +290,15 @@ void ArgumentReader::read(std::string_view, const kind::Axes& kind, std::vector<
   arguments_.clear();
 }
 
-std::optional<OrderElement> ArgumentReader::to_element(Argument argument) {
+std::optional<OrderElement> ArgumentReader::to_element(ParsedArgument argument) {
   OrderElement element{{}, argument.where};
-  const bool bracket = argument.kind == Argument::Kind::List;
+  const bool bracket = argument.kind == ParsedArgument::Kind::List;
   if (!argument.key.empty()) {
     fail(error(ErrorCode::E104, argument.where, fmt::format("{}: unknown argument \"{}\"", verb_, argument.key))
              .help(fmt::format("{} takes filters, and brackets of filters, without names", verb_)));
     return std::nullopt;
   }
-  if (argument.kind == Argument::Kind::Filter) {
+  if (argument.kind == ParsedArgument::Kind::Filter) {
     element.parts.push_back(std::move(argument.filter));
     return element;
   }
@@ -309,8 +311,8 @@ std::optional<OrderElement> ArgumentReader::to_element(Argument argument) {
                        : "for example {mb=0, pass=F}, or [{mb=1, pass=F}, {mb=0, pass=B}]"));
     return std::nullopt;
   }
-  for (Argument& item : argument.items) {
-    if (item.kind != Argument::Kind::Filter) {
+  for (ParsedArgument& item : argument.items) {
+    if (item.kind != ParsedArgument::Kind::Filter) {
       fail(error(ErrorCode::E105, item.where, fmt::format("{}: a bracket holds filters", verb_))
                .help("for example [{mb=1, pass=F}, {mb=0, pass=B}]"));
       return std::nullopt;
@@ -321,7 +323,7 @@ std::optional<OrderElement> ArgumentReader::to_element(Argument argument) {
 }
 
 void ArgumentReader::read(std::string_view, const kind::Elements&, std::vector<OrderElement>& value) {
-  for (Argument& argument : std::exchange(arguments_, {}))
+  for (ParsedArgument& argument : std::exchange(arguments_, {}))
     if (auto element = to_element(std::move(argument))) value.push_back(std::move(*element));
   if (value.size() < 2)
     fail(error(ErrorCode::E104, where_, fmt::format("{}: needs at least two elements", verb_))
@@ -329,7 +331,7 @@ void ArgumentReader::read(std::string_view, const kind::Elements&, std::vector<O
 }
 
 Checked ArgumentReader::finish() {
-  const auto misspelt = std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& a) {
+  const auto misspelt = std::find_if(arguments_.begin(), arguments_.end(), [&](const ParsedArgument& a) {
     return !a.key.empty() && std::find(known_.begin(), known_.end(), a.key) == known_.end() &&
            !nearest(a.key, known_).empty();
   });
@@ -337,7 +339,7 @@ Checked ArgumentReader::finish() {
       problem_ && problem_->code == ErrorCode::E104 && misspelt != arguments_.end();  // why one is missing
   if (problem_ && !explains) return std::move(*problem_);
   if (arguments_.empty()) return Ok{};
-  const Argument& extra = explains ? *misspelt : arguments_[0];
+  const ParsedArgument& extra = explains ? *misspelt : arguments_[0];
   if (extra.key.empty())
     return error(ErrorCode::E104, extra.where, fmt::format("{}: one argument too many", verb_))
         .help("take it out, or give it a name: NAME=VALUE");

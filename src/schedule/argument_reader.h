@@ -14,7 +14,7 @@ namespace piper {
 /// Takes arguments by name; what is left at the end is an error. The first wrong argument is kept as the error.
 class ArgumentReader {
  public:
-  ArgumentReader(std::string_view verb, std::vector<Argument> arguments, SourceRange where);
+  ArgumentReader(std::string_view verb, std::vector<ParsedArgument> arguments, SourceRange where);
 
   /// A word without a name that must be this one, as in split(batch, …).
   void keyword(std::string_view word);
@@ -45,16 +45,16 @@ class ArgumentReader {
   Checked finish();
 
  private:
-  std::optional<Argument> take(std::string_view name);
-  std::optional<Argument> take_positional();
+  std::optional<ParsedArgument> take(std::string_view name);
+  std::optional<ParsedArgument> take_positional();
   void fail(Diagnostic problem);
   std::optional<int> choice(std::string_view name, const std::vector<std::string>& words);
-  std::optional<int> to_integer(const Argument& argument, int low, int high);
-  std::optional<std::vector<int>> to_integers(const Argument& argument);
-  std::optional<OrderElement> to_element(Argument argument);
+  std::optional<int> to_integer(const ParsedArgument& argument, int low, int high);
+  std::optional<std::vector<int>> to_integers(const ParsedArgument& argument);
+  std::optional<OrderElement> to_element(ParsedArgument argument);
 
   std::string verb_;
-  std::vector<Argument> arguments_;
+  std::vector<ParsedArgument> arguments_;
   SourceRange where_;
   std::vector<std::string> known_;
   std::optional<Diagnostic> problem_;

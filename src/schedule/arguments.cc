@@ -74,14 +74,14 @@ Result<TagCondition> parse_condition(Scanner& in) {
   return condition;
 }
 
-Result<Argument> parse_argument(Scanner& in, int depth);
+Result<ParsedArgument> parse_argument(Scanner& in, int depth);
 
-Result<Argument> parse_list(Scanner& in, int depth) {
-  Argument list;
+Result<ParsedArgument> parse_list(Scanner& in, int depth) {
+  ParsedArgument list;
   const Token first = in.take();
-  list.kind = Argument::Kind::List;
+  list.kind = ParsedArgument::Kind::List;
   while (!in.is_symbol("]")) {
-    PIPER_TRY(Argument item, parse_argument(in, depth + 1));
+    PIPER_TRY(ParsedArgument item, parse_argument(in, depth + 1));
     list.items.push_back(std::move(item));
     if (!in.accept(",")) break;
   }
@@ -90,18 +90,18 @@ Result<Argument> parse_list(Scanner& in, int depth) {
   return list;
 }
 
-Result<Argument> parse_argument(Scanner& in, int depth) {
+Result<ParsedArgument> parse_argument(Scanner& in, int depth) {
   const Token first = in.peek();
   if (depth > most_nested)
     return error(ErrorCode::E101, in.here(), "lists are nested too deeply").help("no argument needs lists in lists");
-  Argument argument;
+  ParsedArgument argument;
   if (in.is_symbol("{")) {
-    argument.kind = Argument::Kind::Filter;
+    argument.kind = ParsedArgument::Kind::Filter;
     PIPER_TRY(argument.filter, parse_filter(in));
   } else if (in.is_symbol("[")) {
     PIPER_TRY(argument, parse_list(in, depth));
   } else if (first.kind == TokenKind::Number && in.is_symbol("..", 1)) {
-    argument.kind = Argument::Kind::Range;
+    argument.kind = ParsedArgument::Kind::Range;
     PIPER_TRY(argument.range, parse_range(in));
   } else if (in.is_symbol("-") && in.peek(1).kind == TokenKind::Number) {
     in.take();
@@ -111,11 +111,11 @@ Result<Argument> parse_argument(Scanner& in, int depth) {
   }
   argument.where = in.range_from(first);
   if (depth > 0 || !in.is_symbol("|")) return argument;
-  Argument alternatives;
-  alternatives.kind = Argument::Kind::Alternatives;
+  ParsedArgument alternatives;
+  alternatives.kind = ParsedArgument::Kind::Alternatives;
   alternatives.items.push_back(std::move(argument));
   while (in.accept("|")) {
-    PIPER_TRY(Argument item, parse_argument(in, depth + 1));
+    PIPER_TRY(ParsedArgument item, parse_argument(in, depth + 1));
     alternatives.items.push_back(std::move(item));
   }
   alternatives.where = in.range_from(first);
@@ -143,8 +143,8 @@ Result<Filter> parse_filter(Scanner& in) {
   return filter;
 }
 
-Result<std::vector<Argument>> parse_arguments(Scanner& in) {
-  std::vector<Argument> arguments;
+Result<std::vector<ParsedArgument>> parse_arguments(Scanner& in) {
+  std::vector<ParsedArgument> arguments;
   const Token bracket = in.peek();
   if (auto opened = in.expect("(", "before the arguments"); !opened)
     return std::move(opened.error()).help("brackets are needed also without arguments: ()");
@@ -155,7 +155,7 @@ Result<std::vector<Argument>> parse_arguments(Scanner& in) {
       key = in.take().text;
       in.take();
     }
-    PIPER_TRY(Argument argument, parse_argument(in, 0));
+    PIPER_TRY(ParsedArgument argument, parse_argument(in, 0));
     argument.key = std::move(key);
     argument.where = in.range_from(first);
     arguments.push_back(std::move(argument));
@@ -173,12 +173,13 @@ Result<std::vector<Argument>> parse_arguments(Scanner& in) {
 
 namespace {
 
-ArgumentPlace place_of(const Argument& argument) {
+ArgumentPlace place_of(const ParsedArgument& argument) {
   ArgumentPlace place{argument.key, argument.where};
-  if (argument.kind == Argument::Kind::Range) place.numbers = int64_t{1} + argument.range.high - argument.range.low;
+  if (argument.kind == ParsedArgument::Kind::Range)
+    place.numbers = int64_t{1} + argument.range.high - argument.range.low;
   if (argument.items.empty()) return place;
   place.numbers = 0;
-  for (const Argument& item : argument.items) {
+  for (const ParsedArgument& item : argument.items) {
     place.items.push_back(place_of(item));
     place.numbers += place.items.back().numbers;
   }
@@ -187,9 +188,9 @@ ArgumentPlace place_of(const Argument& argument) {
 
 }  // namespace
 
-ArgumentPlaces places_of(const std::vector<Argument>& arguments) {
+ArgumentPlaces places_of(const std::vector<ParsedArgument>& arguments) {
   ArgumentPlaces places;
-  for (const Argument& argument : arguments) places.all.push_back(place_of(argument));
+  for (const ParsedArgument& argument : arguments) places.all.push_back(place_of(argument));
   return places;
 }
 

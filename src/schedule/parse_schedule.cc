@@ -40,7 +40,7 @@ Result<Directive> parse_directive(Scanner& in) {
     PIPER_TRY(use->timeline, parse_timeline_name(in));
     timeline = {"timeline", in.range_from(second)};
   }
-  PIPER_TRY(std::vector<Argument> arguments, parse_arguments(in));
+  PIPER_TRY(std::vector<ParsedArgument> arguments, parse_arguments(in));
   ArgumentPlaces places = places_of(arguments);
   ArgumentReader reader(verb, std::move(arguments), where);
   std::visit([&](auto& directive) { read_arguments(reader, directive); }, *body);

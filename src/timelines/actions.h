@@ -3,7 +3,7 @@
 //   0F0 0SEND_F0 0RECV_B0 0B0 0REDUCE_GRAD
 //
 // SEND and RECV carry the number of the stage on their own rank: 0SEND_F3 is received as 1RECV_F3, 1SEND_B3 as
-// 0RECV_B3. `lower.h` makes such a timeline from passes, `validate_actions.h` checks one.
+// 0RECV_B3. `with_communication.h` makes such a timeline from passes, `validate_actions.h` checks one.
 #pragma once
 
 #include <string>

@@ -13,8 +13,8 @@
 #include "timelines/library.h"
 #include "timelines/list.h"
 #include "timelines/load_timeline.h"
-#include "timelines/lower.h"
 #include "timelines/notation.h"
+#include "timelines/with_communication.h"
 #include "tools/commands.h"
 #include "tools/parse_costs.h"
 #include "tools/schedule_svg.h"
@@ -60,7 +60,7 @@ Trace as_trace(const std::vector<TimedRow>& rows) {
 
 Result<std::string> format(const ScheduleCommand& command, const Timeline& timeline) {
   if (command.communication)
-    return command.format == "csv" ? print_csv(lower_to_actions(timeline)) : print_notation(lower_to_actions(timeline));
+    return command.format == "csv" ? print_csv(with_transfers(timeline)) : print_notation(with_transfers(timeline));
   if (command.format == "csv") return print_csv(timeline);
   if (command.format == "piper") {
     PIPER_TRY(const Schedule schedule, as_schedule(timeline, {}));

@@ -4,9 +4,9 @@
 #include "fuzz/trial.h"
 #include "timelines/as_schedule.h"
 #include "timelines/csv.h"
-#include "timelines/lower.h"
 #include "timelines/notation.h"
 #include "timelines/validate_actions.h"
+#include "timelines/with_communication.h"
 
 namespace piper::fuzz {
 namespace {
@@ -19,7 +19,7 @@ TEST(Mutations, OfTimelines) {
     EXPECT_EQ(parse_csv_actions(make_source("again", print_csv(parsed->actions)))->actions, parsed->actions) << text;
     if (!validate(*parsed)) return Outcome::Parsed;
     const Timeline timeline = strip(parsed->actions);
-    EXPECT_TRUE(validate(ParsedTimeline{lower_to_actions(timeline), {}})) << text;
+    EXPECT_TRUE(validate(ParsedTimeline{with_transfers(timeline), {}})) << text;
     (void)as_schedule(timeline, {});
     return Outcome::Compiled;
   };

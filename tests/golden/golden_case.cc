@@ -25,7 +25,7 @@
 #include "timelines/csv.h"
 #include "timelines/library.h"
 #include "timelines/load_timeline.h"
-#include "timelines/lower.h"
+#include "timelines/with_communication.h"
 #include "trace/chrome.h"
 #include "trace/compare.h"
 
@@ -189,7 +189,7 @@ Outcome run_timeline(const Case& c, const std::vector<std::string>& arguments) {
   const Timeline timeline = strip(parsed->actions);
   const std::string emit = after(arguments, "--emit", "grid");
   if (emit == "csv") return {false, print_csv(timeline)};
-  if (emit == "communication") return {false, print_csv(lower_to_actions(timeline))};
+  if (emit == "communication") return {false, print_csv(with_transfers(timeline))};
   if (emit == "schedule") {
     auto schedule = as_schedule(timeline, parsed->source.whole);
     return schedule ? Outcome{false, print(*schedule)} : refused(schedule.error());

@@ -15,10 +15,10 @@
 #include "timelines/csv.h"
 #include "timelines/library.h"
 #include "timelines/load_timeline.h"
-#include "timelines/lower.h"
 #include "timelines/notation.h"
 #include "timelines/rank_table.h"
 #include "timelines/validate_actions.h"
+#include "timelines/with_communication.h"
 
 namespace piper {
 namespace {
@@ -65,7 +65,7 @@ TEST(PublishedCommunication, EveryFileInBothDirections) {
     EXPECT_EQ(verdict(with), "valid");
     EXPECT_EQ(print_csv(actions(with)), with);
     EXPECT_EQ(print_csv(strip(actions(with))), without);
-    EXPECT_EQ(print_csv(lower_to_actions(strip(actions(without)))), with);
+    EXPECT_EQ(print_csv(with_transfers(strip(actions(without)))), with);
     // deferred receives are another order of the same, and sound too
     const std::string deferred = print_csv(defer_receives(actions(with)));
     EXPECT_EQ(verdict(deferred), "valid");
@@ -81,7 +81,7 @@ TEST(PublishedCommunication, MergedZeroBubble) {
   const fs::path folder = oracles / "schedules/upstream";
   const Timeline passes = strip(actions(read(folder / "zb1p_2rank_2stagep_compute.csv")));
   const std::string with = read(folder / "zb1p_2rank_2stagep_comms.csv");
-  EXPECT_EQ(print_csv(lower_to_actions(merge_backward(passes))), with);
+  EXPECT_EQ(print_csv(with_transfers(merge_backward(passes))), with);
   EXPECT_EQ(verdict(with), "valid");
 }
 
@@ -238,7 +238,7 @@ TEST_F(Vectors, PlansOfManySizesAreSound) {
       const Result<Timeline> timeline = make_timeline(
           name, {.ranks = vector.at(2), .microbatches = vector.at(1), .stages_per_rank = vector.at(0)}, {});
       ASSERT_TRUE(timeline);
-      const ActionTimeline lowered = lower_to_actions(*timeline);
+      const ActionTimeline lowered = with_transfers(*timeline);
       Checked checked = validate(ParsedTimeline{lowered, {}});
       EXPECT_TRUE(checked) << name << vector << render(checked.error());
       if (vector.at(1).get<int>() * vector.at(2).get<int>() > 64) continue;  // the test's simulation is slow
@@ -354,8 +354,8 @@ TEST(Interchange, EveryFormGivesTheTimelineBack) {
     expect_same("t.json", *print_json_schedule(as_original_schedule(*timeline)));
     expect_same("t", *print_json_schedule(as_original_schedule(*timeline)));
     expect_same("t.piper", print(schedule));
-    expect_same("t.csv", print_csv(lower_to_actions(*timeline)));
-    expect_same("t", print_notation(lower_to_actions(*timeline)));
+    expect_same("t.csv", print_csv(with_transfers(*timeline)));
+    expect_same("t", print_notation(with_transfers(*timeline)));
     const ActionTimeline all = insert_transfers(insert_reductions(insert_unshards(as_actions(*timeline), 1)));
     expect_same("t.csv", print_csv(all));
   }

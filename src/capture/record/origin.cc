@@ -6,8 +6,8 @@
 
 namespace piper {
 
-Origin origin_of(const OperatorGraph& graph, TensorId tensor) {
-  Origin out;
+TensorOrigin origin_of(const OperatorGraph& graph, TensorId tensor) {
+  TensorOrigin out;
   std::vector<char> wanted(graph.storages.size());
   const auto want = [&](TensorId id) {
     wanted[graph[id].storage.index()] = 1;
@@ -29,8 +29,8 @@ Origin origin_of(const OperatorGraph& graph, TensorId tensor) {
   return out;
 }
 
-std::optional<at::Tensor> fixed_numbers(const OperatorGraph& graph, const OperatorTable& table, TensorId tensor) {
-  const Origin origin = origin_of(graph, tensor);
+std::optional<at::Tensor> fixed_values(const OperatorGraph& graph, const OperatorTable& table, TensorId tensor) {
+  const TensorOrigin origin = origin_of(graph, tensor);
   if (origin.inputs || origin.parameters || origin.random) return std::nullopt;
   return compute(graph, table, {tensor, origin.calls, {}}, {});
 }

@@ -8,17 +8,17 @@
 
 namespace piper {
 
-struct Origin {
+struct TensorOrigin {
   std::vector<CallId> calls;  // all that it takes to compute it, in their order
-  bool inputs = false;        // their numbers matter
+  bool inputs = false;        // their values matter
   bool parameters = false;    // and buffers
   bool random = false;
 };
 
 /// By storages, so it may name more than is needed, never less.
-Origin origin_of(const OperatorGraph& graph, TensorId tensor);
+TensorOrigin origin_of(const OperatorGraph& graph, TensorId tensor);
 
-/// Its numbers, if they follow from the model's code alone: computed here.
-std::optional<at::Tensor> fixed_numbers(const OperatorGraph& graph, const OperatorTable& table, TensorId tensor);
+/// Its values, if they follow from the model's code alone: computed here.
+std::optional<at::Tensor> fixed_values(const OperatorGraph& graph, const OperatorTable& table, TensorId tensor);
 
 }  // namespace piper

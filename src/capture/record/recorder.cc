@@ -197,7 +197,7 @@ std::optional<double> fixed_number(const at::Tensor& tensor) {
   invariant(recorder, "asked while a model is recorded");
   const TensorId id = recorder->lookup(tensor);
   const WithNumbers real;
-  const auto found = fixed_numbers(recorder->graph, recorder->table, id);
+  const auto found = fixed_values(recorder->graph, recorder->table, id);
   return found ? std::optional(found->to(at::kDouble).item<double>()) : std::nullopt;
 }
 

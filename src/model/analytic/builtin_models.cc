@@ -95,7 +95,7 @@ std::vector<ModelConfig> all_models() {
   return models;
 }
 
-std::string lower(std::string_view text) {
+std::string lower_case(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
@@ -114,10 +114,10 @@ std::vector<std::string> builtin_model_names() {
 }
 
 Result<ModelConfig> builtin_model(std::string_view name, SourceRange where) {
-  const std::string wanted = lower(name);
+  const std::string wanted = lower_case(name);
   std::vector<ModelConfig> starting;
   for (const ModelConfig& model : all_models()) {
-    const std::string full = lower(model.name);
+    const std::string full = lower_case(model.name);
     if (wanted == full || wanted == without_brackets(full)) return model;
     if (!wanted.empty() && full.starts_with(wanted)) starting.push_back(model);
   }

@@ -1,4 +1,4 @@
-#include "timelines/lower.h"
+#include "timelines/with_communication.h"
 
 #include <algorithm>
 #include <map>
@@ -188,7 +188,7 @@ ActionTimeline defer_receives(const ActionTimeline& timeline) {
   return out;
 }
 
-ActionTimeline lower_to_actions(const Timeline& timeline) {
+ActionTimeline with_transfers(const Timeline& timeline) {
   return insert_transfers(as_actions(timeline));
 }
 

@@ -32,6 +32,6 @@ ActionTimeline insert_transfers(const ActionTimeline& timeline);
 ActionTimeline defer_receives(const ActionTimeline& timeline);
 
 /// Sends and receives only: what PyTorch's `_sendrecv` files have.
-ActionTimeline lower_to_actions(const Timeline& timeline);
+ActionTimeline with_transfers(const Timeline& timeline);
 
 }  // namespace piper
