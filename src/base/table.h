@@ -25,6 +25,8 @@ struct IdRange {
 
   constexpr Iterator begin() const { return {first}; }
   constexpr Iterator end() const { return {past}; }
+  constexpr size_t size() const { return past.index() - first.index(); }
+  friend constexpr bool operator==(const IdRange&, const IdRange&) = default;
 };
 
 /// A vector of T whose operator[] takes a `Key`, which is an Id, and nothing else.

@@ -78,7 +78,8 @@ Checked check_phases(const Schedule& schedule) {
 void add_origins(TrainingDag& dag, const Schedule& schedule) {
   for (const Directive& directive : schedule.directives) {
     const auto* order = std::get_if<Order>(&directive.body);
-    dag.origins.push_back({print(directive.body), short_place(directive.where), directive.where, directive.arguments,
+    dag.origins.push_back({print(directive.body), short_place(directive.where), std::string(verb(directive.body)),
+                           directive.where, directive.arguments,
                            order ? order->elements : std::vector<OrderElement>{}});
   }
 }

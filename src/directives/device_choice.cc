@@ -26,7 +26,7 @@ Diagnostic declared_twice(const TrainingDag& dag, DirectiveId by) {
       error(ErrorCode::E207, dag.where(by), fmt::format("the step has {} devices already", dag.devices))
           .help("keep one of devices(n) and mesh(…)");
   for (size_t d = 0; d < dag.origins.size(); ++d) {
-    const std::string_view verb = dag.origins[d].verb();
+    const std::string_view verb = dag.origins[d].verb;
     if ((verb != "devices" && verb != "mesh") || DirectiveId(d) == by) continue;
     problem.notes.push_back({dag.origins[d].where, "declared here"});
     break;
@@ -148,7 +148,7 @@ Result<PartitionId> by_lists(TrainingDag& dag, GroupId now, const DeviceChoice& 
 }  // namespace
 
 Result<PartitionId> partition_of(TrainingDag& dag, GroupId id, const DeviceChoice& choice, DirectiveId by) {
-  const std::string_view named = dag.origins[by.index()].verb();
+  const std::string_view named = dag.origins[by.index()].verb;
   if (choice.mesh)
     return error(ErrorCode::E105, choice.where,
                  fmt::format("{}: say along which axis, or give lists of devices", named))

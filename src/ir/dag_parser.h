@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/bounded_reader.h"
+#include "base/text/bounded_reader.h"
 #include "ir/training_dag.h"
 
 namespace piper {

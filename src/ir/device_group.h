@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ir/shared_ids.h"
+#include "base/device_list.h"
+#include "base/shared_ids.h"
 #include "schedule/schedule.h"
 
 namespace piper {

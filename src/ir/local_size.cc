@@ -97,14 +97,6 @@ std::optional<size_t> sample_dimension(const Shape& shape) {
   return std::nullopt;
 }
 
-bool leaves_experts(const TrainingDag& dag, const Node& exchange) {
-  const Node* source = exchange.made_from.valid() ? &dag[exchange.made_from] : nullptr;
-  if (const auto* sum = source ? std::get_if<Collective>(&source->op) : nullptr;
-      sum && sum->kind == CollectiveKind::AllReduce)
-    source = &dag[source->made_from];
-  return source && is_compute(*source) && dag.residence(source->tags.chunk, source->group).expert_group();
-}
-
 namespace {
 
 bool is_exchange(const Node& node, CollectiveKind kind) {
@@ -122,6 +114,16 @@ bool brings_ends(const TrainingDag& dag, const Node& node, ValueId value) {
 }
 
 }  // namespace
+
+int64_t row_buffer(const TrainingDag& dag, const Node& node) {
+  const auto& collective = std::get<Collective>(node.op);
+  if (!collective.item.is_value() || !node.tags.chunk.valid() || !(*dag.model)[node.tags.chunk].routed_by) return 0;
+  const ValueId value = collective.item.value_id();
+  const bool exchanges = collective.kind == CollectiveKind::AllToAll || collective.kind == CollectiveKind::Rounds;
+  const bool rows = exchanges && labelled((*dag.model)[value].shape, routed_label);
+  if (!rows && !brings_ends(dag, node, value)) return 0;
+  return shard_counts(dag, dag.residence(node.tags.chunk, node.group)).buffer;
+}
 
 /// Of a region's own sharding only experts divide what it writes as such; whether devices that share samples do,
 /// placements say.

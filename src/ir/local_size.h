@@ -41,8 +41,9 @@ int64_t local_bytes(const Value& value, int64_t samples, const ShardCounts& shar
 /// expert arrive in a buffer; and with them, where those of each expert end on every device.
 int64_t written_bytes(const TrainingDag& dag, const Node& writer, ValueId value);
 
-/// An exchange of what a device has inside of a region of experts; otherwise it brings something there.
-bool leaves_experts(const TrainingDag& dag, const Node& exchange);
+/// Of what goes to experts whose rows are sorted, and back: the buffer for those rows, as in ShardCounts. 0: other
+/// communication.
+int64_t row_buffer(const TrainingDag& dag, const Node& communication);
 /// What further rounds take for a while: what a round brings, makes and sends.
 int64_t rounds_temporaries(const TrainingDag& dag, const Node& rounds);
 

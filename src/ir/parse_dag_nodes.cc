@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ir/dag_parser.h"
+#include "model/model_text.h"
 
 namespace piper {
 
@@ -107,7 +108,7 @@ Result<NodeTags> DagParser::tags() {
     PIPER_TRY(const int chunk, reader_.named(chunks_, "chunk"));
     tags.chunk = ChunkId(chunk);
   }
-  tags.pass = reader_.pass();
+  tags.pass = accept_pass(in_);
   PIPER_TRY(tags.slice, reader_.slice(dims_));
   return tags;
 }

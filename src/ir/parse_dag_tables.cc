@@ -30,6 +30,7 @@ Checked DagParser::directive() {
   PIPER_TRY(origin.place, in_.name("the place of a directive"));
   const Token token = in_.peek();
   PIPER_TRY(origin.text, in_.name("the text of a directive"));
+  origin.verb = verb_of(origin.text);
   origin.where = in_.range(token);
   dag_.origins.push_back(std::move(origin));
   return Ok{};
@@ -319,19 +320,16 @@ Checked DagParser::stream_into(StreamId& into) {
 }
 
 Checked DagParser::release_into(Release& into) {
-  for (size_t r = 0; r < release_words.size(); ++r) {
-    if (!in_.accept_word(release_words[r])) continue;
-    into = static_cast<Release>(r);
-    return Ok{};
-  }
-  return in_.unexpected("use, pass or step");
+  PIPER_TRY(const int found, reader_.one_of({release_words.begin(), release_words.end()}, "use, pass or step"));
+  into = static_cast<Release>(found);
+  return Ok{};
 }
 
 Checked DagParser::directive_into(DirectiveId& into, const std::vector<std::string_view>& verbs) {
   const Token token = in_.peek();
   PIPER_TRY(const int64_t index, reader_.number("a directive", 0, static_cast<int64_t>(dag_.origins.size()) - 1));
   into = DirectiveId(static_cast<int32_t>(index));
-  const std::string_view found = dag_.origins[into.index()].verb();
+  const std::string& found = dag_.origins[into.index()].verb;
   if (verbs.empty() || std::find(verbs.begin(), verbs.end(), found) != verbs.end()) return Ok{};
   return reader_.wrong(in_.range(token), fmt::format("directive {} is {}, expected {}", index, found, verbs[0]));
 }

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 
+#include "base/invariant.h"
+
 namespace piper {
 
 std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to) {
   if (from == to || to.is_partial()) return std::nullopt;
+  const bool shifts = from.is_shard() && from.label == to.label;
+  invariant(shifts || (from.rotation == 0 && to.rotation == 0), "what was shifted is shifted back first");
   switch (from.kind) {
     case Placement::Kind::Replicate:
       return CollectiveKind::LocalSlice;
     case Placement::Kind::Shard:
-      if (from.label == to.label) return CollectiveKind::Shift;
+      if (shifts) return CollectiveKind::Shift;
       return to.is_shard() ? CollectiveKind::AllToAll : CollectiveKind::AllGather;
     case Placement::Kind::Partial:
       return to.is_shard() ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce;
@@ -63,14 +67,21 @@ Placement exchanged(SampleAxis axis, const Placement& before) {
 Placement placement_after_exchange(const TrainingDag& dag, const Node& exchange, ValueId value) {
   if (const auto axis = axis_of(dag, std::get<Collective>(exchange.op)))
     return placement_along(*axis, dag, exchange, value);
-  // what comes from inside a region, perhaps summed up there, leaves it; everything else goes into one
+  return leaves_experts(dag, exchange) ? outside_experts() : inside_experts();
+}
+
+bool leaves_region(const TrainingDag& dag, const Node& exchange, ValueId value) {
+  const std::string_view divided = placement_after_exchange(dag, exchange, value).label;
+  return std::ranges::find(shard_rules, divided, &ShardRule::outside) != shard_rules.end();
+}
+
+/// What comes from inside a region, perhaps summed up there, leaves it; everything else goes into one.
+bool leaves_experts(const TrainingDag& dag, const Node& exchange) {
   const Node* source = exchange.made_from.valid() ? &dag[exchange.made_from] : nullptr;
   if (const auto* sum = source ? std::get_if<Collective>(&source->op) : nullptr;
       sum && sum->kind == CollectiveKind::AllReduce)
     source = &dag[source->made_from];
-  return source && is_compute(*source) && dag.residence(source->tags.chunk, source->group).expert_group()
-             ? outside_experts()
-             : inside_experts();
+  return source && is_compute(*source) && dag.residence(source->tags.chunk, source->group).expert_group();
 }
 
 Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& node, ValueId id) {

@@ -40,6 +40,7 @@ struct Placement {
 ///   Replicate    -               local_slice
 ///   Shard(d)     all_gather      all_to_all, shift if only the rotation differs, - if equal
 ///   Partial(op)  all_reduce(op)  reduce_scatter(op)
+/// A shard at another rotation is first shifted back.
 std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to);
 
 /// Along an axis whose devices share samples: the value behind a node of any kind, and as a computation works on it,
@@ -49,6 +50,10 @@ Placement wanted_along(SampleAxis axis, const TrainingDag& dag, const Node& read
 
 /// Behind an all-to-all of a value, along its axis.
 Placement placement_after_exchange(const TrainingDag& dag, const Node& exchange, ValueId value);
+/// Whether it brings a value out of a region that is divided; otherwise into one.
+bool leaves_region(const TrainingDag& dag, const Node& exchange, ValueId value);
+/// The same of what devices that divide experts exchange.
+bool leaves_experts(const TrainingDag& dag, const Node& exchange);
 
 /// Along the devices that divide experts: inside of what they divide, and outside, where each has its own samples.
 inline Placement inside_experts() {

@@ -66,10 +66,6 @@ GroupId TrainingDag::placed_as(GroupId group) const {
   return group;
 }
 
-std::string_view Origin::verb() const {
-  return std::string_view(text).substr(0, text.find_first_of("( "));
-}
-
 SourceRange TrainingDag::where(DirectiveId directive) const {
   return directive.valid() ? origins[directive.index()].where : SourceRange{};
 }

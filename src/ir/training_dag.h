@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "base/id.h"
+#include "base/shared_ids.h"
 #include "base/table.h"
 #include "cost/collective.h"
 #include "ir/device_group.h"
-#include "ir/shared_ids.h"
 #include "model/model_graph.h"
 #include "schedule/schedule.h"
 
@@ -199,13 +199,11 @@ struct Bucket {
 struct Origin {
   std::string text;   // as printed
   std::string place;  // file:line
+  std::string verb;   // `replicate` of `replicate({}, along=dp)`
   SourceRange where;
   ArgumentPlaces arguments = {};
   std::vector<OrderElement> elements = {};  // of an order: which of them a message is about
   friend bool operator==(const Origin& a, const Origin& b) { return a.text == b.text && a.place == b.place; }
-
-  /// `replicate` of `replicate({}, along=dp)`.
-  std::string_view verb() const;
 };
 
 /// Parts of an order element that may run interleaved.

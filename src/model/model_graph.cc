@@ -55,16 +55,9 @@ int64_t PassWork::temporaries_on(const ShardCounts& shards, int64_t samples) con
   if (const auto known = divided.find(shards); known != divided.end()) return known->second.at(samples);
   int64_t parts = 1;  // of tokens or heads: analytic models know how temporaries depend on the others
   for (const ShardRule& rule : shard_rules)
-    if (rule.axis == SampleAxis::Cp) parts *= shards[rule.kind];
+    if (rule.axis && rule_of(*rule.axis).divides_tokens) parts *= shards[rule.kind];
   const int64_t growing = saturating_multiply(ceil_divide(temporaries.per_sample, parts), samples);
   return saturating_add(temporaries.fixed, rows_in_buffer(growing, shards));
-}
-
-ByShardKind<bool> labelled_for(const ModelGraph& model) {
-  ByShardKind<bool> out;
-  out[ShardKind::Context] = model.context;
-  out[ShardKind::Sequence] = std::ranges::any_of(model.chunks, &Chunk::sequence_sharded);
-  return out;
 }
 
 const PassWork* Chunk::find(Pass pass) const {

@@ -162,8 +162,6 @@ struct ModelGraph {
   const Chunk& operator[](ChunkId id) const { return chunks[id.index()]; }
   friend bool operator==(const ModelGraph&, const ModelGraph&) = default;
 };
-/// For which kinds of sharding, besides those of experts and parameters, its dimensions are labelled.
-ByShardKind<bool> labelled_for(const ModelGraph& model);
 
 /// How backward of a chunk falls into two: what other chunks wait for, and the rest. A part may be missing.
 struct BackwardParts {

@@ -543,4 +543,11 @@ Result<ModelGraph> parse_model(const SourceFilePtr& file) {
   return Parser(std::move(scanner)).parse();
 }
 
+std::optional<Pass> accept_pass(Scanner& in) {
+  if (in.at_line_start() || in.is_symbol("=", 1)) return std::nullopt;
+  for (const Pass pass : all_passes)
+    if (in.accept_word(name(pass))) return pass;
+  return std::nullopt;
+}
+
 }  // namespace piper

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/text/scanner.h"
 #include "model/model_graph.h"
 
 namespace piper {
@@ -11,5 +12,8 @@ std::string print(const ModelGraph& model);
 
 /// Reads and verifies.
 Result<ModelGraph> parse_model(const SourceFilePtr& file);
+
+/// `F`, if that is what stands here and not the name of a dim; for texts that refer to chunks.
+std::optional<Pass> accept_pass(Scanner& in);
 
 }  // namespace piper

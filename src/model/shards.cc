@@ -29,7 +29,7 @@ std::optional<int64_t> parse_load(std::string_view text) {
 
 int64_t rows_in_buffer(int64_t rows, const ShardCounts& shards) {
   if (shards.buffer == 0) return rows;
-  const int64_t all = saturating_multiply(rows, shards[ShardKind::Expert]);
+  const int64_t all = saturating_multiply(rows, shards.routed());
   return std::min(all, ceil_divide(saturating_multiply(rows, shards.buffer), one_load));
 }
 

@@ -1,6 +1,7 @@
 // What `shard` can divide among devices, in how many shards, and which of them a device has.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <optional>
@@ -18,8 +19,18 @@ enum class SampleAxis : uint8_t { Cp, Tp };
 struct SampleAxisRule {
   SampleAxis axis;
   std::string_view name;
+  bool divides_tokens;  // such axes stand before those that do not
 };
-constexpr std::array sample_axes = {SampleAxisRule{SampleAxis::Cp, "cp"}, SampleAxisRule{SampleAxis::Tp, "tp"}};
+constexpr std::array sample_axes = {
+    SampleAxisRule{SampleAxis::Cp, "cp", true},
+    SampleAxisRule{SampleAxis::Tp, "tp", false},
+};
+constexpr const SampleAxisRule& rule_of(SampleAxis axis) {
+  return sample_axes[static_cast<size_t>(axis)];
+}
+constexpr std::string_view name_of(SampleAxis axis) {
+  return rule_of(axis).name;
+}
 
 /// Expert parallelism divides experts, tensor parallelism heads, inner widths and the vocabulary, sequence parallelism
 /// tokens between those, context parallelism tokens everywhere but in attention, where it may divide heads instead.
@@ -33,9 +44,10 @@ struct ShardRule {
   std::string_view gathered;       // of those that grow as much: each device has those of all slices
   std::string_view outside;        // of those that are divided instead where an all-to-all comes from and leads to
   std::optional<SampleAxis> axis;  // along which its devices lie, if they work on the same samples
+  bool routed = false;             // a router sends rows to its devices: how many is known when they go
 };
 constexpr std::array shard_rules = {
-    ShardRule{ShardKind::Expert, "expert", expert_label, capacity_label, capacity_label, std::nullopt},
+    ShardRule{ShardKind::Expert, "expert", expert_label, capacity_label, capacity_label, std::nullopt, true},
     ShardRule{ShardKind::Tp, "tp", tp_label, {}, {}, SampleAxis::Tp},
     ShardRule{ShardKind::Sequence, "sequence", sequence_label, {}, {}, SampleAxis::Tp},
     ShardRule{ShardKind::Context, "context", sequence_label, {}, {}, SampleAxis::Cp},
@@ -47,10 +59,7 @@ constexpr const ShardRule& rule_of(ShardKind kind) {
 constexpr std::string_view label_of(ShardKind kind) {
   return rule_of(kind).label;
 }
-
-constexpr std::string_view name_of(SampleAxis axis) {
-  return sample_axes[static_cast<size_t>(axis)].name;
-}
+static_assert(std::ranges::count_if(shard_rules, &ShardRule::routed) == 1);
 
 /// Something for every axis.
 template <class T>
@@ -78,6 +87,9 @@ struct ByShardKind {
   std::array<T, shard_rules.size()> of = {};
   T& operator[](ShardKind kind) { return of[static_cast<size_t>(kind)]; }
   const T& operator[](ShardKind kind) const { return of[static_cast<size_t>(kind)]; }
+  /// Of the kind to whose devices a router sends rows.
+  T& routed() { return (*this)[std::ranges::find_if(shard_rules, &ShardRule::routed)->kind]; }
+  const T& routed() const { return (*this)[std::ranges::find_if(shard_rules, &ShardRule::routed)->kind]; }
   friend auto operator<=>(const ByShardKind&, const ByShardKind&) = default;
 };
 

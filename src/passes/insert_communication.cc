@@ -82,17 +82,18 @@ class Inserter {
       PIPER_TRY(source, exchanged(source, value, inside_experts(), outside_experts(), edge.from));
     }
     BySampleAxis<Placement> wanted;
-    for (const auto& [axis, name] : sample_axes) wanted[axis] = wanted_along(axis, dag_, reader, value);
-    for (const auto& [axis, name] : sample_axes)
-      if (const Placement now = placement_along(axis, dag_, producer, value); now.is_partial()) {
-        const bool scatters = wanted[axis].is_shard() && now.op == Partial::Sum;
-        source = redistributed(axis, source, value, scatters ? wanted[axis] : Placement::replicate(), producer,
-                               made.find(axis));
+    for (const SampleAxisRule& rule : sample_axes) wanted[rule.axis] = wanted_along(rule.axis, dag_, reader, value);
+    for (const SampleAxisRule& rule : sample_axes)
+      if (const Placement now = placement_along(rule.axis, dag_, producer, value); now.is_partial()) {
+        const bool scatters = wanted[rule.axis].is_shard() && now.op == Partial::Sum;
+        source = redistributed(rule.axis, source, value, scatters ? wanted[rule.axis] : Placement::replicate(),
+                               producer, made.find(rule.axis));
       }
     const auto as_wanted = [&](NodeId node, const Node& at, bool only_shards) {
-      for (const auto& [axis, name] : sample_axes)
-        if (!only_shards || wanted[axis].is_shard())
-          node = redistributed(axis, node, value, wanted[axis], at, (used.group_along(axis) ? used : made).find(axis));
+      for (const SampleAxisRule& rule : sample_axes)
+        if (!only_shards || wanted[rule.axis].is_shard())
+          node = redistributed(rule.axis, node, value, wanted[rule.axis], at,
+                               (used.group_along(rule.axis) ? used : made).find(rule.axis));
       return node;
     };
     if (producer.group == reader.group && from == to) return as_wanted(source, reader, false);

@@ -10,7 +10,6 @@
 #include "base/saturate.h"
 #include "base/text_table.h"
 #include "model/whole_state.h"
-#include "schedule/schedule_text.h"
 
 namespace piper {
 

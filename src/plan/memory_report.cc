@@ -10,7 +10,6 @@
 #include "base/saturate.h"
 #include "base/text_table.h"
 #include "plan/issue_order_memory.h"
-#include "schedule/schedule_text.h"
 
 namespace piper {
 namespace {

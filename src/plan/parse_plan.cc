@@ -6,7 +6,8 @@
 #include <limits>
 
 #include "base/suggest.h"
-#include "ir/bounded_reader.h"
+#include "base/text/bounded_reader.h"
+#include "model/model_text.h"
 #include "model/shard_seed.h"
 #include "plan/plan_text.h"
 
@@ -32,14 +33,12 @@ class Parser {
     if (in_.is_word("losses")) {
       PIPER_TRY(plan_.losses, amount("losses", most));
     }
-    for (const auto& [axis, name] : sample_axes)
-      if (in_.is_word(name)) {
-        PIPER_TRY(const int64_t devices, count(name, most / plan_.devices_per_sample()));
-        plan_.shared[axis] = static_cast<int>(devices);
+    for (const SampleAxisRule& rule : sample_axes)
+      if (in_.is_word(rule.name)) {
+        PIPER_TRY(const int64_t devices, count(rule.name, most / plan_.devices_per_sample()));
+        plan_.shared[rule.axis] = static_cast<int>(devices);
       }
-    plan_.ring = in_.accept_word("ring");
-    if (in_.accept_word("contiguous")) plan_.token_order = TokenOrder::Contiguous;
-    for (const ShardRule& rule : shard_rules) plan_.labelled[rule.kind] = in_.accept_word(rule.name);
+    plan_.capture = parse_capture_form(in_);
     while (!in_.at_end()) {
       PIPER_CHECK(in_.end_of_line());
       PIPER_CHECK(line());
@@ -154,7 +153,7 @@ class Parser {
 
   Result<DType> dtype(std::string_view what) {
     const std::vector<std::string> words = dtype_names();
-    PIPER_TRY(const int found, one_of(words, what));
+    PIPER_TRY(const int found, reader_.one_of(words, what));
     return *dtype_named(words[static_cast<size_t>(found)]);
   }
 
@@ -195,7 +194,7 @@ class Parser {
   Checked work() {
     PlanWork work;
     PIPER_TRY(work.name, a_name());
-    work.pass = reader_.pass();
+    work.pass = accept_pass(in_);
     PIPER_TRY(work.samples, amount("samples", most));
     PIPER_TRY(work.dtype, dtype("its dtype"));
     PIPER_TRY(work.does.flops, amount("flops", largest_amount));
@@ -396,31 +395,22 @@ class Parser {
   Result<Category> category() {
     std::vector<std::string> words;
     for (int c = 0; c < category_count; ++c) words.emplace_back(piper::name(static_cast<Category>(c)));
-    PIPER_TRY(const int found, one_of(words, "a category"));
+    PIPER_TRY(const int found, reader_.one_of(words, "a category"));
     return static_cast<Category>(found);
   }
 
   Result<OpKind> kind() {
     std::vector<std::string> words;
     for (int k = 0; k < op_kinds; ++k) words.emplace_back(piper::name(static_cast<OpKind>(k)));
-    PIPER_TRY(const int found, one_of(words, "a kind of operation"));
+    PIPER_TRY(const int found, reader_.one_of(words, "a kind of operation"));
     return static_cast<OpKind>(found);
-  }
-
-  Result<int> one_of(const std::vector<std::string>& words, std::string_view what) {
-    const Token token = in_.peek();
-    const auto found = std::find(words.begin(), words.end(), token.text);
-    if (token.kind != TokenKind::Word || found == words.end())
-      return in_.unexpected(what).help(did_you_mean(token.text, words));
-    in_.take();
-    return static_cast<int>(found - words.begin());
   }
 
   /// NAME [PASS] [DIM=INDEX …]
   Result<PlanLabel> label() {
     PlanLabel label;
     PIPER_TRY(label.name, a_name());
-    label.pass = reader_.pass();
+    label.pass = accept_pass(in_);
     PIPER_TRY(label.slice, reader_.slice(dims_));
     return label;
   }

@@ -58,11 +58,7 @@ uint64_t hash(const Plan& plan) {
   hash.add(static_cast<uint64_t>(plan.devices_per_sample()));
   if (plan.devices_per_sample() > 1)
     for (const int size : plan.shared.of) hash.add(static_cast<uint64_t>(size));
-  if (plan.ring) hash.add("ring");
-  if (plan.token_order == TokenOrder::Contiguous) hash.add("contiguous");
-  uint64_t labelled = 0;
-  for (const bool kind : plan.labelled.of) labelled = 2 * labelled + uint64_t{kind};
-  hash.add(labelled);
+  add(hash, plan.capture);
   for (const PlanDim& dim : plan.dims) {
     hash.add(dim.name);
     hash.add(static_cast<uint64_t>(dim.parts));
@@ -161,20 +157,24 @@ std::vector<TemplateId> template_of_device(const Plan& plan) {
 }
 
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
-                                           int64_t samples, int tp) {
-  const int64_t my_size = samples * tp / static_cast<int64_t>(mine.size()),
-                their_size = samples * tp / static_cast<int64_t>(theirs.size());
-  const int64_t begin = position / tp * my_size, end = begin + my_size;
+                                           int64_t samples, int devices_per_sample) {
+  const int64_t my_size = samples * devices_per_sample / static_cast<int64_t>(mine.size()),
+                their_size = samples * devices_per_sample / static_cast<int64_t>(theirs.size());
+  const int64_t begin = position / devices_per_sample * my_size, end = begin + my_size;
   std::vector<TransferPiece> pieces;
   for (int64_t p = begin / their_size; p * their_size < end; ++p) {
     const int64_t common = std::min(end, (p + 1) * their_size) - std::max(begin, p * their_size);
-    if (common > 0) pieces.push_back({theirs[static_cast<size_t>(p * tp + position % tp)], common});
+    const int64_t peer = p * devices_per_sample + position % devices_per_sample;
+    if (common > 0) pieces.push_back({theirs[static_cast<size_t>(peer)], common});
   }
   return pieces;
 }
 
 int devices_with_same_data(const Plan& plan) {
-  return plan.shared[SampleAxis::Tp];
+  int devices = 1;
+  for (const SampleAxisRule& rule : sample_axes)
+    if (!rule.divides_tokens) devices *= plan.shared[rule.axis];
+  return devices;
 }
 
 int rank_with_same_data(const Plan& plan, int device) {

@@ -12,10 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "base/device_list.h"
+#include "base/shared_ids.h"
 #include "base/table.h"
-#include "ir/shared_ids.h"
+#include "model/capture_form.h"
 #include "model/model_graph.h"
-#include "schedule/schedule.h"
 
 namespace piper {
 
@@ -25,7 +26,6 @@ using WorkId = Id<struct WorkTag>;
 using CommunicationId = Id<struct CommunicationTag>;
 using TemplateId = Id<struct TemplateTag>;
 using BufferId = Id<struct BufferTag>;  // of one template
-using OpId = Id<struct OpTag>;          // of one template, in issue order
 
 enum class OpKind {
   Run,
@@ -78,8 +78,8 @@ struct PlanWork {
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
 
-/// What an exchange does to a value. Divide: experts are split among the devices, slots of all slices put together
-/// (dispatch). Gather: the reverse (combine). Or heads are split, tokens of all devices put together.
+/// What an exchange does to a value. Divide: it goes into a region that is divided; the dimension that is divided there
+/// is split among the devices, the one that is divided outside is put together. Gather: the reverse.
 enum class Exchange { None, Divide, Gather };
 std::string_view name(Exchange exchange);
 
@@ -173,9 +173,7 @@ struct Plan {
   uint64_t costs = 0;     // hash of the costs the order was made with
   int64_t losses = 0;     // parts of the batch whose losses are averaged
   AxisSizes shared = {};  // along the last axes of every group of computations, whose devices share samples
-  bool ring = false;      // attention is the steps of a ring along cp
-  TokenOrder token_order = TokenOrder::Zigzag;  // along cp
-  ByShardKind<bool> labelled = {};              // for what the model has labels, besides experts and parameters
+  CaptureForm capture;    // of the model
   std::vector<PlanDim> dims;
   Table<PlanStreamId, std::string> streams;
   Table<NameId, std::string> names;

@@ -13,23 +13,6 @@
 namespace piper {
 namespace {
 
-/// Whether a value goes into a region that is divided, or leaves it.
-Exchange exchange_of(const TrainingDag& dag, const Node& node, ValueId value) {
-  const std::string_view divided = placement_after_exchange(dag, node, value).label;
-  return std::ranges::find(shard_rules, divided, &ShardRule::outside) == shard_rules.end() ? Exchange::Divide
-                                                                                           : Exchange::Gather;
-}
-
-/// Of what goes to experts whose rows are sorted, and back.
-int64_t buffer_of_rows(const TrainingDag& dag, const Node& node, const Collective& collective) {
-  if (!collective.item.is_value() || !node.tags.chunk.valid()) return 0;
-  const std::optional<ValueId> routed_by = (*dag.model)[node.tags.chunk].routed_by;
-  const bool exchanges = collective.kind == CollectiveKind::AllToAll || collective.kind == CollectiveKind::Rounds;
-  const bool rows = exchanges && labelled((*dag.model)[collective.item.value_id()].shape, routed_label);
-  const bool ends = collective.kind == CollectiveKind::AllGather && collective.item.value_id() == routed_by;
-  return routed_by && (rows || ends) ? shard_counts(dag, dag.residence(node.tags.chunk, node.group)).buffer : 0;
-}
-
 void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
   const Node& node = dag[id];
   Communication c;
@@ -41,9 +24,10 @@ void add_communication(PlanTables& tables, const TrainingDag& dag, NodeId id) {
     c.shards = written_shards(dag, node, transfer->value);
   } else if (const auto* collective = std::get_if<Collective>(&node.op)) {
     c.over = collective->over;
-    if (collective->kind == CollectiveKind::AllToAll) c.exchange = exchange_of(dag, node, collective->item.value_id());
+    if (collective->kind == CollectiveKind::AllToAll)
+      c.exchange = leaves_region(dag, node, collective->item.value_id()) ? Exchange::Gather : Exchange::Divide;
     c.by = collective->by;
-    c.buffer = buffer_of_rows(dag, node, *collective);
+    c.buffer = row_buffer(dag, node);
     c.maximum = collective->kind == CollectiveKind::AllReduce && collective->item.is_value() &&
                 (*dag.model)[collective->item.value_id()].partial == Partial::Max;
   } else {
@@ -214,10 +198,8 @@ PlanTables make_tables(const TrainingDag& dag, const std::vector<NodeId>& order,
   tables.bucket_of = bucket_of_parameter(dag);
   add_buckets(tables, dag, order);
   plan.losses = count_losses(dag);
-  for (const auto& [axis, name] : sample_axes) plan.shared[axis] = dag.shared[axis].size;
-  plan.ring = dag.model->ring > 0;
-  plan.token_order = dag.token_order;
-  plan.labelled = labelled_for(*dag.model);
+  for (const SampleAxisRule& rule : sample_axes) plan.shared[rule.axis] = dag.shared[rule.axis].size;
+  plan.capture = capture_form(*dag.model, dag.token_order);
   tables.scalars_name = plan.names.add("scalars");
   std::vector<char> moves(dag.streams.size(), 0);
   for (const Node& node : dag.nodes)

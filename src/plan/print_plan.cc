@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
+#include "base/text/bounded_reader.h"
 #include "base/text/scanner.h"
-#include "ir/bounded_reader.h"
 #include "plan/plan_text.h"
-#include "schedule/schedule_text.h"
 
 namespace piper {
 namespace {
@@ -91,12 +90,9 @@ std::string Printer::bucket(const PlanBucket& bucket) const {
 std::string Printer::header() const {
   std::string out = fmt::format("plan {} costs={}", as_name(plan_.model), plan_.costs);
   if (plan_.losses > 0) out += fmt::format(" losses={}", plan_.losses);
-  for (const auto& [axis, name] : sample_axes)
-    if (plan_.shared[axis] > 1) out += fmt::format(" {}={}", name, plan_.shared[axis]);
-  if (plan_.ring) out += " ring";
-  if (plan_.token_order == TokenOrder::Contiguous) out += " contiguous";
-  for (const ShardRule& rule : shard_rules)
-    if (plan_.labelled[rule.kind]) out += fmt::format(" {}", rule.name);
+  for (const SampleAxisRule& rule : sample_axes)
+    if (plan_.shared[rule.axis] > 1) out += fmt::format(" {}={}", rule.name, plan_.shared[rule.axis]);
+  if (plan_.capture != CaptureForm()) out += " " + piper::print(plan_.capture);
   out += "\n";
   for (const PlanDim& dim : plan_.dims) out += fmt::format("dim {} {}\n", as_name(dim.name), dim.parts);
   for (const std::string& stream : plan_.streams) out += fmt::format("stream {}\n", as_name(stream));

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "plan/verify_plan.h"
-#include "schedule/schedule_text.h"
 
 namespace piper {
 namespace {

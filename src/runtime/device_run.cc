@@ -75,7 +75,7 @@ void DeviceRun::issue(std::vector<LaunchUnit>& units) {
   for (LaunchUnit& unit : units) {
     for (const Launch& launch : unit.launches) {
       for (const OpId op : launch.waits) streams_.wait(*launch.stream, op);
-      if (!unit.segment) recorder_.launched(launch.op.value);
+      if (!unit.segment) recorder_.launched(launch.op);
       launch.stream->launch(launch.work);
     }
     if (unit.segment && !unit.segment->launched()) {
@@ -99,7 +99,7 @@ void DeviceRun::release(const BufferFree& free) {
 }
 
 bool DeviceRun::has_ended(OpId op) const {
-  return recorder_.times(recorder_.step(), op.value).ended != 0 && side_->has_ended(op.value);
+  return recorder_.times(recorder_.step(), op).ended != 0 && side_->has_ended(op);
 }
 
 }  // namespace piper

@@ -2,6 +2,7 @@
 // nothing.
 #pragma once
 
+#include "base/table.h"
 #include "runtime/graphs.h"
 #include "runtime/stream/branch.h"
 #include "runtime/stream/flight_recorder.h"
@@ -24,17 +25,17 @@ class DeviceSide {
   /// Before a step: the streams are idle.
   virtual void begin(int64_t step) = 0;
   /// Enqueued on the calling thread's current stream.
-  virtual void started(int op) = 0;
-  virtual void ended(int op) = 0;
+  virtual void started(OpId op) = 0;
+  virtual void ended(OpId op) = 0;
   /// Launches a graph of these operations.
-  virtual void launch(int first, int last, CudaGraph& work) = 0;
+  virtual void launch(IdRange<OpId> ops, CudaGraph& work) = 0;
   /// Whether an operation that was launched has ended. Called by another thread.
-  virtual bool has_ended(int op) const = 0;
+  virtual bool has_ended(OpId op) const = 0;
   /// After a step: corrects the recorder's times.
   virtual void end(FlightRecorder& recorder) = 0;
-  /// The operation that failed, when an error surfaces while `op` is launched, or after everything was (-1): kernels
-  /// fail later than they are launched. -1: none of this device.
-  virtual int culprit(int op) = 0;
+  /// The operation that failed, when an error surfaces while `op` is launched, or after everything was (none):
+  /// kernels fail later than they are launched. None: it is none of this device.
+  virtual OpId culprit(OpId op) = 0;
   virtual ArenaUse arena() const = 0;
   /// For computations of the device; may be null.
   virtual Branch* branch() = 0;

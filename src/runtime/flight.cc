@@ -21,7 +21,7 @@ DeviceFlight flight_of(DeviceRun& device) {
   out.further_rows = rows.further;
   for (int64_t step = recorder.oldest(); step <= recorder.step(); ++step) {
     std::vector<OpTimes>& times = out.steps.emplace_back();
-    for (size_t i = 0; i < recorder.ops(); ++i) times.push_back(recorder.times(step, static_cast<int>(i)));
+    for (size_t i = 0; i < recorder.ops(); ++i) times.push_back(recorder.times(step, OpId(i)));
   }
   return out;
 }

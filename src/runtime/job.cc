@@ -163,7 +163,7 @@ bool Job::weights_are_whole() const {
   for (const auto& device : devices_) {
     const FlightRecorder& recorder = device->recorder();
     for (const OpId op : device->program().ops.ids())
-      if (device->program().ops[op].kind == OpKind::Update && recorder.times(recorder.step(), op.value).started != 0)
+      if (device->program().ops[op].kind == OpKind::Update && recorder.times(recorder.step(), op).started != 0)
         return false;
   }
   return true;

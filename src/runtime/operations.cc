@@ -50,15 +50,15 @@ int64_t Operations::operators() const {
 
 void Operations::run(OpId op) {
   if (on_.failure.happened()) return;
-  recorder_.started(op.value);
-  side_.started(op.value);
+  recorder_.started(op);
+  side_.started(op);
   attempt(op, [&] {
     before(op);
     if (frame_.settings().accumulation.last() || !completes_[op]) executors_[op]->run(frame_);
     if (on_.options.after_op) on_.options.after_op(on_.device, op, frame_);
   });
-  side_.ended(op.value);
-  recorder_.ended(op.value);
+  side_.ended(op);
+  recorder_.ended(op);
   frame_.ended(op);
   ended_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -80,7 +80,7 @@ void Operations::renew(IdRange<OpId> ops) {
   attempt(op, [&] {
     for (const OpId next : ops) {
       op = next;
-      recorder_.launched(op.value, launched);
+      recorder_.launched(op, launched);
       before(op);
       executors_[op]->renew(frame_);
     }
@@ -88,18 +88,18 @@ void Operations::renew(IdRange<OpId> ops) {
 }
 
 void Operations::record(OpId op) {
-  side_.started(op.value);
+  side_.started(op);
   executors_[op]->run(frame_);
-  side_.ended(op.value);
+  side_.ended(op);
   frame_.ended(op);
 }
 
 void Operations::launch(IdRange<OpId> ops, CudaGraph& graph) {
   const Nanoseconds started = now();
-  for (const OpId op : ops) recorder_.started(op.value, started);
-  attempt(ops.first, [&] { side_.launch(ops.first.value, ops.past.value - 1, graph); });
+  for (const OpId op : ops) recorder_.started(op, started);
+  attempt(ops.first, [&] { side_.launch(ops, graph); });
   const Nanoseconds ended = now();
-  for (const OpId op : ops) recorder_.ended(op.value, ended);
+  for (const OpId op : ops) recorder_.ended(op, ended);
   ended_.fetch_add(ops.past.value - ops.first.value, std::memory_order_relaxed);
 }
 
@@ -111,7 +111,7 @@ void Operations::attempt(const OpId& op, const std::function<void()>& work) cons
   } catch (const RunError& problem) {
     throw RunError(problem.problem, fmt::format("{}: {}", describe_op(on_.plan, on_.device, op), problem.what()));
   } catch (const std::exception& problem) {
-    const OpId culprit(side_.culprit(op.value));
+    const OpId culprit = side_.culprit(op);
     throw RunError(
         is_out_of_memory(problem) ? RunProblem::Memory : RunProblem::Operation,
         fmt::format("{}: {}", describe_op(on_.plan, on_.device, culprit.valid() ? culprit : op), plain_text(problem)));
@@ -124,7 +124,7 @@ void Operations::attempt_step(const std::function<void()>& step) const {
   } catch (const RunError&) {
     throw;
   } catch (const std::exception& problem) {
-    const OpId culprit(side_.culprit(-1));
+    const OpId culprit = side_.culprit({});
     if (!culprit.valid()) throw;
     throw RunError(RunProblem::Operation,
                    fmt::format("{}: {}", describe_op(on_.plan, on_.device, culprit), problem.what()));

@@ -9,12 +9,12 @@ class HostSide : public DeviceSide {
  public:
   bool has_clock() const override { return false; }
   void begin(int64_t) override {}
-  void started(int) override {}
-  void ended(int) override {}
-  void launch(int, int, CudaGraph& graph) override { graph.launch(); }
-  bool has_ended(int) const override { return true; }
+  void started(OpId) override {}
+  void ended(OpId) override {}
+  void launch(IdRange<OpId>, CudaGraph& graph) override { graph.launch(); }
+  bool has_ended(OpId) const override { return true; }
   void end(FlightRecorder&) override {}
-  int culprit(int op) override { return op; }
+  OpId culprit(OpId op) override { return op; }
   ArenaUse arena() const override { return {}; }
   Branch* branch() override { return nullptr; }
 };

@@ -50,7 +50,7 @@ DeviceProgress progress_of(const DeviceRun& device) {
       out.streams.resize(stream + 1);
       held_up.resize(stream + 1);
     }
-    const OpTimes times = recorder.times(out.step, op.value);
+    const OpTimes times = recorder.times(out.step, op);
     if (times.started == 0 || held_up[stream]) continue;
     if (!std::all_of(planned.waits.begin(), planned.waits.end(), [&](OpId awaited) { return ended[awaited]; })) {
       held_up[stream] = true;
@@ -60,7 +60,7 @@ DeviceProgress progress_of(const DeviceRun& device) {
     ended[op] = done;
     held_up[stream] = !done;
     out.streams[stream] = {op, static_cast<double>(now() - times.started) * 1e-9, done,
-                           static_cast<double>(recorder.longest(op.value)) * 1e-9};
+                           static_cast<double>(recorder.longest(op)) * 1e-9};
   }
   return out;
 }

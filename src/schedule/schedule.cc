@@ -52,6 +52,10 @@ std::string_view verb(const DirectiveBody& body) {
   return verbs[body.index()];
 }
 
+std::string_view verb_of(std::string_view text) {
+  return text.substr(0, text.find_first_of("( "));
+}
+
 std::vector<std::string> all_verbs() {
   return {std::begin(verbs), std::end(verbs)};
 }

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/device_list.h"
 #include "base/source.h"
 #include "model/shard_seed.h"
 #include "model/shards.h"
@@ -47,8 +48,6 @@ struct Filter {
   const TagCondition* find(std::string_view tag) const;
   friend bool operator==(const Filter&, const Filter&) = default;
 };
-
-using DeviceList = std::vector<int>;
 
 /// Which devices: some lists of them, coordinates of the mesh, or along named axes of the mesh.
 struct DeviceChoice {
@@ -225,6 +224,8 @@ struct Schedule {
 
 /// `place`, `order`, …: the verb of a directive as written.
 std::string_view verb(const DirectiveBody& body);
+/// Of a directive as text: `replicate` of `replicate({}, along=dp)`.
+std::string_view verb_of(std::string_view text);
 std::vector<std::string> all_verbs();
 /// The directive with this verb, its arguments at their defaults.
 std::optional<DirectiveBody> directive_named(std::string_view verb);

@@ -12,8 +12,6 @@ namespace piper {
 std::string print(const Schedule& schedule);
 std::string print(const DirectiveBody& body);
 std::string print(const Filter& filter);
-/// `[0..3, 8]`: runs of consecutive devices as ranges.
-std::string print_devices(const DeviceList& devices);
 
 Result<Schedule> parse_schedule(const SourceFilePtr& file);
 

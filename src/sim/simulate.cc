@@ -6,7 +6,6 @@
 #include <map>
 
 #include "base/invariant.h"
-#include "model/routed_kind.h"
 
 namespace piper {
 namespace {
@@ -82,8 +81,7 @@ void compute_rows(const Plan& plan, const sim::RowExchanges& rows, std::vector<T
     if (const Communication& of = plan.communications[c]; of.buffer > 0)
       first[{of.over, of.buffer}] = rows.loads[c].first;
   for (const WorkId w : plan.works.ids())
-    if (const auto load = first.find({plan.works[w].shards[routed_kind], plan.works[w].buffer});
-        load != first.end())
+    if (const auto load = first.find({plan.works[w].shards.routed(), plan.works[w].buffer}); load != first.end())
       for (Table<WorkId, double>& of_kind : seconds) of_kind[w] *= load->second;
 }
 

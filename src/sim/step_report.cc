@@ -8,7 +8,6 @@
 #include "base/text_table.h"
 #include "base/time_text.h"
 #include "plan/issue_order_memory.h"
-#include "schedule/schedule_text.h"
 
 namespace piper {
 namespace {

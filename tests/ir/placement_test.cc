@@ -35,8 +35,10 @@ std::vector<Dense> place(const Dense& dense, const Placement& placement) {
     for (size_t d = 0; d < devices; ++d) {
       const size_t height = by_rows ? rows / devices : rows, width = by_rows ? columns : columns / devices;
       out[d] = matrix(height, width);
+      const size_t owner = (d + devices - static_cast<size_t>(placement.rotation)) % devices;
       for (size_t i = 0; i < height; ++i)
-        for (size_t j = 0; j < width; ++j) out[d][i][j] = by_rows ? dense[d * height + i][j] : dense[i][d * width + j];
+        for (size_t j = 0; j < width; ++j)
+          out[d][i][j] = by_rows ? dense[owner * height + i][j] : dense[i][owner * width + j];
     }
   }
   if (placement.is_partial()) {
@@ -109,6 +111,12 @@ std::vector<Dense> run(CollectiveKind kind, const std::vector<Dense>& before, co
       for (const auto& blocks : received) out.push_back(concatenate(blocks, from.label == tp_label));
       return out;
     }
+    case CollectiveKind::Shift: {  // every device sends to the one so many places on, around the end
+      std::vector<Dense> out(devices);
+      const size_t by = (devices + static_cast<size_t>(to.rotation) - static_cast<size_t>(from.rotation)) % devices;
+      for (size_t sender = 0; sender < devices; ++sender) out[(sender + by) % devices] = before[sender];
+      return out;
+    }
     default:
       ADD_FAILURE() << "no such redistribution";
       return before;
@@ -118,22 +126,43 @@ std::vector<Dense> run(CollectiveKind kind, const std::vector<Dense>& before, co
 const std::vector<Placement> reached = {Placement::replicate(), Placement::shard(tp_label),
                                         Placement::shard(sequence_label)};
 
+void expect_leads(const Placement& from, const Placement& to) {
+  const Dense dense = random_matrix(7);
+  const std::vector<Dense> before = place(dense, from), expected = place(dense, to);
+  const auto kind = redistribute(from, to);
+  EXPECT_EQ(kind.has_value(), from != to);
+  const std::vector<Dense> after = kind ? run(*kind, before, from, to) : before;
+  for (size_t d = 0; d < devices; ++d) {
+    ASSERT_EQ(after[d].size(), expected[d].size());
+    for (size_t i = 0; i < expected[d].size(); ++i) {
+      ASSERT_EQ(after[d][i].size(), expected[d][i].size());
+      for (size_t j = 0; j < expected[d][i].size(); ++j) ASSERT_NEAR(after[d][i][j], expected[d][i][j], 1e-12);
+    }
+  }
+}
+
 TEST(Redistribute, LeadsFromEveryPlacementToEveryOther) {
   std::vector<Placement> all = reached;
   all.push_back(Placement::partial(Partial::Sum));
   all.push_back(Placement::partial(Partial::Max));
-  const Dense dense = random_matrix(7);
   for (size_t f = 0; f < all.size(); ++f)
     for (size_t t = 0; t < reached.size(); ++t) {
       SCOPED_TRACE(testing::Message() << f << " to " << t);
-      const std::vector<Dense> before = place(dense, all[f]), expected = place(dense, reached[t]);
-      const auto kind = redistribute(all[f], reached[t]);
-      EXPECT_EQ(kind.has_value(), all[f] != reached[t]);
-      const std::vector<Dense> after = kind ? run(*kind, before, all[f], reached[t]) : before;
-      for (size_t d = 0; d < devices; ++d)
-        for (size_t i = 0; i < expected[d].size(); ++i)
-          for (size_t j = 0; j < expected[d][i].size(); ++j) ASSERT_NEAR(after[d][i][j], expected[d][i][j], 1e-12);
+      expect_leads(all[f], reached[t]);
     }
+}
+
+/// Steps of a ring: a device has the shard of another one, and passes it on.
+TEST(Redistribute, LeadsFromEveryRotationToEveryOther) {
+  for (const std::string_view label : {tp_label, sequence_label})
+    for (int from = 0; from < static_cast<int>(devices); ++from)
+      for (int to = 0; to < static_cast<int>(devices); ++to) {
+        SCOPED_TRACE(testing::Message() << label << ": " << from << " to " << to);
+        expect_leads(Placement::shard(label, from), Placement::shard(label, to));
+        if (from != to) {
+          EXPECT_EQ(redistribute(Placement::shard(label, from), Placement::shard(label, to)), CollectiveKind::Shift);
+        }
+      }
 }
 
 TEST(Redistribute, NothingBecomesPartial) {

@@ -106,7 +106,9 @@ class CheckLayers(CheckTest):
 
     def test_what_works_on_plans_names_no_kind_of_sharding(self):
         self.refuses("check_layers", {"src/sim/a.cc": "\n  if (kind == ShardKind::Tp)\n"}, "src/sim/a.cc:2:", "ShardKind::Tp")
-        self.accepts("check_layers", {"src/passes/a.cc": "ShardKind::Tp\n"})
+        self.refuses("check_layers", {"src/plan/a.cc": "\n  return plan.shared[SampleAxis::Tp];\n"}, "src/plan/a.cc:2:", "SampleAxis::Tp")
+        self.refuses("check_layers", {"src/runtime/a.cc": "\n  labelled(shape, routed_label)\n"}, "src/runtime/a.cc:2:", "routed_label")
+        self.accepts("check_layers", {"src/passes/a.cc": "ShardKind::Tp, SampleAxis::Tp, tp_label\n"})
 
     def test_the_readme_describes_the_layers(self):
         readme = LAYERS["src/README.md"]
@@ -123,7 +125,27 @@ class CheckLayers(CheckTest):
     def test_runtime_includes_nothing_that_plans_are_made_from(self):
         for layer in ("schedule", "ir", "cost"):
             self.refuses("check_layers", {"src/runtime/a.cc": f'\n#include "{layer}/a.h"\n'}, "src/runtime/a.cc:2:", "executes plans")
-        self.accepts("check_layers", {"src/runtime/a.cc": '#include "plan/a.h"\n'})
+        self.accepts("check_layers", {"src/runtime/a.cc": '#include "plan/a.h"\n', "src/plan/a.h": "", "src/plan/a.cc": '#include "ir/b.h"\n'})
+
+    def test_nor_do_headers_that_it_includes(self):
+        through = {"src/runtime/a.cc": '\n#include "plan/a.h"\n', "src/plan/a.h": '#include "plan/b.h"\n', "src/plan/b.h": '#include "schedule/s.h"\n'}
+        self.refuses("check_layers", through, "src/runtime/a.cc:2:", "plan/a.h includes plan/b.h includes schedule/s.h")
+        around = {"src/plan/b.h": '#include "plan/a.h"\n'}  # in a circle, and to nothing that it must not see
+        self.accepts("check_layers", {**through, **around})
+
+    def test_a_name_of_a_class_stands_for_one_thing(self):
+        def header(text, space="piper"):
+            return f"namespace {space} {{\n{text}\n}}\n"
+        for one, other in [("struct Origin { int a; };", "class Origin final : public A { };"), ("using Origin = int;", "struct Origin {};"),
+                           ("enum class Origin : int { A };", "namespace {}\nstruct Origin {};")]:
+            with self.subTest(one=one):
+                self.refuses("check_layers", {"src/base/a.h": header(one), "src/ir/b.h": header(other)}, "piper::Origin", "src/base/a.h:2")
+        for apart in [header("struct Origin {};", "piper::sim"), header("class Origin;"), header("struct A { struct Origin {}; };"),
+                      header("struct Origin::Part {};"), header("// struct Origin {};\nconstexpr auto text = \"struct Origin {\";"),
+                      header("void f() { struct Origin {}; }")]:
+            with self.subTest(apart=apart):
+                self.accepts("check_layers", {"src/base/a.h": header("struct Origin {};"), "src/ir/b.h": apart})
+        self.accepts("check_layers", {"src/base/a.h": header("struct Origin {};"), "src/ir/b.cc": header("struct Origin {};")})
 
     def test_replaced_words_do_not_come_back(self):
         planted = [("src/comm/a.h", "int make_circle();"), ("src/sim/a.h", "int meeting_of(int op);"), ("src/comm/c.h", "class TcpWire {"),

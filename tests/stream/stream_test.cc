@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/table.h"
 #include "runtime/stream/failure.h"
 #include "runtime/stream/flight_recorder.h"
 
@@ -83,16 +84,16 @@ TEST(FlightRecorder, KeepsTheLastSteps) {
   FlightRecorder recorder(3, 2);
   for (int64_t step = 0; step < 5; ++step) {
     recorder.begin(step);
-    recorder.launched(1);
-    recorder.started(1);
-    if (step < 4) recorder.ended(1);
+    recorder.launched(OpId(1));
+    recorder.started(OpId(1));
+    if (step < 4) recorder.ended(OpId(1));
   }
   EXPECT_EQ(recorder.oldest(), 3);
   EXPECT_EQ(recorder.step(), 4);
-  EXPECT_EQ(recorder.times(4, 0).launched, 0);
-  EXPECT_NE(recorder.times(3, 1).ended, 0);
-  EXPECT_EQ(recorder.times(4, 1).ended, 0);
-  EXPECT_LE(recorder.times(3, 1).started, recorder.times(4, 1).launched);
+  EXPECT_EQ(recorder.times(4, OpId(0)).launched, 0);
+  EXPECT_NE(recorder.times(3, OpId(1)).ended, 0);
+  EXPECT_EQ(recorder.times(4, OpId(1)).ended, 0);
+  EXPECT_LE(recorder.times(3, OpId(1)).started, recorder.times(4, OpId(1)).launched);
 }
 
 /// Somebody looks while operations run, as the watchdog does.
@@ -103,7 +104,7 @@ TEST(FlightRecorder, MayBeReadAtAnyTime) {
   writer.launch([&] {
     for (int64_t step = 0; step < 200; ++step) {
       recorder.begin(step);
-      for (int op = 0; op < 10; ++op) {
+      for (const OpId op : IdRange<OpId>{OpId(0), OpId(10)}) {
         recorder.launched(op);
         recorder.started(op);
         recorder.ended(op);
@@ -114,9 +115,9 @@ TEST(FlightRecorder, MayBeReadAtAnyTime) {
   writer.flush();
   int64_t seen = 0;
   while (!end.has_ended(1))
-    for (int op = 0; op < 10; ++op) seen += recorder.times(recorder.step(), op).ended != 0;
+    for (const OpId op : IdRange<OpId>{OpId(0), OpId(10)}) seen += recorder.times(recorder.step(), op).ended != 0;
   end.wait(1);
-  EXPECT_NE(recorder.times(199, 9).ended, 0) << seen;
+  EXPECT_NE(recorder.times(199, OpId(9)).ended, 0) << seen;
 }
 
 }  // namespace

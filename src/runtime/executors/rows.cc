@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 
-#include "model/routed_kind.h"
 #include "plan/routed_rows.h"
 #include "runtime/executors/flat_views.h"
 
@@ -22,7 +21,7 @@ struct Region {
     members = static_cast<int>(peers.size());
     me = static_cast<int>(std::find(peers.begin(), peers.end(), prepare.device) - peers.begin());
     group = prepare.group(op, peers);
-    shards[routed_kind] = members;
+    shards.routed() = members;
     shards.buffer = communication.buffer;
     find_chunk(prepare, op, communication);
     const ComputationForm form = prepare.computations.form(chunk, Pass::F);
@@ -41,7 +40,7 @@ struct Region {
     std::vector<std::string> known = {prepare.name(op.label)};  // a gather's own
     for (const BufferId buffer : op.reads) known.push_back(prepare.name(prepare.buffer(buffer).label));
     for (const PlanWork& work : prepare.plan.works) {
-      if (work.buffer == 0 || work.shards[routed_kind] != communication.over) continue;
+      if (work.buffer == 0 || work.shards.routed() != communication.over) continue;
       const ComputationForm form = prepare.computations.form(prepare.plan.names[work.name], Pass::F);
       if (!form.routed_by || std::ranges::find(known, *form.routed_by) == known.end()) continue;
       chunk = prepare.plan.names[work.name];
@@ -133,13 +132,13 @@ class GatherCounts : public Executor {
       : prepare_(prepare), communication_(prepare.op(index).communication), region_(prepare, index) {
     from_ = buffer_of_value(prepare, prepare.op(index).reads, region_.ends);
     to_ = buffer_of_value(prepare, prepare.op(index).writes, region_.ends);
-    numbers_ = prepare.buffer(to_).bytes / piper::bytes_of(DType::Int32);
+    elements_ = prepare.buffer(to_).bytes / piper::bytes_of(DType::Int32);
   }
 
   void run(Frame& frame) override {
     const at::Tensor& from = frame[from_];
     at::Tensor& to = frame[to_];
-    to = make_flat(DType::Int32, numbers_, frame.device());
+    to = make_flat(DType::Int32, elements_, frame.device());
     const auto part = static_cast<size_t>(from.nbytes());
     prepare_.communicator.all_gather(region_.group, prepare_.sequence(communication_, frame), {bytes_of(from), part},
                                      {bytes_of(to), part * static_cast<size_t>(region_.members)}, from.nbytes());
@@ -147,7 +146,7 @@ class GatherCounts : public Executor {
     std::vector<int32_t> ends(static_cast<size_t>(rows.experts_here()));
     rows.ends_in(region_.me, 0, ends);
     const at::Tensor here = at::from_blob(ends.data(), {rows.experts_here()}, at::kInt);
-    to.narrow(0, numbers_ - rows.experts_here(), rows.experts_here()).copy_(here);
+    to.narrow(0, elements_ - rows.experts_here(), rows.experts_here()).copy_(here);
   }
 
  private:
@@ -155,7 +154,7 @@ class GatherCounts : public Executor {
   CommunicationId communication_;
   Region region_;
   BufferId from_, to_;
-  int64_t numbers_ = 0;
+  int64_t elements_ = 0;
 };
 
 /// The first round.
@@ -196,11 +195,10 @@ struct RoundsPass {
   RoundsPass(const Preparation& prepare, const PlannedOp& op, const Region& region, Pass pass)
       : form(prepare.computations.form(region.chunk, pass)) {
     ComputationSite site{region.chunk, pass, region.samples, {}, prepare.device};
-    site.shards[routed_kind] = {region.members, region.me};
     site.shards.buffer = region.shards.buffer;
     const PlanWork& work = prepare.plan.works[op.work];
     for (const ShardRule& rule : shard_rules) {
-      if (rule.kind == routed_kind || !work.shards[rule.kind].valid()) continue;
+      if (!work.shards[rule.kind].valid()) continue;
       const std::vector<int> members = prepare.members_of(work.shards[rule.kind]);
       site.shards[rule.kind] = {static_cast<int64_t>(members.size()),
                                 std::find(members.begin(), members.end(), prepare.device) - members.begin()};

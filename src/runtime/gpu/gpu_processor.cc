@@ -60,7 +60,7 @@ class GpuSide : public DeviceSide {
         base_(cudaEventDefault),
         spans_(ops),
         issued_(ops),
-        noted_by_(std::make_unique<std::atomic<int>[]>(ops)),
+        noted_by_(std::make_unique<std::atomic<OpId>[]>(ops)),
         turns_(options.turns),
         host_(ops) {
     for (size_t i = 0; i < 2 * ops; ++i) events_.push_back(std::make_unique<GpuEvent>(cudaEventDefault));
@@ -81,65 +81,66 @@ class GpuSide : public DeviceSide {
     check_cuda(cudaEventSynchronize(base_.get()), "read the clock of the GPU");
     base_time_ = now();
   }
-  void started(int op) override {
+  void started(OpId op) override {
     const bool recording = is_recording();
-    HostTime& time = host_[static_cast<size_t>(op)];
+    HostTime& time = host_[op];
     if (!recording && held()) cuda::hold(time.took * 3 / 2, current());
     time.started = now();
     if (!recording || times_in_graphs_) {
-      spans_[static_cast<size_t>(op)] = {op, op};
-      mark(2 * static_cast<size_t>(op), recording);
+      spans_[op] = only(op);
+      mark(begin_of(op), recording);
     }
     if (memory_) memory_->enter(op);
   }
-  void ended(int op) override {
+  void ended(OpId op) override {
     if (memory_) memory_->leave();
     const bool recording = is_recording();
-    if (!recording || times_in_graphs_) mark(2 * static_cast<size_t>(op) + 1, recording);
-    if (!recording) note_end(op, op);
-    HostTime& time = host_[static_cast<size_t>(op)];
+    if (!recording || times_in_graphs_) mark(end_of(op), recording);
+    if (!recording) note_end(only(op));
+    HostTime& time = host_[op];
     if (!held()) time.took = now() - time.started;  // otherwise it may have waited too
   }
-  void launch(int first, int last, CudaGraph& work) override {
+  void launch(IdRange<OpId> ops, CudaGraph& work) override {
     if (!times_in_graphs_) {
-      mark(2 * static_cast<size_t>(first), false);
-      for (int op = first; op <= last; ++op) spans_[static_cast<size_t>(op)] = {first, last};
+      mark(begin_of(ops.first), false);
+      for (const OpId op : ops) spans_[op] = ops;
     }
     work.launch();
-    if (!times_in_graphs_) mark(2 * static_cast<size_t>(last) + 1, false);
-    note_end(first, last);
+    if (!times_in_graphs_) mark(end_of(last_of(ops)), false);
+    note_end(ops);
   }
-  bool has_ended(int op) const override {
-    return is_done(static_cast<size_t>(noted_by_[static_cast<size_t>(op)].load()));
+  bool has_ended(OpId op) const override {
+    const OpId by = noted_by_[op.index()].load();
+    return by.valid() && is_done(by);
   }
   void end(FlightRecorder& recorder) override {
     if (memory_) {
       memory_->end_step();
       misses_seen += memory_->arena_misses() - std::exchange(arena_misses_, memory_->arena_misses());
     }
-    std::pair<int, int> span = {-1, -1};
+    IdRange<OpId> span;
     Nanoseconds begin = 0, end = 0;
-    for (size_t op = 0; op < spans_.size(); ++op) {
+    for (const OpId op : spans_.ids()) {
+      if (!spans_[op].first.valid()) continue;  // it has not run yet
       if (spans_[op] != span) {
         span = spans_[op];
-        begin = time(*events_[2 * static_cast<size_t>(span.first)]);
-        end = time(*events_[2 * static_cast<size_t>(span.second) + 1]);
+        begin = time(*events_[begin_of(span.first)]);
+        end = time(*events_[end_of(last_of(span))]);
       }
-      const auto [first, last] = span;
-      const Nanoseconds count = last - first + 1, at = static_cast<Nanoseconds>(op) - first;
-      recorder.correct(static_cast<int>(op), begin + (end - begin) * at / count,
-                       begin + (end - begin) * (at + 1) / count);
+      const auto count = static_cast<Nanoseconds>(span.size());
+      const Nanoseconds at = op.value - span.first.value;
+      recorder.correct(op, begin + (end - begin) * at / count, begin + (end - begin) * (at + 1) / count);
     }
   }
   /// After what cannot be mended, nothing that the GPU would do later has been done: the first that was put in and has
   /// not ended it is.
-  int culprit(int op) override {
+  OpId culprit(OpId op) override {
     // what cannot be mended is said by every call; nothing may be waited for, since other GPUs may have to be told
     // first
     if (const cudaError_t state = cudaStreamQuery(current()); state == cudaSuccess || state == cudaErrorNotReady)
       return op;
-    for (size_t i = 0; i < issued_.size(); ++i)
-      if (issued_[i] == step_ && !is_done(i)) return static_cast<int>(i);
+    for (const OpId other : issued_.ids())
+      if (issued_[other] == step_ && !is_done(other)) return other;
     return op;
   }
   ArenaUse arena() const override {
@@ -154,23 +155,27 @@ class GpuSide : public DeviceSide {
     Nanoseconds started = 0, took = 0;
   };
   bool held() const { return turns_ && turns_->held; }
-  bool is_done(size_t op) const { return std::atomic_ref(done_[op]).load() == step_; }
+  bool is_done(OpId op) const { return std::atomic_ref(done_[op.index()]).load() == step_; }
   bool is_recording() const {
     if (!graphs_) return false;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(current(), &status), "ask whether a graph is recorded");
     return status == cudaStreamCaptureStatusActive;
   }
+  static IdRange<OpId> only(OpId op) { return {op, OpId(op.value + 1)}; }
+  static OpId last_of(IdRange<OpId> ops) { return OpId(ops.past.value - 1); }
+  static size_t begin_of(OpId op) { return 2 * op.index(); }  // among the events
+  static size_t end_of(OpId op) { return 2 * op.index() + 1; }
   /// In a graph: whenever it is launched.
   void mark(size_t event, bool recording) {
     const unsigned flags = recording ? cudaEventRecordExternal : cudaEventRecordDefault;
     check_cuda(cudaEventRecordWithFlags(events_[event]->get(), current(), flags), "record an event");
   }
   /// The operation, or the graph that begins with it, ends when this has been written.
-  void note_end(int first, int last) {
-    issued_[static_cast<size_t>(first)] = step_;
-    for (int op = first; op <= last; ++op) noted_by_[static_cast<size_t>(op)] = first;
-    if (write_value()(current(), reinterpret_cast<CUdeviceptr>(done_ + first), step_, 0) != CUDA_SUCCESS)
+  void note_end(IdRange<OpId> ops) {
+    issued_[ops.first] = step_;
+    for (const OpId op : ops) noted_by_[op.index()] = ops.first;
+    if (write_value()(current(), reinterpret_cast<CUdeviceptr>(done_ + ops.first.index()), step_, 0) != CUDA_SUCCESS)
       check_cuda(cudaErrorUnknown, "note what has been done");
   }
 
@@ -184,13 +189,13 @@ class GpuSide : public DeviceSide {
   GpuEvent base_;
   Nanoseconds base_time_ = 0;
   std::vector<std::unique_ptr<GpuEvent>> events_;  // two by operation
-  std::vector<std::pair<int, int>> spans_;         // by operation: with whose start and end its times are known
+  Table<OpId, IdRange<OpId>> spans_;               // with whose start and end its times are known
   uint32_t* done_ = nullptr;                       // by operation: the last step in which it ended, from 1
-  std::vector<uint32_t> issued_;                   // the same: was put in
-  std::unique_ptr<std::atomic<int>[]> noted_by_;   // by operation: whose end says that it has ended
+  Table<OpId, uint32_t> issued_;                   // the same: was put in
+  std::unique_ptr<std::atomic<OpId>[]> noted_by_;  // by operation: whose end says that it has ended
   std::atomic<uint32_t> step_ = 0;
   const Turns* turns_;
-  std::vector<HostTime> host_;  // by operation
+  Table<OpId, HostTime> host_;
   std::unique_ptr<ReplayMemory> memory_;
   std::unique_ptr<GpuBranch> branch_;  // where there are graphs: otherwise the host is what all wait for
   int64_t arena_misses_ = 0;           // that were counted

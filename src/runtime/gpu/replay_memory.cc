@@ -204,20 +204,20 @@ ReplayMemory::~ReplayMemory() {
 
 void ReplayMemory::begin_step(int64_t step) {
   mode_ = step == 0 ? Mode::Off : step == 1 ? Mode::Watch : mode_;
-  op_ = -1;
+  op_ = {};
   clock_ = 0;
   current_memory = this;
 }
 
-void ReplayMemory::enter(int op) {
+void ReplayMemory::enter(OpId op) {
   op_ = op;
-  if (mode_ == Mode::Watch) first_[static_cast<size_t>(op)] = pieces_.size();
-  cursor_ = first_[static_cast<size_t>(op)];
+  if (mode_ == Mode::Watch) first_[op.index()] = pieces_.size();
+  cursor_ = first_[op.index()];
 }
 
 void ReplayMemory::leave() {
-  if (mode_ == Mode::Watch) first_[static_cast<size_t>(op_) + 1] = pieces_.size();
-  op_ = -1;
+  if (mode_ == Mode::Watch) first_[op_.index() + 1] = pieces_.size();
+  op_ = {};
 }
 
 void ReplayMemory::end_step() {
@@ -244,9 +244,8 @@ void ReplayMemory::plan() {
 }
 
 void* ReplayMemory::serve(size_t bytes, cudaStream_t stream) {
-  if (mode_ != Mode::Serve || op_ < 0) return nullptr;
-  if (cursor_ < first_[static_cast<size_t>(op_) + 1] && pieces_[cursor_]->bytes == bytes &&
-      pieces_[cursor_]->stream == stream)
+  if (mode_ != Mode::Serve || !op_.valid()) return nullptr;
+  if (cursor_ < first_[op_.index() + 1] && pieces_[cursor_]->bytes == bytes && pieces_[cursor_]->stream == stream)
     return pieces_[cursor_++]->address;
   ++arena_misses_;
   return nullptr;

@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/shared_ids.h"
+
 namespace piper {
 
 class ReplayMemory {
@@ -24,7 +26,7 @@ class ReplayMemory {
 
   /// Of the calling thread: watches in the second step, serves from then on.
   void begin_step(int64_t step);
-  void enter(int op);
+  void enter(OpId op);
   void leave();
   void end_step();
 
@@ -43,7 +45,7 @@ class ReplayMemory {
   struct Watched;
   /// A piece begins; how it is known.
   std::shared_ptr<Watched> watch(size_t bytes);
-  bool watches() const { return mode_ == Mode::Watch && op_ >= 0; }
+  bool watches() const { return mode_ == Mode::Watch && op_.valid(); }
   bool owns(const void* data) const;
   static ReplayMemory* current();
   /// While it lives, what this thread takes is libtorch's own.
@@ -72,7 +74,7 @@ class ReplayMemory {
   void plan();
 
   Mode mode_ = Mode::Off;
-  int op_ = -1;
+  OpId op_;
   size_t cursor_ = 0;
   int64_t clock_ = 0, arena_misses_ = 0, arena_bytes_ = 0, alive_bytes_ = 0;
   std::vector<size_t> first_;  // by operation: its first piece

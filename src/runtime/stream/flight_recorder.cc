@@ -12,27 +12,27 @@ FlightRecorder::FlightRecorder(size_t ops, size_t steps)
 
 void FlightRecorder::begin(int64_t step) {
   for (size_t op = 0; op < ops_; ++op) {
-    Record& record = at(step, static_cast<int>(op));
+    Record& record = at(step, OpId(op));
     for (auto* time : {&record.launched, &record.started, &record.ended}) time->store(0, std::memory_order_relaxed);
   }
   step_ = step;
 }
 
-void FlightRecorder::ended(int op, Nanoseconds when) {
+void FlightRecorder::ended(OpId op, Nanoseconds when) {
   Record& record = at(step_, op);
   record.ended.store(when, std::memory_order_relaxed);
   note_length(op, when - record.started.load(std::memory_order_relaxed));
 }
 
-void FlightRecorder::correct(int op, Nanoseconds started, Nanoseconds ended) {
+void FlightRecorder::correct(OpId op, Nanoseconds started, Nanoseconds ended) {
   Record& record = at(step_, op);
   record.started.store(started, std::memory_order_relaxed);
   record.ended.store(ended, std::memory_order_relaxed);
   note_length(op, ended - started);
 }
 
-void FlightRecorder::note_length(int op, Nanoseconds took) {
-  std::atomic<Nanoseconds>& longest = longest_[static_cast<size_t>(op)];  // written by one thread at a time
+void FlightRecorder::note_length(OpId op, Nanoseconds took) {
+  std::atomic<Nanoseconds>& longest = longest_[op.index()];  // written by one thread at a time
   if (took > longest.load(std::memory_order_relaxed)) longest.store(took, std::memory_order_relaxed);
 }
 
@@ -40,7 +40,7 @@ int64_t FlightRecorder::oldest() const {
   return std::max<int64_t>(0, step_ - static_cast<int64_t>(steps_) + 1);
 }
 
-OpTimes FlightRecorder::times(int64_t step, int op) const {
+OpTimes FlightRecorder::times(int64_t step, OpId op) const {
   const Record& record = at(step, op);
   return {record.launched.load(std::memory_order_relaxed), record.started.load(std::memory_order_relaxed),
           record.ended.load(std::memory_order_relaxed)};

@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/shared_ids.h"
+
 namespace piper {
 
 /// Nanoseconds since the clock began.
@@ -29,29 +31,27 @@ class FlightRecorder {
   FlightRecorder(size_t ops, size_t steps);
 
   void begin(int64_t step);  // steps count from 0
-  void launched(int op, Nanoseconds when = now()) { at(step_, op).launched.store(when, std::memory_order_relaxed); }
-  void started(int op, Nanoseconds when = now()) { at(step_, op).started.store(when, std::memory_order_relaxed); }
-  void ended(int op, Nanoseconds when = now());
+  void launched(OpId op, Nanoseconds when = now()) { at(step_, op).launched.store(when, std::memory_order_relaxed); }
+  void started(OpId op, Nanoseconds when = now()) { at(step_, op).started.store(when, std::memory_order_relaxed); }
+  void ended(OpId op, Nanoseconds when = now());
   /// What a device's own clock says of an operation that has ended.
-  void correct(int op, Nanoseconds started, Nanoseconds ended);
+  void correct(OpId op, Nanoseconds started, Nanoseconds ended);
 
   size_t ops() const { return ops_; }
   /// The last step begun, and the oldest that is still here.
   int64_t step() const { return step_; }
   int64_t oldest() const;
-  OpTimes times(int64_t step, int op) const;
+  OpTimes times(int64_t step, OpId op) const;
   /// The longest that an operation took in any step; 0: it has not ended yet.
-  Nanoseconds longest(int op) const { return longest_[static_cast<size_t>(op)].load(std::memory_order_relaxed); }
+  Nanoseconds longest(OpId op) const { return longest_[op.index()].load(std::memory_order_relaxed); }
 
  private:
-  void note_length(int op, Nanoseconds took);
+  void note_length(OpId op, Nanoseconds took);
 
   struct Record {
     std::atomic<Nanoseconds> launched = 0, started = 0, ended = 0;
   };
-  Record& at(int64_t step, int op) const {
-    return records_[static_cast<size_t>(step) % steps_ * ops_ + static_cast<size_t>(op)];
-  }
+  Record& at(int64_t step, OpId op) const { return records_[static_cast<size_t>(step) % steps_ * ops_ + op.index()]; }
 
   size_t ops_, steps_;
   std::atomic<int64_t> step_ = 0;

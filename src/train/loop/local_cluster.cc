@@ -61,9 +61,9 @@ LocalLink measure_link_on(Processor& processor) {
     sender->launch([&] { world[0]->send(1, i, {bytes_of(out), out.nbytes()}); });
     sender->flush();
     receiver->launch([&] {
-      clock->started(i);
+      clock->started(OpId(i));
       world[1]->receive(0, i, {bytes_of(in), in.nbytes()});
-      clock->ended(i);
+      clock->ended(OpId(i));
     });
     receiver->flush();
   }
@@ -71,7 +71,7 @@ LocalLink measure_link_on(Processor& processor) {
   const auto seconds = [&](int first) {
     std::vector<double> out;
     for (int i = first; i < first + repetitions; ++i) {
-      const OpTimes times = recorder.times(0, i);
+      const OpTimes times = recorder.times(0, OpId(i));
       out.push_back(static_cast<double>(times.ended - times.started) * 1e-9);
     }
     return median(std::move(out));
@@ -118,7 +118,7 @@ void each_computation(const DeviceRun& device, int64_t step, const Use& use) {
   const auto& ops = device.program().ops;
   for (const OpId i : ops.ids()) {
     if (is_communication(ops[i].kind)) continue;
-    const OpTimes times = device.recorder().times(step, i.value);
+    const OpTimes times = device.recorder().times(step, i);
     use(ops[i], static_cast<double>(times.started) * 1e-9, static_cast<double>(times.ended) * 1e-9);
   }
 }

@@ -100,9 +100,9 @@ TensorParallel tensor_parallel(const Plan& plan) {
   for (const PlanBucket& bucket : plan.buckets)
     for (const PlanParameter& parameter : bucket.parameters)
       if (parameter.sharded) out.parameters.push_back({plan.names[parameter.name], *parameter.sharded});
-  out.sequence = plan.labelled[ShardKind::Sequence];
-  out.context = plan.labelled[ShardKind::Context];
-  out.token_order = plan.token_order;
+  out.sequence = plan.capture.labelled[ShardKind::Sequence];
+  out.context = plan.capture.labelled[ShardKind::Context];
+  out.token_order = plan.capture.token_order;
   return out;
 }
 
@@ -231,8 +231,8 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const CapturedMod
   const Preparing preparing{measure, nullptr};
   if (!tensor_parallel(model, schedule, annotated_parts(*whole.graph())).any())
     return capture_for(model, whole, schedule, options, preparing);
-  PIPER_TRY(const CapturedModel cut, sketch(model, schedule));
-  return capture_for(model, cut, schedule, options, preparing);
+  PIPER_TRY(const CapturedModel sharded, sketch(model, schedule));
+  return capture_for(model, sharded, schedule, options, preparing);
 }
 
 Result<Compiled> compile(const CapturedModel& captured, const Schedule& schedule, const CompileOptions& options) {

@@ -87,7 +87,7 @@ ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int s
     const std::vector<int> members = part_with(plan, work.shards[rule.kind], device);
     out.shards[rule.kind] = shard_at(members, device);
     if (rule.axis) out.members = members;
-    if (rule.kind == ShardKind::Context && plan.token_order == TokenOrder::Zigzag)
+    if (rule.kind == ShardKind::Context && plan.capture.token_order == TokenOrder::Zigzag)
       out.zigzag = plan.shared[SampleAxis::Cp];
     if (rule.gathered.empty()) continue;
     for (const int member : members) out.gathered.push_back(first(member));
@@ -165,7 +165,7 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
     case OpKind::LocalSlice:
       place.members = part_with(plan_, communication.over, device);
       place.shards[ShardKind::Tp] = {};
-      place.shards[plan_.labelled[ShardKind::Context] ? ShardKind::Context : ShardKind::Sequence] =
+      place.shards[plan_.capture.labelled[ShardKind::Context] ? ShardKind::Context : ShardKind::Sequence] =
           shard_at(place.members, device);
       break;
     case OpKind::AllGather:

@@ -1,4 +1,4 @@
-#include "ir/bounded_reader.h"
+#include "base/text/bounded_reader.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -119,11 +119,13 @@ Result<DeviceList> BoundedReader::devices() {
   return list;
 }
 
-std::optional<Pass> BoundedReader::pass() {
-  if (in.at_line_start() || in.is_symbol("=", 1)) return std::nullopt;
-  for (const Pass pass : all_passes)
-    if (in.accept_word(name(pass))) return pass;
-  return std::nullopt;
+Result<int> BoundedReader::one_of(const std::vector<std::string>& words, std::string_view what) {
+  const Token token = in.peek();
+  const auto found = std::find(words.begin(), words.end(), token.text);
+  if (token.kind != TokenKind::Word || found == words.end())
+    return in.unexpected(what).help(did_you_mean(token.text, words));
+  in.take();
+  return static_cast<int>(found - words.begin());
 }
 
 bool BoundedReader::is_dim(const DimText& dim) const {

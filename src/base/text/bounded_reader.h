@@ -4,15 +4,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/device_list.h"
 #include "base/text/scanner.h"
-#include "model/model_graph.h"
-#include "schedule/schedule.h"
 
 namespace piper {
 
@@ -61,8 +59,8 @@ class BoundedReader {
   Result<int> named(const NameTable& known, std::string_view what);
   /// `[0..3, 8]`: at least one device; all lists of one text together have at most 2^24.
   Result<DeviceList> devices();
-  /// `F`, if that is what stands here and not the name of a dim.
-  std::optional<Pass> pass();
+  /// One of these words; its place among them.
+  Result<int> one_of(const std::vector<std::string>& words, std::string_view what);
   /// `mb=1 part=0`: all dims in their order, or none (-1); `whole` if there are no dims.
   Result<int> slice(const std::vector<DimText>& dims);
   /// `(item, item)`, perhaps empty.
