@@ -1,6 +1,6 @@
 // insert_updates: how gradients become new weights (design rules 1, 6 and 7).
 //   inside a group   zero 0: all-reduce; 1: reduce-scatter; 2, 3: reduce-scatter after every backward of every slice
-//   devices of a cut that have parts of the sums add them up as well
+//   devices of a tensor-parallel group that have terms of the sums add them up as well
 //   between groups   that hold the same parameters: one all-reduce of the pieces, each group contributing its sum once
 //   then             the step's scalars over all devices, the update, and with zero 1, 2 a gather of the new weights
 //   whole parameters of which devices hold pieces: the update in two, and a gather of directions between them
@@ -178,9 +178,9 @@ class Updates {
       after.insert(after.end(), gradients.final.begin(), gradients.final.end());
     const NodeTags tags{chunk_of(gradients_[id.index()][0]), std::nullopt, -1};
     // devices of one group hold pieces of the bucket or different experts: only single devices add up all they have
-    const bool cut = std::any_of(bucket.holders.begin(), bucket.holders.end(),
-                                 [&](const Holder& h) { return dag_.groups[h.group].size() > 1; });
-    const auto kind = cut ? CollectiveKind::ReducePieces : CollectiveKind::AllReduce;
+    const bool divided = std::any_of(bucket.holders.begin(), bucket.holders.end(),
+                                     [&](const Holder& h) { return dag_.groups[h.group].size() > 1; });
+    const auto kind = divided ? CollectiveKind::ReducePieces : CollectiveKind::AllReduce;
     const NodeId between = collective(kind, Item::gradients(id), together, tags, together.reduce_stream, after);
     for (size_t h = 0; h < bucket.holders.size(); ++h) {
       const Holder& holder = bucket.holders[h];

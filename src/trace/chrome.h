@@ -16,7 +16,7 @@ std::string print_chrome(const Trace& trace);
 /// The same, a piece at a time. False: the file does not take it (errno).
 bool write_chrome(const Trace& trace, std::FILE* file);
 
-/// E106: no JSON; E501: JSON, but no trace of ours; E502: of another version; E503: something in it cannot be; E113:
+/// E106: no JSON; E501: JSON, but no trace of Piper's; E502: of another version; E503: something in it cannot be; E113:
 /// too large.
 Result<Trace> parse_chrome(const SourceFilePtr& file);
 

@@ -155,7 +155,9 @@ class CheckLayers(CheckTest):
                    ("tests/golden/a.txt", "aten::item depends on numbers"), ("src/train/a.cc", "on the processors of this machine"),
                    ("src/runtime/a.cuh", "struct Numbers {"), ("docs/b.md", "what the step time hangs on"), ("docs/c.md", "the optimiser"),
                    ("docs/d.md", "it goes on from the newest"), ("examples/a.toml", "[rate]"), ("src/plan/a.h", "int sharers = 1;"),
-                   ("docs/e.md", "cut({layer=*}, along=tp)")]
+                   ("docs/e.md", "cut({layer=*}, along=tp)"), ("src/capture/c.h", "bool has_numbers"), ("src/capture/d.h", "/// By call that is beside:"),
+                   ("src/capture/e.h", "// Operators of ours for tables"), ("src/passes/a.cc", "// devices of a cut that have parts"),
+                   ("src/tools/b.cc", "print_csv(lower_to_actions(timeline))"), ("src/directives/a.cc", "struct Placement {")]
         for name, text in planted:
             with self.subTest(text=text):
                 self.refuses("check_words", {name: f"\n{text}\n"}, f"{name}:2:", "instead of")

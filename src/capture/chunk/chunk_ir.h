@@ -78,7 +78,7 @@ bool is_view(const ChunkIr& body, const Call& call);
 /// while it runs, its results included; without it, its results.
 int64_t temporary_bytes(const ChunkIr& body, const std::vector<int64_t>& call_peaks = {});
 
-/// By call: tensors that nobody needs afterwards. Those that calls beside others use end with the pass.
+/// By call: tensors that nobody needs afterwards. Those that calls on side streams use end with the pass.
 std::vector<std::vector<TensorId>> last_uses(const ChunkIr& body);
 
 }  // namespace piper

@@ -6,7 +6,7 @@ namespace piper {
 
 namespace {
 
-/// By storage: calls touch it that are beside, and others too.
+/// By storage: calls on side streams touch it, and others too.
 std::vector<char> shared_storages(const ChunkIr& body) {
   std::vector<char> by_side_stream(body.storages.size(), 0), by_others(body.storages.size(), 0);
   for (const Call& call : body.calls)

@@ -6,7 +6,8 @@
 namespace piper {
 
 /// A gradient that is a product of narrow matrices is added to its wide accumulator by the product itself: it is never
-/// stored by itself, nor rounded. So is one that is a sum of rows (a bias), whatever its type, by an operator of ours.
+/// stored by itself, nor rounded. So is one that is a sum of rows (a bias), whatever its type, by an operator of
+/// Piper's.
 ///   before:  g = mm(a, b); add_(sum, t(t(g)))        after:  addmm(sum, a, b, out=sum)
 ///   before:  g = sum(a, dim=0); add_(sum, view(g))   after:  add_sum_of_rows(sum, a)
 ///   before:  h, g = logits_in_blocks_backward(…); add_(sum, g)   after:  h = logits_in_blocks_backward_add(sum, …)
@@ -16,7 +17,7 @@ ChunkIr accumulate_where_computed(ChunkIr body, const OperatorGraph& graph);
 ///   before:  x = …; y = mm(a, b); r = add(view(x), view(y))        after:  x = …; addmm_(x, a, b); r is view(x)
 ChunkIr add_in_products(ChunkIr body, const OperatorGraph& graph);
 
-/// Small gradients are added at the end, all by one operator of ours. The same bits.
+/// Small gradients are added at the end, all by one operator of Piper's. The same bits.
 ///   before:  add_(sum1, g1); …; add_(sum2, g2); …        after:  …; add_to_each([sum1, sum2], [g1, g2])
 ChunkIr accumulate_together(ChunkIr body, const OperatorGraph& graph);
 

@@ -74,7 +74,7 @@ ChunkIr mark_side_stream(ChunkIr body) {
 }
 
 std::vector<int> side_lanes(const ChunkIr& body, size_t lanes) {
-  std::vector<char> theirs(body.storages.size(), 0);  // made or written by calls that are beside
+  std::vector<char> theirs(body.storages.size(), 0);  // made or written by calls on side streams
   for (const Call& call : body.calls) {
     if (!call.side_stream || !call.op.valid()) continue;
     each_tensor(call.results, [&](TensorId id) { theirs[body[id].storage.index()] = 1; });

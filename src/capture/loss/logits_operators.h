@@ -1,4 +1,4 @@
-// Operators of ours that make the logits of a vocabulary in blocks of tokens, and keep one number for each token of
+// Piper's own operators that make the logits of a vocabulary in blocks of tokens, and keep one number for each token of
 // them. Logits: hidden [tokens, width] times table [vocabulary, width], transposed. What is kept is float32, or as wide
 // as the logits are.
 #pragma once

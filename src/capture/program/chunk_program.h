@@ -65,9 +65,9 @@ class ChunkProgram {
     std::vector<int> frees;
     int draw = -1;  // which of the program's it is, if random
     DrawnBy drawn_by;
-    int lane = -1;         // of a branch, if it may run beside others
-    size_t after = 0;      // of what is beside: the instruction which it awaits, from 1; 0: the beginning
-    bool awaited = false;  // by something beside
+    int lane = -1;         // of a branch, if it may run on a side stream
+    size_t after = 0;      // of what is on a side stream: the instruction it awaits, from 1; 0: the beginning
+    bool awaited = false;  // by something on a side stream
     bool alone = false;    // no other thread may run such ones meanwhile
   };
   Instruction instruction(const Call& call, c10::Device device) const;
@@ -96,7 +96,7 @@ struct ChunkArguments {
   RandomKey random;
   /// Where they are given: seeds are read there when it runs.
   const at::Tensor* seeds = nullptr;
-  /// Where there is one: for calls that may run beside those that come after them.
+  /// Where there is one: for calls that may run on a side stream.
   Branch* branch = nullptr;
   const CallWatch* watch = nullptr;
 };

@@ -86,10 +86,10 @@ std::string signature(const ChunkIr& body, const Call& call, const OperatorTable
   return out;
 }
 
-/// What is tried, in this order. Some kernels look at their numbers: they invert matrices, or count from one.
-enum class Numbers { Zeros, Identities, Distinct };
+/// What is tried, in this order. Some kernels look at values: they invert matrices, or count from one.
+enum class Trial { Zeros, Identities, Distinct };
 
-at::Tensor numbers_like(const ChunkIr& body, TensorId id, Numbers numbers, c10::Device device) {
+at::Tensor values_like(const ChunkIr& body, TensorId id, Trial trial, c10::Device device) {
   const TensorLayout& layout = body[id].layout;
   at::Tensor out = empty_tensor(layout, device);
   if (lies_in_bucket(body, id)) {
@@ -97,23 +97,23 @@ at::Tensor numbers_like(const ChunkIr& body, TensorId id, Numbers numbers, c10::
     const auto elements = static_cast<int64_t>(out.storage().nbytes() / out.element_size());
     out = at::empty({elements + 2 * others}, out.options()).as_strided(layout.sizes, layout.strides, others);
   }
-  if (numbers == Numbers::Zeros) return out.zero_();
-  if (numbers == Numbers::Distinct)
+  if (trial == Trial::Zeros) return out.zero_();
+  if (trial == Trial::Distinct)
     return out.copy_(at::arange(out.numel(), out.options().dtype(at::kDouble)).reshape(out.sizes()));
   if (out.dim() < 2 || !out.is_floating_point()) return out.fill_(1);
   out.zero_().diagonal(0, -2, -1).fill_(1);
   return out;
 }
 
-Stack arguments_for(const ChunkIr& body, const Call& call, const OperatorTable& table, Numbers numbers,
-                    c10::Device device, int64_t part) {
+Stack arguments_for(const ChunkIr& body, const Call& call, const OperatorTable& table, Trial trial, c10::Device device,
+                    int64_t part) {
   const auto make = [&](TensorId id) {
     if (!id.valid()) return at::Tensor();
     if (body[id].kind == TensorKind::Constant) {
       const at::Tensor whole = placed_constant(table, body[id].constant, device);
       if (whole.sizes() == c10::IntArrayRef(body[id].layout.sizes)) return whole;  // otherwise a part of it
     }
-    return numbers_like(body, id, numbers, device);
+    return values_like(body, id, trial, device);
   };
   Stack stack;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
@@ -184,11 +184,11 @@ void compare(const ChunkIr& body, const Call& call, TensorId id, const at::Tenso
   out.otherwise.back() = GivenTensor{layout_of(given), bytes};
 }
 
-TriedCall try_with(const ChunkIr& body, const Call& call, const OperatorTable& table, Numbers numbers,
-                   c10::Device device, int64_t part = 0) {
+TriedCall try_with(const ChunkIr& body, const Call& call, const OperatorTable& table, Trial trial, c10::Device device,
+                   int64_t part = 0) {
   TriedCall out;
   const c10::OperatorHandle& op = table.operators[call.op.index()];
-  Stack stack = arguments_for(body, call, table, numbers, device, part);
+  Stack stack = arguments_for(body, call, table, trial, device, part);
   const Stack kept = stack;  // arguments stay alive, as they do when a chunk runs
   if (!device.is_cpu()) {    // what libraries of GPUs take for themselves at their first call is no part of it
     op.callBoxed(&stack);
@@ -208,8 +208,8 @@ TriedCall try_with(const ChunkIr& body, const Call& call, const OperatorTable& t
   return out;
 }
 
-/// What ChunkRunner takes to draw numbers: a new tensor is filled, and where every number has its own probability there
-/// are numbers to compare with.
+/// What ChunkRunner takes to draw values: a new tensor is filled, and where every value has its own probability there
+/// are random numbers to compare with.
 int64_t bytes_to_draw(const ChunkIr& body, const Call& call, const c10::OperatorHandle& op) {
   const TensorLayout& drawn = body[std::get<TensorId>(call.results[0])].layout;
   int64_t bytes =
@@ -220,8 +220,8 @@ int64_t bytes_to_draw(const ChunkIr& body, const Call& call, const c10::Operator
 }
 
 /// Where PyTorch has no rule for the sizes of results they come from a run on zeros, so they may be those of zeros.
-/// With one tensor that is seen on other numbers; with more, numbers may be places in another one, which nobody checks.
-std::string depends_on_numbers(const ChunkIr& body, const Call& call, const OperatorTable& table, c10::Device device) {
+/// With one tensor that is seen on other values; with more, values may be places in another one, which nobody checks.
+std::string depends_on_values(const ChunkIr& body, const Call& call, const OperatorTable& table, c10::Device device) {
   const c10::OperatorHandle& op = table.operators[call.op.index()];
   for (const auto key :
        {c10::DispatchKey::Meta, c10::DispatchKey::CompositeImplicitAutograd,
@@ -231,9 +231,9 @@ std::string depends_on_numbers(const ChunkIr& body, const Call& call, const Oper
   each_tensor(call.arguments, [&](TensorId id) { tensors += id.valid(); });
   if (tensors != 1) return {};
   try {
-    return try_with(body, call, table, Numbers::Distinct, device).problem;
+    return try_with(body, call, table, Trial::Distinct, device).problem;
   } catch (const c10::Error&) {
-    return {};  // it wants other numbers
+    return {};  // it wants other values
   }
 }
 
@@ -249,12 +249,12 @@ TriedCall try_call(const ChunkIr& body, const Call& call, const OperatorTable& t
     out.peak = bytes_to_draw(body, call, table.operators[call.op.index()]);
     return out;
   }
-  for (const Numbers numbers : {Numbers::Zeros, Numbers::Identities}) {
+  for (const Trial trial : {Trial::Zeros, Trial::Identities}) {
     try {
-      out = try_with(body, call, table, numbers, device);
+      out = try_with(body, call, table, trial, device);
       if (count_parts(body) > 1 && depends_on_part(call))
-        out.peak = std::max(out.peak, try_with(body, call, table, numbers, device, count_parts(body) - 1).peak);
-      if (out.problem.empty()) out.problem = depends_on_numbers(body, call, table, device);
+        out.peak = std::max(out.peak, try_with(body, call, table, trial, device, count_parts(body) - 1).peak);
+      if (out.problem.empty()) out.problem = depends_on_values(body, call, table, device);
       return out;
     } catch (const c10::Error& failure) {
       if (out.problem.empty()) out.problem = fmt::format("cannot be tried: {}", failure.what_without_backtrace());

@@ -23,8 +23,8 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-/// A tensor with numbers would be changed for good, while everything else is fake.
-bool changes_numbers(const std::vector<char>& writes, const Stack& stack, size_t base) {
+/// A tensor with values would be changed for good, while everything else is fake.
+bool changes_values(const std::vector<char>& writes, const Stack& stack, size_t base) {
   if (c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::Python)) return false;
   bool any = false;
   for (size_t i = base; i < stack.size(); ++i)
@@ -36,7 +36,7 @@ bool is_lift(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::lift_fresh" || op.operator_name().name == "aten::lift";
 }
 
-/// Indexing by numbers has a shape that does not depend on them; by a mask it does.
+/// Indexing by places has a shape that does not depend on them; by a mask it does.
 bool is_plain_index(const c10::OperatorHandle& op, const Stack& stack, size_t base) {
   if (op.operator_name().name != "aten::index") return false;
   bool plain = true;
@@ -135,13 +135,13 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     fill_storages(op, stack);
     return add(op, std::move(call), stack);
   }
-  if (!is_fake()) return op.redispatchBoxed(keys & below_capture, &stack);  // numbers the model writes down
-  if (changes_numbers(facts.writes, stack, base)) refuse_foreign_change();
+  if (!is_fake()) return op.redispatchBoxed(keys & below_capture, &stack);  // values that the model states
+  if (changes_values(facts.writes, stack, base)) refuse_foreign_change();
   Stack given(stack.begin() + static_cast<long>(base), stack.end());
   run_for_shapes(op, facts, keys, stack);
   if (!has_traced(stack, stack.size() - op.schema().returns().size())) return;
   fill_storages(op, stack);
-  add(op, describe(op, facts, given, 0), stack);  // it makes a fake tensor of nothing, or of numbers
+  add(op, describe(op, facts, given, 0), stack);  // it makes a fake tensor of nothing, or of stated values
 }
 
 OperatorId Recorder::intern(const char* name, const char* overload) {

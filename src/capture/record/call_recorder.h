@@ -39,7 +39,7 @@ class Recorder : public ScopeListener {
   /// What a parameter or buffer stands for while the model is recorded: met all the same, it is refused.
   void add_original(const at::Tensor& tensor, std::string name);
 
-  /// The tensor as the graph knows it; numbers the model wrote down become constants.
+  /// The tensor as the graph knows it; values that the model states become constants.
   TensorId lookup(const at::Tensor& tensor);
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack);
   /// An operator that passes themselves put into graphs.

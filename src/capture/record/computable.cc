@@ -6,7 +6,7 @@
 namespace piper {
 namespace {
 
-/// Runs calls on real numbers, on the host.
+/// Runs calls on values, on the host.
 class Replay {
  public:
   Replay(const OperatorGraph& graph, const OperatorTable& table, std::map<TensorId, at::Tensor> given = {})

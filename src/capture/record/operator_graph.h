@@ -39,7 +39,7 @@ enum class TensorKind {
   Parameter,  // by its qualified name
   Buffer,     // by its qualified name; calls may write it
   Input,      // of the batch
-  Constant,   // numbers the model wrote down; in the operator table
+  Constant,   // values that the model states; in the operator table
 };
 
 struct GraphTensor {
@@ -91,7 +91,7 @@ using Bools = std::vector<bool>;
 using Argument =
     std::variant<None, bool, int64_t, double, Ints, Bools, Opaque, TargetDevice, PartStart, TensorId, TensorList>;
 
-/// How the numbers of a random call follow from their places (draws.h).
+/// How the random numbers of a call follow from their places (draws.h).
 struct Drawn {
   std::vector<Factors> dims;  // of its result
   bool by_slice = false;      // places mean something inside of a slice only: slots of experts
@@ -109,7 +109,7 @@ struct Call {
   bool between_nodes = false;  // issued by the autograd engine itself: a sum of gradients
   int random = -1;             // which random call of the pass it is: its numbers depend on it
   Drawn drawn;                 // of a random call
-  bool side_stream = false;    // of a body: it may run beside what comes after it (side_stream.h)
+  bool side_stream = false;    // of a body: it may run on one (side_stream.h)
 };
 
 /// What becomes of the losses of single tokens, as ATen counts it.

@@ -40,10 +40,10 @@ bool TensorInterner::has_storage_of(const at::Tensor& tensor) const {
   return storage_ids_.contains(tensor.storage().unsafeGetStorageImpl());
 }
 
-std::optional<TensorId> TensorInterner::find(const at::Tensor& tensor, bool has_numbers) const {
+std::optional<TensorId> TensorInterner::find(const at::Tensor& tensor, bool has_values) const {
   const std::vector<TensorId>& known = sharing_storage(tensor);
   for (auto id = known.rbegin(); id != known.rend(); ++id)
-    if (same_layout(graph_[*id].layout, tensor) && (!has_numbers || version_of(*id) == tensor._version())) return *id;
+    if (same_layout(graph_[*id].layout, tensor) && (!has_values || version_of(*id) == tensor._version())) return *id;
   return {};
 }
 

@@ -17,12 +17,12 @@ class TensorInterner {
   TensorId add(const at::Tensor& tensor, TensorKind kind, CallId producer);
   /// What a call returns. A view that was made before is the same tensor.
   TensorId add_result(const at::Tensor& tensor, CallId producer);
-  /// Numbers. When they change they are other numbers.
+  /// A tensor with values, not a fake one. When they change it is another tensor.
   TensorId add_constant(const at::Tensor& tensor);
 
   bool has_storage_of(const at::Tensor& tensor) const;
-  /// The newest that looks like this one and, where it has numbers, has the same.
-  std::optional<TensorId> find(const at::Tensor& tensor, bool has_numbers) const;
+  /// The newest that looks like this one and, where it has values, has the same.
+  std::optional<TensorId> find(const at::Tensor& tensor, bool has_values) const;
 
  private:
   /// Those with its storage, in the order in which they were made.

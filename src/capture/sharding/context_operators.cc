@@ -1,5 +1,5 @@
-// Operators of ours for attention whose queries are some of the tokens, and whose keys and values are all of them, one
-// device's after the other's.
+// Piper's own operators for attention whose queries are some of the tokens, and whose keys and values are all of them,
+// one device's after the other's.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>

@@ -61,7 +61,7 @@ std::vector<int64_t> local_sizes(const TensorLabels& labels, const ShardCounts& 
 /// What came of two lists of factors that describe the same elements in the same order.
 enum class Match {
   Same,       // nothing new
-  Learned,    // labels or cuts went from one to the other
+  Learned,    // labels or borders went from one to the other
   Conflict,   // different labels meet
   Straddles,  // a border of one list lies inside of a labelled factor of the other
 };

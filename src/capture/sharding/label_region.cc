@@ -499,7 +499,7 @@ class Labeler {
     return refuse(*forward, nullptr, "no parameter of the region has an expert dimension", batched_help());
   }
 
-  /// Parameters and constants are cut into contiguous parts, along experts alone; gradients fit their parameters.
+  /// Parameters and constants are divided into contiguous parts, along experts alone; gradients fit their parameters.
   Checked check_external() const {
     for (const auto& [external, places] : externals_) {
       const GraphTensor& tensor = graph_[external];

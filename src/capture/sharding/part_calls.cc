@@ -111,7 +111,7 @@ class Parter {
     settle(out_.labels.tensors.back());
     return id;
   }
-  /// Cut as the other is.
+  /// Sharded as the other is.
   TensorId make_like(TensorId other, std::optional<c10::ScalarType> type = {}) {
     const TensorId id = make(out_.graph[other].layout.sizes, other, type);
     out_.labels.tensors[id.index()] = of(other);

@@ -1,5 +1,5 @@
-// Operators of ours for tables of which each device has some rows, scores of which it has some columns, and lists of
-// which it has a part. `first`: the number of the first that it has. What an index names elsewhere is zero here, so
+// Piper's own operators for tables of which each device has some rows, scores of which it has some columns, and lists
+// of which it has a part. `first`: the number of the first that it has. What an index names elsewhere is zero here, so
 // that the parts add up.
 #pragma once
 

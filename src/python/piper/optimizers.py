@@ -228,7 +228,7 @@ class Adafactor(_Optimizer):
 
 
 def check_optimizer(given) -> _Optimizer:
-    """One of ours."""
+    """One of Piper's optimizers."""
     if isinstance(given, _Optimizer):
         return given
     raise refused(ScheduleError, "E105", f"the optimizer is {described(given)}, not one of piper's",

@@ -126,16 +126,16 @@ class ReduceScalars : public Executor {
         local_(prepare, prepare.op(op).reads) {}
   void run(Frame& frame) override {
     const StepScalars sums = local_.sum(frame);
-    std::vector<double> numbers = {sums.loss, sums.squares};
-    numbers.insert(numbers.end(), sums.parameter_squares.begin(), sums.parameter_squares.end());
-    const at::Tensor here = at::from_blob(numbers.data(), {std::ssize(numbers)}, c10::kDouble);
+    std::vector<double> values = {sums.loss, sums.squares};
+    values.insert(values.end(), sums.parameter_squares.begin(), sums.parameter_squares.end());
+    const at::Tensor here = at::from_blob(values.data(), {std::ssize(values)}, c10::kDouble);
     at::Tensor& buffer = frame[buffer_];
     buffer = make_flat(DType::Float64, here.numel(), frame.device());
     buffer.copy_(here);
     prepare_.communicator.all_reduce(group_, prepare_.sequence(communication_, frame),
                                      {bytes_of(buffer), buffer.nbytes()}, DataType::Float64);
     here.copy_(buffer);
-    frame.scalars = {numbers[0], numbers[1], {numbers.begin() + 2, numbers.end()}};
+    frame.scalars = {values[0], values[1], {values.begin() + 2, values.end()}};
     frame.scalars_known = true;
   }
 
@@ -222,10 +222,10 @@ StepScalars LocalScalars::sum(Frame& frame) const {
                         counted.count});
   for (const Sized& sized : sized_)
     elements.push_back({sized.dtype, bytes_of(frame[sized.buffer]) + sized.first_byte, sized.count});
-  const std::vector<double> numbers = processor_.read(scalars, elements);
+  const std::vector<double> values = processor_.read(scalars, elements);
   StepScalars out;
   out.parameter_squares.resize(parameters_);
-  auto next = numbers.begin();
+  auto next = values.begin();
   for (const Loss& loss : losses_) {
     SliceLoss of{loss.slice, *next, {next + 1, next + frame[loss.buffer].numel()}};
     next += frame[loss.buffer].numel();

@@ -1,4 +1,4 @@
-// Operators of ours that capture puts into what runs on GPUs.
+// Piper's own operators that capture puts into what runs on GPUs.
 #pragma once
 
 namespace piper {

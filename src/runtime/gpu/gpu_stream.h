@@ -31,7 +31,8 @@ class GpuStream : public Stream {
   c10::cuda::CUDAStream stream_;
 };
 
-/// Beside the CUDA stream that the calling thread uses. In a graph that is recorded there lanes become branches.
+/// Side streams of the CUDA stream that the calling thread uses. In a graph that is recorded there lanes become
+/// branches.
 class GpuBranch : public Branch {
  public:
   explicit GpuBranch(c10::DeviceIndex gpu);
