@@ -1,7 +1,7 @@
 # `make help` lists the targets. All set-up is scripts/setup; all building is CMake with the presets in CMakePresets.json.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: help setup build demo test test-quick test-full test-product test-compilers bench bench-peers docs format clean
+.PHONY: help setup build demo test test-quick test-thorough test-full test-product test-compilers bench bench-peers docs format clean
 .DEFAULT_GOAL := help
 
 help:            ## this list
@@ -17,11 +17,14 @@ build: setup     ## the program, at build/release/piper
 demo: build      ## train a small mixture of experts on 4 devices, and show what it did
 	@scripts/demo
 
-test:            ## all tests, and the core again under sanitizers
+test:            ## every part, in 20 minutes on two cores
 	@scripts/test
 
 test-quick:      ## tests labelled quick, debug build
 	@scripts/test quick
+
+test-thorough:   ## more of every part, and the core again under sanitizers: what CI runs
+	@scripts/test thorough
 
 test-full:       ## the long versions too, and the fuzzers
 	@scripts/test full

@@ -118,7 +118,7 @@ TEST(Search, WhatNothingFitsIntoHasWaysOut) {
 }
 
 /// Between twice as many devices and too few lie whole nodes; between half of the batch and too much lie batches.
-TEST(Search, WaysOutAreNotOnlyPowersOfTwo) {
+TEST(ThoroughSearch, WaysOutAreNotOnlyPowersOfTwo) {
   Fixed fixed;
   fixed.size[Axis::Tp] = 1;
   fixed.timeline = "1f1b";

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "every.h"
 #include "train_loop/combination.h"
 #include "train_loop/wrappers.h"
 
@@ -164,10 +165,11 @@ TEST_P(BFloat16, IsAsNearAsItsSumsAllow) {
   const Difference apart = compare(trained, reference.run);
   EXPECT_LE(apart.error, from_float32.error) << apart.where << ", " << from_float32.where;
 }
-INSTANTIATE_TEST_SUITE_P(Covering, BFloat16, testing::ValuesIn(cases()));
+INSTANTIATE_TEST_SUITE_P(Covering, BFloat16, testing::ValuesIn(every(3, cases())));
+INSTANTIATE_TEST_SUITE_P(Thorough, BFloat16, testing::ValuesIn(cases()));
 
 /// The bounds are tight enough for what a compiler or a runtime might do wrong.
-TEST(BFloat16, FaultsAreBeyondRounding) {
+TEST(ThoroughBFloat16, FaultsAreBeyondRounding) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.combination.describe());
     const Reference& reference = reference_of(c.subject(), c.combination.slices());

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "every.h"
 #include "train_loop/tp_cases.h"
 #include "train_loop/wrappers.h"
 
@@ -81,7 +82,9 @@ TEST_P(Context, EqualsOneDevice) {
   EXPECT_THAT(complaints(run, trained(in_turn(c.slices)), tolerance), testing::IsEmpty());
   for (size_t d = 0; d < run.peak_bytes.size(); ++d) EXPECT_LE(run.peak_bytes[d], run.planned_bytes[d]) << d;
 }
-INSTANTIATE_TEST_SUITE_P(Cases, Context, testing::ValuesIn(context_cases()),
+INSTANTIATE_TEST_SUITE_P(Some, Context, testing::ValuesIn(every(3, context_cases())),
+                         [](const testing::TestParamInfo<TpCase>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Thorough, Context, testing::ValuesIn(context_cases()),
                          [](const testing::TestParamInfo<TpCase>& info) { return info.param.name; });
 
 std::vector<CommunicationId> along_tokens(const Plan& plan) {

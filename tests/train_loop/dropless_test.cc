@@ -8,6 +8,7 @@
 #include <atomic>
 #include <set>
 
+#include "every.h"
 #include "train_loop/tp_cases.h"
 #include "train_loop/wrappers.h"
 
@@ -65,7 +66,9 @@ class DroplessTraining : public testing::TestWithParam<TpCase> {};
 TEST_P(DroplessTraining, EqualsOneDevice) {
   expect_equal_as_planned(GetParam(), model_of(GetParam()));
 }
-INSTANTIATE_TEST_SUITE_P(All, DroplessTraining, testing::ValuesIn(dropless_cases()),
+INSTANTIATE_TEST_SUITE_P(Some, DroplessTraining, testing::ValuesIn(every(3, dropless_cases())),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Thorough, DroplessTraining, testing::ValuesIn(dropless_cases()),
                          [](const auto& info) { return info.param.name; });
 
 /// A router of zeros sends all tokens to the same experts, a large one most of them to a few.

@@ -172,7 +172,7 @@ TEST(EvaluationTexts, AreTheLikeliestOfOneDevice) {
   EXPECT_EQ(texts_of(*run), expected);
 }
 
-TEST(EvaluationTexts, AreThoseOfEverySchedule) {
+TEST(ThoroughEvaluationTexts, AreThoseOfEverySchedule) {
   for (const std::string temperature : {"", "temperature = 1.5\n"}) {
     const auto one = written(text_run(temperature), "devices(1)\nplace({}, devices=[0])\n");
     for (const auto& [name, schedule] : text_schedules)

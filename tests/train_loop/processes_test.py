@@ -25,6 +25,7 @@ import mpirun  # noqa: E402
 
 sys.path.insert(0, str(root / "tests"))
 from limits import SLACK, STARTING  # noqa: E402
+from thorough import Loader, thorough  # noqa: E402
 
 PIPER = LAUNCHER = None
 
@@ -184,6 +185,7 @@ class Jobs(unittest.TestCase):
 
 
 class Processes(Jobs):
+    @thorough
     def test_numbers_of_one_process(self):
         for number, schedule in enumerate(SCHEDULES):
             local = self.numbers(0, schedule)
@@ -191,6 +193,7 @@ class Processes(Jobs):
                 with self.subTest(schedule=schedule, processes=processes):
                     self.assertEqual(self.numbers(processes, schedule), local)
 
+    @thorough
     def test_divided_tokens(self):
         (self.path / "c.toml").write_text(CONFIG.replace('"reference-moe"', '"reference"').replace("experts = 4\n", ""))
         (self.path / "tokens.piper").write_text(TOKENS)
@@ -199,6 +202,7 @@ class Processes(Jobs):
             with self.subTest(processes=processes):
                 self.assertEqual(self.numbers(processes, "tokens"), local)
 
+    @thorough
     def test_evaluations(self):
         """Those of one process, bit by bit; and the steps between them are what they are without."""
         (self.path / "c.toml").write_text(CONFIG + "\n[evaluation]\nevery = 2\nbatches = 2\n")
@@ -214,6 +218,7 @@ class Processes(Jobs):
         (self.path / "c.toml").write_text(CONFIG)
         self.assertEqual(self.numbers(0, "zero3")[0], evaluated[0][0])
 
+    @thorough
     def test_trace_of_all(self):
         result = self.run_command(self.command(2, "dualpipev_experts", "--trace", "t.json"))
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -367,6 +372,7 @@ class Checkpoints(Jobs):
     def files(self, folder):
         return {file.name: file.read_bytes() for file in (self.path / folder).iterdir()}
 
+    @thorough
     def test_bytes_of_one_process(self):
         (self.path / "eight.piper").write_text(EIGHT_DEVICES)
         for schedule, processes in (("cut_experts", 4), ("zero3", 4), ("uneven", 4), ("eight", 8)):
@@ -378,6 +384,7 @@ class Checkpoints(Jobs):
             for name, content in one.items():
                 self.assertTrue(content == all_of_them[name], f"{schedule}: {name}")
 
+    @thorough
     def test_goes_on_in_other_processes_under_other_schedules(self):
         dense = CONFIG.replace("reference-moe", "reference").replace("experts = 4\n", "")  # whose loss does not depend on slices
         (self.path / "c.toml").write_text(dense.replace("batch = 16", 'batch = 16\nweights = "float64"\ngradients = "float64"'))
@@ -407,6 +414,7 @@ class Checkpoints(Jobs):
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertIn("--restarts needs checkpoints to resume from", result.stderr)
 
+    @thorough
     def test_a_signal_saves(self):
         """What a scheduler sends before it takes the machine away."""
         launch = [PIPER, "launch", "--launcher", LAUNCHER, "-n", "2"]
@@ -471,6 +479,7 @@ class Checkpoints(Jobs):
     def failed_saves(self):
         return (self.path / "output").read_text().count("error[E903]")
 
+    @thorough
     def test_goes_on_without_permission(self):
         """Until it is given back."""
         run = self.path / "run"
@@ -493,6 +502,7 @@ class Checkpoints(Jobs):
         self.assertEqual(len(self.sound()) + output.count("error[E903]"), tries, output)  # each fault is said once
         self.assertEqual(output.count("Permission denied"), output.count("error[E903]"), output)
 
+    @thorough
     def test_goes_on_when_its_folder_is_removed(self):
         """In the middle of a save, too: the job saves all the time."""
         run = self.path / "run"
@@ -507,6 +517,7 @@ class Checkpoints(Jobs):
         self.assertIn(f"step-{taken:08}", self.sound())
         self.assertLessEqual(output.count("error[E903]"), 5, output)  # a fault is of the save that it hits
 
+    @thorough
     def test_goes_on_when_the_disk_is_full(self):
         self.train(0, "zero2", "--steps", "1", "--checkpoints", "run")
         bytes_of_one = sum(len(content) for content in self.files("run/step-00000001").values())
@@ -565,16 +576,19 @@ class Faults(Jobs):
         deadline = max(float(number) for number in re.findall(r"E802\]: .*?([\d.]+) s", output))
         self.assertLess(seconds, deadline + SLACK)
 
+    @thorough
     def test_killed_process_ends_all(self):
         code, output, seconds = self.ended_by(signal.SIGKILL, 1)
         self.assertNotEqual(code, 0)
         self.assertLess(seconds, 3 + SLACK)
 
+    @thorough
     def test_interrupted(self):
         code, output, seconds = self.ended_by(signal.SIGINT, 3)
         self.assertEqual(code, 128 + signal.SIGINT, output)
         self.assertRegex(output, r"stopped after \d+ of 100000 steps")
 
+    @thorough
     def test_faults_while_the_job_forms(self):
         """Before all have joined MPI, which would wait for ever, and before anybody has a plan: the job ends and names the culprit."""
         timeout = 2  # so a minute in which all have to come, but for the culprit
@@ -597,6 +611,7 @@ class Faults(Jobs):
                 self.assertRegex(result.stderr, named)
                 self.assertLess(seconds, STARTING + 30 * timeout + 2 * SLACK)
 
+    @thorough
     def test_last_operations_of_a_job_that_failed(self):
         result = self.launch("-n", "4", "c.toml", "--schedule", "dualpipev_experts.piper", "--steps", "100000", "--timeout", "3",
                              "--metrics", "m.jsonl", "--fault", "stop:2:300")
@@ -629,4 +644,4 @@ if __name__ == "__main__":
     arguments, rest = parser.parse_known_args()
     PIPER = str(pathlib.Path(arguments.piper).resolve())
     LAUNCHER = mpirun.find(arguments.mpirun)
-    unittest.main(argv=[sys.argv[0], *rest])
+    unittest.main(argv=[sys.argv[0], *rest], testLoader=Loader())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The reference decoder, trained by the program under the schedules of examples/reference, has the losses that PyTorch prints.
 
-    tests/train_loop/reference_losses.py PROGRAM quick|full|long     exit 1 if a loss differs
+    tests/train_loop/reference_losses.py PROGRAM quick|thorough|long     exit 1 if a loss differs
 """
 import json
 import subprocess

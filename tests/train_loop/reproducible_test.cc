@@ -58,7 +58,7 @@ void expect_same_bits(const Trained& run, const Trained& first) {
     for (const auto& [name, tensor] : *theirs) ASSERT_TRUE(at::equal(ours->at(name), tensor)) << name;
 }
 
-TEST(Reproducible, FiftyRunsWithRandomDelays) {
+TEST(ThoroughReproducible, FiftyRunsWithRandomDelays) {
   const DelayedBed bed(many_streams());
   const Trained first = bed.run(bed.settings());
   for (unsigned seed = 0; seed < 50; ++seed) {

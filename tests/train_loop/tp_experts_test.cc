@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "capture/record/annotate.h"
+#include "every.h"
 #include "schedule/schedule_text.h"
 #include "train_loop/tp_cases.h"
 
@@ -63,7 +64,9 @@ class TpExperts : public testing::TestWithParam<TpCase> {};
 TEST_P(TpExperts, EqualOneDevice) {
   expect_equal_to_one_device(GetParam());
 }
-INSTANTIATE_TEST_SUITE_P(All, TpExperts, testing::ValuesIn(expert_cases()),
+INSTANTIATE_TEST_SUITE_P(Some, TpExperts, testing::ValuesIn(every(4, expert_cases())),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Thorough, TpExperts, testing::ValuesIn(expert_cases()),
                          [](const auto& info) { return info.param.name; });
 
 /// Experts written in some way: x [experts, slots, 8], a [experts, 8, 16], b [experts, 16, 8], whose second dimension
@@ -154,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(All, TpExpertFormulations, testing::ValuesIn(expert_for
                          [](const auto& info) { return info.param.name; });
 
 /// Whatever of the experts is sharded, and they are sharded too: it is refused, or right.
-TEST(TpExpertSeeds, AreRefusedOrRight) {
+TEST(ThoroughTpExpertSeeds, AreRefusedOrRight) {
   int right = 0, refused = 0;
   for (const std::string kind : {"reference_mixture", "biased_mixture", "shared_mixture"}) {
     const TpCase c{kind, kind, 4, 2, "", 1};

@@ -247,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(All, TpHeads, testing::ValuesIn(head_formulations()),
                          [](const auto& info) { return info.param.name; });
 
 /// Whatever is sharded: it is refused, or right. A third of all; with PIPER_LONG=1 all.
-TEST(TpSeeds, AreRefusedOrRight) {
+TEST(ThoroughTpSeeds, AreRefusedOrRight) {
   const int every = std::getenv("PIPER_LONG") ? 1 : 5;
   int tried = 0, right = 0, refused = 0;
   for (const auto& [kind, config] : tp_models()) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "every.h"
 #include "train_loop/tp_cases.h"
 #include "train_loop/wrappers.h"
 
@@ -77,12 +78,6 @@ std::vector<TpCase> tp_cases_with(const std::vector<std::string>& cuts) {
 
 const std::vector<std::string> forms_in_turn = {tensor_parallel, sequence, vocabulary, regather, everything};
 
-std::vector<TpCase> every_second(const std::vector<TpCase>& cases) {
-  std::vector<TpCase> out;
-  for (size_t i = 0; i < cases.size(); i += 2) out.push_back(cases[i]);
-  return out;
-}
-
 std::string tp_case_name(const testing::TestParamInfo<TpCase>& info) {
   return info.param.name;
 }
@@ -92,9 +87,9 @@ class TpModels : public testing::TestWithParam<TpCase> {};
 TEST_P(TpModels, EqualOneDevice) {
   expect_equal_to_one_device(GetParam());
 }
-INSTANTIATE_TEST_SUITE_P(InTurn, TpModels, testing::ValuesIn(every_second(tp_cases_with(forms_in_turn))), tp_case_name);
-// and more of them, which take long
-INSTANTIATE_TEST_SUITE_P(LongInTurn, TpModels, testing::ValuesIn(tp_cases_with(forms_in_turn)), tp_case_name);
+INSTANTIATE_TEST_SUITE_P(InTurn, TpModels, testing::ValuesIn(every(3, tp_cases_with(forms_in_turn))), tp_case_name);
+// and more of them
+INSTANTIATE_TEST_SUITE_P(ThoroughInTurn, TpModels, testing::ValuesIn(tp_cases_with(forms_in_turn)), tp_case_name);
 INSTANTIATE_TEST_SUITE_P(Long, TpModels, testing::ValuesIn(tp_cases()), tp_case_name);
 INSTANTIATE_TEST_SUITE_P(LongSequence, TpModels, testing::ValuesIn(tp_cases_with({sequence, regather})), tp_case_name);
 INSTANTIATE_TEST_SUITE_P(LongVocabulary, TpModels, testing::ValuesIn(tp_cases_with({vocabulary, everything})),

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "capture/record/annotate.h"
+#include "every.h"
 #include "train_loop/one_by_one.h"
 #include "train_loop/subjects.h"
 
@@ -146,7 +147,10 @@ TEST_P(UnevenGroups, EqualTheReference) {
   EXPECT_EQ(compare(serial, run).error, 0) << compare(serial, run).where;
   for (size_t d = 0; d < serial.peak_bytes.size(); ++d) EXPECT_LE(serial.peak_bytes[d], serial.planned_bytes[d]) << d;
 }
-INSTANTIATE_TEST_SUITE_P(All, UnevenGroups, testing::ValuesIn(all()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Some, UnevenGroups, testing::ValuesIn(every(3, all())),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Thorough, UnevenGroups, testing::ValuesIn(all()),
+                         [](const auto& info) { return info.param.name; });
 
 void expect_not_cut(const CapturedModel& model, const std::string& schedule) {
   auto compiled = compile_for(model, schedule);
