@@ -16,12 +16,12 @@ namespace {
 constexpr int screen = 42;        // lines of a picture with labels
 constexpr int two_screens = 120;  // of one with letters
 
-/// One character of the picture. Style 0 is plain, 1 idle, others are a background.
+/// One character of the picture. Style 0 is plain, 1 bubble, others are a background.
 struct Glyph {
   char character = '.';
   int style = 1;
 };
-constexpr int plain = 0, idle = 1;
+constexpr int plain = 0, bubble = 1;
 
 char letter(Pass pass) {
   return pass == Pass::BI ? 'I' : pass == Pass::BW ? 'W' : name(pass)[0];
@@ -171,12 +171,12 @@ std::string paint(const std::vector<Glyph>& row, GridColor color) {
   for (const Glyph& glyph : row) {
     if (color == GridColor::Ansi && glyph.style != style) {
       if (style != plain) out += "\x1b[0m";
-      if (glyph.style == idle) out += "\x1b[90m";
-      if (glyph.style > idle) out += fmt::format("\x1b[30;48;5;{}m", glyph.style);
+      if (glyph.style == bubble) out += "\x1b[90m";
+      if (glyph.style > bubble) out += fmt::format("\x1b[30;48;5;{}m", glyph.style);
       style = glyph.style;
     }
     // dashes show how long a cell is; colours do so better
-    out += color == GridColor::Ansi && glyph.style > idle && glyph.character == '-' ? ' ' : glyph.character;
+    out += color == GridColor::Ansi && glyph.style > bubble && glyph.character == '-' ? ' ' : glyph.character;
   }
   if (color == GridColor::Ansi && style != plain) out += "\x1b[0m";
   if (color == GridColor::None) out.erase(out.find_last_not_of(' ') + 1);
@@ -288,7 +288,7 @@ std::string legend(const std::vector<TimedRow>& rows, const Labels& labels, Deta
   if (detail != Detail::Shares && labels.most == 2) out += "; small: the later stage";
   if (detail != Detail::Shares && pairs) out += "; F|B interleaved";
   if (detail == Detail::Shares) out += "; = several";
-  return out + fmt::format("; . idle ({:.0f} %)\n", 100 * (1 - busy / (end * static_cast<double>(rows.size()))));
+  return out + fmt::format("; . bubble ({:.0f} %)\n", 100 * (1 - busy / (end * static_cast<double>(rows.size()))));
 }
 
 }  // namespace

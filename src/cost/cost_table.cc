@@ -45,6 +45,18 @@ Result<double> read_seconds(Scanner& in) {
   return seconds;
 }
 
+/// Of the parameters that `bucket3.layer.1.wq..layer.0.wq` names, one that is not known.
+std::optional<std::string> unknown_parameter(const std::string& bucket, const std::set<std::string>& known) {
+  const size_t dot = bucket.find('.');
+  const std::string parameters = dot == std::string::npos ? "" : bucket.substr(dot + 1);
+  if (known.contains(parameters)) return std::nullopt;
+  const size_t between = parameters.find("..");
+  const std::string first = parameters.substr(0, between);
+  if (between == std::string::npos || !known.contains(first)) return first;
+  const std::string last = parameters.substr(between + 2);
+  return known.contains(last) ? std::nullopt : std::optional(last);
+}
+
 }  // namespace
 
 Result<CostTable> parse_cost_table(const SourceFilePtr& file) {
@@ -98,12 +110,15 @@ Checked check_names(const CostTable& table, const ModelGraph& model) {
       known_parameters(parameters.begin(), parameters.end());
   for (const auto& [key, where] : table.places) {
     const bool update = !key.pass;
-    // a bucket is called by its number and the first of its parameters: bucket3.layer.0.wq
-    const std::string name = update ? key.name.substr(std::min(key.name.find('.'), key.name.size() - 1) + 1) : key.name;
-    if (update ? known_parameters.contains(name) : known_chunks.contains(name)) continue;
+    std::optional<std::string> unknown;
+    if (update)
+      unknown = unknown_parameter(key.name, known_parameters);
+    else if (!known_chunks.contains(key.name))
+      unknown = key.name;
+    if (!unknown) continue;
     return error(ErrorCode::E105, where,
-                 fmt::format("the model has no {} \"{}\"", update ? "parameter" : "chunk", name))
-        .help(did_you_mean(name, update ? parameters : chunks))
+                 fmt::format("the model has no {} \"{}\"", update ? "parameter" : "chunk", *unknown))
+        .help(did_you_mean(*unknown, update ? parameters : chunks))
         .help("measure again with this model and schedule, or take the line out");
   }
   return Ok{};

@@ -2,7 +2,7 @@
 //
 //   piper costs 1
 //   layer.0.attention F 4 0.00123      # chunk, pass, samples of a slice on one device, seconds
-//   bucket0.layer.0.wq update 0 0.0004 # bucket of parameters
+//   "bucket0.layer.1.wq..layer.0.wq" update 0 0.0004  # a bucket by its first and last parameter
 #pragma once
 
 #include <map>

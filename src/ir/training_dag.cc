@@ -206,7 +206,9 @@ std::string_view comm_tag(const Node& node) {
 }
 
 std::string bucket_name(const TrainingDag& dag, BucketId bucket) {
-  return fmt::format("bucket{}.{}", bucket.value, (*dag.model)[dag[bucket].parameters[0]].name);
+  const std::vector<ParameterId>& parameters = dag[bucket].parameters;
+  const std::string first = fmt::format("bucket{}.{}", bucket.value, (*dag.model)[parameters.front()].name);
+  return parameters.size() == 1 ? first : fmt::format("{}..{}", first, (*dag.model)[parameters.back()].name);
 }
 
 std::string item_name(const TrainingDag& dag, Item item) {

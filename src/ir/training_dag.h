@@ -286,7 +286,7 @@ std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separ
 /// gather, reduce, directions, exchange, sum, join, part, shift, transfer, scalars; empty for computations and updates.
 std::string_view comm_tag(const Node& node);
 std::string item_name(const TrainingDag& dag, Item item);
-/// `bucket3.layer.0.wq`: the parameters of a bucket by the first of them, as plans and cost tables call it.
+/// `bucket3.layer.1.wq..layer.0.wq`: a bucket by its first and last parameter in the order of backward, or its only one.
 std::string bucket_name(const TrainingDag& dag, BucketId bucket);
 
 /// Successor (or predecessor) edges of every node, as indices into dag.edges.

@@ -58,7 +58,7 @@ std::string describe_flight(const Plan& plan, const std::vector<DeviceFlight>& f
     for (const Entry& entry : started) {
       const std::string ended =
           entry.times.ended == 0
-              ? std::string("under way")
+              ? std::string("in progress")
               : fmt::format("{:.3f} ms", static_cast<double>(entry.times.ended - entry.times.started) * 1e-6);
       out += fmt::format("  {}: {}\n", describe_op(plan, flight.device, entry.op), ended);
     }

@@ -39,7 +39,7 @@ TimelineReport timeline_report(const Timeline& timeline, const TimelineCosts& co
     for (const CellTime& cell : times[r]) busy += cell.end - cell.start;
     const double span = times[r].empty() ? 0 : times[r].back().end - times[r].front().start;
     report.busy.push_back(busy);
-    report.idle.push_back(report.makespan - busy);
+    report.bubble.push_back(report.makespan - busy);
     report.span.push_back(span);
     report.span_bubble.push_back(span - busy);
     report.peak_until_w.push_back(peak(timeline.ranks[r], KeptUntil::W));

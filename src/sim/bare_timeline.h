@@ -10,7 +10,7 @@ namespace piper {
 /// By rank; times in the unit of the costs.
 struct TimelineReport {
   double makespan = 0;
-  std::vector<double> busy, idle;               // idle = makespan - busy
+  std::vector<double> busy, bubble;             // bubble = makespan - busy
   std::vector<double> span, span_bubble;        // from the first start to the last end; what of it is not busy
   std::vector<int> peak_until_w, peak_until_i;  // chunks kept from F until their B or W; until their B or I
 };

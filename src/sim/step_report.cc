@@ -70,7 +70,7 @@ std::string print(const StepReport& report) {
   out += fmt::format("MFU                {}\n", percent(report.mfu));
   out += fmt::format("bubble             {} of the devices' time is without computation\n", percent(report.bubble));
   out +=
-      fmt::format("exposed            {} of their time waits for communication under way\n", percent(report.exposed));
+      fmt::format("exposed            {} of their time waits for communication in progress\n", percent(report.exposed));
   out += fmt::format("peak memory        {}\n\n", human_bytes(report.peak_bytes));
 
   TextTable devices({"devices", "computes", "exposed", "idle", "peak memory"});

@@ -18,7 +18,7 @@ struct StepReport {
   double tokens_per_second = 0;
   double mfu = 0;          // floating-point operations of the model, without recomputation, over the devices' peak
   double bubble = 0;       // share of the devices' time without computation
-  double exposed = 0;      // the part of it in which communication was under way
+  double exposed = 0;      // the part of it in which communication was in progress
   int64_t peak_bytes = 0;  // of the fullest device
   std::vector<DeviceReport> devices;
   std::vector<LevelUse> levels;

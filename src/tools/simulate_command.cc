@@ -194,16 +194,16 @@ Result<std::string> simulate_bare(const SimulateCommand& command) {
     out["version"] = 1;
     out["makespan"] = report.makespan;
     out["busy"] = report.busy;
-    out["idle"] = report.idle;
+    out["bubble"] = report.bubble;
     out["span"] = report.span;
     out["span_bubble"] = report.span_bubble;
     out["peak_until_w"] = report.peak_until_w;
     out["peak_until_i"] = report.peak_until_i;
     return out.dump(2) + "\n";
   }
-  TextTable table({"rank", "busy", "idle", "span", "bubble in span", "peak until W", "peak until I"});
+  TextTable table({"rank", "busy", "bubble", "span", "bubble in span", "peak until W", "peak until I"});
   for (size_t r = 0; r < report.busy.size(); ++r)
-    table.add({fmt::format("{}", r), fmt::format("{:.6g}", report.busy[r]), fmt::format("{:.6g}", report.idle[r]),
+    table.add({fmt::format("{}", r), fmt::format("{:.6g}", report.busy[r]), fmt::format("{:.6g}", report.bubble[r]),
                fmt::format("{:.6g}", report.span[r]), fmt::format("{:.6g}", report.span_bubble[r]),
                fmt::format("{}", report.peak_until_w[r]), fmt::format("{}", report.peak_until_i[r])});
   return fmt::format("makespan {:.6g}\n{}", report.makespan, table.print());

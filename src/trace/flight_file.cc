@@ -49,7 +49,7 @@ Json as_json(const FlightEvent& event) {
   if (event.slice >= 0) out["slice"] = event.slice;
   if (!event.place.empty()) out["place"] = event.place;
   if (!event.directive.empty()) out["directive"] = event.directive;
-  if (event.under_way) out["under_way"] = true;
+  if (event.in_progress) out["in_progress"] = true;
   return out;
 }
 
@@ -60,7 +60,7 @@ FlightEvent event_of(const Json& json) {
   out.slice = json.value("slice", -1);
   out.place = json.value("place", "");
   out.directive = json.value("directive", "");
-  out.under_way = json.value("under_way", false);
+  out.in_progress = json.value("in_progress", false);
   return out;
 }
 
@@ -142,10 +142,10 @@ std::string describe(const std::vector<FlightFile>& files, size_t operations) {
       out += fmt::format("  device {}\n", device);
       for (size_t i = 0; i < events.size(); ++i) {
         const FlightEvent& event = *events[i];
-        if (i + operations < events.size() && !event.under_way) continue;
-        out +=
-            fmt::format("  {:>12.3f} s  {}: {}\n", event.started - end, label(event),
-                        event.under_way ? "under way" : fmt::format("{:.3f} ms", (event.ended - event.started) * 1e3));
+        if (i + operations < events.size() && !event.in_progress) continue;
+        out += fmt::format(
+            "  {:>12.3f} s  {}: {}\n", event.started - end, label(event),
+            event.in_progress ? "in progress" : fmt::format("{:.3f} ms", (event.ended - event.started) * 1e3));
       }
     }
   }
@@ -188,7 +188,7 @@ Result<Trace> as_trace(const std::vector<FlightFile>& files) {
         event.lane = lane;
         event.stream = streams.try_emplace(from->stream, static_cast<int>(streams.size())).first->second;
         event.op = from->op;
-        event.name = from->under_way ? from->name + " (under way)" : from->name;
+        event.name = from->in_progress ? from->name + " (in progress)" : from->name;
         event.kind = from->kind;
         event.pass = from->pass;
         event.slice = from->slice;

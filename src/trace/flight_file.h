@@ -22,7 +22,7 @@ struct FlightEvent {
   int slice = -1;
   std::string place, directive;  // the schedule line behind it
   double started = 0, ended = 0;
-  bool under_way = false;  // `ended` is when the file was written
+  bool in_progress = false;  // `ended` is when the file was written
   friend bool operator==(const FlightEvent&, const FlightEvent&) = default;
 };
 
@@ -40,8 +40,8 @@ std::string print(const FlightFile& file);
 /// E106: no JSON; E501: JSON, but no such file; E502: of another version; E503: something in it cannot be.
 Result<FlightFile> parse_flight_file(const SourceFilePtr& file);
 
-/// The last operations of every device and all that are under way, the oldest first, and when they were in relation to
-/// the last that is known.
+/// The last operations of every device and all that are in progress, the oldest first, and when they were in relation
+/// to the last that is known.
 std::string describe(const std::vector<FlightFile>& files, size_t operations);
 /// All of them on one timeline. E503 if they are not of one job.
 Result<Trace> as_trace(const std::vector<FlightFile>& files);

@@ -20,6 +20,10 @@ class ProgressLine {
   /// `columns`: what a line may take on the terminal.
   ProgressLine(std::FILE* out, ProgressStyle style, int64_t steps, int columns = 80)
       : out_(out), style_(style), steps_(steps), columns_(columns) {}
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  /// Finishes: what is said next, such as why a run failed, begins on a line of its own.
+  ~ProgressLine() { finish(); }
 
   /// After each step; `now` in seconds since any moment. Prints the first step, the last one, and in between at a
   /// rate that can be read.

@@ -157,7 +157,10 @@ class CheckLayers(CheckTest):
                    ("docs/d.md", "it goes on from the newest"), ("examples/a.toml", "[rate]"), ("src/plan/a.h", "int sharers = 1;"),
                    ("docs/e.md", "cut({layer=*}, along=tp)"), ("src/capture/c.h", "bool has_numbers"), ("src/capture/d.h", "/// By call that is beside:"),
                    ("src/capture/e.h", "// Operators of ours for tables"), ("src/passes/a.cc", "// devices of a cut that have parts"),
-                   ("src/tools/b.cc", "print_csv(lower_to_actions(timeline))"), ("src/directives/a.cc", "struct Placement {")]
+                   ("src/tools/b.cc", "print_csv(lower_to_actions(timeline))"), ("src/directives/a.cc", "struct Placement {"),
+                   ("docs/f.md", "communication that is under way"),
+                   ("docs/g.md", "if it has 32,768 words"), ("docs/h.md", "the ways out"), ("tests/golden/b.test", "; . idle (7 %)"),
+                   ("docs/i.md", "ZeRO 3, halves of backward")]
         for name, text in planted:
             with self.subTest(text=text):
                 self.refuses("check_words", {name: f"\n{text}\n"}, f"{name}:2:", "instead of")

@@ -32,7 +32,7 @@ FlightEvent event(int device, int64_t step, int op, double started, double ended
 std::vector<FlightFile> two_of_three() {
   FlightFile zero{0, "a", "m", "00ff", "nothing has come from a process", 100.5, 0, {}};
   zero.events = {event(0, 6, 0, 100, 100.1), event(0, 6, 1, 100.1, 100.25), event(0, 7, 0, 100.25, 100.5)};
-  zero.events.back().under_way = true;
+  zero.events.back().in_progress = true;
   FlightFile two{2, "b", "m", "00ff", "another process ended the job", 101, 0.002, {}};
   two.events = {event(4, 6, 0, 100, 100.125), event(5, 6, 0, 99.5, 100)};
   return {zero, two};
@@ -55,7 +55,7 @@ TEST(FlightFile, OneTimeline) {
   ASSERT_TRUE(trace) << render(trace.error());
   EXPECT_EQ(trace->lanes, (std::vector<std::vector<int>>{{0}, {4}, {5}}));
   EXPECT_EQ(trace->steps.size(), 2u);
-  EXPECT_EQ(trace->events[2].name, "layer.\"0\" F mb=1 (under way)");
+  EXPECT_EQ(trace->events[2].name, "layer.\"0\" F mb=1 (in progress)");
   EXPECT_DOUBLE_EQ(trace->events[0].start, 0.5);
   EXPECT_DOUBLE_EQ(trace->events[4].start, 0);
   EXPECT_EQ(trace->events[2].step, 1);
@@ -68,7 +68,7 @@ TEST(FlightFile, Text) {
   const std::string text = describe(two_of_three(), 2);
   EXPECT_THAT(text, HasSubstr("rank 0 on a: nothing has come from a process\n  device 0\n"));
   EXPECT_THAT(text, HasSubstr("-0.900 s  step 6 op 1 recv layer.\"0\" F mb=1 on p2p (s.piper:3): 150.000 ms\n"));
-  EXPECT_THAT(text, HasSubstr("-0.750 s  step 7 op 0 run layer.\"0\" F mb=1 on compute (s.piper:3): under way\n"));
+  EXPECT_THAT(text, HasSubstr("-0.750 s  step 7 op 0 run layer.\"0\" F mb=1 on compute (s.piper:3): in progress\n"));
   EXPECT_THAT(text,
               ::testing::Not(HasSubstr("-1.000 s  step 6 op 0 run layer.\"0\" F mb=1 on compute (s.piper:3): 100")));
   EXPECT_THAT(text, HasSubstr("clocks are known to 2.000 ms"));

@@ -206,6 +206,18 @@ TEST_F(Progress, ATerminalSeesOneLine) {
   EXPECT_EQ(output(), "\rstep   1/100  loss 4.0000  no\x1b[K\rstep   3/100  loss 2.0000  no\x1b[K\n");
 }
 
+TEST_F(Progress, ARunThatFailsEndsTheLine) {
+  try {
+    ProgressLine line(out_, ProgressStyle::Overwrite, 100, 30);
+    line.show(step_of(0, 4, 0.2), 0);
+    line.show(step_of(1, 3, 0.2), 0.01);  // too soon
+    throw std::runtime_error("step 2");
+  } catch (const std::runtime_error&) {
+    std::fputs("error", out_);
+  }
+  EXPECT_EQ(output(), "\rstep   1/100  loss 4.0000  no\x1b[K\rstep   2/100  loss 3.0000  no\x1b[K\nerror");
+}
+
 TEST_F(Progress, WhatWasNotShownIsShownAtTheEnd) {
   ProgressLine line(out_, ProgressStyle::Lines, 100);
   line.finish();

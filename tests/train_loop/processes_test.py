@@ -624,7 +624,7 @@ class Faults(Jobs):
         self.assertRegex(shown.stdout, r"rank 0 on \S+: .*gives no sign of life\n  device 0\n")
         for device in (0, 1, 3):
             self.assertRegex(shown.stdout, rf"  device {device}\n(  +-[\d.]+ s  step \d+ op .*\n)+")
-        self.assertRegex(shown.stdout, r"\(dualpipev_experts.piper:\d+\): under way")
+        self.assertRegex(shown.stdout, r"\(dualpipev_experts.piper:\d+\): in progress")
         page = self.run_command([PIPER, "view", "last.json", "-o", "page.html"])
         self.assertEqual(page.returncode, 0, page.stderr)
 

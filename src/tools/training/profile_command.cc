@@ -111,7 +111,7 @@ int run(const ProfileCommand& command) {
       return report_unwritable(written.error(), color);
   if (!gpu && share_cores(devices))
     put(fmt::format(
-        "{} device{} of {} thread{} share {:.4g} core{}: {}/{} says so, and a prediction with it counts it\n",
+        "{} device{} of {} thread{} share {:.4g} core{}; {}/{} records this, and predictions account for it\n",
         devices.count, devices.count == 1 ? "" : "s", devices.threads, devices.threads == 1 ? "" : "s", devices.cores,
         devices.cores == 1 ? "" : "s", command.output, cluster_file));
   // an emulated network gives every message its links alone

@@ -33,9 +33,9 @@ void add_events(FlightFile& file, const Plan& plan, const std::vector<DeviceFlig
           event.place = plan.origins[op.origin].place;
           event.directive = plan.origins[op.origin].text;
         }
-        event.under_way = times.ended == 0;
+        event.in_progress = times.ended == 0;
         event.started = seconds(times.started);
-        event.ended = std::max(event.started, event.under_way ? file.written : seconds(times.ended));
+        event.ended = std::max(event.started, event.in_progress ? file.written : seconds(times.ended));
       }
   }
 }
