@@ -16,6 +16,17 @@ def test_version():
     assert torch.__version__.split("+")[0] == _torch.WANTED
 
 
+def test_another_version_is_refused_at_import(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text('__version__ = "2.10.0+cpu"\n')
+    path = os.pathsep.join([str(tmp_path), str(Path(_torch.__file__).parents[1])])
+    done = subprocess.run([sys.executable, "-c", "import piper"], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: piper was built for PyTorch {_torch.WANTED}, this is 2.10.0+cpu: pip install torch=={_torch.WANTED}, "
+        "or build piper for another version after tests/python/test_torch.py passes with it")
+
+
 def test_fake_tensors_have_shapes_and_no_numbers():
     mode = _torch.fake_mode()
     real = torch.nn.Parameter(torch.randn(2, 3).t())
