@@ -168,7 +168,7 @@ std::string Trainer::save(const CheckpointOptions& options, const SaveForm& form
   }
   state.step = run_->steps();
   state.updates = run_->updates();
-  state.samples = run_->steps() * plan_.trainable->step.batch;
+  state.samples = run_->samples();
   state.seed = seed_;
   state.plan = hash(plan_.plan());
   state.loss = loss_;
@@ -192,14 +192,19 @@ std::optional<Trainer::Resumption> Trainer::resume(const std::string& folder, co
   Resumption out;
   collect_failures(true);  // the checkpoint that is being written may be the newest
   const SavedModel& model = saved(form);
+  const RunProgress before = run_->progress();
+  bool replaced = false;
   auto resumed = piper::resume(*run_, folder, [&](const FolderReader& reader) -> Checked {
     out.state = reader.state();
-    return restore(reader, model, *run_);
+    Checked restored = restore(reader, model, *run_);
+    replaced |= restored || restored.error().code == ErrorCode::E902;
+    return restored;
   });
+  half_restored_ = !resumed && run_->anywhere(replaced);
+  if (!resumed) run_->set_progress(before);
   unwrap(resumed ? Checked(Ok{}) : Checked(resumed.error()));
   if (!*resumed) return {};
   out.from = **std::move(resumed);
-  run_->set_progress(out.state.step, out.state.updates);
   return out;
 }
 

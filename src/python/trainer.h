@@ -63,7 +63,8 @@ class Trainer {
   const Plan& plan() const { return plan_; }
   int64_t steps() const { return run_->steps(); }
   int64_t updates() const { return run_->updates(); }
-  void set_progress(int64_t steps, int64_t updates) { run_->set_progress(steps, updates); }
+  int64_t samples() const { return run_->samples(); }
+  void set_progress(const RunProgress& progress) { run_->set_progress(progress); }
   /// Inputs in the order in which the model takes them: the whole batch, on the host or on a GPU.
   Step step(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer);
   /// The same, where every process gives an equal part of the batch, in the order of the ranks.
@@ -110,9 +111,13 @@ class Trainer {
     RunState state;
   };
   std::optional<Resumption> resume(const std::string& folder, const SaveForm& form);
+  /// The last resumption failed after it had begun to replace what the devices hold. In all processes alike.
+  bool half_restored() const { return half_restored_; }
 
   /// Of all devices; in a job of several processes only at rank 0.
   std::vector<DeviceFlight> flights() { return run_->flights(); }
+  /// Memory of the fullest device of this process, since the run began.
+  int64_t peak_bytes() const { return run_->peak_bytes(); }
   /// How long a step takes beside what was predicted, a line; empty: nothing is known about the devices.
   std::string prediction() const;
 
@@ -139,7 +144,8 @@ class Trainer {
   std::optional<SavedModel> saved_;            // after the first save or resumption
   std::unique_ptr<Checkpoints> checkpoints_;
   std::vector<Diagnostic> failed_saves_;
-  double loss_ = 0;              // of the last step
+  bool half_restored_ = false;
+  double loss_ = 0;  // of the last step
   StepTimes times_;
 };
 

@@ -271,10 +271,16 @@ void bind_trainers(py::module_& module) {
              const RunState& state = resumed->state;
              return py::object(py::make_tuple(resumed->from.folder, state.step, state.samples, state.extra, left_out));
            })
-      .def("set_progress", &Trainer::set_progress)
+      .def_property_readonly("half_restored", &Trainer::half_restored)
+      .def("set_progress",
+           [](Trainer& trainer, int64_t steps, int64_t samples, int64_t updates) {
+             trainer.set_progress({steps, samples, updates});
+           })
       .def("one_at_a_time", &Trainer::one_at_a_time)
       .def_property_readonly("updates", &Trainer::updates)
       .def_property_readonly("steps", &Trainer::steps)
+      .def_property_readonly("samples", &Trainer::samples)
+      .def_property_readonly("peak_bytes", &Trainer::peak_bytes)
       .def(
           "table",
           [](Trainer& trainer) {

@@ -168,7 +168,7 @@ def test_after_a_step_that_is_not_finite_the_update_begins_anew():
         trainer.step(BATCHES[0])
         with pytest.raises(piper.RunError) as caught:
             trainer.step(BATCHES[1])
-        assert caught.value.code == "E803" and trainer.steps == 0
+        assert caught.value.code == "E803" and trainer.steps == trainer.samples == 0
         trainer.load_state_dict(model.state_dict())
         for batch in BATCHES[:4]:
             assert trainer.step(batch).loss == undisturbed.step(batch).loss

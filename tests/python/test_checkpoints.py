@@ -71,16 +71,93 @@ def test_keeps_the_newest(graph, tmp_path):
 def test_damage_is_left_out_or_refused(graph, tmp_path):
     trained(graph, ONE, BATCHES[:1], tmp_path)
     _, _, path, _ = trained(graph, ONE, BATCHES[:2], tmp_path)
-    file = Path(path) / "model-00001-of-00001.safetensors"
-    data = bytearray(file.read_bytes())
-    data[-7] ^= 4
-    file.write_bytes(data)
+    with_damaged_end(Path(path) / "model-00001-of-00001.safetensors")
     with piper.Trainer(graph, ONE) as trainer:
         with pytest.warns(RuntimeWarning, match="left out.*have changed"):
             assert trainer.resume(tmp_path).step == 1
         with pytest.raises(piper.Error) as refused:
             trainer.resume(path)
         assert refused.value.code == "E902"
+
+
+def with_damaged_end(file):
+    data = bytearray(file.read_bytes())
+    data[-7] ^= 4
+    file.write_bytes(data)
+
+
+def test_damage_that_is_found_half_way(tmp_path):
+    """Blocks with headers are checked before anything is replaced. This one comes later."""
+    torch.manual_seed(3)
+    model = small.Stack(layers=1, dim=400).double()
+    large = piper.capture(model, small.batch(), loss=small.loss)
+    folder = tmp_path / "run"
+    _, sound, older, _ = trained(large, ONE, BATCHES[:1], folder)
+    _, _, newer, _ = trained(large, ONE, BATCHES[:2], folder)
+    (file,) = Path(newer).glob("model-*")
+    assert file.stat().st_size > 4 << 20, "its last block is not that of the header"
+    with_damaged_end(file)
+    with piper.Trainer(large, ONE, optimizer=piper.AdamW(lr=1e-2)) as trainer:
+        initial = trainer.state_dict()
+        with pytest.warns(RuntimeWarning, match="left out.*have changed"):
+            assert trainer.resume(folder).step == 1
+        expected = trainer.step(BATCHES[1]).loss
+        for repaired in (lambda: trainer.resume(older), lambda: trainer.load_state_dict(initial)):
+            with pytest.raises(piper.CheckpointError, match="have changed"):
+                trainer.resume(newer)
+            for use in (trainer.state_dict, lambda: trainer.step(BATCHES[1]), lambda: trainer.evaluate(BATCHES), lambda: trainer.save(tmp_path),
+                        trainer.optimizer_state_dict, lambda: trainer.samples):
+                with pytest.raises(piper.CheckpointError, match="found damaged while it was read") as refused:
+                    use()
+                assert refused.value.code == "E902" and refused.value.help
+            repaired()
+            if trainer.steps == 1:
+                assert all(torch.equal(value, sound[name]) for name, value in trainer.state_dict().items())
+                assert trainer.step(BATCHES[1]).loss == expected
+            else:
+                assert all(torch.equal(value, initial[name]) for name, value in trainer.state_dict().items())
+        assert trainer.steps == 2 and trainer.samples == 16, "as before the last failure"
+        with pytest.raises(piper.CheckpointError, match="have changed"):
+            trainer.resume(newer)  # and the end of `with` ends it
+
+
+def test_the_position_in_the_data_is_a_count_of_samples(graph, tmp_path):
+    """Batches of 8, then of 4, then of 8."""
+    halves = piper.capture(stack(), small.batch(samples=4), loss=small.loss)
+    trained(graph, CHAIN[1], BATCHES[:2], tmp_path)
+    with piper.Trainer(halves, CHAIN[2]) as trainer:
+        assert trainer.resume(tmp_path).samples == trainer.samples == 16
+        for seed in range(3):
+            trainer.step(small.batch(samples=4, seed=seed))
+        assert trainer.steps == 5 and trainer.samples == 28
+        trainer.save(tmp_path)
+        state = trainer.state_dict(), trainer.optimizer_state_dict()
+    with piper.Trainer(graph, ONE) as trainer:
+        done = trainer.resume(tmp_path)
+        assert (done.step, done.samples) == (5, 28)
+        trainer.step(BATCHES[0])
+        assert trainer.samples == 36
+        trainer.load_state_dict(state[0])
+        trainer.load_optimizer_state_dict(state[1])
+        assert trainer.samples == 28
+        del state[1]["samples"]
+        trainer.load_optimizer_state_dict(state[1])
+        assert trainer.samples == 40, "of a state that does not say it: five batches of 8"
+
+
+def test_another_seed_and_the_middle_of_an_update_are_refused(graph, tmp_path):
+    trained(graph, ONE, BATCHES[:1], tmp_path)
+    for options, reason in (({"seed": 7}, "the seed is 7, and was 0 when the checkpoint was made"),
+                            ({"accumulate": 2}, "made after step 1, and 2 steps make an update now")):
+        with piper.Trainer(graph, CHAIN[2], **options) as trainer:
+            before = trainer.state_dict()
+            with pytest.raises(piper.CheckpointError, match=reason) as refused:
+                trainer.resume(tmp_path)
+            assert refused.value.code == "E905" and trainer.steps == 0
+            assert all(torch.equal(value, before[name]) for name, value in trainer.state_dict().items())
+    trained(graph, ONE, BATCHES[:2], tmp_path)
+    with piper.Trainer(graph, CHAIN[2], accumulate=2) as trainer:
+        assert trainer.resume(tmp_path).step == 2
 
 
 def test_another_model_is_refused_and_nothing_is_nothing(graph, tmp_path):

@@ -92,7 +92,7 @@ def _make(text: str, described: str) -> Error:
 
 _TITLES = {"E104": "unknown, missing or repeated argument", "E105": "argument of the wrong kind or value", "E108": "file cannot be read or written", "E203": "nothing selected", "E205": "unknown device",
            "E605": "model code failed", "E610": "hook on gradients", "E801": "an operation failed", "E805": "the processes of a job do not fit together",
-           "E903": "checkpoint cannot be written"}
+           "E902": "damaged checkpoint", "E903": "checkpoint cannot be written"}
 
 
 def check_word(what: str, given: str, words: tuple[str, ...]) -> None:

@@ -149,6 +149,7 @@ class Trainer:
         self.plan: Plan = self._compile()
         self._evaluation_plan: Optional[Plan] = None
         self._failed: Optional[_piper.Trainer] = None  # after a step that failed: what can still be read
+        self._torn: Optional[_piper.Trainer] = None  # after a resumption that failed half-way: what can be set anew
         if devices is not None:
             check_number("devices", devices, int, 1, 2**24)
         if devices is not None and devices != self.plan.devices:
@@ -292,6 +293,11 @@ class Trainer:
         return self._readable().steps
 
     @property
+    def samples(self) -> int:
+        """Number of samples that they consumed: the position in the data. It counts on after `resume`, also with another size of batches."""
+        return self._readable().samples
+
+    @property
     def rank(self) -> int:
         """The rank of this process among `processes`; 0 if it is alone."""
         return _piper.rank()
@@ -317,7 +323,7 @@ class Trainer:
     def optimizer_state_dict(self) -> dict:
         """The optimizer's state, with the names and shapes of the module's parameters, independent of the schedule: copies.
 
-            {"steps": 100, "updates": 100, "kind": "adamw", "state": {"head.weight": {"exp_avg": ..., "exp_avg_sq": ...}, ...}}
+            {"steps": 100, "samples": 800, "updates": 100, "kind": "adamw", "state": {"head.weight": {"exp_avg": ..., "exp_avg_sq": ...}, ...}}
 
         It has `exp_avg` and `exp_avg_sq` of AdamW, `momentum_buffer` of SGD with momentum and of Muon, `exp_avg_sq_row` and `exp_avg_sq_col`
         of Adafactor (`exp_avg_sq` of its vectors), `ema`, `master` where the optimizer keeps its own copy of the
@@ -331,7 +337,7 @@ class Trainer:
                 entries |= _by_name(whole, value.shape)
             if entries:
                 state[name] = entries
-        return {"steps": handle.steps, "updates": handle.updates, "kind": self._kind, "state": state}
+        return {"steps": handle.steps, "samples": handle.samples, "updates": handle.updates, "kind": self._kind, "state": state}
 
     def load_optimizer_state_dict(self, state: Mapping) -> None:
         """Loads what `optimizer_state_dict` returned. Call it after `load_state_dict`, which resets the optimizer."""
@@ -339,7 +345,9 @@ class Trainer:
         if not {"kind", "state", "steps", "updates"} <= state.keys() or not isinstance(state["state"], Mapping):
             raise _refused(ScheduleError, "E105", "the state is not that of an optimizer of Piper", "load what optimizer_state_dict() gave")
         for count in ("steps", "updates"):
-            check_number(f"{count} of the state", state[count], int, 0, 2**62)
+            check_number(f"{count} of the state", state[count], int, 0, 2**40)
+        samples = state.get("samples", state["steps"] * self.model.batch)  # older ones have none
+        check_number("samples of the state", samples, int, 0, 2**62)
         own = self.optimizer_state_dict()
         if state["kind"] != self._kind:
             raise _refused(ScheduleError, "E105", f"the state is one of {state['kind']}, the optimizer is {self._kind}",
@@ -360,7 +368,7 @@ class Trainer:
                 handle.set_kept(name, "whole", torch.cat([given.pop(entry).reshape(-1) for entry in entries if entry.startswith("exp_avg_sq")]))
             for entry, value in given.items():
                 handle.set_kept(name, _KEPT.get(entry, entry), value)
-        handle.set_progress(state["steps"], state["updates"])
+        handle.set_progress(state["steps"], samples, state["updates"])
 
     def _entry(self, kept: str, two_moments: bool) -> str:
         """The name in a state of what C++ calls so."""
@@ -414,12 +422,22 @@ class Trainer:
             done = trainer.resume("checkpoints")
             for batch in itertools.islice(batches, done.step if done else 0, None): ...
 
-        Weights, buffers, the optimizer's state, and the number of steps, from which dropout draws, become those of the checkpoint. Damaged
-        ones are skipped with a warning. Raises a CheckpointError for a checkpoint of another model, or if `folder` is a damaged one.
+        Weights, buffers, the optimizer's state, the counts of samples and of steps, from which dropout draws, become those of the checkpoint.
+        Damaged ones are skipped with a warning. Raises a CheckpointError for a checkpoint of another model (E904), of a run with another seed or
+        in the middle of an update (E905), or if `folder` is a damaged one (E902). If damage is found when some weights are replaced
+        already, the trainer refuses everything but another `resume`, or `load_state_dict`.
         """
-        found = self._running().resume(path_of("the folder of checkpoints", folder), self._save_form(5_000_000_000))
+        folder = path_of("the folder of checkpoints", folder)
+        handle = self._torn or self._running()
+        try:
+            found = handle.resume(folder, self._save_form(5_000_000_000))
+        except CheckpointError:
+            if handle.half_restored:
+                self._handle, self._torn = None, handle
+            raise
         if found is None:
             return None
+        self._handle, self._torn = handle, None
         path, step, samples, extra, left_out = found
         for problem in left_out:
             warnings.warn(f"piper: a checkpoint is damaged and left out: {problem}", RuntimeWarning, stacklevel=2)
@@ -455,7 +473,9 @@ class Trainer:
         if missing:
             raise _refused(ScheduleError, "E105", f"the state has no {', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}",
                            "load the state of the same model")
-        self._running().set_parameters(values)
+        handle = self._torn or self._running()
+        handle.set_parameters(values)
+        self._handle, self._torn = handle, None
 
     def table(self) -> str:
         """How each device spent the last step, and its planned and measured memory."""
@@ -471,8 +491,8 @@ class Trainer:
 
     def close(self) -> None:
         """Ends the threads of the devices and frees their memory. Done at the end of `with`, and at exit."""
-        handle = self._handle or self._failed
-        self._handle = self._failed = None
+        handle = self._handle or self._failed or self._torn
+        self._handle = self._failed = self._torn = None
         if handle is not None:
             _warn_of(handle.failed_saves(True))
             handle.close()  # a traceback may hold it for long
@@ -494,6 +514,9 @@ class Trainer:
             self.close()
 
     def _running(self) -> "_piper.Trainer":
+        if self._torn is not None:
+            raise _refused(CheckpointError, "E902", "some weights are those of a checkpoint that was found damaged while it was read",
+                           "resume from a sound one, or set all with load_state_dict")
         if self._handle is None:
             raise _refused(RunError, "E801", "this trainer is over: it was closed, or a step failed", "make a new one")
         return self._handle

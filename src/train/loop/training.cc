@@ -172,7 +172,7 @@ StepSettings Training::settings(int64_t step, int64_t updates) const {
   settings.optimizer.kind = model_.step.optimizer;
   settings.groups = groups_;
   settings.accumulation.reads_ahead = true;
-  const int64_t before = samples_ + (step - run_.steps()) * model_.step.batch;
+  const int64_t before = run_.samples() + (step - run_.steps()) * model_.step.batch;
   settings.optimizer.learning_rate = learning_rate(train_, {step, before * model_.step.sequence, tokens_per_step()});
   settings.fill = [this, before](std::string_view input, int64_t first_sample, at::Tensor& into) {
     fill(*tokens_, input, before + first_sample, into);
@@ -253,7 +253,6 @@ StepMetrics Training::step() {
   const Result<StepOutcome> taken = run_.step(settings);
   invariant(bool(taken), "who reads ahead knows what all steps of an update count");
   const StepOutcome& outcome = *taken;
-  samples_ += model_.step.batch;
   StepMetrics metrics;
   metrics.step = settings.step;
   metrics.loss = outcome.loss;
@@ -264,7 +263,7 @@ StepMetrics Training::step() {
   metrics.skipped = outcome.skipped;
   metrics.updates = outcome.updates;
   metrics.data_seconds = static_cast<double>(filling_) * 1e-9;
-  for (DeviceRun* device : job().devices()) metrics.peak_bytes = std::max(metrics.peak_bytes, device->memory().peak());
+  metrics.peak_bytes = run_.peak_bytes();
   if (prediction_) {
     metrics.predicted_seconds = prediction_->seconds;
     if (outcome.seconds > 0) metrics.mfu = prediction_->at_peak / outcome.seconds;
@@ -277,7 +276,7 @@ StepMetrics Training::step() {
 RunState Training::state() const {
   RunState out;
   out.step = run_.steps();
-  out.samples = samples_;
+  out.samples = run_.samples();
   out.updates = run_.updates();
   out.seed = train_.run.seed;
   out.learning_rate = last_.learning_rate;
@@ -298,18 +297,7 @@ Result<std::vector<std::string>> Training::resume(const FolderReader& folder, co
   const RunState& state = folder.state();
   const std::string name = fmt::format("{}, configuration", folder.folder());
   PIPER_TRY(std::vector<std::string> changed, compare_config(config_, make_source(name, state.configuration)));
-  if (state.seed != train_.run.seed)
-    return error(ErrorCode::E905, {},
-                 fmt::format("the seed is {}, and was {} when the checkpoint was made", train_.run.seed, state.seed))
-        .help("the order of the samples follows from it: resume with the seed that the run began with");
-  if (state.step % train_.accumulate != 0)
-    return error(ErrorCode::E905, {},
-                 fmt::format("the checkpoint was made after step {}, and {} steps make an update now", state.step,
-                             train_.accumulate))
-        .help("resume with a number of steps of which that is a multiple: accumulate in [step]");
   PIPER_CHECK(restore(folder, saved, run_));
-  run_.set_progress(state.step, state.updates);
-  samples_ = state.samples;
   last_.loss = state.loss;
   last_.learning_rate = state.learning_rate;
   return changed;

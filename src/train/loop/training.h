@@ -130,7 +130,6 @@ class Training {
   std::unique_ptr<EvaluationRun> evaluation_;  // once there was one
   std::unique_ptr<TextTokens> text_;
   std::vector<std::vector<int64_t>> prompts_;  // of evaluations
-  int64_t samples_ = 0;                        // consumed
   StepMetrics last_;
   StartUp start_up_;
   std::optional<Prediction> prediction_;

@@ -87,12 +87,16 @@ Result<StepOutcome> TrainingRun::step(StepSettings settings) {
   try {
     outcome = job_->step(settings);
   } catch (const RunError& problem) {  // the sums of gradients are lost: all steps of the update are taken again
-    if (problem.problem == RunProblem::NotFinite) steps_ -= settings.accumulation.index;
+    if (problem.problem == RunProblem::NotFinite) {
+      progress_.steps -= settings.accumulation.index;
+      progress_.samples -= settings.accumulation.index * job_->step_config().batch;
+    }
     throw;
   }
   counts_.taken();
-  ++steps_;
-  updates_ += outcome.updates && !outcome.skipped ? 1 : 0;
+  ++progress_.steps;
+  progress_.samples += job_->step_config().batch;
+  progress_.updates += outcome.updates && !outcome.skipped ? 1 : 0;
   return outcome;
 }
 
@@ -103,11 +107,6 @@ std::vector<double> TrainingRun::metrics_of(const StepOutcome& outcome) {
     for (size_t m = 0; m < slice.metrics.size(); ++m) out[m] += slice.metrics[m] / static_cast<double>(plan().losses);
   sum(std::as_writable_bytes(std::span(out)), DataType::Float64);
   return out;
-}
-
-void TrainingRun::set_progress(int64_t steps, int64_t updates) {
-  steps_ = steps;
-  updates_ = updates;
 }
 
 int TrainingRun::greatest(int here) {
@@ -143,6 +142,12 @@ at::Tensor TrainingRun::parameter(const std::string& name, Kept kept) {
   at::Tensor sums = whole.is_floating_point() ? whole : whole.to(at::kDouble);
   sum({bytes_of(sums), sums.nbytes()}, data_type(sums.scalar_type()));
   return sums.to(whole.scalar_type());
+}
+
+int64_t TrainingRun::peak_bytes() const {
+  int64_t out = 0;
+  for (DeviceRun* device : job_->devices()) out = std::max(out, device->memory().peak());
+  return out;
 }
 
 std::vector<DeviceFlight> TrainingRun::flights() {

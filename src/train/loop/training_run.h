@@ -45,6 +45,13 @@ Identity identity_of(const World& world, const Processor& processor, const std::
 /// (E405). All processes call it.
 Checked check_run(const Plan& plan, const StepConfig& step, const TrainingRunOptions& options);
 
+/// How far a run is.
+struct RunProgress {
+  int64_t steps = 0;
+  int64_t samples = 0;  // consumed by them, in the global order: batches may have had other sizes
+  int64_t updates = 0;  // fewer where steps were skipped
+};
+
 class TrainingRun {
  public:
   /// All processes make it, and call its members in the same order. `initial` fills model buffers that passes write;
@@ -77,7 +84,7 @@ class TrainingRun {
   /// caller's to add.
   StepSettings settings(int64_t step, int64_t updates) const;
   /// The same for the next step.
-  StepSettings settings() const { return settings(steps_, updates_); }
+  StepSettings settings() const { return settings(progress_.steps, progress_.updates); }
   /// The next step. E105, and nothing has changed: its gradients cannot be added to those of the steps before
   /// (AccumulatedCounts). Throws RunError.
   Result<StepOutcome> step(StepSettings settings);
@@ -85,9 +92,11 @@ class TrainingRun {
   const std::vector<std::string>& metric_names() const { return prepared_.captured->slices()[0].operators.metrics; }
   /// These of a step, means over the batch. All processes call it.
   std::vector<double> metrics_of(const StepOutcome& outcome);
-  int64_t steps() const { return steps_; }
-  int64_t updates() const { return updates_; }  // fewer where steps were skipped
-  void set_progress(int64_t steps, int64_t updates);
+  const RunProgress& progress() const { return progress_; }
+  int64_t steps() const { return progress_.steps; }
+  int64_t samples() const { return progress_.samples; }
+  int64_t updates() const { return progress_.updates; }
+  void set_progress(const RunProgress& progress) { progress_ = progress; }
 
   /// What the processes tell each other between steps. One that is alone agrees with itself.
   int greatest(int here);
@@ -98,6 +107,8 @@ class TrainingRun {
   void all_gather(std::span<const std::byte> part, std::span<std::byte> whole);
   /// What all devices keep for a parameter, whole, on the host. Undefined: nothing is kept.
   at::Tensor parameter(const std::string& name, Kept kept);
+  /// Memory of the fullest device of this process, since the run began.
+  int64_t peak_bytes() const;
   /// Of all devices, on the clock of rank 0 and only there; elsewhere nothing.
   std::vector<DeviceFlight> flights();
 
@@ -111,7 +122,7 @@ class TrainingRun {
   JobTurns turns_;
   std::unique_ptr<Job> job_;
   std::optional<Together> together_;
-  int64_t steps_ = 0, updates_ = 0;
+  RunProgress progress_;
 };
 
 }  // namespace piper

@@ -17,6 +17,20 @@
 namespace piper {
 namespace {
 
+/// The run can go on where the checkpoint stands.
+Checked check_continues(const RunState& state, const TrainingRunOptions& run) {
+  if (state.seed != run.seed)
+    return error(ErrorCode::E905, {},
+                 fmt::format("the seed is {}, and was {} when the checkpoint was made", run.seed, state.seed))
+        .help("dropout and the order of the samples follow from it: resume with the seed that the run began with");
+  if (state.step % run.accumulate != 0)
+    return error(ErrorCode::E905, {},
+                 fmt::format("the checkpoint was made after step {}, and {} steps make an update now", state.step,
+                             run.accumulate))
+        .help("resume with a number of steps (accumulate) of which that is a multiple");
+  return Ok{};
+}
+
 /// The checkpoint has every tensor of the model, with its type and shape, and no others.
 Checked check_fits(const FolderReader& folder, const FolderLayout& wanted) {
   std::vector<std::string> problems;
@@ -130,13 +144,17 @@ Checked read_tensors(const FolderReader& folder, const std::vector<const StateTe
 }
 
 Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run) {
+  const RunState& state = folder.state();
+  PIPER_CHECK(check_continues(state, run.options()));
   PIPER_CHECK(check_fits(folder, *saved.layout));
   std::vector<const StateTensor*> all;
   for (const std::vector<StateTensor>* tensors : {&saved.state.weights, &saved.state.optimizer})
     for (const StateTensor& tensor : *tensors) all.push_back(&tensor);
   PIPER_CHECK(read_tensors(folder, all, run));
   PIPER_CHECK(restore_buffers(folder, saved, run));
-  return restore_constants(folder, saved);
+  PIPER_CHECK(restore_constants(folder, saved));
+  run.set_progress({state.step, state.samples, state.updates});
+  return Ok{};
 }
 
 Result<std::optional<Resumed>> resume(TrainingRun& run, const std::string& folder,

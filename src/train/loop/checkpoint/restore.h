@@ -20,8 +20,9 @@ Checked read_tensor(const FolderReader& folder, const StateTensor& tensor, Train
 /// All devices of this process, in parallel.
 Checked read_tensors(const FolderReader& folder, const std::vector<const StateTensor*>& tensors, TrainingRun& run);
 
-/// Parameters, what the optimizer keeps, buffers, and the constants in the module itself. E904: names, types or shapes
-/// are not those of the model: all that do not fit. E902: damaged; what the devices hold is undefined then.
+/// Parameters, what the optimizer keeps, buffers, the constants in the module itself, and how far the run is.
+/// E905: a run with another seed, or the step is in the middle of an update. E904: names, types or shapes are not those
+/// of the model: all that do not fit. Then nothing has changed. E902: damaged; what the devices hold is undefined then.
 Checked restore(const FolderReader& folder, const SavedModel& saved, TrainingRun& run);
 
 struct Resumed {
