@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import piper
+import plain
 import small
 import test_state
 
@@ -218,6 +219,37 @@ def test_a_checkpoint_that_is_being_written_is_the_newest(graph, tmp_path):
         trainer.step(BATCHES[0])
         trainer.save(tmp_path)
         assert trainer.resume(tmp_path).step == 1
+
+
+EXPORTED = {
+    "1f1b, zero 2": piper.schedules.one_f_one_b(ranks=2, microbatches=2, replicas=2, zero=2),
+    "dualpipev": piper.schedules.dualpipev(ranks=2, microbatches=4),
+    "tp 2": piper.Schedule().mesh(tp=2).split(4).place({}, mesh={}).shard({"layer": "*"}, along="tp"),
+}
+
+
+@pytest.mark.parametrize("schedule", EXPORTED)
+def test_logits_of_an_exported_model_are_those_of_plain_pytorch(schedule, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    import language_models
+
+    config = transformers.LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=4, num_attention_heads=4,
+                                      num_key_value_heads=2, max_position_embeddings=16, tie_word_embeddings=True)
+    model, batches = language_models.build(config), language_models.batches(3)
+    graph = language_models.capture(model)
+    _, weights = plain.train(model, batches, 4, language_models.loss)
+    with piper.Trainer(graph, EXPORTED[schedule], optimizer=piper.AdamW(**plain.settings_for(model))) as trainer:
+        for batch in batches:
+            trainer.step(batch)
+        path = trainer.save(tmp_path, wait=True)
+    read = transformers.AutoModelForCausalLM.from_pretrained(path)
+    assert read.dtype == torch.float32
+    initial = language_models.build(config)
+    model.load_state_dict(weights)
+    with torch.no_grad():
+        found, expected, first = (one.eval()(batches[0]["input_ids"]).logits for one in (read, model, initial))
+    largest = expected.abs().max()
+    assert (found - expected).abs().max() <= 1e-5 * largest < 1e-2 * (first - expected).abs().max()
 
 
 def test_transformers_reads_it(tmp_path):

@@ -115,7 +115,8 @@ def test_with_the_vocabulary_sharded():
     check(captured(small.loss), schedule, small.loss)
 
 
-def test_declared():
+@pytest.mark.parametrize("schedule", ["1f1b, zero 2", "dualpipev", "tp 2"])
+def test_declared(schedule):
     """By a function of the batch, which counts where the loss does not show it."""
     def hidden(model, batch):
         loss = (each(model, batch) * kept(batch)).sum() / kept(batch).sum().square().sqrt()
@@ -128,7 +129,7 @@ def test_declared():
     batch["targets"][0] = 1  # no slice without labels: its own loss has no gradient
     batch["targets"][2:4, 0] = 2
     theirs = plain.train(graph.module, [batch], 1, hidden)
-    plain.assert_equal(plain.train_piper(graph, SCHEDULES["1f1b, zero 2"], [batch]), theirs, 1e-12)
+    plain.assert_equal(plain.train_piper(graph, SCHEDULES[schedule], [batch]), theirs, 1e-12)
 
 
 def test_shares_of_microbatches():

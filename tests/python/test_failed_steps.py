@@ -11,6 +11,7 @@ SCHEDULES = {
     "1f1b, zero 2": pp.one_f_one_b(ranks=2, microbatches=2, replicas=2, zero=2),
     "zero 3": piper.Schedule().mesh(dp=2).split(2).place({}, mesh={}).replicate({}, along="dp", zero=3),
     "dualpipev": pp.dualpipev(ranks=2, microbatches=4),
+    "tp 2": piper.Schedule().mesh(tp=2).split(2).place({}, mesh={}).shard({"layer": "*"}, along="tp", parameters="*.down.weight: 1"),
 }
 
 
