@@ -46,6 +46,11 @@ class World {
   /// Grows while messages of this process make progress; posted blocks do not count.
   virtual int64_t moved() const = 0;
 
+  /// Ranks that have left without a goodbye, as far as is known here. Once there is one, nothing is carried any more.
+  virtual std::vector<int> lost() const = 0;
+  /// Leaves the others at once, for some of them are gone: all calls fail from now on, and the others notice that
+  /// nothing comes from here. The process may join others in another world.
+  virtual void leave() = 0;
   /// Ends all processes of the job at once, with this code.
   [[noreturn]] virtual void end_everywhere(int code) = 0;
 };

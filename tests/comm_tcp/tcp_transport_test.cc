@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cctype>
+#include <filesystem>
 #include <sstream>
 #include <thread>
 
@@ -113,7 +114,7 @@ TEST(TcpTransport, AProcessThatEndsIsGone) {
 TEST(TcpTransport, StrangersStayOutside) {
   const TcpDoor door("127.0.0.1");
   const Socket stranger = stranger_at(door);
-  const char hello[24] = "piper 1";  // the protocol, not the secret
+  const char hello[32] = "piper 2";  // the protocol, not the secret
   ASSERT_EQ(::send(stranger.number(), hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));
   EXPECT_THAT(problem_of([&] {
                 make_tcp_transport(0, door, {door.address(), ""}, 300ms);
@@ -152,6 +153,76 @@ TEST(ProcessWorld, AJoinThatNeverReturnsIsLeftBehind) {
     while (true) std::this_thread::sleep_for(1h);
   };
   EXPECT_THROW(ProcessWorld(never, 50ms), NobodyCame);
+}
+
+/// Worlds of this process: each joins in a thread of its own.
+std::vector<std::unique_ptr<ProcessWorld>> join_all(const std::vector<const TcpDoor*>& doors, int epoch) {
+  std::vector<std::string> addresses;
+  for (const TcpDoor* door : doors) addresses.push_back(door->address());
+  std::vector<std::unique_ptr<ProcessWorld>> out(doors.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < doors.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      out[rank] = std::make_unique<ProcessWorld>(
+          [&] { return make_tcp_transport(static_cast<int>(rank), *doors[rank], addresses, 1min, epoch); });
+    });
+  for (std::thread& thread : threads) thread.join();
+  return out;
+}
+
+/// Of a large all-reduce among all; what goes wrong, by rank.
+std::vector<std::string> sum_among(const std::vector<ProcessWorld*>& worlds) {
+  std::vector<std::string> out(worlds.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < worlds.size(); ++i)
+    threads.emplace_back([&, i] {
+      const auto devices = worlds[i]->make(worlds[i]->ranks(), 5min);
+      std::vector<int> all;
+      for (int rank = 0; rank < worlds[i]->ranks(); ++rank) all.push_back(rank);
+      std::vector<float> x(1'000'000, 1);
+      out[i] = problem_of([&] {
+        const int group = devices[0]->make_group(all);
+        devices[0]->all_reduce(group, 0, std::as_writable_bytes(std::span(x)), DataType::Float32);
+      });
+      if (out[i].empty() && x[999'999] != static_cast<float>(all.size())) out[i] = "another sum";
+    });
+  for (std::thread& thread : threads) thread.join();
+  return out;
+}
+
+size_t open_files() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(files), end(files)));
+}
+
+/// Time after time: the others are told who is lost, leave without waiting, and go on among themselves.
+TEST(ProcessWorld, TheOthersOfALostRankJoinAgain) {
+  const std::vector<TcpDoor> doors = [] {
+    std::vector<TcpDoor> out;
+    for (int i = 0; i < 5; ++i) out.emplace_back("127.0.0.1");
+    return out;
+  }();
+  std::vector<const TcpDoor*> left;
+  for (const TcpDoor& door : doors) left.push_back(&door);
+  const size_t files = open_files();
+  for (int epoch = 0; left.size() > 1; ++epoch) {
+    auto worlds = join_all(left, epoch);
+    std::vector<ProcessWorld*> all;
+    for (const auto& world : worlds) all.push_back(world.get());
+    EXPECT_THAT(sum_among(all), testing::Each("")) << "epoch " << epoch;
+    for (ProcessWorld* world : all) EXPECT_THAT(world->lost(), testing::IsEmpty());
+    worlds.back()->leave();
+    worlds.back().reset();
+    left.pop_back();
+    all.pop_back();
+    const std::string gone = "rank " + std::to_string(left.size()) + " is gone";
+    EXPECT_THAT(sum_among(all), testing::Each(HasSubstr(gone)));
+    for (ProcessWorld* world : all) {
+      EXPECT_THAT(world->lost(), testing::ElementsAre(static_cast<int>(left.size())));
+      world->leave();
+    }
+  }
+  EXPECT_EQ(open_files(), files);
 }
 
 TEST(TcpTransport, AClosedDoorIsSaid) {

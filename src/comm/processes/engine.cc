@@ -139,6 +139,15 @@ void Engine::post(std::string block, World::To to) {
   });
 }
 
+std::vector<int> Engine::lost() const {
+  const std::lock_guard lock(calls_mutex_);
+  return lost_;
+}
+
+void Engine::leave() {
+  order([this] { break_off("this process has left the others"); });
+}
+
 void Engine::end_everywhere(int code) {
   order([this, code] {
     tell_all({.kind = ControlMessage::Kind::End, .key = {}, .id = code});
@@ -247,8 +256,7 @@ void Engine::handle(const Transport::Event& event) {
       if (event.use == about_heartbeat) heartbeats_->sent(event.rank);
       break;
     case Transport::Event::Kind::Gone:
-      if (!goodbyes_.contains(event.rank))
-        throw CommunicationError("rank " + std::to_string(event.rank) + " is gone: " + event.problem);
+      if (!goodbyes_.contains(event.rank)) lose(event.rank, event.problem);
       break;
     case Transport::Event::Kind::PieceDone:
     case Transport::Event::Kind::PieceCancelled:
@@ -277,6 +285,15 @@ void Engine::handle_control(int from, const ReceivedControl& received) {
     case ControlMessage::Kind::Goodbye:
       goodbyes_.insert(from);
   }
+}
+
+/// What has come in the same poll is not looked at any more: calls end now, and take their memory back.
+void Engine::lose(int rank, const std::string& problem) {
+  {
+    const std::lock_guard lock(calls_mutex_);
+    lost_.push_back(rank);
+  }
+  throw CommunicationError("rank " + std::to_string(rank) + " is gone: " + problem);
 }
 
 void Engine::tell_all(const ControlMessage& control, std::span<const std::byte> data) {

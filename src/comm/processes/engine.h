@@ -51,6 +51,10 @@ class Engine {
   void post(std::string block, World::To to);
   std::vector<PeerHeartbeat> heartbeats() const { return heartbeats_->all(); }
   int64_t moved() const { return rendezvous_->moved(); }
+  /// Ranks that nothing comes from any more, though they have not said so. Then nothing is carried any more.
+  std::vector<int> lost() const;
+  /// Carries nothing any more, and does not wait for the others when it ends.
+  void leave();
   [[noreturn]] void end_everywhere(int code);
 
  private:
@@ -67,6 +71,7 @@ class Engine {
   void order(std::function<void()> what);
   void stop_world(int world, const std::string& reason);
   void break_off(const std::string& reason);
+  [[noreturn]] void lose(int rank, const std::string& problem);
   void look_for_launcher();
   [[noreturn]] void end_process(int code);
 
@@ -79,10 +84,11 @@ class Engine {
   std::condition_variable ordered_;
   std::vector<std::function<void()>> orders_;
 
-  std::mutex calls_mutex_;  // what callers and the engine share
+  mutable std::mutex calls_mutex_;  // what callers and the engine share
   std::set<std::shared_ptr<Batch>> open_;
   std::map<int, std::string> stopped_;  // worlds, with the reason
   std::string broken_;                  // not empty: nothing can be carried any more
+  std::vector<int> lost_;               // ranks
   std::atomic<bool> hangs_ = false;     // the engine, in a call of the transport
 
   // The engine's thread only, but for what they say themselves. Made when all have joined.

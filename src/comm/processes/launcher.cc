@@ -16,7 +16,7 @@ namespace {
 constexpr const char* launchers[] = {"mpirun",          "mpiexec",       "orterun",        "orted",
                                      "prterun",         "prted",         "mpirun.openmpi", "mpiexec.openmpi",
                                      "hydra_pmi_proxy", "mpiexec.hydra", "mpirun.mpich",   "mpiexec.mpich",
-                                     "torchrun",        "pt_elastic"};
+                                     "torchrun",        "pt_elastic",    own_launcher_name};
 constexpr size_t longest_name = 15;  // that the kernel keeps
 
 std::string first_line(const std::string& file) {
@@ -39,7 +39,7 @@ bool is_stopped(int process) {
   return name_end != std::string::npos && status.compare(name_end, 3, ") T") == 0;
 }
 
-constexpr const char* rank_variables[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", "SLURM_PROCID"};
+constexpr const char* rank_variables[] = {number_variable, "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK", "SLURM_PROCID"};
 
 /// The rank of a process, from its environment; empty: it has none, or belongs to somebody else.
 std::string rank_in_environment(int process) {

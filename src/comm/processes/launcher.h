@@ -1,4 +1,4 @@
-// The process that has started this one: a launcher of MPI, its daemon on this host, or torchrun.
+// The process that has started this one: a launcher of MPI, its daemon on this host, torchrun, or our own.
 #pragma once
 
 #include <optional>
@@ -6,6 +6,10 @@
 #include <vector>
 
 namespace piper {
+
+/// What our own launcher is called, and what it tells each process: which one it is, and where all meet.
+inline constexpr char own_launcher_name[] = "piper-launch", number_variable[] = "PIPER_RANK",
+                      rendezvous_variable[] = "PIPER_RENDEZVOUS";
 
 /// The number that the launcher has given to this process, from the environment.
 std::optional<int> launched_rank();

@@ -135,6 +135,12 @@ std::vector<PeerHeartbeat> ProcessWorld::heartbeats() const {
 int64_t ProcessWorld::moved() const {
   return engine_->moved();
 }
+std::vector<int> ProcessWorld::lost() const {
+  return engine_->lost();
+}
+void ProcessWorld::leave() {
+  engine_->leave();
+}
 void ProcessWorld::end_everywhere(int code) {
   engine_->end_everywhere(code);
 }

@@ -38,6 +38,8 @@ class ProcessWorld : public World {
   void post(std::string block, To to) override;
   std::vector<PeerHeartbeat> heartbeats() const override;
   int64_t moved() const override;
+  std::vector<int> lost() const override;
+  void leave() override;
   [[noreturn]] void end_everywhere(int code) override;
 
  private:

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
-#include <sstream>
 
 #include "comm/communicator.h"
 #include "comm/tcp/tcp_address.h"
@@ -22,13 +21,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto longest_hello = std::chrono::seconds(5);  // between somebody's coming in and saying who it is
-constexpr size_t most_guests = 256;                      // that have not said it yet
+constexpr auto look_for_leavers = std::chrono::milliseconds(50);
+constexpr size_t most_guests = 256;  // that have not said it yet
 
 /// The first bytes of a connection.
 struct Hello {
-  char protocol[8] = "piper 1";
+  char protocol[8] = "piper 2";
   uint64_t secret = 0;
-  int32_t rank = 0, ranks = 0;
+  int32_t rank = 0, ranks = 0, epoch = 0, unused = 0;
 };
 
 /// Blocking calls on the socket end after this time.
@@ -46,25 +46,28 @@ std::chrono::milliseconds until(Clock::time_point deadline) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
 }
 
-Socket go_to(int rank, const std::string& address, Hello hello, Clock::time_point deadline) {
-  std::istringstream in(address);
-  std::string host;
-  int port = 0;
-  in >> host >> port >> hello.secret;
-  const Resolved place = resolve(host, port);
-  Socket out(::socket(place.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  limit_calls(out, until(deadline));
-  if (!out.is_open() || connect(out.number(), place.get(), place.length) != 0 ||
-      ::send(out.number(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
-    throw CommunicationError("rank " + std::to_string(rank) + " cannot be reached at " + host + ": " +
-                             (errno == EINPROGRESS || errno == EAGAIN ? "no answer" : std::strerror(errno)));
+[[noreturn]] void cannot_be_reached(const std::string& who, const DoorAddress& address) {
+  throw CommunicationError(who + " cannot be reached at " + address.host + ": " +
+                           (errno == EINPROGRESS || errno == EAGAIN ? "no answer" : std::strerror(errno)));
+}
+
+Socket go_to(int rank, const DoorAddress& address, Hello hello, Clock::time_point deadline) {
+  const std::string who = "rank " + std::to_string(rank);
+  Socket out = connect_to(who, address, deadline);
+  hello.secret = address.secret;
+  if (::send(out.number(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) cannot_be_reached(who, address);
   return out;
+}
+
+bool has_been_left(const Socket& socket) {
+  char byte = 0;
+  return socket.is_open() && recv(socket.number(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 /// Those who come through a door, until they have said who they are. Nobody keeps others waiting.
 class Reception {
  public:
-  Reception(const TcpDoor& door, int ranks) : door_(door), ranks_(ranks) { do_not_block(door.socket()); }
+  Reception(const TcpDoor& door, const Hello& own) : door_(door), own_(own) { do_not_block(door.socket()); }
 
   struct Known {
     int rank = 0;
@@ -114,34 +117,45 @@ class Reception {
     guest.come += static_cast<size_t>(come);
     if (guest.come < sizeof(Hello)) return;
     const Hello& hello = guest.hello;
-    const bool of_job = std::memcmp(hello.protocol, Hello().protocol, sizeof hello.protocol) == 0 &&
-                        hello.secret == door_.secret() && hello.ranks == ranks_;
+    const bool of_job = std::memcmp(hello.protocol, own_.protocol, sizeof hello.protocol) == 0 &&
+                        hello.secret == door_.secret() && hello.ranks == own_.ranks && hello.epoch == own_.epoch;
     if (!of_job) return guest.socket.close();
     out.push_back({hello.rank, std::move(guest.socket)});
   }
 
   const TcpDoor& door_;
-  const int ranks_;
+  const Hello own_;
   std::deque<Guest> guests_;  // the oldest first
 };
 
 }  // namespace
 
+Socket connect_to(const std::string& who, const DoorAddress& address, Clock::time_point deadline) {
+  const Resolved place = resolve(address.host, address.port);
+  Socket out(::socket(place.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  limit_calls(out, until(deadline));
+  if (!out.is_open() || connect(out.number(), place.get(), place.length) != 0) cannot_be_reached(who, address);
+  return out;
+}
+
 std::vector<Socket> connect_all(int rank, const TcpDoor& door, const std::vector<std::string>& doors,
-                                std::chrono::milliseconds timeout) {
+                                std::chrono::milliseconds timeout, int epoch) {
   const auto deadline = Clock::now() + timeout;
   const auto ranks = static_cast<int>(doors.size());
+  const Hello hello{.rank = rank, .ranks = ranks, .epoch = epoch};
   std::vector<Socket> out(doors.size());
   for (int to = 0; to < rank; ++to)
-    out[static_cast<size_t>(to)] = go_to(to, doors[static_cast<size_t>(to)], {.rank = rank, .ranks = ranks}, deadline);
-  Reception reception(door, ranks);
+    out[static_cast<size_t>(to)] = go_to(to, parse_address(doors[static_cast<size_t>(to)]), hello, deadline);
+  Reception reception(door, hello);
   const auto missing = [&] {
     return std::find_if(out.begin() + rank + 1, out.end(), [](const Socket& socket) { return !socket.is_open(); });
   };
   while (missing() != out.end()) {
     if (until(deadline).count() <= 0)
       throw CommunicationError("rank " + std::to_string(missing() - out.begin()) + " does not come");
-    for (Reception::Known& known : reception.wait(deadline))
+    if (const auto left = std::ranges::find_if(out, has_been_left); left != out.end())
+      throw CommunicationError("rank " + std::to_string(left - out.begin()) + " has left again");
+    for (Reception::Known& known : reception.wait(std::min(deadline, Clock::now() + look_for_leavers)))
       if (known.rank > rank && known.rank < ranks) out[static_cast<size_t>(known.rank)] = std::move(known.socket);
   }
   for (const Socket& socket : out) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <sstream>
 #include <utility>
 
 #include "comm/communicator.h"
@@ -23,6 +24,13 @@ Socket& Socket::operator=(Socket&& other) noexcept {
 void Socket::close() {
   if (is_open()) ::close(number_);
   number_ = -1;
+}
+
+DoorAddress parse_address(const std::string& text) {
+  DoorAddress out;
+  std::istringstream in(text);
+  in >> out.host >> out.port >> out.secret;
+  return out;
 }
 
 TcpDoor::TcpDoor(const std::string& host) : host_(host) {

@@ -23,6 +23,15 @@ class Socket {
   int number_ = -1;
 };
 
+/// Where a door is, and what one must know to come in.
+struct DoorAddress {
+  std::string host;
+  int port = 0;
+  uint64_t secret = 0;
+};
+/// As `TcpDoor::address` writes it.
+DoorAddress parse_address(const std::string& text);
+
 class TcpDoor {
  public:
   /// At a numeric address of this host (IPv4 or IPv6) and a free port. Throws CommunicationError.

@@ -258,8 +258,8 @@ class TcpTransport : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_tcp_transport(int rank, const TcpDoor& door, const std::vector<std::string>& doors,
-                                              std::chrono::milliseconds timeout) {
-  return std::make_unique<TcpTransport>(rank, connect_all(rank, door, doors, timeout));
+                                              std::chrono::milliseconds timeout, int epoch) {
+  return std::make_unique<TcpTransport>(rank, connect_all(rank, door, doors, timeout, epoch));
 }
 
 }  // namespace piper

@@ -25,6 +25,8 @@ class OneDevice : public World {
   void post(std::string, To) override {}
   std::vector<PeerHeartbeat> heartbeats() const override { return {}; }
   int64_t moved() const override { return 0; }
+  std::vector<int> lost() const override { return {}; }
+  void leave() override {}
   [[noreturn]] void end_everywhere(int code) override { std::_Exit(code); }
 
  private:
