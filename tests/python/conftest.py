@@ -11,6 +11,18 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of a test with many parameters, `make test` takes every third; the others are thorough. Those marked `quick` are all taken."""
+    cases = {}
+    for item in items:
+        cases.setdefault((item.path, item.originalname), []).append(item)
+    for of_one in cases.values():
+        if len(of_one) > 3 and not of_one[0].get_closest_marker("quick"):
+            for item in (item for number, item in enumerate(of_one) if number % 3):
+                item.add_marker("thorough")
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)

@@ -119,6 +119,7 @@ def test_changes_nothing(schedule):
 
 
 @pytest.mark.parametrize("name", ["llama", pytest.param("mixtral", marks=pytest.mark.long)])
+@pytest.mark.thorough
 def test_models_of_transformers(name):
     """Tokens divided along cp, experts along ep. Norms of transformers are in float32, so that less is said of the last digits."""
     pytest.importorskip("transformers")

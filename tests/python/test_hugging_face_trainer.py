@@ -131,6 +131,7 @@ HELD_OUT = {"long": counted(14, first=32), "short": counted(3, first=50)}
 
 
 @pytest.mark.parametrize("schedule", AGAINST)
+@pytest.mark.thorough
 def test_logs_what_transformers_logs(schedule, theirs, tmp_path):
     before, result, history, after, weights = theirs
     module = deep()
@@ -153,6 +154,7 @@ def test_logs_what_transformers_logs(schedule, theirs, tmp_path):
         assert torch.allclose(value, weights[name], rtol=1e-5, atol=1e-6), name
 
 
+@pytest.mark.thorough
 def test_a_batch_of_another_form_is_left_to_the_module(tmp_path):
     rows = [{"input_ids": row["input_ids"][:5], "labels": row["labels"][:5]} for row in counted(6)]
     args = dict(disable_tqdm=True, per_device_eval_batch_size=4, max_steps=1)

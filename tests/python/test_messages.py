@@ -12,6 +12,8 @@ import plain
 import small
 from conftest import ROOT
 
+pytestmark = pytest.mark.quick
+
 
 def capture(model=None, loss=small.loss, batch=None):
     return piper.capture(small.Stack() if model is None else model, batch or small.batch(), loss=loss)

@@ -7,6 +7,8 @@ import torch
 import piper
 import small
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("given", [
     dict(lr=-1e-3), dict(lr=math.nan), dict(lr=math.inf), dict(lr="1e-3"), dict(lr=None), dict(lr=True), dict(betas=0.9), dict(betas=(0.9,)),

@@ -119,6 +119,7 @@ TOKENS = """
 
 
 @pytest.mark.parametrize("starter", [pytest.param("mpirun", marks=pytest.mark.long), "forked"])
+@pytest.mark.thorough
 def test_processes_divide_tokens(starter, tmp_path):
     """Four devices, two in each process: over MPI and over TCP, bit by bit as threads of one."""
     schedule = piper.Schedule().mesh(cp=4).split(2).place({}, mesh={}).replicate({}, along="cp", zero=2).shard({}, along="cp", sequence="gather")
@@ -144,6 +145,7 @@ EVALUATE = """
 
 
 @pytest.mark.parametrize("starter", ["mpirun", pytest.param("torchrun", marks=pytest.mark.long)])
+@pytest.mark.thorough
 def test_evaluations_equal_those_of_one(starter, tmp_path):
     texts = {title: schedule.text() for title, schedule in schedules().items()}
     done = launch(starter, 2, tmp_path, schedules()["pipeline"], EVALUATE.format(texts=texts))
@@ -159,6 +161,7 @@ def test_evaluations_equal_those_of_one(starter, tmp_path):
 
 
 @pytest.mark.parametrize("starter", [pytest.param("mpirun", marks=pytest.mark.long), "forked"])
+@pytest.mark.thorough
 def test_a_step_that_is_not_finite_ends_nothing(starter, tmp_path):
     """All processes hear of it and go on with the weights before it."""
     done = launch(starter, 2, tmp_path, schedules()["both, zero 2"], """
@@ -178,6 +181,7 @@ def test_a_step_that_is_not_finite_ends_nothing(starter, tmp_path):
         assert evaluated == pytest.approx(loss, rel=1e-6) and steps == 1
 
 
+@pytest.mark.thorough
 def test_each_process_may_give_its_part_of_the_batch(tmp_path):
     done = launch("forked", 2, tmp_path, schedules()["both, zero 2"], """
         def part(seed, rank):
@@ -198,6 +202,7 @@ def test_each_process_may_give_its_part_of_the_batch(tmp_path):
 
 
 @pytest.mark.parametrize("starter", [pytest.param("mpirun", marks=pytest.mark.long), "forked"])
+@pytest.mark.thorough
 def test_processes_that_differ_are_refused(starter, tmp_path):
     done = launch(starter, 2, tmp_path, schedules()["pipeline"], f"""
         piper.Trainer(graph, schedule, seed={RANK})
@@ -234,6 +239,7 @@ def test_a_process_that_dies_ends_the_others(tmp_path):
     assert "rank 1 is gone" in torch.load(tmp_path / "error0")
 
 
+@pytest.mark.thorough
 def test_torchrun_starts_a_job_again(tmp_path):
     """A process is killed after its fourth step. The next attempt resumes from the third, with the numbers of a run that nobody disturbed."""
     done = launch("torchrun again", 2, tmp_path, schedules()["both, zero 2"], """
@@ -312,6 +318,7 @@ def test_the_store_shows_no_secret(monkeypatch):
         joining._opened(key, 0, sealed)
 
 
+@pytest.mark.thorough
 def test_a_process_that_does_not_come_is_named(tmp_path):
     done = launch("forked", 2, tmp_path, schedules()["pipeline"], f"""
         import os, time

@@ -8,6 +8,8 @@ import piper
 from conftest import ROOT
 from piper import _piper
 
+pytestmark = pytest.mark.quick
+
 ALL_VERBS = """mesh(pp=2, dp=2)
 split(batch, parts=4, as=mb)
 place({}, along=pp, stages=4, shape=v)

@@ -26,6 +26,7 @@ def test_search_is_that_of_the_program():
     assert plan.simulate().seconds == pytest.approx(found.seconds)
 
 
+@pytest.mark.thorough
 def test_search_for_what_does_not_fit():
     found = piper.search(piper.load_model(MODEL), "h100", 1, memory="1GB", fix=["mesh(tp=1)"], budget=FOREVER)
     assert found.best is None and found.seconds == float("inf")
@@ -39,6 +40,7 @@ def test_search_refuses():
         piper.search(piper.load_model(MODEL), "h100", 8, memory="much")
 
 
+@pytest.mark.thorough
 def test_tensor_parallel_forms_of_an_analytic_model():
     fix = ["mesh(tp=2, pp=1)", "split(batch, parts=2)"]
     found = piper.search(piper.load_model(MODEL), "h100", 4, fix=fix, budget=FOREVER)
@@ -77,6 +79,7 @@ def captured():
     return piper.capture(Stack(), (tokens, tokens), loss=lambda model, batch: F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten()))
 
 
+@pytest.mark.thorough
 def test_a_captured_model_is_divided():
     graph = captured()
     found = piper.search(graph, "h100", 4, fix=["mesh(tp=2)"], budget=FOREVER)
@@ -88,6 +91,7 @@ def test_a_captured_model_is_divided():
     assert free.seconds <= found.seconds
 
 
+@pytest.mark.thorough
 def test_measured_costs(tmp_path):
     """Of a captured model, by `piper profile`: what was not measured is not a candidate, and what is found takes what the costs say."""
     config = os.path.join(HERE, "../../examples/train_moe.toml")

@@ -143,6 +143,7 @@ def test_one_device_is_bit_equal(name, dtype):
             assert torch.equal(weight, model.state_dict()[key]), key
 
 
+@pytest.mark.thorough
 def test_dropout_is_the_same_under_every_schedule():
     """However it slices the batch. And it is that of PyTorch with Piper's masks, call by call."""
     config = transformers.GPT2Config(vocab_size=WORDS, n_embd=32, n_layer=4, n_head=4, n_positions=32)
@@ -175,6 +176,7 @@ class Masks(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.thorough
 def test_every_operator_has_a_scope(name):
     chunks = captured(name, torch.float32).chunks
     assert [c for c in chunks if c.startswith("layer.")][0].startswith("layer.0")
@@ -192,6 +194,7 @@ def test_loop_over_experts_is_refused_with_its_line():
     assert 'model.set_experts_implementation("batched_mm")' in caught.value.help[-1]  # as the next test does
 
 
+@pytest.mark.thorough
 def test_layers_that_are_skipped_at_random_are_refused_with_the_way_out():
     config = transformers.WhisperConfig(vocab_size=WORDS, d_model=16, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=16, num_mel_bins=4,
                                         max_source_positions=8, decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=16,
@@ -207,6 +210,7 @@ def test_layers_that_are_skipped_at_random_are_refused_with_the_way_out():
     piper.capture(model, batch)
 
 
+@pytest.mark.thorough
 def test_batched_mm_is_captured_but_not_divided():
     model = build("qwen3-moe")
     model.set_experts_implementation("batched_mm")
@@ -291,6 +295,7 @@ TWO_LISTS = {
 
 
 @pytest.mark.parametrize("name", TWO_LISTS)
+@pytest.mark.thorough
 def test_models_with_two_lists_of_layers(name):
     make, kind = TWO_LISTS[name]
     batch = batches(1)[0]
@@ -307,6 +312,7 @@ def test_a_model_without_layers_is_told_so():
     assert caught.value.code == "E203" and "annotate_modules" in caught.value.help[0]
 
 
+@pytest.mark.thorough
 def test_capacity_factor_drops_tokens():
     model = build("qwen3-moe")
     integration.use(model, capacity_factor=0.5)
@@ -318,6 +324,7 @@ def test_capacity_factor_drops_tokens():
     assert dropless[0] != dropping[0]
 
 
+@pytest.mark.thorough
 def test_experts_with_one_slot_are_refused_with_the_way_out():
     """Two microbatches of 32 tokens each, or one of 64."""
     model = build("qwen3-moe", torch.float64)

@@ -5,6 +5,8 @@ import torch
 import piper
 import small
 
+pytestmark = pytest.mark.quick
+
 ONE = "devices(1)\nplace({}, devices=[0])\n"
 
 
