@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <tuple>
 
 #include "must.h"
 #include "schedule/schedule_text.h"
@@ -119,6 +120,105 @@ TEST(Diff, NamesEveryCollectiveThatIsLeftOut) {
           << describe(*training.plan, op.label) << "\n"
           << print(wrong);
     }
+  }
+}
+
+// ---- experts whose rows are sorted: which of them a device has is known when it runs
+
+TpCase dropless(const std::string& directives, int devices = 2, const std::string& mesh = "mesh(ep=2)\n") {
+  return {"dropless", "dropless", devices, 2, mesh + whole + "replicate({}, along=ep, zero=1)\n" + directives, 1};
+}
+const std::string few_rows = "shard({experts=*}, along=ep, buffer=0.25)\n";
+
+DiffReport diff_of_rows(const TpCase& c, const std::function<void(TrainSettings&)>& plant = {},
+                        const DiffOptions& options = {}) {
+  const TrainableModel trained = model_of(c, 2);
+  const PreparedTraining training = prepared(trained, c.text());
+  TrainSettings how = settings(c);
+  if (plant) plant(how);
+  return diffed(trained, *training.captured, training.plan, how, options);
+}
+
+TEST(Diff, ComparesRowsThatARouterSends) {
+  const TpCase halves{"",
+                      "dropless",
+                      4,
+                      8,
+                      "mesh(pp=2, ep=2)\nplace({}, along=pp, stages=2)\nreplicate({}, along=ep, zero=2)\n" + few_rows +
+                          "use zb-h1(stages=stage, microbatches=mb)\n",
+                      4};
+  for (const TpCase& c : {dropless(few_rows), dropless("shard({experts=*}, along=ep, buffer=2)\n"),
+                          dropless(few_rows + tensor_parallel, 4, "mesh(ep=2, tp=2)\n"),
+                          dropless(few_rows + "recompute({layer=0})\n"), halves}) {
+    SCOPED_TRACE(c.text());
+    const DiffReport report = diff_of_rows(c);
+    EXPECT_TRUE(report.equal()) << print(report);
+    EXPECT_THAT(report.not_compared, IsEmpty()) << print(report);
+    EXPECT_TRUE(diff_of_rows(c, {}, {{}, true}).equal());
+  }
+}
+
+/// In computations of experts on device 1, after they have run.
+std::function<void(TrainSettings&)> in_experts(Pass pass, std::function<void(const ComputationArguments&)> spoil) {
+  return [=](TrainSettings& settings) {
+    settings.computations = [=](Computations& in) {
+      return intervene(in, [=](const ComputationSite& site, const ComputationArguments& given, const auto& as_usual) {
+        as_usual(given);
+        if (site.device == 1 && site.pass == pass && site.name.find("layer.1.experts") != std::string::npos)
+          spoil(given);
+      });
+    };
+  };
+}
+
+TEST(Diff, NamesTheExpertsWhoseRowsAreWrong) {
+  const auto first_row = [](const ComputationArguments& given) {
+    at::Tensor rows = given.writes.back();
+    rows.narrow(0, 0, 1).mul_(1.001);
+  };
+  const auto weights = [](const ComputationArguments& given) { given.gradients[0].mul_(1.001); };
+  for (const auto& [pass, spoil, what] :
+       {std::tuple<Pass, std::function<void(const ComputationArguments&)>, Finding::What>{Pass::F, first_row,
+                                                                                          Finding::What::Value},
+        {Pass::B, first_row, Finding::What::Value},
+        {Pass::B, weights, Finding::What::Contribution}}) {
+    const DiffReport report =
+        diff_of_rows(dropless("shard({experts=*}, along=ep, buffer=2)\n"), in_experts(pass, spoil));
+    ASSERT_TRUE(report.first);
+    EXPECT_EQ(report.first->finding.what, what) << print(report);
+    EXPECT_EQ(report.first->finding.device, 1) << print(report);
+    EXPECT_EQ(report.first->pass, name(pass)) << print(report);
+    EXPECT_THAT(report.first->operation, HasSubstr("layer.1")) << print(report);
+  }
+}
+
+/// One number of what a turn of exchanges brings is wrong, if it brings anything.
+class ChangesRows : public PassingCommunicator {
+ public:
+  ChangesRows(std::unique_ptr<Communicator> to, bool further) : PassingCommunicator(std::move(to)), further_(further) {}
+  void exchange(int group, int64_t sequence, int turn, std::span<const std::span<const std::byte>> out,
+                std::span<const std::span<std::byte>> in) override {
+    PassingCommunicator::exchange(group, sequence, turn, out, in);
+    if (device() != 1 || done_ || further_ != (turn > 0) || in[0].empty()) return;
+    reinterpret_cast<double*>(in[0].data())[0] += 1;
+    done_ = true;
+  }
+
+ private:
+  const bool further_;
+  bool done_ = false;
+};
+
+TEST(Diff, NamesTheExchangeThatBringsOtherRows) {
+  for (const bool further : {false, true}) {
+    const DiffReport report = diff_of_rows(dropless(few_rows), [&](TrainSettings& settings) {
+      settings.communicator = [&](std::unique_ptr<Communicator> to) {
+        return std::make_unique<ChangesRows>(std::move(to), further);
+      };
+    });
+    ASSERT_TRUE(report.first);
+    EXPECT_THAT(report.first->operation, HasSubstr(further ? "rounds" : "all_to_all")) << print(report);
+    EXPECT_EQ(report.first->pass, "F") << print(report);
   }
 }
 

@@ -32,7 +32,7 @@ void StepRecorder::after(int device, OpId index, Frame& frame) {
 void StepRecorder::keep(int device, BufferId buffer, const PlanLabel& label, const at::Tensor& here) {
   const ValuePlace* place = places_.find(device, buffer);
   const Value& value = *places_.value(label);
-  if (!place || !here.defined()) return;
+  if (!place || !here.defined() || (place->routed() && labelled(value.shape, routed_label))) return;
   const std::lock_guard lock(mutex_);
   std::vector<int64_t> slices = place->gathered;
   if (slices.empty()) slices = {place->first_sample};

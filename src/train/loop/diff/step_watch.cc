@@ -30,6 +30,8 @@ StepWatch::StepWatch(const Plan& plan, const ModelGraph& graph, const Computatio
       places_(plan, graph, order_) {
   for (const Parameter& parameter : graph.parameters)
     if (parameter.partial) partial_.insert(parameter.name);
+  for (const Chunk& chunk : graph.chunks)
+    if (chunk.routed_by) ends_.insert(graph[*chunk.routed_by].name);
   for (const PlanTemplate& program : plan.templates)
     for (const int device : program.devices)
       devices_.emplace(device, OnDevice{&program, PlanIndex(plan, program, device), {}, {}, {}, {}});
@@ -71,8 +73,11 @@ void StepWatch::after(int device, OpId index, Frame& frame) {
   for (const BufferId buffer : what.writes) {
     const Category category = buffers[buffer].category;
     if (category == Category::Activations) look_at_value(device, index, buffer, frame, What::Value);
-    if (category == Category::Gradients) look_at_reduction(device, index, frame);
+    if (category == Category::Gradients && what.kind != OpKind::Rounds) look_at_reduction(device, index, frame);
   }
+  if (what.kind == OpKind::Rounds && what.label.pass != Pass::F && what.label.pass != Pass::R)
+    look_at_contributions(device, index, computations_.form(plan_.names[plan_.works[what.work].name], Pass::B),
+                          place_of_run(plan_, what, device, what.label.slice), frame);
 }
 
 /// The loss is known before the first update; gradients, of which the norm is made, are looked at until the last.

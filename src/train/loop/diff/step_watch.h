@@ -114,6 +114,7 @@ class StepWatch {
   void look_at_value(int device, OpId op, BufferId buffer, Frame& frame, Finding::What what, OpId reader = {});
   void look_at_weight(int device, OpId op, const std::string& name, const ValuePlace& place, Frame& frame, int rank);
   void look_at_contributions(int device, OpId op, const ComputationForm& form, const ValuePlace& place, Frame& frame);
+  at::Tensor contributed(const std::string& parameter, const PlannedOp& op, const ValuePlace& place) const;
   void look_at_reduction(int device, OpId op, Frame& frame);
   void look_at_gradients(int device, OpId op, Frame& frame);
   void look_at_update(int device, OpId op, Frame& frame);
@@ -126,6 +127,9 @@ class StepWatch {
   at::Tensor piece(int device, const at::Tensor& whole, const std::string& name, const ValuePlace& place) const;
   at::Tensor join(const std::string& key, const at::Tensor& part, int device, const ValuePlace& place, Partial how,
                   std::vector<int>& devices);
+  at::Tensor with_other_rounds(const std::string& key, const at::Tensor& part);
+  const Value* ends_read(int device, const PlannedOp& op) const;
+  std::vector<int32_t> ends_of(const Value& ends, const ValuePlace& place) const;
   at::Tensor last(int device, BufferId buffer);
   void keep_last(int device, BufferId buffer, at::Tensor gradients);
   OpId writer_before(int device, OpId op, BufferId buffer) const;
@@ -147,6 +151,7 @@ class StepWatch {
   const std::vector<OpOnDevice> order_;
   const ValuePlaces places_;
   std::set<std::string> partial_;  // parameters whose gradients are sums over devices that share samples
+  std::set<std::string> ends_;     // values that say where the rows of each expert end
   std::map<int, OnDevice> devices_;
 
   const ReferenceStep* reference_ = nullptr;

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "ir/local_size.h"
+#include "model/routed_kind.h"
+#include "plan/routed_rows.h"
 
 namespace piper {
 namespace {
@@ -82,6 +84,7 @@ ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int s
   ValuePlace out;
   out.first_sample = first(device);
   out.samples = work.samples;
+  out.shards.buffer = work.buffer;
   for (const ShardRule& rule : shard_rules) {
     if (!work.shards[rule.kind].valid()) continue;
     const std::vector<int> members = part_with(plan, work.shards[rule.kind], device);
@@ -142,8 +145,8 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
         rotate(place, writer->rotation_of(id->second));
     } else if (op.kind == OpKind::Recv) {
       place = received(device, op, label(buffer).slice);
-    } else if (const ValuePlace* from = op.reads.empty() ? nullptr : find(device, op.reads[0])) {
-      place = after(device, op, *from);
+    } else if (const ValuePlace* from = before(device, program, op, buffer)) {
+      place = after(device, op, ValuePlace(*from));
     }
   }
   if (op.kind != OpKind::Run) return;
@@ -154,6 +157,16 @@ void ValuePlaces::follow(int device, const PlanTemplate& program, const PlannedO
     place.zigzag = 0;
     place.gathered.clear();
   }
+}
+
+/// Of what a collective reads, that which it makes this of. Null: it is not known.
+const ValuePlace* ValuePlaces::before(int device, const PlanTemplate& program, const PlannedOp& op,
+                                      BufferId written) const {
+  const auto same = [&](BufferId read) {
+    return program.buffers[read].label.name == program.buffers[written].label.name;
+  };
+  const auto found = std::ranges::find_if(op.reads, same);
+  return op.reads.empty() ? nullptr : find(device, found == op.reads.end() ? op.reads[0] : *found);
 }
 
 /// What a collective makes of it.
@@ -170,24 +183,13 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
       break;
     case OpKind::AllGather:
       place.shards[ShardKind::Tp] = place.shards[ShardKind::Sequence] = place.shards[ShardKind::Context] = {};
+      if (communication.buffer > 0) to_experts(device, communication, place);  // counts of rows
       break;
-    case OpKind::AllToAll: {
+    case OpKind::AllToAll:
       place.shards[ShardKind::Expert] = {};
       place.gathered.clear();
-      if (communication.exchange != Exchange::Divide) break;
-      const std::vector<int> members = part_with(plan_, communication.over, device);
-      place.shards[ShardKind::Expert] = shard_at(members, device);
-      for (const PlanWork& work : plan_.works)
-        if (work.shards[ShardKind::Expert] == communication.over && work.samples == place.samples) {
-          const DeviceList& group = plan_.groups[work.group];
-          const int64_t slices = static_cast<int64_t>(group.size()) / plan_.devices_per_sample() * place.samples;
-          for (const int member : members)
-            place.gathered.push_back(
-                first_sample_on(plan_, group, member, static_cast<int>(place.first_sample / slices), place.samples));
-          break;
-        }
+      if (communication.exchange == Exchange::Divide) to_experts(device, communication, place);
       break;
-    }
     case OpKind::Shift:
       rotate(place, communication.by);
       break;
@@ -195,6 +197,22 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
       break;
   }
   return place;
+}
+
+/// Among the devices that have them.
+void ValuePlaces::to_experts(int device, const Communication& communication, ValuePlace& place) const {
+  const std::vector<int> members = part_with(plan_, communication.over, device);
+  place.shards[ShardKind::Expert] = shard_at(members, device);
+  place.shards.buffer = communication.buffer;
+  for (const PlanWork& work : plan_.works)
+    if (work.shards[ShardKind::Expert] == communication.over && work.samples == place.samples) {
+      const DeviceList& group = plan_.groups[work.group];
+      const int64_t slices = static_cast<int64_t>(group.size()) / plan_.devices_per_sample() * place.samples;
+      for (const int member : members)
+        place.gathered.push_back(
+            first_sample_on(plan_, group, member, static_cast<int>(place.first_sample / slices), place.samples));
+      break;
+    }
 }
 
 /// As it was sent, but of the samples of the receivers.
@@ -232,6 +250,29 @@ at::Tensor take_place(std::vector<at::Tensor> wholes, const Value& value, const 
     whole = narrowed(all ? by_device(whole, *tokens, place.zigzag) : whole, value, place);
   const auto dim = gathered_dim(value);
   return wholes.size() == 1 || !dim ? wholes[0] : at::cat(wholes, *dim);
+}
+
+std::pair<at::Tensor, at::Tensor> take_rows(const at::Tensor& here, const std::vector<at::Tensor>& wholes,
+                                            const std::vector<int32_t>& ends, const Value& value,
+                                            const ValuePlace& place) {
+  const int64_t dim = *dim_with(value, routed_label);
+  const auto me = static_cast<int>(place.shards[routed_kind].index), members = static_cast<int>(wholes.size());
+  std::vector<at::Tensor> theirs;
+  for (const at::Tensor& whole : wholes) theirs.push_back(narrowed(whole, value, place));
+  std::vector<int64_t> sizes = theirs[0].sizes().vec();
+  int64_t& room = sizes[static_cast<size_t>(dim)];
+  room = here.numel() / (theirs[0].numel() / room);
+  const RoutedRows rows(ends, members, room);
+  std::vector<at::Tensor> messages, pieces;
+  for (int member = 0; member < members; ++member) {
+    const RowRange sent = rows.sent(member, me, 0);
+    messages.push_back(theirs[static_cast<size_t>(member)].narrow(dim, sent.first, sent.count));
+  }
+  const at::Tensor arrived = at::cat(messages, dim);
+  for (const RowPiece& piece : rows.pieces(me, 0))
+    pieces.push_back(arrived.narrow(dim, piece.in_messages, piece.count));
+  const at::Tensor seen = here.contiguous().view(sizes).narrow(dim, 0, arrived.size(dim));
+  return {seen, pieces.empty() ? arrived : at::cat(pieces, dim)};
 }
 
 void give_place(const at::Tensor& here, std::vector<at::Tensor>& wholes, const Value& value, const ValuePlace& place) {

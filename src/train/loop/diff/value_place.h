@@ -6,8 +6,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "model/routed_kind.h"
 #include "plan/plan.h"
 #include "train/loop/diff/dependence_order.h"
 
@@ -23,6 +25,8 @@ struct ValuePlace {
 
   /// The first samples of all slices that are here.
   std::vector<int64_t> slices() const { return gathered.empty() ? std::vector<int64_t>{first_sample} : gathered; }
+  /// Rows are here, and numbers of them, as a router has sent them.
+  bool routed() const { return shards.buffer > 0 && shards[routed_kind].count > 1; }
 };
 
 /// Of a computation on a device, for the slice with this index.
@@ -40,7 +44,9 @@ class ValuePlaces {
 
  private:
   void follow(int device, const PlanTemplate& program, const PlannedOp& op);
+  const ValuePlace* before(int device, const PlanTemplate& program, const PlannedOp& op, BufferId written) const;
   ValuePlace after(int device, const PlannedOp& op, ValuePlace place) const;
+  void to_experts(int device, const Communication& communication, ValuePlace& place) const;
   ValuePlace received(int device, const PlannedOp& op, int slice) const;
 
   const Plan& plan_;
@@ -56,6 +62,11 @@ class ValuePlaces {
 at::Tensor by_dimensions(const at::Tensor& whole, const Value& value, int64_t samples);
 /// What belongs at a place, of the values of all slices that are there, seen by their dimensions.
 at::Tensor take_place(std::vector<at::Tensor> wholes, const Value& value, const ValuePlace& place);
+/// Of rows that a router sends to experts: those that the first round brings to a place, as they are here and as they
+/// have to be. `wholes`: those of all members of the exchange; `ends`: where the rows of each expert end there.
+std::pair<at::Tensor, at::Tensor> take_rows(const at::Tensor& here, const std::vector<at::Tensor>& wholes,
+                                            const std::vector<int32_t>& ends, const Value& value,
+                                            const ValuePlace& place);
 /// The reverse: writes into these, or adds to them, what a device has.
 void give_place(const at::Tensor& here, std::vector<at::Tensor>& wholes, const Value& value, const ValuePlace& place);
 

@@ -44,16 +44,17 @@ void StepWatch::look_at_contributions(int device, OpId index, const ComputationF
       rounded += before.norm().item<double>();
       ours = ours - before.to(at::kDouble);
     }
-    at::Tensor whole;
-    for (const int64_t first : place.slices()) {
-      const auto given = reference_->contributions.find({parameter, name(what.label), *what.label.pass, first});
-      invariant(given != reference_->contributions.end(), "the reference runs the passes of the plan");
-      whole = whole.defined() ? whole + given->second.to(at::kDouble) : given->second.to(at::kDouble);
+    const std::string& chunk = plan_.names[plan_.works[what.work].name];
+    if (place.routed()) {
+      ours = with_other_rounds(fmt::format("{} {} {} on {}", parameter, chunk, place.first_sample, device), ours);
+      if (!ours.defined()) continue;
     }
+    const at::Tensor whole = contributed(parameter, what, place);
+    invariant(whole.defined(), "the reference runs the passes of the plan");
     if (place.members.size() > 1 && partial_.contains(parameter)) {
-      const std::string key =
-          fmt::format("{} {} {} {} {}", parameter, name(what.label), static_cast<int>(*what.label.pass),
-                      place.first_sample, place.shards[ShardKind::Expert].index);
+      const int pass = place.routed() ? -1 : static_cast<int>(*what.label.pass);
+      const std::string key = fmt::format("{} {} {} {} {}", parameter, chunk, pass, place.first_sample,
+                                          place.shards[ShardKind::Expert].index);
       ours = join(key, ours, device, place, Partial::Sum, finding.devices);
       if (!ours.defined()) continue;
     }
@@ -64,6 +65,31 @@ void StepWatch::look_at_contributions(int device, OpId index, const ComputationF
             reference_->largest_contribution);
   }
   for (const BufferId buffer : buffers) keep_last(device, buffer, frame[buffer].clone());
+}
+
+/// What one device adds to the gradient in this computation; where rows come in rounds, in all of its passes.
+at::Tensor StepWatch::contributed(const std::string& parameter, const PlannedOp& by, const ValuePlace& place) const {
+  std::set<Pass> passes = {*by.label.pass};
+  if (place.routed()) passes = {Pass::B, Pass::BI, Pass::BW};
+  at::Tensor out;
+  for (const int64_t first : place.slices())
+    for (const Pass pass : passes) {
+      const std::string& chunk = plan_.names[plan_.works[by.work].name];
+      const auto given = reference_->contributions.find({parameter, chunk, pass, first});
+      if (given == reference_->contributions.end()) continue;
+      const at::Tensor wide = given->second.to(at::kDouble);
+      out = out.defined() ? out + wide : wide;
+    }
+  return out;
+}
+
+/// The first round is of one operation, the others of another: the sum of both, for whoever comes last.
+at::Tensor StepWatch::with_other_rounds(const std::string& key, const at::Tensor& part) {
+  const std::lock_guard lock(mutex_);
+  Joint& joint = joints_[key];
+  if (joint.sum.defined()) return joint.sum + part;
+  joint.sum = part.clone();  // it may be memory to which the others add
+  return {};
 }
 
 void StepWatch::look_at_reduction(int device, OpId index, Frame& frame) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/invariant.h"
 
@@ -36,11 +37,9 @@ void StepWatch::look_at_value(int device, OpId index, BufferId buffer, Frame& fr
   const Value* value = places_.value(label);
   const at::Tensor& ours = frame[buffer];
   if (!value || !place || !ours.defined()) return;
-  if (const PlannedOp& by = op(device, index);
-      by.kind == OpKind::AllToAll && by.communication.valid() && plan_.communications[by.communication].buffer > 0)
+  if (const PlannedOp& by = op(device, index); by.kind == OpKind::AllToAll && by.communication.valid() &&
+                                               plan_.communications[by.communication].buffer > 0 && !place->routed())
     return;  // rows of further rounds are still to come
-  if (reference_ && labelled(value->shape, routed_label) && place->shards[ShardKind::Expert].count > 1)
-    return not_compared(value->name, "a device has the rows that came to its experts, of all slices");
   Finding finding = found(what, device, index, value->name, buffer.value);
   finding.reader = reader;
   finding.first_sample = place->first_sample;
@@ -64,16 +63,47 @@ void StepWatch::look_at_value(int device, OpId index, BufferId buffer, Frame& fr
     wholes.push_back(by_dimensions(whole, *value, place->samples));
     if (!wholes.back().defined()) return not_compared(value->name, "its tensor has other dimensions than the value");
   }
-  const at::Tensor theirs = take_place(std::move(wholes), *value, *place);
-  if (theirs.numel() != ours.numel())
+  at::Tensor here = ours, theirs;
+  if (place->routed() && ends_.contains(value->name)) {
+    theirs = at::cat(wholes);
+    here = ours.narrow(0, 0, theirs.numel());  // behind them stands what follows from them for this device
+  } else if (place->routed() && labelled(value->shape, routed_label)) {
+    const Value* ends = ends_read(device, op(device, index));
+    const std::vector<int32_t> known = ends ? ends_of(*ends, *place) : std::vector<int32_t>();
+    if (known.empty()) return not_compared(value->name, "nothing says which rows came to the experts of a device");
+    std::tie(here, theirs) = take_rows(ours, wholes, known, *value, *place);
+  } else {
+    theirs = take_place(std::move(wholes), *value, *place);
+  }
+  if (theirs.numel() != here.numel())
     return not_compared(value->name, fmt::format("device {} has {} of its elements, which are {} there", device,
-                                                 ours.numel(), theirs.numel()));
-  if (place->partial == Partial::No) return compare(std::move(finding), ours, theirs, 0, 0, buffer);
+                                                 here.numel(), theirs.numel()));
+  if (place->partial == Partial::No) return compare(std::move(finding), here, theirs, 0, 0, buffer);
   const std::string key = fmt::format("{} {} {} {} {}", value->name, name(op(device, index).label),
                                       static_cast<int>(*op(device, index).label.pass), place->first_sample,
                                       place->shards[ShardKind::Expert].index);
-  const at::Tensor together = join(key, ours, device, *place, place->partial, finding.devices);
+  const at::Tensor together = join(key, here, device, *place, place->partial, finding.devices);
   if (together.defined()) compare(std::move(finding), together.to(ours.scalar_type()), theirs, 0, 0, buffer);
+}
+
+/// What tells the operation whose rows are where; null: nothing.
+const Value* StepWatch::ends_read(int device, const PlannedOp& op) const {
+  for (const BufferId buffer : op.reads)
+    if (const Value* value = places_.value(program(device).buffers[buffer].label); value && ends_.contains(value->name))
+      return value;
+  return nullptr;
+}
+
+/// Of all slices whose rows are there, as the other side has them; empty: it has none.
+std::vector<int32_t> StepWatch::ends_of(const Value& ends, const ValuePlace& place) const {
+  std::vector<int32_t> out;
+  for (const int64_t first : place.slices()) {
+    const at::Tensor found = reference_->values.find(ends, first, place.samples);
+    if (!found.defined()) return {};
+    const at::Tensor flat = found.contiguous();
+    out.insert(out.end(), flat.const_data_ptr<int32_t>(), flat.const_data_ptr<int32_t>() + flat.numel());
+  }
+  return out;
 }
 
 /// Undefined: not all have come yet. Of integers too, in float64.
@@ -150,8 +180,13 @@ void StepWatch::keep_culprit(int device, OpId index, const ComputationForm& form
   for (const std::string& value : form.reads)
     for (const BufferId buffer : what.reads)
       if (const PlanBuffer& of = program(device).buffers[buffer];
-          of.category == Category::Activations && name(of.label) == value)
+          of.category == Category::Activations && name(of.label) == value) {
         culprit.reads.push_back(frame[buffer]);
+        if (form.routed_by != value || !place.routed()) continue;
+        at::Tensor& ends = culprit.reads.back();  // of this device's experts, behind those of all devices
+        const int64_t here = computations_.value(value, place.samples, place.shards.counts()).sizes[0];
+        ends = ends.narrow(0, ends.numel() - here, here);
+      }
   for (const std::string& parameter : form.parameters) {
     const at::Tensor view = flat(device, what.reads, parameter).of(frame);
     const PlanIndex& at = devices_.at(device).index;
