@@ -1,6 +1,7 @@
 """Trainers in several processes: the losses and weights of one."""
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -133,6 +134,33 @@ def test_processes_divide_tokens(starter, tmp_path):
         assert same(torch.load(tmp_path / f"tokens{rank}"), expected), rank
 
 
+ROWS = """
+    torch.manual_seed(0)
+    graph = piper.capture(small.Choosing(), small.batch(), loss=small.loss)
+    with piper.Trainer(graph, schedule) as trainer:
+        assert trainer.processes == 2
+        results = [trainer.step(small.batch(seed=seed)).loss for seed in range(3)]
+        write("rows", (results, trainer.state_dict()))
+"""
+
+
+@pytest.mark.parametrize("starter", [pytest.param("mpirun", marks=pytest.mark.long), "forked"])
+def test_processes_send_rows_to_experts(starter, tmp_path):
+    """How many is known in the step, and most of them do not fit into the buffer: over MPI and over TCP, bit by bit as threads of one."""
+    schedule = piper.Schedule().mesh(ep=4).split(2).place({}, mesh={}).replicate({}, along="ep", zero=2).shard(
+        {"experts": "*"}, along="ep", buffer=0.25)
+    done = launch(starter, 2, tmp_path, schedule, ROWS)
+    assert done.returncode == 0, done.stderr
+    torch.manual_seed(0)
+    graph = piper.capture(small.Choosing(), small.batch(), loss=small.loss)
+    with piper.Trainer(graph, schedule, backend="local") as trainer:
+        expected = [trainer.step(small.batch(seed=seed)).loss for seed in range(3)], trainer.state_dict()
+        rows = re.findall(r"(\d+) \(\S+ %\) +\d+ of \d+$", trainer.table(), re.M)
+        assert len(rows) == 4 and any(int(further) > 0 for further in rows), trainer.table()
+    for rank in range(2):
+        assert same(torch.load(tmp_path / f"rows{rank}"), expected), rank
+
+
 EVALUATE = """
     for title, text in {texts!r}.items():
         with piper.Trainer(graph, piper.Schedule(text)) as trainer:
@@ -237,6 +265,32 @@ def test_a_process_that_dies_ends_the_others(tmp_path):
     """)
     assert done.returncode != 0
     assert "rank 1 is gone" in torch.load(tmp_path / "error0")
+
+
+@pytest.mark.thorough
+def test_a_process_that_is_stopped_is_named(tmp_path):
+    """Under torchrun, which ends the job: the other process fails with the reason and an exit code, not by a signal, also if garbage is
+    collected while the frames of the error are still there."""
+    done = launch("torchrun", 2, tmp_path, schedules()["both, zero 2"], """
+        import gc, os, signal
+        trainer = piper.Trainer(graph, schedule, timeout=10)
+        for seed in range(3):
+            trainer.step(small.batch(seed=seed))
+        if trainer.rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        try:
+            trainer.step(small.batch())
+        except piper.RunError as error:
+            write("error", (error.code, str(error)))
+            for _ in range(20):
+                gc.collect()
+            raise
+    """)
+    assert done.returncode != 0
+    code, error = torch.load(tmp_path / "error0")
+    assert code == "E802" and "(rank 1 on " in error and "gives no sign of life" in error
+    assert re.search(r"rank +: 0 \(local_rank: 0\)\n +exitcode +: 1 ", done.stderr), done.stderr
+    assert "SIGSEGV" not in done.stderr and "SIGBUS" not in done.stderr, done.stderr
 
 
 @pytest.mark.thorough

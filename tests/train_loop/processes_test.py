@@ -112,6 +112,15 @@ shard({}, along=cp, sequence=gather)
 use 1f1b(stages=stage, microbatches=mb)
 """
 
+# Of a model whose experts take as many rows as chose them.
+ROWS = """mesh(pp=2, ep=2)
+split(batch, parts=4, as=mb)
+place({{}}, along=pp, stages=2)
+replicate({{}}, along=ep, zero=1)
+shard({{experts=*}}, along=ep, buffer={buffer})
+use 1f1b(stages=stage, microbatches=mb)
+"""
+
 EIGHT_DEVICES = """mesh(pp=2, ep=2, tp=2)
 split(batch, parts=4, as=mb)
 place({}, along=pp, stages=2)
@@ -162,16 +171,21 @@ class Jobs(unittest.TestCase):
         return subprocess.run(line, cwd=self.path, capture_output=True, text=True, timeout=900,
                               env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **environment})
 
-    def numbers(self, processes, schedule):
-        """Loss and norm of every step, as exactly as the metrics have them, and the memory of every device."""
+    def steps(self, processes, schedule):
+        """Loss and norm of every step, as exactly as the metrics have them, and what the run says at its end."""
         (self.path / "m.jsonl").unlink(missing_ok=True)  # of an earlier run: it would stay
         result = self.run_command(self.command(processes, schedule, "--metrics", "m.jsonl"))
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         lines = [json.loads(line) for line in (self.path / "m.jsonl").read_text().splitlines()]
         steps = [(line["loss"], line["gradient_norm"]) for line in lines if "loss" in line]
         self.assertEqual(len(steps), 3)
-        memory = re.findall(r"^ +(\d+) .* (\S+ \S+) +\S+ \S+$", result.stdout, re.M)
-        self.assertEqual([device for device, _ in memory], ["0", "1", "2", "3"], result.stdout)
+        return steps, result.stdout
+
+    def numbers(self, processes, schedule):
+        """The same, and the memory of every device."""
+        steps, output = self.steps(processes, schedule)
+        memory = re.findall(r"^ +(\d+) .* (\S+ \S+) +\S+ \S+$", output, re.M)
+        self.assertEqual([device for device, _ in memory], ["0", "1", "2", "3"], output)
         return steps, memory
 
     def wait_for_steps(self, job):
@@ -201,6 +215,25 @@ class Processes(Jobs):
         for processes in (2, 3, 4) if os.environ.get("PIPER_LONG") else (4,):
             with self.subTest(processes=processes):
                 self.assertEqual(self.numbers(processes, "tokens"), local)
+
+    @thorough
+    def test_rows_that_a_router_sends(self):
+        """How many is known in the step. With a small buffer some of them come in further rounds, everywhere the same."""
+        (self.path / "c.toml").write_text(CONFIG.replace("experts = 4\n", "experts = 4\ndropless = true\n"))
+        for processes, buffer in ((2, "2"), (4, "0.25")):
+            (self.path / "rows.piper").write_text(ROWS.format(buffer=buffer))
+            with self.subTest(processes=processes, buffer=buffer):
+                found = []
+                for number in (0, processes):
+                    steps, output = self.steps(number, "rows")
+                    rows = re.findall(r"^ +\d+ .* (\d+) +(\d+) \(\S+ %\) +(\d+) of (\d+)$", output, re.M)
+                    self.assertEqual(len(rows), 4, output)
+                    found.append((steps, rows))
+                self.assertEqual(found[1], found[0])
+                for received, further, longer, exchanges in found[0][1]:
+                    self.assertGreater(int(received), 0)
+                    self.assertEqual((int(further) > 0, int(longer) > 0), (buffer == "0.25",) * 2)
+                    self.assertGreaterEqual(int(exchanges), int(longer))
 
     @thorough
     def test_evaluations(self):
@@ -254,6 +287,19 @@ class Processes(Jobs):
         self.assertIn(f"loss {steps[0][0]:.6f} -> {steps[-1][0]:.6f}", result.stdout)
         self.assertNotIn("piper-job", result.stderr)
         self.assertEqual(list(self.path.glob("*.flight")), [])
+
+    def test_idle_devices(self):
+        """A process may have nothing to do: the first, or the last; all of them end with the numbers of one."""
+        (self.path / "one.piper").write_text("devices(1)\nplace({}, devices=[0])\n")
+        expected = self.steps(0, "one")[0]
+        for devices, busy in ((2, 0), (2, 1), (3, 1)):
+            with self.subTest(devices=devices, busy=busy):
+                (self.path / "idle.piper").write_text(f"devices({devices})\nplace({{}}, devices=[{busy}])\n")
+                self.assertEqual(self.steps(0, "idle")[0], expected)
+                self.assertEqual(self.steps(2, "idle")[0], expected)
+                result = self.launch("-n", "2", "c.toml", "--schedule", "idle.piper", "--devices", str(devices))
+                self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+                self.assertIn(f"{devices} devices in 2 processes", result.stdout)
 
     def stopped_by(self, line, what):
         """Code and output of a job that gets a signal in its first steps."""
@@ -591,7 +637,11 @@ class Faults(Jobs):
     @thorough
     def test_faults_while_the_job_forms(self):
         """Before all have joined MPI, which would wait for ever, and before anybody has a plan: the job ends and names the culprit."""
-        timeout = 2  # so a minute in which all have to come, but for the culprit
+        # All have to come within 30 x timeout, but for the culprit: within a minute, or longer where that takes five jobs at once longer.
+        begun = time.time()
+        sound = self.launch("-n", "4", "c.toml", "--schedule", "1f1b.piper", "--steps", "1")
+        self.assertEqual(sound.returncode, 0, sound.stderr)
+        timeout = round(max(2, time.time() - begun), 1)
         faults = {"stop:1:joining": r"E805\]: .+ stopped on this host: rank 1 \(process \d+\)",
                   "hang:1:joining": r"not come so far as to join the others: rank 1\n",
                   "stop:0:forming": r"E805\]: .+ rank 0 does not answer.*\n  stopped on \S+: rank 0 \(process \d+\)",
