@@ -301,18 +301,41 @@ TEST(TrainConfig, OneFileHoldsTheModelToo) {
   EXPECT_FALSE(parse_config(file));
 }
 
+/// The blocks of a page that begin with ```KIND.
+std::vector<std::string> blocks(const std::string& page, const std::string& kind) {
+  const auto file = read_file(std::string(PIPER_SOURCE_DIR) + "/docs/" + page, "page");
+  if (!file) return {};
+  const std::string &text = (*file)->text, fence = "\n```" + kind + "\n";
+  std::vector<std::string> out;
+  for (size_t at = 0; (at = text.find(fence, at)) != std::string::npos;) {
+    const size_t begin = at + fence.size(), end = text.find("```", begin);
+    out.push_back(text.substr(begin, end - begin));
+    at = end;
+  }
+  return out;
+}
+
 TEST(TrainConfig, TheExampleOfTheDocumentation) {
-  const auto page = read_file(std::string(PIPER_SOURCE_DIR) + "/docs/training.md", "page");
-  ASSERT_TRUE(page);
-  const std::string& text = (*page)->text;
-  const size_t begin = text.find("```toml\n") + 8, end = text.find("```", begin);
-  const auto example = make_source("docs/training.md", text.substr(begin, end - begin));
+  const std::vector<std::string> found = blocks("training.md", "file small.toml");
+  ASSERT_EQ(found.size(), 1u);
+  const auto example = make_source("docs/training.md", found[0]);
   auto config = parse_train_config(example);
   ASSERT_TRUE(config) << render(config.error());
   EXPECT_EQ(config->run.steps, 200);
   auto read = parse_config(example, training_sections);
   ASSERT_TRUE(read) << render(read.error());
   EXPECT_EQ(read->model.vocab, 256);
+}
+
+TEST(TrainConfig, PartsOfTheDocumentationAreRead) {
+  for (const auto& [page, count] : {std::pair<std::string, size_t>{"training.md", 2}, {"data.md", 1}}) {
+    const std::vector<std::string> found = blocks(page, "toml");
+    EXPECT_EQ(found.size(), count) << page;
+    for (const std::string& part : found) {
+      const auto config = parse(model + "[step]\nbatch = 8\n" + part);
+      EXPECT_TRUE(config) << page << ":\n" << part << (config ? "" : render(config.error()));
+    }
+  }
 }
 
 TEST(LearningRate, UpThenDownACosine) {
