@@ -51,6 +51,27 @@ def test_are_told_from_the_beginning_to_the_end():
         assert not {"predicted_seconds", "mfu", "data_seconds"} & set(numbers), "nothing is known of these"
 
 
+def test_hear_of_evaluations_and_of_memory(tmp_path):
+    class Evaluated(Noted):
+        def on_evaluate(self, trainer, steps, numbers):
+            self.told.append((f"evaluation after {steps}", numbers))
+
+    noted, path = Evaluated(), tmp_path / "m.jsonl"
+    graph = piper.capture(Stack(), small.batch(), loss=small.loss)
+    with piper.Trainer(graph, callbacks=[noted, piper.callbacks.MetricsFile(path)]) as trainer:
+        trainer.step(small.batch())
+        found = trainer.evaluate([small.batch(seed=1), small.batch(seed=2)])
+        trainer.load_state_dict({name: torch.full_like(value, torch.nan) for name, value in Stack().state_dict().items()})
+        trainer.evaluate([small.batch()])
+    assert [what for what, _ in noted.told] == ["begin", 0, "evaluation after 1", "evaluation after 1", "end"]
+    assert 0 < noted.told[1][1]["peak_bytes"] <= noted.told[0][1]["planned_peak_bytes"]
+    assert noted.told[2][1] == {"loss": found.loss, "perplexity": found.perplexity, "batches": 2, "tokens": 96, "seconds": found.seconds,
+                                "metric.largest": found.metrics["largest"]}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines[1]["peak_bytes"] == noted.told[1][1]["peak_bytes"] and lines[2] == {"evaluation": {"steps": 1, **noted.told[2][1]}}
+    assert lines[3]["evaluation"]["loss"] is None, "JSON has no word for it"
+
+
 def test_hear_of_the_prediction_and_of_waiting():
     noted = Noted()
     model = Stack()
@@ -101,11 +122,14 @@ def test_a_metrics_file_refuses(tmp_path):
 
 def test_wandb(monkeypatch):
     calls = []
-    run = types.SimpleNamespace(log=lambda numbers, step: calls.append((step, numbers["loss"])), finish=lambda: calls.append("finish"))
+    run = types.SimpleNamespace(log=lambda numbers, step: calls.append((step, numbers.get("loss", numbers))), finish=lambda: calls.append("finish"))
     made = types.ModuleType("wandb")
     made.init = lambda **given: calls.append(given) or run
     monkeypatch.setitem(sys.modules, "wandb", made)
-    results = train([piper.callbacks.WandB(project="p", mode="offline")])
+    given = piper.callbacks.WandB(project="p", mode="offline")
+    results = train([given])
+    given.on_evaluate(None, 2, {"loss": 1.5, "perplexity": 4.5, "seconds": 1.0, "metric.largest": 3.0})
+    assert calls.pop() == (2, {"evaluation.loss": 1.5, "evaluation.perplexity": 4.5, "evaluation.metric.largest": 3.0})
     assert calls[0]["project"] == "p" and calls[0]["mode"] == "offline" and calls[0]["config"]["batch"] == 8
     assert calls[1:] == [(0, results[0].loss), (1, results[1].loss), "finish"]
 
@@ -115,10 +139,13 @@ def test_mlflow(monkeypatch):
     made = types.ModuleType("mlflow")
     made.start_run = lambda **given: calls.append(given)
     made.log_params = lambda given: calls.append(given["batch"])
-    made.log_metrics = lambda given, step: calls.append((step, given["loss"]))
+    made.log_metrics = lambda given, step: calls.append((step, given.get("loss", given)))
     made.end_run = lambda: calls.append("end")
     monkeypatch.setitem(sys.modules, "mlflow", made)
-    results = train([piper.callbacks.MLflow(run_name="r")])
+    given = piper.callbacks.MLflow(run_name="r")
+    results = train([given])
+    given.on_evaluate(None, 2, {"loss": 1.5, "perplexity": 4.5, "seconds": 1.0})
+    assert calls.pop() == (2, {"evaluation.loss": 1.5, "evaluation.perplexity": 4.5})
     assert calls == [{"run_name": "r"}, 8, (0, results[0].loss), (1, results[1].loss), "end"]
 
 

@@ -1,4 +1,5 @@
 """piper.integrations.transformers.Trainer: a script of transformers under a schedule, against a loop in plain PyTorch and against transformers' own."""
+import json
 import warnings
 
 import pytest
@@ -90,7 +91,8 @@ def test_evaluates_saves_and_goes_on(tmp_path):
     again = Trainer(model=model(), args=arguments(tmp_path, **args), train_dataset=data(), eval_dataset=data(8))
     result = again.train(resume_from_checkpoint=str(tmp_path / "step-00000002"))
     losses = [entry["loss"] for entry in again.state.log_history if "loss" in entry]
-    assert losses == pytest.approx(expected[2:], rel=1e-4) and result.global_step == 4
+    assert losses == pytest.approx(expected, rel=1e-4), "the first two are those that the checkpoint remembers"
+    assert result.global_step == 4 and result.training_loss == pytest.approx(sum(expected[2:]) / 2, rel=1e-4)
 
 
 def deep():
@@ -199,3 +201,167 @@ def test_refuses_data_that_does_not_fit(tmp_path):
         Trainer(model=model(), args=arguments(tmp_path)).train()
     with pytest.raises(piper.ScheduleError, match="has no length"):
         Trainer(model=model(), args=arguments(tmp_path), train_dataset=iter(data())).train()
+
+
+# ---- what surrounds training
+
+
+@pytest.mark.parametrize("given", [dict(compute_metrics=print), dict(compute_loss_func=print), dict(optimizers=(torch.optim.AdamW, None)),
+                                   dict(model_init=print), dict(preprocess_logits_for_metrics=print), dict(optimizer_cls_and_kwargs=(print, {})),
+                                   dict(accumulate=2), dict(seed=1), dict(clip=1.0), dict(sharded=True), dict(example_batch={}),
+                                   dict(tokenizer=print), dict(device=2), dict(callbacks=[print]), dict(optimizer=torch.optim.AdamW),
+                                   dict(schedule=7), dict(model="gpt2")], ids=lambda given: next(iter(given)))
+def test_refuses_arguments_by_name_when_it_is_made(given, tmp_path):
+    with pytest.raises(piper.ScheduleError, match=next(iter(given))) as caught:
+        Trainer(**{"model": torch.nn.Linear(2, 2), "args": arguments(tmp_path), "train_dataset": data(), **given})
+    assert caught.value.code == "E105" and caught.value.help
+
+
+@pytest.mark.parametrize("given", [dict(save_strategy="best", metric_for_best_model="loss"), dict(lr_scheduler_type="reduce_lr_on_plateau", eval_strategy="steps", eval_steps=1),
+                                   dict(eval_strategy="steps")], ids=lambda given: next(iter(given)))
+def test_refuses_strategies_when_it_is_made(given, tmp_path):
+    with pytest.raises(piper.ScheduleError, match=next(iter(given))) as caught:
+        Trainer(model=torch.nn.Linear(2, 2), args=arguments(tmp_path, **given), train_dataset=data())
+    assert caught.value.code == "E105" and caught.value.help
+
+
+def test_arguments_of_transformers_that_say_nothing(tmp_path):
+    trainer = Trainer(model=torch.nn.Linear(2, 2), args=arguments(tmp_path), compute_metrics=None, optimizers=(None, None), model_init=None)
+    with pytest.raises(piper.ScheduleError, match="an epoch has 5 batches: its last update"):
+        Trainer(model=model(), args=arguments(tmp_path, gradient_accumulation_steps=2), train_dataset=data(40)).train()
+    assert trainer.is_world_process_zero()
+
+
+def test_predicts_what_transformers_predicts(tmp_path):
+    args = dict(disable_tqdm=True, per_device_eval_batch_size=4)
+    for rows in (counted(6), [{"input_ids": row["input_ids"]} for row in counted(6)]):
+        theirs = transformers.Trainer(model=deep(), args=arguments(tmp_path, **args)).predict(rows)
+        module = deep()
+        ours = Trainer(model=module, args=arguments(tmp_path, **args)).predict(rows)
+        assert ours.predictions.shape == (6, 8, 64) and ours.predictions == pytest.approx(theirs.predictions, rel=1e-9)
+        assert (ours.label_ids == theirs.label_ids).all() if theirs.label_ids is not None else ours.label_ids is None
+        assert ("test_loss" in ours.metrics) == ("test_loss" in theirs.metrics) == ("labels" in rows[0])
+        assert ours.metrics.get("test_loss", 0) == pytest.approx(theirs.metrics.get("test_loss", 0), rel=1e-6)
+        assert set(theirs.metrics) - set(ours.metrics) <= {"test_model_preparation_time"} and module.training
+    only_loss = Trainer(model=deep(), args=arguments(tmp_path, prediction_loss_only=True)).predict(counted(8), metric_key_prefix="t")
+    assert only_loss.predictions is None and only_loss.label_ids is None and only_loss.metrics["t_loss"] > 0
+
+
+def tokenizer():
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="?", pad_token="?")
+
+
+def test_saves_the_model_of_now_with_its_tokenizer(tmp_path, monkeypatch):
+    class Save(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 2:
+                trainer.save_model(tmp_path / "now")
+
+    module = model()
+    args = arguments(tmp_path, save_strategy="steps", save_steps=2)
+    trainer = Trainer(model=module, args=args, train_dataset=data(), processing_class=tokenizer(), data_collator=transformers.default_data_collator)
+    trainer.add_callback(Save)
+    trainer.train()
+    saved, checkpoint = (transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in
+                         (tmp_path / "now", tmp_path / "step-00000002"))
+    assert all(torch.equal(value, checkpoint[name]) for name, value in saved.items())
+    assert not torch.equal(saved["lm_head.weight"], module.state_dict()["lm_head.weight"]), "one step has followed"
+    assert transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / "now").get_vocab() == {"a": 0, "b": 1, "?": 2}
+    assert torch.load(tmp_path / "now" / "training_args.bin", weights_only=False).learning_rate == 1e-2
+    import piper.integrations.trainer as own
+    monkeypatch.setattr(own._piper, "rank", lambda: 1)
+    trainer.save_model(tmp_path / "twice")
+    trainer.save_state()
+    trainer.save_metrics("eval", {"eval_loss": 1.0})
+    assert not (tmp_path / "twice").exists() and not list(tmp_path.glob("*.json")), "that is for rank 0"
+
+
+def test_saves_a_module_of_pytorch(tmp_path):
+    module = torch.nn.Linear(3, 3)
+    module.twice = module.weight  # tied
+    Trainer(model=module, args=arguments(tmp_path)).save_model()
+    safetensors = pytest.importorskip("safetensors.torch")
+    assert torch.equal(safetensors.load_file(tmp_path / "model.safetensors")["bias"], module.bias)
+
+
+def test_metrics_and_state_are_the_files_of_transformers(tmp_path, capsys):
+    folders = {Trainer: tmp_path / "ours", transformers.Trainer: tmp_path / "theirs"}
+    found = {"eval_loss": 1.23456789, "eval_runtime": 3723.5, "epoch": 1.0}
+    for kind, folder in folders.items():
+        folder.mkdir()
+        trainer = kind(model=torch.nn.Linear(2, 2), args=arguments(folder))
+        trainer.log({"loss": 2.0})
+        trainer.log_metrics("eval", found)
+        trainer.save_metrics("eval", found)
+        trainer.save_metrics("train", {"train_loss": 2.0})
+        trainer.save_state()
+    printed = capsys.readouterr().out
+    assert printed.count("***** eval metrics *****") == 2 and printed.count("eval_loss    =     1.2346") == 2
+    for name in ("eval_results.json", "train_results.json", "all_results.json"):
+        assert (folders[Trainer] / name).read_text() == (folders[transformers.Trainer] / name).read_text()
+    ours, theirs = (transformers.TrainerState.load_from_json(folder / "trainer_state.json") for folder in folders.values())
+    assert ours.log_history == theirs.log_history == [{"loss": 2.0, "epoch": ours.epoch, "step": 0}]
+
+
+def test_callbacks_are_added(tmp_path):
+    seen = []
+
+    class Late(TrainerCallback):
+        def on_train_begin(self, args, state, control, **_):
+            seen.append("theirs")
+            with pytest.raises(piper.ScheduleError, match="while the run is on"):
+                trainer.add_callback(piper.callbacks.MetricsFile(tmp_path / "late.jsonl"))
+
+        def on_epoch_begin(self, args, state, control, train_dataloader, **_):
+            seen.append(len(train_dataloader))
+
+        def on_predict(self, args, state, control, metrics, **_):
+            seen.append(sorted(metrics)[0])
+
+    trainer = Trainer(model=model(), args=arguments(tmp_path, eval_strategy="steps", eval_steps=2, max_steps=2), train_dataset=data(),
+                      eval_dataset={"long": data(8), "short": data(3)})
+    trainer.add_callback(Late)
+    trainer.add_callback(piper.callbacks.MetricsFile(tmp_path / "m.jsonl"))
+    trainer.train()
+    trainer.predict(data(4))
+    assert seen == ["theirs", 4, "test_loss"]
+    lines = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "step" in line] == [0, 1]
+    evaluated = [line["evaluation"] for line in lines if "evaluation" in line]
+    losses = [entry[name] for entry in trainer.state.log_history for name in entry if name.endswith("t_loss") or name.endswith("g_loss")]
+    assert [(one["steps"], one["tokens"], one["loss"]) for one in evaluated] == [(2, 64, losses[0]), (2, 24, losses[1])]
+
+
+def test_goes_on_with_another_batch(tmp_path):
+    """The state of transformers is that of the run; the position in the data is a count of samples."""
+    seen = []
+
+    class Noting(torch.utils.data.Dataset):
+        def __init__(self, rows):
+            self.rows = rows
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, index):
+            seen.append(index)
+            return self.rows[index]
+
+    def run(size, steps, resume=None):
+        args = arguments(tmp_path, save_strategy="steps", save_steps=2, per_device_train_batch_size=size, max_steps=steps)
+        trainer = Trainer(model=model(), args=args, train_dataset=Noting(data(32)))
+        seen.clear()
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer, seen[size:]  # the first ones are an example
+
+    first, before = run(8, 2)
+    second, after = run(16, 3, True)
+    assert sorted(before[:16] + after[16:32]) == list(range(32)), "skipped in the second run: the first 16"
+    assert second.state.global_step == 3 and second.state.epoch == 1.0
+    assert [entry["step"] for entry in second.state.log_history if "loss" in entry] == [1, 2, 3]
+    assert second.state.log_history[:2] == [{**entry} for entry in first.state.log_history[:2]]
+    for size, steps in ((32, 4), (16, -1)):
+        with pytest.raises(piper.ScheduleError, match="was reached with other batches: 16 samples in 2 steps"):
+            run(size, steps, str(tmp_path / "step-00000002"))

@@ -17,9 +17,12 @@ class Callback:
         fullest device; predicted_seconds of a step, None without the trainer's `cluster`."""
 
     def on_step(self, trainer, step: int, numbers: Mapping[str, float]) -> None:
-        """After a step, counted from 0: loss, gradient_norm, learning_rate, seconds, tokens, tokens_per_second, skipped, and the metrics of the
-        model, each as `metric.NAME`. With the trainer's `cluster`: predicted_seconds, and mfu, the operations of the model in relation to
+        """After a step, counted from 0: loss, gradient_norm, learning_rate, seconds, tokens, tokens_per_second, skipped, peak_bytes (memory of the
+        fullest device of this process, since the run began), and the metrics of the model, each as `metric.NAME`. With the trainer's `cluster`: predicted_seconds, and mfu, the operations of the model in relation to
         the peak of the devices. In `Trainer.train`: data_seconds, how long the step waited for its batch."""
+
+    def on_evaluate(self, trainer, steps: int, numbers: Mapping[str, float]) -> None:
+        """After an evaluation, `steps` having been taken before it: loss, perplexity, batches, tokens, seconds, and metrics as `metric.NAME`."""
 
     def on_end(self, trainer) -> None:
         """When the trainer is closed, also after a step that failed."""
@@ -45,13 +48,15 @@ class MetricsFile(Callback):
     def on_step(self, trainer, step, numbers):
         self._write({"step": step, **numbers})
 
+    def on_evaluate(self, trainer, steps, numbers):
+        self._write({"evaluation": _finite({"steps": steps, **numbers})})
+
     def on_end(self, trainer):
         if self._file is not None:
             self._file.close()
 
     def _write(self, line: Mapping) -> None:
-        finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in line.items()}
-        self._file.write(json.dumps(finite) + "\n")
+        self._file.write(json.dumps(_finite(line)) + "\n")
         self._file.flush()
 
 
@@ -66,6 +71,9 @@ class WandB(Callback):
 
     def on_step(self, trainer, step, numbers):
         self._run.log(dict(numbers), step=step)
+
+    def on_evaluate(self, trainer, steps, numbers):
+        self._run.log(_of_evaluation(numbers), step=steps)
 
     def on_end(self, trainer):
         if self._run is not None:
@@ -87,6 +95,9 @@ class MLflow(Callback):
     def on_step(self, trainer, step, numbers):
         self._mlflow.log_metrics({name: float(value) for name, value in numbers.items()}, step=step)
 
+    def on_evaluate(self, trainer, steps, numbers):
+        self._mlflow.log_metrics({name: float(value) for name, value in _of_evaluation(numbers).items()}, step=steps)
+
     def on_end(self, trainer):
         if self._mlflow is not None:
             self._mlflow.end_run()
@@ -106,16 +117,33 @@ class Prediction(NamedTuple):
     """That its operations would take, did all devices compute as fast as they can."""
 
 
-def numbers_of(result, learning_rate: float, tokens: int, prediction: Optional[Prediction] = None, waited: Optional[float] = None) -> dict:
+def numbers_of(result, learning_rate: float, tokens: int, peak_bytes: int, prediction: Optional[Prediction] = None, waited: Optional[float] = None) -> dict:
     """Of a StepResult. `waited`: seconds, for its batch."""
     out = {"loss": result.loss, "gradient_norm": result.gradient_norm, "learning_rate": learning_rate, "seconds": result.seconds,
-           "tokens": tokens, "tokens_per_second": tokens / result.seconds if result.seconds > 0 else 0.0, "skipped": result.skipped}
+           "tokens": tokens, "tokens_per_second": tokens / result.seconds if result.seconds > 0 else 0.0, "skipped": result.skipped,
+           "peak_bytes": peak_bytes}
     if prediction is not None:
         out["predicted_seconds"] = prediction.seconds
         out["mfu"] = prediction.at_peak / result.seconds if result.seconds > 0 else 0.0
     if waited is not None:
         out["data_seconds"] = waited
     return {**out, **{f"metric.{name}": value for name, value in result.metrics.items()}}
+
+
+def evaluation_numbers(evaluation, tokens: int) -> dict:
+    """Of an Evaluation."""
+    return {"loss": evaluation.loss, "perplexity": evaluation.perplexity, "batches": evaluation.batches, "tokens": tokens,
+            "seconds": evaluation.seconds, **{f"metric.{name}": value for name, value in evaluation.metrics.items()}}
+
+
+def _of_evaluation(numbers: Mapping[str, float]) -> dict:
+    """Beside those of steps: the names that `piper train` gives them in TensorBoard."""
+    return {f"evaluation.{name}": value for name, value in numbers.items() if name in ("loss", "perplexity") or name.startswith("metric.")}
+
+
+def _finite(line: Mapping) -> dict:
+    """JSON has no word for numbers that are not finite."""
+    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in line.items()}
 
 
 def _imported(package: str, callback: str):

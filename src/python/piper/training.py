@@ -14,7 +14,7 @@ from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, 
 import torch
 
 from . import _piper
-from .callbacks import Callback, Prediction, check_callbacks, numbers_of
+from .callbacks import Callback, Prediction, check_callbacks, evaluation_numbers, numbers_of
 from .capturing import Batch, Loss, Model, capture, use_gpu
 from .diffing import Diff, diff as _diff
 from .errors import (CaptureError, CheckpointError, RunError, ScheduleError, check_is, check_number, check_word, described, path_of,
@@ -191,7 +191,7 @@ class Trainer:
                 self._give_up(handle)
             raise
         if self._callbacks:
-            numbers = numbers_of(result, self._optimizer.lr, self._tokens, self._prediction, self._waited)
+            numbers = numbers_of(result, self._optimizer.lr, self._tokens, handle.peak_bytes, self._prediction, self._waited)
             self._waited = None
             for callback in self._callbacks:
                 callback.on_step(self, handle.steps - 1, numbers)
@@ -236,6 +236,16 @@ class Trainer:
         without dropout, with the running statistics of norms. Training is not affected: the next step is the same with and
         without an evaluation before it. If the loss counts tokens, all batches are kept until their tokens are counted.
         """
+        out = self._evaluated(batches)
+        self._tell(out, out.batches * self.model.batch)
+        return out
+
+    def _tell(self, evaluation: Evaluation, samples: int) -> None:
+        """Callbacks, of an evaluation of so many samples."""
+        for callback in self._callbacks:
+            callback.on_evaluate(self, self._readable().steps, evaluation_numbers(evaluation, samples * self.model._frontend.sequence))
+
+    def _evaluated(self, batches: Iterable[Batch]) -> Evaluation:
         handle = self._readable()
         if isinstance(batches, (Mapping, torch.Tensor, str)) or not hasattr(batches, "__iter__"):
             raise _refused(ScheduleError, "E105", f"batches is {described(batches)}", "an iterable of batches; of one: trainer.evaluate([batch])")

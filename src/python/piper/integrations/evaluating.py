@@ -1,11 +1,14 @@
-"""`eval_loss` as transformers' Trainer has it: the mean of every batch, weighted by its samples."""
+"""Losses and predictions as transformers' Trainer has them: the loss is the mean of every batch, weighted by its samples."""
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
-from typing import Callable, Iterable, Mapping
+from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 import torch
+from transformers.trainer_pt_utils import EvalLoopContainer
+from transformers.utils import find_labels
 
 Inputs = Mapping[str, torch.Tensor]
 
@@ -36,13 +39,51 @@ def mean_loss(trainer, example: Inputs, batches: Iterable[Inputs], by_module: Ca
     for batch in batches:
         count = samples(batch)
         if count > 0 and form(batch) == form(example):
-            loss = trainer.evaluate(whole_batches(batch, samples(example))).loss
+            loss = trainer._evaluated(whole_batches(batch, samples(example))).loss
         else:
             if others == 0:
                 _warn(batch, example)
             loss, others = by_module(batch), others + 1
         total, seen, number = total + loss * max(count, 1), seen + max(count, 1), number + 1
     return total / seen, seen, number
+
+
+@contextlib.contextmanager
+def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
+    """As for evaluation, without gradients."""
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        module.train(training)
+
+
+def outputs_of(module: torch.nn.Module, batches: Iterable[Inputs], ignored: Optional[Sequence[str]], only_loss: bool) -> tuple:
+    """Of all batches: what the module returns besides its loss, the labels, as arrays; the mean loss. None where there is nothing."""
+    names = find_labels(type(module.get_base_model() if hasattr(module, "get_base_model") else module))
+    if ignored is None:
+        ignored = getattr(getattr(module, "config", None), "keys_to_ignore_at_inference", ["past_key_values"])
+    outputs, labels, losses, seen = EvalLoopContainer(True, -100), EvalLoopContainer(True, -100), 0.0, 0
+    with evaluation_mode(module):
+        for batch in batches:
+            labelled = bool(names) and all(batch.get(name) is not None for name in names)
+            out = module(**batch)
+            if labelled:
+                loss = out["loss"] if isinstance(out, dict) else out[0]
+                losses, seen = losses + loss.item() * max(samples(batch), 1), seen + max(samples(batch), 1)
+            if only_loss:
+                continue
+            if isinstance(out, dict):
+                found = tuple(value for name, value in out.items() if name not in ignored and not (labelled and name == "loss"))
+            else:
+                found = (out,) if isinstance(out, torch.Tensor) else tuple(out[1:] if labelled else out)
+            outputs.add(found[0] if len(found) == 1 else found)
+            if labelled:
+                given = tuple(batch[name] for name in names)
+                labels.add(given[0] if len(given) == 1 else given)
+    return outputs.get_arrays(), labels.get_arrays(), losses / seen if seen else None
 
 
 def _warn(batch: Inputs, example: Inputs) -> None:
