@@ -38,7 +38,7 @@ set(PIPER_LAYERS
   "train_loop | train/loop         | train models compile sim checkpoint |"
   "devices    | train/devices      | train_loop mpi? gpu?             |"
   "page       | page               | trace                            | ZLIB::ZLIB"
-  "commands   | tools              | search recover calibrate train page checkpoint | CLI11::CLI11"
+  "commands   | tools              | comm search recover calibrate train page checkpoint | CLI11::CLI11"
 )
 
 # The programs and the Python package: a folder each, and what it stands on.

@@ -18,6 +18,7 @@
 #include "tools/host_list.h"
 #include "tools/option_in.h"
 #include "tools/restart.h"
+#include "tools/start_processes.h"
 #include "tools/supervise.h"
 #include "tools/train_command.h"
 
@@ -123,31 +124,52 @@ std::string missing_ranks(int processes, const Supervised& job) {
   return fmt::format("{}", fmt::join(out, ", "));
 }
 
-std::vector<std::string> launch_line(const LaunchCommand& command, const std::string& launcher,
-                                     const std::vector<std::string>& options) {
-  std::vector<std::string> line = {launcher, "-n", fmt::format("{}", command.processes)};
-  line.insert(line.end(), options.begin(), options.end());
-  const bool trains = command.starts == Started::Training;
-  line.insert(line.end(), {own_program().string(), trains ? "train" : "doctor"});
+/// What each process is.
+std::vector<std::string> process_line(const LaunchCommand& command) {
+  std::vector<std::string> line = {own_program().string(), command.starts == Started::Training ? "train" : "doctor"};
   line.insert(line.end(), command.train.begin(), command.train.end());
-  line.insert(line.end(), {"--backend", "mpi"});
+  if (command.spares > 0) line.insert(line.end(), {"--on-fault", "replace"});
+  line.insert(line.end(), {"--backend", command.backend});
   return line;
 }
 
-/// The program that starts processes.
+/// What starts processes.
 struct Launcher {
-  std::string program;
+  std::string program;  // of MPI; empty: this one
   bool open_mpi = true;
   double limit = 0;  // seconds for the first process to begin
 };
 
+Result<Launcher> launcher_of_mpi(const std::string& named, double limit) {
+  const std::string program = named.empty() ? PIPER_LAUNCHER : named;
+  PIPER_TRY(const std::string version, version_of(program, limit));
+  const auto calls_itself = [&](std::string_view name) { return version.find(name) != std::string::npos; };
+  const bool open_mpi = calls_itself("Open MPI") || calls_itself("OpenRTE") || calls_itself("PRRTE");
+  if (!open_mpi && !calls_itself("HYDRA")) return not_a_launcher(program, version);
+  return Launcher{program, open_mpi, limit};
+}
+
 Supervised start(const LaunchCommand& command, const std::vector<Host>& hosts, const Launcher& launcher,
                  const std::function<void(const Supervised&)>& goes_on = nullptr) {
+  std::vector<std::string> line = process_line(command);
+  if (launcher.program.empty()) {
+    fmt::print(stderr, "{}  ({} processes{})\n", fmt::join(line, " "), command.processes,
+               command.spares > 0 ? fmt::format(" and {} spare", command.spares) : "");
+    std::fflush(stderr);
+    const auto limit = std::chrono::milliseconds(static_cast<int64_t>(1e3 * launcher.limit));
+    const StartedProcesses processes{.line = line,
+                                     .count = command.processes,
+                                     .spares = command.spares,
+                                     .to_come = limit,
+                                     .to_come_again = limit / 30};
+    return supervise([&] { return start_processes(processes); }, launcher.limit, goes_on);
+  }
   const auto options = launcher.open_mpi ? open_mpi_options(command) : mpich_options(command, hosts);
-  const auto line = launch_line(command, launcher.program, options);
+  line.insert(line.begin(), options.begin(), options.end());
+  line.insert(line.begin(), {launcher.program, "-n", fmt::format("{}", command.processes)});
   fmt::print(stderr, "{}\n", fmt::join(line, " "));
   std::fflush(stderr);
-  return supervise(line, launcher.limit, goes_on);
+  return supervise([&] { return become_launcher(line); }, launcher.limit, goes_on);
 }
 
 /// Starts the job again while it fails, so often as is wanted. How it ended.
@@ -172,7 +194,6 @@ Supervised start_with_restarts(const LaunchCommand& command, const std::vector<H
 }  // namespace
 
 int run(const LaunchCommand& command) {
-  const std::string launcher = command.launcher.empty() ? PIPER_LAUNCHER : command.launcher;
   std::vector<Host> hosts;
   if (!command.hosts.empty()) {
     auto read = read_hosts(command.hosts);
@@ -180,16 +201,17 @@ int run(const LaunchCommand& command) {
     hosts = std::move(*read);
   }
   const double limit = timeouts_of(timeout_in(command.train)).first;
-  auto version = version_of(launcher, limit);
-  if (!version) return report_text(version.error(), command.color);
-  const auto calls_itself = [&](std::string_view name) { return version->find(name) != std::string::npos; };
-  const bool open_mpi = calls_itself("Open MPI") || calls_itself("OpenRTE") || calls_itself("PRRTE");
-  if (!open_mpi && !calls_itself("HYDRA")) return report_text(not_a_launcher(launcher, *version), command.color);
+  Launcher launcher{.program = "", .limit = limit};
+  if (command.backend == "mpi") {
+    auto found = launcher_of_mpi(command.launcher, limit);
+    if (!found) return report_text(found.error(), command.color);
+    launcher = *found;
+  }
   if (command.restarts > 0 && !saves_checkpoints(command.train))
     return report_text(error(ErrorCode::E105, {}, "--restarts needs checkpoints to resume from")
                            .help("give `piper train` --checkpoints DIR, or checkpoints in [run]"),
                        command.color);
-  const Supervised job = start_with_restarts(command, hosts, {launcher, open_mpi, limit});
+  const Supervised job = start_with_restarts(command, hosts, launcher);
   if (const std::string missing = missing_ranks(command.processes, job); !missing.empty())
     fmt::print(stderr, "piper: not come so far as to join the others: {}\n", missing);
   if (job.late) report_text(did_not_begin(command, never_appeared(command.processes, limit)), command.color);

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <thread>
 
+#include "tools/become.h"
 #include "tools/commands.h"
 
 namespace piper {
@@ -76,11 +77,11 @@ class Supervisor {
     if (errors_ >= 0) close(errors_);
   }
 
-  Supervised run(const std::vector<std::string>& line, double to_begin) {
+  Supervised run(const std::function<int()>& launcher, double to_begin) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // what loses its parent becomes a child of this process
     signals_ = signals_of_interest();
     std::signal(SIGPIPE, SIG_IGN);  // nobody reads the output any more: the job still has to be ended
-    if (!start(line)) {
+    if (!start(launcher)) {
       job_.code = run_failed;
       job_.launcher = std::strerror(errno);
       return job_;
@@ -109,10 +110,7 @@ class Supervisor {
   }
 
  private:
-  bool start(const std::vector<std::string>& line) {
-    std::vector<char*> words;
-    for (const std::string& word : line) words.push_back(const_cast<char*>(word.c_str()));
-    words.push_back(nullptr);
+  bool start(const std::function<int()>& launcher) {
     std::array<int, 2> pipe_ends{};
     if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) return false;
     launcher_ = fork();
@@ -126,9 +124,7 @@ class Supervisor {
       dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);  // the terminal belongs to this process
       dup2(pipe_ends[1], STDERR_FILENO);
       setenv(supervised_variable, "1", 1);
-      execvp(words[0], words.data());
-      fmt::print(stderr, "piper: {} cannot be started: {}\n", line[0], std::strerror(errno));
-      _exit(run_failed);
+      _exit(launcher());
     }
     close(pipe_ends[1]);
     errors_ = pipe_ends[0];
@@ -303,9 +299,15 @@ bool kill_descendants() {
   return !left.empty();
 }
 
-Supervised supervise(const std::vector<std::string>& line, double to_begin,
+int become_launcher(const std::vector<std::string>& line) {
+  become(line[0], line);
+  fmt::print(stderr, "piper: {} cannot be started: {}\n", line[0], std::strerror(errno));
+  return run_failed;
+}
+
+Supervised supervise(const std::function<int()>& launcher, double to_begin,
                      const std::function<void(const Supervised&)>& goes_on) {
-  return Supervisor(goes_on).run(line, to_begin);
+  return Supervisor(goes_on).run(launcher, to_begin);
 }
 
 }  // namespace piper

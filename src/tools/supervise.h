@@ -1,4 +1,4 @@
-// Runs a launcher, which starts a job on many hosts, until nothing of both is left here.
+// Runs a launcher, which starts the processes of a job, until nothing of both is left here.
 //
 // Launchers hang when a cable is pulled or one of their daemons is stopped. So they are only trusted with starting: the
 // processes of the job say on the standard error when it ends, and with which code.
@@ -49,9 +49,13 @@ struct Supervised {
 };
 /// Ctrl-C and SIGTERM are passed on as SIGUSR1, on which a job ends after its step; the second time as SIGTERM. Output
 /// is passed on. The first process begins within `to_begin` seconds; from then on the job has limits of its own.
+/// `launcher`: runs in a process of its own, which it may leave to a program; it returns the exit code.
 /// `goes_on`: called once, when the first step that it takes is done.
-Supervised supervise(const std::vector<std::string>& line, double to_begin,
+Supervised supervise(const std::function<int()>& launcher, double to_begin,
                      const std::function<void(const Supervised&)>& goes_on = nullptr);
+
+/// A launcher that is a program: its name, and what it is told. Returns only where it cannot be started.
+int become_launcher(const std::vector<std::string>& line);
 
 /// Kills all that was started from here, and what that has started; whether there was something.
 bool kill_descendants();

@@ -57,9 +57,11 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
   nothing.input = usual;
   const auto command = on_choice(*app, chosen, nothing);
   add_input(*app, command->input, "Steps, instead of the configuration's");
-  app->add_option("--backend", command->input.backend,
-                  "Where devices run: local, as threads of this process; mpi, in processes that mpirun started")
-      ->check(CLI::IsMember({"local", "mpi"}))
+  app->add_option(
+         "--backend", command->input.backend,
+         "Where devices run: local, as threads of this process; mpi, in processes that mpirun started; tcp, in "
+         "those of `piper launch --backend tcp`")
+      ->check(CLI::IsMember({"local", "mpi", "tcp"}))
       ->capture_default_str();
   app->add_option("--trace", command->trace, "Write when every operation of the last steps ran");
   app->add_option("--metrics", command->metrics, "Write loss and speed of every step, one JSON object per line");
@@ -92,6 +94,11 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
                   "Begin with the weights in this folder: a model folder of transformers, or a checkpoint");
   app->add_flag("--resume{newest}", command->resume,
                 "Resume from the newest sound checkpoint of the folder; --resume=CHECKPOINT: from that one");
+  app->add_option("--on-fault", command->on_fault,
+                  "When other processes are lost: end; replace: go on with those that are left and the spares of "
+                  "`piper launch --spares`")
+      ->check(CLI::IsMember({"end", "replace"}))
+      ->capture_default_str();
   app->add_option("--fault", command->fault, "Fail on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
       ->check([](const std::string& text) {
         return parse_planted_fault(text)
@@ -114,6 +121,16 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
   app->add_option("--interface", command->interface,
                   "Network between hosts: the name of an interface, such as eth0, or addresses, such as 10.0.0.0/8 "
                   "(default: all)");
+  app->add_option("--backend", command->backend,
+                  "What carries messages: mpi; or tcp, between processes of this host that need no MPI")
+      ->check(CLI::IsMember({"mpi", "tcp"}))
+      ->capture_default_str();
+  app->add_option(
+         "--spares", command->spares,
+         "With --backend tcp: start so many processes more, each of which takes the place of one that is lost; "
+         "the run goes on, and no step is lost")
+      ->check(whole_number(0, 1'000'000))
+      ->capture_default_str();
   app->add_option("--launcher", command->launcher,
                   "Program that starts processes (default: the one of this build's MPI)");
   app->add_option(
@@ -126,6 +143,13 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
   app->positionals_at_end();
   app->prefix_command();
   app->get_option("--interface")->needs(app->get_option("--hosts"));
+  app->parse_complete_callback([command, app] {
+    if (command->backend != "tcp" && command->spares > 0)
+      throw CLI::ValidationError("--spares", "goes with --backend tcp");
+    if (command->backend != "tcp") return;
+    for (const char* option : {"--hosts", "--launcher"})
+      if (app->count(option) > 0) throw CLI::ValidationError(option, "goes with --backend mpi");
+  });
   app->footer("Example:\n  piper launch -n 2 examples/train_moe.toml --steps 20");
 }
 

@@ -49,8 +49,8 @@ constexpr GroupFiles version_2 = {"memory.max", "memory.current", "file"};
 
 Checked check_memory(const std::vector<MemoryClaim>& claims) {
   struct Use {
-    int64_t needed = 0, copies = 0, there = no_limit;
-    int64_t all() const { return saturating_add(needed, copies); }
+    int64_t needed = 0, copies = 0, recent = 0, there = no_limit;
+    int64_t all() const { return saturating_add(saturating_add(needed, copies), recent); }
     std::vector<const MemoryClaim*> by;
   };
   std::map<std::string, Use> pools;
@@ -59,6 +59,7 @@ Checked check_memory(const std::vector<MemoryClaim>& claims) {
       Use& use = pools[name];
       use.needed = saturating_add(use.needed, claim.needed);
       use.copies = saturating_add(use.copies, claim.copies);
+      use.recent = saturating_add(use.recent, claim.recent);
       use.there = std::min(use.there, bytes);
       use.by.push_back(&claim);
     }
@@ -67,14 +68,19 @@ Checked check_memory(const std::vector<MemoryClaim>& claims) {
     const std::string who = use.by.size() == 1 ? use.by[0]->process : fmt::format("{} processes", use.by.size());
     std::string what = fmt::format("the devices of {} need {} at their peaks", who, human_bytes(use.needed));
     if (use.copies > 0) what += fmt::format(", and {} for the copies of a save", human_bytes(use.copies));
-    if (use.needed == 0) what = fmt::format("the copies of a save of {} need {}", who, human_bytes(use.copies));
+    if (use.needed == 0 && use.copies > 0)
+      what = fmt::format("the copies of a save of {} need {}", who, human_bytes(use.copies));
+    if (use.recent > 0)
+      what += fmt::format(", and {} for what they held after the last steps", human_bytes(use.recent));
     Diagnostic problem =
         error(ErrorCode::E405, {},
               fmt::format("{}; {} has {} left", what, name, human_bytes(std::max<int64_t>(use.there, 0))));
     for (size_t i = 0; use.by.size() > 1 && i < std::min<size_t>(4, use.by.size()); ++i)
-      problem.notes.push_back({{},
-                               fmt::format("{} needs {}", use.by[i]->process,
-                                           human_bytes(saturating_add(use.by[i]->needed, use.by[i]->copies)))});
+      problem.notes.push_back(
+          {{},
+           fmt::format(
+               "{} needs {}", use.by[i]->process,
+               human_bytes(saturating_add(saturating_add(use.by[i]->needed, use.by[i]->copies), use.by[i]->recent)))});
     if (use.copies > 0)
       problem.helps.emplace_back(
           "piper check --checkpoint shows the copies of each process: more processes on more hosts divide them");

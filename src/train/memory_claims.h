@@ -21,6 +21,7 @@ struct MemoryClaim {
   int64_t needed = 0;   // at the peaks of its devices
   std::vector<MemoryPool> pools;
   int64_t copies = 0;  // besides: those from which it writes checkpoints
+  int64_t recent = 0;  // and those with which it goes on when other processes are lost
 
   template <class Self, class Each>
   static void each_field(Self& self, Each each) {
@@ -28,6 +29,7 @@ struct MemoryClaim {
     each(self.needed);
     each(self.pools);
     each(self.copies);
+    each(self.recent);
   }
 };
 

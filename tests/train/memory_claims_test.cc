@@ -40,6 +40,13 @@ TEST(MemoryClaims, TooMuchTogether) {
   expect_golden("E405_host", render(refused.error()));
 }
 
+TEST(MemoryClaims, TheLastStepsCount) {
+  const MemoryClaim fits{"rank 0 on node7", 8 * gib, {{"node7", 12 * gib}}, 1 * gib, 3 * gib};
+  EXPECT_TRUE(check_memory({fits}));
+  const MemoryClaim more{"rank 0 on node7", 8 * gib, {{"node7", 12 * gib}}, 1 * gib, 4 * gib};
+  EXPECT_THAT(render(check_memory({more}).error()), HasSubstr("and 4.00 GiB for what they held after the last steps"));
+}
+
 TEST(MemoryClaims, CopiesOfASaveCount) {
   const MemoryClaim fits{"this process", 8 * gib, {{"node7", 12 * gib}}, 4 * gib};
   EXPECT_TRUE(check_memory({fits}));

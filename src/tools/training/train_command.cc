@@ -23,13 +23,16 @@
 #include "tools/commands.h"
 #include "tools/supervise.h"
 #include "tools/training/load_training.h"
+#include "tools/training/recovery.h"
 #include "tools/training/run_checkpoints.h"
 #include "trace/chrome.h"
 #include "train/devices/join_mpi.h"
+#include "train/devices/join_tcp.h"
 #include "train/devices/use_gpu.h"
 #include "train/loop/flight_record.h"
 #include "train/loop/measured.h"
 #include "train/loop/plant_fault.h"
+#include "train/loop/protect/state_keeper.h"
 #include "train/progress.h"
 #include "train/run_problems.h"
 #include "train/step_times.h"
@@ -77,13 +80,21 @@ Checked read_costs(const TrainCommand& command, TrainingOptions& options) {
 }
 
 /// The processes of the job, or none if this one is all.
-Result<std::unique_ptr<World>> join(const TrainInput& input, const LoadedTraining& loaded, const Timeouts& timeout) {
+Result<std::unique_ptr<World>> join(const TrainInput& input, const LoadedTraining& loaded, const Timeouts& timeout,
+                                    std::unique_ptr<TcpRendezvous>& rendezvous, const Recovery& recovery) {
   if (input.backend == "local") return std::unique_ptr<World>();
   if (loaded.emulate)
     return error(ErrorCode::E805, {}, "a network is emulated between threads of one process only")
-        .help("leave --emulate out, or --backend mpi");
+        .help(fmt::format("leave --emulate out, or --backend {}", input.backend));
   say_joining(launched_rank().value_or(0));
-  return join_mpi(limit_at_start(timeout));
+  if (input.backend == "mpi") return join_mpi(limit_at_start(timeout));
+  if (!rendezvous) {
+    PIPER_TRY(rendezvous, find_rendezvous());
+  }
+  const auto limit =
+      recovery.failed ? std::chrono::milliseconds(static_cast<int64_t>(1e3 * timeout.least)) : limit_at_start(timeout);
+  constexpr int attempts = 5;
+  return join_tcp(*rendezvous, limit, recovery.wanted ? attempts : 0);
 }
 
 /// What the processes of a job must have in common.
@@ -104,6 +115,7 @@ struct Ending {
   int code = fine;
   bool said = true;      // this process has said why, if it failed
   std::string why = {};  // if it has not: what it would say, for others say more
+  bool goes_on = false;  // this process is well, but others are lost
 
   bool failed() const { return code != fine && code < by_signal; }
 };
@@ -131,6 +143,17 @@ void say_why(const Ending& ending) {
   if (speaks) report_text(problem, color);
   say_why({refused, speaks, render(problem)});
   std::_Exit(refused);
+}
+
+/// Others were lost, and nobody takes their places.
+[[noreturn]] void end_after_losses(const Recovery& recovery, const Diagnostic& problem, bool color) {
+  const bool speaks = Launcher().first_here();
+  if (speaks) {
+    std::fputs(recovery.why.c_str(), stderr);
+    report_text(problem, color);
+  }
+  say_why({run_failed, speaks, recovery.why + render(problem)});
+  std::_Exit(run_failed);
 }
 
 double wall_clock_seconds() {
@@ -185,12 +208,15 @@ class OnTerminate {
 /// Takes a run in this process to its end and reports it: the only one, or one of several, of which rank 0 speaks.
 class Reporter {
  public:
-  Reporter(const TrainCommand& command, const LoadedTraining& loaded, Training& training, World* world)
+  Reporter(const TrainCommand& command, const LoadedTraining& loaded, Training& training, World* world,
+           Recovery& recovery)
       : loaded_(loaded),
         config_(loaded.config),
         training_(training),
         run_(training.run()),
         world_(world),
+        recovery_(recovery),
+        report_(recovery.report),
         speaks_(!world || world->rank() == 0),
         color_(command.input.color),
         resume_(command.resume),
@@ -212,13 +238,19 @@ class Reporter {
         std::remove(record_name().c_str());  // of an earlier run
         on_terminate.emplace([this] { leave_record("the launcher ended this process"); });
       }
-      int code = speaks_ ? prepare_files() : fine;
-      if (code == fine && config_.init)
+      auto went_on = go_on();
+      if (!went_on) {
+        if (speaks_) report_text(went_on.error(), color_);
+        return {run_failed, speaks_, render(went_on.error())};
+      }
+      int code = speaks_ ? prepare_files(*went_on) : fine;
+      if (code == fine && config_.init && !*went_on)
         if (auto begun = initialize(); !begun)
           return {speaks_ ? report_text(begun.error(), color_) : refused, speaks_, render(begun.error())};
-      if (code == fine && !resume_.empty())
+      if (code == fine && !resume_.empty() && !*went_on)
         if (auto resumed = checkpoints_->resume(resume_); !resumed)
           return {speaks_ ? report_text(resumed.error(), color_) : refused, speaks_, render(resumed.error())};
+      if (code == fine && keeper_) keeper_->keep(training_.progress());
       if (code == fine) code = take_steps();
       if (code == fine) code = finish();
       on_terminate.reset();
@@ -249,7 +281,44 @@ class Reporter {
     if (auto written = write_file(record_name(), print(file)); !written) report_unwritable(written.error(), color_);
   }
 
+  /// With what the devices held when others were lost, if some were. False: there is nothing to go on with.
+  Result<bool> go_on() {
+    if (!world_ || !recovery_.wanted || world_->ranks() == 1) return false;
+    keeper_.emplace(run_, recovery_.states);
+    const double planned = seconds_now();
+    PIPER_TRY(const std::optional<RunProgress> progress, keeper_->restore());
+    if (!progress) return false;
+    training_.go_on_after(*progress);
+    last_.step = progress->step - 1;
+    last_.loss = progress->loss;
+    if (!speaks_) return true;
+    put(fmt::format("goes on after step {}", progress->step));
+    if (recovery_.failed && recovery_.met_again)
+      put(fmt::format(": {} until all had met again, {} for plan and devices, {} for what they held",
+                      human_seconds(*recovery_.met_again - *recovery_.failed),
+                      human_seconds(planned - *recovery_.met_again), human_seconds(seconds_now() - planned)));
+    put("\n");
+    std::fflush(stdout);
+    return true;
+  }
+
+  /// Whether it is others that are lost. This process goes on with those that are left, or, where it cannot, ends so
+  /// that they go on without it.
+  bool goes_on_after(const RunError& problem) {
+    if (!world_ || !recovery_.wanted || problem.problem == RunProblem::NotFinite) return false;
+    const bool by_others =
+        problem.problem == RunProblem::Elsewhere || problem.problem == RunProblem::Stalled || !world_->lost().empty();
+    if (by_others && !training_.job().stuck()) {
+      world_->leave();
+      return true;
+    }
+    report_failure(training_, problem, color_);
+    std::fflush(nullptr);
+    std::_Exit(run_failed);
+  }
+
   Ending failed(const RunError& problem) {
+    if (goes_on_after(problem)) return {run_failed, false, render(as_diagnostic(problem)), true};
     if (keeps_record()) leave_record(problem.what());
     const bool known_to_all = problem.problem == RunProblem::NotFinite && !speaks_;
     if (problem.problem == RunProblem::Elsewhere || known_to_all)
@@ -272,21 +341,22 @@ class Reporter {
   }
 
   /// A long run is not lost because of a name.
-  int prepare_files() {
+  int prepare_files(bool goes_on) {
     const RunDescription description = describe(training_, loaded_);
-    if (metrics_file_) {
+    if (metrics_file_ && !report_.metrics) {
       auto created = MetricsFile::create(*metrics_file_, description);
       if (!created) return report_unwritable(created.error(), color_);
-      metrics_ = std::move(*created);
+      report_.metrics = std::move(*created);
       use_file(metrics_file_->path, "metrics");
     }
-    if (config_.run.tensorboard) {
+    if (config_.run.tensorboard && !report_.events) {
       auto created = EventFile::create(*config_.run.tensorboard);
       if (!created) return report_unwritable(created.error(), color_);
-      events_ = std::move(*created);
+      report_.events = std::move(*created);
     }
     if (!trace_.empty())
       if (auto writable = check_writable(trace_); !writable) return report_unwritable(writable.error(), color_);
+    if (goes_on) return fine;
     put(fmt::format("{}: {} parameters, {} device{}{}, batch {} x {} tokens; data: {}\n", description.model,
                     description.parameters, description.devices, description.devices == 1 ? "" : "s",
                     world_ ? fmt::format(" in {} processes", world_->ranks()) : "", description.batch,
@@ -309,16 +379,16 @@ class Reporter {
     ProgressLine progress(stderr, progress_style(stderr), config_.run.steps);
     const auto show = [&](const StepMetrics& step) -> Checked {
       progress.show(step, seconds_now());
-      if (events_) PIPER_CHECK(events_->add(step.step, scalars_of(step), wall_clock_seconds()));
-      return metrics_ ? metrics_->add(step) : Ok{};
+      if (report_.events) PIPER_CHECK(report_.events->add(step.step, scalars_of(step), wall_clock_seconds()));
+      return report_.metrics ? report_.metrics->add(step) : Ok{};
     };
     constexpr int save_asked = 1 << 10;  // beyond all signals
     if (speaks_) say_step(run_.steps());
     double said = -1;  // when
     while (run_.steps() < wanted() && (stopped_by_ == 0 || !training_.between_updates())) {
       last_ = training_.step();
-      if (times_.empty()) first_loss_ = last_.loss;
-      times_.add(last_.seconds);
+      if (report_.times.empty()) report_.first_loss = last_.loss;
+      report_.times.add(last_.seconds);
       if (speaks_)
         if (auto shown = show(last_); !shown) return report_unwritable(shown.error(), color_);
       if (speaks_ && seconds_now() > said + 0.1) {
@@ -328,6 +398,7 @@ class Reporter {
       const int asked = run_.greatest(asked_by + (checkpoints_->due_by_time() ? save_asked : 0));
       stopped_by_ = std::max(stopped_by_, asked % save_asked);
       checkpoints_->after_step(asked >= save_asked);
+      if (keeper_ && training_.between_updates()) keeper_->keep(training_.progress());
       if (stopped_by_ == 0 && training_.evaluates_now())
         if (auto written = evaluate(progress); !written) return report_unwritable(written.error(), color_);
     }
@@ -341,8 +412,8 @@ class Reporter {
     if (!speaks_) return Ok{};
     progress.finish();
     std::fputs(print_line(found).c_str(), stderr);
-    if (events_) PIPER_CHECK(events_->add(found.steps, scalars_of(found), wall_clock_seconds()));
-    return metrics_ ? metrics_->add(found) : Ok{};
+    if (report_.events) PIPER_CHECK(report_.events->add(found.steps, scalars_of(found), wall_clock_seconds()));
+    return report_.metrics ? report_.metrics->add(found) : Ok{};
   }
 
   int finish() {
@@ -351,13 +422,13 @@ class Reporter {
     if (!speaks_) return code;
     if (code != fine)
       put(fmt::format("stopped after {} of {} steps: {}\n", run_.steps(), wanted(), strsignal(stopped_by_)));
-    if (times_.empty()) {
+    if (report_.times.empty()) {
       put(fmt::format("nothing to do: all {} steps have been taken\n", wanted()));
       return code;
     }
-    put(fmt::format("loss {:.6f} -> {:.6f}\n", first_loss_, last_.loss));
+    put(fmt::format("loss {:.6f} -> {:.6f}\n", report_.first_loss, last_.loss));
     put(device_table(training_.plan(), flights, last_.step));
-    put(print_prediction(times_, last_.predicted_seconds));
+    put(print_prediction(report_.times, last_.predicted_seconds));
     if (trace_.empty()) return code;
     const Trace measured = measured_trace(training_.plan(), flights, training_.cluster(), training_.tokens_per_step());
     if (auto written = write_file(trace_, print_chrome(measured)); !written)
@@ -375,17 +446,16 @@ class Reporter {
   Training& training_;
   TrainingRun& run_;
   World* const world_;
+  Recovery& recovery_;
+  RunReport& report_;
   const bool speaks_, color_;
   const std::string resume_;
   const std::string trace_;
   const std::optional<NamedFile> metrics_file_;
   std::mutex recording_;
-  std::optional<MetricsFile> metrics_;
-  std::optional<EventFile> events_;
   std::optional<RunCheckpoints> checkpoints_;
-  double first_loss_ = 0;
-  StepMetrics last_;  // step
-  StepTimes times_;
+  std::optional<StateKeeper> keeper_;
+  StepMetrics last_;    // step
   int stopped_by_ = 0;  // a signal, here or in another process
 };
 
@@ -415,12 +485,15 @@ std::optional<PlantedFault> planted_here(const TrainCommand& command, int rank) 
   return fault && fault->rank == rank ? fault : std::nullopt;
 }
 
-Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* world) try {
+/// `number`: of this process among those that were started.
+Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* world, int number,
+             Recovery& recovery) try {
   const bool color = command.input.color;
   TrainingOptions options;
   std::unique_ptr<Processor> gpu;
   const bool speaks = !world || world->rank() == 0;
   const auto refusal = [&](const Diagnostic& why) {
+    if (world && recovery.wanted && !world->lost().empty()) return Ending{run_failed, false, render(why), true};
     return Ending{speaks ? report_text(why, color) : refused, speaks, render(why)};
   };
   if (loaded.config.run.on == RunOn::Cuda) {
@@ -441,23 +514,28 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
   if (auto read = read_costs(command, options); !read) return {report_text(read.error(), color), true};
   if (world) {
     options.world = world;
+    options.survives = recovery.wanted && !recovery.states.versions[0].has_own;  // otherwise the memory is taken
     options.identity = identity_of(command.input, loaded, *world, *options.processor);
   }
-  if (const auto fault = planted_here(command, world ? world->rank() : 0)) {
+  if (const auto fault = planted_here(command, number)) {
     if (fault->when == PlantedFault::When::Forming) strike(*fault);
     options.fault = fault;
   }
   auto made = Training::make(loaded.file, loaded.config, loaded.schedule, options);
   if (!made) return refusal(made.error());
-  const Ending ending = Reporter(command, loaded, **made, world).run();
-  if (world && ending.failed()) end_together(*world, ending);  // while threads are stuck nothing can be destroyed
+  const Ending ending = Reporter(command, loaded, **made, world, recovery).run();
+  if (world && ending.failed() && !ending.goes_on)
+    end_together(*world, ending);  // while threads are stuck nothing can be destroyed
   return ending;
 } catch (const RunError& problem) {  // before the first step
+  if (recovery.wanted && (problem.problem == RunProblem::Elsewhere || !world->lost().empty()))
+    return {run_failed, false, render(as_diagnostic(problem)), true};
   if (problem.problem == RunProblem::Elsewhere) return {run_failed, false, render(as_diagnostic(problem))};
   report_text(as_diagnostic(problem), command.input.color);
   return {run_failed, true};
 } catch (const std::exception& problem) {  // in one of several processes: the others wait for it
   if (!world) throw;
+  if (recovery.wanted && !world->lost().empty()) return {run_failed, false, std::string(problem.what()) + "\n", true};
   report_text(error(ErrorCode::E801, {}, fmt::format("{} cannot begin: {}", name_of_process(*world), problem.what()))
                   .help("the other processes were ended too"),
               command.input.color);
@@ -468,24 +546,44 @@ Ending train(const TrainCommand& command, const LoadedTraining& loaded, World* w
 
 int run(const TrainCommand& command) {
   const bool color = command.input.color;
-  if (command.input.backend == "mpi") say_begin();
+  if (command.input.backend != "local") say_begin();
   auto loaded = load(command.input);
   if (!loaded) return report_text(loaded.error(), color);
   if (const auto taken = take_options(command, loaded->config.run.checkpoints); !taken)
     return report_text(taken.error(), color);
+  if (command.on_fault == "replace" && command.input.backend != "tcp")
+    return report_text(error(ErrorCode::E105, {}, "--on-fault replace goes with --backend tcp")
+                           .help("start the job with piper launch --backend tcp --spares 1"),
+                       color);
   if (!command.init.empty()) loaded->config.init = NamedFile{command.init, {}};
   if (const auto fault = planted_here(command, launched_rank().value_or(0));
       fault && fault->when == PlantedFault::When::Joining)
     strike(*fault);
-  auto joined = join(command.input, *loaded, timeouts_of(command.timeout));
-  if (!joined && command.input.backend != "local") end_before(joined.error(), color);
-  if (!joined) return report_text(joined.error(), color);
-  World* const world = joined->get();
-  const Ending ending = train(command, *loaded, world);
-  if (world && ending.failed()) end_together(*world, ending);
-  if (!world) return ending.code;
-  if (world->rank() == 0) say_end(ending.code);
-  return code_for_launcher(ending.code);
+  std::unique_ptr<TcpRendezvous> rendezvous;
+  Recovery recovery;
+  recovery.wanted = command.on_fault == "replace";
+  while (true) {
+    auto joined = join(command.input, *loaded, timeouts_of(command.timeout), rendezvous, recovery);
+    if (!joined && rendezvous && rendezvous->not_needed()) return code_for_launcher(fine);
+    if (!joined && recovery.failed) end_after_losses(recovery, joined.error(), color);
+    if (!joined && command.input.backend != "local") end_before(joined.error(), color);
+    if (!joined) return report_text(joined.error(), color);
+    recovery.met_again = seconds_now();
+    const std::unique_ptr<World> world = std::move(*joined);
+    const int rank = world ? world->rank() : 0;
+    const Ending ending =
+        train(command, *loaded, world.get(), rendezvous ? launched_rank().value_or(0) : rank, recovery);
+    if (ending.goes_on) {
+      recovery.why = ending.why;
+      recovery.failed = seconds_now();
+      world->leave();
+      continue;
+    }
+    if (world && ending.failed()) end_together(*world, ending);
+    if (!world) return ending.code;
+    if (rank == 0) say_end(ending.code);
+    return code_for_launcher(ending.code);
+  }
 }
 
 }  // namespace piper

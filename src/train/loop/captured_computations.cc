@@ -146,6 +146,13 @@ CapturedComputations::State CapturedComputations::find_state(const std::string& 
   return first;
 }
 
+std::vector<std::pair<std::string, at::Tensor>> CapturedComputations::states_of(int device) const {
+  std::vector<std::pair<std::string, at::Tensor>> out;
+  for (const auto& [at, state] : states_)
+    if (at.first == device) out.emplace_back(at.second, state.tensor);
+  return out;
+}
+
 void CapturedComputations::set_states(const std::function<void(const std::string& name, at::Tensor& whole)>& fill) {
   for (auto& [at, state] : states_) {
     at::Tensor whole = on_host(at.second);

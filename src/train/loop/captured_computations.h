@@ -40,6 +40,8 @@ class CapturedComputations : public Computations {
   };
   /// As the device has it that runs the first slice of those here; undefined if none writes it.
   State find_state(const std::string& name) const;
+  /// Those that a device has, by name.
+  std::vector<std::pair<std::string, at::Tensor>> states_of(int device) const;
   /// A tensor like any buffer or parameter of the model, without its values.
   at::Tensor like(const std::string& name) const { return on_host(name); }
   /// Sets all copies.

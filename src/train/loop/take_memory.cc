@@ -10,6 +10,7 @@
 #include "comm/processes/process_world.h"
 #include "plan/checkpoint_memory.h"
 #include "plan/issue_order_memory.h"
+#include "plan/lasting_state.h"
 #include "train/loop/together.h"
 
 namespace piper {
@@ -27,6 +28,13 @@ std::vector<MemoryPool> memory_of(const Processor& processor, const std::string&
 DeviceBlock devices_here(const Plan& plan, const World* world) {
   const int devices = device_count(plan);
   return world ? devices_of(world->rank(), world->ranks(), devices) : DeviceBlock{0, devices};
+}
+
+int64_t lasting_bytes(const Plan& plan, int device) {
+  const PlanTemplate& program = plan.templates[template_of_device(plan)[static_cast<size_t>(device)]];
+  int64_t out = 0;
+  for (const BufferId buffer : lasting_state(program)) out = saturating_add(out, program.buffers[buffer].bytes);
+  return out;
 }
 
 }  // namespace
@@ -54,6 +62,23 @@ std::vector<MemoryClaim> claims_with_checkpoints(const Plan& plan, const StepCon
   else
     out.push_back({out[0].process, 0, host_memory(host_name()), copies});
   return out;
+}
+
+void claim_recent(std::vector<MemoryClaim>& claims, const Plan& plan, const World& world, const Processor& processor) {
+  const int devices = device_count(plan), ranks = world.ranks();
+  const DeviceBlock before = devices_of((world.rank() + ranks - 1) % ranks, ranks, devices);
+  const auto only_there = [&](int device) {
+    for (int other = 0; other < devices; ++other)
+      if (!before.has(other) && keep_the_same(plan, device, other)) return false;
+    return true;
+  };
+  int64_t bytes = 0;
+  for (int device = 0; device < devices; ++device)
+    if (devices_here(plan, &world).has(device) || (before.has(device) && only_there(device)))
+      bytes = saturating_add(bytes, saturating_multiply(2, lasting_bytes(plan, device)));
+  if (!processor.device().is_cpu() && claims.size() == 1)
+    claims.push_back({claims[0].process, 0, host_memory(host_name())});
+  claims.back().recent = bytes;
 }
 
 }  // namespace piper

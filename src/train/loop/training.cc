@@ -51,6 +51,7 @@ TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const
       return seconds[CommunicationId(static_cast<size_t>(number) % seconds.size())];
     };
   out.timed = options.timed;
+  out.survives = options.survives;
   out.saves = train.run.checkpoints.folder.has_value();
   return out;
 }
@@ -284,6 +285,17 @@ RunState Training::state() const {
   out.plan = hash(run_.plan());
   out.configuration = config_->text;
   return out;
+}
+
+RunProgress Training::progress() const {
+  return {run_.steps(), samples_, run_.updates(), last_.learning_rate, last_.loss, hash(run_.plan())};
+}
+
+void Training::go_on_after(const RunProgress& progress) {
+  run_.set_progress(progress.step, progress.updates);
+  samples_ = progress.samples;
+  last_.learning_rate = progress.learning_rate;
+  last_.loss = progress.loss;
 }
 
 SaveForm Training::save_form() const {

@@ -12,6 +12,7 @@
 #include "train/loop/checkpoint/initialize.h"
 #include "train/loop/checkpoint/saved_model.h"
 #include "train/loop/evaluation_run.h"
+#include "train/loop/protect/recent_states.h"
 #include "train/loop/training_run.h"
 #include "train/metrics.h"
 #include "train/planted_fault.h"
@@ -36,6 +37,8 @@ struct TrainingOptions {
   /// one. It outlives the training.
   World* world = nullptr;
   Identity identity;
+  /// As in TrainingRunOptions.
+  bool survives = false;
   /// Planted in this process.
   std::optional<PlantedFault> fault;
 };
@@ -106,6 +109,9 @@ class Training {
   /// Before the first step: resumes where the checkpoint stands. What is set differently since then, a line each.
   /// E904, E905: it is of another model or run; E902: it is damaged; what the devices hold is undefined then.
   Result<std::vector<std::string>> resume(const FolderReader& folder, const SavedModel& saved);
+  /// The same for what devices held in memory (train/loop/protect): where it stands, and what it stood at then.
+  RunProgress progress() const;
+  void go_on_after(const RunProgress& progress);
   /// What a step is given after so many updates, for whoever takes it with `job`. The training outlives it.
   StepSettings settings(int64_t step, int64_t updates) const;
 

@@ -30,9 +30,10 @@ Checked check_run(const Plan& plan, const StepConfig& step, const TrainingRunOpt
                  "the schedule has lost devices, and a job of several processes has all of its own")
         .help("train it in one process: without --backend and piper launch");
   if (options.world) PIPER_CHECK(check_processes(*options.world, device_count(plan), *options.processor));
-  const std::vector<MemoryClaim> claims = options.saves
-                                              ? claims_with_checkpoints(plan, step, options.world, *options.processor)
-                                              : std::vector{memory_claim(plan, options.world, *options.processor)};
+  std::vector<MemoryClaim> claims = options.saves
+                                        ? claims_with_checkpoints(plan, step, options.world, *options.processor)
+                                        : std::vector{memory_claim(plan, options.world, *options.processor)};
+  if (options.world && options.survives) claim_recent(claims, plan, *options.world, *options.processor);
   return options.world ? check_memory_together(*options.world, claims, options.job.timeout) : check_memory(claims);
 }
 

@@ -36,6 +36,8 @@ struct TrainingRunOptions {
   bool timed = false;
   /// Checkpoints will be written: there must be memory for copies of what the devices hold.
   bool saves = false;
+  /// The last steps are kept: there must be memory for what the devices held after them.
+  bool survives = false;
 };
 
 /// What the processes of every run must have in common. `gpus_joined_by`: with its version.

@@ -1,0 +1,20 @@
+// Where a job in several processes begins that need no MPI.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "base/result.h"
+#include "comm/tcp/tcp_rendezvous.h"
+#include "comm/world.h"
+
+namespace piper {
+
+/// Where the processes meet that `piper launch --backend tcp` has started. E805: it has not started this one.
+Result<std::unique_ptr<TcpRendezvous>> find_rendezvous();
+
+/// This process among those of the next epoch. E805: the rendezvous is closed, or somebody cannot be reached while
+/// `timeout` lasts. That may be because it was lost meanwhile: so many further `attempts` are made.
+Result<std::unique_ptr<World>> join_tcp(TcpRendezvous& rendezvous, std::chrono::milliseconds timeout, int attempts);
+
+}  // namespace piper
