@@ -286,7 +286,7 @@ class Reporter {
     if (!world_ || !recovery_.wanted || world_->ranks() == 1) return false;
     keeper_.emplace(run_, recovery_.states);
     const double planned = seconds_now();
-    PIPER_TRY(const std::optional<RunProgress> progress, keeper_->restore());
+    PIPER_TRY(const std::optional<StatePosition> progress, keeper_->restore());
     if (!progress) return false;
     training_.go_on_after(*progress);
     last_.step = progress->step - 1;

@@ -287,13 +287,12 @@ RunState Training::state() const {
   return out;
 }
 
-RunProgress Training::progress() const {
-  return {run_.steps(), samples_, run_.updates(), last_.learning_rate, last_.loss, hash(run_.plan())};
+StatePosition Training::progress() const {
+  return {run_.steps(), run_.progress().samples, run_.updates(), last_.learning_rate, last_.loss, hash(run_.plan())};
 }
 
-void Training::go_on_after(const RunProgress& progress) {
-  run_.set_progress(progress.step, progress.updates);
-  samples_ = progress.samples;
+void Training::go_on_after(const StatePosition& progress) {
+  run_.set_progress({progress.step, progress.samples, progress.updates});
   last_.learning_rate = progress.learning_rate;
   last_.loss = progress.loss;
 }

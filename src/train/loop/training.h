@@ -110,8 +110,8 @@ class Training {
   /// E904, E905: it is of another model or run; E902: it is damaged; what the devices hold is undefined then.
   Result<std::vector<std::string>> resume(const FolderReader& folder, const SavedModel& saved);
   /// The same for what devices held in memory (train/loop/protect): where it stands, and what it stood at then.
-  RunProgress progress() const;
-  void go_on_after(const RunProgress& progress);
+  StatePosition progress() const;
+  void go_on_after(const StatePosition& progress);
   /// What a step is given after so many updates, for whoever takes it with `job`. The training outlives it.
   StepSettings settings(int64_t step, int64_t updates) const;
 

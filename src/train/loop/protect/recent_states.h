@@ -9,14 +9,14 @@
 namespace piper {
 
 /// Where a run stands.
-struct RunProgress {
+struct StatePosition {
   int64_t step = 0, samples = 0, updates = 0;  // as in RunState
   double learning_rate = 0, loss = 0;
   uint64_t plan = 0;  // its hash
 };
 
 struct StateVersion {
-  RunProgress progress;
+  StatePosition progress;
   at::Tensor own, of_previous;                    // bytes of the devices of this process, and of the one before it
   bool has_own = false, has_of_previous = false;  // all of them
 };

@@ -137,7 +137,7 @@ void StateKeeper::copy_back(const StateVersion& version) {
   }
 }
 
-void StateKeeper::keep(RunProgress progress) {
+void StateKeeper::keep(StatePosition progress) {
   StateVersion& version = version_for(progress.step);
   if (!version.has_own || version.progress.step != progress.step) {
     version.has_own = version.has_of_previous = false;
@@ -201,7 +201,7 @@ std::span<std::byte> StateKeeper::bytes_here(int64_t step, int device) {
   return {};
 }
 
-void StateKeeper::deliver(const std::vector<Delivery>& deliveries, const RunProgress& progress) {
+void StateKeeper::deliver(const std::vector<Delivery>& deliveries, const StatePosition& progress) {
   const int rank = run_.world()->rank();
   StateVersion& version = version_for(progress.step);
   take_memory(version.own, own_.bytes);
@@ -225,8 +225,8 @@ void StateKeeper::deliver(const std::vector<Delivery>& deliveries, const RunProg
   copy_back(version);
 }
 
-Result<std::optional<RunProgress>> StateKeeper::restore() {
-  std::optional<RunProgress> found;
+Result<std::optional<StatePosition>> StateKeeper::restore() {
+  std::optional<StatePosition> found;
   bool nobody = true;
   run_.job().watched([&] {
     std::vector<Held> held;

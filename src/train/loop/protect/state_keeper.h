@@ -21,11 +21,11 @@ class StateKeeper {
   StateKeeper(TrainingRun& run, RecentStates& states);
 
   /// After a step that has updated the weights; everybody has taken it. Throws RunError.
-  void keep(RunProgress progress);
+  void keep(StatePosition progress);
 
   /// Gives the devices what they held after the newest step that all of it is there of. None: nobody has anything, and
   /// the run begins. E805: of no step all of it is there. Throws RunError.
-  Result<std::optional<RunProgress>> restore();
+  Result<std::optional<StatePosition>> restore();
 
   /// Bytes that this process copies, and that it sends to the next, each time.
   int64_t copied_bytes() const { return own_.bytes; }
@@ -50,7 +50,7 @@ class StateKeeper {
   /// A process has what a device held.
   struct Held {
     int rank = 0, device = 0;
-    RunProgress progress;
+    StatePosition progress;
   };
   /// A device gets what that one held, from the process that has it.
   struct Delivery {
@@ -66,7 +66,7 @@ class StateKeeper {
   std::vector<Held> held_here() const;
   std::optional<std::vector<Delivery>> deliveries(const std::vector<Held>& held, int64_t step) const;
   std::span<std::byte> bytes_here(int64_t step, int device);
-  void deliver(const std::vector<Delivery>& deliveries, const RunProgress& progress);
+  void deliver(const std::vector<Delivery>& deliveries, const StatePosition& progress);
 
   TrainingRun& run_;
   RecentStates& states_;
