@@ -42,6 +42,10 @@ struct Placement {
 ///   Partial(op)  all_reduce(op)  reduce_scatter(op)
 /// A shard at another rotation is first shifted back.
 std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to);
+/// Of a shift among so many devices: each sends to the one so many places on, around the end.
+inline int shift_by(const Placement& from, const Placement& to, int devices) {
+  return (to.rotation - from.rotation + devices) % devices;
+}
 
 /// Along an axis whose devices share samples: the value behind a node of any kind, and as a computation works on it,
 /// sums apart.

@@ -170,9 +170,9 @@ class Inserter {
     return once(source, value, {at.group, CollectiveKind::Shift, over, false, at.tags.pass, rotation}, [&] {
       NodeTags tags = at.tags;
       tags.chunk = chunk;
-      const int size = dag_.groups[over].part_size;
-      const int from = placement_along(SampleAxis::Cp, dag_, dag_[source], value).rotation;
-      const Collective op{CollectiveKind::Shift, Item::value(value), over, (rotation - from + size) % size};
+      const Placement now = placement_along(SampleAxis::Cp, dag_, dag_[source], value);
+      const int places = shift_by(now, Placement::shard(now.label, rotation), dag_.groups[over].part_size);
+      const Collective op{CollectiveKind::Shift, Item::value(value), over, places};
       return Node{op, tags, at.group, dag_.stream(by->stream), by->by, by->by, source};
     });
   }
