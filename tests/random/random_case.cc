@@ -176,7 +176,14 @@ class CaseWriter {
     std::string along = std::ranges::find(copies_, "ep") != copies_.end() ? "ep" : "dp";
     if (copies_.size() == 2 && 4 % (dp_ * ep_) == 0 && random_.percent(30))
       along = fmt::format("[{}]", fmt::join(copies_, ", "));
-    add("shard({{{}experts=*}}, along={}{})", random_.percent(15) ? "layer=1, " : "", along, stream("stream"));
+    add("shard({{{}experts=*}}, along={}{}{})", random_.percent(15) ? "layer=1, " : "", along, buffer(),
+        stream("stream"));
+  }
+
+  /// Room for rows, from much too small to what never overflows. Of slots nobody says it, or hardly anybody.
+  std::string buffer() {
+    if (!random_.percent(model_.dropless ? 70 : 2)) return "";
+    return fmt::format(", buffer={}", random_.pick<std::string>({"0.25", "0.5", "1", "1.25", "2", "4"}));
   }
 
   /// Tokens are divided in all of the model.
@@ -291,7 +298,7 @@ class CaseWriter {
       lists = random_.percent(50) ? fmt::format("[{}, {}] | [{}, {}]", d[0], d[1], d[2], d[3])
                                   : fmt::format("[{}, {}] | [{}, {}]", d[0], d[2], d[3], d[1]);
     }
-    add("shard({{{}, experts=*}}, devices={}{})", cell.scopes, lists, stream("stream"));
+    add("shard({{{}, experts=*}}, devices={}{}{})", cell.scopes, lists, buffer(), stream("stream"));
   }
 
   // ---- both

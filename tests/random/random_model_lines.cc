@@ -22,7 +22,9 @@ SmallModel random_small_model(property::Random& random) {
   out.experts = arch == "reference-moe" || arch == "qwen3-moe" || arch == "mixtral";
   out.branches = arch == "two-branch";
   out.lines = {fmt::format("arch = \"{}\"", arch), "hidden = 16", "heads = 4", "vocab = 32", "seq = 4"};
-  if (out.experts) append(out.lines, {"experts = 4", "top_k = 2", "capacity_factor = 1.25"});
+  out.dropless = out.experts && random.percent(50);
+  if (out.experts)
+    append(out.lines, {"experts = 4", "top_k = 2", out.dropless ? "dropless = true" : "capacity_factor = 1.25"});
   if (out.branches) append(out.lines, {"encoder_layers = 2"});
   if (reference) return out;
   out.lines.push_back(out.experts ? "moe_ffn = 8" : "ffn = 12");
@@ -30,6 +32,7 @@ SmallModel random_small_model(property::Random& random) {
   if (arch == "gpt" || out.branches)
     out.lines.push_back(fmt::format("dropout = {}", random.percent(50)));  // masks are those of one device
   if (arch == "qwen3-moe" && random.percent(30)) out.lines.push_back("shared_experts = 1");
+  if (arch == "mixtral" && out.dropless && random.percent(20)) out.lines.push_back("bias = true");
   if (out.experts && random.percent(50)) out.lines.push_back("router_aux_loss_coef = 0.01");
   out.tied = arch == "gpt";
   if (arch == "llama3" || out.experts) {

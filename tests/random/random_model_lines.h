@@ -11,6 +11,7 @@ namespace piper::random {
 struct SmallModel {
   std::vector<std::string> lines;  // of [model], without `layers`
   bool experts = false;
+  bool dropless = false;  // their rows are sorted
   bool tied = false;
   bool branches = false;  // two encoders beside each other
 };
