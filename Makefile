@@ -1,7 +1,7 @@
 # `make help` lists the targets. All set-up is scripts/setup; all building is CMake with the presets in CMakePresets.json.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: help setup build demo test test-quick test-thorough test-full test-product test-compilers bench bench-peers docs format clean
+.PHONY: help setup build demo test test-quick test-thorough test-full test-product test-compilers bench bench-peers docs wheel format clean
 .DEFAULT_GOAL := help
 
 help:            ## this list
@@ -46,6 +46,10 @@ bench-peers: build  ## training beside PyTorch itself
 
 docs:            ## the documentation as a site, at build/site/html
 	@scripts/make_site --install
+
+wheel:           ## a wheel of the Python package in build/wheel, tried in a fresh environment
+	@scripts/setup --peers
+	@scripts/make_wheel
 
 format:          ## clang-format on all C++ files
 	@find src tests bench -name '*.h' -o -name '*.cc' | xargs clang-format -i
