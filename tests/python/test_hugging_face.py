@@ -20,6 +20,7 @@ MODELS = {
     "biased": 'arch = "llama3"\nkv_heads = 2\nffn = 24\nbias = true\n',
     "qwen3-dense": 'arch = "qwen3-dense"\nkv_heads = 2\nffn = 24\nhead_dim = 8\n',
     "qwen3-moe": 'arch = "qwen3-moe"\n' + EXPERTS,
+    "qwen3-moe-dropless": 'arch = "qwen3-moe"\n' + EXPERTS.replace("capacity_factor = 2.0", "dropless = true"),
     "mixtral": 'arch = "mixtral"\n' + EXPERTS,
 }
 SCHEDULE = "mesh(dp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\nreplicate({}, along=dp, zero=3)\n"

@@ -145,8 +145,15 @@ const std::string context_in_pipeline =
     "mesh(pp=2, cp=2)\nplace({}, along=pp, stages=2)\nreplicate({}, along=cp, zero=2)\n"
     "shard({}, along=cp, sequence=gather)\nuse 1f1b(stages=stage, microbatches=mb)\n";
 
+const std::string dropless_on_two =
+    "mesh(ep=2)\n" + whole + "replicate({}, along=ep)\nshard({experts=*}, along=ep, buffer=0.25)\n";
+const std::string dropless_in_pipeline =
+    "mesh(pp=2, ep=2)\nplace({}, along=pp, stages=4, shape=v)\nreplicate({}, along=ep, zero=2, bucket=1KB)\n"
+    "shard({experts=*}, along=ep, buffer=0.25)\nuse dualpipev(stages=stage, microbatches=mb)\n";
+
 struct TpChange {
   std::string model, first, second;
+  int slices = 4;
 };
 class TpChanges : public InEmptyFolder, public testing::WithParamInterface<TpChange> {};
 
@@ -161,23 +168,32 @@ TEST_P(TpChanges, EqualOneDevice) {
     return RunPart{keep.back().captured.get(), keep.back().plan, steps};
   };
   const Ended run = train_in_parts(model, {part(change.first, 2), part(change.second, 1)}, settings(c), "run");
-  const Ended expected = train_in_parts(model, {part("devices(1)\nplace({}, devices=[0])\n", 3)}, settings(c), "one");
+  keep.push_back(prepared(model, in_turn(change.slices)));
+  const RunPart one = {keep.back().captured.get(), keep.back().plan, 3};
+  const Ended expected = train_in_parts(model, {one}, settings(c), "one");
   const Difference worst = compare(run, expected);
   EXPECT_LE(worst.error, 1e-12) << worst.where;
 }
-INSTANTIATE_TEST_SUITE_P(Meshes, TpChanges,
-                         testing::Values(TpChange{"grouped", "mesh(tp=2)\n" + whole + everything,
-                                                  "mesh(pp=2, tp=2)\nplace({}, along=pp, stages=2)\n" +
-                                                      tensor_parallel + "use 1f1b(stages=stage, microbatches=mb)\n"},
-                                         TpChange{"reference", "mesh(tp=4)\n" + whole + tensor_parallel,
-                                                  "mesh(tp=2)\n" + whole + sequence},
-                                         TpChange{"normed_keys",
-                                                  "mesh(pp=2)\nplace({}, along=pp, stages=2)\n"
-                                                  "use gpipe(stages=stage, microbatches=mb)\n",
-                                                  "mesh(tp=2)\n" + whole + vocabulary},
-                                         TpChange{"grouped", "mesh(tp=2)\n" + whole + sequence, context_in_pipeline},
-                                         TpChange{"one_key", context_in_pipeline, "mesh(tp=2)\n" + whole + everything}),
-                         [](const auto& info) { return fmt::format("{}_{}", info.param.model, info.index); });
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, TpChanges,
+    testing::Values(TpChange{"grouped", "mesh(tp=2)\n" + whole + everything,
+                             "mesh(pp=2, tp=2)\nplace({}, along=pp, stages=2)\n" + tensor_parallel +
+                                 "use 1f1b(stages=stage, microbatches=mb)\n"},
+                    TpChange{"reference", "mesh(tp=4)\n" + whole + tensor_parallel, "mesh(tp=2)\n" + whole + sequence},
+                    TpChange{"normed_keys",
+                             "mesh(pp=2)\nplace({}, along=pp, stages=2)\n"
+                             "use gpipe(stages=stage, microbatches=mb)\n",
+                             "mesh(tp=2)\n" + whole + vocabulary},
+                    TpChange{"grouped", "mesh(tp=2)\n" + whole + sequence, context_in_pipeline},
+                    TpChange{"one_key", context_in_pipeline, "mesh(tp=2)\n" + whole + everything},
+                    TpChange{"dropless", dropless_on_two,
+                             "mesh(pp=2, dp=2)\nplace({}, along=pp, stages=2)\n"
+                             "replicate({}, along=dp, zero=3)\n"
+                             "use 1f1b(stages=stage, microbatches=mb)\n",
+                             8},
+                    TpChange{"dropless", "mesh(dp=2)\n" + whole + "replicate({}, along=dp, zero=3)\n",
+                             dropless_in_pipeline, 8}),
+    [](const auto& info) { return fmt::format("{}_{}", info.param.model, info.index); });
 
 }  // namespace
 }  // namespace piper
