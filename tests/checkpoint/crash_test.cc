@@ -178,6 +178,77 @@ TEST(Crash, PowerLossDropsWhatWasNotSynced) {
   EXPECT_GT(lost, 20);
 }
 
+/// Three processes write step 2: parts of every tensor, so that they meet in every block. `forgetful`: one of them does
+/// not sync.
+void save_together(const std::string& parent, const LayoutPtr& layout, const FileCalls& calls, bool forgetful) {
+  std::vector<std::unique_ptr<FolderWriter>> writers;
+  writers.push_back(must(FolderWriter::prepare(parent, 2, layout, calls)));
+  while (writers.size() < 3) writers.push_back(must(FolderWriter::open(parent, 2, layout, calls)));
+  for (const auto& [name, place] : layout->places) {
+    const std::vector<std::byte> bytes = bytes_of_tensor(name, place.entry.bytes, 2);
+    for (size_t w = 0; w < writers.size(); ++w) {
+      const size_t begin = bytes.size() * w / writers.size(), end = bytes.size() * (w + 1) / writers.size();
+      must(writers[w]->write(place.file, place.entry.begin + static_cast<int64_t>(begin),
+                             std::span(bytes).subspan(begin, end - begin)));
+    }
+  }
+  std::vector<SummedRange> ranges = must(writers[0]->ranges());
+  for (size_t w = 1; w < writers.size(); ++w) {
+    if (w == 1 || !forgetful) must(writers[w]->sync());
+    for (const SummedRange& range : must(writers[w]->ranges())) ranges.push_back(range);
+  }
+  must(writers[0]->commit(state_at(2), ranges));
+}
+
+TEST(Crash, PowerLossWhileSeveralWrite) {
+  const LayoutPtr layout = small_layout();
+  Random random(9);
+  int lost = 0;
+  for (const bool name_taken : {false, true}) {
+    for (int64_t calls = 0;; ++calls) {
+      bool committed = true;
+      for (int round = property::cases(2, 20); round > 0; --round) {
+        const TemporaryFolder folder;
+        begin(folder.path(), layout, name_taken);
+        PowerLoss disk(folder.path(), calls);
+        try {
+          save_together(folder.path(), layout, disk.calls(), false);
+        } catch (const PowerLoss::Now&) {
+          committed = false;
+          ++lost;
+        }
+        disk.lose(random);
+        free_name(folder.path());
+        expect_recovered(folder.path(), layout, committed);
+        if (HasFailure()) FAIL() << "after " << calls << " calls";
+      }
+      if (committed) break;
+    }
+  }
+  EXPECT_GT(lost, 60);
+}
+
+/// The fault that the test above is for.
+TEST(Crash, PowerLossFindsTheWriterThatDidNotSync) {
+  const LayoutPtr layout = small_layout();
+  Random random(10);
+  int damaged = 0;
+  for (int round = 0; round < 20; ++round) {
+    const TemporaryFolder folder;
+    begin(folder.path(), layout, false);
+    PowerLoss disk(folder.path(), INT64_MAX);
+    save_together(folder.path(), layout, disk.calls(), true);
+    disk.lose(random);
+    const NewestSound newest = newest_sound(folder.path());
+    ASSERT_TRUE(newest.reader);
+    if (newest.left_out.empty()) continue;
+    ++damaged;
+    EXPECT_EQ(newest.left_out[0].code, ErrorCode::E902);
+    EXPECT_EQ(newest.reader->state().step, 1) << "the older one is sound";
+  }
+  EXPECT_GT(damaged, 0);
+}
+
 TEST(Crash, PowerLossSparesTheFoldersAboveTheFirstCheckpoint) {
   const LayoutPtr layout = small_layout();
   Random random(8);

@@ -44,14 +44,14 @@ void PowerLoss::count() {
 }
 
 void PowerLoss::written(int file, int64_t at, int64_t bytes) {
-  unsynced_[status_of(path_of(file)).st_ino].emplace_back(at, bytes);
+  unsynced_[status_of(path_of(file)).st_ino][file].emplace_back(at, bytes);
 }
 
 void PowerLoss::synced(int file) {
   const std::string path = path_of(file);
   const struct stat status = status_of(path);
   if (!S_ISDIR(status.st_mode)) {
-    unsynced_.erase(status.st_ino);
+    unsynced_[status.st_ino].erase(file);
     synced_files_.insert(status.st_ino);
     return;
   }
@@ -99,8 +99,9 @@ bool PowerLoss::is_safe(const std::string& path) const {
 
 void PowerLoss::lose_bytes(const std::string& path, Random& random) {
   const Inode inode = status_of(path).st_ino;
-  for (const auto& [begin, bytes] : unsynced_[inode])
-    if (up_to(random, 1) == 0) zero(path, begin, bytes);
+  for (const auto& [file, writes] : unsynced_[inode])
+    for (const auto& [begin, bytes] : writes)
+      if (up_to(random, 1) == 0) zero(path, begin, bytes);
   if (!synced_files_.contains(inode) && up_to(random, 1) == 0) fs::resize_file(path, 0);
 }
 

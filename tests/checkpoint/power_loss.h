@@ -1,4 +1,5 @@
-// A disk that loses power: what was not synced may be gone. It may also be there: disks write when they like.
+// A disk that loses power: what was not synced may be gone. It may also be there: disks write when they like. Where
+// several write a file, each syncs its own writes only, as hosts do on a network file system.
 #pragma once
 
 #include <sys/types.h>
@@ -41,17 +42,18 @@ class PowerLoss {
   void written(int file, int64_t at, int64_t bytes);
   void synced(int file);
   void undo(const Change& change);
+  using Writes = std::vector<std::pair<int64_t, int64_t>>;  // begin and bytes
   void lose_bytes(const std::string& path, Random& random);
   bool is_safe(const std::string& path) const;
   static PowerLoss* current;
 
   const std::string root_;
   int64_t left_;
-  std::set<Inode> old_;                                                 // files and folders that were there before
-  std::map<Inode, std::vector<std::pair<int64_t, int64_t>>> unsynced_;  // begin and bytes of writes
-  std::set<Inode> synced_files_;                                        // at least once: their size is there
-  std::map<Inode, std::set<std::string>> names_;                        // of folders, when they were synced
-  std::vector<Change> changes_;                                         // not synced
+  std::set<Inode> old_;                              // files and folders that were there before
+  std::map<Inode, std::map<int, Writes>> unsynced_;  // by open file
+  std::set<Inode> synced_files_;                     // at least once: their size is there
+  std::map<Inode, std::set<std::string>> names_;     // of folders, when they were synced
+  std::vector<Change> changes_;                      // not synced
 };
 
 }  // namespace piper::checkpoint_tests
