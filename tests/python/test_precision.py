@@ -45,7 +45,7 @@ def mixed(model, batches, slices, rate):
 
 @pytest.mark.parametrize("schedule", ["in turn", "1f1b, zero 2", "dualpipev", "tp 2"])
 def test_mixed_precision_equals_pytorch(schedule):
-    """Of updates of 5 %, up to the rounding of bfloat16: of partial sums where operators are divided, of values that are multiplied elsewhere."""
+    """Where operators are divided, up to the rounding of partial sums to bfloat16; plain float32 differs as much."""
     written, slices = {"in turn": (piper.Schedule().devices(1).split(4).place({}, devices=[0]), 4), **SCHEDULES}[schedule]
     torch.manual_seed(0)
     model = small.Stack(4).to(torch.bfloat16)
@@ -57,11 +57,11 @@ def test_mixed_precision_equals_pytorch(schedule):
         losses = [trainer.step(batch).loss for batch in batches]
         state, weights = trainer.optimizer_state_dict()["state"], trainer.state_dict()
     expected, kept = mixed(model, batches, slices, 0.05)
-    assert losses == pytest.approx(expected, rel=1e-6 if schedule == "in turn" else 5e-3)
+    assert losses == pytest.approx(expected, rel=5e-3 if schedule == "tp 2" else 1e-6)
     for name, value in kept.items():
         assert torch.equal(weights[name], state[name]["master"].bfloat16()), name
         wrong = (state[name]["master"] - value).norm() / (value - before[name]).norm()
-        assert wrong < (1e-5 if schedule == "in turn" else 3e-2), (name, wrong)
+        assert wrong < (3e-2 if schedule == "tp 2" else 1e-5), (name, wrong)
 
 
 def test_pure_bfloat16_is_asked_for():
