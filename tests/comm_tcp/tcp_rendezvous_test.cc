@@ -179,7 +179,7 @@ TEST(TcpRendezvous, AProcessThatHasEndedDisturbsNobody) {
 }
 
 TEST(TcpRendezvous, WhoeverDoesNotComeAtAllIsNamed) {
-  Host host(2, 0, {.first = 100ms, .again = 5min});
+  Host host(2, 0, {.first = 3s, .again = 5min});
   TcpRendezvous zero(0, host.address());
   EXPECT_EQ(end_of(zero), "process 1 does not come");
 }
