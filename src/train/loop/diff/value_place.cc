@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "ir/local_size.h"
-#include "model/routed_kind.h"
 #include "plan/routed_rows.h"
 
 namespace piper {
@@ -256,7 +255,7 @@ std::pair<at::Tensor, at::Tensor> take_rows(const at::Tensor& here, const std::v
                                             const std::vector<int32_t>& ends, const Value& value,
                                             const ValuePlace& place) {
   const int64_t dim = *dim_with(value, routed_label);
-  const auto me = static_cast<int>(place.shards[routed_kind].index), members = static_cast<int>(wholes.size());
+  const auto me = static_cast<int>(place.shards.routed().index), members = static_cast<int>(wholes.size());
   std::vector<at::Tensor> theirs;
   for (const at::Tensor& whole : wholes) theirs.push_back(narrowed(whole, value, place));
   std::vector<int64_t> sizes = theirs[0].sizes().vec();

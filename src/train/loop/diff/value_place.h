@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "model/routed_kind.h"
 #include "plan/plan.h"
 #include "train/loop/diff/dependence_order.h"
 
@@ -26,7 +25,7 @@ struct ValuePlace {
   /// The first samples of all slices that are here.
   std::vector<int64_t> slices() const { return gathered.empty() ? std::vector<int64_t>{first_sample} : gathered; }
   /// Rows are here, and numbers of them, as a router has sent them.
-  bool routed() const { return shards.buffer > 0 && shards[routed_kind].count > 1; }
+  bool routed() const { return shards.buffer > 0 && shards.routed().count > 1; }
 };
 
 /// Of a computation on a device, for the slice with this index.
