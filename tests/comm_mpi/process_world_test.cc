@@ -66,7 +66,9 @@ TEST(ProcessWorld, GatherGoesOnWithoutThoseThatDoNotCome) {
     if (silent) processes().gather("late", 5min);  // nobody takes it, but it counts
     if (verdict == "enough") break;
   }
-  if (!silent && processes().rank() == 0) EXPECT_EQ(came, expected);
+  if (!silent && processes().rank() == 0) {
+    EXPECT_EQ(came, expected);
+  }
 }
 
 TEST(ProcessWorld, TheNewestNewsStays) {
