@@ -194,7 +194,7 @@ Result<std::string> simulate_bare(const SimulateCommand& command) {
     out["version"] = 1;
     out["makespan"] = report.makespan;
     out["busy"] = report.busy;
-    out["bubble"] = report.bubble;
+    out["idle"] = report.bubble;  // all of it: no communication fills any
     out["span"] = report.span;
     out["span_bubble"] = report.span_bubble;
     out["peak_until_w"] = report.peak_until_w;

@@ -19,10 +19,6 @@ OpKind kind_of(CollectiveKind kind) {
 
 }  // namespace
 
-std::string BucketOperations::name(BucketId bucket) const {
-  return fmt::format("bucket{}.{}", bucket.value, (*dag_.model)[dag_[bucket].parameters[0]].name);
-}
-
 BucketOperations::BucketOperations(const TrainingDag& dag, Machine& machine, const StepRules& rules)
     : dag_(dag), machine_(machine), rules_(rules) {
   for (int device = 0; device < machine.device_count(); ++device) {
@@ -33,7 +29,7 @@ BucketOperations::BucketOperations(const TrainingDag& dag, Machine& machine, con
 
 std::optional<BucketId> BucketOperations::bucket_named(int device, BufferId buffer) const {
   for (size_t b = 0; b < dag_.buckets.size(); ++b)
-    if (machine_.named(device, {buffer}, name(BucketId(b)), machine_.buffer(device, buffer).category).valid())
+    if (machine_.named(device, {buffer}, bucket_name(dag_, BucketId(b)), machine_.buffer(device, buffer).category).valid())
       return BucketId(b);
   return std::nullopt;
 }
@@ -77,11 +73,11 @@ void BucketOperations::check_weights(NodeId id, int device, const PlannedOp& op,
 
 void BucketOperations::contribute(NodeId id, int device, const PlannedOp& op, ParameterId parameter) {
   const BucketId bucket = rules_.bucket_of(parameter);
-  BufferId buffer = machine_.named(device, op.writes, name(bucket), Category::Gradients);
-  if (!buffer.valid()) buffer = machine_.named(device, op.writes, name(bucket), Category::Communication);
+  BufferId buffer = machine_.named(device, op.writes, bucket_name(dag_, bucket), Category::Gradients);
+  if (!buffer.valid()) buffer = machine_.named(device, op.writes, bucket_name(dag_, bucket), Category::Communication);
   if (!buffer.valid())
     return machine_.fault(
-        fmt::format("{} on device {} writes no gradient of {}", name_of(dag_, id), device, name(bucket)));
+        fmt::format("{} on device {} writes no gradient of {}", name_of(dag_, id), device, bucket_name(dag_, bucket)));
   Content& content = machine_.content(device, buffer);
   if (std::holds_alternative<std::monostate>(content))
     content = Gradients{bucket, rules_.block(bucket, device),

@@ -43,7 +43,6 @@ class BucketOperations {
   void reduce_scatter(NodeId id, BucketId bucket, std::vector<Member>& members);
   void gather_gradients(NodeId id, BucketId bucket, std::vector<Member>& members);
   void check_scalars(NodeId id, int device);
-  std::string name(BucketId bucket) const;
 
   const TrainingDag& dag_;
   Machine& machine_;
