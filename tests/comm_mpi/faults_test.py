@@ -27,9 +27,13 @@ FAULTS = {
 }
 
 
+# Exit codes that only the fault gives: what was said shortly before is lost with some launchers.
+CODES = {"kill": 137, "exit": 9}
+
+
 def problems(fault, code, output, seconds):
     said, timeout = FAULTS[fault]
-    if "running" not in output:
+    if "running" not in output and code != CODES.get(fault):
         yield "the job did not start"
     if fault == "none":
         if code != 0:

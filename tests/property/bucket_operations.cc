@@ -315,7 +315,7 @@ void BucketOperations::check_end() {
         const bool here =
             holder.zero < 3 || rules_.owns(weights->bucket, holder, device, rules_.pieces(weights->bucket)[p]);
         if (here && weights->version[p] != (bucket.trainable ? 1 : 0))
-          machine_.fault(fmt::format("device {} ends with old weights of {}", device, name(weights->bucket)));
+          machine_.fault(fmt::format("device {} ends with old weights of {}", device, bucket_name(dag_, weights->bucket)));
       }
     }
   }
