@@ -15,11 +15,11 @@ Result<std::unique_ptr<TcpRendezvous>> find_rendezvous() {
   const std::optional<int> number = launched_rank();
   if (!where || !number)
     return error(ErrorCode::E805, {}, "nobody has told this process where the others are")
-        .help("start the job with piper launch --backend tcp");
+        .help("start the job with piper launch over TCP");
   try {
     return std::make_unique<TcpRendezvous>(*number, where);
   } catch (const CommunicationError& problem) {
-    return error(ErrorCode::E805, {}, problem.what()).help("start the job with piper launch --backend tcp");
+    return error(ErrorCode::E805, {}, problem.what()).help("start the job with piper launch over TCP");
   }
 }
 
