@@ -72,8 +72,8 @@ TEST_P(RandomSchedules, AreRightOrRefused) {
   std::string table;
   for (const auto& [outcome, count] : outcomes) table += fmt::format("  {:5}  {}\n", count, outcome);
   fmt::print("{} cases from seed {} on:\n{}", all, first_seed() + GetParam(), table);
-  if (case_count() >= 100) {
-    EXPECT_GE(equal * 2, all) << "most cases should be legal";
+  if (all >= 10) {  // of few not quite as many may be
+    EXPECT_GE(equal * (all < 100 ? 3 : 2), all) << "most cases should be legal";
   }
 }
 INSTANTIATE_TEST_SUITE_P(Part, RandomSchedules, testing::Range(0, parts));
