@@ -8,6 +8,8 @@
 #include <deque>
 #include <optional>
 
+#include "timelines/each_op.h"
+
 namespace piper {
 namespace {
 
@@ -19,16 +21,10 @@ struct CellIndex {
 };
 
 template <class Visit>
-void for_each_placed_op(const TimelineCell& cell, Visit visit) {
-  visit(cell.first);
-  if (cell.second) visit(*cell.second);
-}
-
-template <class Visit>
 void for_each_placed_op(const Timeline& timeline, Visit visit) {
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
     for (size_t cell = 0; cell < timeline.ranks[rank].size(); ++cell)
-      for_each_placed_op(timeline.ranks[rank][cell], [&](const TimelineOp& op) {
+      for_each_op(timeline.ranks[rank][cell], [&](const TimelineOp& op) {
         visit(op, CellIndex{static_cast<int>(rank), static_cast<int>(cell)});
       });
 }
@@ -249,7 +245,7 @@ class Execution {
     while (!finished(rank) && !waits(cell(rank))) {
       const TimelineCell& ran = cell(rank);
       next_[rank] += 1;
-      for_each_placed_op(ran, [&](const TimelineOp& op) { wake_neighbours(op); });
+      for_each_op(ran, [&](const TimelineOp& op) { wake_neighbours(op); });
     }
   }
 

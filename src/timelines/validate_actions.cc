@@ -8,6 +8,7 @@
 #include <optional>
 #include <tuple>
 
+#include "timelines/each_op.h"
 #include "timelines/rank_table.h"
 
 namespace piper {
@@ -19,14 +20,6 @@ struct Spot {
   int cell = -1;
   explicit operator bool() const { return rank >= 0; }
 };
-
-template <class Visit>
-void for_each_op_in(const TimelineAction& action, Visit visit) {
-  const auto* cell = std::get_if<TimelineCell>(&action);
-  if (!cell) return;
-  visit(cell->first);
-  if (cell->second) visit(*cell->second);
-}
 
 class ActionCheck {
  public:
@@ -77,7 +70,7 @@ class ActionCheck {
       for (int cell = 0; cell < static_cast<int>(rows_[size_t(rank)].size()); ++cell) {
         const Spot spot{rank, cell};
         const TimelineAction& action = rows_[size_t(rank)][size_t(cell)];
-        for_each_op_in(action, [&](const TimelineOp& op) {
+        for_each_op(action, [&](const TimelineOp& op) {
           if (op.pass != Pass::BW)
             (op.pass == Pass::F ? forward_ : backward_)[ranks_.index(op.stage, op.microbatch)] = spot;
         });
@@ -191,7 +184,7 @@ class ActionCheck {
     std::vector<int> next(rows_.size(), 0);
     const auto missing = [&](int rank) -> std::optional<Spot> {
       std::optional<Spot> waits;
-      for_each_op_in(rows_[size_t(rank)][size_t(next[size_t(rank)])], [&](const TimelineOp& op) {
+      for_each_op(rows_[size_t(rank)][size_t(next[size_t(rank)])], [&](const TimelineOp& op) {
         if (waits || op.pass == Pass::BW) return;
         const CommAction receive{op.stage, op.pass == Pass::F ? CommKind::RecvF : CommKind::RecvB, op.microbatch};
         if (!place(receive)) return;
@@ -236,7 +229,7 @@ class ActionCheck {
     for (int cell = 0; cell < static_cast<int>(row.size()); ++cell) {
       const Spot spot{rank, cell};
       std::optional<Diagnostic> problem;
-      for_each_op_in(row[size_t(cell)], [&](const TimelineOp& op) {
+      for_each_op(row[size_t(cell)], [&](const TimelineOp& op) {
         if (problem) return;
         if (const auto found = gathered.find(op.stage); found != gathered.end() && !found->second)
           problem = refuse(spot, fmt::format("{} runs while stage {} is sharded", tell(spot), op.stage))

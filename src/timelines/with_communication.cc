@@ -4,20 +4,13 @@
 #include <map>
 
 #include "base/invariant.h"
+#include "timelines/each_op.h"
 #include "timelines/rank_table.h"
 
 namespace piper {
 namespace {
 
 using Actions = std::vector<TimelineAction>;
-
-template <class Visit>
-void for_each_op(const TimelineAction& action, Visit visit) {
-  const auto* cell = std::get_if<TimelineCell>(&action);
-  if (!cell) return;
-  visit(cell->first);
-  if (cell->second) visit(*cell->second);
-}
 
 Actions hold_stages(const Actions& row, size_t most) {
   std::vector<int> held;
