@@ -1,7 +1,7 @@
 """Steps of whole models on one GPU, beside torch.compile: Qwen3-0.6B of transformers, a Llama of 1.24 B parameters, and two small mixtures of
 experts, in bfloat16, 8 microbatches of 2 x 2048 tokens, AdamW, clipping. Rows of one run take turns; medians of `--rounds` rounds.
 
-usage: PYTHONPATH=build/release/python python bench/gpu/model_bench.py [--model qwen3|llama|mixtral|qwen3-moe] [--rounds 3] [ROW...]
+usage: PYTHONPATH=build/release/python python bench/gpu/model_bench.py [--model qwen3|llama|mixtral|qwen3-moe] [--rounds 3] [--kernel-cache DIR] [ROW...]
 rows: eager, default (torch.compile), MODE of torch.compile, piper:KERNELS:GRAPHS[:PRECISION[:EXPERTS[:LOSS_BLOCK]]] (piper:inductor:step,
 piper:inductor:step:mixed, piper:inductor:step:bfloat16:slots).
 Precision is that of the PyTorch rows, bfloat16 weights, gradients and moments, or mixed: float32 gradients, master copies and moments.
@@ -36,7 +36,6 @@ CONFIGS = {
         head_dim=128, num_experts=128, num_experts_per_tok=8, norm_topk_prob=True, max_position_embeddings=4096),
 }
 PRECISIONS = {"bfloat16": dict(gradients="bfloat16", master="bfloat16"), "mixed": dict(gradients="float32", master="float32")}
-CACHE = tempfile.mkdtemp()
 
 
 def fresh(model):
@@ -80,7 +79,7 @@ def pytorch(model_name, mode):
     return seconds[WARM_UP:], losses, torch.cuda.max_memory_allocated(), seconds[0]
 
 
-def ours(model_name, kernels, graphs, precision="bfloat16", experts="rows", loss_block=None):
+def ours(model_name, cache, kernels, graphs, precision="bfloat16", experts="rows", loss_block=None):
     model, ids = fresh(model_name), batch(model_name)
     integration.use(model, experts=experts == "slots")
     integration.annotate(model)
@@ -91,7 +90,7 @@ def ours(model_name, kernels, graphs, precision="bfloat16", experts="rows", loss
     torch.cuda.reset_peak_memory_stats()
     seconds, losses = [], []
     with piper.Trainer(graph, schedule, optimizer=piper.AdamW(lr=1e-4, weight_decay=1e-2, **PRECISIONS[precision]), clip=1.0, graphs=graphs,
-                       kernels=kernels, kernel_cache=CACHE) as trainer:
+                       kernels=kernels, kernel_cache=cache) as trainer:
         ready = time.perf_counter() - start
         for _ in range(WARM_UP + STEPS):
             start = time.perf_counter()
@@ -105,8 +104,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="qwen3", choices=CONFIGS)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kernel-cache", help="a folder that other runs have filled; else a new one")
     parser.add_argument("rows", nargs="*", default=["default", "piper:eager:step", "piper:inductor:step"])
     options = parser.parse_args()
+    cache = options.kernel_cache or tempfile.mkdtemp()
     medians = {row: [] for row in options.rows}
     for _ in range(options.rounds):
         for row in options.rows:
@@ -114,7 +115,7 @@ def main():
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             try:
-                run = ours(options.model, *row.split(":")[1:]) if row.startswith("piper:") else pytorch(options.model, row)
+                run = ours(options.model, cache, *row.split(":")[1:]) if row.startswith("piper:") else pytorch(options.model, row)
             except Exception:
                 traceback.print_exc()
                 continue

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Training steps of `piper train --on cuda` beside PyTorch on the same GPU: eager, torch.compile, and torch.compile with CUDA graphs.
 
-    python bench/gpu/train_bench.py build/release/piper [--sizes 256,1024,2048] [--arch gpt] [--graphs none,chunk,step] [--peers eager,compile,reduce-overhead]
+    python bench/gpu/train_bench.py build/release/piper [--sizes 256,1024,2048] [--arch gpt] [--graphs none,chunk,step] [--kernels eager,inductor] [--peers eager,compile,reduce-overhead]
 
 A decoder in bfloat16, 8 microbatches, AdamW. All take turns: each round a few steps of PyTorch, then a few of piper, whose process sleeps
 meanwhile. Printed: medians of steps, and ratios by round, as median (smallest to largest). PyTorch's side has the same layers, its default
 attention, and gradients, moments and weights in bfloat16; piper has gradients, master copies and moments in float32.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -117,8 +118,8 @@ class PyTorch:
 class Piper:
     """Steps of a process that sleeps when it is not its turn."""
 
-    def __init__(self, program, graphs, arch, hidden, devices, folder, options=()):
-        self.name = f"piper, graphs {graphs}" + (f", {devices} devices" if devices > 1 else "")
+    def __init__(self, program, graphs, kernels, arch, hidden, devices, folder):
+        self.name = f"piper, graphs {graphs}, kernels {kernels}" + (f", {devices} devices" if devices > 1 else "")
         layers, heads, tokens, samples = SIZES[hidden]
         more = "flash_attention = true\ndropout = false\ntie_embeddings = false\n" if arch == "gpt" else ""
         (folder / "model.toml").write_text(
@@ -132,10 +133,11 @@ class Piper:
             else f"mesh(pp={devices})\nsplit(batch, parts={MICROBATCHES}, as=mb)\nplace({{}}, along=pp, stages={devices}, transfers=p2p)\n"
             "use 1f1b(stages=stage, microbatches=mb)\n"
         )
-        self.metrics = folder / f"{graphs}.jsonl"
+        self.metrics = folder / f"{graphs}-{kernels}.jsonl"
         self.metrics.unlink(missing_ok=True)
-        self.log = open(folder / f"{graphs}.log", "w+")
-        command = [program, "train", folder / "model.toml", "--on", "cuda", "--graphs", graphs, "--steps", 100000, "--metrics", self.metrics, *options]
+        self.log = open(folder / f"{graphs}-{kernels}.log", "w+")
+        command = [program, "train", folder / "model.toml", "--on", "cuda", "--graphs", graphs, "--kernels", kernels,
+                   "--kernel-cache", folder / "kernels", "--steps", 100000, "--metrics", self.metrics]
         self.process = subprocess.Popen([str(part) for part in command], stdout=self.log, stderr=subprocess.STDOUT)
         self.wait_for(6)  # memory and graphs have their places
         self.sleep()
@@ -180,10 +182,10 @@ def compare(options, hidden):
         sides = [PyTorch(peer, options.arch, hidden) for peer in options.peers.split(",") if peer]
         ours = []
         for devices in map(int, options.devices.split(",")):
-            for graphs in options.graphs.split(","):
+            for graphs, kernels in itertools.product(options.graphs.split(","), options.kernels.split(",")):
                 own = pathlib.Path(folder) / f"{devices}"
                 own.mkdir(exist_ok=True)
-                ours.append(Piper(options.piper, graphs, options.arch, hidden, devices, own))
+                ours.append(Piper(options.piper, graphs, kernels, options.arch, hidden, devices, own))
         for side in sides:
             side.steps(4)
         rounds = {side.name: [] for side in sides + ours}
@@ -206,6 +208,7 @@ def main():
     parser.add_argument("--arch", default="gpt", choices=["gpt", "llama"])
     parser.add_argument("--peers", default="eager,compile,reduce-overhead")
     parser.add_argument("--graphs", default="none,chunk,step")
+    parser.add_argument("--kernels", default="eager")
     parser.add_argument("--devices", default="1")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="of a round")

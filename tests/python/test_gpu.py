@@ -12,6 +12,7 @@ import piper
 import plain
 import schedules
 import small
+import test_updates as updates
 from language_models import batches, capture, integration, loss, transformers
 from test_reference import SOURCE, Case, reference  # noqa: F401 (a fixture)
 from test_transformers import MIXTURES, build, captured, plain_run
@@ -217,6 +218,55 @@ def test_dropout_inside_of_attention_is_refused():
     with pytest.raises(piper.CaptureError) as caught:
         piper.capture(model, batches(1)[0], loss=loss, on="cuda")
     assert caught.value.code == "E603" and "attention" in caught.value.message
+
+
+OPTIMIZERS = {
+    "adamw with a mean of the weights": dict(optimizer=piper.AdamW(lr=1e-2, weight_decay=0.1, ema=0.9)),
+    "adamw with moments in bfloat16": dict(optimizer=piper.AdamW(lr=1e-2, weight_decay=0.1, moments="bfloat16")),
+    "adamw, clipped": dict(optimizer=piper.AdamW(lr=1e-2), clip=0.1),
+    "lion": dict(optimizer=piper.Lion(lr=1e-3, weight_decay=0.1)),
+    "adafactor": dict(optimizer=piper.Adafactor(lr=3e-2, weight_decay=0.1)),
+    "muon": dict(optimizer=piper.Muon(lr=1e-2, weight_decay=0.1, adamw=("head.*",))),
+}
+
+
+def trained_on(on, schedule, options, steps, folder=None, resume=None):
+    """Losses, and the whole state after them by name."""
+    graph = piper.capture(updates.stack(), small.batch(), loss=small.loss, on=on)
+    with piper.Trainer(graph, schedule, seed=7, graphs="step" if on == "cuda" else "none", **options) as trainer:
+        if resume:
+            trainer.resume(resume)
+        losses = [trainer.step(small.batch(seed=trainer.steps)).loss for _ in range(steps)]
+        if folder:
+            trainer.save(folder, wait=True)
+        state = dict(trainer.state_dict())
+        for name, entries in trainer.optimizer_state_dict()["state"].items():
+            state.update({f"{entry} of {name}": value for entry, value in entries.items() if torch.is_tensor(value)})
+        if options["optimizer"].ema is not None:
+            state.update({f"mean of {name}": value for name, value in trainer.ema_state_dict().items()})
+        return losses, state
+
+
+@needs_gpu
+@pytest.mark.parametrize("schedule", updates.SCHEDULES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_equal_those_of_the_cpu(name, schedule):
+    runs = [trained_on(on, updates.SCHEDULES[schedule][0], OPTIMIZERS[name], 4) for on in ("cuda", "cpu")]
+    difference, where = plain.worst(*runs)
+    assert difference < 1e-10, where
+
+
+@needs_gpu
+@pytest.mark.parametrize("to", ["cuda", "cpu"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_run_goes_on_where_the_other_kind_of_device_left_it(name, to, tmp_path):
+    """Under another schedule, too."""
+    options, before = OPTIMIZERS[name], {"cuda": "cpu", "cpu": "cuda"}[to]
+    expected = trained_on(before, updates.SCHEDULES["zero 3"][0], options, 5)
+    trained_on(before, updates.SCHEDULES["1f1b, zero 2"][0], options, 3, folder=tmp_path)
+    losses, state = trained_on(to, updates.SCHEDULES["zero 3"][0], options, 2, resume=tmp_path)
+    difference, where = plain.worst((losses, state), (expected[0][3:], expected[1]))
+    assert difference < 1e-10, where
 
 
 @needs_gpu
