@@ -13,16 +13,15 @@ namespace {
 constexpr double scale = 0.1;  // errors far above count by their size
 
 Result<StepPath> simulated_path(const Observation& observation, const Cluster& cluster) {
-  const Plan& plan = *observation.plan;
-  if (observation.work.valid()) return path_of(plan.works[observation.work]);
-  PIPER_TRY(const Simulation simulation, simulate(plan, cluster));
-  return path_of(plan, cluster, simulation);
+  if (observation.work) return path_of(*observation.work);
+  PIPER_TRY(const Simulation simulation, simulate(*observation.plan, cluster));
+  return path_of(*observation.plan, cluster, simulation);
 }
 
 double predicted(const Observation& observation, const std::vector<StepPath>& paths, const Cluster& cluster) {
   double longest = 0;
   for (const StepPath& path : paths) longest = std::max(longest, seconds(path, cluster));
-  return longest + (observation.work.valid() ? 0 : cluster.step);
+  return longest + (observation.work ? 0 : cluster.step);
 }
 
 /// The parameters as coordinates in [0, 1].
@@ -85,7 +84,7 @@ class Fit {
   Result<double> simulate_all(const Cluster& cluster) {
     for (size_t i = 0; i < observations_.size(); ++i) {
       PIPER_TRY(StepPath path, simulated_path(observations_[i], cluster));
-      if (!observations_[i].work.valid() || paths_[i].empty()) paths_[i].push_back(std::move(path));
+      if (!observations_[i].work || paths_[i].empty()) paths_[i].push_back(std::move(path));
     }
     return robust_sum(residuals(cluster), scale);
   }

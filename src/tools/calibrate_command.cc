@@ -22,8 +22,12 @@ std::string job_of(const MeasuredStep& step, const Compiled& compiled) {
   return fmt::format("{} {} {} {}", step.model, of.batch, of.sequence, device_count(compiled.plan));
 }
 
-/// A measured step, or the measured computations of one.
+/// A measured step, the measured computations of one, or a kernel.
 Checked observe(const MeasuredStep& step, const std::string& cluster, std::vector<Observation>& out) {
+  if (step.kernel) {
+    out.push_back(kernel_observation(step));
+    return Ok{};
+  }
   CompileInput input;
   input.model = step.model;
   input.schedule = step.schedule;
@@ -42,7 +46,8 @@ Checked observe(const MeasuredStep& step, const std::string& cluster, std::vecto
   for (const WorkId id : plan->works.ids()) {
     const PlanWork& work = plan->works[id];
     PIPER_TRY(const double seconds, measured_seconds(costs, plan->names[work.name], work.pass, work.samples));
-    if (seconds > 0) out.push_back({step.set, job + " " + plan->names[work.name], plan, id, seconds});
+    if (seconds > 0)
+      out.push_back({step.set, job + " " + plan->names[work.name], plan, {plan, &work}, seconds});
   }
   return Ok{};
 }

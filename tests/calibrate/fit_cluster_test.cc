@@ -105,7 +105,7 @@ TEST(FitCluster, FindsThePlantedParameters) {
 
 TEST(FitCluster, IsTheSameEveryTime) {
   std::vector<Observation> observations = steps();
-  observations.resize(10);
+  observations.resize(4);
   measure(observations, planted());
   const Cluster start = with_operators(must(load_cluster("a100-80")));
   EXPECT_EQ(print(must(fit_cluster(observations, start))), print(must(fit_cluster(observations, start))));
@@ -115,13 +115,34 @@ TEST(FitCluster, MeasuredComputationsFitTheDeviceAlone) {
   std::vector<Observation> observations;
   for (const Observation& o : steps())
     for (const WorkId work : o.plan->works.ids())
-      if (o.plan->works[work].pass) observations.push_back({o.set, o.job, o.plan, work, 1});
+      if (o.plan->works[work].pass) observations.push_back({o.set, o.job, o.plan, {o.plan, &o.plan->works[work]}, 1});
   measure(observations, planted());
   const Cluster start = with_operators(must(load_cluster("a100-80"))), fitted = must(fit_cluster(observations, start));
   for (const PredictionErrors& e : errors_of(observations, must(predict(observations, fitted))))
     EXPECT_LT(e.mean, 0.005) << e.set;
   EXPECT_EQ(fitted.levels, start.levels) << "nothing was said about links";
   EXPECT_EQ(fitted.step, start.step);
+}
+
+TEST(FitCluster, KernelsSayWhatADeviceReaches) {
+  std::vector<Observation> observations;
+  const auto measured = [&](const MeasuredKernel& kernel) {
+    MeasuredStep row;
+    row.set = kernel.product ? "products" : "streamed";
+    row.kernel = kernel;
+    observations.push_back(kernel_observation(row));
+  };
+  for (const int64_t rows : {64, 1024, 8192})
+    for (const int64_t columns : {512, 4096})
+      for (const int64_t depth : {1024, 4096}) measured({DType::BFloat16, MatrixProduct{1, rows, columns, depth}, 0});
+  for (const int64_t bytes : {1'000, 10'000'000, 1'000'000'000}) measured({DType::BFloat16, {}, bytes});
+  measure(observations, planted());
+  const Cluster start = with_operators(must(load_cluster("a100-80"))), fitted = must(fit_cluster(observations, start));
+  const DeviceKind &kind = fitted.kinds[0], truth = planted().kinds[0];
+  EXPECT_NEAR(kind.compute_efficiency, truth.compute_efficiency, 0.005);
+  EXPECT_NEAR(kind.memory_efficiency, truth.memory_efficiency, 0.005);
+  EXPECT_NEAR(kind.operators->issue, truth.operators->issue, 0.5e-6);
+  EXPECT_EQ(fitted.levels, start.levels) << "nothing was said about links";
 }
 
 TEST(PredictionErrors, RegretIsThePriceOfTheChosenPlan) {

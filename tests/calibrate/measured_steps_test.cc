@@ -28,6 +28,21 @@ TEST(MeasuredSteps, FilesAreFoundFromTheTable) {
   EXPECT_EQ(steps[1].seconds, 1e-3);
 }
 
+TEST(MeasuredSteps, AreKernelsToo) {
+  const auto rows = must(parse_measured_steps(make_source("kernels.csv",
+                                                          "dtype,product,bytes,seconds\n"
+                                                          "bfloat16,4096x11008x512,,5e-4\n"
+                                                          "float32,32x8x16x4,,1e-6\n,,1000,2e-6\n")));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].kernel->product, (MatrixProduct{1, 4096, 11008, 512}));
+  EXPECT_EQ(rows[0].kernel->dtype, DType::BFloat16);
+  EXPECT_EQ(rows[1].kernel->product, (MatrixProduct{32, 8, 16, 4}));
+  EXPECT_EQ(rows[1].kernel->dtype, DType::Float32);
+  EXPECT_EQ(rows[2].kernel->product, std::nullopt);
+  EXPECT_EQ(rows[2].kernel->bytes, 1000);
+  EXPECT_EQ(rows[2].seconds, 2e-6);
+}
+
 std::string refusal(const std::string& text) {
   auto steps = parse_measured_steps(make_source("steps.csv", text));
   return steps ? "accepted" : render(steps.error());
@@ -46,6 +61,16 @@ TEST(MeasuredSteps, RefusalsNameTheCell) {
   EXPECT_THAT(refusal("model,schedule,seconds\n,b,1\n"), HasSubstr("a step needs a model and a schedule"));
   EXPECT_THAT(refusal("model,schedule,seconds,costs\na,b,1,c\n"), HasSubstr("either seconds or costs"));
   EXPECT_THAT(refusal("model,schedule,seconds,costs\na,b,,\n"), HasSubstr("either seconds or costs"));
+  EXPECT_THAT(refusal("product,seconds\n4x4,1\n"), HasSubstr("a product has 3 sizes, not 2"));
+  EXPECT_THAT(refusal("product,seconds\n4x4x4x4x4,1\n"), HasSubstr("a product has 3 sizes, not 5"));
+  EXPECT_THAT(refusal("product,seconds\n4x-4x4,1\n"), HasSubstr("a size of product must be a number above 0"));
+  EXPECT_THAT(refusal("product,seconds\n4x4x,1\n"), HasSubstr("a size of product must be a number above 0"));
+  EXPECT_THAT(refusal("dtype,product,seconds\nbf17,4x4x4,1\n"), HasSubstr("there is no dtype \"bf17\""));
+  EXPECT_THAT(refusal("product,bytes,seconds\n4x4x4,8,1\n"), HasSubstr("either product or bytes"));
+  EXPECT_THAT(refusal("dtype,product,bytes,seconds\nfloat32,,,1\n"), HasSubstr("either product or bytes"));
+  EXPECT_THAT(refusal("product,seconds\n4x4x4,\n"), HasSubstr("a kernel needs seconds"));
+  EXPECT_THAT(refusal("model,schedule,product,seconds\na,b,4x4x4,1\n"), HasSubstr("not both"));
+  EXPECT_THAT(refusal("model,schedule,product,seconds\na,b,,1\na,,,1\n"), HasSubstr("a step needs a model"));
 }
 
 }  // namespace

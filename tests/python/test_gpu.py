@@ -57,6 +57,7 @@ def test_without_a_gpu_it_is_refused():
         assert caught.value.code == "E807" and "GPU" in caught.value.message and caught.value.help
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(WHY_NOT is None, reason="there is a GPU")
 def test_without_gpus_processes_are_refused(tmp_path):
     done = start(tmp_path, 2, """

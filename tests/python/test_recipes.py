@@ -10,7 +10,6 @@ RECIPES = Path(__file__).resolve().parent.parent.parent / "examples/recipes"
 pytestmark = pytest.mark.skipif(not os.environ.get("PIPER_PROGRAM"), reason="PIPER_PROGRAM does not say where the program is")
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("recipe", sorted(path.stem for path in RECIPES.glob("*.py") if path.stem != "recipe"))
 def test_recipe(recipe, tmp_path):
     if recipe == "lora":

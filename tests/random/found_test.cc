@@ -93,7 +93,7 @@ TEST(Planted, WrongDigitIsSeen) {
     };
   };
   int planted = 0;
-  for (uint64_t seed = 1; planted < 6; ++seed) {
+  for (uint64_t seed = 1; planted < 3; ++seed) {
     const Case c = random_case(seed);
     if (judge(c).kind != Verdict::Kind::Equal) continue;
     ++planted;

@@ -26,7 +26,7 @@ int64_t first_seed() {
   return from_environment("PIPER_SEED", 1);
 }
 int64_t case_count() {
-  return from_environment("PIPER_CASES", property::cases(40, 6'000));
+  return from_environment("PIPER_CASES", property::cases(20, 6'000));
 }
 
 /// What to say if a case ends the program: its text.
