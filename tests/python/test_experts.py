@@ -1,4 +1,4 @@
-"""Experts of transformers in Piper's slots: equal to the module's own code, or left alone."""
+"""Experts of transformers in Piper's slots or on sorted rows: equal to the module's own code, or left alone."""
 import copy
 import importlib
 import inspect
@@ -51,9 +51,10 @@ def build(module, name, **changes):
     raise AssertionError(f"no configuration makes a {name}")
 
 
+@pytest.mark.parametrize("implementation", [integration.slots, integration.rows])
 @pytest.mark.parametrize("module, name", list(classes()))
-def test_slots_equal_the_modules_own_code(module, name):
-    assert difference(build(module, name), integration.slots) is None
+def test_equal_the_modules_own_code(module, name, implementation):
+    assert difference(build(module, name), implementation) is None
 
 
 def deepseek_v4(**changes):
@@ -253,6 +254,14 @@ def test_equal_experts_are_taken_without_a_word():
     assert model.config._experts_implementation == integration.SLOTS
 
 
+def test_rows_have_no_capacity():
+    config = transformers.MixtralConfig(**SIZES, intermediate_size=16, num_local_experts=4, sliding_window=None)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with pytest.raises(piper.ScheduleError, match="capacity_factor") as caught:
+        integration.use(model, dropless=True, capacity_factor=1.25)
+    assert caught.value.code == "E105" and model.config._experts_implementation != integration.ROWS
+
+
 @pytest.mark.parametrize("name", ["Mixtral", pytest.param("Qwen3Moe", marks=pytest.mark.long)])
 def test_sorted_rows_of_transformers_are_trained_as_they_are(name):
     """Its `grouped_mm` experts, in float64 and with widths that PyTorch's own operator refuses."""
@@ -274,5 +283,60 @@ def test_sorted_rows_of_transformers_are_trained_as_they_are(name):
     schedule, slices = schedules.dense()["zero 2"]
     ours = plain.train_piper(graph, schedule, batches)
     plain.assert_equal(ours, plain.train(made("eager"), batches, slices, precise_loss), 1e-10)
-    with pytest.raises(piper.ScheduleError, match="E317"):  # there are no slots to divide
+    with pytest.raises(piper.ScheduleError, match="E317"):  # what they sort is inside of them
         piper.compile(graph, schedules.experts()["experts"][0])
+
+
+def mixture(name):
+    """Of transformers, in float64, and with a router that has preferences."""
+    sizes = {**SIZES, **EXPERTS, "num_hidden_layers": 4, "intermediate_size": 12, "moe_intermediate_size": 12, "num_experts": 4}
+    if name == "DeepseekV3":  # groups of experts, some of them chosen with a bias; shared experts; the first layer has none
+        sizes |= dict(num_key_value_heads=4, n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1, first_k_dense_replace=1,
+                      q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8)
+    if name == "GptOss":  # biases of experts, gates that clamp
+        sizes |= dict(head_dim=8, sliding_window=8, swiglu_limit=0.05)
+    torch.manual_seed(1)
+    config = getattr(transformers, name + "Config")(**sizes)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).train()
+    with torch.no_grad():
+        for part, value in [*model.named_parameters(), *model.named_buffers()]:
+            if any(word in part for word in ("gate.weight", "router.weight", "correction_bias")):
+                value.copy_(torch.randn_like(value) / 4)
+    return model
+
+
+def divided():
+    """name -> (schedule, slices of one device). Little memory, so that rows go in rounds."""
+    few = lambda schedule: schedule.shard({"experts": "*"}, along="ep", buffer=0.25)
+
+    def piped(timeline, stages, **more):
+        schedule = piper.Schedule().mesh(pp=2, ep=2).split(4).place({}, along="pp", stages=stages, **more)
+        return few(schedule.replicate({}, along="ep", zero=1)).use(timeline, stages="stage", microbatches="mb"), 8
+
+    whole = lambda axes, parts: piper.Schedule().mesh(**axes).split(parts).place({}, mesh={}).replicate({}, along=list(axes))
+    return {
+        "ep 2": (few(whole({"ep": 2}, 2)), 4),
+        "ep 4": (few(whole({"ep": 4}, 1)), 4),
+        "dp, ep": (few(whole({"dp": 2, "ep": 2}, 2)), 8),
+        "1f1b": piped("1f1b", 2),
+        "dualpipev": piped("dualpipev", 4, shape="v"),
+    }
+
+
+@pytest.mark.parametrize("schedule", divided())
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe", "Olmoe", "DeepseekV3", "GptOss"])
+def test_sorted_rows_are_divided_among_devices(name, schedule):
+    generator = torch.Generator().manual_seed(2)
+    batches = [{"input_ids": ids, "labels": ids} for ids in (torch.randint(0, 62, (8, 16), generator=generator) for _ in range(3))]
+    theirs = mixture(name)
+    theirs.set_experts_implementation("eager")
+    model = mixture(name)
+    integration.use(model, dropless=True)
+    integration.annotate(model)
+    assert model.config._experts_implementation == integration.ROWS
+    graph = piper.capture(model, batches[0], loss=precise_loss)
+    assert graph.unshardable == []
+    schedule, slices = divided()[schedule]
+    ours = plain.train_piper(graph, schedule, batches)
+    assert any("rounds" in line for line in ours[2].text().splitlines())
+    plain.assert_equal(ours, plain.train(theirs, batches, slices, precise_loss), 1e-10)

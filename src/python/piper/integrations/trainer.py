@@ -95,7 +95,7 @@ class Trainer:
         if isinstance(model, PreTrainedModel):
             from .transformers import annotate, use  # which has this class too
 
-            use(model)
+            use(model, experts=not any(getattr(part, "marks_scope", False) for part in model.modules()))  # or as they were chosen before
             annotate(model)
         for one in callbacks or ():
             self.add_callback(one)

@@ -1,5 +1,5 @@
-"""transformers models as they are: attention without a mask where the mask is plainly causal, and experts in static slots, which `shard` can
-divide.
+"""transformers models as they are: attention without a mask where the mask is plainly causal, and experts in static slots or on sorted rows,
+which `shard` can divide.
 
     from piper.integrations import transformers as piper_transformers
 
@@ -18,7 +18,7 @@ import inspect
 import math
 import sys
 import warnings
-from typing import Optional
+from typing import Callable, Optional
 
 import torch
 import torch.nn.functional as F
@@ -35,27 +35,33 @@ from .same_experts import difference
 
 CAUSAL = "piper_causal"
 SLOTS = "piper_slots"
+ROWS = "piper_rows"
 LAYERS = ("layers", "layer", "h", "block", "blocks")  # what models call the list of their layers
 
 
-def use(model: torch.nn.Module, *, experts: bool = True, attention: bool = True, capacity_factor: Optional[float] = None) -> None:
-    """Makes the model use `piper_causal` where it uses `sdpa` attention and, in mixtures of experts, `piper_slots`.
+def use(model: torch.nn.Module, *, experts: bool = True, attention: bool = True, capacity_factor: Optional[float] = None,
+        dropless: bool = False) -> None:
+    """Makes the model use `piper_causal` where it uses `sdpa` attention and, in mixtures of experts, `piper_slots` or `piper_rows`.
 
     Experts are replaced only if the replacement computes the same, output and gradients; otherwise the model's own code stays, and a
     CaptureWarning says so.
 
-    `capacity_factor`: an expert takes at most capacity_factor * tokens * top_k / experts choices of a slice; what does not fit is dropped.
-    Default: as many slots as tokens, so nothing is ever dropped, at the price of experts / top_k times the arithmetic.
+    `dropless`: a row for every choice of every token, sorted by expert, as transformers' `grouped_mm` has them. Nothing is dropped.
+    `capacity_factor`, without it: an expert takes at most capacity_factor * tokens * top_k / experts choices of a slice; what does not fit
+    is dropped. Default: as many slots as tokens, so nothing is ever dropped, at the price of experts / top_k times the arithmetic.
     """
     if capacity_factor is not None and not (math.isfinite(capacity_factor) and capacity_factor > 0):
         raise refused(ScheduleError, "E105", f"capacity_factor is {capacity_factor}", "a number above 0, or leave it out: nothing is dropped")
+    if capacity_factor is not None and dropless:
+        raise refused(ScheduleError, "E105", "dropless experts have no slots, so capacity_factor says nothing", "leave out one of the two")
     if attention:
         for part in model.modules():  # each has a config of its own, or shares one
             if isinstance(part, PreTrainedModel) and part.config._attn_implementation == "sdpa" and _takes_attention(part):
                 part.config._attn_implementation_internal = CAUSAL
-    if experts and _can_be_replaced(found := _replaceable(model)):
+    name, implementation = (ROWS, rows) if dropless else (SLOTS, slots)
+    if experts and _can_be_replaced(found := _replaceable(model), implementation):
         for module in found.values():
-            module.config._experts_implementation_internal = SLOTS
+            module.config._experts_implementation_internal = name
             module.marks_scope = True
             module.capacity_factor = capacity_factor
 
@@ -100,13 +106,13 @@ def _replaceable(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     return {name: module for name, module in model.named_modules() if _is_experts(module)}
 
 
-def _can_be_replaced(found: dict[str, torch.nn.Module]) -> bool:
+def _can_be_replaced(found: dict[str, torch.nn.Module], implementation: Callable) -> bool:
     """All of them or none: they share a config. What is not equal is said once for a class."""
     reasons: dict[type, str] = {}
     for name, module in found.items():
         if type(module) in reasons:
             continue
-        reason = difference(module, slots) if _is_dispatched(module) else "does not let its implementation be chosen"
+        reason = difference(module, implementation) if _is_dispatched(module) else "does not let its implementation be chosen"
         if reason is not None:
             reasons[type(module)] = f"{name} ({type(module).__name__}) {reason}"
     for reason in reasons.values():
@@ -145,18 +151,72 @@ def slots(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_we
     return (taken[slot] * weights).view(choices, tokens, width).sum(0)
 
 
-def _run_experts(self, given: torch.Tensor) -> torch.Tensor:
-    """What the module itself does with the tokens of an expert, for all of them."""
+def rows(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
+    """Experts on a row for every choice of every token, sorted by expert: tokens * top_k rows, whatever the router says.
+
+    As transformers' `grouped_mm`, with a stable sort: the rows of an expert are in the order of tokens.
+    """
+    choices, expert = top_k_index.shape[-1], top_k_index.reshape(-1)
+    order = expert.argsort(stable=True)
+    places = torch.zeros_like(order).scatter(0, order, torch.arange(order.shape[0], device=order.device))
+    ends = _counts(self, top_k_index).cumsum(0, dtype=torch.int32)
+    given = _ToRows.apply(hidden_states, order, places, choices)
+    taken = _Reordered.apply(_run_experts(self, given, ends), places, order)
+    return (taken.unflatten(0, (-1, choices)) * top_k_weights.unsqueeze(-1)).sum(1).to(hidden_states.dtype)
+
+
+def _counts(self, top_k_index: torch.Tensor) -> torch.Tensor:
+    """How often each expert is chosen."""
+    chosen = top_k_index.reshape(-1)
+    return chosen.new_zeros(self.num_experts).scatter_add(0, chosen, torch.ones_like(chosen))
+
+
+class _ToRows(torch.autograd.Function):
+    """Tokens to the rows of their choices. A token adds up the gradients of its choices in their order."""
+
+    @staticmethod
+    def forward(context, tokens: torch.Tensor, order: torch.Tensor, places: torch.Tensor, choices: int) -> torch.Tensor:
+        context.save_for_backward(places)
+        context.choices = choices
+        return tokens.index_select(0, order // choices)
+
+    @staticmethod
+    def backward(context, gradient: torch.Tensor):
+        places, = context.saved_tensors
+        return gradient.index_select(0, places).unflatten(0, (-1, context.choices)).sum(1), None, None, None
+
+
+class _Reordered(torch.autograd.Function):
+    """Rows in an order whose inverse is known, so that neither direction adds up by index."""
+
+    @staticmethod
+    def forward(context, given: torch.Tensor, order: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(inverse)
+        return given.index_select(0, order)
+
+    @staticmethod
+    def backward(context, gradient: torch.Tensor):
+        inverse, = context.saved_tensors
+        return gradient.index_select(0, inverse), None, None
+
+
+def _run_experts(self, given: torch.Tensor, ends: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """What the module itself does with the tokens of an expert, for all of them: [experts, slots, width], or [rows, width] and where the rows
+    of each expert end."""
     with scope(scope_name(self, "experts"), experts=self.num_experts):
-        inner = _project(self, "gate_up_proj" if self.has_gate else "up_proj", given)
-        out = _project(self, "down_proj", self._apply_gate(inner) if self.has_gate else self.act_fn(inner))
+        inner = _project(self, "gate_up_proj" if self.has_gate else "up_proj", given, ends)
+        out = _project(self, "down_proj", self._apply_gate(inner) if self.has_gate else self.act_fn(inner), ends)
         return self.post_expert_norm(out) if getattr(self, "has_post_expert_norm", False) else out
 
 
-def _project(self, name: str, given: torch.Tensor) -> torch.Tensor:
+def _project(self, name: str, given: torch.Tensor, ends: Optional[torch.Tensor]) -> torch.Tensor:
     weight = getattr(self, name)
-    out = torch.bmm(given, weight if self.is_transposed else weight.transpose(1, 2))
-    return out + getattr(self, name + "_bias").unsqueeze(1) if self.has_bias else out
+    matrices, bias = weight if self.is_transposed else weight.transpose(1, 2), getattr(self, name + "_bias").unsqueeze(1) if self.has_bias else None
+    if ends is None:
+        out = torch.bmm(given, matrices)
+        return out if bias is None else out + bias
+    out = torch.ops.piper.grouped_mm(given, matrices, ends)
+    return out if bias is None else out + torch.ops.piper.grouped_mm(given.new_ones(given.shape[0], 1), bias, ends)
 
 
 def _causal_mask(*, batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offset=0, mask_function, attention_mask=None,
@@ -191,6 +251,7 @@ def _is_plainly_causal(mask_function, batch: int, length: int, device) -> bool:
 AttentionInterface.register(CAUSAL, sdpa_attention_forward)
 AttentionMaskInterface.register(CAUSAL, _causal_mask)
 ALL_EXPERTS_FUNCTIONS.register(SLOTS, slots)
+ALL_EXPERTS_FUNCTIONS.register(ROWS, rows)
 
 
 def __getattr__(name: str):
