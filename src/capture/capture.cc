@@ -80,8 +80,8 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
     if (!slice.tensor_parallel.parameters.empty())
       return error(ErrorCode::E317, {}, "shard: captured models know context parallelism without tensor parallelism")
           .help("leave one of the two out");
-    PIPER_TRY(ContextGraph divided,
-              mark_context_regions(std::move(slice.operators), slice.tensor_parallel.token_order));
+    PIPER_TRY(ContextGraph divided, mark_context_regions(std::move(slice.operators), slice.tensor_parallel.token_order,
+                                                         slice.tensor_parallel.heads_among));
     slice.operators = std::move(divided.graph);
     slice.known = std::move(divided.labels);
     slice.all_tokens = std::move(divided.all_tokens);
@@ -154,6 +154,13 @@ bool attends(const OperatorGraph& graph, const ChunkBodies& chunk) {
          });
 }
 
+/// What attention divides by heads is divided by tokens everywhere else.
+TensorLabels with_tokens(TensorLabels heads, const TensorLabels& tokens) {
+  const bool agree = merge(heads, tokens);
+  invariant(agree, "heads are no tokens");
+  return heads;
+}
+
 /// Labels of all regions; those that cannot be sharded, and chunks that cannot have some tokens only, stay without.
 Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable) {
   std::vector<Region> regions = find_regions(slice.operators, slice.chunks);
@@ -162,14 +169,12 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
     if (slice.sequence.chunks.contains(slice.chunks[c].name))
       regions.push_back({slice.chunks[c].scope, 0, true, true, {c}});
   if (slice.tensor_parallel.context)
-    for (size_t c = 0; c < slice.chunks.size(); ++c)
-      regions.push_back({slice.chunks[c].scope,
-                         0,
-                         true,
-                         true,
-                         {c},
-                         true,
-                         attends(slice.operators, slice.chunks[c]) ? slice.all_tokens : std::set<StorageId>()});
+    for (size_t c = 0; c < slice.chunks.size(); ++c) {
+      const bool core = attends(slice.operators, slice.chunks[c]);
+      Region& region = regions.emplace_back(Region{slice.chunks[c].scope, 0, true, true, {c}, true});
+      if (core) region.all_tokens = slice.all_tokens;
+      region.heads = core && slice.tensor_parallel.heads_among > 0;
+    }
   const Readers readers = regions.empty() ? Readers() : find_readers(slice.chunks);
   for (const Region& region : regions) {
     auto labels = label_region(slice.operators, slice.chunks, readers, region,
@@ -191,8 +196,13 @@ Checked label_regions(CapturedSlice& slice, std::vector<Diagnostic>& unshardable
     draw_random_by_parts(body, labels, slice.tensor_parallel.token_order);
     for (const auto* uses : {&body.reads, &body.writes})
       for (const ContentUse& use : *uses)
-        if (const TensorLabels& of_use = labels.tensors[use.inside.index()]; is_labelled(of_use))
-          slice.divided.emplace(slice.operators[use.content.storage].base, of_use);
+        if (const TensorLabels& of_use = labels.tensors[use.inside.index()]; is_labelled(of_use)) {
+          const TensorId base = slice.operators[use.content.storage].base;
+          if (labels.heads && base.index() < slice.known.size())
+            slice.divided[base] = with_tokens(of_use, slice.known[base.index()]);
+          else
+            slice.divided.emplace(base, of_use);
+        }
   }
   return Ok{};
 }
@@ -245,9 +255,10 @@ Result<std::map<ShardCounts, int64_t>> divided_temporaries(const CapturedSlice& 
   const bool experts = std::any_of(labels->tensors.begin(), labels->tensors.end(),
                                    [](const TensorLabels& tensor) { return has(tensor, Mark::Expert); });
   for (const ShardCounts& shards : ways) {
-    if ((shards[ShardKind::Expert] > 1 && !experts) || (shards[ShardKind::Tp] > 1 && (!labels->tp || labels->tokens)) ||
+    if ((shards[ShardKind::Expert] > 1 && !experts) ||
+        (shards[ShardKind::Tp] > 1 && (!labels->tp || labels->tokens || labels->heads)) ||
         (shards[ShardKind::Sequence] > 1 && (!labels->tokens || labels->context)) ||
-        (shards[ShardKind::Context] > 1 && !labels->context))
+        (shards[ShardKind::Context] > 1 && !labels->context) || (shards[ShardKind::Heads] > 1 && !labels->heads))
       continue;
     if (auto body = localize(*slice.chunks[chunk].find(pass), slice.operators, *slice.table, *labels, shards)) {
       const PassSite site{slice.chunks[chunk].name, pass, slice.samples, shards};

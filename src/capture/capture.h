@@ -38,6 +38,7 @@ struct TensorParallel {
   bool sequence = false;
   bool context = false;  // tokens of the whole model can be divided (context parallelism)
   TokenOrder token_order = TokenOrder::Zigzag;
+  int heads_among = 0;  // and attention divides heads among so many devices instead; 0: it gathers keys and values
   bool any() const { return !parameters.empty() || context; }
 };
 

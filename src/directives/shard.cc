@@ -378,7 +378,7 @@ Result<std::vector<Sharded>> shard_tokens(TrainingDag& dag, const std::vector<Ch
   for (const ChunkId id : chunks)
     for (Residence& residence : dag.residences[id.index()]) {
       PIPER_CHECK(check_new(dag, id, residence.find(SampleAxis::Cp), by));
-      const bool heads = divides_heads(shard, (*dag.model)[id]);
+      const bool heads = parts > 1 && divides_heads(shard, (*dag.model)[id]);
       if (heads) PIPER_CHECK(check_heads(dag, (*dag.model)[id], parts * dag.tp().size, by));
       const auto along =
           parts > 1 ? std::optional(dag.groups.along(residence.group, shard.devices.along)) : std::nullopt;

@@ -95,10 +95,21 @@ def test_cut_along_the_projections_that_are_known(name, sequence):
     plain.assert_equal(ours, plain_run(name, torch.float64, 4), 1e-10)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", pytest.param("qwen3", marks=pytest.mark.long), "mistral"])
-def test_tokens_are_divided(name):
+@pytest.mark.parametrize("name, sequence", [
+    pytest.param(name, sequence, marks=pytest.mark.long if name == "qwen3" else ())
+    for name in ("llama", "gpt2", "qwen3", "mistral") for sequence in ("gather", "heads")])
+def test_tokens_are_divided(name, sequence):
     schedule = (piper.Schedule().mesh(pp=2, dp=2, cp=2).split(2).place({}, along="pp", stages=2).replicate({}, along=["dp", "cp"], zero=2)
-                .shard({}, along="cp", sequence="gather").use("1f1b"))
+                .shard({}, along="cp", sequence=sequence).use("1f1b"))
+    graph = capture(build(name, torch.float64), loss=loss_of_next_words)
+    ours = plain.train_piper(graph, schedule, batches())
+    plain.assert_equal(ours, plain.train(build(name, torch.float64), batches(), 4, loss_of_next_words, "cpu"), 1e-10)
+
+
+@pytest.mark.parametrize("name", ["llama", *(pytest.param(name, marks=pytest.mark.long) for name in ("gpt2", "qwen3", "mistral"))])
+def test_heads_are_divided_among_more_devices_than_keys(name):
+    schedule = (piper.Schedule().mesh(pp=2, cp=4).split(4).place({}, along="pp", stages=4, shape="v").replicate({}, along="cp", zero=2)
+                .shard({}, along="cp", sequence="heads").use("dualpipev", stages="stage", microbatches="mb"))
     graph = capture(build(name, torch.float64), loss=loss_of_next_words)
     ours = plain.train_piper(graph, schedule, batches())
     plain.assert_equal(ours, plain.train(build(name, torch.float64), batches(), 4, loss_of_next_words, "cpu"), 1e-10)

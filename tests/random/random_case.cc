@@ -188,7 +188,7 @@ class CaseWriter {
 
   /// Tokens are divided in all of the model.
   void add_context() {
-    std::string more = random_.percent(10) ? "heads" : "gather";
+    std::string more = random_.percent(40) ? "heads" : "gather";
     if (random_.percent(cp_ == 4 ? 80 : 30)) more += ", order=contiguous";  // four tokens are not eight blocks
     if (random_.percent(30)) more += ", regather=on";
     add("shard({{{}}}, along=cp, sequence={}{})", random_.percent(3) ? "layer=*" : "", more, stream("stream"));

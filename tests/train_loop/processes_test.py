@@ -210,11 +210,12 @@ class Processes(Jobs):
     @thorough
     def test_divided_tokens(self):
         (self.path / "c.toml").write_text(CONFIG.replace('"reference-moe"', '"reference"').replace("experts = 4\n", ""))
-        (self.path / "tokens.piper").write_text(TOKENS)
-        local = self.numbers(0, "tokens")
-        for processes in (2, 3, 4) if os.environ.get("PIPER_LONG") else (4,):
-            with self.subTest(processes=processes):
-                self.assertEqual(self.numbers(processes, "tokens"), local)
+        for sequence in ("gather", "heads"):
+            (self.path / f"{sequence}.piper").write_text(TOKENS.replace("gather", sequence))
+            local = self.numbers(0, sequence)
+            for processes in (2, 3, 4) if os.environ.get("PIPER_LONG") else (4,):
+                with self.subTest(sequence=sequence, processes=processes):
+                    self.assertEqual(self.numbers(processes, sequence), local)
 
     @thorough
     def test_rows_that_a_router_sends(self):

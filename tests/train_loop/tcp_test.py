@@ -26,6 +26,11 @@ class Tcp(jobs.Jobs):
             with self.subTest(schedule=schedule):
                 self.assertEqual(self.numbers(2 + number % 3, schedule), self.numbers(0, schedule))
 
+    def test_divided_heads(self):
+        (self.path / "c.toml").write_text(jobs.CONFIG.replace('"reference-moe"', '"reference"').replace("experts = 4\n", ""))
+        (self.path / "heads.piper").write_text(jobs.TOKENS.replace("gather", "heads"))
+        self.assertEqual(self.numbers(4, "heads"), self.numbers(0, "heads"))
+
     def test_what_is_started(self):
         result = self.run_command(self.command(2, "1f1b"))
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)

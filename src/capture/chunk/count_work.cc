@@ -76,6 +76,8 @@ Products products_of(const OperatorGraph& graph, const ChunkIr& body, const Call
       {"piper::grouped_mm", grouped},
       {"piper::context_attention", [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 1); }},
       {"piper::context_attention_backward", [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 2); }},
+      {"piper::heads_attention", [](const ChunkIr& b, const Call& c) { return attention(b, c, 0, 1); }},
+      {"piper::heads_attention_backward", [](const ChunkIr& b, const Call& c) { return attention(b, c, 1, 2); }},
       {"piper::logits_in_blocks", logits},
       {"piper::logits_in_blocks_max", logits},
       {"piper::logits_in_blocks_sum", logits},

@@ -33,8 +33,10 @@ class Values {
                  tokens = context || slice.sequence_sharded.contains(site.first);
       for (const auto* uses : {&body.reads, &body.writes})
         for (const ContentUse& use : *uses)
-          if (const TensorLabels& found = labels.tensors[use.inside.index()]; is_labelled(found))
-            labelled_.emplace(use.content, Labelled{&found, tokens});
+          if (const TensorLabels& found = labels.tensors[use.inside.index()]; is_labelled(found)) {
+            const TensorId base = slice.operators[use.content.storage].base;
+            labelled_.emplace(use.content, Labelled{context ? &slice.divided.at(base) : &found, tokens});
+          }
       for (const ExternalUse& use : body.parameters)
         if (const TensorLabels& found = labels.tensors[use.inside.index()];
             has(found, Mark::Expert) || has(found, Mark::Sharded))
@@ -90,6 +92,7 @@ class Values {
         out.push_back({factor.size, std::string(factor.mark == Mark::Expert     ? expert_label
                                                 : factor.mark == Mark::Capacity ? capacity_label
                                                 : factor.mark == Mark::Routed   ? routed_label
+                                                : factor.mark == Mark::Head     ? tp_label
                                                 : labelled.tokens               ? sequence_label
                                                                                 : tp_label)});
         if (!factor.borders.empty()) out.back().blocks = blocks_of(factor);
@@ -375,7 +378,7 @@ SignedSlice form_of(const CapturedSlice& slice, const std::vector<std::array<Pas
         for (const ContentUse& use : *uses)
           if (const auto labels = slice.labels.find({out.form.chunks.size(), static_cast<Pass>(p)});
               slice.all_tokens.contains(use.content.storage) && labels != slice.labels.end() &&
-              !is_labelled(labels->second.tensors[use.inside.index()]) &&
+              !has(labels->second.tensors[use.inside.index()], Mark::Sharded) &&
               std::ranges::find(form.all_tokens, values[use.content]) == form.all_tokens.end())
             form.all_tokens.push_back(values[use.content]);
     }

@@ -226,6 +226,8 @@ ShapeRule shape_rule(std::string_view full_name, c10::DeviceType target) {
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", on_stack<attention_backward>},
       {"piper::context_attention", on_stack<attention_for_cpu>},
       {"piper::context_attention_backward", on_stack<attention_backward>},
+      {"piper::heads_attention", on_stack<attention_for_cpu>},
+      {"piper::heads_attention_backward", on_stack<attention_backward>},
       {"aten::_scaled_dot_product_flash_attention", on_stack<attention_for_gpu>},
       {"aten::_scaled_dot_product_flash_attention_backward", on_stack<attention_backward>},
       {"aten::_scaled_dot_product_cudnn_attention", on_stack<attention_of_cudnn>},

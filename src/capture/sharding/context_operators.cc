@@ -1,5 +1,5 @@
 // Piper's own operators for attention whose queries are some of the tokens, and whose keys and values are all of them,
-// one device's after the other's.
+// one device's after the other's; and for attention of all tokens, of some heads.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
@@ -8,11 +8,14 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include "capture/sharding/localize.h"
 #include "capture/sharding/part_operators.h"
 
 namespace piper {
@@ -22,11 +25,16 @@ namespace {
 struct Attention {
   std::optional<double> scale;
 
+  /// Some callers pass a tensor that is not there.
+  static std::optional<at::Tensor> present(const std::optional<at::Tensor>& mask) {
+    return mask && mask->defined() ? mask : std::nullopt;
+  }
+
   /// The result, and the logarithms of the sums of exponentials.
   std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                              bool causal, const std::optional<at::Tensor>& mask = {}) const {
     if (query.is_cpu())
-      return at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, mask, scale);
+      return at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, present(mask), scale);
     const auto found = at::_scaled_dot_product_flash_attention(query, key, value, 0.0, causal, false, scale);
     return {std::get<0>(found), std::get<1>(found)};
   }
@@ -38,7 +46,7 @@ struct Attention {
                                                           const std::optional<at::Tensor>& mask = {}) const {
     if (query.is_cpu())
       return at::_scaled_dot_product_flash_attention_for_cpu_backward(gradient, query, key, value, out, logsumexp, 0.0,
-                                                                      causal, mask, scale);
+                                                                      causal, present(mask), scale);
     const at::TensorOptions unused = query.options().dtype(at::kUInt64);  // the state of dropout
     return at::_scaled_dot_product_flash_attention_backward(gradient, query, key, value, out, logsumexp.contiguous(),
                                                             {}, {}, query.size(2), key.size(2), 0.0, causal,
@@ -163,9 +171,67 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> context_attention_backward(
   return {for_query, for_key, for_value};
 }
 
+/// All tokens, as devices have sent them: two blocks of each.
+struct AllTokens {
+  AllTokens(const at::Tensor& query, int64_t heads) : devices(heads / query.size(1)) {}
+
+  int64_t devices;
+
+  at::Tensor ordered(const at::Tensor& of) const { return devices > 1 ? in_order(of, devices) : of; }
+  /// Laid out as this one.
+  at::Tensor sent(const at::Tensor& of, const at::Tensor& as) const {
+    return at::empty_like(as, of.options()).copy_(devices > 1 ? by_device(of, devices) : of);
+  }
+};
+
+std::tuple<at::Tensor, at::Tensor> heads_attention(const at::Tensor& query, const at::Tensor& key,
+                                                   const at::Tensor& value, const std::optional<at::Tensor>& mask,
+                                                   bool is_causal, std::optional<double> scale, int64_t heads) {
+  const AllTokens tokens(query, heads);
+  const auto [out, logsumexp] =
+      Attention{scale}.forward(tokens.ordered(query), tokens.ordered(key), tokens.ordered(value), is_causal, mask);
+  return {tokens.sent(out, query), tokens.sent(logsumexp, with_tokens_before_heads(logsumexp))};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> heads_attention_backward(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor& out, const at::Tensor& logsumexp, const std::optional<at::Tensor>& mask, bool is_causal,
+    std::optional<double> scale, int64_t heads) {
+  const AllTokens tokens(query, heads);
+  const auto [q, k, v] =
+      Attention{scale}.backward(tokens.ordered(grad_out), tokens.ordered(query), tokens.ordered(key),
+                                tokens.ordered(value), tokens.ordered(out), tokens.ordered(logsumexp), is_causal, mask);
+  const auto sent = [&](const at::Tensor& of) { return tokens.sent(of, with_tokens_before_heads(of)); };
+  return {sent(q), sent(k), sent(v)};
+}
+
+at::Tensor repeat_heads(const at::Tensor& heads, int64_t times) {
+  std::vector<int64_t> sizes = heads.sizes().vec();
+  sizes.insert(sizes.begin() + 2, times);
+  return heads.unsqueeze(2).expand(sizes).clone(at::MemoryFormat::Contiguous).flatten(1, 2);
+}
+/// Fewer heads, laid out as those are.
+at::Tensor empty_sums(const at::Tensor& heads, int64_t times) {
+  std::vector<int64_t> sizes = heads.sizes().vec();
+  sizes[1] /= times;
+  return at::empty_strided(sizes, strides_like(sizes, heads.strides().vec()), heads.options());
+}
+at::Tensor add_repeated(const at::Tensor& heads, int64_t times) {
+  at::Tensor sums = empty_sums(heads, times);
+  return at::sum_out(sums, heads.unflatten(1, {-1, times}), 2);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(piper, m) {
+  m.def(
+      "heads_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float? scale, int "
+      "heads) -> (Tensor, Tensor)");
+  m.def(
+      "heads_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor "
+      "logsumexp, Tensor? attn_mask, bool is_causal, float? scale, int heads) -> (Tensor, Tensor, Tensor)");
+  m.def("repeat_heads(Tensor heads, int times) -> Tensor");
+  m.def("add_repeated(Tensor heads, int times) -> Tensor");
   m.def(
       "context_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float? scale, int "
       "first, bool zigzag) -> (Tensor, Tensor)");
@@ -174,11 +240,27 @@ TORCH_LIBRARY_FRAGMENT(piper, m) {
       "logsumexp, Tensor? attn_mask, bool is_causal, float? scale, int first, bool zigzag) -> (Tensor, Tensor, "
       "Tensor)");
 }
+TORCH_LIBRARY_IMPL(piper, CompositeExplicitAutograd, m) {
+  m.impl("repeat_heads", repeat_heads);
+  m.impl("add_repeated", add_repeated);
+}
+TORCH_LIBRARY_IMPL(piper, Meta, m) {
+  m.impl("repeat_heads", [](const at::Tensor& heads, int64_t times) {
+    std::vector<int64_t> sizes = heads.sizes().vec();
+    sizes[1] *= times;
+    return at::empty(sizes, heads.options());
+  });
+  m.impl("add_repeated", empty_sums);
+}
 TORCH_LIBRARY_IMPL(piper, CPU, m) {
+  m.impl("heads_attention", heads_attention);
+  m.impl("heads_attention_backward", heads_attention_backward);
   m.impl("context_attention", context_attention);
   m.impl("context_attention_backward", context_attention_backward);
 }
 TORCH_LIBRARY_IMPL(piper, CUDA, m) {
+  m.impl("heads_attention", heads_attention);
+  m.impl("heads_attention_backward", heads_attention_backward);
   m.impl("context_attention", context_attention);
   m.impl("context_attention_backward", context_attention_backward);
 }

@@ -8,6 +8,7 @@
 
 #include "base/invariant.h"
 #include "capture/chunk/chunk_calls.h"
+#include "capture/sharding/localize.h"
 #include "capture/sharding/operator_rules.h"
 #include "capture/sharding/partial_sums.h"
 
@@ -18,11 +19,12 @@ constexpr std::string_view attention_of_cpus = "aten::_scaled_dot_product_flash_
 
 class ContextMarker {
  public:
-  ContextMarker(OperatorGraph graph, TokenOrder order)
-      : graph_(std::move(graph)), zigzag_(order == TokenOrder::Zigzag) {}
+  ContextMarker(OperatorGraph graph, TokenOrder order, int heads_among)
+      : graph_(std::move(graph)), zigzag_(order == TokenOrder::Zigzag), heads_among_(heads_among) {}
 
   Result<ContextGraph> mark() {
-    own_keys();
+    if (heads_among_ > 0) PIPER_CHECK(check_heads());
+    own_operands();
     find_free();
     PIPER_CHECK(find_labels());
     PIPER_CHECK(check_sums());
@@ -59,37 +61,102 @@ class ContextMarker {
     return call.backward && (id == std::get<TensorId>(call.results[1]) || id == std::get<TensorId>(call.results[2]));
   }
 
-  // ---- keys and values are tensors of their own, because they are gathered and queries are not
+  // ---- what is gathered or exchanged are tensors of its own: keys and values, or all that attention reads
 
   bool is_whole(TensorId id) const {
     return element_count(graph_[id].layout) == element_count(graph_[graph_[graph_[id].storage].base].layout);
   }
-  void own_keys() {
+  void own_operands() {
     std::map<TensorId, TensorId> copies;
-    rewrite_calls([&](const std::vector<Call>&, Call call, std::vector<Call>& calls) {
+    rewrite_calls([&](const std::vector<Call>& old, Call call, std::vector<Call>& calls) {
+      std::vector<Call> behind;
       if (is_attention(call)) {
-        std::set<StorageId> seen = {graph_[tensor(call, "query")].storage};
-        for (const char* role : {"key", "value"}) {
+        if (call.backward && heads_among_ > 0) own_gradients(old, call, calls, behind);
+        std::set<StorageId> seen;
+        for (const std::string_view role : {"query", "key", "value"}) {
           const TensorId id = tensor(call, role);
-          const bool shared = !seen.insert(graph_[id].storage).second || !is_whole(id);
-          if (shared && !call.backward && !copies.contains(id)) copies[id] = add_copy(calls, call, id);
+          const bool query = role == "query", shared = !seen.insert(graph_[id].storage).second;
+          if (query && heads_among_ == 0) continue;
+          const int64_t times = query ? 1 : copies_of_heads(id);
+          const bool needed = shared || !is_whole(id) || times > 1;
+          if (needed && !call.backward && !copies.contains(id))
+            copies[id] = times > 1 ? repeat_heads(calls, call, id, times) : add_copy(calls, call, id, query);
           if (const auto copy = copies.find(id); copy != copies.end())
             map_tensors(call.arguments, [&](TensorId argument) { return argument == id ? copy->second : argument; });
         }
       }
       calls.push_back(std::move(call));
-      return CallId(calls.size() - 1);
+      const CallId place(calls.size() - 1);
+      for (Call& more : behind) calls.push_back(std::move(more));
+      return place;
     });
   }
-  TensorId add_copy(std::vector<Call>& calls, const Call& before, TensorId of) {
+  /// What follows from queries is laid out as they are.
+  TensorId add_copy(std::vector<Call>& calls, const Call& before, TensorId of, bool keeps_order = false) {
     const TensorId id = new_tensor(of, graph_[of].layout.sizes);
-    Call clone;
-    clone.op = operator_named(graph_, "aten::clone");
-    clone.arguments = {of, int64_t{0}};  // memory format: contiguous
-    clone.results = {id};
-    clone.segment = before.segment;
-    calls.push_back(std::move(clone));
+    if (keeps_order) graph_.tensors[id.index()].layout.strides = dense_strides(graph_[of].layout);
+    const Argument format = keeps_order ? Argument(None{}) : Argument(int64_t{0});  // contiguous
+    calls.push_back(beside(before, "aten::clone", {of, format}, id));
     return id;
+  }
+
+  // ---- heads
+
+  /// They divide; among more devices than there are heads of keys, those are repeated.
+  Checked check_heads() const {
+    for (const Call& call : graph_.calls) {
+      if (!is_attention(call) || call.backward) continue;
+      const int64_t queries = heads_of(tensor(call, "query")), keys = heads_of(tensor(call, "key"));
+      if (queries % heads_among_ == 0 && (keys % heads_among_ == 0 || heads_among_ % keys == 0)) continue;
+      return error(ErrorCode::E317, {},
+                   fmt::format("shard: {}: attention with {} heads of queries and {} of keys does not divide among {} "
+                               "devices",
+                               scope_name(graph_, graph_.segments[static_cast<size_t>(call.segment)].scope), queries,
+                               keys, heads_among_))
+          .help(fmt::format("use a number of devices that divides {}, and divides {} or is a multiple of it", queries,
+                            keys))
+          .help("or let attention gather keys and values: sequence=gather");
+    }
+    return Ok{};
+  }
+  int64_t heads_of(TensorId id) const { return graph_[id].layout.sizes[1]; }
+  int64_t copies_of_heads(TensorId key) const {
+    return heads_among_ > heads_of(key) ? heads_among_ / heads_of(key) : 1;
+  }
+  ///   before:  o = attention(q, k, v)        after:  c = repeat_heads(k, 2); d = repeat_heads(v, 2);
+  ///                                                  o = attention(q, c, d)
+  TensorId repeat_heads(std::vector<Call>& calls, const Call& before, TensorId of, int64_t times) {
+    std::vector<int64_t> sizes = graph_[of].layout.sizes;
+    sizes[1] *= times;
+    const TensorId id = new_tensor(of, sizes);
+    calls.push_back(beside(before, "piper::repeat_heads", {of, times}, id));
+    return id;
+  }
+  /// The gradient that comes in, where it is a part of something, and those of keys that were repeated.
+  ///   before:  dq, dk, dv = backward(do, q, k, v)        after:  dq, dc, dd = backward(do, q, c, d)
+  ///                                                              dk = add_repeated(dc, 2); dv = add_repeated(dd, 2)
+  void own_gradients(const std::vector<Call>& old, Call& call, std::vector<Call>& calls, std::vector<Call>& behind) {
+    const TensorId gradient = tensor(call, "grad_out");
+    const CallId maker = graph_[gradient].producer;
+    if (!is_whole(gradient) && maker.valid() && old[maker.index()].forward.valid()) {
+      const TensorId copy = add_copy(calls, call, gradient);
+      calls.back().forward = old[maker.index()].forward;
+      map_tensors(call.arguments, [&](TensorId argument) { return argument == gradient ? copy : argument; });
+    }
+    for (const auto& [role, at] : {std::pair("key", size_t{1}), std::pair("value", size_t{2})}) {
+      const TensorId key = tensor(call, role), sum = std::get<TensorId>(call.results[at]);
+      const int64_t times = copies_of_heads(key);
+      if (times == 1 || !sum.valid()) continue;
+      std::vector<int64_t> sizes = graph_[sum].layout.sizes;
+      sizes[1] *= times;
+      const TensorId repeated = new_tensor(sum, sizes);
+      const int64_t heads = sizes[1], tokens = sizes[2], width = sizes[3];
+      if (graph_[call.op].name.find("cudnn") == std::string::npos)  // which lays it out as the keys
+        graph_.tensors[repeated.index()].layout.strides = {tokens * heads * width, width, heads * width, 1};
+      call.results[at] = repeated;
+      behind.push_back(beside(call, "piper::add_repeated", {repeated, times}, sum));
+      behind.back().forward = graph_[key].producer;  // where the keys come from
+    }
   }
   TensorId new_tensor(TensorId like, const std::vector<int64_t>& sizes) {
     const TensorId id(graph_.tensors.size());
@@ -287,7 +354,8 @@ class ContextMarker {
   void slice_tokens() {
     rewrite_calls([&](const std::vector<Call>& old, Call call, std::vector<Call>& calls) {
       const int segment = call.forward.valid() ? old[call.forward.index()].segment : call.segment;
-      if (!gives_whole(call))
+      const bool has_all = heads_among_ > 0 && is_attention(call);
+      if (!has_all && !gives_whole(call))
         map_tensors(call.arguments, [&](TensorId id) {
           if (!is_whole_everywhere(id) || !has(labels_.tensors[id.index()], Mark::Sharded)) return id;
           TensorId& part = parts_[{id, segment}];
@@ -393,7 +461,8 @@ class ContextMarker {
   // ---- attention
 
   ///   before:  attention(q, k, v, causal)        after:  context_attention(q, k, v, causal, first)
-  /// Without a mask the order of the keys is all the same.
+  /// Without a mask the order of the keys is all the same. With all tokens of some heads, that of all tokens is:
+  ///   before:  attention(q, k, v, causal)        after:  heads_attention(q, k, v, causal, heads)
   Checked rewrite_attention() {
     for (Call& call : graph_.calls) {
       if (!is_attention(call)) continue;
@@ -403,13 +472,15 @@ class ContextMarker {
         for (const size_t gradient : {size_t{1}, size_t{2}})
           if (const TensorId id = std::get<TensorId>(call.results[gradient]); id.valid())
             all_tokens_.insert(graph_[id].storage);
-      const bool on_cpu = name.starts_with(attention_of_cpus);
+      const bool on_cpu = name.starts_with(attention_of_cpus), heads = heads_among_ > 0;
       const bool causal = std::get<bool>(*find_argument(graph_, call, "is_causal"));
       const TensorId mask = tensor(call, on_cpu ? "attn_mask" : "attn_bias"), query = tensor(call, "query");
       if (std::get<double>(*find_argument(graph_, call, "dropout_p")) > 0)
         return refuse(call, "context parallelism knows attention without dropout of its scores");
       if (!on_cpu && mask.valid()) return refuse(call, "context parallelism on GPUs knows attention without a mask");
-      if (on_cpu && !causal && !(zigzag_ && mask.valid())) continue;
+      if (heads && mask.valid()) PIPER_CHECK(check_mask(call, mask));
+      const bool ordered = causal || mask.valid();  // it matters which keys come first
+      if (heads ? !zigzag_ || !ordered : on_cpu && !causal && !(zigzag_ && mask.valid())) continue;
       const Argument scale = *find_argument(graph_, call, "scale");
       std::vector<Argument> arguments = {query, tensor(call, "key"), tensor(call, "value")};
       if (call.backward)
@@ -418,13 +489,25 @@ class ContextMarker {
                      tensor(call, "out"),      sums_of_rows(tensor(call, "logsumexp"))};
       else
         call.results = {call.results[0], sums_of_rows(std::get<TensorId>(call.results[1]))};
-      const PartStart first{graph_[query].layout.sizes[2]};
-      for (const Argument& more : std::vector<Argument>{mask, causal, scale, first, zigzag_}) arguments.push_back(more);
-      call.op =
-          operator_named(graph_, call.backward ? "piper::context_attention_backward" : "piper::context_attention");
+      for (const Argument& more : std::vector<Argument>{mask, causal, scale}) arguments.push_back(more);
+      if (heads)
+        arguments.push_back(heads_of(query));
+      else
+        for (const Argument& more : std::vector<Argument>{PartStart{graph_[query].layout.sizes[2]}, zigzag_})
+          arguments.push_back(more);
+      call.op = operator_named(
+          graph_, fmt::format("piper::{}_attention{}", heads ? "heads" : "context", call.backward ? "_backward" : ""));
       call.arguments = std::move(arguments);
     }
     find_producers(graph_.tensors, graph_.calls);
+    return Ok{};
+  }
+  /// The same for all heads, and of what every device has.
+  Checked check_mask(const Call& call, TensorId mask) const {
+    const std::vector<int64_t>& sizes = graph_[mask].layout.sizes;
+    if (sizes.size() > 3 && sizes[1] > 1) return refuse(call, "its mask is another one for every head");
+    if (!is_whole_everywhere(mask) || graph_[graph_[graph_[mask].storage].base].kind == TensorKind::Parameter)
+      return refuse(call, "its mask follows from more than inputs and constants");
     return Ok{};
   }
   /// One for every head and query, however the recorded operator shows them.
@@ -477,12 +560,13 @@ class ContextMarker {
   std::map<TensorId, TensorId> row_sums_;               // of what cuDNN gives
   std::set<StorageId> all_tokens_;
   bool zigzag_;
+  int heads_among_;  // 0: keys and values are gathered
 };
 
 }  // namespace
 
-Result<ContextGraph> mark_context_regions(OperatorGraph graph, TokenOrder order) {
-  return ContextMarker(name_slices(std::move(graph)), order).mark();
+Result<ContextGraph> mark_context_regions(OperatorGraph graph, TokenOrder order, int heads_among) {
+  return ContextMarker(name_slices(std::move(graph)), order, heads_among).mark();
 }
 
 void label_new_tensors(const OperatorGraph& graph, std::vector<TensorLabels>& known) {

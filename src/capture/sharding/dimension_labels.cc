@@ -145,7 +145,8 @@ bool has(const TensorLabels& labels, Mark mark) {
   return std::any_of(labels.dims.begin(), labels.dims.end(), [&](const Factors& dim) { return has(dim, mark); });
 }
 bool is_labelled(const Factors& dim) {
-  return has(dim, Mark::Expert) || has(dim, Mark::Capacity) || has(dim, Mark::Routed) || has(dim, Mark::Sharded);
+  return has(dim, Mark::Expert) || has(dim, Mark::Capacity) || has(dim, Mark::Routed) || has(dim, Mark::Sharded) ||
+         has(dim, Mark::Head);
 }
 
 bool is_labelled(const TensorLabels& labels) {
@@ -163,6 +164,7 @@ int separate_dim(const TensorLabels& labels, Mark mark) {
 }
 
 ShardKind kind_of(Mark mark, const ShardCounts& shards) {
+  if (mark == Mark::Head) return ShardKind::Heads;
   if (mark != Mark::Sharded) return ShardKind::Expert;
   for (const ShardKind kind : {ShardKind::Sequence, ShardKind::Context})
     if (shards[kind] > 1) return kind;
@@ -173,10 +175,11 @@ int64_t local_size(const Factors& dim, const ShardCounts& shards) {
   int64_t size = 1;
   for (const Factor& factor : dim) {
     const int64_t count = shards[kind_of(factor.mark, shards)];
-    size *= factor.mark == Mark::Expert || factor.mark == Mark::Sharded ? factor.size / count
-            : factor.mark == Mark::Capacity                             ? factor.size * count
-            : factor.mark == Mark::Routed                               ? rows_in_buffer(factor.size, shards)
-                                                                        : factor.size;
+    const bool divided = factor.mark == Mark::Expert || factor.mark == Mark::Sharded || factor.mark == Mark::Head;
+    size *= divided                         ? factor.size / count
+            : factor.mark == Mark::Capacity ? factor.size * count
+            : factor.mark == Mark::Routed   ? rows_in_buffer(factor.size, shards)
+                                            : factor.size;
   }
   return size;
 }
@@ -329,6 +332,12 @@ void settle(TensorLabels& labels) {
   }
 }
 
+void call_heads(TensorLabels& labels) {
+  for (Factors& dim : labels.dims)
+    for (Factor& factor : dim)
+      if (factor.mark == Mark::Sharded) factor.mark = Mark::Head;
+}
+
 std::string print(const TensorLabels& labels) {
   std::vector<std::string> dims;
   for (const Factors& dim : labels.dims) {
@@ -338,6 +347,7 @@ std::string print(const TensorLabels& labels) {
                         : factor.mark == Mark::Capacity ? "C"
                         : factor.mark == Mark::Routed   ? "R"
                         : factor.mark == Mark::Sharded  ? fmt::format("T{}", fmt::join(blocks_of(factor), "|"))
+                        : factor.mark == Mark::Head     ? fmt::format("H{}", fmt::join(blocks_of(factor), "|"))
                                                         : fmt::format("{}", factor.size));
     dims.push_back(factors.empty() ? "1" : fmt::format("{}", fmt::join(factors, "*")));
   }
@@ -354,6 +364,8 @@ std::string describe(const Factor& factor) {
       return "the sorted rows";
     case Mark::Sharded:
       return fmt::format("a sharded dimension of size {}", fmt::join(blocks_of(factor), "|"));
+    case Mark::Head:
+      return fmt::format("a dimension of {} heads", factor.size);
     default:
       return fmt::format("a plain dimension of size {}", factor.size);
   }

@@ -23,6 +23,7 @@ enum class Mark : uint8_t {
   Routed,    // rows that are sorted by expert: devices hold those of their experts, of all slices
   Sharded,   // by tensor parallelism: devices that share samples hold a part of it each; its leading part may be told
              // apart from the rest
+  Head,      // of attention: where context parallelism divides those, devices hold some each, and all tokens
   Sample,    // samples of the slice: only for random numbers (sample_labels.h)
 };
 
@@ -84,8 +85,11 @@ int64_t most_knowledge(const std::vector<int64_t>& sizes);
 bool merge(TensorLabels& into, TensorLabels from);
 /// What nothing was learned of is plain; equal blocks are a factor of their own.
 void settle(TensorLabels& labels);
+/// What is sharded are heads.
+void call_heads(TensorLabels& labels);
 
-/// `[E, C, 6]`, `[E*C, 6]`, `[T4|2|2*8]`: the initials are those of the labels in model graphs, T what is sharded.
+/// `[E, C, 6]`, `[E*C, 6]`, `[T4|2|2*8]`: the initials are those of the labels in model graphs, T what is sharded, H
+/// heads.
 std::string print(const TensorLabels& labels);
 std::string describe(const Factor& factor);
 

@@ -25,7 +25,8 @@ class Labeler {
     for (const size_t c : region.chunks)
       for (const Pass pass : passes_with_bodies)
         if (const ChunkIr* body = chunks[c].find(pass)) {
-          sites_.push_back({c, pass, body, {{}, region.tp, region.sequence_sharded, region.context}});
+          const bool tokens = region.sequence_sharded && !region.heads;
+          sites_.push_back({c, pass, body, {{}, region.tp, tokens, region.context && tokens, region.heads}});
           for (const GraphTensor& tensor : body->tensors)
             sites_.back().labels.tensors.push_back(unknown_labels(tensor.layout.sizes));
         }
@@ -34,7 +35,7 @@ class Labeler {
 
   Result<RegionLabels> label() {
     PIPER_CHECK(check_writes());
-    return region_.tp ? label_tp() : label_experts();
+    return region_.heads ? label_heads() : region_.tp ? label_tp() : label_experts();
   }
 
  private:
@@ -67,6 +68,19 @@ class Labeler {
     PIPER_CHECK(check_cut_borders());
     return result();
   }
+  /// Heads are divided from the queries of attention on.
+  Result<RegionLabels> label_heads() {
+    for (Site& site : sites_)
+      for (const Call& call : site.body->calls)
+        if (rule_of(graph_[call.op]).dims == DimRule::Attention)
+          for (Factor& heads : queries_of(site, call).dims[1]) heads.mark = Mark::Sharded;
+    PIPER_CHECK(find_labels({Pass::F, Pass::B, Pass::BI, Pass::BW}));
+    PIPER_CHECK(check_cut_sums());
+    PIPER_CHECK(check_cut_borders());
+    for (Site& site : sites_)
+      for (TensorLabels& labels : site.labels.tensors) call_heads(labels);
+    return result();
+  }
   RegionLabels result() {
     RegionLabels out;
     for (Site& site : sites_) out[{site.chunk, site.pass}] = std::move(site.labels);
@@ -84,6 +98,10 @@ class Labeler {
     size_t site;
     TensorId tensor;
   };
+
+  TensorLabels& queries_of(Site& site, const Call& call) const {
+    return site.labels.tensors[std::get<TensorId>(*find_argument(graph_, call, "query")).index()];
+  }
 
   // ---- what is wrong, in the user's words
 

@@ -25,6 +25,7 @@ struct Region {
   std::vector<size_t> chunks;
   bool context = false;                 // and sequence_sharded: by context parallelism
   std::set<StorageId> all_tokens = {};  // of which it has all tokens then
+  bool heads = false;                   // or it has all tokens of some heads
   bool routed = false;                  // its rows are sorted by expert
 };
 /// Chunks by what they read, in ascending order.

@@ -87,6 +87,9 @@ class Rule {
         return normalise();
       case DimRule::Attention:
         return attend();
+      case DimRule::Repeated:
+        for (const size_t d : {0, 2, 3}) same(of(in_[0]).dims[d], of(out_[0]).dims[d]);
+        return;
       case DimRule::Embedding:
         return embed(name == "embedding");
       case DimRule::Loss:

@@ -28,6 +28,7 @@ struct BodyLabels {
   bool tp = false;       // dimensions are sharded by tensor parallelism: sums over them are terms
   bool tokens = false;   // and what is sharded are tokens, which stay in their order; of all else blocks may be taken
   bool context = false;  // and all tokens are: attention has queries of some and keys of all, a loss is that of some
+  bool heads = false;    // or heads of attention, which has all tokens then
 };
 
 /// What came of applying the rules of several calls once.

@@ -1,6 +1,7 @@
 #include "capture/sharding/localize.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,10 +24,10 @@ Diagnostic cannot(const OperatorGraph& graph, const Call& call, std::string_view
 
 /// Also of what never leaves the body, which no directive sees.
 Checked check_falls_into(const TensorLabels& labels, const ShardCounts& shards) {
-  const int64_t count = shards[kind_of(Mark::Sharded, shards)];
   for (const Factors& dim : labels.dims)
     for (const Factor& factor : dim) {
-      if (factor.mark != Mark::Sharded) continue;
+      if (factor.mark != Mark::Sharded && factor.mark != Mark::Head) continue;
+      const int64_t count = shards[kind_of(factor.mark, shards)];
       for (const int64_t block : blocks_of(factor))
         if (block % count != 0)
           return error(ErrorCode::E317, {},
@@ -215,6 +216,10 @@ std::vector<int64_t> strides_like(const std::vector<int64_t>& sizes, const std::
     stride *= std::max<int64_t>(1, sizes[order[i]]);
   }
   return out;
+}
+
+std::vector<int64_t> dense_strides(const TensorLayout& layout) {
+  return at::empty_like(empty_tensor(layout, c10::kMeta)).strides().vec();
 }
 
 void draw_random_by_parts(ChunkIr& body, const BodyLabels& labels, TokenOrder order) {

@@ -20,4 +20,7 @@ Result<ChunkIr> localize(const ChunkIr& body, const OperatorGraph& graph, const 
 /// Dense strides for the sizes, in the order of the given ones.
 std::vector<int64_t> strides_like(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
+/// Of a tensor that is made like this one.
+std::vector<int64_t> dense_strides(const TensorLayout& layout);
+
 }  // namespace piper

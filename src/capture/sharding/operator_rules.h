@@ -29,6 +29,7 @@ enum class DimRule {
   AlongOne,
   Norm,
   Attention,
+  Repeated,
   Embedding,
   Loss,
   TakeRows,

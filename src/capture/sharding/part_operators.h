@@ -27,6 +27,15 @@ namespace piper {
 //   -> (Tensor, Tensor, Tensor)
 //   as aten::_scaled_dot_product_flash_attention_for_cpu, with the queries that local_slice takes, and all keys and
 //   values, those of one device after those of another; a mask has its keys in their own order
+// piper::heads_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float? scale,
+//   int heads) -> (Tensor, Tensor)
+// piper::heads_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out,
+//   Tensor logsumexp, Tensor? attn_mask, bool is_causal, float? scale, int heads) -> (Tensor, Tensor, Tensor)
+//   the same of some heads, of so many that the queries of all devices have; all that has tokens has the two blocks of
+//   one device after those of another, and a mask has them in their own order
+// piper::repeat_heads(Tensor heads, int times) -> Tensor
+// piper::add_repeated(Tensor heads, int times) -> Tensor
+//   [samples, heads, tokens, width]: each head so many times in succession, and the sums of those
 
 /// Whoever calls it is linked with them.
 void provide_part_operators();

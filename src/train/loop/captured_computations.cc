@@ -50,19 +50,15 @@ std::vector<int64_t> extents(const Value& value, int64_t samples, const ShardCou
   return out;
 }
 
-/// Bytes that lie together of one of `parts` along the dimension with the label.
+/// Bytes that lie together of one of `parts` along the dimension with the label, which lies in one of the tensor's own.
 int64_t run_bytes(const Value& value, const std::vector<int64_t>& extents, const TensorForm& form,
                   std::string_view label, int64_t parts) {
-  size_t at = 0;
-  while (value.shape[at].label != label) ++at;
-  int64_t stride = 0;
-  if (extents.size() == form.sizes.size()) {
-    stride = form.strides[at];
-  } else {  // finer than the tensor's own: then it is dense in the usual order
-    stride = 1;
-    for (size_t d = at + 1; d < extents.size(); ++d) stride *= extents[d];
-  }
-  return stride * (extents[at] / parts) * static_cast<int64_t>(c10::elementSize(form.dtype));
+  size_t at = 0, own = 0;
+  int64_t outer = 1, outside = 1;  // of what is divided, and of the tensor's dimension
+  for (; value.shape[at].label != label; ++at) outer *= extents[at];
+  for (; outside * form.sizes[own] <= outer; ++own) outside *= form.sizes[own];
+  const int64_t inner = outside * form.sizes[own] / (outer * extents[at]);
+  return form.strides[own] * inner * (extents[at] / parts) * static_cast<int64_t>(c10::elementSize(form.dtype));
 }
 
 }  // namespace
@@ -175,13 +171,18 @@ ExchangeForm CapturedComputations::exchange(std::string_view name, int64_t sampl
   const ValueId id = value_id(name);
   const Value& value = graph_[id];
   const bool tokens = labelled(value.shape, sequence_label);
-  const ShardKind kind = !tokens ? ShardKind::Expert : graph_.context ? ShardKind::Context : ShardKind::Sequence;
-  const ShardCounts shards(kind, parts);
-  const TensorForm whole = must(model_.form(id, samples)), divided = must(model_.form(id, samples, shards));
+  const bool heads = tokens && graph_.context && labelled(value.shape, tp_label);
+  const ShardKind kind = heads            ? ShardKind::Heads
+                         : !tokens        ? ShardKind::Expert
+                         : graph_.context ? ShardKind::Context
+                                          : ShardKind::Sequence;
   const ShardRule& rule = rule_of(kind);
-  const int64_t run_whole = run_bytes(value, extents(value, samples, {}), whole, rule.label, parts);
-  if (tokens) return inwards ? ExchangeForm{whole, divided, run_whole, 0} : ExchangeForm{divided, whole, 0, run_whole};
-  const int64_t run_divided = run_bytes(value, extents(value, samples, shards), divided, rule.gathered, parts);
+  const ShardCounts shards(kind, parts), outside = heads ? ShardCounts(ShardKind::Context, parts) : ShardCounts();
+  const TensorForm whole = must(model_.form(id, samples, outside)), divided = must(model_.form(id, samples, shards));
+  const int64_t run_whole = run_bytes(value, extents(value, samples, outside), whole, rule.label, parts);
+  if (rule.outside.empty())
+    return inwards ? ExchangeForm{whole, divided, run_whole, 0} : ExchangeForm{divided, whole, 0, run_whole};
+  const int64_t run_divided = run_bytes(value, extents(value, samples, shards), divided, rule.outside, parts);
   return inwards ? ExchangeForm{whole, divided, run_whole, run_divided}
                  : ExchangeForm{divided, whole, run_divided, run_whole};
 }

@@ -61,6 +61,8 @@ TensorParallel tensor_parallel(const TrainableModel& model, const Schedule& sche
     if (divides_context(*shard)) {
       out.context = true;
       out.token_order = shard->order;
+      if (const int64_t devices = devices_along(schedule, *shard); shard->sequence == Sequence::Heads && devices > 1)
+        out.heads_among = static_cast<int>(std::min(devices, largest_ring));
       continue;
     }
     const auto add = [&](const std::vector<ShardSeed>& seeds) {
@@ -103,6 +105,9 @@ TensorParallel tensor_parallel(const Plan& plan) {
   out.sequence = plan.capture.labelled[ShardKind::Sequence];
   out.context = plan.capture.labelled[ShardKind::Context];
   out.token_order = plan.capture.token_order;
+  for (const PlanWork& work : plan.works)
+    if (const PartitionId among = work.shards[ShardKind::Heads]; among.valid())
+      out.heads_among = plan.partitions[among].part_size;
   return out;
 }
 

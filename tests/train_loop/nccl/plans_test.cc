@@ -86,6 +86,8 @@ const Way ways[] = {
      "mesh(dp=2, cp=2)\n" + in_two + "replicate({}, along=[dp, cp], zero=3, bucket=1KB)\n" +
          "shard({}, along=cp, sequence=gather, regather=on)\n",
      "reference"},
+    {"heads", "mesh(dp=2, cp=2)\n" + in_two + "replicate({}, along=[dp, cp])\nshard({}, along=cp, sequence=heads)\n",
+     "reference"},
     {"tokens_in_order",
      piped("1f1b", "stages=2", "pp=2, cp=2",
            "replicate({}, along=cp)\nshard({}, along=cp, sequence=gather, order=contiguous)\n"),

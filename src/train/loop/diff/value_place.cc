@@ -74,6 +74,26 @@ at::Tensor by_device(const at::Tensor& whole, int64_t dim, int64_t devices) {
   return at::cat(parts, dim);
 }
 
+/// The reverse.
+at::Tensor in_order(const at::Tensor& sent, int64_t dim, int64_t devices) {
+  at::Tensor out = at::empty_like(sent);
+  const int64_t size = sent.size(dim) / devices;
+  for (int64_t index = 0; index < devices; ++index)
+    two_blocks(out, dim, devices, index).copy_(sent.narrow(dim, index * size, size).unflatten(dim, {2, -1}));
+  return out;
+}
+
+/// The dimension of tokens, where those of all devices are there in zigzag order.
+std::optional<int64_t> dim_of_all_tokens(const Value& value, const ValuePlace& place) {
+  return place.zigzag > 0 && place.shards[ShardKind::Context].count == 1 ? dim_with(value, sequence_label)
+                                                                         : std::nullopt;
+}
+
+/// Whether an all-to-all among these devices makes heads of tokens, or the reverse.
+bool divides_heads(const Plan& plan, PartitionId among) {
+  return std::ranges::any_of(plan.works, [&](const PlanWork& work) { return work.shards[ShardKind::Heads] == among; });
+}
+
 }  // namespace
 
 ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int slice) {
@@ -89,7 +109,7 @@ ValuePlace place_of_run(const Plan& plan, const PlannedOp& op, int device, int s
     const std::vector<int> members = part_with(plan, work.shards[rule.kind], device);
     out.shards[rule.kind] = shard_at(members, device);
     if (rule.axis) out.members = members;
-    if (rule.kind == ShardKind::Context && plan.capture.token_order == TokenOrder::Zigzag)
+    if (rule.axis == SampleAxis::Cp && plan.capture.token_order == TokenOrder::Zigzag)
       out.zigzag = plan.shared[SampleAxis::Cp];
     if (rule.gathered.empty()) continue;
     for (const int member : members) out.gathered.push_back(first(member));
@@ -185,6 +205,10 @@ ValuePlace ValuePlaces::after(int device, const PlannedOp& op, ValuePlace place)
       if (communication.buffer > 0) to_experts(device, communication, place);  // counts of rows
       break;
     case OpKind::AllToAll:
+      if (divides_heads(plan_, communication.over)) {  // tokens become heads, or the reverse
+        std::swap(place.shards[ShardKind::Context], place.shards[ShardKind::Heads]);
+        break;
+      }
       place.shards[ShardKind::Expert] = {};
       place.gathered.clear();
       if (communication.exchange == Exchange::Divide) to_experts(device, communication, place);
@@ -243,10 +267,9 @@ at::Tensor by_dimensions(const at::Tensor& whole, const Value& value, int64_t sa
 }
 
 at::Tensor take_place(std::vector<at::Tensor> wholes, const Value& value, const ValuePlace& place) {
-  const auto tokens = dim_with(value, sequence_label);
-  const bool all = place.zigzag > 0 && tokens && place.shards[ShardKind::Context].count == 1;
+  const auto tokens = dim_of_all_tokens(value, place);
   for (at::Tensor& whole : wholes)
-    whole = narrowed(all ? by_device(whole, *tokens, place.zigzag) : whole, value, place);
+    whole = narrowed(tokens ? by_device(whole, *tokens, place.zigzag) : whole, value, place);
   const auto dim = gathered_dim(value);
   return wholes.size() == 1 || !dim ? wholes[0] : at::cat(wholes, *dim);
 }
@@ -280,7 +303,8 @@ void give_place(const at::Tensor& here, std::vector<at::Tensor>& wholes, const V
   std::vector<int64_t> sizes = targets[0].sizes().vec();
   const auto dim = gathered_dim(value);
   if (targets.size() > 1 && dim) sizes[static_cast<size_t>(*dim)] *= static_cast<int64_t>(targets.size());
-  const at::Tensor seen = here.contiguous().view(sizes);
+  at::Tensor seen = here.contiguous().view(sizes);
+  if (const auto tokens = dim_of_all_tokens(value, place)) seen = in_order(seen, *tokens, place.zigzag);
   for (size_t i = 0; i < targets.size(); ++i) {
     at::Tensor piece = seen;
     if (targets.size() > 1 && dim) {
