@@ -17,6 +17,7 @@
 #include "tools/commands.h"
 #include "tools/host_list.h"
 #include "tools/option_in.h"
+#include "tools/process_places.h"
 #include "tools/restart.h"
 #include "tools/start_processes.h"
 #include "tools/supervise.h"
@@ -137,8 +138,16 @@ std::vector<std::string> process_line(const LaunchCommand& command) {
 struct Launcher {
   std::string program;  // of MPI; empty: this one
   bool open_mpi = true;
-  double limit = 0;  // seconds for the first process to begin
+  double limit = 0;          // seconds for the first process to begin
+  std::string address = {};  // without MPI: of this host, for processes on others
 };
+
+/// At which processes on all of these hosts find this one.
+Result<std::string> address_among(const std::vector<Host>& hosts) {
+  for (const Host& host : hosts)
+    if (!is_this_host(host.name)) return address_for(host.name);
+  return std::string("127.0.0.1");
+}
 
 Result<Launcher> launcher_of_mpi(const std::string& named, double limit) {
   const std::string program = named.empty() ? PIPER_LAUNCHER : named;
@@ -157,11 +166,16 @@ Supervised start(const LaunchCommand& command, const std::vector<Host>& hosts, c
                command.spares > 0 ? fmt::format(" and {} spare", command.spares) : "");
     std::fflush(stderr);
     const auto limit = std::chrono::milliseconds(static_cast<int64_t>(1e3 * launcher.limit));
-    const StartedProcesses processes{.line = line,
-                                     .count = command.processes,
-                                     .spares = command.spares,
-                                     .to_come = limit,
-                                     .to_come_again = limit / 30};
+    StartedProcesses processes{.line = line,
+                               .count = command.processes,
+                               .spares = command.spares,
+                               .to_come = limit,
+                               .to_come_again = limit / 30};
+    if (!hosts.empty()) {
+      processes.hosts = *places_on(hosts, command.processes, command.spares);
+      processes.address = launcher.address;
+      if (!command.launcher.empty()) processes.shell = command.launcher;
+    }
     return supervise([&] { return start_processes(processes); }, launcher.limit, goes_on);
   }
   const auto options = launcher.open_mpi ? open_mpi_options(command) : mpich_options(command, hosts);
@@ -206,12 +220,19 @@ int run(const LaunchCommand& command) {
     auto found = launcher_of_mpi(command.launcher, limit);
     if (!found) return report_text(found.error(), command.color);
     launcher = *found;
+  } else if (!hosts.empty()) {
+    if (auto places = places_on(hosts, command.processes, command.spares); !places)
+      return report_text(places.error(), command.color);
+    auto address = address_among(hosts);
+    if (!address) return report_text(address.error(), command.color);
+    launcher.address = std::move(*address);
   }
   if (command.restarts > 0 && !saves_checkpoints(command.train))
     return report_text(error(ErrorCode::E105, {}, "--restarts needs checkpoints to resume from")
                            .help("give `piper train` --checkpoints DIR, or checkpoints in [run]"),
                        command.color);
   const Supervised job = start_with_restarts(command, hosts, launcher);
+  if (job.code == run_failed && job.began) fmt::print(stderr, "{}", newest_checkpoint(command.train));
   if (const std::string missing = missing_ranks(command.processes, job); !missing.empty())
     fmt::print(stderr, "piper: not come so far as to join the others: {}\n", missing);
   if (job.late) report_text(did_not_begin(command, never_appeared(command.processes, limit)), command.color);

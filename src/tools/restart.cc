@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/read_file.h"
 #include "base/time_text.h"
+#include "checkpoint/folders.h"
 #include "tools/option_in.h"
 #include "train/config.h"
 
@@ -18,10 +18,15 @@ std::string configuration_in(const std::vector<std::string>& train) {
   return found == train.end() ? "" : *found;
 }
 
-int64_t slots_of(const Host& host) {
-  int64_t out = 1;
-  std::from_chars(host.processes.data(), host.processes.data() + host.processes.size(), out);
-  return out;
+/// Empty: the run saves none. None: the configuration cannot be read.
+std::optional<std::string> checkpoint_folder(const std::vector<std::string>& train) {
+  if (std::string given = option_in(train, "--checkpoints"); !given.empty()) return given;
+  const auto file = read_file(configuration_in(train), "the configuration");
+  if (!file) return {};
+  const auto config = parse_train_config(*file);
+  if (!config) return {};
+  const auto& folder = config->run.checkpoints.folder;
+  return folder ? folder->path : "";
 }
 
 /// A process knows the name of its host, which may lack the domain that the list has, or have one.
@@ -51,11 +56,16 @@ std::vector<std::string> resuming(const std::vector<std::string>& train) {
 }
 
 bool saves_checkpoints(const std::vector<std::string>& train) {
-  if (!option_in(train, "--checkpoints").empty()) return true;
-  const auto file = read_file(configuration_in(train), "the configuration");
-  if (!file) return true;  // `piper train` says what is wrong with it
-  const auto config = parse_train_config(*file);
-  return !config || config->run.checkpoints.folder.has_value();
+  const auto folder = checkpoint_folder(train);
+  return !folder || !folder->empty();  // otherwise `piper train` says what is wrong
+}
+
+std::string newest_checkpoint(const std::vector<std::string>& train) {
+  const auto folder = checkpoint_folder(train);
+  if (!folder || folder->empty()) return "";
+  const auto all = list_checkpoints(*folder);
+  if (!all || all->empty()) return fmt::format("piper: there is no checkpoint in {} to resume from\n", *folder);
+  return fmt::format("piper: the newest checkpoint is {}; --resume takes it\n", all->back().path);
 }
 
 std::vector<Host> without(const std::vector<Host>& hosts, const std::set<std::string>& blamed, int processes) {

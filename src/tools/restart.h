@@ -16,6 +16,10 @@ std::vector<std::string> resuming(const std::vector<std::string>& train);
 /// Whether the arguments of `piper train`, or the configuration that they name, say where checkpoints are.
 bool saves_checkpoints(const std::vector<std::string>& train);
 
+/// A line for people about a job that has failed and is not started again: the newest of its checkpoints. Empty: it
+/// saves none.
+std::string newest_checkpoint(const std::vector<std::string>& train);
+
 /// Hosts without those to blame; all of them where too few would be left for so many processes.
 std::vector<Host> without(const std::vector<Host>& hosts, const std::set<std::string>& blamed, int processes);
 

@@ -30,11 +30,11 @@ struct TrainInput {
 struct TrainCommand {
   TrainInput input;
   std::string trace, metrics;
-  std::string cluster, costs;    // what the compiler orders operations by; empty: the emulated cluster, formulas
-  double timeout = 10;           // seconds
-  std::string on_fault = "end";  // what is done when other processes are lost; replace: the run goes on with spares
-  std::string fault;             // on purpose; empty: none
-  std::string checkpoints;       // folder, and when; empty: as the configuration says
+  std::string cluster, costs;       // what the compiler orders operations by; empty: the emulated cluster, formulas
+  double timeout = 10;              // seconds
+  std::string on_fault = "end";     // what is done when other processes are lost; replace: the run goes on with spares
+  std::vector<std::string> faults;  // on purpose
+  std::string checkpoints;          // folder, and when; empty: as the configuration says
   std::string checkpoint_every;
   std::optional<int64_t> keep, keep_every, shard_size;
   std::string resume;  // `newest`, or a checkpoint; empty: a new run

@@ -99,12 +99,13 @@ void add_train(CLI::App& program, std::function<int()>& chosen, const TrainInput
                   "`piper launch --spares`")
       ->check(CLI::IsMember({"end", "replace"}))
       ->capture_default_str();
-  app->add_option("--fault", command->fault, "Fail on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
+  app->add_option("--fault", command->faults, "Fail on purpose, to see how a job ends: KIND:RANK[:OPERATION]")
+      ->allow_extra_args(false)
       ->check([](const std::string& text) {
         return parse_planted_fault(text)
                    ? ""
                    : "a fault is KIND:RANK:OPERATION, where KIND is kill, stop, throw, memory, hang "
-                     "or plan, and OPERATION a number, joining or forming: stop:2:137";
+                     "or plan, and OPERATION a number, joining, forming or restoring: stop:2:137";
       });
   app->footer("Example:\n  piper train examples/train_moe.toml --steps 20 --trace measured.json");
 }
@@ -117,12 +118,12 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
   app->add_option("-n,--processes", command->processes, "Number of processes; each gets equally many devices")
       ->required()
       ->check(whole_number(1, 1'000'000));
-  app->add_option("--hosts", command->hosts, "Host file of mpirun, one host per line (default: all on this host)");
+  app->add_option("--hosts", command->hosts, "Host file, as for mpirun: one host per line (default: all on this host)");
   app->add_option("--interface", command->interface,
                   "Network between hosts: the name of an interface, such as eth0, or addresses, such as 10.0.0.0/8 "
                   "(default: all)");
   app->add_option("--backend", command->backend,
-                  "What carries messages: mpi; or tcp, between processes of this host that need no MPI")
+                  "What carries messages: mpi; or tcp, between processes that need no MPI")
       ->check(CLI::IsMember({"mpi", "tcp"}))
       ->capture_default_str();
   app->add_option(
@@ -132,7 +133,8 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
       ->check(whole_number(0, 1'000'000))
       ->capture_default_str();
   app->add_option("--launcher", command->launcher,
-                  "Program that starts processes (default: the one of this build's MPI)");
+                  "Program that starts processes (default: the one of this build's MPI). With --backend tcp: what runs "
+                  "a command on another host (default: ssh)");
   app->add_option(
          "--restarts", command->restarts,
          "Restart a failed job at most this many times, from its newest checkpoint, and without the hosts that "
@@ -146,9 +148,12 @@ void add_launch(CLI::App& program, std::function<int()>& chosen, const TrainInpu
   app->parse_complete_callback([command, app] {
     if (command->backend != "tcp" && command->spares > 0)
       throw CLI::ValidationError("--spares", "goes with --backend tcp");
+    if (command->processes == 1 && command->spares > 0)
+      throw CLI::ValidationError("--spares", "needs -n 2 or more: nobody else has what one process holds");
     if (command->backend != "tcp") return;
-    for (const char* option : {"--hosts", "--launcher"})
-      if (app->count(option) > 0) throw CLI::ValidationError(option, "goes with --backend mpi");
+    if (app->count("--interface") > 0) throw CLI::ValidationError("--interface", "goes with --backend mpi");
+    if (app->count("--launcher") > 0 && command->hosts.empty())
+      throw CLI::ValidationError("--launcher", "goes with --backend mpi, or with --hosts");
   });
   app->footer("Example:\n  piper launch -n 2 examples/train_moe.toml --steps 20");
 }

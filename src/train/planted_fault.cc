@@ -10,6 +10,11 @@ constexpr std::pair<std::string_view, PlantedFault::Kind> kinds[] = {
     {"kill", PlantedFault::Kind::Kill},     {"stop", PlantedFault::Kind::Stop}, {"throw", PlantedFault::Kind::Throw},
     {"memory", PlantedFault::Kind::Memory}, {"hang", PlantedFault::Kind::Hang}, {"plan", PlantedFault::Kind::Plan}};
 
+constexpr std::pair<std::string_view, PlantedFault::When> points_in_time[] = {
+    {"joining", PlantedFault::When::Joining},
+    {"forming", PlantedFault::When::Forming},
+    {"restoring", PlantedFault::When::Restoring}};
+
 /// The number in front of the next colon, which goes too.
 template <class T>
 bool take_number(std::string_view& text, T& number) {
@@ -29,10 +34,11 @@ std::optional<PlantedFault> parse_planted_fault(std::string_view text) {
     out.kind = kind;
     text.remove_prefix(name.size() + 1);
     if (!take_number(text, out.rank)) return {};
-    if (text == "joining" || text == "forming") {
-      out.when = text == "joining" ? PlantedFault::When::Joining : PlantedFault::When::Forming;
-      return out;
-    }
+    for (const auto& [when, value] : points_in_time)
+      if (text == when) {
+        out.when = value;
+        return out;
+      }
     if (!text.empty() && !take_number(text, out.operation)) return {};
     if (!text.empty()) return {};
     return out;

@@ -8,7 +8,8 @@
 namespace piper {
 
 /// `stop:2:137`: process 2 stops itself before the 137th operation that it runs; `stop:2:joining`: before it joins the
-/// others; `stop:2:forming`: when it has joined them and nobody has a plan yet.
+/// others; `stop:2:forming`: when it has joined them and nobody has a plan yet; `stop:2:restoring`: others were lost,
+/// and devices are about to get back what they held.
 struct PlantedFault {
   enum class Kind {
     Kill,    // SIGKILL
@@ -19,7 +20,7 @@ struct PlantedFault {
     Plan     // the process has another plan than the others, from the beginning
   } kind = Kind::Kill;
   int rank = 0;
-  enum class When { Joining, Forming, Operation } when = When::Operation;
+  enum class When { Joining, Forming, Restoring, Operation } when = When::Operation;
   int64_t operation = 1;
 };
 

@@ -171,6 +171,32 @@ def run_spare(piper, folder):
     return [f"{problem}\n{job.text()}" for problem in problems]
 
 
+def run_replaced(piper, folder):
+    """Without MPI: the cable of a host is pulled, a spare on another one takes the place of its process, and the job goes on."""
+    job = Job(piper, folder, 2, ("--backend", "tcp", "--spares", "1", "--launcher", str(HERE / "rsh")))
+    problems = []
+    if not job.wait_for(r"step +[3-9]\d*", 900):
+        job.process.kill()
+        return [f"it did not start:\n{job.text()}"]
+    repair = cut(1)
+    if not job.wait_for(r"back: .*step after", 900):
+        problems.append("it does not go on")
+    for expected in (r"piper: process 1 is lost: it does not answer", r"piper: process 2 takes the place of rank 1", r"goes on after step \d+"):
+        if not re.search(expected, job.text()):
+            problems.append(f"it does not say {expected}")
+    repair()
+    job.process.send_signal(signal.SIGINT)
+    if not job.end(600):
+        problems.append("it does not end")
+        job.process.kill()
+        job.process.wait()
+    if job.process.returncode != 128 + signal.SIGINT:
+        problems.append(f"exit code {job.process.returncode}")
+    left_behind(problems)
+    print("  host1 replaced", flush=True)
+    return [f"{problem}\n{job.text()}" for problem in problems]
+
+
 def run_slow(piper, folder):
     """Links that become five hundred times slower, and steps with them: no fault."""
     job = Job(piper, folder)
@@ -258,7 +284,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--only", action="append", choices=[*FAULTS, "stopped launcher", "spare", "slow", "doctor"], help="some of them")
+    parser.add_argument("--only", action="append", choices=[*FAULTS, "stopped launcher", "spare", "replaced", "slow", "doctor"], help="some of them")
     parser.add_argument("piper")
     arguments = parser.parse_args()
     if "PIPER_CLUSTER_HOSTS" not in os.environ:  # again, in a cluster that ends with this process
@@ -266,7 +292,7 @@ def main():
     piper = str(Path(arguments.piper).resolve())
     dice = random.Random(arguments.seed)
     print(f"seed {arguments.seed}")
-    wanted = arguments.only or [*FAULTS, "stopped launcher", "spare", "slow", "doctor"]
+    wanted = arguments.only or [*FAULTS, "stopped launcher", "spare", "replaced", "slow", "doctor"]
     faults = [fault for fault in FAULTS if fault in wanted]
     if arguments.trials:
         trials = [(fault, dice.randrange(HOSTS), dice.random() * 2) for fault in faults for _ in range(arguments.trials)]
@@ -281,6 +307,8 @@ def main():
             runs += [lambda h=host: run_stopped_launcher(piper, folder, h) for host in (None, 2)]
         if "spare" in wanted:
             runs.append(lambda: run_spare(piper, folder))
+        if "replaced" in wanted:
+            runs.append(lambda: run_replaced(piper, folder))
         if "slow" in wanted:
             runs.append(lambda: run_slow(piper, folder))
         if "doctor" in wanted:

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <future>
 #include <thread>
 
@@ -109,6 +111,25 @@ TEST(TcpRendezvous, ASpareGetsThePlaceOfWhoeverIsGone) {
   EXPECT_THAT(decisions[1].placed, ElementsAre(testing::Pair(1, 3)));
 }
 
+/// All that knew it are lost in the end; those that are left came later, and know it from the host.
+TEST(TcpRendezvous, WhatWasDoneIsKnownToThoseWhoComeLater) {
+  Host host(2, 2);
+  std::optional<TcpRendezvous> zero(std::in_place, 0, host.address()), one(std::in_place, 1, host.address());
+  TcpRendezvous two(2, host.address()), three(3, host.address());
+  auto later = coming(two), last = coming(three);
+  {
+    auto a = coming(*zero), b = coming(*one);
+    EXPECT_EQ(a.get().done, 0);
+    b.wait();
+  }
+  one.reset();
+  EXPECT_EQ(zero->come(7).done, 7);
+  EXPECT_EQ(later.get().done, 7);
+  zero.reset();
+  EXPECT_EQ(two.come(0).done, 7);
+  EXPECT_EQ(last.get().done, 7);
+}
+
 /// As a process that is stopped.
 TEST(TcpRendezvous, WhoeverDoesNotComeAgainInTimeIsLostAndLearnsIt) {
   Host host(2, 1, {.first = 5min, .again = 200ms});
@@ -182,6 +203,25 @@ TEST(TcpRendezvous, WhoeverDoesNotComeAtAllIsNamed) {
   Host host(2, 0, {.first = 3s, .again = 5min});
   TcpRendezvous zero(0, host.address());
   EXPECT_EQ(end_of(zero), "process 1 does not come");
+}
+
+/// On another host nothing else would tell it.
+TEST(TcpRendezvous, WhoeverTakesPartHearsSignalsAndThatTheHostIsGone) {
+  std::promise<void> gone;
+  std::promise<int> heard;
+  std::optional<TcpRendezvousHost> host(std::in_place, "127.0.0.1", 1, 0,
+                                        TcpRendezvousHost::Limits{.first = 5min, .again = 5min});
+  TcpRendezvous zero(0, host->address(),
+                     {.gone = [&] { gone.set_value(); }, .signal = [&](int signal) { heard.set_value(signal); }});
+  auto first = coming(zero);
+  while (first.wait_for(0s) != std::future_status::ready) host->serve(5ms);
+  EXPECT_EQ(host->process_of(0), getpid());
+  EXPECT_EQ(host->process_of(1), 0);
+  EXPECT_TRUE(host->pass_on(SIGUSR1, 0));
+  EXPECT_FALSE(host->pass_on(SIGUSR1, 1));
+  EXPECT_EQ(heard.get_future().get(), SIGUSR1);
+  host.reset();
+  gone.get_future().wait();
 }
 
 TEST(TcpRendezvous, StrangersTakeNoPlace) {

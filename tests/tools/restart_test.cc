@@ -1,7 +1,10 @@
 // What a job is given when it starts again after a failure.
 #include "tools/restart.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+
+#include <filesystem>
 
 namespace piper::testing {
 namespace {
@@ -42,6 +45,18 @@ TEST(Restart, ResumesWithoutThePlantedFault) {
               ElementsAre("c.toml", "--checkpoints", "run", "--resume"));
   EXPECT_THAT(resuming({"c.toml", "--resume=run/step-00000001", "--fault=kill:1:5"}),
               ElementsAre("c.toml", "--resume"));
+}
+
+TEST(Restart, NamesTheNewestCheckpoint) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "newest_checkpoint";
+  std::filesystem::remove_all(folder);
+  const auto said = [&] { return newest_checkpoint({"no.toml", "--checkpoints", folder.string()}); };
+  EXPECT_EQ(said(), fmt::format("piper: there is no checkpoint in {} to resume from\n", folder.string()));
+  for (const char* name : {"step-00000003", "step-00000012", "step-00000015.partial"})
+    std::filesystem::create_directories(folder / name);
+  EXPECT_EQ(said(),
+            fmt::format("piper: the newest checkpoint is {}/step-00000012; --resume takes it\n", folder.string()));
+  EXPECT_EQ(newest_checkpoint({"no.toml"}), "");
 }
 
 TEST(Restart, SaysWhatItCost) {

@@ -31,10 +31,12 @@ RunPart part_of(const Subject& subject, const Combination& c, int64_t steps) {
   return part_of(subject, c.schedule(), subject_batch / c.slices(), steps);
 }
 
-std::unique_ptr<TrainingRun> begin(const TrainableModel& model, const RunPart& part, const TrainSettings& settings) {
+std::unique_ptr<TrainingRun> begin(const TrainableModel& model, const RunPart& part, const TrainSettings& settings,
+                                   World* world) {
   const std::shared_ptr<const CapturedModel> captured(part.captured, [](const CapturedModel*) {});
   TrainingRunOptions options;
   options.job = settings.job;
+  options.world = world;
   auto run = std::make_unique<TrainingRun>(PreparedTraining{captured, part.plan}, model.step, model.initialize,
                                            std::move(options));
   run->job().set_parameters(model.initialize);

@@ -23,8 +23,9 @@ struct RunPart {
 RunPart part_of(const Subject& subject, const std::string& schedule, int64_t samples, int64_t steps);
 RunPart part_of(const Subject& subject, const Combination& c, int64_t steps);
 
-/// With its first values.
-std::unique_ptr<TrainingRun> begin(const TrainableModel& model, const RunPart& part, const TrainSettings& settings);
+/// With its first values. `world`: this process among others; none: it is alone.
+std::unique_ptr<TrainingRun> begin(const TrainableModel& model, const RunPart& part, const TrainSettings& settings,
+                                   World* world = nullptr);
 /// Its tensors, in several files.
 SavedModel small_files(const TrainableModel& model, TrainingRun& run);
 

@@ -2,19 +2,25 @@
 
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <sstream>
+#include <utility>
 
 #include "comm/tcp/tcp_connections.h"
 
-// Lines of text. From a process: `process NUMBER SECRET` once, then `here DOOR` whenever it can take part. From the
-// host: `epoch NUMBER RANK RANKS` and a line with the door of each rank, or `end WHY`, to spares `end`.
+// Lines of text. From a process: `process NUMBER SECRET PID` once, then `here DONE DOOR` whenever it can take part.
+// From the host: `epoch NUMBER RANK RANKS DONE` and a line with the door of each rank, or `end WHY`, to spares `end`;
+// and at any time `signal NUMBER`.
 
 namespace piper {
 namespace {
@@ -24,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto longest_silence = std::chrono::seconds(5);  // between somebody's coming in and saying who it is
 constexpr auto to_reach_host = std::chrono::seconds(60);
 constexpr size_t longest_line = 1024;
+constexpr std::string_view signal_word = "signal ";
 constexpr size_t most_strangers = 256;
 
 /// The address of this host on the network that leads to the other end.
@@ -35,6 +42,18 @@ std::string own_address(const Socket& socket) {
       getnameinfo(reinterpret_cast<sockaddr*>(&own), length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
     throw CommunicationError("this process does not know its own address");
   return host.data();
+}
+
+/// The other end may be cut off without a word: then the connection ends after half a minute.
+void notice_silence(const Socket& socket) {
+  const auto set = [&](int level, int what, int value) {
+    setsockopt(socket.number(), level, what, &value, sizeof value);
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 15);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
 }
 
 /// False: the other end is gone, or takes nothing.
@@ -61,43 +80,83 @@ std::optional<std::string> take_first_line(std::string& text) {
 
 // ---- One process's end
 
-TcpRendezvous::TcpRendezvous(int number, const std::string& host_address) {
+TcpRendezvous::TcpRendezvous(int number, const std::string& host_address, Heard heard) : heard_(std::move(heard)) {
   const DoorAddress host = parse_address(host_address);
   host_ = connect_to("the launcher", host, Clock::now() + to_reach_host);
   const timeval none{};  // a spare waits for long
   setsockopt(host_.number(), SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
-  const int yes = 1;
-  setsockopt(host_.number(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  notice_silence(host_);
   door_.emplace(own_address(host_));
-  send_all(host_, "process " + std::to_string(number) + " " + std::to_string(host.secret) + "\n", 0);
+  send_all(
+      host_,
+      "process " + std::to_string(number) + " " + std::to_string(host.secret) + " " + std::to_string(getpid()) + "\n",
+      0);
+  thread_ = std::thread([this] { listen(); });
 }
 
-std::string TcpRendezvous::hear_line() {
+TcpRendezvous::~TcpRendezvous() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  shutdown(host_.number(), SHUT_RDWR);
+  thread_.join();
+}
+
+void TcpRendezvous::listen() {
+  std::string heard;
   while (true) {
-    if (auto line = take_first_line(heard_)) return *std::move(line);
     std::array<char, 4096> bytes{};
     const ssize_t count = recv(host_.number(), bytes.data(), bytes.size(), 0);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) throw RendezvousClosed("the launcher has ended the connection");
-    heard_.append(bytes.data(), static_cast<size_t>(count));
+    if (count <= 0) break;
+    heard.append(bytes.data(), static_cast<size_t>(count));
+    while (auto line = take_first_line(heard)) {
+      if (line->starts_with(signal_word)) {
+        if (heard_.signal) heard_.signal(std::atoi(line->c_str() + signal_word.size()));
+        continue;
+      }
+      const std::lock_guard lock(mutex_);
+      lines_.push_back(*std::move(line));
+      changed_.notify_all();
+    }
   }
+  std::unique_lock lock(mutex_);
+  const bool unexpected = !closed_ && !waits_ && lines_.empty();
+  closed_ = true;
+  changed_.notify_all();
+  lock.unlock();
+  if (unexpected && heard_.gone) heard_.gone();
 }
 
-TcpRendezvous::Epoch TcpRendezvous::come() {
-  send_all(host_, "here " + door_->address() + "\n", 0);
-  std::istringstream line(hear_line());
+std::string TcpRendezvous::next_line() {
+  std::unique_lock lock(mutex_);
+  waits_ = true;
+  changed_.wait(lock, [&] { return closed_ || !lines_.empty(); });
+  waits_ = false;
+  if (lines_.empty()) throw RendezvousClosed("the launcher has ended the connection");
+  std::string line = std::move(lines_.front());
+  lines_.pop_front();
+  return line;
+}
+
+TcpRendezvous::Epoch TcpRendezvous::come(int64_t done) {
+  send_all(host_, "here " + std::to_string(done) + " " + door_->address() + "\n", 0);
+  std::istringstream line(next_line());
   std::string word;
   line >> word >> std::ws;
   if (word != "epoch") {
     word.clear();
     std::getline(line, word);
     not_needed_ = word.empty();
+    const std::lock_guard lock(mutex_);
+    closed_ = true;  // what follows is of no interest
     throw RendezvousClosed(not_needed_ ? "this process is not needed" : word);
   }
   Epoch out;
   int ranks = 0;
-  line >> out.number >> out.rank >> ranks;
-  for (int rank = 0; rank < ranks; ++rank) out.doors.push_back(hear_line());
+  line >> out.number >> out.rank >> ranks >> out.done;
+  for (int rank = 0; rank < ranks; ++rank) out.doors.push_back(next_line());
   return out;
 }
 
@@ -150,17 +209,22 @@ void TcpRendezvousHost::take_line(Guest& from, const std::string& line) {
   std::string word;
   in >> word >> std::ws;
   if (from.number >= 0) {
+    int64_t done = 0;
+    in >> done >> std::ws;
+    done_ = std::max(done_, done);
     std::getline(in, from.door);
     from.here = true;
     awaited_.erase(from.number);
     if (over_) say_end(from);
     return;
   }
-  int number = -1;
+  int number = -1, process = 0;
   uint64_t secret = 0;
-  in >> number >> secret;
+  in >> number >> secret >> process;
   if (word != "process" || !in || secret != door_.secret() || number < 0 || guest(number)) return from.socket.close();
   from.number = number;
+  process_ids_[number] = process;
+  notice_silence(from.socket);
 }
 
 /// It waits and reads: the text fits into what the connection takes at once, or it is cut off.
@@ -223,6 +287,17 @@ void TcpRendezvousHost::gone(int number, const std::string& how) {
   if (epoch_ < 0 && number < ranks_ && !over_) end("process " + std::to_string(number) + " is gone: " + how);
 }
 
+bool TcpRendezvousHost::pass_on(int signal, int number) {
+  Guest* const to = guest(number);
+  if (to) say(*to, std::string(signal_word) + std::to_string(signal) + "\n");
+  return to != nullptr;
+}
+
+int TcpRendezvousHost::process_of(int number) const {
+  const auto found = process_ids_.find(number);
+  return found == process_ids_.end() ? 0 : found->second;
+}
+
 void TcpRendezvousHost::end(std::string why) {
   over_ = std::move(why);
   for (Guest& waiting : guests_)
@@ -246,8 +321,8 @@ TcpRendezvousHost::Decision TcpRendezvousHost::begin(Decision decision) {
   epoch_ = decision.epoch;
   ended_.reset();
   for (const auto& [number, rank] : places_) {
-    std::string text =
-        "epoch " + std::to_string(epoch_) + " " + std::to_string(rank) + " " + std::to_string(ranks_) + "\n";
+    std::string text = "epoch " + std::to_string(epoch_) + " " + std::to_string(rank) + " " + std::to_string(ranks_) +
+                       " " + std::to_string(done_) + "\n";
     for (const auto& [other, door] : doors) text += door;
     Guest& member = *guest(number);
     member.here = false;

@@ -16,11 +16,15 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -36,17 +40,25 @@ struct RendezvousClosed : CommunicationError {
 /// One process's end.
 class TcpRendezvous {
  public:
+  /// What is done, on a thread of its own, when the host says something that nobody waits for.
+  struct Heard {
+    std::function<void()> gone;              // it is gone, or counts this process as lost, which takes part in an epoch
+    std::function<void(int signal)> signal;  // whoever has started the job wants this process to have that signal
+  };
   /// Goes to the host. `number`: of this process among those that were started. Throws CommunicationError.
-  TcpRendezvous(int number, const std::string& host_address);
+  TcpRendezvous(int number, const std::string& host_address, Heard heard = {});
+  ~TcpRendezvous();
 
   struct Epoch {
     int number = 0;  // counts them
     int rank = 0;
+    int64_t done = 0;                // the most that anybody has said, in this epoch or before
     std::vector<std::string> doors;  // by rank
   };
   /// This process can take part, now or again. Returns when an epoch begins in which it has a place; spares may wait
-  /// for as long as the job lasts. Throws RendezvousClosed.
-  Epoch come();
+  /// for as long as the job lasts. `done`: what a loss of all processes would cost, in any unit; whoever takes part in
+  /// the epoch hears of it. Throws RendezvousClosed.
+  Epoch come(int64_t done = 0);
 
   /// Where the others find it in every epoch.
   const TcpDoor& door() const { return *door_; }
@@ -54,12 +66,19 @@ class TcpRendezvous {
   bool not_needed() const { return not_needed_; }
 
  private:
-  std::string hear_line();
+  void listen();
+  std::string next_line();
 
+  const Heard heard_;
   Socket host_;
   std::optional<TcpDoor> door_;
-  std::string heard_;
   bool not_needed_ = false;
+  std::mutex mutex_;  // what follows
+  std::condition_variable changed_;
+  std::deque<std::string> lines_;
+  bool waits_ = false;   // somebody, for a line
+  bool closed_ = false;  // by the host, or because this process leaves
+  std::thread thread_;
 };
 
 /// The end of the one who decides. All members are called by one thread.
@@ -90,6 +109,10 @@ class TcpRendezvousHost {
   /// The job is over: whoever waits is told so.
   void end(std::string why);
   bool has_place(int number) const { return places_.contains(number); }
+  /// A process that has come gets a signal; one that is stopped does not notice. Whether it was told.
+  bool pass_on(int signal, int number);
+  /// The process id, on its own host, of a process that has come; 0: it has not.
+  int process_of(int number) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -117,9 +140,11 @@ class TcpRendezvousHost {
   const Limits limits_;
   const Clock::time_point begun_;
   std::deque<Guest> guests_;
+  std::map<int, int> process_ids_;          // of all that have ever come, by number
   std::set<int> awaited_;                   // spares that have not come yet
   std::map<int, int> places_;               // in this epoch: ranks, by process
   int epoch_ = -1;                          // none yet
+  int64_t done_ = 0;                        // the most that anybody has said
   std::optional<Clock::time_point> ended_;  // this epoch
   std::optional<std::string> over_;         // why
 };

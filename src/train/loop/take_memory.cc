@@ -11,6 +11,7 @@
 #include "plan/checkpoint_memory.h"
 #include "plan/issue_order_memory.h"
 #include "plan/lasting_state.h"
+#include "train/loop/protect/copy_holders.h"
 #include "train/loop/together.h"
 
 namespace piper {
@@ -64,18 +65,25 @@ std::vector<MemoryClaim> claims_with_checkpoints(const Plan& plan, const StepCon
   return out;
 }
 
-void claim_recent(std::vector<MemoryClaim>& claims, const Plan& plan, const World& world, const Processor& processor) {
+void claim_recent(std::vector<MemoryClaim>& claims, const Plan& plan, const World& world,
+                  const std::vector<std::string>& hosts, const Processor& processor) {
+  const std::vector<int> places = lost_together(hosts);
   const int devices = device_count(plan), ranks = world.ranks();
-  const DeviceBlock before = devices_of((world.rank() + ranks - 1) % ranks, ranks, devices);
-  const auto only_there = [&](int device) {
+  const auto place_of = [&](int device) { return places[static_cast<size_t>(rank_of(device, ranks, devices))]; };
+  const auto has_another = [&](int device) {
     for (int other = 0; other < devices; ++other)
-      if (!before.has(other) && keep_the_same(plan, device, other)) return false;
-    return true;
+      if (other != device && (place_of(other) != place_of(device) || other < device) &&
+          keep_the_same(plan, device, other))
+        return true;
+    return false;
   };
+  const DeviceBlock before = devices_of((world.rank() + ranks - distance_of_copies(places, 1)) % ranks, ranks, devices);
   int64_t bytes = 0;
-  for (int device = 0; device < devices; ++device)
-    if (devices_here(plan, &world).has(device) || (before.has(device) && only_there(device)))
-      bytes = saturating_add(bytes, saturating_multiply(2, lasting_bytes(plan, device)));
+  for (int device = 0; device < devices; ++device) {
+    const int64_t versions = saturating_multiply(2, lasting_bytes(plan, device));
+    if (devices_here(plan, &world).has(device)) bytes = saturating_add(bytes, versions);
+    if (before.has(device) && !has_another(device)) bytes = saturating_add(bytes, versions);
+  }
   if (!processor.device().is_cpu() && claims.size() == 1)
     claims.push_back({claims[0].process, 0, host_memory(host_name())});
   claims.back().recent = bytes;

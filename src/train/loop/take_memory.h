@@ -15,8 +15,9 @@ MemoryClaim memory_claim(const Plan& plan, const World* world, const Processor& 
 std::vector<MemoryClaim> claims_with_checkpoints(const Plan& plan, const StepConfig& step, const World* world,
                                                  const Processor& processor);
 
-/// Adds copies of the last two steps, of the devices of this process and, where nobody else has the same, of those of
-/// the process before it.
-void claim_recent(std::vector<MemoryClaim>& claims, const Plan& plan, const World& world, const Processor& processor);
+/// Adds copies of the last two steps, of the devices of this process and of those whose copies it has for another one
+/// (train/loop/protect). `hosts`: where the processes are, by rank.
+void claim_recent(std::vector<MemoryClaim>& claims, const Plan& plan, const World& world,
+                  const std::vector<std::string>& hosts, const Processor& processor);
 
 }  // namespace piper

@@ -158,6 +158,25 @@ Checked check_processes(const World& world, int devices, const Processor& proces
       .help("start at most as many processes as there are devices; a process may have several");
 }
 
+Result<std::vector<std::string>> hosts_of(World& world, const Timeouts& of_job) try {
+  const std::chrono::milliseconds limit = limit_at_start(of_job);
+  std::vector<std::pair<int, std::string>> hosts;  // with whether it is known
+  for (const auto& host : world.gather(host_name(), limit)) hosts.emplace_back(host ? 1 : 0, host.value_or(""));
+  Packing packed;
+  packed.add(hosts);
+  hosts.clear();
+  const std::string known = world.broadcast(packed.take(), limit);
+  Unpacking(known).take(hosts);
+  std::vector<std::string> out;
+  for (const auto& [is_known, host] : hosts) {
+    if (!is_known) return do_not_fit(fmt::format("\n  rank {} does not answer", out.size()));
+    out.push_back(host);
+  }
+  return out;
+} catch (const CommunicationError& problem) {
+  return cannot_begin(problem);
+}
+
 Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Timeouts& of_job) try {
   const std::chrono::milliseconds limit = limit_at_start(of_job);
   const auto gathered = world.gather(pack_all(std::vector{GpuClaim{name_of_process(world), visible}}), limit);

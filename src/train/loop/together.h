@@ -38,6 +38,9 @@ Checked check_alike(World& world, const Identity& identity, const Timeouts& of_j
 /// E805: more processes than devices; or, where each process has one GPU, not as many.
 Checked check_processes(const World& world, int devices, const Processor& processor);
 
+/// Where the processes are, by rank. E805 at every rank if one of them does not say.
+Result<std::vector<std::string>> hosts_of(World& world, const Timeouts& of_job);
+
 /// Every process gets a GPU of its own: which of those that it sees. E807 at every rank if there are too few.
 Result<int> take_gpu(World& world, const std::vector<std::string>& visible, const Timeouts& of_job);
 

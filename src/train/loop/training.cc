@@ -51,7 +51,7 @@ TrainingRunOptions run_options(const Plan& plan, const TrainConfig& train, const
       return seconds[CommunicationId(static_cast<size_t>(number) % seconds.size())];
     };
   out.timed = options.timed;
-  out.survives = options.survives;
+  out.hosts = options.hosts;
   out.saves = train.run.checkpoints.folder.has_value();
   return out;
 }

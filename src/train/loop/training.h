@@ -38,7 +38,7 @@ struct TrainingOptions {
   World* world = nullptr;
   Identity identity;
   /// As in TrainingRunOptions.
-  bool survives = false;
+  std::vector<std::string> hosts = {};
   /// Planted in this process.
   std::optional<PlantedFault> fault;
 };

@@ -33,7 +33,7 @@ Checked check_run(const Plan& plan, const StepConfig& step, const TrainingRunOpt
   std::vector<MemoryClaim> claims = options.saves
                                         ? claims_with_checkpoints(plan, step, options.world, *options.processor)
                                         : std::vector{memory_claim(plan, options.world, *options.processor)};
-  if (options.world && options.survives) claim_recent(claims, plan, *options.world, *options.processor);
+  if (!options.hosts.empty()) claim_recent(claims, plan, *options.world, options.hosts, *options.processor);
   return options.world ? check_memory_together(*options.world, claims, options.job.timeout) : check_memory(claims);
 }
 

@@ -36,8 +36,9 @@ struct TrainingRunOptions {
   bool timed = false;
   /// Checkpoints will be written: there must be memory for copies of what the devices hold.
   bool saves = false;
-  /// The last steps are kept: there must be memory for what the devices held after them.
-  bool survives = false;
+  /// The last steps are kept, so that the run survives lost processes: there must be memory for what the devices held
+  /// after them. Where the processes are, by rank; none: nothing is kept, or the memory is taken already.
+  std::vector<std::string> hosts = {};
 };
 
 /// What the processes of every run must have in common. `gpus_joined_by`: with its version.

@@ -2,14 +2,14 @@
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "base/device_block.h"
+#include "base/device_list.h"
 #include "plan/lasting_state.h"
 #include "runtime/packed.h"
+#include "train/loop/protect/copy_holders.h"
 #include "train/loop/together.h"
 
 namespace piper {
@@ -24,8 +24,17 @@ std::span<std::byte> span_of(const at::Tensor& bytes, int64_t begin, int64_t cou
   return {static_cast<std::byte*>(bytes.mutable_data_ptr()) + begin, static_cast<size_t>(count)};
 }
 
-void take_memory(at::Tensor& bytes, int64_t count) {
-  if (!bytes.defined() || bytes.numel() != count) bytes = at::empty({count}, at::kByte);
+/// Memory for what these devices hold.
+void prepare(HeldState& state, const DevicePlaces& places) {
+  state.whole = false;
+  state.places = places;
+  if (!state.bytes.defined() || state.bytes.numel() != places.bytes) state.bytes = at::empty({places.bytes}, at::kByte);
+}
+
+/// Its memory is used again.
+void forget(StateVersion& version) {
+  version.own.whole = false;
+  for (HeldState& held : version.of_others) held.whole = false;
 }
 
 template <class T>
@@ -43,41 +52,43 @@ std::string pack_vector(const std::vector<T>& values) {
 
 }  // namespace
 
-void StateKeeper::Layout::add(const Device& device) {
-  places[device.number] = {bytes, device.bytes};
-  bytes += device.bytes;
-}
-
-StateKeeper::StateKeeper(TrainingRun& run, RecentStates& states) : run_(run), states_(states) {
+StateKeeper::StateKeeper(TrainingRun& run, RecentStates& states, const std::vector<std::string>& hosts)
+    : run_(run), states_(states), rank_(run.world()->rank()), count_(run.world()->ranks()) {
   World& world = *run.world();
-  ranks_ = std::move(world.make(world.ranks(), until_the_job_fails).at(0));
+  ranks_ = std::move(world.make(count_, until_the_job_fails).at(0));
   run.job().when_it_fails([ranks = ranks_](const std::string& reason) { ranks->abort(reason); });
-  std::vector<int> all(static_cast<size_t>(world.ranks()));
+  std::vector<int> all(static_cast<size_t>(count_));
   std::iota(all.begin(), all.end(), 0);
   group_ = ranks_->make_group(all);
   writers_ = Writers(world, ranks_);
   std::vector<Device> here;
   for (DeviceRun* device : run.job().devices()) {
-    Device one{.number = device->device(), .rank = world.rank()};
+    Device one{.number = device->device(), .rank = rank_};
     for (const at::Tensor& tensor : tensors_of(*device)) one.bytes += static_cast<int64_t>(tensor.nbytes());
     one.has_buffers = !run.computations().states_of(device->device()).empty();
     here.push_back(one);
   }
   run.job().watched([&] { devices_ = devices_of_all(std::move(here)); });
-  const auto is_alone = [&](const Device& device) {
-    return std::ranges::none_of(
-        devices_, [&](const Device& other) { return other.rank != device.rank && is_same(device, other); });
+  find_places(lost_together(hosts));
+}
+
+/// A state is sent where no other device has the same that is not lost with it; of devices that are lost together and
+/// have the same only the first sends it.
+void StateKeeper::find_places(const std::vector<int>& lost_together) {
+  distance_ = distance_of_copies(lost_together, 1);
+  const auto place = [&](const Device& device) { return lost_together[static_cast<size_t>(device.rank)]; };
+  const auto has_another = [&](const Device& device) {
+    return std::ranges::any_of(devices_, [&](const Device& other) {
+      return (place(other) != place(device) || other.number < device.number) && is_same(device, other);
+    });
   };
-  const int previous = (world.rank() + world.ranks() - 1) % world.ranks();
-  for (const Device& device : devices_) {
-    if (!is_alone(device)) continue;
-    anybody_sends_ = true;
-    if (device.rank == world.rank()) own_.add(device);
-    if (device.rank == previous) previous_.add(device);
-  }
-  to_next_ = own_.bytes;
+  sent_.assign(static_cast<size_t>(count_), {});
   for (const Device& device : devices_)
-    if (device.rank == world.rank() && !own_.places.contains(device.number)) own_.add(device);
+    if (!has_another(device)) sent_[static_cast<size_t>(device.rank)].add(device.number, device.bytes);
+  anybody_sends_ = std::ranges::any_of(sent_, [](const DevicePlaces& places) { return places.bytes > 0; });
+  own_ = sent_[static_cast<size_t>(rank_)];
+  for (const Device& device : devices_)
+    if (device.rank == rank_ && !own_.of.contains(device.number)) own_.add(device.number, device.bytes);
 }
 
 /// By number.
@@ -107,30 +118,31 @@ std::vector<at::Tensor> StateKeeper::tensors_of(DeviceRun& device) const {
 /// The one of that step; or else the older one.
 StateVersion& StateKeeper::version_for(int64_t step) {
   auto& [a, b] = states_.versions;
-  if (a.has_own && a.progress.step == step) return a;
-  if (b.has_own && b.progress.step == step) return b;
-  if (!a.has_own || !b.has_own) return a.has_own ? b : a;
+  if (a.own.whole && a.progress.step == step) return a;
+  if (b.own.whole && b.progress.step == step) return b;
+  if (!a.own.whole || !b.own.whole) return a.own.whole ? b : a;
   return a.progress.step < b.progress.step ? a : b;
 }
 
 void StateKeeper::copy_own(StateVersion& version) {
-  take_memory(version.own, own_.bytes);
+  prepare(version.own, own_);
   for (DeviceRun* device : run_.job().devices()) {
-    int64_t at = own_.places.at(device->device()).begin;
+    int64_t at = own_.of.at(device->device()).begin;
     for (const at::Tensor& tensor : tensors_of(*device)) {
       const auto bytes = static_cast<int64_t>(tensor.nbytes());
-      version.own.narrow(0, at, bytes).copy_(as_bytes(tensor));
+      version.own.bytes.narrow(0, at, bytes).copy_(as_bytes(tensor));
       at += bytes;
     }
   }
+  version.own.whole = true;
 }
 
 void StateKeeper::copy_back(const StateVersion& version) {
   for (DeviceRun* device : run_.job().devices()) {
-    int64_t at = own_.places.at(device->device()).begin;
+    int64_t at = version.own.places.of.at(device->device()).begin;
     for (const at::Tensor& tensor : tensors_of(*device)) {
       const auto bytes = static_cast<int64_t>(tensor.nbytes());
-      as_bytes(tensor).copy_(version.own.narrow(0, at, bytes));
+      as_bytes(tensor).copy_(version.own.bytes.narrow(0, at, bytes));
       at += bytes;
     }
     device->processor().finish();
@@ -139,37 +151,57 @@ void StateKeeper::copy_back(const StateVersion& version) {
 
 void StateKeeper::keep(StatePosition progress) {
   StateVersion& version = version_for(progress.step);
-  if (!version.has_own || version.progress.step != progress.step) {
-    version.has_own = version.has_of_previous = false;
-    copy_own(version);
+  const bool is_new = !version.own.whole || version.progress.step != progress.step;
+  if (is_new) {
+    const bool first = !states_.versions[0].own.whole && !states_.versions[1].own.whole;
+    forget(version);
     version.progress = progress;
-    version.has_own = true;
+    if (!first) ++states_.done;
   }
-  if (anybody_sends_) {
-    take_memory(version.of_previous, previous_.bytes);
-    const auto ranks = static_cast<size_t>(run_.world()->ranks()), rank = static_cast<size_t>(run_.world()->rank());
-    std::vector<std::span<const std::byte>> out(ranks);
-    std::vector<std::span<std::byte>> in(ranks);
-    out[(rank + 1) % ranks] = span_of(version.own, 0, to_next_);
-    in[(rank + ranks - 1) % ranks] = span_of(version.of_previous, 0, previous_.bytes);
-    run_.job().watched([&] { ranks_->exchange(group_, kept_++, 0, out, in); });
-  }
-  version.has_of_previous = true;
+  if (is_new || version.own.places != own_) copy_own(version);
+  if (anybody_sends_) exchange_copies(version);
+}
+
+void StateKeeper::exchange_copies(StateVersion& version) {
+  const auto ranks = static_cast<size_t>(count_), rank = static_cast<size_t>(rank_),
+             distance = static_cast<size_t>(distance_);
+  const size_t previous = (rank + ranks - distance) % ranks;
+  version.of_others.resize(1);
+  HeldState& of_previous = version.of_others[0];
+  prepare(of_previous, sent_[previous]);
+  std::vector<std::span<const std::byte>> out(ranks);
+  std::vector<std::span<std::byte>> in(ranks);
+  out[(rank + distance) % ranks] = span_of(version.own.bytes, 0, sent_[rank].bytes);
+  in[previous] = span_of(of_previous.bytes, 0, of_previous.places.bytes);
+  run_.job().watched([&] { ranks_->exchange(group_, kept_++, 0, out, in); });
+  of_previous.whole = true;
 }
 
 std::vector<StateKeeper::Held> StateKeeper::held_here() const {
-  const int rank = run_.world()->rank();
   std::vector<Held> out;
   for (const StateVersion& version : states_.versions) {
-    const auto add = [&](const at::Tensor& bytes, const Layout& layout) {
-      if (layout.bytes > 0 && (!bytes.defined() || bytes.numel() != layout.bytes)) return;
-      for (const auto& [device, place] : layout.places) out.push_back({rank, device, version.progress});
+    const auto add = [&](const HeldState& held) {
+      if (!held.whole) return;
+      for (const auto& [device, place] : held.places.of) out.push_back({rank_, device, version.progress});
     };
     if (version.progress.plan != hash(run_.plan())) continue;
-    if (version.has_own) add(version.own, own_);
-    if (version.has_of_previous) add(version.of_previous, previous_);
+    add(version.own);
+    for (const HeldState& held : version.of_others) add(held);
   }
   return out;
+}
+
+/// None: nobody has what that device held after that step.
+std::optional<StateKeeper::Delivery> StateKeeper::delivery(const Device& device, const std::vector<Held>& held,
+                                                           int64_t step) const {
+  const Held* best = nullptr;
+  for (const Held& one : held) {
+    if (one.progress.step != step || !is_same(device, devices_[static_cast<size_t>(one.device)])) continue;
+    const bool here = one.rank == device.rank && one.device == device.number;
+    if (!best || here) best = &one;
+  }
+  if (!best) return {};
+  return Delivery{device.number, best->device, best->rank};
 }
 
 /// None: nobody has what some device held after that step.
@@ -177,14 +209,9 @@ std::optional<std::vector<StateKeeper::Delivery>> StateKeeper::deliveries(const 
                                                                           int64_t step) const {
   std::vector<Delivery> out;
   for (const Device& device : devices_) {
-    const Held* best = nullptr;
-    for (const Held& one : held) {
-      if (one.progress.step != step || !is_same(device, devices_[static_cast<size_t>(one.device)])) continue;
-      const bool here = one.rank == device.rank && one.device == device.number;
-      if (!best || here) best = &one;
-    }
-    if (!best) return {};
-    out.push_back({device.number, best->device, best->rank});
+    const auto one = delivery(device, held, step);
+    if (!one) return {};
+    out.push_back(*one);
   }
   return out;
 }
@@ -193,47 +220,67 @@ std::optional<std::vector<StateKeeper::Delivery>> StateKeeper::deliveries(const 
 std::span<std::byte> StateKeeper::bytes_here(int64_t step, int device) {
   for (StateVersion& version : states_.versions) {
     if (version.progress.step != step) continue;
-    if (const auto place = own_.places.find(device); version.has_own && place != own_.places.end())
-      return span_of(version.own, place->second.begin, place->second.bytes);
-    if (const auto place = previous_.places.find(device); version.has_of_previous && place != previous_.places.end())
-      return span_of(version.of_previous, place->second.begin, place->second.bytes);
+    const auto found = [&](const HeldState& held) { return held.whole && held.places.of.contains(device); };
+    const auto bytes = [&](const HeldState& held) {
+      const BytePlace& place = held.places.of.at(device);
+      return span_of(held.bytes, place.begin, place.bytes);
+    };
+    if (found(version.own)) return bytes(version.own);
+    for (const HeldState& held : version.of_others)
+      if (found(held)) return bytes(held);
   }
   return {};
 }
 
 void StateKeeper::deliver(const std::vector<Delivery>& deliveries, const StatePosition& progress) {
-  const int rank = run_.world()->rank();
   StateVersion& version = version_for(progress.step);
-  take_memory(version.own, own_.bytes);
+  const bool has_own = version.own.whole && version.progress.step == progress.step;
+  if (!has_own) {  // what it has is of another step
+    forget(version);
+    prepare(version.own, own_);
+  }
   for (const auto& [device, source, from] : deliveries) {
     const int to = devices_[static_cast<size_t>(device)].rank;
     const int64_t sequence = delivered_++;
-    if (from == rank && to == rank && device == source) continue;
-    if (from == rank && to != rank) writers_.send(to, sequence, bytes_here(progress.step, source));
-    if (to != rank) continue;
-    const Place& place = own_.places.at(device);
-    const std::span<std::byte> into = span_of(version.own, place.begin, place.bytes);
-    if (from == rank)
+    if (to == rank_ && has_own) continue;
+    if (from == rank_ && to != rank_) writers_.send(to, sequence, bytes_here(progress.step, source));
+    if (to != rank_) continue;
+    const BytePlace& place = version.own.places.of.at(device);
+    const std::span<std::byte> into = span_of(version.own.bytes, place.begin, place.bytes);
+    if (from == rank_)
       std::ranges::copy(bytes_here(progress.step, source), into.begin());
     else
       writers_.receive(from, sequence, into);
   }
   version.progress = progress;
-  version.has_own = true;
+  version.own.whole = true;
   for (StateVersion& newer : states_.versions)
-    if (newer.progress.step > progress.step) newer.has_own = newer.has_of_previous = false;
+    if (newer.progress.step > progress.step) forget(newer);
   copy_back(version);
+}
+
+/// Of the newest step that anybody has something of; all of it, if nobody has anything.
+Diagnostic StateKeeper::what_is_lost(const std::vector<Held>& held) const {
+  DeviceList lost;
+  for (const Device& device : devices_)
+    if (held.empty() || !delivery(device, held, held.front().progress.step)) lost.push_back(device.number);
+  const std::string who =
+      lost.size() == 1 ? fmt::format("device {}", lost[0]) : fmt::format("devices {}", print_devices(lost));
+  const std::string after =
+      held.empty() ? fmt::format("{} updates", states_.done) : fmt::format("step {}", held.front().progress.step);
+  return error(ErrorCode::E805, {},
+               fmt::format("what {} held after {} is lost: no process is left that has a copy", who, after))
+      .help("resume from the newest checkpoint: the same command with --resume")
+      .help("a copy is with the next process: those two must not be lost at once");
 }
 
 Result<std::optional<StatePosition>> StateKeeper::restore() {
   std::optional<StatePosition> found;
-  bool nobody = true;
+  std::vector<Held> held;
   run_.job().watched([&] {
-    std::vector<Held> held;
     for (const std::string& bytes : writers_.gather(pack_vector(held_here())))
       for (const Held& one : unpack_vector<Held>(bytes)) held.push_back(one);
     held = unpack_vector<Held>(writers_.broadcast(pack_vector(held)));
-    nobody = held.empty();
     std::ranges::stable_sort(held, std::greater(), [](const Held& one) { return one.progress.step; });
     for (const Held& one : held) {
       if (found) break;
@@ -243,9 +290,10 @@ Result<std::optional<StatePosition>> StateKeeper::restore() {
       deliver(*possible, one.progress);
     }
   });
-  if (found || nobody) return found;
-  return error(ErrorCode::E805, {}, "what some of the devices held is lost with the processes that had it")
-      .help("resume from the newest checkpoint");
+  if (found) return found;
+  if (states_.done > 0) return what_is_lost(held);
+  for (StateVersion& version : states_.versions) forget(version);
+  return found;
 }
 
 }  // namespace piper

@@ -1,11 +1,10 @@
 // Copies of what the devices hold between two steps, and the way back to them. README.md says what is copied where.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -18,18 +17,15 @@ namespace piper {
 class StateKeeper {
  public:
   /// After `TrainingRun::begin`. All processes make it, and call its members in the same order. Both outlive it.
-  StateKeeper(TrainingRun& run, RecentStates& states);
+  /// `hosts`: where the processes are, by rank.
+  StateKeeper(TrainingRun& run, RecentStates& states, const std::vector<std::string>& hosts);
 
   /// After a step that has updated the weights; everybody has taken it. Throws RunError.
   void keep(StatePosition progress);
 
-  /// Gives the devices what they held after the newest step that all of it is there of. None: nobody has anything, and
-  /// the run begins. E805: of no step all of it is there. Throws RunError.
+  /// Gives the devices what they held after the newest step that all of it is there of. None: there is no such step,
+  /// and none was done: the run begins. E805: some were done (`RecentStates::done`). Throws RunError.
   Result<std::optional<StatePosition>> restore();
-
-  /// Bytes that this process copies, and that it sends to the next, each time.
-  int64_t copied_bytes() const { return own_.bytes; }
-  int64_t sent_bytes() const { return to_next_; }
 
  private:
   /// A device as all processes know it.
@@ -37,15 +33,6 @@ class StateKeeper {
     int number = 0, rank = 0;
     int64_t bytes = 0;
     bool has_buffers = false;  // that passes write: no other device has the same
-  };
-  struct Place {
-    int64_t begin = 0, bytes = 0;
-  };
-  /// Devices, one behind the other.
-  struct Layout {
-    std::map<int, Place> places;  // by device
-    int64_t bytes = 0;
-    void add(const Device& device);
   };
   /// A process has what a device held.
   struct Held {
@@ -58,24 +45,30 @@ class StateKeeper {
   };
 
   std::vector<Device> devices_of_all(std::vector<Device> here);
+  void find_places(const std::vector<int>& lost_together);
   std::vector<at::Tensor> tensors_of(DeviceRun& device) const;
   void copy_own(StateVersion& version);
   void copy_back(const StateVersion& version);
+  void exchange_copies(StateVersion& version);
   bool is_same(const Device& one, const Device& other) const;
   StateVersion& version_for(int64_t step);
   std::vector<Held> held_here() const;
+  std::optional<Delivery> delivery(const Device& device, const std::vector<Held>& held, int64_t step) const;
   std::optional<std::vector<Delivery>> deliveries(const std::vector<Held>& held, int64_t step) const;
   std::span<std::byte> bytes_here(int64_t step, int device);
+  Diagnostic what_is_lost(const std::vector<Held>& held) const;
   void deliver(const std::vector<Delivery>& deliveries, const StatePosition& progress);
 
   TrainingRun& run_;
   RecentStates& states_;
+  const int rank_, count_;  // of processes
   std::shared_ptr<Communicator> ranks_;
   int group_ = -1;
   Writers writers_;
-  std::vector<Device> devices_;  // by number
-  Layout own_, previous_;
-  int64_t to_next_ = 0;  // bytes of own_, from its beginning
+  std::vector<Device> devices_;     // by number
+  DevicePlaces own_;                // first those that are sent
+  std::vector<DevicePlaces> sent_;  // by rank: devices whose state nobody else has
+  int distance_ = 1;                // to the process that has the copy
   bool anybody_sends_ = false;
   int64_t kept_ = 0, delivered_ = 0;  // sequence numbers
 };
