@@ -55,6 +55,7 @@ namespace piper {
   X(E317, "cannot be sharded by tensor parallelism")                             \
   X(E318, "chunk runs on groups of different size")                              \
   X(E319, "lost devices leave nothing to go on with")                            \
+  X(E320, "cannot be computed in float8")                                        \
   /* E4xx: the plan */                                                           \
   X(E401, "deadlock")                                                            \
   X(E402, "collectives in different order")                                      \

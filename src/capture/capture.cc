@@ -11,6 +11,8 @@
 #include "base/match_pattern.h"
 #include "capture/chunk/count_work.h"
 #include "capture/chunk/shape_signature.h"
+#include "capture/float8/float8_products.h"
+#include "capture/float8/linear_products.h"
 #include "capture/gpu/accumulate_on_gpu.h"
 #include "capture/gpu/side_stream.h"
 #include "capture/kernels/call_kernels.h"
@@ -97,6 +99,8 @@ Result<CapturedSlice> capture_slice(const MetaModel& model, const CaptureOptions
   if (slice.tensor_parallel.sequence) slice.sequence = find_sequence(slice.operators);
   slice.table = std::shared_ptr<const OperatorTable>(recording, &recording->table);
   PIPER_TRY(slice.chunks, build_bodies(slice.operators, options.saved));
+  slice.linear_matrices = linear_matrices(slice.operators);
+  slice.float8 = options.float8;
   const bool has_regions = slice.tensor_parallel.sequence || slice.tensor_parallel.context ||
                            !find_regions(slice.operators, slice.chunks).empty();
   for (ChunkBodies& chunk : slice.chunks)
@@ -212,18 +216,28 @@ std::string kernel_name(const std::string& chunk, Pass pass) {
   return fmt::format("{} {}", chunk, name(pass));
 }
 
-/// Sums of gradients where a GPU computes them.
-ChunkIr accumulate_for(ChunkIr body, const OperatorGraph& graph, c10::Device device) {
+/// With the numbers that its products are to have.
+Result<ChunkIr> in_precision(ChunkIr body, c10::Device device, const std::string& chunk, Pass pass,
+                             const CapturedSlice& slice) {
+  if (!slice.float8.contains(chunk)) return body;
+  return multiply_in_float8(std::move(body), slice.operators, slice.linear_matrices, chunk, pass, device);
+}
+
+/// Before kernels are compiled: products as they will be, and sums of gradients where a GPU computes them.
+Result<ChunkIr> computed_on(ChunkIr body, c10::Device device, const std::string& chunk, Pass pass,
+                            const CapturedSlice& slice) {
+  PIPER_TRY(body, in_precision(std::move(body), device, chunk, pass, slice));
   if (!device.is_cuda()) return body;
-  body = accumulate_where_computed(std::move(body), graph);
-  body = add_in_products(std::move(body), graph);
-  return accumulate_together(std::move(body), graph);
+  body = accumulate_where_computed(std::move(body), slice.operators);
+  body = add_in_products(std::move(body), slice.operators);
+  return accumulate_together(std::move(body), slice.operators);
 }
 
 /// The body as it will run there. No kernels: as recorded operators.
 Result<ChunkIr> for_device(ChunkIr body, c10::Device device, const std::string& chunk, Pass pass,
                            const CapturedSlice& slice, TriedCalls& tried, KernelStore* kernels) {
-  body = accumulate_for(std::move(body), slice.operators, device);
+  PIPER_TRY(body, computed_on(std::move(body), device, chunk, pass, slice));
+  PIPER_CHECK(check_multiplies_float8(body, slice.operators, *slice.table, chunk, tried));
   if (kernels)
     body = call_kernels(std::move(body), slice.operators, *slice.table, kernel_name(chunk, pass), *kernels, tried);
   if (device.is_cuda())  // when all sums are where they will be
@@ -239,7 +253,10 @@ struct Measuring {
 };
 
 Result<int64_t> temporaries(ChunkIr body, const PassSite& site, const CapturedSlice& slice, const Measuring& by) {
-  if (!by.tried) return temporary_bytes(as_strided_views(std::move(body)));
+  if (!by.tried) {
+    PIPER_TRY(body, in_precision(std::move(body), c10::kCPU, site.chunk, site.pass, slice));
+    return temporary_bytes(as_strided_views(std::move(body)));
+  }
   KernelStore* const kernels = by.runs.contains(site) ? by.kernels : nullptr;
   PIPER_TRY(body, for_device(std::move(body), by.tried->device(), site.chunk, site.pass, slice, *by.tried, kernels));
   body = as_strided_views(std::move(body));
@@ -276,7 +293,8 @@ Result<std::vector<std::array<PassAmounts, 4>>> amounts_of(const CapturedSlice& 
       if (!slice.chunks[c].passes[p]) continue;
       const ChunkIr& body = *slice.chunks[c].passes[p];
       PassAmounts& of_pass = amounts[c][p];
-      CountedWork counted = count_work(slice.operators, body);
+      CountedWork counted =
+          count_work(slice.operators, body, linear_products(slice.operators, body, slice.linear_matrices));
       of_pass.flops = counted.flops();
       of_pass.moved = counted.moved;
       of_pass.streamed = counted.streamed;
@@ -365,7 +383,8 @@ Result<std::shared_ptr<const ChunkProgram>> CapturedModel::program(ChunkId chunk
 
 Checked CapturedModel::check_program(ChunkId chunk, Pass pass, int64_t samples, const ShardCounts& shards) const {
   PIPER_TRY(const CapturedSlice* of, slice(samples));
-  PIPER_CHECK(body(*of, chunk, pass, shards));
+  PIPER_TRY(ChunkIr made, body(*of, chunk, pass, shards));
+  PIPER_CHECK(in_precision(std::move(made), tried_->device(), of->chunks[chunk.index()].name, pass, *of));
   return Ok{};
 }
 
@@ -417,9 +436,10 @@ void CapturedModel::build_kernels(const CapturedSlice& of, const std::set<PassSi
       if (site.samples != of.samples || site.chunk != of.chunks[c].name) continue;
       auto made = body(of, ChunkId(c), site.pass, site.shards);
       if (!made) continue;  // is refused when it is needed
-      const ChunkIr summed = accumulate_for(*std::move(made), of.operators, tried_->device());
+      const auto computed = computed_on(*std::move(made), tried_->device(), site.chunk, site.pass, of);
+      if (!computed) continue;
       for (KernelText& text :
-           kernel_texts(summed, *of.table, tried_->device(), kernel_name(site.chunk, site.pass), *kernels_))
+           kernel_texts(*computed, *of.table, tried_->device(), kernel_name(site.chunk, site.pass), *kernels_))
         texts.push_back(std::move(text));
     }
   kernels_->build(texts);
@@ -467,8 +487,10 @@ Result<CapturedModel> capture(const MetaModel& model, const CaptureOptions& opti
     formed.pop_back();
   }
   PIPER_TRY(ModelGraph graph, graph_of(options, slices, formed, exact));
-  for (size_t c = 0; c < graph.chunks.size(); ++c)
+  for (size_t c = 0; c < graph.chunks.size(); ++c) {
     graph.chunks[c].experts = annotated_part(slices[0].operators, slices[0].chunks[c].scope).experts;
+    graph.chunks[c].float8 = options.float8.contains(graph.chunks[c].name);
+  }
   for (Parameter& parameter : graph.parameters)
     for (const ShardSeed& seed : slices[0].tensor_parallel.parameters)
       if (matches_pattern(parameter.name, seed.pattern)) parameter.sharded = seed.dim;

@@ -61,6 +61,8 @@ struct CaptureOptions {
   std::function<TensorParallel(const std::vector<AnnotatedPart>&)> tensor_parallel = nullptr;
   /// Losses over a vocabulary in blocks of tokens; none: their logits are made whole.
   std::optional<LossBlocks> loss_blocks = LossBlocks();
+  /// Chunks whose linear layers multiply in float8.
+  std::set<std::string> float8 = {};
   Saved saved = Saved::AsRecorded;
   /// How regions will be divided: there temporaries are exact too.
   std::vector<ShardCounts> shards = {};
@@ -90,6 +92,8 @@ struct CapturedSlice {
   std::set<StorageId> all_tokens;            // of `operators`: what attention needs whole where all tokens are divided
   RegionLabels labels;                       // of regions that can be sharded, or by tensor parallelism, or both
   std::set<size_t> sequence_sharded;         // chunks in which what is sharded are tokens
+  std::set<StorageId> linear_matrices;       // of `operators`
+  std::set<std::string> float8;              // chunks that multiply with them so
   std::map<TensorId, TensorLabels> divided;  // by tensor of `operators`: values that regions divide
 
   /// Null: it is in no region.

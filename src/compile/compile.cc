@@ -133,6 +133,7 @@ Checked build_structure(Pipeline& pipeline, const Schedule& schedule) {
   PIPER_CHECK(apply_all<Split>(pipeline, schedule));  // before place: a placement may depend on the slice
   PIPER_CHECK(apply_all<Place>(pipeline, schedule));
   PIPER_CHECK(apply_all<Lose>(pipeline, schedule));
+  PIPER_CHECK(apply_all<Precision>(pipeline, schedule));  // before use list, which asks what stages cost
   return pipeline.run("collect-residences", collect_residences);
 }
 
@@ -142,6 +143,7 @@ Checked add_communication(Pipeline& pipeline, const Schedule& schedule) {
   PIPER_CHECK(apply_all<Replicate>(pipeline, schedule));
   PIPER_CHECK(apply_all<Shard>(pipeline, schedule));
   PIPER_CHECK(pipeline.run("check-replication", check_replication));
+  PIPER_CHECK(pipeline.run("check-float8", check_float8));
   PIPER_CHECK(pipeline.run("insert-communication", insert_communication));
   PIPER_CHECK(pipeline.run("insert-rounds", insert_rounds));  // after insert-communication: it exchanges rows
   PIPER_CHECK(pipeline.run("pace-shifts", pace_shifts));

@@ -118,6 +118,8 @@ std::string explain_node(const TrainingDag& dag, NodeId id, const Adjacency& pre
   if (node.placed_by.valid() && node.placed_by != node.made_by)
     out += fmt::format("  placed by {}\n", directive(dag, node.placed_by));
   if (is_compute(node)) out += division(dag, node);
+  if (const auto found = dag.float8.find(node.tags.chunk); is_compute(node) && found != dag.float8.end())
+    out += fmt::format("  float8 by {}\n", directive(dag, found->second));
   if (node.made_from.valid()) out += fmt::format("  made from {}\n", name_of(dag, node.made_from));
   const std::string before = neighbours(dag, predecessors, id, true), after = neighbours(dag, successors, id, false);
   if (!before.empty()) out += "  waits for\n" + before;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cost/cluster.h"
+#include "model/float8.h"
 
 namespace piper {
 namespace {
@@ -25,13 +26,19 @@ double tiled_seconds(const MatrixProduct& product, const Tile& tile, int multipr
          (peak * tile.speed);
 }
 
+/// Of a product, in multiples of that of others.
+double speed_of(const MatrixProduct& product, DType dtype) {
+  return product.kind == ProductKind::Float8 ? static_cast<double>(float8_speed(dtype)) : 1;
+}
+
 /// The longer of computing, in the best tiles, and of moving the matrices.
 double product_seconds(const DeviceKind& kind, DType dtype, const MatrixProduct& product) {
   const double count = static_cast<double>(product.count), rows = static_cast<double>(product.rows),
                columns = static_cast<double>(product.columns), depth = static_cast<double>(product.depth);
-  const double bytes = count * (rows * depth + depth * columns + rows * columns) * static_cast<double>(bytes_of(dtype));
+  const double stored = static_cast<double>(bytes_of(dtype)), read = stored / speed_of(product, dtype);
+  const double bytes = count * ((rows * depth + depth * columns) * read + rows * columns * stored);
   const double moving = bytes / reached_bandwidth(kind);
-  const double peak = reached_peak(kind, dtype);
+  const double peak = reached_peak(kind, dtype) * speed_of(product, dtype);
   if (peak <= 0) return moving;
   double computing = kind.operators->tiles.empty() ? 2 * count * rows * columns * depth / peak : INFINITY;
   for (const Tile& tile : kind.operators->tiles)
@@ -51,12 +58,21 @@ double operator_seconds(const DeviceKind& kind, DType dtype, const DeviceOperato
   return longer * std::pow(1 + std::pow(shorter / longer, sharpness), 1 / sharpness);
 }
 
+/// Operations in the time of which all are computed: those of faster products count less.
+double flops_in_time(const DeviceWork& work, DType dtype) {
+  double out = static_cast<double>(work.flops);
+  if (work.operators)
+    for (const MatrixProduct& product : work.operators->products)
+      out -= static_cast<double>(product.flops()) * (1 - 1 / speed_of(product, dtype));
+  return std::max(out, 0.0);
+}
+
 }  // namespace
 
 double compute_seconds(const DeviceKind& kind, DType dtype, const DeviceWork& work) {
   if (kind.operators && work.operators) return operator_seconds(kind, dtype, *work.operators);
   const double peak = reached_peak(kind, dtype);
-  const double computing = peak > 0 ? static_cast<double>(work.flops) / peak : 0;
+  const double computing = peak > 0 ? flops_in_time(work, dtype) / peak : 0;
   const double moving = static_cast<double>(work.bytes) / reached_bandwidth(kind);
   return std::max(computing, moving) + kind.launch;
 }

@@ -16,6 +16,7 @@ Result<TrainingDag> apply(TrainingDag dag, const Lose& lose, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Replicate& replicate, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Shard& shard, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Recompute& recompute, DirectiveId by);
+Result<TrainingDag> apply(TrainingDag dag, const Precision& precision, DirectiveId by);
 Result<TrainingDag> apply(TrainingDag dag, const Prefetch& prefetch, DirectiveId by);
 
 /// An order with the directive it came from; several may come from one `use`.

@@ -40,6 +40,7 @@ class DagParser {
   Checked group();
   Checked partition();
   Checked remainder();
+  Checked float8();
   Checked residence();
   Checked replicated();
   Checked sharded();

@@ -8,6 +8,7 @@
 #include "base/saturate.h"
 #include "ir/placement.h"
 #include "model/element_types.h"
+#include "model/float8.h"
 #include "model/whole_state.h"
 
 namespace piper {
@@ -64,6 +65,21 @@ int work_of_device(const TrainingDag& dag, const Node& node, int device) {
   return token_shard(dag, static_cast<int>(std::ranges::find(devices, device) - devices.begin()));
 }
 
+namespace {
+
+LinearProducts linear_products(const TrainingDag& dag, ChunkId chunk) {
+  return dag.float8.contains(chunk) ? LinearProducts::Float8 : LinearProducts::AsStored;
+}
+
+}  // namespace
+
+int64_t local_temporaries(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group) {
+  const ShardCounts shards = shard_counts(dag, dag.residence(chunk, group));
+  const int64_t samples = samples_on(dag, group), known = work.temporaries_on(shards, samples);
+  if (!dag.float8.contains(chunk) || (*dag.model)[chunk].float8 || !work.operators) return known;
+  return saturating_add(known, float8_temporaries(on_device(*work.operators, samples, shards)));
+}
+
 DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group, int which) {
   const int64_t samples = samples_on(dag, group);
   const Residence& residence = dag.residence(chunk, group);
@@ -75,6 +91,7 @@ DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& wor
   const Amount bytes{work.bytes_moved.fixed / shards[ShardKind::Expert], work.bytes_moved.per_sample};
   DeviceWork out{work.flops.at(samples) / parts, bytes.at(samples) / parts, {}};
   if (work.operators) out.operators = on_device(*work.operators, samples, shards);
+  out = with_linear_products(std::move(out), linear_products(dag, chunk), dag.model->step.weights);
   if (!has_uneven_attention(dag, chunk)) return out;
   // of P blocks the r-th looks at r before it and half of itself, the mean is P / 2; and so with every step of a ring
   const Chunk& attention = (*dag.model)[chunk];

@@ -32,6 +32,9 @@ int work_of_device(const TrainingDag& dag, const Node& node, int device);
 /// What a pass of a chunk does on the devices of the group that do this one.
 DeviceWork local_work(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group, int which);
 
+/// Bytes that live only while it does.
+int64_t local_temporaries(const TrainingDag& dag, ChunkId chunk, const PassWork& work, GroupId group);
+
 /// Into how many shards a value is divided where a node writes it.
 ShardCounts written_shards(const TrainingDag& dag, const Node& writer, ValueId value);
 /// Bytes of a value that is divided so.

@@ -38,6 +38,7 @@ const std::vector<DagParser::Line>& DagParser::lines() {
                                         {"group", &DagParser::group, 5},
                                         {"partition", &DagParser::partition, 6},
                                         {"remainder", &DagParser::remainder, 6},
+                                        {"float8", &DagParser::float8, 6},
                                         {"residence", &DagParser::residence, 7},
                                         {"replicated", &DagParser::replicated, 7},
                                         {"sharded", &DagParser::sharded, 7},

@@ -64,6 +64,15 @@ Checked DagParser::remainder() {
   return Ok{};
 }
 
+Checked DagParser::float8() {
+  const Token token = in_.peek();
+  PIPER_TRY(const int chunk, reader_.named(chunks_, "chunk"));
+  DirectiveId by;
+  PIPER_CHECK(reader_.options({{"by", [&] { return directive_into(by, {"precision"}); }}}));
+  if (dag_.float8.emplace(ChunkId(chunk), by).second) return Ok{};
+  return reader_.wrong(in_.range(token), "is there twice");
+}
+
 Checked DagParser::shared(SampleAxis axis) {
   const Token token = in_.peek();
   PIPER_TRY(const std::string name, in_.name("the name of an axis"));

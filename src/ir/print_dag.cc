@@ -101,6 +101,8 @@ std::string print_tables(const TrainingDag& dag) {
   for (const Remainder& remainder : dag.remainders)
     out +=
         fmt::format("remainder g{} of g{}{}\n", remainder.group.value, remainder.of.value, option("by", remainder.by));
+  for (const auto& [chunk, by] : dag.float8)
+    out += fmt::format("float8 {}{}\n", as_name((*dag.model)[chunk].name), option("by", by));
   for (size_t c = 0; c < dag.residences.size(); ++c)
     for (const Residence& residence : dag.residences[c]) out += print_residence(dag, dag.model->chunks[c], residence);
   for (size_t b = 0; b < dag.buckets.size(); ++b) out += print_bucket(dag, b, dag.buckets[b]);

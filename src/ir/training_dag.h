@@ -9,6 +9,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -234,6 +235,7 @@ struct TrainingDag {
   GroupTable groups;
   std::vector<Remainder> remainders;
   std::vector<std::vector<Residence>> residences;  // by chunk
+  std::map<ChunkId, DirectiveId> float8;           // chunks whose linear products are computed so, and who said it
   std::vector<Bucket> buckets;
   std::vector<Bracket> brackets;
   std::vector<Prefetched> prefetches;
@@ -286,7 +288,8 @@ std::string slice_tags(const TrainingDag& dag, int slice, std::string_view separ
 /// gather, reduce, directions, exchange, sum, join, part, shift, transfer, scalars; empty for computations and updates.
 std::string_view comm_tag(const Node& node);
 std::string item_name(const TrainingDag& dag, Item item);
-/// `bucket3.layer.1.wq..layer.0.wq`: a bucket by its first and last parameter in the order of backward, or its only one.
+/// `bucket3.layer.1.wq..layer.0.wq`: a bucket by its first and last parameter in the order of backward, or its only
+/// one.
 std::string bucket_name(const TrainingDag& dag, BucketId bucket);
 
 /// Successor (or predecessor) edges of every node, as indices into dag.edges.

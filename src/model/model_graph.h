@@ -101,6 +101,8 @@ struct Chunk {
   /// Where context parallelism gives each device some of the tokens it still needs all of these (keys and values of
   /// attention), and has a term of their sum of each (gradients of those); or it has some heads, and all tokens.
   std::vector<ValueId> all_tokens = {};
+  /// Its linear products were captured in float8: temporaries are those of such products.
+  bool float8 = false;
   bool causal = false;  // and its work for a token grows with the number of tokens before it: causal attention
   /// The step of ring attention that it belongs to: of `rotated` it works on the tokens of another device, so many
   /// before its own along the axis.

@@ -25,7 +25,9 @@ std::string print_list(const ModelGraph& model, const auto& ids) {
 
 std::string print_operators(const OperatorWork& operators) {
   std::string out;
-  for (const Shape& product : operators.products) out += (out.empty() ? " products(" : ", ") + print(product);
+  for (const ProductShape& product : operators.products)
+    out += fmt::format("{}{}{}", out.empty() ? " products(" : ", ",
+                       product.kind == ProductKind::Linear ? "linear " : "", print(product.extents));
   if (!operators.products.empty()) out += ")";
   if (operators.streamed != Amount{}) out += fmt::format(" streamed={}", print(operators.streamed));
   return out + fmt::format(" kernels={}", operators.kernels);
@@ -378,6 +380,7 @@ class Parser {
       }
     }
     if (!chunk.all_tokens.empty() || !chunk.rotated.empty()) chunk.causal = in_.accept_word("causal");
+    chunk.float8 = in_.accept_word("float8");
     PIPER_CHECK(in_.end_of_line());
     while (true) {
       const Token token = in_.peek();
@@ -439,13 +442,15 @@ class Parser {
         .help("write a number with at most four digits behind the point: buffer=1.5");
   }
 
-  /// ([b*8, 64, tp=128, 64], [1, 4, 8, b*2])
+  /// (linear [b*8, 64, tp=128, 64], [1, 4, 8, b*2])
   Checked products(OperatorWork& operators) {
     PIPER_CHECK(in_.expect("(", "before the matrix products"));
     do {
       const Token token = in_.peek();
-      PIPER_TRY(Shape product, shape());
-      if (product.size() != 4)
+      ProductShape product;
+      if (in_.accept_word("linear")) product.kind = ProductKind::Linear;
+      PIPER_TRY(product.extents, shape());
+      if (product.extents.size() != 4)
         return error(ErrorCode::E102, in_.range(token), "a matrix product has four numbers")
             .help("how many, rows, columns, depth: [1, b*8, 64, 32]");
       operators.products.push_back(std::move(product));
@@ -525,13 +530,13 @@ std::string print(const ModelGraph& model) {
     for (const ScopeTag& tag : chunk.scopes)
       tags += fmt::format("{}{}={}", tags.empty() ? "" : ", ", as_name(tag.scope), tag.index);
     const std::vector<ValueId> routed_by(chunk.routed_by ? 1 : 0, chunk.routed_by.value_or(ValueId()));
-    out += fmt::format("chunk {} {{{}}}{}{}{}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
+    out += fmt::format("chunk {} {{{}}}{}{}{}{}{}{}\n", as_name(chunk.name), tags, chunk.experts ? " experts" : "",
                        chunk.routed_by ? " routed_by" + print_list(model, routed_by) : "",
                        chunk.sequence_sharded ? " sequence_sharded" : "",
                        (chunk.all_tokens.empty() ? "" : " all_tokens" + print_list(model, chunk.all_tokens)) +
                            (chunk.rotation ? fmt::format(" rotation={}", *chunk.rotation) : "") +
                            (chunk.rotated.empty() ? "" : " of" + print_list(model, chunk.rotated)),
-                       chunk.causal ? " causal" : "");
+                       chunk.causal ? " causal" : "", chunk.float8 ? " float8" : "");
     for (const Pass pass : {Pass::F, Pass::B, Pass::BI, Pass::BW})
       if (const PassWork* work = chunk.find(pass)) out += print_work(model, pass, *work);
   }

@@ -8,17 +8,30 @@
 
 namespace piper {
 
+/// Of a linear layer, forward and backward: its matrix is a parameter, and nothing is chosen by what it gives, as
+/// routers and heads do. Such products may be computed in float8.
+enum class ProductKind { Other, Linear, Float8 };
+
+struct ProductShape {
+  Shape extents;  // [how many, rows, columns, depth], with the labels of what is divided
+  ProductKind kind = ProductKind::Other;
+  friend bool operator==(const ProductShape&, const ProductShape&) = default;
+};
+
 /// Operators of one pass of a chunk, over one slice of the batch.
 struct OperatorWork {
-  std::vector<Shape> products;  // matrix products: [how many, rows, columns, depth], with the labels of what is divided
-  Amount streamed;              // bytes that the other, memory-bound operators read and write
-  int64_t kernels = 0;          // of all of them: what the host launches
+  std::vector<ProductShape> products;
+  Amount streamed;      // bytes that the other, memory-bound operators read and write
+  int64_t kernels = 0;  // of all of them: what the host launches
   friend bool operator==(const OperatorWork&, const OperatorWork&) = default;
 };
 
 /// [rows, depth] times [depth, columns], so many times.
 struct MatrixProduct {
   int64_t count = 1, rows = 1, columns = 1, depth = 1;
+  ProductKind kind = ProductKind::Other;
+
+  int64_t flops() const;
   friend bool operator==(const MatrixProduct&, const MatrixProduct&) = default;
 };
 

@@ -21,6 +21,9 @@ Result<TrainingDag> split_backward(TrainingDag dag, const std::vector<const Orde
 /// Devices of a group hold equal parameters or shards, and the batch divides among them.
 Result<TrainingDag> check_replication(TrainingDag dag);
 
+/// Products of linear layers that are computed in float8 have sizes with which a GPU can (E320).
+Result<TrainingDag> check_float8(TrainingDag dag);
+
 /// Transfers where values cross groups, and collectives (`redistribute`) where placements differ.
 Result<TrainingDag> insert_communication(TrainingDag dag);
 

@@ -165,7 +165,7 @@ class TemplateWriter {
     const PassWork& work = work_of(dag_, node);
     const OpId op = add_op(OpKind::Run, tables_.send_stream[node.stream], node, id);
     follow_edges(id, op);
-    if (const int64_t bytes = temporaries(node, work); bytes > 0)
+    if (const int64_t bytes = local_temporaries(dag_, node.tags.chunk, work, node.group); bytes > 0)
       write(op, add_buffer(out_.ops[op].label, Category::Temporaries, bytes));
     for (const ValueId value : work.reads)
       if ((*dag_.model)[value].kind == ValueKind::Input) read(op, input(value, node));
@@ -283,11 +283,6 @@ class TemplateWriter {
       for (const ParameterId p : work->gradients) write(op, contribution(tables_.bucket_of[p], node.tags.slice));
     }
     write(op, add_buffer(out_.ops[op].label, Category::Temporaries, rounds_temporaries(dag_, node)));
-  }
-
-  int64_t temporaries(const Node& node, const PassWork& work) const {
-    return work.temporaries_on(shard_counts(dag_, dag_.residence(node.tags.chunk, node.group)),
-                               samples_on(dag_, node.group));
   }
 
   /// Those that come along the edges into a node.

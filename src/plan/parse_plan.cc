@@ -205,6 +205,7 @@ class Parser {
         PIPER_TRY(work.shards[rule.kind], key_id(rule.name, plan_.partitions, "a partition"));
       }
     PIPER_CHECK(buffer_of_rows(work.buffer));
+    work.float8 = in_.accept_word("float8");
     if (in_.is_word("products") || in_.is_word("streamed")) PIPER_CHECK(operators(work.does.operators.emplace()));
     plan_.works.push_back(std::move(work));
     return Ok{};
@@ -216,6 +217,7 @@ class Parser {
       PIPER_CHECK(in_.expect("(", "before the matrix products"));
       do {
         MatrixProduct& product = out.products.emplace_back();
+        if (in_.accept_word("float8")) product.kind = ProductKind::Float8;
         PIPER_CHECK(in_.expect("[", "before a matrix product"));
         for (int64_t* extent : {&product.count, &product.rows, &product.columns, &product.depth}) {
           if (extent != &product.count) PIPER_CHECK(in_.expect(",", "between the numbers of a matrix product"));

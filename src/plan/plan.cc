@@ -92,6 +92,7 @@ uint64_t hash(const Plan& plan) {
       hash.add(static_cast<uint64_t>(word));
     for (const PartitionId partition : work.shards.of) hash.add(static_cast<uint64_t>(partition.value));
     if (work.buffer > 0) hash.add(static_cast<uint64_t>(work.buffer));
+    if (work.float8) hash.add("float8");
   }
   for (const Communication& c : plan.communications) {
     add(hash, c.label);

@@ -75,6 +75,7 @@ struct PlanWork {
   GroupId group;                         // a device's position in it says which samples of the slice it has
   ByShardKind<PartitionId> shards = {};  // partition among whose members the dimensions of each label are divided
   int64_t buffer = 0;                    // of rows sorted by expert, as in ShardCounts
+  bool float8 = false;                   // linear layers multiply such numbers
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
 

@@ -137,6 +137,7 @@ class WorkTable {
     for (const Sharding& sharding : residence.shardings)
       if (sharding.along) out.shards[sharding.kind] = *sharding.along;
     out.buffer = shard_counts(dag_, residence).buffer;
+    out.float8 = dag_.float8.contains(node.tags.chunk);
     return out;
   }
   static void add(DeviceWork& to, const DeviceWork& more) {

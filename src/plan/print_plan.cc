@@ -67,7 +67,8 @@ std::string Printer::op(OpId id, const PlannedOp& op) const {
 std::string print_operators(const DeviceOperators& operators) {
   std::string out;
   for (const MatrixProduct& p : operators.products)
-    out += fmt::format("{}[{}, {}, {}, {}]", out.empty() ? " products(" : ", ", p.count, p.rows, p.columns, p.depth);
+    out += fmt::format("{}{}[{}, {}, {}, {}]", out.empty() ? " products(" : ", ",
+                       p.kind == ProductKind::Float8 ? "float8 " : "", p.count, p.rows, p.columns, p.depth);
   if (!operators.products.empty()) out += ")";
   return out + fmt::format(" streamed={} kernels={}", operators.streamed, operators.kernels);
 }
@@ -110,6 +111,7 @@ std::string Printer::header() const {
       if (const PartitionId among = work.shards[rule.kind]; among.valid())
         out += fmt::format(" {}={}", rule.name, among.value);
     if (work.buffer > 0) out += " buffer=" + print_load(work.buffer);
+    if (work.float8) out += " float8";
     if (work.does.operators) out += print_operators(*work.does.operators);
     out += "\n";
   }

@@ -82,6 +82,7 @@ class ScheduleBuilder {
   ScheduleBuilder& replicate(Replicate replicate) { return add(std::move(replicate)); }
   ScheduleBuilder& shard(Shard shard) { return add(std::move(shard)); }
   ScheduleBuilder& recompute(Recompute recompute) { return add(std::move(recompute)); }
+  ScheduleBuilder& precision(Precision precision) { return add(std::move(precision)); }
   ScheduleBuilder& prefetch(Prefetch prefetch) { return add(std::move(prefetch)); }
   ScheduleBuilder& order(const std::vector<OrderStep>& steps);
   ScheduleBuilder& use(Use use) { return add(std::move(use)); }

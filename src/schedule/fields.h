@@ -174,6 +174,15 @@ inline constexpr auto fields<Recompute> = std::tuple{
 };
 
 template <>
+inline constexpr auto fields<Precision> = std::tuple{
+    field("what", &Precision::what, kind::Selected{"what to compute so"},
+          "which part of the model; parts of the batch and passes are not allowed here (E105)"),
+    field("matmul", &Precision::matmul, kind::choice("float8"),
+          "the numbers that linear layers multiply: `float8`, rounded to e4m3 with a scale for each row")
+        .always_printed(),
+};
+
+template <>
 inline constexpr auto fields<Prefetch> = std::tuple{
     field("what", &Prefetch::what, kind::Selected{"which gathers to prefetch"}, "which gathers"),
     field("distance", &Prefetch::distance, kind::IntegerOr{"all", 0, most_parts},

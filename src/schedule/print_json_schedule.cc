@@ -83,6 +83,9 @@ class DirectiveWriter {
   Result<OrderedJson> write(const Recompute&) const {
     return no_words("leave it out, or keep this schedule in the text form");
   }
+  Result<OrderedJson> write(const Precision&) const {
+    return no_words("leave it out, or keep this schedule in the text form");
+  }
   Result<OrderedJson> write(const Prefetch&) const {
     return no_words("leave it out, or keep this schedule in the text form");
   }

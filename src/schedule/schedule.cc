@@ -6,8 +6,8 @@
 namespace piper {
 namespace {
 
-constexpr std::string_view verbs[] = {"devices", "mesh",      "split",    "place", "lose", "replicate",
-                                      "shard",   "recompute", "prefetch", "order", "use"};
+constexpr std::string_view verbs[] = {"devices", "mesh",      "split",     "place",    "lose",  "replicate",
+                                      "shard",   "recompute", "precision", "prefetch", "order", "use"};
 static_assert(std::size(verbs) == std::variant_size_v<DirectiveBody>);
 
 template <size_t... index>

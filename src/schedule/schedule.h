@@ -153,6 +153,15 @@ struct Recompute {
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
+/// In which numbers the products of linear layers are computed.
+enum class Matmul { Float8 };
+
+struct Precision {
+  Filter what = {};
+  Matmul matmul = Matmul::Float8;
+  friend bool operator==(const Precision&, const Precision&) = default;
+};
+
 /// Gathers may start when the computation `distance` places before their first user starts; no distance: at once.
 struct Prefetch {
   Filter what = {};
@@ -188,7 +197,7 @@ struct Use {
 };
 
 using DirectiveBody =
-    std::variant<Devices, Mesh, Split, Place, Lose, Replicate, Shard, Recompute, Prefetch, Order, Use>;
+    std::variant<Devices, Mesh, Split, Place, Lose, Replicate, Shard, Recompute, Precision, Prefetch, Order, Use>;
 
 /// Where an argument was written, and the elements of the list it may be.
 struct ArgumentPlace {

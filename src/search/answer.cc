@@ -89,6 +89,7 @@ class Reasons {
   std::string of(const Use&) const {
     return fmt::format("{} of the devices' time is without computation", percent(evaluated_.report.bubble));
   }
+  std::string of(const Precision&) const { return ""; }
   std::string of(const Devices&) const { return ""; }
   std::string of(const Lose&) const { return ""; }
   std::string of(const Order&) const { return ""; }

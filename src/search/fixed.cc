@@ -166,6 +166,9 @@ class Fixing {
     PIPER_CHECK(set(out_.recomputed_stages, stages, "recomputation"));
     return set(out_.recompute, scope, "recomputation");
   }
+  Checked fix(const Precision&) {
+    return not_searched(*directive_, "in which numbers layers are computed", "--try compares schedules that say it");
+  }
   Checked fix(const Prefetch& prefetch) {
     const auto& what = prefetch.what.conditions;
     if (what.size() != 1 || what[0].tag != "comm" || what[0].words != std::vector<std::string>{"gather"})

@@ -255,8 +255,7 @@ class Writer {
 
   void add_temporaries(const Node& node) {
     InstanceMemory& memory = out_.memory[static_cast<size_t>(instance_of(node))];
-    const ShardCounts shards = shard_counts(dag_, dag_.residence(node.tags.chunk, node.group));
-    const auto bytes = [&](const PassWork& work) { return work.temporaries_on(shards, samples_on(dag_, node.group)); };
+    const auto bytes = [&](const PassWork& work) { return local_temporaries(dag_, node.tags.chunk, work, node.group); };
     const auto raise = [](int64_t& highest, int64_t value) { highest = std::max(highest, value); };
     if (!is_backward(node)) raise(memory.forward, bytes(work_of(dag_, node)));
     if (*node.tags.pass != Pass::B) return;

@@ -57,6 +57,17 @@ TEST(Operators, ProductsMoveTheirMatrices) {
   EXPECT_DOUBLE_EQ(seconds(kind, product(1, 1024, 1024, 1)), 2 * (1024 * 1024 + 2 * 1024) / 0.5e12);
 }
 
+TEST(Operators, ProductsInFloat8TakeHalf) {
+  DeviceWork work = product(1, 256, 256, 1024);
+  work.operators->products[0].kind = ProductKind::Float8;
+  EXPECT_DOUBLE_EQ(seconds(device(), work), wave / 2);
+  EXPECT_DOUBLE_EQ(compute_seconds(device(), DType::Float32, work), wave) << "emulated";
+  DeviceKind whole = device();
+  whole.operators.reset();
+  work.flops = 2 * 256 * 256 * 1024 + 1000;  // and something else
+  EXPECT_DOUBLE_EQ(seconds(whole, work), (256 * 256 * 1024 + 1000) / 1e12);
+}
+
 TEST(Operators, OtherOperatorsMoveBytesAndKernelsAreLaunched) {
   DeviceKind kind = device();
   kind.launch = 1e-3;

@@ -11,6 +11,7 @@
 #include "base/usual_python.h"
 #include "kernels/folders.h"
 #include "kernels/kernel_store.h"
+#include "models/configurations.h"
 #include "plan/plan.h"
 #include "schedule/schedule_text.h"
 #include "train_loop/covering.h"
@@ -142,6 +143,22 @@ TEST_F(LongCompiledChunks, WithTensorParallelism) {
   const Difference found = compare(run, without_key_bias(train(model, one_device(c), settings(c))));
   EXPECT_LE(found.error, 1e-12) << found.where;
   expect_memory_as_planned(run, Issue::Ahead, true);
+}
+
+/// Rounding to float8 is compiled too.
+TEST_F(LongCompiledChunks, InFloat8) {
+  const TrainableModel model = built(
+      "[model]\nhidden = 32\nheads = 2\nvocab = 32\nseq = 16\nlayers = 2\narch = \"llama3\"\nkv_heads = 1\nffn = 48\n"
+      "[step]\nbatch = 2\nweights = \"float64\"\ngradients = \"float64\"\noptimizer = \"adamw\"\n",
+      BuildOn::Meta);
+  const Compiling compiling;
+  const std::string schedule = in_turn(2) + "precision({layer=*}, matmul=float8)\n";
+  const TrainSettings settings = usual_settings({"dense"});
+  const Trained run = train(with(model, compiling), schedule, settings);
+  expect_compiled(compiling);
+  const Difference found = compare(run, train(model, schedule, settings));
+  EXPECT_LE(found.error, 1e-12) << found.where;
+  expect_memory_as_planned(run, Issue::Ahead, false);
 }
 
 TEST_F(LongCompiledChunks, PairwiseCovering) {

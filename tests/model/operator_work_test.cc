@@ -31,8 +31,8 @@ void expect_equal_flops(const ModelGraph& model, const ShardCounts& shards, doub
       if (const PassWork* work = chunk.find(pass)) {
         ASSERT_TRUE(work->operators) << chunk.name;
         bool divided = false;
-        for (const Shape& product : work->operators->products)
-          for (const Dim& dim : product) divided |= dim.label == tp_label;
+        for (const ProductShape& product : work->operators->products)
+          for (const Dim& dim : product.extents) divided |= dim.label == tp_label;
         const double whole = static_cast<double>(work->flops.at(samples));
         const double expected = whole / static_cast<double>(divided ? shards[ShardKind::Tp] : 1);
         EXPECT_NEAR(flops_of(on_device(*work->operators, samples, divided ? shards : ShardCounts())), expected,
@@ -56,15 +56,32 @@ TEST(OperatorWork, TensorParallelismDividesProducts) {
 
 TEST(OperatorWork, ExpertsAreDividedAndTheirSlotsGathered) {
   const OperatorWork work{
-      {{{8, false, 1, "expert"}, {5, true, 4, "capacity"}, {64, false, 1, {}}, {32, false, 1, {}}}}, {16, 4}, 3};
+      {{{{8, false, 1, "expert"}, {5, true, 4, "capacity"}, {64, false, 1, {}}, {32, false, 1, {}}}}}, {16, 4}, 3};
   const DeviceOperators expected{{{2, 40, 64, 32}}, 48, 3};
   EXPECT_EQ(on_device(work, 8, ShardCounts(ShardKind::Expert, 4)), expected);
 }
 
 TEST(OperatorWork, WithoutLabelsColumnsAreDivided) {
-  const OperatorWork work{{{{1, false, 1, {}}, {1, true, 1, {}}, {64, false, 1, {}}, {32, false, 1, {}}}}, {0, 8}, 3};
+  const OperatorWork work{{{{{1, false, 1, {}}, {1, true, 1, {}}, {64, false, 1, {}}, {32, false, 1, {}}}}}, {0, 8}, 3};
   const DeviceOperators expected{{{1, 2, 16, 32}}, 4, 3};
   EXPECT_EQ(on_device(work, 2, ShardCounts(ShardKind::Tp, 4)), expected);
+}
+
+/// What is linear in layers: not what chooses, nor what makes logits, nor attention, nor experts.
+TEST(OperatorWork, LinearLayersAreMarked) {
+  const auto marked = [](const ModelGraph& model, const std::string& chunk, Pass pass) {
+    for (const Chunk& of : model.chunks)
+      if (of.name == chunk)
+        return std::ranges::count(of.find(pass)->operators->products, ProductKind::Linear, &ProductShape::kind);
+    throw std::runtime_error("no chunk " + chunk);
+  };
+  const ModelGraph dense = load("Llama-3-8B"), mixture = load("Qwen3-30B-A3B");
+  EXPECT_EQ(marked(dense, "layer.0.attention", Pass::F), 4);
+  EXPECT_EQ(marked(dense, "layer.0.attention", Pass::B), 8);
+  EXPECT_EQ(marked(dense, "layer.0.mlp", Pass::BW), 3);
+  EXPECT_EQ(marked(dense, "head", Pass::F), 0);
+  EXPECT_EQ(marked(mixture, "layer.0.dispatch", Pass::F), 0);
+  EXPECT_EQ(marked(mixture, "layer.0.experts", Pass::F), 0);
 }
 
 TEST(OperatorWork, StoredScoresCostMoreThanFlashAttention) {

@@ -53,6 +53,8 @@ TEST(PlanText, NamesThatLookLikeSyntaxReadBack) {
       {NameId(2), Pass::F, 3, DType::BFloat16, {12, 0, DeviceOperators{}}, second},
       {NameId(5), std::nullopt, 0, DType::Float32, {0, 7, {}}, first}};
   plan.works.front().shards.of.fill(whole);
+  plan.works.front().float8 = true;
+  plan.works.front().does.operators->products[1].kind = ProductKind::Float8;
   plan.communications = {{{NameId(2), Pass::B, 5}, true, first, second, {}, 12},
                          {{NameId(4), std::nullopt, -1}, false, {}, {}, whole, 0},
                          {{NameId(4), std::nullopt, -1}, false, {}, {}, whole, 8, Exchange::Divide},

@@ -62,6 +62,7 @@ TEST(Builder, EveryOption) {
               .sequence = Sequence::On,
               .regather = true})
       .recompute({.what = where("layer")})
+      .precision({.what = where("layer")})
       .prefetch({.what = everything().comm("gather"), .distance = 2})
       .prefetch({.what = everything().comm("gather"), .distance = std::nullopt})
       .order({where("mb", 0).pass("F"),
@@ -81,6 +82,7 @@ TEST(Builder, EveryOption) {
       "shard({experts=*}, along=ep, stream=all_to_all)\n"
       "shard({layer=*}, along=tp, parameters=\"*.wo: 1\", vocabulary=on, sequence=on, regather=on)\n"
       "recompute({layer=*})\n"
+      "precision({layer=*}, matmul=float8)\n"
       "prefetch({comm=gather}, distance=2)\n"
       "prefetch({comm=gather}, distance=all)\n"
       "order({mb=0, pass=F}, [{mb=1, pass=F}, {mb=0, layer=0..3, left=none, pass=B}])\n"

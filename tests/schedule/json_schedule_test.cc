@@ -556,6 +556,7 @@ TEST(JsonSchedule, WhatTheFormatCannotSay) {
   const Unwritable cases[] = {
       {"mesh(pp=2)", 1, "mesh: does not exist in the JSON format"},
       {"recompute({layer=0})", 1, "recompute: does not exist in the JSON format"},
+      {"precision({layer=0})", 1, "precision: does not exist in the JSON format"},
       {"prefetch({comm=gather})", 1, "prefetch: does not exist in the JSON format"},
       {"use 1f1b()", 1, "use: does not exist in the JSON format"},
       {"replicate({}, devices=[0], zero=1)", 1, "replicate: zero=1 cannot be written in the JSON format"},

@@ -67,6 +67,7 @@ const char* const canonical[] = {
     "shard({layer=*, experts=*}, devices=[0, 1] | [2, 3])",
     "shard({experts=*}, along=dp, stream=all_to_all)",
     "recompute({layer=0..1})",
+    "precision({layer=0..1}, matmul=float8)",
     "prefetch({comm=gather}, distance=0)",
     "prefetch({comm=gather, layer=2}, distance=all)",
     "order({mb=0, pass=F}, {mb=1, pass=[BI, BW]})",

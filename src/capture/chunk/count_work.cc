@@ -95,10 +95,13 @@ int64_t CountedWork::flops() const {
   return out;
 }
 
-CountedWork count_work(const OperatorGraph& graph, const ChunkIr& body) {
+CountedWork count_work(const OperatorGraph& graph, const ChunkIr& body, const std::vector<char>& linear) {
   CountedWork out;
-  for (const Call& call : body.calls) {
-    const Products products = products_of(graph, body, call);
+  for (size_t i = 0; i < body.calls.size(); ++i) {
+    const Call& call = body.calls[i];
+    Products products = products_of(graph, body, call);
+    if (!linear.empty() && linear[i])
+      for (MatrixProduct& product : products) product.kind = ProductKind::Linear;
     out.products.insert(out.products.end(), products.begin(), products.end());
     if (is_view(body, call)) continue;
     int64_t bytes = 0;

@@ -15,6 +15,7 @@ struct CountedWork {
   /// Floating-point operations of the products; the rest moves bytes rather than computes.
   int64_t flops() const;
 };
-CountedWork count_work(const OperatorGraph& graph, const ChunkIr& body);
+/// `linear`: by call, whether it is a product of a linear layer; empty: none is.
+CountedWork count_work(const OperatorGraph& graph, const ChunkIr& body, const std::vector<char>& linear = {});
 
 }  // namespace piper

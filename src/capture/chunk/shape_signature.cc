@@ -325,7 +325,7 @@ class GraphWriter {
         if (!dim) return std::nullopt;
         shape.push_back(*dim);
       }
-      out.products.push_back(std::move(shape));
+      out.products.push_back({std::move(shape), amounts(0).products[p].kind});
     }
     return out;
   }

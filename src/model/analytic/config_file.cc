@@ -130,9 +130,9 @@ Checked read_copy(const TomlSection& section, std::string_view key, std::optiona
 
 /// A name for three dtypes.
 Checked read_precision(const TomlSection& section, StepOverrides& step) {
-  PIPER_TRY(const auto recipe, section.choice<Precision>("precision", {{"mixed", Precision::Mixed},
-                                                                       {"bfloat16", Precision::BFloat16},
-                                                                       {"fp32", Precision::Float32}}));
+  PIPER_TRY(const auto recipe, section.choice<PrecisionRecipe>("precision", {{"mixed", PrecisionRecipe::Mixed},
+                                                                             {"bfloat16", PrecisionRecipe::BFloat16},
+                                                                             {"fp32", PrecisionRecipe::Float32}}));
   if (!recipe) return Ok{};
   for (const char* key : {"weights", "gradients", "master"})
     if (section.has(key))

@@ -11,9 +11,9 @@ constexpr int64_t usual_sequence = 4096;
 
 }  // namespace
 
-StepOverrides step_of(Precision precision) {
+StepOverrides step_of(PrecisionRecipe precision) {
   StepOverrides out;
-  const bool wide = precision == Precision::Float32, narrow = precision == Precision::BFloat16;
+  const bool wide = precision == PrecisionRecipe::Float32, narrow = precision == PrecisionRecipe::BFloat16;
   out.weights = wide ? DType::Float32 : DType::BFloat16;
   out.gradients = narrow ? DType::BFloat16 : DType::Float32;
   out.master = narrow ? DType::BFloat16 : DType::Float32;  // where weights are of that type there is no copy

@@ -20,12 +20,12 @@ struct StepOverrides {
 };
 
 /// What weights, gradients and the optimizer's numbers are made of, by name.
-enum class Precision {
+enum class PrecisionRecipe {
   Mixed,     // bfloat16 weights; gradients, master copies and moments in float32
   BFloat16,  // all in bfloat16, as PyTorch trains a model that was converted
   Float32,   // all in float32
 };
-StepOverrides step_of(Precision precision);
+StepOverrides step_of(PrecisionRecipe precision);
 
 /// `first` where it says something, else `second`.
 StepOverrides merge(const StepOverrides& first, const StepOverrides& second);

@@ -36,7 +36,7 @@ void WorkTally::inside(int64_t elements) {
   largest_ = std::max(largest_, times(times(unit_.rows, elements), unit_.value_bytes));
 }
 
-void WorkTally::product(const Dim& in, const Dim& out) {
+void WorkTally::product(const Dim& in, const Dim& out, ProductKind kind) {
   const int64_t flops = times(2 * unit_.rows, times(in.size, out.size));
   const int64_t bytes = times(times(unit_.rows, in.size + out.size), unit_.value_bytes);
   for (PassTally* pass : {&forward_, &input_, &weight_}) {
@@ -45,9 +45,9 @@ void WorkTally::product(const Dim& in, const Dim& out) {
     ++pass->kernels;
   }
   const Dim count = unit_.experts > 0 && unit_.slots ? per_expert(unit_.experts) : fixed(1);
-  forward_.products.push_back({count, unit_.all_rows, out, in});
-  input_.products.push_back({count, unit_.all_rows, in, out});
-  weight_.products.push_back({count, out, in, unit_.all_rows});
+  forward_.products.push_back({{count, unit_.all_rows, out, in}, kind});
+  input_.products.push_back({{count, unit_.all_rows, in, out}, kind});
+  weight_.products.push_back({{count, out, in, unit_.all_rows}, kind});
 }
 
 void WorkTally::stream(PassTally& pass, int64_t bytes) {
@@ -61,12 +61,20 @@ void WorkTally::linear(const std::string& name, int64_t in, int64_t out, Bias bi
 }
 
 void WorkTally::linear(const std::string& name, const Shape& out, const Shape& in, Bias bias) {
+  linear(name, out, in, bias, unit_.experts > 0 ? ProductKind::Other : ProductKind::Linear);
+}
+
+void WorkTally::router(const std::string& name, int64_t in, int64_t out, Bias bias) {
+  linear(name, {fixed(out)}, {fixed(in)}, bias, ProductKind::Other);
+}
+
+void WorkTally::linear(const std::string& name, const Shape& out, const Shape& in, Bias bias, ProductKind kind) {
   Shape shape = unit_.in_first ? in : out;
   const Shape& last = unit_.in_first ? out : in;
   shape.insert(shape.end(), last.begin(), last.end());
   parameter(prefix_ + "." + name + ".weight", shape, true);
   if (bias == Bias::Yes) this->bias(name, out);
-  product(joined(in), joined(out));
+  product(joined(in), joined(out), kind);
 }
 
 void WorkTally::bias(const std::string& name, const Shape& shape) {
@@ -76,7 +84,7 @@ void WorkTally::bias(const std::string& name, const Shape& shape) {
 
 void WorkTally::tied_linear(const std::string& name, int64_t in, const Dim& out) {
   parameter(name, {out, fixed(in)}, true);
-  product(fixed(in), out);
+  product(fixed(in), out, ProductKind::Other);
 }
 
 void WorkTally::norm(const std::string& name, int64_t width, Bias bias, int64_t repeat) {
@@ -122,8 +130,8 @@ void WorkTally::score_operators(int64_t heads, int64_t query_width, int64_t valu
   const Shape queries_and_keys = {count, rows, fixed(keys), fixed(query_width)};
   const Shape scores_and_values = {count, rows, fixed(value_width), fixed(keys)};
   for (const Shape& product : {queries_and_keys, scores_and_values}) {
-    forward_.products.push_back(product);
-    input_.products.insert(input_.products.end(), 2, product);
+    forward_.products.push_back({product});
+    input_.products.insert(input_.products.end(), 2, {product});
   }
   if (passes == 0) {
     forward_.kernels += 1;

@@ -44,7 +44,7 @@ struct PassTally {
   int64_t flops = 0;        // of one unit
   int64_t moved = 0;        // bytes of one unit
   int64_t moved_fixed = 0;  // bytes that do not grow with the batch: parameters and their gradients
-  std::vector<Shape> products;
+  std::vector<ProductShape> products;
   int64_t streamed = 0;  // bytes of one unit: of operators that are no products
   int64_t kernels = 0;
 };
@@ -57,9 +57,11 @@ class WorkTally {
   void linear(const std::string& name, int64_t in, int64_t out, Bias bias = Bias::No);
   /// The same with `out` and `in` in factors, of which one may be sharded.
   void linear(const std::string& name, const Shape& out, const Shape& in, Bias bias = Bias::No);
+  /// The same, where what comes out chooses experts.
+  void router(const std::string& name, int64_t in, int64_t out, Bias bias);
   /// The parameter `prefix.name.bias` of a product in another chunk.
   void bias(const std::string& name, const Shape& shape);
-  /// The same with a parameter that has a name of its own because another chunk uses it too.
+  /// Of the head, with a parameter that has a name of its own because another chunk may use it too.
   void tied_linear(const std::string& parameter, int64_t in, const Dim& out);
   /// A normalisation of rows of `width` elements, `repeat` times per row; with a bias it is a LayerNorm.
   void norm(const std::string& name, int64_t width, Bias bias, int64_t repeat = 1);
@@ -94,7 +96,8 @@ class WorkTally {
  private:
   void parameter(const std::string& name, Shape shape, bool needed_by_backward);
   /// Of rows with `in` elements and a matrix, both ways and for its gradient.
-  void product(const Dim& in, const Dim& out);
+  void product(const Dim& in, const Dim& out, ProductKind kind);
+  void linear(const std::string& name, const Shape& out, const Shape& in, Bias bias, ProductKind kind);
   /// A memory-bound operator.
   void stream(PassTally& pass, int64_t bytes);
   void score_operators(int64_t heads, int64_t query_width, int64_t value_width, int64_t passes, int64_t keys);

@@ -104,6 +104,10 @@ class Schedule:
         """Activation checkpointing."""
         return self._add("recompute", locals())
 
+    def precision(self, what: Filter, *, matmul: Optional[str] = None) -> "Schedule":
+        """In which numbers linear layers are computed: `matmul="float8"`."""
+        return self._add("precision", locals())
+
     # time
 
     def prefetch(self, what: Filter, *, distance: Union[int, str, None] = None) -> "Schedule":

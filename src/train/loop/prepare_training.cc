@@ -51,6 +51,14 @@ std::vector<PassSite> runs_of(const Plan& plan) {
   return out;
 }
 
+/// Chunks that multiply in float8.
+std::set<std::string> float8_chunks(const Plan& plan) {
+  std::set<std::string> out;
+  for (const PlanWork& work : plan.works)
+    if (work.float8) out.insert(plan.names[work.name]);
+  return out;
+}
+
 /// What the schedule's shard directives divide besides experts, in a model with these parts.
 TensorParallel tensor_parallel(const TrainableModel& model, const Schedule& schedule,
                                const std::vector<AnnotatedPart>& parts) {
@@ -127,6 +135,7 @@ Result<CapturedModel> capture_for(const TrainableModel& model, const Plan& plan,
   CaptureOptions capturing = capture_options(model);
   capturing.tensor_parallel = [&](const auto&) { return tensor_parallel(plan); };
   capturing.samples = sizes_of_slices(plan);
+  capturing.float8 = float8_chunks(plan);
   capturing.shards = shards_of_regions(plan);
   capturing.measure_operators = measure;
   capturing.kernels = measure ? model.kernels : nullptr;
