@@ -111,6 +111,23 @@ TEST(TcpRendezvous, ASpareGetsThePlaceOfWhoeverIsGone) {
   EXPECT_THAT(decisions[1].placed, ElementsAre(testing::Pair(1, 3)));
 }
 
+TEST(TcpRendezvous, EachVacantPlaceGetsASpareOfItsOwn) {
+  Host host(3, 2);
+  std::optional<TcpRendezvous> zero(std::in_place, 0, host.address()), two(std::in_place, 2, host.address());
+  TcpRendezvous one(1, host.address()), three(3, host.address()), four(4, host.address());
+  auto a = coming(three), b = coming(four);
+  {
+    auto c = coming(*zero), d = coming(one), e = coming(*two);
+    for (auto* first : {&c, &d, &e}) first->wait();
+  }
+  zero.reset();
+  two.reset();
+  const TcpRendezvous::Epoch epoch = one.come();
+  EXPECT_EQ(a.get().rank, 0);
+  EXPECT_EQ(b.get().rank, 2);
+  EXPECT_THAT(epoch.doors, ElementsAre(three.door().address(), one.door().address(), four.door().address()));
+}
+
 /// All that knew it are lost in the end; those that are left came later, and know it from the host.
 TEST(TcpRendezvous, WhatWasDoneIsKnownToThoseWhoComeLater) {
   Host host(2, 2);

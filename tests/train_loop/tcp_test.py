@@ -210,7 +210,7 @@ class Recovery(jobs.Jobs):
         return code, (self.path / "output").read_text()
 
     def test_two_lost_at_once_that_are_no_neighbours(self):
-        self.STEPS = 200
+        self.STEPS = 60
         expected = self.undisturbed("1f1b")
         code, output = self.struck("1f1b", 2, (0, 2), steps=self.STEPS)
         self.assertEqual(code, 0, output)
@@ -236,7 +236,7 @@ class Recovery(jobs.Jobs):
     @unittest.skipUnless(os.geteuid() == 0, "only root can give hosts names")
     def test_a_lost_host(self):
         """Both of its processes, which are neighbours: their copies are on the other host."""
-        self.STEPS = 200
+        self.STEPS = 60
         expected = self.undisturbed("1f1b")
         self.options = on_hosts(self.path, "127.0.0.2 slots=2\n127.0.0.3 slots=2\n127.0.0.4 slots=2\n")
         code, output = self.struck("1f1b", 2, (2, 3), steps=self.STEPS)
