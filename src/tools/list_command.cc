@@ -44,7 +44,7 @@ Result<std::string> clusters() {
       links.push_back(fmt::format("{} {:.3g} GB/s{}", level.name, level.bandwidth * level.ports / 1e9,
                                   level.joins > 0 ? fmt::format(" among {}", level.joins) : ""));
     table.add({shipped.name, kind.name, kind.memory ? human_bytes(*kind.memory) : "",
-               fmt::format("{:.3g} TFLOPS", kind.peak[static_cast<size_t>(DType::BFloat16)] / 1e12),
+               fmt::format("{:.4g} TFLOPS", kind.peak[static_cast<size_t>(DType::BFloat16)] / 1e12),
                fmt::format("{}", fmt::join(links, ", "))});
   }
   return table.print();

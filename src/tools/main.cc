@@ -239,27 +239,52 @@ CompileInput usual_input() {
   return input;
 }
 
+/// `piper trace diff`
+std::string command_of(const CLI::App& app) {
+  return app.get_parent() ? command_of(*app.get_parent()) + " " + app.get_name() : app.get_name();
+}
+
+/// The commands below an app.
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
 /// Names of all options and commands below an app, for "did you mean" and completion.
 std::vector<std::string> known_words(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-    words.push_back(sub->get_name());
+  for (const CLI::App* sub : commands_of(app)) words.push_back(sub->get_name());
   return words;
 }
 
 /// Of a word where a command must stand.
 int no_such_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(sub->get_name());
+  for (const CLI::App* sub : commands_of(app)) names.push_back(sub->get_name());
   const std::string meant = nearest(word, names);
-  std::cerr << "piper: there is no command \"" << word << "\"\n"
+  const std::string here = app.get_parent() ? fmt::format(" of {}", command_of(app)) : "";
+  std::cerr << "piper: there is no command \"" << word << "\"" << here << "\n"
             << (meant.empty() ? fmt::format("help: commands: {}\n", fmt::join(names, ", "))
                               : fmt::format("help: did you mean \"{}\"?\n", meant))
-            << "help: piper --help lists all commands\n";
+            << "help: " << command_of(app) << " --help lists all commands\n";
   return usage;
+}
+
+/// The commands that were named, from `piper` on.
+std::vector<const CLI::App*> named_commands(const CLI::App& app) {
+  std::vector<const CLI::App*> out = {&app};
+  while (!out.back()->get_subcommands().empty()) out.push_back(out.back()->get_subcommands()[0]);
+  return out;
+}
+
+/// The exit code for a word that stands where a command must, and is none; if there is one.
+std::optional<int> unknown_command(const CLI::App& app) {
+  for (const CLI::App* named : named_commands(app))
+    if (const auto words = named->remaining();
+        !words.empty() && !words[0].starts_with("-") && !commands_of(*named).empty())
+      return no_such_command(*named, words[0]);
+  return std::nullopt;
 }
 
 /// `piper help check`, `piper help trace diff`
@@ -278,17 +303,12 @@ int print_help(const CLI::App& app, const std::vector<std::string>& words) {
 }
 
 int usage_error(const CLI::App& app, const CLI::ParseError& problem) {
-  const CLI::App* deepest = &app;
-  while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands()[0];
-  if (const auto words = deepest->remaining(); deepest == &app && !words.empty() && !words[0].starts_with("-"))
-    return no_such_command(app, words[0]);
+  const CLI::App& last = *named_commands(app).back();
   std::cerr << "piper: " << problem.what() << "\n";
-  for (const std::string& word : deepest->remaining())
-    if (const std::string meant = nearest(word, known_words(*deepest)); !meant.empty())
+  for (const std::string& word : last.remaining())
+    if (const std::string meant = nearest(word, known_words(last)); !meant.empty())
       std::cerr << "help: did you mean \"" << meant << "\"?\n";
-  std::string command;
-  for (const CLI::App* at = deepest; at != &app; at = at->get_parent()) command = at->get_name() + " " + command;
-  std::cerr << "help: piper " << command << "--help lists its arguments and options\n";
+  std::cerr << "help: " << command_of(last) << " --help lists its arguments and options\n";
   return usage;
 }
 
@@ -414,8 +434,8 @@ int run_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
-    if (problem.get_exit_code() == 0) return app.exit(problem);
-    return usage_error(app, problem);
+    if (const auto code = unknown_command(app)) return *code;  // also where help was asked for
+    return problem.get_exit_code() == 0 ? app.exit(problem) : usage_error(app, problem);
   }
   if (chosen) return chosen();
   if (*help_app) return print_help(app, helped);
@@ -432,7 +452,7 @@ int run_program(int argc, char** argv) {
   if (*calibrate_app) return run(calibrate);
   if (*search_app) return run(search);
   std::vector<CompletionWords> words;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+  for (const CLI::App* sub : commands_of(app))
     words.push_back({sub->get_name(), sub->get_description(), known_words(*sub)});
   std::vector<std::string> models;
   for (const std::string& name : builtin_model_names()) models.push_back(name.substr(0, name.find(' ')));

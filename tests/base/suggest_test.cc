@@ -27,6 +27,11 @@ TEST(Suggest, AWordWithoutACommonLetterIsNotMeant) {
   EXPECT_EQ(nearest("", {"F", "B"}), "");
 }
 
+TEST(Suggest, UnderscoresAreHyphens) {
+  EXPECT_EQ(nearest("zb_h3", {"zb-v", "zb-h1", "gpipe"}), "zb-h1");
+  EXPECT_EQ(nearest("zb_h1", {"zb-h2", "zb-h1"}), "zb-h1");
+}
+
 TEST(Suggest, TheNearestWins) {
   EXPECT_EQ(nearest("layer", {"layers", "layer"}), "layer");
 }
