@@ -87,7 +87,7 @@ TrainerOptimizer optimizer_of(const OptimizerNumbers& given) {
 TrainerOptimizer optimizer_of(const OptimizerNumbers& given, const StepConfig& planned) {
   TrainerOptimizer out = optimizer_of(given);
   const auto described = [](Optimizer kind, bool ema) {
-    return fmt::format("{}{}", name(kind), ema ? " with a moving mean of the weights" : "");
+    return fmt::format("{}{}", name(kind), ema ? " with an exponential moving average of the weights" : "");
   };
   const std::string plans = described(planned.optimizer, planned.ema),
                     now = described(out.settings.kind, std::get<std::optional<double>>(given).has_value());

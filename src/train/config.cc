@@ -454,7 +454,7 @@ Result<TrainConfig> parse_train_config(const SourceFilePtr& file) {
   if (optimizer && optimizer->has("ema_decay")) {
     const auto kept = step ? step->flag("ema") : Result<std::optional<bool>>(std::optional<bool>());
     if (kept && !kept->value_or(false))
-      return optimizer->bad("ema_decay", "ema_decay means nothing where no moving mean is kept")
+      return optimizer->bad("ema_decay", "ema_decay means nothing where no exponential moving average is kept")
           .help("leave it out, or write ema = true in [step]");
   }
   if (run) PIPER_CHECK(read_run(*run, config.run));

@@ -15,7 +15,7 @@ Bytes random_bytes(DType dtype, int64_t count, unsigned seed, double scale) {
   return bytes_from(dtype, random_numbers(static_cast<size_t>(count), seed, scale));
 }
 
-/// Of every third also with a moving mean of the weights, and with moments that are rounded at random.
+/// Of every third also with a moving average of the weights, and with moments that are rounded at random.
 std::vector<ElementTypes> with_means_and_narrow_moments(std::vector<ElementTypes> all) {
   const size_t usual = all.size();
   for (size_t i = 0; i < usual; i += 3) {

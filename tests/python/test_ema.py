@@ -1,4 +1,4 @@
-"""A moving mean of the weights, against plain PyTorch."""
+"""An exponential moving average of the weights, against plain PyTorch."""
 import pytest
 import torch
 
@@ -81,8 +81,8 @@ def test_refuses():
         assert caught.value.code == "E105"
     graph = piper.capture(updates.stack(), small.batch(), loss=small.loss)
     with piper.Trainer(graph) as trainer:
-        with pytest.raises(piper.ScheduleError, match="no moving mean"):
+        with pytest.raises(piper.ScheduleError, match="no exponential moving average"):
             trainer.ema_state_dict()
         trainer.optimizer.ema = 0.9
-        with pytest.raises(piper.ScheduleError, match="the plan is for adamw, the optimizer is adamw with a moving mean"):
+        with pytest.raises(piper.ScheduleError, match="the plan is for adamw, the optimizer is adamw with an exponential moving average"):
             trainer.step(small.batch())

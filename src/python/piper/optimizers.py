@@ -37,7 +37,7 @@ class _Optimizer(metaclass=_Checked):
         return []
 
     def _numbers(self) -> tuple:
-        """Kind, learning rate, weight decay, both betas, epsilon, momentum, nesterov, groups, decay of the moving mean, numbers of Muon,
+        """Kind, learning rate, weight decay, both betas, epsilon, momentum, nesterov, groups, decay of the moving average, numbers of Muon,
         of Adafactor: what a step needs, in the order of C++."""
         raise NotImplementedError
 

@@ -390,7 +390,7 @@ class Trainer:
         """As `state_dict`, with the exponential moving average of the weights that the optimizer's `ema` keeps: for `model.load_state_dict(...)`, to
         evaluate or export it."""
         if self._optimizer.ema is None:
-            raise _refused(ScheduleError, "E105", "no moving mean of the weights is kept", "piper.AdamW(ema=0.999)")
+            raise _refused(ScheduleError, "E105", "no exponential moving average of the weights is kept", "piper.AdamW(ema=0.999)")
         handle, out, own = self._running(), self.state_dict(), _canonical(self.model.module)
         for name, value in self.model.module.state_dict(keep_vars=True).items():
             mean = handle.kept(own[id(value)], "ema") if isinstance(value, torch.Tensor) and id(value) in own else None

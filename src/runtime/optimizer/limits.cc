@@ -41,7 +41,7 @@ Checked check_settings(const OptimizerSettings& settings) {
                                most_newton_schulz_steps))
           .help("for example 5");
   }
-  PIPER_CHECK(check("the decay of the moving mean", settings.ema_decay, ema_decay_limit, "0.999"));
+  PIPER_CHECK(check("the decay of the exponential moving average", settings.ema_decay, ema_decay_limit, "0.999"));
   return Ok{};
 }
 
