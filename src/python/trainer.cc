@@ -270,7 +270,7 @@ StepSettings Trainer::settings(const std::vector<const at::Tensor*>& inputs, con
 }
 
 Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer,
-                         std::optional<double> tolerance) {
+                         const DiffOptions& how) {
   check_inputs(inputs, plan_.trainable->step.batch);
   const bool here = std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor* input) { return input->is_cpu(); });
   if (world_ || !run_->processor().device().is_cpu() || !here)
@@ -281,7 +281,7 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Tra
   };
   const PreparedTraining same = prepared(plan_);
   const StepConfig& step = plan_.trainable->step;
-  Diff diff(step, same.captured, same.plan, initial, {tolerance, false});
+  Diff diff(step, same.captured, same.plan, initial, how);
   TrainingRunOptions options;
   options.job.timeout = timeout_;
   options.job.run.after_op = [&](int device, OpId op, Frame& frame) { diff.after(device, op, frame); };
@@ -293,6 +293,7 @@ Comparison Trainer::diff(const std::vector<const at::Tensor*>& inputs, const Tra
   next.accumulation = {};  // one step by itself
   diff.step(other.job(), next);
   Comparison out{diff.report(), diff.reference(), {}, false};
+  if (how.find_nan) return out;
   out.counts_differ = counts_differ(same.captured->slices().front(), diff.reference().losses, step.batch, next.fill);
   for (const Parameter& parameter : graph.parameters)
     if (!parameter.frozen) out.weights[parameter.name] = other.job().parameter(parameter.name, Kept::Weight);

@@ -70,16 +70,16 @@ class Trainer {
   /// The same, where every process gives an equal part of the batch, in the order of the ranks.
   Step step_on_parts(const std::vector<const at::Tensor*>& parts, const TrainerOptimizer& optimizer);
 
-  /// The next step, taken elsewhere with the same weights and compared with one device: nothing changes here. Only
-  /// where all devices are in this process, on the CPU.
+  /// The next step, taken elsewhere with the same weights and compared with one device, or only searched for what is
+  /// not finite: nothing changes here. Only where all devices are in this process, on the CPU.
   Comparison diff(const std::vector<const at::Tensor*>& inputs, const TrainerOptimizer& optimizer,
-                  std::optional<double> tolerance);
+                  const DiffOptions& how);
 
   /// Before the first evaluation: its plan, and values of buffers that no step uses. Later calls change nothing.
   void prepare_evaluation(Plan plan, Tensors values);
   /// Nothing of the training changes.
   void begin_evaluation();
-  /// Batches in which tokens are counted together, one behind the other. After an error, in one process, everything is
+  /// Batches in which tokens are counted together, one after another. After an error, in one process, everything is
   /// as before the first evaluation.
   void evaluate(const std::vector<std::vector<const at::Tensor*>>& batches);
   Evaluation end_evaluation() { return evaluation_->end(); }

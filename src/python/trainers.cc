@@ -197,12 +197,12 @@ void bind_trainers(py::module_& module) {
            })
       .def("diff",
            [](Trainer& trainer, const py::handle& batch, const py::tuple& names, const py::handle& flatten,
-              const OptimizerNumbers& optimizer, std::optional<double> tolerance) {
+              const OptimizerNumbers& optimizer, std::optional<double> tolerance, bool find_nan) {
              const Inputs inputs = inputs_of(batch, names, flatten);
              const TrainerOptimizer settings = optimizer_of(optimizer, trainer.plan().trainable->step);
              const Comparison comparison = [&] {
                const py::gil_scoped_release unlocked;
-               return trainer.diff(inputs.tensors, settings, tolerance);
+               return trainer.diff(inputs.tensors, settings, {tolerance, find_nan});
              }();
              return as_dict(comparison, *trainer.plan().captured->graph());
            })

@@ -85,6 +85,30 @@ def test_random_numbers_are_not_compared_with_pytorch():
     assert "draws random numbers" in str(found)
 
 
+def test_finds_what_is_not_finite():
+    """The operator that makes it, on its device, in its microbatch; the trainer stays as it was."""
+    model = stack()
+    with trainer_of(model) as trainer:
+        found = trainer.diff(None, small.batch(), find_nan=True)
+        assert found.equal and found.compared == 0 and str(found).startswith("finite: ")
+        good = trainer.state_dict()
+        trainer.load_state_dict({**good, "layers.2.down.weight": good["layers.2.down.weight"] * 1e200, "layers.2.up.weight": good["layers.2.up.weight"] * 1e200})
+        found = trainer.diff(model, small.batch(), find_nan=True)
+        assert not found.equal and found.first is None
+        first = found.plan["first"]
+        assert found.plan["looked_for"] == "not finite" and (first["chunk"], first["pass"]) == ("layer.2", "F")
+        assert first["operator"].startswith("aten::") and first["microbatch"] == "mb=0" and first["devices"] in ([2], [3])
+        assert "is not finite" in str(found) and "PyTorch" not in str(found)
+        trainer.load_state_dict(good)
+        assert trainer.steps == 0 and trainer.diff(model, small.batch()).equal
+        with pytest.raises(piper.ScheduleError, match="find_nan compares nothing"):
+            trainer.diff(model, small.batch(), find_nan=True, tolerance=1e-3)
+        with pytest.raises(piper.Error, match="the module"):
+            trainer.diff(None, small.batch())
+        with pytest.raises(piper.Error, match="find_nan"):
+            trainer.diff(model, small.batch(), find_nan=1)
+
+
 def test_another_module_is_refused():
     model = stack()
     with trainer_of(model) as trainer:

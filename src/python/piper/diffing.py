@@ -21,10 +21,10 @@ _DECIDED = 1e-3  # where gradients are farther apart rounding decides about them
 
 @dataclass
 class Diff:
-    """What `Trainer.diff` found. `print(diff)` shows it; `diff.equal` says whether nothing differs."""
+    """What `Trainer.diff` found. `print(diff)` shows it; `diff.equal` says whether nothing differs, or everything is finite."""
 
     plan: dict
-    """The plan against one device that runs the same slices: the object of `piper diff --format json`."""
+    """The plan against one device that runs the same slices, or what is not finite: the object of `piper diff --format json`."""
     text: str
     """The same for people."""
     compared: int = 0
@@ -40,6 +40,8 @@ class Diff:
 
     def __str__(self) -> str:
         lines = [self.text.rstrip("\n")]
+        if self.plan["looked_for"] == "not finite":
+            return lines[0]
         if self.first is not None:
             lines.append(f"PyTorch: {self.first}")
         else:
@@ -48,13 +50,19 @@ class Diff:
         return "\n".join(lines)
 
 
-def diff(trainer, module: torch.nn.Module, batch, tolerance: Optional[float]) -> Diff:
-    check_is("the module", module, torch.nn.Module, "the torch.nn.Module that the model was captured from")
+def diff(trainer, module: Optional[torch.nn.Module], batch, tolerance: Optional[float], find_nan: bool) -> Diff:
+    check_is("find_nan", find_nan, bool, "True or False")
+    if module is not None or not find_nan:
+        check_is("the module", module, torch.nn.Module, "the torch.nn.Module that the model was captured from")
     if tolerance is not None:
         check_number("tolerance", tolerance, float, 0, 1)
+        if find_nan:
+            raise refused(ScheduleError, "E105", "find_nan compares nothing, so a tolerance means nothing", "leave one of them out")
     frontend = trainer.model._frontend
-    found = trainer._running().diff(batch, trainer._names, trainer._flatten, trainer.optimizer._numbers(), tolerance)
+    found = trainer._running().diff(batch, trainer._names, trainer._flatten, trainer.optimizer._numbers(), tolerance, find_nan)
     out = Diff(json.loads(found["json"]), found["text"])
+    if find_nan:
+        return out
     tensors, slices = frontend.flatten(batch), found["slices"]
     parts = [frontend._batch([tensor.chunk(slices)[i] for tensor in tensors]) for i in range(slices)]
     with _borrowed(module, trainer) as eager:

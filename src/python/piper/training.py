@@ -271,16 +271,17 @@ class Trainer:
             self._evaluation_plan = self._compile(evaluation=True)
         return self._evaluation_plan
 
-    def diff(self, module: torch.nn.Module, batch: Batch, *, tolerance: Optional[float] = None) -> Diff:
+    def diff(self, module: Optional[torch.nn.Module], batch: Batch, *, tolerance: Optional[float] = None, find_nan: bool = False) -> Diff:
         """Where the next step, on this batch, would compute something wrong. Neither the trainer nor the module changes.
 
         The step is compared operation by operation with one device that runs the same slices, and that with PyTorch: `module` with the
         trainer's weights, slice by slice: what annotated modules return, the loss, gradients, weights after the update.
         `tolerance`: relative to the norm; default: 1e-12 of float64, 1e-5 of float32, 2e-2 of bfloat16.
+        `find_nan`: compare nothing; find the first number that is not finite, and the operator that made it. `module` may then be None.
 
             print(trainer.diff(model, batch))
         """
-        return _diff(self, module, batch, tolerance)
+        return _diff(self, module, batch, tolerance, find_nan)
 
     @property
     def optimizer(self) -> Union[AdamW, SGD, Lion, Muon, Adafactor]:
