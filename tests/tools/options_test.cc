@@ -111,11 +111,19 @@ TEST(Options, ALauncherThatHangsIsEnded) {
              "#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI) 4.1.4' && exit 0\nsleep 1000000\n");
   write_file(folder + "/mute", "#!/bin/sh\nsleep 1000000\n");
   ASSERT_EQ(std::system(("chmod +x " + folder + "/hangs " + folder + "/mute").c_str()), 0);
-  const ProgramResult hangs = run_piper("launch --launcher ./hangs -n 3 c.toml --timeout 0.1", folder);
+  // a limit in which `--version` ends, on a machine of any speed
+  ProgramResult hangs;
+  std::string limit;
+  for (const auto& [timeout, named] : {std::pair{"0.1", "3 s"}, {"0.5", "15 s"}, {"5", "150 s"}}) {
+    hangs = run_piper(std::string("launch --launcher ./hangs -n 3 c.toml --timeout ") + timeout, folder);
+    limit = named;
+    if (hangs.errors.find("`--version` does not end") == std::string::npos) break;
+  }
   EXPECT_EQ(hangs.exit_code, 3) << hangs.errors;
   EXPECT_THAT(hangs.errors,
               HasSubstr("error[E805]: the launcher has started nothing: none of ranks 0 to 2 began within "
-                        "30 x timeout (3 s)"));
+                        "30 x timeout (" +
+                        limit + ")"));
   const ProgramResult mute = run_piper("launch --launcher ./mute -n 3 c.toml --timeout=0.1", folder);
   EXPECT_EQ(mute.exit_code, 1) << mute.errors;
   EXPECT_THAT(mute.errors, HasSubstr("error[E805]: the launcher \"./mute\" cannot be started: `--version` does not end "
