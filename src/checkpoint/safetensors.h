@@ -47,7 +47,7 @@ struct SafetensorsHeader {
   int64_t bytes = 0;                            // of the header with its length: where the first tensor begins
 };
 
-/// Places the tensors one behind the other: large elements first, otherwise in the given order, so that every tensor is
+/// Places the tensors one after another: large elements first, otherwise in the given order, so that every tensor is
 /// aligned to its elements.
 SafetensorsHeader make_header(std::vector<StoredTensor> tensors, std::map<std::string, std::string> metadata = {});
 

@@ -69,7 +69,7 @@ class Communicator {
   virtual void all_to_all(int group, int64_t sequence, std::span<const std::byte> out, int64_t run_out,
                           std::span<std::byte> in, int64_t run_in) = 0;
 
-  /// `out` of member i becomes `in` of the member `by` places on, around the end.
+  /// `out` of member i becomes `in` of the member `by` ranks further, modulo their number.
   virtual void shift(int group, int64_t sequence, int by, std::span<const std::byte> out, std::span<std::byte> in) = 0;
 
   /// Piece j of member i's `out` becomes piece i of member j's `in`. Pieces have any size, also none; both ends say the

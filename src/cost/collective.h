@@ -11,8 +11,8 @@ enum class CollectiveKind {
   AllGather,
   AllToAll,
   ReducePieces,  // of gradients held by several groups: the owners of each piece, one per group, add up what they have
-  LocalSlice,    // of what all have; nothing is sent
-  Shift,         // every member sends what it has to another, as many places on along the group, around its end
+  LocalSlice,    // each member keeps its part of what all have; nothing is sent
+  Shift,         // every member sends its part to the one some ranks further, modulo their number
   Rounds,        // of rows for experts that did not fit into a buffer: there, through the experts, and back
 };
 std::string_view name(CollectiveKind kind);

@@ -11,14 +11,13 @@
 
 namespace piper {
 
-/// What is known about time. Measured costs, if there are any, are those of all computations.
+/// Where times come from. Measured costs, if given, cover all computations.
 struct Costs {
   const Cluster& cluster;
   const CostTable* measured = nullptr;
 };
 
-/// What groups and slices have in common is looked up once, so that many of them cost little. Valid while DAG and costs
-/// are.
+/// Caches what groups and slices have in common, so that many of them cost little. DAG and costs outlive it.
 class ComputeCosts {
  public:
   ComputeCosts(const TrainingDag& dag, const Costs& costs) : dag_(dag), costs_(costs) {}
@@ -26,7 +25,7 @@ class ComputeCosts {
   /// Seconds of a pass of a chunk on the slowest device of a group. E411: it was not measured.
   Result<double> pass(ChunkId chunk, Pass pass, const PassWork& work, GroupId group);
   Result<double> update(const Node& node);
-  /// Seconds until `bytes` bytes have come to every device of a group from another group.
+  /// Seconds until every device of a group has received `bytes` bytes from another group.
   double transfer(GroupId from, GroupId to, int64_t bytes);
 
  private:

@@ -21,7 +21,7 @@ class DagParser {
   struct Line {
     std::string_view word;
     Checked (DagParser::*read)();
-    int section;  // never falls from line to line, so that everything is declared before it is named
+    int section;  // never decreases from line to line, so that everything is declared before it is used
   };
   static const std::vector<Line>& lines();
   Checked line();

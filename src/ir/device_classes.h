@@ -1,5 +1,5 @@
-// Devices that belong to the same groups do the same work: one class, one plan. Only where each device has a block of
-// tokens in their order and attention is causal, those with later ones do more.
+// Devices that belong to the same groups do the same work: one class, one plan. An exception is context parallelism in
+// contiguous blocks: under causal attention, devices with later tokens do more.
 #pragma once
 
 #include "ir/training_dag.h"

@@ -1,4 +1,4 @@
-// Groups of devices that run a node together, and how a group falls into parts.
+// Groups of devices that run a node together, and how a group is divided into parts.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ struct DeviceGroup {
   friend bool operator==(const DeviceGroup&, const DeviceGroup&) = default;
 };
 
-/// A group cut into parts of equal size; a collective runs inside each part. `members` lists part after part.
+/// A group divided into parts of equal size; a collective runs inside each part. `members` lists part after part.
 struct Partition {
   GroupId group;
   int part_size = 1;
@@ -47,12 +47,12 @@ class GroupTable {
   PartitionId whole(GroupId group);
   /// Parts along these axes of the group: devices whose other coordinates agree. The axes must exist.
   PartitionId along(GroupId group, const std::vector<std::string>& axes);
-  /// Devices that stand at the same position of their parts: the other way to cut the same group.
+  /// Devices at the same position of their parts: the other way to divide the same group.
   PartitionId across(PartitionId partition);
-  /// The parts of `inner` at the places of every part of `outer`, one behind the other. Nothing if the two do not
-  /// divide the group as rows and columns do.
+  /// Parts that join those of `inner` which meet a part of `outer`, one after another. Nothing if the two do not divide
+  /// the group as rows and columns do.
   std::optional<PartitionId> grid(PartitionId outer, PartitionId inner);
-  /// Every part falls into `ways`: devices whose position in the group has the same remainder.
+  /// Divides every part into `ways` parts: devices whose positions in the group are equal modulo `ways`.
   PartitionId apart(PartitionId partition, int ways);
 
   friend bool operator==(const GroupTable&, const GroupTable&) = default;

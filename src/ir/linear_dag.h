@@ -5,11 +5,11 @@
 
 namespace piper {
 
-/// Every device issues its nodes in this order. The times behind it also say when bytes come back.
+/// Every device issues its nodes in this order. The times that it was made from also say when memory is freed.
 struct LinearDag {
   TrainingDag dag;
   std::vector<NodeId> order;
-  std::vector<double> start, end;  // seconds, by node, as the costs had it
+  std::vector<double> start, end;  // by node, in seconds, by the costs
 };
 
 }  // namespace piper

@@ -63,7 +63,7 @@ int64_t whole_elements(const TrainingDag& dag, const Bucket& bucket, const Holde
 int64_t shard_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);
 
 /// Bytes of optimizer state per element: moments, copies of weights and gradients that differ from the model's own, and
-/// a moving mean of the weights.
+/// a moving average of the weights.
 int64_t optimizer_bytes(const StepConfig& step, DType weights, Optimizer kind);
 /// Elements that each device of the holder updates.
 int64_t updated_elements(const TrainingDag& dag, const Bucket& bucket, const Holder& holder);

@@ -1,4 +1,4 @@
-// Where in the text of an order something was said.
+// The place in the text of an `order` that an error is about.
 #pragma once
 
 #include "ir/training_dag.h"

@@ -1,6 +1,6 @@
-// Placements: how the devices along one axis hold a value (PyTorch's DTensor has the same three), and what leads from
-// one placement to another; insert_communication asks it. Placements of experts and of devices that share samples are
-// computed here; those of replicas follow from Replication and Holder (ir/training_dag.h).
+// Placements: how the devices along one axis hold a value, as in PyTorch's DTensor, and which collective turns one
+// placement into another. Placements along expert, tensor and context parallel axes are computed here; those along data
+// parallel axes follow from Replication and Holder (ir/training_dag.h).
 //
 // what users call       | along the axis
 // data parallelism      | values Shard(samples), parameters Replicate, gradients Partial(sum)
@@ -11,7 +11,7 @@
 // vocabulary            | tables and logits Shard(tp); softmax through Partial(max) and Partial(sum)
 // context parallelism   | values Shard(sequence); keys and values of attention Replicate, their gradients Partial(sum)
 //                       | or all that attention reads and writes Shard(heads)
-//                       | or keys and values Shard(sequence) of a device further back with every step of a ring
+//                       | or keys and values Shard(sequence), rotated by one device in every step of a ring
 #pragma once
 
 #include "ir/training_dag.h"
@@ -22,8 +22,8 @@ struct Placement {
   enum class Kind : uint8_t { Replicate, Shard, Partial };
   Kind kind = Kind::Replicate;
   std::string_view label = {};             // of the dimension that is sharded
-  piper::Partial op = piper::Partial::No;  // how terms are added up
-  int rotation = 0;                        // a device has the shard of the one so many before it, around the axis
+  piper::Partial op = piper::Partial::No;  // of Partial: sum or maximum
+  int rotation = 0;                        // device r has the shard of device r - rotation, modulo their number
 
   static Placement replicate() { return {}; }
   static Placement shard(std::string_view label, int rotation = 0) {
@@ -35,28 +35,28 @@ struct Placement {
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 
-/// The collective that leads from one placement to another. None if they are equal, and for what no collective makes.
+/// The collective that turns one placement into another. None if they are equal, and for pairs without a collective.
 ///   from \ to    Replicate       Shard(e)
 ///   Replicate    -               local_slice
 ///   Shard(d)     all_gather      all_to_all, shift if only the rotation differs, - if equal
 ///   Partial(op)  all_reduce(op)  reduce_scatter(op)
 /// A shard at another rotation is first shifted back.
 std::optional<CollectiveKind> redistribute(const Placement& from, const Placement& to);
-/// Of a shift among so many devices: each sends to the one so many places on, around the end.
+/// Of a shift among so many devices: each sends this many ranks further, modulo their number.
 inline int shift_by(const Placement& from, const Placement& to, int devices) {
   return (to.rotation - from.rotation + devices) % devices;
 }
 
-/// Along an axis whose devices share samples: the value behind a node of any kind, and as a computation works on it,
-/// sums apart.
+/// Along an axis whose devices share samples: the placement of a value after a node of any kind, and the one in which a
+/// computation reads it (never Partial).
 Placement placement_along(SampleAxis axis, const TrainingDag& dag, const Node& node, ValueId value);
 Placement wanted_along(SampleAxis axis, const TrainingDag& dag, const Node& reader, ValueId value);
 
-/// Behind an all-to-all of a value, along its axis.
+/// After an all-to-all of a value, along its axis.
 Placement placement_after_exchange(const TrainingDag& dag, const Node& exchange, ValueId value);
-/// Whether it brings a value out of a region that is divided; otherwise into one.
+/// Whether the all-to-all takes a value out of a sharded region; otherwise into one.
 bool leaves_region(const TrainingDag& dag, const Node& exchange, ValueId value);
-/// The same of what devices that divide experts exchange.
+/// The same for exchanges among devices that divide experts.
 bool leaves_experts(const TrainingDag& dag, const Node& exchange);
 
 /// Along the devices that divide experts: inside of what they divide, and outside, where each has its own samples.

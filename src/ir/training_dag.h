@@ -50,7 +50,7 @@ struct Item {
 struct Compute {
   friend bool operator==(const Compute&, const Compute&) = default;
 };
-/// Moves a value to the node's group, cutting it anew if the groups differ in size.
+/// Moves a value to the node's group, redistributing its samples if the groups differ in size.
 struct Transfer {
   ValueId value;
   GroupId from;
@@ -61,11 +61,11 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
   Item item;
   PartitionId over;
-  int by = 0;  // of a shift: so many places on along each part, around its end
+  int by = 0;  // of a shift: each device sends this many ranks further in its part, modulo its size
   friend bool operator==(const Collective&, const Collective&) = default;
 };
-/// What an update does. Where devices hold pieces of matrices that are updated whole, the directions in which the
-/// elements of a piece go are found first, in place of their gradients, and gathered.
+/// What an update does. Where devices hold shards of matrices that are updated whole (Muon, Adafactor), the input to
+/// that step is computed first, in place of the gradients, and gathered.
 enum class UpdatePhase { All, Directions, Matrices };
 std::string_view name(UpdatePhase phase);
 /// Applies the optimizer to a bucket on one of its holders.
@@ -119,7 +119,7 @@ struct StageTags {
   friend bool operator==(const StageTags&, const StageTags&) = default;
 };
 
-/// A group that does some or all of the work of a placement, of which devices are lost.
+/// A group that does work of a placed group that has lost devices.
 struct Remainder {
   GroupId group, of;
   DirectiveId by;
@@ -174,10 +174,10 @@ struct Residence {
 struct Holder {
   GroupId group;
   PartitionId copies;  // devices with equal copies (or ZeRO's shards of one copy)
-  /// Of every parameter. With more parts than shards, parts / shards in a row hold the same shard and work on the same
-  /// samples.
+  /// Of every parameter. With more parts than shards, parts / shards consecutive ones hold the same shard and work on
+  /// the same samples.
   ShardCounts shards = {};
-  std::optional<PartitionId> sums;  // devices that have parts of its gradients' sums
+  std::optional<PartitionId> sums;  // devices that hold partial sums of its gradients
   int zero = 0;
   Release release = Release::Use;
   StreamId gather_stream, reduce_stream;
@@ -190,7 +190,7 @@ struct Bucket {
   std::vector<ParameterId> parameters;
   DType dtype = DType::Float32;
   bool trainable = true;
-  int64_t elements = 0;  // on one device, before ZeRO cuts them
+  int64_t elements = 0;  // on one device, before ZeRO divides them
   std::vector<Holder> holders;
   bool matrices = false;  // each parameter is updated as a whole
   friend bool operator==(const Bucket&, const Bucket&) = default;
@@ -226,7 +226,7 @@ struct TrainingDag {
   std::shared_ptr<const ModelGraph> model;
   int devices = 0;
   std::vector<MeshAxis> mesh;
-  DeviceList lost;                              // devices that are not there, in rising order
+  DeviceList lost;                              // devices of the mesh that are lost, ascending
   BySampleAxis<MeshAxis> shared = {};           // the last axes of every group, where something is sharded along them
   TokenOrder token_order = TokenOrder::Zigzag;  // along cp
   std::vector<SliceDim> dims;
@@ -265,10 +265,10 @@ struct TrainingDag {
   SourceRange where_number(DirectiveId directive, std::string_view argument, size_t index) const;
 };
 
-/// Axes whose devices share samples are the last of the mesh, in their order, so that those devices stand side by side.
+/// Axes whose devices share samples are the last of the mesh, in their order, so that those devices are consecutive.
 bool shared_axes_are_last(const TrainingDag& dag);
 
-/// F and B of every chunk over the whole batch, joined by their values.
+/// F and B of every chunk over the whole batch, connected by their values.
 TrainingDag initial_dag(std::shared_ptr<const ModelGraph> model);
 
 /// By parameter.
@@ -276,9 +276,9 @@ Table<ParameterId, BucketId> bucket_of_parameter(const TrainingDag& dag);
 
 const PassWork& work_of(const TrainingDag& dag, const Node& node);
 bool is_compute(const Node& node);
-/// Further rounds of rows: they compute as well.
+/// Further rounds of rows for experts: a communication that computes too.
 bool is_rounds(const Node& node);
-/// What a computation does, or further rounds: in those of backward forward is computed again, then all of backward.
+/// What a computation does, or further rounds: those of backward compute forward again, then all of backward.
 std::vector<const PassWork*> works_of(const TrainingDag& dag, const Node& node);
 
 /// `layer.3.attention.F.mb2`, `transfer.x1.F.mb0.to[4..7]`: unique and stable, for people; never a key.

@@ -138,7 +138,7 @@ struct StepConfig {
   Optimizer optimizer = Optimizer::AdamW;
   std::optional<DType> moments;            // none: as wide as what is precise; else narrower, and rounded at random
   std::vector<std::string> matrices = {};  // muon: the parameters that it updates; AdamW does the others
-  bool ema = false;                        // a moving mean of the weights is kept
+  bool ema = false;                        // an exponential moving average of the weights is kept
   friend bool operator==(const StepConfig&, const StepConfig&) = default;
 };
 

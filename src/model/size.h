@@ -30,7 +30,7 @@ struct Dim {
   bool per_sample = false;
   int64_t divisor = 1;
   std::string label;
-  /// Sizes of what it consists of, one behind the other, if each is divided by itself: queries, keys and values of a
+  /// Sizes of what it consists of, one after another, if each is divided by itself: queries, keys and values of a
   /// fused projection.
   std::vector<int64_t> blocks = {};
 

@@ -70,7 +70,7 @@ struct TwoBranch : ModelModule {
     for (const char* name : {"left", "right", "tokens", "targets"}) out.push_back({name, DType::Int64, {sequence}});
     return out;
   }
-  /// Both encoders' results one behind the other.
+  /// Both encoders' results one after another.
   static Tensor join(const Tensor& first, const Tensor& second) {
     const annotate scope("join");
     return at::cat({first, second}, 1);

@@ -1,4 +1,4 @@
-// The waits a template needs: for data, for order, and for bytes that another stream used last.
+// The waits a template needs: for data, for order, and for memory that another stream used last.
 #pragma once
 
 #include <vector>

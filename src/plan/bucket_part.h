@@ -8,7 +8,7 @@
 
 namespace piper {
 
-/// A range of the elements of a bucket, as they lie one behind the other.
+/// A range of the elements of a bucket, in the order of its flat buffers.
 struct ElementRange {
   int64_t begin = 0, count = 0;
   int64_t end() const { return begin + count; }
@@ -23,7 +23,7 @@ struct BucketPart {
   bool counts() const { return holder == 0 && rank_in_sample == 0 && (sharded || copy == 0); }
   bool sharded = false;         // every copy updates its own range
   int64_t elements = 0;         // of the piece
-  int64_t padded = 0;           // the same, so that the copies can have equal ranges
+  int64_t padded = 0;           // the same, padded so that the copies have equal ranges
   ElementRange range() const {  // of this copy
     const int64_t size = padded / copies;
     return sharded ? ElementRange{copy * size, size} : ElementRange{0, padded};
@@ -48,7 +48,7 @@ struct OwnedPiece {
 /// The common refinement of the ranges that the copies of all groups own, piece by piece.
 std::vector<OwnedPiece> owned_pieces(const Plan& plan, const PlanBucket& bucket);
 
-/// Where a range of elements lies in a buffer that holds the whole bucket, or only the range of this copy.
+/// Offset of a range of elements in a buffer that holds the whole bucket, or only the range of this copy.
 int64_t offset_in(const BucketPart& part, int64_t buffer_elements, ElementRange range);
 
 }  // namespace piper

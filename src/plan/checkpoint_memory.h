@@ -10,14 +10,14 @@
 
 namespace piper {
 
-/// Buckets for whose elements updates keep something.
+/// Buckets with optimizer state.
 std::set<NameId> buckets_with_state(const Plan& plan);
 
 /// Elements of its part of a bucket that a device writes. Every element of a model is written by one device: equal
 /// copies divide the work among them.
 ElementRange written_range(const BucketPart& part);
 
-/// The device that writes what is kept for the parameters of a bucket as a whole: all of its devices have it.
+/// The device that writes state kept per parameter, not per element (Adafactor): all devices of the bucket have it.
 int writer_of_whole_state(const Plan& plan, const PlanBucket& bucket);
 
 /// Bytes that each device writes, and so those of its copies: weights, and what the optimizer keeps for them. Tables

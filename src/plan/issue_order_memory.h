@@ -1,5 +1,5 @@
-// Memory in issue order: bytes are taken and returned as operations are issued, and an operation that takes bytes last
-// used on another stream must know that this use has ended. Only then is the peak a property of the plan.
+// Memory in issue order: bytes are allocated and freed as operations are issued, and an operation that reuses bytes
+// from another stream must know that their last use has ended. Only then is the peak a property of the plan.
 #pragma once
 
 #include <deque>
@@ -11,7 +11,7 @@
 
 namespace piper {
 
-/// For each operation: the buffers it touches first, and so takes.
+/// For each operation: the buffers it is the first to touch, and so allocates.
 class FirstTouches {
  public:
   explicit FirstTouches(const PlanTemplate& of);
@@ -24,7 +24,7 @@ class FirstTouches {
   std::vector<BufferId> buffers_;
 };
 
-/// The curve of bytes alive as operations are issued, each with its own included: its start and its top.
+/// Live bytes as operations are issued: at the start, and at the peak.
 struct IssueOrderUse {
   int64_t persistent = 0;
   int64_t peak = 0;
@@ -33,15 +33,15 @@ struct IssueOrderUse {
 IssueOrderUse issue_order_use(const PlanTemplate& of, const FirstTouches& touches);
 IssueOrderUse issue_order_use(const PlanTemplate& of);
 
-/// Follows the bytes of one device through its plan. All of the peak is there from the start; what is returned is
-/// handed out again, the oldest first, to operations that know its last users to have ended.
+/// Simulates the memory pool of one device. The pool has the size of the peak from the start; freed bytes are reused,
+/// the oldest first, by operations that know that their last users have ended.
 class IssueOrderMemory {
  public:
   IssueOrderMemory(const Plan& plan, const PlanTemplate& of, const StreamClocks& clocks);
 
-  /// Operations that `op` still has to wait for before it may take its bytes. Ask again after waiting.
+  /// Operations that `op` still has to wait for before it may allocate. Ask again after waiting.
   std::vector<OpId> missing(OpId op) const;
-  /// Issues it: takes its bytes (nothing may be missing), notes its uses, returns what it frees.
+  /// Issues it: allocates (nothing may be missing), records its uses, frees what it frees.
   void issue(OpId op);
   /// Last user of a buffer on every stream, if it has one.
   std::span<const OpId> last_users(BufferId buffer) const {

@@ -7,12 +7,11 @@
 
 namespace piper {
 
-/// The buffers of a device that have what a step begins with, when the one before has updated the weights: weights, and
-/// what the optimizer keeps.
+/// The buffers of a device that a step inherits from the one before: weights and optimizer state.
 std::vector<BufferId> lasting_state(const PlanTemplate& program);
 
-/// Whether that is the same on both of them, byte by byte, after every update: replicas, but for what ZeRO divides
-/// among them.
+/// Whether that is the same on both devices, byte by byte, after every update: replicas among which ZeRO divides
+/// nothing.
 bool keep_the_same(const Plan& plan, int one, int other);
 
 }  // namespace piper

@@ -6,8 +6,8 @@
 
 namespace piper {
 
-/// Every device gets the operations of its nodes in this order, with buffers, frees and the waits they need. Bytes come
-/// back when, by the costs behind the order, their last use has ended: so nobody waits for memory while the costs hold.
+/// Every device gets the operations of its nodes in this order, with buffers, frees and the waits they need. A buffer
+/// is freed where, by the costs, its last use has ended: as long as the costs hold, no operation waits for memory.
 /// `costs`: their hash, a part of the plan's.
 Plan lower(const LinearDag& linear, uint64_t costs);
 

@@ -27,8 +27,8 @@ MemoryPeak memory_peak(const Plan& plan, const PlanTemplate& of);
 /// A table of all templates for people, and the largest owners where the highest peak is.
 std::string memory_table(const Plan& plan);
 
-/// Every device's peak fits into the memory of its kind, where that is known; otherwise the device that lacks most,
-/// with its largest owners (E405).
+/// Every device's peak fits into the memory of its kind, where that is known; otherwise E405 names the device that
+/// exceeds it most, with its largest owners.
 Checked check_capacity(const Plan& plan, const Cluster& cluster);
 
 }  // namespace piper

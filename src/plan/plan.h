@@ -1,8 +1,8 @@
 // Plans: the program of every device, the only contract between the compiler, the simulator and the runtime.
 //
 // A device issues its operations in the order they are listed. An operation starts when the one before it on its
-// stream and all operations in `waits` have ended. Buffers are taken by the first operation that touches them and
-// returned, in issue order, after the operation that frees them. A communication is one thing on all its devices: it
+// stream and all operations in `waits` have ended. Buffers are allocated by the first operation that touches them and
+// freed, in issue order, after the operation that frees them. A communication is one event on all its devices: it
 // starts when the last of them has reached it. Devices that do the same share one template; only their positions in
 // groups differ.
 #pragma once
@@ -39,7 +39,7 @@ enum class OpKind {
   LocalSlice,
   Update,
   Shift,
-  Rounds  // as many as the members need, equally many on all: the one operation whose length the plan does not know
+  Rounds  // as many as the members need, equally many on all: the only operation whose length the plan cannot know
 };
 constexpr int op_kinds = static_cast<int>(OpKind::Rounds) + 1;
 std::string_view name(OpKind kind);
@@ -79,8 +79,8 @@ struct PlanWork {
   friend bool operator==(const PlanWork&, const PlanWork&) = default;
 };
 
-/// What an exchange does to a value. Divide: it goes into a region that is divided; the dimension that is divided there
-/// is split among the devices, the one that is divided outside is put together. Gather: the reverse.
+/// What an all-to-all does to a value. Divide: the value enters a sharded region; the dimension that is sharded inside
+/// is divided among the devices, the one that is sharded outside is gathered. Gather: the reverse.
 enum class Exchange { None, Divide, Gather };
 std::string_view name(Exchange exchange);
 
@@ -106,9 +106,9 @@ struct Communication {
   Exchange exchange = Exchange::None;
   ShardCounts shards = {};  // of a transfer: devices that share samples send their shards of the value
   bool maximum = false;     // an all_reduce by maximum, not by sum
-  int by = 0;               // of a shift: each member sends to the one so many places on, around the end
-  /// Of rows sorted by expert, as in ShardCounts: how many of them go is known when it runs. `bytes` are those of a
-  /// balanced load. With an all_gather: it tells all members how many rows everybody has for each expert.
+  int by = 0;               // of a shift: each member sends this many ranks further, modulo their number
+  /// Of rows sorted by expert, as in ShardCounts: how many are sent is known only when it runs; `bytes` are those of a
+  /// balanced load. An all_gather with a buffer tells all members how many rows each of them has for each expert.
   int64_t buffer = 0;
   friend bool operator==(const Communication&, const Communication&) = default;
 };
@@ -119,12 +119,12 @@ struct PlanPartition {
   friend bool operator==(const PlanPartition&, const PlanPartition&) = default;
 };
 
-/// Where a parameter lies in the buffers of its bucket: behind those before it.
+/// A parameter in the flat buffers of its bucket, after those before it.
 struct PlanParameter {
   NameId name;
-  int64_t elements = 0;             // on one device that has all of its part
+  int64_t elements = 0;             // of its shard, before ZeRO divides it
   bool ordered = false;             // its gradient is summed slice by slice, bit-equal to one device
-  std::optional<int> sharded = {};  // the dimension of the tensor that tensor parallelism was told to divide
+  std::optional<int> sharded = {};  // the dimension that tensor parallelism divides
   friend bool operator==(const PlanParameter&, const PlanParameter&) = default;
 };
 
@@ -133,13 +133,13 @@ struct PlanHolder {
   GroupId group;
   PartitionId copies;    // copies in a part are equal; each part has its own piece of every parameter, in order
   bool sharded = false;  // ZeRO: each of the equal copies updates its own range of the bucket
-  /// Of every parameter. With more parts than shards, parts / shards in a row hold the same shard and work on the same
-  /// samples.
+  /// Of every parameter. With more parts than shards, parts / shards consecutive ones hold the same shard and work on
+  /// the same samples.
   ShardCounts shards = {};
   friend bool operator==(const PlanHolder&, const PlanHolder&) = default;
 };
 
-/// Parameters that are reduced, gathered and updated together, one behind the other in flat buffers.
+/// Parameters that are reduced, gathered and updated together, one after another in flat buffers.
 struct PlanBucket {
   NameId name;
   DType weights = DType::Float32, gradients = DType::Float32;
@@ -186,7 +186,7 @@ struct Plan {
   Table<CommunicationId, Communication> communications;
   Table<TemplateId, PlanTemplate> templates;
 
-  /// So many in a row of every group of computations.
+  /// Devices with the same samples are consecutive in every group of computations.
   int devices_per_sample() const { return shared.all(); }
   friend bool operator==(const Plan&, const Plan&) = default;
 };
@@ -208,11 +208,11 @@ struct TransferPiece {
   int peer = 0;
   int64_t samples = 0;
 };
-/// Whom the device at `position` of its group of `mine` exchanges how much with in a group of `theirs`, if both cut
-/// `samples` samples evenly, `devices_per_sample` in a row having the same.
+/// With whom, and how much, the device at `position` of group `mine` exchanges with group `theirs`, if both divide
+/// `samples` samples evenly and `devices_per_sample` consecutive devices have the same.
 std::vector<TransferPiece> transfer_pieces(int position, const DeviceList& mine, const DeviceList& theirs,
                                            int64_t samples, int devices_per_sample);
-/// So many in a row work on the same tokens of the same samples.
+/// How many consecutive devices work on the same tokens of the same samples.
 int devices_with_same_data(const Plan& plan);
 /// Its rank among those.
 int rank_with_same_data(const Plan& plan, int device);

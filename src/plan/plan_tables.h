@@ -1,4 +1,4 @@
-// What all templates of a plan share, and where the things of the DAG stand in it.
+// What all templates of a plan share, and what nodes, streams and buckets of the DAG became in it.
 #pragma once
 
 #include "ir/training_dag.h"

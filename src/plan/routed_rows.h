@@ -16,9 +16,9 @@ struct RowRange {
   friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
-/// A part of what arrives, and where the receiver's buffer has it.
+/// A part of what arrives: its offset in the messages, and in the receiver's buffer.
 struct RowPiece {
-  int64_t in_messages = 0;  // those of all members lie one behind the other
+  int64_t in_messages = 0;  // offset in the messages of all members, one after another
   int64_t at = 0, count = 0;
   friend bool operator==(const RowPiece&, const RowPiece&) = default;
 };
@@ -29,11 +29,11 @@ class RoutedRows {
   RoutedRows(std::span<const int32_t> ends, int members, int64_t room);
 
   int64_t experts_here() const { return experts_ / members_; }
-  /// Of the receiver with the most; at least one.
+  /// Rounds that the receiver with the most rows needs; at least one.
   int64_t rounds() const;
-  /// That a member has before; what it has room for behind them belongs to no expert.
+  /// Rows that a member has before the exchange; the rest of its buffer belongs to no expert.
   int64_t held(int member) const { return ends_[static_cast<size_t>((member + 1) * experts_ - 1)]; }
-  /// That a member gets, of all.
+  /// Rows that a member gets, of all members.
   int64_t received(int to) const;
   /// Consecutive rows of `from`.
   RowRange sent(int from, int to, int64_t round) const;

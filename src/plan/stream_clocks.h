@@ -1,4 +1,4 @@
-// What is known to have ended before an operation starts, from the device's own streams and waits alone.
+// Vector clocks: what is known to have ended before an operation starts, from the device's own streams and waits alone.
 #pragma once
 
 #include <algorithm>

@@ -11,9 +11,8 @@ Checked verify_structure(const Plan& plan);
 /// Every communication is reached once, in the right role, by exactly its devices; devices of one template agree (E407,
 /// E409).
 Checked verify_matching(const Plan& plan);
-/// All members of an exchange of rows make the same number of rounds, because it follows from counts that they have
-/// from one all_gather (E407). Inside of a round all do the same, one call after the other: it is one vertex of the
-/// proofs.
+/// All members of an exchange of rows make the same number of rounds, because all compute it from the counts of the
+/// same all_gather (E407). All do the same in a round, so the other proofs treat the rounds as one operation.
 Checked verify_rounds(const Plan& plan);
 /// On every communicator all members issue the same sequence (E402).
 Checked verify_collective_order(const Plan& plan);

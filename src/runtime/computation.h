@@ -103,7 +103,7 @@ class Computations {
   virtual TensorForm value(std::string_view name, int64_t samples, const ShardCounts& shards = {}) const = 0;
   /// The dimension that grows with the samples. Values that cross between groups of different size have one.
   virtual int64_t sample_dim(std::string_view value) const = 0;
-  /// `inwards`: from all experts, or tokens, to those of one device; otherwise back.
+  /// `inwards`: into the sharded region, to the experts or tokens of one device; otherwise out of it.
   virtual ExchangeForm exchange(std::string_view value, int64_t samples, int64_t parts, bool inwards) const = 0;
   virtual ParameterForm parameter(std::string_view name) const = 0;
 };

@@ -1,5 +1,5 @@
-// What a processor does around the operations of a device: times, memory, blame. On a CPU, where streams are threads,
-// nothing.
+// What a processor does around the operations of a device: takes times, plans memory, attributes errors. On a CPU,
+// where streams are threads, nothing.
 #pragma once
 
 #include "base/table.h"
@@ -33,8 +33,8 @@ class DeviceSide {
   virtual bool has_ended(OpId op) const = 0;
   /// After a step: corrects the recorder's times.
   virtual void end(FlightRecorder& recorder) = 0;
-  /// The operation that failed, when an error surfaces while `op` is launched, or after everything was (none):
-  /// kernels fail later than they are launched. None: it is none of this device.
+  /// The operation that failed, when an error is reported while `op` is launched, or (none) after all were: kernels
+  /// fail later than they are launched. Returns none if no operation of this device failed.
   virtual OpId culprit(OpId op) = 0;
   virtual ArenaUse arena() const = 0;
   /// For computations of the device; may be null.

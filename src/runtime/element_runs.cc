@@ -5,7 +5,7 @@
 namespace piper {
 namespace {
 
-/// Indices of a factor of the whole that a shard has, as intervals one behind the other.
+/// Indices of a factor of the whole that a shard has, as intervals one after another.
 struct Interval {
   int64_t whole = 0, shard = 0, count = 0;
 };

@@ -6,7 +6,7 @@
 
 namespace piper {
 
-/// Elements that lie one behind the other in the whole parameter, and in the shard.
+/// Elements that are contiguous in the whole parameter, and in the shard.
 struct ElementRun {
   int64_t whole = 0, shard = 0, count = 0;
   friend bool operator==(const ElementRun&, const ElementRun&) = default;

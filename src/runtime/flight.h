@@ -49,7 +49,7 @@ std::vector<DeviceFlight> flights_of(const std::vector<DeviceRun*>& devices);
 /// Converts times of another clock to this process's; `ahead`: by how much the other is ahead.
 void shift(std::vector<DeviceFlight>& flights, Nanoseconds ahead);
 
-/// The operations that ended last on every device, and those under way.
+/// The operations that ended last on every device, and those in progress.
 std::string describe_flight(const Plan& plan, const std::vector<DeviceFlight>& flights, size_t operations);
 
 }  // namespace piper

@@ -33,8 +33,8 @@ namespace {
 void begin_sums(at::Tensor& gradients, const Accumulation& accumulation) {
   if (accumulation.first())
     gradients.fill_(0);
-  else if (accumulation.before != 1)
-    gradients.mul_(accumulation.before);
+  else if (accumulation.rescale != 1)
+    gradients.mul_(accumulation.rescale);
 }
 
 }  // namespace
@@ -90,8 +90,8 @@ void Frame::keep_inputs(std::vector<FrameInput> inputs) {
     bytes += (static_cast<int64_t>(like.storage().nbytes()) + alignment - 1) / alignment * alignment;
   }
   if (bytes == 0) return;
-  kept_.here = at::empty({bytes}, c10::TensorOptions().dtype(c10::kByte).pinned_memory(!device_.is_cpu()));
-  kept_.there = at::empty({bytes}, c10::TensorOptions(device_).dtype(c10::kByte));
+  kept_.on_host = at::empty({bytes}, c10::TensorOptions().dtype(c10::kByte).pinned_memory(!device_.is_cpu()));
+  kept_.on_device = at::empty({bytes}, c10::TensorOptions(device_).dtype(c10::kByte));
   for (size_t i = 0; i < kept_.inputs.size(); ++i) {
     const TensorForm& form = kept_.inputs[i].form;
     const auto part = [&](const at::Tensor& all) {
@@ -99,19 +99,19 @@ void Frame::keep_inputs(std::vector<FrameInput> inputs) {
           bytes_of(all) + offsets[i], form.sizes, form.strides, [](void*) {}, all.options().dtype(form.dtype),
           all.device());
     };
-    kept_.inputs_here.push_back(part(kept_.here));
-    kept_.inputs_there.push_back(part(kept_.there));
+    kept_.inputs_on_host.push_back(part(kept_.on_host));
+    kept_.inputs_on_device.push_back(part(kept_.on_device));
   }
 }
 
 void Frame::load_kept() {
   for (size_t i = 0; i < kept_.inputs.size(); ++i) {
     const FrameInput& input = kept_.inputs[i];
-    settings_->fill(input.name, input.first_sample, kept_.inputs_here[i]);
-    (*this)[input.buffer] = kept_.inputs_there[i];
+    settings_->fill(input.name, input.first_sample, kept_.inputs_on_host[i]);
+    (*this)[input.buffer] = kept_.inputs_on_device[i];
   }
   // whoever begins a step waits for it anyway; and libtorch, not asked to, remembers no stream that may fail later
-  if (kept_.there.defined()) kept_.there.copy_(kept_.here);
+  if (kept_.on_device.defined()) kept_.on_device.copy_(kept_.on_host);
 }
 
 Frame::State Frame::state() const {

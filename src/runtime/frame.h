@@ -29,13 +29,13 @@ enum class NotFinite {
 struct Accumulation {
   int64_t steps = 1;         // that make one update
   int64_t index = 0;         // of this step among them
-  double before = 1;         // factor on the sums of earlier steps, so that they weigh as much as this one
-  double too_heavy = 1;      // in the last step: by how much every step weighs more than in the mean of all
+  double rescale = 1;        // factor on the sums of earlier steps, so that they weigh as much as this one
+  double excess = 1;         // in the last step: by this factor every step weighs more than in the mean of all
   bool reads_ahead = false;  // in the first step `fill` has the samples of all of them
   bool first() const { return index == 0; }
   bool last() const { return index + 1 == steps; }
   /// By which the sums of all steps are divided.
-  double divisor() const { return static_cast<double>(steps) * too_heavy; }
+  double divisor() const { return static_cast<double>(steps) * excess; }
 };
 
 /// The arguments of a step.
@@ -78,21 +78,21 @@ struct FrameInput {
 /// Inputs that keep their addresses from step to step; one copy brings all of them there.
 struct KeptInputs {
   std::vector<FrameInput> inputs;
-  at::Tensor here, there;                             // all of them: in host memory, and on the device
-  std::vector<at::Tensor> inputs_here, inputs_there;  // the same one by one
+  at::Tensor on_host, on_device;                             // all of them
+  std::vector<at::Tensor> inputs_on_host, inputs_on_device;  // the same one by one
 };
 
-/// How rows for experts were exchanged, since the run began.
+/// How rows for experts were exchanged since the run began.
 struct RowCounts {
   std::atomic<int64_t> exchanges = 0;          // of a slice's rows in a pass of a layer
   std::atomic<int64_t> longer = 0;             // of them: in more than one round
   std::atomic<int64_t> rows = 0, further = 0;  // that this device got: all, in further rounds
 
-  void count(int64_t rounds, int64_t received, int64_t of_them_further) {
+  void count(int64_t rounds, int64_t received, int64_t in_further_rounds) {
     exchanges += 1;
     longer += rounds > 1 ? 1 : 0;
     rows += received;
-    further += of_them_further;
+    further += in_further_rounds;
   }
 };
 
@@ -107,7 +107,7 @@ class Frame {
 
   /// Before a step: zeroes gradients unless they accumulate, and drops all buffers that are not persistent.
   void begin(const StepSettings& settings);
-  /// Lets go of a buffer that the plan frees; it is gone when all operations that use it have ended too.
+  /// Releases a buffer that the plan frees; its memory is freed when all operations that use it have ended too.
   void release(BufferId buffer);
   void ended(OpId op);
   /// Loads an input unless it is loaded already; operations that read it may call this concurrently.
@@ -126,7 +126,7 @@ class Frame {
   /// A CUDA graph is being recorded: operations do not run yet.
   bool recording = false;
 
-  /// A copy of its contents, to return to.
+  /// A copy of its contents, to restore.
   struct State {
     Table<BufferId, at::Tensor> buffers;
     Table<BufferId, int> holds;

@@ -25,8 +25,8 @@ class GraphSegment {
 
   Operations& operations_;
   const IdRange<OpId> ops_;
-  std::vector<BufferId> touched_;  // buffers of a step; those from outside may have other addresses in some step
-  std::vector<std::vector<BufferId>> freed_;  // by operation; what the last one frees goes when all has been launched
+  std::vector<BufferId> touched_;  // buffers of a step; those from outside may have another address in some steps
+  std::vector<std::vector<BufferId>> freed_;  // by operation; those of the last one are freed after the launch
   std::unique_ptr<CudaGraph> graph_;          // null: it cannot be recorded
   bool recorded_ = false, launched_ = false;
   std::vector<const void*> addresses_;  // of its buffers when it was recorded

@@ -14,7 +14,7 @@ namespace piper {
 
 struct JobOptions {
   RunOptions run;
-  /// When something takes too long, the job is stopped, and its error says what every device waits for.
+  /// If something takes too long, the job is stopped, and the error says what every device waits for.
   Timeouts timeout;
   Predictions predictions;
   Judges judges = Judges::All;

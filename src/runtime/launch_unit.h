@@ -17,12 +17,12 @@ struct Launch {
   OpId op;                  // the first of the operations
   std::vector<OpId> waits;  // operations on other streams that have to end before it starts
   std::function<void()> work;
-  std::vector<OpId> records;  // operations whose events are recorded behind it
+  std::vector<OpId> records;  // operations whose events are recorded after it
 };
 
 struct LaunchUnit {
   std::vector<Launch> launches;           // all are launched before any of them is waited for
-  std::vector<BufferFree> frees;          // behind it
+  std::vector<BufferFree> frees;          // after it
   std::unique_ptr<GraphSegment> segment;  // null: operations
   std::vector<LaunchUnit> singly;         // of a segment: its operations, for steps in which it cannot be launched
 };

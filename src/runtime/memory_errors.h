@@ -1,4 +1,4 @@
-// Memory that was not there, whoever says so.
+// Out-of-memory errors of all libraries.
 #pragma once
 
 #include <exception>
@@ -6,10 +6,10 @@
 
 namespace piper {
 
-/// Of the host or of a GPU; also where only the text of libtorch's error is left.
+/// Of the host or of a GPU; recognises libtorch's errors by their text too.
 bool is_out_of_memory(const std::exception& problem);
 
-/// What it says, without libtorch's stack.
+/// Its message, without libtorch's stack trace.
 std::string plain_text(const std::exception& problem);
 
 }  // namespace piper

@@ -11,7 +11,7 @@
 
 namespace piper {
 
-/// Around an operation: callbacks, times, what frees its buffers, and where it was if something fails.
+/// Does what surrounds an operation: callbacks, times, releasing its buffers, and errors that say where it was.
 class Operations {
  public:
   Operations(const DeviceContext& on, Frame& frame, FlightRecorder& recorder, DeviceSide& side)
@@ -40,7 +40,7 @@ class Operations {
 
   Frame& frame() { return frame_; }
 
-  /// An error of a whole step that no operation has claimed, as of the operation behind it if the device knows which.
+  /// Runs a step; an error that no operation has reported is attributed to one, if the device knows which.
   void attempt_step(const std::function<void()>& step) const;
 
  private:

@@ -9,21 +9,20 @@
 
 namespace piper {
 
-/// The piece of a whole parameter that devices with this part of its bucket hold: a view, or a copy where it is parts
-/// of several blocks.
+/// The shard of a whole parameter: a view, or a copy if it consists of parts of several blocks.
 at::Tensor shard_of(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards);
-/// Back into the whole.
+/// Copies it back into the whole.
 void put_shard(const at::Tensor& whole, const ParameterForm& form, const LocalShards& shards, const at::Tensor& shard);
 
-/// What is kept for every element of a parameter; or for the whole of it (model/whole_state.h), one state behind the
-/// other.
+/// What is kept for every element of a parameter; `Whole`: for the parameter as a whole (model/whole_state.h), one
+/// state after another.
 enum class Kept { Weight, Gradient, Moment1, Moment2, Master, Ema, Whole };
 
-/// In what type; nothing if it is not kept.
+/// Its dtype; nothing if it is not kept.
 std::optional<DType> kept_dtype(const PlanBucket& bucket, const StepConfig& step, Kept kept);
 
-/// What a device keeps for its part of a bucket, one element behind the other, and which elements of the part these
-/// are. Of what is kept for whole parameters: all of it, whatever the part.
+/// What a device keeps for its part of a bucket, as a flat tensor, and which elements of the part these are. State of
+/// whole parameters: all of it, whatever the part.
 struct KeptElements {
   at::Tensor flat;  // undefined: nothing is kept
   ElementRange range;

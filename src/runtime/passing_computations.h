@@ -1,11 +1,11 @@
-// The computations of another, for whoever changes only how they run.
+// A wrapper of Computations, for those who change only how they run.
 #pragma once
 
 #include "runtime/computation.h"
 
 namespace piper {
 
-/// Passes everything on but `make`.
+/// Forwards everything but `make`.
 class PassingComputations : public Computations {
  public:
   explicit PassingComputations(Computations& to) : to_(to) {}

@@ -16,7 +16,7 @@ class DeviceRun;
 /// Of one device. Streams run in order, so the last operation that started says how far a stream is.
 struct DeviceProgress {
   int device = -1;
-  int job = 0;  // of those whose turns the process takes
+  int job = 0;  // number of the job, in a process that runs several in turn
   int64_t step = 0;
   int64_t ended = 0;  // operations, since the run began
   struct Last {
@@ -61,7 +61,7 @@ class Partners {
   std::map<const PlanTemplate*, std::map<std::pair<CommunicationId, OpKind>, OpId>> operations_;
 };
 
-/// Processes that give no sign of life.
+/// Processes from which no heartbeat has come for long.
 std::set<std::string> silent_processes(const std::vector<DeviceProgress>& devices);
 /// A text about their devices; empty if there are none.
 std::string describe_silent(const std::vector<DeviceProgress>& devices);

@@ -16,7 +16,7 @@ struct Turns;
 
 /// When the operations of a device are issued.
 enum class Issue {
-  Ahead,  // all are issued at once; streams run side by side
+  Ahead,  // all are issued at once; streams run concurrently
   Serial  // each ends before the next is issued: memory is exactly what the plan says
 };
 

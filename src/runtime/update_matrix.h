@@ -7,8 +7,8 @@
 
 namespace piper {
 
-/// The direction with all its singular values near 1, by so many steps of Newton and Schulz. They are computed in
-/// bfloat16 as in PyTorch, or in float64 where the optimizer computes in that.
+/// The direction with its singular values moved near 1, by `steps` Newton-Schulz iterations. They are computed in
+/// bfloat16 as in PyTorch, or in float64 if the optimizer computes in float64.
 at::Tensor orthogonal(const at::Tensor& direction, int64_t steps, DType optimizer_computes_in);
 
 /// The learning rate of a matrix of this shape.

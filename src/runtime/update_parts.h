@@ -15,12 +15,12 @@ struct UpdatePart {
   uint64_t parameter = 0;       // where moments are rounded at random: hash of its name
 };
 
-/// The first group whose pattern a parameter's name matches counts. Neighbours in one group are one part; padding
+/// A parameter belongs to the first group whose pattern matches its name. Neighbours in one group are one part; padding
 /// belongs to the last.
 std::vector<UpdatePart> update_parts(const Plan& plan, const PlanBucket& bucket, const BucketPart& part,
                                      const std::vector<ParameterGroup>& groups);
-/// The same where moments are rounded at random: every part is of one parameter, and of runs of its elements that are
-/// equally long and far apart.
+/// The same where moments are rounded at random: every part has elements of one parameter, in runs of equal length and
+/// distance.
 std::vector<UpdatePart> rounded_parts(const Plan& plan, const PlanBucket& bucket, const BucketPart& part,
                                       const std::vector<ParameterGroup>& groups, const Computations& computations);
 /// Of the step.

@@ -20,16 +20,16 @@ Watch::Watch(const Plan& plan, const Timeouts& timeout, Predictions predictions,
 std::optional<std::string> Watch::look(const std::vector<DeviceProgress>& devices, double now) {
   if (!last_look_) {
     awake_since_ = quiet_since_ = now;
-    under_way_.clear();
+    in_progress_.clear();
   } else if (const double lost = now - *last_look_; lost > long_pause) {
     awake_since_ = now;  // what others have said in the meantime is still to be heard
     quiet_since_ += lost;
-    for (auto& [where, here] : under_way_) here.since += lost;
+    for (auto& [where, here] : in_progress_) here.since += lost;
   }
   last_look_ = now;
   remember_silence(devices);
   if (auto silent = silent_for_too_long(devices, now)) return silent;
-  return judges_ == Judges::All ? too_long_under_way(devices, now) : std::nullopt;
+  return judges_ == Judges::All ? too_long_in_progress(devices, now) : std::nullopt;
 }
 
 void Watch::remember_silence(const std::vector<DeviceProgress>& devices) {
@@ -63,8 +63,8 @@ double Watch::limit_of(const PlannedOp& op, double longest) const {
                         std::max(at(predictions_.works, op.work), at(predictions_.communications, op.communication)));
 }
 
-std::optional<std::string> Watch::too_long_under_way(const std::vector<DeviceProgress>& devices, double now) {
-  std::map<std::pair<int, size_t>, UnderWay> under_way;
+std::optional<std::string> Watch::too_long_in_progress(const std::vector<DeviceProgress>& devices, double now) {
+  std::map<std::pair<int, size_t>, InProgress> in_progress;
   int64_t progress = 0;
   for (const DeviceProgress& device : devices) {
     progress += device.ended + device.moved;
@@ -74,9 +74,9 @@ std::optional<std::string> Watch::too_long_under_way(const std::vector<DevicePro
       const DeviceProgress::Last& last = device.streams[stream];
       if (!last.op.valid() || last.ended || !partners_.missing(devices, device, last.op).empty()) continue;
       const PlannedOp& op = program.ops[last.op];
-      UnderWay& here = under_way[{device.device, stream}] = {last.op, device.step, device.moved, now};
-      const auto before = under_way_.find({device.device, stream});
-      if (before != under_way_.end() && before->second.op == here.op && before->second.step == here.step &&
+      InProgress& here = in_progress[{device.device, stream}] = {last.op, device.step, device.moved, now};
+      const auto before = in_progress_.find({device.device, stream});
+      if (before != in_progress_.end() && before->second.op == here.op && before->second.step == here.step &&
           (before->second.moved == here.moved || !is_communication(op.kind)))
         here.since = before->second.since;
       const double limit = limit_of(op, last.longest);
@@ -87,8 +87,8 @@ std::optional<std::string> Watch::too_long_under_way(const std::vector<DevicePro
                          silent.empty() ? "" : "; ", describe_op(plan_, device.device, last.op));
     }
   }
-  under_way_ = std::move(under_way);
-  if (progress != progress_ || !under_way_.empty()) {
+  in_progress_ = std::move(in_progress);
+  if (progress != progress_ || !in_progress_.empty()) {
     longest_quiet_ = std::max(longest_quiet_, now - quiet_since_);
     progress_ = progress;
     quiet_since_ = now;

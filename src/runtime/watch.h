@@ -42,7 +42,7 @@ class Watch {
   void rest() { last_look_.reset(); }
 
  private:
-  struct UnderWay {
+  struct InProgress {
     OpId op;
     int64_t step = 0, moved = 0;
     double since = 0;
@@ -50,7 +50,7 @@ class Watch {
 
   void remember_silence(const std::vector<DeviceProgress>& devices);
   std::optional<std::string> silent_for_too_long(const std::vector<DeviceProgress>& devices, double now) const;
-  std::optional<std::string> too_long_under_way(const std::vector<DeviceProgress>& devices, double now);
+  std::optional<std::string> too_long_in_progress(const std::vector<DeviceProgress>& devices, double now);
   double limit_of(const PlannedOp& op, double longest) const;
 
   const Plan& plan_;
@@ -60,9 +60,9 @@ class Watch {
   const Partners partners_;
   std::optional<double> last_look_;
   double awake_since_ = 0, quiet_since_ = 0, longest_quiet_ = 0;
-  int64_t progress_ = -1;                                 // of all devices together
-  std::map<std::pair<int, size_t>, UnderWay> under_way_;  // by device and stream: what waits for nobody
-  std::map<int, double> silence_, longest_silence_;       // by device: at the last look, and of those that ended
+  int64_t progress_ = -1;                                     // of all devices together
+  std::map<std::pair<int, size_t>, InProgress> in_progress_;  // by device and stream: operations that wait for no other
+  std::map<int, double> silence_, longest_silence_;           // by device: at the last look, and of those that ended
 };
 
 }  // namespace piper

@@ -22,8 +22,8 @@ struct RankState {
   double free = 0;  // when its last pass ends
   double memory = 0;
   double wake = never;                  // when to look at it again
-  std::priority_queue<Arrival> coming;  // F and I whose input is under way
-  std::vector<int> ready;               // F and I; few, as memory bounds what is under way
+  std::priority_queue<Arrival> coming;  // F and I whose input is in progress
+  std::vector<int> ready;               // F and I; few, as memory bounds what is in progress
   std::vector<int> due;                 // W, oldest first
   size_t weights_done = 0;
   int oldest = 0;  // the first turn that has not been forwarded in full here

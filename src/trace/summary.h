@@ -24,7 +24,7 @@ struct TraceSummary {
   double tokens_per_second = 0;  // 0: not known
   double mfu = 0;                // the model's floating-point operations over the devices' peak; 0: not known
   double bubble = 0;             // share of the devices' time without computation
-  double exposed = 0;            // the part of it in which communication was under way
+  double exposed = 0;            // the part of it in which communication was in progress
   int64_t peak_bytes = 0;        // of the fullest device
   std::vector<LaneSummary> lanes;
 };

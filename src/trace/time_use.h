@@ -16,9 +16,9 @@ struct Activity {
 /// Seconds of one device during a step; compute + exposed + idle is the step.
 struct TimeUse {
   double compute = 0;        // computing or updating on some stream
-  double exposed = 0;        // not computing while a communication is under way
+  double exposed = 0;        // not computing while a communication is in progress
   double idle = 0;           // neither
-  double communication = 0;  // a communication is under way, hidden or not
+  double communication = 0;  // a communication is in progress, hidden or not
   std::vector<double> busy;  // by stream
 };
 

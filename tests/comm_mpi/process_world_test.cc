@@ -130,8 +130,7 @@ std::vector<std::byte> run_step(Communicator& device, const Step& step, const st
   std::vector<std::byte> data = random_elements(step.dtype, step.count * n, step.seed + d);
   std::vector<std::byte> part = random_elements(step.dtype, step.count, step.seed + 100 + d), whole(data.size());
   const auto run = static_cast<int64_t>(part.size());
-  const int64_t short_run =
-      step.seed % 2 == 0 ? run : bytes_of(step.dtype);  // parts one behind the other, or interleaved
+  const int64_t short_run = step.seed % 2 == 0 ? run : bytes_of(step.dtype);  // parts one after another, or interleaved
   switch (step.kind) {
     case 0:
       device.all_reduce(step.group, sequence, data, step.dtype, step.seed % 3 == 0 ? Combine::Max : Combine::Sum);

@@ -136,7 +136,7 @@ TEST(NcclCommunicator, WhatFailedIsAbortedAndNeverDestroyed) {
   EXPECT_EQ(nccl.aborted(), 2);
 }
 
-TEST(NcclCommunicator, AbortEndsWhatIsUnderWay) {
+TEST(NcclCommunicator, AbortEndsWhatIsInProgress) {
   NcclStandIn nccl(2, minutes(5));
   Communicators world = world_over(nccl, 2);
   std::atomic<bool> begun = false;

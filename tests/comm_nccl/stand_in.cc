@@ -158,18 +158,19 @@ class NcclStandIn::Calls : public NcclCalls {
       }
       mine->shared = shared;
     }
-    if (!note(call)) return {NcclStatus::Kind::UnderWay};
+    if (!note(call)) return {NcclStatus::Kind::InProgress};
     ++mine->shared->come;
     return status(comm);
   }
   NcclStatus status(Comm comm) override {
     Mine& mine = of(comm);
-    if (mine.shared->come < static_cast<int>(mine.shared->world.size())) return {NcclStatus::Kind::UnderWay};
+    if (mine.shared->come < static_cast<int>(mine.shared->world.size())) return {NcclStatus::Kind::InProgress};
     if (mine.leaving && mine.shared->left < static_cast<int>(mine.shared->world.size()))
-      return {NcclStatus::Kind::UnderWay};
-    if (mine.under_way.valid()) {
-      if (mine.under_way.wait_for(milliseconds(0)) != std::future_status::ready) return {NcclStatus::Kind::UnderWay};
-      mine.problem = mine.under_way.get();
+      return {NcclStatus::Kind::InProgress};
+    if (mine.in_progress.valid()) {
+      if (mine.in_progress.wait_for(milliseconds(0)) != std::future_status::ready)
+        return {NcclStatus::Kind::InProgress};
+      mine.problem = mine.in_progress.get();
     }
     if (mine.problem.empty()) return {};
     return {NcclStatus::Kind::Failed, mine.problem};
@@ -178,7 +179,7 @@ class NcclStandIn::Calls : public NcclCalls {
     ++of_.aborted_;
     std::unique_ptr<Mine> mine(&of(comm));
     mine->shared->world[static_cast<size_t>(mine->rank)]->abort("aborted");
-    if (mine->under_way.valid()) mine->under_way.wait();
+    if (mine->in_progress.valid()) mine->in_progress.wait();
   }
   NcclStatus finalize(Comm comm) override {
     of(comm).leaving = true;
@@ -216,7 +217,8 @@ class NcclStandIn::Calls : public NcclCalls {
                   mine.carrier().all_reduce(0, mine.collectives++, {static_cast<std::byte*>(to), bytes}, what, r.how);
                 });
   }
-  NcclStatus reduce_scatter(const void* from, void* to, size_t count, DataType what, Comm comm, Stream stream) override {
+  NcclStatus reduce_scatter(const void* from, void* to, size_t count, DataType what, Comm comm,
+                            Stream stream) override {
     return call({Kind::ReduceScatter, 0, 0, count, what}, comm, stream, [=, &mine = of(comm)](const NcclRecord& r) {
       const size_t bytes = r.count * static_cast<size_t>(bytes_of(what));
       mine.carrier().reduce_scatter(
@@ -254,7 +256,7 @@ class NcclStandIn::Calls : public NcclCalls {
     bool leaving = false;
     int64_t collectives = 0;
     std::map<int, int64_t> sent, received;
-    std::future<std::string> under_way;  // gives a problem, or none
+    std::future<std::string> in_progress;  // gives a problem, or none
     std::string problem;
 
     Communicator& carrier() const { return *shared->world[static_cast<size_t>(rank)]; }
@@ -291,7 +293,7 @@ class NcclStandIn::Calls : public NcclCalls {
   }
 
   static NcclStatus begin(Mine& mine, const std::function<void()>& work) {
-    mine.under_way = std::async(std::launch::async, [work]() -> std::string {
+    mine.in_progress = std::async(std::launch::async, [work]() -> std::string {
       try {
         work();
         return "";
@@ -299,7 +301,7 @@ class NcclStandIn::Calls : public NcclCalls {
         return problem.what();
       }
     });
-    return {NcclStatus::Kind::UnderWay};
+    return {NcclStatus::Kind::InProgress};
   }
 
   NcclStandIn& of_;

@@ -106,7 +106,7 @@ TEST(Nccl, GroupedSendsAndReceivesToItself) {
   ASSERT_EQ(calls->make_id(id).kind, NcclStatus::Kind::Done);
   NcclCalls::Comm comm = nullptr;
   const auto settle = [&](NcclStatus status) {
-    while (status.kind == NcclStatus::Kind::UnderWay) status = calls->status(comm);
+    while (status.kind == NcclStatus::Kind::InProgress) status = calls->status(comm);
     ASSERT_EQ(status.kind, NcclStatus::Kind::Done) << status.problem;
   };
   settle(calls->init(comm, 1, id, 0));
@@ -193,11 +193,11 @@ TEST(Nccl, WhatFailsIsTold) {
   NcclCalls::Comm comm = nullptr;
   ASSERT_EQ(calls->make_id(id).kind, NcclStatus::Kind::Done);
   NcclStatus status = calls->init(comm, 1, id, 0);
-  while (status.kind == NcclStatus::Kind::UnderWay) status = calls->status(comm);
+  while (status.kind == NcclStatus::Kind::InProgress) status = calls->status(comm);
   ASSERT_EQ(status.kind, NcclStatus::Kind::Done) << status.problem;
   const GpuMemory a(Bytes(64));
   status = calls->send(a.at(), 64, 0, comm, queue.queue.stream);
-  while (status.kind == NcclStatus::Kind::UnderWay) status = calls->status(comm);
+  while (status.kind == NcclStatus::Kind::InProgress) status = calls->status(comm);
   EXPECT_EQ(status.kind, NcclStatus::Kind::Failed);
   EXPECT_NE(status.problem, "");
   calls->abort(comm);

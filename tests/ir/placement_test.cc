@@ -53,7 +53,7 @@ std::vector<Dense> place(const Dense& dense, const Placement& placement) {
   return out;
 }
 
-/// The pieces of all devices one behind the other, along rows or columns.
+/// The pieces of all devices one after another, along rows or columns.
 Dense concatenate(const std::vector<Dense>& pieces, bool by_rows) {
   Dense out;
   for (const Dense& piece : pieces) {

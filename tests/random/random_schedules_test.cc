@@ -30,9 +30,9 @@ int64_t case_count() {
 }
 
 /// What to say if a case ends the program: its text.
-std::string under_way;
-void say_what_was_under_way(int signal) {
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, under_way.data(), under_way.size());
+std::string in_progress;
+void say_what_was_in_progress(int signal) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, in_progress.data(), in_progress.size());
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -41,9 +41,9 @@ void say_what_was_under_way(int signal) {
 constexpr unsigned seconds_of_a_case = 1'200;
 
 Verdict judge_watched(const Case& c, const std::string& title) {
-  under_way = fmt::format("\nthe program ended, or was ended, in {}\n{}", title, c.shown());
+  in_progress = fmt::format("\nthe program ended, or was ended, in {}\n{}", title, c.shown());
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM, SIGTERM})
-    std::signal(signal, say_what_was_under_way);
+    std::signal(signal, say_what_was_in_progress);
   ::alarm(seconds_of_a_case);
   Verdict out = judge(c);
   ::alarm(0);

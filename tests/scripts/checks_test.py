@@ -160,7 +160,9 @@ class CheckLayers(CheckTest):
                    ("src/tools/b.cc", "print_csv(lower_to_actions(timeline))"), ("src/directives/a.cc", "struct Placement {"),
                    ("docs/f.md", "communication that is under way"),
                    ("docs/g.md", "if it has 32,768 words"), ("docs/h.md", "the ways out"), ("tests/golden/b.test", "; . idle (7 %)"),
-                   ("docs/i.md", "ZeRO 3, halves of backward")]
+                   ("docs/i.md", "ZeRO 3, halves of backward"), ("src/train/b.h", "// a moving mean of the weights"),
+                   ("src/ir/a.h", "/// Rows one behind the other"), ("src/plan/b.h", "// the next one, around the end"),
+                   ("src/runtime/b.h", "// what is freed behind the receive"), ("docs/j.md", "I and W its two halves")]
         for name, text in planted:
             with self.subTest(text=text):
                 self.refuses("check_words", {name: f"\n{text}\n"}, f"{name}:2:", "instead of")

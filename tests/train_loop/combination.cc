@@ -26,7 +26,7 @@ std::vector<TimelineCell> one_by_one(const std::vector<TimelineCell>& row) {
   return out;
 }
 
-/// B becomes I and W, one behind the other; a paired B stays in its pair as I.
+/// B becomes I and W, one after another; a paired B stays in its pair as I.
 std::vector<TimelineCell> split_backwards(const std::vector<TimelineCell>& row) {
   std::vector<TimelineCell> out;
   for (TimelineCell cell : row) {

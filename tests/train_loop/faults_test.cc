@@ -65,7 +65,7 @@ TEST(Faults, MemoryThatIsNotThere) {
 }
 
 /// A device that does not go on: the others say what they wait for. It stalls in its last backward, until the run has
-/// failed. The watch sees it when everything that could be under way beside it has ended: what is earlier under way
+/// failed. The watch sees it when everything that could be in progress beside it has ended: what is earlier in progress
 /// depends on waits for memory, and those on how much the operators of a machine take.
 TEST(Faults, ADeviceThatStalls) {
   constexpr OpId last_backward(14), waits_for_it(12);
@@ -77,11 +77,11 @@ TEST(Faults, ADeviceThatStalls) {
     if (device == 1 && op == last_backward) failed.get_future().wait();
   };
   settings.job.share_progress = shown_when([&](const std::vector<DeviceProgress>& devices) {
-    std::set<std::pair<int, OpId>> under_way;
+    std::set<std::pair<int, OpId>> in_progress;
     for (const DeviceProgress& device : devices)
       for (const DeviceProgress::Last& last : device.streams)
-        if (last.op.valid() && !last.ended) under_way.insert({device.device, last.op});
-    return under_way == std::set<std::pair<int, OpId>>{{0, waits_for_it}, {1, last_backward}};
+        if (last.op.valid() && !last.ended) in_progress.insert({device.device, last.op});
+    return in_progress == std::set<std::pair<int, OpId>>{{0, waits_for_it}, {1, last_backward}};
   });
   settings.communicator = [&](std::unique_ptr<Communicator> to) {
     return std::make_unique<TellsOfTheEnd>(std::move(to), [&] {

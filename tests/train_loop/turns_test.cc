@@ -20,15 +20,15 @@ TEST(Turns, ComputationsRunOneAtATimeAndGiveTheSameBits) {
   ASSERT_TRUE(compiled) << render(compiled.error());
   const auto plan = std::make_shared<const Plan>(compiled->plan);
   Turns turns;
-  std::atomic<int> under_way = 0, most = 0;
+  std::atomic<int> in_progress = 0, most = 0;
   TrainSettings settings = usual_settings(subject);
   const Trained side_by_side = train(model_of(subject), model, plan, settings);
   settings.job.run.turns = &turns;
   settings.computations = [&](Computations& in) {
     return intervene(in, [&](const ComputationSite&, const ComputationArguments& arguments, const auto& as_usual) {
-      most = std::max(most.load(), ++under_way);
+      most = std::max(most.load(), ++in_progress);
       as_usual(arguments);
-      --under_way;
+      --in_progress;
     });
   };
   const Trained in_turns = train(model_of(subject), model, plan, settings);

@@ -187,7 +187,7 @@ TEST(UnevenGroups, ValueWithoutSamplesIsRefused) {
   expect_not_cut([](const at::Tensor& x) { return x.mean(0); }, [](const at::Tensor& mean) { return mean; });
 }
 
-/// Tokens of all samples, one behind the other: the first of all samples, then the second of all.
+/// Tokens of all samples, one after another: the first of all samples, then the second of all.
 TEST(UnevenGroups, MergedSamplesAreRefused) {
   expect_not_cut(
       [](const at::Tensor& x) {

@@ -137,7 +137,7 @@ TEST(Watch, TimeInWhichThisProcessDidNotRunDoesNotCount) {
   EXPECT_FALSE(one.look(silent_for(3600), 3610)) << "it was stopped for an hour itself";
 }
 
-TEST(Watch, NothingUnderWayAnywhere) {
+TEST(Watch, NothingInProgressAnywhere) {
   Watch one(two_stages(), timeout, {}, Judges::All);
   EXPECT_NEAR(watch(one, 100,
                     [](double) {

@@ -93,7 +93,7 @@ bool refine(Drawn& drawn, const TensorLabels& labels) {
     };
     for (Factor factor : added) {
       const bool slots = factor.mark == Mark::Capacity;
-      if (slots) out.push_back({1, Mark::Capacity});  // so many slices, one behind the other
+      if (slots) out.push_back({1, Mark::Capacity});  // so many slices, one after another
       while (factor.size > 1) {
         keep_ones();
         if (at >= known.size()) return false;

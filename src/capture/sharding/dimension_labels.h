@@ -1,7 +1,7 @@
 // Which dimensions of the tensors of a region a directive may divide among devices, and which it gathers in exchange.
 //
 // A dimension is a row-major product of factors, each labelled or plain: [E*C, D] is {E C}{D}. A factor may be several
-// blocks one behind the other, as the queries, keys and values of a fused projection are: what is sharded is then a
+// blocks one after another, as the queries, keys and values of a fused projection are: what is sharded is then a
 // part of each block. Labels are found by unification: an operator says which factors of its arguments and results are
 // the same, and what is known of one is then known of the other, in both directions. No size is ever compared to guess
 // a label.

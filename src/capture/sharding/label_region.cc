@@ -470,7 +470,7 @@ class Labeler {
     const bool rows = separate_dim(labels, Mark::Routed) == 0 && !has(labels, Mark::Expert) && dense;
     if ((ends || rows) && !labels.sums_gathered && !labels.sums_divided) return Ok{};
     return refuse(site, nullptr, fmt::format("a value {} {} the region that is not made of rows", print(labels), verb),
-                  "every value at the border of the region is [rows, ...], row by row, one behind the other");
+                  "every value at the border of the region is [rows, ...], row by row, one after another");
   }
 
   Checked check_border(const Site& site, const ContentUse& use, std::string_view verb) const {

@@ -336,7 +336,7 @@ bool can_be_parted(const OperatorGraph& graph, const BodyLabels& labels, const C
   const std::string& name = graph[call.op].name;
   if (name == "aten::mean.dim") return true;
   const Factors& dim = labels.tensors[where.tensor.index()].dims[where.dim];
-  // parts that are not one behind the other
+  // parts that are not one after another
   if (dim.empty() || dim[0].mark != Mark::Sharded || !dim[0].borders.empty()) return false;
   const auto is_false = [&](const char* flag) { return !std::get<bool>(*find_argument(graph, call, flag)); };
   const auto is_loss = [&](const Call& of) {

@@ -28,7 +28,7 @@ struct Offer {
   std::unique_ptr<GpuEvent> ready, done;
 };
 
-/// One exchange under way.
+/// One exchange in progress.
 struct Rendezvous {
   explicit Rendezvous(size_t members) : offers(members) {}
   std::vector<Offer> offers;

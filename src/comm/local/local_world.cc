@@ -27,7 +27,7 @@ struct Offer {
   size_t bytes = 0;
 };
 
-/// One exchange under way. Members come, work and leave; the last to leave takes it from the board.
+/// One exchange in progress. Members come, work and leave; the last to leave takes it from the board.
 struct Exchange {
   explicit Exchange(size_t members) : offers(members) {}
   std::vector<Offer> offers;

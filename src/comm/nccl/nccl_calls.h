@@ -12,7 +12,7 @@ namespace piper {
 
 /// How a call stands, or what it has begun: no call waits for other processes.
 struct NcclStatus {
-  enum class Kind { Done, UnderWay, Failed } kind = Kind::Done;
+  enum class Kind { Done, InProgress, Failed } kind = Kind::Done;
   std::string problem = {};  // if it has failed
 };
 
@@ -30,7 +30,7 @@ class NcclCalls {
   virtual NcclStatus init(Comm& comm, int ranks, const Id& id, int rank) = 0;
   /// Of the last call, or of what went wrong since.
   virtual NcclStatus status(Comm comm) = 0;
-  /// Ends what is under way; the communicator is gone. Nothing else may follow a failure.
+  /// Ends what is in progress; the communicator is gone. Nothing else may follow a failure.
   virtual void abort(Comm comm) = 0;
   /// All members leave; then each destroys its own.
   virtual NcclStatus finalize(Comm comm) = 0;

@@ -39,11 +39,11 @@ class Comm {
 
   const std::vector<int>& members() const { return members_; }
 
-  /// `begin(comm)` makes one call, or a group of them; waits while it is under way, unless the job ends.
+  /// `begin(comm)` makes one call, or a group of them; waits while it is in progress, unless the job ends.
   template <class Begin>
   void call(const char* doing, Clock::time_point deadline, const Begin& begin) {
     NcclStatus status = locked([&] { return begin(comm_); });
-    while (status.kind == Standing::UnderWay) {
+    while (status.kind == Standing::InProgress) {
       if (over_) throw JobStopped("the job has been stopped");
       if (Clock::now() > deadline) {
         over_ = true;
@@ -85,7 +85,8 @@ class Comm {
   bool aborted() const { return made_ && !comm_; }
   bool leave() {
     NcclStatus status = calls_.finalize(comm_);
-    for (const auto until = Clock::now() + time_to_leave; status.kind == Standing::UnderWay && Clock::now() < until;) {
+    for (const auto until = Clock::now() + time_to_leave;
+         status.kind == Standing::InProgress && Clock::now() < until;) {
       std::this_thread::sleep_for(between_looks);
       status = calls_.status(comm_);
     }

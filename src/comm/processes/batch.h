@@ -1,4 +1,4 @@
-// The messages that one call has under way: filled by the caller, emptied by whoever carries them.
+// The messages that one call has in progress: filled by the caller, emptied by whoever carries them.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What names a message: the same at both ends, unique among those under way.
+// What names a message: the same at both ends, unique among those in progress.
 #pragma once
 
 #include <compare>

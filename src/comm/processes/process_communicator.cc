@@ -179,7 +179,7 @@ class ProcessCommunicator : public Communicator {
     }
   };
 
-  /// The parts of an array one behind the other; `memory` for them where they do not lie so.
+  /// The parts of an array one after another; `memory` for them where they do not lie so.
   static ConstBytes in_order(ConstBytes array, size_t run, size_t part, std::vector<std::byte>& memory) {
     if (run == part || array.empty()) return array;
     memory.resize(array.size());

@@ -120,8 +120,8 @@ void Rendezvous::start_pieces() {
   send_cleared();
 }
 
-/// Messages take turns, so that all senders are kept busy; what is under way is limited, so that they do not crowd the
-/// last link.
+/// Messages take turns, so that all senders are kept busy; what is in progress is limited, so that they do not crowd
+/// the last link.
 void Rendezvous::clear_pieces() {
   while (!to_clear_.empty() && cleared_bytes_ < window_bytes) {
     const MessagePointer message = to_clear_.front();

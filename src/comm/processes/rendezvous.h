@@ -19,7 +19,7 @@ namespace piper {
 
 class Rendezvous {
  public:
-  /// For pieces under way when their call is given up.
+  /// For pieces in progress when their call is given up.
   static constexpr std::chrono::seconds grace{3};
 
   explicit Rendezvous(Transport& transport) : transport_(transport) {}
@@ -30,7 +30,7 @@ class Rendezvous {
             size_t whole);
   void receive(const std::shared_ptr<Batch>& batch, int rank, const MessageKey& key, std::span<std::byte> data,
                size_t whole);
-  /// The call has given up: whatever is not under way stays where it is, the rest ends soon. Then releases the batch.
+  /// The call has given up: whatever is not in progress stays where it is, the rest ends soon. Then releases the batch.
   void withdraw(const std::shared_ptr<Batch>& batch);
 
   /// Data, RequestToSend, ClearToSend, Refusal, DifferentSizes.
@@ -61,7 +61,7 @@ class Rendezvous {
     int tag = 0;         // the receiver's choice
     size_t cleared = 0;  // of a receive
     size_t moved = 0;
-    int pieces = 0;  // under way: the transport uses the memory
+    int pieces = 0;  // in progress: the transport uses the memory
     bool withdrawn = false;
   };
   using MessagePointer = std::shared_ptr<Message>;
@@ -101,7 +101,7 @@ class Rendezvous {
   std::map<int, MessagePointer> incoming_;                         // by tag, until the last piece is here
   std::deque<MessagePointer> to_clear_;                            // the next piece of the first is cleared next
   std::vector<Piece> to_send_;                                     // cleared since the last look
-  std::map<Message*, MessagePointer> in_use_;                      // with pieces under way
+  std::map<Message*, MessagePointer> in_use_;                      // with pieces in progress
   std::map<std::shared_ptr<Batch>, Clock::time_point> withdrawn_;  // while memory is in use, since when
   size_t cleared_bytes_ = 0;                                       // bytes that may arrive now
   int64_t next_id_ = 0;

@@ -9,7 +9,7 @@
 
 namespace piper::cuda {
 
-/// Rows one behind the other, of so many columns.
+/// Rows one after another, of so many columns.
 struct Logits {
   DType dtype = DType::Float32;  // what is kept of a row is float32, of float64 float64
   void* data = nullptr;

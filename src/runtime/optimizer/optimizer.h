@@ -47,7 +47,7 @@ struct OptimizerSettings {
   MuonRate muon_rate = MuonRate::Ratio;  // muon
   double adamw_rate = 1;                 // muon: the learning rate of what AdamW updates, as a multiple
   AdafactorSettings adafactor = {};
-  double ema_decay = 0.999;  // of the moving mean of the weights, where one is kept
+  double ema_decay = 0.999;  // of the moving average of the weights, where one is kept
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
 
@@ -67,7 +67,7 @@ OptimizerSettings settings_of(const OptimizerSettings& all, Optimizer kind);
 /// The kernels know float64, float32 and bfloat16, and master copies that are wider than the weights. E105: others.
 Checked check_types(const ElementTypes& types);
 
-/// Before the first step: moments are 0, the master copy and the moving mean are the weights.
+/// Before the first step: moments are 0, the master copy and the moving average are the weights.
 void initialize_state(const ElementTypes& types, Optimizer kind, const std::byte* weights, std::byte* state,
                       int64_t count);
 

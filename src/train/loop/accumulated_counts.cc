@@ -59,12 +59,12 @@ Result<StepSettings> AccumulatedCounts::weigh(StepSettings settings) {
     if (next_.counts[c] == 0) next_.counts[c] = accumulation.first() ? 1 : before[c];
   const std::vector<double> all = add(next_.totals);
   if (!accumulation.first()) {
-    PIPER_TRY(accumulation.before, factor(before, next_.counts));
+    PIPER_TRY(accumulation.rescale, factor(before, next_.counts));
   }
   if (accumulation.last()) {
     std::vector<double> mean;
     for (size_t c = 0; c < counts.size(); ++c) mean.push_back(count_of_slice(counts[c], all[c], 1, accumulation.steps));
-    PIPER_TRY(accumulation.too_heavy, factor(mean, next_.counts));
+    PIPER_TRY(accumulation.excess, factor(mean, next_.counts));
   }
   settings.fill = captured_.with_counts(std::move(settings.fill), next_.counts, batch);
   return settings;

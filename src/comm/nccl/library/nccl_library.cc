@@ -25,7 +25,7 @@ ncclDataType_t type_of(DataType dtype) {
 
 NcclStatus status_of(ncclResult_t result, ncclComm_t comm) {
   if (result == ncclSuccess) return {};
-  if (result == ncclInProgress) return {NcclStatus::Kind::UnderWay};
+  if (result == ncclInProgress) return {NcclStatus::Kind::InProgress};
   const char* const more = ncclGetLastError(comm);
   return {NcclStatus::Kind::Failed,
           fmt::format("{}{}{}", ncclGetErrorString(result), more && *more ? ": " : "", more ? more : "")};
@@ -67,7 +67,8 @@ class Library : public NcclCalls {
     const ncclRedOp_t op = how == Combine::Sum ? ncclSum : ncclMax;
     return status_of(ncclAllReduce(from, to, count, type_of(what), op, of(comm), on(stream)), of(comm));
   }
-  NcclStatus reduce_scatter(const void* from, void* to, size_t count, DataType what, Comm comm, Stream stream) override {
+  NcclStatus reduce_scatter(const void* from, void* to, size_t count, DataType what, Comm comm,
+                            Stream stream) override {
     return status_of(ncclReduceScatter(from, to, count, type_of(what), ncclSum, of(comm), on(stream)), of(comm));
   }
   NcclStatus all_gather(const void* from, void* to, size_t bytes, Comm comm, Stream stream) override {

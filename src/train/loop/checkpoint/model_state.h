@@ -39,7 +39,7 @@ struct StatePiece {
   int device = 0;
   int64_t whole = 0, part = 0, count = 0;
 };
-/// Of all devices of the plan, in the order of the whole: one behind the other, they are all of the tensor but for the
+/// Of all devices of the plan, in the order of the whole: one after another, they are all of the tensor but for the
 /// zeros before it. `whole` counts from its first element.
 std::vector<StatePiece> pieces_of(const Plan& plan, const Computations& computations, const StateTensor& tensor);
 

@@ -9,7 +9,7 @@
 namespace piper {
 namespace {
 
-/// Bytes of a tensor that one process has, one behind the other in the file.
+/// Bytes of a tensor that one process has, one after another in the file.
 struct ByteRun {
   int rank = 0, device = 0;
   int64_t begin = 0;  // in the tensor
@@ -98,7 +98,7 @@ class StateWriter {
       writers_.send(owner->first, sequence, gathered(block));
   }
 
-  /// What this process has of them, one behind the other.
+  /// What this process has of them, one after another.
   std::span<const std::byte> gathered(std::span<const ByteRun> runs) {
     buffer_.clear();
     for (const ByteRun& run : runs)
