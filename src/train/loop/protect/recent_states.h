@@ -21,7 +21,7 @@ struct BytePlace {
   int64_t begin = 0, bytes = 0;
   friend bool operator==(const BytePlace&, const BytePlace&) = default;
 };
-/// Devices, one behind the other.
+/// Devices, one after another.
 struct DevicePlaces {
   std::map<int, BytePlace> of;  // by device
   int64_t bytes = 0;
