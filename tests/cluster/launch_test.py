@@ -179,7 +179,7 @@ def run_replaced(piper, folder):
         job.process.kill()
         return [f"it did not start:\n{job.text()}"]
     repair = cut(1)
-    if not job.wait_for(r"back: .*step after", 900):
+    if not job.wait_for(r"goes on after step \d+\n[^\x00]*back: ", 900):
         problems.append("it does not go on")
     for expected in (r"piper: process 1 is lost: it does not answer", r"piper: process 2 takes the place of rank 1", r"goes on after step \d+"):
         if not re.search(expected, job.text()):

@@ -77,11 +77,11 @@ class Fault:
                 self.with_what = signal.SIGSTOP
             return
         kind = dice.choice(("kill", "kill", "kill", "throw", "throw", "stop"))
-        self.planted.append(f"{kind}:{first}:{dice.randrange(1, 600)}")
+        self.planted.append(f"{kind}:{first}:{dice.randrange(1, 300)}")
         if self.count == 2:  # of the first spare, of one that is left, or anywhere
             self.planted.append(dice.choice((f"kill:{PROCESSES}:forming", f"kill:{PROCESSES}:restoring", f"throw:{PROCESSES}:restoring",
-                                             f"kill:{second}:restoring", f"throw:{second}:{dice.randrange(1, 600)}",
-                                             f"kill:{second}:{dice.randrange(1, 600)}")))
+                                             f"kill:{second}:restoring", f"throw:{second}:{dice.randrange(1, 300)}",
+                                             f"kill:{second}:{dice.randrange(1, 300)}")))
 
     def __str__(self):
         what = self.planted or [f"{self.with_what.name} of {' and '.join(map(str, self.outside))} after {self.after} steps"]
