@@ -4,6 +4,7 @@
 
 #include "models/decoder.h"
 #include "models/hugging_face.h"
+#include "models/mixture.h"
 #include "models/reference_decoder.h"
 #include "models/two_branch.h"
 
@@ -18,9 +19,6 @@ Checked check_trainable(const ModelConfig& c, const SourceRange& where) {
   if (has_latent_attention(c.arch))
     return refused(fmt::format("there is no libtorch model of architecture {}: latent attention", name(c.arch)),
                    "its analytic form can be compiled, checked and simulated; for training choose another arch");
-  if (c.n_group > 0)
-    return refused(fmt::format("routing restricted to groups of experts (n_group = {}) cannot be trained", c.n_group),
-                   "leave out n_group and topk_group");
   if (!has_learned_positions(c.arch) && head_width(c) % 2 != 0)
     return refused(fmt::format("heads of width {} cannot be rotated: the width must be even", head_width(c)),
                    "change head_dim");
@@ -96,6 +94,7 @@ Result<TrainableModel> build_model(const ConfigFile& config, uint64_t seed, Buil
     for (const NamedTensor& parameter : out.meta.parameters)
       if (is_hidden_matrix(parameter.name, static_cast<size_t>(parameter.tensor.dim())))
         out.step.matrices.push_back(parameter.name);
+  if (has_router_bias(config.model)) out.groups.push_back({router_biases, 1, {}, config.model.router_bias_rate});
   for (const auto& item : module->named_buffers()) out.meta.buffers.push_back({item.key(), item.value()});
   name_for_checkpoints(config.model, out);
   out.meta.loss = [module](const std::vector<at::Tensor>& inputs) { return module->loss(inputs); };

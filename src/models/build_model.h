@@ -10,6 +10,7 @@
 #include "capture/capture.h"
 #include "model/analytic/config_file.h"
 #include "models/saved_name.h"
+#include "runtime/optimizer/optimizer.h"
 
 namespace piper {
 
@@ -31,6 +32,8 @@ struct TrainableModel {
   /// Fills a real tensor with the first value of the whole parameter or buffer `name`. Depends on the seed given to
   /// build_model, the name and the configuration; not on how or where the tensor is placed.
   std::function<void(const std::string& name, at::Tensor& whole)> initialize;
+  /// Parameters that are updated otherwise than the rest, whatever a configuration says.
+  std::vector<ParameterGroup> groups = {};
   /// Its parameters in checkpoints, in their order: by the names of transformers, where that has such a model.
   std::vector<SavedName> saved;
   std::string hugging_face;  // the text of config.json; empty: transformers has no such model

@@ -1,6 +1,7 @@
 #include "models/decoder.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
@@ -27,7 +28,8 @@ struct DecoderLayer : torch::nn::Module {
     const annotate scope("layer");
     in.x = attention->forward(in.x, rotation, Mask::Causal, places);
     if (mixture) return mixture->forward(in);
-    return {mlp->forward(in.x), in.imbalance};
+    in.x = mlp->forward(in.x);
+    return in;
   }
   std::shared_ptr<Attention> attention;
   std::shared_ptr<Mlp> mlp;
@@ -54,16 +56,29 @@ struct Decoder : ModelModule {
   }
   Tensor loss(const std::vector<Tensor>& inputs) override {
     const Tensor places = documents ? inputs[2] : Tensor();
-    HiddenState state{embed->forward(inputs[0], places), {}};
+    HiddenState state;
+    state.x = embed->forward(inputs[0], places);
     for (const auto& layer : layers->all) state = layer->forward(std::move(state), rotation.get(), places);
     const annotate scope("head");
     const Tensor normed = head->norm(state.x);
     const Tensor loss = mean_cross_entropy(head->project(normed, embed->weight), inputs[1]);
     if (temperature) choose(normed, inputs[inputs.size() - 2], inputs.back());
-    if (!state.imbalance.defined()) return loss;
-    const Tensor balance = state.imbalance.mean();
-    balance_loss = balance.detach();
-    return loss + config.router_aux_loss_coef * balance;
+    return with_losses_of_routers(loss, state);
+  }
+  Tensor with_losses_of_routers(Tensor loss, const HiddenState& state) {
+    of_routers.clear();
+    const auto add = [&](const char* name, const Tensor& value, double weight) {
+      of_routers.push_back({name, value.detach()});
+      loss = loss + weight * value;
+    };
+    if (state.imbalance.defined()) add("aux_loss", state.imbalance.mean(), config.router_aux_loss_coef);
+    if (state.probabilities.defined())
+      add("aux_loss", joint_imbalance(state, config.layers - config.dense_layers), config.router_aux_loss_coef);
+    if (state.squares.defined()) add("z_loss", state.squares.mean(), config.router_z_loss_coef);
+    for (size_t i = 0; i < state.loads.size(); ++i)
+      of_routers.push_back(
+          {fmt::format("{}{}", expert_load_metric, config.dense_layers + static_cast<int64_t>(i)), state.loads[i]});
+    return loss;
   }
   void choose(const Tensor& x, const Tensor& sample, const Tensor& last) {
     const at::NoGradGuard no_gradient;
@@ -76,18 +91,16 @@ struct Decoder : ModelModule {
     return true;
   }
   Tensor next_token() const override { return chosen; }
-  std::vector<NamedTensor> metrics() const override {
-    if (!balance_loss.defined()) return {};
-    return {{"aux_loss", balance_loss}};  // as transformers calls it
-  }
+  std::vector<NamedTensor> metrics() const override { return of_routers; }
   void initialize(uint64_t seed, const std::string& name, Tensor& whole) const override {
     initialize_by_name(seed, name, config.rope_theta, 2 * config.layers, whole);
   }
   ModelConfig config;
   int64_t sequence;
-  bool documents = false;             // attention stays within them
-  std::optional<double> temperature;  // at which it chooses the next token
-  Tensor balance_loss, chosen;        // of the last call
+  bool documents = false;               // attention stays within them
+  std::optional<double> temperature;    // at which it chooses the next token
+  std::vector<NamedTensor> of_routers;  // of the last call: metrics; aux_loss: as transformers calls it
+  Tensor chosen;                        // of the last call
   std::shared_ptr<Embedding> embed;
   std::shared_ptr<LayerList<DecoderLayer>> layers;
   std::shared_ptr<Head> head;

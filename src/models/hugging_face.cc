@@ -69,21 +69,38 @@ constexpr std::array families = {
     Family{Architecture::Mixtral, "mixtral", "MixtralForCausalLM", of_llama, in_llama_layer, outside_llama,
            "block_sparse_moe", "w1", "w3", "w2"},
 };
+/// Whose routers score with a sigmoid, as DeepSeek-V3's.
+constexpr Family glm4_moe = {Architecture::Qwen3Moe, "glm4_moe", "Glm4MoeForCausalLM", of_llama,  in_llama_layer,
+                             outside_llama,          "mlp",      "gate_proj",          "up_proj", "down_proj"};
+
+bool is_glm4_moe(const ModelConfig& c) {
+  return c.arch == Architecture::Qwen3Moe && c.scoring_func == RouterScores::Sigmoid;
+}
+
+/// Whether transformers' router computes the same.
+bool has_known_router(const ModelConfig& c) {
+  if (is_glm4_moe(c)) return c.shared_experts > 0;  // always has some, and a bias
+  if (c.shared_experts > 0 || c.n_group > 1 || c.routed_scaling_factor != 1 || has_router_bias(c)) return false;
+  return c.norm_topk_prob || c.arch == Architecture::Qwen3Moe;
+}
 
 /// Whether transformers' model of the family computes the same.
 bool is_of_family(const ModelConfig& c) {
-  if (c.qk_norm != usual_config(c.arch).qk_norm) return false;
+  if (!is_glm4_moe(c) && c.qk_norm != usual_config(c.arch).qk_norm) return false;
   if (c.arch == Architecture::Gpt)
     return c.act == Activation::Gelu && c.norm == Norm::LayerNorm && key_value_heads(c) == c.heads &&
            head_width(c) * c.heads == c.hidden;
-  if (c.act != Activation::Swiglu || c.norm != Norm::RmsNorm || c.shared_experts > 0 || c.n_group > 0) return false;
+  if (c.act != Activation::Swiglu || c.norm != Norm::RmsNorm) return false;
+  if (has_experts(c.arch) && !has_known_router(c)) return false;
   if (c.bias && c.arch != Architecture::Llama3) return false;  // of Mixtral none, of the others only attention's
   return c.dense_layers == 0 || c.arch != Architecture::Mixtral;
 }
 
 const Family* family_of(const ModelConfig& c) {
+  if (!is_of_family(c)) return nullptr;
+  if (is_glm4_moe(c)) return &glm4_moe;
   const auto found = std::ranges::find(families, c.arch, &Family::arch);
-  return found != families.end() && is_of_family(c) ? &*found : nullptr;
+  return found != families.end() ? &*found : nullptr;
 }
 
 /// One name, or those of all experts.
@@ -100,6 +117,14 @@ std::vector<SavedName> names_of(const std::string& name, const Family& family, i
     if (rest.starts_with(own)) return {{name, fmt::format("{}{}{}", prefix, theirs, rest.substr(own.size()))}};
   if (rest == "dispatch.norm.weight") return {{name, prefix + "post_attention_layernorm.weight"}};
   if (rest == "dispatch.router.weight") return {{name, fmt::format("{}{}.gate.weight", prefix, family.mixture)}};
+  if (rest == "dispatch.router.bias")
+    return {{name, fmt::format("{}{}.gate.e_score_correction_bias", prefix, family.mixture)}};
+  if (constexpr std::string_view shared = "dispatch.shared_"; rest.starts_with(shared)) {
+    const std::string part = rest.substr(shared.size());  // gate.weight
+    const size_t end = part.find('.');
+    return {{name, fmt::format("{}{}.shared_experts.{}_proj{}", prefix, family.mixture, part.substr(0, end),
+                               part.substr(end))}};
+  }
   const std::array<std::pair<std::string_view, std::string_view>, 3> of_expert = {
       {{"experts.gate.weight", family.gate}, {"experts.up.weight", family.up}, {"experts.down.weight", family.down}}};
   std::vector<SavedName> out;
@@ -142,11 +167,24 @@ void add_llama(Json& out, const ModelConfig& c, const StepConfig& step) {
     out["num_local_experts"] = c.experts;
   }
   if (c.arch == Architecture::Mixtral) out["intermediate_size"] = c.moe_ffn;
-  if (c.arch == Architecture::Qwen3Moe) {
+  if (is_glm4_moe(c)) {
+    out["partial_rotary_factor"] = out["rope_parameters"]["partial_rotary_factor"] = 1.0;
+    out["use_qk_norm"] = c.qk_norm;
+    out["n_routed_experts"] = c.experts;
+    out["n_shared_experts"] = c.shared_experts;
+    out["moe_intermediate_size"] = c.moe_ffn;
+    out["intermediate_size"] = c.dense_layers > 0 ? c.dense_ffn : c.moe_ffn;
+    out["first_k_dense_replace"] = c.dense_layers;
+    out["norm_topk_prob"] = c.norm_topk_prob;
+    out["routed_scaling_factor"] = c.routed_scaling_factor;
+    out["n_group"] = std::max<int64_t>(1, c.n_group);
+    out["topk_group"] = std::max<int64_t>(1, c.topk_group);
+    out["num_nextn_predict_layers"] = 0;
+  } else if (c.arch == Architecture::Qwen3Moe) {
     out["num_experts"] = c.experts;
     out["moe_intermediate_size"] = c.moe_ffn;
     out["intermediate_size"] = c.dense_layers > 0 ? c.dense_ffn : c.moe_ffn;
-    out["norm_topk_prob"] = true;
+    out["norm_topk_prob"] = c.norm_topk_prob;
     out["decoder_sparse_step"] = 1;
     out["mlp_only_layers"] = Json::array();
     for (int64_t layer = 0; layer < c.dense_layers; ++layer) out["mlp_only_layers"].push_back(layer);

@@ -31,7 +31,9 @@ Tensor ExpertLinear::forward(const Tensor& x, const SlotRouting&) const {
 
 Tensor ExpertLinear::forward(const Tensor& x, const SortedRows& rows) const {
   const Tensor y = grouped_mm(x, weight.transpose(1, 2), rows.ends);
-  return bias.defined() ? y + bias.index_select(0, experts_of_rows(rows)) : y;
+  if (!bias.defined()) return y;
+  const Tensor ones = at::ones({x.size(0), 1}, x.options());  // a product: rows need not know their expert by number
+  return y + grouped_mm(ones, bias.unsqueeze(1), rows.ends);
 }
 
 NormLayer::NormLayer(const ModelConfig& c, int64_t width, const TensorMaker& make)

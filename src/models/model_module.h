@@ -25,7 +25,7 @@ struct ModelModule : torch::nn::Module {
   /// In the order of `inputs`; the mean over the slice.
   virtual at::Tensor loss(const std::vector<at::Tensor>& inputs) = 0;
   virtual std::vector<InputSpec> inputs() const = 0;
-  /// Further numbers of the slice that `loss` was called with last: means, each with a name.
+  /// Further numbers of the slice that `loss` was called with last: means, each with a name, or lists of them.
   virtual std::vector<NamedTensor> metrics() const { return {}; }
   /// From now on `loss` takes `places`, too: of every token in its document, before which it sees nothing. False: the
   /// model does not know documents.

@@ -41,13 +41,14 @@ struct ReferenceMixture : torch::nn::Module {
     return product(at::silu(product(x, w_gate)) * product(x, w_up), w_down);
   }
   Tensor forward(const Tensor& input) const {
-    const Tensor x = input.reshape({-1, config.hidden}), logits = at::linear(x, router);
+    const Tensor x = input.reshape({-1, config.hidden});
+    const Choices choices = choose(at::linear(x, router), router_form(config));
     if (config.dropless) {
-      const SortedRows rows = sort_rows(logits, config.top_k);
+      const SortedRows rows = sort_rows(choices);
       const auto product = [&](const Tensor& a, const Tensor& w) { return grouped_mm(a, w, rows.ends); };
       return combine(experts(dispatch(x, rows), product), rows).view_as(input);
     }
-    const SlotRouting routing = route(logits, config.top_k, config.capacity_factor);
+    const SlotRouting routing = route(choices, config.capacity_factor);
     const auto product = [](const Tensor& a, const Tensor& w) { return at::bmm(a, w); };
     return combine(experts(dispatch(x, routing), product), routing).view_as(input);
   }

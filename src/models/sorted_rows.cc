@@ -40,14 +40,14 @@ struct ToChoices : torch::autograd::Function<ToChoices> {
 
 }  // namespace
 
-SortedRows sort_rows(const Tensor& logits, int64_t top_k) {
+SortedRows sort_rows(Choices choices) {
   SortedRows r;
-  r.choices = choose(logits, top_k);
-  r.top_k = top_k;
+  r.choices = std::move(choices);
+  r.top_k = r.choices.experts.size(1);
   const Tensor experts = r.choices.experts.reshape({-1});
   r.order = std::get<1>(experts.sort(/*stable=*/true, 0, /*descending=*/false));
   r.places = at::zeros_like(r.order).scatter(0, r.order, at::arange(r.order.size(0), r.order.options()));
-  r.counts = at::zeros({logits.size(1)}, experts.options()).scatter_add(0, experts, at::ones_like(experts));
+  r.counts = at::zeros({r.choices.scores.size(1)}, experts.options()).scatter_add(0, experts, at::ones_like(experts));
   r.ends = r.counts.cumsum(0, at::kInt);
   return r;
 }
@@ -63,12 +63,8 @@ Tensor combine(const Tensor& y, const SortedRows& r) {
   return sum_of_choices(back * r.choices.weights.reshape({-1, 1}).to(y.scalar_type()), r.top_k);
 }
 
-Tensor experts_of_rows(const SortedRows& r) {
-  return r.choices.experts.reshape({-1}).index_select(0, r.order);
-}
-
 Tensor shares(const SortedRows& r) {
-  return r.counts.to(r.choices.probabilities.scalar_type()) / static_cast<double>(r.order.size(0));
+  return r.counts.to(r.choices.scores.scalar_type()) / static_cast<double>(r.order.size(0));
 }
 
 }  // namespace piper

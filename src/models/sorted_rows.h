@@ -20,17 +20,13 @@ struct SortedRows {
   int64_t top_k = 0;
 };
 
-/// Logits [tokens, experts].
-SortedRows sort_rows(const at::Tensor& logits, int64_t top_k);
+SortedRows sort_rows(Choices choices);
 
 /// [tokens, dim] to [rows, dim].
 at::Tensor dispatch(const at::Tensor& x, const SortedRows& rows);
 
 /// [rows, dim] back to [tokens, dim], weighted.
 at::Tensor combine(const at::Tensor& y, const SortedRows& rows);
-
-/// The expert of each row: [rows].
-at::Tensor experts_of_rows(const SortedRows& rows);
 
 /// The part of all choices of the slice that each expert is: [experts].
 at::Tensor shares(const SortedRows& rows);

@@ -248,6 +248,7 @@ void Trainer::add_losses(const std::vector<SliceLoss>& here, Step& step) {
   }
   run_->sum(std::as_writable_bytes(std::span(sums)), DataType::Float64);
   step.metrics.assign(sums.begin() + microbatches, sums.end());
+  step.further_rows = run_->further_rows();
   sums.resize(first_metric);
   step.microbatches = std::move(sums);
 }

@@ -34,8 +34,9 @@ struct TrainerOptimizer {
 
 struct Step {
   StepOutcome outcome;
-  std::vector<double> microbatches;  // losses
-  std::vector<double> metrics;       // means over the batch, in the order of the model's
+  std::vector<double> microbatches;         // losses
+  std::vector<double> metrics;              // means over the batch, in the order of the model's
+  std::optional<double> further_rows = {};  // TrainingRun::further_rows
 };
 
 /// A step as it would be, looked at.

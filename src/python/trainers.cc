@@ -149,6 +149,12 @@ Trace trace_of(Trainer& trainer) {
 /// Loss, losses of the microbatches, norm of the gradients, whether nothing was updated, seconds, metrics.
 using StepNumbers = std::tuple<double, std::vector<double>, double, bool, double, std::map<std::string, double>>;
 
+std::map<std::string, double> as_map(const std::vector<std::string>& names, const std::vector<double>& values) {
+  std::map<std::string, double> out;
+  for (const NamedScalar& of : reported_metrics(names, values).named) out[of.name] = of.value;
+  return out;
+}
+
 /// What the package compares with PyTorch.
 py::dict as_dict(const Comparison& comparison, const ModelGraph& graph) {
   py::dict out;
@@ -189,9 +195,9 @@ void bind_trainers(py::module_& module) {
              Step step =
                  sharded ? trainer.step_on_parts(inputs.tensors, settings) : trainer.step(inputs.tensors, settings);
              const StepOutcome& outcome = step.outcome;
-             const std::vector<std::string>& metric_names = trainer.plan().captured->slices()[0].operators.metrics;
-             std::map<std::string, double> metrics;
-             for (size_t m = 0; m < metric_names.size(); ++m) metrics[metric_names[m]] = step.metrics[m];
+             std::map<std::string, double> metrics =
+                 as_map(trainer.plan().captured->slices()[0].operators.metrics, step.metrics);
+             if (step.further_rows) metrics["further_rows"] = *step.further_rows;
              return StepNumbers(outcome.loss, std::move(step.microbatches), outcome.gradient_norm, outcome.skipped,
                                 outcome.seconds, std::move(metrics));
            })
@@ -221,10 +227,8 @@ void bind_trainers(py::module_& module) {
       .def("end_evaluation",
            [](Trainer& trainer) {
              const Evaluation out = trainer.end_evaluation();
-             const std::vector<std::string>& metric_names = trainer.evaluated_metrics();
-             std::map<std::string, double> metrics;
-             for (size_t m = 0; m < metric_names.size(); ++m) metrics[metric_names[m]] = out.metrics[m];
-             return std::tuple(out.loss, out.perplexity(), std::move(metrics), out.batches, out.seconds);
+             return std::tuple(out.loss, out.perplexity(), as_map(trainer.evaluated_metrics(), out.metrics),
+                               out.batches, out.seconds);
            })
       .def_property_readonly("readable", &Trainer::readable)
       .def("set_parameters", &Trainer::set_parameters, py::call_guard<py::gil_scoped_release>())

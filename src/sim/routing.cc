@@ -22,7 +22,10 @@ Result<Routing> parse_routing(const std::string& text) {
   const auto [rest, problem] = std::from_chars(begin, end, out.skew);
   if (text.starts_with(zipf) && problem == std::errc() && rest == end && out.skew >= 0 && out.skew <= most) return out;
   return error(ErrorCode::E111, {}, fmt::format("\"{}\" is no way to choose experts", text))
-      .help("balanced: all get equally many rows; zipf:1.2: the k-th gets k^-1.2 as many as the first (from 0 to 10)");
+      .help(
+          "balanced: all get equally many rows; zipf:1.2: the k-th gets k^-1.2 as many as the first (from 0 to 10); "
+          "trace:FILE: as in a "
+          "run that wrote FILE");
 }
 
 namespace sim {
@@ -57,21 +60,26 @@ int64_t experts_of(const Communication& gather, int devices) {
 RowLoad row_load(int devices, int64_t experts, int64_t buffer, const Routing& routing) {
   constexpr int placements = 200;
   const double room = static_cast<double>(buffer) / static_cast<double>(one_load);
-  if (routing.skew == 0) return {std::min(1.0, room), std::max(0.0, 1 - room), static_cast<int>(std::ceil(1 / room))};
-  std::vector<double> shares;
-  for (int64_t k = 1; k <= experts; ++k) shares.push_back(std::pow(static_cast<double>(k), -routing.skew));
-  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
-  Shuffler shuffler;
+  if (routing.balanced()) return {std::min(1.0, room), std::max(0.0, 1 - room), static_cast<int>(std::ceil(1 / room))};
   RowLoad out{0, 0, 1};
-  for (int p = 0; p < placements; ++p) {
-    shuffler.shuffle(shares);
+  const auto add = [&](const std::vector<double>& shares, double weight) {
+    const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
     const auto each = static_cast<std::ptrdiff_t>(experts / devices);
     double busiest = 0;
     for (auto first = shares.begin(); shares.end() - first >= each; first += each)
       busiest = std::max(busiest, std::accumulate(first, first + each, 0.0) / all * devices);
-    out.first += std::min(busiest, room) / placements;
-    out.further += std::max(0.0, busiest - room) / placements;
+    out.first += std::min(busiest, room) * weight;
+    out.further += std::max(0.0, busiest - room) * weight;
     out.rounds = std::max(out.rounds, static_cast<int>(std::ceil(busiest / room)));
+  };
+  for (const std::vector<double>& shares : routing.traced) add(shares, 1 / static_cast<double>(routing.traced.size()));
+  if (!routing.traced.empty()) return out;
+  std::vector<double> shares;
+  for (int64_t k = 1; k <= experts; ++k) shares.push_back(std::pow(static_cast<double>(k), -routing.skew));
+  Shuffler shuffler;
+  for (int p = 0; p < placements; ++p) {
+    shuffler.shuffle(shares);
+    add(shares, 1.0 / placements);
   }
   return out;
 }
@@ -100,4 +108,20 @@ Table<CommunicationId, RowLoad> row_loads(const Plan& plan, const Routing& routi
 }
 
 }  // namespace sim
+
+Checked check_routing(const Plan& plan, const Routing& routing) {
+  const Table<CommunicationId, OpKind> kinds = kinds_of_communications(plan);
+  for (const CommunicationId c : plan.communications.ids()) {
+    const Communication& communication = plan.communications[c];
+    if (communication.buffer == 0 || kinds[c] != OpKind::AllGather) continue;
+    const int64_t experts = sim::experts_of(communication, plan.partitions[communication.over].part_size);
+    for (const std::vector<double>& loads : routing.traced)
+      if (static_cast<int64_t>(loads.size()) != experts)
+        return error(ErrorCode::E111, {},
+                     fmt::format("the trace has loads of {} experts, the model has {}", loads.size(), experts))
+            .help("take a trace of a run of this model");
+  }
+  return Ok{};
+}
+
 }  // namespace piper

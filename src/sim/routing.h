@@ -1,17 +1,25 @@
 // How tokens choose experts in a simulated step: what the devices that divide experts then have to do.
 #pragma once
 
+#include <vector>
+
 #include "base/result.h"
 #include "plan/plan.h"
 
 namespace piper {
 
-/// Experts by how many rows they get: the k-th gets k^-skew as many as the first. 0: all get equally many (balanced).
 struct Routing {
+  /// Experts by how many rows they get: the k-th gets k^-skew as many as the first. 0: all get equally many (balanced).
   double skew = 0;
+  /// Instead, what happened: the rows of each expert, again and again.
+  std::vector<std::vector<double>> traced = {};
+  bool balanced() const { return skew == 0 && traced.empty(); }
 };
 /// `balanced`, `zipf:1.2` (E111).
 Result<Routing> parse_routing(const std::string& text);
+
+/// E111: what happened was with another number of experts than the plan divides.
+Checked check_routing(const Plan& plan, const Routing& routing);
 
 namespace sim {
 
@@ -23,8 +31,8 @@ struct RowLoad {
   friend auto operator<=>(const RowLoad&, const RowLoad&) = default;
 };
 
-/// Devices that divide so many experts, placed at random: the mean over many placements of the busiest. `buffer`: as in
-/// ShardCounts.
+/// Devices that divide so many experts, placed at random, or as they were: the mean over many placements, or over all
+/// that happened, of the busiest. `buffer`: as in ShardCounts.
 RowLoad row_load(int devices, int64_t experts, int64_t buffer, const Routing& routing);
 
 /// By communication; one load for what is none of rows.

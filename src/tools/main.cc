@@ -84,7 +84,8 @@ void add_simulation(CLI::App& app, SimulationInput& input) {
   app.add_flag("--all-devices", input.all_devices, "Simulate every device, not one of each kind");
   app.add_flag("--free-links", input.free_links, "Let communications that share links not slow each other down");
   app.add_option("--routing", input.routing,
-                 "How tokens choose experts without slots: balanced (the default), or skewed, zipf:1.2");
+                 "How tokens choose experts without slots: balanced (the default), or skewed, zipf:1.2; or as in a "
+                 "run, trace:FILE of its metrics");
 }
 
 void add_simulate(CLI::App& app, SimulateCommand& command) {

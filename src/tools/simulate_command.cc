@@ -17,6 +17,7 @@
 #include "tools/hint_line.h"
 #include "tools/loss_report.h"
 #include "tools/parse_costs.h"
+#include "tools/read_routing.h"
 #include "tools/step_line.h"
 #include "trace/chrome.h"
 
@@ -225,10 +226,11 @@ Result<Simulated> simulate_input(const CompileInput& input, const LoadedInput& l
   const Plan& plan = out.input.compiled.plan;
   SimOptions options{how.all_devices, !how.free_links, {}};
   if (!how.routing.empty()) {
-    PIPER_TRY(options.routing, parse_routing(how.routing));
+    PIPER_TRY(options.routing, read_routing(how.routing));
+    PIPER_CHECK(check_routing(plan, options.routing));
   }
   PIPER_TRY(out.simulation, simulate(plan, out.cluster, costs ? &*costs : nullptr, options));
-  if (options.routing.skew > 0 && out.simulation.rows) {
+  if (!options.routing.balanced() && out.simulation.rows) {
     options.routing = {};
     PIPER_TRY(const Simulation balanced, simulate(plan, out.cluster, costs ? &*costs : nullptr, options));
     out.balanced_seconds = balanced.seconds;

@@ -15,7 +15,7 @@ struct SimulationInput {
   std::string what_if;  // bandwidth=x2,compute=x0.5
   bool all_devices = false;
   bool free_links = false;   // flows do not slow each other down
-  std::string routing = {};  // balanced, zipf:1.2
+  std::string routing = {};  // balanced, zipf:1.2, trace:FILE
 };
 
 /// A schedule that was compiled and run on paper.

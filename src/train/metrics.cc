@@ -1,16 +1,20 @@
 #include "train/metrics.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "base/files_in_use.h"
 #include "base/json_string.h"
 #include "base/time_text.h"
+#include "model/analytic/model_config.h"
 
 namespace piper {
 namespace {
@@ -33,11 +37,19 @@ std::string number(const std::optional<double>& x) {
   return x ? number(*x) : "null";
 }
 
-/// `, "metric.aux_loss": 1.5`
-std::string further(const std::vector<NamedScalar>& named) {
+/// `, "metric.aux_loss": 1.5, "expert_load": [[0.5, 0.5]]`
+std::string further(const ReportedMetrics& reported) {
   std::string out;
-  for (const NamedScalar& of : named) out += fmt::format(", {}: {}", quoted("metric." + of.name), number(of.value));
-  return out;
+  for (const NamedScalar& of : reported.named)
+    out += fmt::format(", {}: {}", quoted("metric." + of.name), number(of.value));
+  if (reported.expert_load.empty()) return out;
+  std::vector<std::string> layers;
+  for (const std::vector<double>& layer : reported.expert_load) {
+    std::vector<std::string> shares;
+    for (const double share : layer) shares.push_back(number(share));
+    layers.push_back(fmt::format("[{}]", fmt::join(shares, ", ")));
+  }
+  return out + fmt::format(", \"expert_load\": [{}]", fmt::join(layers, ", "));
 }
 
 /// `, "samples": [{"prompt": "Once", "text": " upon"}]`
@@ -74,7 +86,44 @@ Earlier look_into(const std::string& path) {
   return {first == first_words, in.get() == '\n'};
 }
 
+/// The greatest over the mean.
+double greatest_load(const std::vector<double>& shares) {
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  return *std::ranges::max_element(shares) * static_cast<double>(shares.size()) / sum;
+}
+/// In relation to that of equal shares.
+double entropy(const std::vector<double>& shares) {
+  if (shares.size() == 1) return 1;
+  double out = 0;
+  for (const double share : shares) out -= share > 0 ? share * std::log(share) : 0;
+  return out / std::log(static_cast<double>(shares.size()));
+}
+
 }  // namespace
+
+ReportedMetrics reported_metrics(const std::vector<std::string>& names, const std::vector<double>& values) {
+  ReportedMetrics out;
+  std::string_view last;  // what the names of a layer begin with
+  for (size_t m = 0; m < names.size(); ++m) {
+    if (!names[m].starts_with(expert_load_metric)) {
+      out.named.push_back({names[m], values[m]});
+      continue;
+    }
+    const std::string_view layer = std::string_view(names[m]).substr(0, names[m].rfind('.'));
+    if (layer != last) out.expert_load.emplace_back();
+    out.expert_load.back().push_back(values[m]);
+    last = layer;
+  }
+  if (out.expert_load.empty()) return out;
+  double greatest = 0, least = 1;
+  for (const std::vector<double>& layer : out.expert_load) {
+    greatest = std::max(greatest, greatest_load(layer));
+    least = std::min(least, entropy(layer));
+  }
+  out.named.push_back({"expert_load_max", greatest});
+  out.named.push_back({"expert_load_entropy", least});
+  return out;
+}
 
 std::string print_json(const RunDescription& run) {
   return fmt::format(
@@ -94,7 +143,7 @@ std::string print_json(const StepMetrics& step) {
       "\n",
       step.step, number(step.loss), number(step.gradient_norm), number(step.learning_rate), number(step.seconds),
       step.tokens, number(step.tokens_per_second()), step.skipped, number(step.mfu), number(step.predicted_seconds),
-      number(step.data_seconds), step.peak_bytes, further(step.named));
+      number(step.data_seconds), step.peak_bytes, further(step.reported));
 }
 
 std::vector<NamedScalar> scalars_of(const StepMetrics& step) {
@@ -107,14 +156,14 @@ std::vector<NamedScalar> scalars_of(const StepMetrics& step) {
   out.push_back({"peak_bytes", static_cast<double>(step.peak_bytes)});
   if (step.mfu) out.push_back({"mfu", *step.mfu});
   if (step.predicted_seconds) out.push_back({"predicted_seconds", *step.predicted_seconds});
-  for (const NamedScalar& of : step.named) out.push_back({"metric." + of.name, of.value});
+  for (const NamedScalar& of : step.reported.named) out.push_back({"metric." + of.name, of.value});
   return out;
 }
 
 std::vector<NamedScalar> scalars_of(const EvaluationMetrics& evaluation) {
   std::vector<NamedScalar> out = {{"evaluation.loss", evaluation.loss},
                                   {"evaluation.perplexity", evaluation.perplexity}};
-  for (const NamedScalar& of : evaluation.named) out.push_back({"evaluation.metric." + of.name, of.value});
+  for (const NamedScalar& of : evaluation.reported.named) out.push_back({"evaluation.metric." + of.name, of.value});
   return out;
 }
 
@@ -123,12 +172,12 @@ std::string print_json(const EvaluationMetrics& evaluation) {
       R"({{"evaluation": {{"steps": {}, "loss": {}, "perplexity": {}, "batches": {}, "tokens": {}, "seconds": {}{}{}}}}})"
       "\n",
       evaluation.steps, number(evaluation.loss), number(evaluation.perplexity), evaluation.batches, evaluation.tokens,
-      number(evaluation.seconds), further(evaluation.named), further(evaluation.samples));
+      number(evaluation.seconds), further(evaluation.reported), further(evaluation.samples));
 }
 
 std::string print_line(const EvaluationMetrics& evaluation) {
   std::string named;
-  for (const NamedScalar& of : evaluation.named) named += fmt::format(", {} {:.4g}", of.name, of.value);
+  for (const NamedScalar& of : evaluation.reported.named) named += fmt::format(", {} {:.4g}", of.name, of.value);
   std::string samples;
   for (const WrittenText& of : evaluation.samples)
     samples += fmt::format("  {} -> {}\n", quoted(of.prompt), quoted(of.text));

@@ -29,6 +29,16 @@ struct RunDescription {
   std::optional<double> predicted_seconds = {};  // of a step; none: nothing is known about the devices
 };
 
+/// What a model reports besides its loss: means over the batch.
+struct ReportedMetrics {
+  std::vector<NamedScalar> named = {};
+  /// Of every mixture, if it is asked for (`expert_load`): the part of all choices of each expert. `named` says then
+  /// how unevenly the worst layer uses its experts: expert_load_max, the greatest over the mean, and
+  /// expert_load_entropy, 1 if all are used evenly.
+  std::vector<std::vector<double>> expert_load = {};
+};
+ReportedMetrics reported_metrics(const std::vector<std::string>& names, const std::vector<double>& values);
+
 /// Every further line.
 struct StepMetrics {
   int64_t step = 0;  // from 0
@@ -43,7 +53,7 @@ struct StepMetrics {
   std::optional<double> predicted_seconds = {};  // none: nothing is known about the devices
   double data_seconds = 0;                       // spent on reading samples, by all devices of this process together
   int64_t peak_bytes = 0;                        // memory of the fullest device of this process, since the run began
-  std::vector<NamedScalar> named = {};           // what the model says besides its loss: means over the batch
+  ReportedMetrics reported = {};
 
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
@@ -61,7 +71,7 @@ struct EvaluationMetrics {
   int64_t batches = 0;
   int64_t tokens = 0;
   double seconds = 0;
-  std::vector<NamedScalar> named = {};
+  ReportedMetrics reported = {};
   std::vector<WrittenText> samples = {};
 };
 

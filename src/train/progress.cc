@@ -60,7 +60,7 @@ std::string ProgressLine::text(const StepMetrics& step) const {
   const int64_t left = std::max<int64_t>(0, steps_ - step.step - 1);
   const double speed = seconds_per_step_ > 0 ? static_cast<double>(step.tokens) / seconds_per_step_ : 0;
   std::string named;
-  for (const NamedScalar& of : step.named) named += fmt::format("  {} {:.4g}", of.name, of.value);
+  for (const NamedScalar& of : step.reported.named) named += fmt::format("  {} {:.4g}", of.name, of.value);
   return fmt::format("step {:>{}}/{}  loss {:.4f}  {}rate {:.2e}  {} tokens/s  {}{}{}", step.step + 1,
                      fmt::formatted_size("{}", steps_), steps_, step.loss,
                      step.updates ? fmt::format("norm {:.3g}  ", step.gradient_norm) : "", step.learning_rate,

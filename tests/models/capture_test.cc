@@ -23,8 +23,6 @@ struct Small {
         "[step]\nbatch = 8\nweights = \"{}\"\ngradients = \"{}\"\n",
         vocabulary, more, weights, weights);
   }
-  /// Rows that must know their expert by number cannot be divided.
-  bool needs_experts_of_rows() const { return name == "dropless_bias"; }
 };
 void PrintTo(const Small& small, std::ostream* out) {
   *out << small.name;
@@ -105,13 +103,7 @@ TEST_P(SmallModels, CapturedStepIsTheEagerOne) {
   for (const ReplayedBackward backward :
        {ReplayedBackward::Whole, ReplayedBackward::Halves, ReplayedBackward::Recompute})
     expect_bit_equal(captured_step(model, real.meta, inputs, random, backward), eager);
-  for (const Diagnostic& problem : model.unshardable())
-    if (GetParam().needs_experts_of_rows()) {
-      EXPECT_EQ(problem.code, ErrorCode::E308) << render(problem);
-    } else {
-      ADD_FAILURE() << render(problem);
-    }
-  EXPECT_EQ(model.unshardable().empty(), !GetParam().needs_experts_of_rows());
+  for (const Diagnostic& problem : model.unshardable()) ADD_FAILURE() << render(problem);
 }
 
 TEST_P(SmallModels, HaveTheUsualScopes) {
@@ -130,8 +122,7 @@ TEST_P(SmallModels, HaveTheUsualScopes) {
   EXPECT_EQ(inner.contains("experts"), mixture);
   const auto can_be_cut = [](const Parameter& parameter) { return parameter.shape[0].label == "expert"; };
   const std::vector<Parameter>& parameters = model.graph()->parameters;
-  EXPECT_EQ(std::any_of(parameters.begin(), parameters.end(), can_be_cut),
-            mixture && !GetParam().needs_experts_of_rows());
+  EXPECT_EQ(std::any_of(parameters.begin(), parameters.end(), can_be_cut), mixture);
 }
 
 TEST_P(SmallModels, CanBeCutIntoSlicesOfSeveralSizes) {

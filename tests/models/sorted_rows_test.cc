@@ -20,8 +20,8 @@ Tensor some_numbers(std::vector<int64_t> sizes) {
 }
 
 TEST(SortedRows, AreInTheOrderOfExpertsTokensAndChoices) {
-  const SortedRows rows = sort_rows(some_numbers({6, 3}), 2);
-  const Tensor experts = experts_of_rows(rows);
+  const SortedRows rows = sort_rows(choose(some_numbers({6, 3}), {.top_k = 2}));
+  const Tensor experts = rows.choices.experts.reshape({-1}).index_select(0, rows.order);
   for (int64_t r = 0; r < 12; ++r) {
     const int64_t choice = rows.order[r].item<int64_t>(), expert = experts[r].item<int64_t>();
     EXPECT_EQ(rows.choices.experts[choice / 2][choice % 2].item<int64_t>(), expert);
@@ -36,7 +36,7 @@ TEST(SortedRows, AreInTheOrderOfExpertsTokensAndChoices) {
 
 /// A token comes back as it was, because the weights of its choices add up to one; and so does its gradient.
 TEST(SortedRows, ComeBack) {
-  const SortedRows rows = sort_rows(some_numbers({7, 5}), 3);
+  const SortedRows rows = sort_rows(choose(some_numbers({7, 5}), {.top_k = 3}));
   Tensor x = some_numbers({7, 4}).requires_grad_();
   const Tensor back = combine(dispatch(x, rows), rows), weights = some_numbers({7, 4}) + 1;
   EXPECT_TRUE(at::allclose(back, x, 0, 1e-14));

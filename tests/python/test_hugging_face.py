@@ -12,6 +12,8 @@ PIPER = os.environ["PIPER_PROGRAM"]
 VOCABULARY, SEQUENCE, BATCH = 32, 8, 4
 SIZES = f"hidden = 16\nlayers = 2\nheads = 4\nvocab = {VOCABULARY}\nseq = {SEQUENCE}\n"
 EXPERTS = "kv_heads = 2\nexperts = 4\ntop_k = 2\ncapacity_factor = 2.0\nmoe_ffn = 8\nrouter_aux_loss_coef = 0\n"  # a slot for every token
+SIGMOID = ("scoring_func = \"sigmoid\"\nn_group = 2\ntopk_group = 1\nrouted_scaling_factor = 2.5\nrouter_bias_rate = 0.05\nshared_experts = 1\n"
+           "dense_layers = 1\ndense_ffn = 24\n")
 MODELS = {
     "gpt": 'arch = "gpt"\nffn = 24\ndropout = false\n',
     "gpt-tied": 'arch = "gpt"\nffn = 24\ndropout = false\ntie_embeddings = true\nbias = false\n',
@@ -21,8 +23,12 @@ MODELS = {
     "qwen3-dense": 'arch = "qwen3-dense"\nkv_heads = 2\nffn = 24\nhead_dim = 8\n',
     "qwen3-moe": 'arch = "qwen3-moe"\n' + EXPERTS,
     "qwen3-moe-dropless": 'arch = "qwen3-moe"\n' + EXPERTS.replace("capacity_factor = 2.0", "dropless = true"),
+    "qwen3-moe-not-normalized": 'arch = "qwen3-moe"\nnorm_topk_prob = false\n' + EXPERTS,
     "mixtral": 'arch = "mixtral"\n' + EXPERTS,
+    "glm4-moe": 'arch = "qwen3-moe"\n' + SIGMOID + EXPERTS.replace("experts = 4", "experts = 8").replace("capacity_factor = 2.0", "capacity_factor = 4.0"),
+    "glm4-moe-dropless": 'arch = "qwen3-moe"\nqk_norm = false\n' + SIGMOID + EXPERTS.replace("capacity_factor = 2.0", "dropless = true"),
 }
+ROUTER_LOSSES = "router_aux_loss_coef = 0.5\nrouter_aux_loss = \"joint\"\nrouter_z_loss_coef = 0.25"
 SCHEDULE = "mesh(dp=2)\nsplit(batch, parts=2, as=mb)\nplace({}, mesh={})\nreplicate({}, along=dp, zero=3)\n"
 
 
@@ -91,6 +97,51 @@ def test_a_run_begins_with_weights_of_transformers(model, folder):
     output = train(folder, "--init", "theirs", "--metrics", "m.jsonl")
     assert "begins with the weights in theirs" in output
     assert losses(folder)[0] == pytest.approx(loss_of(module, 0), rel=1e-6)
+
+
+def test_the_bias_of_a_router_moves_by_the_choices_of_transformers(folder):
+    """Those of the whole batch, though four slices of it make them, on two devices."""
+    (folder / "c.toml").write_text(config("glm4-moe", 1))
+    train(folder, "--checkpoints", "first")
+    configuration = transformers.AutoConfig.from_pretrained(folder / "first/step-00000001")
+    torch.manual_seed(1)
+    module = transformers.AutoModelForCausalLM.from_config(configuration)
+    with torch.no_grad():
+        for name, value in module.named_parameters():
+            value.copy_(torch.randn_like(value) / 2 if value.dim() > 1 else value)
+    module.save_pretrained(folder / "theirs")
+    chosen = {}
+    for name, part in module.named_modules():
+        if name.endswith("mlp.gate"):
+            part.register_forward_hook(lambda part, given, out, name=name: chosen.update({name: out[2]}))
+    loss_of(module, 0)
+    train(folder, "--init", "theirs", "--checkpoints", "second")
+    after = transformers.AutoModelForCausalLM.from_pretrained(folder / "second/step-00000001").state_dict()
+    assert len(chosen) == 1  # of two layers one is dense
+    for name, choices in chosen.items():
+        counts = torch.bincount(choices.flatten(), minlength=8).float()
+        assert len(counts.unique()) > 2
+        assert torch.equal(after[name + ".e_score_correction_bias"], 0.05 * (counts.mean() - counts).sign())
+
+
+@pytest.mark.parametrize("model", ["mixtral", "qwen3-moe-dropless"])
+def test_losses_of_routers_are_those_of_transformers(model, folder):
+    """The load-balance loss is load_balancing_loss_func, the z-loss that of ST-MoE, both of every slice: a sample."""
+    text = config(model, 4).replace("router_aux_loss_coef = 0", ROUTER_LOSSES)
+    (folder / "c.toml").write_text(text)
+    train(folder, "--checkpoints", "run", "--checkpoint-every", "3", "--metrics", "m.jsonl")
+    module = transformers.AutoModelForCausalLM.from_pretrained(folder / "run/step-00000003")
+    balance, squares = 0.0, 0.0
+    for sample in tokens(3):
+        with torch.no_grad():
+            out = module(sample[None, :-1], output_router_logits=True)
+        logits = [layer if torch.is_tensor(layer) else layer[0] for layer in out.router_logits]
+        balance += out.aux_loss.item() / BATCH
+        squares += sum(layer.logsumexp(-1).square().mean().item() for layer in logits) / BATCH
+    line = json.loads((folder / "m.jsonl").read_text().splitlines()[4])
+    assert line["step"] == 3
+    assert line["metric.aux_loss"] == pytest.approx(balance, rel=1e-5) and line["metric.z_loss"] == pytest.approx(squares, rel=1e-5)
+    assert line["loss"] == pytest.approx(loss_of(module, 3) + 0.5 * balance + 0.25 * squares, rel=1e-5)
 
 
 def test_other_weights_are_refused_or_converted(folder):

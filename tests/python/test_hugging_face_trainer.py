@@ -67,6 +67,17 @@ def plain(folder, accumulate=1, steps=3):
     return losses, module.state_dict()
 
 
+@pytest.mark.parametrize("dropless, chosen", [(True, "piper_rows"), (None, "piper_slots")])
+def test_experts_stay_as_they_were_chosen(dropless, chosen, tmp_path):
+    config = transformers.MixtralConfig(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+                                        vocab_size=64, num_local_experts=2)
+    module = language_models.build(config)
+    if dropless:
+        language_models.integration.use(module, dropless=True)
+    Trainer(model=module, args=arguments(tmp_path), train_dataset=data())
+    assert module.config._experts_implementation == chosen
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_equals_plain_pytorch(schedule, accumulate, tmp_path):

@@ -1,5 +1,6 @@
 """Runs of configurations: optimizers, groups and clipping as [optimizer] says, the same under a schedule; metrics and events."""
 import json
+import math
 import os
 import random
 import re
@@ -190,6 +191,36 @@ def test_what_a_mixture_says_besides_its_loss(tmp_path):
     assert events.count(b"evaluation.perplexity") == 4
     page = subprocess.run([os.environ["PIPER_PROGRAM"], "plot", "metrics.jsonl", "-o", "-"], cwd=tmp_path, capture_output=True, text=True)
     assert page.returncode == 0 and all(f"<figcaption>{name}</figcaption>" in page.stdout for name in ("metric.aux_loss", "evaluation.metric.aux_loss"))
+
+
+def test_the_load_of_experts(tmp_path):
+    """Shares of all choices of the batch, whoever made them; how unequal the worst layer is; and what did not fit into the first round."""
+    text = CONFIG.format(step="", optimizer="learning_rate = 0.01", batch=8, run="")
+    (tmp_path / "run.toml").write_text(text.replace('arch = "llama3"', 'arch = "mixtral"\nexperts = 4\ntop_k = 2\ndropless = true\nexpert_load = true')
+                                       .replace("ffn = 64", "moe_ffn = 32"))
+    (tmp_path / "turns.piper").write_text("devices(1)\nsplit(batch, parts=8, as=mb)\nplace({}, devices=[0])\n")
+    (tmp_path / "divided.piper").write_text("mesh(pp=2, ep=2)\nsplit(batch, parts=4, as=mb)\nplace({}, along=pp, stages=2)\nreplicate({}, along=ep)\n"
+                                            "shard({experts=*}, along=ep, buffer=0.5)\nuse 1f1b(stages=stage, microbatches=mb)\n")
+
+    def train(schedule):
+        (tmp_path / "metrics.jsonl").unlink(missing_ok=True)
+        done = subprocess.run([os.environ["PIPER_PROGRAM"], "train", "run.toml", "--schedule", schedule], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()][1:]
+
+    turns, divided = train("turns.piper"), train("divided.piper")
+    for alone, line in zip(turns, divided, strict=True):
+        layers = line["expert_load"]
+        assert [len(layer) for layer in layers] == [4, 4] and alone["expert_load"] == [pytest.approx(layer) for layer in layers]
+        assert all(sum(layer) == pytest.approx(1) and all(256 * share == pytest.approx(round(256 * share)) for share in layer) for layer in layers)
+        assert line["metric.expert_load_max"] == pytest.approx(max(4 * max(layer) for layer in layers)) and line["metric.expert_load_max"] > 1
+        entropies = [-sum(share * math.log(share, 4) for share in layer if share > 0) for layer in layers]
+        assert line["metric.expert_load_entropy"] == pytest.approx(min(entropies)) and line["metric.expert_load_entropy"] < 1
+        assert "metric.further_rows" not in alone and 0.5 <= line["metric.further_rows"] < 1
+    simulated = subprocess.run([os.environ["PIPER_PROGRAM"], "simulate", "run.toml", "divided.piper", "--routing", "trace:metrics.jsonl", "--format", "json"],
+                               cwd=tmp_path, capture_output=True, text=True)
+    busiest = [2 * max(layer[0] + layer[1], layer[2] + layer[3]) for line in divided for layer in line["expert_load"]]
+    assert json.loads(simulated.stdout)["routing"]["busiest_load"] == pytest.approx(sum(busiest) / len(busiest))
 
 
 def test_a_checkpoint_waits_for_the_update(tmp_path):

@@ -43,6 +43,17 @@ TEST(Routing, BusiestDeviceHasWhatItsBufferHasNoRoomFor) {
   EXPECT_NEAR(sim::row_load(2, 2, 8 * one_load, {10}).first, 2, 1e-2);  // one expert gets nearly all
 }
 
+/// Loads of a run, on devices that hold experts in their order: the mean of the busiest.
+TEST(Routing, IsWhatHappened) {
+  Routing traced;
+  traced.traced = {{0.25, 0.25, 0.25, 0.25}, {0.125, 0.125, 0.5, 0.25}};
+  EXPECT_FALSE(traced.balanced());
+  const sim::RowLoad load = sim::row_load(2, 4, one_load, traced);
+  EXPECT_EQ(load.first, 1);
+  EXPECT_EQ(load.further, 0.25);  // 0 and 0.5
+  EXPECT_EQ(load.rounds, 2);
+}
+
 /// One layer of experts on four devices.
 TEST(Routing, SkewCostsTimeAndMoreWhereBuffersAreSmaller) {
   const SourceFilePtr config =

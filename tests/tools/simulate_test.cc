@@ -57,6 +57,33 @@ TEST(Simulate, ReportsSayWhatTheyAreAbout) {
   EXPECT_THAT(run_piper("compare " + step, root).output, HasSubstr("no --cluster: "));
 }
 
+/// The mean over steps and layers of the busier of two devices with two experts each.
+TEST(Simulate, RoutingOfARun) {
+  const std::string folder = temporary_folder();
+  write_file(folder + "/s.piper",
+             "mesh(ep=2)\nplace({}, mesh={})\nreplicate({}, along=ep)\nshard({experts=*}, along=ep, buffer=1)\n");
+  write_file(folder + "/c.toml",
+             "[model]\narch = \"mixtral\"\nhidden = 256\nlayers = 2\nheads = 4\nvocab = 256\nexperts = 4\n"
+             "top_k = 2\nmoe_ffn = 512\ndropless = true\n[step]\nbatch = 4\nsequence = 256\n");
+  write_file(folder + "/m.jsonl",
+             "{\"format\": \"piper-metrics\", \"version\": 1}\n"
+             "{\"step\": 0, \"loss\": 1, \"expert_load\": [[0.25, 0.25, 0.25, 0.25], [0.5, 0.25, 0.25, 0]]}\n"
+             "{\"step\": 1, \"loss\": 1, \"expert_load\": [[0, 0.25, 0.5, 0.25], [0.25, 0.25, 0.25, 0.25]]}\n");
+  const auto simulated = [&](const std::string& file) {
+    return run_piper("simulate c.toml s.piper --format json --no-hints --routing trace:" + file, folder);
+  };
+  const json step = json::parse(simulated("m.jsonl").output);
+  EXPECT_NEAR(step["routing"]["busiest_load"].get<double>(), 1.25, 1e-9);
+  EXPECT_NEAR(step["routing"]["further_rounds_load"].get<double>(), 0.25, 1e-9);
+  EXPECT_EQ(step["routing"]["rounds"], 2);
+  EXPECT_GT(step["seconds"].get<double>(), step["routing"]["balanced_seconds"].get<double>());
+  write_file(folder + "/none.jsonl", "{\"format\": \"piper-metrics\", \"version\": 1}\n{\"step\": 0, \"loss\": 1}\n");
+  EXPECT_THAT(simulated("none.jsonl").errors, HasSubstr("error[E111]: none.jsonl has no loads of experts"));
+  write_file(folder + "/other.jsonl", "{\"step\": 0, \"expert_load\": [[0.5, 0.5]]}\n");
+  EXPECT_THAT(simulated("other.jsonl").errors,
+              HasSubstr("error[E111]: the trace has loads of 2 experts, the model has 4"));
+}
+
 TEST(Simulate, SameInputSameOutput) {
   EXPECT_EQ(run_piper(example + "--format json", root).output, run_piper(example + "--format json", root).output);
   EXPECT_EQ(run_piper(example, root).output, run_piper(example, root).output);

@@ -83,7 +83,7 @@ TEST_F(Metrics, EvaluationsAreLinesOfTheirOwn) {
             nlohmann::json::parse(R"({"evaluation": {"steps": 100, "loss": 2.5, "perplexity": 12.182493960703473,
     "batches": 8, "tokens": 16384, "seconds": 0.5}})"));
   EXPECT_EQ(print_line(found), "evaluation after 100 steps: loss 2.5000, perplexity 12.18 (8 batches)\n");
-  found.named = {{"aux_loss", 1.25}};
+  found.reported.named = {{"aux_loss", 1.25}};
   EXPECT_THAT(print_json(found), HasSubstr("\"seconds\": 0.5, \"metric.aux_loss\": 1.25}}\n"));
   EXPECT_EQ(print_line(found),
             "evaluation after 100 steps: loss 2.5000, perplexity 12.18, aux_loss 1.25 (8 batches)\n");
@@ -98,7 +98,7 @@ TEST_F(Metrics, EvaluationsAreLinesOfTheirOwn) {
 
 TEST_F(Metrics, WhatTheModelSays) {
   StepMetrics step = step_of(0, 0.1, 0.25);
-  step.named = {{"aux_loss", 1.5}, {"a \"b\"", NAN}};
+  step.reported.named = {{"aux_loss", 1.5}, {"a \"b\"", NAN}};
   const auto line = nlohmann::json::parse(print_json(step));
   EXPECT_EQ(line["metric.aux_loss"], 1.5);
   EXPECT_TRUE(line["metric.a \"b\""].is_null());

@@ -88,7 +88,7 @@ TEST(DroplessRouting, ChangesNoMemory) {
 
 /// Of every kind one, and the others.
 std::vector<TpCase> divided_cases(bool others) {
-  const std::set<std::string> first = {"few", "zero3", "1f1b", "zb_h1", "with_tp"};
+  const std::set<std::string> first = {"few", "bias", "zero3", "1f1b", "zb_h1", "with_tp"};
   std::vector<TpCase> out;
   const std::string few = "shard({experts=*}, along=ep, buffer=0.25)\n", usual = "shard({experts=*}, along=ep)\n";
   const auto add = [&](const std::string& name, const std::string& model, int devices, int slices,
@@ -98,6 +98,7 @@ std::vector<TpCase> divided_cases(bool others) {
   const std::string copies = whole + "replicate({}, along=ep)\n";
   add("usual", "dropless", 2, 4, "mesh(ep=2)\n" + copies + usual, 2);
   add("few", "dropless", 2, 4, "mesh(ep=2)\n" + copies + few, 2);
+  add("bias", "dropless_bias", 2, 4, "mesh(ep=2)\n" + copies + few, 2);
   add("reference_on_four", "dropless_reference", 4, 4, "mesh(ep=4)\n" + copies + few, 1);
   for (const int zero : {1, 2, 3})
     add(fmt::format("zero{}", zero), "dropless", 4, 8,

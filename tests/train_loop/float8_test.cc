@@ -1,8 +1,10 @@
 // Linear layers that multiply in float8 compute the same under every schedule, in the memory that was planned.
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "capture/record/annotate.h"
 #include "models/configurations.h"
 #include "schedule/schedule_text.h"
 #include "train_loop/tp_cases.h"
@@ -90,6 +92,48 @@ TEST_P(Float8Training, EqualsOneDevice) {
 
 INSTANTIATE_TEST_SUITE_P(All, Float8Training, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+at::Tensor rounded(const at::Tensor& x, int64_t over) {
+  const at::Tensor scale = at::exp2((x.abs().amax(over, true).clamp_min(1e-12) / 448).log2().ceil());
+  return (x / scale).clamp(-448, 448).to(at::kFloat8_e4m3fn).to(at::kDouble) * scale;
+}
+
+/// One step written down: x w^T and its gradients as torchao's recipe "rowwise" computes them.
+TEST(Float8, IsWhatTheRecipeComputes) {
+  TrainableModel model = bare_model("two_layers");
+  const at::Tensor table = add_parameter(model, "table", {11, 32}), up = add_parameter(model, "up", {48, 32}),
+                   down = add_parameter(model, "down", {32, 48});
+  model.meta.loss = [=](const std::vector<at::Tensor>& inputs) {
+    const at::Tensor x = at::embedding(table, inputs[0].remainder(11)).flatten(0, 1);
+    const auto scope = annotate("layer");
+    return (x + at::linear(at::linear(x, up).tanh(), down)).pow(2).mean();
+  };
+  TrainSettings settings = bare_settings();
+  settings.steps = 1;
+  const Trained run = train(model, in_turn(1) + directive, settings);
+
+  const auto value = [&](const std::string& name, std::vector<int64_t> sizes) {
+    at::Tensor whole = at::empty(sizes, at::kDouble);
+    model.initialize(name, whole);
+    return whole;
+  };
+  at::Tensor tokens = at::empty({4, 4}, at::kLong);
+  fill_input(model.step, 0, "tokens", 0, tokens);
+  const at::Tensor u = value("up", {48, 32}), d = value("down", {32, 48}),
+                   x = value("table", {11, 32}).index_select(0, tokens.remainder(11).flatten());
+  const at::Tensor t = rounded(x, 1).mm(rounded(u.t(), 0)).tanh();
+  const at::Tensor y = x + rounded(t, 1).mm(rounded(d.t(), 0));
+  const at::Tensor dy = 2 * y / y.numel();
+  const at::Tensor da = rounded(dy, 1).mm(rounded(d, 0)) * (1 - t * t);
+  EXPECT_NEAR(run.losses[0], y.pow(2).mean().item<double>(), 1e-12);
+  const auto expect_gradient = [&](const std::string& name, const at::Tensor& expected) {
+    EXPECT_LT((run.gradients[0].at(name) - expected).abs().max().item<double>(),
+              1e-12 * expected.abs().max().item<double>())
+        << name;
+  };
+  expect_gradient("down", rounded(dy.t(), 1).mm(rounded(t, 0)));
+  expect_gradient("up", rounded(da.t(), 1).mm(rounded(x, 0)));
+}
 
 /// A device that has a part of what a product sums over rounds it with scales of its own: the loss is nearly that of
 /// one device.

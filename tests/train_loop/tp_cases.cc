@@ -36,6 +36,10 @@ const std::map<std::string, std::string>& tp_models() {
       {"dropless_bias",
        "arch = \"mixtral\"\nheads = 4\nkv_heads = 2\nmoe_ffn = 6\nexperts = 4\ntop_k = 2\ndropless = true\nbias = "
        "true\n"},
+      {"routed",
+       "arch = \"qwen3-moe\"\nheads = 4\nkv_heads = 2\nmoe_ffn = 6\nexperts = 8\ntop_k = 2\ndropless = true\n"
+       "scoring_func = \"sigmoid\"\nn_group = 4\ntopk_group = 2\nrouted_scaling_factor = 1.5\nshared_experts = 1\n"
+       "router_bias_rate = 0.01\nrouter_aux_loss = \"joint\"\nrouter_z_loss_coef = 0.01\n"},
       {"dropless_reference", "arch = \"reference-moe\"\nheads = 4\nexperts = 4\ndropless = true\n"},
       {"shared_mixture",
        "arch = \"qwen3-moe\"\nheads = 4\nkv_heads = 2\nmoe_ffn = 8\nexperts = 4\ntop_k = 2\ncapacity_factor = 1.25\n"

@@ -87,6 +87,7 @@ StepSettings step_settings(const TrainableModel& model, const TrainSettings& set
   at.updates = step;
   at.seed = seed_of_step(step);
   at.optimizer = settings.optimizer;
+  at.groups = model.groups;
   at.clip = settings.clip;
   at.not_finite = settings.not_finite;
   at.fill = [&model, step](std::string_view input, int64_t first_sample, at::Tensor& into) {

@@ -143,7 +143,7 @@ struct OperatorGraph {
   std::vector<Segment> segments;
   std::vector<TensorId> inputs;
   TensorId loss;                     // one number, or what is reported
-  bool reports = false;              // the loss, then the metrics, then the numbers of every sample
+  bool reports = false;              // the loss, then the metrics (lists last), then the numbers of every sample
   std::vector<std::string> metrics;  // their names
   std::vector<Contribution> gradients;
 

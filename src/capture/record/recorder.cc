@@ -102,7 +102,7 @@ Checked check_loss(const Recorder& of, const at::Tensor& loss) {
 }
 
 Checked check_metric(const NamedTensor& metric) {
-  if (metric.tensor.defined() && metric.tensor.dim() == 0 && !metric.tensor.is_complex()) return Ok{};
+  if (metric.tensor.defined() && metric.tensor.dim() <= 1 && !metric.tensor.is_complex()) return Ok{};
   return error(ErrorCode::E605, {}, fmt::format("metric {} must be one number", metric.name))
       .help("report a mean over the slice, such as accuracy.mean()");
 }
@@ -111,17 +111,30 @@ Checked check_metric(const NamedTensor& metric) {
 /// is.
 Result<at::Tensor> with_metrics(Recorder& to, const at::Tensor& loss, const std::vector<NamedTensor>& metrics,
                                 const at::Tensor& of_samples) {
-  std::vector<at::Tensor> numbers = {loss.detach()};
+  std::vector<at::Tensor> numbers = {loss.detach()}, lists;
+  std::vector<std::string> of_lists;
   const size_t before = to.graph.calls.size();
   for (const NamedTensor& metric : metrics) {
     PIPER_CHECK(check_metric(metric));
-    numbers.push_back(metric.tensor.detach().to(loss.scalar_type()));
-    to.graph.metrics.push_back(metric.name);
+    const at::Tensor value = metric.tensor.detach().to(loss.scalar_type());
+    if (value.dim() == 0) {
+      numbers.push_back(value);
+      to.graph.metrics.push_back(metric.name);
+      continue;
+    }
+    lists.push_back(value);
+    for (int64_t i = 0; i < value.size(0); ++i) of_lists.push_back(fmt::format("{}.{}", metric.name, i));
   }
-  if (of_samples.defined())
+  to.graph.metrics.insert(to.graph.metrics.end(), of_lists.begin(), of_lists.end());
+  if (of_samples.defined() && !lists.empty()) lists.push_back(of_samples.detach().to(loss.scalar_type()).flatten());
+  if (of_samples.defined() && lists.empty())
     for (const at::Tensor& number : of_samples.detach().to(loss.scalar_type()).flatten().unbind())
       numbers.push_back(number);
-  const at::Tensor all = at::stack(numbers);
+  at::Tensor all = at::stack(numbers);
+  if (!lists.empty()) {
+    lists.insert(lists.begin(), all);
+    all = at::cat(lists);
+  }
   const CallId producer = to.graph[to.lookup(loss)].producer;
   for (size_t c = before; producer.valid() && c < to.graph.calls.size(); ++c)
     to.graph.calls[c].segment = to.graph[producer].segment;

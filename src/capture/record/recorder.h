@@ -44,7 +44,8 @@ struct MetaModel {
   /// The tensors that these stand for, where there are such.
   std::vector<NamedTensor> originals = {};
   std::function<at::Tensor(const std::vector<at::Tensor>& inputs)> loss;
-  /// What else is said of every slice, as means over the batch: single numbers, asked after `loss`. None: nothing.
+  /// What else is said of every slice, as means over the batch, asked after `loss`: numbers, or lists of them, whose
+  /// elements are NAME.0, NAME.1 and so on. None: nothing.
   std::function<std::vector<NamedTensor>()> metrics = {};
   /// Numbers of every sample, [samples, n], asked after `metrics`. None: nothing.
   std::function<at::Tensor()> of_samples = {};

@@ -75,6 +75,7 @@ ModelConfig deepseek_v3() {
   c.dense_layers = 3, c.dense_ffn = 18432;
   c.moe_ffn = 2048, c.experts = 256, c.top_k = 8, c.shared_experts = 1;
   c.n_group = 8, c.topk_group = 4;
+  c.scoring_func = RouterScores::Sigmoid, c.routed_scaling_factor = 2.5, c.router_bias_rate = 1e-3;
   return c;
 }
 

@@ -51,6 +51,10 @@ Problem check_fields(const ModelConfig& config) {
   for (const SwitchField& field : switch_fields())
     if (config.*field.member != usual.*field.member && !applies(field.applies_to, config.arch))
       return meaningless(field.key, config.arch);
+  if (!applies(AppliesTo::AdjustableMixture, config.arch)) {
+    if (config.scoring_func != usual.scoring_func) return meaningless("scoring_func", config.arch);
+    if (config.router_aux_loss != usual.router_aux_loss) return meaningless("router_aux_loss", config.arch);
+  }
   return std::nullopt;
 }
 
@@ -85,6 +89,11 @@ Problem check_mixture(const ModelConfig& c) {
   if (c.topk_group > c.n_group)
     return problem("topk_group", fmt::format("topk_group = {} is more than n_group = {}", c.topk_group, c.n_group),
                    "a token cannot go to more groups than there are; change one of the two");
+  if (c.n_group > 0 && c.top_k > c.experts / c.n_group * c.topk_group)
+    return problem("topk_group",
+                   fmt::format("top_k = {} is more than the {} experts of topk_group = {} groups", c.top_k,
+                               c.experts / c.n_group * c.topk_group, c.topk_group),
+                   "a token goes to experts of so many groups only; change one of the two");
   return std::nullopt;
 }
 

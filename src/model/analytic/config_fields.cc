@@ -35,6 +35,9 @@ constexpr IntegerField integers[] = {
 constexpr NumberField numbers[] = {
     {"capacity_factor", &ModelConfig::capacity_factor, 0.01, 1000, AppliesTo::Mixture},
     {"router_aux_loss_coef", &ModelConfig::router_aux_loss_coef, 0, 1000, AppliesTo::AdjustableMixture},
+    {"router_z_loss_coef", &ModelConfig::router_z_loss_coef, 0, 1000, AppliesTo::AdjustableMixture},
+    {"router_bias_rate", &ModelConfig::router_bias_rate, 0, 1, AppliesTo::AdjustableMixture},
+    {"routed_scaling_factor", &ModelConfig::routed_scaling_factor, 1e-3, 1000, AppliesTo::AdjustableMixture},
     {"dropout_rate", &ModelConfig::dropout_rate, 0, 0.99, AppliesTo::Adjustable},
     {"rope_theta", &ModelConfig::rope_theta, 0, 1e15, AppliesTo::Adjustable},
     {"norm_eps", &ModelConfig::norm_eps, 1e-12, 0.1, AppliesTo::Adjustable},
@@ -47,6 +50,8 @@ constexpr SwitchField switches[] = {
     {"dropout", &ModelConfig::dropout, AppliesTo::Adjustable},
     {"flash_attention", &ModelConfig::flash_attention, AppliesTo::Adjustable},
     {"dropless", &ModelConfig::dropless, AppliesTo::Mixture},
+    {"expert_load", &ModelConfig::expert_load, AppliesTo::AdjustableMixture},
+    {"norm_topk_prob", &ModelConfig::norm_topk_prob, AppliesTo::AdjustableMixture},
 };
 
 }  // namespace
@@ -84,7 +89,8 @@ std::span<const SwitchField> switch_fields() {
 }
 
 std::vector<std::string> model_keys() {
-  std::vector<std::string> keys = {"name", "arch", "act", "norm", "init"};  // init: read by src/train
+  std::vector<std::string> keys = {"name", "arch", "act", "norm", "scoring_func", "router_aux_loss",
+                                   "init"};  // init: read by src/train
   for (const IntegerField& field : integers) keys.emplace_back(field.key);
   for (const NumberField& field : numbers) keys.emplace_back(field.key);
   for (const SwitchField& field : switches) keys.emplace_back(field.key);

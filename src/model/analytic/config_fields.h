@@ -52,7 +52,7 @@ std::span<const IntegerField> integer_fields();
 std::span<const NumberField> number_fields();
 std::span<const SwitchField> switch_fields();
 
-/// All keys of `[model]`: the tables above, and name, arch, act, norm.
+/// All keys of `[model]`: the tables above, and those that are words.
 std::vector<std::string> model_keys();
 
 }  // namespace piper

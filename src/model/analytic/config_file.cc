@@ -95,6 +95,12 @@ Result<ModelConfig> read_model(const TomlSection& section) {
       read_word<Activation>(section, "act", {{"swiglu", Activation::Swiglu}, {"gelu", Activation::Gelu}}, config.act));
   PIPER_CHECK(
       read_word<Norm>(section, "norm", {{"rmsnorm", Norm::RmsNorm}, {"layernorm", Norm::LayerNorm}}, config.norm));
+  PIPER_CHECK(read_word<RouterScores>(section, "scoring_func",
+                                      {{"softmax", RouterScores::Softmax}, {"sigmoid", RouterScores::Sigmoid}},
+                                      config.scoring_func));
+  PIPER_CHECK(read_word<BalanceLoss>(section, "router_aux_loss",
+                                     {{"per_layer", BalanceLoss::PerLayer}, {"joint", BalanceLoss::Joint}},
+                                     config.router_aux_loss));
   if (config.dropless && section.has("capacity_factor"))
     return section.bad("capacity_factor", "experts without slots (dropless = true) have no capacity")
         .help("leave out one of the two");

@@ -48,7 +48,7 @@ Exchange make_exchange(ChunkWriter& writer, int64_t index, const Flow& x, const 
 /// Router: a linear layer and a softmax in float32 over the experts.
 void route(WorkTally& tally, const ModelConfig& c) {
   constexpr int64_t float32_bytes = 4;
-  tally.router("router", c.hidden, c.experts, c.arch == Architecture::DeepSeekV3 ? Bias::Yes : Bias::No);
+  tally.router("router", c.hidden, c.experts, has_router_bias(c) ? Bias::Yes : Bias::No);
   tally.keep_bytes(float32_bytes * c.experts, NeededBy::Input);  // probabilities
   tally.hand(c.experts);
   tally.inside(c.experts);

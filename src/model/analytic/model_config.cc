@@ -83,4 +83,9 @@ bool is_mixture_layer(const ModelConfig& config, int64_t index) {
   return has_experts(config.arch) && index >= config.dense_layers;
 }
 
+bool has_router_bias(const ModelConfig& config) {
+  return config.arch == Architecture::DeepSeekV3 || config.scoring_func == RouterScores::Sigmoid ||
+         config.router_bias_rate > 0;
+}
+
 }  // namespace piper

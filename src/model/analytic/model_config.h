@@ -25,6 +25,16 @@ bool is_reference(Architecture arch);
 
 enum class Activation { Swiglu, Gelu };
 enum class Norm { RmsNorm, LayerNorm };
+/// What a router makes of its logits.
+enum class RouterScores { Softmax, Sigmoid };
+/// Over what experts are to be used evenly.
+enum class BalanceLoss {
+  PerLayer,  // in every layer; the sum of the losses of layers
+  Joint,     // in all layers together, as transformers' load_balancing_loss_func
+};
+
+/// What the names of metrics of `expert_load` begin with; behind it layer and expert.
+constexpr std::string_view expert_load_metric = "expert_load.";
 
 /// Plain data; 0 means "not given" where the comment says so.
 struct ModelConfig {
@@ -53,11 +63,18 @@ struct ModelConfig {
   int64_t top_k = 0;
   int64_t moe_ffn = 0;  // width of one expert
   int64_t shared_experts = 0;
-  int64_t n_group = 0;           // routing is restricted to topk_group of n_group groups of experts: changes no size
-  int64_t topk_group = 0;        // see n_group
-  double capacity_factor = 1.0;  // slots of an expert, relative to an even distribution of tokens
-  bool dropless = false;         // experts have as many rows as chose them instead of slots
+  int64_t n_group = 0;     // routing is restricted to topk_group of n_group groups of experts: changes no size
+  int64_t topk_group = 0;  // see n_group
+  RouterScores scoring_func = RouterScores::Softmax;  // changes no size but that of the router's bias
+  bool norm_topk_prob = true;                         // the weights of a token's choices add up to one
+  double routed_scaling_factor = 1;                   // of them, in the end
+  double router_bias_rate = 0;          // how far the router's bias for the choice moves in a step; changes no size
+  double capacity_factor = 1.0;         // slots of an expert, relative to an even distribution of tokens
+  bool dropless = false;                // experts have as many rows as chose them instead of slots
   double router_aux_loss_coef = 0.001;  // weight of the load-balance loss when trained; changes no size
+  BalanceLoss router_aux_loss = BalanceLoss::PerLayer;
+  double router_z_loss_coef = 0;  // weight of the mean square of the logsumexp of logits; changes no size
+  bool expert_load = false;       // metrics say how many tokens chose which expert
 
   bool tie_embeddings = false;
   bool qk_norm = false;
@@ -85,5 +102,7 @@ int64_t head_width(const ModelConfig& config);
 int64_t dense_width(const ModelConfig& config);
 /// Whether layer `index` routes tokens to experts.
 bool is_mixture_layer(const ModelConfig& config, int64_t index);
+/// The router has a bias for the choice of experts, but not for their weights.
+bool has_router_bias(const ModelConfig& config);
 
 }  // namespace piper

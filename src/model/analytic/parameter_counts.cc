@@ -44,7 +44,7 @@ int64_t count(const ModelConfig& c, int64_t experts) {
   total = saturating_add(total, saturating_multiply(c.layers, attention(c) + 2 * norm(c, c.hidden)));
   total = saturating_add(total, saturating_multiply(c.layers - mixtures, feed_forward(c, dense_width(c))));
   if (mixtures == 0) return total;
-  const int64_t router = c.hidden * c.experts + (c.arch == Architecture::DeepSeekV3 ? c.experts : 0);
+  const int64_t router = c.hidden * c.experts + (has_router_bias(c) ? c.experts : 0);
   const int64_t shared = c.shared_experts > 0 ? feed_forward(c, c.shared_experts * c.moe_ffn) : 0;
   const int64_t routed = saturating_multiply(experts, feed_forward(c, c.moe_ffn));
   return saturating_add(total, saturating_multiply(mixtures, saturating_add(router + shared, routed)));

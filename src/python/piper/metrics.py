@@ -24,6 +24,11 @@ def metric(name: str, value: torch.Tensor) -> None:
         raise refused(CaptureError, "E605", f"the name of a metric is {name!r}", 'it is a text: piper.metric("accuracy", value)')
     if not isinstance(value, torch.Tensor) or value.dim() != 0:
         raise refused(CaptureError, "E605", f"metric {name} is not one number", "a tensor without dimensions, such as value.mean()")
+    report(name, value)
+
+
+def report(name: str, value: torch.Tensor) -> None:
+    """The same of a list of numbers too, whose elements are NAME.0, NAME.1 and so on."""
     into = getattr(_now, "into", None)
     if into is None:
         return

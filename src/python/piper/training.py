@@ -40,7 +40,8 @@ class StepResult(NamedTuple):
     seconds: float
     """From the start of the devices until the last has ended."""
     metrics: dict[str, float]
-    """Values of `piper.metric`, and other scalars that the model or the loss returned: means over the batch."""
+    """Values of `piper.metric`, and other scalars that the model or the loss returned: means over the batch. Of mixtures divided among devices
+    further_rows: the part of all rows for experts that went in further rounds."""
 
     def __float__(self) -> float:
         return self.loss

@@ -52,6 +52,11 @@ class UpdateFactored : public Executor {
       offset += count;
       at::Tensor g =
           parameters_.direction(frame, parameter).to(parameters_.computes_in(), /*non_blocking=*/false, /*copy=*/true);
+      if (settings.sign_rate) {
+        if (parameter.here.count > 0)
+          parameters_.take_step(frame, parameter, g.sign_(), 1, -*settings.sign_rate, settings.ema_decay);
+        continue;
+      }
       add_squares(settings.adafactor, step, g, squares);
       if (parameter.here.count == 0) continue;
       divide_by_roots(settings.adafactor, types.master.value_or(types.weights), squares, g);

@@ -108,9 +108,22 @@ class LionStep {
   T keep_, weight1_, weight2_, rate_;
 };
 
+/// The sign of the gradient alone, whatever optimizer the other parameters have.
+template <class T>
+class SignStep {
+ public:
+  explicit SignStep(double rate) : rate_(static_cast<T>(rate)) {}
+
+  PIPER_ON_BOTH void operator()(T& w, T g, T&, T&) const { w -= rate_ * static_cast<T>((g > 0) - (g < 0)); }
+
+ private:
+  T rate_;
+};
+
 /// Calls `use` with the step of this optimizer.
 template <class T, class Use>
 void with_step(const OptimizerSettings& settings, int64_t step, const Use& use) {
+  if (settings.sign_rate) return use(SignStep<T>(*settings.sign_rate));
   switch (settings.kind) {
     case Optimizer::Sgd:
       return use(SgdStep<T>(settings));

@@ -97,6 +97,7 @@ OptimizerSettings settings_of(const OptimizerSettings& all, const ParameterGroup
   OptimizerSettings out = all;
   out.learning_rate *= group.rate;
   out.weight_decay = group.weight_decay.value_or(all.weight_decay);
+  out.sign_rate = group.sign_rate;
   return out;
 }
 

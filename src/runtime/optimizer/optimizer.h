@@ -48,14 +48,17 @@ struct OptimizerSettings {
   double adamw_rate = 1;                 // muon: the learning rate of what AdamW updates, as a multiple
   AdafactorSettings adafactor = {};
   double ema_decay = 0.999;  // of the moving average of the weights, where one is kept
+  /// Instead of all this: weights go by it against the sign of their gradient, and moments stay as they are.
+  std::optional<double> sign_rate = {};
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
 
 /// Parameters that are updated otherwise than the rest.
 struct ParameterGroup {
-  std::string pattern;                 // of their names
-  double rate = 1;                     // their learning rate, as a multiple of that of the step
-  std::optional<double> weight_decay;  // none: that of the step
+  std::string pattern;                   // of their names
+  double rate = 1;                       // their learning rate, as a multiple of that of the step
+  std::optional<double> weight_decay;    // none: that of the step
+  std::optional<double> sign_rate = {};  // they are updated by it, whatever the rate of the step
   friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
 };
 /// The first group whose pattern the name matches; none: it is in no group.

@@ -194,7 +194,7 @@ bool is_matrix(const NamedTensor& parameter) {
 }  // namespace
 
 std::vector<ParameterGroup> groups_of(const TrainConfig& train, const TrainableModel& model) {
-  std::vector<ParameterGroup> out;
+  std::vector<ParameterGroup> out = model.groups;
   for (const NamedTensor& parameter : model.meta.parameters) {
     if (!train.decay_matrices_only || is_matrix(parameter)) continue;
     const std::optional<size_t> group = group_of(train.groups, parameter.name);

@@ -65,12 +65,6 @@ std::optional<Prediction> predict(const Training& training, const TrainingOption
   return Prediction{report.seconds, report.mfu * report.seconds};
 }
 
-std::vector<NamedScalar> named(const std::vector<std::string>& names, const std::vector<double>& values) {
-  std::vector<NamedScalar> out;
-  for (size_t m = 0; m < names.size(); ++m) out.push_back({names[m], values[m]});
-  return out;
-}
-
 }  // namespace
 
 Result<PlannedTraining> prepare(const SourceFilePtr& config, const TrainConfig& train,
@@ -208,7 +202,7 @@ EvaluationMetrics Training::evaluate() {
   out.batches = found.batches;
   out.tokens = found.batches * tokens_per_step();
   out.seconds = found.seconds;
-  out.named = named(evaluation_->captured().slices()[0].operators.metrics, found.metrics);
+  out.reported = reported_metrics(evaluation_->captured().slices()[0].operators.metrics, found.metrics);
   if (!prompts_.empty()) out.samples = write_texts();
   return out;
 }
@@ -269,7 +263,8 @@ StepMetrics Training::step() {
     metrics.predicted_seconds = prediction_->seconds;
     if (outcome.seconds > 0) metrics.mfu = prediction_->at_peak / outcome.seconds;
   }
-  metrics.named = named(run_.metric_names(), run_.metrics_of(outcome));
+  metrics.reported = reported_metrics(run_.metric_names(), run_.metrics_of(outcome));
+  if (const auto part = run_.further_rows()) metrics.reported.named.push_back({"further_rows", *part});
   last_ = metrics;
   return metrics;
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "model/whole_state.h"
 #include "runtime/executor.h"
@@ -108,6 +109,20 @@ std::vector<double> TrainingRun::metrics_of(const StepOutcome& outcome) {
     for (size_t m = 0; m < slice.metrics.size(); ++m) out[m] += slice.metrics[m] / static_cast<double>(plan().losses);
   sum(std::as_writable_bytes(std::span(out)), DataType::Float64);
   return out;
+}
+
+std::optional<double> TrainingRun::further_rows() {
+  const auto routes = [](const Communication& communication) { return communication.buffer > 0; };
+  if (std::ranges::none_of(plan().communications, routes)) return {};
+  std::array<double, 2> now = {};
+  for (DeviceRun* device : job_->devices()) {
+    now[0] += static_cast<double>(device->frame().rows.rows);
+    now[1] += static_cast<double>(device->frame().rows.further);
+  }
+  std::array<double, 2> since = {now[0] - rows_[0], now[1] - rows_[1]};
+  rows_ = now;
+  sum(std::as_writable_bytes(std::span(since)), DataType::Float64);
+  return since[0] > 0 ? since[1] / since[0] : 0;
 }
 
 int TrainingRun::greatest(int here) {

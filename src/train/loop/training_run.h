@@ -2,6 +2,7 @@
 // `piper train` and `piper.Trainer` are both made of it.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -95,6 +96,9 @@ class TrainingRun {
   const std::vector<std::string>& metric_names() const { return prepared_.captured->slices()[0].operators.metrics; }
   /// These of a step, means over the batch. All processes call it.
   std::vector<double> metrics_of(const StepOutcome& outcome);
+  /// The part of all rows for experts that went in further rounds, since this was asked last. None: none are exchanged.
+  /// All processes call it.
+  std::optional<double> further_rows();
   const RunProgress& progress() const { return progress_; }
   int64_t steps() const { return progress_.steps; }
   int64_t samples() const { return progress_.samples; }
@@ -126,6 +130,8 @@ class TrainingRun {
   std::unique_ptr<Job> job_;
   std::optional<Together> together_;
   RunProgress progress_;
+  std::array<double, 2> rows_ =
+      {};  // for experts, and of them in further rounds, here, when `further_rows` was asked last
 };
 
 }  // namespace piper

@@ -31,6 +31,7 @@ from .. import _piper
 from ..annotation import annotate as scope
 from ..annotation import annotate_modules, scope_name
 from ..errors import CaptureWarning, ScheduleError, refused
+from ..metrics import report
 from .same_experts import difference
 
 CAUSAL = "piper_causal"
@@ -40,7 +41,7 @@ LAYERS = ("layers", "layer", "h", "block", "blocks")  # what models call the lis
 
 
 def use(model: torch.nn.Module, *, experts: bool = True, attention: bool = True, capacity_factor: Optional[float] = None,
-        dropless: bool = False) -> None:
+        dropless: bool = False, expert_load: bool = False) -> None:
     """Makes the model use `piper_causal` where it uses `sdpa` attention and, in mixtures of experts, `piper_slots` or `piper_rows`.
 
     Experts are replaced only if the replacement computes the same, output and gradients; otherwise the model's own code stays, and a
@@ -49,6 +50,7 @@ def use(model: torch.nn.Module, *, experts: bool = True, attention: bool = True,
     `dropless`: a row for every choice of every token, sorted by expert, as transformers' `grouped_mm` has them. Nothing is dropped.
     `capacity_factor`, without it: an expert takes at most capacity_factor * tokens * top_k / experts choices of a slice; what does not fit
     is dropped. Default: as many slots as tokens, so nothing is ever dropped, at the price of experts / top_k times the arithmetic.
+    `expert_load`: metrics of every step say how unevenly experts are used.
     """
     if capacity_factor is not None and not (math.isfinite(capacity_factor) and capacity_factor > 0):
         raise refused(ScheduleError, "E105", f"capacity_factor is {capacity_factor}", "a number above 0, or leave it out: nothing is dropped")
@@ -60,10 +62,11 @@ def use(model: torch.nn.Module, *, experts: bool = True, attention: bool = True,
                 part.config._attn_implementation_internal = CAUSAL
     name, implementation = (ROWS, rows) if dropless else (SLOTS, slots)
     if experts and _can_be_replaced(found := _replaceable(model), implementation):
-        for module in found.values():
+        for layer, module in enumerate(found.values()):
             module.config._experts_implementation_internal = name
             module.marks_scope = True
             module.capacity_factor = capacity_factor
+            module.load_metric = f"expert_load.{layer}" if expert_load else None
 
 
 def annotate(model: torch.nn.Module, **scopes) -> None:
@@ -130,6 +133,7 @@ def slots(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_we
     tokens, width = hidden_states.shape
     choices, experts = top_k_index.shape[-1], self.num_experts
     factor = getattr(self, "capacity_factor", None)
+    _report_load(self, top_k_index)
     source = torch.arange(tokens, device=hidden_states.device).repeat(choices)
     if factor is None:
         capacity = tokens
@@ -157,6 +161,7 @@ def rows(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_wei
     As transformers' `grouped_mm`, with a stable sort: the rows of an expert are in the order of tokens.
     """
     choices, expert = top_k_index.shape[-1], top_k_index.reshape(-1)
+    _report_load(self, top_k_index)
     order = expert.argsort(stable=True)
     places = torch.zeros_like(order).scatter(0, order, torch.arange(order.shape[0], device=order.device))
     ends = _counts(self, top_k_index).cumsum(0, dtype=torch.int32)
@@ -169,6 +174,12 @@ def _counts(self, top_k_index: torch.Tensor) -> torch.Tensor:
     """How often each expert is chosen."""
     chosen = top_k_index.reshape(-1)
     return chosen.new_zeros(self.num_experts).scatter_add(0, chosen, torch.ones_like(chosen))
+
+
+def _report_load(self, top_k_index: torch.Tensor) -> None:
+    """The part of all choices of each expert, where `use` was asked for it."""
+    if getattr(self, "load_metric", None) is not None:
+        report(self.load_metric, _counts(self, top_k_index).float() / top_k_index.numel())
 
 
 class _ToRows(torch.autograd.Function):

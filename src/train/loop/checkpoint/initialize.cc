@@ -22,16 +22,21 @@ struct Setting {
   std::string_view key, ours;   // ours: the key of [model]; empty: there is none
   std::string_view unset = {};  // what a configuration without it means, as JSON
   Json value(const Json& config) const {
-    if (key == "rope_theta" && config.contains("rope_parameters"))
-      return config["rope_parameters"].value("rope_theta", Json());
-    return config.value(key, unset.empty() ? Json() : Json::parse(unset));
+    const bool of_positions = key == "rope_theta" || key == "partial_rotary_factor";
+    const Json& from = of_positions && config.contains("rope_parameters") ? config["rope_parameters"] : config;
+    return from.value(key, unset.empty() ? Json() : Json::parse(unset));
   }
 };
 constexpr std::array settings = {
     Setting{"rms_norm_eps", "norm_eps"},
     Setting{"rope_theta", "rope_theta"},
     Setting{"hidden_act", "act"},
+    Setting{"partial_rotary_factor", "", "1.0"},
     Setting{"num_experts_per_tok", "top_k"},
+    Setting{"norm_topk_prob", "norm_topk_prob"},
+    Setting{"routed_scaling_factor", "routed_scaling_factor"},
+    Setting{"n_group", "n_group"},
+    Setting{"topk_group", "topk_group"},
     Setting{"tie_word_embeddings", "tie_embeddings"},
     Setting{"activation_function", "act"},
     Setting{"do_layer_norm_before", "", "true"},
