@@ -8,6 +8,7 @@ import textwrap
 import pytest
 import torch
 
+import language_models
 import piper
 import plain
 import schedules
@@ -170,7 +171,7 @@ def test_float8_is_what_the_cpu_emulates(graphs, kernels, tmp_path):
     batch, found = batches(1)[0], {}
     for on, written in (("cuda", schedule().precision({"layer": "*"}, matmul="float8")), ("cpu", schedule().precision({"layer": "*"}, matmul="float8")),
                         ("without", schedule())):
-        graph = capture(build(wide, torch.bfloat16), on="cpu" if on == "cpu" else "cuda")
+        graph = capture(language_models.build(wide, torch.bfloat16), on="cpu" if on == "cpu" else "cuda")
         options = dict(graphs=graphs, kernels=kernels, kernel_cache=str(tmp_path)) if on == "cuda" else {}
         with piper.Trainer(graph, written, optimizer=piper.SGD(lr=1.0, gradients="float32", master="float32"), **options) as trainer:
             trainer.step(batch)

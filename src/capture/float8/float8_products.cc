@@ -62,17 +62,16 @@ class Float8Rewriter {
   MatrixProduct product() const {
     return {1, sizes(operand(0))[0], sizes(operand(1))[1], sizes(operand(0))[1], ProductKind::Float8};
   }
-  TensorId bias() const {
-    return first_operand(graph_, *from_) == 1 ? std::get<TensorId>(from_->arguments[0]) : TensorId();
-  }
+  bool has_bias() const { return first_operand(graph_, *from_) == 1; }
 
   void multiply() {
     const TensorId result = std::get<TensorId>(from_->results[0]);
-    const bool plain_bias = !bias().valid() || sizes(bias()).size() == 1;
+    const Argument bias = has_bias() ? from_->arguments[0] : None{};
+    const bool plain_bias = !has_bias() || sizes(std::get<TensorId>(bias)).size() == 1;
     const Quantised left = quantise(operand(0), 1), right = quantise(operand(1), 0);
     if (device_.is_cuda() && type_of(body_[result]) == c10::ScalarType::BFloat16 && plain_bias) {
       emit("aten::_scaled_mm",
-           {by_rows(left.numbers), by_columns(right.numbers), left.scale, right.scale, bias(), TensorId(),
+           {by_rows(left.numbers), by_columns(right.numbers), left.scale, right.scale, bias, None{},
             int64_t{body_[result].layout.element}, true},
            result);
       return;
