@@ -1,6 +1,7 @@
 #include "capture/record/recorder.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/record_function.h>
