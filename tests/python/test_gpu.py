@@ -165,12 +165,12 @@ def test_gradients_in_bfloat16_are_as_exact_as_plain_ones(name, schedule):
 @pytest.mark.parametrize("graphs, kernels", [("none", "eager"), ("step", "inductor")])
 def test_float8_is_what_the_cpu_emulates(graphs, kernels, tmp_path):
     """Much nearer to it than to what comes out without float8."""
-    schedule = lambda: piper.Schedule().mesh(pp=2).split(2).place({}, along="pp", stages=2).use("1f1b")
+    schedule = lambda: piper.Schedule().mesh(pp=2).split(2).place({}, along="pp", stages=2)
+    in_float8 = lambda: schedule().precision({"layer": "*"}, matmul="float8").use("1f1b")
     wide = transformers.LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
                                     num_key_value_heads=2, max_position_embeddings=32)
     batch, found = batches(1)[0], {}
-    for on, written in (("cuda", schedule().precision({"layer": "*"}, matmul="float8")), ("cpu", schedule().precision({"layer": "*"}, matmul="float8")),
-                        ("without", schedule())):
+    for on, written in (("cuda", in_float8()), ("cpu", in_float8()), ("without", schedule().use("1f1b"))):
         graph = capture(language_models.build(wide, torch.bfloat16), on="cpu" if on == "cpu" else "cuda")
         options = dict(graphs=graphs, kernels=kernels, kernel_cache=str(tmp_path)) if on == "cuda" else {}
         with piper.Trainer(graph, written, optimizer=piper.SGD(lr=1.0, gradients="float32", master="float32"), **options) as trainer:
