@@ -115,7 +115,7 @@ def test_refusals():
     one = piper.Schedule().devices(1).place({}, devices=[0])
     with pytest.raises(piper.ScheduleError, match="E105"):
         one.precision({"layer": "*"}, matmul="float9")
-    for what, words in (({"head": "*"}, "no linear layer"), ({"layer": 9}, "layer=9 does not exist")):
+    for what, words in (({"head": "*"}, 'is called "head"'), ({"layer": 9}, "layer=9 does not exist")):
         schedule = piper.Schedule(str(one)).precision(what)
         with pytest.raises(piper.ScheduleError, match=words):
             piper.Trainer(graph, schedule, optimizer=piper.AdamW(lr=1e-3)).close()

@@ -1,5 +1,6 @@
 // Attention within documents: every document has the loss that it would have alone.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -27,7 +28,7 @@ const std::map<std::string, std::string> schedules = {
 
 class Documents : public testing::TestWithParam<const char*> {
  protected:
-  Documents() : folder_(std::filesystem::path(testing::TempDir()) / "documents") {
+  Documents() : folder_(std::filesystem::path(testing::TempDir()) / fmt::format("documents-{}", ::getpid())) {
     std::filesystem::create_directories(folder_);
     int length = 3;
     for (int document = 0; document < 40; ++document, length = (length * 5 + 3) % 11 + 1) {

@@ -270,7 +270,7 @@ Diagnostic StateKeeper::what_is_lost(const std::vector<Held>& held) const {
       held.empty() ? fmt::format("{} updates", states_.done) : fmt::format("step {}", held.front().progress.step);
   return error(ErrorCode::E805, {},
                fmt::format("what {} held after {} is lost: no process is left that has a copy", who, after))
-      .help("resume from the newest checkpoint: the same command with --resume")
+      .help("start again from the newest checkpoint")
       .help("a copy is with the next process: those two must not be lost at once");
 }
 
